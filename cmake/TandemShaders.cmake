@@ -1,0 +1,1 @@
+# Filled in with the shader tools: GLSL to SPIR-V, validated, embedded.

@@ -1,0 +1,66 @@
+// The planner: worker descriptions and a policy in, a placement out.  Plain data on both sides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/model/model_config.h"
+#include "services/common/plan/stage.h"
+#include "services/common/tensor/dtype.h"
+
+namespace tandem {
+
+enum class DeviceKind : uint8_t { kGpu, kNpu };
+
+// What a worker says of itself.
+struct WorkerDescription {
+  std::string name;    // unique in the cluster: "gpu0"
+  std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
+  DeviceKind kind = DeviceKind::kGpu;
+  bool emulated = false;             // the device is emulated on the host
+  std::vector<StageKind> stages;     // stage kinds it can run
+  std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
+  std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
+  uint32_t max_rows = 0;             // rows in one step
+  uint64_t memory_bytes = 0;         // of its largest heap
+  uint64_t memory_available_bytes = 0;
+};
+
+// What to do about the NPU.
+enum class NpuPolicy : uint8_t {
+  kRequire,  // Attend on an NPU or no plan
+  kPrefer,   // Attend on an NPU if there is one that can, and the plan says so if not
+  kEmulate,  // Attend on an emulated NPU
+  kOff,      // no NPU
+};
+absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text);
+std::string_view NpuPolicyName(NpuPolicy policy);
+
+struct PlacementPolicy {
+  NpuPolicy npu = NpuPolicy::kPrefer;
+  bool out_on_npu = false;  // Out(i) beside Attend(i)
+};
+
+struct Plan {
+  std::vector<WorkerDescription> workers;  // those that have a segment, in order of first use
+  std::vector<Segment> segments;           // cover every stage exactly once, in order
+  uint32_t max_rows = 0;                   // smallest of the workers'
+  std::string notice;  // why the plan differs from what the policy prefers; empty if it does not
+};
+
+// Assigns every stage to a worker and cuts the order of stages into maximal segments.
+// Liveness decides the ports: a tensor is exported when its next reader runs elsewhere, so the
+// residual stays on the GPU while attention runs on the NPU.
+// FAILED_PRECONDITION names the stage that nobody can run, or the missing NPU under kRequire.
+// `weight_dtypes`: formats present in the model, all of which a matrix worker must read.
+absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+                              const std::vector<WorkerDescription>& workers,
+                              const PlacementPolicy& policy);
+
+// "Attend x12 on npu0 (emulated ...), the rest on gpu0 (llvmpipe ...)".
+std::string DescribePlacement(const Plan& plan, const ModelConfig& config);
+
+}  // namespace tandem

@@ -1,0 +1,67 @@
+// Stages, the tensors between them, and segments: the vocabulary of placement.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// One unit of placement.  A decoder of L layers is, in order: Embed, then for each layer
+// Qkv, Attend, Out, Ffn, then Head.
+//
+//   Embed    residual = embedding[token] * embedding_scale
+//   Qkv(i)   q, k, v = split(Wqkv * rmsnorm(residual)); q, k normed per head and rotated
+//   Attend(i)  KV append, attention = softmax(q k^T * scale) v
+//   Out(i)   projection = Wo * attention
+//   Ffn(i)   residual += rmsnorm(projection)
+//            residual += rmsnorm(Wdown * (gelu_tanh(gate) * up)), gate, up = Wgu *
+//            rmsnorm(residual)
+//   Head     logits = Wembed * rmsnorm(residual), top candidates and log-sum-exp
+enum class StageKind : uint8_t { kEmbed, kQkv, kAttend, kOut, kFfn, kHead };
+inline constexpr int kNumStageKinds = 6;
+
+struct Stage {
+  StageKind kind = StageKind::kEmbed;
+  uint32_t layer_idx = 0;  // 0 for kEmbed and kHead
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+// "Qkv(3)", "Head".
+std::string StageName(Stage stage);
+
+// Position of a stage in the order above, and back.  REQUIRES ordinal < NumStages(num_layers).
+inline uint32_t NumStages(uint32_t num_layers) { return 4 * num_layers + 2; }
+uint32_t StageOrdinal(Stage stage, uint32_t num_layers);
+Stage StageAt(uint32_t ordinal, uint32_t num_layers);
+
+// The activations that can cross from one worker to another, as bits of a mask.  Shapes per row:
+enum class Port : uint32_t {
+  kResidual = 1u << 0,    // float32 [hidden_dim]
+  kQ = 1u << 1,           // float16 [num_heads, head_dim]
+  kK = 1u << 2,           // float16 [num_kv_heads, head_dim]
+  kV = 1u << 3,           // float16 [num_kv_heads, head_dim]
+  kAttention = 1u << 4,   // float16 [num_heads, head_dim]
+  kProjection = 1u << 5,  // float32 [hidden_dim]
+};
+inline constexpr int kNumPorts = 6;
+using PortMask = uint32_t;
+inline constexpr PortMask operator|(Port a, Port b) {
+  return static_cast<PortMask>(a) | static_cast<PortMask>(b);
+}
+inline constexpr PortMask operator|(PortMask a, Port b) { return a | static_cast<PortMask>(b); }
+inline constexpr bool Has(PortMask mask, Port port) {
+  return (mask & static_cast<PortMask>(port)) != 0;
+}
+
+// A maximal run of consecutive stages on one worker; one segment is one call.
+struct Segment {
+  uint32_t index = 0;          // position in the plan
+  uint32_t worker = 0;         // index into the plan's workers
+  uint32_t first_ordinal = 0;  // stages [first_ordinal, last_ordinal], inclusive
+  uint32_t last_ordinal = 0;
+  PortMask inputs = 0;   // read from the exchange region before the first stage
+  PortMask outputs = 0;  // written to the exchange region by the segment's end
+};
+
+}  // namespace tandem

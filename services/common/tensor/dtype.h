@@ -1,0 +1,33 @@
+// Number formats of weights and activations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tandem {
+
+// Values travel in manifests and are specialisation constants of shaders: never renumber.
+// Source of the block formats: ggml's quantisation layouts as used in GGUF files.
+enum class DType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kQ8_0 = 3,  // blocks of 32: f16 scale d, int8 q[32];             x = d*q
+  kQ4_0 = 4,  // blocks of 32: f16 scale d, nibbles q[32];          x = d*(q-8)
+  kQ6_K = 5,  // blocks of 256: 6-bit q, int8 sub-scale per 16, f16 d;  x = d*s*(q-32)
+};
+inline constexpr int kNumDTypes = 6;
+
+struct DTypeTraits {
+  std::string_view name;    // as printed: "q4_0"
+  uint32_t block_elements;  // elements per block along a row (1 for plain formats)
+  uint32_t block_bytes;     // bytes per block in a file
+};
+
+const DTypeTraits& Traits(DType dtype);
+
+// Bytes of one row of `num_elements` elements; REQUIRES num_elements % block_elements == 0.
+size_t RowBytes(DType dtype, size_t num_elements);
+
+}  // namespace tandem

@@ -1,0 +1,168 @@
+#include "services/common/weights/packed_tensor.h"
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+
+namespace tandem {
+namespace {
+
+struct RoleTraits {
+  std::string_view name;
+  bool per_layer;
+};
+
+constexpr RoleTraits kRoles[kNumWeightRoles] = {
+    {"embedding", false},    {"head", false},   {"final_norm", false},
+    {"input_norm", true},    {"qkv", true},     {"q_norm", true},
+    {"k_norm", true},        {"out", true},     {"post_attention_norm", true},
+    {"pre_ffn_norm", true},  {"gate_up", true}, {"down", true},
+    {"post_ffn_norm", true},
+};
+
+uint64_t AlignUp(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+std::string_view WeightRoleName(WeightRole role) { return kRoles[static_cast<int>(role)].name; }
+
+bool IsPerLayer(WeightRole role) { return kRoles[static_cast<int>(role)].per_layer; }
+
+Shape2D WeightShape(WeightRole role, const ModelConfig& config) {
+  switch (role) {
+    case WeightRole::kEmbedding:
+    case WeightRole::kHead:
+      return {config.vocab_size, config.hidden_dim};
+    case WeightRole::kFinalNorm:
+    case WeightRole::kInputNorm:
+    case WeightRole::kPostAttentionNorm:
+    case WeightRole::kPreFfnNorm:
+    case WeightRole::kPostFfnNorm:
+      return {1, config.hidden_dim};
+    case WeightRole::kQkv:
+      return {config.qkv_dim(), config.hidden_dim};
+    case WeightRole::kQNorm:
+    case WeightRole::kKNorm:
+      return {1, config.head_dim};
+    case WeightRole::kOut:
+      return {config.hidden_dim, config.q_dim()};
+    case WeightRole::kGateUp:
+      return {2ull * config.ffn_dim, config.hidden_dim};
+    case WeightRole::kDown:
+      return {config.hidden_dim, config.ffn_dim};
+  }
+  return {};
+}
+
+std::vector<WeightRole> RolesOfStage(StageKind kind) {
+  switch (kind) {
+    case StageKind::kEmbed:
+      return {WeightRole::kEmbedding};
+    case StageKind::kQkv:
+      return {WeightRole::kInputNorm, WeightRole::kQkv, WeightRole::kQNorm, WeightRole::kKNorm};
+    case StageKind::kAttend:
+      return {};
+    case StageKind::kOut:
+      return {WeightRole::kOut};
+    case StageKind::kFfn:
+      return {WeightRole::kPostAttentionNorm, WeightRole::kPreFfnNorm, WeightRole::kGateUp,
+              WeightRole::kDown, WeightRole::kPostFfnNorm};
+    case StageKind::kHead:
+      return {WeightRole::kFinalNorm, WeightRole::kHead, WeightRole::kEmbedding};
+  }
+  return {};
+}
+
+std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols) {
+  TANDEM_CHECK(cols % Traits(dtype).block_elements == 0);
+  std::vector<uint64_t> row_bytes;
+  switch (dtype) {
+    case DType::kF32:
+      row_bytes = {cols * 4};
+      break;
+    case DType::kF16:
+    case DType::kBf16:
+      row_bytes = {cols * 2};
+      break;
+    case DType::kQ8_0:
+      row_bytes = {cols, cols / 32 * 2};
+      break;
+    case DType::kQ4_0:
+      row_bytes = {cols / 2, cols / 32 * 2};
+      break;
+    case DType::kQ6_K:
+      row_bytes = {cols / 2, cols / 4, cols / 16, cols / 256 * 2};
+      break;
+  }
+  std::vector<Plane> planes;
+  uint64_t offset = 0;
+  for (const uint64_t bytes : row_bytes) {
+    planes.push_back({offset, bytes});
+    offset = AlignUp(offset + rows * bytes, kPlaneAlignment);
+  }
+  return planes;
+}
+
+uint64_t ShardBytes(DType dtype, uint64_t rows, uint64_t cols) {
+  const Plane last = PlanesOf(dtype, rows, cols).back();
+  return AlignUp(last.offset + rows * last.row_bytes, kPlaneAlignment);
+}
+
+std::string PackedTensor::Name() const {
+  const std::string role_name(WeightRoleName(role));
+  return IsPerLayer(role) ? absl::StrFormat("layer %d %s", layer_idx, role_name) : role_name;
+}
+
+absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig& config,
+                                  const std::vector<uint64_t>& region_bytes) {
+  const std::string name = tensor.Name();
+  if (static_cast<uint32_t>(tensor.dtype) >= kNumDTypes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: unknown number format %d", name, static_cast<int>(tensor.dtype)));
+  }
+  const Shape2D expected = WeightShape(tensor.role, config);
+  if (!(tensor.shape == expected)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected [%d, %d], manifest has [%d, %d]", name, expected.rows,
+                        expected.cols, tensor.shape.rows, tensor.shape.cols));
+  }
+  if (IsPerLayer(tensor.role) && tensor.layer_idx >= config.num_layers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: the model has %d layers", name, config.num_layers));
+  }
+  if (expected.cols % Traits(tensor.dtype).block_elements != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %d columns are no multiple of %s's block of %d", name, expected.cols,
+        std::string(Traits(tensor.dtype).name), Traits(tensor.dtype).block_elements));
+  }
+  uint64_t next_row = 0;
+  for (const Shard& shard : tensor.shards) {
+    if (shard.first_row != next_row || shard.num_rows == 0 ||
+        shard.num_rows > expected.rows - next_row) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: shard of rows [%d, +%d) where row %d of %d was due", name,
+                          shard.first_row, shard.num_rows, next_row, expected.rows));
+    }
+    next_row += shard.num_rows;
+    if (shard.region >= region_bytes.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: region %d of %d", name, shard.region, region_bytes.size()));
+    }
+    const uint64_t bytes = ShardBytes(tensor.dtype, shard.num_rows, expected.cols);
+    const uint64_t capacity = region_bytes[shard.region];
+    if (shard.offset % kShardAlignment != 0 || bytes > capacity ||
+        shard.offset > capacity - bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %d bytes at offset %d do not fit region %d of %d bytes", name, bytes,
+                          shard.offset, shard.region, capacity));
+    }
+  }
+  if (next_row != expected.rows) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: shards end at row %d of %d", name, next_row, expected.rows));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+// Where things lie in an exchange region.
+//
+// The region is cut into `num_lanes` equal lanes, so that one step's activations can be on their
+// way while another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
+// the step area (step_batch.h), one area per Port, candidates, logits.  Offsets never change
+// while a model is loaded, so consumers import the region once and keep addresses.
+#pragma once
+
+#include <cstdint>
+
+#include "services/common/model/model_config.h"
+#include "services/common/plan/stage.h"
+#include "services/common/worker/step_batch.h"
+
+namespace tandem {
+
+inline constexpr uint64_t kAreaAlignment = 4096;
+
+struct ExchangeArea {
+  uint64_t offset = 0;  // from the start of the lane
+  uint64_t bytes = 0;
+  uint64_t row_bytes = 0;  // stride between rows; 0 for the step area
+};
+
+struct ExchangeLayout {
+  uint32_t num_lanes = 1;
+  uint64_t lane_bytes = 0;
+  ExchangeArea step;
+  ExchangeArea ports[kNumPorts];  // indexed by bit number of Port; [max_rows] rows each
+  ExchangeArea candidates;        // OutputResult [max_outputs]
+  ExchangeArea logits;            // float32 [max_logit_outputs, vocab_size]
+
+  uint64_t total_bytes() const { return num_lanes * lane_bytes; }
+  const ExchangeArea& port(Port p) const;
+};
+
+// The layout is a function of these two alone: both sides compute it, nothing is sent.
+ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& limits,
+                                  uint32_t num_lanes);
+
+}  // namespace tandem

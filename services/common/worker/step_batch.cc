@@ -1,0 +1,179 @@
+#include "services/common/worker/step_batch.h"
+
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+size_t BytesFor(uint64_t rows, uint64_t sequences, uint64_t outputs, uint64_t table_len) {
+  return sizeof(StepHeader) + rows * sizeof(RowEntry) + sequences * sizeof(SequenceEntry) +
+         outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t);
+}
+
+absl::Status CountWithin(const char* what, uint32_t value, uint32_t low, uint32_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("step: %s is %d, must be in [%d, %d]", what, value, low, high));
+}
+
+absl::Status CheckHeader(const StepHeader& header, const StepLimits& limits) {
+  if (header.magic != kStepMagic) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: magic is %#x, expected %#x", header.magic, kStepMagic));
+  }
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_rows", header.num_rows, 1, limits.max_rows));
+  TANDEM_RETURN_IF_ERROR(
+      CountWithin("num_sequences", header.num_sequences, 1, limits.max_sequences));
+  TANDEM_RETURN_IF_ERROR(CountWithin("want_logits", header.want_logits, 0, 1));
+  TANDEM_RETURN_IF_ERROR(
+      CountWithin("num_outputs", header.num_outputs, 0,
+                  header.want_logits != 0 ? limits.max_logit_outputs : limits.max_outputs));
+  if (header.num_outputs > 0) {
+    TANDEM_RETURN_IF_ERROR(CountWithin("num_candidates", header.num_candidates, 1, kMaxCandidates));
+  }
+  return CountWithin("table_len", header.table_len, 1, limits.max_table_len);
+}
+
+absl::Status CheckTable(const StepBatch& batch, const StepLimits& limits, uint32_t s, int group) {
+  const SequenceEntry& sequence = batch.sequences[s];
+  const uint32_t first = batch.rows[sequence.first_row].position;
+  const uint32_t last = first + sequence.num_rows - 1;
+  const uint32_t entries = last / limits.block_tokens + 1;
+  const uint32_t offset = sequence.table_offset[group];
+  if (offset > batch.header.table_len || entries > batch.header.table_len - offset) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: sequence %d group %d: table [%d, +%d) exceeds table_len %d", s,
+                        group, offset, entries, batch.header.table_len));
+  }
+  uint32_t first_needed = 0;
+  if (group == kWindowGroup && first + 1 > limits.sliding_window) {
+    first_needed = (first + 1 - limits.sliding_window) / limits.block_tokens;
+  }
+  for (uint32_t i = 0; i < entries; ++i) {
+    const uint32_t block = batch.block_table[offset + i];
+    if (block < limits.num_blocks[group]) continue;
+    if (block == kNoBlock && i < first_needed) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: sequence %d group %d: block %d of its table is %d, the pool has %d",
+                        s, group, i, block, limits.num_blocks[group]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSequences(const StepBatch& batch, const StepLimits& limits) {
+  uint32_t next_row = 0;
+  for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+    const SequenceEntry& sequence = batch.sequences[s];
+    if (sequence.first_row != next_row || sequence.num_rows == 0 ||
+        sequence.num_rows > batch.header.num_rows - next_row) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step: sequence %d has rows [%d, +%d) where row %d of %d was due", s,
+                          sequence.first_row, sequence.num_rows, next_row, batch.header.num_rows));
+    }
+    const uint32_t first_position = batch.rows[next_row].position;
+    for (uint32_t i = 0; i < sequence.num_rows; ++i) {
+      const RowEntry& row = batch.rows[next_row + i];
+      if (row.token >= limits.vocab_size) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("step: row %d: token %d, the vocabulary has %d", next_row + i,
+                            row.token, limits.vocab_size));
+      }
+      if (row.sequence != s || row.position >= limits.context_len ||
+          row.position != uint64_t{first_position} + i) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "step: row %d: sequence %d position %d, expected sequence %d position %d below %d",
+            next_row + i, row.sequence, row.position, s, uint64_t{first_position} + i,
+            limits.context_len));
+      }
+    }
+    for (int group = 0; group < kNumKvGroups; ++group) {
+      TANDEM_RETURN_IF_ERROR(CheckTable(batch, limits, s, group));
+    }
+    next_row += sequence.num_rows;
+  }
+  if (next_row != batch.header.num_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: sequences cover %d of %d rows", next_row, batch.header.num_rows));
+  }
+  return absl::OkStatus();
+}
+
+StepBatch View(const StepHeader& header, const std::byte* data) {
+  StepBatch batch;
+  batch.header = header;
+  const std::byte* p = data + sizeof(StepHeader);
+  batch.rows = {reinterpret_cast<const RowEntry*>(p), header.num_rows};
+  p += header.num_rows * sizeof(RowEntry);
+  batch.sequences = {reinterpret_cast<const SequenceEntry*>(p), header.num_sequences};
+  p += header.num_sequences * sizeof(SequenceEntry);
+  batch.outputs = {reinterpret_cast<const OutputEntry*>(p), header.num_outputs};
+  p += header.num_outputs * sizeof(OutputEntry);
+  batch.block_table = {reinterpret_cast<const uint32_t*>(p), header.table_len};
+  return batch;
+}
+
+}  // namespace
+
+size_t StepAreaBytes(const StepLimits& limits) {
+  return BytesFor(limits.max_rows, limits.max_sequences, limits.max_outputs, limits.max_table_len);
+}
+
+size_t StepBytes(const StepHeader& header) {
+  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, header.table_len);
+}
+
+absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
+                                    std::vector<std::byte>& storage) {
+  if (area.size() < sizeof(StepHeader)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: area of %d bytes is shorter than its header", area.size()));
+  }
+  StepHeader header;
+  std::memcpy(&header, area.data(), sizeof(header));
+  TANDEM_RETURN_IF_ERROR(CheckHeader(header, limits));
+  const size_t bytes = StepBytes(header);
+  if (bytes > area.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: %d bytes in an area of %d", bytes, area.size()));
+  }
+  if (storage.size() < bytes) storage.resize(bytes);
+  std::memcpy(storage.data(), area.data(), bytes);
+  const StepBatch batch = View(header, storage.data());
+  TANDEM_RETURN_IF_ERROR(CheckSequences(batch, limits));
+  for (uint32_t o = 0; o < header.num_outputs; ++o) {
+    const OutputEntry& output = batch.outputs[o];
+    if (output.row >= header.num_rows ||
+        (output.target != kNoToken && output.target >= limits.vocab_size)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step: output %d: row %d of %d, target %d of vocabulary %d", o,
+                          output.row, header.num_rows, output.target, limits.vocab_size));
+    }
+  }
+  return batch;
+}
+
+size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
+  const size_t bytes = StepBytes(batch.header);
+  TANDEM_CHECK(bytes <= area.size());
+  TANDEM_CHECK(batch.rows.size() == batch.header.num_rows);
+  TANDEM_CHECK(batch.sequences.size() == batch.header.num_sequences);
+  TANDEM_CHECK(batch.outputs.size() == batch.header.num_outputs);
+  TANDEM_CHECK(batch.block_table.size() == batch.header.table_len);
+  std::byte* p = area.data();
+  const auto put = [&p](const void* data, size_t n) {
+    if (n > 0) std::memcpy(p, data, n);
+    p += n;
+  };
+  put(&batch.header, sizeof(StepHeader));
+  put(batch.rows.data(), batch.rows.size_bytes());
+  put(batch.sequences.data(), batch.sequences.size_bytes());
+  put(batch.outputs.data(), batch.outputs.size_bytes());
+  put(batch.block_table.data(), batch.block_table.size_bytes());
+  return bytes;
+}
+
+}  // namespace tandem

@@ -1,0 +1,126 @@
+// One step's rows, as they lie in the exchange region.
+//
+// The gateway writes the *step area* of a lane; workers read it, and take nothing in it on
+// trust: ParseStep copies the counts out, checks every index, and only then is a row used.
+//
+//   StepHeader | RowEntry[num_rows] | SequenceEntry[num_sequences] | OutputEntry[num_outputs]
+//              | uint32 block_table[table_len]
+//
+// All parts follow one another without gaps, little-endian, 16-byte aligned up to the table.
+// Rows of one sequence are consecutive and their positions increase by one.
+//
+// KV cache paging: positions are stored in blocks of `block_tokens`.  There are two *groups* of
+// layers, each with its own pool of blocks and its own table per sequence: kGlobalGroup for
+// layers that attend to everything, kWindowGroup for layers with a sliding window.  Position p of
+// a sequence lies in block table[p / block_tokens] at slot p % block_tokens, in every layer of the
+// group.  A window table's entries before the window of every row in the step may be kNoBlock:
+// they have been given back.  Block ids are below KvSpec::num_blocks of the group.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tandem {
+
+inline constexpr uint32_t kStepMagic = 0x53444E54;  // "TNDS"
+inline constexpr uint32_t kNoBlock = 0xFFFFFFFFu;
+inline constexpr uint32_t kNoToken = 0xFFFFFFFFu;
+inline constexpr int kNumKvGroups = 2;
+enum KvGroup : uint32_t { kGlobalGroup = 0, kWindowGroup = 1 };
+// Most candidates the head reports for a row.  A sampler that needs more asks for the logits.
+inline constexpr uint32_t kMaxCandidates = 128;
+
+struct StepHeader {
+  uint32_t magic = kStepMagic;
+  uint32_t num_rows = 0;
+  uint32_t num_sequences = 0;
+  uint32_t num_outputs = 0;
+  uint64_t step_id = 0;
+  uint32_t num_candidates = 0;  // 1..kMaxCandidates, for every output
+  uint32_t want_logits = 0;     // 1: the head also writes every logit of every output
+  uint32_t table_len = 0;
+  uint32_t reserved[7] = {};
+};
+static_assert(sizeof(StepHeader) == 64);
+
+struct RowEntry {
+  uint32_t token = 0;
+  uint32_t position = 0;
+  uint32_t sequence = 0;  // index into the sequences of this step
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(RowEntry) == 16);
+
+struct SequenceEntry {
+  uint32_t first_row = 0;
+  uint32_t num_rows = 0;
+  uint32_t table_offset[kNumKvGroups] = {};  // into block_table, one per KvGroup
+  // Each table has ceil((position of the last row + 1) / block_tokens) entries.
+};
+static_assert(sizeof(SequenceEntry) == 16);
+
+// A row whose logits are wanted.
+struct OutputEntry {
+  uint32_t row = 0;
+  uint32_t target = kNoToken;  // a token whose logit is reported whatever its rank
+  uint32_t reserved[2] = {};
+};
+static_assert(sizeof(OutputEntry) == 16);
+
+// What the head writes for output o of the step (area kCandidates of the exchange layout, stride
+// sizeof(OutputResult)).
+struct Candidate {
+  uint32_t token = 0;
+  float logit = 0.0f;
+};
+struct OutputResult {
+  float log_sum_exp = 0.0f;  // over the whole vocabulary: logprob = logit - log_sum_exp
+  float target_logit = 0.0f;
+  uint32_t num_candidates = 0;
+  uint32_t num_nonfinite = 0;  // logits that were NaN or infinite; a healthy model has none
+  Candidate candidates[kMaxCandidates];  // logits descending; ties by lower token id
+};
+static_assert(sizeof(OutputResult) == 16 + 8 * kMaxCandidates);
+
+// Limits a step is checked against.
+struct StepLimits {
+  uint32_t max_rows = 0;
+  uint32_t max_sequences = 0;
+  uint32_t max_outputs = 0;
+  uint32_t max_logit_outputs = 0;  // outputs in a step with want_logits
+  uint32_t max_table_len = 0;
+  uint32_t vocab_size = 0;
+  uint32_t context_len = 0;
+  uint32_t block_tokens = 0;
+  uint32_t sliding_window = 0;
+  uint32_t num_blocks[kNumKvGroups] = {};
+};
+
+// A step's parts; spans point into whatever holds the bytes.
+struct StepBatch {
+  StepHeader header;
+  std::span<const RowEntry> rows;
+  std::span<const SequenceEntry> sequences;
+  std::span<const OutputEntry> outputs;
+  std::span<const uint32_t> block_table;
+};
+
+// Bytes of a step area that holds any step within `limits`.
+size_t StepAreaBytes(const StepLimits& limits);
+// Bytes of one particular step, StepHeader included.
+size_t StepBytes(const StepHeader& header);
+
+// Copies the step at the start of `area` into `storage` (resized as needed, reused between calls)
+// and checks it there, so that a writer who changes the area afterwards changes nothing.
+// INVALID_ARGUMENT names the entry, its value and the limit.
+absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
+                                    std::vector<std::byte>& storage);
+
+// Lays `batch` out at the start of `area`.  REQUIRES it fits.  Returns the bytes written.
+size_t WriteStep(const StepBatch& batch, std::span<std::byte> area);
+
+}  // namespace tandem

@@ -1,0 +1,98 @@
+// A device that runs segments.  One implementation per kind of device; the service skeleton in
+// service/ does the rest (RPC, queue, epochs, health).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/common/base/shared_memory.h"
+#include "services/common/plan/planner.h"
+#include "services/common/plan/stage.h"
+#include "services/common/weights/weight_set.h"
+#include "services/common/worker/exchange_layout.h"
+#include "services/common/worker/step_batch.h"
+
+namespace tandem {
+
+// KV cache the worker must hold for every layer whose Attend it runs.
+struct KvSpec {
+  uint32_t block_tokens = 16;
+  uint32_t num_blocks[kNumKvGroups] = {};
+};
+
+// The exchange region as a worker holds it.
+struct Exchange {
+  UniqueFd fd;      // read-write memfd
+  Mapping mapping;  // read-write
+  ExchangeLayout layout;
+
+  std::span<std::byte> Area(uint32_t lane, const ExchangeArea& area) const {
+    return mapping.bytes().subspan(lane * layout.lane_bytes + area.offset, area.bytes);
+  }
+};
+
+struct ModelLoad {
+  std::shared_ptr<const WeightSet> weights;  // shared with the skeleton
+  std::vector<Segment> segments;             // this worker's, by index in the plan
+  StepLimits limits;
+  KvSpec kv;
+  std::shared_ptr<const Exchange> exchange;  // shared with the skeleton
+};
+
+// How weights reached the device.
+enum class ImportPath : uint8_t { kNone, kDmabuf, kHostPointer, kUserPointer, kUpload };
+std::string_view ImportPathName(ImportPath path);
+
+struct LoadReport {
+  ImportPath weight_import = ImportPath::kNone;  // kNone: this worker reads no weights
+  ImportPath exchange_import = ImportPath::kNone;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  std::string note;  // what a better path failed of, if one was tried
+};
+
+struct StageTime {
+  StageKind kind = StageKind::kEmbed;
+  uint64_t device_ns = 0;  // summed over the segment's stages of that kind
+};
+
+struct SegmentRun {
+  uint32_t segment_index = 0;  // a segment of the plan that was loaded
+  uint32_t lane = 0;
+  const StepBatch* step = nullptr;  // Borrowed for the call; already checked
+  bool first_of_step = false;       // first segment of this step on this worker
+};
+
+struct SegmentResult {
+  uint64_t device_ns = 0;
+  std::vector<StageTime> stage_times;
+};
+
+// Single-thread: the skeleton calls every method from one device thread.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  virtual const WorkerDescription& description() const = 0;
+
+  // Prepares everything that a step must not: imports, buffers, KV cache, pipelines, recordings.
+  // `progress` takes (fraction 0..1, what is being done).  Replaces the model loaded before.
+  // RESOURCE_EXHAUSTED: memory, with the amounts; FAILED_PRECONDITION: a stage it cannot run.
+  virtual absl::StatusOr<LoadReport> Load(
+      ModelLoad load, const std::function<void(double, std::string_view)>& progress) = 0;
+  virtual void Unload() = 0;
+
+  // Runs one segment and returns when its outputs are in the exchange region.
+  // UNAVAILABLE: the device is lost or timed out, worth a reload.
+  virtual absl::StatusOr<SegmentResult> Run(const SegmentRun& run) = 0;
+
+  // Cheap check that the device still answers; called while idle.
+  virtual absl::Status CheckHealth() = 0;
+};
+
+}  // namespace tandem
