@@ -1,0 +1,82 @@
+// Runs steps over the workers: plan, exchange region, one long-lived stream per worker.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/model/vocabulary.h"
+#include "services/common/plan/planner.h"
+#include "services/common/worker/exchange_layout.h"
+#include "services/common/worker/step_batch.h"
+#include "tandem/loader/v1/loader.pb.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+struct ExecutorOptions {
+  std::string loader_target;  // "unix:/run/tandem/loader.sock"
+  std::vector<std::string> worker_targets;
+  std::string model_name;  // as the loader lists it
+  PlacementPolicy policy;
+  uint32_t max_rows = 512;
+  uint32_t max_sequences = 16;
+  uint32_t context_len = 0;  // 0: the model's
+  uint32_t block_tokens = 16;
+  uint64_t kv_tokens = 0;  // positions in the global KV pool; 0: chosen by memory
+  uint32_t num_lanes = 1;
+  absl::Duration segment_deadline = absl::Seconds(30);
+  absl::Duration worker_wait = absl::Seconds(30);  // for a worker that is not there (yet)
+};
+
+struct SegmentTiming {
+  uint32_t segment_index = 0;
+  absl::Duration round_trip;
+  uint64_t worker_ns = 0;
+  uint64_t device_ns = 0;
+};
+
+// Thread rule: Start, Recover and RunStep from one engine thread; Status from any thread.
+class Executor {
+ public:
+  using Progress = std::function<void(std::string_view phase, double fraction)>;
+
+  // Loads the model at the loader, connects to every worker, plans, makes the exchange region
+  // under its own lease, and has the workers load their parts (in parallel).
+  static absl::StatusOr<std::unique_ptr<Executor>> Start(ExecutorOptions options,
+                                                         const Progress& progress);
+  virtual ~Executor() = default;
+
+  virtual const loader::v1::Model& model() const = 0;
+  virtual const ModelConfig& config() const = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+  virtual const Plan& plan() const = 0;
+  virtual const StepLimits& limits() const = 0;
+  virtual std::string placement() const = 0;
+
+  // The step area of a lane, to be filled by WriteStep.
+  virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
+  // Walks the plan's segments for the step in `lane`.  Returns one timing per segment.
+  // UNAVAILABLE: a worker is lost or missed its deadline: KV is gone, call Recover.
+  // Other codes: the step was refused or failed, the workers are alive.
+  virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
+  // Results of the last step in `lane`, o < its num_outputs.
+  virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
+  virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
+
+  // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch
+  // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards.
+  virtual absl::Status Recover(const Progress& progress) = 0;
+
+  // Fills workers and segments of the public status.  Thread-safe.
+  virtual void FillStatus(v1::GetStatusResponse& status) const = 0;
+};
+
+}  // namespace tandem::gateway
