@@ -1,0 +1,205 @@
+#include "tools/tandem/supervisor/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(std::vector<ServiceSpec> services,
+                                                               SupervisorOptions options) {
+  std::unique_ptr<Supervisor> supervisor(new Supervisor(std::move(services), options));
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  if (options.handle_signals) {
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+  }
+  // Blocked here and read from the descriptor; threads made from now on inherit the mask.
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  supervisor->signal_fd_.Reset(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  supervisor->stop_fd_.Reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!supervisor->signal_fd_.valid() || !supervisor->stop_fd_.valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("supervisor descriptors: %s", std::strerror(errno)));
+  }
+  return supervisor;
+}
+
+Supervisor::Supervisor(std::vector<ServiceSpec> services, SupervisorOptions options)
+    : options_(options) {
+  for (ServiceSpec& spec : services) {
+    Service service;
+    service.state.name = spec.process.name;
+    service.spec = std::move(spec);
+    service.delay = options_.first_delay;
+    services_.push_back(std::move(service));
+  }
+}
+
+Supervisor::~Supervisor() {
+  for (const Service& service : services_) {
+    if (service.state.pid > 0) ::kill(service.state.pid, SIGKILL);
+  }
+}
+
+absl::Status Supervisor::Start() {
+  for (Service& service : services_) {
+    if (absl::Status status = StartService(service); !status.ok()) {
+      Drain().IgnoreError();
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::StartService(Service& service) {
+  TANDEM_ASSIGN_OR_RETURN(service.state.pid, StartProcess(service.spec.process));
+  service.started = absl::Now();
+  service.next_start = absl::InfiniteFuture();
+  LogInfo("service started",
+          {{"name", service.state.name}, {"pid", absl::StrFormat("%d", service.state.pid)}});
+  return absl::OkStatus();
+}
+
+void Supervisor::ReapAll(bool draining) {
+  for (Service& service : services_) {
+    if (service.state.pid == 0) continue;
+    const auto end = ReapProcess(service.state.pid);
+    if (!end.has_value()) continue;
+    service.state.pid = 0;
+    service.state.last_end = end->Text();
+    if (draining) continue;
+    if (!end->signalled && service.spec.final_exit_codes.contains(end->code)) {
+      service.state.finished = true;
+      LogWarning("service has nothing to do here",
+                 {{"name", service.state.name}, {"end", service.state.last_end}});
+      continue;
+    }
+    ScheduleRestart(service, *end);
+  }
+}
+
+void Supervisor::ScheduleRestart(Service& service, const ProcessEnd& end) {
+  const absl::Time now = absl::Now();
+  if (now - service.started >= options_.steady_after) service.delay = options_.first_delay;
+  service.ends.push_back(now);
+  while (now - service.ends.front() > options_.crash_window) service.ends.pop_front();
+  const bool open = static_cast<int>(service.ends.size()) >= options_.crash_limit;
+  const absl::Duration delay = open ? options_.open_delay : service.delay;
+  service.next_start = now + delay;
+  service.delay = std::min(service.delay * 2, options_.last_delay);
+  LogError(open ? "service keeps ending, circuit open" : "service ended, restarting",
+           {{"name", service.state.name},
+            {"end", end.Text()},
+            {"restart_in", absl::FormatDuration(delay)},
+            {"log", service.spec.process.log_path}});
+}
+
+void Supervisor::StartDue() {
+  for (Service& service : services_) {
+    if (service.state.pid != 0 || service.next_start > absl::Now()) continue;
+    ++service.state.restarts;
+    if (absl::Status status = StartService(service); !status.ok()) {
+      LogError("service cannot be started", {{"error", std::string(status.message())}});
+      service.next_start = absl::Now() + options_.open_delay;
+    }
+  }
+}
+
+bool Supervisor::WaitForEvent(absl::Time deadline) {
+  pollfd fds[2] = {{signal_fd_.get(), POLLIN, 0}, {stop_fd_.get(), POLLIN, 0}};
+  const absl::Duration left =
+      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Seconds(3600));
+  ::poll(fds, 2,
+         static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+  bool stop = false;
+  signalfd_siginfo info;
+  while (::read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
+    stop |= info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+  }
+  uint64_t count = 0;
+  stop |= ::read(stop_fd_.get(), &count, sizeof(count)) == sizeof(count);
+  return stop;
+}
+
+absl::Status Supervisor::Run() {
+  while (true) {
+    absl::Time deadline = absl::InfiniteFuture();
+    for (const Service& service : services_) {
+      if (service.state.pid == 0) deadline = std::min(deadline, service.next_start);
+    }
+    if (WaitForEvent(deadline)) break;
+    ReapAll(/*draining=*/false);
+    StartDue();
+  }
+  LogInfo("draining");
+  return Drain();
+}
+
+absl::Status Supervisor::Drain() {
+  std::set<int, std::greater<>> ranks;
+  for (const Service& service : services_) ranks.insert(service.spec.stop_rank);
+  std::vector<std::string> killed;
+  bool force = false;
+  for (const int rank : ranks) {
+    std::vector<Service*> members;
+    absl::Time deadline = absl::InfinitePast();
+    const absl::Time now = absl::Now();
+    for (Service& service : services_) {
+      if (service.spec.stop_rank != rank || service.state.pid == 0) continue;
+      members.push_back(&service);
+      deadline = std::max(deadline, now + service.spec.stop_grace);
+      ::kill(service.state.pid, SIGTERM);
+    }
+    const auto running = [&members] {
+      return std::any_of(members.begin(), members.end(),
+                         [](const Service* s) { return s->state.pid != 0; });
+    };
+    while (running() && !force && absl::Now() < deadline) {
+      force = WaitForEvent(deadline);
+      ReapAll(/*draining=*/true);
+    }
+    for (Service* service : members) {
+      if (service->state.pid == 0) continue;
+      killed.push_back(service->state.name);
+      ::kill(service->state.pid, SIGKILL);
+      while (service->state.pid != 0) {
+        WaitForEvent(absl::Now() + absl::Milliseconds(20));
+        ReapAll(/*draining=*/true);
+      }
+    }
+  }
+  if (killed.empty()) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrFormat("killed after their grace: %s", absl::StrJoin(killed, ", ")));
+}
+
+void Supervisor::RequestStop() {
+  const uint64_t one = 1;
+  if (::write(stop_fd_.get(), &one, sizeof(one)) != sizeof(one)) {
+    LogError("stop request lost", {{"error", std::strerror(errno)}});
+  }
+}
+
+std::vector<Supervisor::ServiceState> Supervisor::States() const {
+  std::vector<ServiceState> states;
+  for (const Service& service : services_) states.push_back(service.state);
+  return states;
+}
+
+}  // namespace tandem

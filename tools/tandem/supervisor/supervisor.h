@@ -1,0 +1,91 @@
+// Keeps a set of services running: starts them, restarts those that end, drains them in order.
+//
+// A service that ends is started again after a delay that doubles from `first_delay` to
+// `last_delay` and is forgotten once it has run for `steady_after`.  After `crash_limit` ends
+// within `crash_window` its circuit opens: one try every `open_delay`, loudly.  An exit code in
+// `final_exit_codes` means that the service has nothing to do here; it is left alone.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/unique_fd.h"
+#include "tools/tandem/supervisor/process.h"
+
+namespace tandem {
+
+struct ServiceSpec {
+  ProcessSpec process;
+  std::set<int> final_exit_codes;
+  // Services are stopped in descending order, those of one rank together.
+  int stop_rank = 0;
+  absl::Duration stop_grace = absl::Seconds(5);  // then SIGKILL
+};
+
+struct SupervisorOptions {
+  absl::Duration first_delay = absl::Milliseconds(100);
+  absl::Duration last_delay = absl::Seconds(10);
+  absl::Duration steady_after = absl::Seconds(30);
+  int crash_limit = 8;
+  absl::Duration crash_window = absl::Seconds(60);
+  absl::Duration open_delay = absl::Seconds(30);
+  bool handle_signals = true;  // SIGINT and SIGTERM drain; a second one kills at once
+};
+
+// Single-thread: Create and Run on the main thread.  RequestStop from any thread.
+class Supervisor {
+ public:
+  static absl::StatusOr<std::unique_ptr<Supervisor>> Create(std::vector<ServiceSpec> services,
+                                                            SupervisorOptions options);
+  ~Supervisor();
+
+  // Starts every service.  The first that cannot be started stops the others and is the error.
+  absl::Status Start();
+  // Watches until a signal or RequestStop, then drains.  OK when every service ended by itself
+  // within its grace, DEADLINE_EXCEEDED naming those that had to be killed.
+  absl::Status Run();
+  void RequestStop();
+
+  struct ServiceState {
+    std::string name;
+    pid_t pid = 0;  // 0: not running
+    int restarts = 0;
+    bool finished = false;  // ended with a final exit code
+    std::string last_end;
+  };
+  // Thread-compatible with Run (call from the same thread, or after it).
+  std::vector<ServiceState> States() const;
+
+ private:
+  struct Service {
+    ServiceSpec spec;
+    ServiceState state;
+    absl::Time started;
+    absl::Time next_start = absl::InfiniteFuture();
+    absl::Duration delay;
+    std::deque<absl::Time> ends;
+  };
+
+  Supervisor(std::vector<ServiceSpec> services, SupervisorOptions options);
+  absl::Status StartService(Service& service);
+  void ReapAll(bool draining);
+  void ScheduleRestart(Service& service, const ProcessEnd& end);
+  void StartDue();
+  absl::Status Drain();
+  // Waits for a signal or until `deadline`; true when asked to stop (again).
+  bool WaitForEvent(absl::Time deadline);
+
+  std::vector<Service> services_;
+  SupervisorOptions options_;
+  UniqueFd signal_fd_;
+  UniqueFd stop_fd_;  // eventfd of RequestStop
+};
+
+}  // namespace tandem

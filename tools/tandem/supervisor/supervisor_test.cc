@@ -1,0 +1,136 @@
+#include "tools/tandem/supervisor/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace tandem {
+namespace {
+
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() {
+    dir_ = std::filesystem::temp_directory_path() / absl::StrFormat("supervisor.%d", getpid());
+    std::filesystem::create_directories(dir_);
+    options_.handle_signals = false;
+    options_.first_delay = absl::Milliseconds(5);
+  }
+  ~SupervisorTest() override { std::filesystem::remove_all(dir_); }
+
+  ServiceSpec Shell(const std::string& name, const std::string& script) {
+    ServiceSpec spec;
+    spec.process.name = name;
+    spec.process.argv = {"/bin/sh", "-c", script};
+    spec.process.environment = {{"DIR", dir_.string()}};
+    spec.process.log_path = dir_ / (name + ".log");
+    return spec;
+  }
+
+  std::string Read(const std::string& name) {
+    std::stringstream text;
+    text << std::ifstream(dir_ / name).rdbuf();
+    return text.str();
+  }
+
+  // Runs until `done` holds (or ten seconds have passed), then stops and drains.
+  absl::Status RunUntil(Supervisor& supervisor, const std::function<bool()>& done) {
+    std::thread watcher([&] {
+      for (int i = 0; i < 1000 && !done(); ++i) absl::SleepFor(absl::Milliseconds(10));
+      supervisor.RequestStop();
+    });
+    const absl::Status status = supervisor.Run();
+    watcher.join();
+    return status;
+  }
+
+  std::filesystem::path dir_;
+  SupervisorOptions options_;
+};
+
+TEST_F(SupervisorTest, RestartsAServiceThatEnds) {
+  auto supervisor = Supervisor::Create(
+      {Shell("crasher",
+             "echo x >> $DIR/starts; [ $(wc -l < $DIR/starts) -lt 4 ] && exit 3; "
+             "exec sleep 60")},
+      options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  const absl::Status end = RunUntil(**supervisor, [&] { return Read("starts") == "x\nx\nx\nx\n"; });
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ((*supervisor)->States()[0].restarts, 3);
+}
+
+TEST_F(SupervisorTest, LeavesAServiceAloneAfterAFinalExitCode) {
+  ServiceSpec spec = Shell("nothing", "echo x >> $DIR/starts; exit 42");
+  spec.final_exit_codes = {42};
+  auto supervisor = Supervisor::Create({spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  const absl::Time until = absl::Now() + absl::Milliseconds(200);
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return absl::Now() > until; }).ok());
+  EXPECT_TRUE((*supervisor)->States()[0].finished);
+  EXPECT_EQ(Read("starts"), "x\n");
+}
+
+TEST_F(SupervisorTest, OpensTheCircuitOfACrashLoop) {
+  options_.crash_limit = 3;
+  auto supervisor = Supervisor::Create({Shell("loop", "echo x >> $DIR/starts; exit 1")}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  const absl::Time until = absl::Now() + absl::Milliseconds(400);
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return absl::Now() > until; }).ok());
+  EXPECT_EQ(Read("starts"), "x\nx\nx\n");
+}
+
+TEST_F(SupervisorTest, StopsHigherRanksFirst) {
+  const std::string script =
+      "trap 'echo NAME >> $DIR/order; exit 0' TERM; echo up >> $DIR/NAME.up; "
+      "while :; do sleep 0.02; done";
+  std::vector<ServiceSpec> specs;
+  for (const std::string name : {"loader", "gateway"}) {
+    std::string text = script;
+    for (size_t at; (at = text.find("NAME")) != std::string::npos;) text.replace(at, 4, name);
+    specs.push_back(Shell(name, text));
+    specs.back().stop_rank = name == "gateway" ? 2 : 0;
+  }
+  auto supervisor = Supervisor::Create(specs, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_TRUE(RunUntil(**supervisor, [&] {
+                return !Read("loader.up").empty() && !Read("gateway.up").empty();
+              }).ok());
+  EXPECT_EQ(Read("order"), "gateway\nloader\n");
+}
+
+TEST_F(SupervisorTest, KillsWhatIgnoresItsGraceAndSaysSo) {
+  ServiceSpec spec =
+      Shell("deaf", "trap '' TERM; echo up >> $DIR/up; while :; do sleep 0.02; done");
+  spec.stop_grace = absl::Milliseconds(100);
+  auto supervisor = Supervisor::Create({spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  const absl::Status status = RunUntil(**supervisor, [&] { return !Read("up").empty(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*supervisor)->States()[0].pid, 0);
+}
+
+TEST_F(SupervisorTest, NamesAnExecutableThatIsMissing) {
+  ServiceSpec spec = Shell("gone", "");
+  spec.process.argv = {"/nonexistent/tandem-loader"};
+  auto supervisor = Supervisor::Create({spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  const absl::Status status = (*supervisor)->Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("/nonexistent/tandem-loader"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace tandem
