@@ -1,0 +1,54 @@
+// Rows of weights, number by number: quantised and dequantised in both layouts they occur in.
+//
+// *File layout*: as in GGUF files.  A row is a sequence of blocks, little-endian:
+//
+//   q8_0  f16 d, int8 q[32]                                  x[e] = d * q[e]
+//   q4_0  f16 d, uint8 b[16]                                 x[e] = d * (q[e] - 8)
+//         q[e] = low nibble of b[e] for e < 16, high nibble of b[e - 16] for the others
+//   q6_k  uint8 low[128], uint8 high[64], int8 s[16], f16 d  x[e] = d * s[e / 16] * (q[e] - 32)
+//         with e = 128 h + 32 g + l (h < 2, g < 4, l < 32):
+//         q[e] = nibble g / 2 of low[64 h + 32 (g % 2) + l] | bits 2g, 2g+1 of high[32 h + l] << 4
+//
+// *Packed layout*: planes, as in weights/packed_tensor.h; a row is one address per plane.
+//
+// Source: ggml's quantisation layouts (block_q8_0, block_q4_0, block_q6_K).
+// This is the plain arithmetic that kernels and packing are tested against, and what tools that
+// are in no hurry use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "services/common/tensor/dtype.h"
+
+namespace tandem {
+
+inline constexpr int kMaxPlanes = 4;
+
+// Where one packed row begins in each plane of its shard; planes a format lacks are null.
+struct PackedRow {
+  const std::byte* planes[kMaxPlanes] = {};
+};
+struct MutablePackedRow {
+  std::byte* planes[kMaxPlanes] = {};
+  operator PackedRow() const { return {{planes[0], planes[1], planes[2], planes[3]}}; }
+};
+
+// Writes the row's numbers to `out`, exactly (each is one product of numbers that float32 holds,
+// or two for q6_k).
+// REQUIRES out.size() is a multiple of the format's block, `row` holds RowBytes(dtype, out.size()).
+void DequantizeFileRow(DType dtype, std::span<const std::byte> row, std::span<float> out);
+void DequantizePackedRow(DType dtype, const PackedRow& row, std::span<float> out);
+
+// Writes `values` in `dtype`, each rounded to the nearest number its block's scale offers.  Scales
+// come from the block's largest magnitude; there is no search for better ones.
+// REQUIRES as above; values finite.
+void QuantizeFileRow(DType dtype, std::span<const float> values, std::span<std::byte> row);
+void QuantizePackedRow(DType dtype, std::span<const float> values, const MutablePackedRow& row);
+
+// File layout to packed layout without touching a number.
+void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
+               const MutablePackedRow& row);
+
+}  // namespace tandem

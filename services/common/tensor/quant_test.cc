@@ -1,0 +1,185 @@
+#include "services/common/tensor/quant.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "services/common/base/half.h"
+
+namespace tandem {
+namespace {
+
+constexpr DType kAll[] = {DType::kF32,  DType::kF16,  DType::kBf16,
+                          DType::kQ8_0, DType::kQ4_0, DType::kQ6_K};
+
+std::vector<float> RandomValues(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<std::byte> RandomBytes(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(n);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Planes of one row, far apart and filled with a guard.
+struct Planes {
+  std::vector<std::byte> bytes = std::vector<std::byte>(kMaxPlanes * 8192, std::byte{0xA5});
+  MutablePackedRow row() {
+    MutablePackedRow result;
+    for (int p = 0; p < kMaxPlanes; ++p) result.planes[p] = bytes.data() + p * 8192;
+    return result;
+  }
+};
+
+TEST(QuantTest, DequantizesBlocksAsTheFileFormatSaysElementByElement) {
+  // q8_0: d = 0.5, q[e] = e - 16.
+  std::vector<std::byte> q8(34);
+  const uint16_t half = FloatToHalf(0.5f);
+  std::memcpy(q8.data(), &half, 2);
+  for (int e = 0; e < 32; ++e) q8[2 + e] = static_cast<std::byte>(e - 16);
+  std::vector<float> out(32);
+  DequantizeFileRow(DType::kQ8_0, q8, out);
+  for (int e = 0; e < 32; ++e) EXPECT_EQ(out[e], 0.5f * (e - 16));
+
+  // q4_0: byte j carries elements j and j + 16.
+  std::vector<std::byte> q4(18);
+  std::memcpy(q4.data(), &half, 2);
+  for (int j = 0; j < 16; ++j) q4[2 + j] = static_cast<std::byte>(j | ((15 - j) << 4));
+  DequantizeFileRow(DType::kQ4_0, q4, out);
+  for (int j = 0; j < 16; ++j) {
+    EXPECT_EQ(out[j], 0.5f * (j - 8));
+    EXPECT_EQ(out[j + 16], 0.5f * (7 - j));
+  }
+}
+
+// Transcribed from the definition of block_q6_K's dequantisation: four elements 32 apart share a
+// byte of high bits.
+TEST(QuantTest, DequantizesQ6KAsTheFileFormatSays) {
+  std::vector<std::byte> row = RandomBytes(210, 3);
+  const uint16_t d_bits = FloatToHalf(0.25f);
+  std::memcpy(row.data() + 208, &d_bits, 2);
+  std::vector<float> expected(256);
+  const auto* low = reinterpret_cast<const uint8_t*>(row.data());
+  const auto* high = low + 128;
+  const auto* scales = reinterpret_cast<const int8_t*>(low + 192);
+  float* y = expected.data();
+  for (int half = 0; half < 2; ++half, y += 128, low += 64, high += 32, scales += 8) {
+    for (int l = 0; l < 32; ++l) {
+      const int is = l / 16;
+      const int q1 = ((low[l] & 15) | ((high[l] & 3) << 4)) - 32;
+      const int q2 = ((low[l + 32] & 15) | (((high[l] >> 2) & 3) << 4)) - 32;
+      const int q3 = ((low[l] >> 4) | (((high[l] >> 4) & 3) << 4)) - 32;
+      const int q4 = ((low[l + 32] >> 4) | (((high[l] >> 6) & 3) << 4)) - 32;
+      y[l] = 0.25f * scales[is] * q1;
+      y[l + 32] = 0.25f * scales[is + 2] * q2;
+      y[l + 64] = 0.25f * scales[is + 4] * q3;
+      y[l + 96] = 0.25f * scales[is + 6] * q4;
+    }
+  }
+  std::vector<float> out(256);
+  DequantizeFileRow(DType::kQ6_K, row, out);
+  EXPECT_EQ(out, expected);
+}
+
+TEST(QuantTest, PackedPlanesHoldFieldsInElementOrderLowBitsFirst) {
+  std::vector<float> values(32);
+  for (int e = 0; e < 32; ++e) values[e] = static_cast<float>(e % 16 - 8);  // extreme -8: d = 1
+  Planes planes;
+  QuantizePackedRow(DType::kQ4_0, values, planes.row());
+  for (int j = 0; j < 16; ++j) {
+    EXPECT_EQ(planes.bytes[j], static_cast<std::byte>((2 * j) % 16 | ((2 * j + 1) % 16) << 4));
+  }
+  EXPECT_EQ(planes.bytes[16], std::byte{0xA5}) << "written past the row";
+  EXPECT_EQ(planes.bytes[8192], std::byte{0x00});  // f16 1.0 = 0x3C00
+  EXPECT_EQ(planes.bytes[8193], std::byte{0x3C});
+}
+
+TEST(QuantTest, RepackingChangesNoNumberWhateverTheBits) {
+  for (const DType dtype : kAll) {
+    constexpr size_t kElements = 768;
+    const std::vector<std::byte> row = RandomBytes(RowBytes(dtype, kElements), 7);
+    std::vector<float> from_file(kElements), from_planes(kElements);
+    DequantizeFileRow(dtype, row, from_file);
+    Planes planes;
+    RepackRow(dtype, row, kElements, planes.row());
+    DequantizePackedRow(dtype, planes.row(), from_planes);
+    // Compared as bits: random scales hold infinities and NaNs.
+    EXPECT_EQ(std::memcmp(from_file.data(), from_planes.data(), kElements * sizeof(float)), 0)
+        << Traits(dtype).name;
+  }
+}
+
+TEST(QuantTest, BothLayoutsQuantizeAlike) {
+  for (const DType dtype : kAll) {
+    constexpr size_t kElements = 512;
+    const std::vector<float> values = RandomValues(kElements, 11);
+    std::vector<std::byte> row(RowBytes(dtype, kElements));
+    std::vector<float> from_file(kElements), from_planes(kElements);
+    QuantizeFileRow(dtype, values, row);
+    DequantizeFileRow(dtype, row, from_file);
+    Planes planes;
+    QuantizePackedRow(dtype, values, planes.row());
+    DequantizePackedRow(dtype, planes.row(), from_planes);
+    EXPECT_EQ(from_file, from_planes) << Traits(dtype).name;
+  }
+}
+
+// Half a step of the block's scale, the scale itself being rounded to float16 (2^-11), plus, at
+// the end of the range that is one code short, a whole step.
+TEST(QuantTest, RoundingErrorIsWithinTheStepOfTheBlock) {
+  struct Case {
+    DType dtype;
+    uint32_t group;
+    float levels;
+    float steps;
+  };
+  for (const Case& c : {Case{DType::kQ8_0, 32, 127.0f, 0.5f}, Case{DType::kQ4_0, 32, 8.0f, 1.0f},
+                        Case{DType::kQ6_K, 16, 32.0f, 1.0f}}) {
+    constexpr size_t kElements = 2560;
+    const std::vector<float> values = RandomValues(kElements, 13);
+    std::vector<std::byte> row(RowBytes(c.dtype, kElements));
+    std::vector<float> out(kElements);
+    QuantizeFileRow(c.dtype, values, row);
+    DequantizeFileRow(c.dtype, row, out);
+    for (size_t g = 0; g < kElements; g += c.group) {
+      float extreme = 0.0f;
+      for (size_t e = g; e < g + c.group; ++e) extreme = std::max(extreme, std::fabs(values[e]));
+      float bound = extreme / c.levels * c.steps + extreme * 0x1p-11f * 2.0f;
+      if (c.dtype == DType::kQ6_K) {
+        // The group's scale is a multiple of d: at most half a multiple off, 32 codes away.
+        float block_extreme = 0.0f;
+        for (size_t e = g / 256 * 256; e < g / 256 * 256 + 256; ++e) {
+          block_extreme = std::max(block_extreme, std::fabs(values[e]));
+        }
+        bound += 32.0f * 0.5f * block_extreme / (32.0f * 128.0f);
+      }
+      for (size_t e = g; e < g + c.group; ++e) {
+        ASSERT_LE(std::fabs(out[e] - values[e]), bound)
+            << Traits(c.dtype).name << " element " << e << " value " << values[e];
+      }
+    }
+  }
+}
+
+TEST(QuantTest, RowsOfZerosStayZeros) {
+  for (const DType dtype : kAll) {
+    const std::vector<float> zeros(256, 0.0f);
+    std::vector<std::byte> row(RowBytes(dtype, 256), std::byte{0xFF});
+    QuantizeFileRow(dtype, zeros, row);
+    std::vector<float> out(256, 1.0f);
+    DequantizeFileRow(dtype, row, out);
+    EXPECT_EQ(out, zeros) << Traits(dtype).name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

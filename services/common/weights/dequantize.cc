@@ -1,0 +1,49 @@
+#include "services/common/weights/dequantize.h"
+
+#include "services/common/base/check.h"
+
+namespace tandem {
+
+MutablePackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, std::byte* shard,
+                            uint64_t row) {
+  TANDEM_CHECK(row < num_rows);
+  const std::vector<Plane> planes = PlanesOf(dtype, num_rows, num_cols);
+  MutablePackedRow result;
+  for (size_t p = 0; p < planes.size(); ++p) {
+    result.planes[p] = shard + planes[p].offset + row * planes[p].row_bytes;
+  }
+  return result;
+}
+
+PackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, const std::byte* shard,
+                     uint64_t row) {
+  return RowInShard(dtype, num_rows, num_cols, const_cast<std::byte*>(shard), row);
+}
+
+PackedRow RowOf(const WeightSet& weights, const PackedTensor& tensor, uint64_t row) {
+  for (const Shard& shard : tensor.shards) {
+    if (row - shard.first_row < shard.num_rows) {
+      return RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, weights.ShardData(shard),
+                        row - shard.first_row);
+    }
+  }
+  TANDEM_CHECK(row < tensor.shape.rows);
+  return {};
+}
+
+void DequantizeRow(const WeightSet& weights, const PackedTensor& tensor, uint64_t row,
+                   std::span<float> out) {
+  TANDEM_CHECK(out.size() == tensor.shape.cols);
+  DequantizePackedRow(tensor.dtype, RowOf(weights, tensor, row), out);
+}
+
+std::vector<float> DequantizeTensor(const WeightSet& weights, const PackedTensor& tensor) {
+  std::vector<float> values(tensor.shape.rows * tensor.shape.cols);
+  for (uint64_t row = 0; row < tensor.shape.rows; ++row) {
+    DequantizeRow(weights, tensor, row,
+                  std::span(values).subspan(row * tensor.shape.cols, tensor.shape.cols));
+  }
+  return values;
+}
+
+}  // namespace tandem
