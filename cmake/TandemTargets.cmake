@@ -1,3 +1,7 @@
+# Groups to build by name: scripts/test wants these and no more in its sanitizer build.
+add_custom_target(unit_tests)
+add_custom_target(fuzzers)
+
 # tandem_library(NAME tandem_base SRCS a.cc DEPS absl::status)
 # One library a folder.  Headers are included from the repository root
 # ("services/common/base/check.h").  A library with no SRCS is header-only.
@@ -42,6 +46,9 @@ function(tandem_test)
   target_compile_definitions(${ARG_NAME} PRIVATE
     TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}"
     TANDEM_TEST_DATA_DIR="${TANDEM_TEST_DATA_DIR}")
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(unit_tests ${ARG_NAME})
+  endif()
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "${ARG_ENVIRONMENT}")
@@ -59,4 +66,5 @@ function(tandem_fuzzer)
   target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
+  add_dependencies(fuzzers ${ARG_NAME})
 endfunction()
