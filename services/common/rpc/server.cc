@@ -1,0 +1,127 @@
+#include "services/common/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/channel.h"
+
+namespace tandem {
+namespace {
+
+// Health and reflection are switches of the whole process in gRPC.
+void EnablePlugins() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
+// Checks one address before gRPC sees it, whose own errors say nothing.
+absl::Status CheckAddress(const std::string& address, bool allow_remote) {
+  if (const auto path = UnixSocketPath(address)) return RemoveStaleSocket(*path);
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("listen address '%s' is neither unix:/PATH nor HOST:PORT", address));
+  }
+  if (!allow_remote && !IsLoopback(address.substr(0, colon))) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("listen address '%s' is not loopback: this traffic is neither encrypted "
+                        "nor authenticated; use 127.0.0.1 and a proxy in front",
+                        address));
+  }
+  return absl::OkStatus();
+}
+
+void SetLimits(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+}
+
+// Binds with a mask that keeps others out from the socket's first moment.
+std::unique_ptr<grpc::Server> BuildPrivately(grpc::ServerBuilder& builder) {
+  static absl::Mutex mask_mutex(absl::kConstInit);  // the mask belongs to the process
+  absl::MutexLock lock(&mask_mutex);
+  const mode_t old_mask = ::umask(0077);
+  auto server = builder.BuildAndStart();
+  ::umask(old_mask);
+  return server;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      const std::vector<ServedService>& services) {
+  if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
+  EnablePlugins();
+  grpc::ServerBuilder builder;
+  SetLimits(builder);
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    TANDEM_RETURN_IF_ERROR(CheckAddress(options.listen[i], options.allow_remote));
+    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  std::unique_ptr<Server> result(new Server);
+  for (const ServedService& served : services) {
+    builder.RegisterService(served.service);
+    result->service_names_.push_back(served.full_name);
+  }
+  result->server_ = BuildPrivately(builder);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    if (result->server_ == nullptr || ports[i] == 0) {
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "cannot listen on '%s': address in use or not permitted", options.listen[i]));
+    }
+    std::string target = options.listen[i];
+    if (const auto path = UnixSocketPath(target)) {
+      if (::chmod(path->c_str(), 0600) != 0) {
+        return absl::InternalError(absl::StrFormat("chmod '%s': %s", *path, std::strerror(errno)));
+      }
+    } else {
+      target = absl::StrFormat("%s:%d", target.substr(0, target.rfind(':')), ports[i]);
+    }
+    LogInfo("listening", {{"target", target}});
+    result->targets_.push_back(std::move(target));
+  }
+  result->SetServing(false);
+  return result;
+}
+
+Server::~Server() { Shutdown(absl::ZeroDuration()); }
+
+void Server::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  for (const std::string& name : service_names_) health->SetServingStatus(name, serving);
+}
+
+void Server::Shutdown(absl::Duration grace) {
+  if (server_ == nullptr) return;
+  SetServing(false);
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+}
+
+}  // namespace tandem

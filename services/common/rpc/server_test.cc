@@ -1,0 +1,157 @@
+#include "services/common/rpc/server.h"
+
+#include <fcntl.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "services/common/base/unique_fd.h"
+#include "services/common/rpc/channel.h"
+#include "services/common/rpc/status.h"
+
+namespace tandem {
+namespace {
+
+class ServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tandem-rpc-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string SocketPath() const { return directory_ + "/s.sock"; }
+
+  // The health service's answer byte for byte: empty, or field 1 = status.
+  static absl::StatusOr<int> Health(const std::string& target) {
+    grpc::GenericStub stub(CreateChannel(target));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    const grpc::Slice empty;
+    grpc::ByteBuffer request(&empty, 1), response;
+    absl::Mutex mutex;
+    bool done = false;
+    grpc::Status status;
+    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
+                   [&](grpc::Status result) {
+                     absl::MutexLock lock(&mutex);
+                     status = std::move(result);
+                     done = true;
+                   });
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(&done));
+    if (!status.ok()) return FromGrpcStatus(status);
+    std::vector<grpc::Slice> slices;
+    if (!response.Dump(&slices).ok() || slices.size() != 1 || slices[0].size() != 2) {
+      return absl::InternalError("unexpected health response");
+    }
+    return slices[0].begin()[1];
+  }
+
+  std::string directory_;
+};
+
+TEST_F(ServerTest, HealthFollowsTheServingStatus) {
+  auto server = Server::Start({.listen = {"unix:" + SocketPath(), "127.0.0.1:0"}}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_EQ((*server)->targets().size(), 2u);
+  EXPECT_NE((*server)->targets()[1], "127.0.0.1:0");
+  for (const std::string& target : (*server)->targets()) {
+    (*server)->SetServing(false);
+    EXPECT_EQ(Health(target).value(), 2) << target;
+    (*server)->SetServing(true);
+    EXPECT_EQ(Health(target).value(), 1) << target;
+  }
+}
+
+TEST_F(ServerTest, TheSocketIsForItsOwnerAlone) {
+  auto server = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  struct stat info {};
+  ASSERT_EQ(::stat(SocketPath().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(ServerTest, ASecondServerOnALiveSocketIsRefused) {
+  auto first = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  auto second = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+  (*first)->SetServing(true);
+  EXPECT_EQ(Health("unix:" + SocketPath()).value(), 1) << "the first one lives on";
+  auto on_port = Server::Start({.listen = {"127.0.0.1:0"}}, {});
+  ASSERT_TRUE(on_port.ok());
+  EXPECT_EQ(Server::Start({.listen = {(*on_port)->targets()[0]}}, {}).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(ServerTest, ASocketLeftByADeadProcessIsReplaced) {
+  {
+    const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto address = UnixSocketAddress(SocketPath());
+    ASSERT_EQ(
+        ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)), 0);
+    ASSERT_EQ(::listen(listener.get(), 1), 0);
+  }
+  ASSERT_TRUE(std::filesystem::exists(SocketPath()));
+  auto server = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_TRUE(Health("unix:" + SocketPath()).ok());
+}
+
+TEST_F(ServerTest, NeverRemovesAFileThatIsNoSocket) {
+  std::ofstream(SocketPath()) << "precious";
+  EXPECT_EQ(Server::Start({.listen = {"unix:" + SocketPath()}}, {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(std::filesystem::is_regular_file(SocketPath()));
+}
+
+TEST_F(ServerTest, RefusesAddressesItShouldNotListenOn) {
+  for (const std::string& bad : {std::string("0.0.0.0:0"), std::string("nonsense"), std::string(),
+                                 "unix:" + std::string(200, 'x'), std::string("127.0.0.1:http")}) {
+    EXPECT_EQ(Server::Start({.listen = {bad}}, {}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+  EXPECT_EQ(Server::Start({.listen = {"unix:" + directory_ + "/none/s"}}, {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ShutdownSignalsDeathTest, TheFirstSignalIsAnEventAndTheSecondEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ShutdownSignals signals;
+        ::kill(::getpid(), SIGTERM);
+        if (signals.Wait() != SIGTERM) std::exit(1);
+        ::kill(::getpid(), SIGINT);
+        ::pause();
+      },
+      testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(ShutdownSignalsTest, CanBeRequestedFromWithin) {
+  ShutdownSignals signals;
+  EXPECT_FALSE(signals.WaitFor(absl::Milliseconds(1)));
+  signals.Request();
+  EXPECT_TRUE(signals.WaitFor(absl::InfiniteDuration()));
+  EXPECT_EQ(signals.Wait(), 0);
+}
+
+TEST(StatusTest, CodesAndMessagesSurviveTheRoundTrip) {
+  EXPECT_TRUE(FromGrpcStatus(ToGrpcStatus(absl::OkStatus())).ok());
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
+    EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
