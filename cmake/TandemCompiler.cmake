@@ -23,6 +23,10 @@ add_library(tandem_warnings INTERFACE)
 target_compile_options(tandem_warnings INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
   -Wno-sign-compare)
+# GCC 12 reports string concatenation falsely (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(tandem_warnings INTERFACE -Wno-restrict)
+endif()
 
 if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -31,17 +31,22 @@ struct WorkerDescription {
 
 // What to do about the NPU.
 enum class NpuPolicy : uint8_t {
-  kRequire,  // Attend on an NPU or no plan
-  kPrefer,   // Attend on an NPU if there is one that can, and the plan says so if not
-  kEmulate,  // Attend on an emulated NPU
-  kOff,      // no NPU
+  kRequire,  // Attend on an NPU (not an emulated one) or no plan
+  kPrefer,   // Attend on an NPU (not an emulated one) if there is one that can, else on a GPU,
+             // and the plan says so
+  kEmulate,  // Attend on an emulated NPU or no plan
+  kOff,      // NPU workers are left out
 };
+// "require", "prefer", "emulate" or "off"; INVALID_ARGUMENT for anything else.
 absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text);
 std::string_view NpuPolicyName(NpuPolicy policy);
 
 struct PlacementPolicy {
   NpuPolicy npu = NpuPolicy::kPrefer;
-  bool out_on_npu = false;  // Out(i) beside Attend(i)
+  bool out_on_npu = false;  // Out(i) beside Attend(i), where the NPU reads the weights
+  // GPUs that share the layers, each a range of them, in the order they are listed; 0: all that
+  // can run every stage but Attend.  Fewer are used when there are fewer, and the plan says so.
+  uint32_t num_gpus = 1;
 };
 
 struct Plan {
@@ -53,14 +58,19 @@ struct Plan {
 
 // Assigns every stage to a worker and cuts the order of stages into maximal segments.
 // Liveness decides the ports: a tensor is exported when its next reader runs elsewhere, so the
-// residual stays on the GPU while attention runs on the NPU.
+// residual stays on the GPU while attention runs on the NPU.  A tensor is imported by every
+// segment that reads it first and whose worker did not write it last.
 // FAILED_PRECONDITION names the stage that nobody can run, or the missing NPU under kRequire.
-// `weight_dtypes`: formats present in the model, all of which a matrix worker must read.
+// INVALID_ARGUMENT: two workers of one name, or one that takes no rows.
+// `weight_dtypes`: formats of the model's matrices, all of which a matrix worker must read.
 absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                               const std::vector<WorkerDescription>& workers,
                               const PlacementPolicy& policy);
 
 // "Attend x12 on npu0 (emulated ...), the rest on gpu0 (llvmpipe ...)".
 std::string DescribePlacement(const Plan& plan, const ModelConfig& config);
+
+// "Out(3)+Ffn(3)+Qkv(4)"; "Embed..Head" where there are more than four stages.
+std::string DescribeSegment(const Segment& segment, uint32_t num_layers);
 
 }  // namespace tandem

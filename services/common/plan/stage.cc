@@ -5,22 +5,16 @@
 
 namespace tandem {
 
+std::string_view StageKindName(StageKind kind) {
+  constexpr std::string_view kNames[kNumStageKinds] = {"Embed", "Qkv", "Attend",
+                                                       "Out",   "Ffn", "Head"};
+  return kNames[static_cast<int>(kind)];
+}
+
 std::string StageName(Stage stage) {
-  switch (stage.kind) {
-    case StageKind::kEmbed:
-      return "Embed";
-    case StageKind::kQkv:
-      return absl::StrFormat("Qkv(%d)", stage.layer_idx);
-    case StageKind::kAttend:
-      return absl::StrFormat("Attend(%d)", stage.layer_idx);
-    case StageKind::kOut:
-      return absl::StrFormat("Out(%d)", stage.layer_idx);
-    case StageKind::kFfn:
-      return absl::StrFormat("Ffn(%d)", stage.layer_idx);
-    case StageKind::kHead:
-      return "Head";
-  }
-  return "?";
+  const std::string kind(StageKindName(stage.kind));
+  if (stage.kind == StageKind::kEmbed || stage.kind == StageKind::kHead) return kind;
+  return absl::StrFormat("%s(%d)", kind, stage.layer_idx);
 }
 
 uint32_t StageOrdinal(Stage stage, uint32_t num_layers) {

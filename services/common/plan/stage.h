@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem {
@@ -20,6 +21,9 @@ namespace tandem {
 //   Head     logits = Wembed * rmsnorm(residual), top candidates and log-sum-exp
 enum class StageKind : uint8_t { kEmbed, kQkv, kAttend, kOut, kFfn, kHead };
 inline constexpr int kNumStageKinds = 6;
+
+// "Qkv".
+std::string_view StageKindName(StageKind kind);
 
 struct Stage {
   StageKind kind = StageKind::kEmbed;

@@ -1,0 +1,304 @@
+#include "services/common/plan/planner.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+constexpr uint32_t kNobody = UINT32_MAX;
+
+// The tensors a stage reads and writes.
+struct Access {
+  PortMask reads = 0;
+  PortMask writes = 0;
+};
+
+Access AccessOf(StageKind kind) {
+  const PortMask none = 0;
+  switch (kind) {
+    case StageKind::kEmbed:
+      return {none, none | Port::kResidual};
+    case StageKind::kQkv:
+      return {none | Port::kResidual, Port::kQ | Port::kK | Port::kV};
+    case StageKind::kAttend:
+      return {Port::kQ | Port::kK | Port::kV, none | Port::kAttention};
+    case StageKind::kOut:
+      return {none | Port::kAttention, none | Port::kProjection};
+    case StageKind::kFfn:
+      return {Port::kProjection | Port::kResidual, none | Port::kResidual};
+    case StageKind::kHead:
+      return {none | Port::kResidual, none};
+  }
+  return {};
+}
+
+template <typename T>
+bool Contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Why a worker cannot run a kind of stage of this model; nothing if it can.
+std::optional<std::string> Obstacle(const WorkerDescription& worker, StageKind kind,
+                                    const ModelConfig& config,
+                                    const std::vector<DType>& weight_dtypes) {
+  if (!Contains(worker.stages, kind)) {
+    return absl::StrFormat("%s has no %s stage", worker.name, std::string(StageKindName(kind)));
+  }
+  if (kind == StageKind::kAttend) {
+    if (worker.head_dims.empty() || Contains(worker.head_dims, config.head_dim)) return {};
+    return absl::StrFormat("%s attends with head sizes %s, the model has %d", worker.name,
+                           absl::StrJoin(worker.head_dims, ", "), config.head_dim);
+  }
+  for (const DType dtype : weight_dtypes) {
+    if (Contains(worker.weight_dtypes, dtype)) continue;
+    return absl::StrFormat("%s does not read %s weights", worker.name,
+                           std::string(Traits(dtype).name));
+  }
+  return {};
+}
+
+class Planner {
+ public:
+  Planner(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+          const std::vector<WorkerDescription>& workers, const PlacementPolicy& policy)
+      : config_(config), weight_dtypes_(weight_dtypes), workers_(workers), policy_(policy) {}
+
+  absl::StatusOr<Plan> Make() {
+    TANDEM_RETURN_IF_ERROR(CheckWorkers());
+    TANDEM_RETURN_IF_ERROR(ChooseAttendNpus());
+    ChooseGpus();
+    TANDEM_RETURN_IF_ERROR(AssignStages());
+    Plan plan = Cut();
+    SetPorts(plan.segments);
+    plan.notice = absl::StrJoin(notices_, "; ");
+    return plan;
+  }
+
+ private:
+  std::optional<std::string> Why(uint32_t worker, StageKind kind) const {
+    return Obstacle(workers_[worker], kind, config_, weight_dtypes_);
+  }
+  bool Can(uint32_t worker, StageKind kind) const { return !Why(worker, kind).has_value(); }
+
+  absl::Status CheckWorkers() const {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i].max_rows == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("worker %s: max_rows is 0", workers_[i].name));
+      }
+      for (size_t j = 0; j < i; ++j) {
+        if (workers_[i].name != workers_[j].name) continue;
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "two workers are called %s; give one another --name", workers_[i].name));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Fills npus_ with the workers that attend as NPUs under the policy, or says why there is none.
+  absl::Status ChooseAttendNpus() {
+    if (policy_.npu == NpuPolicy::kOff) return absl::OkStatus();
+    const bool want_emulated = policy_.npu == NpuPolicy::kEmulate;
+    std::vector<std::string> reasons;
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      const WorkerDescription& worker = workers_[w];
+      if (worker.kind != DeviceKind::kNpu) continue;
+      if (worker.emulated != want_emulated) {
+        reasons.push_back(
+            absl::StrFormat("%s is %s (policy emulate takes emulated NPUs, and only those)",
+                            worker.name, worker.emulated ? "emulated" : "a real NPU"));
+      } else if (auto why = Why(w, StageKind::kAttend)) {
+        reasons.push_back(*std::move(why));
+      } else {
+        npus_.push_back(w);
+      }
+    }
+    if (!npus_.empty()) return absl::OkStatus();
+    const std::string why =
+        reasons.empty() ? "no NPU worker is connected" : absl::StrJoin(reasons, "; ");
+    if (policy_.npu == NpuPolicy::kPrefer) {
+      notices_.push_back(absl::StrFormat("Attend runs on the GPU: %s", why));
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "Attend: policy %s wants an NPU: %s", std::string(NpuPolicyName(policy_.npu)), why));
+  }
+
+  // Fills gpus_ with the owners of layer ranges: those that run all that is not on the NPU.
+  void ChooseGpus() {
+    const uint32_t wanted =
+        std::min(policy_.num_gpus == 0 ? UINT32_MAX : policy_.num_gpus, config_.num_layers);
+    for (uint32_t w = 0; w < workers_.size() && gpus_.size() < wanted; ++w) {
+      if (workers_[w].kind != DeviceKind::kGpu) continue;
+      bool all = npus_.empty() ? Can(w, StageKind::kAttend) : true;
+      for (const StageKind kind : {StageKind::kEmbed, StageKind::kQkv, StageKind::kOut,
+                                   StageKind::kFfn, StageKind::kHead}) {
+        all = all && Can(w, kind);
+      }
+      if (all) gpus_.push_back(w);
+    }
+    if (policy_.num_gpus > 1 && gpus_.size() < policy_.num_gpus) {
+      notices_.push_back(absl::StrFormat("layers are split over %d GPUs, %d were asked for",
+                                         gpus_.size(), policy_.num_gpus));
+    }
+  }
+
+  // Owner of layer `layer_idx` when `owners` share the layers in equal ranges.
+  uint32_t OwnerOf(const std::vector<uint32_t>& owners, uint32_t layer_idx) const {
+    if (owners.empty()) return kNobody;
+    return owners[uint64_t{layer_idx} * owners.size() / config_.num_layers];
+  }
+
+  uint32_t Choose(Stage stage, uint32_t previous) const {
+    if (stage.kind == StageKind::kAttend && !npus_.empty()) return OwnerOf(npus_, stage.layer_idx);
+    if (stage.kind == StageKind::kOut && policy_.out_on_npu && !npus_.empty()) {
+      const uint32_t npu = OwnerOf(npus_, stage.layer_idx);
+      if (Can(npu, StageKind::kOut)) return npu;
+    }
+    const uint32_t layer =
+        stage.kind == StageKind::kHead ? config_.num_layers - 1 : stage.layer_idx;
+    if (const uint32_t owner = OwnerOf(gpus_, layer); owner != kNobody) return owner;
+    // No GPU runs everything: the fewest changes of worker, then the first that can.
+    const auto eligible = [&](uint32_t w) {
+      return workers_[w].kind == DeviceKind::kGpu && Can(w, stage.kind);
+    };
+    if (previous != kNobody && eligible(previous)) return previous;
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      if (eligible(w)) return w;
+    }
+    return kNobody;
+  }
+
+  absl::Status AssignStages() {
+    const uint32_t num_stages = NumStages(config_.num_layers);
+    owner_.resize(num_stages);
+    uint32_t previous = kNobody;
+    for (uint32_t s = 0; s < num_stages; ++s) {
+      const Stage stage = StageAt(s, config_.num_layers);
+      owner_[s] = Choose(stage, previous);
+      if (owner_[s] == kNobody) return NobodyRuns(stage);
+      if (workers_[owner_[s]].kind == DeviceKind::kGpu) previous = owner_[s];
+    }
+    if (policy_.out_on_npu) NoteWhereOutRuns();
+    return absl::OkStatus();
+  }
+
+  absl::Status NobodyRuns(Stage stage) const {
+    std::vector<std::string> reasons;
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      if (workers_[w].kind == DeviceKind::kGpu) reasons.push_back(*Why(w, stage.kind));
+    }
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: no worker can run it: %s", StageName(stage),
+        reasons.empty() ? "no GPU worker is connected" : absl::StrJoin(reasons, "; ")));
+  }
+
+  void NoteWhereOutRuns() {
+    if (npus_.empty()) {
+      notices_.push_back("Out runs on the GPU: Attend does");
+      return;
+    }
+    for (const uint32_t npu : npus_) {
+      if (auto why = Why(npu, StageKind::kOut)) {
+        notices_.push_back(absl::StrFormat("Out runs on the GPU: %s", *why));
+      }
+    }
+  }
+
+  // Maximal runs of one owner; workers renumbered in order of first use.
+  Plan Cut() const {
+    Plan plan;
+    std::vector<uint32_t> number(workers_.size(), kNobody);
+    for (uint32_t s = 0; s < owner_.size(); ++s) {
+      if (s > 0 && owner_[s] == owner_[s - 1]) {
+        plan.segments.back().last_ordinal = s;
+        continue;
+      }
+      uint32_t& worker = number[owner_[s]];
+      if (worker == kNobody) {
+        worker = plan.workers.size();
+        plan.workers.push_back(workers_[owner_[s]]);
+      }
+      plan.segments.push_back(
+          {static_cast<uint32_t>(plan.segments.size()), worker, s, s, PortMask{0}, PortMask{0}});
+    }
+    plan.max_rows = UINT32_MAX;
+    for (const WorkerDescription& worker : plan.workers) {
+      plan.max_rows = std::min(plan.max_rows, worker.max_rows);
+    }
+    return plan;
+  }
+
+  // A port read before it is written in the segment, and last written elsewhere, is an input
+  // here and an output where it was written.
+  void SetPorts(std::vector<Segment>& segments) const {
+    uint32_t writer[kNumPorts];
+    std::fill(std::begin(writer), std::end(writer), kNobody);
+    for (Segment& segment : segments) {
+      for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+        const Access access = AccessOf(StageAt(s, config_.num_layers).kind);
+        for (int bit = 0; bit < kNumPorts; ++bit) {
+          const PortMask port = 1u << bit;
+          if ((access.reads & port) != 0) {
+            TANDEM_CHECK(writer[bit] != kNobody);
+            Segment& source = segments[writer[bit]];
+            if (source.worker != segment.worker) {
+              source.outputs |= port;
+              segment.inputs |= port;
+            }
+          }
+          if ((access.writes & port) != 0) writer[bit] = segment.index;
+        }
+      }
+    }
+  }
+
+  const ModelConfig& config_;
+  const std::vector<DType>& weight_dtypes_;
+  const std::vector<WorkerDescription>& workers_;
+  const PlacementPolicy& policy_;
+  std::vector<uint32_t> npus_;  // indices into workers_, as are the following
+  std::vector<uint32_t> gpus_;
+  std::vector<uint32_t> owner_;  // by stage ordinal
+  std::vector<std::string> notices_;
+};
+
+}  // namespace
+
+absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text) {
+  for (const NpuPolicy policy :
+       {NpuPolicy::kRequire, NpuPolicy::kPrefer, NpuPolicy::kEmulate, NpuPolicy::kOff}) {
+    if (text == NpuPolicyName(policy)) return policy;
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "npu policy \"%s\": must be require, prefer, emulate or off", std::string(text)));
+}
+
+std::string_view NpuPolicyName(NpuPolicy policy) {
+  switch (policy) {
+    case NpuPolicy::kRequire:
+      return "require";
+    case NpuPolicy::kPrefer:
+      return "prefer";
+    case NpuPolicy::kEmulate:
+      return "emulate";
+    case NpuPolicy::kOff:
+      return "off";
+  }
+  return "?";
+}
+
+absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+                              const std::vector<WorkerDescription>& workers,
+                              const PlacementPolicy& policy) {
+  TANDEM_RETURN_IF_ERROR(config.Validate());
+  return Planner(config, weight_dtypes, workers, policy).Make();
+}
+
+}  // namespace tandem
