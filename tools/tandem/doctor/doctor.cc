@@ -1,0 +1,230 @@
+#include "tools/tandem/doctor/doctor.h"
+
+#include <grp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <sstream>
+
+#include "absl/strings/str_format.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadText(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string result = text.str();
+  while (!result.empty() && std::isspace(static_cast<unsigned char>(result.back()))) {
+    result.pop_back();
+  }
+  return result;
+}
+
+std::vector<fs::path> NodesStartingWith(const fs::path& folder, const std::string& prefix) {
+  std::vector<fs::path> nodes;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with(prefix)) nodes.push_back(entry.path());
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+std::string GroupOf(const fs::path& node) {
+  struct stat info {};
+  if (::stat(node.c_str(), &info) != 0) return "render";
+  const group* entry = ::getgrgid(info.st_gid);
+  return entry != nullptr ? entry->gr_name : absl::StrFormat("%d", info.st_gid);
+}
+
+Finding CheckNode(const std::string& subject, const std::vector<fs::path>& nodes,
+                  const std::string& absent_detail, const std::string& absent_remedy) {
+  if (nodes.empty()) return {Verdict::kNote, subject, absent_detail, absent_remedy};
+  for (const fs::path& node : nodes) {
+    if (::access(node.c_str(), R_OK | W_OK) == 0) return {Verdict::kGood, subject, node, ""};
+  }
+  const fs::path& node = nodes.front();
+  return {Verdict::kBad, subject, absl::StrFormat("%s: %s", node.string(), std::strerror(errno)),
+          absl::StrFormat("sudo usermod -aG %s $USER, then log in again", GroupOf(node))};
+}
+
+std::string Gibibytes(uint64_t bytes) {
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1ull << 30));
+}
+
+struct ProcessOutput {
+  int exit_code = -1;
+  std::string text;
+};
+
+ProcessOutput RunForText(const std::vector<std::string>& arguments) {
+  std::string command;
+  for (const std::string& argument : arguments) {
+    std::string quoted = argument;
+    for (size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) {
+      quoted.replace(at, 1, "'\\''");
+    }
+    command += "'" + quoted + "' ";
+  }
+  command += "2>&1";
+  ProcessOutput output;
+  FILE* pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return output;
+  char buffer[512];
+  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) output.text += buffer;
+  const int status = ::pclose(pipe);
+  output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
+
+std::string LastLine(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  std::string last;
+  while (std::getline(lines, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace
+
+SystemView ThisSystem(const std::string& bin_dir) {
+  SystemView system;
+  system.bin_dir = bin_dir;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  system.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<uint64_t>::max()
+                                                         : static_cast<uint64_t>(limit.rlim_cur);
+  return system;
+}
+
+Finding CheckRenderNode(const SystemView& system) {
+  return CheckNode("GPU device node", NodesStartingWith(system.root + "/dev/dri", "renderD"),
+                   "no /dev/dri/renderD*: Vulkan will run on the CPU, if at all",
+                   "load the GPU's kernel driver (amdgpu); in a container pass /dev/dri");
+}
+
+Finding CheckNpuNode(const SystemView& system) {
+  Finding finding =
+      CheckNode("NPU device node", NodesStartingWith(system.root + "/dev/accel", "accel"),
+                "no /dev/accel/accel*: Attend will run on the GPU (--npu=prefer)", "");
+  if (finding.verdict == Verdict::kNote) {
+    finding.remedy =
+        fs::exists(system.root + "/sys/module/amdxdna")
+            ? "amdxdna is loaded but found no NPU: enable it (IPU) in the firmware set-up"
+            : "Linux 6.14 or newer with the amdxdna driver; in a container pass /dev/accel";
+  }
+  return finding;
+}
+
+Finding CheckMemlock(const SystemView& system) {
+  const std::string subject = "locked memory";
+  if (system.memlock_bytes == std::numeric_limits<uint64_t>::max()) {
+    return {Verdict::kGood, subject, "unlimited", ""};
+  }
+  return {Verdict::kNote, subject,
+          absl::StrFormat("limit of %s: an NPU locks its buffers in memory",
+                          Gibibytes(system.memlock_bytes)),
+          "ulimit -l unlimited, or '* - memlock unlimited' in /etc/security/limits.conf; systemd: "
+          "LimitMEMLOCK=infinity"};
+}
+
+Finding CheckHugepages(const SystemView& system) {
+  const std::string subject = "huge pages";
+  const std::string text =
+      ReadText(system.root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  if (text.empty()) return {Verdict::kNote, subject, "the kernel has no huge pages for shmem", ""};
+  const size_t open = text.find('[');
+  const size_t close = text.find(']');
+  const std::string mode = open != std::string::npos && close != std::string::npos && close > open
+                               ? text.substr(open + 1, close - open - 1)
+                               : text;
+  if (mode == "always" || mode == "within_size" || mode == "advise" || mode == "force") {
+    return {Verdict::kGood, subject, "shared memory: " + mode, ""};
+  }
+  return {Verdict::kNote, subject, "shared memory: " + mode + "; weights are mapped in 4 KiB pages",
+          "echo within_size | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
+}
+
+Finding CheckUdmabuf(const SystemView& system) {
+  const std::string subject = "dmabuf export";
+  const std::string node = system.root + "/dev/udmabuf";
+  if (!fs::exists(node)) {
+    return {Verdict::kNote, subject,
+            "no /dev/udmabuf: weights are shared by host pointer or uploaded",
+            "sudo modprobe udmabuf size_limit_mb=32768"};
+  }
+  if (::access(node.c_str(), R_OK | W_OK) != 0) {
+    return {Verdict::kNote, subject, absl::StrFormat("%s: %s", node, std::strerror(errno)),
+            absl::StrFormat("sudo usermod -aG %s $USER, then log in again", GroupOf(node))};
+  }
+  const std::string limit = ReadText(system.root + "/sys/module/udmabuf/parameters/size_limit_mb");
+  return {Verdict::kGood, subject, limit.empty() ? node : node + ", objects to " + limit + " MiB",
+          ""};
+}
+
+Finding CheckMemory(const SystemView& system) {
+  std::ifstream file(system.root + "/proc/meminfo");
+  std::string key;
+  uint64_t kibibytes = 0;
+  std::string unit;
+  uint64_t available = 0;
+  uint64_t total = 0;
+  while (file >> key >> kibibytes && std::getline(file, unit)) {
+    if (key == "MemAvailable:") available = kibibytes * 1024;
+    if (key == "MemTotal:") total = kibibytes * 1024;
+  }
+  if (total == 0) return {Verdict::kBad, "memory", "/proc/meminfo cannot be read", "mount /proc"};
+  return {Verdict::kGood, "memory",
+          absl::StrFormat("%s free of %s", Gibibytes(available), Gibibytes(total)), ""};
+}
+
+Finding CheckWorker(const SystemView& system, const std::string& subject,
+                    const std::vector<std::string>& arguments, Verdict if_not,
+                    const std::string& remedy) {
+  std::vector<std::string> command = arguments;
+  command[0] = system.bin_dir + "/" + command[0];
+  if (::access(command[0].c_str(), X_OK) != 0) {
+    return {if_not, subject, command[0] + " is not installed", "build or install it"};
+  }
+  const ProcessOutput output = RunForText(command);
+  const std::string line = LastLine(output.text);
+  if (output.exit_code == 0) return {Verdict::kGood, subject, line, ""};
+  return {if_not, subject,
+          line.empty() ? absl::StrFormat("probe ended with exit code %d", output.exit_code) : line,
+          remedy};
+}
+
+std::vector<Finding> Examine(const SystemView& system) {
+  return {
+      CheckMemory(system),
+      CheckRenderNode(system),
+      CheckWorker(system, "vulkan", {"tandem-gpu-worker", "--probe"}, Verdict::kBad,
+                  "install a Vulkan 1.3 driver: sudo apt-get install mesa-vulkan-drivers"),
+      CheckNpuNode(system),
+      CheckWorker(system, "XRT", {"tandem-npu-worker", "--probe", "--npu=require"}, Verdict::kNote,
+                  "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages)"),
+      CheckWorker(system, "NPU emulation", {"tandem-npu-worker", "--probe", "--npu=emulate"},
+                  Verdict::kNote, "install libxrt-dev and build again"),
+      CheckMemlock(system),
+      CheckHugepages(system),
+      CheckUdmabuf(system),
+  };
+}
+
+}  // namespace tandem

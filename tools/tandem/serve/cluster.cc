@@ -1,0 +1,123 @@
+#include "tools/tandem/serve/cluster.h"
+
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status MakePrivateDirectory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("runtime directory %s: %s", path, std::strerror(errno)));
+  }
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is not a directory", path));
+  }
+  if (info.st_uid != ::geteuid()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("runtime directory %s belongs to uid %d, not to %d: choose another with "
+                        "--runtime-dir",
+                        path, info.st_uid, ::geteuid()));
+  }
+  return absl::OkStatus();
+}
+
+std::string Socket(const ClusterOptions& options, const std::string& name) {
+  return absl::StrFormat("unix:%s/%s.sock", options.runtime_dir, name);
+}
+
+ServiceSpec Service(const ClusterOptions& options, const std::string& name,
+                    const std::string& executable, std::vector<std::string> arguments) {
+  ServiceSpec spec;
+  spec.process.name = name;
+  spec.process.argv = {options.bin_dir + "/" + executable};
+  for (std::string& argument : arguments) spec.process.argv.push_back(std::move(argument));
+  if (!options.log_dir.empty()) spec.process.log_path = options.log_dir + "/" + name + ".log";
+  return spec;
+}
+
+ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name) {
+  std::vector<std::string> arguments = {"--listen", Socket(options, "gateway"),
+                                        "--loader", Socket(options, "loader"),
+                                        "--worker", Socket(options, "gpu"),
+                                        "--model",  model_name,
+                                        "--npu",    std::string(NpuPolicyName(options.npu))};
+  const auto add = [&arguments](const char* flag, uint64_t value) {
+    arguments.emplace_back(flag);
+    arguments.push_back(absl::StrFormat("%d", value));
+  };
+  if (options.npu != NpuPolicy::kOff) {
+    arguments.insert(arguments.end(), {"--worker", Socket(options, "npu")});
+  }
+  if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
+  add("--max-sequences", options.max_sequences);
+  add("--max-rows", options.max_rows);
+  if (options.port != 0) add("--port", static_cast<uint64_t>(options.port));
+  if (options.context_len != 0) add("--context", options.context_len);
+  if (options.kv_tokens != 0) add("--kv-tokens", options.kv_tokens);
+  ServiceSpec gateway = Service(options, "gateway", "tandem-gateway", std::move(arguments));
+  gateway.stop_rank = 2;
+  gateway.stop_grace = absl::Seconds(35);  // it drains its requests for up to 30
+  return gateway;
+}
+
+}  // namespace
+
+std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
+
+absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
+  std::error_code error;
+  const fs::path model = fs::canonical(options.model, error);
+  if (error) {
+    return absl::NotFoundError(absl::StrFormat("model %s: %s", options.model, error.message()));
+  }
+  TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.runtime_dir));
+  if (!options.log_dir.empty()) TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.log_dir));
+  // The longest name is the loader's descriptor socket.
+  const std::string longest = options.runtime_dir + "/loader.sock.fds";
+  if (longest.size() >= sizeof(sockaddr_un::sun_path)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "runtime directory %s: socket names may have %d bytes, %s has %d: choose a shorter one "
+        "with --runtime-dir",
+        options.runtime_dir, sizeof(sockaddr_un::sun_path) - 1, longest, longest.size()));
+  }
+  std::vector<ServiceSpec> services;
+  services.push_back(
+      Service(options, "loader", "tandem-loader",
+              {"--listen", Socket(options, "loader"), "--root", model.parent_path().string()}));
+  std::vector<std::string> gpu = {"--listen",   Socket(options, "gpu"),
+                                  "--name",     "gpu0",
+                                  "--max-rows", absl::StrFormat("%d", options.max_rows)};
+  if (!options.gpu_device.empty()) gpu.insert(gpu.end(), {"--device", options.gpu_device});
+  services.push_back(Service(options, "gpu_worker", "tandem-gpu-worker", std::move(gpu)));
+  services.back().stop_rank = 1;
+  if (options.npu != NpuPolicy::kOff) {
+    services.push_back(Service(options, "npu_worker", "tandem-npu-worker",
+                               {"--listen", Socket(options, "npu"), "--name", "npu0", "--npu",
+                                std::string(NpuPolicyName(options.npu)), "--max-rows",
+                                absl::StrFormat("%d", options.max_rows)}));
+    services.back().stop_rank = 1;
+    if (options.npu == NpuPolicy::kPrefer) {
+      services.back().final_exit_codes = {kNoNpuExitCode};
+    }
+  }
+  services.push_back(Gateway(options, model.filename().string()));
+  return services;
+}
+
+}  // namespace tandem

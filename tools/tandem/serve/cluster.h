@@ -1,0 +1,40 @@
+// The four services of one machine, as processes: flags in, service specifications out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/plan/planner.h"
+#include "tools/tandem/supervisor/supervisor.h"
+
+namespace tandem {
+
+struct ClusterOptions {
+  std::string model;        // path of a GGUF file or of a safetensors folder
+  std::string bin_dir;      // where the services' executables are
+  std::string runtime_dir;  // sockets; made with mode 0700
+  std::string log_dir;      // one file a service; empty: they write to our standard error
+  NpuPolicy npu = NpuPolicy::kPrefer;
+  bool out_on_npu = false;
+  std::string gpu_device;  // the GPU worker's --device; empty: its choice
+  int port = 0;            // gRPC on 127.0.0.1; 0: the unix socket alone
+  uint32_t max_sequences = 16;
+  uint32_t max_rows = 512;
+  uint32_t context_len = 0;  // 0: the model's
+  uint64_t kv_tokens = 0;    // 0: chosen by memory
+};
+
+// The exit code with which an NPU worker says that there is no NPU and that this is all right.
+inline constexpr int kNoNpuExitCode = 3;
+
+// unix:RUNTIME_DIR/gateway.sock
+std::string GatewayTarget(const ClusterOptions& options);
+
+// Makes the directories and describes the processes.  INVALID_ARGUMENT: the model's path, a
+// runtime directory too long for a socket's name or owned by somebody else; NOT_FOUND: no such
+// model.
+absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options);
+
+}  // namespace tandem

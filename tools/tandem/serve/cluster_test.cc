@@ -1,0 +1,73 @@
+#include "tools/tandem/serve/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+
+namespace tandem {
+namespace {
+
+class ClusterTest : public testing::Test {
+ protected:
+  ClusterTest() {
+    dir_ = std::filesystem::temp_directory_path() / absl::StrFormat("cluster.%d", getpid());
+    std::filesystem::create_directories(dir_);
+    std::ofstream(dir_ / "m.gguf") << "x";
+    options_.model = dir_ / "m.gguf";
+    options_.bin_dir = "/opt/tandem/bin";
+    options_.runtime_dir = dir_ / "run";
+    options_.log_dir = dir_ / "run" / "logs";
+  }
+  ~ClusterTest() override { std::filesystem::remove_all(dir_); }
+
+  std::filesystem::path dir_;
+  ClusterOptions options_;
+};
+
+TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  ASSERT_EQ(services->size(), 4u);
+  const ServiceSpec& gateway = services->back();
+  EXPECT_EQ(gateway.process.argv[0], "/opt/tandem/bin/tandem-gateway");
+  EXPECT_THAT(gateway.process.argv, testing::IsSupersetOf({"--model", "m.gguf", "prefer"}));
+  for (const ServiceSpec& service : *services) {
+    if (service.process.name != "gateway") EXPECT_LT(service.stop_rank, gateway.stop_rank);
+  }
+  struct stat info {};
+  ASSERT_EQ(stat(options_.runtime_dir.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0700u);
+}
+
+TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
+  for (const NpuPolicy policy : {NpuPolicy::kPrefer, NpuPolicy::kRequire, NpuPolicy::kEmulate}) {
+    options_.npu = policy;
+    const auto services = PlanCluster(options_);
+    ASSERT_TRUE(services.ok());
+    EXPECT_EQ((*services)[2].final_exit_codes.contains(kNoNpuExitCode),
+              policy == NpuPolicy::kPrefer);
+  }
+}
+
+TEST_F(ClusterTest, OffStartsNoNpuWorker) {
+  options_.npu = NpuPolicy::kOff;
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok());
+  EXPECT_EQ(services->size(), 3u);
+}
+
+TEST_F(ClusterTest, RefusesAMissingModelAndARuntimeDirectoryTooLongForSockets) {
+  options_.runtime_dir = dir_ / std::string(100, 'r');
+  EXPECT_EQ(PlanCluster(options_).status().code(), absl::StatusCode::kInvalidArgument);
+  options_.model = dir_ / "absent.gguf";
+  EXPECT_EQ(PlanCluster(options_).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace tandem
