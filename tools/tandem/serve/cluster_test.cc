@@ -38,7 +38,8 @@ TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
   EXPECT_EQ(gateway.process.argv[0], "/opt/tandem/bin/tandem-gateway");
   EXPECT_THAT(gateway.process.argv, testing::IsSupersetOf({"--model", "m.gguf", "prefer"}));
   for (const ServiceSpec& service : *services) {
-    if (service.process.name != "gateway") EXPECT_LT(service.stop_rank, gateway.stop_rank);
+    if (service.process.name == "gateway") continue;
+    EXPECT_LT(service.stop_rank, gateway.stop_rank);
   }
   struct stat info {};
   ASSERT_EQ(stat(options_.runtime_dir.c_str(), &info), 0);
