@@ -49,10 +49,9 @@ absl::Status CheckTable(const StepBatch& batch, const StepLimits& limits, uint32
         absl::StrFormat("step: sequence %d group %d: table [%d, +%d) exceeds table_len %d", s,
                         group, offset, entries, batch.header.table_len));
   }
-  uint32_t first_needed = 0;
-  if (group == kWindowGroup && first + 1 > limits.sliding_window) {
-    first_needed = (first + 1 - limits.sliding_window) / limits.block_tokens;
-  }
+  const uint32_t first_needed =
+      group == kWindowGroup ? FirstWindowBlock(first, limits.sliding_window, limits.block_tokens)
+                            : 0;
   for (uint32_t i = 0; i < entries; ++i) {
     const uint32_t block = batch.block_table[offset + i];
     if (block < limits.num_blocks[group]) continue;

@@ -100,6 +100,14 @@ struct StepLimits {
   uint32_t num_blocks[kNumKvGroups] = {};
 };
 
+// First entry of a window table that rows from `first_position` on can see: what lies before it may
+// be kNoBlock.
+inline uint32_t FirstWindowBlock(uint32_t first_position, uint32_t sliding_window,
+                                 uint32_t block_tokens) {
+  const uint64_t seen = uint64_t{first_position} + 1;
+  return seen > sliding_window ? static_cast<uint32_t>((seen - sliding_window) / block_tokens) : 0;
+}
+
 // A step's parts; spans point into whatever holds the bytes.
 struct StepBatch {
   StepHeader header;
