@@ -1,0 +1,260 @@
+#include "services/common/testing/plan_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+#include "services/common/base/half.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr Port kPorts[kNumPorts] = {Port::kResidual, Port::kQ,         Port::kK,
+                                    Port::kV,        Port::kAttention, Port::kProjection};
+
+bool IsFloat32(Port port) { return port == Port::kResidual || port == Port::kProjection; }
+
+absl::StatusOr<std::shared_ptr<const Exchange>> MakeExchange(const ModelConfig& config,
+                                                             const StepLimits& limits,
+                                                             uint32_t num_lanes) {
+  auto exchange = std::make_shared<Exchange>();
+  exchange->layout = MakeExchangeLayout(config, limits, num_lanes);
+  const uint64_t bytes = exchange->layout.total_bytes();
+  TANDEM_ASSIGN_OR_RETURN(exchange->fd, CreateSharedMemory("exchange", bytes));
+  TANDEM_RETURN_IF_ERROR(SealSize(exchange->fd.get()));
+  TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
+                          Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
+  return exchange;
+}
+
+Segment MakeSegment(uint32_t index, uint32_t worker, uint32_t first, uint32_t last, PortMask inputs,
+                    PortMask outputs) {
+  return {index, worker, first, last, inputs, outputs};
+}
+
+}  // namespace
+
+StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
+  StepLimits step{.max_rows = limits.max_rows,
+                  .max_sequences = limits.max_sequences,
+                  .max_outputs = limits.max_outputs,
+                  .max_logit_outputs = limits.max_logit_outputs,
+                  .vocab_size = config.vocab_size,
+                  .context_len = limits.context_len == 0 ? config.context_len : limits.context_len,
+                  .block_tokens = limits.block_tokens,
+                  .sliding_window = config.sliding_window};
+  const uint32_t blocks_of_one = (step.context_len - 1) / step.block_tokens + 1;
+  step.max_table_len = kNumKvGroups * blocks_of_one * limits.max_sequences;
+  for (int group = 0; group < kNumKvGroups; ++group) {
+    step.num_blocks[group] = limits.num_blocks[group] != 0 ? limits.num_blocks[group]
+                                                           : blocks_of_one * limits.max_sequences;
+  }
+  return step;
+}
+
+PortMask InputsOf(StageKind kind) {
+  switch (kind) {
+    case StageKind::kEmbed:
+      return 0;
+    case StageKind::kQkv:
+    case StageKind::kHead:
+      return static_cast<PortMask>(Port::kResidual);
+    case StageKind::kAttend:
+      return Port::kQ | Port::kK | Port::kV;
+    case StageKind::kOut:
+      return static_cast<PortMask>(Port::kAttention);
+    case StageKind::kFfn:
+      return Port::kResidual | Port::kProjection;
+  }
+  return 0;
+}
+
+PortMask OutputsOf(StageKind kind) {
+  switch (kind) {
+    case StageKind::kEmbed:
+    case StageKind::kFfn:
+      return static_cast<PortMask>(Port::kResidual);
+    case StageKind::kQkv:
+      return Port::kQ | Port::kK | Port::kV;
+    case StageKind::kAttend:
+      return static_cast<PortMask>(Port::kAttention);
+    case StageKind::kOut:
+      return static_cast<PortMask>(Port::kProjection);
+    case StageKind::kHead:
+      return 0;
+  }
+  return 0;
+}
+
+Segment SingleStage(Stage stage, const ModelConfig& config) {
+  const uint32_t ordinal = StageOrdinal(stage, config.num_layers);
+  return MakeSegment(0, 0, ordinal, ordinal, InputsOf(stage.kind), OutputsOf(stage.kind));
+}
+
+std::vector<Segment> WholeModel(const ModelConfig& config) {
+  return {MakeSegment(0, 0, 0, NumStages(config.num_layers) - 1, 0, 0)};
+}
+
+std::vector<Segment> HybridModel(const ModelConfig& config) {
+  std::vector<Segment> segments;
+  uint32_t first = 0;
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    const uint32_t attend = StageOrdinal({StageKind::kAttend, layer}, config.num_layers);
+    const PortMask in = layer == 0 ? 0 : static_cast<PortMask>(Port::kAttention);
+    segments.push_back(MakeSegment(0, 0, first, attend - 1, in, OutputsOf(StageKind::kQkv)));
+    segments.push_back(MakeSegment(0, 1, attend, attend, InputsOf(StageKind::kAttend),
+                                   OutputsOf(StageKind::kAttend)));
+    first = attend + 1;
+  }
+  segments.push_back(MakeSegment(0, 0, first, NumStages(config.num_layers) - 1,
+                                 static_cast<PortMask>(Port::kAttention), 0));
+  return segments;
+}
+
+absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
+    std::shared_ptr<const WeightSet> weights, std::vector<Worker*> workers,
+    std::vector<Segment> segments, const RunLimits& limits) {
+  std::unique_ptr<PlanRunner> runner(new PlanRunner);
+  runner->weights_ = std::move(weights);
+  runner->workers_ = std::move(workers);
+  runner->segments_ = std::move(segments);
+  for (uint32_t i = 0; i < runner->segments_.size(); ++i) runner->segments_[i].index = i;
+  runner->limits_ = MakeStepLimits(runner->config(), limits);
+  TANDEM_ASSIGN_OR_RETURN(runner->exchange_,
+                          MakeExchange(runner->config(), runner->limits_, limits.num_lanes));
+  for (uint32_t w = 0; w < runner->workers_.size(); ++w) {
+    ModelLoad load{.weights = runner->weights_,
+                   .limits = runner->limits_,
+                   .kv = {.block_tokens = limits.block_tokens},
+                   .exchange = runner->exchange_};
+    std::copy_n(runner->limits_.num_blocks, kNumKvGroups, load.kv.num_blocks);
+    for (const Segment& segment : runner->segments_) {
+      if (segment.worker == w) load.segments.push_back(segment);
+    }
+    absl::StatusOr<LoadReport> report =
+        runner->workers_[w]->Load(std::move(load), [](double, std::string_view) {});
+    if (!report.ok()) {
+      return absl::Status(report.status().code(),
+                          absl::StrFormat("%s: %s", runner->workers_[w]->description().name,
+                                          std::string(report.status().message())));
+    }
+    runner->load_reports_.push_back(*std::move(report));
+  }
+  return runner;
+}
+
+absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane) {
+  const std::span<std::byte> area = Area(exchange_->layout.step, lane);
+  if (StepBytes(step.header) > area.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step of %d bytes in an area of %d", StepBytes(step.header), area.size()));
+  }
+  WriteStep(step, area);
+  TANDEM_ASSIGN_OR_RETURN(step_, ParseStep(area, limits_, step_storage_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SegmentResult> PlanRunner::RunSegment(uint32_t segment_index, uint32_t lane) {
+  const Segment& segment = segments_.at(segment_index);
+  const auto first =
+      std::find_if(segments_.begin(), segments_.end(),
+                   [&segment](const Segment& other) { return other.worker == segment.worker; });
+  return workers_.at(segment.worker)
+      ->Run({.segment_index = segment_index,
+             .lane = lane,
+             .step = &step_,
+             .first_of_step = first->index == segment_index});
+}
+
+absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
+  TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
+  for (const Segment& segment : segments_) {
+    TANDEM_RETURN_IF_ERROR(RunSegment(segment.index, lane).status());
+  }
+  return absl::OkStatus();
+}
+
+std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t lane) const {
+  const ExchangeArea& area = exchange_->layout.port(port);
+  const std::byte* data = Area(area, lane).data();
+  const size_t bytes = num_rows * area.row_bytes;
+  TANDEM_CHECK(bytes <= area.bytes);
+  if (IsFloat32(port)) {
+    std::vector<float> values(bytes / sizeof(float));
+    std::memcpy(values.data(), data, bytes);
+    return values;
+  }
+  const auto* halves = reinterpret_cast<const uint16_t*>(data);
+  std::vector<float> values(bytes / sizeof(uint16_t));
+  std::transform(halves, halves + values.size(), values.begin(), HalfToFloat);
+  return values;
+}
+
+void PlanRunner::WritePort(Port port, std::span<const float> values, uint32_t lane) {
+  const ExchangeArea& area = exchange_->layout.port(port);
+  std::byte* data = Area(area, lane).data();
+  const size_t width = IsFloat32(port) ? sizeof(float) : sizeof(uint16_t);
+  TANDEM_CHECK(values.size() * width <= area.bytes);
+  if (IsFloat32(port)) {
+    std::memcpy(data, values.data(), values.size_bytes());
+  } else {
+    std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data), FloatToHalf);
+  }
+}
+
+const OutputResult& PlanRunner::Output(uint32_t output, uint32_t lane) const {
+  TANDEM_CHECK(output < limits_.max_outputs);
+  const auto area = Area(exchange_->layout.candidates, lane);
+  return reinterpret_cast<const OutputResult*>(area.data())[output];
+}
+
+std::span<const float> PlanRunner::Logits(uint32_t output, uint32_t lane) const {
+  TANDEM_CHECK(output < limits_.max_logit_outputs);
+  const ExchangeArea& area = exchange_->layout.logits;
+  const std::byte* row = Area(area, lane).data() + output * area.row_bytes;
+  return {reinterpret_cast<const float*>(row), config().vocab_size};
+}
+
+void PlanRunner::FillGuards(uint32_t lane) {
+  const auto fill = [&](const ExchangeArea& area) {
+    std::ranges::fill(Area(area, lane), kGuardByte);
+  };
+  for (const Port port : kPorts) fill(exchange_->layout.port(port));
+  fill(exchange_->layout.candidates);
+  fill(exchange_->layout.logits);
+}
+
+::testing::AssertionResult PlanRunner::GuardsIntact(uint32_t lane) const {
+  const ExchangeLayout& layout = exchange_->layout;
+  const uint64_t lane_start = lane * layout.lane_bytes;
+  // Each area and the padding that follows it, up to the next area.
+  const auto check = [&](const ExchangeArea& area, uint64_t used_rows) {
+    const uint64_t end =
+        (area.offset + area.bytes + kAreaAlignment - 1) / kAreaAlignment * kAreaAlignment;
+    const uint64_t used = area.offset + used_rows * area.row_bytes;
+    // Padding was never written, so it is zero; what lies in the area is the guard.
+    const auto bytes = exchange_->mapping.bytes();
+    auto guard = IsGuard(bytes.subspan(lane_start + used, area.offset + area.bytes - used));
+    if (!guard) return guard;
+    const auto padding =
+        bytes.subspan(lane_start + area.offset + area.bytes, end - area.offset - area.bytes);
+    if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) {
+      return ::testing::AssertionFailure() << "the padding after an area was written";
+    }
+    return ::testing::AssertionSuccess();
+  };
+  for (const Port port : kPorts) {
+    auto result = check(layout.port(port), step_.header.num_rows);
+    if (!result) return result << " (port " << static_cast<uint32_t>(port) << ")";
+  }
+  auto result = check(layout.candidates, step_.header.num_outputs);
+  if (!result) return result << " (candidates)";
+  result = check(layout.logits, step_.header.want_logits != 0 ? step_.header.num_outputs : 0);
+  if (!result) return result << " (logits)";
+  return result;
+}
+
+}  // namespace tandem::testing

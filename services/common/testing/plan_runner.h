@@ -1,0 +1,94 @@
+// Runs a plan in process: Worker objects, an exchange region, segments called one after another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/common/plan/stage.h"
+#include "services/common/testing/guarded_buffer.h"
+#include "services/common/weights/weight_set.h"
+#include "services/common/worker/exchange_layout.h"
+#include "services/common/worker/step_batch.h"
+#include "services/common/worker/worker.h"
+
+namespace tandem::testing {
+
+struct RunLimits {
+  uint32_t max_rows = 64;
+  uint32_t max_sequences = 8;
+  uint32_t max_outputs = 64;
+  uint32_t max_logit_outputs = 64;
+  uint32_t context_len = 0;  // 0: the model's
+  uint32_t block_tokens = 16;
+  uint32_t num_blocks[kNumKvGroups] = {0, 0};  // 0: enough for max_sequences of context_len
+  uint32_t num_lanes = 1;
+};
+StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
+
+// The ports a stage reads and writes when it is a segment of its own.
+PortMask InputsOf(StageKind kind);
+PortMask OutputsOf(StageKind kind);
+
+// A segment of one stage, its tensors all passing through the exchange region.
+Segment SingleStage(Stage stage, const ModelConfig& config);
+// The whole model as one segment of worker 0.
+std::vector<Segment> WholeModel(const ModelConfig& config);
+// Attend(i) on worker 1, everything else on worker 0; the residual never leaves worker 0.
+std::vector<Segment> HybridModel(const ModelConfig& config);
+
+// Single-thread.
+class PlanRunner {
+ public:
+  // Makes the exchange region and has each worker load the segments that name it (by index into
+  // `workers`); segment indices are set to positions in `segments`.
+  // `workers`: borrowed; must outlive this.  Errors are the workers' own, with their name.
+  static absl::StatusOr<std::unique_ptr<PlanRunner>> Create(
+      std::shared_ptr<const WeightSet> weights, std::vector<Worker*> workers,
+      std::vector<Segment> segments, const RunLimits& limits);
+
+  const ModelConfig& config() const { return weights_->config(); }
+  const StepLimits& limits() const { return limits_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  const std::vector<LoadReport>& load_reports() const { return load_reports_; }
+  const Exchange& exchange() const { return *exchange_; }
+
+  // Writes the step into the exchange region, checks it there as a worker's service would, and
+  // runs every segment.
+  absl::Status RunStep(const StepBatch& step, uint32_t lane = 0);
+  // The parts of RunStep, for tests that run segments one at a time.
+  absl::Status WriteAndCheckStep(const StepBatch& step, uint32_t lane = 0);
+  absl::StatusOr<SegmentResult> RunSegment(uint32_t segment_index, uint32_t lane = 0);
+
+  // A port's rows in the exchange region, [num_rows, row].
+  std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
+  void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
+  const OutputResult& Output(uint32_t output, uint32_t lane = 0) const;
+  std::span<const float> Logits(uint32_t output, uint32_t lane = 0) const;
+
+  // Fills a lane with guard bytes, and checks that beyond the rows and outputs of the step last
+  // written nothing was touched in ports, candidates and logits.
+  void FillGuards(uint32_t lane = 0);
+  ::testing::AssertionResult GuardsIntact(uint32_t lane = 0) const;
+
+ private:
+  PlanRunner() = default;
+  std::span<std::byte> Area(const ExchangeArea& area, uint32_t lane) const {
+    return exchange_->Area(lane, area);
+  }
+
+  std::shared_ptr<const WeightSet> weights_;
+  std::vector<Worker*> workers_;  // Borrowed.
+  std::vector<Segment> segments_;
+  StepLimits limits_;
+  std::shared_ptr<const Exchange> exchange_;
+  std::vector<LoadReport> load_reports_;
+  std::vector<std::byte> step_storage_;
+  StepBatch step_;
+};
+
+}  // namespace tandem::testing

@@ -1,0 +1,31 @@
+// Random weights in sealed regions, as the loader would hand them out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "services/common/model/model_config.h"
+#include "services/common/tensor/dtype.h"
+#include "services/common/weights/packed_tensor.h"
+#include "services/common/weights/weight_set.h"
+
+namespace tandem::testing {
+
+struct RandomWeightOptions {
+  DType dtype = DType::kBf16;               // of every matrix ...
+  std::map<WeightRole, DType> role_dtypes;  // ... but these
+  bool separate_head = false;               // a kHead beside the embedding
+  uint32_t seed = 1;
+  // Matrices larger than this are cut into shards, at a row that is a multiple of two (a gate row
+  // and its up row stay together).  A multiple of the page size, and of more than two rows.
+  uint64_t max_region_bytes = uint64_t{64} << 20;
+};
+
+// Gaussian matrices of standard deviation 1.2 / sqrt(cols), norms about 1 with deviation 0.25:
+// every stage then hands on numbers of order one.  Regions are read-only, size-sealed memfds.
+// REQUIRES the columns of each matrix are a multiple of its format's block.
+std::shared_ptr<const WeightSet> RandomWeightSet(const ModelConfig& config,
+                                                 const RandomWeightOptions& options = {});
+
+}  // namespace tandem::testing
