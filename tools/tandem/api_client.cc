@@ -1,0 +1,51 @@
+#include "tools/tandem/api_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/rpc/channel.h"
+#include "services/common/rpc/status.h"
+
+namespace tandem {
+
+std::unique_ptr<GenerationStub> MakeGenerationStub(const std::string& target) {
+  return v1::Generation::NewStub(CreateChannel(target));
+}
+
+absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
+  v1::GetStatusResponse response;
+  const grpc::Status status = stub.GetStatus(&context, {}, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
+absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::string last = "no answer";
+  while (true) {
+    const auto status = FetchStatus(
+        stub, std::clamp(deadline - absl::Now(), absl::Milliseconds(100), absl::Seconds(5)));
+    if (status.ok()) {
+      if (status->state() == "ready") return status;
+      if (status->state() == "failed") {
+        return absl::FailedPreconditionError("the gateway failed: " + status->detail());
+      }
+      last = absl::StrFormat("%s: %s", status->state(), status->detail());
+    } else {
+      last = std::string(status.status().message());
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("not ready after %s (%s)", absl::FormatDuration(timeout), last));
+    }
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+}
+
+}  // namespace tandem
