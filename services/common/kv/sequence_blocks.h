@@ -25,12 +25,12 @@ struct KvPools {
         pools{KvBlockPool(limits.num_blocks[kGlobalGroup]),
               KvBlockPool(limits.num_blocks[kWindowGroup])} {}
 
-  uint32_t BlocksFor(uint32_t num_positions) const {
-    return num_positions / block_tokens + (num_positions % block_tokens != 0 ? 1 : 0);
+  uint32_t BlocksFor(uint64_t num_positions) const {
+    return static_cast<uint32_t>((num_positions + block_tokens - 1) / block_tokens);
   }
   // Most blocks of the window group that a sequence holds in a step of `num_rows` of its rows.
   uint32_t WindowBlocksFor(uint32_t num_rows) const {
-    return BlocksFor(sliding_window + num_rows) + 1;
+    return BlocksFor(uint64_t{sliding_window} + num_rows) + 1;
   }
 
   uint32_t block_tokens;

@@ -1,0 +1,125 @@
+// Decides which rows the next step computes.
+//
+// Every sequence is a list of tokens and a count of how many of them are in the KV cache; the rest
+// remain.  One remaining token is a decode row, more are a prompt.  A step is filled in this order
+// until its row budget is used up:
+//
+//   1. decode rows of running sequences, least recently served first
+//   2. prompt chunks of running sequences, at most chunk_rows each
+//   3. sequences admitted from the waiting queue in order of arrival
+//
+//      waiting (by arrival)            running (at most max_sequences)
+//    Add -> [ 9 | 8 | 7 ] ---admit---> [ 3: decode | 5: decode | 6: 512 of 2000 ] -> rows
+//             ^                                                   |
+//             +------- preempt the youngest: no block free -------+
+//
+// KV blocks are assigned as rows are chosen.  When none is free, the youngest running sequence that
+// is younger than the one in need gives all of its blocks back and waits again at its place by
+// arrival; its tokens, answer included, are computed anew later.  If there is none younger, the
+// one in need sits the step out.  The oldest can thus always go on, and since no sequence is let in
+// that would not fit alone, every one finishes.  Admission looks ahead: a sequence is admitted when
+// its tokens fit beside what the running ones still have to compute.
+//
+// After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/common/kv/sequence_blocks.h"
+#include "services/common/worker/step_batch.h"
+#include "services/gateway/scheduler/sequence.h"
+#include "services/gateway/scheduler/step_builder.h"
+
+namespace tandem::gateway {
+
+struct SchedulerOptions {
+  StepLimits limits;
+  uint32_t max_sequences = 16;  // running together; cut to the limits'
+  uint32_t max_rows = 512;      // in one step; cut to the limits'
+  uint32_t chunk_rows = 512;    // of one sequence's prompt in one step
+  uint32_t max_waiting = 128;   // beyond those running
+};
+
+struct SchedulerCounts {
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  uint32_t blocks_total[kNumKvGroups] = {};
+  uint32_t blocks_used[kNumKvGroups] = {};
+  uint64_t steps = 0;
+  uint64_t preemptions = 0;
+};
+
+// Pure data: no clock, no device, no randomness.  Single-thread.
+class Scheduler {
+ public:
+  // INVALID_ARGUMENT names a limit that is zero or contradicts another.
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
+
+  // Queues a sequence.  RESOURCE_EXHAUSTED: max_sequences + max_waiting are there already.
+  // INVALID_ARGUMENT: an empty prompt, an id in use, or a prompt that leaves no room for a token.
+  absl::Status Add(SequenceSpec spec);
+  // Forgets a sequence and frees its blocks; nothing happens if there is none of that id.
+  void Remove(uint64_t id);
+
+  // The next step, or nullptr when there is nothing to compute.  Valid until the next call.  Must
+  // be followed by StepDone, or by RecomputeAll or Remove of its sequences if it failed.
+  const ScheduledStep* Schedule();
+  // The rows of the last step are in the KV cache.
+  void StepDone();
+  // Adds the token decided for a sequence; `needs` are those of the token to follow.
+  // REQUIRES the last step had a sampled output of the sequence, which is not yet appended, and
+  // tokens.size() < max_sequence_len().
+  void Append(uint64_t id, uint32_t token, OutputNeeds needs);
+
+  // The KV cache is lost: all running sequences wait again, in order of arrival, with their
+  // tokens.  `limits` are those of the recovered workers.  Returns (and forgets) the ids of
+  // sequences that can no longer fit.  INVALID_ARGUMENT as Create.
+  absl::StatusOr<std::vector<uint64_t>> RecomputeAll(const StepLimits& limits);
+
+  // Tokens a sequence can have at most, prompt included: the context, or what the pools hold.
+  uint32_t max_sequence_len() const { return max_sequence_len_; }
+  bool empty() const { return sequences_.empty(); }
+  SchedulerCounts counts() const;
+
+ private:
+  explicit Scheduler(const SchedulerOptions& options);
+
+  void PlanRunning();
+  void AdmitWaiting();
+  bool CanAdmit(const Sequence& sequence) const;
+  // Plans as many rows of a running sequence as fit; none when a budget or the blocks are used up.
+  void PlanRows(Sequence& sequence);
+  // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
+  uint32_t FitBudgets(const Sequence& sequence) const;
+  // Preempts until one more row of `sequence` can be covered; false when nobody younger runs.
+  bool MakeRoom(const Sequence& sequence);
+  void Preempt(Sequence& victim);
+  void AddUsage(const PlannedRows& planned, int sign);
+
+  SchedulerOptions options_;
+  uint32_t max_sequence_len_ = 0;
+  KvPools pools_;  // outlives sequences_
+  std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
+  std::deque<Sequence*> waiting_;   // by arrival
+  std::vector<Sequence*> running_;  // in no particular order
+  uint64_t num_arrivals_ = 0;
+  uint64_t num_steps_ = 0;
+  uint64_t num_preemptions_ = 0;
+
+  // The step being planned, and what of its budgets is used.
+  std::vector<PlannedRows> plan_;
+  std::vector<Sequence*> order_;
+  uint32_t rows_used_ = 0;
+  uint32_t outputs_used_ = 0;
+  uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
+  uint64_t table_used_ = 0;
+  StepBuilder builder_;
+};
+
+}  // namespace tandem::gateway

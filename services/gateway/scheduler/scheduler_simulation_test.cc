@@ -1,0 +1,219 @@
+// Random requests against random limits.  The simulated worker keeps, per block and slot, which
+// sequence's which token lies there; every step is checked against it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "services/gateway/scheduler/scheduler.h"
+
+namespace tandem::gateway {
+namespace {
+
+struct Cell {
+  uint64_t sequence = 0;
+  uint32_t position = 0;
+  uint32_t token = 0;
+  friend bool operator==(const Cell&, const Cell&) = default;
+};
+
+struct Expected {
+  std::vector<uint32_t> tokens;
+  uint32_t prompt_len = 0;
+  uint32_t final_len = 0;
+  bool prompt_logprobs = false;
+  bool needs_logits = false;
+  std::set<uint32_t> prompt_outputs;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint32_t seed) : random_(seed) {
+    StepLimits& limits = options_.limits;
+    limits.block_tokens = 1 + random_() % 9;
+    limits.context_len = 40 + random_() % 60;
+    limits.sliding_window = 1 + random_() % 30;
+    limits.max_rows = 1 + random_() % 40;
+    limits.max_sequences = 1 + random_() % 9;
+    limits.max_outputs = 1 + random_() % 12;
+    limits.max_logit_outputs = 1 + random_() % limits.max_outputs;
+    limits.vocab_size = 1000;
+    const uint32_t entries = limits.context_len / limits.block_tokens + 1;
+    limits.max_table_len = 2 * entries * (1 + random_() % limits.max_sequences);
+    limits.num_blocks[0] = 3 + random_() % (3 * entries);
+    limits.num_blocks[1] = 3 + random_() % (3 * entries);
+    options_.max_sequences = limits.max_sequences;
+    options_.max_rows = limits.max_rows;
+    options_.chunk_rows = 1 + random_() % 20;
+    options_.max_waiting = 5;
+    Wipe();
+  }
+
+  void Run() {
+    auto created = Scheduler::Create(options_);
+    ASSERT_TRUE(created.ok()) << created.status();
+    scheduler_ = *std::move(created);
+    uint32_t to_add = 60;
+    for (int turn = 0; to_add > 0 || !live_.empty(); ++turn) {
+      ASSERT_LT(turn, 200000) << "requests do not finish";
+      if (to_add > 0 && random_() % 3 == 0) to_add -= AddOne() ? 1 : 0;
+      if (!live_.empty() && random_() % 50 == 0) Cancel();
+      if (random_() % 100 == 0) LoseWorker();
+      const ScheduledStep* step = scheduler_->Schedule();
+      if (step == nullptr) {
+        ASSERT_TRUE(live_.empty()) << "nothing scheduled with requests left";
+        continue;
+      }
+      CheckAndRun(*step);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    const SchedulerCounts counts = scheduler_->counts();
+    EXPECT_EQ(counts.blocks_used[0], 0u);
+    EXPECT_EQ(counts.blocks_used[1], 0u);
+    EXPECT_TRUE(scheduler_->empty());
+  }
+
+  uint64_t preemptions() const { return scheduler_->counts().preemptions; }
+
+ private:
+  bool AddOne() {
+    const uint64_t id = next_id_++;
+    Expected expected;
+    const uint32_t longest = scheduler_->max_sequence_len() - 1;
+    expected.prompt_len = 1 + random_() % longest;
+    for (uint32_t i = 0; i < expected.prompt_len; ++i) expected.tokens.push_back(random_() % 1000);
+    expected.final_len = expected.prompt_len + 1 +
+                         random_() % (scheduler_->max_sequence_len() - expected.prompt_len);
+    expected.prompt_logprobs = random_() % 4 == 0;
+    expected.needs_logits = random_() % 4 == 0;
+    const absl::Status status = scheduler_->Add(
+        {id, expected.tokens, expected.prompt_logprobs, {.logits = expected.needs_logits}});
+    if (absl::IsResourceExhausted(status)) {
+      EXPECT_EQ(live_.size(), options_.max_sequences + options_.max_waiting);
+      return false;
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    live_.emplace(id, std::move(expected));
+    return true;
+  }
+
+  void Cancel() {
+    auto it = live_.begin();
+    std::advance(it, random_() % live_.size());
+    scheduler_->Remove(it->first);
+    live_.erase(it);
+  }
+
+  void LoseWorker() {
+    if (random_() % 2 == 0) scheduler_->Schedule();  // a step in flight is lost with it
+    const auto misfits = scheduler_->RecomputeAll(options_.limits);
+    ASSERT_TRUE(misfits.ok());
+    ASSERT_TRUE(misfits->empty());
+    Wipe();
+  }
+
+  void Wipe() {
+    for (int group = 0; group < kNumKvGroups; ++group) {
+      cells_[group].assign(options_.limits.num_blocks[group] * options_.limits.block_tokens, {});
+    }
+  }
+
+  Cell& At(int group, std::span<const uint32_t> table, uint32_t position) {
+    const uint32_t block_tokens = options_.limits.block_tokens;
+    return cells_[group][table[position / block_tokens] * block_tokens + position % block_tokens];
+  }
+
+  void CheckAndRun(const ScheduledStep& step) {
+    std::vector<std::byte> area(StepAreaBytes(options_.limits));
+    WriteStep(step.batch, area);
+    std::vector<std::byte> storage;
+    const auto parsed = ParseStep(area, options_.limits, storage);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    CheckTables(*parsed);
+    for (uint32_t s = 0; s < parsed->sequences.size(); ++s) RunSequence(*parsed, s, step.rows[s]);
+    if (testing::Test::HasFatalFailure()) return;
+    scheduler_->StepDone();
+    for (const ScheduledOutput& output : step.outputs) TakeOutput(output);
+  }
+
+  void CheckTables(const StepBatch& batch) {
+    for (int group = 0; group < kNumKvGroups; ++group) {
+      std::set<uint32_t> used;
+      for (const SequenceEntry& entry : batch.sequences) {
+        const uint32_t last = batch.rows[entry.first_row + entry.num_rows - 1].position;
+        for (uint32_t i = 0; i <= last / options_.limits.block_tokens; ++i) {
+          const uint32_t block = batch.block_table[entry.table_offset[group] + i];
+          if (block == kNoBlock) continue;
+          ASSERT_TRUE(used.insert(block).second) << "block " << block << " has two owners";
+        }
+      }
+    }
+  }
+
+  // What attention would do: append at the row's position, then see every earlier position.
+  void RunSequence(const StepBatch& batch, uint32_t s, const ScheduledRows& scheduled) {
+    const Expected& expected = live_.at(scheduled.sequence);
+    const SequenceEntry& entry = batch.sequences[s];
+    for (uint32_t r = entry.first_row; r < entry.first_row + entry.num_rows; ++r) {
+      const RowEntry& row = batch.rows[r];
+      ASSERT_EQ(row.token, expected.tokens[row.position]);
+      for (int group = 0; group < kNumKvGroups; ++group) {
+        const auto table = batch.block_table.subspan(entry.table_offset[group]);
+        At(group, table, row.position) = {scheduled.sequence, row.position, row.token};
+        uint32_t first = 0;
+        if (group == kWindowGroup && row.position + 1 > options_.limits.sliding_window) {
+          first = row.position + 1 - options_.limits.sliding_window;
+        }
+        for (uint32_t p = first; p <= row.position; ++p) {
+          ASSERT_EQ(At(group, table, p), (Cell{scheduled.sequence, p, expected.tokens[p]}))
+              << "group " << group << " position " << p;
+        }
+      }
+    }
+  }
+
+  void TakeOutput(const ScheduledOutput& output) {
+    Expected& expected = live_.at(output.sequence);
+    if (!output.sample) {
+      EXPECT_TRUE(expected.prompt_logprobs);
+      EXPECT_TRUE(expected.prompt_outputs.insert(output.position).second) << "reported twice";
+      return;
+    }
+    ASSERT_EQ(output.position + 1, expected.tokens.size());
+    const uint32_t token = random_() % 1000;
+    expected.tokens.push_back(token);
+    if (expected.tokens.size() < expected.final_len) {
+      scheduler_->Append(output.sequence, token, {.logits = expected.needs_logits});
+      return;
+    }
+    if (expected.prompt_logprobs) {
+      EXPECT_EQ(expected.prompt_outputs.size(), expected.prompt_len - 1);
+    }
+    scheduler_->Remove(output.sequence);
+    live_.erase(output.sequence);
+  }
+
+  std::mt19937 random_;
+  SchedulerOptions options_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::map<uint64_t, Expected> live_;
+  std::vector<Cell> cells_[kNumKvGroups];
+  uint64_t next_id_ = 1;
+};
+
+TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrder) {
+  uint64_t preemptions = 0;
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Simulation simulation(seed);
+    simulation.Run();
+    if (HasFatalFailure()) return;
+    preemptions += simulation.preemptions();
+  }
+  EXPECT_GT(preemptions, 100u) << "the simulation no longer exercises preemption";
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,250 @@
+#include "services/gateway/scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+
+SchedulerOptions Options() {
+  SchedulerOptions options;
+  options.limits = {.max_rows = 32,
+                    .max_sequences = 8,
+                    .max_outputs = 16,
+                    .max_logit_outputs = 2,
+                    .max_table_len = 512,
+                    .vocab_size = 1000,
+                    .context_len = 128,
+                    .block_tokens = 4,
+                    .sliding_window = 10,
+                    .num_blocks = {40, 40}};
+  options.max_sequences = 8;
+  options.max_rows = 32;
+  options.chunk_rows = 16;
+  options.max_waiting = 4;
+  return options;
+}
+
+SequenceSpec Spec(uint64_t id, uint32_t prompt_len) {
+  SequenceSpec spec{.id = id};
+  spec.prompt.resize(prompt_len);
+  std::iota(spec.prompt.begin(), spec.prompt.end(), 1u);
+  return spec;
+}
+
+std::unique_ptr<Scheduler> Make(const SchedulerOptions& options) {
+  auto scheduler = Scheduler::Create(options);
+  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
+  return *std::move(scheduler);
+}
+
+// Runs the step and appends token 7 for every sampled output.
+void Finish(Scheduler& scheduler, const ScheduledStep& step) {
+  scheduler.StepDone();
+  for (const ScheduledOutput& output : step.outputs) {
+    if (output.sample) scheduler.Append(output.sequence, 7, {});
+  }
+}
+
+TEST(SchedulerTest, AnIdleSchedulerHasNoStep) {
+  auto scheduler = Make(Options());
+  EXPECT_EQ(scheduler->Schedule(), nullptr);
+  EXPECT_TRUE(scheduler->empty());
+}
+
+TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
+  auto scheduler = Make(Options());
+  ASSERT_TRUE(scheduler->Add(Spec(1, 35)).ok());
+  for (const uint32_t rows : {16u, 16u, 3u}) {
+    const ScheduledStep* step = scheduler->Schedule();
+    ASSERT_NE(step, nullptr);
+    EXPECT_EQ(step->batch.header.num_rows, rows);
+    EXPECT_EQ(step->outputs.size(), rows == 3 ? 1u : 0u);
+    Finish(*scheduler, *step);
+  }
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->batch.rows[0].token, 7u);
+  EXPECT_EQ(step->batch.rows[0].position, 35u);
+}
+
+TEST(SchedulerTest, DecodeRowsComeBeforePromptChunks) {
+  auto scheduler = Make(Options());
+  ASSERT_TRUE(scheduler->Add(Spec(1, 1)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  ASSERT_TRUE(scheduler->Add(Spec(2, 60)).ok());
+  ASSERT_TRUE(scheduler->Add(Spec(3, 60)).ok());
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_EQ(step->rows.size(), 3u);
+  EXPECT_EQ(step->rows[0].sequence, 1u);
+  EXPECT_EQ(step->rows[1].num_rows, 16u);
+  EXPECT_EQ(step->rows[2].num_rows, 15u);  // what the budget of 32 leaves
+}
+
+TEST(SchedulerTest, TargetsArePromptTokensWhenTheirLogProbabilitiesAreWanted) {
+  auto scheduler = Make(Options());
+  SequenceSpec spec = Spec(1, 5);
+  spec.prompt_logprobs = true;
+  ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_EQ(step->outputs.size(), 5u);
+  for (uint32_t o = 0; o < 4; ++o) {
+    EXPECT_EQ(step->batch.outputs[o].row, o);
+    EXPECT_EQ(step->batch.outputs[o].target, o + 2);
+    EXPECT_FALSE(step->outputs[o].sample);
+  }
+  EXPECT_TRUE(step->outputs[4].sample);
+  EXPECT_EQ(step->batch.outputs[4].target, kNoToken);
+}
+
+TEST(SchedulerTest, PromptOutputsNeverExceedTheStepsOutputs) {
+  SchedulerOptions options = Options();
+  options.limits.max_outputs = 3;
+  auto scheduler = Make(options);
+  SequenceSpec spec = Spec(1, 10);
+  spec.prompt_logprobs = true;
+  ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
+  std::vector<uint32_t> positions;
+  for (int i = 0; i < 4; ++i) {
+    const ScheduledStep* step = scheduler->Schedule();
+    ASSERT_LE(step->outputs.size(), 3u);
+    for (const auto& output : step->outputs) positions.push_back(output.position);
+    Finish(*scheduler, *step);
+  }
+  EXPECT_THAT(positions, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+TEST(SchedulerTest, EverySequenceThatNeedsLogitsGetsItsTurn) {
+  auto scheduler = Make(Options());
+  for (uint64_t id = 1; id <= 6; ++id) {
+    SequenceSpec spec = Spec(id, 1);
+    spec.needs.logits = id % 2 == 0;
+    ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
+  }
+  std::map<uint64_t, int> served;
+  for (int i = 0; i < 30; ++i) {
+    const ScheduledStep* step = scheduler->Schedule();
+    ASSERT_NE(step, nullptr);
+    if (step->batch.header.want_logits) {
+      ASSERT_LE(step->outputs.size(), 2u);
+    }
+    scheduler->StepDone();
+    for (const auto& output : step->outputs) {
+      ++served[output.sequence];
+      scheduler->Append(output.sequence, 7, {.logits = output.sequence % 2 == 0});
+    }
+  }
+  for (uint64_t id = 1; id <= 6; ++id) EXPECT_GE(served[id], 6) << "sequence " << id;
+}
+
+TEST(SchedulerTest, RefusesMoreThanTheQueueHolds) {
+  auto scheduler = Make(Options());
+  for (uint64_t id = 0; id < 12; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 3)).ok());
+  EXPECT_EQ(scheduler->Add(Spec(12, 3)).code(), absl::StatusCode::kResourceExhausted);
+  scheduler->Remove(5);
+  EXPECT_TRUE(scheduler->Add(Spec(12, 3)).ok());
+}
+
+TEST(SchedulerTest, RefusesWhatCanNeverFit) {
+  SchedulerOptions options = Options();
+  auto scheduler = Make(options);
+  EXPECT_EQ(scheduler->max_sequence_len(), 128u);
+  EXPECT_TRUE(scheduler->Add(Spec(1, 127)).ok());
+  const absl::Status status = scheduler->Add(Spec(2, 128));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("context_length_exceeded"));
+  EXPECT_FALSE(scheduler->Add(Spec(3, 0)).ok());
+  EXPECT_FALSE(scheduler->Add(Spec(1, 3)).ok());
+
+  options.limits.num_blocks[kGlobalGroup] = 5;
+  EXPECT_EQ(Make(options)->max_sequence_len(), 21u);
+  options.limits.num_blocks[kWindowGroup] = 2;
+  EXPECT_EQ(Make(options)->max_sequence_len(), 9u);
+}
+
+TEST(SchedulerTest, PreemptsTheYoungestWhenNoBlockIsFree) {
+  SchedulerOptions options = Options();
+  options.limits.num_blocks[kGlobalGroup] = 6;  // 24 positions for three sequences of 8
+  auto scheduler = Make(options);
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 8)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  EXPECT_EQ(scheduler->counts().running, 3u);
+  const ScheduledStep* step = scheduler->Schedule();  // 1 and 2 need a third block
+  ASSERT_EQ(step->rows.size(), 2u);
+  EXPECT_EQ(step->rows[0].sequence, 1u);
+  EXPECT_EQ(step->rows[1].sequence, 2u);
+  EXPECT_EQ(scheduler->counts().preemptions, 1u);
+  EXPECT_EQ(scheduler->counts().waiting, 1u);
+  Finish(*scheduler, *step);
+  scheduler->Remove(1);
+  step = scheduler->Schedule();
+  ASSERT_EQ(step->rows.size(), 2u);
+  EXPECT_EQ(step->rows[1].sequence, 3u);
+  EXPECT_EQ(step->rows[1].first_position, 0u);
+  EXPECT_EQ(step->rows[1].num_rows, 9u);  // the prompt and the token decided before
+}
+
+TEST(SchedulerTest, RemovalFreesRowsAndBlocksAtOnce) {
+  auto scheduler = Make(Options());
+  ASSERT_TRUE(scheduler->Add(Spec(1, 20)).ok());
+  ASSERT_TRUE(scheduler->Add(Spec(2, 20)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  scheduler->Remove(1);
+  scheduler->Remove(99);
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 2u);
+  scheduler->StepDone();
+  scheduler->Remove(2);
+  EXPECT_EQ(scheduler->counts().blocks_used[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler->counts().blocks_used[kWindowGroup], 0u);
+}
+
+TEST(SchedulerTest, RecomputesEverythingInOrderAfterALoss) {
+  auto scheduler = Make(Options());
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 4)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  ASSERT_NE(scheduler->Schedule(), nullptr);  // this one fails
+  const auto misfits = scheduler->RecomputeAll(Options().limits);
+  ASSERT_TRUE(misfits.ok());
+  EXPECT_TRUE(misfits->empty());
+  EXPECT_EQ(scheduler->counts().waiting, 3u);
+  EXPECT_EQ(scheduler->counts().blocks_used[kGlobalGroup], 0u);
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_EQ(step->rows.size(), 3u);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    EXPECT_EQ(step->rows[id - 1].sequence, id);
+    EXPECT_EQ(step->rows[id - 1].num_rows, 5u);
+  }
+}
+
+TEST(SchedulerTest, NamesSequencesThatRecoveredWorkersCannotHold) {
+  auto scheduler = Make(Options());
+  ASSERT_TRUE(scheduler->Add(Spec(1, 100)).ok());
+  ASSERT_TRUE(scheduler->Add(Spec(2, 10)).ok());
+  StepLimits smaller = Options().limits;
+  smaller.num_blocks[kGlobalGroup] = 20;
+  const auto misfits = scheduler->RecomputeAll(smaller);
+  ASSERT_TRUE(misfits.ok());
+  EXPECT_THAT(*misfits, testing::ElementsAre(1u));
+  EXPECT_EQ(scheduler->Schedule()->rows[0].sequence, 2u);
+}
+
+TEST(SchedulerTest, RefusesLimitsThatCannotWork) {
+  for (auto fault : std::vector<std::function<void(SchedulerOptions&)>>{
+           [](auto& o) { o.limits.max_rows = 0; }, [](auto& o) { o.limits.max_logit_outputs = 0; },
+           [](auto& o) { o.limits.max_table_len = 63; }, [](auto& o) { o.chunk_rows = 0; },
+           [](auto& o) { o.limits.num_blocks[kWindowGroup] = 0; },
+           [](auto& o) { o.max_sequences = 0; }}) {
+    SchedulerOptions options = Options();
+    fault(options);
+    EXPECT_EQ(Scheduler::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,51 @@
+#include "services/gateway/scheduler/step_builder.h"
+
+#include <algorithm>
+
+namespace tandem::gateway {
+
+const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id) {
+  rows_.clear();
+  sequences_.clear();
+  outputs_.clear();
+  table_.clear();
+  scheduled_rows_.clear();
+  scheduled_outputs_.clear();
+  header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
+  for (const PlannedRows& planned : plan) AddSequence(*planned.sequence, planned.num_rows);
+  header_.num_rows = static_cast<uint32_t>(rows_.size());
+  header_.num_sequences = static_cast<uint32_t>(sequences_.size());
+  header_.num_outputs = static_cast<uint32_t>(outputs_.size());
+  header_.table_len = static_cast<uint32_t>(table_.size());
+  step_.batch = {header_, rows_, sequences_, outputs_, table_};
+  step_.rows = scheduled_rows_;
+  step_.outputs = scheduled_outputs_;
+  return step_;
+}
+
+void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows) {
+  const uint32_t index = static_cast<uint32_t>(sequences_.size());
+  const uint32_t first_row = static_cast<uint32_t>(rows_.size());
+  const uint32_t first_position = sequence.num_computed;
+  SequenceEntry entry{.first_row = first_row, .num_rows = num_rows};
+  for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+    const std::span<const uint32_t> table = sequence.blocks.table(group);
+    entry.table_offset[group] = static_cast<uint32_t>(table_.size());
+    table_.insert(table_.end(), table.begin(), table.end());
+  }
+  sequences_.push_back(entry);
+  scheduled_rows_.push_back({sequence.id, first_position, num_rows});
+  for (uint32_t i = 0; i < num_rows; ++i) {
+    const uint32_t position = first_position + i;
+    rows_.push_back({sequence.tokens[position], position, index});
+    const bool sample = position + 1 == sequence.tokens.size();
+    if (!sample && !sequence.HasPromptOutput(position)) continue;
+    outputs_.push_back({first_row + i, sample ? kNoToken : sequence.tokens[position + 1]});
+    scheduled_outputs_.push_back({sequence.id, position, sample});
+    if (!sample) continue;
+    header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
+    if (sequence.needs.logits) header_.want_logits = 1;
+  }
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,60 @@
+// Lays chosen rows out as a StepBatch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/common/worker/step_batch.h"
+#include "services/gateway/scheduler/sequence.h"
+
+namespace tandem::gateway {
+
+// The next `num_rows` rows of a sequence, whose tables already cover them.
+struct PlannedRows {
+  Sequence* sequence = nullptr;
+  uint32_t num_rows = 0;
+};
+
+// Rows of one sequence in a step.
+struct ScheduledRows {
+  uint64_t sequence = 0;  // SequenceSpec::id
+  uint32_t first_position = 0;
+  uint32_t num_rows = 0;
+};
+
+// Meaning of one output of a step.
+struct ScheduledOutput {
+  uint64_t sequence = 0;
+  // The output of the row at this position: it decides the token after it, or (when not
+  // `sample`) reports the log-probability of the prompt token after it, the output's target.
+  uint32_t position = 0;
+  bool sample = false;
+};
+
+// Valid until the next one is built.
+struct ScheduledStep {
+  StepBatch batch;
+  std::span<const ScheduledRows> rows;       // by index of the step's sequences
+  std::span<const ScheduledOutput> outputs;  // by index of the step's outputs
+};
+
+// Owns the arrays that a step's spans point into, reused from step to step.
+class StepBuilder {
+ public:
+  const ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id);
+
+ private:
+  void AddSequence(const Sequence& sequence, uint32_t num_rows);
+
+  std::vector<RowEntry> rows_;
+  std::vector<SequenceEntry> sequences_;
+  std::vector<OutputEntry> outputs_;
+  std::vector<uint32_t> table_;
+  std::vector<ScheduledRows> scheduled_rows_;
+  std::vector<ScheduledOutput> scheduled_outputs_;
+  StepHeader header_;
+  ScheduledStep step_;
+};
+
+}  // namespace tandem::gateway
