@@ -1,6 +1,7 @@
-// Text to token ids and back, over SentencePiece.
+// Text to token ids and back, with SentencePiece's ids.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,27 +10,37 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/common/base/utf8.h"
 #include "services/common/model/vocabulary.h"
 
 namespace tandem::gateway {
 
+// Longest text that Encode takes.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 28;
+
+// Whether a piece of this name is a control token in every Gemma vocabulary, whatever type its
+// file gives it: "<bos>", "<start_of_turn>" and their like.
+bool IsControlName(std::string_view piece);
+
 // Immutable, thread-safe.
 class Tokenizer {
  public:
-  // Builds SentencePiece's model from a vocabulary of either file format: BPE with byte fallback,
-  // identity normalisation, no dummy prefix.  Control pieces (by type, and Gemma's turn markers
-  // whatever their type) are never produced from text.
-  // INVALID_ARGUMENT: empty, duplicate or oversized pieces, a missing unknown piece or byte piece,
-  // arrays of different lengths.
+  // Builds a tokenizer from a vocabulary of either file format: BPE with byte fallback, identity
+  // normalisation, no dummy prefix, U+2581 for a space.  Control pieces (by type, and the pieces
+  // IsControlName names whatever their type) are never produced from text.  Merges go by the
+  // vocabulary's scores where they order its pieces strictly, else by id.
+  // INVALID_ARGUMENT: empty, duplicate, oversized or non-UTF-8 pieces, a missing unknown piece or
+  // byte piece, arrays of different lengths, too many bytes in all; the message names the id.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(const Vocabulary& vocabulary);
   virtual ~Tokenizer() = default;
 
-  // Ids of `text`, which must be UTF-8 (INVALID_ARGUMENT names the byte offset).  No BOS.
+  // Ids of `text`, which must be UTF-8 (INVALID_ARGUMENT names the byte offset) and at most
+  // kMaxTextBytes long.  No BOS.  Time O(n log n).
   virtual absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text) const = 0;
   // Bytes that a token stands for in running text: spaces for U+2581, the byte of a byte token,
-  // nothing for control tokens.  REQUIRES id < vocab_size().
+  // nothing for control tokens and for ids that are not in the vocabulary.
   virtual std::string_view TokenBytes(uint32_t id) const = 0;
-  // The piece as the vocabulary has it.
+  // The piece as the vocabulary has it; nothing for ids that are not in it.
   virtual std::string_view Piece(uint32_t id) const = 0;
   virtual uint32_t vocab_size() const = 0;
   // Id of a piece spelt exactly so, control pieces included ("<end_of_turn>").
@@ -39,23 +50,43 @@ class Tokenizer {
 };
 
 // Turns a growing sequence of tokens into text that only ever ends at a whole character, with
-// anything that may still become a stop string held back.  Single-thread, one per request.
+// anything that may still become a stop string held back.  The text is searched byte by byte, so
+// that where it ends does not depend on how it was cut into tokens: the stop string that is
+// complete first ends it, the longest of those complete at the same byte.
+// Time O(bytes x stop strings).  Single-thread, one per request.
 class StreamDecoder {
  public:
+  // Stop strings are UTF-8 and not empty; others are never met.
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
   struct Piece {
     std::string text;      // may be empty
     bool stopped = false;  // a stop string was met: text ends before it, generation is over
   };
+  // After a stop: nothing, stopped.
   Piece Append(uint32_t token);
   // What was held back, at the end; an incomplete character becomes U+FFFD.
   std::string Finish();
 
  private:
+  // A stop string with the failure function of Knuth, Morris and Pratt: border[i] is the length of
+  // the longest proper prefix of text[0..i] that is also its suffix.
+  struct Stop {
+    std::string text;
+    std::vector<uint32_t> border;
+    uint32_t matched = 0;  // bytes of it that the text seen so far ends with
+  };
+
+  // Searches pending_ from `begin`; cuts it at a stop string.
+  void Search(size_t begin);
+  // Takes out of pending_ all that can be no part of a stop string.
+  std::string TakeFree();
+
   const Tokenizer& tokenizer_;  // Borrowed; must outlive this
-  std::vector<std::string> stops_;
-  std::string pending_;  // bytes not handed out yet
+  std::vector<Stop> stops_;
+  Utf8Stream utf8_;
+  std::string pending_;  // whole characters not handed out yet
+  bool stopped_ = false;
 };
 
 }  // namespace tandem::gateway

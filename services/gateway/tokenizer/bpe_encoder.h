@@ -1,0 +1,66 @@
+// Byte-pair encoding with scores, as SentencePiece does it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace tandem::gateway {
+
+// What a piece is to the encoder.
+enum class PieceUse : uint8_t {
+  kNone,   // never produced by merging or matching
+  kMerge,  // a result of merges, or a character
+  kSplit,  // a step on the way of merges that is taken apart again at the end ("unused")
+  kMatch,  // found in the text before any merge, longest first ("user-defined")
+};
+
+struct BpePiece {
+  std::string_view text;  // Borrowed; must outlive the encoder
+  float score = 0.0f;
+  PieceUse use = PieceUse::kNone;
+};
+
+// The text is cut into kMatch pieces (longest match, left to right) and, between them, characters.
+// Neighbouring symbols whose concatenation is a piece are merged, the highest score first and the
+// leftmost among equals, until no pair is left; matched pieces take no part.  What is then no piece
+// becomes its bytes.  (Sennrich et al. 2016, with the order of merges given by the pieces' scores
+// as in Kudo and Richardson 2018; bpe_model.cc of SentencePiece, whose ids these are.)
+//
+// Time O(n log n) and memory O(n) in the text's bytes.  Immutable, thread-safe.
+class BpeEncoder {
+ public:
+  // REQUIRES: texts of pieces not kNone are distinct, not empty, well-formed UTF-8; scores are not
+  // NaN.  `byte_ids`: the token of each byte.
+  BpeEncoder(const std::vector<BpePiece>& pieces, const std::array<uint32_t, 256>& byte_ids);
+
+  // Appends the ids of `text` (well-formed UTF-8, below 4 GiB) to `ids`.
+  void Encode(std::string_view text, std::vector<uint32_t>& ids) const;
+
+ private:
+  static constexpr uint32_t kNoPiece = 0xFFFFFFFFu;
+
+  struct Entry {
+    uint32_t id = kNoPiece;
+    float score = 0.0f;
+    bool split = false;
+  };
+  class Merger;
+
+  void AddMatch(std::string_view text, uint32_t id);
+  // Bytes of the longest kMatch piece that `text` starts with, and its id; 0 when there is none.
+  uint32_t LongestMatch(std::string_view text, uint32_t& id) const;
+
+  absl::flat_hash_map<std::string_view, Entry> mergeable_;
+  std::array<uint32_t, 256> byte_ids_;
+
+  // Trie of the kMatch pieces: children by (node << 8 | byte); node 0 is the root.
+  absl::flat_hash_map<uint64_t, uint32_t> children_;
+  std::array<uint32_t, 256> root_children_ = {};  // 0: none
+  std::vector<uint32_t> node_ids_ = {kNoPiece};
+};
+
+}  // namespace tandem::gateway

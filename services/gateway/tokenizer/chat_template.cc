@@ -1,0 +1,110 @@
+#include "services/gateway/tokenizer/chat_template.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/base/utf8.h"
+
+namespace tandem::gateway {
+namespace {
+
+// What the templates' `trim` (Python's str.strip) takes for white space.
+constexpr std::string_view kWhiteSpace[] = {
+    "\t",     "\n",     "\v",     "\f",     "\r",     "\x1C",   "\x1D",   "\x1E",
+    "\x1F",   " ",      "\u0085", "\u00A0", "\u1680", "\u2000", "\u2001", "\u2002",
+    "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200A",
+    "\u2028", "\u2029", "\u202F", "\u205F", "\u3000",
+};
+
+std::string_view Trim(std::string_view text) {
+  const auto starts = [&](std::string_view space) { return text.starts_with(space); };
+  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  const auto end = std::end(kWhiteSpace);
+  for (auto it = std::begin(kWhiteSpace);
+       (it = std::find_if(std::begin(kWhiteSpace), end, starts)) != end;) {
+    text.remove_prefix(it->size());
+  }
+  for (auto it = std::begin(kWhiteSpace);
+       (it = std::find_if(std::begin(kWhiteSpace), end, ends)) != end;) {
+    text.remove_suffix(it->size());
+  }
+  return text;
+}
+
+absl::StatusOr<uint32_t> FindMarker(const Tokenizer& tokenizer, std::string_view piece) {
+  const std::optional<uint32_t> id = tokenizer.FindPiece(piece);
+  if (id) return *id;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the model's vocabulary has no piece %s: it cannot chat, use Generate", std::string(piece)));
+}
+
+absl::Status CheckMessages(const std::vector<Message>& messages) {
+  if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
+  const size_t first_turn = messages[0].role == "system" ? 1 : 0;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (const auto bad = FindInvalidUtf8(messages[i].content)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("messages[%d].content is not UTF-8 at byte %d", i, *bad));
+    }
+    if (role == "system") {
+      if (i == 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("messages[%d].role: a system message must come first", i));
+    }
+    const bool is_user = role == "user";
+    if (!is_user && role != "assistant" && role != "model") {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "messages[%d].role \"%s\" is unknown: system, user and assistant are", i, role));
+    }
+    const bool user_expected = (i - first_turn) % 2 == 0;
+    if (is_user != user_expected) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "messages[%d].role \"%s\": turns alternate user, assistant, user, ...", i, role));
+    }
+  }
+  if (messages.back().role != "user") {
+    return absl::InvalidArgumentError("messages: the last must be the user's");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
+                                                 const std::vector<Message>& messages) {
+  TANDEM_RETURN_IF_ERROR(CheckMessages(messages));
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, "<start_of_turn>"));
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, "<end_of_turn>"));
+
+  std::vector<uint32_t> ids;
+  if (bos_token_id >= 0) ids.push_back(static_cast<uint32_t>(bos_token_id));
+  const auto append = [&](const std::string& text) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> encoded, tokenizer.Encode(text));
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+    return absl::OkStatus();
+  };
+
+  std::string system;  // goes before the first turn's content, untrimmed as in Gemma's template
+  for (const Message& message : messages) {
+    if (message.role == "system") {
+      system = message.content + "\n\n";
+      continue;
+    }
+    ids.push_back(start_of_turn);
+    // The text between two markers is encoded as one.
+    const std::string role = message.role == "user" ? "user\n" : "model\n";
+    TANDEM_RETURN_IF_ERROR(append(role + system + std::string(Trim(message.content))));
+    system.clear();
+    ids.push_back(end_of_turn);
+    TANDEM_RETURN_IF_ERROR(append("\n"));
+  }
+  ids.push_back(start_of_turn);
+  TANDEM_RETURN_IF_ERROR(append("model\n"));
+  return ids;
+}
+
+}  // namespace tandem::gateway
