@@ -1,0 +1,31 @@
+#include "tools/tandem/commands/cluster_flags.h"
+
+#include "services/common/base/status_macros.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem {
+
+void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
+  ClusterOptions& options = flags.options;
+  command.add_option("--model", options.model, "GGUF file or safetensors folder");
+  command.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
+  command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
+  command.add_option("--gpu-device", options.gpu_device,
+                     "Vulkan device: index or part of its name");
+  command.add_option("--max-sequences", options.max_sequences, "Requests running at a time")
+      ->capture_default_str();
+  command.add_option("--max-rows", options.max_rows, "Rows in one step")->capture_default_str();
+  command.add_option("--context", options.context_len, "Longest context; 0: the model's");
+  command.add_option("--kv-tokens", options.kv_tokens,
+                     "Positions in the KV cache; 0: by the memory there is");
+}
+
+absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {
+  ClusterOptions options = flags.options;
+  TANDEM_ASSIGN_OR_RETURN(options.npu, ParseNpuPolicy(flags.npu));
+  options.bin_dir = ExecutableDirectory();
+  if (options.log_dir.empty()) options.log_dir = options.runtime_dir + "/logs";
+  return options;
+}
+
+}  // namespace tandem

@@ -1,0 +1,25 @@
+// The command line's subcommands.  Each lives in a file of its own and registers itself here.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace tandem {
+
+// Adds a subcommand to `app` and returns what runs it: 0 is success.  Runs at most once.
+using CommandFactory = std::function<int()> (*)(CLI::App& app);
+
+std::function<int()> AddServeCommand(CLI::App& app);
+std::function<int()> AddBenchCommand(CLI::App& app);
+std::function<int()> AddDoctorCommand(CLI::App& app);
+
+// Prints "tandem: MESSAGE (CODE)" to standard error and returns 1.
+int Fail(const absl::Status& status);
+
+// Directory of the running executable, where the services' executables are too.
+std::string ExecutableDirectory();
+
+}  // namespace tandem

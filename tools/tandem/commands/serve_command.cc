@@ -1,0 +1,84 @@
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "tools/tandem/address.h"
+#include "tools/tandem/api_client.h"
+#include "tools/tandem/commands/cluster_flags.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/supervisor/supervisor.h"
+
+namespace tandem {
+namespace {
+
+struct ServeFlags {
+  ClusterFlags cluster;
+};
+
+// Announces readiness once; ends early when the cluster is going down.
+void Announce(const std::string& target, const std::string& model, int port,
+              const std::atomic<bool>& stopping) {
+  const auto stub = MakeGenerationStub(target);
+  while (!stopping) {
+    const auto status = WaitReady(*stub, absl::Seconds(1));
+    if (!status.ok() && status.status().code() != absl::StatusCode::kDeadlineExceeded) {
+      LogError("not ready", {{"reason", std::string(status.status().message())}});
+      return;
+    }
+    if (!status.ok()) continue;
+    std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", model.c_str(),
+                 status->placement().c_str(), target.c_str(),
+                 port != 0 ? absl::StrFormat(", 127.0.0.1:%d", port).c_str() : "");
+    if (!status->placement_notice().empty()) {
+      std::fprintf(stderr, "  notice: %s\n", status->placement_notice().c_str());
+    }
+    return;
+  }
+}
+
+absl::Status Serve(const ServeFlags& flags) {
+  TANDEM_ASSIGN_OR_RETURN(const ClusterOptions options, ResolveClusterFlags(flags.cluster));
+  TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
+  TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
+  TANDEM_RETURN_IF_ERROR(supervisor->Start());
+  std::atomic<bool> stopping = false;
+  std::thread announcer(Announce, GatewayTarget(options), options.model, options.port,
+                        std::cref(stopping));
+  const absl::Status status = supervisor->Run();
+  stopping = true;
+  announcer.join();
+  return status;
+}
+
+}  // namespace
+
+std::function<int()> AddServeCommand(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command =
+      app.add_subcommand("serve", "Start the four services, keep them running, drain on Ctrl-C");
+  flags->cluster.options.runtime_dir = DefaultRuntimeDir();
+  flags->cluster.options.port = 50051;
+  AddClusterFlags(*command, flags->cluster);
+  command->get_option("--model")->required();
+  command->set_config("--config", "", "Read flags from this file (TOML)");
+  command->add_option("--runtime-dir", flags->cluster.options.runtime_dir, "Sockets and logs")
+      ->capture_default_str();
+  command->add_option("--log-dir", flags->cluster.options.log_dir,
+                      "One file a service; default: RUNTIME_DIR/logs");
+  command
+      ->add_option("--port", flags->cluster.options.port,
+                   "gRPC on 127.0.0.1; 0: the unix socket alone")
+      ->capture_default_str();
+  return [flags] {
+    InitLogging("serve");
+    const absl::Status status = Serve(*flags);
+    return status.ok() ? 0 : Fail(status);
+  };
+}
+
+}  // namespace tandem

@@ -1,0 +1,25 @@
+// tandem: the command line.
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+
+#include "tools/tandem/commands/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Serves large language models on an NPU and a GPU together."};
+  app.set_version_flag("--version", TANDEM_VERSION);
+  app.require_subcommand(1);
+
+  const tandem::CommandFactory factories[] = {
+      tandem::AddServeCommand,
+      tandem::AddBenchCommand,
+      tandem::AddDoctorCommand,
+  };
+  std::map<CLI::App*, std::function<int()>> commands;
+  for (const auto factory : factories) {
+    auto run = factory(app);
+    commands[app.get_subcommands({}).back()] = std::move(run);
+  }
+  CLI11_PARSE(app, argc, argv);
+  return commands.at(app.get_subcommands().front())();
+}
