@@ -62,7 +62,8 @@ Finding CheckNode(const std::string& subject, const std::vector<fs::path>& nodes
           absl::StrFormat("sudo usermod -aG %s $USER, then log in again", GroupOf(node))};
 }
 
-std::string Gibibytes(uint64_t bytes) {
+std::string Readable(uint64_t bytes) {
+  if (bytes < (1ull << 30)) return absl::StrFormat("%d MiB", bytes >> 20);
   return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1ull << 30));
 }
 
@@ -139,7 +140,7 @@ Finding CheckMemlock(const SystemView& system) {
   }
   return {Verdict::kNote, subject,
           absl::StrFormat("limit of %s: an NPU locks its buffers in memory",
-                          Gibibytes(system.memlock_bytes)),
+                          Readable(system.memlock_bytes)),
           "ulimit -l unlimited, or '* - memlock unlimited' in /etc/security/limits.conf; systemd: "
           "LimitMEMLOCK=infinity"};
 }
@@ -191,7 +192,7 @@ Finding CheckMemory(const SystemView& system) {
   }
   if (total == 0) return {Verdict::kBad, "memory", "/proc/meminfo cannot be read", "mount /proc"};
   return {Verdict::kGood, "memory",
-          absl::StrFormat("%s free of %s", Gibibytes(available), Gibibytes(total)), ""};
+          absl::StrFormat("%s free of %s", Readable(available), Readable(total)), ""};
 }
 
 Finding CheckWorker(const SystemView& system, const std::string& subject,
