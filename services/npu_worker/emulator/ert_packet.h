@@ -1,0 +1,37 @@
+// Command packets as XRT hands them to a driver (ERT start packets), decoded with bounds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::npu::emulator {
+
+// Packet header, word 0: state [3:0], extra CU masks [11:10], count of the words that follow
+// [22:12], opcode [27:23].  Source: XRT, core/include/ert.h.
+enum class CommandState : uint32_t { kCompleted = 4, kError = 5 };
+enum class PacketOpcode : uint32_t { kStart = 0, kConfigure = 2 };
+
+PacketOpcode OpcodeOf(uint32_t header);
+// Stores the state so that a thread that sees it sees the command's results too.
+void SetState(uint32_t* header, CommandState state);
+
+// A start packet's register map, as mlir-aie's `dpu` kernels lay it out:
+//   0x00 opcode u64 | 0x08 instruction address u64 | 0x10 instruction words u32 |
+//   0x14 + 8 i  address of data buffer i
+inline constexpr int kMaxDataBuffers = 8;
+struct Invocation {
+  uint64_t opcode = 0;
+  uint64_t instruction_address = 0;
+  uint32_t num_instruction_words = 0;
+  int num_buffers = 0;
+  std::array<uint64_t, kMaxDataBuffers> buffers{};
+};
+
+// `words`: the command buffer from its header on.  INVALID_ARGUMENT when the packet is no start
+// packet, is longer than its buffer, or too short to be a run of such a kernel.
+absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words);
+
+}  // namespace tandem::npu::emulator

@@ -1,0 +1,23 @@
+#include "services/npu_worker/emulator/fault_injection.h"
+
+#include <cstdlib>
+
+namespace tandem::npu::emulator {
+namespace {
+
+int64_t Number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
+}
+
+}  // namespace
+
+Faults Faults::FromEnvironment() {
+  return {.hang_ms = Number("NPU_EMU_HANG_MS"),
+          .hang_after = Number("NPU_EMU_HANG_AFTER"),
+          .wrong_answer = Number("NPU_EMU_WRONG_ANSWER") != 0,
+          .overrun = Number("NPU_EMU_OVERRUN") != 0,
+          .silent = Number("NPU_EMU_SILENT") != 0};
+}
+
+}  // namespace tandem::npu::emulator

@@ -1,0 +1,184 @@
+// Compiled with -march flags of its own under the name TANDEM_ISA: calls no inline function of a
+// library, which the linker could otherwise take from here for processors that lack the
+// instructions.
+#include "services/npu_worker/emulator/kernels/arithmetic.h"
+
+#define TANDEM_CONCAT_ISA_INNER(a, b) a##b
+#define TANDEM_CONCAT_ISA(a, b) TANDEM_CONCAT_ISA_INNER(a, b)
+#define TANDEM_STRING_INNER(a) #a
+#define TANDEM_STRING(a) TANDEM_STRING_INNER(a)
+
+namespace tandem::npu::emulator {
+namespace {
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+
+// Values of tandem::DType; out_test.cc goes through all of them.
+enum : uint32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5 };
+
+inline void Load(Vec& out, const float* in) { __builtin_memcpy(&out, in, sizeof(out)); }
+inline void Store(const Vec& in, float* out) { __builtin_memcpy(out, &in, sizeof(in)); }
+
+inline float BitsToFloat(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// Exponent and mantissa move into place; the product by 2^112 mends the bias and normalises.
+inline float Half(uint16_t half) {
+  const uint32_t magnitude = half & 0x7FFFu;
+  const float scaled = BitsToFloat(magnitude << 13) * 0x1p112f;
+  const uint32_t special = 0x7F800000u | ((magnitude & 0x3FFu) << 13);
+  const float value = magnitude >= 0x7C00u ? BitsToFloat(special) : scaled;
+  return (half & 0x8000u) != 0 ? -value : value;
+}
+
+inline float HalfAt(const uint8_t* bytes, size_t index) {
+  uint16_t half;
+  __builtin_memcpy(&half, bytes + 2 * index, sizeof(half));
+  return Half(half);
+}
+
+void HalfToFloat(const uint16_t* in, float* out, size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = Half(in[i]);
+}
+
+inline float Sum(const Vec& v) {
+  float s[kLanes];
+  Store(v, s);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) s[i] += s[i + width];
+  }
+  return s[0];
+}
+
+void DotFour(const float* x, const float* rows, size_t n, float* out) {
+  Vec sum0 = {}, sum1 = {}, sum2 = {}, sum3 = {};
+  for (size_t i = 0; i < n; i += kLanes) {
+    Vec a, b0, b1, b2, b3;
+    Load(a, x + i);
+    Load(b0, rows + i);
+    Load(b1, rows + n + i);
+    Load(b2, rows + 2 * n + i);
+    Load(b3, rows + 3 * n + i);
+    sum0 += a * b0;
+    sum1 += a * b1;
+    sum2 += a * b2;
+    sum3 += a * b3;
+  }
+  out[0] = Sum(sum0);
+  out[1] = Sum(sum1);
+  out[2] = Sum(sum2);
+  out[3] = Sum(sum3);
+}
+
+// exp(x) for x <= 0, zero below -87; relative error under 2e-7 (Cephes' expf: range reduction by
+// ln 2 in two parts, degree 5 polynomial).
+inline Vec Exp(Vec x) {
+  const Vec kRound = Vec{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const IntVec underflow = x < Vec{} - 87.0f;
+  const Vec shifted = x * 1.44269504088896341f + kRound;
+  const Vec n = shifted - kRound;
+  const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vec p = Vec{} + 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + (r + 1.0f);
+  typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+  const Bits power = (((Bits)shifted) + 127u) << 23;  // the integer is in the low bits
+  const Vec result = p * (Vec)power;
+  return (Vec)((IntVec)result & ~underflow);
+}
+
+void AttendTile(const float* q, const float* k, const float* v, size_t head_dim, int first,
+                int last, AttentionState* state) {
+  alignas(64) float scores[kTilePositions];
+  for (int t = 0; t < kTilePositions; t += 4) DotFour(q, k + t * head_dim, head_dim, scores + t);
+  float max = state->max;
+  for (int t = first; t <= last; ++t) max = scores[t] > max ? scores[t] : max;
+  const float factor = Exp(Vec{} + (state->max - max))[0];
+  Vec s;
+  Load(s, scores);
+  alignas(64) float p[kTilePositions];
+  Store(Exp(s - max), p);
+  float sum = state->sum * factor;
+  for (int t = first; t <= last; ++t) sum += p[t];
+  for (size_t d = 0; d < head_dim; d += kLanes) {
+    Vec a;
+    Load(a, state->accumulator + d);
+    a *= factor;
+    for (int t = first; t <= last; ++t) {
+      Vec value;
+      Load(value, v + t * head_dim + d);
+      a += value * p[t];
+    }
+    Store(a, state->accumulator + d);
+  }
+  state->max = max;
+  state->sum = sum;
+}
+
+void DequantizeQ6K(const uint8_t* const* planes, size_t n, float* out) {
+  for (size_t i = 0; i < n; i += 16) {
+    const float d = HalfAt(planes[3], i / 256) * static_cast<int8_t>(planes[2][i / 16]);
+    for (size_t j = 0; j < 16; ++j) {
+      const size_t e = i + j;
+      const int low = (planes[0][e / 2] >> (4 * (e % 2))) & 15;
+      const int high = (planes[1][e / 4] >> (2 * (e % 4))) & 3;
+      out[e] = d * static_cast<float>((low | high << 4) - 32);
+    }
+  }
+}
+
+void Dequantize(uint32_t dtype, const uint8_t* const* planes, size_t n, float* out) {
+  const uint8_t* q = planes[0];
+  switch (dtype) {
+    case kF32:
+      __builtin_memcpy(out, q, n * sizeof(float));
+      return;
+    case kF16:
+      for (size_t i = 0; i < n; ++i) out[i] = HalfAt(q, i);
+      return;
+    case kBf16:
+      for (size_t i = 0; i < n; ++i) {
+        uint16_t bits;
+        __builtin_memcpy(&bits, q + 2 * i, sizeof(bits));
+        out[i] = BitsToFloat(uint32_t{bits} << 16);
+      }
+      return;
+    case kQ8_0:
+      for (size_t i = 0; i < n; i += 32) {
+        const float d = HalfAt(planes[1], i / 32);
+        for (size_t j = i; j < i + 32; ++j)
+          out[j] = d * static_cast<float>(static_cast<int8_t>(q[j]));
+      }
+      return;
+    case kQ4_0:
+      for (size_t i = 0; i < n; i += 32) {
+        const float d = HalfAt(planes[1], i / 32);
+        for (size_t j = i; j < i + 32; j += 2) {
+          out[j] = d * static_cast<float>((q[j / 2] & 15) - 8);
+          out[j + 1] = d * static_cast<float>((q[j / 2] >> 4) - 8);
+        }
+      }
+      return;
+    case kQ6_K:
+      DequantizeQ6K(planes, n, out);
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+extern const Arithmetic TANDEM_CONCAT_ISA(kArithmetic_, TANDEM_ISA);
+const Arithmetic TANDEM_CONCAT_ISA(kArithmetic_, TANDEM_ISA) = {
+    TANDEM_STRING(TANDEM_ISA), HalfToFloat, AttendTile, DotFour, Dequantize};
+
+}  // namespace tandem::npu::emulator

@@ -1,0 +1,37 @@
+// Shares the tasks of one command between the executor's thread and one helper.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tandem::npu::emulator {
+
+// Single-thread: For is called by one thread at a time.
+class WorkSharer {
+ public:
+  WorkSharer();
+  ~WorkSharer();
+
+  // Calls task(i) for every i < num_tasks, on two threads when there is more than one task.
+  void For(int num_tasks, const std::function<void(int)>& task);
+
+ private:
+  void HelperLoop();
+  void Drain();
+
+  const std::function<void(int)>* task_ = nullptr;  // Borrowed during For
+  int num_tasks_ = 0;
+  std::atomic<int> next_task_{0};
+
+  absl::Mutex mutex_;
+  bool offered_ ABSL_GUARDED_BY(mutex_) = false;  // tasks that the helper may join in
+  bool helping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread helper_;
+};
+
+}  // namespace tandem::npu::emulator
