@@ -1,0 +1,266 @@
+#include "services/common/worker/service/device_host.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/worker_convert.h"
+
+namespace tandem {
+namespace {
+
+// What a driver's library throws becomes UNAVAILABLE, as of a lost device; nothing gets past the
+// device thread.
+template <typename F>
+auto Guarded(const char* what, F&& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& e) {
+    return absl::UnavailableError(absl::StrFormat("%s threw: %s", what, e.what()));
+  } catch (...) {
+    return absl::UnavailableError(absl::StrFormat("%s threw", what));
+  }
+}
+
+absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
+  return absl::AbortedError(
+      absl::StrFormat("%s of epoch %d, this worker is at epoch %d", what, epoch, current));
+}
+
+}  // namespace
+
+DeviceHost::DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, OnServing on_serving)
+    : source_(source),
+      on_serving_(std::move(on_serving)),
+      worker_(std::move(worker)),
+      holder_(absl::StrFormat("%s pid %d", worker_->description().name, ::getpid())),
+      description_(ToProto(worker_->description())) {}
+
+DeviceHost::~DeviceHost() = default;
+
+void DeviceHost::SelfTest() {
+  device_ = Guarded("self-test", [this] { return worker_->CheckHealth(); });
+  self_tested_ = device_.ok();
+  if (!device_.ok()) {
+    LogError("self-test failed, not serving", {{"reason", std::string(device_.message())}});
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    self_test_has_run_ = true;
+    self_test_ = device_;
+  }
+  SetServing(device_.ok());
+}
+
+absl::Status DeviceHost::AdmitEpoch(uint64_t epoch) {
+  uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
+  do {
+    if (epoch < highest) return StaleEpoch("plan", epoch, highest);
+  } while (!highest_epoch_.compare_exchange_weak(highest, epoch, std::memory_order_relaxed));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
+    const worker::v1::LoadPlanRequest& request, const Progress& progress) {
+  const absl::Time start = absl::Now();
+  const uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
+  if (request.epoch() < highest) return StaleEpoch("plan", request.epoch(), highest);
+  if (!self_tested_) {
+    SelfTest();
+    if (!self_tested_) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("self-test failed: %s", std::string(device_.message())));
+    }
+  }
+  worker::v1::LoadPlanReport report;
+  const absl::Status status =
+      Guarded("loading", [&] { return LoadPlan(request, progress, report); });
+  if (!status.ok()) {
+    LogWarning("plan refused", {{"epoch", absl::StrFormat("%d", request.epoch())},
+                                {"reason", std::string(status.message())}});
+    DropPlan();
+    return status;
+  }
+  report.set_load_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  LogInfo("plan loaded", {{"epoch", absl::StrFormat("%d", request.epoch())},
+                          {"model", request.model_id()},
+                          {"segments", absl::StrFormat("%d", request.segments_size())},
+                          {"weight_import", report.weight_import()},
+                          {"exchange_import", report.exchange_import()},
+                          {"kv_bytes", absl::StrFormat("%d", report.kv_bytes())},
+                          {"seconds", absl::StrFormat("%.2f", report.load_seconds())}});
+  Publish(report);
+  device_ = absl::OkStatus();
+  SetServing(true);
+  return report;
+}
+
+absl::Status DeviceHost::LoadPlan(const worker::v1::LoadPlanRequest& request,
+                                  const Progress& progress, worker::v1::LoadPlanReport& report) {
+  plan_.reset();
+  TANDEM_RETURN_IF_ERROR(FetchWeights(request, progress));
+  TANDEM_ASSIGN_OR_RETURN(
+      UniqueFd exchange_fd,
+      source_.FetchExchange(request.loader_target(), request.exchange_lease_token(),
+                            request.exchange_region_id()));
+  TANDEM_ASSIGN_OR_RETURN(auto plan, LoadedPlan::Create(request, worker_->description(),
+                                                        leased_.weights, std::move(exchange_fd)));
+  TANDEM_ASSIGN_OR_RETURN(
+      const LoadReport loaded,
+      worker_->Load(plan->MakeLoad(), [&progress](double fraction, std::string_view phase) {
+        progress(fraction, phase);
+      }));
+  plan_ = std::move(plan);
+  report = ToProto(loaded);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceHost::FetchWeights(const worker::v1::LoadPlanRequest& request,
+                                      const Progress& progress) {
+  const bool same_model =
+      leased_.weights != nullptr && leased_.weights->model_id() == request.model_id();
+  if (same_model && source_.IsAlive(leased_)) return absl::OkStatus();
+  if (leased_.weights != nullptr && !same_model) {
+    worker_->Unload();
+    leased_ = {};
+  }
+  progress(0.0, "fetching weights");
+  auto fetched = source_.FetchWeights(request.loader_target(), request.model_id(), holder_);
+  if (!fetched.ok()) {
+    if (!same_model) return fetched.status();
+    LogWarning("lease lost, going on with the weights as mapped",
+               {{"reason", std::string(fetched.status().message())}});
+    return absl::OkStatus();
+  }
+  leased_ = *std::move(fetched);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceHost::Unload(uint64_t epoch) {
+  TANDEM_RETURN_IF_ERROR(AdmitEpoch(epoch));
+  DropPlan();
+  leased_ = {};
+  return absl::OkStatus();
+}
+
+void DeviceHost::DropPlan() {
+  plan_.reset();
+  (void)Guarded("unloading", [this] {
+    worker_->Unload();
+    return absl::OkStatus();
+  });
+  absl::MutexLock lock(&mutex_);
+  plan_epoch_ = 0;
+  model_id_.clear();
+  report_.Clear();
+}
+
+void DeviceHost::Execute(const worker::v1::ExecuteRequest& request,
+                         worker::v1::ExecuteResponse& response) {
+  response.Clear();
+  response.set_step_id(request.step_id());
+  response.set_segment_index(request.segment_index());
+  const absl::StatusOr<SegmentResult> result = Run(request);
+  if (!result.ok()) {
+    segments_failed_.fetch_add(1, std::memory_order_relaxed);
+    response.set_code(static_cast<int32_t>(result.status().code()));
+    response.set_message(std::string(result.status().message()));
+    if (plan_ != nullptr && request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());
+    return;
+  }
+  response.set_device_ns(result->device_ns);
+  for (const StageTime& time : result->stage_times) {
+    worker::v1::StageTime* proto = response.add_stage_times();
+    proto->set_kind(ToProto(time.kind));
+    proto->set_device_ns(time.device_ns);
+  }
+}
+
+absl::StatusOr<SegmentResult> DeviceHost::Run(const worker::v1::ExecuteRequest& request) {
+  if (plan_ == nullptr) {
+    return absl::AbortedError(
+        absl::StrFormat("call of epoch %d, this worker has no plan loaded", request.epoch()));
+  }
+  if (request.epoch() != plan_->epoch()) {
+    return StaleEpoch("call", request.epoch(), plan_->epoch());
+  }
+  if (!device_.ok()) return device_;
+  TANDEM_ASSIGN_OR_RETURN(const SegmentRun run, plan_->Prepare(request));
+  absl::StatusOr<SegmentResult> result = Guarded("the worker", [&] { return worker_->Run(run); });
+  if (result.ok()) {
+    Count(*result, run.step->header.num_rows);
+  } else if (absl::IsUnavailable(result.status())) {
+    DeviceLost(result.status());
+  }
+  return result;
+}
+
+void DeviceHost::Count(const SegmentResult& result, uint32_t num_rows) {
+  segments_run_.fetch_add(1, std::memory_order_relaxed);
+  rows_run_.fetch_add(num_rows, std::memory_order_relaxed);
+  for (const StageTime& time : result.stage_times) {
+    busy_ns_[static_cast<int>(time.kind)].fetch_add(time.device_ns, std::memory_order_relaxed);
+  }
+}
+
+void DeviceHost::CheckIdle() {
+  if (!self_tested_) return SelfTest();
+  if (!device_.ok()) return;
+  const absl::Status status = Guarded("health check", [this] { return worker_->CheckHealth(); });
+  if (!status.ok()) DeviceLost(absl::UnavailableError(status.message()));
+}
+
+void DeviceHost::DeviceLost(const absl::Status& reason) {
+  LogError("device lost, not serving until a plan is loaded",
+           {{"reason", std::string(reason.message())}});
+  device_ = reason;
+  SetServing(false);
+}
+
+void DeviceHost::SetServing(bool serving) {
+  if (serving == serving_) return;
+  serving_ = serving;
+  if (on_serving_) on_serving_(serving);
+}
+
+void DeviceHost::Publish(const worker::v1::LoadPlanReport& report) {
+  absl::MutexLock lock(&mutex_);
+  description_ = ToProto(worker_->description());
+  plan_epoch_ = plan_->epoch();
+  model_id_ = plan_->model_id();
+  report_ = report;
+}
+
+absl::StatusOr<worker::v1::DescribeResponse> DeviceHost::Describe() const {
+  absl::MutexLock lock(&mutex_);
+  if (self_test_.ok()) return description_;
+  if (!self_test_has_run_) return absl::UnavailableError("the self-test has not run yet");
+  return absl::FailedPreconditionError(absl::StrFormat("%s is not usable: %s", description_.name(),
+                                                       std::string(self_test_.message())));
+}
+
+worker::v1::GetStatusResponse DeviceHost::GetStatus() const {
+  worker::v1::GetStatusResponse status;
+  status.set_segments_run(segments_run_.load(std::memory_order_relaxed));
+  status.set_segments_failed(segments_failed_.load(std::memory_order_relaxed));
+  status.set_rows_run(rows_run_.load(std::memory_order_relaxed));
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    const uint64_t busy_ns = busy_ns_[kind].load(std::memory_order_relaxed);
+    if (busy_ns == 0) continue;
+    worker::v1::StageTime* time = status.add_busy();
+    time->set_kind(ToProto(static_cast<StageKind>(kind)));
+    time->set_device_ns(busy_ns);
+  }
+  absl::MutexLock lock(&mutex_);
+  status.set_epoch(plan_epoch_);
+  status.set_model_id(model_id_);
+  *status.mutable_report() = report_;
+  return status;
+}
+
+}  // namespace tandem

@@ -1,0 +1,101 @@
+// A Worker with everything round it that is not RPC: plans, epochs, weights, health, counters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "services/common/worker/service/loaded_plan.h"
+#include "services/common/worker/service/weight_source.h"
+#include "services/common/worker/worker.h"
+#include "tandem/worker/v1/worker.pb.h"
+
+namespace tandem {
+
+// Epochs: AdmitEpoch raises the highest epoch seen; a plan below it is refused, and a call is run
+// only under the epoch of the plan in force.  Calls and plans of a gateway that has moved on
+// are thereby refused, however late they come.
+//
+// Health: SelfTest decides at first.  A run that fails with UNAVAILABLE, or an idle check that
+// fails, takes the worker out of service until a plan is loaded again.
+class DeviceHost {
+ public:
+  using Progress = std::function<void(double fraction, std::string_view phase)>;
+  // Called from the device thread at every change of usability.
+  using OnServing = std::function<void(bool)>;
+
+  // `source` is borrowed and must outlive this.
+  DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, OnServing on_serving);
+  ~DeviceHost();
+
+  // --- From the device thread alone.
+
+  void SelfTest();
+  // Loads a plan.  ABORTED: a newer one has been admitted meanwhile.  FAILED_PRECONDITION: the
+  // self-test has failed.  Otherwise as LoadedPlan::Create, WeightSource and Worker::Load.
+  // After a failure no plan is in force.
+  absl::StatusOr<worker::v1::LoadPlanReport> Load(const worker::v1::LoadPlanRequest& request,
+                                                  const Progress& progress);
+  // Drops plan, weights and lease.  ABORTED when `epoch` is below the plan's.
+  absl::Status Unload(uint64_t epoch);
+  // Runs one segment; everything that fails is in the response's code and message.  Leaves
+  // worker_ns alone.
+  void Execute(const worker::v1::ExecuteRequest& request, worker::v1::ExecuteResponse& response);
+  void CheckIdle();
+
+  // --- From any thread.
+
+  // ABORTED when a higher epoch has been admitted before.
+  absl::Status AdmitEpoch(uint64_t epoch);
+  // UNAVAILABLE before the self-test, FAILED_PRECONDITION with the reason when it has failed.
+  absl::StatusOr<worker::v1::DescribeResponse> Describe() const;
+  worker::v1::GetStatusResponse GetStatus() const;
+
+ private:
+  absl::Status LoadPlan(const worker::v1::LoadPlanRequest& request, const Progress& progress,
+                        worker::v1::LoadPlanReport& report);
+  absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
+  absl::StatusOr<SegmentResult> Run(const worker::v1::ExecuteRequest& request);
+  void DropPlan();
+  void Count(const SegmentResult& result, uint32_t num_rows);
+  // Out of service until a reload, for the reason given.
+  void DeviceLost(const absl::Status& reason);
+  void SetServing(bool serving);
+  void Publish(const worker::v1::LoadPlanReport& report);
+
+  WeightSource& source_;
+  const OnServing on_serving_;
+  const std::unique_ptr<Worker> worker_;
+  const std::string holder_;  // how the lease names this worker
+
+  // Device thread's own.
+  bool self_tested_ = false;
+  bool serving_ = false;
+  absl::Status device_ = absl::OkStatus();  // why it is out of service
+  LeasedWeights leased_;
+  std::unique_ptr<LoadedPlan> plan_;
+
+  std::atomic<uint64_t> highest_epoch_{0};
+  std::atomic<uint64_t> segments_run_{0};
+  std::atomic<uint64_t> segments_failed_{0};
+  std::atomic<uint64_t> rows_run_{0};
+  std::atomic<uint64_t> busy_ns_[kNumStageKinds] = {};
+
+  // What the device thread shows to others.
+  mutable absl::Mutex mutex_;
+  bool self_test_has_run_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status self_test_ ABSL_GUARDED_BY(mutex_);
+  worker::v1::DescribeResponse description_ ABSL_GUARDED_BY(mutex_);
+  uint64_t plan_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string model_id_ ABSL_GUARDED_BY(mutex_);
+  worker::v1::LoadPlanReport report_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem

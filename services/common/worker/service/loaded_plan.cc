@@ -1,0 +1,105 @@
+#include "services/common/worker/service/loaded_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/worker_convert.h"
+
+namespace tandem {
+namespace {
+
+absl::Status CheckStages(const std::vector<Segment>& segments, const WorkerDescription& worker,
+                         uint32_t num_layers) {
+  for (const Segment& segment : segments) {
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      const Stage stage = StageAt(s, num_layers);
+      if (std::find(worker.stages.begin(), worker.stages.end(), stage.kind) ==
+          worker.stages.end()) {
+        return absl::FailedPreconditionError(absl::StrFormat(
+            "segment %d: %s does not run %s", segment.index, worker.name, StageName(stage)));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
+    const worker::v1::LoadPlanRequest& request, const WorkerDescription& description,
+    std::shared_ptr<const WeightSet> weights, UniqueFd exchange_fd) {
+  const ModelConfig& config = weights->config();
+  std::unique_ptr<LoadedPlan> plan(new LoadedPlan);
+  plan->epoch_ = request.epoch();
+  TANDEM_ASSIGN_OR_RETURN(plan->segments_, SegmentsFromProto(request, config.num_layers));
+  TANDEM_RETURN_IF_ERROR(CheckStages(plan->segments_, description, config.num_layers));
+  TANDEM_ASSIGN_OR_RETURN(plan->limits_,
+                          LimitsFromProto(request.limits(), config, description.max_rows));
+  if (request.num_lanes() < 1 || request.num_lanes() > kMaxLanes) {
+    return absl::InvalidArgumentError(absl::StrFormat("plan: num_lanes is %d, must be in [1, %d]",
+                                                      request.num_lanes(), kMaxLanes));
+  }
+  auto exchange = std::make_shared<Exchange>();
+  exchange->layout = MakeExchangeLayout(config, plan->limits_, request.num_lanes());
+  exchange->fd = std::move(exchange_fd);
+  TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
+                          Mapping::Map(exchange->fd.get(), exchange->layout.total_bytes(),
+                                       Mapping::Access::kReadWrite));
+  plan->exchange_ = std::move(exchange);
+  plan->is_mine_.resize(plan->segments_.back().index + 1);
+  for (const Segment& segment : plan->segments_) plan->is_mine_[segment.index] = true;
+  plan->lanes_.resize(request.num_lanes());
+  for (Lane& lane : plan->lanes_) lane.storage.resize(plan->exchange_->layout.step.bytes);
+  plan->weights_ = std::move(weights);
+  return plan;
+}
+
+ModelLoad LoadedPlan::MakeLoad() const {
+  ModelLoad load;
+  load.weights = weights_;
+  load.segments = segments_;
+  load.limits = limits_;
+  load.kv.block_tokens = limits_.block_tokens;
+  std::copy(std::begin(limits_.num_blocks), std::end(limits_.num_blocks), load.kv.num_blocks);
+  load.exchange = exchange_;
+  return load;
+}
+
+absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest& request) {
+  const uint32_t segment_index = request.segment_index();
+  if (segment_index >= is_mine_.size() || !is_mine_[segment_index]) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("segment %d is not one of this worker's %d, the last of them %d",
+                        segment_index, segments_.size(), segments_.back().index));
+  }
+  if (request.lane() >= lanes_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lane %d, the exchange region has %d", request.lane(), lanes_.size()));
+  }
+  Lane& lane = lanes_[request.lane()];
+  SegmentRun run;
+  run.segment_index = segment_index;
+  run.lane = request.lane();
+  run.first_of_step = !lane.parsed || lane.step.header.step_id != request.step_id() ||
+                      segment_index == segments_.front().index;
+  if (run.first_of_step) TANDEM_RETURN_IF_ERROR(ReadStep(request.lane(), request.step_id()));
+  run.step = &lane.step;
+  return run;
+}
+
+absl::Status LoadedPlan::ReadStep(uint32_t lane_idx, uint64_t step_id) {
+  Lane& lane = lanes_[lane_idx];
+  lane.parsed = false;
+  TANDEM_ASSIGN_OR_RETURN(lane.step, ParseStep(exchange_->Area(lane_idx, exchange_->layout.step),
+                                               limits_, lane.storage));
+  if (lane.step.header.step_id != step_id) {
+    return absl::InvalidArgumentError(absl::StrFormat("lane %d holds step %d, the call is for %d",
+                                                      lane_idx, lane.step.header.step_id, step_id));
+  }
+  lane.parsed = true;
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

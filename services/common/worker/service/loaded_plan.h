@@ -1,0 +1,58 @@
+// A plan as a worker holds it: its segments, its limits, and the steps that lie in its lanes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+#include "tandem/worker/v1/worker.pb.h"
+
+namespace tandem {
+
+// Single-thread.
+class LoadedPlan {
+ public:
+  // Checks the request against the model and the worker, and maps the exchange region behind
+  // `exchange_fd`.  INVALID_ARGUMENT: a limit, a segment, a lane count, or a region that is too
+  // small.  FAILED_PRECONDITION: a stage that the worker does not run.
+  static absl::StatusOr<std::unique_ptr<LoadedPlan>> Create(
+      const worker::v1::LoadPlanRequest& request, const WorkerDescription& description,
+      std::shared_ptr<const WeightSet> weights, UniqueFd exchange_fd);
+
+  uint64_t epoch() const { return epoch_; }
+  const std::string& model_id() const { return weights_->model_id(); }
+  uint32_t num_lanes() const { return lanes_.size(); }
+  // What Worker::Load takes.
+  ModelLoad MakeLoad() const;
+
+  // Checks a call and fills what Worker::Run takes.  The step area of the lane is read at the
+  // first call of a step alone; `run.step` points into this plan until the lane's next step.
+  // INVALID_ARGUMENT: no such segment or lane, or a step that is malformed or another.
+  absl::StatusOr<SegmentRun> Prepare(const worker::v1::ExecuteRequest& request);
+  // Forgets the step in a lane, so that its next call reads the step area again.
+  void ForgetStep(uint32_t lane) { lanes_[lane].parsed = false; }
+
+ private:
+  struct Lane {
+    bool parsed = false;
+    StepBatch step;
+    std::vector<std::byte> storage;
+  };
+
+  LoadedPlan() = default;
+  absl::Status ReadStep(uint32_t lane, uint64_t step_id);
+
+  uint64_t epoch_ = 0;
+  std::shared_ptr<const WeightSet> weights_;  // shared with the Worker
+  std::shared_ptr<const Exchange> exchange_;  // shared with the Worker
+  std::vector<Segment> segments_;
+  std::vector<bool> is_mine_;  // by index in the plan
+  StepLimits limits_;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+#include "services/common/worker/service/run_worker_service.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/worker/service/loader_weight_source.h"
+
+namespace tandem {
+namespace {
+
+// Ends the process when whoever made it is not done in time.
+class ExitDeadline {
+ public:
+  explicit ExitDeadline(absl::Duration limit)
+      : thread_([this, limit] {
+          if (done_.WaitForNotificationWithTimeout(limit)) return;
+          LogError("the device does not let go, ending anyway");
+          ::_exit(1);
+        }) {}
+  ~ExitDeadline() {
+    done_.Notify();
+    thread_.join();
+  }
+
+ private:
+  absl::Notification done_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOptions& options,
+                              ShutdownSignals& signals) {
+  const WorkerDescription& description = worker->description();
+  LogInfo("worker", {{"name", description.name}, {"device", description.device}});
+  LoaderWeightSource source;
+  auto service = std::make_unique<WorkerService>(std::move(worker), source, options.service);
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<Server> server,
+      Server::Start(options.server, {{worker::v1::Worker::service_full_name(), service.get()}}));
+  service->Start([&server](bool serving) { server->SetServing(serving); });
+  signals.Wait();
+  const ExitDeadline exit_deadline(options.exit_deadline);
+  server->SetServing(false);
+  service->Drain();
+  server->Shutdown(options.drain);
+  service.reset();  // joins the device thread before the server it reports to goes
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,36 @@
+// Where a worker gets a model's weights and the exchange region from.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/common/base/unique_fd.h"
+#include "services/common/weights/weight_set.h"
+
+namespace tandem {
+
+// Weights together with the lease they are held by.
+struct LeasedWeights {
+  std::shared_ptr<const WeightSet> weights;  // shared with the Worker; outlives the lease
+  std::shared_ptr<void> lease;               // ends when the last copy goes
+};
+
+// The loader, or a stand-in for it in tests.  Calls block; one thread at a time.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // A lease on the model and its weights, mapped.  NOT_FOUND: not resident at the loader.
+  virtual absl::StatusOr<LeasedWeights> FetchWeights(const std::string& loader_target,
+                                                     const std::string& model_id,
+                                                     const std::string& holder) = 0;
+  // Whether the lease still holds anything at the loader.
+  virtual bool IsAlive(const LeasedWeights& weights) const = 0;
+  // The exchange region, read-write.
+  virtual absl::StatusOr<UniqueFd> FetchExchange(const std::string& loader_target,
+                                                 const std::string& lease_token,
+                                                 uint32_t region_id) = 0;
+};
+
+}  // namespace tandem
