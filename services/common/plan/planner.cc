@@ -13,31 +13,6 @@ namespace {
 
 constexpr uint32_t kNobody = UINT32_MAX;
 
-// The tensors a stage reads and writes.
-struct Access {
-  PortMask reads = 0;
-  PortMask writes = 0;
-};
-
-Access AccessOf(StageKind kind) {
-  const PortMask none = 0;
-  switch (kind) {
-    case StageKind::kEmbed:
-      return {none, none | Port::kResidual};
-    case StageKind::kQkv:
-      return {none | Port::kResidual, Port::kQ | Port::kK | Port::kV};
-    case StageKind::kAttend:
-      return {Port::kQ | Port::kK | Port::kV, none | Port::kAttention};
-    case StageKind::kOut:
-      return {none | Port::kAttention, none | Port::kProjection};
-    case StageKind::kFfn:
-      return {Port::kProjection | Port::kResidual, none | Port::kResidual};
-    case StageKind::kHead:
-      return {none | Port::kResidual, none};
-  }
-  return {};
-}
-
 template <typename T>
 bool Contains(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -242,10 +217,10 @@ class Planner {
     std::fill(std::begin(writer), std::end(writer), kNobody);
     for (Segment& segment : segments) {
       for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
-        const Access access = AccessOf(StageAt(s, config_.num_layers).kind);
+        const StageKind kind = StageAt(s, config_.num_layers).kind;
         for (int bit = 0; bit < kNumPorts; ++bit) {
           const PortMask port = 1u << bit;
-          if ((access.reads & port) != 0) {
+          if ((InputsOf(kind) & port) != 0) {
             TANDEM_CHECK(writer[bit] != kNobody);
             Segment& source = segments[writer[bit]];
             if (source.worker != segment.worker) {
@@ -253,7 +228,7 @@ class Planner {
               segment.inputs |= port;
             }
           }
-          if ((access.writes & port) != 0) writer[bit] = segment.index;
+          if ((OutputsOf(kind) & port) != 0) writer[bit] = segment.index;
         }
       }
     }

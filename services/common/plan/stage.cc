@@ -31,4 +31,38 @@ Stage StageAt(uint32_t ordinal, uint32_t num_layers) {
   return {static_cast<StageKind>((ordinal - 1) % 4 + 1), (ordinal - 1) / 4};
 }
 
+PortMask InputsOf(StageKind kind) {
+  switch (kind) {
+    case StageKind::kEmbed:
+      return 0;
+    case StageKind::kQkv:
+    case StageKind::kHead:
+      return static_cast<PortMask>(Port::kResidual);
+    case StageKind::kAttend:
+      return Port::kQ | Port::kK | Port::kV;
+    case StageKind::kOut:
+      return static_cast<PortMask>(Port::kAttention);
+    case StageKind::kFfn:
+      return Port::kResidual | Port::kProjection;
+  }
+  return 0;
+}
+
+PortMask OutputsOf(StageKind kind) {
+  switch (kind) {
+    case StageKind::kEmbed:
+    case StageKind::kFfn:
+      return static_cast<PortMask>(Port::kResidual);
+    case StageKind::kQkv:
+      return Port::kQ | Port::kK | Port::kV;
+    case StageKind::kAttend:
+      return static_cast<PortMask>(Port::kAttention);
+    case StageKind::kOut:
+      return static_cast<PortMask>(Port::kProjection);
+    case StageKind::kHead:
+      return 0;
+  }
+  return 0;
+}
+
 }  // namespace tandem

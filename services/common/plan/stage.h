@@ -58,6 +58,10 @@ inline constexpr bool Has(PortMask mask, Port port) {
   return (mask & static_cast<PortMask>(port)) != 0;
 }
 
+// The tensors a stage reads and writes, when none of its neighbours is on its worker.
+PortMask InputsOf(StageKind kind);
+PortMask OutputsOf(StageKind kind);
+
 // A maximal run of consecutive stages on one worker; one segment is one call.
 struct Segment {
   uint32_t index = 0;          // position in the plan

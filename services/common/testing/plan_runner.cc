@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -30,11 +31,6 @@ absl::StatusOr<std::shared_ptr<const Exchange>> MakeExchange(const ModelConfig& 
   return exchange;
 }
 
-Segment MakeSegment(uint32_t index, uint32_t worker, uint32_t first, uint32_t last, PortMask inputs,
-                    PortMask outputs) {
-  return {index, worker, first, last, inputs, outputs};
-}
-
 }  // namespace
 
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
@@ -55,63 +51,16 @@ StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
   return step;
 }
 
-PortMask InputsOf(StageKind kind) {
-  switch (kind) {
-    case StageKind::kEmbed:
-      return 0;
-    case StageKind::kQkv:
-    case StageKind::kHead:
-      return static_cast<PortMask>(Port::kResidual);
-    case StageKind::kAttend:
-      return Port::kQ | Port::kK | Port::kV;
-    case StageKind::kOut:
-      return static_cast<PortMask>(Port::kAttention);
-    case StageKind::kFfn:
-      return Port::kResidual | Port::kProjection;
-  }
-  return 0;
-}
-
-PortMask OutputsOf(StageKind kind) {
-  switch (kind) {
-    case StageKind::kEmbed:
-    case StageKind::kFfn:
-      return static_cast<PortMask>(Port::kResidual);
-    case StageKind::kQkv:
-      return Port::kQ | Port::kK | Port::kV;
-    case StageKind::kAttend:
-      return static_cast<PortMask>(Port::kAttention);
-    case StageKind::kOut:
-      return static_cast<PortMask>(Port::kProjection);
-    case StageKind::kHead:
-      return 0;
-  }
-  return 0;
-}
-
 Segment SingleStage(Stage stage, const ModelConfig& config) {
   const uint32_t ordinal = StageOrdinal(stage, config.num_layers);
-  return MakeSegment(0, 0, ordinal, ordinal, InputsOf(stage.kind), OutputsOf(stage.kind));
+  return {.first_ordinal = ordinal,
+          .last_ordinal = ordinal,
+          .inputs = InputsOf(stage.kind),
+          .outputs = OutputsOf(stage.kind)};
 }
 
 std::vector<Segment> WholeModel(const ModelConfig& config) {
-  return {MakeSegment(0, 0, 0, NumStages(config.num_layers) - 1, 0, 0)};
-}
-
-std::vector<Segment> HybridModel(const ModelConfig& config) {
-  std::vector<Segment> segments;
-  uint32_t first = 0;
-  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    const uint32_t attend = StageOrdinal({StageKind::kAttend, layer}, config.num_layers);
-    const PortMask in = layer == 0 ? 0 : static_cast<PortMask>(Port::kAttention);
-    segments.push_back(MakeSegment(0, 0, first, attend - 1, in, OutputsOf(StageKind::kQkv)));
-    segments.push_back(MakeSegment(0, 1, attend, attend, InputsOf(StageKind::kAttend),
-                                   OutputsOf(StageKind::kAttend)));
-    first = attend + 1;
-  }
-  segments.push_back(MakeSegment(0, 0, first, NumStages(config.num_layers) - 1,
-                                 static_cast<PortMask>(Port::kAttention), 0));
-  return segments;
+  return {{.last_ordinal = NumStages(config.num_layers) - 1}};
 }
 
 absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
@@ -144,6 +93,26 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
     runner->load_reports_.push_back(*std::move(report));
   }
   return runner;
+}
+
+absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::CreatePlanned(
+    std::shared_ptr<const WeightSet> weights, const std::vector<Worker*>& workers,
+    const PlacementPolicy& policy, const RunLimits& limits) {
+  std::vector<WorkerDescription> descriptions;
+  for (const Worker* worker : workers) descriptions.push_back(worker->description());
+  std::set<DType> dtypes;
+  for (const PackedTensor& tensor : weights->tensors()) {
+    if (tensor.shape.rows > 1) dtypes.insert(tensor.dtype);
+  }
+  TANDEM_ASSIGN_OR_RETURN(
+      Plan plan, MakePlan(weights->config(), {dtypes.begin(), dtypes.end()}, descriptions, policy));
+  std::vector<Worker*> placed;
+  for (const WorkerDescription& description : plan.workers) {
+    placed.push_back(*std::ranges::find_if(workers, [&](const Worker* worker) {
+      return worker->description().name == description.name;
+    }));
+  }
+  return Create(std::move(weights), std::move(placed), std::move(plan.segments), limits);
 }
 
 absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane) {

@@ -30,17 +30,10 @@ struct RunLimits {
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 
-// The ports a stage reads and writes when it is a segment of its own.
-PortMask InputsOf(StageKind kind);
-PortMask OutputsOf(StageKind kind);
-
 // A segment of one stage, its tensors all passing through the exchange region.
 Segment SingleStage(Stage stage, const ModelConfig& config);
 // The whole model as one segment of worker 0.
 std::vector<Segment> WholeModel(const ModelConfig& config);
-// Attend(i) on worker 1, everything else on worker 0; the residual never leaves worker 0.
-std::vector<Segment> HybridModel(const ModelConfig& config);
-
 // Single-thread.
 class PlanRunner {
  public:
@@ -50,6 +43,11 @@ class PlanRunner {
   static absl::StatusOr<std::unique_ptr<PlanRunner>> Create(
       std::shared_ptr<const WeightSet> weights, std::vector<Worker*> workers,
       std::vector<Segment> segments, const RunLimits& limits);
+
+  // Places the model on `workers` by their descriptions and the policy, as the gateway does.
+  static absl::StatusOr<std::unique_ptr<PlanRunner>> CreatePlanned(
+      std::shared_ptr<const WeightSet> weights, const std::vector<Worker*>& workers,
+      const PlacementPolicy& policy, const RunLimits& limits);
 
   const ModelConfig& config() const { return weights_->config(); }
   const StepLimits& limits() const { return limits_; }

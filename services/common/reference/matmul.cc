@@ -1,0 +1,114 @@
+#include "services/common/reference/matmul.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "services/common/base/check.h"
+
+namespace tandem::reference {
+namespace {
+
+#define TANDEM_INLINE [[gnu::always_inline]] inline
+
+constexpr size_t kLanes = 8;
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+
+struct Operands {
+  const float* x;        // [num_rows, cols]
+  const float* weights;  // [num_weights, cols]
+  float* out;            // [num_rows, num_weights]
+  size_t cols;
+  size_t num_weights;
+};
+
+// A tile of R x N results: eight lanes of partial sums each, then the lanes in order, then the
+// columns that are left.
+template <int R, int N>
+TANDEM_INLINE void Tile(const Operands& op, size_t row, size_t weight) {
+  const float* x = op.x + row * op.cols;
+  const float* w = op.weights + weight * op.cols;
+  Vector sum[R][N] = {};
+  size_t k = 0;
+  for (; k + kLanes <= op.cols; k += kLanes) {
+    Vector b[N];
+    for (int n = 0; n < N; ++n) std::memcpy(&b[n], w + n * op.cols + k, sizeof(Vector));
+    for (int r = 0; r < R; ++r) {
+      Vector a;
+      std::memcpy(&a, x + r * op.cols + k, sizeof(Vector));
+      for (int n = 0; n < N; ++n) sum[r][n] += a * b[n];
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int n = 0; n < N; ++n) {
+      float total = 0.0f;
+      for (size_t lane = 0; lane < kLanes; ++lane) total += sum[r][n][lane];
+      for (size_t rest = k; rest < op.cols; ++rest) {
+        total += x[r * op.cols + rest] * w[n * op.cols + rest];
+      }
+      op.out[(row + r) * op.num_weights + weight + n] = total;
+    }
+  }
+}
+
+constexpr int kTileRows = 4;
+constexpr int kTileWeights = 3;
+constexpr size_t kRowBlock = 64;  // rows that stay in the cache while weights stream by
+
+template <int N>
+TANDEM_INLINE void Column(const Operands& op, size_t row, size_t end, size_t weight) {
+  for (; row + kTileRows <= end; row += kTileRows) Tile<kTileRows, N>(op, row, weight);
+  for (; row < end; ++row) Tile<1, N>(op, row, weight);
+}
+
+TANDEM_INLINE void Product(const Operands& op, size_t num_rows, size_t begin, size_t end) {
+  for (size_t row = 0; row < num_rows; row += kRowBlock) {
+    const size_t row_end = std::min(row + kRowBlock, num_rows);
+    size_t weight = begin;
+    for (; weight + kTileWeights <= end; weight += kTileWeights) {
+      Column<kTileWeights>(op, row, row_end, weight);
+    }
+    for (; weight < end; ++weight) Column<1>(op, row, row_end, weight);
+  }
+}
+
+void ProductAnywhere(const Operands& op, size_t num_rows, size_t begin, size_t end) {
+  Product(op, num_rows, begin, end);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,fma")]] void ProductAvx2(const Operands& op, size_t num_rows, size_t begin,
+                                             size_t end) {
+  Product(op, num_rows, begin, end);
+}
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#else
+constexpr auto ProductAvx2 = ProductAnywhere;
+bool HasAvx2() { return false; }
+#endif
+
+}  // namespace
+
+void ParallelFor(int num_threads, size_t n, const std::function<void(size_t, size_t)>& fn) {
+  const auto count = static_cast<size_t>(std::max(1, num_threads));
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < count; ++t) {
+    threads.emplace_back([&fn, t, n, count] { fn(n * t / count, n * (t + 1) / count); });
+  }
+  fn(0, n / count);
+  for (std::thread& thread : threads) thread.join();
+}
+
+void MatMul(std::span<const float> x, size_t num_rows, const Matrix& weights, std::span<float> out,
+            int num_threads) {
+  TANDEM_CHECK(x.size() == num_rows * weights.cols);
+  TANDEM_CHECK(out.size() == num_rows * weights.rows);
+  const Operands op{x.data(), weights.values.data(), out.data(), weights.cols, weights.rows};
+  const auto product = HasAvx2() ? ProductAvx2 : ProductAnywhere;
+  // A thread costs some 20 us to start: below a few million products it does not pay.
+  const size_t work = num_rows * weights.rows * weights.cols;
+  ParallelFor(work < (4u << 20) ? 1 : num_threads, weights.rows,
+              [&](size_t begin, size_t end) { product(op, num_rows, begin, end); });
+}
+
+}  // namespace tandem::reference

@@ -1,0 +1,117 @@
+#include "services/common/reference/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "services/common/base/check.h"
+
+namespace tandem::reference {
+namespace {
+
+constexpr size_t kLanes = 8;
+
+// Partial sums in eight lanes, which compilers turn into vectors.
+float Dot(const float* a, const float* b, size_t n) {
+  float sum[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sum[lane] += a[i + lane] * b[i + lane];
+  }
+  float total = 0.0f;
+  for (const float lane : sum) total += lane;
+  for (; i < n; ++i) total += a[i] * b[i];
+  return total;
+}
+
+}  // namespace
+
+void RmsNorm(std::span<const float> x, std::span<const float> weight, float eps,
+             std::span<float> out) {
+  TANDEM_CHECK(x.size() == weight.size() && x.size() == out.size());
+  const float mean = Dot(x.data(), x.data(), x.size()) / static_cast<float>(x.size());
+  const float scale = 1.0f / std::sqrt(mean + eps);
+  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * weight[i];
+}
+
+float GeluTanh(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+}
+
+void Rotate(std::span<float> head, uint32_t position, float theta, float scale) {
+  const size_t half = head.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head.size());
+    const float frequency = static_cast<float>(1.0 / std::pow(double{theta}, exponent)) / scale;
+    const float angle = static_cast<float>(position) * frequency;
+    const auto c = static_cast<float>(std::cos(double{angle}));
+    const auto s = static_cast<float>(std::sin(double{angle}));
+    const float low = head[i];
+    const float high = head[i + half];
+    head[i] = low * c - high * s;
+    head[i + half] = high * c + low * s;
+  }
+}
+
+void AttendRow(const ModelConfig& config, std::span<const float> q,
+               std::span<const float* const> keys, std::span<const float* const> values,
+               std::span<float> out) {
+  TANDEM_CHECK(!keys.empty() && keys.size() == values.size());
+  TANDEM_CHECK(q.size() == config.q_dim() && out.size() == config.q_dim());
+  const uint32_t ratio = config.num_heads / config.num_kv_heads;
+  const size_t dim = config.head_dim;
+  std::vector<float> weights(keys.size());
+  for (uint32_t head = 0; head < config.num_heads; ++head) {
+    const size_t kv_offset = head / ratio * dim;
+    for (size_t p = 0; p < keys.size(); ++p) {
+      weights[p] = config.attention_scale * Dot(&q[head * dim], keys[p] + kv_offset, dim);
+    }
+    const float top = *std::max_element(weights.begin(), weights.end());
+    float sum = 0.0f;
+    for (float& weight : weights) {
+      weight = std::exp(weight - top);
+      sum += weight;
+    }
+    float* result = &out[head * dim];
+    std::fill_n(result, dim, 0.0f);
+    for (size_t p = 0; p < values.size(); ++p) {
+      const float* value = values[p] + kv_offset;
+      for (size_t i = 0; i < dim; ++i) result[i] += weights[p] * value[i];
+    }
+    for (size_t i = 0; i < dim; ++i) result[i] /= sum;
+  }
+}
+
+float LogSumExp(std::span<const float> logits) {
+  const float top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(double{logit} - double{top});
+  return static_cast<float>(double{top} + std::log(sum));
+}
+
+OutputResult SummariseLogits(std::span<const float> logits, uint32_t num_candidates,
+                             uint32_t target) {
+  OutputResult result;
+  std::vector<uint32_t> tokens;
+  tokens.reserve(logits.size());
+  for (uint32_t token = 0; token < logits.size(); ++token) {
+    if (std::isfinite(logits[token])) tokens.push_back(token);
+  }
+  result.num_nonfinite = static_cast<uint32_t>(logits.size() - tokens.size());
+  result.log_sum_exp = LogSumExp(logits);
+  if (target != kNoToken) result.target_logit = logits[target];
+  result.num_candidates = std::min(num_candidates, static_cast<uint32_t>(tokens.size()));
+  std::partial_sort(tokens.begin(), tokens.begin() + result.num_candidates, tokens.end(),
+                    [&logits](uint32_t a, uint32_t b) {
+                      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+                    });
+  for (uint32_t i = 0; i < result.num_candidates; ++i) {
+    result.candidates[i] = {tokens[i], logits[tokens[i]]};
+  }
+  return result;
+}
+
+}  // namespace tandem::reference

@@ -1,0 +1,261 @@
+#include "services/common/reference/reference_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/half.h"
+#include "services/common/reference/ops.h"
+
+namespace tandem::reference {
+namespace {
+
+constexpr Port kPorts[kNumPorts] = {Port::kResidual, Port::kQ,         Port::kK,
+                                    Port::kV,        Port::kAttention, Port::kProjection};
+
+bool IsFloat32(Port port) { return port == Port::kResidual || port == Port::kProjection; }
+
+KvGroup GroupOf(const ModelConfig& config, uint32_t layer_idx) {
+  return config.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
+}
+
+uint64_t NowNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+}  // namespace
+
+ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
+    : num_threads_(options.num_threads) {
+  description_ = {.name = std::move(options.name),
+                  .device = "reference arithmetic on the host",
+                  .kind = options.kind,
+                  .emulated = options.emulated,
+                  .stages = std::move(options.stages),
+                  .max_rows = options.max_rows,
+                  .memory_bytes = uint64_t{8} << 30,
+                  .memory_available_bytes = uint64_t{8} << 30};
+  if (description_.stages.empty()) {
+    for (int kind = 0; kind < kNumStageKinds; ++kind) {
+      description_.stages.push_back(static_cast<StageKind>(kind));
+    }
+  }
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    description_.weight_dtypes.push_back(static_cast<DType>(dtype));
+  }
+}
+
+absl::StatusOr<LoadReport> ReferenceWorker::Load(
+    ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
+  Unload();
+  const ModelConfig& config = load.weights->config();
+  std::vector<Stage> stages;
+  for (const Segment& segment : load.segments) {
+    for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
+      const Stage stage = StageAt(i, config.num_layers);
+      if (std::ranges::find(description_.stages, stage.kind) == description_.stages.end()) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("%s cannot run %s", description_.name, StageName(stage)));
+      }
+      stages.push_back(stage);
+    }
+  }
+  progress(0.0, "dequantising weights");
+  parameters_ = std::make_unique<Parameters>(*load.weights, stages);
+  kv_.resize(config.num_layers);
+  LoadReport report{.weight_import = ImportPath::kUpload,
+                    .exchange_import = ImportPath::kHostPointer,
+                    .weight_bytes = load.weights->total_bytes()};
+  for (const Stage stage : stages) {
+    if (stage.kind != StageKind::kAttend) continue;
+    const size_t rows =
+        size_t{load.kv.num_blocks[GroupOf(config, stage.layer_idx)]} * load.kv.block_tokens;
+    kv_[stage.layer_idx].keys.assign(rows * config.kv_dim(), 0.0f);
+    kv_[stage.layer_idx].values.assign(rows * config.kv_dim(), 0.0f);
+    report.kv_bytes += 2 * sizeof(float) * rows * config.kv_dim();
+  }
+  load_ = std::move(load);
+  progress(1.0, "ready");
+  return report;
+}
+
+void ReferenceWorker::Unload() {
+  parameters_.reset();
+  load_ = {};
+  kv_.clear();
+  rows_ = {};
+}
+
+absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
+  if (parameters_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s has no model loaded", description_.name));
+  }
+  const auto segment = std::ranges::find(load_.segments, run.segment_index, &Segment::index);
+  if (segment == load_.segments.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("segment %d is not one of %s's", run.segment_index, description_.name));
+  }
+  if (run.lane >= load_.exchange->layout.num_lanes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lane %d of %d", run.lane, load_.exchange->layout.num_lanes));
+  }
+  const uint64_t start = NowNs();
+  SegmentResult result;
+  ReadPorts(segment->inputs, run.lane, run.step->header.num_rows);
+  for (uint32_t i = segment->first_ordinal; i <= segment->last_ordinal; ++i) {
+    const Stage stage = StageAt(i, parameters_->config().num_layers);
+    const uint64_t stage_start = NowNs();
+    RunStage(stage, run);
+    const auto time = std::ranges::find(result.stage_times, stage.kind, &StageTime::kind);
+    const uint64_t elapsed = NowNs() - stage_start;
+    if (time == result.stage_times.end()) {
+      result.stage_times.push_back({stage.kind, elapsed});
+    } else {
+      time->device_ns += elapsed;
+    }
+  }
+  WritePorts(segment->outputs, run.lane);
+  result.device_ns = NowNs() - start;
+  return result;
+}
+
+void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run) {
+  std::vector<uint32_t> tokens, positions;
+  for (const RowEntry& row : run.step->rows) {
+    tokens.push_back(row.token);
+    positions.push_back(row.position);
+  }
+  switch (stage.kind) {
+    case StageKind::kEmbed:
+      return Embed(*parameters_, tokens, rows_);
+    case StageKind::kQkv:
+      Qkv(*parameters_, stage.layer_idx, positions, num_threads_, rows_);
+      RoundToHalf(rows_.q);
+      RoundToHalf(rows_.k);
+      return RoundToHalf(rows_.v);
+    case StageKind::kAttend:
+      Attend(stage.layer_idx, *run.step);
+      return RoundToHalf(rows_.attention);
+    case StageKind::kOut:
+      return Out(*parameters_, stage.layer_idx, num_threads_, rows_);
+    case StageKind::kFfn:
+      return Ffn(*parameters_, stage.layer_idx, num_threads_, rows_);
+    case StageKind::kHead:
+      return WriteHead(run);
+  }
+}
+
+// Appends k and v of every row first, then attends: rows of one chunk see one another.
+void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step) {
+  const ModelConfig& config = parameters_->config();
+  const uint32_t block_tokens = load_.kv.block_tokens;
+  const KvGroup group = GroupOf(config, layer_idx);
+  KvLayer& cache = kv_[layer_idx];
+  const size_t kv_dim = config.kv_dim();
+  const size_t q_dim = config.q_dim();
+  const auto offset = [&](const SequenceEntry& sequence, uint32_t position) {
+    const uint32_t block = step.block_table[sequence.table_offset[group] + position / block_tokens];
+    return (size_t{block} * block_tokens + position % block_tokens) * kv_dim;
+  };
+  for (size_t r = 0; r < step.rows.size(); ++r) {
+    const size_t at = offset(step.sequences[step.rows[r].sequence], step.rows[r].position);
+    std::copy_n(&rows_.k[r * kv_dim], kv_dim, &cache.keys[at]);
+    std::copy_n(&rows_.v[r * kv_dim], kv_dim, &cache.values[at]);
+  }
+  rows_.attention.resize(rows_.q.size());
+  ParallelFor(
+      step.rows.size() < 8 ? 1 : num_threads_, step.rows.size(), [&](size_t begin, size_t end) {
+        std::vector<const float*> keys, values;
+        for (size_t r = begin; r < end; ++r) {
+          const RowEntry& row = step.rows[r];
+          keys.clear();
+          values.clear();
+          for (uint32_t p = FirstVisible(config, layer_idx, row.position); p <= row.position; ++p) {
+            const size_t at = offset(step.sequences[row.sequence], p);
+            keys.push_back(&cache.keys[at]);
+            values.push_back(&cache.values[at]);
+          }
+          AttendRow(config, std::span(rows_.q).subspan(r * q_dim, q_dim), keys, values,
+                    std::span(rows_.attention).subspan(r * q_dim, q_dim));
+        }
+      });
+}
+
+void ReferenceWorker::WriteHead(const SegmentRun& run) {
+  const StepBatch& step = *run.step;
+  if (step.outputs.empty()) return;
+  const ModelConfig& config = parameters_->config();
+  std::vector<float> residual;
+  for (const OutputEntry& output : step.outputs) {
+    const auto row = rows_.residual.begin() + size_t{output.row} * config.hidden_dim;
+    residual.insert(residual.end(), row, row + config.hidden_dim);
+  }
+  const std::vector<float> logits = Head(*parameters_, residual, num_threads_);
+  const Exchange& exchange = *load_.exchange;
+  std::byte* results = exchange.Area(run.lane, exchange.layout.candidates).data();
+  for (size_t o = 0; o < step.outputs.size(); ++o) {
+    const auto row = std::span(logits).subspan(o * config.vocab_size, config.vocab_size);
+    const OutputResult result =
+        SummariseLogits(row, step.header.num_candidates, step.outputs[o].target);
+    std::memcpy(results + o * sizeof(OutputResult), &result, sizeof(result));
+  }
+  if (step.header.want_logits != 0) {
+    std::memcpy(exchange.Area(run.lane, exchange.layout.logits).data(), logits.data(),
+                logits.size() * sizeof(float));
+  }
+}
+
+std::vector<float>& ReferenceWorker::PortRows(Port port) {
+  switch (port) {
+    case Port::kResidual:
+      return rows_.residual;
+    case Port::kQ:
+      return rows_.q;
+    case Port::kK:
+      return rows_.k;
+    case Port::kV:
+      return rows_.v;
+    case Port::kAttention:
+      return rows_.attention;
+    case Port::kProjection:
+      return rows_.projection;
+  }
+  return rows_.residual;
+}
+
+void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows) {
+  for (const Port port : kPorts) {
+    if (!Has(ports, port)) continue;
+    const ExchangeArea& area = load_.exchange->layout.port(port);
+    const std::byte* data = load_.exchange->Area(lane, area).data();
+    std::vector<float>& values = PortRows(port);
+    if (IsFloat32(port)) {
+      values.resize(num_rows * area.row_bytes / sizeof(float));
+      std::memcpy(values.data(), data, values.size() * sizeof(float));
+    } else {
+      values.resize(num_rows * area.row_bytes / sizeof(uint16_t));
+      const auto* halves = reinterpret_cast<const uint16_t*>(data);
+      std::transform(halves, halves + values.size(), values.begin(), HalfToFloat);
+    }
+  }
+}
+
+void ReferenceWorker::WritePorts(PortMask ports, uint32_t lane) {
+  for (const Port port : kPorts) {
+    if (!Has(ports, port)) continue;
+    std::byte* data = load_.exchange->Area(lane, load_.exchange->layout.port(port)).data();
+    const std::vector<float>& values = PortRows(port);
+    if (IsFloat32(port)) {
+      std::memcpy(data, values.data(), values.size() * sizeof(float));
+    } else {
+      std::transform(values.begin(), values.end(), reinterpret_cast<uint16_t*>(data), FloatToHalf);
+    }
+  }
+}
+
+}  // namespace tandem::reference

@@ -1,0 +1,102 @@
+#include "services/common/reference/reference_worker.h"
+
+#include <gtest/gtest.h>
+
+#include "services/common/reference/reference_model.h"
+#include "services/common/testing/compare.h"
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/plan_runner.h"
+#include "services/common/testing/random_weights.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/common/testing/step_builder.h"
+
+namespace tandem::reference {
+namespace {
+
+using tandem::testing::PlanRunner;
+using tandem::testing::StepBuilder;
+
+std::vector<uint32_t> Tokens(const ModelConfig& config, uint32_t n) {
+  std::vector<uint32_t> tokens(n);
+  for (uint32_t i = 0; i < n; ++i) tokens[i] = (i * 37 + 11) % config.vocab_size;
+  return tokens;
+}
+
+// Logits after every token of one sequence fed in chunks.
+std::vector<float> LogitsByChunks(PlanRunner& runner, const std::vector<uint32_t>& tokens,
+                                  uint32_t chunk) {
+  StepBuilder steps(runner.limits());
+  const uint32_t sequence = steps.AddSequence();
+  std::vector<float> logits;
+  for (size_t at = 0; at < tokens.size(); at += chunk) {
+    const size_t end = std::min(tokens.size(), at + chunk);
+    steps.Begin();
+    steps.set_want_logits(true);
+    steps.AddRows(sequence, {tokens.begin() + at, tokens.begin() + end});
+    for (uint32_t row = 0; row < end - at; ++row) steps.AddOutput(row);
+    EXPECT_OK(runner.RunStep(steps.batch()));
+    for (uint32_t row = 0; row < end - at; ++row) {
+      const std::span<const float> one = runner.Logits(row);
+      logits.insert(logits.end(), one.begin(), one.end());
+    }
+  }
+  return logits;
+}
+
+TEST(ReferenceWorkerTest, AgreesWithTheModelOverOneSequenceBitForBit) {
+  for (const auto& [name, config] : tandem::testing::AwkwardConfigs()) {
+    const auto weights = tandem::testing::RandomWeightSet(config);
+    const ReferenceModel model(*weights, {.half_precision_exchange = true});
+    const std::vector<uint32_t> tokens = Tokens(config, 61);
+    const std::vector<float> expected = model.Logits(tokens);
+    for (const uint32_t chunk : {1u, 7u, 61u}) {
+      ReferenceWorker worker;
+      ASSERT_OK_AND_ASSIGN(
+          auto runner,
+          PlanRunner::Create(weights, {&worker}, tandem::testing::WholeModel(config), {}));
+      EXPECT_EQ(LogitsByChunks(*runner, tokens, chunk), expected) << name << " chunk " << chunk;
+    }
+  }
+}
+
+TEST(ReferenceWorkerTest, PlacementDoesNotChangeTheBits) {
+  const ModelConfig config = tandem::testing::MakeConfig({});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  const std::vector<uint32_t> tokens = Tokens(config, 50);
+  ReferenceWorker alone;
+  ASSERT_OK_AND_ASSIGN(
+      auto single, PlanRunner::Create(weights, {&alone}, tandem::testing::WholeModel(config), {}));
+  ReferenceWorker gpu;
+  ReferenceWorker npu(
+      {.name = "npu0", .kind = DeviceKind::kNpu, .emulated = true, .stages = {StageKind::kAttend}});
+  ASSERT_OK_AND_ASSIGN(auto hybrid, PlanRunner::CreatePlanned(weights, {&gpu, &npu},
+                                                              {.npu = NpuPolicy::kEmulate}, {}));
+  EXPECT_EQ(hybrid->segments().size(), 2 * config.num_layers + 1);
+  EXPECT_EQ(LogitsByChunks(*hybrid, tokens, 9), LogitsByChunks(*single, tokens, 9));
+}
+
+TEST(ReferenceWorkerTest, HalfPrecisionExchangeCostsLittle) {
+  const ModelConfig config = tandem::testing::MakeConfig({});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  const std::vector<uint32_t> tokens = Tokens(config, 50);
+  const std::vector<float> exact = ReferenceModel(*weights).Logits(tokens);
+  const std::vector<float> rounded =
+      ReferenceModel(*weights, {.half_precision_exchange = true}).Logits(tokens);
+  EXPECT_NE(rounded, exact);
+  // Four roundings a layer, each 2^-11 of its tensor, handed on with a gain of order one.
+  EXPECT_TRUE(tandem::testing::IsNearInNorm(rounded, exact,
+                                            4 * config.num_layers * tandem::testing::kEpsilonF16));
+}
+
+TEST(ReferenceWorkerTest, RefusesAStageThatItDoesNotOffer) {
+  const ModelConfig config = tandem::testing::MakeConfig({});
+  ReferenceWorker npu({.name = "npu0", .stages = {StageKind::kAttend}});
+  EXPECT_THAT(PlanRunner::Create(tandem::testing::RandomWeightSet(config), {&npu},
+                                 tandem::testing::WholeModel(config), {})
+                  .status(),
+              tandem::testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        ::testing::HasSubstr("npu0 cannot run Embed")));
+}
+
+}  // namespace
+}  // namespace tandem::reference
