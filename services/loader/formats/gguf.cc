@@ -1,0 +1,315 @@
+#include "services/loader/formats/gguf.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/loader/formats/ggml_types.h"
+
+namespace tandem::loader {
+namespace {
+
+// Limits that no real file comes near (a 262,144-piece vocabulary takes 7 MB of header).
+constexpr uint64_t kMaxHeaderBytes = 64 << 20;
+constexpr uint64_t kMaxKeys = 1 << 16;
+constexpr uint64_t kMaxTensors = 1 << 16;
+constexpr uint64_t kMaxKeyBytes = 65535;
+constexpr uint64_t kMaxTensorNameBytes = 64;
+constexpr uint64_t kMaxArrays = 1 << 16;  // in the whole file, nested ones included
+constexpr int kMaxArrayDepth = 4;
+constexpr uint32_t kMaxAlignment = 1 << 16;
+
+constexpr uint64_t kTypeBytes[kNumGgufTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+
+std::string_view Quoted(std::string_view name) { return name.substr(0, 80); }
+
+class GgufParser {
+ public:
+  explicit GgufParser(const ByteSource& source)
+      : source_(source), reader_(source, std::min(source.size(), kMaxHeaderBytes)) {}
+
+  absl::StatusOr<GgufHeader> Parse();
+
+ private:
+  absl::Status ParsePreamble();
+  absl::Status ParseKeys();
+  absl::Status ParseTensors();
+  absl::Status ParseDims(GgufTensor& tensor);
+  absl::Status ReadAlignment();
+  absl::Status PlaceTensors();
+  absl::StatusOr<GgufType> ReadType(std::string_view what);
+  absl::StatusOr<std::string> ReadText(uint64_t max_length, std::string_view what);
+  absl::Status ReadValue(GgufValue& value, int depth, std::string_view key);
+  absl::Status ReadArray(GgufValue& value, int depth, std::string_view key);
+  absl::Status ReadNumbers(GgufValue& value, GgufType type, uint64_t count, std::string_view key);
+
+  const ByteSource& source_;
+  ByteReader reader_;
+  GgufHeader header_;
+  uint64_t num_keys_ = 0;
+  uint64_t num_tensors_ = 0;
+  uint64_t num_arrays_ = 0;
+};
+
+absl::StatusOr<GgufHeader> GgufParser::Parse() {
+  TANDEM_RETURN_IF_ERROR(ParsePreamble());
+  TANDEM_RETURN_IF_ERROR(ParseKeys());
+  TANDEM_RETURN_IF_ERROR(ReadAlignment());
+  TANDEM_RETURN_IF_ERROR(ParseTensors());
+  TANDEM_RETURN_IF_ERROR(PlaceTensors());
+  return std::move(header_);
+}
+
+absl::Status GgufParser::ParsePreamble() {
+  TANDEM_ASSIGN_OR_RETURN(const std::string magic, reader_.ReadString(4, 4, "magic"));
+  if (magic != "GGUF") return FormatError(0, "no GGUF file: it does not begin with \"GGUF\"");
+  TANDEM_ASSIGN_OR_RETURN(header_.version, reader_.Read<uint32_t>("version"));
+  if (header_.version == 0x02000000u || header_.version == 0x03000000u) {
+    return FormatError(4, "the file is big-endian; only little-endian GGUF is supported");
+  }
+  if (header_.version != 2 && header_.version != 3) {
+    return FormatError(
+        4, absl::StrFormat("GGUF version %d; versions 2 and 3 are supported", header_.version));
+  }
+  TANDEM_ASSIGN_OR_RETURN(num_tensors_, reader_.Read<uint64_t>("tensor count"));
+  TANDEM_ASSIGN_OR_RETURN(num_keys_, reader_.Read<uint64_t>("key count"));
+  // The shortest key takes 13 bytes, the shortest tensor description 32.
+  if (num_tensors_ > kMaxTensors || num_tensors_ > reader_.remaining() / 32) {
+    return FormatError(8, absl::StrFormat("claims %d tensors; %d bytes are left (and at most %d "
+                                          "tensors are accepted)",
+                                          num_tensors_, reader_.remaining(), kMaxTensors));
+  }
+  if (num_keys_ > kMaxKeys || num_keys_ > reader_.remaining() / 13) {
+    return FormatError(16, absl::StrFormat("claims %d keys; %d bytes are left (and at most %d "
+                                           "keys are accepted)",
+                                           num_keys_, reader_.remaining(), kMaxKeys));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> GgufParser::ReadText(uint64_t max_length, std::string_view what) {
+  TANDEM_ASSIGN_OR_RETURN(const uint64_t length, reader_.Read<uint64_t>(what));
+  return reader_.ReadString(length, max_length, what);
+}
+
+absl::StatusOr<GgufType> GgufParser::ReadType(std::string_view what) {
+  const uint64_t at = reader_.offset();
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t type, reader_.Read<uint32_t>(what));
+  if (type >= kNumGgufTypes) {
+    return FormatError(at, absl::StrFormat("%s: unknown value type %d", std::string(what), type));
+  }
+  return static_cast<GgufType>(type);
+}
+
+absl::Status GgufParser::ParseKeys() {
+  std::unordered_set<std::string> seen;
+  for (uint64_t i = 0; i < num_keys_; ++i) {
+    GgufKey key;
+    const uint64_t at = reader_.offset();
+    TANDEM_ASSIGN_OR_RETURN(key.name, ReadText(kMaxKeyBytes, "a key's name"));
+    if (key.name.empty()) return FormatError(at, "a key's name is empty");
+    const std::string what(Quoted(key.name));
+    if (!seen.insert(key.name).second) {
+      return FormatError(at, absl::StrFormat("key %s appears twice", what));
+    }
+    TANDEM_ASSIGN_OR_RETURN(key.value.type, ReadType(what));
+    TANDEM_RETURN_IF_ERROR(ReadValue(key.value, 0, what));
+    header_.keys.push_back(std::move(key));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::ReadValue(GgufValue& value, int depth, std::string_view key) {
+  value.offset = reader_.offset();
+  if (value.type == GgufType::kString) {
+    TANDEM_ASSIGN_OR_RETURN(value.text, ReadText(kMaxHeaderBytes, key));
+    return absl::OkStatus();
+  }
+  if (value.type == GgufType::kArray) return ReadArray(value, depth, key);
+  return ReadNumbers(value, value.type, 1, key);
+}
+
+absl::Status GgufParser::ReadNumbers(GgufValue& value, GgufType type, uint64_t count,
+                                     std::string_view key) {
+  const uint64_t at = reader_.offset();
+  const uint64_t element_bytes = kTypeBytes[static_cast<uint32_t>(type)];
+  if (count > reader_.remaining() / element_bytes) {
+    return FormatError(
+        at, absl::StrFormat("%s: %d values of type %s, %d bytes are left", std::string(key), count,
+                            std::string(GgufTypeName(type)), reader_.remaining()));
+  }
+  value.numbers.resize(count * element_bytes);
+  TANDEM_RETURN_IF_ERROR(reader_.ReadBytes(value.numbers, key));
+  if (type != GgufType::kBool) return absl::OkStatus();
+  for (uint64_t i = 0; i < count; ++i) {
+    if (value.numbers[i] > std::byte{1}) {
+      return FormatError(at + i, absl::StrFormat("%s: a bool of value %d", std::string(key),
+                                                 std::to_integer<int>(value.numbers[i])));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::ReadArray(GgufValue& value, int depth, std::string_view key) {
+  if (depth >= kMaxArrayDepth || ++num_arrays_ > kMaxArrays) {
+    return FormatError(reader_.offset(),
+                       absl::StrFormat("%s: arrays nested deeper than %d, or more than %d of them",
+                                       std::string(key), kMaxArrayDepth, kMaxArrays));
+  }
+  TANDEM_ASSIGN_OR_RETURN(value.element_type, ReadType(key));
+  const uint64_t count_at = reader_.offset();
+  TANDEM_ASSIGN_OR_RETURN(value.count, reader_.Read<uint64_t>(key));
+  if (value.element_type != GgufType::kString && value.element_type != GgufType::kArray) {
+    return ReadNumbers(value, value.element_type, value.count, key);
+  }
+  // A string takes 8 bytes at least, an array 12.
+  if (value.count > reader_.remaining() / 8) {
+    return FormatError(count_at,
+                       absl::StrFormat("%s: an array of %d, %d bytes are left", std::string(key),
+                                       value.count, reader_.remaining()));
+  }
+  for (uint64_t i = 0; i < value.count; ++i) {
+    if (value.element_type == GgufType::kString) {
+      TANDEM_ASSIGN_OR_RETURN(std::string text, ReadText(kMaxHeaderBytes, key));
+      value.strings.push_back(std::move(text));
+    } else {
+      GgufValue nested;
+      nested.type = GgufType::kArray;
+      nested.offset = reader_.offset();
+      TANDEM_RETURN_IF_ERROR(ReadArray(nested, depth + 1, key));
+      value.arrays.push_back(std::move(nested));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::ReadAlignment() {
+  const GgufValue* value = header_.Find("general.alignment");
+  if (value == nullptr) return absl::OkStatus();
+  if (value->type != GgufType::kU32) {
+    return FormatError(value->offset,
+                       absl::StrFormat("general.alignment: expected u32, file has %s",
+                                       std::string(GgufTypeName(value->type))));
+  }
+  const auto alignment = static_cast<uint64_t>(value->Number());
+  if (alignment < 8 || alignment > kMaxAlignment || !std::has_single_bit(alignment)) {
+    return FormatError(value->offset,
+                       absl::StrFormat("general.alignment is %d, must be a power of two in [8, %d]",
+                                       alignment, kMaxAlignment));
+  }
+  header_.alignment = static_cast<uint32_t>(alignment);
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::ParseTensors() {
+  std::unordered_set<std::string> seen;
+  for (uint64_t i = 0; i < num_tensors_; ++i) {
+    GgufTensor tensor;
+    tensor.info_offset = reader_.offset();
+    TANDEM_ASSIGN_OR_RETURN(tensor.name, ReadText(kMaxTensorNameBytes, "a tensor's name"));
+    if (tensor.name.empty()) return FormatError(tensor.info_offset, "a tensor's name is empty");
+    if (!seen.insert(tensor.name).second) {
+      return FormatError(tensor.info_offset,
+                         absl::StrFormat("tensor %s appears twice", tensor.name));
+    }
+    TANDEM_RETURN_IF_ERROR(ParseDims(tensor));
+    header_.tensors.push_back(std::move(tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::ParseDims(GgufTensor& tensor) {
+  const uint64_t dims_at = reader_.offset();
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t num_dims, reader_.Read<uint32_t>(tensor.name));
+  if (num_dims < 1 || num_dims > 4) {
+    return FormatError(dims_at, absl::StrFormat("tensor %s has %d dimensions, must have 1 to 4",
+                                                tensor.name, num_dims));
+  }
+  uint64_t num_elements = 1;
+  for (uint32_t i = 0; i < num_dims; ++i) {
+    const uint64_t at = reader_.offset();
+    TANDEM_ASSIGN_OR_RETURN(const uint64_t dim, reader_.Read<uint64_t>(tensor.name));
+    // Signed 64-bit is the bound of the format's other readers; bytes are checked below.
+    if (dim == 0 || dim > (uint64_t{1} << 62) / num_elements) {
+      return FormatError(at, absl::StrFormat("tensor %s: dimension %d of %d is zero or overflows",
+                                             tensor.name, i, dim));
+    }
+    num_elements *= dim;
+    tensor.dims.push_back(dim);
+  }
+  const uint64_t type_at = reader_.offset();
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t type, reader_.Read<uint32_t>(tensor.name));
+  const std::optional<DType> dtype = DTypeOfGgml(type);
+  if (!dtype.has_value()) {
+    return FormatError(
+        type_at, absl::StrFormat("tensor %s has type %s; supported are F32, F16, BF16, Q8_0, Q4_0 "
+                                 "and Q6_K (requantise the model to one of them)",
+                                 tensor.name, GgmlTypeName(type)));
+  }
+  tensor.dtype = *dtype;
+  const DTypeTraits& traits = Traits(tensor.dtype);
+  if (tensor.dims[0] % traits.block_elements != 0) {
+    return FormatError(
+        dims_at,
+        absl::StrFormat("tensor %s: rows of %d are no multiple of %s's block of %d", tensor.name,
+                        tensor.dims[0], std::string(traits.name), traits.block_elements));
+  }
+  const uint64_t num_blocks = num_elements / traits.block_elements;
+  if (num_blocks > source_.size() / traits.block_bytes) {
+    return FormatError(dims_at, absl::StrFormat("tensor %s: %d elements of %s do not fit a file of "
+                                                "%d bytes",
+                                                tensor.name, num_elements, std::string(traits.name),
+                                                source_.size()));
+  }
+  tensor.num_bytes = num_blocks * traits.block_bytes;
+  // Relative to the data's start until PlaceTensors.
+  TANDEM_ASSIGN_OR_RETURN(tensor.file_offset, reader_.Read<uint64_t>(tensor.name));
+  return absl::OkStatus();
+}
+
+absl::Status GgufParser::PlaceTensors() {
+  const uint64_t header_end = reader_.offset();
+  const uint64_t alignment = header_.alignment;
+  header_.data_offset = (header_end + alignment - 1) / alignment * alignment;
+  const uint64_t size = source_.size();
+  std::vector<const GgufTensor*> by_offset;
+  for (GgufTensor& tensor : header_.tensors) {
+    const uint64_t relative = tensor.file_offset;
+    if (relative % alignment != 0) {
+      return FormatError(tensor.info_offset,
+                         absl::StrFormat("tensor %s: offset %d is no multiple of the alignment %d",
+                                         tensor.name, relative, alignment));
+    }
+    if (header_.data_offset > size || relative > size - header_.data_offset ||
+        tensor.num_bytes > size - header_.data_offset - relative) {
+      return FormatError(
+          tensor.info_offset,
+          absl::StrFormat("tensor %s: %d bytes at offset %d of the data, which starts at %d, end "
+                          "past the file's %d bytes",
+                          tensor.name, tensor.num_bytes, relative, header_.data_offset, size));
+    }
+    tensor.file_offset = header_.data_offset + relative;
+    by_offset.push_back(&tensor);
+  }
+  std::sort(by_offset.begin(), by_offset.end(), [](const GgufTensor* a, const GgufTensor* b) {
+    return a->file_offset < b->file_offset;
+  });
+  for (size_t i = 1; i < by_offset.size(); ++i) {
+    const GgufTensor& before = *by_offset[i - 1];
+    if (before.file_offset + before.num_bytes > by_offset[i]->file_offset) {
+      return FormatError(by_offset[i]->info_offset,
+                         absl::StrFormat("tensors %s and %s overlap in the data", before.name,
+                                         by_offset[i]->name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<GgufHeader> ParseGguf(const ByteSource& source) {
+  return GgufParser(source).Parse();
+}
+
+}  // namespace tandem::loader
