@@ -1,29 +1,32 @@
 // Chooses the next token from the head's results.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/worker/step_batch.h"
+#include "services/gateway/sampling/ranking.h"
 
 namespace tandem::gateway {
 
+inline constexpr size_t kMaxLogitBiases = 1024;
+
 struct SamplingParams {
-  float temperature = 1.0f;  // 0: greedy
-  uint32_t top_k = 64;       // 0: all
-  float top_p = 0.95f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
+  float temperature = 1.0f;         // [0, 100]; 0: greedy
+  uint32_t top_k = 64;              // 0: all
+  float top_p = 0.95f;              // (0, 1]
+  float min_p = 0.0f;               // [0, 1]
+  float repetition_penalty = 1.0f;  // [0.01, 100]
+  float presence_penalty = 0.0f;    // [-2, 2]
+  float frequency_penalty = 0.0f;   // [-2, 2]
   uint64_t seed = 0;
-  std::map<uint32_t, float> logit_bias;
+  std::map<uint32_t, float> logit_bias;  // by token id, [-100, 100] each; at most kMaxLogitBiases
 
   // INVALID_ARGUMENT naming the parameter, its value and its range (NaN is out of every range).
   absl::Status Validate(uint32_t vocab_size) const;
@@ -40,33 +43,89 @@ struct Decision {
   std::vector<Alternative> alternatives;  // most probable first; as many as were asked for
 };
 
-// State of one request.  The n-th draw depends on the seed and n alone (counter-based generator),
-// so a resumed or re-run request chooses the same tokens whatever its neighbours.
+// Chooses the tokens of one request.  In order:
+//
+//   1. logit bias: logit += bias[token]
+//   2. repetition penalty r on tokens of the prompt and the answer: logit / r if positive, logit *
+//   r
+//      if not (Keskar et al. 2019, CTRL, section 4.1)
+//   3. presence and frequency penalties on tokens of the answer: logit -= presence +
+//      frequency * count (OpenAI's)
+//   4. greedy (temperature 0): the largest logit.  Else:
+//   5. temperature: logit / T
+//   6. top-k: the k largest
+//   7. top-p: of those, the fewest, most probable first, whose probabilities, summing to 1 over the
+//      result of step 6, reach p (Holtzman et al. 2020)
+//   8. min-p: of those, the ones at least min_p times as probable as the best
+//   9. one draw from what is left, its probabilities scaled to sum to 1
+//
+// This is the order of Hugging Face's generate(): penalties are its logits processors, steps 5 to 8
+// its warpers in turn.  (llama.cpp applies the temperature after truncation, so top-p keeps other
+// tokens there when T is not 1; top-k and greedy are the same.)  Wherever tokens compare, the more
+// probable comes first and equal ones by lower id.
+//
+// The n-th draw depends on the seed and n alone (counter-based generator), so a resumed or re-run
+// request chooses the same tokens whatever its neighbours.
 // Single-thread.
 class Sampler {
  public:
   // `prompt`: counted by the repetition penalty only.
   Sampler(SamplingParams params, std::span<const uint32_t> prompt, uint32_t num_alternatives);
 
+  // Takes `answer` as the first tokens decided, of a request that goes on from there.
+  // REQUIRES num_decided() == 0.
+  void Resume(std::span<const uint32_t> answer);
+
   // Whether the head's candidates cannot decide the next token exactly, so that all logits must be
   // asked for: no truncation below kMaxCandidates, penalties or biases that can raise a token,
-  // more alternatives than candidates.
+  // more tokens lowered than candidates make up for, more alternatives than candidates.
   bool NeedsLogits() const;
-  // Candidates worth asking for (1 for greedy without penalties or alternatives).
+  // Candidates worth asking for (1 for greedy without penalties or alternatives).  A head with a
+  // smaller vocabulary reports them all.
   uint32_t NumCandidates() const;
 
   // Decides draw number `num_decided()`, and counts the token.  `logits` is empty or
   // [vocab_size]; REQUIRES it is not empty when NeedsLogits().  DATA_LOSS: the head reported
-  // logits that are not finite.
+  // logits that are not finite.  INTERNAL: it reported no candidates, or more than there can be.
   absl::StatusOr<Decision> Sample(const OutputResult& result, std::span<const float> logits);
   uint64_t num_decided() const { return num_decided_; }
 
  private:
+  // What is known of a token whose logit changes.
+  struct Touch {
+    float bias = 0.0f;
+    uint32_t num_in_answer = 0;
+    bool seen = false;  // in the prompt or the answer
+  };
+
+  bool penalises_answer() const {
+    return params_.presence_penalty != 0.0f || params_.frequency_penalty != 0.0f;
+  }
+  void Count(uint32_t token);
+  // Candidates that decide the next token; more than kMaxCandidates when none do.
+  uint64_t NumSufficient() const;
+  float Adjust(float logit, const Touch& touch) const;
+  void RankCandidates(const OutputResult& result);
+  void RankLogits(std::span<const float> logits);
+  // The token drawn from ranking_.
+  uint32_t Draw();
+  double SumOfWeights(size_t num_kept);
+  double WeightAt(size_t rank);
+  void FillAlternatives(const OutputResult& result, std::span<const float> logits,
+                        Decision& decision);
+
   SamplingParams params_;
   uint32_t num_alternatives_;
   uint64_t num_decided_ = 0;
-  std::map<uint32_t, uint32_t> answer_counts_;
-  std::map<uint32_t, bool> seen_;
+  bool any_seen_ = false;
+  bool any_raised_by_bias_ = false;
+  absl::flat_hash_map<uint32_t, Touch> touched_;
+
+  // Reused between draws.
+  Ranking ranking_;
+  std::vector<RankedToken> adjusted_candidates_;
+  std::vector<float> adjusted_logits_;
+  std::vector<double> weights_;  // by rank, as far as computed
 };
 
 }  // namespace tandem::gateway
