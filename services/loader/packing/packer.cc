@@ -1,0 +1,198 @@
+#include "services/loader/packing/packer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/common/base/shared_memory.h"
+#include "services/common/base/status_macros.h"
+#include "services/loader/packing/memory_budget.h"
+#include "services/loader/packing/pack_rows.h"
+#include "services/loader/packing/packing_plan.h"
+
+namespace tandem::loader {
+namespace {
+
+constexpr uint64_t kBytesPerRange = 1 << 20;
+constexpr uint64_t kBytesPerPopulate = 16 << 20;
+
+// Work shared by all threads: item i of n at a time, until all are done or one fails.
+class Crew {
+ public:
+  // `item(i, thread)` for every i < count.  `watch` runs on the calling thread ten times a second;
+  // a status it returns other than OK stops the work.  Returns the first error.
+  static absl::Status Run(int num_threads, size_t count,
+                          const std::function<absl::Status(size_t, int)>& item,
+                          const std::function<absl::Status()>& watch) {
+    Crew crew(count, item);
+    const int threads = static_cast<int>(std::min<size_t>(static_cast<size_t>(num_threads), count));
+    crew.running_ = threads;
+    std::vector<std::thread> workers;
+    for (int t = 0; t < threads; ++t) workers.emplace_back([&crew, t] { crew.Work(t); });
+    crew.Watch(watch);
+    for (std::thread& worker : workers) worker.join();
+    absl::MutexLock lock(&crew.mutex_);
+    return crew.status_;
+  }
+
+ private:
+  Crew(size_t count, const std::function<absl::Status(size_t, int)>& item)
+      : count_(count), item_(item) {}
+
+  void Work(int thread) {
+    for (size_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+      if (const absl::Status status = item_(i, thread); !status.ok()) Stop(status);
+    }
+    absl::MutexLock lock(&mutex_);
+    --running_;
+  }
+
+  void Stop(const absl::Status& status) {
+    next_.store(count_);
+    absl::MutexLock lock(&mutex_);
+    status_.Update(status);
+  }
+
+  void Watch(const std::function<absl::Status()>& watch) {
+    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
+    while (true) {
+      {
+        absl::MutexLock lock(&mutex_);
+        if (mutex_.AwaitWithTimeout(absl::Condition(&idle), absl::Milliseconds(100))) return;
+      }
+      if (const absl::Status status = watch(); !status.ok()) Stop(status);
+    }
+  }
+
+  const size_t count_;
+  const std::function<absl::Status(size_t, int)>& item_;
+  std::atomic<size_t> next_{0};
+  absl::Mutex mutex_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Makes the pages of [data, +bytes) now, so that lack of memory is an error here and not a fault
+// later.  Kernels before 5.14 cannot; there the check of the budget has to do.
+absl::Status Populate(std::byte* data, uint64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(data, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("no memory for weights: %s", std::strerror(errno)));
+  }
+#endif
+  return absl::OkStatus();
+}
+
+class Packer {
+ public:
+  Packer(const ModelSource& source, const PackOptions& options,
+         const std::function<bool(const PackProgress&)>& progress)
+      : source_(source), options_(options), progress_(progress) {
+    num_threads_ = options.num_threads > 0
+                       ? options.num_threads
+                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    scratch_.resize(static_cast<size_t>(num_threads_));
+    numbers_.resize(static_cast<size_t>(num_threads_));
+  }
+
+  absl::StatusOr<PackedModel> Run() {
+    TANDEM_ASSIGN_OR_RETURN(
+        plan_, PlanPacking(source_.tensors(), source_.config(), options_.max_region_bytes));
+    TANDEM_RETURN_IF_ERROR(CheckMemoryBudget(plan_.packed_bytes));
+    ranges_ = SplitRows(plan_, source_.tensors(), kBytesPerRange);
+    PackedModel model;
+    model.source_bytes = plan_.source_bytes;
+    size_t next_range = 0;
+    for (uint32_t region = 0; region < plan_.region_bytes.size(); ++region) {
+      TANDEM_ASSIGN_OR_RETURN(PackedRegion packed, PackRegion(region, next_range));
+      model.regions.push_back(std::move(packed));
+    }
+    for (PlannedTensor& planned : plan_.tensors) model.tensors.push_back(std::move(planned.tensor));
+    if (progress_) progress_({"packed", plan_.source_bytes, plan_.source_bytes});
+    return model;
+  }
+
+ private:
+  const Shard& ShardOf(const RowRange& range) const {
+    return plan_.tensors[range.tensor].tensor.shards[range.shard];
+  }
+
+  absl::StatusOr<PackedRegion> PackRegion(uint32_t region, size_t& next_range) {
+    const uint64_t bytes = plan_.region_bytes[region];
+    TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, CreateSharedMemory("tandem-weights", bytes));
+    TANDEM_ASSIGN_OR_RETURN(const Mapping mapping,
+                            Mapping::Map(fd.get(), bytes, Mapping::Access::kReadWrite));
+    ::madvise(mapping.data(), bytes, MADV_HUGEPAGE);  // a wish: kernels without it lose nothing
+    const auto watch = [this] { return Report(); };
+    const size_t num_pieces =
+        static_cast<size_t>((bytes + kBytesPerPopulate - 1) / kBytesPerPopulate);
+    const auto populate = [&](size_t i, int) {
+      const uint64_t offset = i * kBytesPerPopulate;
+      return Populate(mapping.data() + offset, std::min(kBytesPerPopulate, bytes - offset));
+    };
+    TANDEM_RETURN_IF_ERROR(Crew::Run(num_threads_, num_pieces, populate, watch));
+    const size_t first = next_range;
+    while (next_range < ranges_.size() && ShardOf(ranges_[next_range]).region == region) {
+      ++next_range;
+    }
+    const auto pack = [&](size_t i, int thread) {
+      const size_t index = first + i;
+      current_.store(index, std::memory_order_relaxed);
+      return Pack(ranges_[index], mapping.data(), thread);
+    };
+    TANDEM_RETURN_IF_ERROR(Crew::Run(num_threads_, next_range - first, pack, watch));
+    return PackedRegion{std::move(fd), bytes};
+  }
+
+  absl::Status Pack(const RowRange& range, std::byte* region_data, int thread) {
+    const auto t = static_cast<size_t>(thread);
+    TANDEM_RETURN_IF_ERROR(PackRows(source_, plan_, range, region_data + ShardOf(range).offset,
+                                    scratch_[t], numbers_[t]));
+    const PlannedTensor& planned = plan_.tensors[range.tensor];
+    const SourceTensor& from = source_.tensors()[planned.parts[range.part].source];
+    done_bytes_.fetch_add(range.num_rows * RowBytes(from.dtype, from.shape.cols),
+                          std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+
+  absl::Status Report() {
+    if (!progress_) return absl::OkStatus();
+    const RowRange& range = ranges_[current_.load(std::memory_order_relaxed)];
+    const std::string phase =
+        absl::StrFormat("packing %s", plan_.tensors[range.tensor].tensor.Name());
+    if (progress_({phase, done_bytes_.load(std::memory_order_relaxed), plan_.source_bytes})) {
+      return absl::OkStatus();
+    }
+    return absl::CancelledError("packing was stopped");
+  }
+
+  const ModelSource& source_;
+  const PackOptions& options_;
+  const std::function<bool(const PackProgress&)>& progress_;
+  int num_threads_ = 1;
+  PackingPlan plan_;
+  std::vector<RowRange> ranges_;
+  std::atomic<size_t> current_{0};
+  std::atomic<uint64_t> done_bytes_{0};
+  std::vector<std::vector<std::byte>> scratch_;  // one per thread
+  std::vector<std::vector<float>> numbers_;
+};
+
+}  // namespace
+
+absl::StatusOr<PackedModel> PackModel(const ModelSource& source, const PackOptions& options,
+                                      const std::function<bool(const PackProgress&)>& progress) {
+  return Packer(source, options, progress).Run();
+}
+
+}  // namespace tandem::loader

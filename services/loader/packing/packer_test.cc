@@ -1,0 +1,136 @@
+#include "services/loader/packing/packer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "services/loader/packing/fake_model_source.h"
+#include "services/loader/packing/memory_budget.h"
+#include "services/loader/packing/packing_check.h"
+
+namespace tandem::loader {
+namespace {
+
+std::unique_ptr<WeightSet> MapPacked(PackedModel model, const ModelSource& source) {
+  std::vector<WeightRegion> regions;
+  for (PackedRegion& packed : model.regions) {
+    WeightRegion region;
+    region.mapping =
+        Mapping::Map(packed.fd.get(), packed.bytes, Mapping::Access::kReadOnly).value();
+    region.fd = std::move(packed.fd);
+    regions.push_back(std::move(region));
+  }
+  auto weights =
+      WeightSet::Create("id", source.config(), std::move(model.tensors), std::move(regions));
+  EXPECT_TRUE(weights.ok()) << weights.status();
+  return weights.ok() ? *std::move(weights) : nullptr;
+}
+
+void ExpectPacksExactly(const ModelSource& source, const PackOptions& options) {
+  auto packed = PackModel(source, options, nullptr);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  const auto weights = MapPacked(*std::move(packed), source);
+  ASSERT_NE(weights, nullptr);
+  ExpectPackedEqualsSource(*weights, source);
+}
+
+TEST(PackerTest, EveryFormatKeepsEveryNumber) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    SCOPED_TRACE(std::string(Traits(dtype).name));
+    const FakeModelSource source(FakeConfig(), true, [=](WeightRole, SourcePart) { return dtype; });
+    ExpectPacksExactly(source, {});
+  }
+}
+
+TEST(PackerTest, MatricesCutIntoManySmallRegionsKeepEveryNumber) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kBf16}) {
+    SCOPED_TRACE(std::string(Traits(dtype).name));
+    const FakeModelSource source(FakeConfig(), false,
+                                 [=](WeightRole, SourcePart) { return dtype; });
+    ExpectPacksExactly(source, {.max_region_bytes = 8192, .num_threads = 3});
+  }
+}
+
+TEST(PackerTest, PartsOfDifferingFormatsBecomeF16) {
+  const FakeModelSource source(FakeConfig(), false, [](WeightRole role, SourcePart part) {
+    if (part == SourcePart::kV) return DType::kQ6_K;
+    if (part == SourcePart::kUp) return DType::kF32;
+    return role == WeightRole::kEmbedding ? DType::kQ6_K : DType::kQ4_0;
+  });
+  auto packed = PackModel(source, {}, nullptr);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  const auto weights = MapPacked(*std::move(packed), source);
+  ASSERT_NE(weights, nullptr);
+  EXPECT_EQ(weights->Find(WeightRole::kQkv, 1)->dtype, DType::kF16);
+  EXPECT_EQ(weights->Find(WeightRole::kGateUp, 1)->dtype, DType::kF16);
+  EXPECT_EQ(weights->Find(WeightRole::kDown, 1)->dtype, DType::kQ4_0);
+  EXPECT_EQ(weights->Find(WeightRole::kInputNorm, 1)->dtype, DType::kF32);
+  ExpectPackedEqualsSource(*weights, source);
+}
+
+TEST(PackerTest, NumbersBeyondF16AreRefusedAndNotMadeInfinite) {
+  FakeModelSource source(FakeConfig(), false, [](WeightRole, SourcePart part) {
+    return part == SourcePart::kUp ? DType::kBf16 : DType::kF32;
+  });
+  for (size_t i = 0; i < source.tensors().size(); ++i) {
+    if (source.tensors()[i].part != SourcePart::kGate) continue;
+    const float large = 65520.0f;
+    std::memcpy(source.mutable_data(i).data() + 40, &large, sizeof(large));
+  }
+  const auto status = PackModel(source, {}, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+}
+
+TEST(PackerTest, ReadErrorsEndThePackingWithTheirStatus) {
+  FakeModelSource source(FakeConfig(), false, [](WeightRole, SourcePart) { return DType::kQ8_0; });
+  source.read_error = absl::DataLossError("the file was cut short");
+  EXPECT_EQ(PackModel(source, {}, nullptr).status(), source.read_error);
+}
+
+// Blocks every read until progress has been reported once, so that the report is sure to come.
+class SlowSource : public FakeModelSource {
+ public:
+  using FakeModelSource::FakeModelSource;
+  absl::Status Read(const SourceTensor& tensor, uint64_t offset,
+                    std::span<std::byte> out) const override {
+    mutex.LockWhen(absl::Condition(&released));
+    mutex.Unlock();
+    return FakeModelSource::Read(tensor, offset, out);
+  }
+  mutable absl::Mutex mutex;
+  bool released ABSL_GUARDED_BY(mutex) = false;
+};
+
+TEST(PackerTest, ProgressEndsAtTheTotalAndFalseStopsTheWork) {
+  for (const bool stop : {false, true}) {
+    SlowSource source(FakeConfig(), false, [](WeightRole, SourcePart) { return DType::kQ8_0; });
+    PackProgress last;
+    const auto packed = PackModel(source, {}, [&](const PackProgress& progress) {
+      EXPECT_GE(progress.done_bytes, last.done_bytes);
+      last = progress;
+      absl::MutexLock lock(&source.mutex);
+      source.released = true;
+      return !stop;
+    });
+    if (stop) {
+      EXPECT_EQ(packed.status().code(), absl::StatusCode::kCancelled);
+    } else {
+      ASSERT_TRUE(packed.ok()) << packed.status();
+      EXPECT_EQ(last.done_bytes, last.total_bytes);
+      EXPECT_EQ(last.total_bytes, packed->source_bytes);
+    }
+  }
+}
+
+TEST(MemoryBudgetTest, MoreThanTheMachineHasIsRefusedWithTheAmounts) {
+  EXPECT_GT(AvailableMemoryBytes(), 0u);
+  EXPECT_TRUE(CheckMemoryBudget(1).ok());
+  EXPECT_EQ(CheckMemoryBudget(std::numeric_limits<uint64_t>::max()).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace tandem::loader

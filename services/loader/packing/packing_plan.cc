@@ -1,0 +1,225 @@
+#include "services/loader/packing/packing_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::loader {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+
+uint64_t AlignUp(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+uint64_t RoundRegion(uint64_t bytes) {
+  return AlignUp(bytes, bytes < kHugePageBytes ? kPageBytes : kHugePageBytes);
+}
+
+bool IsNorm(WeightRole role) {
+  switch (role) {
+    case WeightRole::kEmbedding:
+    case WeightRole::kHead:
+    case WeightRole::kQkv:
+    case WeightRole::kOut:
+    case WeightRole::kGateUp:
+    case WeightRole::kDown:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// The parts a role is made of, with their shapes and places.
+struct PartSpec {
+  SourcePart part;
+  uint64_t rows, first_row, row_step;
+};
+
+std::vector<PartSpec> PartsOf(WeightRole role, const ModelConfig& config) {
+  if (role == WeightRole::kQkv) {
+    const uint64_t q = config.q_dim(), kv = config.kv_dim();
+    return {{SourcePart::kQ, q, 0, 1}, {SourcePart::kK, kv, q, 1}, {SourcePart::kV, kv, q + kv, 1}};
+  }
+  if (role == WeightRole::kGateUp) {
+    return {{SourcePart::kGate, config.ffn_dim, 0, 2}, {SourcePart::kUp, config.ffn_dim, 1, 2}};
+  }
+  return {{SourcePart::kWhole, WeightShape(role, config).rows, 0, 1}};
+}
+
+using SourceKey = std::tuple<WeightRole, uint32_t, SourcePart>;
+using SourceIndex = std::map<SourceKey, uint32_t>;
+
+absl::StatusOr<SourceIndex> IndexSources(const std::vector<SourceTensor>& sources) {
+  SourceIndex index;
+  for (uint32_t i = 0; i < static_cast<uint32_t>(sources.size()); ++i) {
+    const SourceTensor& source = sources[i];
+    const uint32_t layer = IsPerLayer(source.role) ? source.layer_idx : 0;
+    const auto [it, added] = index.insert({{source.role, layer, source.part}, i});
+    if (!added) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensors '%s' and '%s' hold the same weights", sources[it->second].name, source.name));
+    }
+  }
+  return index;
+}
+
+absl::Status CheckSource(const SourceTensor& source, const Shape2D& expected) {
+  if (!(source.shape == expected)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor '%s': expected [%d, %d], file has [%d, %d]", source.name,
+                        expected.rows, expected.cols, source.shape.rows, source.shape.cols));
+  }
+  const DTypeTraits& traits = Traits(source.dtype);
+  if (expected.cols % traits.block_elements != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor '%s': %d columns are no multiple of %s's block of %d", source.name,
+                        expected.cols, std::string(traits.name), traits.block_elements));
+  }
+  const uint64_t bytes = expected.rows * RowBytes(source.dtype, expected.cols);
+  if (source.num_bytes != bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("tensor '%s': expected %d bytes, file has %d",
+                                                      source.name, bytes, source.num_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// The format of a packed matrix: that of its parts, or f16 when they differ.
+DType CommonFormat(const PlannedTensor& planned, const std::vector<SourceTensor>& sources) {
+  const DType first = sources[planned.parts[0].source].dtype;
+  for (const PackedPart& part : planned.parts) {
+    const DType other = sources[part.source].dtype;
+    if (other == first) continue;
+    LogWarning("parts of a fused matrix differ in format, packed as f16",
+               {{"tensor", planned.tensor.Name()},
+                {"first", std::string(Traits(first).name)},
+                {"other", std::string(Traits(other).name)}});
+    return DType::kF16;
+  }
+  return first;
+}
+
+absl::StatusOr<PlannedTensor> PlanTensor(WeightRole role, uint32_t layer_idx,
+                                         const std::vector<SourceTensor>& sources,
+                                         const SourceIndex& index, const ModelConfig& config) {
+  PlannedTensor planned;
+  planned.tensor.role = role;
+  planned.tensor.layer_idx = layer_idx;
+  planned.tensor.shape = WeightShape(role, config);
+  for (const PartSpec& spec : PartsOf(role, config)) {
+    const auto found = index.find({role, layer_idx, spec.part});
+    if (found == index.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat("%s: part %d is missing from the files",
+                                                        planned.tensor.Name(),
+                                                        static_cast<int>(spec.part)));
+    }
+    TANDEM_RETURN_IF_ERROR(
+        CheckSource(sources[found->second], {spec.rows, planned.tensor.shape.cols}));
+    planned.parts.push_back({found->second, spec.first_row, spec.row_step});
+  }
+  planned.tensor.dtype = IsNorm(role) ? DType::kF32 : CommonFormat(planned, sources);
+  return planned;
+}
+
+// Fills regions one after the other.
+class RegionLayout {
+ public:
+  explicit RegionLayout(uint64_t max_region_bytes) : limit_(max_region_bytes) {}
+
+  absl::Status Place(PackedTensor& tensor) {
+    const auto bytes_of = [&](uint64_t rows) {
+      return ShardBytes(tensor.dtype, rows, tensor.shape.cols);
+    };
+    if (bytes_of(tensor.shape.rows) <= limit_) {
+      tensor.shards.push_back(Take(0, tensor.shape.rows, bytes_of(tensor.shape.rows)));
+      return absl::OkStatus();
+    }
+    // The largest number of rows a region holds: planes only pad, so a bound per row is close.
+    uint64_t rows = std::min(limit_ / std::max<uint64_t>(1, bytes_of(64) / 64), tensor.shape.rows);
+    while (rows > 0 && bytes_of(rows) > limit_) --rows;
+    uint64_t step = 256;
+    while (step > rows) step /= 2;
+    if (step < (tensor.role == WeightRole::kGateUp ? 2u : 1u)) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "%s: one row needs %d bytes, the region limit is %d; raise --max-region-bytes",
+          tensor.Name(), bytes_of(1), limit_));
+    }
+    rows -= rows % step;
+    for (uint64_t first = 0; first < tensor.shape.rows; first += rows) {
+      const uint64_t count = std::min(rows, tensor.shape.rows - first);
+      tensor.shards.push_back(Take(first, count, bytes_of(count)));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<uint64_t> Finish() {
+    std::vector<uint64_t> sizes;
+    for (const uint64_t used : used_) sizes.push_back(RoundRegion(used));
+    return sizes;
+  }
+
+ private:
+  Shard Take(uint64_t first_row, uint64_t num_rows, uint64_t bytes) {
+    const uint64_t offset = used_.empty() ? 0 : AlignUp(used_.back(), kShardAlignment);
+    if (used_.empty() || offset > limit_ || bytes > limit_ - offset) {
+      used_.push_back(bytes);
+      return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), 0};
+    }
+    used_.back() = offset + bytes;
+    return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), offset};
+  }
+
+  const uint64_t limit_;
+  std::vector<uint64_t> used_;
+};
+
+// Roles in the order in which a step reads them.
+constexpr WeightRole kLayerOrder[] = {
+    WeightRole::kInputNorm,   WeightRole::kQkv,    WeightRole::kQNorm,
+    WeightRole::kKNorm,       WeightRole::kOut,    WeightRole::kPostAttentionNorm,
+    WeightRole::kPreFfnNorm,  WeightRole::kGateUp, WeightRole::kDown,
+    WeightRole::kPostFfnNorm,
+};
+
+}  // namespace
+
+absl::StatusOr<PackingPlan> PlanPacking(const std::vector<SourceTensor>& sources,
+                                        const ModelConfig& config, uint64_t max_region_bytes) {
+  TANDEM_RETURN_IF_ERROR(config.Validate());
+  TANDEM_ASSIGN_OR_RETURN(const SourceIndex index, IndexSources(sources));
+  // Rounding regions up must not lift them over the limit.
+  const uint64_t limit = max_region_bytes < kHugePageBytes
+                             ? max_region_bytes / kPageBytes * kPageBytes
+                             : max_region_bytes / kHugePageBytes * kHugePageBytes;
+  RegionLayout layout(limit);
+  PackingPlan plan;
+  const auto add = [&](WeightRole role, uint32_t layer_idx) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(PlannedTensor planned,
+                            PlanTensor(role, layer_idx, sources, index, config));
+    TANDEM_RETURN_IF_ERROR(layout.Place(planned.tensor));
+    for (const PackedPart& part : planned.parts)
+      plan.source_bytes += sources[part.source].num_bytes;
+    plan.tensors.push_back(std::move(planned));
+    return absl::OkStatus();
+  };
+  TANDEM_RETURN_IF_ERROR(add(WeightRole::kEmbedding, 0));
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const WeightRole role : kLayerOrder) TANDEM_RETURN_IF_ERROR(add(role, layer));
+  }
+  TANDEM_RETURN_IF_ERROR(add(WeightRole::kFinalNorm, 0));
+  if (index.contains({WeightRole::kHead, 0, SourcePart::kWhole})) {
+    TANDEM_RETURN_IF_ERROR(add(WeightRole::kHead, 0));
+  }
+  plan.region_bytes = layout.Finish();
+  for (const uint64_t bytes : plan.region_bytes) plan.packed_bytes += bytes;
+  return plan;
+}
+
+}  // namespace tandem::loader
