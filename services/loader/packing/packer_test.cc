@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <memory>
-#include <utility>
 
 #include "services/loader/packing/fake_model_source.h"
 #include "services/loader/packing/memory_budget.h"
@@ -12,29 +10,6 @@
 
 namespace tandem::loader {
 namespace {
-
-std::unique_ptr<WeightSet> MapPacked(PackedModel model, const ModelSource& source) {
-  std::vector<WeightRegion> regions;
-  for (PackedRegion& packed : model.regions) {
-    WeightRegion region;
-    region.mapping =
-        Mapping::Map(packed.fd.get(), packed.bytes, Mapping::Access::kReadOnly).value();
-    region.fd = std::move(packed.fd);
-    regions.push_back(std::move(region));
-  }
-  auto weights =
-      WeightSet::Create("id", source.config(), std::move(model.tensors), std::move(regions));
-  EXPECT_TRUE(weights.ok()) << weights.status();
-  return weights.ok() ? *std::move(weights) : nullptr;
-}
-
-void ExpectPacksExactly(const ModelSource& source, const PackOptions& options) {
-  auto packed = PackModel(source, options, nullptr);
-  ASSERT_TRUE(packed.ok()) << packed.status();
-  const auto weights = MapPacked(*std::move(packed), source);
-  ASSERT_NE(weights, nullptr);
-  ExpectPackedEqualsSource(*weights, source);
-}
 
 TEST(PackerTest, EveryFormatKeepsEveryNumber) {
   for (int i = 0; i < kNumDTypes; ++i) {

@@ -3,37 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <string>
-#include <tuple>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "services/common/base/half.h"
 #include "services/common/base/shared_memory.h"
 #include "services/common/tensor/quant.h"
+#include "services/common/weights/dequantize.h"
 #include "services/common/weights/weight_set.h"
 #include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packer.h"
 
 namespace tandem::loader {
-
-// Row `row` of a packed tensor, dequantised.
-inline std::vector<float> PackedNumbers(const WeightSet& weights, const PackedTensor& tensor,
-                                        uint64_t row) {
-  for (const Shard& shard : tensor.shards) {
-    if (row < shard.first_row || row >= shard.first_row + shard.num_rows) continue;
-    const std::vector<Plane> planes = PlanesOf(tensor.dtype, shard.num_rows, tensor.shape.cols);
-    PackedRow packed;
-    for (size_t p = 0; p < planes.size(); ++p) {
-      packed.planes[p] = weights.ShardData(shard) + planes[p].offset +
-                         (row - shard.first_row) * planes[p].row_bytes;
-    }
-    std::vector<float> numbers(tensor.shape.cols);
-    DequantizePackedRow(tensor.dtype, packed, numbers);
-    return numbers;
-  }
-  ADD_FAILURE() << tensor.Name() << " has no row " << row;
-  return {};
-}
 
 // The packed row that row `row` of a source tensor must have become.
 inline uint64_t PackedRowOf(const SourceTensor& source, uint64_t row, const ModelConfig& config) {
@@ -59,7 +41,7 @@ inline void ExpectPackedEqualsSource(const WeightSet& weights, const ModelSource
     ASSERT_NE(tensor, nullptr) << from.name;
     const bool to_half = tensor->dtype == DType::kF16 && from.dtype != DType::kF16;
     std::vector<std::byte> bytes(RowBytes(from.dtype, from.shape.cols));
-    std::vector<float> expected(from.shape.cols);
+    std::vector<float> expected(from.shape.cols), actual(from.shape.cols);
     for (uint64_t row = 0; row < from.shape.rows; ++row) {
       ASSERT_TRUE(source.Read(from, row * bytes.size(), bytes).ok());
       DequantizeFileRow(from.dtype, bytes, expected);
@@ -67,10 +49,35 @@ inline void ExpectPackedEqualsSource(const WeightSet& weights, const ModelSource
         number += from.norm_offset;
         if (to_half) number = HalfToFloat(FloatToHalf(number));
       }
-      const auto actual = PackedNumbers(weights, *tensor, PackedRowOf(from, row, source.config()));
+      DequantizeRow(weights, *tensor, PackedRowOf(from, row, source.config()), actual);
       ASSERT_EQ(actual, expected) << from.name << " row " << row;
     }
   }
+}
+
+// A packed model as a consumer maps it; nullptr (and a failed test) when it is not valid.
+inline std::unique_ptr<WeightSet> MapPacked(PackedModel model, const ModelSource& source) {
+  std::vector<WeightRegion> regions;
+  for (PackedRegion& packed : model.regions) {
+    WeightRegion region;
+    region.mapping =
+        Mapping::Map(packed.fd.get(), packed.bytes, Mapping::Access::kReadOnly).value();
+    region.fd = std::move(packed.fd);
+    regions.push_back(std::move(region));
+  }
+  auto weights =
+      WeightSet::Create("id", source.config(), std::move(model.tensors), std::move(regions));
+  EXPECT_TRUE(weights.ok()) << weights.status();
+  return weights.ok() ? *std::move(weights) : nullptr;
+}
+
+// Packs and compares.
+inline void ExpectPacksExactly(const ModelSource& source, const PackOptions& options) {
+  auto packed = PackModel(source, options, nullptr);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  const auto weights = MapPacked(*std::move(packed), source);
+  ASSERT_NE(weights, nullptr);
+  ExpectPackedEqualsSource(*weights, source);
 }
 
 }  // namespace tandem::loader
