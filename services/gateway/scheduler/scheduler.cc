@@ -102,7 +102,7 @@ const ScheduledStep* Scheduler::Schedule() {
   PlanRunning();
   AdmitWaiting();
   if (plan_.empty()) return nullptr;
-  return &builder_.Build(plan_, num_steps_ + 1);
+  return &builder_.Build(plan_, ++last_step_id_);
 }
 
 void Scheduler::PlanRunning() {

@@ -67,7 +67,8 @@ class Scheduler {
   // Forgets a sequence and frees its blocks; nothing happens if there is none of that id.
   void Remove(uint64_t id);
 
-  // The next step, or nullptr when there is nothing to compute.  Valid until the next call.  Must
+  // The next step, or nullptr when there is nothing to compute.  Valid until the next call.  Its id
+  // was never given to another step, not even one that failed.  Must
   // be followed by StepDone, or by RecomputeAll or Remove of its sequences if it failed.
   const ScheduledStep* Schedule();
   // The rows of the last step are in the KV cache.
@@ -109,7 +110,8 @@ class Scheduler {
   std::deque<Sequence*> waiting_;   // by arrival
   std::vector<Sequence*> running_;  // in no particular order
   uint64_t num_arrivals_ = 0;
-  uint64_t num_steps_ = 0;
+  uint64_t num_steps_ = 0;     // that were done
+  uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   uint64_t num_preemptions_ = 0;
 
   // The step being planned, and what of its budgets is used.

@@ -42,9 +42,8 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows) {
     if (!sample && !sequence.HasPromptOutput(position)) continue;
     outputs_.push_back({first_row + i, sample ? kNoToken : sequence.tokens[position + 1]});
     scheduled_outputs_.push_back({sequence.id, position, sample});
-    if (!sample) continue;
     header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
-    if (sequence.needs.logits) header_.want_logits = 1;
+    if (sample && sequence.needs.logits) header_.want_logits = 1;
   }
 }
 

@@ -1,0 +1,234 @@
+#include "services/gateway/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+
+SchedulerOptions Engine::MakeSchedulerOptions(const EngineOptions& options,
+                                              const StepLimits& limits) {
+  return {.limits = limits,
+          .max_sequences = options.max_sequences,
+          .max_rows = options.max_rows,
+          .chunk_rows = options.chunk_rows,
+          .max_waiting = options.max_waiting};
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Executor> executor,
+                                                       const Tokenizer& tokenizer,
+                                                       EngineOptions options) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
+                          Scheduler::Create(MakeSchedulerOptions(options, executor->limits())));
+  return std::unique_ptr<Engine>(
+      new Engine(std::move(executor), tokenizer, std::move(options), std::move(scheduler)));
+}
+
+Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
+               EngineOptions options, std::unique_ptr<Scheduler> scheduler)
+    : executor_(std::move(executor)),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      scheduler_(std::move(scheduler)),
+      recovery_pause_(options_.min_recovery_pause) {
+  rules_.stop_token_ids = executor_->config().stop_token_ids;
+  PublishPlan();
+  thread_ = std::thread([this] { Run(); });
+}
+
+Engine::~Engine() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
+  absl::MutexLock lock(&mutex_);
+  if (draining_ || stopping_) return absl::UnavailableError("the gateway is shutting down");
+  const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
+  if (num_requests_ >= most) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the queue is full: %d requests are running or waiting, %d at most; retry "
+                        "later",
+                        num_requests_, most));
+  }
+  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  if (request.prompt.size() >= published_.max_sequence_len) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "context_length_exceeded: the prompt has %d tokens and must leave room for one more in a "
+        "context of %d",
+        request.prompt.size(), published_.max_sequence_len));
+  }
+  ++num_requests_;
+  mailbox_.push_back({std::move(request), std::move(stream), absl::Now()});
+  return absl::OkStatus();
+}
+
+void Engine::Drain(absl::Duration patience) {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  mutex_.AwaitWithTimeout(absl::Condition(
+                              +[](Engine* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+                                return self->num_requests_ == 0;
+                              },
+                              this),
+                          patience);
+}
+
+uint32_t Engine::max_sequence_len() const {
+  absl::MutexLock lock(&mutex_);
+  return published_.max_sequence_len;
+}
+
+std::string Engine::placement() const {
+  absl::MutexLock lock(&mutex_);
+  return published_.placement;
+}
+
+void Engine::FillStatus(v1::GetStatusResponse& status) const {
+  executor_->FillStatus(status);
+  absl::MutexLock lock(&mutex_);
+  const Snapshot& now = published_;
+  status.set_state(draining_ ? "draining" : now.down_reason.empty() ? "ready" : "recovering");
+  status.set_detail(now.down_reason);
+  status.set_placement(now.placement);
+  status.set_placement_notice(now.notice);
+  status.set_recoveries(now.recoveries);
+  v1::SchedulerStatus& scheduler = *status.mutable_scheduler();
+  scheduler.set_running(now.counts.running);
+  scheduler.set_waiting(now.counts.waiting + static_cast<uint32_t>(mailbox_.size()));
+  scheduler.set_max_sequences(options_.max_sequences);
+  scheduler.set_max_rows(options_.max_rows);
+  for (int group = 0; group < kNumKvGroups; ++group) {
+    scheduler.add_kv_blocks_total(now.counts.blocks_total[group]);
+    scheduler.add_kv_blocks_used(now.counts.blocks_used[group]);
+  }
+  scheduler.set_steps(now.counts.steps);
+  scheduler.set_prompt_tokens(now.prompt_tokens);
+  scheduler.set_completion_tokens(now.completion_tokens);
+  scheduler.set_preemptions(now.counts.preemptions);
+  scheduler.set_step_bytes(now.step_bytes);
+}
+
+void Engine::Run() {
+  while (WaitForWork()) {
+    TakeMail();
+    Sweep(absl::Now());
+    if (down_.ok()) {
+      RunOneStep();
+    } else {
+      RecoverOnce();
+    }
+    Publish();
+  }
+  TakeMail();
+  EndAll(absl::UnavailableError("the gateway is shutting down"), absl::InfiniteFuture());
+}
+
+bool Engine::WaitForWork() {
+  absl::MutexLock lock(&mutex_);
+  if (down_.ok()) {
+    mutex_.Await(absl::Condition(
+        +[](Engine* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+          return self->num_requests_ > 0 || self->stopping_;
+        },
+        this));
+  }
+  return !stopping_;
+}
+
+void Engine::TakeMail() {
+  std::vector<Mail> mails;
+  {
+    absl::MutexLock lock(&mutex_);
+    mails.swap(mailbox_);
+  }
+  for (Mail& mail : mails) Accept(std::move(mail));
+}
+
+void Engine::Accept(Mail mail) {
+  const uint64_t id = next_id_++;
+  auto run = std::make_unique<RequestRun>(std::move(mail.request), tokenizer_,
+                                          std::move(mail.stream), mail.submitted);
+  const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(id));
+  runs_.emplace(id, std::move(run));
+  if (!status.ok()) End(id, status);
+}
+
+void Engine::Sweep(absl::Time now) {
+  std::vector<std::pair<uint64_t, absl::Status>> ended;
+  for (const auto& [id, run] : runs_) {
+    if (run->stream()->cancelled()) {
+      ended.emplace_back(id, absl::CancelledError("the client has gone"));
+    } else if (now >= run->request().deadline) {
+      ended.emplace_back(id, absl::DeadlineExceededError(absl::StrFormat(
+                                 "the deadline passed after %d tokens", run->num_decided())));
+    } else if (!down_.ok() && !run->started() &&
+               now - std::max(run->submitted(), down_since_) >= options_.down_wait) {
+      ended.emplace_back(
+          id, absl::UnavailableError(absl::StrFormat(
+                  "a worker is lost and has not come back within %s: %s",
+                  absl::FormatDuration(options_.down_wait), std::string(down_.message()))));
+    }
+  }
+  for (auto& [id, status] : ended) End(id, std::move(status));
+}
+
+void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
+  const auto found = runs_.find(id);
+  RequestRun& run = *found->second;
+  const std::shared_ptr<TokenStream> stream = run.stream();
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    LogWarning("request failed",
+               {{"request", run.request().request_id}, {"status", status.ToString()}});
+  }
+  scheduler_->Remove(id);
+  stream->End({std::move(status), reason, run.MakeUsage(absl::Now())});
+  runs_.erase(found);
+  // What the reader can ask about must be true by the time it learns of the end.
+  Publish();
+  {
+    absl::MutexLock lock(&mutex_);
+    --num_requests_;
+  }
+  notifier_.Post(stream);
+}
+
+void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, run] : runs_) {
+    if (run->submitted() < submitted_before) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  for (const uint64_t id : ids) End(id, status);
+}
+
+bool Engine::stopping() const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+void Engine::Publish() {
+  snapshot_.counts = scheduler_->counts();
+  absl::MutexLock lock(&mutex_);
+  published_.counts = snapshot_.counts;
+  published_.prompt_tokens = snapshot_.prompt_tokens;
+  published_.completion_tokens = snapshot_.completion_tokens;
+  published_.step_bytes = snapshot_.step_bytes;
+}
+
+void Engine::PublishPlan() {
+  snapshot_.counts = scheduler_->counts();
+  snapshot_.max_sequence_len = rules_.max_sequence_len = scheduler_->max_sequence_len();
+  snapshot_.placement = executor_->placement();
+  snapshot_.notice = executor_->plan().notice;
+  absl::MutexLock lock(&mutex_);
+  published_ = snapshot_;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,161 @@
+// The gateway's engine: one thread that turns requests into steps and steps into text.
+//
+//   Submit -> mailbox -> scheduler -> WriteStep -> Executor::RunStep -> Sampler -> StreamDecoder
+//             (bounded)      ^                                            |             |
+//                            +---------------- token --------------------+             v
+//                                                                        TokenStream -> reader
+//
+// A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
+// puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
+// are computed anew.  Draws are counter-based, so the streams go on as if nothing had happened.
+// When recovery fails, the requests that were waiting for it end with UNAVAILABLE and the engine
+// tries again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/gateway/engine/request_run.h"
+#include "services/gateway/engine/stream_notifier.h"
+#include "services/gateway/engine/token_stream.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/scheduler/scheduler.h"
+#include "services/gateway/tokenizer/tokenizer.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+struct EngineOptions {
+  uint32_t max_sequences = 16;  // running together
+  uint32_t max_rows = 512;      // of one step
+  uint32_t chunk_rows = 512;    // of one prompt in one step
+  uint32_t max_waiting = 128;   // requests beyond those running
+  // A request whose steps failed so often in a row may be what kills the worker: it ends.
+  uint32_t max_attempts = 3;
+  absl::Duration down_wait = absl::Seconds(20);
+  absl::Duration min_recovery_pause = absl::Milliseconds(500);
+  absl::Duration max_recovery_pause = absl::Seconds(10);
+  // Told "ready" or "recovering" when that changes, on the engine's thread.
+  std::function<void(bool ready)> on_ready_change;
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  // `tokenizer`: Borrowed; must outlive this.  INVALID_ARGUMENT: limits or options that cannot
+  // work.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<Executor> executor,
+                                                        const Tokenizer& tokenizer,
+                                                        EngineOptions options);
+  // Ends every request with UNAVAILABLE.
+  ~Engine();
+
+  // Hands a request over; its events and its end arrive in `stream`, which always ends.
+  // RESOURCE_EXHAUSTED: the queue is full.  UNAVAILABLE: draining.  INVALID_ARGUMENT: an empty
+  // prompt or one that leaves no room for a token.  After an error nothing arrives in `stream`.
+  absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
+
+  // Refuses new requests and waits up to `patience` for those there are to end.
+  void Drain(absl::Duration patience);
+
+  // Tokens of prompt and answer together.
+  uint32_t max_sequence_len() const;
+  std::string placement() const;
+  // Fills everything but version, model and uptime.
+  void FillStatus(v1::GetStatusResponse& status) const;
+
+ private:
+  using Runs = std::unordered_map<uint64_t, std::unique_ptr<RequestRun>>;
+  struct Mail {
+    EngineRequest request;
+    std::shared_ptr<TokenStream> stream;
+    absl::Time submitted;
+  };
+  // What other threads may know of the engine's own state.
+  struct Snapshot {
+    SchedulerCounts counts;
+    uint64_t prompt_tokens = 0;
+    uint64_t completion_tokens = 0;
+    uint64_t step_bytes = 0;
+    uint64_t recoveries = 0;
+    uint32_t max_sequence_len = 0;
+    std::string placement;
+    std::string notice;
+    std::string down_reason;  // empty: ready
+  };
+
+  Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer, EngineOptions options,
+         std::unique_ptr<Scheduler> scheduler);
+  static SchedulerOptions MakeSchedulerOptions(const EngineOptions& options,
+                                               const StepLimits& limits);
+
+  // The thread.
+  void Run();
+  bool WaitForWork();
+  void TakeMail();
+  void Accept(Mail mail);
+  void Sweep(absl::Time now);
+  void Publish();
+  void PublishPlan();
+
+  // One step.
+  void RunOneStep();
+  void MarkRows(const ScheduledStep& step);
+  void ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings);
+  void TakeOutput(const ScheduledStep& step, uint32_t o);
+  void TakeSampledOutput(uint64_t id, RequestRun& run, const OutputResult& result,
+                         std::span<const float> logits);
+  void FailStep(const ScheduledStep& step, const absl::Status& status);
+
+  // Recovery.
+  void RecoverOnce();
+  absl::Status RunRecover();
+  void AfterRecovery();
+  void AfterFailedRecovery(const absl::Status& status, absl::Time began);
+  // Looks after mail, cancellations and deadlines until `done`, `until` or the end of the engine.
+  void Idle(absl::Time until, const std::function<bool()>& done);
+
+  // Ends a request; with OK, for `reason`.
+  void End(uint64_t id, absl::Status status,
+           v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED);
+  void EndAll(const absl::Status& status, absl::Time submitted_before);
+  bool stopping() const;
+
+  const std::unique_ptr<Executor> executor_;
+  const Tokenizer& tokenizer_;
+  const EngineOptions options_;
+
+  // The engine thread's own.
+  std::unique_ptr<Scheduler> scheduler_;
+  Runs runs_;
+  StopRules rules_;
+  uint64_t next_id_ = 1;
+  absl::Status down_;  // not OK: a worker is lost
+  absl::Time down_since_;
+  absl::Duration recovery_pause_;
+  Snapshot snapshot_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<Mail> mailbox_ ABSL_GUARDED_BY(mutex_);
+  // Requests handed over and not ended.
+  uint32_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Snapshot published_ ABSL_GUARDED_BY(mutex_);
+
+  StreamNotifier notifier_;
+  std::thread thread_;  // last: runs on everything above
+};
+
+}  // namespace tandem::gateway

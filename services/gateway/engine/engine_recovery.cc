@@ -1,0 +1,89 @@
+// Engine: what happens between the loss of a worker and its return.
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/gateway/engine/engine.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr absl::Duration kIdlePoll = absl::Milliseconds(20);
+
+}  // namespace
+
+void Engine::RecoverOnce() {
+  {
+    absl::MutexLock lock(&mutex_);
+    published_.down_reason = std::string(down_.message());
+  }
+  if (options_.on_ready_change) options_.on_ready_change(false);
+  const absl::Time began = absl::Now();
+  LogWarning("recovering", {{"reason", down_.ToString()}});
+  const absl::Status status = RunRecover();
+  if (status.ok()) {
+    AfterRecovery();
+  } else {
+    AfterFailedRecovery(status, began);
+  }
+}
+
+// The executor's call blocks for as long as the workers take; meanwhile clients come and go.  It
+// runs on a thread of its own while this one leaves the executor alone.
+absl::Status Engine::RunRecover() {
+  std::atomic<bool> done = false;
+  absl::Status status;
+  std::thread recover([&] {
+    status = executor_->Recover([](std::string_view, double) {});
+    done = true;
+  });
+  Idle(absl::InfiniteFuture(), [&] { return done.load(); });
+  recover.join();
+  return status;
+}
+
+void Engine::AfterRecovery() {
+  const auto misfits = scheduler_->RecomputeAll(executor_->limits());
+  if (!misfits.ok()) return AfterFailedRecovery(misfits.status(), absl::Now());
+  down_ = absl::OkStatus();
+  recovery_pause_ = options_.min_recovery_pause;
+  ++snapshot_.recoveries;
+  PublishPlan();
+  for (const uint64_t id : *misfits) {
+    End(id, absl::ResourceExhaustedError(absl::StrFormat(
+                "after the loss of a worker the cluster holds %d tokens a request, and this one "
+                "has more",
+                rules_.max_sequence_len)));
+  }
+  LogInfo("recovered",
+          {{"placement", snapshot_.placement}, {"requests", absl::StrFormat("%d", runs_.size())}});
+  if (options_.on_ready_change) options_.on_ready_change(true);
+}
+
+void Engine::AfterFailedRecovery(const absl::Status& status, absl::Time began) {
+  LogError("recovery failed", {{"status", status.ToString()},
+                               {"next_attempt_in", absl::FormatDuration(recovery_pause_)}});
+  down_ = status;
+  EndAll(absl::UnavailableError(absl::StrFormat("a worker is lost and has not come back: %s",
+                                                std::string(status.message()))),
+         began);
+  {
+    absl::MutexLock lock(&mutex_);
+    published_.down_reason = std::string(status.message());
+  }
+  Idle(absl::Now() + recovery_pause_, [] { return false; });
+  recovery_pause_ = std::min(recovery_pause_ * 2, options_.max_recovery_pause);
+}
+
+void Engine::Idle(absl::Time until, const std::function<bool()>& done) {
+  while (!done() && absl::Now() < until && !(stopping() && until != absl::InfiniteFuture())) {
+    TakeMail();
+    Sweep(absl::Now());
+    Publish();
+    absl::SleepFor(std::min(kIdlePoll, std::max(until - absl::Now(), absl::ZeroDuration())));
+  }
+}
+
+}  // namespace tandem::gateway

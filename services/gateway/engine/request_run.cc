@@ -1,0 +1,122 @@
+#include "services/gateway/engine/request_run.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+bool Contains(const std::vector<int32_t>& ids, uint32_t token) {
+  return std::find(ids.begin(), ids.end(), static_cast<int64_t>(token)) != ids.end();
+}
+
+}  // namespace
+
+RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
+                       std::shared_ptr<TokenStream> stream, absl::Time submitted)
+    : request_(std::move(request)),
+      stream_(std::move(stream)),
+      submitted_(submitted),
+      sampler_(request_.sampling, request_.prompt, request_.num_alternatives),
+      decoder_(tokenizer, request_.stops) {}
+
+SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
+  return {.id = id,
+          .prompt = request_.prompt,
+          .prompt_logprobs = request_.prompt_logprobs,
+          .needs = needs()};
+}
+
+OutputNeeds RequestRun::needs() const {
+  uint32_t num_candidates = sampler_.NumCandidates();
+  if (request_.prompt_logprobs) {
+    num_candidates = std::max(num_candidates, request_.num_alternatives);
+  }
+  return {.logits = sampler_.NeedsLogits(),
+          .num_candidates = std::clamp(num_candidates, 1u, kMaxCandidates)};
+}
+
+void RequestRun::MarkStarted(absl::Time now) {
+  if (!started_.has_value()) started_ = now;
+}
+
+void RequestRun::AddDeviceTime(const std::string& worker, double seconds) {
+  for (auto& [name, sum] : device_seconds_) {
+    if (name != worker) continue;
+    sum += seconds;
+    return;
+  }
+  device_seconds_.emplace_back(worker, seconds);
+}
+
+absl::Status RequestRun::AddPromptToken(uint32_t target, const OutputResult& result) {
+  if (result.num_nonfinite > 0) {
+    return absl::DataLossError(
+        absl::StrFormat("the model gave %d logits that are not finite at prompt token %d",
+                        result.num_nonfinite, prompt_tokens_.size()));
+  }
+  Decision decision{.token = target, .logprob = result.target_logit - result.log_sum_exp};
+  const uint32_t num_candidates = std::min(result.num_candidates, kMaxCandidates);
+  for (uint32_t i = 0; i < std::min(request_.num_alternatives, num_candidates); ++i) {
+    decision.alternatives.push_back(
+        {result.candidates[i].token, result.candidates[i].logit - result.log_sum_exp});
+  }
+  prompt_tokens_.push_back(std::move(decision));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RequestRun::Outcome> RequestRun::TakeSample(const OutputResult& result,
+                                                           std::span<const float> logits,
+                                                           const StopRules& rules) {
+  Outcome outcome;
+  outcome.update.prompt_tokens = std::exchange(prompt_tokens_, {});
+  if (request_.max_tokens == 0) {
+    outcome.finish = v1::FINISH_REASON_LENGTH;
+    return outcome;
+  }
+  // Logits that a neighbour asked for are left alone: an answer never depends on neighbours.
+  if (!sampler_.NeedsLogits()) logits = {};
+  TANDEM_ASSIGN_OR_RETURN(Decision decision, sampler_.Sample(result, logits));
+  ++num_decided_;
+  if (!first_token_.has_value()) first_token_ = absl::Now();
+  outcome.token = decision.token;
+  outcome.update.tokens.push_back(std::move(decision));
+  StreamDecoder::Piece piece;
+  const bool stop_token = !request_.ignore_eos && Contains(rules.stop_token_ids, outcome.token);
+  if (!stop_token) piece = decoder_.Append(outcome.token);
+  outcome.update.text = std::move(piece.text);
+  outcome.finish = Finish(stop_token || piece.stopped, rules);
+  if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED && !piece.stopped) {
+    outcome.update.text += decoder_.Finish();
+  }
+  return outcome;
+}
+
+v1::FinishReason RequestRun::Finish(bool stopped, const StopRules& rules) const {
+  if (stopped) return v1::FINISH_REASON_STOP;
+  const uint64_t num_tokens = request_.prompt.size() + num_decided_;
+  if (num_decided_ >= request_.max_tokens || num_tokens >= rules.max_sequence_len) {
+    return v1::FINISH_REASON_LENGTH;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+v1::Usage RequestRun::MakeUsage(absl::Time now) const {
+  v1::Usage usage;
+  usage.set_prompt_tokens(static_cast<uint32_t>(request_.prompt.size()));
+  usage.set_completion_tokens(num_decided_);
+  usage.set_seed(request_.sampling.seed);
+  usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - submitted_));
+  usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - submitted_));
+  usage.set_total_seconds(absl::ToDoubleSeconds(now - submitted_));
+  for (const auto& [worker, seconds] : device_seconds_) {
+    v1::DeviceTime* time = usage.add_device_times();
+    time->set_worker(worker);
+    time->set_seconds(seconds);
+  }
+  return usage;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,96 @@
+// One request inside the engine: from its first row to its last token.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "services/gateway/engine/token_stream.h"
+#include "services/gateway/sampling/sampler.h"
+#include "services/gateway/scheduler/sequence.h"
+#include "services/gateway/tokenizer/tokenizer.h"
+
+namespace tandem::gateway {
+
+inline constexpr uint32_t kNoTokenLimit = std::numeric_limits<uint32_t>::max();
+
+// Already validated.
+struct EngineRequest {
+  std::string request_id;
+  std::vector<uint32_t> prompt;
+  SamplingParams sampling;
+  uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated
+  std::vector<std::string> stops;
+  bool ignore_eos = false;
+  uint32_t num_alternatives = 0;  // reported with each token
+  bool prompt_logprobs = false;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// What every request's end is decided by.
+struct StopRules {
+  std::vector<int32_t> stop_token_ids;
+  uint32_t max_sequence_len = 0;  // tokens, prompt included
+};
+
+// Single-thread (the engine's).
+class RequestRun {
+ public:
+  // `tokenizer`: Borrowed; must outlive this.  `stream` is shared with the reader.
+  RequestRun(EngineRequest request, const Tokenizer& tokenizer, std::shared_ptr<TokenStream> stream,
+             absl::Time submitted);
+
+  const EngineRequest& request() const { return request_; }
+  const std::shared_ptr<TokenStream>& stream() const { return stream_; }
+  absl::Time submitted() const { return submitted_; }
+  SequenceSpec MakeSequenceSpec(uint64_t id) const;
+  OutputNeeds needs() const;
+  uint32_t num_decided() const { return num_decided_; }
+
+  // Rows of this request are computed for the first time.
+  void MarkStarted(absl::Time now);
+  bool started() const { return started_.has_value(); }
+  // Steps in a row that failed with rows of this request.
+  uint32_t failed_attempts = 0;
+  // `seconds` of a worker's device time were spent on this request.
+  void AddDeviceTime(const std::string& worker, double seconds);
+
+  // The head's word on prompt token `target`.  DATA_LOSS: logits that are not finite.
+  absl::Status AddPromptToken(uint32_t target, const OutputResult& result);
+
+  // What a sampled output led to.
+  struct Outcome {
+    StreamUpdate update;
+    // The last token, to be appended to the sequence unless the request is over.
+    uint32_t token = 0;
+    // v1::FINISH_REASON_UNSPECIFIED: it goes on.
+    v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  };
+  // Decides the next token.  DATA_LOSS: logits that are not finite.
+  absl::StatusOr<Outcome> TakeSample(const OutputResult& result, std::span<const float> logits,
+                                     const StopRules& rules);
+  // The report at the end.
+  v1::Usage MakeUsage(absl::Time now) const;
+
+ private:
+  v1::FinishReason Finish(bool stopped, const StopRules& rules) const;
+
+  const EngineRequest request_;
+  const std::shared_ptr<TokenStream> stream_;
+  const absl::Time submitted_;
+  Sampler sampler_;
+  StreamDecoder decoder_;
+  std::vector<Decision> prompt_tokens_;  // until they are handed over with the first token
+  uint32_t num_decided_ = 0;
+  std::optional<absl::Time> started_;
+  std::optional<absl::Time> first_token_;
+  std::vector<std::pair<std::string, double>> device_seconds_;
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,102 @@
+#include "services/gateway/engine/testing/fake_executor.h"
+
+#include "services/common/base/check.h"
+
+namespace tandem::gateway::testing {
+
+StepLimits ToyLimits() {
+  StepLimits limits;
+  limits.max_rows = 64;
+  limits.max_sequences = 8;
+  limits.max_outputs = 32;
+  limits.max_logit_outputs = 8;
+  limits.vocab_size = static_cast<uint32_t>(ToyVocabulary().pieces.size());
+  limits.context_len = 256;
+  limits.block_tokens = 8;
+  limits.sliding_window = 20;
+  limits.max_table_len = 2 * 32 * limits.max_sequences;
+  limits.num_blocks[kGlobalGroup] = 200;
+  limits.num_blocks[kWindowGroup] = 120;
+  return limits;
+}
+
+FakeExecutor::FakeExecutor(FakeExecutorOptions options)
+    : options_(std::move(options)),
+      vocabulary_(ToyVocabulary()),
+      config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)),
+      area_(StepAreaBytes(options_.limits)) {
+  model_.set_name("toy");
+  model_.set_model_id("toy-1");
+  plan_.workers.push_back({.name = "toy0", .device = "none"});
+  plan_.segments.push_back({.index = 0, .worker = 0, .last_ordinal = 4 * config_.num_layers + 1});
+  plan_.max_rows = options_.limits.max_rows;
+  Wipe();
+}
+
+void FakeExecutor::Wipe() {
+  for (int group = 0; group < kNumKvGroups; ++group) {
+    states_[group].assign(options_.limits.num_blocks[group] * options_.limits.block_tokens,
+                          0xDEADBEEF);
+  }
+}
+
+absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::RunStep(uint32_t, uint64_t step_id) {
+  TANDEM_CHECK(!lost_);
+  TANDEM_CHECK(step_id > last_step_id_);
+  last_step_id_ = step_id;
+  const auto step = ParseStep(area_, options_.limits, storage_);
+  TANDEM_CHECK(step.ok());
+  const absl::Status status = options_.on_step ? options_.on_step(*step) : absl::OkStatus();
+  if (!status.ok()) {
+    lost_ = absl::IsUnavailable(status);
+    return status;
+  }
+  Compute(*step);
+  return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
+}
+
+void FakeExecutor::Compute(const StepBatch& step) {
+  const StepLimits& limits = options_.limits;
+  std::vector<uint64_t> row_states(step.rows.size());
+  for (const SequenceEntry& sequence : step.sequences) {
+    const auto at = [&](int group, uint32_t position) -> uint64_t& {
+      const uint32_t entry = sequence.table_offset[group] + position / limits.block_tokens;
+      return states_[group][step.block_table[entry] * limits.block_tokens +
+                            position % limits.block_tokens];
+    };
+    for (uint32_t r = sequence.first_row; r < sequence.first_row + sequence.num_rows; ++r) {
+      const uint32_t p = step.rows[r].position;
+      const uint32_t start = p + 1 > limits.sliding_window ? p + 1 - limits.sliding_window : 0;
+      row_states[r] = ToyState(p > 0 ? at(kGlobalGroup, p - 1) : 1,
+                               start < p ? at(kWindowGroup, start) : 2, step.rows[r].token);
+      at(kGlobalGroup, p) = at(kWindowGroup, p) = row_states[r];
+    }
+  }
+  results_.clear();
+  logits_.clear();
+  for (const OutputEntry& output : step.outputs) {
+    logits_.push_back(ToyLogits(row_states[output.row], limits.vocab_size));
+    results_.push_back(ToyHead(logits_.back(), step.header.num_candidates, output.target));
+    if (step.header.want_logits == 0) logits_.back().clear();
+  }
+}
+
+absl::Status FakeExecutor::Recover(const Progress& progress) {
+  TANDEM_CHECK(lost_);
+  progress("loading", 0.5);
+  const absl::Status status =
+      options_.on_recover ? options_.on_recover(options_.limits) : absl::OkStatus();
+  if (!status.ok()) return status;
+  lost_ = false;
+  area_.assign(StepAreaBytes(options_.limits), std::byte{0});
+  Wipe();
+  return absl::OkStatus();
+}
+
+void FakeExecutor::FillStatus(v1::GetStatusResponse& status) const {
+  v1::WorkerStatus* worker = status.add_workers();
+  worker->set_name("toy0");
+  worker->set_state("ready");
+}
+
+}  // namespace tandem::gateway::testing
