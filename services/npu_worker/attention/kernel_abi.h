@@ -114,7 +114,4 @@ struct OutParameters {
 };
 static_assert(sizeof(OutParameters) == 128);
 
-// Slices of a data buffer start at multiples of this.
-inline constexpr size_t kSliceAlignment = 4096;
-
 }  // namespace tandem::npu

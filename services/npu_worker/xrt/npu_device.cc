@@ -1,0 +1,200 @@
+#include "services/npu_worker/xrt/npu_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+#include "services/npu_worker/xrt/device_access.h"
+#include "services/npu_worker/xrt/xrt_objects.h"
+#include "services/npu_worker/xrt/xrt_status.h"
+
+namespace tandem::npu {
+namespace {
+
+constexpr int kInstructionArgument = 1;
+constexpr int kFirstDataArgument = 3;
+constexpr uint64_t kRunOpcode = 3;  // mlir-aie's: run an instruction sequence
+
+}  // namespace
+
+struct NpuDevice::Impl {
+  xrt::device device;
+#if NPU_HAS_HW_CONTEXT
+  xrt::hw_context context;
+#endif
+  xrt::kernel kernel;
+
+  // Group ids carry the context's slot: asked for, never assumed.
+  xrt::memory_group Group(int index) const { return kernel.group_id(kFirstDataArgument + index); }
+  xrt::bo Make(size_t bytes, xrt::bo::flags flags, xrt::memory_group group) const {
+#if NPU_HAS_HW_CONTEXT
+    return xrt::bo(context, bytes, flags, group);
+#else
+    return xrt::bo(device, bytes, flags, group);
+#endif
+  }
+  void OpenKernel(const xrt::xclbin& xclbin, const std::string& name) {
+#if NPU_HAS_HW_CONTEXT
+    const xrt::uuid uuid = device.register_xclbin(xclbin);
+    context = xrt::hw_context(device, uuid);
+    kernel = xrt::kernel(context, name);
+#else
+    const xrt::uuid uuid = device.load_xclbin(xclbin);
+    kernel = xrt::kernel(device, uuid, name);
+#endif
+  }
+};
+
+NpuDevice::NpuDevice() = default;
+NpuDevice::~NpuDevice() = default;
+
+std::string NpuDevice::XrtVersion() {
+#if defined(XRT_VERSION_CODE)
+  return absl::StrFormat("XRT %d.%d", XRT_MAJOR(XRT_VERSION_CODE), XRT_MINOR(XRT_VERSION_CODE));
+#else
+  return "XRT " TANDEM_XRT_VERSION;
+#endif
+}
+
+absl::StatusOr<std::unique_ptr<NpuDevice>> NpuDevice::Open(const Options& options) {
+  if (!IsEmulated()) {
+    TANDEM_RETURN_IF_ERROR(CheckDeviceNode("/dev/accel"));
+    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), kMinLockedBytes));
+  }
+  std::unique_ptr<NpuDevice> device(new NpuDevice);
+  device->impl_ = std::make_unique<Impl>();
+  Impl& impl = *device->impl_;
+  const absl::Status opened = Guarded("XRT", [&] { impl.device = xrt::device(options.index); });
+  if (!opened.ok()) {
+    return absl::NotFoundError(absl::StrFormat(
+        "%s has no NPU %d: %s (2.13 drives none; Debian testing's libxrt-npu2 and AMD's packages "
+        "do)",
+        XrtVersion(), options.index, std::string(opened.message())));
+  }
+  // Emulations answer no queries.
+  (void)Guarded("name", [&] { device->name_ = impl.device.get_info<xrt::info::device::name>(); });
+
+  const std::string what = absl::StrFormat("xclbin %s", options.xclbin_path);
+  xrt::xclbin xclbin;
+  absl::Status status = Guarded(what, [&] { xclbin = xrt::xclbin(options.xclbin_path); });
+  if (!status.ok()) return absl::InvalidArgumentError(std::string(status.message()));
+  bool has_kernel = false;
+  TANDEM_RETURN_IF_ERROR(Guarded(what, [&] {
+    for (const auto& kernel : xclbin.get_kernels()) {
+      has_kernel = has_kernel || kernel.get_name() == options.kernel_name;
+    }
+  }));
+  if (!has_kernel) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has no kernel '%s'", what, options.kernel_name));
+  }
+  TANDEM_RETURN_IF_ERROR(Guarded(absl::StrFormat("loading %s", what),
+                                 [&] { impl.OpenKernel(xclbin, options.kernel_name); }));
+  return device;
+}
+
+absl::StatusOr<NpuBuffer> NpuDevice::MakeInstructions(std::span<const uint32_t> words) {
+  TANDEM_CHECK(!words.empty());
+  NpuBuffer buffer;
+  buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
+  TANDEM_RETURN_IF_ERROR(Guarded("an NPU instruction buffer", [&] {
+    buffer.impl_->bo = impl_->Make(words.size_bytes(), xrt::bo::flags::cacheable,
+                                   impl_->kernel.group_id(kInstructionArgument));
+    buffer.data_ = buffer.impl_->bo.map<std::byte*>();
+  }));
+  buffer.size_ = words.size_bytes();
+  std::memcpy(buffer.data_, words.data(), words.size_bytes());
+  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size_));
+  return buffer;
+}
+
+absl::StatusOr<NpuBuffer> NpuDevice::Allocate(int index, size_t bytes) {
+  NpuBuffer buffer;
+  buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
+  const absl::Status status = Guarded(absl::StrFormat("an NPU buffer of %d bytes", bytes), [&] {
+    buffer.impl_->bo = impl_->Make(bytes, xrt::bo::flags::host_only, impl_->Group(index));
+    buffer.data_ = buffer.impl_->bo.map<std::byte*>();
+  });
+  if (!status.ok()) {
+    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), bytes));
+    return status;
+  }
+  buffer.size_ = bytes;
+  if (!IsEmulated()) std::memset(buffer.data_, 0, bytes);
+  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, bytes));
+  return buffer;
+}
+
+absl::StatusOr<NpuBuffer> NpuDevice::WrapMapping(int index, const std::byte* data, size_t bytes) {
+  NpuBuffer buffer;
+  buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
+  void* const memory = const_cast<std::byte*>(data);
+  TANDEM_RETURN_IF_ERROR(
+      Guarded(absl::StrFormat("an NPU buffer over a mapping of %d bytes", bytes), [&] {
+#if NPU_HAS_EXT_BO
+        buffer.impl_->bo = xrt::ext::bo(impl_->device, memory, bytes);
+#elif NPU_HAS_HW_CONTEXT
+        buffer.impl_->bo = xrt::bo(impl_->device, memory, bytes, xrt::bo::flags::host_only,
+                                   impl_->Group(index));
+#else
+        // 2.13 refuses user pointers in host_only buffers.
+        buffer.impl_->bo =
+            xrt::bo(impl_->device, memory, bytes, xrt::bo::flags::normal, impl_->Group(index));
+#endif
+      }));
+  (void)index;
+  buffer.data_ = static_cast<std::byte*>(memory);
+  buffer.size_ = bytes;
+  return buffer;
+}
+
+absl::StatusOr<NpuBuffer> NpuDevice::ImportDmabuf(int index, int fd, size_t bytes) {
+  (void)index;  // an import lies where its exporter put it
+  NpuBuffer buffer;
+  buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
+  TANDEM_RETURN_IF_ERROR(Guarded("importing a dmabuf into the NPU", [&] {
+    buffer.impl_->bo = xrt::bo(impl_->device, static_cast<xclBufferExportHandle>(fd));
+    buffer.size_ = buffer.impl_->bo.size();
+  }));
+  if (buffer.size_ < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("dmabuf of %d bytes, expected %d", buffer.size_, bytes));
+  }
+  return buffer;
+}
+
+absl::StatusOr<NpuRun> NpuDevice::MakeRun(const NpuBuffer& instructions, size_t num_words,
+                                          std::span<const NpuBuffer* const> data) {
+  NpuRun run;
+  run.impl_ = std::make_unique<NpuRun::Impl>();
+  TANDEM_RETURN_IF_ERROR(Guarded("making an NPU command", [&] {
+    xrt::run& command = run.impl_->run;
+    command = xrt::run(impl_->kernel);
+    command.set_arg(0, kRunOpcode);
+    command.set_arg(kInstructionArgument, instructions.impl_->bo);
+    command.set_arg(2, static_cast<uint32_t>(num_words));
+    for (size_t i = 0; i < data.size(); ++i) {
+      command.set_arg(kFirstDataArgument + static_cast<int>(i), data[i]->impl_->bo);
+    }
+  }));
+  return run;
+}
+
+absl::StatusOr<NpuRunList> NpuDevice::MakeRunList(std::span<NpuRun* const> runs) {
+  TANDEM_CHECK(!runs.empty());
+  NpuRunList list;
+  list.impl_ = std::make_unique<NpuRunList::Impl>();
+  list.impl_->runs.assign(runs.begin(), runs.end());
+#if NPU_HAS_EXT_BO
+  TANDEM_RETURN_IF_ERROR(Guarded("making a list of NPU commands", [&] {
+    list.impl_->list = xrt::runlist(impl_->context);
+    for (NpuRun* run : runs) list.impl_->list.add(run->impl_->run);
+  }));
+#endif
+  return list;
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,60 @@
+#include "services/npu_worker/xrt/npu_run.h"
+
+#include <algorithm>
+
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+#include "services/npu_worker/xrt/xrt_objects.h"
+#include "services/npu_worker/xrt/xrt_status.h"
+
+namespace tandem::npu {
+namespace {
+
+// XRT takes 0 for "wait for ever".
+int64_t Milliseconds(absl::Duration timeout) {
+  return std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout));
+}
+
+}  // namespace
+
+NpuRun::NpuRun() = default;
+NpuRun::NpuRun(NpuRun&&) noexcept = default;
+NpuRun& NpuRun::operator=(NpuRun&&) noexcept = default;
+NpuRun::~NpuRun() = default;
+
+absl::Status NpuRun::Execute(absl::Duration timeout) {
+  TANDEM_RETURN_IF_ERROR(Guarded("starting an NPU command", [this] { impl_->run.start(); }));
+  return WaitFor(impl_->run, Milliseconds(timeout));
+}
+
+NpuRunList::NpuRunList() = default;
+NpuRunList::NpuRunList(NpuRunList&&) noexcept = default;
+NpuRunList& NpuRunList::operator=(NpuRunList&&) noexcept = default;
+NpuRunList::~NpuRunList() = default;
+
+size_t NpuRunList::size() const { return impl_->runs.size(); }
+
+absl::Status NpuRunList::Execute(absl::Duration timeout, std::span<int64_t> run_ns) {
+  TANDEM_CHECK(run_ns.size() == impl_->runs.size());
+  std::ranges::fill(run_ns, 0);
+  absl::Time start = absl::Now();
+  const absl::Time deadline = start + timeout;
+#if NPU_HAS_EXT_BO
+  if (impl_->runs.size() > 1) {
+    TANDEM_RETURN_IF_ERROR(
+        Guarded("starting a list of NPU commands", [this] { impl_->list.execute(); }));
+    TANDEM_RETURN_IF_ERROR(WaitFor(impl_->list, Milliseconds(timeout)));
+    run_ns[0] = absl::ToInt64Nanoseconds(absl::Now() - start);
+    return absl::OkStatus();
+  }
+#endif
+  for (size_t i = 0; i < impl_->runs.size(); ++i) {
+    TANDEM_RETURN_IF_ERROR(impl_->runs[i]->Execute(deadline - start));
+    const absl::Time end = absl::Now();
+    run_ns[i] = absl::ToInt64Nanoseconds(end - start);
+    start = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::npu
