@@ -1,0 +1,202 @@
+#include "services/common/rpc/worker_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/channel.h"
+#include "services/common/rpc/status.h"
+#include "services/common/rpc/worker_convert.h"
+
+namespace tandem {
+namespace {
+
+int64_t NowNanos() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+void SetTimeout(grpc::ClientContext& context, absl::Duration timeout) {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+// A worker that is too slow is as lost as one that is gone.
+absl::Status FromCall(const grpc::Status& status, const std::string& target) {
+  if (status.ok()) return absl::OkStatus();
+  absl::StatusCode code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled) {
+    code = absl::StatusCode::kUnavailable;
+  }
+  return absl::Status(code, absl::StrFormat("worker at %s: %s", target, status.error_message()));
+}
+
+}  // namespace
+
+void HopStatistics::Add(int64_t hop_ns) {
+  const uint64_t count = count_.load(std::memory_order_relaxed);
+  const int64_t bounded = std::clamp<int64_t>(hop_ns, 0, UINT32_MAX);
+  hop_ns_[count % kWindow].store(static_cast<uint32_t>(bounded), std::memory_order_relaxed);
+  count_.store(count + 1, std::memory_order_release);
+}
+
+HopStatistics::Quantiles HopStatistics::Read() const {
+  const uint64_t count = std::min<uint64_t>(count_.load(std::memory_order_acquire), kWindow);
+  if (count == 0) return {};
+  std::vector<uint32_t> sorted(count);
+  for (size_t i = 0; i < count; ++i) sorted[i] = hop_ns_[i].load(std::memory_order_relaxed);
+  std::sort(sorted.begin(), sorted.end());
+  return {sorted[(count - 1) / 2] * 1e-3, sorted[(count - 1) * 99 / 100] * 1e-3};
+}
+
+// The reactions set flags and wake the one thread that waits in Call.
+class WorkerClient::Stream
+    : public grpc::ClientBidiReactor<worker::v1::ExecuteRequest, worker::v1::ExecuteResponse> {
+ public:
+  explicit Stream(worker::v1::Worker::Stub& stub) {
+    stub.async()->Execute(&context_, this);
+    AddHold();  // for the operations started outside of reactions
+    StartRead(&response_);
+    StartCall();
+  }
+
+  ~Stream() override {
+    context_.TryCancel();
+    RemoveHold();
+    absl::MutexLock lock(&mutex_);
+    while (!done_) changed_.Wait(&mutex_);
+  }
+
+  // True when the answer has come; false when the stream has ended or the time is up.
+  bool Call(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
+    request_.CopyFrom(request);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ended_) return false;
+      answered_ = false;
+      writing_ = true;
+    }
+    StartWrite(&request_);
+    if (std::exchange(read_due_, true)) StartRead(&response_);
+    absl::MutexLock lock(&mutex_);
+    // An answer may overtake the news that the request has been written.
+    while ((!answered_ || writing_) && !ended_) {
+      if (changed_.WaitWithDeadline(&mutex_, deadline)) break;
+    }
+    return answered_ && !writing_;
+  }
+
+  const worker::v1::ExecuteResponse& response() const { return response_; }
+
+  void OnWriteDone(bool ok) override { Note(&writing_, false, ok); }
+  void OnReadDone(bool ok) override { Note(&answered_, ok, ok); }
+  void OnDone(const grpc::Status& /*status*/) override { Note(&done_, true, false); }
+
+ private:
+  void Note(bool* flag, bool value, bool ok) {
+    absl::MutexLock lock(&mutex_);
+    *flag = value;
+    ended_ = ended_ || !ok;
+    if (ended_ || (answered_ && !writing_)) changed_.Signal();
+  }
+
+  grpc::ClientContext context_;
+  worker::v1::ExecuteRequest request_;
+  worker::v1::ExecuteResponse response_;
+  bool read_due_ = false;  // engine thread's: the read of an answer is to be started
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  bool writing_ = false;  // guarded by mutex_, as are the following
+  bool answered_ = false;
+  bool ended_ = false;
+  bool done_ = false;
+};
+
+WorkerClient::WorkerClient(std::string target)
+    : target_(std::move(target)),
+      channel_(CreateChannel(target_)),
+      stub_(worker::v1::Worker::NewStub(channel_)) {}
+
+WorkerClient::~WorkerClient() = default;
+
+absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  context.set_wait_for_ready(true);
+  worker::v1::DescribeResponse response;
+  TANDEM_RETURN_IF_ERROR(FromCall(stub_->Describe(&context, {}, &response), target_));
+  RemoteWorker worker;
+  TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
+  worker.pid = response.pid();
+  return worker;
+}
+
+absl::StatusOr<worker::v1::LoadPlanReport> WorkerClient::LoadPlan(
+    const worker::v1::LoadPlanRequest& request, const Progress& progress, absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  const auto reader = stub_->LoadPlan(&context, request);
+  worker::v1::LoadPlanResponse message;
+  absl::StatusOr<worker::v1::LoadPlanReport> report =
+      absl::InternalError(absl::StrFormat("worker at %s sent no report", target_));
+  while (reader->Read(&message)) {
+    if (message.has_report()) {
+      report = message.report();
+    } else if (progress) {
+      progress(message.progress().fraction(), message.progress().phase());
+    }
+  }
+  TANDEM_RETURN_IF_ERROR(FromCall(reader->Finish(), target_));
+  return report;
+}
+
+absl::Status WorkerClient::UnloadPlan(uint64_t epoch, absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  worker::v1::UnloadPlanRequest request;
+  request.set_epoch(epoch);
+  worker::v1::UnloadPlanResponse response;
+  return FromCall(stub_->UnloadPlan(&context, request, &response), target_);
+}
+
+absl::StatusOr<worker::v1::GetStatusResponse> WorkerClient::GetStatus(absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  worker::v1::GetStatusResponse response;
+  TANDEM_RETURN_IF_ERROR(FromCall(stub_->GetStatus(&context, {}, &response), target_));
+  return response;
+}
+
+void WorkerClient::Open() {
+  Close();
+  stream_ = std::make_unique<Stream>(*stub_);
+}
+
+void WorkerClient::Close() { stream_.reset(); }
+
+bool WorkerClient::connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
+
+absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Execute(
+    const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
+  if (stream_ == nullptr) {
+    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
+  }
+  const int64_t start_ns = NowNanos();
+  if (!stream_->Call(request, absl::Now() + timeout)) {
+    Close();
+    const bool late = NowNanos() - start_ns >= absl::ToInt64Nanoseconds(timeout);
+    return absl::UnavailableError(
+        late ? absl::StrFormat("worker at %s did not answer within %s", target_,
+                               absl::FormatDuration(timeout))
+             : absl::StrFormat("worker at %s is gone", target_));
+  }
+  const worker::v1::ExecuteResponse& response = stream_->response();
+  hops_.Add(NowNanos() - start_ns - static_cast<int64_t>(response.worker_ns()));
+  if (response.code() != 0) {
+    return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
+  }
+  return &response;
+}
+
+}  // namespace tandem

@@ -1,0 +1,92 @@
+// A worker as the gateway sees it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/plan/planner.h"
+#include "tandem/worker/v1/worker.grpc.pb.h"
+
+namespace tandem {
+
+struct RemoteWorker {
+  WorkerDescription description;
+  int32_t pid = 0;
+};
+
+// The cost of the way to a worker and back: round trip less the worker's own time, over the last
+// kWindow calls.  One thread adds, any thread reads.
+class HopStatistics {
+ public:
+  static constexpr size_t kWindow = 4096;
+  struct Quantiles {
+    double p50_us = 0.0;
+    double p99_us = 0.0;
+  };
+
+  void Add(int64_t hop_ns);
+  // Zero before the first call.
+  Quantiles Read() const;
+
+ private:
+  std::atomic<uint64_t> count_{0};
+  std::atomic<uint32_t> hop_ns_[kWindow] = {};
+};
+
+// Execute and Close belong to one engine thread; everything else is thread-safe.  All calls block,
+// at most for the timeout they are given.
+class WorkerClient {
+ public:
+  using Progress = std::function<void(double fraction, std::string_view phase)>;
+
+  // Connects lazily, and for ever again.
+  explicit WorkerClient(std::string target);
+  ~WorkerClient();
+  WorkerClient(const WorkerClient&) = delete;
+  WorkerClient& operator=(const WorkerClient&) = delete;
+
+  const std::string& target() const { return target_; }
+
+  // Waits up to `timeout` for the worker to be there.  UNAVAILABLE: it is not.
+  // FAILED_PRECONDITION: it is of another protocol version, or its self-test has failed.
+  absl::StatusOr<RemoteWorker> Describe(absl::Duration timeout);
+  // Errors as the worker gives them; UNAVAILABLE when it is lost or too slow.
+  absl::StatusOr<worker::v1::LoadPlanReport> LoadPlan(const worker::v1::LoadPlanRequest& request,
+                                                      const Progress& progress,
+                                                      absl::Duration timeout);
+  absl::Status UnloadPlan(uint64_t epoch, absl::Duration timeout);
+  absl::StatusOr<worker::v1::GetStatusResponse> GetStatus(absl::Duration timeout);
+
+  // Opens the stream of Execute; closes one that is open.
+  void Open();
+  // Runs one segment over the stream and returns the answer, which holds until the next call.
+  // UNAVAILABLE: no stream is open, the worker has died, or `timeout` has passed; the stream is
+  // closed then, and what comes late goes nowhere.  Other codes are the worker's answer.
+  absl::StatusOr<const worker::v1::ExecuteResponse*> Execute(
+      const worker::v1::ExecuteRequest& request, absl::Duration timeout);
+  // Cancels the stream, if one is open.
+  void Close();
+  // Whether the channel has a connection now.
+  bool connected() const;
+
+  const HopStatistics& hops() const { return hops_; }
+
+ private:
+  class Stream;
+
+  const std::string target_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<worker::v1::Worker::Stub> stub_;
+  std::unique_ptr<Stream> stream_;
+  HopStatistics hops_;
+};
+
+}  // namespace tandem
