@@ -238,8 +238,8 @@ void DeviceHost::Publish(const worker::v1::LoadPlanReport& report) {
 
 absl::StatusOr<worker::v1::DescribeResponse> DeviceHost::Describe() const {
   absl::MutexLock lock(&mutex_);
-  if (self_test_.ok()) return description_;
   if (!self_test_has_run_) return absl::UnavailableError("the self-test has not run yet");
+  if (self_test_.ok()) return description_;
   return absl::FailedPreconditionError(absl::StrFormat("%s is not usable: %s", description_.name(),
                                                        std::string(self_test_.message())));
 }

@@ -1,0 +1,119 @@
+// What one segment call costs besides the worker's own time: round trips between two processes
+// over a unix socket, to a worker that does nothing (or sleeps, as a device would).
+//
+//   hop_bench [calls] [device_us]
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "services/common/rpc/worker_client.h"
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/plan_runner.h"
+#include "services/common/testing/random_weights.h"
+#include "services/common/testing/step_builder.h"
+#include "services/common/worker/service/in_process_worker.h"
+
+namespace tandem {
+namespace {
+
+struct Fixture {
+  std::shared_ptr<const WeightSet> weights = testing::RandomWeightSet(testing::MakeConfig({}));
+  StepLimits limits = testing::MakeStepLimits(weights->config(), {});
+  std::shared_ptr<const Exchange> exchange =
+      testing::MakeLocalExchange(weights->config(), limits, 1);
+};
+
+// The worker's process: serves until it is killed.
+[[noreturn]] void Serve(testing::LocalWeightSource& source, const std::string& socket,
+                        absl::Duration device_time) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  testing::FakeWorker::Hooks hooks;
+  hooks.run = [device_time](const SegmentRun&) {
+    if (device_time > absl::ZeroDuration()) absl::SleepFor(device_time);
+    return SegmentResult{.stage_times = {{StageKind::kFfn, 1}}};
+  };
+  testing::InProcessWorker worker(
+      std::make_unique<testing::FakeWorker>(testing::DescribeFakeWorker("null"), hooks), source,
+      socket);
+  while (true) ::pause();
+}
+
+double Quantile(std::vector<double>& sorted, double q) {
+  return sorted[static_cast<size_t>(static_cast<double>(sorted.size() - 1) * q)];
+}
+
+void Measure(const std::string& target, Fixture& fixture, const worker::v1::LoadPlanRequest& load,
+             int num_calls) {
+  WorkerClient client(target);
+  TANDEM_CHECK(client.Describe(absl::Seconds(10)).ok());
+  TANDEM_CHECK(client.LoadPlan(load, nullptr, absl::Seconds(10)).ok());
+  testing::StepBuilder builder(fixture.limits);
+  const uint32_t sequence = builder.AddSequence();
+  builder.Begin();
+  builder.AddRows(sequence, {5});
+  const StepBatch batch = builder.batch();
+  WriteStep(batch, fixture.exchange->Area(0, fixture.exchange->layout.step));
+  worker::v1::ExecuteRequest request;
+  request.set_epoch(load.epoch());
+  request.set_step_id(batch.header.step_id);
+  client.Open();
+  std::vector<double> round_trips, hops, workers;
+  for (int i = -num_calls / 10; i < num_calls; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto response = client.Execute(request, absl::Seconds(10));
+    const double us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    TANDEM_CHECK(response.ok());
+    if (i < 0) continue;  // warm-up
+    round_trips.push_back(us);
+    workers.push_back(static_cast<double>((*response)->worker_ns()) * 1e-3);
+    hops.push_back(us - workers.back());
+  }
+  std::printf("%-12s %8s %8s %8s %8s\n", "us", "p50", "p90", "p99", "p99.9");
+  const auto print = [](const char* name, std::vector<double>& values) {
+    std::sort(values.begin(), values.end());
+    std::printf("%-12s %8.1f %8.1f %8.1f %8.1f\n", name, Quantile(values, 0.5),
+                Quantile(values, 0.9), Quantile(values, 0.99), Quantile(values, 0.999));
+  };
+  print("round trip", round_trips);
+  print("worker", workers);
+  print("hop", hops);
+}
+
+int Main(int argc, char** argv) {
+  const int num_calls = argc > 1 ? std::atoi(argv[1]) : 20000;
+  const absl::Duration device_time = absl::Microseconds(argc > 2 ? std::atoi(argv[2]) : 0);
+  char pattern[] = "/tmp/tandem-hop-XXXXXX";
+  TANDEM_CHECK(::mkdtemp(pattern) != nullptr);
+  const std::string directory = pattern;
+  Fixture fixture;
+  testing::LocalWeightSource source(fixture.weights);
+  const worker::v1::LoadPlanRequest load =
+      testing::MakeLoadRequest(1, *fixture.weights, testing::WholeModel(fixture.weights->config()),
+                               fixture.limits, *fixture.exchange, source);
+  // Before gRPC has started any thread.
+  const pid_t child = ::fork();
+  TANDEM_CHECK(child >= 0);
+  if (child == 0) Serve(source, directory + "/w.sock", device_time);
+  Measure("unix:" + directory + "/w.sock", fixture, load, num_calls);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  std::filesystem::remove_all(directory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) { return tandem::Main(argc, argv); }
