@@ -66,21 +66,41 @@ absl::StatusOr<LoadReport> ReferenceWorker::Load(
   }
   progress(0.0, "dequantising weights");
   parameters_ = std::make_unique<Parameters>(*load.weights, stages);
-  kv_.resize(config.num_layers);
   LoadReport report{.weight_import = ImportPath::kUpload,
                     .exchange_import = ImportPath::kHostPointer,
                     .weight_bytes = load.weights->total_bytes()};
-  for (const Stage stage : stages) {
-    if (stage.kind != StageKind::kAttend) continue;
-    const size_t rows =
-        size_t{load.kv.num_blocks[GroupOf(config, stage.layer_idx)]} * load.kv.block_tokens;
-    kv_[stage.layer_idx].keys.assign(rows * config.kv_dim(), 0.0f);
-    kv_[stage.layer_idx].values.assign(rows * config.kv_dim(), 0.0f);
-    report.kv_bytes += 2 * sizeof(float) * rows * config.kv_dim();
+  auto kv_bytes = AllocateCache(load, stages);
+  if (!kv_bytes.ok()) {
+    Unload();
+    return kv_bytes.status();
   }
+  report.kv_bytes = *kv_bytes;
   load_ = std::move(load);
   progress(1.0, "ready");
   return report;
+}
+
+absl::StatusOr<uint64_t> ReferenceWorker::AllocateCache(const ModelLoad& load,
+                                                        const std::vector<Stage>& stages) {
+  const ModelConfig& config = load.weights->config();
+  const auto elements = [&](Stage stage) {
+    const uint64_t blocks = load.kv.num_blocks[GroupOf(config, stage.layer_idx)];
+    return stage.kind == StageKind::kAttend ? blocks * load.kv.block_tokens * config.kv_dim() : 0;
+  };
+  uint64_t bytes = 0;
+  for (const Stage stage : stages) bytes += 2 * sizeof(float) * elements(stage);
+  if (bytes > description_.memory_available_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: KV cache of %d bytes, %d are available", description_.name, bytes,
+                        description_.memory_available_bytes));
+  }
+  kv_.resize(config.num_layers);
+  for (const Stage stage : stages) {
+    if (stage.kind != StageKind::kAttend) continue;
+    kv_[stage.layer_idx].keys.assign(elements(stage), 0.0f);
+    kv_[stage.layer_idx].values.assign(elements(stage), 0.0f);
+  }
+  return bytes;
 }
 
 void ReferenceWorker::Unload() {

@@ -40,6 +40,7 @@ class ReferenceWorker : public Worker {
     std::vector<float> values;  // the same
   };
 
+  absl::StatusOr<uint64_t> AllocateCache(const ModelLoad& load, const std::vector<Stage>& stages);
   void RunStage(Stage stage, const SegmentRun& run);
   void Attend(uint32_t layer_idx, const StepBatch& step);
   void WriteHead(const SegmentRun& run);

@@ -21,8 +21,10 @@ ModelConfig MakeConfig(const SmallModel& model) {
   config.rope_scale_global = model.rope_scale_global;
   config.attention_scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
   config.embedding_scale = std::sqrt(static_cast<float>(model.hidden_dim));
-  config.bos_token_id = 2;
-  config.stop_token_ids = {1, 5};
+  if (model.vocab_size > 5) {
+    config.bos_token_id = 2;
+    config.stop_token_ids = {1, 5};
+  }
   TANDEM_CHECK(config.Validate().ok());
   return config;
 }

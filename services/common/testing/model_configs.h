@@ -23,7 +23,8 @@ struct SmallModel {
   float rope_scale_global = 1.0f;  // of the global layers
 };
 
-// The whole config: scales as Gemma has them, BOS 2, stop tokens 1 and 5.
+// The whole config: scales as Gemma has them, BOS 2 and stop tokens 1 and 5 where the
+// vocabulary has them.
 ModelConfig MakeConfig(const SmallModel& model);
 
 struct NamedConfig {

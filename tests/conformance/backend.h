@@ -1,0 +1,23 @@
+// What a conformance test executable says of the worker it tests.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+
+namespace tandem::conformance {
+
+struct Backend {
+  std::string name;
+  // NOT_FOUND: this machine has no such device, and the suite is skipped; any other error fails.
+  absl::StatusOr<std::unique_ptr<Worker>> (*make_worker)();
+  // Unit roundoff of the narrowest format to which activations or weights are rounded.
+  double epsilon = 0.0;
+};
+
+// Defined once in each executable.
+const Backend& BackendUnderTest();
+
+}  // namespace tandem::conformance
