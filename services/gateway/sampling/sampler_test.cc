@@ -1,0 +1,386 @@
+#include "services/gateway/sampling/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "services/gateway/sampling/random.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a head with these logits reports.
+OutputResult MakeResult(const std::vector<float>& logits, uint32_t num_candidates) {
+  OutputResult result;
+  std::vector<uint32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(logit - logits[order[0]]);
+  result.log_sum_exp = static_cast<float>(std::log(sum) + logits[order[0]]);
+  result.num_candidates = std::min<uint32_t>(num_candidates, logits.size());
+  for (uint32_t i = 0; i < result.num_candidates; ++i) {
+    result.candidates[i] = {order[i], logits[order[i]]};
+  }
+  return result;
+}
+
+// The rules of sampler.h over the whole vocabulary, in the plainest way.
+class PlainSampler {
+ public:
+  PlainSampler(SamplingParams params, std::vector<uint32_t> prompt)
+      : params_(std::move(params)), prompt_(std::move(prompt)) {}
+
+  uint32_t Sample(std::vector<float> logits) {
+    for (const auto& [token, bias] : params_.logit_bias) logits[token] += bias;
+    for (uint32_t token = 0; token < logits.size(); ++token) {
+      float& logit = logits[token];
+      const auto count = std::count(answer_.begin(), answer_.end(), token);
+      const bool in_prompt = std::count(prompt_.begin(), prompt_.end(), token) > 0;
+      const float penalty = params_.repetition_penalty;
+      if (count > 0 || in_prompt) logit = logit > 0.0f ? logit / penalty : logit * penalty;
+      if (count > 0) {
+        logit -= params_.presence_penalty + params_.frequency_penalty * static_cast<float>(count);
+      }
+    }
+    answer_.push_back(Choose(logits));
+    return answer_.back();
+  }
+
+ private:
+  uint32_t Choose(const std::vector<float>& logits) const {
+    std::vector<uint32_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+    if (params_.temperature == 0.0f) return order[0];
+    if (params_.top_k > 0 && params_.top_k < order.size()) order.resize(params_.top_k);
+    std::vector<double> weights;
+    for (const uint32_t token : order) {
+      weights.push_back(
+          std::exp((double{logits[token]} - logits[order[0]]) / double{params_.temperature}));
+    }
+    if (params_.top_p < 1.0f) {
+      const double wanted = params_.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+      double sum = 0.0;
+      size_t kept = 0;
+      while (kept < weights.size() && sum < wanted) sum += weights[kept++];
+      weights.resize(kept);
+    }
+    while (weights.back() < params_.min_p) weights.pop_back();
+    double target = UniformDraw(params_.seed, answer_.size()) *
+                    std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      target -= weights[i];
+      if (target < 0.0) return order[i];
+    }
+    return order[weights.size() - 1];
+  }
+
+  SamplingParams params_;
+  std::vector<uint32_t> prompt_;
+  std::vector<uint32_t> answer_;
+};
+
+std::vector<float> RandomLogits(size_t size, std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  std::vector<float> logits(size);
+  // Rounded, so that ties are common.
+  for (float& logit : logits) logit = std::round(normal(random) * 8.0f) / 8.0f;
+  return logits;
+}
+
+template <typename T>
+T OneOf(std::initializer_list<T> values, std::mt19937_64& random) {
+  return *(values.begin() + random() % values.size());
+}
+
+SamplingParams RandomParams(size_t vocab_size, std::mt19937_64& random) {
+  SamplingParams params;
+  params.temperature = OneOf({0.0f, 0.3f, 1.0f, 1.7f}, random);
+  params.top_k = OneOf({0u, 1u, 5u, 64u, 120u, 127u, 128u, 129u, 300u}, random);
+  params.top_p = OneOf({1.0f, 0.95f, 0.5f, 0.01f}, random);
+  params.min_p = OneOf({0.0f, 0.0f, 0.05f, 1.0f}, random);
+  params.repetition_penalty = OneOf({1.0f, 1.0f, 1.3f, 0.8f}, random);
+  params.presence_penalty = OneOf({0.0f, 0.0f, 0.7f, -0.7f}, random);
+  params.frequency_penalty = OneOf({0.0f, 0.0f, 0.4f, -0.4f}, random);
+  params.seed = random();
+  for (uint64_t i = random() % 3; i-- > 0;) {
+    params.logit_bias[random() % vocab_size] = OneOf({-100.0f, -3.0f, 0.0f, 4.0f}, random);
+  }
+  return params;
+}
+
+TEST(SamplerTest, DecidesWhatThePlainRulesDecideWhicheverWayItIsFed) {
+  std::mt19937_64 random(20240607);
+  int num_from_candidates = 0;
+  int num_from_logits = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const size_t vocab_size = OneOf<size_t>({1, 2, 127, 128, 129, 509}, random);
+    const SamplingParams params = RandomParams(vocab_size, random);
+    ASSERT_TRUE(params.Validate(vocab_size).ok());
+    std::vector<uint32_t> prompt(random() % 7);
+    for (uint32_t& token : prompt) token = random() % vocab_size;
+    Sampler sampler(params, prompt, 0);
+    PlainSampler plain(params, prompt);
+    for (int step = 0; step < 12; ++step) {
+      SCOPED_TRACE(testing::Message()
+                   << "round " << round << " step " << step << " T " << params.temperature << " k "
+                   << params.top_k << " p " << params.top_p << " min_p " << params.min_p);
+      const std::vector<float> logits = RandomLogits(vocab_size, random);
+      const bool needs_logits = sampler.NeedsLogits();
+      ++(needs_logits ? num_from_logits : num_from_candidates);
+      const auto decision =
+          sampler.Sample(MakeResult(logits, sampler.NumCandidates()),
+                         needs_logits ? std::span<const float>(logits) : std::span<const float>());
+      ASSERT_TRUE(decision.ok()) << decision.status();
+      ASSERT_EQ(decision->token, plain.Sample(logits));
+    }
+    EXPECT_EQ(sampler.num_decided(), 12);
+  }
+  // Both ways were taken often.
+  EXPECT_GT(num_from_candidates, 2000);
+  EXPECT_GT(num_from_logits, 2000);
+}
+
+TEST(SamplerTest, DecidesOverALargeVocabularyWithoutTruncation) {
+  std::mt19937_64 random(5);
+  for (const float temperature : {0.7f, 3.0f, 100.0f}) {
+    for (const float top_p : {1.0f, 0.9f}) {
+      SamplingParams params;
+      params.temperature = temperature;
+      params.top_k = 0;
+      params.top_p = top_p;
+      Sampler sampler(params, {}, 0);
+      PlainSampler plain(params, {});
+      for (int step = 0; step < 5; ++step) {
+        const std::vector<float> logits = RandomLogits(20011, random);
+        ASSERT_TRUE(sampler.NeedsLogits());
+        const auto decision = sampler.Sample(MakeResult(logits, 1), logits);
+        ASSERT_TRUE(decision.ok());
+        EXPECT_EQ(decision->token, plain.Sample(logits));
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, DoesNotMindMoreThanItAskedFor) {
+  std::mt19937_64 random(6);
+  for (int round = 0; round < 100; ++round) {
+    SamplingParams params = RandomParams(509, random);
+    Sampler frugal(params, {}, 0);
+    Sampler lavish(params, {}, 0);
+    for (int step = 0; step < 5; ++step) {
+      const std::vector<float> logits = RandomLogits(509, random);
+      const bool needs_logits = frugal.NeedsLogits();
+      const auto few =
+          frugal.Sample(MakeResult(logits, frugal.NumCandidates()),
+                        needs_logits ? std::span<const float>(logits) : std::span<const float>());
+      const auto many = lavish.Sample(MakeResult(logits, kMaxCandidates), logits);
+      ASSERT_TRUE(few.ok() && many.ok());
+      EXPECT_EQ(few->token, many->token);
+      EXPECT_EQ(few->logprob, many->logprob);
+    }
+  }
+}
+
+TEST(SamplerTest, GoesOnWhereAnotherStopped) {
+  std::mt19937_64 random(8);
+  SamplingParams params;
+  params.repetition_penalty = 1.2f;
+  params.frequency_penalty = 0.5f;
+  params.seed = 99;
+  const std::vector<uint32_t> prompt = {1, 2, 3};
+  std::vector<std::vector<float>> rows;
+  for (int i = 0; i < 20; ++i) rows.push_back(RandomLogits(300, random));
+  Sampler whole(params, prompt, 0);
+  std::vector<uint32_t> answer;
+  for (const auto& row : rows) {
+    answer.push_back(whole.Sample(MakeResult(row, kMaxCandidates), row)->token);
+  }
+  for (const size_t cut : {0, 1, 7, 19}) {
+    Sampler resumed(params, prompt, 0);
+    resumed.Resume(std::span(answer).first(cut));
+    EXPECT_EQ(resumed.num_decided(), cut);
+    for (size_t i = cut; i < rows.size(); ++i) {
+      EXPECT_EQ(resumed.Sample(MakeResult(rows[i], kMaxCandidates), rows[i])->token, answer[i]);
+    }
+  }
+}
+
+TEST(SamplerTest, AsksForNoMoreThanItNeeds) {
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  EXPECT_EQ(Sampler(greedy, {}, 0).NumCandidates(), 1);
+  EXPECT_EQ(Sampler(greedy, {}, 5).NumCandidates(), 5);
+  EXPECT_FALSE(Sampler(greedy, {}, 5).NeedsLogits());
+  EXPECT_TRUE(Sampler(greedy, {}, kMaxCandidates + 1).NeedsLogits());
+
+  SamplingParams penalised = greedy;
+  penalised.repetition_penalty = 1.1f;
+  std::vector<uint32_t> prompt = {4, 4, 5};
+  EXPECT_EQ(Sampler(penalised, prompt, 0).NumCandidates(), 3);
+  prompt.resize(kMaxCandidates);
+  std::iota(prompt.begin(), prompt.end(), 0);
+  EXPECT_TRUE(Sampler(penalised, prompt, 0).NeedsLogits());
+  EXPECT_FALSE(Sampler(penalised, std::span(prompt).subspan(1), 0).NeedsLogits());
+
+  SamplingParams raised = greedy;
+  raised.presence_penalty = -0.1f;
+  Sampler not_yet(raised, prompt, 0);
+  EXPECT_FALSE(not_yet.NeedsLogits());  // nothing has been answered yet
+  const std::vector<float> logits(300, 0.0f);
+  ASSERT_TRUE(not_yet.Sample(MakeResult(logits, 1), {}).ok());
+  EXPECT_TRUE(not_yet.NeedsLogits());
+
+  SamplingParams sampled;
+  EXPECT_EQ(Sampler(sampled, {}, 0).NumCandidates(), 64);
+  sampled.top_k = 0;
+  EXPECT_TRUE(Sampler(sampled, {}, 0).NeedsLogits());
+  EXPECT_EQ(Sampler(sampled, {}, 0).NumCandidates(), 1);
+}
+
+TEST(SamplerTest, ReportsProbabilitiesBeforePenaltiesAndTemperature) {
+  const std::vector<float> logits = {0.0f, 2.0f, 1.0f, -1.0f};
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(double{logit});
+  SamplingParams params;
+  params.temperature = 0.0f;
+  params.logit_bias[1] = -50.0f;
+  for (const bool with_logits : {false, true}) {
+    if (with_logits) params.logit_bias[3] = 0.5f;  // raised: decided from all logits
+    Sampler sampler(params, {}, 2);
+    EXPECT_EQ(sampler.NeedsLogits(), with_logits);
+    const auto decision = sampler.Sample(MakeResult(logits, 4), logits);
+    ASSERT_TRUE(decision.ok());
+    EXPECT_EQ(decision->token, 2);
+    // One rounding of the log of the sum, one of the difference.
+    const float tolerance = 4 * std::numeric_limits<float>::epsilon();
+    EXPECT_NEAR(decision->logprob, 1.0 - std::log(sum), tolerance);
+    ASSERT_EQ(decision->alternatives.size(), 2);
+    EXPECT_EQ(decision->alternatives[0].token, 1);
+    EXPECT_NEAR(decision->alternatives[0].logprob, 2.0 - std::log(sum), tolerance);
+    EXPECT_EQ(decision->alternatives[1].token, 2);
+  }
+}
+
+TEST(SamplerTest, TakesMoreAlternativesThanCandidatesFromTheLogits) {
+  std::mt19937_64 random(9);
+  const std::vector<float> logits = RandomLogits(1000, random);
+  SamplingParams params;
+  params.temperature = 0.0f;
+  Sampler sampler(params, {}, 200);
+  ASSERT_TRUE(sampler.NeedsLogits());
+  const auto decision = sampler.Sample(MakeResult(logits, sampler.NumCandidates()), logits);
+  ASSERT_TRUE(decision.ok());
+  ASSERT_EQ(decision->alternatives.size(), 200);
+  EXPECT_EQ(decision->alternatives[0].token, decision->token);
+  EXPECT_TRUE(std::is_sorted(
+      decision->alternatives.begin(), decision->alternatives.end(),
+      [](const Alternative& a, const Alternative& b) { return a.logprob > b.logprob; }));
+}
+
+// Pearson's chi-squared test of 200,000 draws against the exact distribution.
+TEST(SamplerTest, DrawsTheDistribution) {
+  constexpr int kDraws = 200'000;
+  const std::vector<float> logits = {1.5f, 0.2f, -0.4f, 2.1f, 0.0f, -3.0f, 1.0f, 0.9f};
+  SamplingParams params;
+  params.temperature = 1.3f;
+  params.top_k = 6;
+  params.top_p = 0.97f;
+  params.seed = 424242;
+  std::vector<double> expected(logits.size(), 0.0);
+  double sum = 0.0;
+  for (const uint32_t token : {3, 0, 6, 7, 1, 4}) {  // top-k; top-p keeps them all
+    expected[token] = std::exp(double{logits[token]} / params.temperature);
+    sum += expected[token];
+  }
+  std::vector<int> counts(logits.size(), 0);
+  const OutputResult result = MakeResult(logits, 6);
+  Sampler sampler(params, {}, 0);
+  for (int i = 0; i < kDraws; ++i) ++counts[sampler.Sample(result, {})->token];
+  double chi_squared = 0.0;
+  for (size_t token = 0; token < logits.size(); ++token) {
+    if (expected[token] == 0.0) {
+      EXPECT_EQ(counts[token], 0);
+      continue;
+    }
+    const double mean = expected[token] / sum * kDraws;
+    chi_squared += (counts[token] - mean) * (counts[token] - mean) / mean;
+  }
+  EXPECT_LT(chi_squared, 20.5);  // 5 degrees of freedom: exceeded once in a thousand seeds
+  EXPECT_GT(chi_squared, 0.15);  // nor too good to be random
+}
+
+TEST(SamplerTest, RefusesResultsThatAreNotFinite) {
+  const std::vector<float> logits = {1.0f, 2.0f};
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto code = [&](auto spoil) {
+    OutputResult result = MakeResult(logits, 2);
+    spoil(result);
+    Sampler sampler({}, {}, 0);
+    return sampler.Sample(result, {}).status().code();
+  };
+  EXPECT_EQ(code([](OutputResult&) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(code([](OutputResult& r) { r.num_nonfinite = 1; }), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code([&](OutputResult& r) { r.log_sum_exp = inf; }), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code([&](OutputResult& r) { r.candidates[1].logit = std::nanf(""); }),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code([](OutputResult& r) { r.num_candidates = 0; }), absl::StatusCode::kInternal);
+  EXPECT_EQ(code([](OutputResult& r) { r.num_candidates = kMaxCandidates + 1; }),
+            absl::StatusCode::kInternal);
+}
+
+TEST(SamplingParamsTest, NamesTheParameterItRefuses) {
+  const float nan = std::nanf("");
+  const float inf = std::numeric_limits<float>::infinity();
+  struct Case {
+    const char* name;
+    std::function<void(SamplingParams&)> spoil;
+  };
+  const Case cases[] = {
+      {"temperature", [&](auto& p) { p.temperature = -0.1f; }},
+      {"temperature", [&](auto& p) { p.temperature = nan; }},
+      {"temperature", [&](auto& p) { p.temperature = inf; }},
+      {"temperature", [&](auto& p) { p.temperature = 101.0f; }},
+      {"top_p", [&](auto& p) { p.top_p = 0.0f; }},
+      {"top_p", [&](auto& p) { p.top_p = 1.01f; }},
+      {"top_p", [&](auto& p) { p.top_p = nan; }},
+      {"min_p", [&](auto& p) { p.min_p = -0.01f; }},
+      {"min_p", [&](auto& p) { p.min_p = 1.01f; }},
+      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = 0.0f; }},
+      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = -1.0f; }},
+      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = inf; }},
+      {"presence_penalty", [&](auto& p) { p.presence_penalty = -2.1f; }},
+      {"frequency_penalty", [&](auto& p) { p.frequency_penalty = 2.1f; }},
+      {"logit_bias", [&](auto& p) { p.logit_bias[10] = 1.0f; }},
+      {"logit_bias", [&](auto& p) { p.logit_bias[9] = nan; }},
+      {"logit_bias", [&](auto& p) { p.logit_bias[9] = -101.0f; }},
+      {"logit_bias",
+       [&](auto& p) {
+         for (uint32_t i = 0; i <= kMaxLogitBiases; ++i) p.logit_bias[i] = 0.0f;
+       }},
+  };
+  for (const Case& c : cases) {
+    SamplingParams params;
+    EXPECT_TRUE(params.Validate(10).ok());
+    c.spoil(params);
+    const absl::Status status = params.Validate(10);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.name));
+  }
+  SamplingParams extreme;
+  extreme = {100.0f, 1u << 31, 1.0f, 1.0f, 100.0f, 2.0f, -2.0f, ~uint64_t{0}, {{9, 100.0f}}};
+  EXPECT_TRUE(extreme.Validate(10).ok()) << extreme.Validate(10);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
