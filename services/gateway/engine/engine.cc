@@ -41,14 +41,15 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
 
 Engine::~Engine() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
+    work_.SignalOne();
   }
   thread_.join();
 }
 
 absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (draining_ || stopping_) return absl::UnavailableError("the gateway is shutting down");
   const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
   if (num_requests_ >= most) {
@@ -66,33 +67,31 @@ absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> 
   }
   ++num_requests_;
   mailbox_.push_back({std::move(request), std::move(stream), absl::Now()});
+  work_.SignalOne();
   return absl::OkStatus();
 }
 
 void Engine::Drain(absl::Duration patience) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   draining_ = true;
-  mutex_.AwaitWithTimeout(absl::Condition(
-                              +[](Engine* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-                                return self->num_requests_ == 0;
-                              },
-                              this),
-                          patience);
+  const absl::Time until = absl::Now() + patience;
+  while (num_requests_ > 0 && ended_.WaitUntil(mutex_, until)) {
+  }
 }
 
 uint32_t Engine::max_sequence_len() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return published_.max_sequence_len;
 }
 
 std::string Engine::placement() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return published_.placement;
 }
 
 void Engine::FillStatus(v1::GetStatusResponse& status) const {
   executor_->FillStatus(status);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const Snapshot& now = published_;
   status.set_state(draining_ ? "draining" : now.down_reason.empty() ? "ready" : "recovering");
   status.set_detail(now.down_reason);
@@ -131,13 +130,9 @@ void Engine::Run() {
 }
 
 bool Engine::WaitForWork() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (down_.ok()) {
-    mutex_.Await(absl::Condition(
-        +[](Engine* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-          return self->num_requests_ > 0 || self->stopping_;
-        },
-        this));
+    while (num_requests_ == 0 && !stopping_) work_.Wait(mutex_);
   }
   return !stopping_;
 }
@@ -145,7 +140,7 @@ bool Engine::WaitForWork() {
 void Engine::TakeMail() {
   std::vector<Mail> mails;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     mails.swap(mailbox_);
   }
   for (Mail& mail : mails) Accept(std::move(mail));
@@ -193,8 +188,9 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   // What the reader can ask about must be true by the time it learns of the end.
   Publish();
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     --num_requests_;
+    ended_.SignalAll();
   }
   notifier_.Post(stream);
 }
@@ -209,13 +205,13 @@ void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
 }
 
 bool Engine::stopping() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return stopping_;
 }
 
 void Engine::Publish() {
   snapshot_.counts = scheduler_->counts();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   published_.counts = snapshot_.counts;
   published_.prompt_tokens = snapshot_.prompt_tokens;
   published_.completion_tokens = snapshot_.completion_tokens;
@@ -227,7 +223,7 @@ void Engine::PublishPlan() {
   snapshot_.max_sequence_len = rules_.max_sequence_len = scheduler_->max_sequence_len();
   snapshot_.placement = executor_->placement();
   snapshot_.notice = executor_->plan().notice;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   published_ = snapshot_;
 }
 

@@ -24,8 +24,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/stream_notifier.h"
 #include "services/gateway/engine/token_stream.h"
@@ -146,7 +146,9 @@ class Engine {
   absl::Duration recovery_pause_;
   Snapshot snapshot_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
+  CondVar work_;   // the thread has something to do
+  CondVar ended_;  // num_requests_ fell
   std::vector<Mail> mailbox_ ABSL_GUARDED_BY(mutex_);
   // Requests handed over and not ended.
   uint32_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;

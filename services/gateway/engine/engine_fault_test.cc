@@ -11,6 +11,7 @@ namespace {
 
 using testing::ExpectedTokens;
 using testing::FakeExecutorOptions;
+using testing::Gate;
 using testing::GreedyRequest;
 using ::testing::HasSubstr;
 using testing::MakeEngine;
@@ -151,26 +152,21 @@ TEST(EngineFaultTest, WhenRecoveryFailsRequestsEndAndLaterOnesWorkOnceItSucceeds
 }
 
 TEST(EngineFaultTest, CancellationAndDeadlinesAreHonouredDuringARecovery) {
-  absl::Mutex mutex;
-  bool recovering = false;
-  bool release = false;
+  Gate recovering;
+  Gate release;
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch& step) {
     return step.header.step_id == 1 ? absl::UnavailableError("gone") : absl::OkStatus();
   };
   fake.on_recover = [&](StepLimits&) {
-    absl::MutexLock lock(&mutex);
-    recovering = true;
-    mutex.Await(absl::Condition(&release));
+    recovering.Open();
+    release.Wait();
     return absl::OkStatus();
   };
   auto engine = MakeEngine(fake, FastOptions());
   StreamReader stays, cancelled, late;
   ASSERT_TRUE(engine->Submit(GreedyRequest(1, 5, 5), stays.stream()).ok());
-  {
-    absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(&recovering));
-  }
+  recovering.Wait();
   ASSERT_TRUE(engine->Submit(GreedyRequest(2, 5, 5), cancelled.stream()).ok());
   EngineRequest hurried = GreedyRequest(3, 5, 5);
   hurried.deadline = absl::Now();
@@ -178,10 +174,7 @@ TEST(EngineFaultTest, CancellationAndDeadlinesAreHonouredDuringARecovery) {
   cancelled.stream()->Cancel();
   EXPECT_EQ(cancelled.ReadToEnd().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(late.ReadToEnd().status.code(), absl::StatusCode::kDeadlineExceeded);
-  {
-    absl::MutexLock lock(&mutex);
-    release = true;
-  }
+  release.Open();
   EXPECT_TRUE(stays.ReadToEnd().status.ok());
 }
 

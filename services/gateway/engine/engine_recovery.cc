@@ -16,7 +16,7 @@ constexpr absl::Duration kIdlePoll = absl::Milliseconds(20);
 
 void Engine::RecoverOnce() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     published_.down_reason = std::string(down_.message());
   }
   if (options_.on_ready_change) options_.on_ready_change(false);
@@ -70,7 +70,7 @@ void Engine::AfterFailedRecovery(const absl::Status& status, absl::Time began) {
                                                 std::string(status.message()))),
          began);
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     published_.down_reason = std::string(status.message());
   }
   Idle(absl::Now() + recovery_pause_, [] { return false; });

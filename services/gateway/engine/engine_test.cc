@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <atomic>
 
 #include "services/gateway/engine/testing/engine_harness.h"
 
@@ -12,6 +12,7 @@ namespace {
 
 using testing::ExpectedTokens;
 using testing::FakeExecutorOptions;
+using testing::Gate;
 using testing::GreedyRequest;
 using ::testing::HasSubstr;
 using testing::MakeEngine;
@@ -135,11 +136,9 @@ TEST(EngineTest, NoTokensWantedComputesThePromptAlone) {
 }
 
 TEST(EngineTest, AsksForEveryLogitOnlyWhenASamplerNeedsThem) {
-  absl::Mutex mutex;
-  int with_logits = 0;
+  std::atomic<int> with_logits = 0;
   FakeExecutorOptions fake;
   fake.on_step = [&](const StepBatch& step) {
-    absl::MutexLock lock(&mutex);
     if (step.header.want_logits != 0) ++with_logits;
     return absl::OkStatus();
   };
@@ -147,27 +146,21 @@ TEST(EngineTest, AsksForEveryLogitOnlyWhenASamplerNeedsThem) {
   StreamReader greedy;
   ASSERT_TRUE(engine->Submit(GreedyRequest(7, 5, 10), greedy.stream()).ok());
   greedy.ReadToEnd();
-  {
-    absl::MutexLock lock(&mutex);
-    EXPECT_EQ(with_logits, 0);
-  }
+  EXPECT_EQ(with_logits.load(), 0);
   EngineRequest request = GreedyRequest(7, 5, 10);
   request.sampling = {.temperature = 1.5f, .top_k = 0, .top_p = 1.0f, .seed = 11};
   StreamReader all;
   ASSERT_TRUE(engine->Submit(request, all.stream()).ok());
   EXPECT_TRUE(all.ReadToEnd().status.ok());
   EXPECT_EQ(all.tokens(), ExpectedTokens(request, ToyLimits()));
-  absl::MutexLock lock(&mutex);
-  EXPECT_EQ(with_logits, 10);
+  EXPECT_EQ(with_logits.load(), 10);
 }
 
 TEST(EngineTest, AFullQueueRefusesAndAnEndMakesRoom) {
-  absl::Mutex mutex;
-  bool go = false;
+  Gate go;
   FakeExecutorOptions fake;
   fake.on_step = [&](const StepBatch&) {
-    absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(&go));
+    go.Wait();
     return absl::OkStatus();
   };
   auto engine = MakeEngine(fake, {.max_sequences = 2, .max_waiting = 3});
@@ -179,10 +172,7 @@ TEST(EngineTest, AFullQueueRefusesAndAnEndMakesRoom) {
   StreamReader refused;
   EXPECT_EQ(engine->Submit(GreedyRequest(9, 4, 3), refused.stream()).code(),
             absl::StatusCode::kResourceExhausted);
-  {
-    absl::MutexLock lock(&mutex);
-    go = true;
-  }
+  go.Open();
   for (auto& reader : readers) EXPECT_TRUE(reader->ReadToEnd().status.ok());
   StreamReader later;
   ASSERT_TRUE(engine->Submit(GreedyRequest(9, 4, 3), later.stream()).ok());

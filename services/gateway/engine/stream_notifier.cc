@@ -8,15 +8,17 @@ StreamNotifier::StreamNotifier() : thread_([this] { Run(); }) {}
 
 StreamNotifier::~StreamNotifier() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
+    changed_.SignalOne();
   }
   thread_.join();
 }
 
 void StreamNotifier::Post(std::shared_ptr<TokenStream> stream) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   posted_.push_back(std::move(stream));
+  if (posted_.size() == 1) changed_.SignalOne();
 }
 
 void StreamNotifier::Run() {
@@ -24,12 +26,8 @@ void StreamNotifier::Run() {
   while (true) {
     streams.clear();
     {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(
-          +[](StreamNotifier* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-            return !self->posted_.empty() || self->stopping_;
-          },
-          this));
+      MutexLock lock(mutex_);
+      while (posted_.empty() && !stopping_) changed_.Wait(mutex_);
       if (posted_.empty()) return;
       streams.swap(posted_);
     }

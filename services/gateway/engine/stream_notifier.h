@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/engine/token_stream.h"
 
 namespace tandem::gateway {
@@ -24,7 +24,8 @@ class StreamNotifier {
  private:
   void Run();
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;
   std::vector<std::shared_ptr<TokenStream>> posted_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

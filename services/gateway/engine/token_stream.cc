@@ -15,7 +15,7 @@ void MoveAppend(std::vector<Decision>& from, std::vector<Decision>& to) {
 }  // namespace
 
 TokenStream::PushResult TokenStream::Push(StreamUpdate update) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   TANDEM_CHECK(!ended_);
   if (unread_.tokens.size() + update.tokens.size() > max_unread_tokens_) return PushResult::kFull;
   unread_.text += update.text;
@@ -25,7 +25,7 @@ TokenStream::PushResult TokenStream::Push(StreamUpdate update) {
 }
 
 void TokenStream::End(StreamEnd end) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   TANDEM_CHECK(!ended_);
   ended_ = true;
   end_ = std::move(end);
@@ -35,7 +35,7 @@ void TokenStream::Notify() {
   if (!on_ready_) return;
   bool last = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     notifying_ = false;
     last = ended_;
   }
@@ -44,7 +44,7 @@ void TokenStream::Notify() {
 }
 
 TokenStream::Batch TokenStream::Take() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   Batch batch;
   batch.update = std::exchange(unread_, {});
   batch.end = std::exchange(end_, std::nullopt);
@@ -52,12 +52,12 @@ TokenStream::Batch TokenStream::Take() {
 }
 
 void TokenStream::Cancel() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   cancelled_ = true;
 }
 
 bool TokenStream::cancelled() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return cancelled_;
 }
 

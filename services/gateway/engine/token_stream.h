@@ -15,7 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/sampling/sampler.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -68,7 +68,7 @@ class TokenStream {
  private:
   const uint32_t max_unread_tokens_;
   std::function<void()> on_ready_;  // the notifier's alone
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   StreamUpdate unread_ ABSL_GUARDED_BY(mutex_);
   std::optional<StreamEnd> end_ ABSL_GUARDED_BY(mutex_);
   bool notifying_ ABSL_GUARDED_BY(mutex_) = false;

@@ -9,6 +9,7 @@
 
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/fake_executor.h"
+#include "services/gateway/engine/testing/gate.h"
 #include "services/gateway/engine/testing/stream_reader.h"
 
 namespace tandem::gateway::testing {

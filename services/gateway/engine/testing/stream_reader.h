@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/base/check.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/engine/token_stream.h"
 
 namespace tandem::gateway::testing {
@@ -17,8 +17,9 @@ class StreamReader {
  public:
   explicit StreamReader(uint32_t max_unread_tokens = 100000) : state_(std::make_shared<State>()) {
     stream_ = std::make_shared<TokenStream>(max_unread_tokens, [state = state_] {
-      absl::MutexLock lock(&state->mutex);
+      MutexLock lock(state->mutex);
       state->ready = true;
+      state->changed.SignalOne();
     });
   }
 
@@ -27,10 +28,9 @@ class StreamReader {
   // Takes what there is, waiting for at least one notification.
   void Read() {
     {
-      absl::MutexLock lock(&state_->mutex);
-      const bool came =
-          state_->mutex.AwaitWithTimeout(absl::Condition(&state_->ready), absl::Seconds(60));
-      TANDEM_CHECK(came);
+      MutexLock lock(state_->mutex);
+      const absl::Time patience = absl::Now() + absl::Seconds(60);
+      while (!state_->ready) TANDEM_CHECK(state_->changed.WaitUntil(state_->mutex, patience));
       state_->ready = false;
     }
     TokenStream::Batch batch = stream_->Take();
@@ -56,8 +56,9 @@ class StreamReader {
 
  private:
   struct State {
-    absl::Mutex mutex;
-    bool ready = false;
+    Mutex mutex;
+    CondVar changed;
+    bool ready ABSL_GUARDED_BY(mutex) = false;
   };
   std::shared_ptr<State> state_;
   std::shared_ptr<TokenStream> stream_;
