@@ -1,0 +1,68 @@
+// tandem-loader: reads model files, packs weights into shared memory, and hands them out.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/region_channel.h"
+#include "services/common/rpc/server.h"
+#include "services/loader/service/loader_service.h"
+
+namespace tandem::loader {
+namespace {
+
+struct Flags {
+  std::string listen;
+  ModelStore::Options store;
+};
+
+absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
+  RegionServer::Options region_options;
+  TANDEM_ASSIGN_OR_RETURN(region_options.socket_path, RegionSocketPath(flags.listen));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore> store, ModelStore::Create(flags.store));
+  // Before gRPC answers, so that whoever has a lease finds the descriptor socket.
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RegionServer> regions,
+      RegionServer::Start(region_options, [&store](const RegionRequest& request) {
+        return store->GetRegion(request);
+      }));
+  LoaderService service(store.get());
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Server> server,
+      Server::Start({.listen = {flags.listen}}, {{v1::Loader::service_full_name(), &service}}));
+  server->SetServing(true);
+  signals.Wait();
+  server->SetServing(false);
+  service.Drain();
+  server->Shutdown(absl::Seconds(2));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tandem::loader
+
+int main(int argc, char** argv) {
+  tandem::ShutdownSignals signals;
+  tandem::InitLogging("loader");
+  tandem::loader::Flags flags;
+  CLI::App app("Reads model files and shares packed weights with workers.", "tandem-loader");
+  app.add_option("--listen", flags.listen,
+                 "unix:PATH to serve on; descriptors are passed on PATH.fds")
+      ->required();
+  app.add_option("--root", flags.store.roots, "directory that holds models; may be repeated")
+      ->required();
+  app.add_option("--max-region-bytes", flags.store.packing.max_region_bytes,
+                 "largest shared-memory object, bytes")
+      ->capture_default_str();
+  app.add_option("--threads", flags.store.packing.num_threads, "packing threads, 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = tandem::loader::Serve(flags, signals);
+  if (status.ok()) return 0;
+  tandem::LogError("loader stopped", {{"reason", std::string(status.message())}});
+  std::fprintf(stderr, "tandem-loader: %s\n", std::string(status.message()).c_str());
+  return 1;
+}

@@ -1,0 +1,63 @@
+// Loads in progress and who waits for them.
+//
+// One thread loads models, one after the other.  Requests for a model that is loading or waiting
+// its turn join that load; one that stops waiting does not stop it for the others, and the load
+// is given up only when nobody waits any more.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "services/loader/store/model_store.h"
+
+namespace tandem::loader {
+
+// One who waits.  Called from the loading thread, in order; must not block.
+class LoadWatcher {
+ public:
+  virtual ~LoadWatcher() = default;
+  virtual void OnProgress(const PackProgress& progress) = 0;
+  // The last call.
+  virtual void OnLoaded(const absl::StatusOr<std::shared_ptr<const ResidentModel>>& model) = 0;
+};
+
+// Thread-safe.
+class LoadJobs {
+ public:
+  // `store`: Borrowed; must outlive this.
+  explicit LoadJobs(ModelStore* store);
+  // Stops the load in progress; every watcher is told UNAVAILABLE.
+  ~LoadJobs();
+
+  // Joins or queues the load of `name`.  RESOURCE_EXHAUSTED: the queue is full.
+  absl::Status Watch(const std::string& name, std::shared_ptr<LoadWatcher> watcher);
+  // No calls to `watcher` begin after this returns, but one may be under way.
+  void Unwatch(const std::string& name, const LoadWatcher* watcher);
+
+ private:
+  static constexpr size_t kMaxQueued = 16;
+  static constexpr size_t kMaxWatchers = 256;
+
+  struct Job {
+    std::string name;
+    std::vector<std::shared_ptr<LoadWatcher>> watchers;
+  };
+
+  void Run();
+  // Reports progress of the first job; false when it should be given up.
+  bool Report(const PackProgress& progress);
+
+  ModelStore* const store_;
+  absl::Mutex mutex_;
+  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);  // the first one is being loaded
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tandem::loader

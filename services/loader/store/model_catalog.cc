@@ -1,0 +1,141 @@
+#include "services/loader/store/model_catalog.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::loader {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxComponents = 4;
+constexpr size_t kMaxListed = 1000;
+constexpr size_t kMaxVisited = 100'000;
+
+bool IsInside(const fs::path& path, const fs::path& root) {
+  const auto [root_end, ignored] =
+      std::mismatch(root.begin(), root.end(), path.begin(), path.end());
+  return root_end == root.end();
+}
+
+uint64_t SizeOf(const fs::path& path) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  return error ? 0 : bytes;
+}
+
+// What a path looks like from outside; nothing if it is no model.
+std::optional<ModelFile> Classify(const std::string& name, const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    if (path.extension() != ".gguf") return std::nullopt;
+    return ModelFile{name, path.string(), "gguf", SizeOf(path)};
+  }
+  if (!fs::is_directory(path, error) || !fs::exists(path / "config.json", error)) {
+    return std::nullopt;
+  }
+  uint64_t bytes = 0;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") bytes += SizeOf(it->path());
+  }
+  if (bytes == 0) return std::nullopt;
+  return ModelFile{name, path.string(), "safetensors", bytes};
+}
+
+}  // namespace
+
+absl::StatusOr<ModelCatalog> ModelCatalog::Create(const std::vector<std::string>& roots) {
+  ModelCatalog catalog;
+  for (const std::string& root : roots) {
+    std::error_code error;
+    const fs::path canonical = fs::canonical(root, error);
+    if (error) {
+      return absl::NotFoundError(absl::StrFormat("model root '%s': %s", root, error.message()));
+    }
+    const fs::directory_iterator readable(canonical, error);
+    if (error) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("model root '%s' cannot be listed: %s", root, error.message()));
+    }
+    catalog.roots_.push_back(canonical.string());
+  }
+  if (catalog.roots_.empty()) return absl::InvalidArgumentError("no model root given");
+  return catalog;
+}
+
+absl::Status ModelCatalog::CheckName(std::string_view name) {
+  const auto refuse = [&](const char* why) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("model name of %d bytes %s; use the name of a "
+                        "file or folder under a model root",
+                        name.size(), why));
+  };
+  if (name.empty() || name.size() > 1024) return refuse("is empty or longer than 1024");
+  if (name.find('\0') != name.npos || name.find('\\') != name.npos) {
+    return refuse("holds a NUL or a backslash");
+  }
+  const std::vector<std::string> parts =
+      absl::StrSplit(absl::string_view(name.data(), name.size()), '/');
+  if (parts.size() > kMaxComponents) return refuse("has more than 4 components");
+  for (const std::string& part : parts) {
+    if (part.empty() || part == "." || part == "..") {
+      return refuse("is absolute or has an empty, '.' or '..' component");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelFile> ModelCatalog::Resolve(std::string_view name) const {
+  TANDEM_RETURN_IF_ERROR(CheckName(name));
+  for (const std::string& root : roots_) {
+    for (const char* suffix : {"", ".gguf"}) {
+      const std::string candidate = std::string(name) + suffix;
+      std::error_code error;
+      const fs::path path = fs::canonical(fs::path(root) / candidate, error);
+      if (error) continue;
+      if (!IsInside(path, root)) {
+        return absl::PermissionDeniedError(
+            absl::StrFormat("model '%s' is a link out of its root '%s'", candidate, root));
+      }
+      if (auto file = Classify(candidate, path)) return *std::move(file);
+    }
+  }
+  return absl::NotFoundError(absl::StrFormat("no GGUF file or safetensors folder '%s' under %s",
+                                             std::string(name), absl::StrJoin(roots_, ", ")));
+}
+
+std::vector<ModelFile> ModelCatalog::List() const {
+  std::map<std::string, ModelFile> found;
+  size_t visited = 0;
+  for (const std::string& root : roots_) {
+    std::error_code error;
+    fs::recursive_directory_iterator it(root, fs::directory_options::skip_permission_denied, error);
+    for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+      if (++visited > kMaxVisited || found.size() >= kMaxListed) break;
+      const std::string name = fs::path(it->path()).lexically_relative(root).string();
+      if (it.depth() + 1 >= static_cast<int>(kMaxComponents)) it.disable_recursion_pending();
+      std::error_code unreadable;
+      const fs::path path = fs::canonical(it->path(), unreadable);
+      if (unreadable || !IsInside(path, root) || !CheckName(name).ok()) continue;
+      if (auto file = Classify(name, path)) {
+        it.disable_recursion_pending();
+        found.try_emplace(name, *std::move(file));
+      }
+    }
+  }
+  std::vector<ModelFile> models;
+  for (auto& [name, file] : found) models.push_back(std::move(file));
+  return models;
+}
+
+}  // namespace tandem::loader

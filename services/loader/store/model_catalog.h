@@ -1,0 +1,44 @@
+// Which model files the loader may open, and by what names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem::loader {
+
+struct ModelFile {
+  std::string name;    // relative to its root: "gemma-3-1b-it", "quants/demo.Q8_0.gguf"
+  std::string path;    // canonical
+  std::string format;  // "gguf" or "safetensors", judged by names alone
+  uint64_t file_bytes = 0;
+};
+
+// Immutable, so thread-safe.
+class ModelCatalog {
+ public:
+  // NOT_FOUND or FAILED_PRECONDITION for a root that is no readable directory.
+  static absl::StatusOr<ModelCatalog> Create(const std::vector<std::string>& roots);
+
+  // INVALID_ARGUMENT unless `name` is one to four plain path components: no empty ones, "." or
+  // "..", no NUL or backslash, not absolute, at most 1024 bytes.
+  static absl::Status CheckName(std::string_view name);
+
+  // The model of a name, from the first root that has it; ".gguf" may be left out.  Links are
+  // followed as long as they stay inside the root: PERMISSION_DENIED otherwise.  NOT_FOUND names
+  // the roots that were searched.
+  absl::StatusOr<ModelFile> Resolve(std::string_view name) const;
+
+  // Every model under the roots, sorted by name, at most 1000.  A name that an earlier root holds
+  // hides later ones.
+  std::vector<ModelFile> List() const;
+
+ private:
+  std::vector<std::string> roots_;  // canonical
+};
+
+}  // namespace tandem::loader

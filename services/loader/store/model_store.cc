@@ -1,0 +1,223 @@
+#include "services/loader/store/model_store.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/shared_memory.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::loader {
+namespace {
+
+constexpr size_t kMaxHolderBytes = 128;
+
+std::string RandomToken() {
+  std::string token(kLeaseTokenBytes, '\0');
+  TANDEM_CHECK(::getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size()));
+  return token;
+}
+
+absl::StatusOr<Region> Duplicate(const UniqueFd& fd, uint64_t bytes) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the loader has no descriptor left: %s", std::strerror(errno)));
+  }
+  return Region{std::move(copy), bytes};
+}
+
+absl::Status NoLease() {
+  return absl::NotFoundError("no such lease; it has ended or its token is wrong");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelStore>> ModelStore::Create(Options options) {
+  TANDEM_ASSIGN_OR_RETURN(ModelCatalog catalog, ModelCatalog::Create(options.roots));
+  return std::unique_ptr<ModelStore>(new ModelStore(std::move(options), std::move(catalog)));
+}
+
+absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
+    const std::string& name, const std::function<bool(const PackProgress&)>& progress) {
+  TANDEM_ASSIGN_OR_RETURN(const ModelFile file, catalog_.Resolve(name));
+  absl::MutexLock load_lock(&load_mutex_);
+  if (progress && !progress({absl::StrFormat("reading %s", file.name), 0, 0})) {
+    return absl::CancelledError("loading was stopped");
+  }
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
+  if (auto resident = Find(source->content_id()); resident.ok()) {
+    absl::MutexLock lock(&mutex_);
+    last_ = *resident;
+    return resident;
+  }
+  auto packed = Pack(file, *source, progress);
+  if (absl::IsResourceExhausted(packed.status()) && DropIdleModel()) {
+    packed = Pack(file, *source, progress);
+  }
+  if (!packed.ok()) return packed.status();
+  // What falls idle by this is freed after the lock.
+  std::shared_ptr<const ResidentModel> previous = *packed;
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(models_, [](const auto& entry) { return entry.second.expired(); });
+  models_[(*packed)->model_id] = *packed;
+  last_.swap(previous);
+  return packed;
+}
+
+absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
+    const ModelFile& file, const ModelSource& source,
+    const std::function<bool(const PackProgress&)>& progress) {
+  const absl::Time start = absl::Now();
+  TANDEM_ASSIGN_OR_RETURN(PackedModel packed, PackModel(source, options_.packing, progress));
+  auto model = std::make_shared<ResidentModel>();
+  for (PackedRegion& region : packed.regions) {
+    TANDEM_ASSIGN_OR_RETURN(SealedRegion sealed, SealRegion(std::move(region)));
+    model->weight_bytes += sealed.bytes;
+    model->regions.push_back(std::move(sealed));
+  }
+  model->model_id = source.content_id();
+  model->name = file.name;
+  model->path = file.path;
+  model->config = source.config();
+  model->vocabulary = source.vocabulary();
+  model->chat_template = source.chat_template();
+  model->sampling_defaults = source.sampling_defaults();
+  model->tensors = std::move(packed.tensors);
+  model->source_bytes = packed.source_bytes;
+  model->load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  LogInfo(
+      "model resident",
+      {{"model", file.name},
+       {"model_id", model->model_id},
+       {"weight_bytes", absl::StrFormat("%d", model->weight_bytes)},
+       {"regions", absl::StrFormat("%d", model->regions.size())},
+       {"dmabuf", !model->regions.empty() && model->regions[0].dmabuf_fd.valid() ? "yes" : "no"},
+       {"seconds", absl::StrFormat("%.3f", model->load_seconds)}});
+  return model;
+}
+
+bool ModelStore::DropIdleModel() {
+  std::shared_ptr<const ResidentModel> dropped;
+  absl::MutexLock lock(&mutex_);
+  if (last_ == nullptr || last_.use_count() > 1) return false;
+  LogInfo("idle model dropped to make room", {{"model", last_->name}});
+  dropped.swap(last_);
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Find(
+    const std::string& model_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = models_.find(model_id);
+  if (found != models_.end()) {
+    if (auto model = found->second.lock()) return model;
+  }
+  return absl::NotFoundError(
+      absl::StrFormat("model id '%s' is not resident; load it first", model_id.substr(0, 64)));
+}
+
+bool ModelStore::IsResident(const std::string& path) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, entry] : models_) {
+    const auto model = entry.lock();
+    if (model != nullptr && model->path == path) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<LeaseGrant> ModelStore::Acquire(const std::string& model_id,
+                                               const std::string& holder) {
+  TANDEM_ASSIGN_OR_RETURN(std::shared_ptr<const ResidentModel> model, Find(model_id));
+  LeaseGrant grant{RandomToken(), std::move(model)};
+  absl::MutexLock lock(&mutex_);
+  if (leases_.size() >= options_.max_leases) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d leases are out, no more are given", leases_.size()));
+  }
+  leases_[grant.token] = {grant.model, holder.substr(0, kMaxHolderBytes), absl::Now(), {}, 0};
+  return grant;
+}
+
+void ModelStore::Release(const std::string& token) {
+  // Destroyed after the lock: closing the last descriptor of a region frees its memory, which
+  // takes the kernel a while.
+  std::map<std::string, Lease>::node_type released;
+  absl::MutexLock lock(&mutex_);
+  released = leases_.extract(token);
+}
+
+absl::StatusOr<uint32_t> ModelStore::CreateRegion(const std::string& token, uint64_t bytes,
+                                                  const std::string& purpose) {
+  if (bytes == 0 || bytes > options_.max_lease_bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "region of %d bytes asked, must be in [1, %d]", bytes, options_.max_lease_bytes));
+  }
+  TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, CreateSharedMemory("tandem-exchange", bytes));
+  TANDEM_RETURN_IF_ERROR(SealSize(fd.get()));
+  TANDEM_ASSIGN_OR_RETURN(const uint64_t actual, FileSize(fd.get()));
+  absl::MutexLock lock(&mutex_);
+  const auto found = leases_.find(token);
+  if (found == leases_.end()) return NoLease();
+  Lease& lease = found->second;
+  if (lease.regions.size() >= options_.max_lease_regions ||
+      bytes > options_.max_lease_bytes - std::min(lease.bytes, options_.max_lease_bytes)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the lease holds %d regions of %d bytes together; at most %d of %d are allowed",
+        lease.regions.size(), lease.bytes, options_.max_lease_regions, options_.max_lease_bytes));
+  }
+  LogInfo("region made", {{"holder", lease.holder},
+                          {"purpose", purpose.substr(0, kMaxHolderBytes)},
+                          {"bytes", absl::StrFormat("%d", actual)}});
+  lease.regions.push_back({std::move(fd), actual});
+  lease.bytes += actual;
+  return static_cast<uint32_t>(lease.regions.size() - 1);
+}
+
+absl::StatusOr<Region> ModelStore::GetRegion(const RegionRequest& request) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = leases_.find(request.lease_token);
+  if (found == leases_.end()) return NoLease();
+  const Lease& lease = found->second;
+  const bool own = request.kind == RegionKind::kLeaseRegion;
+  const size_t count = own ? lease.regions.size() : lease.model->regions.size();
+  if (request.index >= count) {
+    return absl::NotFoundError(absl::StrFormat("region %d of %d", request.index, count));
+  }
+  if (own) return Duplicate(lease.regions[request.index].fd, lease.regions[request.index].bytes);
+  const SealedRegion& region = lease.model->regions[request.index];
+  if (request.kind == RegionKind::kWeights) return Duplicate(region.fd, region.bytes);
+  if (!region.dmabuf_fd.valid()) {
+    return absl::NotFoundError("this kernel exports no dmabuf of the region");
+  }
+  return Duplicate(region.dmabuf_fd, region.bytes);
+}
+
+StoreStatus ModelStore::GetStatus() const {
+  StoreStatus status;
+  absl::MutexLock lock(&mutex_);
+  std::map<std::string, uint32_t> leases_of;
+  const absl::Time now = absl::Now();
+  for (const auto& [token, lease] : leases_) {
+    ++leases_of[lease.model->model_id];
+    status.leases.push_back({lease.model->model_id, lease.holder, now - lease.since, lease.bytes});
+    status.exchange_bytes += lease.bytes;
+    status.num_regions += static_cast<uint32_t>(lease.regions.size());
+  }
+  for (const auto& [id, entry] : models_) {
+    const auto model = entry.lock();
+    if (model == nullptr) continue;
+    status.models.push_back({id, model->name, model->weight_bytes, leases_of[id]});
+    status.weight_bytes += model->weight_bytes;
+    status.num_regions += static_cast<uint32_t>(model->regions.size());
+  }
+  return status;
+}
+
+}  // namespace tandem::loader

@@ -1,0 +1,139 @@
+// Models in memory and who holds them.
+//
+// A model is packed once and stays while a lease holds it; the one loaded last stays without any.
+// A lease gives the right to its model's weight regions and to the regions made under it, by an
+// unguessable token.  When it ends its own regions go at once, and its model with it unless
+// someone else holds that.  Clients' mappings live on by themselves: the kernel counts them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/common/model/vocabulary.h"
+#include "services/common/rpc/region_channel.h"
+#include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packer.h"
+#include "services/loader/store/model_catalog.h"
+#include "services/loader/store/weight_region.h"
+
+namespace tandem::loader {
+
+// Immutable.  Shared by the store, the leases on it, and calls that are reading from it.
+struct ResidentModel {
+  std::string model_id;
+  std::string name;
+  std::string path;
+  ModelConfig config;
+  Vocabulary vocabulary;
+  std::string chat_template;
+  SamplingDefaults sampling_defaults;
+  std::vector<PackedTensor> tensors;
+  std::vector<SealedRegion> regions;
+  uint64_t source_bytes = 0;
+  uint64_t weight_bytes = 0;  // of the regions
+  double load_seconds = 0.0;
+};
+
+struct LeaseGrant {
+  std::string token;  // kLeaseTokenBytes random bytes
+  std::shared_ptr<const ResidentModel> model;
+};
+
+struct StoreStatus {
+  struct Model {
+    std::string model_id, name;
+    uint64_t weight_bytes = 0;
+    uint32_t num_leases = 0;
+  };
+  struct Lease {
+    std::string model_id, holder;
+    absl::Duration age;
+    uint64_t exchange_bytes = 0;
+  };
+  std::vector<Model> models;
+  std::vector<Lease> leases;
+  uint64_t weight_bytes = 0;
+  uint64_t exchange_bytes = 0;
+  uint32_t num_regions = 0;  // shared-memory objects open
+};
+
+// Thread-safe.  Load blocks; everything else returns at once.
+class ModelStore {
+ public:
+  struct Options {
+    std::vector<std::string> roots;
+    PackOptions packing;
+    uint64_t max_lease_bytes = 16ull << 30;  // in regions made under one lease
+    uint32_t max_lease_regions = 64;
+    uint32_t max_leases = 1024;
+  };
+
+  static absl::StatusOr<std::unique_ptr<ModelStore>> Create(Options options);
+
+  const ModelCatalog& catalog() const { return catalog_; }
+
+  // Opens the model of `name`, and packs it unless the same content is resident.  `progress` as in
+  // PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and PackModel.  When memory is
+  // short, the last model is dropped if nobody holds it, and the load tried again.
+  absl::StatusOr<std::shared_ptr<const ResidentModel>> Load(
+      const std::string& name, const std::function<bool(const PackProgress&)>& progress);
+
+  // NOT_FOUND: not resident, load it first.
+  absl::StatusOr<std::shared_ptr<const ResidentModel>> Find(const std::string& model_id) const;
+  bool IsResident(const std::string& path) const;
+
+  // NOT_FOUND as Find; RESOURCE_EXHAUSTED: too many leases.
+  absl::StatusOr<LeaseGrant> Acquire(const std::string& model_id, const std::string& holder);
+  // Ends a lease and frees what is its own.  Unknown tokens are ignored.
+  void Release(const std::string& token);
+
+  // Makes a zeroed, size-sealed region of at least `bytes` under a lease; returns its id.
+  // NOT_FOUND: no such lease.  INVALID_ARGUMENT, RESOURCE_EXHAUSTED: over the limits of Options.
+  absl::StatusOr<uint32_t> CreateRegion(const std::string& token, uint64_t bytes,
+                                        const std::string& purpose);
+
+  // A descriptor of a region, for whoever knows the lease.  NOT_FOUND: no such lease, region or
+  // dmabuf.
+  absl::StatusOr<Region> GetRegion(const RegionRequest& request) const;
+
+  StoreStatus GetStatus() const;
+
+ private:
+  struct Exchange {
+    UniqueFd fd;
+    uint64_t bytes = 0;
+  };
+  struct Lease {
+    std::shared_ptr<const ResidentModel> model;
+    std::string holder;
+    absl::Time since;
+    std::vector<Exchange> regions;
+    uint64_t bytes = 0;
+  };
+
+  ModelStore(Options options, ModelCatalog catalog)
+      : options_(std::move(options)), catalog_(std::move(catalog)) {}
+  absl::StatusOr<std::shared_ptr<const ResidentModel>> Pack(
+      const ModelFile& file, const ModelSource& source,
+      const std::function<bool(const PackProgress&)>& progress);
+  // Lets the last model go if nobody else holds it; whether memory became free.
+  bool DropIdleModel();
+
+  const Options options_;
+  const ModelCatalog catalog_;
+  absl::Mutex load_mutex_;  // one model is packed at a time
+  mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(load_mutex_);
+  std::map<std::string, std::weak_ptr<const ResidentModel>> models_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ResidentModel> last_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::loader
