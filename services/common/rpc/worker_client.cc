@@ -125,7 +125,11 @@ absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
   SetTimeout(context, timeout);
   context.set_wait_for_ready(true);
   worker::v1::DescribeResponse response;
-  TANDEM_RETURN_IF_ERROR(FromCall(stub_->Describe(&context, {}, &response), target_));
+  const grpc::Status status = stub_->Describe(&context, {}, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError(absl::StrFormat("worker at %s is not there", target_));
+  }
+  TANDEM_RETURN_IF_ERROR(FromCall(status, target_));
   RemoteWorker worker;
   TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
   worker.pid = response.pid();

@@ -34,6 +34,9 @@ struct ExecutorOptions {
   uint32_t num_lanes = 1;
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = absl::Seconds(30);  // for a worker that is not there (yet)
+  // After which a plan without the workers that are not there will do, if the policy allows one.
+  absl::Duration worker_grace = absl::Seconds(5);
+  absl::Duration load_deadline = absl::Minutes(10);  // for a worker to load its part
 };
 
 struct SegmentTiming {
@@ -46,10 +49,14 @@ struct SegmentTiming {
 // Thread rule: Start, Recover and RunStep from one engine thread; Status from any thread.
 class Executor {
  public:
+  // Calls never overlap, but may come from several threads.  May be empty.
   using Progress = std::function<void(std::string_view phase, double fraction)>;
 
   // Loads the model at the loader, connects to every worker, plans, makes the exchange region
   // under its own lease, and has the workers load their parts (in parallel).
+  // UNAVAILABLE: the loader or a worker that the policy needs is not there, named, after
+  // worker_wait.  FAILED_PRECONDITION: no plan under the policy, or a worker of another protocol
+  // version.  INVALID_ARGUMENT: an option out of range.  Otherwise as the loader and the workers.
   static absl::StatusOr<std::unique_ptr<Executor>> Start(ExecutorOptions options,
                                                          const Progress& progress);
   virtual ~Executor() = default;
@@ -72,7 +79,8 @@ class Executor {
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
 
   // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch
-  // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards.
+  // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards, limits()
+  // may have changed, and StepArea lies elsewhere.  Errors as Start's; worth trying again.
   virtual absl::Status Recover(const Progress& progress) = 0;
 
   // Fills workers and segments of the public status.  Thread-safe.

@@ -1,0 +1,295 @@
+#include "services/gateway/executor/cluster_executor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/convert.h"
+#include "services/common/rpc/worker_convert.h"
+#include "services/gateway/executor/parallel_load.h"
+#include "services/gateway/executor/step_sizing.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+
+// Formats of the matrices; norms are float32 always.
+std::vector<DType> MatrixDTypes(const std::vector<PackedTensor>& tensors) {
+  std::vector<DType> dtypes;
+  for (const PackedTensor& tensor : tensors) {
+    if (tensor.shape.rows == 1) continue;
+    if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
+      dtypes.push_back(tensor.dtype);
+    }
+  }
+  return dtypes;
+}
+
+bool WorthRetrying(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// Higher than any epoch of this gateway and of those before it, clocks permitting.
+uint64_t NextEpoch(uint64_t epoch) {
+  return std::max<uint64_t>(epoch + 1, absl::ToUnixMicros(absl::Now()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Start(ExecutorOptions options,
+                                                          const Progress& progress) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
+                          ClusterExecutor::Create(std::move(options)));
+  TANDEM_RETURN_IF_ERROR(executor->Build(progress));
+  return executor;
+}
+
+absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(ExecutorOptions options) {
+  if (options.worker_targets.empty()) {
+    return absl::InvalidArgumentError("no worker targets were given");
+  }
+  if (options.num_lanes == 0 || options.num_lanes > kMaxLanes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("num_lanes is %d, must be in [1, %d]", options.num_lanes, kMaxLanes));
+  }
+  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(std::move(options)));
+  TANDEM_ASSIGN_OR_RETURN(executor->loader_,
+                          LoaderClient::Create(executor->options_.loader_target));
+  return executor;
+}
+
+ClusterExecutor::ClusterExecutor(ExecutorOptions options) : options_(std::move(options)) {
+  for (const std::string& target : options_.worker_targets) {
+    peers_.push_back({.client = std::make_shared<WorkerClient>(target)});
+  }
+  status_.SetPeers(peers_);
+}
+
+ClusterExecutor::~ClusterExecutor() = default;
+
+absl::Status ClusterExecutor::Recover(const Progress& progress) { return Build(progress); }
+
+absl::Status ClusterExecutor::Build(const Progress& progress) {
+  ready_ = false;
+  for (WorkerPeer& peer : peers_) peer.client->Close();
+  const Progress report = progress ? progress : [](std::string_view, double) {};
+  absl::Time deadline = absl::Now() + options_.worker_wait;
+  while (true) {
+    absl::Status status = LeaseModel(report, deadline);
+    // Packing a model takes its time; the workers get theirs all the same.
+    if (epoch_ == 0) deadline = std::max(deadline, absl::Now() + options_.worker_wait);
+    if (status.ok()) {
+      report("connecting to workers", 0.0);
+      status = MakePlacement(deadline - absl::Now());
+      if (!status.ok()) return status;  // it has waited
+    }
+    if (status.ok()) status = MakeExchange();
+    if (status.ok()) status = LoadWorkers(report);
+    if (status.ok()) break;
+    if (!WorthRetrying(status) || absl::Now() + kRetryPause >= deadline) return status;
+    LogWarning("loading again", {{"reason", std::string(status.message())}});
+    absl::SleepFor(kRetryPause);
+  }
+  ready_ = true;
+  LogInfo("cluster ready", {{"placement", placement()},
+                            {"notice", plan_.notice},
+                            {"epoch", absl::StrFormat("%d", epoch_)},
+                            {"max_rows", absl::StrFormat("%d", limits_.max_rows)},
+                            {"context_len", absl::StrFormat("%d", limits_.context_len)},
+                            {"kv_blocks", absl::StrFormat("%d+%d", limits_.num_blocks[kGlobalGroup],
+                                                          limits_.num_blocks[kWindowGroup])}});
+  return absl::OkStatus();
+}
+
+absl::Status ClusterExecutor::LeaseModel(const Progress& progress, absl::Time deadline) {
+  absl::StatusOr<loader::v1::Model> model;
+  while (true) {
+    model = loader_->LoadModel(options_.model_name, [&](const loader::v1::LoadProgress& done) {
+      const double total = static_cast<double>(std::max<uint64_t>(done.total_bytes(), 1));
+      progress("loading model: " + done.phase(), static_cast<double>(done.done_bytes()) / total);
+      return true;
+    });
+    if (model.ok() || !WorthRetrying(model.status()) || absl::Now() >= deadline) break;
+    absl::SleepFor(kRetryPause);
+  }
+  if (!model.ok()) {
+    return absl::Status(
+        model.status().code(),
+        absl::StrFormat("loader at %s: model '%s': %s", options_.loader_target, options_.model_name,
+                        std::string(model.status().message())));
+  }
+  if (model_id_.empty()) {
+    TANDEM_RETURN_IF_ERROR(AdoptModel(*model));
+  } else if (model->model_id() != model_id_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("model '%s' has changed on disk while it was served; restart the gateway",
+                        options_.model_name));
+  }
+  // The new lease before the old one goes, so that the model stays resident.
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<Lease> lease,
+      loader_->AcquireLease(model_id_, absl::StrFormat("gateway pid %d", ::getpid())));
+  lease_ = std::move(lease);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterExecutor::AdoptModel(const loader::v1::Model& model) {
+  TANDEM_ASSIGN_OR_RETURN(config_, ConfigFromProto(model.config()));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors,
+                          TensorsFromProto(model, config_));
+  weight_dtypes_ = MatrixDTypes(tensors);
+  TANDEM_ASSIGN_OR_RETURN(vocabulary_, loader_->ReadVocabulary(model));
+  model_id_ = model.model_id();
+  return absl::OkStatus();
+}
+
+absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
+  auto plan = FindWorkers(peers_, options_.worker_grace, wait,
+                          [this](const std::vector<WorkerDescription>& workers) {
+                            return MakePlan(config_, weight_dtypes_, workers, options_.policy);
+                          });
+  status_.SetPeers(peers_);
+  TANDEM_RETURN_IF_ERROR(plan.status());
+  TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config_, *plan,
+                                                  {.max_rows = options_.max_rows,
+                                                   .max_sequences = options_.max_sequences,
+                                                   .context_len = options_.context_len,
+                                                   .block_tokens = options_.block_tokens,
+                                                   .kv_tokens = options_.kv_tokens}));
+  plan_ = *std::move(plan);
+  status_.SetPlan(plan_, config_.num_layers);
+  clients_.clear();
+  for (const WorkerDescription& worker : plan_.workers) {
+    for (WorkerPeer& peer : peers_) {
+      if (!peer.remote.ok() || peer.remote->description.name != worker.name) continue;
+      clients_.push_back(peer.client.get());
+    }
+  }
+  TANDEM_CHECK(clients_.size() == plan_.workers.size());
+  return absl::OkStatus();
+}
+
+absl::Status ClusterExecutor::MakeExchange() {
+  epoch_ = NextEpoch(epoch_);
+  auto exchange = std::make_unique<Exchange>();
+  exchange->layout = MakeExchangeLayout(config_, limits_, options_.num_lanes);
+  const uint64_t bytes = exchange->layout.total_bytes();
+  TANDEM_ASSIGN_OR_RETURN(exchange_region_id_, loader_->CreateRegion(*lease_, bytes, "exchange"));
+  TANDEM_ASSIGN_OR_RETURN(Region region,
+                          loader_->FetchRegion(lease_->token(), exchange_region_id_));
+  exchange->fd = std::move(region.fd);
+  TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
+                          Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
+  exchange_ = std::move(exchange);
+  return absl::OkStatus();
+}
+
+worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const {
+  worker::v1::LoadPlanRequest request;
+  request.set_epoch(epoch_);
+  request.set_loader_target(options_.loader_target);
+  request.set_model_id(model_id_);
+  for (const Segment& segment : plan_.segments) {
+    if (segment.worker == worker) *request.add_segments() = ToProto(segment);
+  }
+  *request.mutable_limits() = ToProto(limits_);
+  request.set_exchange_lease_token(lease_->token());
+  request.set_exchange_region_id(exchange_region_id_);
+  request.set_num_lanes(options_.num_lanes);
+  return request;
+}
+
+absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
+  std::vector<WorkerLoad> loads;
+  for (uint32_t w = 0; w < clients_.size(); ++w) {
+    status_.SetState(plan_.workers[w].name, "loading");
+    loads.push_back(
+        {.name = plan_.workers[w].name, .client = clients_[w], .request = LoadRequest(w)});
+  }
+  const absl::Status status = LoadInParallel(loads, options_.load_deadline, progress);
+  for (const WorkerLoad& load : loads) {
+    status_.SetState(load.name, load.report.ok() ? "connected" : "lost");
+    if (load.report.ok()) status_.SetReport(load.name, *load.report);
+  }
+  TANDEM_RETURN_IF_ERROR(status);
+  for (const WorkerLoad& load : loads) {
+    load.client->Open();
+    status_.SetState(load.name, "ready");
+  }
+  return absl::OkStatus();
+}
+
+std::span<std::byte> ClusterExecutor::StepArea(uint32_t lane) {
+  TANDEM_CHECK(lane < options_.num_lanes);
+  return exchange_->Area(lane, exchange_->layout.step);
+}
+
+absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lane,
+                                                                    uint64_t step_id) {
+  TANDEM_CHECK(lane < options_.num_lanes);
+  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  std::vector<SegmentTiming> timings;
+  timings.reserve(plan_.segments.size());
+  for (const Segment& segment : plan_.segments) {
+    TANDEM_ASSIGN_OR_RETURN(const SegmentTiming timing, RunSegment(segment, lane, step_id));
+    status_.Count(timing);
+    timings.push_back(timing);
+  }
+  return timings;
+}
+
+absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
+                                                          uint64_t step_id) {
+  request_.set_epoch(epoch_);
+  request_.set_step_id(step_id);
+  request_.set_segment_index(segment.index);
+  request_.set_lane(lane);
+  const auto start = std::chrono::steady_clock::now();
+  const auto response = clients_[segment.worker]->Execute(request_, options_.segment_deadline);
+  if (response.ok()) {
+    return SegmentTiming{.segment_index = segment.index,
+                         .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
+                         .worker_ns = (*response)->worker_ns(),
+                         .device_ns = (*response)->device_ns()};
+  }
+  absl::StatusCode code = response.status().code();
+  // ABORTED: the worker holds another plan or none, so that its KV cache is not this one's.
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kAborted) {
+    code = absl::StatusCode::kUnavailable;
+    Lose(segment.worker);
+  }
+  return absl::Status(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
+                                            DescribeSegment(segment, config_.num_layers),
+                                            plan_.workers[segment.worker].name,
+                                            std::string(response.status().message())));
+}
+
+void ClusterExecutor::Lose(uint32_t worker) {
+  ready_ = false;
+  status_.SetState(plan_.workers[worker].name, "lost");
+  for (WorkerClient* client : clients_) client->Close();
+}
+
+const OutputResult& ClusterExecutor::Output(uint32_t lane, uint32_t o) const {
+  TANDEM_CHECK(lane < options_.num_lanes && o < limits_.max_outputs);
+  const std::span<std::byte> area = exchange_->Area(lane, exchange_->layout.candidates);
+  return reinterpret_cast<const OutputResult*>(area.data())[o];
+}
+
+std::span<const float> ClusterExecutor::Logits(uint32_t lane, uint32_t o) const {
+  TANDEM_CHECK(lane < options_.num_lanes && o < limits_.max_logit_outputs);
+  const ExchangeArea& logits = exchange_->layout.logits;
+  const std::span<std::byte> row =
+      exchange_->Area(lane, logits).subspan(o * logits.row_bytes, logits.row_bytes);
+  return {reinterpret_cast<const float*>(row.data()), config_.vocab_size};
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,82 @@
+// The Executor over a loader and workers.
+//
+//   loader --lease, exchange region--> executor --LoadPlan(epoch)--> workers
+//                                      RunStep: segment 0, 1, ... one after another, each on the
+//                                      stream of its worker
+//
+// A cluster that has lost a worker is rebuilt whole by Recover: a new epoch, a new lease, a new
+// exchange region.  What an old worker still writes goes to the old region, which nobody reads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/rpc/loader_client.h"
+#include "services/common/worker/worker.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/executor/executor_status.h"
+#include "services/gateway/executor/worker_finder.h"
+
+namespace tandem::gateway {
+
+class ClusterExecutor final : public Executor {
+ public:
+  static absl::StatusOr<std::unique_ptr<ClusterExecutor>> Create(ExecutorOptions options);
+  ~ClusterExecutor() override;
+
+  // Model, plan, exchange region and workers' loads, whether for the first time or anew.
+  // Tries again until worker_wait has passed when a worker is lost on the way.
+  absl::Status Build(const Progress& progress);
+
+  const loader::v1::Model& model() const override { return lease_->model(); }
+  const ModelConfig& config() const override { return config_; }
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  const Plan& plan() const override { return plan_; }
+  const StepLimits& limits() const override { return limits_; }
+  std::string placement() const override { return DescribePlacement(plan_, config_); }
+  std::span<std::byte> StepArea(uint32_t lane) override;
+  absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
+  const OutputResult& Output(uint32_t lane, uint32_t o) const override;
+  std::span<const float> Logits(uint32_t lane, uint32_t o) const override;
+  absl::Status Recover(const Progress& progress) override;
+  void FillStatus(v1::GetStatusResponse& status) const override { status_.Fill(status); }
+
+ private:
+  explicit ClusterExecutor(ExecutorOptions options);
+
+  // The model at the loader, waited for until `deadline`, and a lease on it.
+  absl::Status LeaseModel(const Progress& progress, absl::Time deadline);
+  absl::Status AdoptModel(const loader::v1::Model& model);
+  // Plan and limits from the workers that are there.
+  absl::Status MakePlacement(absl::Duration wait);
+  // A region of its own for every epoch.
+  absl::Status MakeExchange();
+  // All workers of the plan at the same time, then their streams.
+  absl::Status LoadWorkers(const Progress& progress);
+  worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
+  absl::StatusOr<SegmentTiming> RunSegment(const Segment& segment, uint32_t lane, uint64_t step_id);
+  // Closes every stream: the KV caches no longer match.
+  void Lose(uint32_t worker);
+
+  const ExecutorOptions options_;
+  std::unique_ptr<LoaderClient> loader_;
+  std::unique_ptr<Lease> lease_;
+  std::string model_id_;
+  ModelConfig config_;
+  Vocabulary vocabulary_;
+  std::vector<DType> weight_dtypes_;
+
+  std::vector<WorkerPeer> peers_;       // by worker target
+  std::vector<WorkerClient*> clients_;  // by worker of the plan; owned by peers_
+  Plan plan_;
+  StepLimits limits_;
+  uint64_t epoch_ = 0;
+  uint32_t exchange_region_id_ = 0;
+  std::unique_ptr<Exchange> exchange_;
+  bool ready_ = false;  // every worker has loaded the plan and no stream has ended since
+  worker::v1::ExecuteRequest request_;
+  ExecutorStatus status_;
+};
+
+}  // namespace tandem::gateway

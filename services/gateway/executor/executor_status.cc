@@ -1,0 +1,112 @@
+#include "services/gateway/executor/executor_status.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::gateway {
+namespace {
+
+void Describe(const RemoteWorker& remote, v1::WorkerStatus& status) {
+  const WorkerDescription& description = remote.description;
+  status.set_name(description.name);
+  status.set_kind(description.kind == DeviceKind::kNpu ? "npu" : "gpu");
+  status.set_device(description.device);
+  status.set_emulated(description.emulated);
+  status.set_memory_bytes(description.memory_bytes);
+  status.set_pid(remote.pid);
+  status.clear_stages();
+  for (const StageKind kind : description.stages) {
+    status.add_stages(std::string(StageKindName(kind)));
+  }
+}
+
+bool SameSegments(const std::vector<v1::SegmentStatus>& a,
+                  const std::vector<v1::SegmentStatus>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const v1::SegmentStatus& x, const v1::SegmentStatus& y) {
+                      return x.worker() == y.worker() && x.stages() == y.stages();
+                    });
+}
+
+}  // namespace
+
+void ExecutorStatus::SetPeers(const std::vector<WorkerPeer>& peers) {
+  absl::MutexLock lock(&mutex_);
+  workers_.resize(peers.size());
+  for (size_t i = 0; i < peers.size(); ++i) {
+    Worker& worker = workers_[i];
+    worker.client = peers[i].client;
+    worker.status.set_target(peers[i].client->target());
+    worker.status.set_state(peers[i].remote.ok() ? "connected" : "lost");
+    if (peers[i].remote.ok()) Describe(*peers[i].remote, worker.status);
+    if (worker.status.name().empty()) worker.status.set_name(worker.status.target());
+  }
+}
+
+void ExecutorStatus::SetPlan(const Plan& plan, uint32_t num_layers) {
+  auto next = std::make_shared<Segments>();
+  for (const Segment& segment : plan.segments) {
+    v1::SegmentStatus status;
+    status.set_index(segment.index);
+    status.set_worker(plan.workers[segment.worker].name);
+    status.set_stages(DescribeSegment(segment, num_layers));
+    next->descriptions.push_back(std::move(status));
+  }
+  next->counters = std::vector<Counters>(plan.segments.size());
+  absl::MutexLock lock(&mutex_);
+  if (!SameSegments(segments_->descriptions, next->descriptions)) segments_ = std::move(next);
+}
+
+ExecutorStatus::Worker* ExecutorStatus::Find(const std::string& worker) {
+  for (Worker& candidate : workers_) {
+    if (candidate.status.name() == worker) return &candidate;
+  }
+  return nullptr;
+}
+
+void ExecutorStatus::SetState(const std::string& worker, std::string state) {
+  absl::MutexLock lock(&mutex_);
+  if (Worker* found = Find(worker)) found->status.set_state(std::move(state));
+}
+
+void ExecutorStatus::SetReport(const std::string& worker,
+                               const worker::v1::LoadPlanReport& report) {
+  absl::MutexLock lock(&mutex_);
+  Worker* found = Find(worker);
+  if (found == nullptr) return;
+  found->status.set_weight_import(report.weight_import());
+  found->status.set_exchange_import(report.exchange_import());
+  found->status.set_weight_bytes(report.weight_bytes());
+  found->status.set_kv_bytes(report.kv_bytes());
+}
+
+void ExecutorStatus::Count(const SegmentTiming& timing) {
+  Counters& counters = segments_->counters[timing.segment_index];
+  counters.calls.fetch_add(1, std::memory_order_relaxed);
+  counters.device_ns.fetch_add(timing.device_ns, std::memory_order_relaxed);
+  counters.round_trip_ns.fetch_add(absl::ToInt64Nanoseconds(timing.round_trip),
+                                   std::memory_order_relaxed);
+}
+
+void ExecutorStatus::Fill(v1::GetStatusResponse& status) const {
+  absl::MutexLock lock(&mutex_);
+  for (const Worker& worker : workers_) {
+    v1::WorkerStatus* shown = status.add_workers();
+    *shown = worker.status;
+    const HopStatistics::Quantiles hops = worker.client->hops().Read();
+    shown->set_hop_p50_us(hops.p50_us);
+    shown->set_hop_p99_us(hops.p99_us);
+  }
+  for (size_t i = 0; i < segments_->descriptions.size(); ++i) {
+    const Counters& counters = segments_->counters[i];
+    v1::SegmentStatus* shown = status.add_segments();
+    *shown = segments_->descriptions[i];
+    shown->set_calls(counters.calls.load(std::memory_order_relaxed));
+    shown->set_device_seconds(
+        static_cast<double>(counters.device_ns.load(std::memory_order_relaxed)) * 1e-9);
+    shown->set_round_trip_seconds(
+        static_cast<double>(counters.round_trip_ns.load(std::memory_order_relaxed)) * 1e-9);
+  }
+}
+
+}  // namespace tandem::gateway

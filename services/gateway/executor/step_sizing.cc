@@ -1,0 +1,109 @@
+#include "services/gateway/executor/step_sizing.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr uint64_t kKvElementBytes = 2;  // float16
+constexpr uint64_t kMinBlocks = 2;
+constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
+
+uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& options) {
+  const std::pair<const char*, uint32_t> positive[] = {{"max_rows", options.max_rows},
+                                                       {"max_sequences", options.max_sequences},
+                                                       {"block_tokens", options.block_tokens}};
+  for (const auto& [name, value] : positive) {
+    if (value == 0) return absl::InvalidArgumentError(absl::StrFormat("%s is 0", name));
+  }
+  if (options.context_len > config.context_len) {
+    return absl::InvalidArgumentError(absl::StrFormat("context_len is %d, the model's is %d",
+                                                      options.context_len, config.context_len));
+  }
+  return absl::OkStatus();
+}
+
+// Blocks that fit the memory of every worker, once `window_blocks` are taken.  `what` tells of
+// the tightest worker.
+uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan, uint64_t block_tokens,
+                             uint64_t window_blocks, std::string& what) {
+  uint64_t fit = kMaxBlocks;
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    const uint64_t available = plan.workers[w].memory_available_bytes;
+    const uint64_t global = KvTokenBytes(config, plan, w, kGlobalGroup) * block_tokens;
+    const uint64_t window =
+        KvTokenBytes(config, plan, w, kWindowGroup) * block_tokens * window_blocks;
+    if (available == 0 || global + window == 0) continue;
+    const uint64_t budget = available / 4;
+    const uint64_t rest = budget > window ? budget - window : 0;
+    const uint64_t blocks = global == 0 ? (rest > 0 ? kMaxBlocks : 0) : rest / global;
+    if (blocks >= fit) continue;
+    fit = blocks;
+    what = absl::StrFormat(
+        "%s has %d MiB available, a quarter of it for KV; the window pool "
+        "takes %d MiB, a block of all sequences' positions %d bytes",
+        plan.workers[w].name, available >> 20, window >> 20, global);
+  }
+  return fit;
+}
+
+}  // namespace
+
+uint64_t KvTokenBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group) {
+  uint64_t num_layers = 0;
+  for (const Segment& segment : plan.segments) {
+    if (segment.worker != worker) continue;
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      const Stage stage = StageAt(s, config.num_layers);
+      const KvGroup of_stage = config.is_global(stage.layer_idx) ? kGlobalGroup : kWindowGroup;
+      if (stage.kind == StageKind::kAttend && of_stage == group) ++num_layers;
+    }
+  }
+  return num_layers * 2 * config.kv_dim() * kKvElementBytes;
+}
+
+absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan& plan,
+                                          const SizingOptions& options) {
+  TANDEM_RETURN_IF_ERROR(CheckOptions(config, options));
+  const uint64_t block = options.block_tokens;
+  StepLimits limits;
+  limits.max_rows = std::min(options.max_rows, plan.max_rows);
+  limits.max_sequences = std::min(options.max_sequences, limits.max_rows);
+  limits.max_outputs = limits.max_rows;
+  limits.max_logit_outputs = std::max<uint64_t>(
+      limits.max_sequences,
+      std::min<uint64_t>(limits.max_rows, kLogitBytes / (config.vocab_size * sizeof(float))));
+  limits.vocab_size = config.vocab_size;
+  limits.block_tokens = options.block_tokens;
+  limits.sliding_window = config.sliding_window;
+  limits.context_len = options.context_len == 0 ? config.context_len : options.context_len;
+
+  const uint64_t context_blocks = CeilDiv(limits.context_len, block);
+  const uint64_t window_blocks = std::min(
+      CeilDiv(uint64_t{limits.sliding_window} + limits.max_rows, block) + 1, context_blocks);
+  uint64_t global = options.kv_tokens != 0 ? CeilDiv(options.kv_tokens, block)
+                                           : context_blocks * limits.max_sequences;
+  std::string tightest;
+  if (options.kv_tokens == 0) {
+    const uint64_t window = std::min(global, window_blocks * limits.max_sequences);
+    global = std::min(global, GlobalBlocksThatFit(config, plan, block, window, tightest));
+  }
+  global = std::min(global, kMaxBlocks);
+  if (global < std::min(kMinBlocks, context_blocks)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "no room for KV: %s; lower max_sequences, max_rows or context_len", tightest));
+  }
+  limits.num_blocks[kGlobalGroup] = global;
+  limits.num_blocks[kWindowGroup] = std::min(global, window_blocks * limits.max_sequences);
+  limits.context_len = std::min<uint64_t>(limits.context_len, global * block);
+  limits.max_table_len = kNumKvGroups * CeilDiv(limits.context_len, block) * limits.max_sequences;
+  return limits;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,38 @@
+// Sizes of steps and of the KV pools.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "services/common/model/model_config.h"
+#include "services/common/plan/planner.h"
+#include "services/common/worker/step_batch.h"
+
+namespace tandem::gateway {
+
+struct SizingOptions {
+  uint32_t max_rows = 0;
+  uint32_t max_sequences = 0;
+  uint32_t context_len = 0;  // 0: the model's
+  uint32_t block_tokens = 0;
+  uint64_t kv_tokens = 0;  // 0: chosen here
+};
+
+// Bytes of KV cache (float16 K and V) that one position takes in the layers of a group whose
+// Attend runs on `worker` of the plan.
+uint64_t KvTokenBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group);
+
+// Limits that every worker of the plan can take.
+//   rows      at most the plan's max_rows; sequences at most the rows; an output for every row,
+//             whole logits for as many as fit 64 MiB, at least one a sequence
+//   window    per sequence ceil((window + max_rows) / block) + 1 blocks, at most its context's
+//   global    kv_tokens, or max_sequences whole contexts, or what fits a quarter of the available
+//             memory of the worker that has least, the window pool included
+// The window pool is capped by the global one.  A context longer than the global pool is cut to
+// it: no sequence could ever be longer.
+// INVALID_ARGUMENT: a zero, a context longer than the model's.  RESOURCE_EXHAUSTED: not even two
+// blocks fit, with the amounts.
+absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan& plan,
+                                          const SizingOptions& options);
+
+}  // namespace tandem::gateway
