@@ -1,0 +1,46 @@
+#include "services/npu_worker/attention/kv_cache.h"
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/npu_worker/attention/kernel_abi.h"
+
+namespace tandem::npu {
+
+absl::StatusOr<KvCache> KvCache::Create(NpuDevice& device, const ModelConfig& config,
+                                        const KvSpec& kv, const std::vector<uint32_t>& layers) {
+  KvCache cache;
+  cache.group_.assign(config.num_layers, 0);
+  cache.offset_.assign(config.num_layers, 0);
+  uint64_t bytes[kNumKvGroups] = {};
+  const uint64_t block_bytes =
+      KvBlockElements(config.num_kv_heads, kv.block_tokens, config.head_dim) * sizeof(uint16_t);
+  for (const uint32_t layer : layers) {
+    const KvGroup group = config.is_global(layer) ? kGlobalGroup : kWindowGroup;
+    if (kv.num_blocks[group] == 0 || kv.block_tokens == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("layer %d: its KV group has no blocks", layer));
+    }
+    cache.group_[layer] = group;
+    cache.offset_[layer] = bytes[group];
+    bytes[group] += kv.num_blocks[group] * block_bytes;
+  }
+  for (int group = 0; group < kNumKvGroups; ++group) {
+    if (bytes[group] == 0) continue;
+    auto buffer = device.Allocate(kKvBuffer, bytes[group]);
+    if (!buffer.ok()) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("KV cache of %d blocks of %d positions: %s", kv.num_blocks[group],
+                          kv.block_tokens, std::string(buffer.status().message())));
+    }
+    cache.buffers_[group] = *std::move(buffer);
+  }
+  return cache;
+}
+
+uint64_t KvCache::total_bytes() const {
+  uint64_t bytes = 0;
+  for (const NpuBuffer& buffer : buffers_) bytes += buffer.size();
+  return bytes;
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,36 @@
+// The paged KV cache of the layers whose Attend this worker runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/model/model_config.h"
+#include "services/common/worker/worker.h"
+#include "services/npu_worker/xrt/npu_buffer.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+
+// One buffer per KV group; a group's layers lie in it one after another, each
+// f16 [num_blocks][k, v][num_kv_heads][block_tokens][head_dim].  Immutable after creation; the
+// device alone writes the contents.
+class KvCache {
+ public:
+  // `layers`: indices of the layers, each once.  RESOURCE_EXHAUSTED carries the amounts.
+  static absl::StatusOr<KvCache> Create(NpuDevice& device, const ModelConfig& config,
+                                        const KvSpec& kv, const std::vector<uint32_t>& layers);
+
+  // REQUIRES the layer was named at creation.
+  const NpuBuffer& buffer(uint32_t layer_idx) const { return buffers_[group_[layer_idx]]; }
+  uint64_t offset(uint32_t layer_idx) const { return offset_[layer_idx]; }
+  uint64_t total_bytes() const;
+
+ private:
+  std::array<NpuBuffer, kNumKvGroups> buffers_;
+  std::vector<uint32_t> group_;   // [num_layers]
+  std::vector<uint64_t> offset_;  // [num_layers], bytes
+};
+
+}  // namespace tandem::npu

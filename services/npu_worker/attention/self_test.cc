@@ -1,0 +1,243 @@
+#include "services/npu_worker/attention/self_test.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/half.h"
+#include "services/common/base/status_macros.h"
+#include "services/npu_worker/attention/kernel_abi.h"
+
+namespace tandem::npu {
+namespace {
+
+constexpr uint32_t kNumHeads = 2;
+constexpr uint32_t kNumKvHeads = 1;
+constexpr uint32_t kNumRows = 6;
+constexpr uint32_t kChunkRows = 5;      // sequence 0, positions 0 ..
+constexpr uint32_t kDeepPosition = 37;  // sequence 1, a single row
+constexpr uint32_t kWindow = 21;
+constexpr uint32_t kBlockTokens = 16;
+constexpr uint32_t kNumBlocks = 4;
+constexpr uint32_t kTable[] = {2, 3, 0, 1};  // sequence 0: block 2; sequence 1: 3, 0, 1
+constexpr uint64_t kGuardBytes = 256;
+constexpr uint16_t kGuard = 0xA5A5;
+constexpr uint16_t kCanary = 0x7E5A;  // a NaN: no attention gives it
+// Answers are at most 1.75; bf16 arithmetic on the device is allowed for.
+constexpr float kTolerance = 0.06f;
+
+// Reproducible numbers in [0, 1).
+float Noise(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
+  x = (x ^ x >> 15) * 0x2C1B3C6Du;
+  x = (x ^ x >> 12) * 0x297A2D39u;
+  return static_cast<float>((x ^ x >> 15) >> 8) * 0x1p-24f;
+}
+
+float Rounded(float value) { return HalfToFloat(FloatToHalf(value)); }
+float Query(uint32_t row, uint32_t head, uint32_t d) {
+  return Rounded(2.0f * Noise(row * kNumHeads + head, d, 1) - 1.0f);
+}
+float Key(uint32_t sequence, uint32_t position, uint32_t d) {
+  return Rounded(2.0f * Noise(sequence * 64 + position, d, 2) - 1.0f);
+}
+// A sign by element and a size by position: the answer stays away from zero, and shows which
+// positions were weighed.
+float Value(uint32_t sequence, uint32_t position, uint32_t d) {
+  const float sign = Noise(0, d, 3) < 0.5f ? -1.0f : 1.0f;
+  return Rounded(sign * (0.25f + 1.5f * Noise(sequence * 64 + position, 0, 4)));
+}
+
+struct Row {
+  uint32_t sequence;
+  uint32_t position;
+};
+Row RowAt(uint32_t row) { return row < kChunkRows ? Row{0, row} : Row{1, kDeepPosition}; }
+
+// Places of q, k, v and attention in the exchange buffer, guards between.
+struct Layout {
+  uint64_t q, k, v, attention, bytes;
+};
+Layout LayoutFor(uint32_t head_dim) {
+  const uint64_t q_bytes = uint64_t{kNumRows} * kNumHeads * head_dim * sizeof(uint16_t);
+  const uint64_t kv_bytes = uint64_t{kNumRows} * kNumKvHeads * head_dim * sizeof(uint16_t);
+  Layout layout;
+  layout.q = kGuardBytes;
+  layout.k = layout.q + q_bytes + kGuardBytes;
+  layout.v = layout.k + kv_bytes + kGuardBytes;
+  layout.attention = layout.v + kv_bytes + kGuardBytes;
+  layout.bytes = layout.attention + q_bytes + kGuardBytes;
+  return layout;
+}
+
+void WriteStep(std::byte* out) {
+  StepDescriptor header = {.num_rows = kNumRows,
+                           .num_sequences = 2,
+                           .table_len = std::size(kTable),
+                           .num_positions = kDeepPosition + 1};
+  const SequenceDescriptor sequences[] = {
+      {.first_row = 0, .num_rows = kChunkRows, .table_offset = {0, 0}},
+      {.first_row = kChunkRows,
+       .num_rows = 1,
+       .first_position = kDeepPosition,
+       .table_offset = {1, 1}}};
+  std::memcpy(out, &header, sizeof(header));
+  std::memcpy(out + sizeof(header), sequences, sizeof(sequences));
+  std::memcpy(out + sizeof(header) + sizeof(sequences), kTable, sizeof(kTable));
+}
+
+absl::Status Failure(uint32_t head_dim, const std::string& what) {
+  return absl::FailedPreconditionError(
+      absl::StrFormat("NPU self-test, head size %d: %s", head_dim, what));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(NpuDevice& device,
+                                                           const AttendKernel& kernel) {
+  std::unique_ptr<SelfTest> test(new SelfTest);
+  test->head_dim_ = kernel.head_dim;
+  const Layout layout = LayoutFor(kernel.head_dim);
+  const uint64_t kv_bytes =
+      kNumBlocks * KvBlockElements(kNumKvHeads, kBlockTokens, kernel.head_dim) * sizeof(uint16_t);
+  TANDEM_ASSIGN_OR_RETURN(test->instructions_, device.MakeInstructions(kernel.instructions));
+  TANDEM_ASSIGN_OR_RETURN(test->step_, device.Allocate(kStepBuffer, 4096));
+  TANDEM_ASSIGN_OR_RETURN(test->layer_, device.Allocate(kLayerBuffer, 4096));
+  TANDEM_ASSIGN_OR_RETURN(test->exchange_, device.Allocate(kExchangeBuffer, layout.bytes));
+  TANDEM_ASSIGN_OR_RETURN(test->kv_, device.Allocate(kKvBuffer, kv_bytes));
+  const AttendParameters parameters = {
+      .head_dim = kernel.head_dim,
+      .num_heads = kNumHeads,
+      .num_kv_heads = kNumKvHeads,
+      .group = kWindowGroup,
+      .window = kWindow,
+      .block_tokens = kBlockTokens,
+      .num_blocks = kNumBlocks,
+      .scale = 1.0f / std::sqrt(static_cast<float>(kernel.head_dim)),
+      .q_offset = layout.q,
+      .k_offset = layout.k,
+      .v_offset = layout.v,
+      .attention_offset = layout.attention};
+  std::memcpy(test->layer_.data(), &parameters, sizeof(parameters));
+  WriteStep(test->step_.data());
+  const std::array<const NpuBuffer*, kNumDataBuffers> data = {
+      &test->step_, &test->layer_, &test->exchange_, &test->kv_, &test->step_};
+  TANDEM_ASSIGN_OR_RETURN(NpuRun run,
+                          device.MakeRun(test->instructions_, kernel.instructions.size(), data));
+  test->run_.push_back(std::move(run));
+  return test;
+}
+
+void SelfTest::Fill() {
+  const Layout layout = LayoutFor(head_dim_);
+  auto* words = reinterpret_cast<uint16_t*>(exchange_.data());
+  std::fill_n(words, layout.bytes / sizeof(uint16_t), kGuard);
+  uint16_t* q = words + layout.q / sizeof(uint16_t);
+  uint16_t* k = words + layout.k / sizeof(uint16_t);
+  uint16_t* v = words + layout.v / sizeof(uint16_t);
+  for (uint32_t row = 0; row < kNumRows; ++row) {
+    const Row at = RowAt(row);
+    for (uint32_t d = 0; d < head_dim_; ++d) {
+      for (uint32_t h = 0; h < kNumHeads; ++h) {
+        q[(row * kNumHeads + h) * head_dim_ + d] = FloatToHalf(Query(row, h, d));
+      }
+      k[row * head_dim_ + d] = FloatToHalf(Key(at.sequence, at.position, d));
+      v[row * head_dim_ + d] = FloatToHalf(Value(at.sequence, at.position, d));
+    }
+  }
+  std::fill_n(words + layout.attention / sizeof(uint16_t), kNumRows * kNumHeads * head_dim_,
+              kCanary);
+  // What sequence 1 has seen before.
+  auto* cache = reinterpret_cast<uint16_t*>(kv_.data());
+  const uint64_t block = KvBlockElements(kNumKvHeads, kBlockTokens, head_dim_);
+  for (uint32_t position = 0; position < kDeepPosition; ++position) {
+    uint16_t* slot = cache + kTable[1 + position / kBlockTokens] * block +
+                     uint64_t{position % kBlockTokens} * head_dim_;
+    for (uint32_t d = 0; d < head_dim_; ++d) {
+      slot[d] = FloatToHalf(Key(1, position, d));
+      slot[block / 2 + d] = FloatToHalf(Value(1, position, d));
+    }
+  }
+}
+
+std::vector<float> SelfTest::Expected() const {
+  std::vector<float> expected;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  for (uint32_t row = 0; row < kNumRows; ++row) {
+    const Row at = RowAt(row);
+    const uint32_t first = at.position + 1 > kWindow ? at.position + 1 - kWindow : 0;
+    for (uint32_t h = 0; h < kNumHeads; ++h) {
+      std::vector<double> sum(head_dim_, 0.0);
+      double total = 0.0;
+      for (uint32_t j = first; j <= at.position; ++j) {
+        double score = 0.0;
+        for (uint32_t d = 0; d < head_dim_; ++d) {
+          score += double{Query(row, h, d)} * Key(at.sequence, j, d);
+        }
+        const double weight = std::exp(score * scale);
+        total += weight;
+        for (uint32_t d = 0; d < head_dim_; ++d) sum[d] += weight * Value(at.sequence, j, d);
+      }
+      for (const double s : sum) expected.push_back(static_cast<float>(s / total));
+    }
+  }
+  return expected;
+}
+
+absl::Status SelfTest::Check() const {
+  const Layout layout = LayoutFor(head_dim_);
+  const auto* words = reinterpret_cast<const uint16_t*>(exchange_.data());
+  const uint16_t* attention = words + layout.attention / sizeof(uint16_t);
+  const std::vector<float> expected = Expected();
+  const auto untouched = std::count(attention, attention + expected.size(), kCanary);
+  if (untouched == static_cast<ptrdiff_t>(expected.size())) {
+    return Failure(head_dim_,
+                   "the device reported success and wrote nothing.  This is XRT's noop device "
+                   "(XCL_EMULATION_MODE=noop without the emulated NPU's library) or a kernel "
+                   "package that was built for another NPU");
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const float actual = HalfToFloat(attention[i]);
+    if (!(std::abs(actual - expected[i]) <= kTolerance)) {
+      return Failure(head_dim_, absl::StrFormat("output %d of %d is %g, expected %g", i,
+                                                expected.size(), actual, expected[i]));
+    }
+  }
+  for (const uint64_t end : {layout.q, layout.k, layout.v, layout.attention, layout.bytes}) {
+    const uint16_t* guard = words + (end - kGuardBytes) / sizeof(uint16_t);
+    const uint16_t* after = guard + kGuardBytes / sizeof(uint16_t);
+    if (std::any_of(guard, after, [](uint16_t word) { return word != kGuard; })) {
+      return Failure(head_dim_, absl::StrFormat("the device wrote outside its output, before "
+                                                "byte %d of the exchange buffer",
+                                                end));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SelfTest::Run(absl::Duration timeout) {
+  Fill();
+  for (const NpuBuffer* buffer : {&step_, &layer_, &exchange_, &kv_}) {
+    TANDEM_RETURN_IF_ERROR(buffer->SyncToDevice(0, buffer->size()));
+  }
+  const absl::Status status = run_.front().Execute(timeout);
+  if (absl::IsInternal(status)) return Failure(head_dim_, std::string(status.message()));
+  TANDEM_RETURN_IF_ERROR(status);
+  TANDEM_RETURN_IF_ERROR(exchange_.SyncFromDevice(0, exchange_.size()));
+  return Check();
+}
+
+absl::Status TestPackage(NpuDevice& device, const KernelPackage& package, absl::Duration timeout) {
+  uint32_t last_head_dim = 0;
+  for (const AttendKernel& kernel : package.attend) {
+    if (kernel.head_dim == last_head_dim) continue;
+    last_head_dim = kernel.head_dim;
+    TANDEM_ASSIGN_OR_RETURN(const auto test, SelfTest::Create(device, kernel));
+    TANDEM_RETURN_IF_ERROR(test->Run(timeout));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,59 @@
+// The NPU as a Worker: Attend and Out through XRT.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/worker/worker.h"
+#include "services/npu_worker/attention/kernel_package.h"
+#include "services/npu_worker/attention/npu_plan.h"
+#include "services/npu_worker/attention/self_test.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+
+class NpuWorker final : public Worker {
+ public:
+  struct Options {
+    std::string name = "npu0";
+    std::string kernel_folder;
+    uint32_t device_index = 0;
+    uint32_t max_rows = 512;
+    absl::Duration run_timeout = absl::Seconds(10);  // of one segment
+  };
+
+  // Reads the kernel package, opens the device and tests it.  Errors of KernelPackage::Read,
+  // NpuDevice::Open and SelfTest::Run.
+  static absl::StatusOr<std::unique_ptr<NpuWorker>> Create(Options options);
+
+  const WorkerDescription& description() const override { return description_; }
+
+  // After a lost device, opens and tests it again first.
+  absl::StatusOr<LoadReport> Load(
+      ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
+  void Unload() override { plan_.reset(); }
+  // A time-out makes every later call UNAVAILABLE, until a plan is loaded.
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
+  // Asks the known answer again, of one head size; this keeps an idle NPU awake as well.
+  absl::Status CheckHealth() override;
+
+ private:
+  explicit NpuWorker(Options options) : options_(std::move(options)) {}
+  absl::Status OpenDevice();
+  void Describe();
+
+  Options options_;
+  KernelPackage package_;
+  WorkerDescription description_;
+  absl::Status lost_ = absl::OkStatus();  // why the device must be opened again
+  // Destroyed in the reverse order: what uses the device goes before it.
+  std::unique_ptr<NpuDevice> device_;
+  std::unique_ptr<SelfTest> health_test_;
+  std::unique_ptr<NpuPlan> plan_;
+};
+
+}  // namespace tandem::npu
