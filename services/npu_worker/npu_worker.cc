@@ -1,7 +1,5 @@
 #include "services/npu_worker/npu_worker.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -9,15 +7,6 @@
 #include "services/npu_worker/xrt/device_access.h"
 
 namespace tandem::npu {
-namespace {
-
-uint64_t MemoryBytes(int pages_of) {
-  const int64_t pages = ::sysconf(pages_of);
-  return pages < 0 ? 0 : static_cast<uint64_t>(pages) * ::sysconf(_SC_PAGESIZE);
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<NpuWorker>> NpuWorker::Create(Options options) {
   std::unique_ptr<NpuWorker> worker(new NpuWorker(std::move(options)));
   TANDEM_ASSIGN_OR_RETURN(worker->package_, KernelPackage::Read(worker->options_.kernel_folder));
@@ -53,8 +42,9 @@ void NpuWorker::Describe() {
   description_.head_dims = package_.HeadDims();
   description_.max_rows = options_.max_rows;
   // An NPU shares the host's memory.
-  description_.memory_bytes = MemoryBytes(_SC_PHYS_PAGES);
-  description_.memory_available_bytes = MemoryBytes(_SC_AVPHYS_PAGES);
+  const HostMemory memory = ReadHostMemory();
+  description_.memory_bytes = memory.total_bytes;
+  description_.memory_available_bytes = memory.available_bytes;
 }
 
 absl::StatusOr<LoadReport> NpuWorker::Load(

@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/attention/kernel_abi.h"
+#include "services/npu_worker/xrt/device_access.h"
 
 namespace tandem::npu {
 
@@ -23,6 +24,15 @@ absl::StatusOr<KvCache> KvCache::Create(NpuDevice& device, const ModelConfig& co
     cache.group_[layer] = group;
     cache.offset_[layer] = bytes[group];
     bytes[group] += kv.num_blocks[group] * block_bytes;
+  }
+  // Memory is handed out before it is there: an NPU's cache would be locked page by page, and an
+  // emulated one's killed for it.
+  const uint64_t total = bytes[kGlobalGroup] + bytes[kWindowGroup];
+  const uint64_t available = ReadHostMemory().available_bytes;
+  if (total > available) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "KV cache of %d + %d blocks needs %d MiB, %d MiB of memory are available",
+        kv.num_blocks[kGlobalGroup], kv.num_blocks[kWindowGroup], total >> 20, available >> 20));
   }
   for (int group = 0; group < kNumKvGroups; ++group) {
     if (bytes[group] == 0) continue;

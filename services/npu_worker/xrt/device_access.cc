@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -53,6 +54,18 @@ uint64_t LockedMemoryLimit() {
     return ~uint64_t{0};
   }
   return limit.rlim_cur;
+}
+
+HostMemory ReadHostMemory() {
+  HostMemory memory;
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::string unit;
+  for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit)) {
+    if (key == "MemTotal:") memory.total_bytes = kib << 10;
+    if (key == "MemAvailable:") memory.available_bytes = kib << 10;
+  }
+  return memory;
 }
 
 }  // namespace tandem::npu

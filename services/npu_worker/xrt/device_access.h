@@ -25,4 +25,11 @@ absl::Status CheckLockedMemory(uint64_t limit_bytes, uint64_t needed_bytes);
 // This process's RLIMIT_MEMLOCK; all ones when unlimited or when it does not apply (root).
 uint64_t LockedMemoryLimit();
 
+// What the kernel says of main memory, which an NPU shares.
+struct HostMemory {
+  uint64_t total_bytes = 0;
+  uint64_t available_bytes = 0;
+};
+HostMemory ReadHostMemory();
+
 }  // namespace tandem::npu

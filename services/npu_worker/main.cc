@@ -1,0 +1,76 @@
+// tandem-npu-worker: runs attention on an NPU (or on the emulated one) for a gateway.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "services/common/base/logging.h"
+#include "services/common/rpc/shutdown_signals.h"
+#include "services/common/worker/service/run_worker_service.h"
+#include "services/npu_worker/npu_worker.h"
+#include "services/npu_worker/startup.h"
+
+namespace tandem::npu {
+namespace {
+
+struct Flags {
+  std::string listen = "unix:/run/tandem/npu.sock";
+  std::string policy = "prefer";
+  bool probe = false;
+  StartupOptions startup;
+};
+
+int Fail(NpuPolicy policy, const absl::Status& status) {
+  const ExitCode code = ExitCodeFor(policy, status);
+  Log(code == kExitNoNpu ? LogLevel::kWarning : LogLevel::kError, "no NPU worker",
+      {{"policy", std::string(NpuPolicyName(policy))},
+       {"exit_code", std::to_string(code)},
+       {"reason", std::string(status.message())}});
+  return code;
+}
+
+int Serve(Flags& flags) {
+  const NpuPolicy policy = flags.startup.policy;
+  // The environment of XRT is set before any thread starts.
+  if (const absl::Status status = PrepareNpu(flags.startup); !status.ok()) {
+    return Fail(policy, status);
+  }
+  ShutdownSignals signals;
+  auto worker = NpuWorker::Create(flags.startup.worker);
+  if (!worker.ok()) return Fail(policy, worker.status());
+  if (flags.probe) {
+    std::printf("%s\n", (*worker)->description().device.c_str());
+    return kExitOk;
+  }
+  const absl::Status served =
+      RunWorkerService(*std::move(worker), {.server = {.listen = {flags.listen}}}, signals);
+  return served.ok() ? kExitOk : Fail(policy, served);
+}
+
+}  // namespace
+}  // namespace tandem::npu
+
+int main(int argc, char** argv) {
+  tandem::npu::Flags flags;
+  CLI::App app("Runs attention on an NPU for a Tandem gateway.");
+  app.add_option("--listen", flags.listen, "unix:PATH or HOST:PORT")->capture_default_str();
+  app.add_option("--name", flags.startup.worker.name, "Name in the cluster")->capture_default_str();
+  app.add_option("--npu", flags.policy, "require | prefer | emulate | off")->capture_default_str();
+  app.add_option("--kernels", flags.startup.worker.kernel_folder, "Folder of the kernel package");
+  app.add_option("--emulated-xrt", flags.startup.emulated_xrt, "XRT root of the emulated NPU");
+  app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU")
+      ->capture_default_str();
+  app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
+  CLI11_PARSE(app, argc, argv);
+  tandem::InitLogging("npu_worker");
+  const auto policy = tandem::ParseNpuPolicy(flags.policy);
+  if (!policy.ok()) {
+    tandem::LogError("bad flag", {{"reason", std::string(policy.status().message())}});
+    return tandem::npu::kExitUsage;
+  }
+  flags.startup.policy = *policy;
+  return tandem::npu::Serve(flags);
+}
