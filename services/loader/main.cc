@@ -1,6 +1,5 @@
 // tandem-loader: reads model files, packs weights into shared memory, and hands them out.
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -63,6 +62,5 @@ int main(int argc, char** argv) {
   const absl::Status status = tandem::loader::Serve(flags, signals);
   if (status.ok()) return 0;
   tandem::LogError("loader stopped", {{"reason", std::string(status.message())}});
-  std::fprintf(stderr, "tandem-loader: %s\n", std::string(status.message()).c_str());
   return 1;
 }

@@ -20,6 +20,8 @@
 // Fused matrices: kQkv has the rows of q heads, then k heads, then v heads; kGateUp alternates,
 // row 2i gate i and row 2i+1 up i.  Norm vectors are f32 [1, n] and already hold 1 + w.
 // Parts of a fused matrix stored in different formats are packed as f16.
+// A matrix is cut at multiples of 256 rows where a region holds that many (of a smaller power of
+// two where not), so that tiles and heads stay whole, and never between a gate and its up.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,127 @@
+#include "services/loader/store/model_store.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+namespace tandem::loader {
+namespace {
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+class ModelStoreTest : public testing::Test {
+ protected:
+  void SetUp() override { Create({}); }
+  void Create(ModelStore::Options options) {
+    options.roots = {TANDEM_TEST_DATA_DIR};
+    auto store = ModelStore::Create(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  std::shared_ptr<const ResidentModel> Load(const std::string& name) {
+    auto model = store_->Load(name, nullptr);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *model;
+  }
+
+  std::unique_ptr<ModelStore> store_;
+};
+
+TEST_F(ModelStoreTest, LoadingTheSameContentAgainPacksNothing) {
+  const auto first = Load("demo.Q4_0.gguf");
+  EXPECT_EQ(Load("demo.Q4_0"), first);
+  EXPECT_TRUE(store_->IsResident(first->path));
+}
+
+TEST_F(ModelStoreTest, WeightRegionsAreSealedForGood) {
+  for (const SealedRegion& region : Load("demo.Q4_0")->regions) {
+    const int seals = ::fcntl(region.fd.get(), F_GET_SEALS);
+    EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    EXPECT_EQ(::fcntl(region.fd.get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+  }
+}
+
+TEST_F(ModelStoreTest, TokensAreLongAndNeverTheSame) {
+  const auto model = Load("demo.Q4_0");
+  std::set<std::string> tokens;
+  for (int i = 0; i < 100; ++i) {
+    const auto grant = store_->Acquire(model->model_id, "test");
+    ASSERT_TRUE(grant.ok()) << grant.status();
+    EXPECT_EQ(grant->token.size(), kLeaseTokenBytes);
+    EXPECT_TRUE(tokens.insert(grant->token).second);
+  }
+}
+
+TEST_F(ModelStoreTest, ALeaseGivesItsOwnRegionsAndNoOthers) {
+  const auto model = Load("demo.Q4_0");
+  const auto mine = store_->Acquire(model->model_id, "mine").value();
+  const auto other = store_->Acquire(model->model_id, "other").value();
+  const uint32_t id = store_->CreateRegion(mine.token, 5000, "exchange").value();
+  const auto region = store_->GetRegion({mine.token, RegionKind::kLeaseRegion, id});
+  ASSERT_TRUE(region.ok()) << region.status();
+  EXPECT_EQ(region->bytes, 8192u) << "whole pages";
+  EXPECT_EQ(store_->GetRegion({other.token, RegionKind::kLeaseRegion, id}).status().code(),
+            absl::StatusCode::kNotFound);
+  const auto past_end = static_cast<uint32_t>(model->regions.size());
+  EXPECT_TRUE(store_->GetRegion({mine.token, RegionKind::kWeights, past_end - 1}).ok());
+  for (const uint32_t index : {past_end, 0xFFFFFFFFu}) {
+    EXPECT_EQ(store_->GetRegion({mine.token, RegionKind::kWeights, index}).status().code(),
+              absl::StatusCode::kNotFound);
+  }
+}
+
+TEST_F(ModelStoreTest, FiftyRoundsOfLoadLeaseAndReleaseLeaveNoDescriptors) {
+  const auto round = [this](const char* name) {
+    const auto grant = store_->Acquire(Load(name)->model_id, "test").value();
+    const uint32_t id = store_->CreateRegion(grant.token, 4096, "exchange").value();
+    EXPECT_TRUE(store_->GetRegion({grant.token, RegionKind::kLeaseRegion, id}).ok());
+    EXPECT_TRUE(store_->GetRegion({grant.token, RegionKind::kWeights, 0}).ok());
+    store_->Release(grant.token);
+    store_->Release(grant.token);
+  };
+  round("demo.Q4_0");
+  const size_t before = OpenDescriptors();
+  for (int i = 0; i < 50; ++i) round(i % 2 == 0 ? "random-1b-shape" : "demo.Q4_0");
+  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_EQ(store_->GetStatus().models.size(), 1u);
+  EXPECT_EQ(store_->GetStatus().exchange_bytes, 0u);
+}
+
+TEST_F(ModelStoreTest, LimitsHold) {
+  Create({.max_lease_bytes = 16384, .max_lease_regions = 3, .max_leases = 2});
+  const auto model = Load("demo.Q4_0");
+  const auto grant = store_->Acquire(model->model_id, "one").value();
+  EXPECT_TRUE(store_->Acquire(model->model_id, "two").ok());
+  EXPECT_EQ(store_->Acquire(model->model_id, "three").status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store_->CreateRegion(grant.token, 16385, "x").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(store_->CreateRegion(grant.token, 12288, "x").ok());
+  EXPECT_EQ(store_->CreateRegion(grant.token, 4097, "x").status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(store_->CreateRegion(grant.token, 4096, "x").ok());
+  EXPECT_EQ(store_->CreateRegion("wrong", 4096, "x").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ModelStoreTest, StatusCountsWhatIsHeld) {
+  const auto model = Load("demo.Q4_0");
+  const auto grant = store_->Acquire(model->model_id, std::string(1000, 'h')).value();
+  ASSERT_TRUE(store_->CreateRegion(grant.token, 4096, "exchange").ok());
+  const StoreStatus status = store_->GetStatus();
+  ASSERT_EQ(status.models.size(), 1u);
+  EXPECT_EQ(status.models[0].num_leases, 1u);
+  EXPECT_EQ(status.weight_bytes, model->weight_bytes);
+  ASSERT_EQ(status.leases.size(), 1u);
+  EXPECT_EQ(status.leases[0].holder.size(), 128u);
+  EXPECT_EQ(status.exchange_bytes, 4096u);
+  EXPECT_EQ(status.num_regions, model->regions.size() + 1);
+}
+
+}  // namespace
+}  // namespace tandem::loader
