@@ -15,6 +15,11 @@ using CommandFactory = std::function<int()> (*)(CLI::App& app);
 std::function<int()> AddServeCommand(CLI::App& app);
 std::function<int()> AddBenchCommand(CLI::App& app);
 std::function<int()> AddDoctorCommand(CLI::App& app);
+std::function<int()> AddGenerateCommand(CLI::App& app);
+std::function<int()> AddChatCommand(CLI::App& app);
+std::function<int()> AddInspectCommand(CLI::App& app);
+std::function<int()> AddModelsCommand(CLI::App& app);
+std::function<int()> AddStatusCommand(CLI::App& app);
 
 // Prints "tandem: MESSAGE (CODE)" to standard error and returns 1.
 int Fail(const absl::Status& status);
