@@ -67,7 +67,8 @@ void PrintText(std::string_view text) {
 std::string DescribeAnswer(const Answer& answer) {
   const v1::Usage& usage = answer.usage;
   const uint32_t num_tokens = usage.completion_tokens();
-  std::string line = absl::StrFormat("%d tokens after %d", num_tokens, usage.prompt_tokens());
+  std::string line = absl::StrFormat("%d token%s after %d", num_tokens, num_tokens == 1 ? "" : "s",
+                                     usage.prompt_tokens());
   const double decode_seconds = usage.total_seconds() - usage.first_token_seconds();
   if (num_tokens > 1 && decode_seconds > 0) {
     line += absl::StrFormat(", %.1f tokens/s", (num_tokens - 1) / decode_seconds);

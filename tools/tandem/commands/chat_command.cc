@@ -128,7 +128,7 @@ class Conversation {
     } else {
       Add("assistant", answer.text);  // what came of it, if it was stopped
     }
-    return status;
+    return Explain(status, flags_.request.address);
   }
 
   const ChatFlags& flags_;

@@ -21,7 +21,7 @@ std::function<int()> AddInspectCommand(CLI::App& app);
 std::function<int()> AddModelsCommand(CLI::App& app);
 std::function<int()> AddStatusCommand(CLI::App& app);
 
-// Prints "tandem: MESSAGE (CODE)" to standard error and returns 1.
+// Prints one line, "tandem: MESSAGE (CODE)", to standard error and returns 1.
 int Fail(const absl::Status& status);
 
 // Directory of the running executable, where the services' executables are too.

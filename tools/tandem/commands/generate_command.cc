@@ -90,7 +90,7 @@ absl::Status Generate(const GenerateFlags& flags) {
   const TextSink sink = flags.json ? TextSink([](std::string_view) {}) : TextSink(PrintText);
   const absl::Status status = Request(flags, prompt, sink, answer);
   if (!flags.json && !answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
-  TANDEM_RETURN_IF_ERROR(status);
+  TANDEM_RETURN_IF_ERROR(Explain(status, flags.request.address));
   if (flags.json) std::fputs(AnswerAsJson(answer).c_str(), stdout);
   if (!flags.quiet) std::fputs(DescribeAnswer(answer).c_str(), stderr);
   return absl::OkStatus();

@@ -35,7 +35,7 @@ absl::Status Models(const std::string& address, bool as_json) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kTimeout));
   v1::ListModelsResponse models;
-  TANDEM_RETURN_IF_ERROR(FromGrpcStatus(stub->ListModels(&context, {}, &models)));
+  TANDEM_RETURN_IF_ERROR(Explain(FromGrpcStatus(stub->ListModels(&context, {}, &models)), address));
   std::fputs((as_json ? MessageAsJson(models) : ModelsAsTable(models)).c_str(), stdout);
   return absl::OkStatus();
 }

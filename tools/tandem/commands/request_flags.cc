@@ -54,6 +54,16 @@ v1::GenerationLimits MakeLimits(const RequestFlags& flags) {
   return limits;
 }
 
+absl::Status Explain(const absl::Status& status, const std::string& address) {
+  if (!absl::IsUnavailable(status) ||
+      status.message().find("failed to connect") == absl::string_view::npos) {
+    return status;
+  }
+  return absl::UnavailableError(absl::StrFormat(
+      "no gateway answers at %s: start one with `tandem serve` or name it with --address (%s)",
+      address, status.message()));
+}
+
 absl::Status CheckText(const std::string& what, const std::string& text) {
   if (const auto bad = FindInvalidUtf8(text)) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is not UTF-8 at byte %d", what, *bad));

@@ -36,6 +36,9 @@ void AddRequestFlags(CLI::App& command, RequestFlags& flags);
 v1::SamplingParams MakeSampling(const RequestFlags& flags);
 v1::GenerationLimits MakeLimits(const RequestFlags& flags);
 
+// `status` with the gateway's address and what to do, where nobody answers there.
+absl::Status Explain(const absl::Status& status, const std::string& address);
+
 // INVALID_ARGUMENT: `text` (named `what`) is not UTF-8.
 absl::Status CheckText(const std::string& what, const std::string& text);
 

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
-#include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
@@ -108,10 +107,11 @@ struct StatusFlags {
 
 absl::Status PrintStatus(const StatusFlags& flags) {
   const auto stub = MakeGenerationStub(flags.address);
-  TANDEM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
-                          flags.wait_seconds > 0
-                              ? WaitReady(*stub, absl::Seconds(flags.wait_seconds))
-                              : FetchStatus(*stub, kTimeout));
+  const absl::StatusOr<v1::GetStatusResponse> fetched =
+      flags.wait_seconds > 0 ? WaitReady(*stub, absl::Seconds(flags.wait_seconds))
+                             : FetchStatus(*stub, kTimeout);
+  if (!fetched.ok()) return Explain(fetched.status(), flags.address);
+  const v1::GetStatusResponse& status = *fetched;
   std::string text;
   if (flags.json) {
     text = MessageAsJson(status);
