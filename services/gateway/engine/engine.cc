@@ -40,17 +40,19 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
 }
 
 Engine::~Engine() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    work_.SignalOne();
-  }
+  Stop();
   thread_.join();
+}
+
+void Engine::Stop() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  work_.SignalOne();
 }
 
 absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   MutexLock lock(mutex_);
-  if (draining_ || stopping_) return absl::UnavailableError("the gateway is shutting down");
+  if (draining_ || stopping_) return ShuttingDown();
   const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
   if (num_requests_ >= most) {
     return absl::ResourceExhaustedError(
@@ -123,10 +125,9 @@ void Engine::Run() {
     } else {
       RecoverOnce();
     }
-    Publish();
   }
   TakeMail();
-  EndAll(absl::UnavailableError("the gateway is shutting down"), absl::InfiniteFuture());
+  EndAll(ShuttingDown(), absl::InfiniteFuture());
 }
 
 bool Engine::WaitForWork() {
@@ -202,6 +203,15 @@ void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
   }
   std::sort(ids.begin(), ids.end());
   for (const uint64_t id : ids) End(id, status);
+}
+
+absl::Status Engine::ShuttingDown() {
+  return absl::UnavailableError("the gateway is shutting down");
+}
+
+bool Engine::recovering() const {
+  MutexLock lock(mutex_);
+  return !published_.down_reason.empty();
 }
 
 bool Engine::stopping() const {

@@ -69,6 +69,11 @@ class Engine {
   // Refuses new requests and waits up to `patience` for those there are to end.
   void Drain(absl::Duration patience);
 
+  // Ends every request with UNAVAILABLE within a step, and the engine with them.
+  void Stop();
+
+  // Whether a worker is lost; the destructor may then wait for the executor to give up on it.
+  bool recovering() const;
   // Tokens of prompt and answer together.
   uint32_t max_sequence_len() const;
   std::string placement() const;
@@ -131,6 +136,7 @@ class Engine {
            v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED);
   void EndAll(const absl::Status& status, absl::Time submitted_before);
   bool stopping() const;
+  static absl::Status ShuttingDown();
 
   const std::unique_ptr<Executor> executor_;
   const Tokenizer& tokenizer_;

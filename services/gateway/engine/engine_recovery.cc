@@ -81,6 +81,7 @@ void Engine::Idle(absl::Time until, const std::function<bool()>& done) {
   while (!done() && absl::Now() < until && !(stopping() && until != absl::InfiniteFuture())) {
     TakeMail();
     Sweep(absl::Now());
+    if (stopping()) EndAll(ShuttingDown(), absl::InfiniteFuture());
     Publish();
     absl::SleepFor(std::min(kIdlePoll, std::max(until - absl::Now(), absl::ZeroDuration())));
   }

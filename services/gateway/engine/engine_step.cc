@@ -13,6 +13,7 @@ void Engine::RunOneStep() {
   if (step == nullptr) return;
   MarkRows(*step);
   snapshot_.step_bytes += WriteStep(step->batch, executor_->StepArea(0));
+  Publish();
   const auto timings = executor_->RunStep(0, step->batch.header.step_id);
   if (!timings.ok()) return FailStep(*step, timings.status());
   scheduler_->StepDone();

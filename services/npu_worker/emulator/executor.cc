@@ -4,11 +4,6 @@
 #include <utility>
 
 namespace tandem::npu::emulator {
-namespace {
-
-constexpr int kMaxReports = 20;
-
-}  // namespace
 
 Executor::Executor(const AddressSpace& space, const BufferTable& buffers, CommandHandler handler,
                    Faults faults)
@@ -61,9 +56,7 @@ void Executor::Loop() {
 }
 
 void Executor::SleepIfAsked() {
-  const int64_t command = num_started_++ - faults_.hang_after;
-  if (faults_.hang_ms <= 0 || command < 0) return;
-  if (faults_.hang_count > 0 && command >= faults_.hang_count) return;
+  if (faults_.hang_ms <= 0 || num_started_++ < faults_.hang_after) return;
   const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&stopping), absl::Milliseconds(faults_.hang_ms));
@@ -88,10 +81,7 @@ void Executor::Execute(Buffer& command) {
       status = handler_(*invocation, view);
     }
   }
-  if (!status.ok() && num_reported_ < kMaxReports) {
-    std::fprintf(stderr, "npu emulator: %s%s\n", status.ToString().c_str(),
-                 ++num_reported_ == kMaxReports ? " (later errors are not shown)" : "");
-  }
+  if (!status.ok()) std::fprintf(stderr, "npu emulator: %s\n", status.ToString().c_str());
   SetState(words, status.ok() ? CommandState::kCompleted : CommandState::kError);
 }
 

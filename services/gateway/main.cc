@@ -1,0 +1,58 @@
+// tandem-gateway: the public API over one model and its workers.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "services/common/base/logging.h"
+#include "services/common/rpc/server.h"
+#include "services/common/rpc/shutdown_signals.h"
+#include "services/gateway/service/gateway_flags.h"
+#include "services/gateway/service/generation_service.h"
+#include "services/gateway/service/launcher.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr absl::Duration kDrainPatience = absl::Seconds(30);
+
+int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
+  Launcher launcher(
+      [&flags](const Executor::Progress& progress) {
+        return Executor::Start(flags.executor, progress);
+      },
+      flags.engine);
+  GenerationService service(launcher, {.version = TANDEM_VERSION});
+  auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
+  if (!server.ok()) {
+    LogError("cannot serve", {{"status", server.status().ToString()}});
+    return 1;
+  }
+  launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
+  signals.Wait();
+  LogInfo("draining", {{"patience", absl::FormatDuration(kDrainPatience)}});
+  (*server)->SetServing(false);
+  launcher.Drain(kDrainPatience);
+  launcher.EndRequests();
+  (*server)->Shutdown(absl::Seconds(2));
+  if (launcher.waiting_for_services()) std::_Exit(0);  // not there, and no longer needed
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::gateway
+
+int main(int argc, char** argv) {
+  tandem::ShutdownSignals signals;
+  tandem::InitLogging("gateway");
+  CLI::App app("Tandem gateway: serves one model over its workers", "tandem-gateway");
+  tandem::gateway::GatewayFlags flags;
+  tandem::gateway::AddGatewayFlags(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = tandem::gateway::FinishGatewayFlags(flags);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    return 2;
+  }
+  return tandem::gateway::Serve(flags, signals);
+}

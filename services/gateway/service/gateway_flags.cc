@@ -1,0 +1,54 @@
+#include "services/gateway/service/gateway_flags.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/plan/planner.h"
+
+namespace tandem::gateway {
+
+void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
+  app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
+  app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
+  app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
+      ->required();
+  app.add_option("--worker", flags.executor.worker_targets, "A worker; repeat for each")
+      ->required();
+  app.add_option("--model", flags.executor.model_name, "The model, as the loader lists it")
+      ->required();
+  app.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
+  app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
+               "Place output projections beside attention");
+  app.add_option("--max-sequences", flags.engine.max_sequences, "Sequences running together")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  app.add_option("--max-rows", flags.engine.max_rows, "Rows in one step")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app.add_option("--chunk-rows", flags.engine.chunk_rows, "Rows of one prompt in one step")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app.add_option("--kv-tokens", flags.executor.kv_tokens,
+                 "Positions in the KV cache; 0: chosen by memory")
+      ->capture_default_str();
+  app.add_option("--context", flags.executor.context_len,
+                 "Tokens of a prompt and its answer; 0: the model's")
+      ->capture_default_str();
+  app.add_option("--queue", flags.engine.max_waiting, "Requests waiting beyond those running")
+      ->check(CLI::Range(0u, 1000000u))
+      ->capture_default_str();
+}
+
+absl::Status FinishGatewayFlags(GatewayFlags& flags) {
+  TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
+  if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
+  if (flags.server.listen.empty()) {
+    return absl::InvalidArgumentError("give --listen unix:PATH or --port N");
+  }
+  flags.executor.max_rows = flags.engine.max_rows;
+  flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::gateway

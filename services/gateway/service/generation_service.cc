@@ -1,0 +1,113 @@
+#include "services/gateway/service/generation_service.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/status.h"
+#include "services/gateway/service/request_parser.h"
+#include "services/gateway/service/stream_reactor.h"
+
+namespace tandem::gateway {
+namespace {
+
+absl::Time Deadline(const grpc::CallbackServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+GenerationService::GenerationService(const Launcher& launcher, GenerationServiceOptions options)
+    : launcher_(launcher), options_(std::move(options)) {}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  using Reactor = StreamReactor<v1::GenerateResponse>;
+  const auto model = launcher_.model();
+  if (!model.ok()) return Reactor::Fail(model.status());
+  auto parsed = ParseGenerate(*request, **model);
+  if (!parsed.ok()) return Reactor::Fail(parsed.status());
+  parsed->deadline = Deadline(*context);
+  return Reactor::Start(**model, *std::move(parsed), request->has_logprobs(),
+                        options_.max_unread_tokens);
+}
+
+grpc::ServerWriteReactor<v1::ChatResponse>* GenerationService::Chat(
+    grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
+  using Reactor = StreamReactor<v1::ChatResponse>;
+  const auto model = launcher_.model();
+  if (!model.ok()) return Reactor::Fail(model.status());
+  auto parsed = ParseChat(*request, **model);
+  if (!parsed.ok()) return Reactor::Fail(parsed.status());
+  parsed->deadline = Deadline(*context);
+  return Reactor::Start(**model, *std::move(parsed), request->has_logprobs(),
+                        options_.max_unread_tokens);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
+                                                      const v1::TokenizeRequest* request,
+                                                      v1::TokenizeResponse* response) {
+  return Answer(context, DoTokenize(*request, *response));
+}
+
+absl::Status GenerationService::DoTokenize(const v1::TokenizeRequest& request,
+                                           v1::TokenizeResponse& response) const {
+  TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher_.model());
+  TANDEM_RETURN_IF_ERROR(model->CheckName(request.model()));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<uint32_t> ids, model->tokenizer().Encode(request.text()));
+  if (request.add_bos() && model->bos().has_value()) ids.insert(ids.begin(), *model->bos());
+  for (const uint32_t id : ids) {
+    response.add_ids(id);
+    response.add_pieces(std::string(model->tokenizer().Piece(id)));
+  }
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
+                                                        const v1::DetokenizeRequest* request,
+                                                        v1::DetokenizeResponse* response) {
+  return Answer(context, DoDetokenize(*request, *response));
+}
+
+absl::Status GenerationService::DoDetokenize(const v1::DetokenizeRequest& request,
+                                             v1::DetokenizeResponse& response) const {
+  TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher_.model());
+  TANDEM_RETURN_IF_ERROR(model->CheckName(request.model()));
+  const std::vector<uint32_t> ids(request.ids().begin(), request.ids().end());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < model->config().vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrFormat("ids[%d]: %d, the vocabulary has %d", i,
+                                                      ids[i], model->config().vocab_size));
+  }
+  response.set_text(model->tokenizer().Decode(ids));
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context,
+                                                        const v1::ListModelsRequest* /*request*/,
+                                                        v1::ListModelsResponse* response) {
+  const auto model = launcher_.model();
+  if (model.ok()) *response->add_models() = (*model)->info();
+  return Answer(context, model.status());
+}
+
+grpc::ServerUnaryReactor* GenerationService::GetStatus(grpc::CallbackServerContext* context,
+                                                       const v1::GetStatusRequest* /*request*/,
+                                                       v1::GetStatusResponse* response) {
+  response->set_version(options_.version);
+  response->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
+  launcher_.FillStatus(*response);
+  return Answer(context, absl::OkStatus());
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,131 @@
+#include "services/gateway/service/launcher.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr absl::Duration kPauseWhenMissing = absl::Milliseconds(500);
+constexpr absl::Duration kPauseWhenFailed = absl::Seconds(10);
+
+bool IsMissing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+Launcher::Launcher(StartExecutor start, EngineOptions options)
+    : start_(std::move(start)), options_(std::move(options)) {
+  options_.on_ready_change = [this](bool ready) { Report(ready); };
+}
+
+Launcher::~Launcher() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    stop_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Launcher::Begin(std::function<void(bool)> on_ready) {
+  on_ready_ = std::move(on_ready);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Launcher::Run() {
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      starting_ = true;
+    }
+    const absl::Status status = TryOnce();
+    MutexLock lock(mutex_);
+    starting_ = false;
+    if (status.ok()) return;
+    state_ = IsMissing(status) ? "starting" : "failed";
+    detail_ = std::string(status.message());
+    LogError("start failed", {{"status", status.ToString()}});
+    const absl::Time next =
+        absl::Now() + (IsMissing(status) ? kPauseWhenMissing : kPauseWhenFailed);
+    while (!stopping_ && stop_.WaitUntil(mutex_, next)) {
+    }
+  }
+}
+
+absl::Status Launcher::TryOnce() {
+  const auto progress = [this](std::string_view phase, double fraction) {
+    MutexLock lock(mutex_);
+    if (state_ != "failed") state_ = "loading";
+    detail_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
+  };
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model,
+                          ServedModel::Create(std::move(executor), options_));
+  LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
+  {
+    MutexLock lock(mutex_);
+    model_ = std::move(model);
+  }
+  Report(true);
+  return absl::OkStatus();
+}
+
+void Launcher::Report(bool ready) {
+  {
+    MutexLock lock(mutex_);
+    if (draining_) ready = false;
+  }
+  on_ready_(ready);
+}
+
+absl::StatusOr<const ServedModel*> Launcher::model() const {
+  MutexLock lock(mutex_);
+  if (model_ != nullptr) return model_.get();
+  return absl::UnavailableError(absl::StrFormat("the gateway is not ready: %s%s%s", state_,
+                                                detail_.empty() ? "" : ", ", detail_));
+}
+
+void Launcher::FillStatus(v1::GetStatusResponse& status) const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    status.set_state(draining_ ? "draining" : state_);
+    status.set_detail(detail_);
+    model = model_.get();
+  }
+  if (model == nullptr) return;
+  status.set_model(model->info().name());
+  model->engine().FillStatus(status);
+}
+
+void Launcher::Drain(absl::Duration patience) {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    model = model_.get();
+  }
+  if (model != nullptr) model->engine().Drain(patience);
+}
+
+void Launcher::EndRequests() {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  if (model != nullptr) model->engine().Stop();
+}
+
+bool Launcher::waiting_for_services() const {
+  MutexLock lock(mutex_);
+  return starting_ || (model_ != nullptr && model_->engine().recovering());
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,66 @@
+// Brings a model up in the background, while the server already answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/service/served_model.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+// Thread-safe.
+class Launcher {
+ public:
+  using StartExecutor =
+      std::function<absl::StatusOr<std::unique_ptr<Executor>>(const Executor::Progress&)>;
+
+  // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
+  // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
+  // other errors.
+  Launcher(StartExecutor start, EngineOptions options);
+  ~Launcher();
+
+  // Begins.  `on_ready` is told when requests can be answered, and when no longer.
+  void Begin(std::function<void(bool ready)> on_ready);
+
+  // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this.
+  absl::StatusOr<const ServedModel*> model() const;
+  void FillStatus(v1::GetStatusResponse& status) const;
+
+  // No more requests; waits up to `patience` for those there are.
+  void Drain(absl::Duration patience);
+  // Ends the requests that are left with UNAVAILABLE, so that their calls can end.
+  void EndRequests();
+  // Whether the executor is waiting for services, as the destructor would then do too.
+  bool waiting_for_services() const;
+
+ private:
+  void Run();
+  absl::Status TryOnce();
+  void Report(bool ready);
+
+  const StartExecutor start_;
+  EngineOptions options_;
+  std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
+
+  mutable Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool starting_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string state_ ABSL_GUARDED_BY(mutex_) = "starting";
+  std::string detail_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ServedModel> model_ ABSL_GUARDED_BY(mutex_);  // set once
+  std::thread thread_;
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,155 @@
+#include "services/gateway/service/request_parser.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/gateway/tokenizer/chat_template.h"
+
+namespace tandem::gateway {
+namespace {
+
+uint64_t RandomBits() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+absl::StatusOr<SamplingParams> ParseSampling(const v1::SamplingParams& proto,
+                                             const ServedModel& model) {
+  SamplingParams params = model.sampling_defaults();
+  if (proto.has_temperature()) params.temperature = proto.temperature();
+  if (proto.has_top_k()) params.top_k = proto.top_k();
+  if (proto.has_top_p()) params.top_p = proto.top_p();
+  if (proto.has_min_p()) params.min_p = proto.min_p();
+  if (proto.has_repetition_penalty()) params.repetition_penalty = proto.repetition_penalty();
+  if (proto.has_presence_penalty()) params.presence_penalty = proto.presence_penalty();
+  if (proto.has_frequency_penalty()) params.frequency_penalty = proto.frequency_penalty();
+  params.seed = proto.has_seed() ? proto.seed() : RandomBits();
+  if (proto.logit_bias_size() > static_cast<int>(kMaxLogitBiases)) {
+    return absl::InvalidArgumentError(absl::StrFormat("logit_bias: %d entries, %d at most",
+                                                      proto.logit_bias_size(), kMaxLogitBiases));
+  }
+  for (const auto& [token, bias] : proto.logit_bias()) params.logit_bias[token] = bias;
+  TANDEM_RETURN_IF_ERROR(params.Validate(model.config().vocab_size));
+  return params;
+}
+
+absl::Status ParseLimits(const v1::GenerationLimits& proto, EngineRequest& request) {
+  if (proto.has_max_tokens()) request.max_tokens = proto.max_tokens();
+  request.ignore_eos = proto.ignore_eos();
+  if (proto.stop_size() > kMaxStops) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("stop: %d texts, %d at most", proto.stop_size(), kMaxStops));
+  }
+  for (int i = 0; i < proto.stop_size(); ++i) {
+    if (proto.stop(i).empty() || proto.stop(i).size() > kMaxStopBytes) {
+      return absl::InvalidArgumentError(absl::StrFormat("stop[%d]: %d bytes, must have 1 to %d", i,
+                                                        proto.stop(i).size(), kMaxStopBytes));
+    }
+    request.stops.push_back(proto.stop(i));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ParseRequestId(const std::string& id) {
+  if (id.empty()) return absl::StrFormat("%016x", RandomBits());
+  if (id.size() > kMaxRequestIdBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("request_id: %d bytes, %d at most", id.size(), kMaxRequestIdBytes));
+  }
+  for (const char c : id) {
+    if (c < 0x21 || c > 0x7E) {
+      return absl::InvalidArgumentError("request_id: must be visible ASCII without spaces");
+    }
+  }
+  return id;
+}
+
+absl::Status CheckContext(uint64_t num_tokens, const char* at_least, const ServedModel& model) {
+  const uint32_t context = model.engine().max_sequence_len();
+  if (num_tokens < context) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("context_length_exceeded: the prompt has %s%d tokens and must leave room for "
+                      "one more in a context of %d",
+                      at_least, num_tokens, context));
+}
+
+// Refuses text that has too many tokens whatever they are, without encoding it.
+absl::Status CheckTextBytes(uint64_t num_bytes, const ServedModel& model) {
+  return CheckContext(num_bytes / model.max_token_bytes(), "at least ", model);
+}
+
+absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const v1::GenerateRequest& request,
+                                                  const ServedModel& model) {
+  std::vector<uint32_t> prompt;
+  if (request.has_tokens()) {
+    prompt.assign(request.tokens().ids().begin(), request.tokens().ids().end());
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      if (prompt[i] < model.config().vocab_size) continue;
+      return absl::InvalidArgumentError(absl::StrFormat("tokens[%d]: %d, the vocabulary has %d", i,
+                                                        prompt[i], model.config().vocab_size));
+    }
+  } else if (request.has_text()) {
+    TANDEM_RETURN_IF_ERROR(CheckTextBytes(request.text().size(), model));
+    if (model.bos().has_value()) prompt.push_back(*model.bos());
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids,
+                            model.tokenizer().Encode(request.text()));
+    prompt.insert(prompt.end(), ids.begin(), ids.end());
+  } else {
+    return absl::InvalidArgumentError("prompt: neither text nor tokens is set");
+  }
+  if (prompt.empty()) return absl::InvalidArgumentError("prompt: has no tokens");
+  TANDEM_RETURN_IF_ERROR(CheckContext(prompt.size(), "", model));
+  return prompt;
+}
+
+absl::StatusOr<std::vector<uint32_t>> ParseMessages(const v1::ChatRequest& request,
+                                                    const ServedModel& model) {
+  uint64_t num_bytes = 0;
+  std::vector<Message> messages;
+  for (const v1::ChatMessage& message : request.messages()) {
+    num_bytes += message.content().size();
+    messages.push_back({message.role(), message.content()});
+  }
+  TANDEM_RETURN_IF_ERROR(CheckTextBytes(num_bytes, model));
+  const int32_t bos = model.bos().has_value() ? static_cast<int32_t>(*model.bos()) : -1;
+  TANDEM_ASSIGN_OR_RETURN(std::vector<uint32_t> prompt,
+                          RenderChat(model.tokenizer(), bos, messages));
+  TANDEM_RETURN_IF_ERROR(CheckContext(prompt.size(), "", model));
+  return prompt;
+}
+
+// What the two kinds of request have in common.
+template <class Request>
+absl::StatusOr<EngineRequest> ParseCommon(const Request& proto, const ServedModel& model) {
+  TANDEM_RETURN_IF_ERROR(model.CheckName(proto.model()));
+  EngineRequest request;
+  TANDEM_ASSIGN_OR_RETURN(request.request_id, ParseRequestId(proto.request_id()));
+  TANDEM_ASSIGN_OR_RETURN(request.sampling, ParseSampling(proto.sampling(), model));
+  TANDEM_RETURN_IF_ERROR(ParseLimits(proto.limits(), request));
+  if (proto.logprobs() > kMaxLogprobs) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("logprobs: %d, must be in [0, %d]", proto.logprobs(), kMaxLogprobs));
+  }
+  request.num_alternatives = std::min(proto.logprobs(), model.config().vocab_size);
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
+                                            const ServedModel& model) {
+  TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseCommon(request, model));
+  TANDEM_ASSIGN_OR_RETURN(parsed.prompt, ParsePrompt(request, model));
+  parsed.prompt_logprobs = request.prompt_logprobs();
+  return parsed;
+}
+
+absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model) {
+  TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseCommon(request, model));
+  TANDEM_ASSIGN_OR_RETURN(parsed.prompt, ParseMessages(request, model));
+  return parsed;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,26 @@
+// Public requests to engine requests: every parameter is checked, by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/gateway/engine/request_run.h"
+#include "services/gateway/service/served_model.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+inline constexpr int kMaxStops = 16;
+inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr uint32_t kMaxLogprobs = 20;
+inline constexpr size_t kMaxRequestIdBytes = 128;
+
+// Both: INVALID_ARGUMENT names the parameter, its value and its range, or says
+// "context_length_exceeded" with the prompt's tokens and the context's; NOT_FOUND another model.
+absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
+                                            const ServedModel& model);
+absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model);
+
+}  // namespace tandem::gateway

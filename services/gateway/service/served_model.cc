@@ -1,0 +1,58 @@
+#include "services/gateway/service/served_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+v1::ModelInfo MakeInfo(const loader::v1::Model& model, const ModelConfig& config) {
+  v1::ModelInfo info;
+  info.set_name(model.name());
+  info.set_model_id(model.model_id());
+  info.set_architecture(config.architecture);
+  info.set_vocab_size(config.vocab_size);
+  info.set_num_layers(config.num_layers);
+  uint64_t weight_bytes = 0;
+  for (const uint64_t bytes : model.region_bytes()) weight_bytes += bytes;
+  info.set_weight_bytes(weight_bytes);
+  return info;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr<Executor> executor,
+                                                                 const EngineOptions& options) {
+  std::unique_ptr<ServedModel> served(new ServedModel());
+  const loader::v1::Model& model = executor->model();
+  const Vocabulary& vocabulary = executor->vocabulary();
+  served->config_ = executor->config();
+  served->info_ = MakeInfo(model, served->config_);
+  if (model.has_default_top_k()) served->sampling_defaults_.top_k = model.default_top_k();
+  if (model.has_default_top_p()) served->sampling_defaults_.top_p = model.default_top_p();
+  if (model.has_default_temperature()) {
+    served->sampling_defaults_.temperature = model.default_temperature();
+  }
+  if (vocabulary.add_bos && served->config_.bos_token_id >= 0) {
+    served->bos_ = static_cast<uint32_t>(served->config_.bos_token_id);
+  }
+  for (const std::string& piece : vocabulary.pieces) {
+    served->max_token_bytes_ = std::max(served->max_token_bytes_, piece.size());
+  }
+  TANDEM_ASSIGN_OR_RETURN(served->tokenizer_, Tokenizer::Create(vocabulary));
+  TANDEM_ASSIGN_OR_RETURN(served->engine_,
+                          Engine::Create(std::move(executor), *served->tokenizer_, options));
+  served->info_.set_context_len(served->engine_->max_sequence_len());
+  return served;
+}
+
+absl::Status ServedModel::CheckName(const std::string& name) const {
+  if (name.empty() || name == info_.name()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrFormat("model: there is no \"%s\" here, only \"%s\"", name, info_.name()));
+}
+
+}  // namespace tandem::gateway
