@@ -1,5 +1,6 @@
 #include "tools/tandem/api_client.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -46,6 +47,27 @@ absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Dura
     }
     absl::SleepFor(absl::Milliseconds(100));
   }
+}
+
+std::string StagesWithoutLayers(const std::string& stages) {
+  std::string result;
+  bool inside = false;
+  for (const char c : stages) {
+    if (c == '(') inside = true;
+    if (!inside) result.push_back(c);
+    if (c == ')') inside = false;
+  }
+  return result;
+}
+
+std::string MessageAsJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(message, &json, options).ok()) return "{}\n";
+  return json;
 }
 
 }  // namespace tandem

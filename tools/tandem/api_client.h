@@ -23,4 +23,10 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
 // FAILED_PRECONDITION with the reason when its state is "failed".
 absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout);
 
+// "Out(3)+Ffn(3)+Qkv(4)" -> "Out+Ffn+Qkv": segments of different layers that do the same.
+std::string StagesWithoutLayers(const std::string& stages);
+
+// A message as JSON in the API's own field names, every field present; 64-bit integers are strings.
+std::string MessageAsJson(const google::protobuf::Message& message);
+
 }  // namespace tandem

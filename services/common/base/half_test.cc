@@ -20,11 +20,27 @@ TEST(HalfTest, EveryHalfSurvivesTheRoundTrip) {
   }
 }
 
-TEST(HalfTest, AgreesWithTheCompilersConversion) {
-  for (uint32_t bits = 0; bits < 0x7F800000u; bits += 4099) {
-    const float value = std::bit_cast<float>(bits);
-    const auto expected = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
-    ASSERT_EQ(FloatToHalf(value), expected) << value;
+// IEEE 754: (-1)^s * 2^(e-15) * (1 + m/1024), subnormals 2^-14 * m/1024.
+TEST(HalfTest, FiniteHalvesHaveTheValueOfTheirFields) {
+  for (int bits = 0; bits < 0x7C00; ++bits) {
+    const int exponent = bits >> 10;
+    const int mantissa = bits & 0x3FF;
+    const float expected = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                         : std::ldexp(1.0f + mantissa / 1024.0f, exponent - 15);
+    ASSERT_EQ(HalfToFloat(static_cast<uint16_t>(bits)), expected) << bits;
+    ASSERT_EQ(HalfToFloat(static_cast<uint16_t>(bits | 0x8000)), -expected) << bits;
+  }
+}
+
+TEST(HalfTest, RoundsToTheNearestAndHalfwayToEven) {
+  for (uint16_t bits = 0; bits < 0x7BFF; ++bits) {
+    const float low = HalfToFloat(bits);
+    const float high = HalfToFloat(static_cast<uint16_t>(bits + 1));
+    const float middle = low + (high - low) / 2;  // exact in float32
+    const auto even = static_cast<uint16_t>(bits + (bits & 1));
+    ASSERT_EQ(FloatToHalf(middle), even) << middle;
+    ASSERT_EQ(FloatToHalf(std::nextafter(middle, 0.0f)), bits) << middle;
+    ASSERT_EQ(FloatToHalf(std::nextafter(middle, 1e6f)), bits + 1) << middle;
   }
 }
 

@@ -27,7 +27,7 @@ bool SendReply(int fd, const absl::StatusOr<Region>& result) {
                                  result.status().message().size());
   reply.header.message_bytes =
       static_cast<uint32_t>(std::min<size_t>(message.size(), region_wire::kMaxMessageBytes));
-  std::memcpy(reply.message, message.data(), reply.header.message_bytes);
+  message.copy(reply.message, reply.header.message_bytes);
   iovec part = {&reply, sizeof(reply.header) + reply.header.message_bytes};
   msghdr packet{};
   packet.msg_iov = &part;

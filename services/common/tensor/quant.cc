@@ -296,21 +296,4 @@ void QuantizePackedRow(DType dtype, std::span<const float> values, const Mutable
   });
 }
 
-void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
-               const MutablePackedRow& row) {
-  const size_t bytes = RowBytes(dtype, num_elements);
-  TANDEM_CHECK(file_row.size() >= bytes);
-  if (!IsBlockFormat(dtype)) {
-    std::memcpy(row.planes[0], file_row.data(), bytes);
-    return;
-  }
-  WithCodec(dtype, [&]<typename Codec>(Codec) {
-    Block block;
-    for (size_t b = 0; b < num_elements / Codec::kElements; ++b) {
-      Codec::LoadFile(file_row.data() + b * Codec::kBytes, block);
-      Codec::StorePacked(block, row, b);
-    }
-  });
-}
-
 }  // namespace tandem

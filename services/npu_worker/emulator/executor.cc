@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace tandem::npu::emulator {
+namespace {
+
+constexpr int kMaxReports = 20;
+
+}  // namespace
 
 Executor::Executor(const AddressSpace& space, const BufferTable& buffers, CommandHandler handler,
                    Faults faults)
@@ -56,7 +61,9 @@ void Executor::Loop() {
 }
 
 void Executor::SleepIfAsked() {
-  if (faults_.hang_ms <= 0 || num_started_++ < faults_.hang_after) return;
+  const int64_t command = num_started_++ - faults_.hang_after;
+  if (faults_.hang_ms <= 0 || command < 0) return;
+  if (faults_.hang_count > 0 && command >= faults_.hang_count) return;
   const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&stopping), absl::Milliseconds(faults_.hang_ms));
@@ -81,7 +88,10 @@ void Executor::Execute(Buffer& command) {
       status = handler_(*invocation, view);
     }
   }
-  if (!status.ok()) std::fprintf(stderr, "npu emulator: %s\n", status.ToString().c_str());
+  if (!status.ok() && num_reported_ < kMaxReports) {
+    std::fprintf(stderr, "npu emulator: %s%s\n", status.ToString().c_str(),
+                 ++num_reported_ == kMaxReports ? " (later errors are not shown)" : "");
+  }
   SetState(words, status.ok() ? CommandState::kCompleted : CommandState::kError);
 }
 

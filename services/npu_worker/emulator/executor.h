@@ -43,7 +43,9 @@ class Executor {
   const BufferTable& buffers_;
   const CommandHandler handler_;
   const Faults faults_;
-  int64_t num_started_ = 0;  // of the executor's thread alone
+  // Of the executor's thread alone.
+  int64_t num_started_ = 0;
+  int num_reported_ = 0;  // errors written to standard error
 
   absl::Mutex mutex_;
   std::deque<std::shared_ptr<Buffer>> queue_ ABSL_GUARDED_BY(mutex_);

@@ -15,6 +15,7 @@ int64_t Number(const char* name) {
 Faults Faults::FromEnvironment() {
   return {.hang_ms = Number("NPU_EMU_HANG_MS"),
           .hang_after = Number("NPU_EMU_HANG_AFTER"),
+          .hang_count = Number("NPU_EMU_HANG_COUNT"),
           .wrong_answer = Number("NPU_EMU_WRONG_ANSWER") != 0,
           .overrun = Number("NPU_EMU_OVERRUN") != 0,
           .silent = Number("NPU_EMU_SILENT") != 0};

@@ -23,6 +23,14 @@ NpuBuffer& NpuBuffer::operator=(NpuBuffer&& other) noexcept {
 }
 NpuBuffer::~NpuBuffer() = default;
 
+absl::StatusOr<uint64_t> NpuBuffer::DeviceAddress() const {
+  TANDEM_CHECK(valid());
+  uint64_t address = 0;
+  TANDEM_RETURN_IF_ERROR(
+      Guarded("asking for a buffer's address", [&] { address = impl_->bo.address(); }));
+  return address;
+}
+
 absl::Status NpuBuffer::SyncToDevice(size_t offset, size_t bytes) const {
   TANDEM_CHECK(valid() && offset <= size_ && bytes <= size_ - offset);
   return Guarded("handing a buffer to the NPU",

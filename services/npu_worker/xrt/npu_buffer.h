@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -24,6 +25,8 @@ class NpuBuffer {
   // The host's mapping of it; nullptr for a device-only import.
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // Where the device sees it.
+  absl::StatusOr<uint64_t> DeviceAddress() const;
 
   // Makes what the host wrote visible to the device, or the reverse, for a range.
   // REQUIRES offset + bytes <= size().

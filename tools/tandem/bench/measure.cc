@@ -120,18 +120,6 @@ BenchRun MedianOf(const std::vector<BenchRun>& runs) {
   return median;
 }
 
-// "Out(3)+Ffn(3)+Qkv(4)" -> "Out+Ffn+Qkv".
-std::string WithoutLayers(const std::string& stages) {
-  std::string result;
-  bool inside = false;
-  for (const char c : stages) {
-    if (c == '(') inside = true;
-    if (!inside) result.push_back(c);
-    if (c == ')') inside = false;
-  }
-  return result;
-}
-
 void AddSegments(const v1::GetStatusResponse& before, const v1::GetStatusResponse& after,
                  BenchReport& report) {
   std::map<uint32_t, const v1::SegmentStatus*> earlier;
@@ -141,7 +129,7 @@ void AddSegments(const v1::GetStatusResponse& before, const v1::GetStatusRespons
     const auto it = earlier.find(segment.index());
     const v1::SegmentStatus none;
     const v1::SegmentStatus& old = it != earlier.end() ? *it->second : none;
-    const std::string stages = WithoutLayers(segment.stages());
+    const std::string stages = StagesWithoutLayers(segment.stages());
     auto line = std::find_if(report.segments.begin(), report.segments.end(), [&](const auto& s) {
       return s.worker == segment.worker() && s.stages == stages;
     });

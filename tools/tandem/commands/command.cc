@@ -1,12 +1,16 @@
 #include "tools/tandem/commands/command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 namespace tandem {
 
 int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "tandem: %s (%s)\n", std::string(status.message()).c_str(),
+  std::string message(status.message());
+  std::replace_if(
+      message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  std::fprintf(stderr, "tandem: %s (%s)\n", message.c_str(),
                absl::StatusCodeToString(status.code()).c_str());
   return 1;
 }

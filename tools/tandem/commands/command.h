@@ -15,8 +15,13 @@ using CommandFactory = std::function<int()> (*)(CLI::App& app);
 std::function<int()> AddServeCommand(CLI::App& app);
 std::function<int()> AddBenchCommand(CLI::App& app);
 std::function<int()> AddDoctorCommand(CLI::App& app);
+std::function<int()> AddGenerateCommand(CLI::App& app);
+std::function<int()> AddChatCommand(CLI::App& app);
+std::function<int()> AddInspectCommand(CLI::App& app);
+std::function<int()> AddModelsCommand(CLI::App& app);
+std::function<int()> AddStatusCommand(CLI::App& app);
 
-// Prints "tandem: MESSAGE (CODE)" to standard error and returns 1.
+// Prints one line, "tandem: MESSAGE (CODE)", to standard error and returns 1.
 int Fail(const absl::Status& status);
 
 // Directory of the running executable, where the services' executables are too.

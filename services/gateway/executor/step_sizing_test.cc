@@ -1,0 +1,125 @@
+#include "services/gateway/executor/step_sizing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/status_matchers.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::StatusIs;
+
+// 6 layers of which every third is global; a position takes 2 * 2 * 64 * 2 bytes a layer.
+constexpr uint64_t kLayerBytes = 512;
+const testing::SmallModel kModel = {
+    .num_layers = 6, .context_len = 1000, .sliding_window = 100, .global_every = 3};
+
+WorkerDescription MakeWorker(DeviceKind kind, uint64_t available) {
+  WorkerDescription worker;
+  worker.name = kind == DeviceKind::kGpu ? "gpu0" : "npu0";
+  worker.kind = kind;
+  worker.stages = {StageKind::kAttend};
+  if (kind == DeviceKind::kGpu) {
+    worker.stages = {StageKind::kEmbed, StageKind::kQkv, StageKind::kAttend,
+                     StageKind::kOut,   StageKind::kFfn, StageKind::kHead};
+  }
+  worker.weight_dtypes = {DType::kBf16};
+  worker.max_rows = 64;
+  worker.memory_available_bytes = available;
+  return worker;
+}
+
+Plan GpuPlan(uint64_t available) {
+  return MakePlan(testing::MakeConfig(kModel), {DType::kBf16},
+                  {MakeWorker(DeviceKind::kGpu, available)}, {.npu = NpuPolicy::kOff})
+      .value();
+}
+
+SizingOptions Options() { return {.max_rows = 48, .max_sequences = 4, .block_tokens = 16}; }
+
+TEST(StepSizingTest, GivesEverySequenceItsContextWhenMemoryAllows) {
+  ASSERT_OK_AND_ASSIGN(const StepLimits limits,
+                       MakeStepLimits(testing::MakeConfig(kModel), GpuPlan(0), Options()));
+  EXPECT_EQ(limits.max_rows, 48u);
+  EXPECT_EQ(limits.max_sequences, 4u);
+  EXPECT_EQ(limits.max_outputs, 48u);
+  EXPECT_EQ(limits.context_len, 1000u);
+  EXPECT_EQ(limits.num_blocks[kGlobalGroup], 4u * 63);  // ceil(1000 / 16)
+  EXPECT_EQ(limits.num_blocks[kWindowGroup], 4u * 11);  // ceil(148 / 16) + 1
+  EXPECT_EQ(limits.max_table_len, 2u * 4 * 63);
+}
+
+TEST(StepSizingTest, RowsAreTheSmallestWorkersAndSequencesAtMostTheRows) {
+  SizingOptions options = Options();
+  options.max_rows = 512;
+  options.max_sequences = 100;
+  ASSERT_OK_AND_ASSIGN(const StepLimits limits,
+                       MakeStepLimits(testing::MakeConfig(kModel), GpuPlan(0), options));
+  EXPECT_EQ(limits.max_rows, 64u);
+  EXPECT_EQ(limits.max_sequences, 64u);
+}
+
+TEST(StepSizingTest, KvTakesAQuarterOfTheAvailableMemoryAtMost) {
+  // Window pool: 44 blocks in 4 layers; then 100 blocks in the 2 global layers.
+  const uint64_t window = 44 * 16 * 4 * kLayerBytes;
+  const uint64_t global = 100 * 16 * 2 * kLayerBytes;
+  const ModelConfig config = testing::MakeConfig(kModel);
+  for (const uint64_t spare : {0, 1, 16383}) {
+    const Plan plan = GpuPlan(4 * (window + global + spare));
+    ASSERT_OK_AND_ASSIGN(const StepLimits limits, MakeStepLimits(config, plan, Options()));
+    EXPECT_EQ(limits.num_blocks[kGlobalGroup], 100u) << spare;
+    EXPECT_EQ(limits.num_blocks[kWindowGroup], 44u);
+    EXPECT_EQ(limits.context_len, 1000u);
+  }
+}
+
+TEST(StepSizingTest, AContextLongerThanThePoolIsCutToIt) {
+  SizingOptions options = Options();
+  options.kv_tokens = 333;
+  ASSERT_OK_AND_ASSIGN(const StepLimits limits,
+                       MakeStepLimits(testing::MakeConfig(kModel), GpuPlan(0), options));
+  EXPECT_EQ(limits.num_blocks[kGlobalGroup], 21u);
+  EXPECT_EQ(limits.num_blocks[kWindowGroup], 21u) << "capped by the global pool";
+  EXPECT_EQ(limits.context_len, 336u);
+}
+
+TEST(StepSizingTest, CountsTheLayersOfTheWorkerThatAttends) {
+  const ModelConfig config = testing::MakeConfig(kModel);
+  const Plan plan = MakePlan(config, {DType::kBf16},
+                             {MakeWorker(DeviceKind::kGpu, 1), MakeWorker(DeviceKind::kNpu, 0)},
+                             {.npu = NpuPolicy::kRequire})
+                        .value();
+  EXPECT_EQ(KvTokenBytes(config, plan, 0, kGlobalGroup), 0u);
+  EXPECT_EQ(KvTokenBytes(config, plan, 1, kGlobalGroup), 2 * kLayerBytes);
+  EXPECT_EQ(KvTokenBytes(config, plan, 1, kWindowGroup), 4 * kLayerBytes);
+  EXPECT_OK(MakeStepLimits(config, plan, Options())) << "the GPU's memory holds no KV";
+}
+
+TEST(StepSizingTest, ShortContextsNeedNoWindowBeyondThem) {
+  testing::SmallModel model = kModel;
+  model.context_len = 17;
+  ASSERT_OK_AND_ASSIGN(const StepLimits limits,
+                       MakeStepLimits(testing::MakeConfig(model), GpuPlan(0), Options()));
+  EXPECT_EQ(limits.num_blocks[kGlobalGroup], 8u);
+  EXPECT_EQ(limits.num_blocks[kWindowGroup], 8u);
+}
+
+TEST(StepSizingTest, RefusesWhatCannotBe) {
+  const ModelConfig config = testing::MakeConfig(kModel);
+  EXPECT_THAT(MakeStepLimits(config, GpuPlan(100'000), Options()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("gpu0")));
+  SizingOptions options = Options();
+  options.context_len = 1001;
+  EXPECT_THAT(MakeStepLimits(config, GpuPlan(0), options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("context_len is 1001")));
+  options = Options();
+  options.block_tokens = 0;
+  EXPECT_THAT(MakeStepLimits(config, GpuPlan(0), options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block_tokens is 0")));
+}
+
+}  // namespace
+}  // namespace tandem::gateway

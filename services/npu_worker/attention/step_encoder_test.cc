@@ -1,0 +1,76 @@
+#include "services/npu_worker/attention/step_encoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "services/common/testing/model_configs.h"
+
+namespace tandem::npu {
+namespace {
+
+constexpr StepLimits kLimits = {.max_rows = 8,
+                                .max_sequences = 3,
+                                .max_outputs = 8,
+                                .max_table_len = 16,
+                                .context_len = 256,
+                                .block_tokens = 16};
+
+TEST(StepEncoderTest, LaysOutSequencesAndTables) {
+  const std::vector<RowEntry> rows = {{5, 30, 0}, {6, 31, 0}, {7, 32, 0}, {9, 4, 1}};
+  const std::vector<SequenceEntry> sequences = {{0, 3, {0, 3}}, {3, 1, {6, 7}}};
+  const std::vector<uint32_t> table = {4, 5, 6, kNoBlock, 1, 2, 7, 0};
+  const StepBatch step = {
+      {.num_rows = 4, .num_sequences = 2, .table_len = 8}, rows, sequences, {}, table};
+  std::vector<std::byte> out(StepDescriptorBytes(kLimits), std::byte{0xEE});
+  const EncodedStep encoded = EncodeStep(step, out);
+  EXPECT_EQ(encoded.num_positions, 33u);
+  ASSERT_EQ(encoded.bytes, sizeof(StepDescriptor) + 2 * sizeof(SequenceDescriptor) + 8 * 4);
+  StepDescriptor header;
+  std::memcpy(&header, out.data(), sizeof(header));
+  EXPECT_EQ(header.magic, kStepDescriptorMagic);
+  EXPECT_EQ(header.num_rows, 4u);
+  EXPECT_EQ(header.num_sequences, 2u);
+  EXPECT_EQ(header.table_len, 8u);
+  EXPECT_EQ(header.num_positions, 33u);
+  SequenceDescriptor second;
+  std::memcpy(&second, out.data() + sizeof(header) + sizeof(second), sizeof(second));
+  EXPECT_EQ(second.first_row, 3u);
+  EXPECT_EQ(second.num_rows, 1u);
+  EXPECT_EQ(second.first_position, 4u);
+  EXPECT_EQ(second.table_offset[kGlobalGroup], 6u);
+  EXPECT_EQ(second.table_offset[kWindowGroup], 7u);
+  EXPECT_EQ(std::memcmp(out.data() + encoded.bytes - 8 * 4, table.data(), 8 * 4), 0);
+  EXPECT_EQ(out[encoded.bytes], std::byte{0xEE});
+}
+
+TEST(StepEncoderTest, TheFullestStepFitsTheSizeForItsLimits) {
+  std::vector<RowEntry> rows(8);
+  std::vector<SequenceEntry> sequences(3);
+  const std::vector<uint32_t> table(16);
+  const StepBatch step = {
+      {.num_rows = 8, .num_sequences = 3, .table_len = 16}, rows, sequences, {}, table};
+  std::vector<std::byte> out(StepDescriptorBytes(kLimits));
+  EXPECT_EQ(EncodeStep(step, out).bytes, out.size());
+}
+
+TEST(StepEncoderTest, LayersCarryTheirGroupWindowAndPlaces) {
+  const ModelConfig config = testing::MakeConfig({});  // layer 1 is global
+  const ExchangeLayout layout = MakeExchangeLayout(config, kLimits, 2);
+  const KvSpec kv = {.block_tokens = 16, .num_blocks = {10, 6}};
+  const AttendParameters global = MakeAttendParameters(config, 1, layout, kv, 4096);
+  EXPECT_EQ(global.group, kGlobalGroup);
+  EXPECT_EQ(global.window, 0u);
+  EXPECT_EQ(global.num_blocks, 10u);
+  EXPECT_EQ(global.kv_offset, 4096u);
+  EXPECT_EQ(global.q_offset, layout.port(Port::kQ).offset);
+  EXPECT_EQ(global.attention_offset, layout.port(Port::kAttention).offset);
+  const AttendParameters local = MakeAttendParameters(config, 0, layout, kv, 0);
+  EXPECT_EQ(local.group, kWindowGroup);
+  EXPECT_EQ(local.window, config.sliding_window);
+  EXPECT_EQ(local.num_blocks, 6u);
+  EXPECT_EQ(local.scale, config.attention_scale);
+}
+
+}  // namespace
+}  // namespace tandem::npu

@@ -1,0 +1,86 @@
+// The process: its policies, messages and exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "services/npu_worker/startup.h"
+
+namespace tandem::npu {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ended {
+  int code = -1;
+  std::string text;  // both streams
+};
+
+Ended RunWorker(const std::string& arguments, const std::string& environment = "") {
+  const std::string command = "env -u XILINX_XRT -u XCL_EMULATION_MODE " + environment +
+                              " timeout 60 " TANDEM_BINARY_DIR "/bin/tandem-npu-worker " +
+                              arguments + " 2>&1";
+  Ended ended;
+  FILE* pipe = ::popen(command.c_str(), "re");
+  if (pipe == nullptr) return ended;
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) ended.text += buffer;
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
+bool HasNpu() { return std::filesystem::exists("/dev/accel"); }
+
+TEST(NpuProcessTest, TheEmulatedNpuIsFoundBesideTheExecutable) {
+  const Ended ended = RunWorker("--npu=emulate --probe");
+  EXPECT_EQ(ended.code, kExitOk) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("NPU emulated on the host"));
+}
+
+TEST(NpuProcessTest, XrtsNoopDeviceIsNotServed) {
+  const Ended ended =
+      RunWorker("--npu=emulate --emulated-xrt " TANDEM_BINARY_DIR
+                "/tests/xrt-plain-noop --listen unix:/nonexistent/never-reached.sock");
+  EXPECT_EQ(ended.code, kExitSelfTest) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("wrote nothing"));
+}
+
+TEST(NpuProcessTest, RequireFailsWithoutAnNpuAndNamesTheFix) {
+  if (HasNpu()) GTEST_SKIP() << "this machine has an NPU";
+  const Ended ended = RunWorker("--npu=require --probe");
+  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("modprobe amdxdna"));
+}
+
+TEST(NpuProcessTest, PreferSaysThatThereIsNoneAndEndsWell) {
+  if (HasNpu()) GTEST_SKIP() << "this machine has an NPU";
+  const Ended ended = RunWorker("--npu=prefer --probe");
+  EXPECT_EQ(ended.code, kExitNoNpu) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("no NPU device node"));
+}
+
+TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {
+  const std::string emulated =
+      "XILINX_XRT=" TANDEM_BINARY_DIR "/lib/tandem/xrt-emulated XCL_EMULATION_MODE=noop";
+  const Ended ended = RunWorker("--npu=require --probe", emulated);
+  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("--npu=emulate"));
+}
+
+TEST(NpuProcessTest, OffAndBadFlagsAreUsageErrors) {
+  EXPECT_EQ(RunWorker("--npu=off --probe").code, kExitUsage);
+  EXPECT_EQ(RunWorker("--npu=perhaps --probe").code, kExitUsage);
+}
+
+TEST(NpuProcessTest, AMissingKernelPackageNamesItsManifest) {
+  const Ended ended = RunWorker("--npu=emulate --kernels /nonexistent --probe");
+  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("/nonexistent/manifest.json"));
+}
+
+}  // namespace
+}  // namespace tandem::npu

@@ -1,0 +1,56 @@
+// What tests of the NPU worker share: the emulated NPU, and attention plans to run on it.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/plan_runner.h"
+#include "services/common/testing/random_weights.h"
+#include "services/common/testing/step_builder.h"
+#include "services/npu_worker/npu_worker.h"
+#include "services/npu_worker/startup.h"
+
+namespace tandem::npu {
+
+// A worker on the emulated NPU of this build, or on another XRT root.  The first call of a
+// process decides the root.
+inline absl::StatusOr<std::unique_ptr<NpuWorker>> MakeEmulatedWorker(
+    absl::Duration run_timeout = absl::Seconds(60), const std::string& xrt_root = "") {
+  StartupOptions options;
+  options.policy = NpuPolicy::kEmulate;
+  options.library_folder = TANDEM_BINARY_DIR "/lib/tandem";
+  options.emulated_xrt = xrt_root;
+  options.worker.run_timeout = run_timeout;
+  TANDEM_RETURN_IF_ERROR(PrepareNpu(options));
+  return NpuWorker::Create(options.worker);
+}
+
+// Attend and Out of every layer, a segment each.
+inline std::vector<Segment> AttendAndOutSegments(const ModelConfig& config) {
+  std::vector<Segment> segments;
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    segments.push_back(testing::SingleStage({StageKind::kAttend, layer}, config));
+    segments.push_back(testing::SingleStage({StageKind::kOut, layer}, config));
+  }
+  return segments;
+}
+
+// Gaussian q, k and v for `num_rows` rows of a lane.
+inline void WriteRandomInputs(testing::PlanRunner& runner, uint32_t num_rows, uint32_t seed,
+                              uint32_t lane = 0) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](Port port, uint32_t dim) {
+    std::vector<float> values(size_t{num_rows} * dim);
+    for (float& value : values) value = normal(random);
+    runner.WritePort(port, values, lane);
+  };
+  fill(Port::kQ, runner.config().q_dim());
+  fill(Port::kK, runner.config().kv_dim());
+  fill(Port::kV, runner.config().kv_dim());
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,32 @@
+// reference_worker: a worker process for tests, over the reference arithmetic on the host.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "services/common/base/logging.h"
+#include "services/common/reference/reference_worker.h"
+#include "services/common/worker/service/run_worker_service.h"
+
+int main(int argc, char** argv) {
+  tandem::ShutdownSignals signals;
+  tandem::InitLogging("reference_worker");
+  tandem::reference::ReferenceWorkerOptions options;
+  std::string listen;
+  std::string kind = "gpu";
+  CLI::App app("A worker on the host, for tests.", "reference_worker");
+  app.add_option("--listen", listen, "unix:PATH to serve on")->required();
+  app.add_option("--name", options.name, "name in the cluster");
+  app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")
+      ->check(CLI::IsMember({"gpu", "npu"}));
+  CLI11_PARSE(app, argc, argv);
+  if (kind == "npu") {
+    options.kind = tandem::DeviceKind::kNpu;
+    options.stages = {tandem::StageKind::kAttend};
+  }
+  const absl::Status status =
+      tandem::RunWorkerService(std::make_unique<tandem::reference::ReferenceWorker>(options),
+                               {.server = {.listen = {listen}}}, signals);
+  if (status.ok()) return 0;
+  tandem::LogError("worker stopped", {{"reason", std::string(status.message())}});
+  return 1;
+}

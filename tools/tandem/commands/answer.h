@@ -1,0 +1,66 @@
+// An answer as it streams in, and what is said of it afterwards.
+#pragma once
+
+#include <grpcpp/support/sync_stream.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/common/rpc/status.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem {
+
+struct Answer {
+  std::string text;
+  std::vector<v1::Token> tokens;
+  v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
+  v1::Usage usage;
+  std::string placement;
+  std::string request_id;
+};
+
+using TextSink = std::function<void(std::string_view)>;
+
+// Reads a Generate or Chat stream to its end, handing text to `sink` as it comes; `answer` has what
+// came before an error too.  DATA_LOSS: the stream ended without saying why.
+template <typename Response>
+absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& sink,
+                        Answer& answer) {
+  Response response;
+  while (reader.Read(&response)) {
+    if (!response.placement().empty()) answer.placement = response.placement();
+    if (!response.request_id().empty()) answer.request_id = response.request_id();
+    if (!response.text().empty()) sink(response.text());
+    answer.text += response.text();
+    answer.tokens.insert(answer.tokens.end(), response.tokens().begin(), response.tokens().end());
+    if (response.has_usage()) answer.usage = response.usage();
+    if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      answer.finish_reason = response.finish_reason();
+    }
+  }
+  const absl::Status status = FromGrpcStatus(reader.Finish());
+  if (status.ok() && answer.finish_reason == v1::FINISH_REASON_UNSPECIFIED) {
+    return absl::DataLossError("the gateway ended the answer without a reason");
+  }
+  return status;
+}
+
+// Text on standard output at once.  On a terminal, control characters other than line feed and tab
+// are replaced, so that a model cannot send it escape sequences.
+void PrintText(std::string_view text);
+// `text` as PrintText sends it to a terminal.  Exposed for tests.
+std::string ForTerminal(std::string_view text);
+
+// "8 tokens after 16, 34.5 tokens/s, first token after 0.120 s, seed 7\nplacement: ..." and the
+// device times; what is not known is left out.
+std::string DescribeAnswer(const Answer& answer);
+
+// One object: text, finish_reason, tokens where probabilities were asked for, usage, placement,
+// request_id.
+std::string AnswerAsJson(const Answer& answer);
+
+}  // namespace tandem

@@ -1,0 +1,258 @@
+// The client commands, as programs, against a gateway in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/tandem/commands/testing/child.h"
+#include "tools/tandem/commands/testing/fake_gateway.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+using ::testing::StartsWith;
+
+class CommandsTest : public testing::Test {
+ protected:
+  struct Result {
+    int code = 0;
+    std::string output;
+    std::string errors;
+  };
+  std::vector<std::string> WithAddress(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, {"--address", gateway_.address()});
+    return arguments;
+  }
+  Result Run(std::vector<std::string> arguments, std::string_view input = "") {
+    Child child(WithAddress(std::move(arguments)));
+    child.Write(input);
+    child.CloseInput();
+    const int code = child.Wait();
+    return {code, child.output(), child.errors()};
+  }
+
+  FakeGateway gateway_;
+};
+
+TEST_F(CommandsTest, GenerateStreamsTheAnswerAndDescribesIt) {
+  const Result result = Run({"generate", "one", "two three"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.output, "one two three\n");
+  EXPECT_EQ(
+      result.errors,
+      "3 tokens after 3, 10.0 tokens/s, first token after 0.250 s, seed 42, cut at the limit\n"
+      "placement: Attend on npu0 (emulated), the rest on gpu0\n"
+      "device time: gpu0 0.125 s\n");
+  EXPECT_EQ(Run({"generate", "--quiet", "one"}).errors, "");
+}
+
+TEST_F(CommandsTest, GenerateReadsThePromptFromStandardInput) {
+  EXPECT_EQ(Run({"generate"}, "from a pipe\n").output, "from a pipe\n");
+  EXPECT_EQ(Run({"generate", "-"}, "line\n\n").output, "line\n");
+  EXPECT_EQ(gateway_.generate_requests()[0].text(), "from a pipe");
+  EXPECT_EQ(gateway_.generate_requests()[1].text(), "line\n");
+}
+
+TEST_F(CommandsTest, GeneratePassesEveryFlagOn) {
+  ASSERT_EQ(Run({"generate",
+                 "--model",
+                 "demo",
+                 "--max-tokens",
+                 "9",
+                 "--stop",
+                 "END",
+                 "--stop",
+                 "two words",
+                 "--temperature",
+                 "0",
+                 "--top-k",
+                 "5",
+                 "--top-p",
+                 "0.5",
+                 "--min-p",
+                 "0.25",
+                 "--repetition-penalty",
+                 "1.5",
+                 "--presence-penalty",
+                 "-0.5",
+                 "--frequency-penalty",
+                 "0.75",
+                 "--seed",
+                 "18446744073709551615",
+                 "--ignore-eos",
+                 "hello"})
+                .code,
+            0);
+  const v1::GenerateRequest request = gateway_.generate_requests().at(0);
+  EXPECT_EQ(request.model(), "demo");
+  EXPECT_EQ(request.text(), "hello");
+  EXPECT_EQ(request.limits().max_tokens(), 9);
+  ASSERT_EQ(request.limits().stop_size(), 2);
+  EXPECT_EQ(request.limits().stop(1), "two words");
+  EXPECT_TRUE(request.limits().ignore_eos());
+  EXPECT_TRUE(request.sampling().has_temperature());
+  EXPECT_EQ(request.sampling().temperature(), 0.0f);
+  EXPECT_EQ(request.sampling().top_k(), 5);
+  EXPECT_EQ(request.sampling().top_p(), 0.5f);
+  EXPECT_EQ(request.sampling().min_p(), 0.25f);
+  EXPECT_EQ(request.sampling().repetition_penalty(), 1.5f);
+  EXPECT_EQ(request.sampling().presence_penalty(), -0.5f);
+  EXPECT_EQ(request.sampling().frequency_penalty(), 0.75f);
+  EXPECT_EQ(request.sampling().seed(), ~uint64_t{0});
+
+  ASSERT_EQ(Run({"generate", "plain"}).code, 0);
+  const v1::GenerateRequest plain = gateway_.generate_requests().at(1);
+  EXPECT_FALSE(plain.sampling().has_temperature());
+  EXPECT_FALSE(plain.sampling().has_seed());
+  EXPECT_FALSE(plain.limits().has_max_tokens());
+  EXPECT_FALSE(plain.has_logprobs());
+}
+
+TEST_F(CommandsTest, GenerateAnswersAQuestion) {
+  const Result result = Run({"generate", "--chat", "--system", "Be brief.", "Why?"});
+  EXPECT_EQ(result.output, "2 messages: Why?\n");
+  const v1::ChatRequest request = gateway_.chat_requests().at(0);
+  EXPECT_EQ(request.messages(0).role(), "system");
+  EXPECT_EQ(request.messages(0).content(), "Be brief.");
+  EXPECT_EQ(request.messages(1).role(), "user");
+}
+
+TEST_F(CommandsTest, GeneratePrintsJson) {
+  const Result result = Run({"generate", "--json", "--logprobs", "1", "a b"});
+  EXPECT_EQ(result.code, 0);
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_EQ(json.at("text"), "a b");
+  EXPECT_EQ(json.at("finish_reason"), "length");
+  EXPECT_EQ(json.at("usage").at("completion_tokens"), 2);
+  EXPECT_EQ(json.at("usage").at("device_seconds").at("gpu0"), 0.125);
+  EXPECT_THAT(json.at("placement").get<std::string>(), StartsWith("Attend on npu0"));
+  ASSERT_EQ(json.at("tokens").size(), 2);
+  EXPECT_EQ(json.at("tokens")[1].at("piece"), " b");
+  EXPECT_EQ(json.at("tokens")[1].at("logprob"), -0.5);
+  EXPECT_EQ(json.at("tokens")[1].at("alternatives")[0].at("piece"), "\uFFFD");
+}
+
+TEST_F(CommandsTest, ErrorsAreOneLineAndExitCodeOne) {
+  const Result result = Run({"generate", "fail"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.output, "");
+  EXPECT_EQ(result.errors,
+            "tandem: sampling.top_p is 7: it must be in (0, 1] (INVALID_ARGUMENT)\n");
+  EXPECT_THAT(Run({"generate", "nothing"}).errors, HasSubstr("without a reason"));
+  EXPECT_THAT(Run({"generate", "bad \xFF"}).errors,
+              StartsWith("tandem: the prompt is not UTF-8 at byte 4 "));
+  EXPECT_THAT(Run({"generate", "--system", "x", "y"}).errors, HasSubstr("--chat"));
+  EXPECT_NE(Run({"generate", "--top-k", "many", "x"}).code, 0);
+}
+
+TEST_F(CommandsTest, NamesTheAddressWhereNobodyAnswers) {
+  for (const char* command : {"generate", "chat", "models", "status"}) {
+    Child child({command, "--address", "unix:/nowhere/gateway.sock"});
+    child.Write("hello\n");
+    child.CloseInput();
+    EXPECT_EQ(child.Wait(), 1);
+    EXPECT_THAT(child.errors(), StartsWith("tandem: no gateway answers at unix:/nowhere/gateway"));
+    EXPECT_THAT(child.errors(), HasSubstr("tandem serve"));
+  }
+}
+
+TEST_F(CommandsTest, GenerateGivesUpAtItsTimeout) {
+  const Result result = Run({"generate", "--timeout", "0.2", "forever"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, StartsWith("forever"));
+  EXPECT_THAT(result.errors, HasSubstr("DEADLINE_EXCEEDED"));
+}
+
+TEST_F(CommandsTest, ChatKeepsTheConversation) {
+  const Result result = Run({"chat", "--system", "Be brief."},
+                            "first\n\nsecond \\\nline\n/reset\nthird\n/exit\nno\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.output,
+            "2 messages: first\n"
+            "4 messages: second line\n"
+            "2 messages: third\n");
+  EXPECT_THAT(result.errors, HasSubstr("tokens/s"));
+  const v1::ChatRequest second = gateway_.chat_requests().at(1);
+  ASSERT_EQ(second.messages_size(), 4);
+  EXPECT_EQ(second.messages(2).role(), "assistant");
+  EXPECT_EQ(second.messages(2).content(), "2 messages: first");
+  EXPECT_EQ(second.messages(3).content(), "second \nline");
+}
+
+TEST_F(CommandsTest, ChatEndsWithItsInput) {
+  EXPECT_EQ(Run({"chat"}).code, 0);
+  EXPECT_EQ(Run({"chat"}, "no line feed").output, "1 messages: no line feed\n");
+}
+
+TEST_F(CommandsTest, ChatWithoutATerminalEndsAtTheFirstError) {
+  const Result result = Run({"chat"}, "one\nfail\nnever\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.output, "1 messages: one\n");
+  EXPECT_THAT(result.errors, HasSubstr("sampling.top_p"));
+}
+
+TEST_F(CommandsTest, ControlCStopsTheAnswerAndNotTheChat) {
+  Child child(WithAddress({"chat"}));
+  child.Write("forever\n");
+  ASSERT_TRUE(child.WaitForOutput("1 messages: forever1 messages"));
+  child.Signal(SIGINT);
+  child.Write("and then\n/exit\n");
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_THAT(child.output(), testing::EndsWith("\n3 messages: and then\n"));
+  EXPECT_THAT(child.errors(), HasSubstr("(stopped)"));
+}
+
+TEST_F(CommandsTest, ControlCEndsGenerate) {
+  Child child(WithAddress({"generate", "forever"}));
+  ASSERT_TRUE(child.WaitForOutput("forever"));
+  child.Signal(SIGINT);
+  EXPECT_EQ(child.Wait(), -SIGINT);
+}
+
+TEST_F(CommandsTest, ModelsAreATableOrJson) {
+  EXPECT_EQ(Run({"models"}).output,
+            "NAME  ARCHITECTURE  LAYERS  CONTEXT  VOCABULARY  WEIGHTS MiB  ID\n"
+            "demo  gemma3            12     4096      262208         11.0  abc123\n");
+  const auto json = nlohmann::json::parse(Run({"models", "--json"}).output);
+  EXPECT_EQ(json.at("models")[0].at("vocab_size"), 262208);
+}
+
+TEST_F(CommandsTest, StatusIsTables) {
+  const Result result = Run({"status"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.output, StartsWith("state                     ready\n"));
+  EXPECT_THAT(result.output, HasSubstr("Attend on npu0 (emulated), the rest on gpu0\n"));
+  EXPECT_THAT(result.output, HasSubstr("there is no NPU\n"));
+  EXPECT_THAT(result.output, HasSubstr("2 running, 0 waiting, 16 at most\n"));
+  EXPECT_THAT(result.output, HasSubstr("7 of 100\n"));
+  EXPECT_THAT(result.output, HasSubstr("npu0    ready  emulated NPU (emulated)  dmabuf"));
+  EXPECT_THAT(result.output,
+              HasSubstr("npu0    Attend         3     30       10.0           40.0\n"));
+  EXPECT_THAT(Run({"status", "--all-segments"}).output, HasSubstr("Attend(2)"));
+  const auto json = nlohmann::json::parse(Run({"status", "--json"}).output);
+  EXPECT_EQ(json.at("workers")[0].at("hop_p50_us"), 29.5);
+}
+
+TEST_F(CommandsTest, StatusWaitsUntilTheGatewayIsReady) {
+  EXPECT_EQ(Run({"status", "--wait", "5"}).code, 0);
+  gateway_.set_state("loading");
+  EXPECT_EQ(Run({"status"}).code, 0);
+  const Result result = Run({"status", "--wait", "0.2"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("loading: no NPU"));
+}
+
+TEST_F(CommandsTest, InspectPrintsWhatIsInAFile) {
+  Child child({"inspect", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"});
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_THAT(child.output(), HasSubstr("gguf"));
+  Child missing({"inspect", "/nowhere.gguf"});
+  EXPECT_EQ(missing.Wait(), 1);
+  EXPECT_THAT(missing.errors(), HasSubstr("/nowhere.gguf"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,121 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_join.h"
+#include "services/common/base/status_macros.h"
+#include "tools/tandem/api_client.h"
+#include "tools/tandem/commands/answer.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/request_flags.h"
+
+namespace tandem {
+namespace {
+
+struct GenerateFlags {
+  RequestFlags request;
+  std::vector<std::string> words;
+  bool chat = false;
+  std::string system;
+  std::optional<uint32_t> logprobs;
+  bool ignore_eos = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// Longest prompt read from standard input; a gRPC message is no longer.
+constexpr size_t kMaxPromptBytes = 64 << 20;
+
+// The words of the command line, or standard input less its last line feed.
+absl::StatusOr<std::string> ReadPrompt(const std::vector<std::string>& words) {
+  if (!words.empty() && words != std::vector<std::string>{"-"}) return absl::StrJoin(words, " ");
+  if (isatty(STDIN_FILENO) == 1 && words.empty()) {
+    return absl::InvalidArgumentError("no prompt: give one after the command or on standard input");
+  }
+  std::string prompt;
+  char buffer[1 << 14];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) {
+    prompt.append(buffer, n);
+    if (prompt.size() > kMaxPromptBytes) {
+      return absl::InvalidArgumentError("the prompt is longer than 64 MiB");
+    }
+  }
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  return prompt;
+}
+
+absl::Status Request(const GenerateFlags& flags, const std::string& prompt, const TextSink& sink,
+                     Answer& answer) {
+  const auto stub = MakeGenerationStub(flags.request.address);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoNanoseconds(absl::Seconds(flags.request.timeout_seconds)));
+  v1::GenerationLimits limits = MakeLimits(flags.request);
+  limits.set_ignore_eos(flags.ignore_eos);
+  if (flags.chat) {
+    v1::ChatRequest request;
+    request.set_model(flags.request.model);
+    if (!flags.system.empty()) {
+      v1::ChatMessage* message = request.add_messages();
+      message->set_role("system");
+      message->set_content(flags.system);
+    }
+    v1::ChatMessage* message = request.add_messages();
+    message->set_role("user");
+    message->set_content(prompt);
+    *request.mutable_sampling() = MakeSampling(flags.request);
+    *request.mutable_limits() = limits;
+    if (flags.logprobs) request.set_logprobs(*flags.logprobs);
+    return ReadAnswer(*stub->Chat(&context, request), sink, answer);
+  }
+  v1::GenerateRequest request;
+  request.set_model(flags.request.model);
+  request.set_text(prompt);
+  *request.mutable_sampling() = MakeSampling(flags.request);
+  *request.mutable_limits() = limits;
+  if (flags.logprobs) request.set_logprobs(*flags.logprobs);
+  return ReadAnswer(*stub->Generate(&context, request), sink, answer);
+}
+
+absl::Status Generate(const GenerateFlags& flags) {
+  TANDEM_ASSIGN_OR_RETURN(const std::string prompt, ReadPrompt(flags.words));
+  TANDEM_RETURN_IF_ERROR(CheckText("the prompt", prompt));
+  TANDEM_RETURN_IF_ERROR(CheckText("--system", flags.system));
+  if (!flags.system.empty() && !flags.chat) {
+    return absl::InvalidArgumentError("--system needs --chat");
+  }
+  Answer answer;
+  const TextSink sink = flags.json ? TextSink([](std::string_view) {}) : TextSink(PrintText);
+  const absl::Status status = Request(flags, prompt, sink, answer);
+  if (!flags.json && !answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
+  TANDEM_RETURN_IF_ERROR(Explain(status, flags.request.address));
+  if (flags.json) std::fputs(AnswerAsJson(answer).c_str(), stdout);
+  if (!flags.quiet) std::fputs(DescribeAnswer(answer).c_str(), stderr);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::function<int()> AddGenerateCommand(CLI::App& app) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = app.add_subcommand(
+      "generate", "Continue a text, or with --chat answer a question, as it streams");
+  command->add_option("prompt", flags->words,
+                      "Words of the prompt; none or \"-\": standard input is read");
+  AddRequestFlags(*command, flags->request);
+  command->add_flag("--chat", flags->chat, "The prompt is a user's message to be answered");
+  command->add_option("--system", flags->system, "With --chat: an instruction put before it");
+  command->add_option("--logprobs", flags->logprobs,
+                      "With --json: probabilities, with this many alternatives to each token");
+  command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the end of the text");
+  command->add_flag("--json", flags->json, "Print one JSON object at the end");
+  command->add_flag("--quiet", flags->quiet, "No rates and placement on standard error");
+  return [flags] {
+    const absl::Status status = Generate(*flags);
+    return status.ok() ? 0 : Fail(status);
+  };
+}
+
+}  // namespace tandem

@@ -1,0 +1,47 @@
+// Lines of standard input and Ctrl-C, as a conversation needs them.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "services/common/base/unique_fd.h"
+
+namespace tandem {
+
+// Takes SIGINT for itself.  Create before any other thread, so that all inherit the signal's mask.
+// Single-thread.
+class LineReader {
+ public:
+  // INTERNAL when the system gives no descriptors.
+  static absl::StatusOr<LineReader> Create();
+
+  enum class Event { kLine, kEnd, kInterrupt };
+  // Waits for a line (without its line feed), the end of standard input or Ctrl-C.
+  Event Read(std::string& line);
+
+  // Cancels `context` when Ctrl-C comes during its life.
+  class CancelOnInterrupt {
+   public:
+    CancelOnInterrupt(const LineReader& reader, grpc::ClientContext& context);
+    // Waits for the watching thread.
+    ~CancelOnInterrupt();
+    bool interrupted() const { return interrupted_; }
+
+   private:
+    UniqueFd stop_;
+    std::atomic<bool> interrupted_ = false;
+    std::thread thread_;
+  };
+
+ private:
+  LineReader() = default;
+  UniqueFd signals_;
+  std::string buffer_;
+  bool at_end_ = false;
+};
+
+}  // namespace tandem

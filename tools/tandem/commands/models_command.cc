@@ -1,0 +1,60 @@
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/base/text_table.h"
+#include "services/common/rpc/status.h"
+#include "tools/tandem/api_client.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/request_flags.h"
+
+namespace tandem {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+
+std::string ModelsAsTable(const v1::ListModelsResponse& models) {
+  TextTable table({false, false, true, true, true, true, false});
+  table.Add({"NAME", "ARCHITECTURE", "LAYERS", "CONTEXT", "VOCABULARY", "WEIGHTS MiB", "ID"});
+  for (const v1::ModelInfo& model : models.models()) {
+    table.Add({model.name(), model.architecture(), absl::StrFormat("%d", model.num_layers()),
+               absl::StrFormat("%d", model.context_len()),
+               absl::StrFormat("%d", model.vocab_size()),
+               absl::StrFormat("%.1f", static_cast<double>(model.weight_bytes()) / (1 << 20)),
+               model.model_id()});
+  }
+  return table.Print();
+}
+
+absl::Status Models(const std::string& address, bool as_json) {
+  const auto stub = MakeGenerationStub(address);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kTimeout));
+  v1::ListModelsResponse models;
+  TANDEM_RETURN_IF_ERROR(Explain(FromGrpcStatus(stub->ListModels(&context, {}, &models)), address));
+  std::fputs((as_json ? MessageAsJson(models) : ModelsAsTable(models)).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::function<int()> AddModelsCommand(CLI::App& app) {
+  struct Flags {
+    std::string address = DefaultGatewayAddress();
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("models", "List the models that the gateway serves");
+  AddAddressFlag(*command, flags->address);
+  command->add_flag("--json", flags->json, "Print JSON");
+  return [flags] {
+    const absl::Status status = Models(flags->address, flags->json);
+    return status.ok() ? 0 : Fail(status);
+  };
+}
+
+}  // namespace tandem

@@ -1,0 +1,45 @@
+// Flags of the commands that ask for tokens.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "tandem/v1/generation.pb.h"
+#include "tools/tandem/address.h"
+
+namespace tandem {
+
+struct RequestFlags {
+  std::string address = DefaultGatewayAddress();
+  std::string model;
+  double timeout_seconds = 600;
+  std::optional<uint32_t> max_tokens;
+  std::vector<std::string> stop;
+  std::optional<float> temperature;
+  std::optional<uint32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<uint64_t> seed;
+};
+
+void AddAddressFlag(CLI::App& command, std::string& address);
+void AddRequestFlags(CLI::App& command, RequestFlags& flags);
+
+// Leaves unset what no flag set: the gateway has the defaults and checks the ranges.
+v1::SamplingParams MakeSampling(const RequestFlags& flags);
+v1::GenerationLimits MakeLimits(const RequestFlags& flags);
+
+// `status` with the gateway's address and what to do, where nobody answers there.
+absl::Status Explain(const absl::Status& status, const std::string& address);
+
+// INVALID_ARGUMENT: `text` (named `what`) is not UTF-8.
+absl::Status CheckText(const std::string& what, const std::string& text);
+
+}  // namespace tandem

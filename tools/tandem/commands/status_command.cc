@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/text_table.h"
+#include "tools/tandem/api_client.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/request_flags.h"
+
+namespace tandem {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+
+std::string Mib(uint64_t bytes) {
+  return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string Count(uint64_t count) { return absl::StrFormat("%d", count); }
+
+std::string Summary(const v1::GetStatusResponse& status) {
+  TextTable table({false, false});
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) table.Add({name, value});
+  };
+  add("state", status.detail().empty() ? status.state() : status.state() + ": " + status.detail());
+  add("model", status.model());
+  add("placement", status.placement());
+  add("notice", status.placement_notice());
+  add("version", status.version());
+  add("uptime",
+      absl::FormatDuration(absl::Trunc(absl::Seconds(status.uptime_seconds()), absl::Seconds(1))));
+  add("recoveries", Count(status.recoveries()));
+  const v1::SchedulerStatus& scheduler = status.scheduler();
+  add("sequences", absl::StrFormat("%d running, %d waiting, %d at most", scheduler.running(),
+                                   scheduler.waiting(), scheduler.max_sequences()));
+  for (int i = 0; i < scheduler.kv_blocks_total_size(); ++i) {
+    add(i == 0 ? "KV blocks, global layers" : "KV blocks, window layers",
+        absl::StrFormat("%d of %d",
+                        i < scheduler.kv_blocks_used_size() ? scheduler.kv_blocks_used(i) : 0,
+                        scheduler.kv_blocks_total(i)));
+  }
+  add("steps", absl::StrFormat("%d, of %d rows at most", scheduler.steps(), scheduler.max_rows()));
+  add("tokens",
+      absl::StrFormat("%d of prompts, %d of answers; %d preemptions", scheduler.prompt_tokens(),
+                      scheduler.completion_tokens(), scheduler.preemptions()));
+  return table.Print();
+}
+
+std::string Workers(const v1::GetStatusResponse& status) {
+  TextTable table({false, false, false, false, false, true, true, true, true, true, true});
+  table.Add({"WORKER", "STATE", "DEVICE", "WEIGHTS BY", "EXCHANGE BY", "WEIGHTS MiB", "KV MiB",
+             "MEMORY MiB", "HOP p50 us", "p99 us", "PID"});
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    table.Add({worker.name(), worker.state(),
+               worker.device() + (worker.emulated() ? " (emulated)" : ""), worker.weight_import(),
+               worker.exchange_import(), Mib(worker.weight_bytes()), Mib(worker.kv_bytes()),
+               Mib(worker.memory_bytes()), absl::StrFormat("%.1f", worker.hop_p50_us()),
+               absl::StrFormat("%.1f", worker.hop_p99_us()), Count(worker.pid())});
+  }
+  return table.Print();
+}
+
+// Segments of one worker with the same stages in different layers are one line, unless `all`.
+std::string Segments(const v1::GetStatusResponse& status, bool all) {
+  struct Line {
+    std::string worker;
+    std::string stages;
+    uint64_t num_segments = 0;
+    uint64_t calls = 0;
+    double device_seconds = 0;
+    double round_trip_seconds = 0;
+  };
+  std::vector<Line> lines;
+  for (const v1::SegmentStatus& segment : status.segments()) {
+    const std::string stages = all ? segment.stages() : StagesWithoutLayers(segment.stages());
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& known) {
+      return known.worker == segment.worker() && known.stages == stages;
+    });
+    if (line == lines.end()) line = lines.insert(line, {segment.worker(), stages});
+    ++line->num_segments;
+    line->calls += segment.calls();
+    line->device_seconds += segment.device_seconds();
+    line->round_trip_seconds += segment.round_trip_seconds();
+  }
+  TextTable table({false, false, true, true, true, true});
+  table.Add({"WORKER", "STAGES", "SEGMENTS", "CALLS", "DEVICE us", "ROUND TRIP us"});
+  const auto mean_us = [](double seconds, uint64_t calls) {
+    return calls == 0 ? std::string("-")
+                      : absl::StrFormat("%.1f", seconds * 1e6 / static_cast<double>(calls));
+  };
+  for (const Line& line : lines) {
+    table.Add({line.worker, line.stages, Count(line.num_segments), Count(line.calls),
+               mean_us(line.device_seconds, line.calls),
+               mean_us(line.round_trip_seconds, line.calls)});
+  }
+  return table.Print();
+}
+
+struct StatusFlags {
+  std::string address = DefaultGatewayAddress();
+  double wait_seconds = 0;
+  bool all_segments = false;
+  bool json = false;
+};
+
+absl::Status PrintStatus(const StatusFlags& flags) {
+  const auto stub = MakeGenerationStub(flags.address);
+  const absl::StatusOr<v1::GetStatusResponse> fetched =
+      flags.wait_seconds > 0 ? WaitReady(*stub, absl::Seconds(flags.wait_seconds))
+                             : FetchStatus(*stub, kTimeout);
+  if (!fetched.ok()) return Explain(fetched.status(), flags.address);
+  const v1::GetStatusResponse& status = *fetched;
+  std::string text;
+  if (flags.json) {
+    text = MessageAsJson(status);
+  } else {
+    text = Summary(status);
+    if (status.workers_size() > 0) text += "\n" + Workers(status);
+    if (status.segments_size() > 0) text += "\n" + Segments(status, flags.all_segments);
+  }
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::function<int()> AddStatusCommand(CLI::App& app) {
+  auto flags = std::make_shared<StatusFlags>();
+  CLI::App* command = app.add_subcommand(
+      "status", "Print the cluster's state: placement, workers, devices, memory, load");
+  AddAddressFlag(*command, flags->address);
+  command->add_option("--wait", flags->wait_seconds,
+                      "Wait this many seconds for the cluster to be ready, and fail if it is not");
+  command->add_flag("--all-segments", flags->all_segments, "A line for every segment");
+  command->add_flag("--json", flags->json, "Print JSON");
+  return [flags] {
+    const absl::Status status = PrintStatus(*flags);
+    return status.ok() ? 0 : Fail(status);
+  };
+}
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// A gateway for the commands' tests: it answers by rule and remembers what it was asked.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "services/common/rpc/server.h"
+#include "tandem/v1/generation.grpc.pb.h"
+
+namespace tandem {
+
+// Generate streams the prompt back word by word; Chat says how many messages it got and repeats the
+// last.  A prompt or message "fail" is an error, "forever" goes on until it is cancelled, and
+// "nothing" is ended without a reason.
+class FakeGateway final : public v1::Generation::Service {
+ public:
+  // Listens on a free port of its own.
+  FakeGateway();
+  const std::string& address() const { return server_->targets().front(); }
+
+  std::vector<v1::GenerateRequest> generate_requests() const;
+  std::vector<v1::ChatRequest> chat_requests() const;
+  void set_state(const std::string& state);
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override;
+  grpc::Status Chat(grpc::ServerContext* context, const v1::ChatRequest* request,
+                    grpc::ServerWriter<v1::ChatResponse>* writer) override;
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
+                          v1::ListModelsResponse* response) override;
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::GetStatusResponse* response) override;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<v1::GenerateRequest> generate_requests_;
+  std::vector<v1::ChatRequest> chat_requests_;
+  std::string state_ = "ready";
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace tandem
