@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/loader/formats/printable.h"
 
 namespace tandem::loader {
 namespace {
 
 constexpr uint64_t kReaderBufferBytes = 64 << 10;
+constexpr size_t kMaxMessageBytes = 1000;
 
 absl::Status OutOfRange(uint64_t offset, uint64_t num_bytes, uint64_t size) {
   return absl::OutOfRangeError(
@@ -23,13 +25,15 @@ absl::Status OutOfRange(uint64_t offset, uint64_t num_bytes, uint64_t size) {
 }  // namespace
 
 absl::Status FormatError(uint64_t offset, std::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrFormat("at byte %d: %s", offset, std::string(reason)));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("at byte %d: %s", offset, Printable(reason, kMaxMessageBytes)));
 }
 
 absl::Status InFile(std::string_view name, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(),
-                      absl::StrFormat("%s: %s", std::string(name), std::string(status.message())));
+                      absl::StrFormat("%s: %s", Printable(name, kMaxMessageBytes),
+                                      Printable(MessageOf(status), kMaxMessageBytes)));
 }
 
 absl::Status SpanSource::ReadAt(uint64_t offset, std::span<std::byte> out) const {

@@ -18,7 +18,8 @@
 
 namespace tandem::loader {
 
-// INVALID_ARGUMENT "at byte OFFSET: REASON": how every parser here refuses its input.
+// INVALID_ARGUMENT "at byte OFFSET: REASON": how every parser here refuses its input.  Names out of
+// the input may be part of the reason: what is not printable is escaped, and the rest cut.
 absl::Status FormatError(uint64_t offset, std::string_view reason);
 // A status's message, for use within another one.
 inline std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
@@ -92,6 +93,11 @@ class ByteReader {
   // exceed `max_length`.
   absl::StatusOr<std::string> ReadString(uint64_t length, uint64_t max_length,
                                          std::string_view what);
+  // A string with its length before it in 64 bits.
+  absl::StatusOr<std::string> ReadSizedString(uint64_t max_length, std::string_view what) {
+    TANDEM_ASSIGN_OR_RETURN(const uint64_t length, Read<uint64_t>(what));
+    return ReadString(length, max_length, what);
+  }
 
  private:
   const ByteSource& source_;

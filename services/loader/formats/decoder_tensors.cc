@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/formats/byte_source.h"
+#include "services/loader/formats/printable.h"
 
 namespace tandem::loader {
 namespace {
@@ -238,8 +239,8 @@ absl::StatusOr<DecoderTensors> SelectDecoderTensors(const ModelConfig& config,
           absl::StrFormat("tensor %s is no part of a Gemma 3 decoder layer", file_tensor.name));
     }
     if (use.kind == Use::kOther || (tied && use.row->role == WeightRole::kHead)) {
-      selected.skipped.push_back(
-          {file_tensor.name, file_tensor.dtype_name, file_tensor.shape, file_tensor.num_bytes});
+      selected.skipped.push_back({Printable(file_tensor.name, 120), file_tensor.dtype_name,
+                                  file_tensor.shape, file_tensor.num_bytes});
       continue;
     }
     TANDEM_ASSIGN_OR_RETURN(SourceTensor tensor, CheckTensor(file_tensor, use, config, style));

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "services/loader/formats/ggml_types.h"
+#include "services/loader/formats/gguf_tensors.h"
 
 namespace tandem::loader {
 namespace {
@@ -15,7 +15,6 @@ constexpr uint64_t kMaxHeaderBytes = 64 << 20;
 constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 16;
 constexpr uint64_t kMaxKeyBytes = 65535;
-constexpr uint64_t kMaxTensorNameBytes = 64;
 constexpr uint64_t kMaxArrays = 1 << 16;  // in the whole file, nested ones included
 constexpr int kMaxArrayDepth = 4;
 constexpr uint32_t kMaxAlignment = 1 << 16;
@@ -27,24 +26,20 @@ std::string_view Quoted(std::string_view name) { return name.substr(0, 80); }
 class GgufParser {
  public:
   explicit GgufParser(const ByteSource& source)
-      : source_(source), reader_(source, std::min(source.size(), kMaxHeaderBytes)) {}
+      : file_bytes_(source.size()), reader_(source, std::min(source.size(), kMaxHeaderBytes)) {}
 
   absl::StatusOr<GgufHeader> Parse();
 
  private:
   absl::Status ParsePreamble();
   absl::Status ParseKeys();
-  absl::Status ParseTensors();
-  absl::Status ParseDims(GgufTensor& tensor);
   absl::Status ReadAlignment();
-  absl::Status PlaceTensors();
   absl::StatusOr<GgufType> ReadType(std::string_view what);
-  absl::StatusOr<std::string> ReadText(uint64_t max_length, std::string_view what);
   absl::Status ReadValue(GgufValue& value, int depth, std::string_view key);
   absl::Status ReadArray(GgufValue& value, int depth, std::string_view key);
   absl::Status ReadNumbers(GgufValue& value, GgufType type, uint64_t count, std::string_view key);
 
-  const ByteSource& source_;
+  uint64_t file_bytes_;
   ByteReader reader_;
   GgufHeader header_;
   uint64_t num_keys_ = 0;
@@ -56,8 +51,7 @@ absl::StatusOr<GgufHeader> GgufParser::Parse() {
   TANDEM_RETURN_IF_ERROR(ParsePreamble());
   TANDEM_RETURN_IF_ERROR(ParseKeys());
   TANDEM_RETURN_IF_ERROR(ReadAlignment());
-  TANDEM_RETURN_IF_ERROR(ParseTensors());
-  TANDEM_RETURN_IF_ERROR(PlaceTensors());
+  TANDEM_RETURN_IF_ERROR(ReadGgufTensors(reader_, file_bytes_, num_tensors_, header_));
   return std::move(header_);
 }
 
@@ -88,11 +82,6 @@ absl::Status GgufParser::ParsePreamble() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> GgufParser::ReadText(uint64_t max_length, std::string_view what) {
-  TANDEM_ASSIGN_OR_RETURN(const uint64_t length, reader_.Read<uint64_t>(what));
-  return reader_.ReadString(length, max_length, what);
-}
-
 absl::StatusOr<GgufType> GgufParser::ReadType(std::string_view what) {
   const uint64_t at = reader_.offset();
   TANDEM_ASSIGN_OR_RETURN(const uint32_t type, reader_.Read<uint32_t>(what));
@@ -107,7 +96,7 @@ absl::Status GgufParser::ParseKeys() {
   for (uint64_t i = 0; i < num_keys_; ++i) {
     GgufKey key;
     const uint64_t at = reader_.offset();
-    TANDEM_ASSIGN_OR_RETURN(key.name, ReadText(kMaxKeyBytes, "a key's name"));
+    TANDEM_ASSIGN_OR_RETURN(key.name, reader_.ReadSizedString(kMaxKeyBytes, "a key's name"));
     if (key.name.empty()) return FormatError(at, "a key's name is empty");
     const std::string what(Quoted(key.name));
     if (!seen.insert(key.name).second) {
@@ -123,7 +112,7 @@ absl::Status GgufParser::ParseKeys() {
 absl::Status GgufParser::ReadValue(GgufValue& value, int depth, std::string_view key) {
   value.offset = reader_.offset();
   if (value.type == GgufType::kString) {
-    TANDEM_ASSIGN_OR_RETURN(value.text, ReadText(kMaxHeaderBytes, key));
+    TANDEM_ASSIGN_OR_RETURN(value.text, reader_.ReadSizedString(kMaxHeaderBytes, key));
     return absl::OkStatus();
   }
   if (value.type == GgufType::kArray) return ReadArray(value, depth, key);
@@ -171,7 +160,7 @@ absl::Status GgufParser::ReadArray(GgufValue& value, int depth, std::string_view
   }
   for (uint64_t i = 0; i < value.count; ++i) {
     if (value.element_type == GgufType::kString) {
-      TANDEM_ASSIGN_OR_RETURN(std::string text, ReadText(kMaxHeaderBytes, key));
+      TANDEM_ASSIGN_OR_RETURN(std::string text, reader_.ReadSizedString(kMaxHeaderBytes, key));
       value.strings.push_back(std::move(text));
     } else {
       GgufValue nested;
@@ -199,110 +188,6 @@ absl::Status GgufParser::ReadAlignment() {
                                        alignment, kMaxAlignment));
   }
   header_.alignment = static_cast<uint32_t>(alignment);
-  return absl::OkStatus();
-}
-
-absl::Status GgufParser::ParseTensors() {
-  std::unordered_set<std::string> seen;
-  for (uint64_t i = 0; i < num_tensors_; ++i) {
-    GgufTensor tensor;
-    tensor.info_offset = reader_.offset();
-    TANDEM_ASSIGN_OR_RETURN(tensor.name, ReadText(kMaxTensorNameBytes, "a tensor's name"));
-    if (tensor.name.empty()) return FormatError(tensor.info_offset, "a tensor's name is empty");
-    if (!seen.insert(tensor.name).second) {
-      return FormatError(tensor.info_offset,
-                         absl::StrFormat("tensor %s appears twice", tensor.name));
-    }
-    TANDEM_RETURN_IF_ERROR(ParseDims(tensor));
-    header_.tensors.push_back(std::move(tensor));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GgufParser::ParseDims(GgufTensor& tensor) {
-  const uint64_t dims_at = reader_.offset();
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t num_dims, reader_.Read<uint32_t>(tensor.name));
-  if (num_dims < 1 || num_dims > 4) {
-    return FormatError(dims_at, absl::StrFormat("tensor %s has %d dimensions, must have 1 to 4",
-                                                tensor.name, num_dims));
-  }
-  uint64_t num_elements = 1;
-  for (uint32_t i = 0; i < num_dims; ++i) {
-    const uint64_t at = reader_.offset();
-    TANDEM_ASSIGN_OR_RETURN(const uint64_t dim, reader_.Read<uint64_t>(tensor.name));
-    // Signed 64-bit is the bound of the format's other readers; bytes are checked below.
-    if (dim == 0 || dim > (uint64_t{1} << 62) / num_elements) {
-      return FormatError(at, absl::StrFormat("tensor %s: dimension %d of %d is zero or overflows",
-                                             tensor.name, i, dim));
-    }
-    num_elements *= dim;
-    tensor.dims.push_back(dim);
-  }
-  const uint64_t type_at = reader_.offset();
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t type, reader_.Read<uint32_t>(tensor.name));
-  const std::optional<DType> dtype = DTypeOfGgml(type);
-  if (!dtype.has_value()) {
-    return FormatError(
-        type_at, absl::StrFormat("tensor %s has type %s; supported are F32, F16, BF16, Q8_0, Q4_0 "
-                                 "and Q6_K (requantise the model to one of them)",
-                                 tensor.name, GgmlTypeName(type)));
-  }
-  tensor.dtype = *dtype;
-  const DTypeTraits& traits = Traits(tensor.dtype);
-  if (tensor.dims[0] % traits.block_elements != 0) {
-    return FormatError(
-        dims_at,
-        absl::StrFormat("tensor %s: rows of %d are no multiple of %s's block of %d", tensor.name,
-                        tensor.dims[0], std::string(traits.name), traits.block_elements));
-  }
-  const uint64_t num_blocks = num_elements / traits.block_elements;
-  if (num_blocks > source_.size() / traits.block_bytes) {
-    return FormatError(dims_at, absl::StrFormat("tensor %s: %d elements of %s do not fit a file of "
-                                                "%d bytes",
-                                                tensor.name, num_elements, std::string(traits.name),
-                                                source_.size()));
-  }
-  tensor.num_bytes = num_blocks * traits.block_bytes;
-  // Relative to the data's start until PlaceTensors.
-  TANDEM_ASSIGN_OR_RETURN(tensor.file_offset, reader_.Read<uint64_t>(tensor.name));
-  return absl::OkStatus();
-}
-
-absl::Status GgufParser::PlaceTensors() {
-  const uint64_t header_end = reader_.offset();
-  const uint64_t alignment = header_.alignment;
-  header_.data_offset = (header_end + alignment - 1) / alignment * alignment;
-  const uint64_t size = source_.size();
-  std::vector<const GgufTensor*> by_offset;
-  for (GgufTensor& tensor : header_.tensors) {
-    const uint64_t relative = tensor.file_offset;
-    if (relative % alignment != 0) {
-      return FormatError(tensor.info_offset,
-                         absl::StrFormat("tensor %s: offset %d is no multiple of the alignment %d",
-                                         tensor.name, relative, alignment));
-    }
-    if (header_.data_offset > size || relative > size - header_.data_offset ||
-        tensor.num_bytes > size - header_.data_offset - relative) {
-      return FormatError(
-          tensor.info_offset,
-          absl::StrFormat("tensor %s: %d bytes at offset %d of the data, which starts at %d, end "
-                          "past the file's %d bytes",
-                          tensor.name, tensor.num_bytes, relative, header_.data_offset, size));
-    }
-    tensor.file_offset = header_.data_offset + relative;
-    by_offset.push_back(&tensor);
-  }
-  std::sort(by_offset.begin(), by_offset.end(), [](const GgufTensor* a, const GgufTensor* b) {
-    return a->file_offset < b->file_offset;
-  });
-  for (size_t i = 1; i < by_offset.size(); ++i) {
-    const GgufTensor& before = *by_offset[i - 1];
-    if (before.file_offset + before.num_bytes > by_offset[i]->file_offset) {
-      return FormatError(by_offset[i]->info_offset,
-                         absl::StrFormat("tensors %s and %s overlap in the data", before.name,
-                                         by_offset[i]->name));
-    }
-  }
   return absl::OkStatus();
 }
 

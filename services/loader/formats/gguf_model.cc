@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/utf8.h"
 #include "services/loader/formats/decoder_tensors.h"
+#include "services/loader/formats/printable.h"
 #include "services/loader/formats/vocabulary_builder.h"
 
 namespace tandem::loader {
@@ -243,6 +245,10 @@ absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header) {
   TANDEM_RETURN_IF_ERROR(model.config.Validate());
   TANDEM_ASSIGN_OR_RETURN(const auto chat_template, header.String("tokenizer.chat_template"));
   model.chat_template = chat_template.value_or("");
+  if (const auto bad = FindInvalidUtf8(model.chat_template)) {
+    return FormatError(header.Find("tokenizer.chat_template")->offset + 8 + *bad,
+                       "tokenizer.chat_template is not UTF-8");
+  }
 
   std::vector<FileTensor> file_tensors;
   for (const GgufTensor& tensor : header.tensors) {
@@ -261,7 +267,8 @@ absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header) {
   model.tensors = std::move(decoder.tensors);
   model.skipped = std::move(decoder.skipped);
   for (const GgufKey& key : header.keys) {
-    model.metadata.emplace_back(key.name, PrintGgufValue(key.value, kMaxPrinted));
+    model.metadata.emplace_back(Printable(key.name, kMaxPrinted),
+                                PrintGgufValue(key.value, kMaxPrinted));
   }
   return model;
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/loader/formats/gguf.h"
+#include "services/loader/formats/printable.h"
 
 namespace tandem::loader {
 namespace {
@@ -29,22 +30,6 @@ absl::Status WrongType(std::string_view key, const GgufValue& value, std::string
   return FormatError(value.offset,
                      absl::StrFormat("%s: expected %s, file has %s", std::string(key),
                                      std::string(expected), std::string(GgufTypeName(value.type))));
-}
-
-// Control characters as escapes, cut at `max_length` bytes.
-std::string Printable(std::string_view text, size_t max_length) {
-  std::string out;
-  for (const char c : text) {
-    if (out.size() >= max_length) return out + "...";
-    if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += absl::StrFormat("\\x%02x", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::string PrintNumber(GgufType type, const GgufValue& value, uint64_t index) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/utf8.h"
 #include "services/loader/formats/json.h"
 #include "services/loader/formats/tokenizer_model.h"
 
@@ -76,6 +77,9 @@ absl::StatusOr<std::string> ReadChatTemplate(const ModelFolder& folder, const js
                           folder.ReadOptional("chat_template.jinja", kMaxJsonBytes));
   if (jinja.has_value()) {
     hash.Add(*jinja);
+    if (const auto bad = FindInvalidUtf8(*jinja)) {
+      return InFile(folder.PathOf("chat_template.jinja"), FormatError(*bad, "not UTF-8"));
+    }
     return *std::move(jinja);
   }
   constexpr std::string_view kName = "chat_template.json";

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/formats/byte_source.h"
+#include "services/loader/formats/printable.h"
 
 namespace tandem::loader {
 namespace {
@@ -205,12 +206,8 @@ absl::StatusOr<const json*> JsonObject(const json& object, std::string_view name
 
 std::string PrintJson(const json& value, size_t max_length) {
   // Depth is bounded by ParseJson, so dump's recursion is too.
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > max_length) {
-    text.resize(max_length);
-    text += "...";
-  }
-  return text;
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return Printable(text, max_length);
 }
 
 }  // namespace tandem::loader

@@ -10,6 +10,7 @@
 #include "services/loader/formats/json.h"
 #include "services/loader/formats/model_folder.h"
 #include "services/loader/formats/opened_model.h"
+#include "services/loader/formats/printable.h"
 #include "services/loader/formats/safetensors.h"
 #include "services/loader/formats/vocabulary_builder.h"
 
@@ -91,7 +92,7 @@ class ReleaseReader {
     model_.config = release_.model;
     model_.sampling_defaults = release_.sampling;
     for (const auto& [key, value] : config.items()) {
-      model_.metadata.emplace_back(key, PrintJson(value, kMaxPrinted));
+      model_.metadata.emplace_back(Printable(key, kMaxPrinted), PrintJson(value, kMaxPrinted));
     }
     return absl::OkStatus();
   }
@@ -146,8 +147,9 @@ class ReleaseReader {
       file_tensors_.push_back(std::move(tensor));
     }
     for (auto& [key, value] : header->metadata) {
-      model_.metadata.emplace_back(absl::StrFormat("%s: %s", std::string(name), key),
-                                   value.substr(0, kMaxPrinted));
+      model_.metadata.emplace_back(
+          absl::StrFormat("%s: %s", std::string(name), Printable(key, kMaxPrinted)),
+          Printable(value, kMaxPrinted));
     }
     model_.file_names.push_back(folder_.PathOf(name));
     model_.files.push_back(std::move(file));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/utf8.h"
 
 namespace tandem::loader {
 namespace {
@@ -17,6 +18,10 @@ constexpr uint64_t kMaxPadding = 1 << 16;
 absl::Status VocabularyBuilder::Append(std::string piece, float score, int64_t type) {
   const size_t id = vocabulary_.pieces.size();
   if (piece.empty()) return absl::InvalidArgumentError(absl::StrFormat("piece %d is empty", id));
+  if (const auto bad = FindInvalidUtf8(piece)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("piece %d is not UTF-8 at its byte %d", id, *bad));
+  }
   if (!std::isfinite(score)) {
     return absl::InvalidArgumentError(absl::StrFormat("piece %d: score %g", id, score));
   }

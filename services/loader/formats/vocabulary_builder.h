@@ -16,8 +16,8 @@ namespace tandem::loader {
 
 class VocabularyBuilder {
  public:
-  // The next id's piece.  INVALID_ARGUMENT: an empty piece, a score that is no number, a type
-  // outside [1, 6].
+  // The next id's piece.  INVALID_ARGUMENT: an empty piece or one that is no UTF-8, a score that is
+  // no number, a type outside [1, 6].
   absl::Status Append(std::string piece, float score, int64_t type);
   // A token that the tokenizer's side files add or rename.  Special ones become control tokens.
   // INVALID_ARGUMENT: a negative id, an empty piece, or another piece given to the same id before.
