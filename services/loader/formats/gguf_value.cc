@@ -40,8 +40,11 @@ std::string PrintNumber(GgufType type, const GgufValue& value, uint64_t index) {
       return absl::StrFormat("%d", LoadElement<uint64_t>(value.numbers, index));
     case GgufType::kI64:
       return absl::StrFormat("%d", LoadElement<int64_t>(value.numbers, index));
-    default:
+    case GgufType::kF32:
+    case GgufType::kF64:
       return absl::StrFormat("%.7g", value.Number(index));
+    default:
+      return absl::StrFormat("%.0f", value.Number(index));
   }
 }
 
