@@ -32,3 +32,8 @@ if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
 endif()
+# The libraries under a fuzz target are instrumented too, or it would search blindly.
+if(TANDEM_BUILD_FUZZERS)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()

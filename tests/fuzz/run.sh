@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for a time, two at a time: tests/fuzz/run.sh SECONDS BUILD_DIR
+# One line for each; fails when one crashes, hangs or leaks, and leaves the input and the log in
+# BUILD_DIR/fuzzers/NAME.found/.
+set -euo pipefail
+
+if [[ $# -ne 2 || ! $1 =~ ^[0-9]+$ || ! -d $2/fuzzers ]]; then
+  echo "usage: $0 SECONDS BUILD_DIR (with the fuzzers target built)" >&2
+  exit 2
+fi
+seconds=$1
+fuzzers=$(cd "$2/fuzzers" && pwd)
+corpora=$(cd "$(dirname "$0")" && pwd)/corpus
+
+run_one() {
+  local binary=$1 name found work
+  name=$(basename "$binary")
+  found=$binary.found
+  work=$(mktemp -d)
+  mkdir -p "$found"
+  local seeds=$corpora/${name%_fuzzer}
+  [[ -d $seeds ]] || { echo "$name: no seed corpus at $seeds"; return 1; }
+  # New inputs go to the first folder, so the seeds in the repository stay as they are.
+  local status=0
+  timeout -k 10 $((seconds + 60)) "$binary" "$work" "$seeds" \
+    -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
+    -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/" >"$found/log" 2>&1 || status=$?
+  rm -rf "$work"
+  local runs
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$found/log")
+  if [[ $status -ne 0 ]]; then
+    echo "$name: FAILED ($status), see $found"
+    return 1
+  fi
+  echo "$name: ${runs:-0} inputs in $seconds s, nothing found"
+  rm -rf "$found"
+}
+export -f run_one
+export seconds corpora
+
+targets=()
+for binary in "$fuzzers"/*_fuzzer; do
+  [[ -x $binary ]] && targets+=("$binary")
+done
+[[ ${#targets[@]} -gt 0 ]] || { echo "no fuzz targets in $fuzzers" >&2; exit 2; }
+printf '%s\0' "${targets[@]}" | xargs -0 -n 1 -P 2 bash -c 'run_one "$1"' run_one
