@@ -73,12 +73,19 @@ class DocumentBuilder {
     return member_;
   }
 
+  bool CountValue() {
+    if (++num_values_ <= kMaxJsonValues) return true;
+    return Fail(absl::StrFormat("more than %d values", kMaxJsonValues));
+  }
+
   bool Put(json value) {
+    if (!CountValue()) return false;
     Place(std::move(value));
     return true;
   }
 
   bool Open(json container) {
+    if (!CountValue()) return false;
     if (stack_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
       return Fail(absl::StrFormat("nested deeper than %d levels", kMaxJsonDepth));
     }
@@ -97,6 +104,7 @@ class DocumentBuilder {
   json root_;
   std::vector<json*> stack_;
   json* member_ = nullptr;
+  uint64_t num_values_ = 0;
   absl::Status status_;
 };
 

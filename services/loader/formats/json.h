@@ -12,10 +12,12 @@
 namespace tandem::loader {
 
 inline constexpr int kMaxJsonDepth = 64;
+// A value of two bytes in the text takes 16 and more in memory.  Real files have under 100,000.
+inline constexpr uint64_t kMaxJsonValues = uint64_t{1} << 21;
 
 // The document in `text`.  INVALID_ARGUMENT "at byte N: reason" for bad syntax, a name that
-// appears twice in an object, more than kMaxJsonDepth levels, or anything after the document.
-// Never throws; stack use does not depend on the input.
+// appears twice in an object, more than kMaxJsonDepth levels or kMaxJsonValues values, or anything
+// after the document. Never throws; stack use does not depend on the input.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text);
 
 // Typed members of an object; nullopt when absent or null, INVALID_ARGUMENT naming the member,

@@ -39,6 +39,14 @@ TEST(JsonTest, RefusesAHundredThousandLevels) {
   EXPECT_OK(ParseJson(std::string(64, '[') + std::string(64, ']')));
 }
 
+TEST(JsonTest, RefusesMillionsOfValues) {
+  std::string text = "[0";
+  for (uint64_t i = 2; i < kMaxJsonValues; ++i) text += ",0";
+  EXPECT_OK(ParseJson(text + "]"));
+  // A number ends with the character after it.
+  ExpectRefused(text + ",0]", text.size() + 2, "more than 2097152 values");
+}
+
 TEST(JsonTest, RefusesNamesThatAppearTwice) {
   ExpectRefused(R"({"a": 1, "b": 2, "a": 3})", 19, "the name \"a\" appears twice");
   EXPECT_OK(ParseJson(R"({"a": {"a": 1}, "b": {"a": 1}})"));
