@@ -4,42 +4,11 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/common/base/text_table.h"
 #include "services/loader/formats/model_source.h"
 
 namespace tandem::loader {
 namespace {
-
-// Rows of cells; columns are as wide as their widest cell, numbers to the right.
-class Table {
- public:
-  explicit Table(std::vector<bool> right_aligned) : right_aligned_(std::move(right_aligned)) {}
-
-  void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-
-  std::string Print() const {
-    std::vector<int> widths(right_aligned_.size());
-    for (const auto& row : rows_) {
-      for (size_t i = 0; i < row.size(); ++i) {
-        widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
-      }
-    }
-    std::string out;
-    for (const auto& row : rows_) {
-      std::string line = " ";
-      for (size_t i = 0; i < row.size(); ++i) {
-        line += right_aligned_[i] ? absl::StrFormat(" %*s", widths[i], row[i])
-                                  : absl::StrFormat(" %-*s", widths[i], row[i]);
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
-    }
-    return out;
-  }
-
- private:
-  std::vector<bool> right_aligned_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 std::string Count(uint64_t value) { return absl::StrFormat("%d", value); }
 
@@ -49,7 +18,7 @@ std::string Bytes(uint64_t bytes) {
 }
 
 std::string DescribeConfig(const ModelConfig& config) {
-  Table table({false, false});
+  TextTable table({false, false});
   const auto add = [&](const char* name, std::string value) {
     table.Add({name, std::move(value)});
   };
@@ -74,7 +43,7 @@ std::string DescribeConfig(const ModelConfig& config) {
   add("norm epsilon", absl::StrFormat("%g", config.rms_norm_eps));
   add("begin token", absl::StrFormat("%d", config.bos_token_id));
   add("stop tokens", absl::StrJoin(config.stop_token_ids, " "));
-  return table.Print();
+  return table.Print("  ");
 }
 
 std::string DescribeSampling(const SamplingDefaults& sampling) {
@@ -94,7 +63,7 @@ std::string DescribeTensors(const ModelSource& source) {
             [](const SourceTensor* a, const SourceTensor* b) {
               return std::pair(a->file, a->file_offset) < std::pair(b->file, b->file_offset);
             });
-  Table table({false, false, true, true, true, true});
+  TextTable table({false, false, true, true, true, true});
   table.Add({"tensor", "type", "rows", "columns", "offset", "bytes"});
   uint64_t num_weights = 0;
   uint64_t num_bytes = 0;
@@ -104,7 +73,7 @@ std::string DescribeTensors(const ModelSource& source) {
     num_weights += tensor->shape.rows * tensor->shape.cols;
     num_bytes += tensor->num_bytes;
   }
-  return table.Print() +
+  return table.Print("  ") +
          absl::StrFormat("%d tensors, %d weights, %s (%.3f bits a weight)\n", in_file_order.size(),
                          num_weights, Bytes(num_bytes),
                          8.0 * static_cast<double>(num_bytes) /
@@ -113,7 +82,7 @@ std::string DescribeTensors(const ModelSource& source) {
 
 std::string DescribeSkipped(const std::vector<SkippedTensor>& skipped) {
   if (skipped.empty()) return "";
-  Table table({false, false, false, true});
+  TextTable table({false, false, false, true});
   uint64_t num_bytes = 0;
   for (const SkippedTensor& tensor : skipped) {
     table.Add({tensor.name, tensor.dtype,
@@ -121,24 +90,24 @@ std::string DescribeSkipped(const std::vector<SkippedTensor>& skipped) {
                Count(tensor.num_bytes)});
     num_bytes += tensor.num_bytes;
   }
-  return absl::StrFormat("\nNot used by the text decoder\n%s%d tensors, %s\n", table.Print(),
+  return absl::StrFormat("\nNot used by the text decoder\n%s%d tensors, %s\n", table.Print("  "),
                          skipped.size(), Bytes(num_bytes));
 }
 
 }  // namespace
 
 std::string DescribeModelSource(const ModelSource& source) {
-  Table header({false, false});
+  TextTable header({false, false});
   header.Add({"format", std::string(source.format())});
   header.Add({"content", source.content_id()});
   header.Add({"sampling", DescribeSampling(source.sampling_defaults())});
   header.Add({"chat template", source.chat_template().empty()
                                    ? std::string("none")
                                    : absl::StrFormat("%d bytes", source.chat_template().size())});
-  Table metadata({false, false});
+  TextTable metadata({false, false});
   for (const auto& [key, value] : source.metadata()) metadata.Add({key, value});
   return absl::StrFormat("Model\n%s\nConfiguration\n%s\nMetadata\n%s\nTensors\n%s%s",
-                         header.Print(), DescribeConfig(source.config()), metadata.Print(),
+                         header.Print("  "), DescribeConfig(source.config()), metadata.Print("  "),
                          DescribeTensors(source), DescribeSkipped(source.skipped()));
 }
 
