@@ -1,0 +1,46 @@
+// Pipelines of the kernels in use, built on first demand and kept.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/tuning.h"
+#include "services/gpu_worker/vulkan/command_buffer.h"
+#include "services/gpu_worker/vulkan/pipeline.h"
+#include "services/gpu_worker/vulkan/pipeline_cache.h"
+
+namespace tandem::gpu {
+
+// Single-thread.
+class KernelSet {
+ public:
+  // `device`: borrowed; must outlive this.  `cache_folder`: see PipelineCache.
+  static absl::StatusOr<std::unique_ptr<KernelSet>> Create(const vulkan::Device& device,
+                                                           const std::string& cache_folder);
+
+  const Tuning& tuning() const { return tuning_; }
+  const vulkan::PipelineLayout& layout() const { return layout_; }
+  size_t num_pipelines() const { return pipelines_.size(); }
+
+  // Records one launch; builds its pipeline if there is none yet.
+  absl::Status Record(const Launch& launch, vulkan::Recorder& recorder);
+  // Keeps what the driver has compiled for the next start.
+  absl::Status SaveCache() { return cache_->Save(); }
+
+ private:
+  explicit KernelSet(const vulkan::Device& device) : device_(device) {}
+  using Key = std::pair<KernelId, vulkan::Specialization>;
+
+  const vulkan::Device& device_;  // Borrowed.
+  Tuning tuning_;
+  vulkan::PipelineLayout layout_;
+  std::unique_ptr<vulkan::PipelineCache> cache_;
+  std::map<Key, vulkan::Pipeline> pipelines_;
+};
+
+}  // namespace tandem::gpu

@@ -1,0 +1,102 @@
+// The kernel table: each kernel's shader, and for a set of arguments its specialisation, push
+// constants and number of workgroups.  Pure functions of plain data; nothing here calls Vulkan.
+//
+// `max_rows` is the row bucket a launch is recorded for; the rows there are come from the step
+// buffer when it runs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "services/common/tensor/dtype.h"
+#include "services/gpu_worker/kernels/push_constants.h"
+#include "services/gpu_worker/kernels/tuning.h"
+#include "services/gpu_worker/vulkan/pipeline.h"
+
+namespace tandem::gpu {
+
+enum class KernelId : uint8_t {
+  kEmbed,
+  kCopyRows,
+  kRmsNorm,
+  kAddNorm,
+  kMatmul,
+  kQkNormRope,
+  kKvAppend,
+  kAttention,
+  kHeadReduce,
+};
+inline constexpr int kNumKernels = 9;
+
+struct KernelTraits {
+  std::string_view name;
+  std::span<const uint32_t> spirv;
+};
+const KernelTraits& Traits(KernelId id);
+
+struct Launch {
+  KernelId kernel = KernelId::kEmbed;
+  vulkan::Specialization constants;  // id 0 is the workgroup's size
+  std::array<std::byte, vulkan::kPushConstantBytes> push = {};
+  uint32_t push_bytes = 0;
+  uint32_t groups_x = 1;
+  uint32_t groups_y = 1;
+};
+
+// Rows of a packed matrix as the device sees them.
+struct DeviceShard {
+  uint64_t first_row = 0;
+  uint64_t num_rows = 0;
+  uint64_t plane[4] = {};  // addresses
+};
+struct DeviceTensor {
+  DType dtype = DType::kF32;
+  uint64_t rows = 0;
+  uint64_t cols = 0;
+  std::vector<DeviceShard> shards;
+};
+
+// REQUIRES in all: matrices of a multiple of 32 columns, norms f32, head_dim a multiple of 8 up to
+// 256; offsets of counts are those of StepHeader.
+
+Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
+                   uint64_t step, uint64_t destination, float scale, uint32_t max_rows);
+
+Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
+
+// gather: the rows are those of the step's outputs, from push.first_row on.
+Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows);
+
+Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows);
+
+struct MatmulArgs {
+  uint64_t count = 0;  // address of the number of rows
+  uint64_t x = 0;
+  bool x_f16 = false;
+  uint64_t destination = 0;
+  uint32_t out_stride = 0;
+  bool geglu = false;  // rows 2i and 2i + 1 of the weights make column i
+  uint32_t first_row = 0;
+  uint32_t max_rows = 0;
+};
+Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
+                    const MatmulArgs& args);
+
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
+Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows);
+Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
+                       uint32_t max_rows);
+Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows);
+
+// Logits of a row lie this many elements apart.
+inline uint32_t LogitStride(uint32_t vocab_size) { return (vocab_size + 1) / 2 * 2; }
+
+// Bytes of an address table for rotation: see qk_norm_rope.comp.  Positions [0, context_len).
+std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,
+                                     double position_scale);
+
+}  // namespace tandem::gpu

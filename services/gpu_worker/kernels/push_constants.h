@@ -1,0 +1,125 @@
+// What the kernels are told: the push constant blocks of the shaders, field by field and with
+// their layout (scalar).  Addresses are device addresses, counts uint32.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::gpu {
+
+struct EmbedPush {  // shaders/memory/embed.comp
+  uint64_t step;
+  uint64_t plane[4];
+  uint64_t destination;
+  uint32_t first_token;
+  uint32_t num_tokens;
+  uint32_t cols;
+  float scale;
+};
+static_assert(sizeof(EmbedPush) == 64);
+
+struct CopyRowsPush {  // shaders/memory/copy_rows.comp
+  uint64_t count;
+  uint64_t source;
+  uint64_t destination;
+  uint32_t cols;
+  uint32_t source_stride;
+  uint32_t destination_stride;
+  uint32_t first_row;
+};
+static_assert(sizeof(CopyRowsPush) == 40);
+
+struct RmsNormPush {  // shaders/norm/rms_norm.comp
+  uint64_t step;
+  uint64_t source;
+  uint64_t weight;
+  uint64_t destination;
+  uint32_t cols;
+  float epsilon;
+  uint32_t first_row;
+  uint32_t unused;
+};
+static_assert(sizeof(RmsNormPush) == 48);
+
+struct AddNormPush {  // shaders/norm/add_norm.comp
+  uint64_t step;
+  uint64_t source;
+  uint64_t weight;
+  uint64_t residual;
+  uint64_t next_weight;
+  uint64_t normed;
+  uint32_t cols;
+  float epsilon;
+};
+static_assert(sizeof(AddNormPush) == 56);
+
+struct MatmulPush {  // shaders/linear/matmul.comp
+  uint64_t count;
+  uint64_t x;
+  uint64_t plane[4];
+  uint64_t destination;
+  uint32_t k_dim;
+  uint32_t n_dim;
+  uint32_t out_stride;
+  uint32_t out_column;
+  uint32_t first_row;
+  uint32_t unused;
+};
+static_assert(sizeof(MatmulPush) == 80);
+
+struct QkNormRopePush {  // shaders/attention/qk_norm_rope.comp
+  uint64_t step;
+  uint64_t qkv;
+  uint64_t q;
+  uint64_t k;
+  uint64_t v;
+  uint64_t q_weight;
+  uint64_t k_weight;
+  uint64_t rotation;
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
+  uint32_t head_dim;
+  float epsilon;
+};
+static_assert(sizeof(QkNormRopePush) == 80);
+
+struct KvAppendPush {  // shaders/attention/kv_append.comp
+  uint64_t step;
+  uint64_t k;
+  uint64_t v;
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint32_t num_kv_heads;
+  uint32_t head_dim;
+  uint32_t block_tokens;
+  uint32_t group;
+};
+static_assert(sizeof(KvAppendPush) == 56);
+
+struct AttentionPush {  // shaders/attention/attention.comp
+  uint64_t step;
+  uint64_t q;
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
+  uint32_t block_tokens;
+  uint32_t group;
+  uint32_t window;
+  float scale;
+};
+static_assert(sizeof(AttentionPush) == 64);
+
+struct HeadReducePush {  // shaders/head/head_reduce.comp
+  uint64_t step;
+  uint64_t logits;
+  uint64_t results;
+  uint64_t sums;
+  uint32_t vocab_size;
+  uint32_t logit_stride;
+  uint32_t first_output;
+  uint32_t unused;
+};
+static_assert(sizeof(HeadReducePush) == 48);
+
+}  // namespace tandem::gpu

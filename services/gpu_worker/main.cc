@@ -1,0 +1,63 @@
+// tandem-gpu-worker: runs stages of models on a Vulkan device for a gateway.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "services/common/base/logging.h"
+#include "services/common/rpc/shutdown_signals.h"
+#include "services/common/worker/service/run_worker_service.h"
+#include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/gpu_worker/vulkan/pipeline_cache.h"
+
+namespace {
+
+struct Flags {
+  std::string listen = "unix:/run/tandem/gpu.sock";
+  bool probe = false;
+  tandem::gpu::GpuWorkerOptions worker;
+};
+
+int Fail(const absl::Status& status) {
+  tandem::LogError("no GPU worker", {{"reason", std::string(status.message())}});
+  return 1;
+}
+
+int Serve(Flags& flags) {
+  // First: the driver's threads inherit its mask.
+  tandem::ShutdownSignals signals;
+  auto worker = tandem::gpu::GpuWorker::Create(flags.worker);
+  if (!worker.ok()) return Fail(worker.status());
+  if (flags.probe) {
+    if (const absl::Status health = (*worker)->CheckHealth(); !health.ok()) return Fail(health);
+    std::printf("%s%s\n", (*worker)->DescribeDevice().c_str(),
+                (*worker)->description().device.c_str());
+    return 0;
+  }
+  std::fprintf(stderr, "%s", (*worker)->DescribeDevice().c_str());
+  const absl::Status served =
+      tandem::RunWorkerService(*std::move(worker), {.server = {.listen = {flags.listen}}}, signals);
+  return served.ok() ? 0 : Fail(served);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  flags.worker.cache_folder = tandem::vulkan::DefaultCacheFolder();
+  CLI::App app("Runs stages of models on a Vulkan device for a Tandem gateway.");
+  app.add_option("--listen", flags.listen, "unix:PATH or HOST:PORT")->capture_default_str();
+  app.add_option("--name", flags.worker.name, "Name in the cluster")->capture_default_str();
+  app.add_option("--device", flags.worker.device,
+                 "Index or part of the name of the Vulkan device; empty: the best there is");
+  app.add_option("--max-rows", flags.worker.max_rows, "Rows in a step")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str();
+  app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
+      ->capture_default_str();
+  app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
+  app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
+  CLI11_PARSE(app, argc, argv);
+  tandem::InitLogging("gpu_worker");
+  return Serve(flags);
+}

@@ -1,0 +1,67 @@
+#include "services/gpu_worker/stages/exchange_access.h"
+
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gpu {
+
+absl::StatusOr<std::unique_ptr<ExchangeAccess>> ExchangeAccess::Create(
+    const vulkan::Device& device, std::shared_ptr<const Exchange> exchange) {
+  std::unique_ptr<ExchangeAccess> access(new ExchangeAccess);
+  access->exchange_ = std::move(exchange);
+  const Mapping& mapping = access->exchange_->mapping;
+  absl::StatusOr<vulkan::Buffer> imported =
+      vulkan::Buffer::ImportHostPointer(device, mapping.data(), mapping.size());
+  if (imported.ok()) {
+    access->buffer_ = *std::move(imported);
+    access->path_ = ImportPath::kHostPointer;
+    return access;
+  }
+  access->note_ = absl::StrFormat("exchange: %s", std::string(imported.status().message()));
+  TANDEM_ASSIGN_OR_RETURN(
+      access->buffer_,
+      vulkan::Buffer::Allocate(device, mapping.size(), vulkan::MemoryKind::kExchange, "exchange"));
+  access->path_ = ImportPath::kUpload;
+  return access;
+}
+
+std::span<std::byte> ExchangeAccess::HostView(uint32_t lane, const ExchangeArea& area) const {
+  if (path_ != ImportPath::kUpload) return exchange_->Area(lane, area);
+  return buffer_.mapped().subspan(lane * layout().lane_bytes + area.offset, area.bytes);
+}
+
+void ExchangeAccess::CopyRows(uint32_t lane, const ExchangeArea& area, uint64_t rows,
+                              bool in) const {
+  std::byte* const mirror = HostView(lane, area).data();
+  std::byte* const shared = exchange_->Area(lane, area).data();
+  const uint64_t bytes = rows * area.row_bytes;
+  if (in) {
+    std::memcpy(mirror, shared, bytes);
+  } else {
+    std::memcpy(shared, mirror, bytes);
+  }
+}
+
+void ExchangeAccess::CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const {
+  if (path_ != ImportPath::kUpload) return;
+  for (int bit = 0; bit < kNumPorts; ++bit) {
+    if ((ports >> bit & 1) != 0) CopyRows(lane, layout().ports[bit], num_rows, true);
+  }
+}
+
+void ExchangeAccess::CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const {
+  if (path_ != ImportPath::kUpload) return;
+  for (int bit = 0; bit < kNumPorts; ++bit) {
+    if ((ports >> bit & 1) != 0) CopyRows(lane, layout().ports[bit], num_rows, false);
+  }
+}
+
+void ExchangeAccess::CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const {
+  if (path_ != ImportPath::kUpload) return;
+  CopyRows(lane, layout().candidates, num_outputs, false);
+  if (want_logits) CopyRows(lane, layout().logits, num_outputs, false);
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,48 @@
+// The exchange region as the device reads and writes it: imported, or through a mirror.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+
+namespace tandem::gpu {
+
+class ExchangeAccess {
+ public:
+  // Imports the region by host pointer; where the device cannot, kernels use a mirror buffer of
+  // the same layout, and CopyIn and CopyOut carry what a segment reads and writes.
+  // `device`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<ExchangeAccess>> Create(
+      const vulkan::Device& device, std::shared_ptr<const Exchange> exchange);
+
+  const ExchangeLayout& layout() const { return exchange_->layout; }
+  ImportPath path() const { return path_; }
+  const std::string& note() const { return note_; }
+
+  // Device address of an area of a lane.
+  uint64_t Address(uint32_t lane, const ExchangeArea& area) const {
+    return buffer_.address() + lane * layout().lane_bytes + area.offset;
+  }
+  // Where the host finds what kernels wrote to an area.
+  std::span<std::byte> HostView(uint32_t lane, const ExchangeArea& area) const;
+
+  void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
+  void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
+  // Candidates, and logits where `want_logits`, of `num_outputs` outputs.
+  void CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const;
+
+ private:
+  ExchangeAccess() = default;
+  void CopyRows(uint32_t lane, const ExchangeArea& area, uint64_t rows, bool in) const;
+
+  std::shared_ptr<const Exchange> exchange_;  // shared with the skeleton
+  vulkan::Buffer buffer_;
+  ImportPath path_ = ImportPath::kNone;
+  std::string note_;
+};
+
+}  // namespace tandem::gpu

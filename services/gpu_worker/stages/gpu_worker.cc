@@ -1,0 +1,112 @@
+#include "services/gpu_worker/stages/gpu_worker.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gpu {
+namespace {
+constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
+constexpr absl::Duration kHangGrace = absl::Seconds(5);
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions options) {
+  std::unique_ptr<GpuWorker> worker(new GpuWorker(std::move(options)));
+  TANDEM_RETURN_IF_ERROR(worker->OpenDevice());
+  const vulkan::DeviceInfo& info = worker->device_->info();
+  WorkerDescription& description = worker->description_;
+  description.name = worker->options_.name;
+  description.device = info.name;
+  description.kind = DeviceKind::kGpu;
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    description.stages.push_back(static_cast<StageKind>(kind));
+  }
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    description.weight_dtypes.push_back(static_cast<DType>(dtype));
+  }
+  description.max_rows = worker->options_.max_rows;
+  description.memory_bytes = info.largest_device_heap_bytes;
+  description.memory_available_bytes = std::min(info.available_bytes, description.memory_bytes);
+  return worker;
+}
+
+GpuWorker::~GpuWorker() { CloseDevice(); }
+
+absl::Status GpuWorker::OpenDevice() {
+  if (instance_ == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(instance_,
+                            vulkan::Instance::Create({.validation = options_.validation}));
+    TANDEM_ASSIGN_OR_RETURN(device_index_,
+                            vulkan::ChooseDevice(instance_->devices(), options_.device));
+  }
+  TANDEM_ASSIGN_OR_RETURN(device_, vulkan::Device::Create(*instance_, device_index_));
+  TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
+  TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
+  return absl::OkStatus();
+}
+
+void GpuWorker::CloseDevice() {
+  if (device_ != nullptr && device_->lost() && !timeline_->IsIdle(kHangGrace)) {
+    // It may still be reading and writing what it was given: that must outlive it, so it is left
+    // to the end of the process.
+    LogError("device abandoned", {{"device", device_->info().name}});
+    static_cast<void>(model_.release());
+    static_cast<void>(kernels_.release());
+    static_cast<void>(timeline_.release());
+    static_cast<void>(device_.release());
+    static_cast<void>(instance_.release());
+    return;
+  }
+  model_.reset();
+  kernels_.reset();
+  timeline_.reset();
+  device_.reset();
+}
+
+absl::StatusOr<LoadReport> GpuWorker::Load(
+    ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
+  if (device_ != nullptr && !device_->lost()) {
+    Unload();
+  } else {
+    CloseDevice();
+    TANDEM_RETURN_IF_ERROR(OpenDevice());
+    LogWarning("device recreated", {{"device", device_->info().name}});
+  }
+  if (load.limits.max_rows > options_.max_rows) {
+    return absl::FailedPreconditionError(absl::StrFormat("steps of %d rows, %s takes at most %d",
+                                                         load.limits.max_rows, options_.name,
+                                                         options_.max_rows));
+  }
+  TANDEM_ASSIGN_OR_RETURN(
+      model_, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), progress));
+  if (const absl::Status saved = kernels_->SaveCache(); !saved.ok()) {
+    LogWarning("pipeline cache not kept", {{"reason", std::string(saved.message())}});
+  }
+  return model_->report();
+}
+
+void GpuWorker::Unload() {
+  // A lost device may still use the model's memory: see CloseDevice.
+  if (device_ != nullptr && device_->lost()) return CloseDevice();
+  model_.reset();
+}
+
+absl::StatusOr<SegmentResult> GpuWorker::Run(const SegmentRun& run) {
+  if (device_ == nullptr || device_->lost()) {
+    return absl::UnavailableError("the device is lost: load the model again");
+  }
+  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  return model_->Run(run);
+}
+
+absl::Status GpuWorker::CheckHealth() {
+  if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
+  return timeline_->SubmitAndWait({}, kHealthTimeout);
+}
+
+std::string GpuWorker::DescribeDevice() const { return vulkan::DescribeDevice(device_->info()); }
+
+}  // namespace tandem::gpu

@@ -1,0 +1,64 @@
+// The Vulkan worker: runs every kind of stage on one device.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/stages/loaded_model.h"
+#include "services/gpu_worker/vulkan/device.h"
+#include "services/gpu_worker/vulkan/instance.h"
+#include "services/gpu_worker/vulkan/timeline.h"
+
+namespace tandem::gpu {
+
+struct GpuWorkerOptions {
+  std::string name = "gpu0";
+  std::string device;        // see vulkan::ChooseDevice
+  uint32_t max_rows = 512;   // in one step
+  bool validation = false;   // Khronos' validation layer, where installed
+  std::string cache_folder;  // for compiled pipelines; empty: none is kept
+};
+
+// Single-thread.  A step allocates nothing, records nothing and makes no pipeline: it writes the
+// step's rows to mapped memory, submits recordings once and waits.
+class GpuWorker : public Worker {
+ public:
+  // NOT_FOUND: no Vulkan driver, or no device that matches; FAILED_PRECONDITION: the device lacks
+  // what the kernels need.
+  static absl::StatusOr<std::unique_ptr<GpuWorker>> Create(GpuWorkerOptions options);
+  ~GpuWorker() override;
+
+  const WorkerDescription& description() const override { return description_; }
+  absl::StatusOr<LoadReport> Load(
+      ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
+  void Unload() override;
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
+  // Whether the device still answers within seconds.
+  absl::Status CheckHealth() override;
+
+  const vulkan::Device& device() const { return *device_; }
+  // Several lines for a person.
+  std::string DescribeDevice() const;
+
+ private:
+  explicit GpuWorker(GpuWorkerOptions options) : options_(std::move(options)) {}
+  // Makes the device and what hangs on it; called again after it was lost.
+  absl::Status OpenDevice();
+  void CloseDevice();
+
+  const GpuWorkerOptions options_;
+  WorkerDescription description_;
+  std::unique_ptr<vulkan::Instance> instance_;
+  size_t device_index_ = 0;
+  std::unique_ptr<vulkan::Device> device_;
+  std::unique_ptr<vulkan::Timeline> timeline_;
+  std::unique_ptr<KernelSet> kernels_;
+  std::unique_ptr<LoadedModel> model_;  // null: none is loaded
+};
+
+}  // namespace tandem::gpu

@@ -1,0 +1,243 @@
+#include "services/gpu_worker/stages/loaded_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gpu {
+namespace {
+
+// Longer than any step on a software device; callers have deadlines of their own.
+constexpr absl::Duration kStepTimeout = absl::Minutes(2);
+constexpr uint64_t kStagingBytes = uint64_t{16} << 20;
+
+std::vector<Stage> StagesOf(const ModelLoad& load) {
+  std::vector<Stage> stages;
+  for (const Segment& segment : load.segments) {
+    for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
+      stages.push_back(StageAt(i, load.weights->config().num_layers));
+    }
+  }
+  return stages;
+}
+
+// Every tensor the stages read, once; the next layer's input norm belongs to the layer's Ffn too
+// where both run here, and is then there anyway.
+std::vector<const PackedTensor*> TensorsOf(const WeightSet& weights,
+                                           const std::vector<Stage>& stages) {
+  std::set<const PackedTensor*> seen;
+  std::vector<const PackedTensor*> tensors;
+  for (const Stage& stage : stages) {
+    for (const WeightRole role : RolesOfStage(stage.kind)) {
+      if (stage.kind == StageKind::kHead && role != WeightRole::kFinalNorm) continue;
+      const PackedTensor* tensor = weights.Find(role, stage.layer_idx);
+      if (tensor != nullptr && seen.insert(tensor).second) tensors.push_back(tensor);
+    }
+    if (stage.kind == StageKind::kHead && seen.insert(&weights.head()).second) {
+      tensors.push_back(&weights.head());
+    }
+  }
+  return tensors;
+}
+
+absl::Status CheckTensor(const PackedTensor& tensor) {
+  const bool is_norm = tensor.shape.rows == 1;
+  if (is_norm && (tensor.dtype != DType::kF32 || tensor.shards.size() != 1)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: expected one shard of f32, manifest has %d of %s", tensor.Name(),
+                        tensor.shards.size(), std::string(Traits(tensor.dtype).name)));
+  }
+  if (!is_norm && tensor.shape.cols % 32 != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: %d columns are no multiple of 32, the kernels' block", tensor.Name(),
+                        tensor.shape.cols));
+  }
+  if (tensor.role != WeightRole::kGateUp) return absl::OkStatus();
+  for (const Shard& shard : tensor.shards) {
+    if (shard.first_row % 2 != 0) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s: a shard begins at row %d, between a gate and its up", tensor.Name(),
+                          shard.first_row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckSupported(const ModelLoad& load) {
+  const ModelConfig& config = load.weights->config();
+  const std::vector<Stage> stages = StagesOf(load);
+  for (const PackedTensor* tensor : TensorsOf(*load.weights, stages)) {
+    TANDEM_RETURN_IF_ERROR(CheckTensor(*tensor));
+  }
+  if (config.hidden_dim % 4 != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("hidden_dim %d is no multiple of 4", config.hidden_dim));
+  }
+  const bool has_heads = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    return stage.kind == StageKind::kQkv || stage.kind == StageKind::kAttend;
+  });
+  if (has_heads && (config.head_dim % 8 != 0 || config.head_dim > 256)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "head_dim %d: the attention kernels take multiples of 8 up to 256", config.head_dim));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const vulkan::Device& device,
+                                                                 KernelSet& kernels,
+                                                                 vulkan::Timeline& timeline,
+                                                                 ModelLoad load,
+                                                                 const Progress& progress) {
+  TANDEM_RETURN_IF_ERROR(CheckSupported(load));
+  std::unique_ptr<LoadedModel> model(new LoadedModel(kernels, timeline, std::move(load)));
+  model->stages_ = StagesOf(model->load_);
+  TANDEM_RETURN_IF_ERROR(model->Import(device, progress));
+  TANDEM_RETURN_IF_ERROR(model->RecordSegments(device, progress));
+  TANDEM_RETURN_IF_ERROR(model->WarmUp(progress));
+  progress(1.0, "ready");
+  return model;
+}
+
+absl::Status LoadedModel::Import(const vulkan::Device& device, const Progress& progress) {
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<vulkan::Uploader> uploader,
+                          vulkan::Uploader::Create(device, timeline_, kStagingBytes));
+  const auto tensors = TensorsOf(*load_.weights, stages_);
+  if (!tensors.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(weights_, WeightImport::Create(device, *uploader, load_.weights,
+                                                           tensors, [&progress](double fraction) {
+                                                             progress(0.4 * fraction,
+                                                                      "importing weights");
+                                                           }));
+  }
+  progress(0.4, "allocating buffers");
+  TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeAccess::Create(device, load_.exchange));
+  TANDEM_ASSIGN_OR_RETURN(buffers_, ModelBuffers::Create(device, *uploader, load_, stages_));
+  return absl::OkStatus();
+}
+
+absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Progress& progress) {
+  uint32_t most_stages = 0;
+  for (const Segment& segment : load_.segments) {
+    most_stages = std::max(most_stages, segment.last_ordinal - segment.first_ordinal + 1);
+  }
+  const uint32_t num_timestamps = SegmentProgram::MaxTimestamps(most_stages);
+  ticks_.resize(num_timestamps);
+  TANDEM_ASSIGN_OR_RETURN(timestamps_, vulkan::TimestampPool::Create(device, num_timestamps));
+  TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device));
+  const RecordingContext context{.kernels = &kernels_,
+                                 .weights = load_.weights.get(),
+                                 .import = weights_.get(),
+                                 .buffers = buffers_.get(),
+                                 .exchange = exchange_.get(),
+                                 .limits = load_.limits,
+                                 .kv = load_.kv};
+  for (const Segment& segment : load_.segments) {
+    TANDEM_ASSIGN_OR_RETURN(
+        SegmentProgram program,
+        SegmentProgram::Create(context, segment, load_.exchange->layout.num_lanes, commands_,
+                               timestamps_));
+    programs_.emplace(segment.index, std::move(program));
+    progress(0.5 + 0.3 * static_cast<double>(programs_.size()) /
+                       static_cast<double>(load_.segments.size()),
+             "building pipelines");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadedModel::WarmUp(const Progress& progress) {
+  std::memset(buffers_->lanes[0].step.mapped().data(), 0, sizeof(StepHeader));
+  size_t done = 0;
+  for (const auto& [index, program] : programs_) {
+    // Wider buckets use the kernels of these.
+    for (uint32_t rows = 1;
+         rows <= std::min(kernels_.tuning().matmul_rows, std::bit_ceil(load_.limits.max_rows));
+         rows *= 2) {
+      StepHeader header{.num_rows = rows};
+      header.num_outputs = std::min(rows, load_.limits.max_outputs);
+      const auto submission = program.For(0, header);
+      TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
+          std::span(submission.commands).first(submission.num_commands), kStepTimeout));
+    }
+    progress(0.8 + 0.2 * static_cast<double>(++done) / static_cast<double>(programs_.size()),
+             "warming up");
+  }
+  return absl::OkStatus();
+}
+
+LoadReport LoadedModel::report() const {
+  LoadReport report;
+  report.exchange_import = exchange_->path();
+  report.kv_bytes = buffers_->kv_bytes;
+  if (weights_ != nullptr) {
+    report.weight_import = weights_->path();
+    report.weight_bytes = weights_->bytes();
+    report.note = weights_->note();
+  }
+  if (!exchange_->note().empty()) {
+    report.note += (report.note.empty() ? "" : "; ") + exchange_->note();
+  }
+  return report;
+}
+
+absl::StatusOr<SegmentResult> LoadedModel::Run(const SegmentRun& run) {
+  const auto it = programs_.find(run.segment_index);
+  if (it == programs_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("segment %d is not loaded here", run.segment_index));
+  }
+  if (run.lane >= load_.exchange->layout.num_lanes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lane %d, there are %d", run.lane, load_.exchange->layout.num_lanes));
+  }
+  const SegmentProgram& program = it->second;
+  const StepHeader& header = run.step->header;
+  if (run.first_of_step) WriteStep(*run.step, buffers_->lanes[run.lane].step.mapped());
+  exchange_->CopyIn(run.lane, program.segment().inputs, header.num_rows);
+  const SegmentProgram::Submission submission = program.For(run.lane, header);
+  TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
+      std::span(submission.commands).first(submission.num_commands), kStepTimeout));
+  exchange_->CopyOut(run.lane, program.segment().outputs, header.num_rows);
+  if (program.has_head()) FinishResults(run.lane, header);
+  return ReadTimes(program, submission.num_timestamps);
+}
+
+void LoadedModel::FinishResults(uint32_t lane, const StepHeader& header) {
+  const auto sums = buffers_->lanes[lane].head_sums.mapped();
+  const auto results = exchange_->HostView(lane, exchange_->layout().candidates);
+  for (uint32_t o = 0; o < header.num_outputs; ++o) {
+    float parts[2];  // highest logit, sum of exponentials about it
+    std::memcpy(parts, sums.data() + o * sizeof(parts), sizeof(parts));
+    const float log_sum_exp = parts[0] + std::log(parts[1]);
+    std::memcpy(results.data() + o * sizeof(OutputResult) + offsetof(OutputResult, log_sum_exp),
+                &log_sum_exp, sizeof(log_sum_exp));
+  }
+  exchange_->CopyOutResults(lane, header.num_outputs, header.want_logits != 0);
+}
+
+absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const SegmentProgram& program,
+                                                     uint32_t num_timestamps) {
+  const std::span<uint64_t> ticks = std::span(ticks_).first(num_timestamps);
+  TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
+  uint64_t by_kind[kNumStageKinds] = {};
+  SegmentResult result;
+  for (size_t i = 0; i + 1 < ticks.size(); ++i) {
+    const uint64_t spent = timestamps_.Nanoseconds(ticks[i], ticks[i + 1]);
+    by_kind[static_cast<int>(program.timed_kinds()[i])] += spent;
+    result.device_ns += spent;
+  }
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    if (by_kind[kind] != 0) {
+      result.stage_times.push_back({static_cast<StageKind>(kind), by_kind[kind]});
+    }
+  }
+  return result;
+}
+
+}  // namespace tandem::gpu

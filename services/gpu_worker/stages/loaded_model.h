@@ -1,0 +1,64 @@
+// A model's part on one device, from Load to Unload.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/stages/exchange_access.h"
+#include "services/gpu_worker/stages/model_buffers.h"
+#include "services/gpu_worker/stages/segment_program.h"
+#include "services/gpu_worker/stages/weight_import.h"
+#include "services/gpu_worker/vulkan/timeline.h"
+
+namespace tandem::gpu {
+
+// FAILED_PRECONDITION names what the kernels cannot read: dims that are no multiple of 32, head
+// sizes over 256 or no multiple of 8.
+absl::Status CheckSupported(const ModelLoad& load);
+
+// Single-thread.
+class LoadedModel {
+ public:
+  using Progress = std::function<void(double, std::string_view)>;
+
+  // `device`, `kernels`, `timeline`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(const vulkan::Device& device,
+                                                             KernelSet& kernels,
+                                                             vulkan::Timeline& timeline,
+                                                             ModelLoad load,
+                                                             const Progress& progress);
+
+  LoadReport report() const;
+  // As Worker::Run.
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run);
+
+ private:
+  LoadedModel(KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load)
+      : kernels_(kernels), timeline_(timeline), load_(std::move(load)) {}
+  absl::Status Import(const vulkan::Device& device, const Progress& progress);
+  absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
+  // Runs every recording once over no rows: a driver that compiles late does it now.
+  absl::Status WarmUp(const Progress& progress);
+  void FinishResults(uint32_t lane, const StepHeader& header);
+  absl::StatusOr<SegmentResult> ReadTimes(const SegmentProgram& program, uint32_t num_timestamps);
+
+  KernelSet& kernels_;          // Borrowed.
+  vulkan::Timeline& timeline_;  // Borrowed.
+  ModelLoad load_;
+  std::vector<Stage> stages_;
+  std::unique_ptr<WeightImport> weights_;  // null: no stage reads any
+  std::unique_ptr<ExchangeAccess> exchange_;
+  std::unique_ptr<ModelBuffers> buffers_;
+  vulkan::TimestampPool timestamps_;
+  vulkan::CommandPool commands_;
+  std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan
+  std::vector<uint64_t> ticks_;
+};
+
+}  // namespace tandem::gpu

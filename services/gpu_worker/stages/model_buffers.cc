@@ -1,0 +1,135 @@
+#include "services/gpu_worker/stages/model_buffers.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/launches.h"
+
+namespace tandem::gpu {
+namespace {
+
+using vulkan::Buffer;
+using vulkan::MemoryKind;
+
+constexpr uint64_t kMaxLogitBytes = uint64_t{256} << 20;
+
+// Allocates one buffer after another; the first failure stays.
+class Allocator {
+ public:
+  explicit Allocator(const vulkan::Device& device) : device_(device) {}
+  void Make(Buffer& buffer, uint64_t bytes, MemoryKind kind, const char* what) {
+    if (!status_.ok()) return;
+    absl::StatusOr<Buffer> made = Buffer::Allocate(device_, bytes, kind, what);
+    if (made.ok()) {
+      buffer = *std::move(made);
+    } else {
+      status_ = made.status();
+    }
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const vulkan::Device& device_;
+  absl::Status status_;
+};
+
+absl::Status MakeLane(const vulkan::Device& device, const ModelLoad& load,
+                      const std::set<StageKind>& kinds, uint32_t head_tile, LaneBuffers& lane) {
+  const ModelConfig& config = load.weights->config();
+  const StepLimits& limits = load.limits;
+  const uint64_t rows = limits.max_rows;
+  const auto any = [&kinds](std::initializer_list<StageKind> wanted) {
+    return std::any_of(wanted.begin(), wanted.end(),
+                       [&kinds](StageKind kind) { return kinds.contains(kind); });
+  };
+  using enum StageKind;
+  Allocator make(device);
+  make.Make(lane.step, StepAreaBytes(limits), MemoryKind::kUpload, "step");
+  const uint64_t hidden_bytes = rows * config.hidden_dim * 4;
+  if (any({kEmbed, kQkv, kFfn, kHead})) {
+    make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
+  }
+  if (any({kQkv, kFfn})) make.Make(lane.normed, hidden_bytes, MemoryKind::kDevice, "normed");
+  if (any({kQkv})) {
+    make.Make(lane.qkv, rows * config.qkv_dim() * 4, MemoryKind::kDevice, "qkv");
+  }
+  if (any({kQkv, kAttend})) {
+    make.Make(lane.q, rows * config.q_dim() * 2, MemoryKind::kDevice, "q");
+    make.Make(lane.k, rows * config.kv_dim() * 2, MemoryKind::kDevice, "k");
+    make.Make(lane.v, rows * config.kv_dim() * 2, MemoryKind::kDevice, "v");
+  }
+  if (any({kAttend, kOut})) {
+    make.Make(lane.attention, rows * config.q_dim() * 2, MemoryKind::kDevice, "attention");
+  }
+  if (any({kOut, kFfn})) {
+    make.Make(lane.projection, hidden_bytes, MemoryKind::kDevice, "projection");
+  }
+  if (any({kFfn})) {
+    make.Make(lane.activated, rows * config.ffn_dim * 4, MemoryKind::kDevice, "activated");
+  }
+  if (any({kHead})) {
+    make.Make(lane.head_normed, uint64_t{head_tile} * config.hidden_dim * 4, MemoryKind::kDevice,
+              "head input");
+    make.Make(lane.logits, uint64_t{head_tile} * LogitStride(config.vocab_size) * 4,
+              MemoryKind::kDevice, "logits");
+    make.Make(lane.head_sums, uint64_t{limits.max_outputs} * 8, MemoryKind::kExchange, "head sums");
+  }
+  return make.status();
+}
+
+absl::Status MakeRotation(const vulkan::Device& device, vulkan::Uploader& uploader,
+                          const ModelConfig& config, uint32_t context_len, double theta,
+                          double position_scale, Buffer& buffer) {
+  const std::vector<float> table =
+      MakeRotationTable(config.head_dim, context_len, theta, position_scale);
+  const auto bytes = std::as_bytes(std::span(table));
+  TANDEM_ASSIGN_OR_RETURN(
+      buffer, Buffer::Allocate(device, bytes.size(), MemoryKind::kDevice, "rotation table"));
+  return uploader.Upload(bytes, buffer, 0);
+}
+
+uint32_t HeadTile(const ModelLoad& load) {
+  const uint64_t row_bytes = uint64_t{LogitStride(load.weights->config().vocab_size)} * 4;
+  const uint64_t fits = std::max<uint64_t>(1, kMaxLogitBytes / row_bytes);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(std::bit_floor(fits), std::bit_ceil(load.limits.max_outputs)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
+    const vulkan::Device& device, vulkan::Uploader& uploader, const ModelLoad& load,
+    const std::vector<Stage>& stages) {
+  const ModelConfig& config = load.weights->config();
+  auto buffers = std::make_unique<ModelBuffers>();
+  buffers->head_tile = HeadTile(load);
+  std::set<StageKind> kinds;
+  for (const Stage& stage : stages) kinds.insert(stage.kind);
+  buffers->lanes.resize(load.exchange->layout.num_lanes);
+  for (LaneBuffers& lane : buffers->lanes) {
+    TANDEM_RETURN_IF_ERROR(MakeLane(device, load, kinds, buffers->head_tile, lane));
+  }
+  for (const Stage& stage : stages) {
+    if (stage.kind != StageKind::kAttend) continue;
+    const uint64_t bytes = uint64_t{load.kv.num_blocks[GroupOf(config, stage.layer_idx)]} *
+                           load.kv.block_tokens * config.kv_dim() * 2;
+    const std::string what = absl::StrFormat("KV cache of layer %d", stage.layer_idx);
+    KvBuffers& kv = buffers->kv[stage.layer_idx];
+    TANDEM_ASSIGN_OR_RETURN(kv.k, Buffer::Allocate(device, bytes, MemoryKind::kDevice, what));
+    TANDEM_ASSIGN_OR_RETURN(kv.v, Buffer::Allocate(device, bytes, MemoryKind::kDevice, what));
+    buffers->kv_bytes += 2 * bytes;
+  }
+  if (kinds.contains(StageKind::kQkv)) {
+    const uint32_t context = load.limits.context_len;
+    TANDEM_RETURN_IF_ERROR(MakeRotation(device, uploader, config, context, config.rope_theta_global,
+                                        config.rope_scale_global, buffers->rotation_global));
+    TANDEM_RETURN_IF_ERROR(MakeRotation(device, uploader, config, context, config.rope_theta_local,
+                                        1.0, buffers->rotation_local));
+  }
+  TANDEM_RETURN_IF_ERROR(uploader.Finish());
+  return buffers;
+}
+
+}  // namespace tandem::gpu

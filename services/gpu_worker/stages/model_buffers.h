@@ -1,0 +1,57 @@
+// Every buffer of a loaded model, made once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/upload.h"
+
+namespace tandem::gpu {
+
+// What one step of one lane carries from stage to stage; rows as in plan/stage.h's Port.  Parts no
+// stage of this worker needs are null buffers.
+struct LaneBuffers {
+  vulkan::Buffer step;         // mapped; the step area
+  vulkan::Buffer residual;     // float32 [max_rows, hidden_dim]
+  vulkan::Buffer normed;       // float32 [max_rows, hidden_dim]
+  vulkan::Buffer qkv;          // float32 [max_rows, qkv_dim]
+  vulkan::Buffer q, k, v;      // float16 [max_rows, q_dim or kv_dim]
+  vulkan::Buffer attention;    // float16 [max_rows, q_dim]
+  vulkan::Buffer projection;   // float32 [max_rows, hidden_dim]
+  vulkan::Buffer activated;    // float32 [max_rows, ffn_dim]
+  vulkan::Buffer head_normed;  // float32 [head_tile, hidden_dim]
+  vulkan::Buffer logits;       // float32 [head_tile, LogitStride(vocab_size)]
+  vulkan::Buffer head_sums;    // mapped; float32 [max_outputs, 2]: highest, sum of exponentials
+};
+
+struct KvBuffers {
+  vulkan::Buffer k, v;  // see shaders/include/kv_cache.glsl
+};
+
+struct ModelBuffers {
+  std::vector<LaneBuffers> lanes;
+  std::map<uint32_t, KvBuffers> kv;  // by layer, where this worker attends
+  vulkan::Buffer rotation_global;    // see MakeRotationTable
+  vulkan::Buffer rotation_local;
+  uint32_t head_tile = 0;  // outputs whose logits are there at once, a power of two
+  uint64_t kv_bytes = 0;
+
+  // `stages`: those this worker runs.  RESOURCE_EXHAUSTED names the buffer and its size.
+  static absl::StatusOr<std::unique_ptr<ModelBuffers>> Create(const vulkan::Device& device,
+                                                              vulkan::Uploader& uploader,
+                                                              const ModelLoad& load,
+                                                              const std::vector<Stage>& stages);
+};
+
+// Group of a layer's KV blocks.
+inline KvGroup GroupOf(const ModelConfig& config, uint32_t layer_idx) {
+  return config.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,91 @@
+#include "services/gpu_worker/stages/segment_program.h"
+
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gpu {
+
+std::vector<uint32_t> Buckets(uint32_t max) {
+  std::vector<uint32_t> buckets = {1};
+  while (buckets.back() < max) buckets.push_back(2 * buckets.back());
+  return buckets;
+}
+
+absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& context,
+                                                      const Segment& segment, uint32_t num_lanes,
+                                                      const vulkan::CommandPool& pool,
+                                                      const vulkan::TimestampPool& timestamps) {
+  SegmentProgram program;
+  program.segment_ = segment;
+  const uint32_t num_layers = context.weights->config().num_layers;
+  for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
+    const Stage stage = StageAt(i, num_layers);
+    program.kinds_.push_back(stage.kind);
+    if (stage.kind == StageKind::kHead) {
+      program.has_head_ = true;
+    } else {
+      program.body_stages_.push_back(stage);
+    }
+  }
+  for (uint32_t l = 0; l < num_lanes; ++l) {
+    Lane& lane = program.lanes_.emplace_back();
+    for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
+      TANDEM_ASSIGN_OR_RETURN(lane.bodies.emplace_back(),
+                              program.RecordBody(context, l, bucket, pool, timestamps));
+    }
+    if (!program.has_head_) continue;
+    for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
+      TANDEM_ASSIGN_OR_RETURN(lane.heads.emplace_back(),
+                              program.RecordHead(context, l, bucket, false, pool, timestamps));
+    }
+    for (const uint32_t bucket : Buckets(context.limits.max_logit_outputs)) {
+      TANDEM_ASSIGN_OR_RETURN(lane.heads_with_logits.emplace_back(),
+                              program.RecordHead(context, l, bucket, true, pool, timestamps));
+    }
+  }
+  return program;
+}
+
+absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
+    const RecordingContext& context, uint32_t lane, uint32_t bucket,
+    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
+  recorder.ResetTimestamps(timestamps.handle(), 0, static_cast<uint32_t>(kinds_.size()) + 1);
+  recorder.WriteTimestamp(timestamps.handle(), 0);
+  StageRecorder stages(context, segment_, lane, bucket, recorder);
+  TANDEM_RETURN_IF_ERROR(stages.Begin());
+  for (size_t i = 0; i < body_stages_.size(); ++i) {
+    TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
+    if (i + 1 == body_stages_.size()) TANDEM_RETURN_IF_ERROR(stages.Finish());
+    recorder.WriteTimestamp(timestamps.handle(), static_cast<uint32_t>(i) + 1);
+  }
+  recorder.HostBarrier();
+  return recorder.End();
+}
+
+absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, bool with_logits,
+    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
+  StageRecorder stages(context, segment_, lane, bucket, recorder);
+  TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
+  recorder.WriteTimestamp(timestamps.handle(), static_cast<uint32_t>(kinds_.size()));
+  recorder.HostBarrier();
+  return recorder.End();
+}
+
+SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header) const {
+  const Lane& recorded = lanes_[lane];
+  Submission submission;
+  submission.commands[submission.num_commands++] = recorded.bodies[BucketIndex(header.num_rows)];
+  submission.num_timestamps = static_cast<uint32_t>(body_stages_.size()) + 1;
+  if (has_head_ && header.num_outputs > 0) {
+    const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;
+    submission.commands[submission.num_commands++] = heads[BucketIndex(header.num_outputs)];
+    ++submission.num_timestamps;
+  }
+  return submission;
+}
+
+}  // namespace tandem::gpu

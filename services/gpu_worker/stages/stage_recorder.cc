@@ -1,0 +1,328 @@
+#include "services/gpu_worker/stages/stage_recorder.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gpu {
+namespace {
+
+constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
+constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
+
+// The stage that writes a port other than the residual.
+StageKind WriterOf(Port port) {
+  switch (port) {
+    case Port::kAttention:
+      return StageKind::kAttend;
+    case Port::kProjection:
+      return StageKind::kOut;
+    default:
+      return StageKind::kQkv;
+  }
+}
+
+}  // namespace
+
+StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
+                             uint32_t bucket, vulkan::Recorder& recorder)
+    : context_(context),
+      config_(context.weights->config()),
+      tuning_(context.kernels->tuning()),
+      segment_(segment),
+      buffers_(context.buffers->lanes[lane]),
+      lane_(lane),
+      bucket_(bucket),
+      recorder_(recorder),
+      step_(buffers_.step.address()) {}
+
+absl::Status StageRecorder::Run(const Launch& launch) {
+  TANDEM_RETURN_IF_ERROR(context_.kernels->Record(launch, recorder_));
+  recorder_.Barrier();
+  return absl::OkStatus();
+}
+
+absl::Status StageRecorder::MatMul(const DeviceTensor& weights, const MatmulArgs& args) {
+  for (const DeviceShard& shard : weights.shards) {
+    TANDEM_RETURN_IF_ERROR(
+        context_.kernels->Record(MatmulLaunch(tuning_, weights, shard, args), recorder_));
+  }
+  recorder_.Barrier();
+  return absl::OkStatus();
+}
+
+const DeviceTensor& StageRecorder::Weight(WeightRole role, uint32_t layer_idx) const {
+  return context_.import->Find(*context_.weights->Find(role, layer_idx));
+}
+
+uint64_t StageRecorder::NormWeight(WeightRole role, uint32_t layer_idx) const {
+  return Weight(role, layer_idx).shards[0].plane[0];
+}
+
+bool StageRecorder::IsLastWriter(Port port, uint32_t ordinal) const {
+  for (uint32_t i = ordinal + 1; i <= segment_.last_ordinal; ++i) {
+    if (StageAt(i, config_.num_layers).kind == WriterOf(port)) return false;
+  }
+  return true;
+}
+
+bool StageRecorder::IsWrittenBefore(Port port, uint32_t ordinal) const {
+  for (uint32_t i = segment_.first_ordinal; i < ordinal; ++i) {
+    if (StageAt(i, config_.num_layers).kind == WriterOf(port)) return true;
+  }
+  return false;
+}
+
+uint64_t StageRecorder::LaneAddress(Port port) const {
+  switch (port) {
+    case Port::kResidual:
+      return buffers_.residual.address();
+    case Port::kQ:
+      return buffers_.q.address();
+    case Port::kK:
+      return buffers_.k.address();
+    case Port::kV:
+      return buffers_.v.address();
+    case Port::kAttention:
+      return buffers_.attention.address();
+    case Port::kProjection:
+      return buffers_.projection.address();
+  }
+  return 0;
+}
+
+uint64_t StageRecorder::WrittenAt(Port port, uint32_t ordinal) const {
+  if (Has(segment_.outputs, port) && IsLastWriter(port, ordinal)) {
+    return context_.exchange->Address(lane_, context_.exchange->layout().port(port));
+  }
+  return LaneAddress(port);
+}
+
+uint64_t StageRecorder::ReadAt(Port port, uint32_t ordinal) const {
+  if (!IsWrittenBefore(port, ordinal)) {
+    return Has(segment_.inputs, port)
+               ? context_.exchange->Address(lane_, context_.exchange->layout().port(port))
+               : LaneAddress(port);
+  }
+  uint32_t writer = ordinal - 1;
+  while (StageAt(writer, config_.num_layers).kind != WriterOf(port)) --writer;
+  return WrittenAt(port, writer);
+}
+
+absl::Status StageRecorder::CopyResidual(uint64_t from, uint64_t to) {
+  return Run(CopyRowsLaunch(tuning_,
+                            {.count = step_ + kRowCount,
+                             .source = from,
+                             .destination = to,
+                             .cols = config_.hidden_dim,
+                             .source_stride = config_.hidden_dim,
+                             .destination_stride = config_.hidden_dim},
+                            bucket_));
+}
+
+absl::Status StageRecorder::Begin() {
+  if (!Has(segment_.inputs, Port::kResidual)) return absl::OkStatus();
+  const uint64_t shared =
+      context_.exchange->Address(lane_, context_.exchange->layout().port(Port::kResidual));
+  return CopyResidual(shared, buffers_.residual.address());
+}
+
+absl::Status StageRecorder::Finish() {
+  if (!Has(segment_.outputs, Port::kResidual)) return absl::OkStatus();
+  const uint64_t shared =
+      context_.exchange->Address(lane_, context_.exchange->layout().port(Port::kResidual));
+  return CopyResidual(buffers_.residual.address(), shared);
+}
+
+absl::Status StageRecorder::Record(Stage stage) {
+  switch (stage.kind) {
+    case StageKind::kEmbed:
+      return Embed();
+    case StageKind::kQkv:
+      return Qkv(stage.layer_idx);
+    case StageKind::kAttend:
+      return Attend(stage.layer_idx);
+    case StageKind::kOut:
+      return Out(stage.layer_idx);
+    case StageKind::kFfn:
+      return Ffn(stage.layer_idx);
+    case StageKind::kHead:
+      break;
+  }
+  return absl::InternalError("Head is recorded by itself");
+}
+
+absl::Status StageRecorder::Embed() {
+  const DeviceTensor& table = Weight(WeightRole::kEmbedding);
+  for (const DeviceShard& shard : table.shards) {
+    TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+        EmbedLaunch(tuning_, table, shard, step_, buffers_.residual.address(),
+                    config_.embedding_scale, bucket_),
+        recorder_));
+  }
+  recorder_.Barrier();
+  return absl::OkStatus();
+}
+
+absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
+  if (!normed_) {
+    TANDEM_RETURN_IF_ERROR(
+        Run(RmsNormLaunch(tuning_,
+                          {.step = step_,
+                           .source = buffers_.residual.address(),
+                           .weight = NormWeight(WeightRole::kInputNorm, layer_idx),
+                           .destination = buffers_.normed.address(),
+                           .cols = config_.hidden_dim,
+                           .epsilon = config_.rms_norm_eps},
+                          false, bucket_)));
+  }
+  normed_ = false;
+  TANDEM_RETURN_IF_ERROR(
+      MatMul(Weight(WeightRole::kQkv, layer_idx), {.count = step_ + kRowCount,
+                                                   .x = buffers_.normed.address(),
+                                                   .destination = buffers_.qkv.address(),
+                                                   .out_stride = config_.qkv_dim(),
+                                                   .max_rows = bucket_}));
+  const uint32_t ordinal = StageOrdinal({StageKind::kQkv, layer_idx}, config_.num_layers);
+  const bool global = config_.is_global(layer_idx);
+  const vulkan::Buffer& rotation =
+      global ? context_.buffers->rotation_global : context_.buffers->rotation_local;
+  return Run(QkNormRopeLaunch(tuning_,
+                              {.step = step_,
+                               .qkv = buffers_.qkv.address(),
+                               .q = WrittenAt(Port::kQ, ordinal),
+                               .k = WrittenAt(Port::kK, ordinal),
+                               .v = WrittenAt(Port::kV, ordinal),
+                               .q_weight = NormWeight(WeightRole::kQNorm, layer_idx),
+                               .k_weight = NormWeight(WeightRole::kKNorm, layer_idx),
+                               .rotation = rotation.address(),
+                               .num_heads = config_.num_heads,
+                               .num_kv_heads = config_.num_kv_heads,
+                               .head_dim = config_.head_dim,
+                               .epsilon = config_.rms_norm_eps},
+                              bucket_));
+}
+
+absl::Status StageRecorder::Attend(uint32_t layer_idx) {
+  const uint32_t ordinal = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
+  const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
+  const KvGroup group = GroupOf(config_, layer_idx);
+  TANDEM_RETURN_IF_ERROR(Run(KvAppendLaunch(tuning_,
+                                            {.step = step_,
+                                             .k = ReadAt(Port::kK, ordinal),
+                                             .v = ReadAt(Port::kV, ordinal),
+                                             .k_cache = cache.k.address(),
+                                             .v_cache = cache.v.address(),
+                                             .num_kv_heads = config_.num_kv_heads,
+                                             .head_dim = config_.head_dim,
+                                             .block_tokens = context_.kv.block_tokens,
+                                             .group = group},
+                                            bucket_)));
+  return Run(AttentionLaunch(tuning_,
+                             {.step = step_,
+                              .q = ReadAt(Port::kQ, ordinal),
+                              .k_cache = cache.k.address(),
+                              .v_cache = cache.v.address(),
+                              .destination = WrittenAt(Port::kAttention, ordinal),
+                              .num_heads = config_.num_heads,
+                              .num_kv_heads = config_.num_kv_heads,
+                              .block_tokens = context_.kv.block_tokens,
+                              .group = group,
+                              .window = group == kWindowGroup ? config_.sliding_window : 0,
+                              .scale = config_.attention_scale},
+                             config_.head_dim, bucket_));
+}
+
+absl::Status StageRecorder::Out(uint32_t layer_idx) {
+  const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
+  return MatMul(Weight(WeightRole::kOut, layer_idx),
+                {.count = step_ + kRowCount,
+                 .x = ReadAt(Port::kAttention, ordinal),
+                 .x_f16 = true,
+                 .destination = WrittenAt(Port::kProjection, ordinal),
+                 .out_stride = config_.hidden_dim,
+                 .max_rows = bucket_});
+}
+
+absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
+  const uint32_t ordinal = StageOrdinal({StageKind::kFfn, layer_idx}, config_.num_layers);
+  AddNormPush norm{.step = step_,
+                   .source = ReadAt(Port::kProjection, ordinal),
+                   .weight = NormWeight(WeightRole::kPostAttentionNorm, layer_idx),
+                   .residual = buffers_.residual.address(),
+                   .next_weight = NormWeight(WeightRole::kPreFfnNorm, layer_idx),
+                   .normed = buffers_.normed.address(),
+                   .cols = config_.hidden_dim,
+                   .epsilon = config_.rms_norm_eps};
+  TANDEM_RETURN_IF_ERROR(Run(AddNormLaunch(tuning_, norm, bucket_)));
+  TANDEM_RETURN_IF_ERROR(
+      MatMul(Weight(WeightRole::kGateUp, layer_idx), {.count = step_ + kRowCount,
+                                                      .x = buffers_.normed.address(),
+                                                      .destination = buffers_.activated.address(),
+                                                      .out_stride = config_.ffn_dim,
+                                                      .geglu = true,
+                                                      .max_rows = bucket_}));
+  TANDEM_RETURN_IF_ERROR(
+      MatMul(Weight(WeightRole::kDown, layer_idx), {.count = step_ + kRowCount,
+                                                    .x = buffers_.activated.address(),
+                                                    .destination = buffers_.projection.address(),
+                                                    .out_stride = config_.hidden_dim,
+                                                    .max_rows = bucket_}));
+  // The next layer's input norm goes along where it runs here.
+  normed_ = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
+  norm.source = buffers_.projection.address();
+  norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
+  norm.next_weight = normed_ ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
+  return Run(AddNormLaunch(tuning_, norm, bucket_));
+}
+
+absl::Status StageRecorder::RecordHead(bool with_logits) {
+  const ExchangeLayout& layout = context_.exchange->layout();
+  const DeviceTensor& head = context_.import->Find(context_.weights->head());
+  const uint32_t tile = std::min(bucket_, context_.buffers->head_tile);
+  const uint32_t logit_stride = LogitStride(config_.vocab_size);
+  for (uint32_t first = 0; first < bucket_; first += tile) {
+    TANDEM_RETURN_IF_ERROR(Run(RmsNormLaunch(tuning_,
+                                             {.step = step_,
+                                              .source = buffers_.residual.address(),
+                                              .weight = NormWeight(WeightRole::kFinalNorm),
+                                              .destination = buffers_.head_normed.address(),
+                                              .cols = config_.hidden_dim,
+                                              .epsilon = config_.rms_norm_eps,
+                                              .first_row = first},
+                                             true, tile)));
+    TANDEM_RETURN_IF_ERROR(MatMul(head, {.count = step_ + kOutputCount,
+                                         .x = buffers_.head_normed.address(),
+                                         .destination = buffers_.logits.address(),
+                                         .out_stride = logit_stride,
+                                         .first_row = first,
+                                         .max_rows = tile}));
+    if (with_logits) {
+      TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+          CopyRowsLaunch(tuning_,
+                         {.count = step_ + kOutputCount,
+                          .source = buffers_.logits.address(),
+                          .destination = context_.exchange->Address(lane_, layout.logits),
+                          .cols = config_.vocab_size,
+                          .source_stride = logit_stride,
+                          .destination_stride = config_.vocab_size,
+                          .first_row = first},
+                         tile),
+          recorder_));
+    }
+    TANDEM_RETURN_IF_ERROR(
+        Run(HeadReduceLaunch(tuning_,
+                             {.step = step_,
+                              .logits = buffers_.logits.address(),
+                              .results = context_.exchange->Address(lane_, layout.candidates),
+                              .sums = buffers_.head_sums.address(),
+                              .vocab_size = config_.vocab_size,
+                              .logit_stride = logit_stride,
+                              .first_output = first},
+                             tile)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,77 @@
+// From a segment's stages to launches: the decoder as the device runs it.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "services/common/plan/stage.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/stages/exchange_access.h"
+#include "services/gpu_worker/stages/model_buffers.h"
+#include "services/gpu_worker/stages/weight_import.h"
+#include "services/gpu_worker/vulkan/command_buffer.h"
+
+namespace tandem::gpu {
+
+// What recordings refer to.  All borrowed.
+struct RecordingContext {
+  KernelSet* kernels = nullptr;
+  const WeightSet* weights = nullptr;
+  const WeightImport* import = nullptr;  // null when no stage reads weights
+  const ModelBuffers* buffers = nullptr;
+  const ExchangeAccess* exchange = nullptr;
+  StepLimits limits;
+  KvSpec kv;
+};
+
+// Records the stages of one segment for one lane and row bucket, in order.  Single-use.
+//
+// A tensor of a port lies in the exchange region where it crosses to another worker, and in a
+// buffer of the lane otherwise.  The residual is read and written again and again: it always lies
+// in the lane's buffer, is copied in where the segment imports it and out where it exports it.
+class StageRecorder {
+ public:
+  StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
+                uint32_t bucket, vulkan::Recorder& recorder);
+
+  // Copies in; then call Record for each stage but Head; then Finish copies out.
+  absl::Status Begin();
+  absl::Status Record(Stage stage);
+  absl::Status Finish();
+  // The Head for an output bucket, logits to the exchange region too where `with_logits`.
+  absl::Status RecordHead(bool with_logits);
+
+ private:
+  absl::Status Embed();
+  absl::Status Qkv(uint32_t layer_idx);
+  absl::Status Attend(uint32_t layer_idx);
+  absl::Status Out(uint32_t layer_idx);
+  absl::Status Ffn(uint32_t layer_idx);
+  absl::Status Run(const Launch& launch);
+  // One launch a shard, then a barrier.
+  absl::Status MatMul(const DeviceTensor& weights, const MatmulArgs& args);
+  absl::Status CopyResidual(uint64_t from, uint64_t to);
+
+  const DeviceTensor& Weight(WeightRole role, uint32_t layer_idx = 0) const;
+  uint64_t NormWeight(WeightRole role, uint32_t layer_idx = 0) const;
+  // Where a port's tensor lies when a stage at `ordinal` writes or reads it.
+  uint64_t WrittenAt(Port port, uint32_t ordinal) const;
+  uint64_t ReadAt(Port port, uint32_t ordinal) const;
+  uint64_t LaneAddress(Port port) const;
+  bool IsLastWriter(Port port, uint32_t ordinal) const;
+  bool IsWrittenBefore(Port port, uint32_t ordinal) const;
+
+  const RecordingContext& context_;
+  const ModelConfig& config_;
+  const Tuning& tuning_;
+  const Segment& segment_;
+  const LaneBuffers& buffers_;
+  const uint32_t lane_;
+  const uint32_t bucket_;
+  vulkan::Recorder& recorder_;
+  uint64_t step_;
+  bool normed_ = false;  // the lane's `normed` holds the input of the next Qkv
+};
+
+}  // namespace tandem::gpu

@@ -1,0 +1,69 @@
+// The loader's weight regions made readable by the device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/weights/weight_set.h"
+#include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/upload.h"
+
+namespace tandem::gpu {
+
+// Part of a region that becomes one buffer.
+struct RegionSpan {
+  uint32_t region = 0;
+  uint64_t begin = 0;  // a multiple of kShardAlignment
+  uint64_t end = 0;
+  friend bool operator==(const RegionSpan&, const RegionSpan&) = default;
+};
+
+// Cuts what the shards cover into spans of at most `max_bytes`, none of them across a gap larger
+// than `max_gap`.  RESOURCE_EXHAUSTED: a shard alone is larger.  Pure.
+absl::StatusOr<std::vector<RegionSpan>> CutRegions(const std::vector<const PackedTensor*>& tensors,
+                                                   uint64_t max_bytes, uint64_t max_gap);
+
+class WeightImport {
+ public:
+  // Imports what `tensors` cover: as dmabuf, else by host pointer, else by upload; a discrete card
+  // reads its own memory many times faster than the host's, so there it is always upload.
+  // `device`: borrowed; must outlive this, as must `weights` (kept).
+  static absl::StatusOr<std::unique_ptr<WeightImport>> Create(
+      const vulkan::Device& device, vulkan::Uploader& uploader,
+      std::shared_ptr<const WeightSet> weights, const std::vector<const PackedTensor*>& tensors,
+      const std::function<void(double)>& progress);
+
+  // REQUIRES the tensor is one of those imported.
+  const DeviceTensor& Find(const PackedTensor& tensor) const { return tensors_.at(&tensor); }
+
+  ImportPath path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
+  // Why better paths were not taken; empty when the best was.
+  const std::string& note() const { return note_; }
+
+ private:
+  WeightImport() = default;
+  absl::Status ImportSpan(const vulkan::Device& device, vulkan::Uploader& uploader,
+                          const RegionSpan& span);
+  void MapTensor(const PackedTensor& tensor);
+  void Note(ImportPath path, const absl::Status& reason);
+
+  std::shared_ptr<const WeightSet> weights_;                // shared with the skeleton
+  std::vector<std::pair<RegionSpan, uint64_t>> addresses_;  // of each span's first byte
+  std::vector<vulkan::Buffer> buffers_;
+  std::map<uint32_t, uint64_t> dmabufs_;  // region -> address of its first byte
+  std::map<const PackedTensor*, DeviceTensor> tensors_;
+  ImportPath path_ = ImportPath::kNone;
+  uint64_t bytes_ = 0;
+  std::string note_;
+};
+
+}  // namespace tandem::gpu

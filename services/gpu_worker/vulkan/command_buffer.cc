@@ -1,0 +1,108 @@
+#include "services/gpu_worker/vulkan/command_buffer.h"
+
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::vulkan {
+
+absl::StatusOr<CommandPool> CommandPool::Create(const Device& device) {
+  CommandPool pool;
+  pool.device_ = &device;
+  VkCommandPoolCreateInfo info = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+  info.queueFamilyIndex = device.info().compute_queue_family;
+  TANDEM_RETURN_IF_ERROR(
+      device.Check(device.vk().CreateCommandPool(device.handle(), &info, nullptr, &pool.handle_),
+                   "vkCreateCommandPool"));
+  return pool;
+}
+
+CommandPool& CommandPool::operator=(CommandPool&& other) noexcept {
+  if (this == &other) return *this;
+  Reset();
+  device_ = std::exchange(other.device_, nullptr);
+  handle_ = std::exchange(other.handle_, VK_NULL_HANDLE);
+  return *this;
+}
+
+void CommandPool::Reset() {
+  if (handle_ == VK_NULL_HANDLE) return;
+  device_->vk().DestroyCommandPool(device_->handle(), handle_, nullptr);
+  handle_ = VK_NULL_HANDLE;
+}
+
+absl::StatusOr<Recorder> Recorder::Begin(const CommandPool& pool, const PipelineLayout& layout) {
+  const Device& device = pool.device();
+  Recorder recorder(device, layout.handle());
+  VkCommandBufferAllocateInfo allocate = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+  allocate.commandPool = pool.handle();
+  allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  allocate.commandBufferCount = 1;
+  TANDEM_RETURN_IF_ERROR(device.Check(
+      device.vk().AllocateCommandBuffers(device.handle(), &allocate, &recorder.commands_),
+      "vkAllocateCommandBuffers"));
+  const VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  TANDEM_RETURN_IF_ERROR(device.Check(device.vk().BeginCommandBuffer(recorder.commands_, &begin),
+                                      "vkBeginCommandBuffer"));
+  return recorder;
+}
+
+void Recorder::Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants,
+                        uint32_t groups_x, uint32_t groups_y) {
+  TANDEM_CHECK(constants.size() <= kPushConstantBytes && constants.size() % 4 == 0);
+  const DeviceTable& vk = device_->vk();
+  if (pipeline.handle() != bound_) {
+    vk.CmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
+    bound_ = pipeline.handle();
+  }
+  vk.CmdPushConstants(commands_, layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                      static_cast<uint32_t>(constants.size()), constants.data());
+  vk.CmdDispatch(commands_, groups_x, groups_y, 1);
+}
+
+void Recorder::MemoryBarrier(VkPipelineStageFlags2 to_stage, VkAccessFlags2 to_access) {
+  VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
+  memory.srcStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT |
+                        VK_PIPELINE_STAGE_2_CLEAR_BIT;
+  memory.srcAccessMask = VK_ACCESS_2_SHADER_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT;
+  memory.dstStageMask = to_stage;
+  memory.dstAccessMask = to_access;
+  VkDependencyInfo info = {VK_STRUCTURE_TYPE_DEPENDENCY_INFO};
+  info.memoryBarrierCount = 1;
+  info.pMemoryBarriers = &memory;
+  device_->vk().CmdPipelineBarrier2(commands_, &info);
+}
+
+void Recorder::Barrier() {
+  MemoryBarrier(VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
+                VK_ACCESS_2_SHADER_READ_BIT | VK_ACCESS_2_SHADER_WRITE_BIT);
+}
+
+void Recorder::HostBarrier() {
+  MemoryBarrier(VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
+}
+
+void Recorder::ResetTimestamps(VkQueryPool pool, uint32_t first, uint32_t count) {
+  device_->vk().CmdResetQueryPool(commands_, pool, first, count);
+}
+
+void Recorder::WriteTimestamp(VkQueryPool pool, uint32_t index) {
+  device_->vk().CmdWriteTimestamp2(commands_, VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT, pool, index);
+}
+
+void Recorder::Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
+                    uint64_t bytes) {
+  const VkBufferCopy copy = {from_offset, to_offset, bytes};
+  device_->vk().CmdCopyBuffer(commands_, from.handle(), to.handle(), 1, &copy);
+}
+
+void Recorder::Fill(const Buffer& buffer, uint32_t word) {
+  device_->vk().CmdFillBuffer(commands_, buffer.handle(), 0, VK_WHOLE_SIZE, word);
+}
+
+absl::StatusOr<VkCommandBuffer> Recorder::End() {
+  TANDEM_RETURN_IF_ERROR(
+      device_->Check(device_->vk().EndCommandBuffer(commands_), "vkEndCommandBuffer"));
+  return commands_;
+}
+
+}  // namespace tandem::vulkan

@@ -1,0 +1,66 @@
+// Command buffers, recorded once and resubmitted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/device.h"
+#include "services/gpu_worker/vulkan/pipeline.h"
+
+namespace tandem::vulkan {
+
+// Owns the memory of its command buffers, which live until it goes.  Move-only; the device is
+// borrowed.
+class CommandPool {
+ public:
+  static absl::StatusOr<CommandPool> Create(const Device& device);
+  CommandPool() = default;
+  CommandPool(CommandPool&& other) noexcept { *this = std::move(other); }
+  CommandPool& operator=(CommandPool&& other) noexcept;
+  ~CommandPool() { Reset(); }
+
+  const Device& device() const { return *device_; }
+  VkCommandPool handle() const { return handle_; }
+
+ private:
+  void Reset();
+  const Device* device_ = nullptr;
+  VkCommandPool handle_ = VK_NULL_HANDLE;
+};
+
+// Records one command buffer.  Errors of recording show at End.
+class Recorder {
+ public:
+  // `pool`, `layout`: borrowed; must outlive this.
+  static absl::StatusOr<Recorder> Begin(const CommandPool& pool, const PipelineLayout& layout);
+
+  // REQUIRES constants.size() <= kPushConstantBytes and a multiple of four.
+  void Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants, uint32_t groups_x,
+                uint32_t groups_y = 1);
+  // What was written before is seen by what is dispatched after.
+  void Barrier();
+  // At the end: what was written before is seen by the host.
+  void HostBarrier();
+  void ResetTimestamps(VkQueryPool pool, uint32_t first, uint32_t count);
+  void WriteTimestamp(VkQueryPool pool, uint32_t index);
+  void Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
+            uint64_t bytes);
+  void Fill(const Buffer& buffer, uint32_t word);
+
+  absl::StatusOr<VkCommandBuffer> End();
+
+ private:
+  Recorder(const Device& device, VkPipelineLayout layout) : device_(&device), layout_(layout) {}
+  void MemoryBarrier(VkPipelineStageFlags2 to_stage, VkAccessFlags2 to_access);
+
+  const Device* device_;  // Borrowed.
+  VkPipelineLayout layout_;
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  VkPipeline bound_ = VK_NULL_HANDLE;
+};
+
+}  // namespace tandem::vulkan

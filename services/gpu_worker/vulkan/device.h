@@ -1,0 +1,49 @@
+// A logical device with its one compute queue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/api.h"
+#include "services/gpu_worker/vulkan/device_info.h"
+#include "services/gpu_worker/vulkan/instance.h"
+
+namespace tandem::vulkan {
+
+// Single-thread.  Everything made from a device must be gone before it is.
+class Device {
+ public:
+  // `instance`: borrowed; must outlive this.  `index`: into its devices().
+  static absl::StatusOr<std::unique_ptr<Device>> Create(const Instance& instance, size_t index);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  VkDevice handle() const { return handle_; }
+  VkQueue queue() const { return queue_; }
+  const DeviceTable& vk() const { return table_; }
+  const DeviceInfo& info() const { return info_; }
+
+  // Index of a memory type among the bits of `allowed` with all of `required` and as many of
+  // `preferred` as one has; -1: none.
+  int FindMemoryType(uint32_t allowed, VkMemoryPropertyFlags required,
+                     VkMemoryPropertyFlags preferred) const;
+
+  // ToStatus, and remembers a lost device.
+  absl::Status Check(VkResult result, std::string_view what) const;
+  // The device has been lost, or did not answer in time: nothing will come of it any more.
+  bool lost() const { return lost_; }
+  void MarkLost() const { lost_ = true; }
+
+ private:
+  Device() = default;
+  VkDevice handle_ = VK_NULL_HANDLE;
+  VkQueue queue_ = VK_NULL_HANDLE;
+  DeviceTable table_;
+  DeviceInfo info_;
+  mutable bool lost_ = false;
+};
+
+}  // namespace tandem::vulkan

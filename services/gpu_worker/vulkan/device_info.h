@@ -1,0 +1,71 @@
+// What a Vulkan device is, as plain data: described, printed and chosen without a device.
+#pragma once
+
+#include <vulkan/vulkan_core.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::vulkan {
+
+struct MemoryHeap {
+  uint64_t bytes = 0;
+  bool device_local = false;
+};
+
+struct DeviceInfo {
+  VkPhysicalDevice handle = VK_NULL_HANDLE;
+  std::string name;
+  std::string driver;  // "llvmpipe Mesa 22.3.6 (LLVM 15.0.6)"
+  VkPhysicalDeviceType type = VK_PHYSICAL_DEVICE_TYPE_OTHER;
+  uint32_t api_version = 0;
+  uint32_t driver_version = 0;
+  uint8_t uuid[VK_UUID_SIZE] = {};
+
+  uint32_t compute_queue_family = 0;
+  bool has_compute_queue = false;
+  uint32_t timestamp_valid_bits = 0;
+  float timestamp_period_ns = 0;
+
+  uint32_t subgroup_size = 0;  // what pipelines are built for
+  uint32_t min_subgroup_size = 0;
+  uint32_t max_subgroup_size = 0;
+  bool can_require_subgroup_size = false;
+  uint32_t max_workgroup_invocations = 0;
+  uint32_t max_shared_memory_bytes = 0;
+  uint32_t max_push_constant_bytes = 0;
+  uint64_t max_allocation_bytes = 0;
+  uint64_t max_buffer_bytes = 0;
+
+  VkPhysicalDeviceMemoryProperties memory = {};
+  std::vector<MemoryHeap> heaps;
+  uint64_t largest_device_heap_bytes = 0;
+  uint64_t available_bytes = 0;  // of that heap, by VK_EXT_memory_budget where there is one
+
+  bool external_memory_host = false;
+  uint64_t host_pointer_alignment = 0;
+  bool external_memory_dmabuf = false;
+
+  // What the device lacks of what the kernels need; empty: usable.
+  std::vector<std::string> missing;
+
+  bool unified_memory() const { return type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU; }
+};
+
+// "discrete", "integrated", "virtual", "cpu", "other".
+std::string_view DeviceTypeName(VkPhysicalDeviceType type);
+
+// Several lines: name, driver, heaps, subgroups, limits, imports, what is missing.
+std::string DescribeDevice(const DeviceInfo& info);
+
+// Index into `devices`.  `selector`: an index, a part of a name (case ignored), or empty: the best
+// usable one, discrete before integrated before virtual before cpu, then the lowest index.
+// NOT_FOUND lists what there is; FAILED_PRECONDITION names what the chosen device lacks.
+absl::StatusOr<size_t> ChooseDevice(const std::vector<DeviceInfo>& devices,
+                                    std::string_view selector);
+
+}  // namespace tandem::vulkan

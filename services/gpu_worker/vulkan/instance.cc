@@ -1,0 +1,214 @@
+#include "services/gpu_worker/vulkan/instance.h"
+
+#include <vulkan/vulkan.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/gpu_worker/vulkan/result.h"
+
+namespace tandem::vulkan {
+namespace {
+
+constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
+
+bool HasLayer(const char* name) {
+  uint32_t count = 0;
+  if (vkEnumerateInstanceLayerProperties(&count, nullptr) != VK_SUCCESS) return false;
+  std::vector<VkLayerProperties> layers(count);
+  if (vkEnumerateInstanceLayerProperties(&count, layers.data()) != VK_SUCCESS) return false;
+  return std::any_of(layers.begin(), layers.end(), [name](const VkLayerProperties& layer) {
+    return std::strcmp(layer.layerName, name) == 0;
+  });
+}
+
+std::vector<VkExtensionProperties> Extensions(const InstanceTable& vk, VkPhysicalDevice device) {
+  uint32_t count = 0;
+  vk.EnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
+  std::vector<VkExtensionProperties> extensions(count);
+  vk.EnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data());
+  extensions.resize(count);
+  return extensions;
+}
+
+void FindMissingFeatures(const InstanceTable& vk, DeviceInfo& info) {
+  VkPhysicalDeviceVulkan13Features v13 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
+  VkPhysicalDeviceVulkan12Features v12 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                          &v13};
+  VkPhysicalDeviceVulkan11Features v11 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
+                                          &v12};
+  VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &v11};
+  vk.GetPhysicalDeviceFeatures2(info.handle, &features);
+  const auto need = [&info](VkBool32 present, const char* name) {
+    if (present == VK_FALSE) info.missing.emplace_back(name);
+  };
+  need(features.features.shaderInt64, "shaderInt64");
+  need(features.features.shaderInt16, "shaderInt16");
+  need(v11.storageBuffer16BitAccess, "storageBuffer16BitAccess");
+  need(v12.bufferDeviceAddress, "bufferDeviceAddress");
+  need(v12.scalarBlockLayout, "scalarBlockLayout");
+  need(v12.shaderFloat16, "shaderFloat16");
+  need(v12.timelineSemaphore, "timelineSemaphore");
+  need(v13.synchronization2, "synchronization2");
+  need(v13.maintenance4, "maintenance4");
+  need(v13.subgroupSizeControl, "subgroupSizeControl");
+  need(v13.computeFullSubgroups, "computeFullSubgroups");
+}
+
+void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
+  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
+  VkPhysicalDeviceVulkan13Properties v13 = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
+  VkPhysicalDeviceVulkan12Properties v12 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES,
+                                            &v13};
+  VkPhysicalDeviceVulkan11Properties v11 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES,
+                                            &v12};
+  if (info.external_memory_host) v13.pNext = &host;
+  VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &v11};
+  vk.GetPhysicalDeviceProperties2(info.handle, &properties);
+  const VkPhysicalDeviceProperties& p = properties.properties;
+  const VkPhysicalDeviceLimits& limits = p.limits;
+  info.name = p.deviceName;
+  info.driver = absl::StrFormat("%s %s", v12.driverName, v12.driverInfo);
+  info.type = p.deviceType;
+  info.api_version = p.apiVersion;
+  info.driver_version = p.driverVersion;
+  std::copy_n(v11.deviceUUID, VK_UUID_SIZE, info.uuid);
+  info.timestamp_period_ns = limits.timestampPeriod;
+  info.min_subgroup_size = v13.minSubgroupSize;
+  info.max_subgroup_size = v13.maxSubgroupSize;
+  info.can_require_subgroup_size =
+      (v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+  // 32 lanes where there is a choice (wave32 on RDNA).
+  info.subgroup_size = info.can_require_subgroup_size && v13.minSubgroupSize != 0
+                           ? std::clamp(32u, v13.minSubgroupSize, v13.maxSubgroupSize)
+                           : v11.subgroupSize;
+  info.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;
+  info.max_shared_memory_bytes = limits.maxComputeSharedMemorySize;
+  info.max_push_constant_bytes = limits.maxPushConstantsSize;
+  info.max_allocation_bytes = v11.maxMemoryAllocationSize;
+  info.max_buffer_bytes = v13.maxBufferSize == 0 ? v11.maxMemoryAllocationSize : v13.maxBufferSize;
+  info.host_pointer_alignment = host.minImportedHostPointerAlignment;
+  constexpr VkSubgroupFeatureFlags kSubgroupOperations = VK_SUBGROUP_FEATURE_BASIC_BIT |
+                                                         VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                                         VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+  if ((v11.subgroupSupportedOperations & kSubgroupOperations) != kSubgroupOperations) {
+    info.missing.emplace_back("subgroup arithmetic and shuffles");
+  }
+  if (info.subgroup_size < 8 || info.subgroup_size > 64) {
+    info.missing.emplace_back("subgroups of 8 to 64 lanes");
+  }
+}
+
+void FillMemory(const InstanceTable& vk, bool has_budget, DeviceInfo& info) {
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 memory = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+  if (has_budget) memory.pNext = &budget;
+  vk.GetPhysicalDeviceMemoryProperties2(info.handle, &memory);
+  info.memory = memory.memoryProperties;
+  for (uint32_t i = 0; i < info.memory.memoryHeapCount; ++i) {
+    const VkMemoryHeap& heap = info.memory.memoryHeaps[i];
+    const bool local = (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0;
+    info.heaps.push_back({heap.size, local});
+    if (local && heap.size > info.largest_device_heap_bytes) {
+      info.largest_device_heap_bytes = heap.size;
+      const uint64_t used = has_budget ? budget.heapUsage[i] : 0;
+      const uint64_t allowed = has_budget ? budget.heapBudget[i] : heap.size;
+      info.available_bytes = allowed > used ? allowed - used : 0;
+    }
+  }
+}
+
+void FillQueues(const InstanceTable& vk, DeviceInfo& info) {
+  uint32_t count = 0;
+  vk.GetPhysicalDeviceQueueFamilyProperties(info.handle, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vk.GetPhysicalDeviceQueueFamilyProperties(info.handle, &count, families.data());
+  // A family for compute alone leaves graphics undisturbed.
+  for (const bool compute_only : {true, false}) {
+    for (uint32_t i = 0; i < count && !info.has_compute_queue; ++i) {
+      const VkQueueFlags flags = families[i].queueFlags;
+      if ((flags & VK_QUEUE_COMPUTE_BIT) == 0) continue;
+      if (compute_only && (flags & VK_QUEUE_GRAPHICS_BIT) != 0) continue;
+      info.compute_queue_family = i;
+      info.timestamp_valid_bits = families[i].timestampValidBits;
+      info.has_compute_queue = true;
+    }
+  }
+  if (!info.has_compute_queue) info.missing.emplace_back("a compute queue");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Instance>> Instance::Create(const Options& options) {
+  std::unique_ptr<Instance> instance(new Instance);
+  VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
+  application.pApplicationName = "tandem";
+  application.apiVersion = VK_API_VERSION_1_3;
+  VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+  info.pApplicationInfo = &application;
+  if (options.validation && HasLayer(kValidationLayer)) {
+    info.enabledLayerCount = 1;
+    info.ppEnabledLayerNames = &kValidationLayer;
+  }
+  const VkResult result = vkCreateInstance(&info, nullptr, &instance->handle_);
+  if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
+    return absl::NotFoundError(
+        "no Vulkan driver: install one (mesa-vulkan-drivers has one for any machine)");
+  }
+  TANDEM_RETURN_IF_ERROR(ToStatus(result, "vkCreateInstance"));
+  TANDEM_RETURN_IF_ERROR(instance->table_.Load(instance->handle_));
+  TANDEM_RETURN_IF_ERROR(instance->FindDevices());
+  return instance;
+}
+
+Instance::~Instance() {
+  if (table_.DestroyInstance.available()) table_.DestroyInstance(handle_, nullptr);
+}
+
+absl::Status Instance::FindDevices() {
+  uint32_t count = 0;
+  TANDEM_RETURN_IF_ERROR(ToStatus(table_.EnumeratePhysicalDevices(handle_, &count, nullptr),
+                                  "vkEnumeratePhysicalDevices"));
+  std::vector<VkPhysicalDevice> handles(count);
+  TANDEM_RETURN_IF_ERROR(ToStatus(table_.EnumeratePhysicalDevices(handle_, &count, handles.data()),
+                                  "vkEnumeratePhysicalDevices"));
+  for (const VkPhysicalDevice handle : handles) {
+    DeviceInfo info;
+    info.handle = handle;
+    VkPhysicalDeviceProperties2 basic = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    table_.GetPhysicalDeviceProperties2(handle, &basic);
+    info.name = basic.properties.deviceName;
+    info.type = basic.properties.deviceType;
+    info.api_version = basic.properties.apiVersion;
+    if (info.api_version < VK_API_VERSION_1_3) {
+      info.missing.emplace_back("Vulkan 1.3");
+      devices_.push_back(std::move(info));
+      continue;
+    }
+    const auto extensions = Extensions(table_, handle);
+    const auto has = [&extensions](const char* name) {
+      return std::any_of(extensions.begin(), extensions.end(),
+                         [name](const VkExtensionProperties& extension) {
+                           return std::strcmp(extension.extensionName, name) == 0;
+                         });
+    };
+    info.external_memory_host = has(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    info.external_memory_dmabuf = has(VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME) &&
+                                  has(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+    FillProperties(table_, info);
+    FillMemory(table_, has(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME), info);
+    FillQueues(table_, info);
+    FindMissingFeatures(table_, info);
+    devices_.push_back(std::move(info));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::vulkan

@@ -1,0 +1,42 @@
+// The driver's compiled pipelines, kept on disk between runs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/device.h"
+
+namespace tandem::vulkan {
+
+// $XDG_CACHE_HOME/tandem, else ~/.cache/tandem; empty when neither is set.
+std::string DefaultCacheFolder();
+
+// Single-thread; the device is borrowed.
+class PipelineCache {
+ public:
+  // Reads the file of this device and driver version in `folder`, where there is one: a file that
+  // cannot be read, is another device's or is damaged is ignored.  An empty `folder` keeps nothing.
+  static absl::StatusOr<std::unique_ptr<PipelineCache>> Create(const Device& device,
+                                                               const std::string& folder);
+  PipelineCache(const PipelineCache&) = delete;
+  PipelineCache& operator=(const PipelineCache&) = delete;
+  ~PipelineCache();
+
+  VkPipelineCache handle() const { return handle_; }
+  // The file, empty when none is kept.
+  const std::string& path() const { return path_; }
+
+  // Writes the cache to its file if it has changed, through a rename, so that a reader sees all
+  // of it or the one before.
+  absl::Status Save();
+
+ private:
+  explicit PipelineCache(const Device& device) : device_(device) {}
+  const Device& device_;  // Borrowed.
+  std::string path_;
+  VkPipelineCache handle_ = VK_NULL_HANDLE;
+  uint64_t saved_hash_ = 0;
+};
+
+}  // namespace tandem::vulkan

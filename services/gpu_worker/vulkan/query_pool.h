@@ -1,0 +1,35 @@
+// Timestamps on the device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/device.h"
+
+namespace tandem::vulkan {
+
+// Move-only; the device is borrowed.
+class TimestampPool {
+ public:
+  static absl::StatusOr<TimestampPool> Create(const Device& device, uint32_t count);
+  TimestampPool() = default;
+  TimestampPool(TimestampPool&& other) noexcept { *this = std::move(other); }
+  TimestampPool& operator=(TimestampPool&& other) noexcept;
+  ~TimestampPool() { Reset(); }
+
+  VkQueryPool handle() const { return handle_; }
+  // Reads timestamps [0, ticks.size()), which the device has written.  Ticks as they are: see
+  // Nanoseconds.
+  absl::Status Read(std::span<uint64_t> ticks) const;
+  // Between two ticks; the counter may have wrapped.  0 where the device has no timestamps.
+  uint64_t Nanoseconds(uint64_t from, uint64_t to) const;
+
+ private:
+  void Reset();
+  const Device* device_ = nullptr;
+  VkQueryPool handle_ = VK_NULL_HANDLE;
+};
+
+}  // namespace tandem::vulkan

@@ -1,0 +1,69 @@
+#include "services/gpu_worker/vulkan/upload.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/time/time.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::vulkan {
+namespace {
+constexpr absl::Duration kTimeout = absl::Seconds(60);
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Uploader>> Uploader::Create(const Device& device, Timeline& timeline,
+                                                           uint64_t half_bytes) {
+  std::unique_ptr<Uploader> uploader(new Uploader(device, timeline));
+  uploader->half_bytes_ = half_bytes;
+  TANDEM_ASSIGN_OR_RETURN(uploader->layout_, PipelineLayout::Create(device));
+  TANDEM_ASSIGN_OR_RETURN(
+      uploader->staging_,
+      Buffer::Allocate(device, 2 * half_bytes, MemoryKind::kExchange, "staging buffer"));
+  return uploader;
+}
+
+absl::Status Uploader::WaitFor(int half) {
+  if (pending_[half] == 0) return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(pending_[half], kTimeout));
+  pending_[half] = 0;
+  return absl::OkStatus();
+}
+
+absl::Status Uploader::Upload(std::span<const std::byte> data, const Buffer& to, uint64_t offset) {
+  while (!data.empty()) {
+    const int half = next_;
+    next_ ^= 1;
+    TANDEM_RETURN_IF_ERROR(WaitFor(half));
+    const uint64_t bytes = std::min<uint64_t>(data.size(), half_bytes_);
+    std::memcpy(staging_.mapped().data() + half * half_bytes_, data.data(), bytes);
+    TANDEM_ASSIGN_OR_RETURN(pools_[half], CommandPool::Create(device_));
+    TANDEM_ASSIGN_OR_RETURN(Recorder recorder, Recorder::Begin(pools_[half], layout_));
+    recorder.Copy(staging_, half * half_bytes_, to, offset, bytes);
+    recorder.Barrier();
+    TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
+    TANDEM_ASSIGN_OR_RETURN(pending_[half], timeline_.Submit({&commands, 1}));
+    data = data.subspan(bytes);
+    offset += bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Uploader::Clear(const Buffer& buffer) {
+  const int half = next_;
+  next_ ^= 1;
+  TANDEM_RETURN_IF_ERROR(WaitFor(half));
+  TANDEM_ASSIGN_OR_RETURN(pools_[half], CommandPool::Create(device_));
+  TANDEM_ASSIGN_OR_RETURN(Recorder recorder, Recorder::Begin(pools_[half], layout_));
+  recorder.Fill(buffer, 0);
+  recorder.Barrier();
+  TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
+  TANDEM_ASSIGN_OR_RETURN(pending_[half], timeline_.Submit({&commands, 1}));
+  return absl::OkStatus();
+}
+
+absl::Status Uploader::Finish() {
+  TANDEM_RETURN_IF_ERROR(WaitFor(0));
+  return WaitFor(1);
+}
+
+}  // namespace tandem::vulkan

@@ -1,0 +1,44 @@
+// Copies host memory to device memory through a staging buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/command_buffer.h"
+#include "services/gpu_worker/vulkan/device.h"
+#include "services/gpu_worker/vulkan/timeline.h"
+
+namespace tandem::vulkan {
+
+// Two halves of a staging buffer in turn: one is filled while the other is copied.  For loading,
+// not for steps.  Single-thread.
+class Uploader {
+ public:
+  // `device`, `timeline`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<Uploader>> Create(const Device& device, Timeline& timeline,
+                                                          uint64_t half_bytes);
+  // Copies `data` to `to` at `offset`.  On return all but the last pieces have arrived: Finish.
+  absl::Status Upload(std::span<const std::byte> data, const Buffer& to, uint64_t offset);
+  // Sets every byte of `buffer` to zero.
+  absl::Status Clear(const Buffer& buffer);
+  absl::Status Finish();
+
+ private:
+  Uploader(const Device& device, Timeline& timeline) : device_(device), timeline_(timeline) {}
+  absl::Status WaitFor(int half);
+
+  const Device& device_;  // Borrowed.
+  Timeline& timeline_;    // Borrowed.
+  uint64_t half_bytes_ = 0;
+  Buffer staging_;
+  PipelineLayout layout_;
+  CommandPool pools_[2];
+  uint64_t pending_[2] = {0, 0};  // timeline values; 0: none
+  int next_ = 0;
+};
+
+}  // namespace tandem::vulkan

@@ -1,0 +1,133 @@
+// out[row, h] = sum_t softmax_t(scale q[row, h] . k[t, h / group]) v[t, h / group] over the
+// positions t the row sees: [p - window + 1, p], or [0, p] where window is 0.
+//
+// One subgroup computes QUERIES heads of one KV head for one row: x KV head and part of its
+// query heads, y row.  It walks over the positions in pieces of a subgroup's size that begin at
+// multiples of it, softmax online (Milakov, Gimelshein 2018): in the first half of a piece a lane
+// owns a position, in the second 8 dimensions.  Order and pieces depend on p alone, so the result
+// does not depend on the other rows of the step.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#include "kv_cache.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 256
+layout(constant_id = 4) const uint QUERIES = 1;
+layout(constant_id = 5) const uint LANES = 8;  // the subgroup's size
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t q;  // float16 [rows, num_heads, HEAD_DIM]
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;  // float16 [rows, num_heads, HEAD_DIM]
+  uint num_heads;
+  uint num_kv_heads;
+  uint block_tokens;
+  uint group;   // KvGroup
+  uint window;  // 0: none
+  float scale;
+};
+const uint kChunks = HEAD_DIM / 8;                  // of 8 dimensions
+const uint kOwned = (kChunks + LANES - 1) / LANES;  // chunks a lane accumulates
+const uint kAtOnce = kOwned == 1 ? 8 : 2;           // values of V on their way
+const uint kOctets = (kChunks + 7) / 8;             // runs of 8 chunks
+
+float minus_infinity() { return uintBitsToFloat(0xFF800000u); }
+
+// Eight float16 as they lie in memory: what is on its way stays packed.
+vec4 low(uvec4 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
+vec4 high(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w)); }
+
+struct Chunk {
+  vec4 low, high;
+};
+
+void main() {
+  uint row = gl_WorkGroupID.y;
+  if (row >= num_rows(step)) return;
+  uint lane = gl_SubgroupInvocationID;
+  uint parts = num_heads / (num_kv_heads * QUERIES);
+  uint kv_head = gl_WorkGroupID.x / parts;
+  uint64_t first_head = (uint64_t(row) * num_heads + gl_WorkGroupID.x * QUERIES) * HEAD_DIM * 2;
+  uint64_t table = row_block_table(step, row, group);
+  uint last = row_position(step, row);
+  uint first = window != 0 && last + 1 > window ? last + 1 - window : 0;
+
+  Chunk sum[QUERIES][kOwned];
+  float highest[QUERIES], weight_sum[QUERIES];
+  [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+    highest[h] = minus_infinity();
+    weight_sum[h] = 0.0;
+    [[unroll]] for (uint c = 0; c < kOwned; ++c) sum[h][c] = Chunk(vec4(0.0), vec4(0.0));
+  }
+
+  for (uint base = first / LANES * LANES; base <= last; base += LANES) {
+    bool seen = base + lane >= first && base + lane <= last;
+    uint position = clamp(base + lane, first, last);  // what is read is always there
+    uint vector = kv_vector(table, position, block_tokens, num_kv_heads, kv_head);
+    float score[QUERIES];
+    [[unroll]] for (uint h = 0; h < QUERIES; ++h) score[h] = 0.0;
+    uint64_t key = k_cache + uint64_t(vector) * HEAD_DIM * 2;
+    // q comes in spread over eight lanes and goes round by shuffles.
+    for (uint octet = 0; octet < kOctets; ++octet) {
+      uint own = min(octet * 8 + (lane & 7), kChunks - 1);
+      uvec4 packed_q[QUERIES], packed_k[8];
+      [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+        packed_q[h] = load_uvec4(q + first_head + (h * HEAD_DIM + own * 8) * 2);
+      }
+      [[unroll]] for (uint c = 0; c < 8; ++c) {
+        packed_k[c] = load_uvec4(key + min(octet * 8 + c, kChunks - 1) * 16);
+      }
+      [[unroll]] for (uint c = 0; c < 8; ++c) {
+        vec4 k_low = low(packed_k[c]), k_high = high(packed_k[c]);
+        if (octet * 8 + c >= kChunks) k_low = k_high = vec4(0.0);
+        [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+          uvec4 packed = subgroupShuffle(packed_q[h], c);
+          vec4 x = low(packed), y = high(packed);
+          [[unroll]] for (uint e = 0; e < 4; ++e) score[h] = fma(x[e], k_low[e], score[h]);
+          [[unroll]] for (uint e = 0; e < 4; ++e) score[h] = fma(y[e], k_high[e], score[h]);
+        }
+      }
+    }
+    [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+      score[h] = seen ? score[h] * scale : minus_infinity();
+      float higher = max(highest[h], subgroup_max(score[h]));
+      float shrink = exp(highest[h] - higher);
+      highest[h] = higher;
+      score[h] = seen ? exp(score[h] - higher) : 0.0;
+      weight_sum[h] = fma(weight_sum[h], shrink, score[h]);
+      [[unroll]] for (uint c = 0; c < kOwned; ++c) {
+        sum[h][c].low *= shrink;
+        sum[h][c].high *= shrink;
+      }
+    }
+    for (uint t0 = 0; t0 < LANES; t0 += kAtOnce) {
+      uvec4 packed_v[kAtOnce][kOwned];
+      [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
+        uint64_t value = v_cache + uint64_t(subgroupShuffle(vector, t0 + t)) * HEAD_DIM * 2;
+        [[unroll]] for (uint c = 0; c < kOwned; ++c) {
+          packed_v[t][c] = load_uvec4(value + min(c * LANES + lane, kChunks - 1) * 16);
+        }
+      }
+      [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
+        [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+          vec4 p = vec4(subgroupShuffle(score[h], t0 + t));
+          [[unroll]] for (uint c = 0; c < kOwned; ++c) {
+            sum[h][c].low = fma(p, low(packed_v[t][c]), sum[h][c].low);
+            sum[h][c].high = fma(p, high(packed_v[t][c]), sum[h][c].high);
+          }
+        }
+      }
+    }
+  }
+  [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+    float factor = 1.0 / subgroup_sum(weight_sum[h]);
+    [[unroll]] for (uint c = 0; c < kOwned; ++c) {
+      uint chunk = c * LANES + lane;
+      if (chunk >= kChunks) continue;
+      uint64_t to = destination + first_head + (h * HEAD_DIM + chunk * 8) * 2;
+      store_half4(to, sum[h][c].low * factor);
+      store_half4(to + 8, sum[h][c].high * factor);
+    }
+  }
+}

@@ -1,0 +1,29 @@
+// out[row, :] = table[token(row), :] * scale, for the rows whose token lies in this shard.
+// One workgroup a row.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "step.glsl"
+#include "weights.glsl"
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t plane[4];
+  uint64_t destination;  // float32 [rows, cols]
+  uint first_token;      // of this shard
+  uint num_tokens;
+  uint cols;
+  float scale;
+};
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  if (row >= num_rows(step)) return;
+  uint token = row_token(step, row) - first_token;
+  if (token >= num_tokens) return;  // below the shard wraps round
+  WeightRow w = weight_row(plane, token, cols);
+  for (uint block = gl_LocalInvocationIndex; block < cols / 32; block += gl_WorkGroupSize.x) {
+    WeightBlock b = load_block(w, block);
+    uint64_t to = destination + (uint64_t(row) * cols + block * 32) * 4;
+    [[unroll]] for (uint j = 0; j < 8; ++j) store_vec4(to + j * 16, block_vec4(b, j) * scale);
+  }
+}

@@ -1,0 +1,39 @@
+// out[o, :] = x[row(o), :] / sqrt(mean(x[row(o), :]^2) + eps) * weight   (Zhang, Sennrich 2019)
+// One workgroup a row.  With GATHER the rows are those of the step's outputs.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "reduce.glsl"
+#include "step.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const bool GATHER = false;
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t source;       // float32 [rows, cols]
+  uint64_t weight;       // float32 [cols]
+  uint64_t destination;  // float32 [rows, cols]
+  uint cols;             // a multiple of 4
+  float epsilon;
+  uint first_row;  // first output of this tile (GATHER)
+};
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  uint from_row = row;
+  if (GATHER) {
+    if (row + first_row >= num_outputs(step)) return;
+    from_row = output_row(step, row + first_row);
+  } else if (row >= num_rows(step)) {
+    return;
+  }
+  uint64_t from = source + uint64_t(from_row) * cols * 4;
+  uint64_t to = destination + uint64_t(row) * cols * 4;
+  float sum = 0.0;
+  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
+    vec4 x = load_vec4(from + i * 4);
+    sum += dot(x, x);
+  }
+  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
+    store_vec4(to + i * 4, load_vec4(from + i * 4) * factor * load_vec4(weight + i * 4));
+  }
+}

@@ -1,0 +1,18 @@
+#include "services/common/testing/compare.h"
+#include "services/gpu_worker/stages/gpu_worker.h"
+#include "tests/conformance/backend.h"
+
+namespace tandem::conformance {
+
+const Backend& BackendUnderTest() {
+  static const Backend backend{
+      .name = "gpu",
+      .make_worker = []() -> absl::StatusOr<std::unique_ptr<Worker>> {
+        return gpu::GpuWorker::Create({.validation = true});
+      },
+      .epsilon = testing::kEpsilonF16,
+  };
+  return backend;
+}
+
+}  // namespace tandem::conformance
