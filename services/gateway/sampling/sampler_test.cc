@@ -1,6 +1,5 @@
 #include "services/gateway/sampling/sampler.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,86 +8,10 @@
 #include <numeric>
 #include <random>
 
-#include "services/gateway/sampling/random.h"
+#include "services/gateway/sampling/testing/plain_sampler.h"
 
 namespace tandem::gateway {
 namespace {
-
-using ::testing::HasSubstr;
-
-// What a head with these logits reports.
-OutputResult MakeResult(const std::vector<float>& logits, uint32_t num_candidates) {
-  OutputResult result;
-  std::vector<uint32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(logit - logits[order[0]]);
-  result.log_sum_exp = static_cast<float>(std::log(sum) + logits[order[0]]);
-  result.num_candidates = std::min<uint32_t>(num_candidates, logits.size());
-  for (uint32_t i = 0; i < result.num_candidates; ++i) {
-    result.candidates[i] = {order[i], logits[order[i]]};
-  }
-  return result;
-}
-
-// The rules of sampler.h over the whole vocabulary, in the plainest way.
-class PlainSampler {
- public:
-  PlainSampler(SamplingParams params, std::vector<uint32_t> prompt)
-      : params_(std::move(params)), prompt_(std::move(prompt)) {}
-
-  uint32_t Sample(std::vector<float> logits) {
-    for (const auto& [token, bias] : params_.logit_bias) logits[token] += bias;
-    for (uint32_t token = 0; token < logits.size(); ++token) {
-      float& logit = logits[token];
-      const auto count = std::count(answer_.begin(), answer_.end(), token);
-      const bool in_prompt = std::count(prompt_.begin(), prompt_.end(), token) > 0;
-      const float penalty = params_.repetition_penalty;
-      if (count > 0 || in_prompt) logit = logit > 0.0f ? logit / penalty : logit * penalty;
-      if (count > 0) {
-        logit -= params_.presence_penalty + params_.frequency_penalty * static_cast<float>(count);
-      }
-    }
-    answer_.push_back(Choose(logits));
-    return answer_.back();
-  }
-
- private:
-  uint32_t Choose(const std::vector<float>& logits) const {
-    std::vector<uint32_t> order(logits.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
-    if (params_.temperature == 0.0f) return order[0];
-    if (params_.top_k > 0 && params_.top_k < order.size()) order.resize(params_.top_k);
-    std::vector<double> weights;
-    for (const uint32_t token : order) {
-      weights.push_back(
-          std::exp((double{logits[token]} - logits[order[0]]) / double{params_.temperature}));
-    }
-    if (params_.top_p < 1.0f) {
-      const double wanted = params_.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
-      double sum = 0.0;
-      size_t kept = 0;
-      while (kept < weights.size() && sum < wanted) sum += weights[kept++];
-      weights.resize(kept);
-    }
-    while (weights.back() < params_.min_p) weights.pop_back();
-    double target = UniformDraw(params_.seed, answer_.size()) *
-                    std::accumulate(weights.begin(), weights.end(), 0.0);
-    for (size_t i = 0; i < weights.size(); ++i) {
-      target -= weights[i];
-      if (target < 0.0) return order[i];
-    }
-    return order[weights.size() - 1];
-  }
-
-  SamplingParams params_;
-  std::vector<uint32_t> prompt_;
-  std::vector<uint32_t> answer_;
-};
 
 std::vector<float> RandomLogits(size_t size, std::mt19937_64& random) {
   std::normal_distribution<float> normal(0.0f, 3.0f);
@@ -337,49 +260,6 @@ TEST(SamplerTest, RefusesResultsThatAreNotFinite) {
   EXPECT_EQ(code([](OutputResult& r) { r.num_candidates = 0; }), absl::StatusCode::kInternal);
   EXPECT_EQ(code([](OutputResult& r) { r.num_candidates = kMaxCandidates + 1; }),
             absl::StatusCode::kInternal);
-}
-
-TEST(SamplingParamsTest, NamesTheParameterItRefuses) {
-  const float nan = std::nanf("");
-  const float inf = std::numeric_limits<float>::infinity();
-  struct Case {
-    const char* name;
-    std::function<void(SamplingParams&)> spoil;
-  };
-  const Case cases[] = {
-      {"temperature", [&](auto& p) { p.temperature = -0.1f; }},
-      {"temperature", [&](auto& p) { p.temperature = nan; }},
-      {"temperature", [&](auto& p) { p.temperature = inf; }},
-      {"temperature", [&](auto& p) { p.temperature = 101.0f; }},
-      {"top_p", [&](auto& p) { p.top_p = 0.0f; }},
-      {"top_p", [&](auto& p) { p.top_p = 1.01f; }},
-      {"top_p", [&](auto& p) { p.top_p = nan; }},
-      {"min_p", [&](auto& p) { p.min_p = -0.01f; }},
-      {"min_p", [&](auto& p) { p.min_p = 1.01f; }},
-      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = 0.0f; }},
-      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = -1.0f; }},
-      {"repetition_penalty", [&](auto& p) { p.repetition_penalty = inf; }},
-      {"presence_penalty", [&](auto& p) { p.presence_penalty = -2.1f; }},
-      {"frequency_penalty", [&](auto& p) { p.frequency_penalty = 2.1f; }},
-      {"logit_bias", [&](auto& p) { p.logit_bias[10] = 1.0f; }},
-      {"logit_bias", [&](auto& p) { p.logit_bias[9] = nan; }},
-      {"logit_bias", [&](auto& p) { p.logit_bias[9] = -101.0f; }},
-      {"logit_bias",
-       [&](auto& p) {
-         for (uint32_t i = 0; i <= kMaxLogitBiases; ++i) p.logit_bias[i] = 0.0f;
-       }},
-  };
-  for (const Case& c : cases) {
-    SamplingParams params;
-    EXPECT_TRUE(params.Validate(10).ok());
-    c.spoil(params);
-    const absl::Status status = params.Validate(10);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(c.name));
-  }
-  SamplingParams extreme;
-  extreme = {100.0f, 1u << 31, 1.0f, 1.0f, 100.0f, 2.0f, -2.0f, ~uint64_t{0}, {{9, 100.0f}}};
-  EXPECT_TRUE(extreme.Validate(10).ok()) << extreme.Validate(10);
 }
 
 }  // namespace
