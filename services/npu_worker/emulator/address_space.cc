@@ -9,7 +9,7 @@ absl::Status AddressSpace::Add(uint64_t address, std::byte* host, uint64_t bytes
     return absl::InvalidArgumentError(
         absl::StrFormat("buffer of %d bytes at device address %#x", bytes, address));
   }
-  absl::MutexLock lock(&mutex_);
+  const std::unique_lock lock(mutex_);
   const auto next = ranges_.lower_bound(address);
   if (next != ranges_.end() && next->first - address < bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -27,12 +27,11 @@ absl::Status AddressSpace::Add(uint64_t address, std::byte* host, uint64_t bytes
 }
 
 void AddressSpace::Remove(uint64_t address) {
-  absl::MutexLock lock(&mutex_);
+  const std::unique_lock lock(mutex_);
   ranges_.erase(address);
 }
 
 absl::StatusOr<std::span<std::byte>> AddressSpace::View::Buffer(uint64_t address) const {
-  space_.mutex_.AssertReaderHeld();
   auto it = space_.ranges_.upper_bound(address);
   if (it == space_.ranges_.begin()) {
     return absl::OutOfRangeError(absl::StrFormat("device address %#x is not mapped", address));

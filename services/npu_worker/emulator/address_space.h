@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
+#include <shared_mutex>
 #include <span>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 
 namespace tandem::npu::emulator {
 
@@ -23,21 +23,16 @@ class AddressSpace {
   void Remove(uint64_t address);
 
   // Holds every buffer in place while it lives: a command is executed under one View.
-  class ABSL_SCOPED_LOCKABLE View {
+  class View {
    public:
-    explicit View(const AddressSpace& space) ABSL_SHARED_LOCK_FUNCTION(space.mutex_)
-        : space_(space) {
-      space_.mutex_.ReaderLock();
-    }
-    ~View() ABSL_UNLOCK_FUNCTION() { space_.mutex_.ReaderUnlock(); }
-    View(const View&) = delete;
-    View& operator=(const View&) = delete;
+    explicit View(const AddressSpace& space) : space_(space), lock_(space.mutex_) {}
 
     // From `address` to the end of the buffer that holds it.  OUT_OF_RANGE when none does.
     absl::StatusOr<std::span<std::byte>> Buffer(uint64_t address) const;
 
    private:
     const AddressSpace& space_;
+    std::shared_lock<std::shared_mutex> lock_;
   };
 
  private:
@@ -45,8 +40,8 @@ class AddressSpace {
     std::byte* host;
     uint64_t bytes;
   };
-  mutable absl::Mutex mutex_;
-  std::map<uint64_t, Range> ranges_ ABSL_GUARDED_BY(mutex_);
+  mutable std::shared_mutex mutex_;  // guards ranges_
+  std::map<uint64_t, Range> ranges_;
 };
 
 // The part [offset, offset + bytes) of `buffer`.  OUT_OF_RANGE naming `what` and both ends.

@@ -101,7 +101,7 @@ absl::StatusOr<int> BufferTable::Export(Handle handle) const {
 void BufferTable::Free(Handle handle) {
   std::shared_ptr<Buffer> buffer;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     const auto it = buffers_.find(handle);
     if (it == buffers_.end()) return;
     buffer = std::move(it->second);
@@ -111,13 +111,13 @@ void BufferTable::Free(Handle handle) {
 }
 
 std::shared_ptr<Buffer> BufferTable::Find(Handle handle) const {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   const auto it = buffers_.find(handle);
   return it == buffers_.end() ? nullptr : it->second;
 }
 
 absl::StatusOr<Handle> BufferTable::Insert(std::shared_ptr<Buffer> buffer) {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   buffer->address = next_address_;
   TANDEM_RETURN_IF_ERROR(space_.Add(buffer->address, buffer->host, buffer->bytes));
   // A gap after every buffer, so that running off its end meets nothing.

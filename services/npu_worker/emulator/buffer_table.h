@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "services/common/base/mutex.h"
 #include "services/common/base/unique_fd.h"
 #include "services/npu_worker/emulator/address_space.h"
 
@@ -49,7 +49,7 @@ class BufferTable {
   absl::StatusOr<Handle> Insert(std::shared_ptr<Buffer> buffer);
 
   AddressSpace& space_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<Handle, std::shared_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);
   Handle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_address_ ABSL_GUARDED_BY(mutex_) = 0x4000000;

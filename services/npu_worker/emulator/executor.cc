@@ -20,8 +20,9 @@ Executor::Executor(const AddressSpace& space, const BufferTable& buffers, Comman
 
 Executor::~Executor() {
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
+    changed_.SignalAll();
   }
   thread_.join();
 }
@@ -29,34 +30,36 @@ Executor::~Executor() {
 bool Executor::Submit(Handle command) {
   std::shared_ptr<Buffer> buffer = buffers_.Find(command);
   if (buffer == nullptr) return false;
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back(std::move(buffer));
+  changed_.SignalAll();
   return true;
 }
 
 bool Executor::WaitForCompletion(absl::Duration timeout) {
-  const auto finished = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return num_unreported_ > 0; };
-  absl::MutexLock lock(&mutex_);
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&finished), timeout)) return false;
+  const absl::Time deadline = absl::Now() + timeout;
+  const MutexLock lock(mutex_);
+  while (num_unreported_ == 0) {
+    if (!changed_.WaitUntil(mutex_, deadline) && num_unreported_ == 0) return false;
+  }
   --num_unreported_;
   return true;
 }
 
 void Executor::Loop() {
-  const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !queue_.empty();
-  };
   while (true) {
     std::shared_ptr<Buffer> command;
     {
-      absl::MutexLock lock(&mutex_, absl::Condition(&ready));
+      const MutexLock lock(mutex_);
+      while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
       if (stopping_) return;
       command = std::move(queue_.front());
       queue_.pop_front();
     }
     Execute(*command);
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     ++num_unreported_;
+    changed_.SignalAll();
   }
 }
 
@@ -64,9 +67,10 @@ void Executor::SleepIfAsked() {
   const int64_t command = num_started_++ - faults_.hang_after;
   if (faults_.hang_ms <= 0 || command < 0) return;
   if (faults_.hang_count > 0 && command >= faults_.hang_count) return;
-  const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&stopping), absl::Milliseconds(faults_.hang_ms));
+  const absl::Time end = absl::Now() + absl::Milliseconds(faults_.hang_ms);
+  const MutexLock lock(mutex_);
+  while (!stopping_ && changed_.WaitUntil(mutex_, end)) {
+  }
 }
 
 void Executor::Execute(Buffer& command) {

@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/base/mutex.h"
 #include "services/npu_worker/emulator/address_space.h"
 #include "services/npu_worker/emulator/buffer_table.h"
 #include "services/npu_worker/emulator/ert_packet.h"
@@ -47,7 +47,8 @@ class Executor {
   int64_t num_started_ = 0;
   int num_reported_ = 0;  // errors written to standard error
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;  // queue_, num_unreported_ or stopping_
   std::deque<std::shared_ptr<Buffer>> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_unreported_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,8 +6,9 @@ WorkSharer::WorkSharer() : helper_([this] { HelperLoop(); }) {}
 
 WorkSharer::~WorkSharer() {
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
+    changed_.SignalAll();
   }
   helper_.join();
 }
@@ -25,28 +26,29 @@ void WorkSharer::For(int num_tasks, const std::function<void(int)>& task) {
   num_tasks_ = num_tasks;
   next_task_ = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     offered_ = true;
+    changed_.SignalAll();
   }
   Drain();
-  const auto alone = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !helping_; };
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   offered_ = false;  // a helper that has not woken yet need not
-  mutex_.Await(absl::Condition(&alone));
+  while (helping_) changed_.Wait(mutex_);
 }
 
 void WorkSharer::HelperLoop() {
-  const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || offered_; };
   while (true) {
     {
-      absl::MutexLock lock(&mutex_, absl::Condition(&ready));
+      const MutexLock lock(mutex_);
+      while (!stopping_ && !offered_) changed_.Wait(mutex_);
       if (stopping_) return;
       offered_ = false;
       helping_ = true;
     }
     Drain();
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     helping_ = false;
+    changed_.SignalAll();
   }
 }
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "services/common/base/mutex.h"
 
 namespace tandem::npu::emulator {
 
@@ -27,7 +27,8 @@ class WorkSharer {
   int num_tasks_ = 0;
   std::atomic<int> next_task_{0};
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar changed_;
   bool offered_ ABSL_GUARDED_BY(mutex_) = false;  // tasks that the helper may join in
   bool helping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
