@@ -20,25 +20,24 @@ struct ServeFlags {
   ClusterFlags cluster;
 };
 
-// Announces readiness once; ends early when the cluster is going down.
-void Announce(const std::string& target, const std::string& model, int port,
-              const std::atomic<bool>& stopping) {
+// Waits for readiness and announces it, unless the cluster is going down.  FAILED_PRECONDITION:
+// the gateway says that it never will be ready.
+absl::Status Announce(const ClusterOptions& options, const std::atomic<bool>& stopping) {
+  const std::string target = GatewayTarget(options);
   const auto stub = MakeGenerationStub(target);
   while (!stopping) {
     const auto status = WaitReady(*stub, absl::Seconds(1));
-    if (!status.ok() && status.status().code() != absl::StatusCode::kDeadlineExceeded) {
-      LogError("not ready", {{"reason", std::string(status.status().message())}});
-      return;
-    }
+    if (absl::IsFailedPrecondition(status.status())) return status.status();
     if (!status.ok()) continue;
-    std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", model.c_str(),
+    std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", options.model.c_str(),
                  status->placement().c_str(), target.c_str(),
-                 port != 0 ? absl::StrFormat(", 127.0.0.1:%d", port).c_str() : "");
+                 options.port != 0 ? absl::StrFormat(", 127.0.0.1:%d", options.port).c_str() : "");
     if (!status->placement_notice().empty()) {
       std::fprintf(stderr, "  notice: %s\n", status->placement_notice().c_str());
     }
-    return;
+    break;
   }
+  return absl::OkStatus();
 }
 
 absl::Status Serve(const ServeFlags& flags) {
@@ -47,12 +46,15 @@ absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
   TANDEM_RETURN_IF_ERROR(supervisor->Start());
   std::atomic<bool> stopping = false;
-  std::thread announcer(Announce, GatewayTarget(options), options.model, options.port,
-                        std::cref(stopping));
+  absl::Status readiness;
+  std::thread announcer([&] {
+    readiness = Announce(options, stopping);
+    if (!readiness.ok()) supervisor->RequestStop();
+  });
   const absl::Status status = supervisor->Run();
   stopping = true;
   announcer.join();
-  return status;
+  return readiness.ok() ? status : readiness;
 }
 
 }  // namespace

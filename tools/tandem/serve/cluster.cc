@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
@@ -112,6 +113,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
                                 std::string(NpuPolicyName(options.npu)), "--max-rows",
                                 absl::StrFormat("%d", options.max_rows)}));
     services.back().stop_rank = 1;
+    services.back().fatal_exit_codes = {std::begin(kNpuFatalExitCodes),
+                                        std::end(kNpuFatalExitCodes)};
     if (options.npu == NpuPolicy::kPrefer) {
       services.back().final_exit_codes = {kNoNpuExitCode};
     }

@@ -26,8 +26,10 @@ struct ClusterOptions {
   uint64_t kv_tokens = 0;    // 0: chosen by memory
 };
 
-// The exit code with which an NPU worker says that there is no NPU and that this is all right.
+// Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad
+// flags; an NPU that cannot be opened; one that gives wrong answers.
 inline constexpr int kNoNpuExitCode = 3;
+inline constexpr int kNpuFatalExitCodes[] = {2, 4, 5};
 
 // unix:RUNTIME_DIR/gateway.sock
 std::string GatewayTarget(const ClusterOptions& options);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -18,6 +19,22 @@
 #include "services/common/base/status_macros.h"
 
 namespace tandem {
+namespace {
+
+// One press of a key can arrive twice: from the terminal's group and from a wrapper's.
+constexpr absl::Duration kSignalEcho = absl::Seconds(1);
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::string last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(std::vector<ServiceSpec> services,
                                                                SupervisorOptions options) {
@@ -90,6 +107,14 @@ void Supervisor::ReapAll(bool draining) {
                  {{"name", service.state.name}, {"end", service.state.last_end}});
       continue;
     }
+    if (!end->signalled && service.spec.fatal_exit_codes.contains(end->code) &&
+        service.state.restarts == 0) {
+      service.state.finished = true;
+      fatal_.Update(absl::FailedPreconditionError(
+          absl::StrFormat("%s cannot run: %s: %s", service.state.name, service.state.last_end,
+                          LastLine(service.spec.process.log_path))));
+      continue;
+    }
     ScheduleRestart(service, *end);
   }
 }
@@ -145,10 +170,12 @@ absl::Status Supervisor::Run() {
     }
     if (WaitForEvent(deadline)) break;
     ReapAll(/*draining=*/false);
+    if (!fatal_.ok()) break;
     StartDue();
   }
   LogInfo("draining");
-  return Drain();
+  const absl::Status drained = Drain();
+  return fatal_.ok() ? drained : fatal_;
 }
 
 absl::Status Supervisor::Drain() {
@@ -156,6 +183,7 @@ absl::Status Supervisor::Drain() {
   for (const Service& service : services_) ranks.insert(service.spec.stop_rank);
   std::vector<std::string> killed;
   bool force = false;
+  const absl::Time begun = absl::Now();
   for (const int rank : ranks) {
     std::vector<Service*> members;
     absl::Time deadline = absl::InfinitePast();
@@ -171,7 +199,7 @@ absl::Status Supervisor::Drain() {
                          [](const Service* s) { return s->state.pid != 0; });
     };
     while (running() && !force && absl::Now() < deadline) {
-      force = WaitForEvent(deadline);
+      force = WaitForEvent(deadline) && absl::Now() - begun > kSignalEcho;
       ReapAll(/*draining=*/true);
     }
     for (Service* service : members) {

@@ -3,7 +3,8 @@
 // A service that ends is started again after a delay that doubles from `first_delay` to
 // `last_delay` and is forgotten once it has run for `steady_after`.  After `crash_limit` ends
 // within `crash_window` its circuit opens: one try every `open_delay`, loudly.  An exit code in
-// `final_exit_codes` means that the service has nothing to do here; it is left alone.
+// `final_exit_codes` means that the service has nothing to do here; it is left alone.  One in
+// `fatal_exit_codes` at its first start means that it never will: everything is stopped.
 #pragma once
 
 #include <deque>
@@ -24,6 +25,7 @@ namespace tandem {
 struct ServiceSpec {
   ProcessSpec process;
   std::set<int> final_exit_codes;
+  std::set<int> fatal_exit_codes;
   // Services are stopped in descending order, those of one rank together.
   int stop_rank = 0;
   absl::Duration stop_grace = absl::Seconds(5);  // then SIGKILL
@@ -36,7 +38,7 @@ struct SupervisorOptions {
   int crash_limit = 8;
   absl::Duration crash_window = absl::Seconds(60);
   absl::Duration open_delay = absl::Seconds(30);
-  bool handle_signals = true;  // SIGINT and SIGTERM drain; a second one kills at once
+  bool handle_signals = true;  // SIGINT and SIGTERM drain; another, a second later, kills
 };
 
 // Single-thread: Create and Run on the main thread.  RequestStop from any thread.
@@ -49,7 +51,8 @@ class Supervisor {
   // Starts every service.  The first that cannot be started stops the others and is the error.
   absl::Status Start();
   // Watches until a signal or RequestStop, then drains.  OK when every service ended by itself
-  // within its grace, DEADLINE_EXCEEDED naming those that had to be killed.
+  // within its grace, DEADLINE_EXCEEDED naming those that had to be killed, FAILED_PRECONDITION
+  // with the end of its log when a service ended with a fatal exit code.
   absl::Status Run();
   void RequestStop();
 
@@ -83,6 +86,7 @@ class Supervisor {
   bool WaitForEvent(absl::Time deadline);
 
   std::vector<Service> services_;
+  absl::Status fatal_;  // why everything must stop
   SupervisorOptions options_;
   UniqueFd signal_fd_;
   UniqueFd stop_fd_;  // eventfd of RequestStop

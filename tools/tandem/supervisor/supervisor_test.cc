@@ -80,6 +80,18 @@ TEST_F(SupervisorTest, LeavesAServiceAloneAfterAFinalExitCode) {
   EXPECT_EQ(Read("starts"), "x\n");
 }
 
+TEST_F(SupervisorTest, StopsEverythingAtAFatalExitCodeAndSaysWhatTheLogSays) {
+  ServiceSpec spec = Shell("broken", "echo x >> $DIR/starts; echo no such device >&2; exit 4");
+  spec.fatal_exit_codes = {4};
+  auto supervisor = Supervisor::Create({Shell("other", "exec sleep 60"), spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_EQ((*supervisor)->Run(),
+            absl::FailedPreconditionError("broken cannot run: exit code 4: no such device"));
+  EXPECT_EQ(Read("starts"), "x\n");
+  EXPECT_EQ((*supervisor)->States()[0].pid, 0);
+}
+
 TEST_F(SupervisorTest, OpensTheCircuitOfACrashLoop) {
   options_.crash_limit = 3;
   auto supervisor = Supervisor::Create({Shell("loop", "echo x >> $DIR/starts; exit 1")}, options_);
