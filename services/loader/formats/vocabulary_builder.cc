@@ -35,7 +35,7 @@ absl::Status VocabularyBuilder::Append(std::string piece, float score, int64_t t
   return absl::OkStatus();
 }
 
-absl::Status VocabularyBuilder::Add(int64_t id, std::string piece, bool special) {
+absl::Status VocabularyBuilder::Add(int64_t id, const std::string& piece, bool special) {
   if (id < 0 || piece.empty()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("added token \"%s\" has id %d", piece.substr(0, 40), id));

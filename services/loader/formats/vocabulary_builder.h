@@ -21,7 +21,7 @@ class VocabularyBuilder {
   absl::Status Append(std::string piece, float score, int64_t type);
   // A token that the tokenizer's side files add or rename.  Special ones become control tokens.
   // INVALID_ARGUMENT: a negative id, an empty piece, or another piece given to the same id before.
-  absl::Status Add(int64_t id, std::string piece, bool special);
+  absl::Status Add(int64_t id, const std::string& piece, bool special);
   // A vocabulary of exactly `vocab_size` pieces: ids that no file names become unused pieces
   // "[PADn]" (embedding matrices are longer than vocabularies in the image models).
   // INVALID_ARGUMENT: more pieces than `vocab_size`, an added id that is not below it (except
