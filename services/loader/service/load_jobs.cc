@@ -8,7 +8,7 @@
 
 namespace tandem::loader {
 
-LoadJobs::LoadJobs(ModelStore* store) : store_(store), thread_([this] { Run(); }) {}
+LoadJobs::LoadJobs(LoadFunction load) : load_(std::move(load)), thread_([this] { Run(); }) {}
 
 LoadJobs::~LoadJobs() {
   {
@@ -29,7 +29,7 @@ absl::Status LoadJobs::Watch(const std::string& name, std::shared_ptr<LoadWatche
   auto job = std::find_if(jobs_.begin(), jobs_.end(),
                           [&](const Job& candidate) { return candidate.name == name; });
   if (job == jobs_.end()) {
-    if (jobs_.size() >= kMaxQueued) {
+    if (jobs_.size() >= kMaxJobs) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("%d loads are waiting; try again later", jobs_.size()));
     }
@@ -76,7 +76,7 @@ void LoadJobs::Run() {
       name = jobs_.front().name;
     }
     const auto model =
-        store_->Load(name, [this](const PackProgress& progress) { return Report(progress); });
+        load_(name, [this](const PackProgress& progress) { return Report(progress); });
     if (!model.ok()) {
       LogWarning("load failed",
                  {{"model", name.substr(0, 256)}, {"reason", model.status().ToString()}});

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,8 +31,14 @@ class LoadWatcher {
 // Thread-safe.
 class LoadJobs {
  public:
-  // `store`: Borrowed; must outlive this.
-  explicit LoadJobs(ModelStore* store);
+  static constexpr size_t kMaxJobs = 16;       // the one in progress included
+  static constexpr size_t kMaxWatchers = 256;  // of one job
+
+  // As ModelStore::Load.  Called from the loading thread.
+  using LoadFunction = std::function<absl::StatusOr<std::shared_ptr<const ResidentModel>>(
+      const std::string& name, const std::function<bool(const PackProgress&)>& progress)>;
+
+  explicit LoadJobs(LoadFunction load);
   // Stops the load in progress; every watcher is told UNAVAILABLE.
   ~LoadJobs();
 
@@ -41,9 +48,6 @@ class LoadJobs {
   void Unwatch(const std::string& name, const LoadWatcher* watcher);
 
  private:
-  static constexpr size_t kMaxQueued = 16;
-  static constexpr size_t kMaxWatchers = 256;
-
   struct Job {
     std::string name;
     std::vector<std::shared_ptr<LoadWatcher>> watchers;
@@ -53,7 +57,7 @@ class LoadJobs {
   // Reports progress of the first job; false when it should be given up.
   bool Report(const PackProgress& progress);
 
-  ModelStore* const store_;
+  const LoadFunction load_;
   absl::Mutex mutex_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);  // the first one is being loaded
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -52,7 +52,12 @@ void FillStatus(const StoreStatus& status, v1::GetStatusResponse* response) {
 }  // namespace
 
 LoaderService::LoaderService(ModelStore* store)
-    : store_(store), jobs_(store), files_(/*max_waiting=*/32) {}
+    : store_(store),
+      jobs_([store](const std::string& name,
+                    const std::function<bool(const PackProgress&)>& progress) {
+        return store->Load(name, progress);
+      }),
+      files_(/*max_waiting=*/32) {}
 
 LoaderService::~LoaderService() {
   absl::MutexLock lock(&mutex_);
