@@ -97,6 +97,21 @@ TEST(NpuFaultTest, TheSelfTestRefusesWritesOutsideTheOutput) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside its output")));
 }
 
+// NPU_EMU_NO_USER_POINTERS=1: the copies that take their place are held against the reference by
+// npu_conformance_by_copy.
+TEST(NpuFaultTest, MemoryThatXrtRefusesIsCopiedAndTheReportSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  const ModelConfig config = testing::MakeConfig({});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker.get()},
+                                          AttendAndOutSegments(config), {}));
+  const LoadReport& report = runner->load_reports()[0];
+  EXPECT_EQ(report.weight_import, ImportPath::kUpload);
+  EXPECT_EQ(report.exchange_import, ImportPath::kUpload);
+  EXPECT_THAT(report.note, HasSubstr("weights by user pointer failed"));
+  EXPECT_THAT(report.note, HasSubstr("exchange by user pointer failed"));
+}
+
 TEST(NpuFaultTest, AMissingEmulatorNamesTheFix) {
   EXPECT_THAT(MakeEmulatedWorker(absl::Seconds(60), "/nonexistent").status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("--emulated-xrt")));

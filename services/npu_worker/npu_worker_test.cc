@@ -1,6 +1,7 @@
 #include "services/npu_worker/npu_worker.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/worker_test_support.h"
@@ -53,6 +54,36 @@ TEST_F(NpuWorkerTest, ReportsHowMemoryReachedIt) {
       PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
                          {testing::SingleStage({StageKind::kAttend, 0}, config)}, {}));
   EXPECT_EQ(attention->load_reports()[0].weight_import, ImportPath::kNone);
+}
+
+// A memfd stands in for a dmabuf: XRT and the emulated NPU treat the descriptors alike.
+TEST_F(NpuWorkerTest, WeightsAreImportedAsDmabufWhereTheLoaderHasOne) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  const auto plain = testing::RandomWeightSet(config);
+  std::vector<WeightRegion> regions;
+  for (const WeightRegion& region : plain->regions()) {
+    WeightRegion copy{.fd = UniqueFd(::dup(region.fd.get())),
+                      .dmabuf_fd = UniqueFd(::dup(region.fd.get()))};
+    ASSERT_OK_AND_ASSIGN(copy.mapping, Mapping::Map(copy.fd.get(), region.mapping.size(),
+                                                    Mapping::Access::kReadOnly));
+    regions.push_back(std::move(copy));
+  }
+  ASSERT_OK_AND_ASSIGN(
+      std::shared_ptr<const WeightSet> shared,
+      WeightSet::Create(plain->model_id(), config, plain->tensors(), std::move(regions)));
+  const auto project = [&](std::shared_ptr<const WeightSet> weights, ImportPath expected) {
+    auto runner = PlanRunner::Create(std::move(weights), {worker_},
+                                     {testing::SingleStage({StageKind::kOut, 0}, config)}, {});
+    EXPECT_OK(runner);
+    EXPECT_EQ((*runner)->load_reports()[0].weight_import, expected);
+    StepBuilder steps((*runner)->limits());
+    steps.Begin();
+    steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(7, 3));
+    (*runner)->WritePort(Port::kAttention, std::vector<float>(7 * config.q_dim(), 0.5f));
+    EXPECT_OK((*runner)->RunStep(steps.batch()));
+    return (*runner)->ReadPort(Port::kProjection, 7);
+  };
+  EXPECT_EQ(project(shared, ImportPath::kDmabuf), project(plain, ImportPath::kUserPointer));
 }
 
 // Device addresses are never used twice: the distance between two buffers tells how many were

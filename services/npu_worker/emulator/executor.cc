@@ -46,6 +46,13 @@ bool Executor::WaitForCompletion(absl::Duration timeout) {
   return true;
 }
 
+void Executor::Synchronize() { const MutexLock lock(mutex_); }
+
+void Executor::Finish(uint32_t* header, CommandState state) {
+  Synchronize();  // pairs with the one of whoever sees the state
+  SetState(header, state);
+}
+
 void Executor::Loop() {
   while (true) {
     std::shared_ptr<Buffer> command;
@@ -79,7 +86,7 @@ void Executor::Execute(Buffer& command) {
   if (num_words == 0) return;
   // XRT configures its scheduler with a packet of its own, which asks for nothing here.
   if (OpcodeOf(words[0]) == PacketOpcode::kConfigure) {
-    SetState(words, CommandState::kCompleted);
+    Finish(words, CommandState::kCompleted);
     return;
   }
   SleepIfAsked();
@@ -96,7 +103,7 @@ void Executor::Execute(Buffer& command) {
     std::fprintf(stderr, "npu emulator: %s%s\n", status.ToString().c_str(),
                  ++num_reported_ == kMaxReports ? " (later errors are not shown)" : "");
   }
-  SetState(words, status.ok() ? CommandState::kCompleted : CommandState::kError);
+  Finish(words, status.ok() ? CommandState::kCompleted : CommandState::kError);
 }
 
 }  // namespace tandem::npu::emulator

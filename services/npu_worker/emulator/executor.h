@@ -33,10 +33,14 @@ class Executor {
   bool Submit(Handle command);
   // Waits until a command has finished that no earlier call has reported.  False on time-out.
   bool WaitForCompletion(absl::Duration timeout);
+  // Orders the caller after every command whose state it has seen: XRT polls states, and syncs
+  // buffers before it reads them.
+  void Synchronize();
 
  private:
   void Loop();
   void Execute(Buffer& command);
+  void Finish(uint32_t* header, CommandState state);
   void SleepIfAsked();
 
   const AddressSpace& space_;

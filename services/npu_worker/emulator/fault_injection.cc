@@ -18,7 +18,8 @@ Faults Faults::FromEnvironment() {
           .hang_count = Number("NPU_EMU_HANG_COUNT"),
           .wrong_answer = Number("NPU_EMU_WRONG_ANSWER") != 0,
           .overrun = Number("NPU_EMU_OVERRUN") != 0,
-          .silent = Number("NPU_EMU_SILENT") != 0};
+          .silent = Number("NPU_EMU_SILENT") != 0,
+          .no_user_pointers = Number("NPU_EMU_NO_USER_POINTERS") != 0};
 }
 
 }  // namespace tandem::npu::emulator

@@ -5,6 +5,7 @@
 //   NPU_EMU_WRONG_ANSWER=1  the first output value of every command is off by one
 //   NPU_EMU_OVERRUN=1       every command writes one value past its output
 //   NPU_EMU_SILENT=1        commands report success and do nothing, like XRT's noop device
+//   NPU_EMU_NO_USER_POINTERS=1  buffers over the caller's memory are refused
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct Faults {
   bool wrong_answer = false;
   bool overrun = false;
   bool silent = false;
+  bool no_user_pointers = false;
 
   static Faults FromEnvironment();
 };

@@ -58,6 +58,7 @@ XclBuffer AllocBO(XclDevice, size_t size, int, unsigned flags) {
 }
 
 XclBuffer AllocUserPtrBO(XclDevice, void* host, size_t size, unsigned flags) {
+  if (TheDevice().faults.no_user_pointers) return kXclNullBuffer;
   return ValueOr(TheDevice().buffers.Wrap(host, size, flags), kXclNullBuffer);
 }
 
@@ -70,10 +71,11 @@ void* MapBO(XclDevice, XclBuffer handle, bool) {
 
 int UnmapBO(XclDevice, XclBuffer, void*) { return 0; }
 
-// Host and device share memory: only the range is checked.
+// Host and device share memory: the range is checked and the order made sure of.
 int SyncBO(XclDevice, XclBuffer handle, int, size_t size, size_t offset) {
   const auto buffer = TheDevice().buffers.Find(handle);
   if (buffer == nullptr || offset > buffer->bytes || size > buffer->bytes - offset) return -EINVAL;
+  TheDevice().executor.Synchronize();
   return 0;
 }
 
