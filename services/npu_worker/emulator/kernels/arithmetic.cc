@@ -12,6 +12,8 @@ namespace tandem::npu::emulator {
 namespace {
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef float Vec8 __attribute__((vector_size(32)));
+typedef float Vec4 __attribute__((vector_size(16)));
 typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
 
 // Values of tandem::DType; out_test.cc goes through all of them.
@@ -45,13 +47,24 @@ void HalfToFloat(const uint16_t* in, float* out, size_t n) {
   for (size_t i = 0; i < n; ++i) out[i] = Half(in[i]);
 }
 
-inline float Sum(const Vec& v) {
-  float s[kLanes];
-  Store(v, s);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) s[i] += s[i + width];
-  }
-  return s[0];
+// Lanes 0-3 of the sum of a vector's four quarters.
+inline Vec4 Fold(const Vec& v) {
+  const Vec8 half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(half, half, 0, 1, 2, 3) +
+         __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+
+// out[j] = sum of the lanes of vector j.
+inline void SumLanes(const Vec& v0, const Vec& v1, const Vec& v2, const Vec& v3, float* out) {
+  const Vec4 a = Fold(v0), b = Fold(v1), c = Fold(v2), d = Fold(v3);
+  const Vec4 ab =
+      __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  const Vec4 cd =
+      __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+  const Vec4 sums =
+      __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+  __builtin_memcpy(out, &sums, sizeof(sums));
 }
 
 void DotFour(const float* x, const float* rows, size_t n, float* out) {
@@ -68,10 +81,7 @@ void DotFour(const float* x, const float* rows, size_t n, float* out) {
     sum2 += a * b2;
     sum3 += a * b3;
   }
-  out[0] = Sum(sum0);
-  out[1] = Sum(sum1);
-  out[2] = Sum(sum2);
-  out[3] = Sum(sum3);
+  SumLanes(sum0, sum1, sum2, sum3, out);
 }
 
 // exp(x) for x <= 0, zero below -87; relative error under 2e-7 (Cephes' expf: range reduction by
@@ -95,6 +105,26 @@ inline Vec Exp(Vec x) {
   return (Vec)((IntVec)result & ~underflow);
 }
 
+// accumulator = accumulator * factor + sum_t p[t] v[t], for kVectors vectors of a row of v.  Each
+// element goes through the same operations whatever kVectors is.
+template <int kVectors>
+inline void Accumulate(const float* p, const float* v, size_t head_dim, int first, int last,
+                       float factor, float* accumulator) {
+  Vec sums[kVectors];
+  for (int i = 0; i < kVectors; ++i) {
+    Load(sums[i], accumulator + i * kLanes);
+    sums[i] *= factor;
+  }
+  for (int t = first; t <= last; ++t) {
+    for (int i = 0; i < kVectors; ++i) {
+      Vec value;
+      Load(value, v + t * head_dim + i * kLanes);
+      sums[i] += value * p[t];
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) Store(sums[i], accumulator + i * kLanes);
+}
+
 void AttendTile(const float* q, const float* k, const float* v, size_t head_dim, int first,
                 int last, AttentionState* state) {
   alignas(64) float scores[kTilePositions];
@@ -108,16 +138,12 @@ void AttendTile(const float* q, const float* k, const float* v, size_t head_dim,
   Store(Exp(s - max), p);
   float sum = state->sum * factor;
   for (int t = first; t <= last; ++t) sum += p[t];
-  for (size_t d = 0; d < head_dim; d += kLanes) {
-    Vec a;
-    Load(a, state->accumulator + d);
-    a *= factor;
-    for (int t = first; t <= last; ++t) {
-      Vec value;
-      Load(value, v + t * head_dim + d);
-      a += value * p[t];
-    }
-    Store(a, state->accumulator + d);
+  size_t d = 0;
+  for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
+    Accumulate<4>(p, v + d, head_dim, first, last, factor, state->accumulator + d);
+  }
+  for (; d < head_dim; d += kLanes) {
+    Accumulate<1>(p, v + d, head_dim, first, last, factor, state->accumulator + d);
   }
   state->max = max;
   state->sum = sum;
