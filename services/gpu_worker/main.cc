@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
       ->capture_default_str();
+  app.add_flag("!--no-import", flags.worker.import_memory,
+               "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
   CLI11_PARSE(app, argc, argv);

@@ -42,7 +42,8 @@ absl::Status GpuWorker::OpenDevice() {
     TANDEM_ASSIGN_OR_RETURN(device_index_,
                             vulkan::ChooseDevice(instance_->devices(), options_.device));
   }
-  TANDEM_ASSIGN_OR_RETURN(device_, vulkan::Device::Create(*instance_, device_index_));
+  TANDEM_ASSIGN_OR_RETURN(
+      device_, vulkan::Device::Create(*instance_, device_index_, options_.import_memory));
   TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
   TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
   return absl::OkStatus();

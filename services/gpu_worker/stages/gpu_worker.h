@@ -18,10 +18,11 @@ namespace tandem::gpu {
 
 struct GpuWorkerOptions {
   std::string name = "gpu0";
-  std::string device;        // see vulkan::ChooseDevice
-  uint32_t max_rows = 512;   // in one step
-  bool validation = false;   // Khronos' validation layer, where installed
-  std::string cache_folder;  // for compiled pipelines; empty: none is kept
+  std::string device;         // see vulkan::ChooseDevice
+  uint32_t max_rows = 512;    // in one step
+  bool import_memory = true;  // false: weights are uploaded, activations copied
+  bool validation = false;    // Khronos' validation layer, where installed
+  std::string cache_folder;   // for compiled pipelines; empty: none is kept
 };
 
 // Single-thread.  A step allocates nothing, records nothing and makes no pipeline: it writes the

@@ -8,9 +8,13 @@
 
 namespace tandem::vulkan {
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance, size_t index) {
+absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance, size_t index,
+                                                       bool import_memory) {
   std::unique_ptr<Device> device(new Device);
   device->info_ = instance.devices().at(index);
+  if (!import_memory) {
+    device->info_.external_memory_host = device->info_.external_memory_dmabuf = false;
+  }
   const DeviceInfo& info = device->info_;
 
   VkPhysicalDeviceVulkan13Features v13 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};

@@ -16,7 +16,9 @@ namespace tandem::vulkan {
 class Device {
  public:
   // `instance`: borrowed; must outlive this.  `index`: into its devices().
-  static absl::StatusOr<std::unique_ptr<Device>> Create(const Instance& instance, size_t index);
+  // `import_memory` false: as if the device could import no memory of others.
+  static absl::StatusOr<std::unique_ptr<Device>> Create(const Instance& instance, size_t index,
+                                                        bool import_memory = true);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();

@@ -1,0 +1,62 @@
+// Embedding look-up and row copies.
+#include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/packed_matrix_for_test.h"
+
+namespace tandem::gpu {
+namespace {
+
+class EmbedTest : public KernelTest, public ::testing::WithParamInterface<DType> {};
+
+// Token i in row i (see MakeStep): the last rows' tokens lie in the last shard.
+TEST_P(EmbedTest, ReadsTheTokensRowFromItsShard) {
+  constexpr uint32_t kVocab = 41, kCols = 256, kRows = 41;
+  constexpr float kScale = 16.0f;
+  const PackedMatrix table(device(), GetParam(), kVocab, kCols, 1, {1, 23});
+  const DeviceArray step = MakeStep(kRows), out(device(), kRows * kCols * 4);
+  std::vector<Launch> launches;
+  for (const DeviceShard& shard : table.tensor.shards) {
+    launches.push_back(
+        EmbedLaunch(tuning(), table.tensor, shard, step.address(), out.address(), kScale, 64));
+  }
+  Run(launches);
+  EXPECT_TRUE(out.Intact());
+  std::vector<float> expected = table.values.values;
+  for (float& value : expected) value *= kScale;
+  EXPECT_TRUE(testing::IsNear(out.floats(), expected, 0, 4 * testing::kEpsilonF32));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, EmbedTest,
+                         ::testing::Values(DType::kF32, DType::kF16, DType::kBf16, DType::kQ8_0,
+                                           DType::kQ4_0, DType::kQ6_K),
+                         [](const auto& test) { return std::string(Traits(test.param).name); });
+
+using CopyRowsTest = KernelTest;
+
+TEST_F(CopyRowsTest, CopiesRowsOfAnyWidth) {
+  for (const uint32_t cols : {1u, 31u, 2047u, 2048u, 2049u, 5001u}) {
+    SCOPED_TRACE(cols);
+    constexpr uint32_t kRows = 3, kFirst = 1;
+    const uint32_t stride = cols + 2;
+    const std::vector<float> values = RandomFloats(size_t{kRows} * stride, cols);
+    const DeviceArray step = MakeStep(kRows), in(device(), values),
+                      out(device(), uint64_t{kRows} * cols * 4);
+    Run({CopyRowsLaunch(tuning(),
+                        {.count = RowCount(step),
+                         .source = in.address(),
+                         .destination = out.address(),
+                         .cols = cols,
+                         .source_stride = stride,
+                         .destination_stride = cols,
+                         .first_row = kFirst},
+                        4)});
+    EXPECT_TRUE(out.Intact());
+    EXPECT_TRUE(testing::IsGuard(out.data().first(size_t{cols} * 4)));
+    for (uint32_t row = kFirst; row < kRows; ++row) {
+      EXPECT_EQ(0, std::memcmp(out.as<float>().data() + size_t{row} * cols,
+                               values.data() + size_t{row - kFirst} * stride, size_t{cols} * 4));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::gpu

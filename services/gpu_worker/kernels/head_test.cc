@@ -1,0 +1,109 @@
+// The head's reduction against plain selection, on logits made to be awkward.
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "services/common/reference/ops.h"
+#include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/kernel_test_device.h"
+
+namespace tandem::gpu {
+namespace {
+
+class HeadReduceTest : public KernelTest {
+ protected:
+  void Check(const std::vector<std::vector<float>>& rows, uint32_t num_candidates) {
+    const auto vocab = static_cast<uint32_t>(rows[0].size());
+    const uint32_t stride = LogitStride(vocab), count = static_cast<uint32_t>(rows.size());
+    std::vector<float> logits(size_t{count} * stride, std::nanf(""));
+    std::vector<OutputEntry> outputs;
+    for (uint32_t o = 0; o < count; ++o) {
+      std::ranges::copy(rows[o], logits.begin() + size_t{o} * stride);
+      outputs.push_back({0, o % 2 == 0 ? kNoToken : vocab - 1});
+    }
+    const DeviceArray step = MakeStep(1, outputs, num_candidates), in(device(), logits),
+                      results(device(), count * sizeof(OutputResult)), sums(device(), count * 8);
+    Run({HeadReduceLaunch(tuning(),
+                          {.step = step.address(),
+                           .logits = in.address(),
+                           .results = results.address(),
+                           .sums = sums.address(),
+                           .vocab_size = vocab,
+                           .logit_stride = stride},
+                          std::bit_ceil(count))});
+    EXPECT_TRUE(results.Intact() && sums.Intact());
+    for (uint32_t o = 0; o < count; ++o) {
+      SCOPED_TRACE(::testing::Message()
+                   << "row " << o << " of " << vocab << ", " << num_candidates << " candidates");
+      const OutputResult& actual = results.as<OutputResult>()[o];
+      const OutputResult expected =
+          reference::SummariseLogits(rows[o], num_candidates, outputs[o].target);
+      ASSERT_EQ(actual.num_candidates, expected.num_candidates);
+      EXPECT_EQ(actual.num_nonfinite, expected.num_nonfinite);
+      for (uint32_t i = 0; i < expected.num_candidates; ++i) {
+        ASSERT_EQ(actual.candidates[i].token, expected.candidates[i].token) << "candidate " << i;
+        ASSERT_EQ(actual.candidates[i].logit, expected.candidates[i].logit) << "candidate " << i;
+      }
+      if (outputs[o].target != kNoToken && std::isfinite(rows[o].back())) {
+        EXPECT_EQ(actual.target_logit, rows[o].back());
+      }
+      if (expected.num_nonfinite != 0) continue;
+      const auto parts = sums.as<float>().subspan(size_t{o} * 2, 2);
+      EXPECT_NEAR(parts[0] + std::log(parts[1]), expected.log_sum_exp,
+                  (16 * std::sqrt(vocab) + std::abs(expected.log_sum_exp)) * testing::kEpsilonF32);
+    }
+  }
+};
+
+TEST_F(HeadReduceTest, SelectsExactlyWhateverTheValues) {
+  std::mt19937 random(1);
+  for (const uint32_t vocab : {1u, 2u, 127u, 128u, 129u, 1023u, 4096u, 5001u}) {
+    std::vector<std::vector<float>> rows;
+    rows.push_back(RandomFloats(vocab, 2));
+    rows.push_back(RandomFloats(vocab, 3, 1e-30f));
+    rows.push_back(RandomFloats(vocab, 4, 1e30f));
+    rows.emplace_back(vocab, -3.0f);       // all alike
+    auto& few = rows.emplace_back(vocab);  // three values only
+    for (float& value : few) value = static_cast<float>(random() % 3);
+    auto& zeros = rows.emplace_back(vocab);  // both zeros, which are equal
+    for (float& value : zeros) value = random() % 2 == 0 ? 0.0f : -0.0f;
+    auto& near = rows.emplace_back(vocab);  // neighbours in float32
+    for (uint32_t i = 0; i < vocab; ++i) {
+      near[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(7.0f) +
+                                     static_cast<uint32_t>(random() % 500));
+    }
+    auto& rising = rows.emplace_back(vocab);
+    for (uint32_t i = 0; i < vocab; ++i) rising[i] = static_cast<float>(i);
+    for (const uint32_t num_candidates : {1u, 2u, 40u, 128u}) Check(rows, num_candidates);
+  }
+}
+
+TEST_F(HeadReduceTest, LeavesOutWhatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<std::vector<float>> rows;
+  for (const uint32_t num_bad : {1u, 100u, 299u, 300u}) {
+    auto& row = rows.emplace_back(RandomFloats(300, num_bad));
+    for (uint32_t i = 0; i < num_bad; ++i) {
+      row[i * 7 % 300] = i % 3 == 0 ? kInfinity : i % 3 == 1 ? -kInfinity : std::nanf("");
+    }
+  }
+  Check(rows, 128);
+  Check(rows, 1);
+}
+
+TEST_F(HeadReduceTest, LeavesOutputsBeyondTheStepAlone) {
+  const DeviceArray step = MakeStep(1, {{0}}), logits(device(), RandomFloats(64, 9)),
+                    results(device(), 2 * sizeof(OutputResult)), sums(device(), 16);
+  Run({HeadReduceLaunch(tuning(),
+                        {.step = step.address(),
+                         .logits = logits.address(),
+                         .results = results.address(),
+                         .sums = sums.address(),
+                         .vocab_size = 32,
+                         .logit_stride = 32},
+                        2)});
+  EXPECT_TRUE(testing::IsGuard(results.data().last(sizeof(OutputResult))));
+}
+
+}  // namespace
+}  // namespace tandem::gpu

@@ -1,0 +1,180 @@
+// Norms, residual and rotation against the reference.
+#include <cmath>
+
+#include "services/common/reference/ops.h"
+#include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/kernel_test_device.h"
+
+namespace tandem::gpu {
+namespace {
+
+constexpr float kEpsilon = 1e-6f;
+// Sum of n squares, a root, a quotient and two products.
+double NormRelativeBound(size_t n) { return (std::sqrt(n) + 16) * testing::kEpsilonF32; }
+
+class NormTest : public KernelTest, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  uint32_t cols() const { return GetParam(); }
+  std::vector<float> Normed(std::span<const float> x, std::span<const float> weight) const {
+    std::vector<float> out(x.size());
+    for (size_t at = 0; at < x.size(); at += cols()) {
+      reference::RmsNorm(x.subspan(at, cols()), weight, kEpsilon,
+                         std::span(out).subspan(at, cols()));
+    }
+    return out;
+  }
+};
+
+TEST_P(NormTest, RmsNormMatchesTheReference) {
+  constexpr uint32_t kRows = 5;
+  const auto x = RandomFloats(kRows * cols(), 1, 30.0f), weight = RandomFloats(cols(), 2);
+  const DeviceArray step = MakeStep(kRows), in(device(), x), w(device(), weight),
+                    out(device(), x.size() * 4);
+  Run({RmsNormLaunch(tuning(),
+                     {.step = step.address(),
+                      .source = in.address(),
+                      .weight = w.address(),
+                      .destination = out.address(),
+                      .cols = cols(),
+                      .epsilon = kEpsilon},
+                     false, 8)});
+  EXPECT_TRUE(out.Intact());
+  EXPECT_TRUE(testing::IsNear(out.floats(), Normed(x, weight), 0, NormRelativeBound(cols())));
+}
+
+TEST_P(NormTest, RmsNormGathersTheRowsOfTheOutputs) {
+  constexpr uint32_t kRows = 6;
+  const auto x = RandomFloats(kRows * cols(), 3), weight = RandomFloats(cols(), 4);
+  const std::vector<OutputEntry> outputs = {{5}, {0}, {5}, {2}};
+  const DeviceArray step = MakeStep(kRows, outputs), in(device(), x), w(device(), weight),
+                    out(device(), size_t{3} * cols() * 4);
+  Run({RmsNormLaunch(tuning(),
+                     {.step = step.address(),
+                      .source = in.address(),
+                      .weight = w.address(),
+                      .destination = out.address(),
+                      .cols = cols(),
+                      .epsilon = kEpsilon,
+                      .first_row = 1},
+                     true, 4)});
+  EXPECT_TRUE(out.Intact());
+  const std::vector<float> all = Normed(x, weight);
+  std::vector<float> expected;
+  for (size_t o = 1; o < outputs.size(); ++o) {
+    const auto row = all.begin() + size_t{outputs[o].row} * cols();
+    expected.insert(expected.end(), row, row + cols());
+  }
+  EXPECT_TRUE(testing::IsNear(out.floats(), expected, 0, NormRelativeBound(cols())));
+}
+
+TEST_P(NormTest, AddNormUpdatesTheResidualAndNormsIt) {
+  constexpr uint32_t kRows = 5;
+  const auto x = RandomFloats(kRows * cols(), 5, 9.0f), weight = RandomFloats(cols(), 6),
+             residual = RandomFloats(kRows * cols(), 7), next = RandomFloats(cols(), 8);
+  std::vector<float> sum = Normed(x, weight);
+  double largest = 0;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    largest = std::max<double>(largest, std::abs(sum[i]));
+    sum[i] += residual[i];
+  }
+  for (const bool with_next : {true, false}) {
+    const DeviceArray step = MakeStep(kRows), in(device(), x), w(device(), weight),
+                      res(device(), residual), w2(device(), next), out(device(), x.size() * 4);
+    Run({AddNormLaunch(tuning(),
+                       {.step = step.address(),
+                        .source = in.address(),
+                        .weight = w.address(),
+                        .residual = res.address(),
+                        .next_weight = with_next ? w2.address() : 0,
+                        .normed = out.address(),
+                        .cols = cols(),
+                        .epsilon = kEpsilon},
+                       8)});
+    EXPECT_TRUE(res.Intact() && out.Intact());
+    const double bound = largest * NormRelativeBound(cols());
+    EXPECT_TRUE(testing::IsNear(res.floats(), sum, bound, 2 * testing::kEpsilonF32));
+    if (with_next) {
+      EXPECT_TRUE(
+          testing::IsNear(out.floats(), Normed(res.floats(), next), 0, NormRelativeBound(cols())));
+    } else {
+      EXPECT_TRUE(testing::IsGuard(out.data()));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Columns, NormTest, ::testing::Values(4u, 28u, 32u, 36u, 1028u, 5376u));
+
+struct RopeCase {
+  uint32_t num_heads, num_kv_heads, head_dim, position;
+  double theta, scale;
+};
+class RopeTest : public KernelTest, public ::testing::WithParamInterface<RopeCase> {};
+
+TEST_P(RopeTest, MatchesTheReference) {
+  const RopeCase& c = GetParam();
+  constexpr uint32_t kRows = 3;
+  const uint32_t q_dim = c.num_heads * c.head_dim, kv_dim = c.num_kv_heads * c.head_dim;
+  const auto qkv = RandomFloats(kRows * (q_dim + 2 * kv_dim), 1),
+             q_weight = RandomFloats(c.head_dim, 2), k_weight = RandomFloats(c.head_dim, 3);
+  const DeviceArray step = MakeStep(kRows, {}, 1, c.position), in(device(), qkv),
+                    qw(device(), q_weight), kw(device(), k_weight),
+                    table(device(),
+                          MakeRotationTable(c.head_dim, c.position + kRows, c.theta, c.scale)),
+                    q(device(), kRows * q_dim * 2), k(device(), kRows * kv_dim * 2),
+                    v(device(), kRows * kv_dim * 2);
+  Run({QkNormRopeLaunch(tuning(),
+                        {.step = step.address(),
+                         .qkv = in.address(),
+                         .q = q.address(),
+                         .k = k.address(),
+                         .v = v.address(),
+                         .q_weight = qw.address(),
+                         .k_weight = kw.address(),
+                         .rotation = table.address(),
+                         .num_heads = c.num_heads,
+                         .num_kv_heads = c.num_kv_heads,
+                         .head_dim = c.head_dim,
+                         .epsilon = kEpsilon},
+                        4)});
+  EXPECT_TRUE(q.Intact() && k.Intact() && v.Intact());
+  const auto check = [&](const DeviceArray& out, uint32_t first_head, uint32_t heads,
+                         std::span<const float> weight) {
+    const std::vector<float> actual = testing::HalvesToFloats(out.as<uint16_t>());
+    for (uint32_t i = 0; i < kRows * heads; ++i) {
+      const uint32_t row = i / heads, d = c.head_dim;
+      std::vector<float> head(d);
+      const size_t at = size_t{row} * (q_dim + 2 * kv_dim) + (first_head + i % heads) * size_t{d};
+      std::copy_n(qkv.begin() + at, d, head.begin());
+      if (!weight.empty()) {
+        reference::RmsNorm(head, weight, kEpsilon, head);
+        std::vector<float> rotated(d);
+        for (uint32_t j = 0; j < d / 2; ++j) {
+          // In float64: the reference's float32 angles are off by more at far positions.
+          const double angle = (c.position + row) / c.scale * std::pow(c.theta, -2.0 * j / d);
+          const double a = head[j], b = head[j + d / 2];
+          rotated[j] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+          rotated[j + d / 2] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        }
+        head = rotated;
+      }
+      const auto highest = *std::ranges::max_element(head, {}, [](float f) { return std::abs(f); });
+      EXPECT_TRUE(testing::IsNear(std::span(actual).subspan(size_t{i} * d, d), head,
+                                  std::abs(highest) * 2 * NormRelativeBound(d) + 0x1p-24,
+                                  testing::kEpsilonF16 * 1.01))
+          << "row " << row << " head " << first_head + i % heads;
+    }
+  };
+  check(q, 0, c.num_heads, q_weight);
+  check(k, c.num_heads, c.num_kv_heads, k_weight);
+  check(v, c.num_heads + c.num_kv_heads, c.num_kv_heads, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RopeTest,
+                         ::testing::Values(RopeCase{4, 2, 64, 0, 1e4, 1},
+                                           RopeCase{3, 1, 8, 254, 1e4, 1},
+                                           RopeCase{2, 2, 128, 100000, 1e6, 8},
+                                           RopeCase{5, 1, 256, 131069, 1e6, 1},
+                                           RopeCase{1, 1, 72, 4095, 1e4, 1}));
+
+}  // namespace
+}  // namespace tandem::gpu

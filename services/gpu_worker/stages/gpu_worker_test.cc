@@ -1,0 +1,285 @@
+// What the Vulkan worker promises beyond the conformance suite: nothing but submissions per step,
+// bits that do not depend on the batch, every import path, a device that is lost.
+#include "services/gpu_worker/stages/gpu_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/plan_runner.h"
+#include "services/common/testing/random_weights.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/common/testing/step_builder.h"
+
+namespace tandem::gpu {
+namespace {
+
+using testing::PlanRunner;
+using testing::StepBuilder;
+
+std::vector<uint32_t> Tokens(uint32_t n, uint32_t vocab_size, uint32_t seed) {
+  std::vector<uint32_t> tokens(n);
+  for (uint32_t i = 0; i < n; ++i) tokens[i] = (i * 2654435761u + seed * 40503u) / 7 % vocab_size;
+  return tokens;
+}
+
+// Attend(i) a segment of its own, as if it ran elsewhere; the residual stays.
+std::vector<Segment> CutAtAttend(const ModelConfig& config) {
+  std::vector<Segment> segments;
+  uint32_t first = 0;
+  PortMask inputs = 0;
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    const uint32_t attend = StageOrdinal({StageKind::kAttend, layer}, config.num_layers);
+    segments.push_back({0, 0, first, attend - 1, inputs, OutputsOf(StageKind::kQkv)});
+    segments.push_back({0, 0, attend, attend, InputsOf(StageKind::kAttend),
+                        OutputsOf(StageKind::kAttend)});
+    first = attend + 1;
+    inputs = InputsOf(StageKind::kOut);
+  }
+  segments.push_back({0, 0, first, NumStages(config.num_layers) - 1, inputs, 0});
+  return segments;
+}
+
+class GpuWorkerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Open({.validation = true}); }
+
+  void Open(const GpuWorkerOptions& options) {
+    auto worker = GpuWorker::Create(options);
+    if (worker.status().code() == absl::StatusCode::kNotFound) GTEST_SKIP() << worker.status();
+    ASSERT_OK(worker.status());
+    worker_ = *std::move(worker);
+  }
+
+  // Feeds `tokens` as one sequence in chunks, other sequences' rows in front of and behind its
+  // own where `with_neighbours`; every logit of every token.
+  std::vector<float> Logits(PlanRunner& runner, const std::vector<uint32_t>& tokens, uint32_t chunk,
+                            bool with_neighbours = false) {
+    std::vector<float> all;
+    StepBuilder steps(runner.limits(), 1 + chunk);
+    const uint32_t before = steps.AddSequence(), own = steps.AddSequence(),
+                   after = steps.AddSequence();
+    const uint32_t vocab = runner.config().vocab_size;
+    for (uint32_t at = 0; at < tokens.size(); at += chunk) {
+      const auto n = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - at);
+      steps.Begin();
+      steps.set_want_logits(true);
+      if (with_neighbours) steps.AddRows(before, Tokens(1 + at % 5, vocab, at));
+      const uint32_t first = steps.AddRows(own, {tokens.begin() + at, tokens.begin() + at + n});
+      if (with_neighbours) steps.AddRows(after, Tokens(1 + at % 3, vocab, 7 * at));
+      for (uint32_t i = 0; i < n; ++i) steps.AddOutput(first + i);
+      EXPECT_OK(runner.RunStep(steps.batch()));
+      for (uint32_t i = 0; i < n; ++i) {
+        all.insert(all.end(), runner.Logits(i).begin(), runner.Logits(i).end());
+      }
+    }
+    return all;
+  }
+
+  std::unique_ptr<GpuWorker> worker_;
+};
+
+// Rows, outputs, sequences and positions change from step to step; what is called does not.
+TEST_F(GpuWorkerTest, AHundredStepsOnlySubmitWaitAndReadTimestamps) {
+  const ModelConfig config = testing::MakeConfig({});
+  for (const bool hybrid : {false, true}) {
+    SCOPED_TRACE(hybrid ? "one segment a layer" : "one segment");
+    const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ8_0});
+    const auto segments = hybrid ? CutAtAttend(config) : testing::WholeModel(config);
+    ASSERT_OK_AND_ASSIGN(const auto runner,
+                         PlanRunner::Create(weights, {worker_.get()}, segments, {}));
+    StepBuilder steps(runner->limits());
+    const uint32_t a = steps.AddSequence(), b = steps.AddSequence();
+    const auto before = worker_->device().vk().CallCounts();
+    for (uint32_t i = 0; i < 100; ++i) {
+      steps.Begin();
+      steps.set_want_logits(i % 3 == 0);
+      steps.set_num_candidates(1 + i % 64);
+      const uint32_t first = steps.AddRows(a, {i % config.vocab_size});
+      steps.AddRows(b, Tokens(1 + i % 3, config.vocab_size, i));
+      if (i % 4 != 0) steps.AddOutput(first);
+      ASSERT_OK(runner->RunStep(steps.batch()));
+    }
+    std::map<std::string, uint64_t> during = worker_->device().vk().CallCounts();
+    for (const auto& [name, count] : before) during[name] -= count;
+    std::erase_if(during, [](const auto& entry) { return entry.second == 0; });
+    const uint64_t runs = 100 * segments.size();
+    const std::map<std::string, uint64_t> expected = {
+        {"vkGetQueryPoolResults", runs}, {"vkQueueSubmit2", runs}, {"vkWaitSemaphores", runs}};
+    EXPECT_EQ(during, expected);
+  }
+}
+
+struct InvarianceCase {
+  const char* name;
+  DType dtype;
+  testing::SmallModel model;
+};
+class BatchInvarianceTest : public GpuWorkerTest,
+                            public ::testing::WithParamInterface<InvarianceCase> {};
+
+TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
+  const ModelConfig config = testing::MakeConfig(GetParam().model);
+  const auto weights = testing::RandomWeightSet(config, {.dtype = GetParam().dtype});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config), {.max_rows = 96}));
+  const std::vector<uint32_t> tokens = Tokens(61, config.vocab_size, 3);
+  const std::vector<float> expected = Logits(*runner, tokens, 1);
+  for (const auto& [chunk, neighbours] :
+       {std::pair{61u, false}, {7u, false}, {16u, true}, {1u, true}, {33u, true}}) {
+    const std::vector<float> actual = Logits(*runner, tokens, chunk, neighbours);
+    ASSERT_EQ(actual.size(), expected.size());
+    EXPECT_EQ(0, std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)))
+        << "chunks of " << chunk << (neighbours ? " with neighbours" : "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, BatchInvarianceTest,
+    ::testing::Values(InvarianceCase{"Q8_0", DType::kQ8_0, {}},
+                      InvarianceCase{"Bf16", DType::kBf16, {.hidden_dim = 96, .num_kv_heads = 1}},
+                      InvarianceCase{"Q4_0Head256",
+                                     DType::kQ4_0,
+                                     {.num_layers = 2, .num_kv_heads = 1, .head_dim = 256}}),
+    [](const auto& test) { return test.param.name; });
+
+// Uploaded weights and copied activations give the bits of imported ones.
+TEST_F(GpuWorkerTest, EveryImportPathGivesTheSameBits) {
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config, {.max_region_bytes = 64 << 10});
+  const std::vector<uint32_t> tokens = Tokens(30, config.vocab_size, 4);
+  // Every stage a segment of its own, so that every port crosses.
+  std::vector<Segment> stages;
+  for (uint32_t i = 0; i < NumStages(config.num_layers); ++i) {
+    stages.push_back(testing::SingleStage(StageAt(i, config.num_layers), config));
+  }
+  std::vector<std::vector<float>> results;
+  for (const bool import_memory : {true, false}) {
+    Open({.import_memory = import_memory, .validation = true});
+    for (const auto& segments : {testing::WholeModel(config), stages}) {
+      ASSERT_OK_AND_ASSIGN(const auto runner,
+                           PlanRunner::Create(weights, {worker_.get()}, segments, {}));
+      const LoadReport& report = runner->load_reports()[0];
+      if (!import_memory) {
+        EXPECT_EQ(report.weight_import, ImportPath::kUpload);
+        EXPECT_EQ(report.exchange_import, ImportPath::kUpload);
+        EXPECT_NE(report.note, "") << "the reason is kept";
+      } else if (worker_->device().info().external_memory_host) {
+        EXPECT_EQ(report.exchange_import, ImportPath::kHostPointer);
+      }
+      results.push_back(Logits(*runner, tokens, 9));
+    }
+  }
+  for (size_t i = 1; i < results.size(); ++i) EXPECT_EQ(results[i], results[0]) << i;
+}
+
+// More outputs than have their logits there at once: the head goes tile by tile.
+TEST_F(GpuWorkerTest, RunsTheHeadInTilesOverALargeVocabulary) {
+  // 256 MiB of logits: 64 rows of 1,000,000.
+  const ModelConfig config = testing::MakeConfig(
+      {.num_layers = 1, .hidden_dim = 32, .vocab_size = 1'000'000, .context_len = 128});
+  const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ4_0});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config),
+                         {.max_rows = 70, .max_outputs = 70, .max_logit_outputs = 1}));
+  StepBuilder steps(runner->limits());
+  const std::vector<uint32_t> tokens = Tokens(67, config.vocab_size, 5);
+  const auto run = [&](const std::vector<uint32_t>& rows) {
+    steps.Begin();
+    steps.set_num_candidates(4);
+    const uint32_t first = steps.AddRows(steps.AddSequence(), tokens);
+    for (const uint32_t row : rows) steps.AddOutput(first + row, tokens[row]);
+    EXPECT_OK(runner->RunStep(steps.batch()));
+  };
+  std::vector<uint32_t> every(tokens.size());
+  std::iota(every.begin(), every.end(), 0);
+  run(every);
+  std::vector<OutputResult> together;
+  for (const uint32_t o : every) together.push_back(runner->Output(o));
+  for (const uint32_t row : {0u, 63u, 64u, 66u}) {
+    run({row});
+    EXPECT_EQ(runner->Output(0).log_sum_exp, together[row].log_sum_exp) << row;
+    EXPECT_EQ(runner->Output(0).target_logit, together[row].target_logit) << row;
+    EXPECT_EQ(0, std::memcmp(runner->Output(0).candidates, together[row].candidates,
+                             4 * sizeof(Candidate)))
+        << row;
+  }
+}
+
+TEST_F(GpuWorkerTest, ReportsDeviceTimeByKindOfStage) {
+  const ModelConfig config = testing::MakeConfig({});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                                          testing::WholeModel(config), {}));
+  StepBuilder steps(runner->limits());
+  steps.Begin();
+  steps.AddOutput(steps.AddRows(steps.AddSequence(), {1, 2, 3}) + 2);
+  ASSERT_OK(runner->WriteAndCheckStep(steps.batch()));
+  ASSERT_OK_AND_ASSIGN(const SegmentResult result, runner->RunSegment(0));
+  if (worker_->device().info().timestamp_valid_bits == 0) GTEST_SKIP() << "no timestamps";
+  uint64_t sum = 0;
+  std::set<StageKind> kinds;
+  for (const StageTime& time : result.stage_times) {
+    sum += time.device_ns;
+    kinds.insert(time.kind);
+  }
+  EXPECT_EQ(sum, result.device_ns);
+  EXPECT_EQ(kinds.size(), static_cast<size_t>(kNumStageKinds));
+}
+
+TEST_F(GpuWorkerTest, IsRecreatedByTheNextLoadAfterTheDeviceIsLost) {
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  const auto load = [&] {
+    return PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config), {});
+  };
+  ASSERT_OK_AND_ASSIGN(const auto first, load());
+  const std::vector<float> expected = Logits(*first, {1, 2, 3}, 3);
+  worker_->device().MarkLost();
+  EXPECT_THAT(worker_->CheckHealth(), testing::HasCode(absl::StatusCode::kUnavailable));
+  StepBuilder steps(first->limits());
+  steps.Begin();
+  steps.AddRows(steps.AddSequence(), {1});
+  EXPECT_THAT(first->RunStep(steps.batch()), testing::HasCode(absl::StatusCode::kUnavailable));
+  ASSERT_OK_AND_ASSIGN(const auto second, load());
+  EXPECT_OK(worker_->CheckHealth());
+  EXPECT_EQ(Logits(*second, {1, 2, 3}, 3), expected);
+}
+
+TEST_F(GpuWorkerTest, RefusesWhatItsKernelsCannotRead) {
+  const auto refuse = [&](const testing::SmallModel& model, const char* named) {
+    const ModelConfig config = testing::MakeConfig(model);
+    const auto runner = PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                                           testing::WholeModel(config), {});
+    EXPECT_THAT(runner.status(), testing::StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                   ::testing::HasSubstr(named)));
+  };
+  refuse({.hidden_dim = 72}, "72 columns");
+  refuse({.ffn_dim = 100}, "layer 0 down: 100 columns");
+  refuse({.num_heads = 8, .head_dim = 68}, "head_dim 68");
+  refuse({.head_dim = 264}, "head_dim 264");
+  const ModelConfig config = testing::MakeConfig({});
+  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                                 testing::WholeModel(config), {.max_rows = 513})
+                  .status(),
+              testing::HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(BucketsTest, CoverEveryCount) {
+  EXPECT_EQ(Buckets(1), (std::vector<uint32_t>{1}));
+  EXPECT_EQ(Buckets(64), (std::vector<uint32_t>{1, 2, 4, 8, 16, 32, 64}));
+  EXPECT_EQ(Buckets(65).back(), 128u);
+  for (uint32_t n = 1; n <= 65; ++n) {
+    const uint32_t bucket = Buckets(65)[BucketIndex(n)];
+    EXPECT_GE(bucket, n);
+    EXPECT_LT(bucket, 2 * n);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::gpu

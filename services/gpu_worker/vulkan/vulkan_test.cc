@@ -1,0 +1,165 @@
+// The Vulkan layer on whatever device this machine has.  No driver: skipped.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "services/common/base/shared_memory.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/command_buffer.h"
+#include "services/gpu_worker/vulkan/device.h"
+#include "services/gpu_worker/vulkan/instance.h"
+#include "services/gpu_worker/vulkan/pipeline_cache.h"
+#include "services/gpu_worker/vulkan/query_pool.h"
+#include "services/gpu_worker/vulkan/timeline.h"
+#include "services/gpu_worker/vulkan/upload.h"
+
+namespace tandem::vulkan {
+namespace {
+
+class VulkanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto instance = Instance::Create({.validation = true});
+    if (instance.status().code() == absl::StatusCode::kNotFound) {
+      GTEST_SKIP() << instance.status();
+    }
+    ASSERT_OK(instance.status());
+    instance_ = *std::move(instance);
+    const auto index = ChooseDevice(instance_->devices(), "");
+    if (index.status().code() == absl::StatusCode::kNotFound) GTEST_SKIP() << index.status();
+    ASSERT_OK(index.status());
+    index_ = *index;
+    ASSERT_OK_AND_ASSIGN(device_, Device::Create(*instance_, index_));
+    ASSERT_OK_AND_ASSIGN(timeline_, Timeline::Create(*device_));
+  }
+
+  std::unique_ptr<Instance> instance_;
+  size_t index_ = 0;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Timeline> timeline_;
+};
+
+TEST_F(VulkanTest, DescribesTheDevice) {
+  const std::string text = DescribeDevice(device_->info());
+  EXPECT_NE(text.find(device_->info().name), std::string::npos);
+  EXPECT_NE(text.find("heap 0"), std::string::npos);
+  EXPECT_NE(text.find("imports: host pointer"), std::string::npos);
+}
+
+TEST_F(VulkanTest, UploadsMoreThanItsStagingBuffer) {
+  ASSERT_OK_AND_ASSIGN(const auto uploader, Uploader::Create(*device_, *timeline_, 4096));
+  std::vector<std::byte> data(3 * 4096 + 136);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 % 251);
+  ASSERT_OK_AND_ASSIGN(const Buffer buffer,
+                       Buffer::Allocate(*device_, data.size() + 64, MemoryKind::kExchange, "test"));
+  ASSERT_OK(uploader->Clear(buffer));
+  ASSERT_OK(uploader->Finish());
+  ASSERT_OK(uploader->Upload(data, buffer, 32));
+  ASSERT_OK(uploader->Finish());
+  EXPECT_EQ(std::memcmp(buffer.mapped().data() + 32, data.data(), data.size()), 0);
+  EXPECT_EQ(buffer.mapped()[31], std::byte{0});
+  EXPECT_EQ(buffer.mapped()[32 + data.size()], std::byte{0});
+}
+
+TEST_F(VulkanTest, SharesMemoryByHostPointer) {
+  if (!device_->info().external_memory_host) GTEST_SKIP() << "no VK_EXT_external_memory_host";
+  ASSERT_OK_AND_ASSIGN(const UniqueFd fd, CreateSharedMemory("test", 8192));
+  ASSERT_OK_AND_ASSIGN(const Mapping mapping,
+                       Mapping::Map(fd.get(), 8192, Mapping::Access::kReadWrite));
+  EXPECT_EQ(Buffer::ImportHostPointer(*device_, mapping.data() + 16, 4096).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_OK_AND_ASSIGN(const Buffer imported,
+                       Buffer::ImportHostPointer(*device_, mapping.data(), mapping.size()));
+  ASSERT_OK_AND_ASSIGN(const auto uploader, Uploader::Create(*device_, *timeline_, 4096));
+  const std::byte word[4] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  ASSERT_OK(uploader->Upload(word, imported, 4096));
+  ASSERT_OK(uploader->Finish());
+  EXPECT_EQ(std::memcmp(mapping.data() + 4096, word, sizeof(word)), 0);
+}
+
+TEST_F(VulkanTest, RefusesImportsThatItWasToldNotToMake) {
+  ASSERT_OK_AND_ASSIGN(const auto device, Device::Create(*instance_, index_, false));
+  alignas(4096) static std::byte memory[4096];
+  EXPECT_EQ(Buffer::ImportHostPointer(*device, memory, sizeof(memory)).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Buffer::ImportDmabuf(*device, 0, 4096).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(VulkanTest, NamesWhatDoesNotFit) {
+  const auto buffer =
+      Buffer::Allocate(*device_, uint64_t{1} << 50, MemoryKind::kDevice, "KV cache of layer 7");
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(buffer.status().message().find("KV cache of layer 7"), std::string::npos);
+}
+
+TEST_F(VulkanTest, CountsCallsByName) {
+  ASSERT_OK_AND_ASSIGN(const auto buffer,
+                       Buffer::Allocate(*device_, 4096, MemoryKind::kDevice, "test"));
+  const auto before = device_->vk().CallCounts();
+  EXPECT_EQ(before.at("vkAllocateMemory"), 1u);
+  EXPECT_FALSE(before.contains("vkQueueSubmit2"));
+  ASSERT_OK(timeline_->SubmitAndWait({}, absl::Seconds(10)));
+  EXPECT_EQ(device_->vk().CallCounts().at("vkQueueSubmit2"), 1u);
+  EXPECT_EQ(device_->vk().CallCounts().at("vkAllocateMemory"), 1u);
+}
+
+TEST_F(VulkanTest, TimestampsAscend) {
+  if (device_->info().timestamp_valid_bits == 0) GTEST_SKIP() << "the queue has no timestamps";
+  ASSERT_OK_AND_ASSIGN(const auto pool, TimestampPool::Create(*device_, 2));
+  ASSERT_OK_AND_ASSIGN(const auto commands, CommandPool::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(const auto layout, PipelineLayout::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(Recorder recorder, Recorder::Begin(commands, layout));
+  recorder.ResetTimestamps(pool.handle(), 0, 2);
+  recorder.WriteTimestamp(pool.handle(), 0);
+  recorder.WriteTimestamp(pool.handle(), 1);
+  ASSERT_OK_AND_ASSIGN(const VkCommandBuffer recorded, recorder.End());
+  ASSERT_OK(timeline_->SubmitAndWait({&recorded, 1}, absl::Seconds(10)));
+  uint64_t ticks[2];
+  ASSERT_OK(pool.Read(ticks));
+  EXPECT_LT(pool.Nanoseconds(ticks[0], ticks[1]), 1'000'000'000u);
+}
+
+class PipelineCacheTest : public VulkanTest {
+ protected:
+  void SetUp() override {
+    VulkanTest::SetUp();
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("pipeline-cache-" + std::to_string(getpid()));
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(PipelineCacheTest, WritesOneFileAndReadsItBack) {
+  ASSERT_OK_AND_ASSIGN(const auto cache, PipelineCache::Create(*device_, folder_));
+  ASSERT_OK(cache->Save());
+  ASSERT_TRUE(std::filesystem::exists(cache->path()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
+      << "no part file is left";
+  EXPECT_OK(PipelineCache::Create(*device_, folder_));
+}
+
+TEST_F(PipelineCacheTest, IgnoresADamagedFile) {
+  ASSERT_OK_AND_ASSIGN(const auto cache, PipelineCache::Create(*device_, folder_));
+  ASSERT_OK(cache->Save());
+  for (const char* content : {"", "short", "no header but long enough to hold one of them"}) {
+    std::ofstream(cache->path(), std::ios::trunc) << content;
+    EXPECT_OK(PipelineCache::Create(*device_, folder_)) << content;
+  }
+}
+
+TEST_F(PipelineCacheTest, KeepsNothingWithoutAFolder) {
+  ASSERT_OK_AND_ASSIGN(const auto cache, PipelineCache::Create(*device_, ""));
+  EXPECT_OK(cache->Save());
+  EXPECT_EQ(cache->path(), "");
+}
+
+}  // namespace
+}  // namespace tandem::vulkan
