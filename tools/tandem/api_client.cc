@@ -17,8 +17,14 @@ std::unique_ptr<GenerationStub> MakeGenerationStub(const std::string& target) {
   return v1::Generation::NewStub(CreateChannel(target));
 }
 
-absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout) {
+namespace {
+
+// `wait`: until there is a connection.  Only a call that waits drives one being made; calls that
+// fail at once would leave it to gRPC's poll of every 5 s.
+absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout,
+                                                  bool wait) {
   grpc::ClientContext context;
+  context.set_wait_for_ready(wait);
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
   v1::GetStatusResponse response;
   const grpc::Status status = stub.GetStatus(&context, {}, &response);
@@ -26,12 +32,19 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
   return response;
 }
 
+}  // namespace
+
+absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout) {
+  return FetchStatus(stub, timeout, /*wait=*/false);
+}
+
 absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   std::string last = "no answer";
   while (true) {
     const auto status = FetchStatus(
-        stub, std::clamp(deadline - absl::Now(), absl::Milliseconds(100), absl::Seconds(5)));
+        stub, std::clamp(deadline - absl::Now(), absl::Milliseconds(100), absl::Seconds(5)),
+        /*wait=*/true);
     if (status.ok()) {
       if (status->state() == "ready") return status;
       if (status->state() == "failed") {

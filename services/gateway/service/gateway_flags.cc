@@ -35,6 +35,10 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--context", flags.executor.context_len,
                  "Tokens of a prompt and its answer; 0: the model's")
       ->capture_default_str();
+  app.add_option("--worker-wait", flags.worker_wait_seconds,
+                 "Seconds to wait for a lost worker before its requests end")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
   app.add_option("--queue", flags.engine.max_waiting, "Requests waiting beyond those running")
       ->check(CLI::Range(0u, 1000000u))
       ->capture_default_str();
@@ -46,6 +50,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   if (flags.server.listen.empty()) {
     return absl::InvalidArgumentError("give --listen unix:PATH or --port N");
   }
+  flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   return absl::OkStatus();

@@ -18,6 +18,7 @@ struct GatewayFlags {
   EngineOptions engine;
   std::string npu = "prefer";
   uint32_t port = 0;
+  double worker_wait_seconds = 30.0;
 };
 
 // `flags`: Borrowed; must outlive parsing.

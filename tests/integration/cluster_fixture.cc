@@ -1,0 +1,158 @@
+#include "tests/integration/cluster_fixture.h"
+
+#include <csignal>
+#include <filesystem>
+
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "services/common/rpc/channel.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kCallDeadline = absl::Minutes(2);
+
+void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
+}
+
+}  // namespace
+
+std::string ClusterFixture::Program(const std::string& name) {
+  return name == "gpu" || name == "npu" ? "tandem-" + name + "-worker" : "tandem-" + name;
+}
+
+std::vector<std::string> ClusterFixture::Arguments(const std::string& name) const {
+  std::vector<std::string> arguments = {"--listen", Target(name)};
+  const auto add = [&arguments](std::initializer_list<std::string> more) {
+    arguments.insert(arguments.end(), more);
+  };
+  if (name == "loader") add({"--root", TANDEM_SOURCE_DIR "/models/demo"});
+  if (name == "gpu") add({"--name", "gpu0"});
+  if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
+  if (name == "gateway") {
+    add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", "demo.Q8_0.gguf",
+         "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
+         std::to_string(setup_.context_len)});
+    if (setup_.npu) add({"--worker", Target("npu")});
+    arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
+  }
+  return arguments;
+}
+
+void ClusterFixture::StartCluster(const ClusterSetup& setup) {
+  setup_ = setup;
+  directory_ = std::make_unique<TemporaryDirectory>();
+  StartService("loader");
+  StartService("gpu");
+  if (setup_.npu) StartService("npu");
+  StartService("gateway");
+  gateway_ = v1::Generation::NewStub(CreateChannel(Target("gateway")));
+  loader_ = loader::v1::Loader::NewStub(CreateChannel(Target("loader")));
+  WaitForStatus("ready", [](const auto& status) { return status.state() == "ready"; });
+}
+
+void ClusterFixture::StopCluster() {
+  gateway_.reset();
+  loader_.reset();
+  services_.clear();
+  directory_.reset();
+}
+
+void ClusterFixture::StartService(const std::string& name) {
+  services_[name] =
+      std::make_unique<ChildProcess>(TANDEM_BINARY_DIR "/bin/" + Program(name), Arguments(name));
+}
+
+void ClusterFixture::KillService(const std::string& name) {
+  services_.at(name)->Signal(SIGKILL);
+  services_.at(name)->Wait();
+}
+
+size_t ClusterFixture::NumDescriptors(const std::string& name) const {
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(Pid(name)) + "/fd");
+  return std::distance(begin(entries), end(entries));
+}
+
+v1::GetStatusResponse ClusterFixture::Status() {
+  grpc::ClientContext context;
+  SetDeadline(context, absl::Seconds(5));
+  // A call that waits also drives the connection; calls that fail at once never get one made.
+  context.set_wait_for_ready(true);
+  v1::GetStatusResponse status;
+  if (!gateway_->GetStatus(&context, {}, &status).ok()) status.set_state("no answer");
+  return status;
+}
+
+uint32_t ClusterFixture::NumRegions() {
+  grpc::ClientContext context;
+  SetDeadline(context, kPatience);
+  context.set_wait_for_ready(true);
+  loader::v1::GetStatusResponse status;
+  const grpc::Status called = loader_->GetStatus(&context, {}, &status);
+  EXPECT_TRUE(called.ok()) << called.error_message();
+  return status.num_regions();
+}
+
+void ClusterFixture::WaitForStatus(const std::string& what,
+                                   const std::function<bool(const v1::GetStatusResponse&)>& done) {
+  const absl::Time until = absl::Now() + kPatience;
+  v1::GetStatusResponse status;
+  while (!done(status = Status())) {
+    ASSERT_LT(absl::Now(), until) << "not " << what << ": " << status.ShortDebugString();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+}
+
+Answer ClusterFixture::Generate(const v1::GenerateRequest& request,
+                                const std::function<void()>& on_message) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallDeadline);
+  auto reader = gateway_->Generate(&context, request);
+  Answer answer;
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+    answer.text += message.text();
+    for (const v1::Token& token : message.tokens()) answer.tokens.push_back(token.id());
+    if (!message.placement().empty()) answer.placement = message.placement();
+    answer.finish_reason = message.finish_reason();
+    answer.usage = message.usage();
+    if (on_message) on_message();
+  }
+  answer.status = reader->Finish();
+  return answer;
+}
+
+Answer ClusterFixture::Chat(const std::string& question) {
+  v1::ChatRequest request;
+  v1::ChatMessage* message = request.add_messages();
+  message->set_role("user");
+  message->set_content(question);
+  request.mutable_sampling()->set_temperature(0.0f);
+  request.mutable_limits()->set_max_tokens(64);
+  grpc::ClientContext context;
+  SetDeadline(context, kCallDeadline);
+  auto reader = gateway_->Chat(&context, request);
+  Answer answer;
+  v1::ChatResponse response;
+  while (reader->Read(&response)) {
+    answer.text += response.text();
+    if (!response.placement().empty()) answer.placement = response.placement();
+    answer.finish_reason = response.finish_reason();
+    answer.usage = response.usage();
+  }
+  answer.status = reader->Finish();
+  return answer;
+}
+
+v1::GenerateRequest GreedyRequest(const std::string& prompt, uint32_t num_tokens) {
+  v1::GenerateRequest request;
+  request.set_text(prompt);
+  request.mutable_sampling()->set_temperature(0.0f);
+  request.mutable_limits()->set_max_tokens(num_tokens);
+  request.mutable_limits()->set_ignore_eos(true);
+  return request;
+}
+
+}  // namespace tandem::testing
