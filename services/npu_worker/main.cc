@@ -44,7 +44,9 @@ int Serve(Flags& flags) {
   }
   const absl::Status served =
       RunWorkerService(*std::move(worker), {.server = {.listen = {flags.listen}}}, signals);
-  return served.ok() ? kExitOk : Fail(policy, served);
+  if (served.ok()) return kExitOk;
+  LogError("cannot serve", {{"reason", std::string(served.message())}});
+  return kExitFailure;
 }
 
 }  // namespace
@@ -64,7 +66,11 @@ int main(int argc, char** argv) {
   app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU")
       ->capture_default_str();
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? tandem::npu::kExitOk : tandem::npu::kExitUsage;
+  }
   tandem::InitLogging("npu_worker");
   const auto policy = tandem::ParseNpuPolicy(flags.policy);
   if (!policy.ok()) {

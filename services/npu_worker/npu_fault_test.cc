@@ -76,25 +76,25 @@ TEST(NpuFaultTest, AReloadBringsTheDeviceBack) {
 TEST(NpuFaultTest, TheSelfTestRefusesXrtsNoopDevice) {
   EXPECT_THAT(
       MakeEmulatedWorker(absl::Seconds(60), TANDEM_BINARY_DIR "/tests/xrt-plain-noop").status(),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("wrote nothing")));
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
 }
 
 // NPU_EMU_SILENT=1
 TEST(NpuFaultTest, TheSelfTestRefusesADeviceThatDoesNothing) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("wrote nothing")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
 }
 
 // NPU_EMU_WRONG_ANSWER=1
 TEST(NpuFaultTest, TheSelfTestRefusesWrongAnswers) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected")));
 }
 
 // NPU_EMU_OVERRUN=1
 TEST(NpuFaultTest, TheSelfTestRefusesWritesOutsideTheOutput) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("outside its output")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside its output")));
 }
 
 // NPU_EMU_NO_USER_POINTERS=1: the copies that take their place are held against the reference by

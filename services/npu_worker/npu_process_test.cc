@@ -74,6 +74,14 @@ TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {
 TEST(NpuProcessTest, OffAndBadFlagsAreUsageErrors) {
   EXPECT_EQ(RunWorker("--npu=off --probe").code, kExitUsage);
   EXPECT_EQ(RunWorker("--npu=perhaps --probe").code, kExitUsage);
+  EXPECT_EQ(RunWorker("--no-such-flag").code, kExitUsage);
+  EXPECT_EQ(RunWorker("--max-rows 0").code, kExitUsage);
+  EXPECT_EQ(RunWorker("--help").code, kExitOk);
+}
+
+TEST(NpuProcessTest, AnAddressThatCannotBeListenedOnIsNotAMissingNpu) {
+  const Ended ended = RunWorker("--npu=emulate --listen unix:/nonexistent/a.sock");
+  EXPECT_EQ(ended.code, kExitFailure) << ended.text;
 }
 
 TEST(NpuProcessTest, AMissingKernelPackageNamesItsManifest) {

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/xrt/device_access.h"
@@ -64,8 +63,7 @@ ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status) {
   if (status.ok()) return kExitOk;
   if (policy == NpuPolicy::kOff) return kExitUsage;
   if (policy == NpuPolicy::kPrefer) return kExitNoNpu;
-  const bool wrong_answers = absl::StrContains(std::string(status.message()), "self-test");
-  return wrong_answers ? kExitSelfTest : kExitUnusable;
+  return absl::IsDataLoss(status) ? kExitSelfTest : kExitUnusable;
 }
 
 }  // namespace tandem::npu

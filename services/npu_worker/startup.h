@@ -14,6 +14,7 @@ namespace tandem::npu {
 // How tandem-npu-worker ends; docs/npu.md says what to do about each.
 enum ExitCode : int {
   kExitOk = 0,
+  kExitFailure = 1,   // it cannot listen
   kExitUsage = 2,     // flags, or --npu=off
   kExitNoNpu = 3,     // --npu=prefer and no NPU can be used here: attention belongs on the GPU
   kExitUnusable = 4,  // --npu=require or emulate, and the NPU cannot be opened

@@ -89,8 +89,7 @@ void WriteStep(std::byte* out) {
 }
 
 absl::Status Failure(uint32_t head_dim, const std::string& what) {
-  return absl::FailedPreconditionError(
-      absl::StrFormat("NPU self-test, head size %d: %s", head_dim, what));
+  return absl::DataLossError(absl::StrFormat("NPU self-test, head size %d: %s", head_dim, what));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class SelfTest {
   static absl::StatusOr<std::unique_ptr<SelfTest>> Create(NpuDevice& device,
                                                           const AttendKernel& kernel);
 
-  // FAILED_PRECONDITION: the device's answer is missing, wrong or outside its place, and how.
+  // DATA_LOSS: the device's answer is missing, wrong or outside its place, and how.
   // UNAVAILABLE: no answer in time.
   absl::Status Run(absl::Duration timeout);
 
