@@ -31,11 +31,10 @@ int Fail(NpuPolicy policy, const absl::Status& status) {
 
 int Serve(Flags& flags) {
   const NpuPolicy policy = flags.startup.policy;
-  // The environment of XRT is set before any thread starts.
   if (const absl::Status status = PrepareNpu(flags.startup); !status.ok()) {
     return Fail(policy, status);
   }
-  ShutdownSignals signals;
+  ShutdownSignals signals;  // starts a thread: XRT's environment is set by now
   auto worker = NpuWorker::Create(flags.startup.worker);
   if (!worker.ok()) return Fail(policy, worker.status());
   if (flags.probe) {
@@ -61,10 +60,8 @@ int main(int argc, char** argv) {
   app.add_option("--kernels", flags.startup.worker.kernel_folder, "Folder of the kernel package");
   app.add_option("--emulated-xrt", flags.startup.emulated_xrt, "XRT root of the emulated NPU");
   app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU")
-      ->capture_default_str();
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU");
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
   try {
     app.parse(argc, argv);
