@@ -41,18 +41,31 @@ float GeluTanh(float x) {
   return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
 
-void Rotate(std::span<float> head, uint32_t position, float theta, float scale) {
+Rotary::Rotary(size_t head_dim, float theta, float scale)
+    : frequencies_(head_dim / 2), cos_(head_dim / 2), sin_(head_dim / 2) {
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    frequencies_[i] = static_cast<float>(1.0 / std::pow(double{theta}, exponent)) / scale;
+  }
+  SetPosition(0);
+}
+
+void Rotary::SetPosition(uint32_t position) {
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const float angle = static_cast<float>(position) * frequencies_[i];
+    cos_[i] = static_cast<float>(std::cos(double{angle}));
+    sin_[i] = static_cast<float>(std::sin(double{angle}));
+  }
+}
+
+void Rotary::Rotate(std::span<float> head) const {
   const size_t half = head.size() / 2;
+  TANDEM_CHECK(half == frequencies_.size());
   for (size_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head.size());
-    const float frequency = static_cast<float>(1.0 / std::pow(double{theta}, exponent)) / scale;
-    const float angle = static_cast<float>(position) * frequency;
-    const auto c = static_cast<float>(std::cos(double{angle}));
-    const auto s = static_cast<float>(std::sin(double{angle}));
     const float low = head[i];
     const float high = head[i + half];
-    head[i] = low * c - high * s;
-    head[i + half] = high * c + low * s;
+    head[i] = low * cos_[i] - high * sin_[i];
+    head[i + half] = high * cos_[i] + low * sin_[i];
   }
 }
 

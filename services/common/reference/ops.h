@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "services/common/model/model_config.h"
 #include "services/common/worker/step_batch.h"
@@ -26,9 +27,22 @@ float GeluTanh(float x);
 //   x[i]       = x[i] cos(angle_i) - x[i + d/2] sin(angle_i)
 //   x[i + d/2] = x[i + d/2] cos(angle_i) + x[i] sin(angle_i)
 //
-// `head` [d], in place.  Angles in float32, as in the models' own implementation.
+// Angles in float32, as in the models' own implementation.
 // Source: Su et al., RoFormer, section 3.4.2; linear scaling: Chen et al., Position Interpolation.
-void Rotate(std::span<float> head, uint32_t position, float theta, float scale);
+class Rotary {
+ public:
+  // `head_dim`: d above, even.
+  Rotary(size_t head_dim, float theta, float scale);
+
+  // Sets the position of the heads that follow.
+  void SetPosition(uint32_t position);
+  // Turns `head` [head_dim] in place.
+  void Rotate(std::span<float> head) const;
+
+ private:
+  std::vector<float> frequencies_;  // [d/2], divided by scale
+  std::vector<float> cos_, sin_;    // [d/2], of the position's angles
+};
 
 // Attention of one row over the positions it sees, heads grouped over KV heads:
 //

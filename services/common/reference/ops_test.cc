@@ -32,7 +32,9 @@ TEST(OpsTest, GeluTanhAtPublishedValues) {
 
 TEST(OpsTest, RotationTurnsPairsHalfAHeadApartAndKeepsTheirLength) {
   std::vector<float> head = {1.0f, 0.0f, 0.0f, 2.0f};  // pairs (0, 2) and (1, 3)
-  Rotate(head, 3, 100.0f, 1.0f);
+  Rotary rotary(4, 100.0f, 1.0f);
+  rotary.SetPosition(3);
+  rotary.Rotate(head);
   // Pair 0 turns by 3, pair 1 by 3 * 100^(-1/2) = 0.3.
   EXPECT_TRUE(IsNear(head,
                      std::vector<float>{std::cos(3.0f), -2.0f * std::sin(0.3f), std::sin(3.0f),
@@ -42,8 +44,11 @@ TEST(OpsTest, RotationTurnsPairsHalfAHeadApartAndKeepsTheirLength) {
 
 TEST(OpsTest, LinearScalingDividesPositions) {
   std::vector<float> scaled = {1.0f, 2.0f, 3.0f, 4.0f}, plain = scaled;
-  Rotate(scaled, 24, 1e4f, 8.0f);
-  Rotate(plain, 3, 1e4f, 1.0f);
+  Rotary eighth(4, 1e4f, 8.0f), whole(4, 1e4f, 1.0f);
+  eighth.SetPosition(24);
+  eighth.Rotate(scaled);
+  whole.SetPosition(3);
+  whole.Rotate(plain);
   EXPECT_TRUE(IsNear(scaled, plain, 1e-6));
 }
 

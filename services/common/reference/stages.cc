@@ -25,15 +25,13 @@ std::vector<float> Product(std::span<const float> x, const Matrix& weights, int 
   return out;
 }
 
-void NormAndRotate(const ModelConfig& config, uint32_t layer_idx, uint32_t position,
-                   const std::vector<float>& norm, std::span<float> heads) {
-  const bool global = config.is_global(layer_idx);
-  const float theta = global ? config.rope_theta_global : config.rope_theta_local;
-  const float scale = global ? config.rope_scale_global : 1.0f;
+// Norms each head and turns it to the rotary's position.
+void NormAndRotate(const ModelConfig& config, const std::vector<float>& norm, const Rotary& rotary,
+                   std::span<float> heads) {
   for (size_t i = 0; i < heads.size(); i += config.head_dim) {
     const std::span<float> head = heads.subspan(i, config.head_dim);
     RmsNorm(head, norm, config.rms_norm_eps, head);
-    Rotate(head, position, theta, scale);
+    rotary.Rotate(head);
   }
 }
 
@@ -61,6 +59,9 @@ void Qkv(const Parameters& parameters, uint32_t layer_idx, std::span<const uint3
   rows.q.resize(positions.size() * q_dim);
   rows.k.resize(positions.size() * kv_dim);
   rows.v.resize(positions.size() * kv_dim);
+  const bool global = config.is_global(layer_idx);
+  Rotary rotary(config.head_dim, global ? config.rope_theta_global : config.rope_theta_local,
+                global ? config.rope_scale_global : 1.0f);
   for (size_t r = 0; r < positions.size(); ++r) {
     const float* source = &fused[r * config.qkv_dim()];
     const std::span<float> q = std::span(rows.q).subspan(r * q_dim, q_dim);
@@ -68,8 +69,9 @@ void Qkv(const Parameters& parameters, uint32_t layer_idx, std::span<const uint3
     std::copy_n(source, q_dim, q.begin());
     std::copy_n(source + q_dim, kv_dim, k.begin());
     std::copy_n(source + q_dim + kv_dim, kv_dim, &rows.v[r * kv_dim]);
-    NormAndRotate(config, layer_idx, positions[r], layer.q_norm, q);
-    NormAndRotate(config, layer_idx, positions[r], layer.k_norm, k);
+    rotary.SetPosition(positions[r]);
+    NormAndRotate(config, layer.q_norm, rotary, q);
+    NormAndRotate(config, layer.k_norm, rotary, k);
   }
 }
 

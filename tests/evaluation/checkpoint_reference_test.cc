@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-class ReferenceOutputsTest : public ::testing::TestWithParam<const char*> {
+class CheckpointReferenceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const std::string folder = std::string(TANDEM_TEST_DATA_DIR) + "/" + GetParam();
@@ -37,7 +37,7 @@ class ReferenceOutputsTest : public ::testing::TestWithParam<const char*> {
 
 // Float32 against float64: a layer's products of some hundred terms and its norms each add a few
 // units of 2^-24, which layers hand on with a gain of order one.
-TEST_P(ReferenceOutputsTest, LogitsAreRightToTheLastDigits) {
+TEST_P(CheckpointReferenceTest, LogitsAreRightToTheLastDigits) {
   const testing::ExactLogits& exact = expected_.exact;
   const std::vector<uint32_t>& tokens = expected_.prompts[exact.prompt].tokens;
   const std::vector<float> logits = model_->Logits(tokens);
@@ -50,7 +50,7 @@ TEST_P(ReferenceOutputsTest, LogitsAreRightToTheLastDigits) {
   }
 }
 
-TEST_P(ReferenceOutputsTest, LogitsOfEveryPromptAgree) {
+TEST_P(CheckpointReferenceTest, LogitsOfEveryPromptAgree) {
   double worst = 0.0;
   for (const testing::ReferencePrompt& prompt : expected_.prompts) {
     const std::vector<float> logits = model_->Logits(prompt.tokens);
@@ -66,7 +66,7 @@ TEST_P(ReferenceOutputsTest, LogitsOfEveryPromptAgree) {
   std::printf("worst relative error %.2e\n", worst);
 }
 
-TEST_P(ReferenceOutputsTest, ContinuationsAreTheSame) {
+TEST_P(CheckpointReferenceTest, ContinuationsAreTheSame) {
   size_t compared = 0;
   for (const testing::ReferencePrompt& prompt : expected_.prompts) {
     std::vector<uint32_t> tokens = prompt.tokens;
@@ -82,7 +82,7 @@ TEST_P(ReferenceOutputsTest, ContinuationsAreTheSame) {
   EXPECT_GT(compared, 100u);
 }
 
-TEST_P(ReferenceOutputsTest, LikelihoodsOfTheLongTextAgree) {
+TEST_P(CheckpointReferenceTest, LikelihoodsOfTheLongTextAgree) {
   const std::vector<float> logits = model_->Logits(expected_.long_tokens);
   double worst = 0.0, sum = 0.0, expected_sum = 0.0;
   for (size_t i = 0; i < expected_.long_nll.size(); ++i) {
@@ -99,7 +99,7 @@ TEST_P(ReferenceOutputsTest, LikelihoodsOfTheLongTextAgree) {
   EXPECT_LT(worst, 2e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, ReferenceOutputsTest,
+INSTANTIATE_TEST_SUITE_P(Checkpoints, CheckpointReferenceTest,
                          ::testing::Values("demo", "random-1b-shape", "random-27b-shape"),
                          [](const auto& test) {
                            std::string name = test.param;
