@@ -1,7 +1,6 @@
 #include "services/common/reference/matmul.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "services/common/base/check.h"
@@ -13,6 +12,8 @@ namespace {
 
 constexpr size_t kLanes = 8;
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float UnalignedVector
+    __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 
 struct Operands {
   const float* x;        // [num_rows, cols]
@@ -32,14 +33,19 @@ TANDEM_INLINE void Tile(const Operands& op, size_t row, size_t weight) {
   size_t k = 0;
   for (; k + kLanes <= op.cols; k += kLanes) {
     Vector b[N];
-    for (int n = 0; n < N; ++n) std::memcpy(&b[n], w + n * op.cols + k, sizeof(Vector));
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n)
+      b[n] = *reinterpret_cast<const UnalignedVector*>(w + n * op.cols + k);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      Vector a;
-      std::memcpy(&a, x + r * op.cols + k, sizeof(Vector));
+      const Vector a = *reinterpret_cast<const UnalignedVector*>(x + r * op.cols + k);
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) sum[r][n] += a * b[n];
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
       float total = 0.0f;
       for (size_t lane = 0; lane < kLanes; ++lane) total += sum[r][n][lane];
