@@ -2,40 +2,12 @@
 #include <algorithm>
 #include <map>
 
-#include "services/gateway/tokenizer/chat_template.h"
-#include "services/gateway/tokenizer/tokenizer.h"
-#include "services/loader/formats/byte_source.h"
-#include "services/loader/formats/json.h"
 #include "tests/evaluation/evaluation_fixture.h"
+#include "tests/evaluation/evaluation_set.h"
 #include "tests/support/greedy.h"
 
 namespace tandem::evaluation {
 namespace {
-
-struct Item {
-  std::string kind;
-  std::vector<gateway::Message> messages;
-  std::string expected;
-};
-
-absl::StatusOr<std::vector<Item>> ReadEvaluationSet(const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(const auto file, loader::FileSource::Open(path));
-  TANDEM_ASSIGN_OR_RETURN(const std::string text, loader::ReadAll(file, 16 << 20));
-  std::vector<Item> items;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    TANDEM_ASSIGN_OR_RETURN(const nlohmann::json json,
-                            loader::ParseJson(text.substr(begin, end - begin)));
-    Item item{.kind = json.at("kind"), .expected = json.at("expected")};
-    for (const nlohmann::json& turn : json.at("turns")) {
-      item.messages.push_back({"user", turn.at(0)});
-      if (!turn.at(1).is_null()) item.messages.push_back({"model", turn.at(1)});
-    }
-    items.push_back(std::move(item));
-    begin = end + 1;
-  }
-  return items;
-}
 
 std::string Trim(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \n");
@@ -67,12 +39,7 @@ class AccuracyTest : public EvaluationTest, public ::testing::WithParamInterface
     ASSERT_OK_AND_ASSIGN(const std::vector<Item> items,
                          ReadEvaluationSet(TestDataPath("eval_set.jsonl")));
     ASSERT_EQ(items.size(), 350u);
-    std::vector<std::vector<uint32_t>> prompts;
-    for (const Item& item : items) {
-      ASSERT_OK_AND_ASSIGN(auto prompt,
-                           gateway::RenderChat(*tokenizer, config.bos_token_id, item.messages));
-      prompts.push_back(std::move(prompt));
-    }
+    ASSERT_OK_AND_ASSIGN(const auto prompts, RenderPrompts(*tokenizer, config, items));
     ASSERT_OK_AND_ASSIGN(const auto answers,
                          testing::DecodeGreedily(*runner_, prompts, {.max_tokens = 48}));
     for (size_t i = 0; i < items.size(); ++i) {
