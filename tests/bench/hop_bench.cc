@@ -17,6 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
+#include "services/common/rpc/polling.h"
 #include "services/common/rpc/worker_client.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/plan_runner.h"
@@ -56,7 +57,8 @@ double Quantile(std::vector<double>& sorted, double q) {
 void Measure(const std::string& target, Fixture& fixture, const worker::v1::LoadPlanRequest& load,
              int num_calls) {
   WorkerClient client(target);
-  TANDEM_CHECK(client.Describe(absl::Seconds(10)).ok());
+  const auto remote = client.Describe(absl::Seconds(10));
+  TANDEM_CHECK(remote.ok());
   TANDEM_CHECK(client.LoadPlan(load, nullptr, absl::Seconds(10)).ok());
   testing::StepBuilder builder(fixture.limits);
   const uint32_t sequence = builder.AddSequence();
@@ -67,7 +69,7 @@ void Measure(const std::string& target, Fixture& fixture, const worker::v1::Load
   worker::v1::ExecuteRequest request;
   request.set_epoch(load.epoch());
   request.set_step_id(batch.header.step_id);
-  client.Open();
+  client.Open(remote->execution_target);
   std::vector<double> round_trips, hops, workers;
   for (int i = -num_calls / 10; i < num_calls; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -92,6 +94,7 @@ void Measure(const std::string& target, Fixture& fixture, const worker::v1::Load
 }
 
 int Main(int argc, char** argv) {
+  PollForLatency();
   const int num_calls = argc > 1 ? std::atoi(argv[1]) : 20000;
   const absl::Duration device_time = absl::Microseconds(argc > 2 ? std::atoi(argv[2]) : 0);
   char pattern[] = "/tmp/tandem-hop-XXXXXX";

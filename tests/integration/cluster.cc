@@ -68,11 +68,12 @@ int ChildProcess::Wait() {
   return status;
 }
 
-size_t CountDescriptors() {
-  size_t count = 0;
+DescriptorCount CountDescriptors() {
+  DescriptorCount count;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    (void)entry;
-    ++count;
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    ++(target == "anon_inode:[eventfd]" ? count.eventfds : count.others);
   }
   return count;
 }

@@ -58,7 +58,11 @@ class ChildProcess {
   pid_t pid_ = -1;
 };
 
-// Open descriptors of this process, and shared-memory objects among their targets.
-size_t CountDescriptors();
+// Open descriptors of this process.  gRPC keeps some eventfds in reserve.
+struct DescriptorCount {
+  size_t eventfds = 0;
+  size_t others = 0;
+};
+DescriptorCount CountDescriptors();
 
 }  // namespace tandem::testing

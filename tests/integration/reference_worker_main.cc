@@ -5,9 +5,11 @@
 
 #include "services/common/base/logging.h"
 #include "services/common/reference/reference_worker.h"
+#include "services/common/rpc/polling.h"
 #include "services/common/worker/service/run_worker_service.h"
 
 int main(int argc, char** argv) {
+  tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   tandem::InitLogging("reference_worker");
   tandem::reference::ReferenceWorkerOptions options;

@@ -12,9 +12,14 @@ namespace tandem {
 // us buffer.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
+// Whether keepalive pings look after an idle or silent peer.
+enum class Keepalive : bool { kOff, kOn };
+
 // A channel to "unix:/path" or "host:port".  Connects lazily and for ever again: first retry
 // after 50 ms, at most 2 s apart.  Keepalive pings find a peer that hangs within 40 s; a
 // peer that dies on this machine is noticed at once, by its socket.  No HTTP proxy is consulted.
-std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target);
+// Without keepalive a peer that hangs is the deadlines' matter alone.
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& target,
+                                             Keepalive keepalive = Keepalive::kOn);
 
 }  // namespace tandem

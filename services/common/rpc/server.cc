@@ -1,7 +1,10 @@
 #include "services/common/rpc/server.h"
 
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <sys/stat.h>
@@ -61,6 +64,19 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
 }
 
+class NoPlugins final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->clear();
+  }
+};
+
+void LeaveOutPlugins(grpc::ServerBuilder& builder) {
+  builder.SetOption(std::make_unique<NoPlugins>());
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+}
+
 // Binds with a mask that keeps others out from the socket's first moment.
 std::unique_ptr<grpc::Server> BuildPrivately(grpc::ServerBuilder& builder) {
   static absl::Mutex mask_mutex(absl::kConstInit);  // the mask belongs to the process
@@ -79,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   EnablePlugins();
   grpc::ServerBuilder builder;
   SetLimits(builder);
+  if (!options.with_plugins) LeaveOutPlugins(builder);
   std::vector<int> ports(options.listen.size(), 0);
   for (size_t i = 0; i < options.listen.size(); ++i) {
     TANDEM_RETURN_IF_ERROR(CheckAddress(options.listen[i], options.allow_remote));
@@ -89,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     builder.RegisterService(served.service);
     result->service_names_.push_back(served.full_name);
   }
+  if (options.configure) options.configure(builder);
   result->server_ = BuildPrivately(builder);
   for (size_t i = 0; i < options.listen.size(); ++i) {
     if (result->server_ == nullptr || ports[i] == 0) {
@@ -114,6 +132,7 @@ Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  if (health == nullptr) return;
   health->SetServingStatus("", serving);
   for (const std::string& name : service_names_) health->SetServingStatus(name, serving);
 }

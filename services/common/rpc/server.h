@@ -11,7 +11,9 @@
 
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +30,10 @@ struct ServerOptions {
   // refused unless `allow_remote`: traffic is neither encrypted nor authenticated.
   std::vector<std::string> listen;
   bool allow_remote = false;
+  // Health and reflection; off for a listener beside a main one.
+  bool with_plugins = true;
+  // Applied to the builder last, for completion queues of one's own.
+  std::function<void(grpc::ServerBuilder&)> configure;
 };
 
 struct ServedService {
@@ -47,7 +53,8 @@ class Server {
   // Shuts down at once.
   ~Server();
 
-  // What grpc.health.v1.Health answers, for the server as a whole and for each service.
+  // What grpc.health.v1.Health answers, for the server as a whole and for each service.  Nothing
+  // without plugins.
   void SetServing(bool serving);
 
   // Where it listens, ports filled in: targets for CreateChannel.

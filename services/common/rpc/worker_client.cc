@@ -4,11 +4,10 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/rpc/execution_address.h"
 #include "services/common/rpc/status.h"
 #include "services/common/rpc/worker_convert.h"
 
@@ -49,68 +48,63 @@ HopStatistics::Quantiles HopStatistics::Read() const {
   return {sorted[(count - 1) / 2] * 1e-3, sorted[(count - 1) * 99 / 100] * 1e-3};
 }
 
-// The reactions set flags and wake the one thread that waits in Call.
-class WorkerClient::Stream
-    : public grpc::ClientBidiReactor<worker::v1::ExecuteRequest, worker::v1::ExecuteResponse> {
+// The engine thread waits on a completion queue of its own and thereby polls the connection
+// itself: no other thread takes part in a call.
+class WorkerClient::Stream {
  public:
-  explicit Stream(worker::v1::Worker::Stub& stub) {
-    stub.async()->Execute(&context_, this);
-    AddHold();  // for the operations started outside of reactions
-    StartRead(&response_);
-    StartCall();
+  explicit Stream(worker::v1::Execution::Stub& stub) {
+    context_.set_wait_for_ready(true);
+    stream_ = stub.AsyncExecute(&context_, &queue_, &started_);
   }
 
-  ~Stream() override {
+  ~Stream() {
     context_.TryCancel();
-    RemoveHold();
-    absl::MutexLock lock(&mutex_);
-    while (!done_) changed_.Wait(&mutex_);
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
   }
 
   // True when the answer has come; false when the stream has ended or the time is up.
   bool Call(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
-    request_.CopyFrom(request);
-    {
-      absl::MutexLock lock(&mutex_);
-      if (ended_) return false;
-      answered_ = false;
-      writing_ = true;
-    }
-    StartWrite(&request_);
-    if (std::exchange(read_due_, true)) StartRead(&response_);
-    absl::MutexLock lock(&mutex_);
-    // An answer may overtake the news that the request has been written.
-    while ((!answered_ || writing_) && !ended_) {
-      if (changed_.WaitWithDeadline(&mutex_, deadline)) break;
-    }
-    return answered_ && !writing_;
+    const auto until = absl::ToChronoTime(deadline);
+    if (started_ == Operation::kUnderWay && !Await({&started_}, until)) return false;
+    written_ = read_ = Operation::kUnderWay;
+    stream_->Write(request, &written_);
+    stream_->Read(&response_, &read_);
+    return Await({&written_, &read_}, until);
   }
 
   const worker::v1::ExecuteResponse& response() const { return response_; }
 
-  void OnWriteDone(bool ok) override { Note(&writing_, false, ok); }
-  void OnReadDone(bool ok) override { Note(&answered_, ok, ok); }
-  void OnDone(const grpc::Status& /*status*/) override { Note(&done_, true, false); }
-
  private:
-  void Note(bool* flag, bool value, bool ok) {
-    absl::MutexLock lock(&mutex_);
-    *flag = value;
-    ended_ = ended_ || !ok;
-    if (ended_ || (answered_ && !writing_)) changed_.Signal();
+  enum class Operation { kUnderWay, kDone };
+
+  // Takes events until all of `operations` are done; false when one fails or the time is up.
+  bool Await(std::initializer_list<const Operation*> operations,
+             std::chrono::system_clock::time_point until) {
+    const auto under_way = [](const Operation* o) { return *o == Operation::kUnderWay; };
+    while (std::any_of(operations.begin(), operations.end(), under_way)) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (queue_.AsyncNext(&tag, &ok, until) != grpc::CompletionQueue::GOT_EVENT || !ok) {
+        return false;
+      }
+      *static_cast<Operation*>(tag) = Operation::kDone;
+    }
+    return true;
   }
 
   grpc::ClientContext context_;
-  worker::v1::ExecuteRequest request_;
+  grpc::CompletionQueue queue_;
   worker::v1::ExecuteResponse response_;
-  bool read_due_ = false;  // engine thread's: the read of an answer is to be started
-
-  absl::Mutex mutex_;
-  absl::CondVar changed_;
-  bool writing_ = false;  // guarded by mutex_, as are the following
-  bool answered_ = false;
-  bool ended_ = false;
-  bool done_ = false;
+  Operation started_ = Operation::kUnderWay;  // these are the tags of their operations
+  Operation written_ = Operation::kDone;
+  Operation read_ = Operation::kDone;
+  std::unique_ptr<
+      grpc::ClientAsyncReaderWriter<worker::v1::ExecuteRequest, worker::v1::ExecuteResponse>>
+      stream_;
 };
 
 WorkerClient::WorkerClient(std::string target)
@@ -133,6 +127,7 @@ absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
   RemoteWorker worker;
   TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
   worker.pid = response.pid();
+  worker.execution_target = ExecutionAddress(target_, response.execution_port());
   return worker;
 }
 
@@ -172,9 +167,15 @@ absl::StatusOr<worker::v1::GetStatusResponse> WorkerClient::GetStatus(absl::Dura
   return response;
 }
 
-void WorkerClient::Open() {
+void WorkerClient::Open(const std::string& execution_target) {
   Close();
-  stream_ = std::make_unique<Stream>(*stub_);
+  if (execution_stub_ == nullptr || execution_target != execution_target_) {
+    // No keepalive: the worker does not look at its socket while a segment runs.
+    execution_stub_ =
+        worker::v1::Execution::NewStub(CreateChannel(execution_target, Keepalive::kOff));
+    execution_target_ = execution_target;
+  }
+  stream_ = std::make_unique<Stream>(*execution_stub_);
 }
 
 void WorkerClient::Close() { stream_.reset(); }
@@ -190,10 +191,9 @@ absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Execute(
   if (!stream_->Call(request, absl::Now() + timeout)) {
     Close();
     const bool late = NowNanos() - start_ns >= absl::ToInt64Nanoseconds(timeout);
-    return absl::UnavailableError(
-        late ? absl::StrFormat("worker at %s did not answer within %s", target_,
-                               absl::FormatDuration(timeout))
-             : absl::StrFormat("worker at %s is gone", target_));
+    return absl::UnavailableError(late ? absl::StrFormat("worker at %s did not answer within %s",
+                                                         target_, absl::FormatDuration(timeout))
+                                       : absl::StrFormat("worker at %s is gone", target_));
   }
   const worker::v1::ExecuteResponse& response = stream_->response();
   hops_.Add(NowNanos() - start_ns - static_cast<int64_t>(response.worker_ns()));

@@ -20,6 +20,7 @@ namespace tandem {
 struct RemoteWorker {
   WorkerDescription description;
   int32_t pid = 0;
+  std::string execution_target;  // what WorkerClient::Open takes
 };
 
 // The cost of the way to a worker and back: round trip less the worker's own time, over the last
@@ -65,8 +66,8 @@ class WorkerClient {
   absl::Status UnloadPlan(uint64_t epoch, absl::Duration timeout);
   absl::StatusOr<worker::v1::GetStatusResponse> GetStatus(absl::Duration timeout);
 
-  // Opens the stream of Execute; closes one that is open.
-  void Open();
+  // Opens the stream of Execute at RemoteWorker::execution_target; closes one that is open.
+  void Open(const std::string& execution_target);
   // Runs one segment over the stream and returns the answer, which holds until the next call.
   // UNAVAILABLE: no stream is open, the worker has died, or `timeout` has passed; the stream is
   // closed then, and what comes late goes nowhere.  Other codes are the worker's answer.
@@ -85,6 +86,8 @@ class WorkerClient {
   const std::string target_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<worker::v1::Worker::Stub> stub_;
+  std::string execution_target_;
+  std::unique_ptr<worker::v1::Execution::Stub> execution_stub_;
   std::unique_ptr<Stream> stream_;
   HopStatistics hops_;
 };

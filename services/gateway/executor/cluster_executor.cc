@@ -166,14 +166,15 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .kv_tokens = options_.kv_tokens}));
   plan_ = *std::move(plan);
   status_.SetPlan(plan_, config_.num_layers);
-  clients_.clear();
+  workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {
-    for (WorkerPeer& peer : peers_) {
-      if (!peer.remote.ok() || peer.remote->description.name != worker.name) continue;
-      clients_.push_back(peer.client.get());
+    for (const WorkerPeer& peer : peers_) {
+      if (peer.remote.ok() && peer.remote->description.name == worker.name) {
+        workers_.push_back(&peer);
+      }
     }
   }
-  TANDEM_CHECK(clients_.size() == plan_.workers.size());
+  TANDEM_CHECK(workers_.size() == plan_.workers.size());
   return absl::OkStatus();
 }
 
@@ -209,10 +210,11 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
 
 absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
   std::vector<WorkerLoad> loads;
-  for (uint32_t w = 0; w < clients_.size(); ++w) {
+  for (uint32_t w = 0; w < workers_.size(); ++w) {
     status_.SetState(plan_.workers[w].name, "loading");
-    loads.push_back(
-        {.name = plan_.workers[w].name, .client = clients_[w], .request = LoadRequest(w)});
+    loads.push_back({.name = plan_.workers[w].name,
+                     .client = workers_[w]->client.get(),
+                     .request = LoadRequest(w)});
   }
   const absl::Status status = LoadInParallel(loads, options_.load_deadline, progress);
   for (const WorkerLoad& load : loads) {
@@ -220,9 +222,9 @@ absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
     if (load.report.ok()) status_.SetReport(load.name, *load.report);
   }
   TANDEM_RETURN_IF_ERROR(status);
-  for (const WorkerLoad& load : loads) {
-    load.client->Open();
-    status_.SetState(load.name, "ready");
+  for (const WorkerPeer* peer : workers_) {
+    peer->client->Open(peer->remote->execution_target);
+    status_.SetState(peer->remote->description.name, "ready");
   }
   return absl::OkStatus();
 }
@@ -253,7 +255,8 @@ absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment
   request_.set_segment_index(segment.index);
   request_.set_lane(lane);
   const auto start = std::chrono::steady_clock::now();
-  const auto response = clients_[segment.worker]->Execute(request_, options_.segment_deadline);
+  const auto response =
+      workers_[segment.worker]->client->Execute(request_, options_.segment_deadline);
   if (response.ok()) {
     return SegmentTiming{.segment_index = segment.index,
                          .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
@@ -275,7 +278,7 @@ absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment
 void ClusterExecutor::Lose(uint32_t worker) {
   ready_ = false;
   status_.SetState(plan_.workers[worker].name, "lost");
-  for (WorkerClient* client : clients_) client->Close();
+  for (const WorkerPeer* peer : workers_) peer->client->Close();
 }
 
 const OutputResult& ClusterExecutor::Output(uint32_t lane, uint32_t o) const {

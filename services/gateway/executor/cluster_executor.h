@@ -67,8 +67,8 @@ class ClusterExecutor final : public Executor {
   Vocabulary vocabulary_;
   std::vector<DType> weight_dtypes_;
 
-  std::vector<WorkerPeer> peers_;       // by worker target
-  std::vector<WorkerClient*> clients_;  // by worker of the plan; owned by peers_
+  std::vector<WorkerPeer> peers_;           // by worker target
+  std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_
   Plan plan_;
   StepLimits limits_;
   uint64_t epoch_ = 0;

@@ -1,72 +1,62 @@
 #include "services/common/worker/service/device_thread.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
-#include "services/common/base/check.h"
 
 namespace tandem {
 
-DeviceThread::DeviceThread(DeviceHost& host, size_t capacity, size_t max_control,
-                           absl::Duration idle_interval)
-    : host_(host), max_control_(max_control), idle_interval_(idle_interval), ring_(capacity) {}
+void DeviceTask::Happened(bool /*ok*/) {
+  DeviceThread& thread = *thread_;
+  --thread.num_tasks_;
+  RunOnDevice(thread.host_);
+}
+
+DeviceThread::DeviceThread(DeviceHost& host, std::unique_ptr<grpc::ServerCompletionQueue> queue,
+                           uint32_t max_tasks, absl::Duration idle_interval)
+    : host_(host), queue_(std::move(queue)), max_tasks_(max_tasks), idle_interval_(idle_interval) {}
 
 DeviceThread::~DeviceThread() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    pushed_.Signal();
-  }
+  queue_->Shutdown();
   if (thread_.joinable()) thread_.join();
+  // What a thread that never was has left.
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) static_cast<DeviceEvent*>(tag)->Happened(ok);
 }
 
-void DeviceThread::Start() {
-  thread_ = std::thread([this] { Run(); });
+void DeviceThread::Start(std::function<void()> begin) {
+  thread_ = std::thread([this, begin = std::move(begin)] {
+    begin();
+    host_.SelfTest();
+    Run();
+  });
 }
 
-void DeviceThread::Push(DeviceTask* task) {
-  absl::MutexLock lock(&mutex_);
-  PushLocked(task, /*is_control=*/false);
-}
-
-bool DeviceThread::PushControl(DeviceTask* task) {
-  absl::MutexLock lock(&mutex_);
-  if (num_control_ == max_control_) return false;
-  ++num_control_;
-  PushLocked(task, /*is_control=*/true);
+bool DeviceThread::Push(DeviceTask* task) {
+  if (num_tasks_.fetch_add(1) >= max_tasks_) {
+    --num_tasks_;
+    return false;
+  }
+  task->thread_ = this;
+  task->alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), static_cast<DeviceEvent*>(task));
   return true;
 }
 
-void DeviceThread::PushLocked(DeviceTask* task, bool is_control) {
-  TANDEM_CHECK(size_ < ring_.size());
-  ring_[(head_ + size_) % ring_.size()] = {task, is_control};
-  if (++size_ == 1) pushed_.Signal();
-}
-
-DeviceTask* DeviceThread::Pop(bool& stop) {
-  const absl::Time deadline = absl::Now() + idle_interval_;
-  absl::MutexLock lock(&mutex_);
-  while (size_ == 0 && !stopping_) {
-    if (pushed_.WaitWithDeadline(&mutex_, deadline)) break;
-  }
-  if (size_ == 0) {
-    stop = stopping_;
-    return nullptr;
-  }
-  const Entry entry = ring_[head_];
-  head_ = (head_ + 1) % ring_.size();
-  --size_;
-  if (entry.is_control) --num_control_;
-  return entry.task;
-}
-
 void DeviceThread::Run() {
-  host_.SelfTest();
-  bool stop = false;
-  while (!stop) {
-    DeviceTask* task = Pop(stop);
-    if (task != nullptr) {
-      task->RunOnDevice(host_);
-    } else if (!stop) {
-      host_.CheckIdle();
+  while (true) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto deadline = absl::ToChronoTime(absl::Now() + idle_interval_);
+    switch (queue_->AsyncNext(&tag, &ok, deadline)) {
+      case grpc::CompletionQueue::GOT_EVENT:
+        static_cast<DeviceEvent*>(tag)->Happened(ok);
+        break;
+      case grpc::CompletionQueue::TIMEOUT:
+        host_.CheckIdle();
+        break;
+      case grpc::CompletionQueue::SHUTDOWN:
+        return;
     }
   }
 }

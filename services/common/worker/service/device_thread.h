@@ -1,68 +1,78 @@
-// The thread that owns the device, and its queue.
+// The thread that owns the device.
 #pragma once
 
-#include <cstddef>
-#include <thread>
-#include <vector>
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
 #include "absl/time/time.h"
 #include "services/common/worker/service/device_host.h"
 
 namespace tandem {
 
-// Something to be done with the device.  Lives in whatever asked for it; the queue holds
-// pointers alone, so that a push allocates nothing.
-class DeviceTask {
+// What a completion queue's tags point to.
+class DeviceEvent {
  public:
-  // Called once per push, from the device thread.
-  virtual void RunOnDevice(DeviceHost& host) = 0;
+  // Called from the device thread, once for each operation that was given this as its tag.
+  virtual void Happened(bool ok) = 0;
 
  protected:
-  ~DeviceTask() = default;
+  ~DeviceEvent() = default;
 };
 
-// Thread-safe.  Reactions push and never wait; the thread runs tasks in the order of their
-// pushes, and checks the device's health when it has been idle for `idle_interval`.
+class DeviceThread;
+
+// Something else than a segment that is to be done with the device.
+class DeviceTask : private DeviceEvent {
+ public:
+  virtual ~DeviceTask() = default;
+  // Called from the device thread; may end this object's life.
+  virtual void RunOnDevice(DeviceHost& host) = 0;
+
+ private:
+  friend class DeviceThread;
+  void Happened(bool ok) final;
+
+  DeviceThread* thread_ = nullptr;
+  grpc::Alarm alarm_;  // takes this through the completion queue
+};
+
+// The thread waits on a gRPC completion queue and on nothing else: it polls the connections whose
+// calls the queue serves itself, so that a segment call goes from the socket to the device and
+// back without passing through another thread.  Other tasks come through the same queue.  When
+// nothing has come for `idle_interval` the device's health is checked.
 class DeviceThread {
  public:
-  // `host` is borrowed and must outlive this.  Nothing runs before Start.  `max_control` of the
-  // `capacity` tasks may be control tasks.
-  DeviceThread(DeviceHost& host, size_t capacity, size_t max_control, absl::Duration idle_interval);
-  // Runs what is still queued, then ends.
+  // `host` is borrowed and must outlive this.  Nothing happens before Start.
+  DeviceThread(DeviceHost& host, std::unique_ptr<grpc::ServerCompletionQueue> queue,
+               uint32_t max_tasks, absl::Duration idle_interval);
+  // The server of the queue must have been shut down, and Push must not be called any more.  Runs
+  // what is still queued, then ends.
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  // Starts the thread; its first act is the self-test.
-  void Start();
-  // REQUIRES: fewer than capacity - max_control tasks pushed by this have yet to begin.
-  void Push(DeviceTask* task);
-  // False, and the task is not run, when `max_control` tasks pushed by this have yet to begin.
-  bool PushControl(DeviceTask* task);
+  // Starts the thread: it calls `begin`, runs the self-test, then serves the queue.
+  void Start(std::function<void()> begin);
+  // Thread-safe.  False, and the task is not run, when `max_tasks` have yet to begin.
+  bool Push(DeviceTask* task);
+
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
  private:
+  friend class DeviceTask;
   void Run();
-  // The next task; nullptr after `idle_interval` without one, or at the end.
-  DeviceTask* Pop(bool& stop);
-  void PushLocked(DeviceTask* task, bool is_control) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  struct Entry {
-    DeviceTask* task = nullptr;
-    bool is_control = false;
-  };
 
   DeviceHost& host_;
-  const size_t max_control_;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  const uint32_t max_tasks_;
   const absl::Duration idle_interval_;
-  absl::Mutex mutex_;
-  absl::CondVar pushed_;
-  std::vector<Entry> ring_ ABSL_GUARDED_BY(mutex_);
-  size_t head_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t num_control_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<uint32_t> num_tasks_{0};
   std::thread thread_;
 };
 

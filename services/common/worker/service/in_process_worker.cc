@@ -69,8 +69,10 @@ WorkerDescription DescribeFakeWorker(const std::string& name, uint32_t max_rows)
 
 InProcessWorker::InProcessWorker(std::unique_ptr<Worker> worker, WeightSource& source,
                                  const std::string& socket_path, WorkerServiceOptions options)
-    : target_("unix:" + socket_path),
-      service_(std::make_unique<WorkerService>(std::move(worker), source, options)) {
+    : target_("unix:" + socket_path) {
+  auto service = WorkerService::Create(std::move(worker), source, {.listen = {target_}}, options);
+  TANDEM_CHECK(service.ok());
+  service_ = *std::move(service);
   auto server = Server::Start({.listen = {target_}},
                               {{worker::v1::Worker::service_full_name(), service_.get()}});
   TANDEM_CHECK(server.ok());

@@ -85,6 +85,7 @@ class InProcessWorker {
   ~InProcessWorker() { Stop(); }
 
   const std::string& target() const { return target_; }
+  std::string execution_target() const { return target_ + ".exec"; }
   bool serving() const { return serving_; }
   WorkerService& service() { return *service_; }
   void Stop();

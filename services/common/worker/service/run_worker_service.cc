@@ -39,7 +39,9 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
   const WorkerDescription& description = worker->description();
   LogInfo("worker", {{"name", description.name}, {"device", description.device}});
   LoaderWeightSource source;
-  auto service = std::make_unique<WorkerService>(std::move(worker), source, options.service);
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<WorkerService> service,
+      WorkerService::Create(std::move(worker), source, options.server, options.service));
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<Server> server,
       Server::Start(options.server, {{worker::v1::Worker::service_full_name(), service.get()}}));

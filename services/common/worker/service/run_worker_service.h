@@ -1,6 +1,7 @@
 // What a worker's main.cc calls once it has a Worker.
 //
 //   int main(int argc, char** argv) {
+//     PollForLatency();
 //     ShutdownSignals signals;  // first: the driver's threads inherit its mask
 //     InitLogging("gpu_worker");
 //     ... flags ...

@@ -1,10 +1,11 @@
 #include "services/common/worker/service/worker_service.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/execution_address.h"
 #include "services/common/rpc/status.h"
-#include "services/common/worker/service/execute_stream.h"
 #include "services/common/worker/service/load_plan_stream.h"
 
 namespace tandem {
@@ -41,26 +42,42 @@ WorkerService::WorkerService(std::unique_ptr<tandem::Worker> worker, WeightSourc
             [this](bool serving) {
               if (on_serving_) on_serving_(serving);
             }),
-      device_(host_,
-              options.max_execute_streams * ExecuteStream::kWindow + options.max_control_calls,
-              options.max_control_calls, options.idle_check_interval) {}
+      execution_(execution_service_, host_, options.max_execute_streams) {}
 
-WorkerService::~WorkerService() = default;
+absl::StatusOr<std::unique_ptr<WorkerService>> WorkerService::Create(
+    std::unique_ptr<tandem::Worker> worker, WeightSource& source, const ServerOptions& server,
+    WorkerServiceOptions options) {
+  std::unique_ptr<WorkerService> service(new WorkerService(std::move(worker), source, options));
+  std::unique_ptr<grpc::ServerCompletionQueue> queue;
+  ServerOptions beside = server;
+  for (std::string& address : beside.listen) address = ExecutionAddress(address, 0);
+  beside.with_plugins = false;
+  beside.configure = [&queue](grpc::ServerBuilder& builder) {
+    queue = builder.AddCompletionQueue();
+  };
+  TANDEM_ASSIGN_OR_RETURN(service->execution_server_,
+                          Server::Start(beside, {{worker::v1::Execution::service_full_name(),
+                                                  &service->execution_service_}}));
+  for (const std::string& target : service->execution_server_->targets()) {
+    service->execution_port_ = std::max(service->execution_port_, PortOf(target));
+  }
+  service->device_ = std::make_unique<DeviceThread>(service->host_, std::move(queue),
+                                                    options.max_tasks, options.idle_check_interval);
+  return service;
+}
+
+WorkerService::~WorkerService() {
+  Drain();
+  device_.reset();
+}
 
 void WorkerService::Start(std::function<void(bool)> on_serving) {
   on_serving_ = std::move(on_serving);
-  device_.Start();
+  device_->Start([this] { execution_.Begin(device_->queue()); });
 }
 
 void WorkerService::Drain() {
-  absl::MutexLock lock(&mutex_);
-  draining_ = true;
-  for (auto& [stream, context] : streams_) context->TryCancel();
-}
-
-void WorkerService::Forget(ExecuteStream* stream) {
-  absl::MutexLock lock(&mutex_);
-  streams_.erase(stream);
+  if (execution_server_ != nullptr) execution_server_->Shutdown(absl::ZeroDuration());
 }
 
 grpc::ServerUnaryReactor* WorkerService::Describe(grpc::CallbackServerContext* context,
@@ -68,7 +85,10 @@ grpc::ServerUnaryReactor* WorkerService::Describe(grpc::CallbackServerContext* c
                                                   worker::v1::DescribeResponse* response) {
   auto* reactor = context->DefaultReactor();
   absl::StatusOr<worker::v1::DescribeResponse> description = host_.Describe();
-  if (description.ok()) *response = *std::move(description);
+  if (description.ok()) {
+    *response = *std::move(description);
+    response->set_execution_port(execution_port_);
+  }
   reactor->Finish(ToGrpcStatus(description.status()));
   return reactor;
 }
@@ -79,7 +99,7 @@ grpc::ServerWriteReactor<worker::v1::LoadPlanResponse>* WorkerService::LoadPlan(
   const absl::Status admitted = host_.AdmitEpoch(request->epoch());
   if (!admitted.ok()) return new Refused(admitted);
   auto* stream = new LoadPlanStream(*request);
-  if (device_.PushControl(stream)) return stream;
+  if (device_->Push(stream)) return stream;
   delete stream;
   return new Refused(QueueFull());
 }
@@ -88,24 +108,9 @@ grpc::ServerUnaryReactor* WorkerService::UnloadPlan(grpc::CallbackServerContext*
                                                     const worker::v1::UnloadPlanRequest* request,
                                                     worker::v1::UnloadPlanResponse* /*response*/) {
   auto* call = new UnloadCall(request->epoch());
-  if (device_.PushControl(call)) return call;
+  if (device_->Push(call)) return call;
   delete call;
   return new Refusal<grpc::ServerUnaryReactor>(QueueFull());
-}
-
-grpc::ServerBidiReactor<worker::v1::ExecuteRequest, worker::v1::ExecuteResponse>*
-WorkerService::Execute(grpc::CallbackServerContext* context) {
-  using Refused =
-      Refusal<grpc::ServerBidiReactor<worker::v1::ExecuteRequest, worker::v1::ExecuteResponse>>;
-  absl::MutexLock lock(&mutex_);
-  if (draining_) return new Refused(absl::UnavailableError("the worker is shutting down"));
-  if (streams_.size() >= options_.max_execute_streams) {
-    return new Refused(absl::ResourceExhaustedError(
-        absl::StrFormat("%d streams are open, the most this worker takes", streams_.size())));
-  }
-  auto* stream = new ExecuteStream(device_, [this](ExecuteStream* done) { Forget(done); });
-  streams_.emplace(stream, context);
-  return stream;
 }
 
 grpc::ServerUnaryReactor* WorkerService::GetStatus(grpc::CallbackServerContext* context,
