@@ -5,6 +5,7 @@
 #include <string>
 
 #include "services/common/base/logging.h"
+#include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/gateway/service/gateway_flags.h"
@@ -43,6 +44,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
 }  // namespace tandem::gateway
 
 int main(int argc, char** argv) {
+  tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   tandem::InitLogging("gateway");
   CLI::App app("Tandem gateway: serves one model over its workers", "tandem-gateway");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/common/base/logging.h"
+#include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
@@ -25,6 +26,7 @@ int Fail(const absl::Status& status) {
 
 int Serve(Flags& flags) {
   // First: the driver's threads inherit its mask.
+  tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   auto worker = tandem::gpu::GpuWorker::Create(flags.worker);
   if (!worker.ok()) return Fail(worker.status());

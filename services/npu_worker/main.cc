@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/common/base/logging.h"
+#include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/npu_worker/npu_worker.h"
@@ -34,6 +35,7 @@ int Serve(Flags& flags) {
   if (const absl::Status status = PrepareNpu(flags.startup); !status.ok()) {
     return Fail(policy, status);
   }
+  PollForLatency();
   ShutdownSignals signals;  // starts a thread: XRT's environment is set by now
   auto worker = NpuWorker::Create(flags.startup.worker);
   if (!worker.ok()) return Fail(policy, worker.status());

@@ -43,7 +43,8 @@ class Execution {
 };
 
 // One client's stream.  A read and a write are under way at most; an answer that is ready before
-// the one before it has been written waits, and with it the next read.
+// the one before it has been written waits, and with it the next read.  Calls of a client that
+// has gone are dropped once that is known; those that had been read before may still run.
 class ExecuteStream {
  public:
   explicit ExecuteStream(Execution& owner);
