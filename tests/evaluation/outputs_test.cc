@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/support/greedy.h"
@@ -19,7 +20,7 @@ using testing::RunLimits;
 constexpr RunLimits kLimits = {.max_rows = 512,
                                .max_sequences = 8,
                                .max_outputs = 512,
-                               .max_logit_outputs = 16,
+                               .max_logit_outputs = 128,
                                .context_len = 3072,
                                .num_blocks = {1024, 1024}};
 
@@ -89,6 +90,26 @@ TEST_P(OutputsTest, LikelihoodOfTheLongTextAgrees) {
   ASSERT_EQ(nll.size(), expected_->long_nll.size());
   std::printf("mean nll %.5f, expected %.5f\n", Mean(nll), Mean(expected_->long_nll));
   EXPECT_NEAR(Mean(nll), Mean(expected_->long_nll), 0.003);
+}
+
+// Far past every window, against our own float32 arithmetic, which the files above vouch for.
+TEST_P(OutputsTest, DistributionsOfEveryPositionOfTheLongTextAgree) {
+  if (!trained()) GTEST_SKIP() << "distributions of random weights are flat";
+  const size_t vocab = runner_->config().vocab_size;
+  const reference::ReferenceModel model(*OpenCheckpoint(folder()).weights, {.num_threads = 2});
+  const std::vector<float> expected = model.Logits(expected_->long_tokens);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> actual,
+                       testing::LastLogits(*runner_, expected_->long_tokens,
+                                           static_cast<uint32_t>(expected_->long_tokens.size())));
+  ASSERT_EQ(actual.size(), expected.size());
+  double worst = 0.0;
+  for (size_t at = 0; at < actual.size(); at += vocab) {
+    const double divergence = testing::KlDivergence(std::span(expected).subspan(at, vocab),
+                                                    std::span(actual).subspan(at, vocab));
+    ASSERT_LT(divergence, 1e-3) << "position " << at / vocab;
+    worst = std::max(worst, divergence);
+  }
+  std::printf("worst divergence of %zu positions %.2e nats\n", actual.size() / vocab, worst);
 }
 
 TEST_P(OutputsTest, GreedyContinuationsAreTheSameWhateverTheBatch) {

@@ -23,35 +23,46 @@ struct Operands {
   size_t num_weights;
 };
 
-// A tile of R x N results: eight lanes of partial sums each, then the lanes in order, then the
-// columns that are left.
+// Eight elements, or as many as there are and zeros.
+TANDEM_INLINE void Load(const float* p, size_t available, Vector& out) {
+  if (available >= kLanes) {
+    out = *reinterpret_cast<const UnalignedVector*>(p);
+    return;
+  }
+  out = Vector{};
+  for (size_t lane = 0; lane < available; ++lane) out[lane] = p[lane];
+}
+
+// Adds `available` columns of R rows times N weights, rows of both `cols` apart.
+template <int R, int N>
+TANDEM_INLINE void Add(const float* x, const float* w, size_t cols, size_t available,
+                       Vector (&sum)[R][N]) {
+  Vector a, b[N];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) Load(w + n * cols, available, b[n]);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    Load(x + r * cols, available, a);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) sum[r][n] += a * b[n];
+  }
+}
+
+// A tile of R x N results: eight lanes of partial sums each, then the lanes in order.
 template <int R, int N>
 TANDEM_INLINE void Tile(const Operands& op, size_t row, size_t weight) {
   const float* x = op.x + row * op.cols;
   const float* w = op.weights + weight * op.cols;
   Vector sum[R][N] = {};
-  size_t k = 0;
-  for (; k + kLanes <= op.cols; k += kLanes) {
-    Vector b[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n)
-      b[n] = *reinterpret_cast<const UnalignedVector*>(w + n * op.cols + k);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vector a = *reinterpret_cast<const UnalignedVector*>(x + r * op.cols + k);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) sum[r][n] += a * b[n];
-    }
-  }
+  const size_t whole = op.cols / kLanes * kLanes;
+  for (size_t k = 0; k < whole; k += kLanes) Add(x + k, w + k, op.cols, kLanes, sum);
+  if (whole < op.cols) Add(x + whole, w + whole, op.cols, op.cols - whole, sum);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
       float total = 0.0f;
       for (size_t lane = 0; lane < kLanes; ++lane) total += sum[r][n][lane];
-      for (size_t rest = k; rest < op.cols; ++rest) {
-        total += x[r * op.cols + rest] * w[n * op.cols + rest];
-      }
       op.out[(row + r) * op.num_weights + weight + n] = total;
     }
   }
@@ -83,11 +94,11 @@ void ProductAnywhere(const Operands& op, size_t num_rows, size_t begin, size_t e
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void ProductAvx2(const Operands& op, size_t num_rows, size_t begin,
-                                             size_t end) {
+[[gnu::target("avx2")]] void ProductAvx2(const Operands& op, size_t num_rows, size_t begin,
+                                         size_t end) {
   Product(op, num_rows, begin, end);
 }
-bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
 #else
 constexpr auto ProductAvx2 = ProductAnywhere;
 bool HasAvx2() { return false; }

@@ -20,8 +20,8 @@ struct Matrix {
 
 //   out[r, n] = sum over k of x[r, k] * weights[n, k]
 //
-// x [num_rows, weights.cols], out [num_rows, weights.rows].  A number's order of summation
-// depends on weights.cols alone: whatever the other rows and the threads, the bits are the same.
+// x [num_rows, weights.cols], out [num_rows, weights.rows].  A result's order of summation depends
+// on weights.cols alone: the bits are the same whatever the other rows, threads and processor.
 void MatMul(std::span<const float> x, size_t num_rows, const Matrix& weights, std::span<float> out,
             int num_threads = 1);
 
