@@ -79,6 +79,15 @@ TEST_F(ClusterFaultsTest, AWorkerDeadBetweenRequestsCostsNone) {
   EXPECT_EQ(second.tokens, first.tokens);
 }
 
+TEST_F(ClusterFaultsTest, AWorkerThatDiesWhileNothingRunsIsReplacedWithoutARequest) {
+  StartCluster();
+  KillService("npu");
+  StartService("npu");
+  WaitForStatus("recovered", [](const v1::GetStatusResponse& status) {
+    return status.recoveries() == 1 && status.state() == "ready";
+  });
+}
+
 TEST_F(ClusterFaultsTest, AWorkerThatStaysAwayIsAClearErrorAndItsReturnIsEnough) {
   StartCluster({.gateway_flags = {"--worker-wait", "2"}});
   const Answer lost =

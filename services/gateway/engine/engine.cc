@@ -120,10 +120,12 @@ void Engine::Run() {
   while (WaitForWork()) {
     TakeMail();
     Sweep(absl::Now());
-    if (down_.ok()) {
-      RunOneStep();
-    } else {
+    if (!down_.ok()) {
       RecoverOnce();
+    } else if (runs_.empty()) {
+      CheckWorkers();
+    } else {
+      RunOneStep();
     }
   }
   TakeMail();
@@ -133,7 +135,9 @@ void Engine::Run() {
 bool Engine::WaitForWork() {
   MutexLock lock(mutex_);
   if (down_.ok()) {
-    while (num_requests_ == 0 && !stopping_) work_.Wait(mutex_);
+    const absl::Time check = absl::Now() + options_.idle_check;
+    while (num_requests_ == 0 && !stopping_ && work_.WaitUntil(mutex_, check)) {
+    }
   }
   return !stopping_;
 }

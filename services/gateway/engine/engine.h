@@ -44,6 +44,8 @@ struct EngineOptions {
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
   uint32_t max_attempts = 3;
   absl::Duration down_wait = absl::Seconds(20);
+  // How often workers are asked whether they are there while nothing runs.
+  absl::Duration idle_check = absl::Seconds(1);
   absl::Duration min_recovery_pause = absl::Milliseconds(500);
   absl::Duration max_recovery_pause = absl::Seconds(10);
   // Told "ready" or "recovering" when that changes, on the engine's thread.
@@ -124,6 +126,7 @@ class Engine {
   void FailStep(const ScheduledStep& step, const absl::Status& status);
 
   // Recovery.
+  void CheckWorkers();
   void RecoverOnce();
   absl::Status RunRecover();
   void AfterRecovery();

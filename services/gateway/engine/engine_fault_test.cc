@@ -87,6 +87,29 @@ TEST(EngineFaultTest, LogitsThatAreNotFiniteFailTheirRequestAlone) {
   EXPECT_EQ(a.tokens(), ExpectedTokens(healthy, ToyLimits()));
 }
 
+TEST(EngineFaultTest, AWorkerLostWhileNothingRunsIsFoundAndRecovered) {
+  std::atomic<bool> lose = true;
+  std::atomic<int> recoveries = 0;
+  FakeExecutorOptions fake;
+  fake.on_check = [&] {
+    return lose.exchange(false) ? absl::UnavailableError("npu0 is gone") : absl::OkStatus();
+  };
+  Gate ready;
+  EngineOptions options = FastOptions();
+  options.idle_check = absl::Milliseconds(1);
+  options.on_ready_change = [&](bool is_ready) {
+    if (!is_ready) return;
+    ++recoveries;
+    ready.Open();
+  };
+  auto engine = MakeEngine(fake, options);
+  ready.Wait();
+  StreamReader reader;
+  ASSERT_TRUE(engine->Submit(GreedyRequest(1, 5, 5), reader.stream()).ok());
+  EXPECT_TRUE(reader.ReadToEnd().status.ok());
+  EXPECT_EQ(recoveries.load(), 1);
+}
+
 TEST(EngineFaultTest, ARequestThatKeepsKillingTheWorkerIsGivenUp) {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch& step) {

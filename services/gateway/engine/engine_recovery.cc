@@ -14,6 +14,14 @@ constexpr absl::Duration kIdlePoll = absl::Milliseconds(20);
 
 }  // namespace
 
+// A worker that dies while nothing runs is found before a request has to find it.
+void Engine::CheckWorkers() {
+  absl::Status status = executor_->CheckWorkers();
+  if (status.ok()) return;
+  down_ = std::move(status);
+  down_since_ = absl::Now();
+}
+
 void Engine::RecoverOnce() {
   {
     MutexLock lock(mutex_);

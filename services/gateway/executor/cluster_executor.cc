@@ -20,6 +20,7 @@ namespace tandem::gateway {
 namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
 
 // Formats of the matrices; norms are float32 always.
 std::vector<DType> MatrixDTypes(const std::vector<PackedTensor>& tensors) {
@@ -273,6 +274,20 @@ absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment
                                             DescribeSegment(segment, config_.num_layers),
                                             plan_.workers[segment.worker].name,
                                             std::string(response.status().message())));
+}
+
+absl::Status ClusterExecutor::CheckWorkers() {
+  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  for (uint32_t w = 0; w < workers_.size(); ++w) {
+    const auto status = workers_[w]->client->GetStatus(kCheckTimeout);
+    if (status.ok() && status->epoch() == epoch_) continue;
+    Lose(w);
+    return absl::UnavailableError(absl::StrFormat(
+        "%s: %s", plan_.workers[w].name,
+        status.ok() ? absl::StrFormat("holds the plan of epoch %d, not %d", status->epoch(), epoch_)
+                    : std::string(status.status().message())));
+  }
+  return absl::OkStatus();
 }
 
 void ClusterExecutor::Lose(uint32_t worker) {

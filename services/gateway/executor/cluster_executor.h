@@ -37,6 +37,7 @@ class ClusterExecutor final : public Executor {
   std::string placement() const override { return DescribePlacement(plan_, config_); }
   std::span<std::byte> StepArea(uint32_t lane) override;
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
+  absl::Status CheckWorkers() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override;
   absl::Status Recover(const Progress& progress) override;

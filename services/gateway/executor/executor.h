@@ -46,7 +46,7 @@ struct SegmentTiming {
   uint64_t device_ns = 0;
 };
 
-// Thread rule: Start, Recover and RunStep from one engine thread; Status from any thread.
+// Thread rule: Start, Recover, RunStep and CheckWorkers from one engine thread; Status from any thread.
 class Executor {
  public:
   // Calls never overlap, but may come from several threads.  May be empty.
@@ -77,6 +77,10 @@ class Executor {
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
+
+  // Between steps, when there is nothing to do: asks every worker of the plan whether it is there
+  // and still holds it.  UNAVAILABLE names the one that is lost: call Recover.
+  virtual absl::Status CheckWorkers() = 0;
 
   // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch
   // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards, limits()

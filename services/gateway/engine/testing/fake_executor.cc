@@ -81,6 +81,13 @@ void FakeExecutor::Compute(const StepBatch& step) {
   }
 }
 
+absl::Status FakeExecutor::CheckWorkers() {
+  TANDEM_CHECK(!lost_);
+  const absl::Status status = options_.on_check ? options_.on_check() : absl::OkStatus();
+  lost_ = absl::IsUnavailable(status);
+  return status;
+}
+
 absl::Status FakeExecutor::Recover(const Progress& progress) {
   TANDEM_CHECK(lost_);
   progress("loading", 0.5);

@@ -17,6 +17,8 @@ struct FakeExecutorOptions {
   StepLimits limits = ToyLimits();
   // What a step answers; UNAVAILABLE loses the KV cache.  Called on the engine's thread.
   std::function<absl::Status(const StepBatch& step)> on_step;
+  // What a check between steps answers; UNAVAILABLE loses the KV cache.
+  std::function<absl::Status()> on_check;
   // What a recovery answers; may change the limits.
   std::function<absl::Status(StepLimits& limits)> on_recover;
 };
@@ -36,6 +38,7 @@ class FakeExecutor : public Executor {
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
   const OutputResult& Output(uint32_t, uint32_t o) const override { return results_[o]; }
   std::span<const float> Logits(uint32_t, uint32_t o) const override { return logits_[o]; }
+  absl::Status CheckWorkers() override;
   absl::Status Recover(const Progress& progress) override;
   void FillStatus(v1::GetStatusResponse& status) const override;
 
