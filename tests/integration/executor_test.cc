@@ -1,95 +1,17 @@
-// The executor against a real loader and worker processes, on the demo model.
-#include "services/gateway/executor/executor.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <csignal>
-#include <map>
-#include <optional>
-#include <random>
+// The executor against a real loader and worker processes: plans, steps, status, refusals.
+#include <algorithm>
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "services/common/rpc/polling.h"
-#include "services/common/testing/status_matchers.h"
-#include "services/common/testing/step_builder.h"
 #include "tandem/worker/v1/worker.grpc.pb.h"
-#include "tests/integration/cluster.h"
+#include "tests/integration/executor_fixture.h"
 
 namespace tandem::gateway {
 namespace {
 
-using testing::ChildProcess;
 using testing::HasCode;
 using ::testing::HasSubstr;
-using testing::InProcessLoader;
 using testing::StatusIs;
-
-class ExecutorTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { PollForLatency(); }  // as the gateway does
-
-  std::string Socket(const std::string& name) const {
-    return directory_.path() + "/" + name + ".sock";
-  }
-  void StartLoader() {
-    loader_ = std::make_unique<InProcessLoader>(Socket("loader"), TANDEM_SOURCE_DIR "/models/demo");
-  }
-  void StartWorker(const std::string& name) {
-    workers_[name] = std::make_unique<ChildProcess>(
-        TANDEM_BINARY_DIR "/bin/reference_worker",
-        std::vector<std::string>{"--listen", "unix:" + Socket(name), "--name", name, "--kind",
-                                 name.substr(0, 3)});
-  }
-  ExecutorOptions Options(const std::vector<std::string>& workers, NpuPolicy npu) {
-    ExecutorOptions options;
-    options.loader_target = "unix:" + Socket("loader");
-    for (const std::string& worker : workers) {
-      options.worker_targets.push_back("unix:" + Socket(worker));
-    }
-    options.model_name = "demo.Q8_0.gguf";
-    options.policy.npu = npu;
-    options.max_rows = 32;
-    options.max_sequences = 4;
-    options.context_len = 256;
-    options.worker_grace = absl::Milliseconds(300);
-    return options;
-  }
-  std::unique_ptr<Executor> MustStart(const ExecutorOptions& options) {
-    auto executor = Executor::Start(options, nullptr);
-    EXPECT_TRUE(executor.ok()) << executor.status();
-    return executor.ok() ? *std::move(executor) : nullptr;
-  }
-
-  // Feeds `prompt` and then `num_tokens` greedy ones; returns those, or what went wrong.
-  static absl::StatusOr<std::vector<uint32_t>> Greedy(Executor& executor,
-                                                      std::vector<uint32_t> prompt,
-                                                      size_t num_tokens) {
-    static uint64_t step_id = 0;
-    testing::StepBuilder builder(executor.limits());
-    const uint32_t sequence = builder.AddSequence();
-    std::vector<uint32_t> answer;
-    while (answer.size() < num_tokens) {
-      builder.Begin();
-      const uint32_t first = builder.AddRows(sequence, prompt);
-      builder.AddOutput(first + static_cast<uint32_t>(prompt.size()) - 1);
-      StepBatch batch = builder.batch();
-      batch.header.step_id = ++step_id;
-      WriteStep(batch, executor.StepArea(0));
-      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor.RunStep(0, step_id));
-      EXPECT_EQ(timings.size(), executor.plan().segments.size());
-      answer.push_back(executor.Output(0, 0).candidates[0].token);
-      prompt = {answer.back()};
-    }
-    return answer;
-  }
-
-  testing::TemporaryDirectory directory_;
-  std::unique_ptr<InProcessLoader> loader_;
-  std::map<std::string, std::unique_ptr<ChildProcess>> workers_;
-  const std::vector<uint32_t> prompt_ = {2, 105, 17, 300, 4, 52, 9};
-};
 
 TEST_F(ExecutorTest, HybridAndGpuOnlyPlacementsGiveTheSameTokens) {
   StartLoader();
@@ -243,115 +165,6 @@ TEST_F(ExecutorTest, AWorkerOfAnotherVersionIsRefusedAtTheHandshake) {
   options.worker_wait = absl::Milliseconds(500);
   EXPECT_THAT(Executor::Start(options, nullptr),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("protocol version 99")));
-}
-
-TEST_F(ExecutorTest, RunningStreamsDoNotNoticeTheLoadersDeath) {
-  StartLoader();
-  StartWorker("gpu0");
-  ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kOff);
-  options.worker_wait = absl::Seconds(1);
-  const auto executor = MustStart(options);
-  ASSERT_NE(executor, nullptr);
-  ASSERT_OK_AND_ASSIGN(const auto before, Greedy(*executor, prompt_, 5));
-  loader_.reset();
-  ASSERT_OK_AND_ASSIGN(const auto after, Greedy(*executor, prompt_, 5));
-  EXPECT_EQ(before, after);
-  EXPECT_THAT(executor->Recover(nullptr),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("loader at")));
-  StartLoader();
-  ASSERT_OK(executor->Recover(nullptr));
-  ASSERT_OK_AND_ASSIGN(const auto again, Greedy(*executor, prompt_, 5));
-  EXPECT_EQ(before, again);
-}
-
-TEST_F(ExecutorTest, AWorkerThatMissesItsDeadlineIsDeadUntilRecovery) {
-  StartLoader();
-  StartWorker("gpu0");
-  StartWorker("npu0");
-  ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kRequire);
-  options.segment_deadline = absl::Milliseconds(300);
-  const auto executor = MustStart(options);
-  ASSERT_NE(executor, nullptr);
-  ASSERT_OK_AND_ASSIGN(const auto before, Greedy(*executor, prompt_, 4));
-  workers_["npu0"]->Signal(SIGSTOP);
-  EXPECT_THAT(Greedy(*executor, prompt_, 4),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Attend(0) on npu0")));
-  EXPECT_THAT(Greedy(*executor, prompt_, 1), HasCode(absl::StatusCode::kUnavailable));
-  std::thread wakes([this] {
-    absl::SleepFor(absl::Milliseconds(400));
-    workers_["npu0"]->Signal(SIGCONT);
-  });
-  EXPECT_OK(executor->Recover(nullptr));
-  wakes.join();
-  ASSERT_OK_AND_ASSIGN(const auto after, Greedy(*executor, prompt_, 4));
-  EXPECT_EQ(before, after) << "what it answered late went nowhere";
-}
-
-TEST_F(ExecutorTest, UnderPreferAKilledNpuLeavesTheGpuToGoOn) {
-  StartLoader();
-  StartWorker("gpu0");
-  StartWorker("npu0");
-  const auto executor = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kPrefer));
-  ASSERT_NE(executor, nullptr);
-  ASSERT_OK_AND_ASSIGN(const auto before, Greedy(*executor, prompt_, 4));
-  workers_.erase("npu0");
-  EXPECT_THAT(Greedy(*executor, prompt_, 4), HasCode(absl::StatusCode::kUnavailable));
-  ASSERT_OK(executor->Recover(nullptr));
-  EXPECT_EQ(executor->plan().segments.size(), 1u);
-  EXPECT_THAT(executor->plan().notice, HasSubstr("npu0.sock is not there"));
-  ASSERT_OK_AND_ASSIGN(const auto after, Greedy(*executor, prompt_, 4));
-  EXPECT_EQ(before, after);
-}
-
-TEST_F(ExecutorTest, FiftyKillsInMidStepAreFiftyRecoveriesAndNoLeak) {
-  StartLoader();
-  StartWorker("gpu0");
-  StartWorker("npu0");
-  const auto executor = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kRequire));
-  ASSERT_NE(executor, nullptr);
-  ASSERT_OK_AND_ASSIGN(const auto expected, Greedy(*executor, prompt_, 3));
-  std::mt19937 random(20);
-  std::optional<testing::DescriptorCount> descriptors;
-  std::optional<uint32_t> regions;
-  for (int round = 0; round < 50; ++round) {
-    const std::string victim = random() % 2 == 0 ? "gpu0" : "npu0";
-    std::thread killer([&, delay = absl::Microseconds(random() % 20000)] {
-      absl::SleepFor(delay);
-      workers_[victim]->Signal(SIGKILL);
-    });
-    absl::Status status;
-    while (status.ok()) status = Greedy(*executor, prompt_, 3).status();
-    killer.join();
-    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr(victim))) << round;
-    workers_[victim]->Wait();
-    StartWorker(victim);
-    ASSERT_OK(executor->Recover(nullptr)) << round;
-    ASSERT_OK_AND_ASSIGN(const auto answer, Greedy(*executor, prompt_, 3));
-    EXPECT_EQ(answer, expected);
-    if (round == 4) {
-      descriptors = testing::CountDescriptors();
-      regions = loader_->store().GetStatus().num_regions;
-    }
-  }
-  // A connection that is being closed may still be there for a moment.
-  for (int i = 0; i < 300 && testing::CountDescriptors().others > descriptors->others; ++i) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  EXPECT_LE(testing::CountDescriptors().others, descriptors->others);
-  EXPECT_LE(testing::CountDescriptors().eventfds, descriptors->eventfds + 4);
-  EXPECT_LE(loader_->store().GetStatus().num_regions, *regions);
-}
-
-TEST_F(ExecutorTest, ATerminatedWorkerDrainsAndExitsCleanly) {
-  StartLoader();
-  StartWorker("gpu0");
-  const auto executor = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
-  ASSERT_NE(executor, nullptr);
-  ASSERT_OK(Greedy(*executor, prompt_, 2));
-  workers_["gpu0"]->Signal(SIGTERM);
-  EXPECT_EQ(workers_["gpu0"]->Wait(), 0) << "exit status";
-  workers_.clear();
-  EXPECT_THAT(Greedy(*executor, prompt_, 2), HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

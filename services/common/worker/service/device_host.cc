@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -27,6 +28,8 @@ auto Guarded(const char* what, F&& call) -> decltype(call()) {
   }
 }
 
+int64_t NowNanos() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
 absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
   return absl::AbortedError(
       absl::StrFormat("%s of epoch %d, this worker is at epoch %d", what, epoch, current));
@@ -34,8 +37,10 @@ absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
 
 }  // namespace
 
-DeviceHost::DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, OnServing on_serving)
+DeviceHost::DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source,
+                       absl::Duration stuck_after, OnServing on_serving)
     : source_(source),
+      stuck_after_(stuck_after),
       on_serving_(std::move(on_serving)),
       worker_(std::move(worker)),
       holder_(absl::StrFormat("%s pid %d", worker_->description().name, ::getpid())),
@@ -191,13 +196,20 @@ absl::StatusOr<SegmentResult> DeviceHost::Run(const worker::v1::ExecuteRequest& 
   }
   if (!device_.ok()) return device_;
   TANDEM_ASSIGN_OR_RETURN(const SegmentRun run, plan_->Prepare(request));
+  run_since_ns_.store(NowNanos(), std::memory_order_relaxed);
   absl::StatusOr<SegmentResult> result = Guarded("the worker", [&] { return worker_->Run(run); });
+  run_since_ns_.store(0, std::memory_order_relaxed);
   if (result.ok()) {
     Count(*result, run.step->header.num_rows);
   } else if (absl::IsUnavailable(result.status())) {
     DeviceLost(result.status());
   }
   return result;
+}
+
+absl::Duration DeviceHost::RunningFor() const {
+  const int64_t since_ns = run_since_ns_.load(std::memory_order_relaxed);
+  return since_ns == 0 ? absl::ZeroDuration() : absl::Nanoseconds(NowNanos() - since_ns);
 }
 
 void DeviceHost::Count(const SegmentResult& result, uint32_t num_rows) {
@@ -239,6 +251,11 @@ void DeviceHost::Publish(const worker::v1::LoadPlanReport& report) {
 absl::StatusOr<worker::v1::DescribeResponse> DeviceHost::Describe() const {
   absl::MutexLock lock(&mutex_);
   if (!self_test_has_run_) return absl::UnavailableError("the self-test has not run yet");
+  if (IsStuck()) {
+    return absl::UnavailableError(
+        absl::StrFormat("%s hangs: one segment has been running for %s", description_.name(),
+                        absl::FormatDuration(absl::Floor(RunningFor(), absl::Milliseconds(1)))));
+  }
   if (self_test_.ok()) return description_;
   return absl::FailedPreconditionError(absl::StrFormat("%s is not usable: %s", description_.name(),
                                                        std::string(self_test_.message())));

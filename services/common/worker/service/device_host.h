@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "services/common/worker/service/loaded_plan.h"
 #include "services/common/worker/service/weight_source.h"
 #include "services/common/worker/worker.h"
@@ -31,8 +32,10 @@ class DeviceHost {
   // Called from the device thread at every change of usability.
   using OnServing = std::function<void(bool)>;
 
-  // `source` is borrowed and must outlive this.
-  DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, OnServing on_serving);
+  // `source` is borrowed and must outlive this.  A segment that runs for longer than `stuck_after`
+  // means a device that hangs.
+  DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, absl::Duration stuck_after,
+             OnServing on_serving);
   ~DeviceHost();
 
   // --- From the device thread alone.
@@ -54,15 +57,19 @@ class DeviceHost {
 
   // ABORTED when a higher epoch has been admitted before.
   absl::Status AdmitEpoch(uint64_t epoch);
-  // UNAVAILABLE before the self-test, FAILED_PRECONDITION with the reason when it has failed.
+  // UNAVAILABLE before the self-test and while the device hangs, FAILED_PRECONDITION with the
+  // reason when the self-test has failed.
   absl::StatusOr<worker::v1::DescribeResponse> Describe() const;
   worker::v1::GetStatusResponse GetStatus() const;
+  bool IsStuck() const { return RunningFor() > stuck_after_; }
 
  private:
   absl::Status LoadPlan(const worker::v1::LoadPlanRequest& request, const Progress& progress,
                         worker::v1::LoadPlanReport& report);
   absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
   absl::StatusOr<SegmentResult> Run(const worker::v1::ExecuteRequest& request);
+  // How long the segment under way has been running; zero if there is none.
+  absl::Duration RunningFor() const;
   void DropPlan();
   void Count(const SegmentResult& result, uint32_t num_rows);
   // Out of service until a reload, for the reason given.
@@ -71,6 +78,7 @@ class DeviceHost {
   void Publish(const worker::v1::LoadPlanReport& report);
 
   WeightSource& source_;
+  const absl::Duration stuck_after_;
   const OnServing on_serving_;
   const std::unique_ptr<Worker> worker_;
   const std::string holder_;  // how the lease names this worker
@@ -83,6 +91,7 @@ class DeviceHost {
   std::unique_ptr<LoadedPlan> plan_;
 
   std::atomic<uint64_t> highest_epoch_{0};
+  std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment is under way
   std::atomic<uint64_t> segments_run_{0};
   std::atomic<uint64_t> segments_failed_{0};
   std::atomic<uint64_t> rows_run_{0};

@@ -17,15 +17,19 @@ DeviceThread::DeviceThread(DeviceHost& host, std::unique_ptr<grpc::ServerComplet
     : host_(host), queue_(std::move(queue)), max_tasks_(max_tasks), idle_interval_(idle_interval) {}
 
 DeviceThread::~DeviceThread() {
+  if (thread_.joinable()) {
+    stop_.alarm.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), static_cast<DeviceEvent*>(&stop_));
+    thread_.join();
+    return;
+  }
   queue_->Shutdown();
-  if (thread_.joinable()) thread_.join();
-  // What a thread that never was has left.
   void* tag = nullptr;
   bool ok = false;
   while (queue_->Next(&tag, &ok)) static_cast<DeviceEvent*>(tag)->Happened(ok);
 }
 
-void DeviceThread::Start(std::function<void()> begin) {
+void DeviceThread::Start(std::function<void()> begin, std::function<bool()> may_end) {
+  may_end_ = std::move(may_end);
   thread_ = std::thread([this, begin = std::move(begin)] {
     begin();
     host_.SelfTest();
@@ -44,7 +48,12 @@ bool DeviceThread::Push(DeviceTask* task) {
 }
 
 void DeviceThread::Run() {
+  bool shut_down = false;
   while (true) {
+    if (stop_.requested && !shut_down && may_end_()) {
+      queue_->Shutdown();
+      shut_down = true;
+    }
     void* tag = nullptr;
     bool ok = false;
     const auto deadline = absl::ToChronoTime(absl::Now() + idle_interval_);

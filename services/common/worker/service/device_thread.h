@@ -52,13 +52,14 @@ class DeviceThread {
   DeviceThread(DeviceHost& host, std::unique_ptr<grpc::ServerCompletionQueue> queue,
                uint32_t max_tasks, absl::Duration idle_interval);
   // The server of the queue must have been shut down, and Push must not be called any more.  Runs
-  // what is still queued, then ends.
+  // what is still queued, and ends once `may_end` says so.
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  // Starts the thread: it calls `begin`, runs the self-test, then serves the queue.
-  void Start(std::function<void()> begin);
+  // Starts the thread: it calls `begin`, runs the self-test, then serves the queue.  `may_end`,
+  // asked from the thread too, is false while operations are still to be started on the queue.
+  void Start(std::function<void()> begin, std::function<bool()> may_end);
   // Thread-safe.  False, and the task is not run, when `max_tasks` have yet to begin.
   bool Push(DeviceTask* task);
 
@@ -66,6 +67,11 @@ class DeviceThread {
 
  private:
   friend class DeviceTask;
+  struct Stop final : DeviceEvent {
+    void Happened(bool /*ok*/) override { requested = true; }
+    bool requested = false;  // device thread's own
+    grpc::Alarm alarm;
+  };
   void Run();
 
   DeviceHost& host_;
@@ -73,6 +79,8 @@ class DeviceThread {
   const uint32_t max_tasks_;
   const absl::Duration idle_interval_;
   std::atomic<uint32_t> num_tasks_{0};
+  std::function<bool()> may_end_;
+  Stop stop_;
   std::thread thread_;
 };
 

@@ -26,6 +26,8 @@ class Execution {
 
   // On the device thread: waits for the first stream on `queue`.
   void Begin(grpc::ServerCompletionQueue* queue);
+  // On the device thread: whether every stream has ended, as they do once the server shuts down.
+  bool ended() const { return streams_.empty(); }
 
  private:
   friend class ExecuteStream;

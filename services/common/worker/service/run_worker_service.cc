@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr absl::Duration kStuckCheckInterval = absl::Seconds(1);
 
 // Ends the process when whoever made it is not done in time.
 class ExitDeadline {
@@ -45,8 +48,13 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<Server> server,
       Server::Start(options.server, {{worker::v1::Worker::service_full_name(), service.get()}}));
-  service->Start([&server](bool serving) { server->SetServing(serving); });
-  signals.Wait();
+  std::atomic<bool> usable{false};
+  const auto show = [&] { server->SetServing(usable && !service->IsStuck()); };
+  service->Start([&](bool serving) {
+    usable = serving;
+    show();
+  });
+  while (!signals.WaitFor(kStuckCheckInterval)) show();
   const ExitDeadline exit_deadline(options.exit_deadline);
   server->SetServing(false);
   service->Drain();

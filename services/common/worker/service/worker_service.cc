@@ -38,7 +38,7 @@ absl::Status QueueFull() {
 WorkerService::WorkerService(std::unique_ptr<tandem::Worker> worker, WeightSource& source,
                              WorkerServiceOptions options)
     : options_(options),
-      host_(std::move(worker), source,
+      host_(std::move(worker), source, options.stuck_after,
             [this](bool serving) {
               if (on_serving_) on_serving_(serving);
             }),
@@ -73,7 +73,8 @@ WorkerService::~WorkerService() {
 
 void WorkerService::Start(std::function<void(bool)> on_serving) {
   on_serving_ = std::move(on_serving);
-  device_->Start([this] { execution_.Begin(device_->queue()); });
+  device_->Start([this] { execution_.Begin(device_->queue()); },
+                 [this] { return execution_.ended(); });
 }
 
 void WorkerService::Drain() {

@@ -23,6 +23,8 @@ namespace tandem {
 struct WorkerServiceOptions {
   // How long the device may be idle before its health is checked.
   absl::Duration idle_check_interval = absl::Seconds(5);
+  // A segment that runs for longer means a device that hangs.
+  absl::Duration stuck_after = absl::Seconds(20);
   uint32_t max_execute_streams = 16;
   uint32_t max_tasks = 16;  // LoadPlan and UnloadPlan calls that may wait
 };
@@ -42,6 +44,8 @@ class WorkerService final : public worker::v1::Worker::CallbackService {
   // Starts the device thread, which runs the self-test.  `on_serving` is called from it whenever
   // the worker becomes usable or stops being so.
   void Start(std::function<void(bool)> on_serving);
+  // Whether the device hangs.
+  bool IsStuck() const { return host_.IsStuck(); }
   // Ends Execution; returns when the device has let go of its streams.
   void Drain();
 
