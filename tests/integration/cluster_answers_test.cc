@@ -54,6 +54,7 @@ TEST_F(ClusterAnswersTest, BothPlacementsGiveTheSameGreedyTokens) {
     requests.push_back(GreedyRequest(prompt, 40));
   }
   std::vector<Answer> hybrid;
+  hybrid.reserve(requests.size());
   StartCluster();
   for (const auto& request : requests) hybrid.push_back(Generate(request));
   StopCluster();
@@ -70,9 +71,11 @@ TEST_F(ClusterAnswersTest, EightRequestsTogetherAnswerAsEachAlone) {
   StartCluster({.gateway_flags = {"--chunk-rows", "7"}});
   const std::vector<v1::GenerateRequest> requests = EightRequests();
   std::vector<Answer> alone;
+  alone.reserve(requests.size());
   for (const auto& request : requests) alone.push_back(Generate(request));
   std::vector<Answer> together(requests.size());
   std::vector<std::thread> clients;
+  clients.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     clients.emplace_back([&, i] { together[i] = Generate(requests[i]); });
   }
@@ -89,9 +92,11 @@ TEST_F(ClusterAnswersTest, FewKvBlocksPreemptButChangeNoAnswer) {
   StartCluster({.context_len = 120, .gateway_flags = {"--kv-tokens", "128"}});
   const std::vector<v1::GenerateRequest> requests = EightRequests();
   std::vector<Answer> alone;
+  alone.reserve(requests.size());
   for (const auto& request : requests) alone.push_back(Generate(request));
   std::vector<Answer> together(requests.size());
   std::vector<std::thread> clients;
+  clients.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     clients.emplace_back([&, i] { together[i] = Generate(requests[i]); });
   }

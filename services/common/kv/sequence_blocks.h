@@ -8,6 +8,7 @@
 //     window table (sees 8..13)                   [ - | - | 5 | 1 ]      - is kNoBlock
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,7 +36,7 @@ struct KvPools {
 
   uint32_t block_tokens;
   uint32_t sliding_window;
-  KvBlockPool pools[kNumKvGroups];
+  std::array<KvBlockPool, kNumKvGroups> pools;  // by KvGroup
 };
 
 // Move-only; frees what it holds on destruction.  Single-thread.

@@ -90,6 +90,7 @@ TEST(SequenceBlocksTest, RandomLivesNeverShareOrLeakABlock) {
     constexpr int kSequences = 6;
     std::vector<std::unique_ptr<SequenceBlocks>> sequences;
     std::vector<uint32_t> positions(kSequences, 0);
+    sequences.reserve(kSequences);
     for (int s = 0; s < kSequences; ++s)
       sequences.push_back(std::make_unique<SequenceBlocks>(pools));
     for (int turn = 0; turn < 2000; ++turn) {

@@ -96,10 +96,12 @@ TEST(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
                                              .max_waiting = 1000,
                                              .min_recovery_pause = absl::Milliseconds(1)});
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         // Several requests of one client are under way at once.
         std::vector<std::thread> clients;
+        clients.reserve(5);
         for (int c = 0; c < 5; ++c) {
           clients.emplace_back([&, t, c] {
             std::mt19937 random(kSeed + 100 * t + c);

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::RunStep(uint32_t, uint6
   last_step_id_ = step_id;
   const auto step = ParseStep(area_, options_.limits, storage_);
   TANDEM_CHECK(step.ok());
-  const absl::Status status = options_.on_step ? options_.on_step(*step) : absl::OkStatus();
+  absl::Status status = options_.on_step ? options_.on_step(*step) : absl::OkStatus();
   if (!status.ok()) {
     lost_ = absl::IsUnavailable(status);
     return status;
@@ -83,7 +83,7 @@ void FakeExecutor::Compute(const StepBatch& step) {
 
 absl::Status FakeExecutor::CheckWorkers() {
   TANDEM_CHECK(!lost_);
-  const absl::Status status = options_.on_check ? options_.on_check() : absl::OkStatus();
+  absl::Status status = options_.on_check ? options_.on_check() : absl::OkStatus();
   lost_ = absl::IsUnavailable(status);
   return status;
 }
@@ -91,7 +91,7 @@ absl::Status FakeExecutor::CheckWorkers() {
 absl::Status FakeExecutor::Recover(const Progress& progress) {
   TANDEM_CHECK(lost_);
   progress("loading", 0.5);
-  const absl::Status status =
+  absl::Status status =
       options_.on_recover ? options_.on_recover(options_.limits) : absl::OkStatus();
   if (!status.ok()) return status;
   lost_ = false;

@@ -1,0 +1,123 @@
+// Streams that do not just run to their end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "services/gateway/service/testing/service_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using testing::ExpectedTokens;
+using testing::FakeExecutorOptions;
+using testing::Gate;
+using testing::Greedy;
+using testing::GreedyRequest;
+using ::testing::HasSubstr;
+
+class StreamReactorTest : public testing::ServiceFixture {};
+
+TEST_F(StreamReactorTest, AClientThatGoesAwayFreesItsPlace) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  };
+  Start(fake);
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, Greedy(GreedyRequest(1, 20, kNoTokenLimit)));
+  v1::GenerateResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  context.TryCancel();
+  while (reader->Read(&message)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (Status().scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
+}
+
+TEST_F(StreamReactorTest, ADeadlineEndsTheCallAndFreesItsPlace) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(5));
+    return absl::OkStatus();
+  };
+  Start(fake);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  auto reader = stub_->Generate(&context, Greedy(GreedyRequest(1, 20, kNoTokenLimit)));
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (Status().scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+}
+
+TEST_F(StreamReactorTest, AReaderThatStandsStillDoesNotHoldUpOthers) {
+  FakeExecutorOptions fake;
+  fake.limits.context_len = 1 << 16;
+  fake.limits.num_blocks[kGlobalGroup] = 1 << 14;
+  fake.limits.max_table_len = 1 << 17;
+  Start(fake, {.max_sequences = 8, .max_rows = 64, .chunk_rows = 64}, /*max_unread_tokens=*/256);
+  grpc::ClientContext still_context;
+  v1::GenerateRequest endless = Greedy(GreedyRequest(1, 20, kNoTokenLimit));
+  endless.set_logprobs(20);  // large messages fill the connection's window soon
+  auto still = stub_->Generate(&still_context, endless);
+  const EngineRequest request = GreedyRequest(2, 20, 50);
+  const Answer answer = Generate(Greedy(request));
+  EXPECT_TRUE(answer.status.ok());
+  EXPECT_EQ(answer.ids(), ExpectedTokens(request, fake.limits));
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  while (Status().scheduler().running() > 0) {
+    ASSERT_LT(absl::Now(), patience);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  v1::GenerateResponse message;
+  while (still->Read(&message)) {
+  }
+  EXPECT_EQ(still->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(StreamReactorTest, AnErrorInMidStreamComesAfterTheTextBeforeIt) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch& step) {
+    return step.header.step_id > 10 ? absl::InternalError("segment 2: refused") : absl::OkStatus();
+  };
+  Start(fake);
+  const Answer answer = Generate(Greedy(GreedyRequest(1, 5, 50)));
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(answer.tokens.size(), 10u);
+}
+
+TEST_F(StreamReactorTest, AFullQueueIsResourceExhausted) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  Start(fake, {.max_sequences = 1, .max_waiting = 1});
+  std::vector<std::thread> clients;
+  std::atomic<int> served = 0;
+  for (uint32_t i = 0; i < 2; ++i) {
+    clients.emplace_back([&, i] {
+      if (Generate(Greedy(GreedyRequest(i, 5, 3))).status.ok()) ++served;
+    });
+  }
+  while (Status().scheduler().running() + Status().scheduler().waiting() < 2) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  const grpc::Status refused = Generate(Greedy(GreedyRequest(9, 5, 3))).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("queue"));
+  go->Open();
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(served.load(), 2);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
