@@ -1,6 +1,7 @@
 // Plans, epochs and health: the worker's control calls.
 #include "services/common/worker/service/worker_service.h"
 
+#include <atomic>
 #include <stdexcept>
 
 #include "absl/synchronization/notification.h"
@@ -127,10 +128,10 @@ TEST_F(WorkerServiceTest, PlansThatDoNotFitAreRefusedByName) {
 }
 
 TEST_F(WorkerServiceTest, AFailedSegmentIsAnAnswerAndTheNextOneRuns) {
-  bool fail = true;
+  std::atomic<bool> fail{true};
   Start({.run = [&](const SegmentRun& run) -> absl::StatusOr<SegmentResult> {
     EXPECT_TRUE(run.first_of_step) << "after a failure the step is read again";
-    if (std::exchange(fail, false)) return absl::InternalError("shader went wrong");
+    if (fail.exchange(false)) return absl::InternalError("shader went wrong");
     return SegmentResult{};
   }});
   ASSERT_OK(Load(1));
@@ -143,7 +144,7 @@ TEST_F(WorkerServiceTest, AFailedSegmentIsAnAnswerAndTheNextOneRuns) {
 }
 
 TEST_F(WorkerServiceTest, ALostDeviceStopsServingUntilAPlanIsLoadedAgain) {
-  bool lost = false;
+  std::atomic<bool> lost{false};
   Start({.run = [&](const SegmentRun&) -> absl::StatusOr<SegmentResult> {
     if (lost) return absl::UnavailableError("VK_ERROR_DEVICE_LOST");
     return SegmentResult{};
@@ -165,9 +166,9 @@ TEST_F(WorkerServiceTest, ALostDeviceStopsServingUntilAPlanIsLoadedAgain) {
 }
 
 TEST_F(WorkerServiceTest, AnExceptionOfTheDriverIsALostDeviceNotTheEndOfTheProcess) {
-  bool throws = true;
+  std::atomic<bool> throws{true};
   Start({.run = [&](const SegmentRun&) -> absl::StatusOr<SegmentResult> {
-           if (std::exchange(throws, false)) throw std::runtime_error("ioctl failed");
+           if (throws.exchange(false)) throw std::runtime_error("ioctl failed");
            return SegmentResult{};
          },
          .load = [&](const ModelLoad&) -> absl::Status {
