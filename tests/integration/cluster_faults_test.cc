@@ -68,6 +68,20 @@ TEST_F(ClusterFaultsTest, SampledStreamsSurviveToo) {
   EXPECT_EQ(answer.tokens, unfaulted.tokens);
 }
 
+TEST_F(ClusterFaultsTest, AStreamSurvivesAWorkerThatStandsStill) {
+  StartCluster({.gateway_flags = {"--segment-deadline", "2"}});
+  const v1::GenerateRequest request = GreedyRequest("The capital of", 60);
+  const Answer unfaulted = Generate(request);
+  ASSERT_TRUE(unfaulted.status.ok()) << unfaulted.status.error_message();
+  const Answer answer = GenerateWithFault(request, 5, [&] {
+    ::kill(Pid("gpu"), SIGSTOP);
+    WaitForStatus("recovering", [](const auto& status) { return status.state() == "recovering"; });
+    ::kill(Pid("gpu"), SIGCONT);  // late, with a plan of an epoch that has passed
+  });
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.tokens, unfaulted.tokens);
+}
+
 TEST_F(ClusterFaultsTest, AWorkerDeadBetweenRequestsCostsNone) {
   StartCluster();
   const v1::GenerateRequest request = GreedyRequest("The capital of", 20);

@@ -39,6 +39,10 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "Seconds to wait for a lost worker before its requests end")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
+  app.add_option("--segment-deadline", flags.segment_deadline_seconds,
+                 "Seconds after which a worker that has not answered counts as lost")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
   app.add_option("--queue", flags.engine.max_waiting, "Requests waiting beyond those running")
       ->check(CLI::Range(0u, 1000000u))
       ->capture_default_str();
@@ -51,6 +55,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
     return absl::InvalidArgumentError("give --listen unix:PATH or --port N");
   }
   flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
+  flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   return absl::OkStatus();

@@ -19,6 +19,7 @@ struct GatewayFlags {
   std::string npu = "prefer";
   uint32_t port = 0;
   double worker_wait_seconds = 30.0;
+  double segment_deadline_seconds = 30.0;
 };
 
 // `flags`: Borrowed; must outlive parsing.
