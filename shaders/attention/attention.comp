@@ -8,7 +8,6 @@
 // does not depend on the other rows of the step.
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
 #include "kv_cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 256
@@ -69,7 +68,7 @@ void main() {
     [[unroll]] for (uint h = 0; h < QUERIES; ++h) score[h] = 0.0;
     uint64_t key = k_cache + uint64_t(vector) * HEAD_DIM * 2;
     // q comes in spread over eight lanes and goes round by shuffles.
-    for (uint octet = 0; octet < kOctets; ++octet) {
+    [[unroll]] for (uint octet = 0; octet < kOctets; ++octet) {
       uint own = min(octet * 8 + (lane & 7), kChunks - 1);
       uvec4 packed_q[QUERIES], packed_k[8];
       [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
@@ -101,7 +100,7 @@ void main() {
         sum[h][c].high *= shrink;
       }
     }
-    for (uint t0 = 0; t0 < LANES; t0 += kAtOnce) {
+    [[unroll]] for (uint t0 = 0; t0 < LANES; t0 += kAtOnce) {
       uvec4 packed_v[kAtOnce][kOwned];
       [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
         uint64_t value = v_cache + uint64_t(subgroupShuffle(vector, t0 + t)) * HEAD_DIM * 2;

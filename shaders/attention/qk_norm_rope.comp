@@ -44,7 +44,8 @@ void main() {
   uint64_t from = qkv + (uint64_t(row) * total_heads + head) * head_dim * 4;
   uint lane = gl_SubgroupInvocationID * 4, stride = gl_SubgroupSize * 4;
   if (head >= num_heads + num_kv_heads) {
-    uint64_t to = v + (uint64_t(row) * num_kv_heads + head - num_heads - num_kv_heads) * head_dim * 2;
+    uint v_head = head - num_heads - num_kv_heads;
+    uint64_t to = v + (uint64_t(row) * num_kv_heads + v_head) * head_dim * 2;
     for (uint i = lane; i < head_dim; i += stride) store_half4(to + i * 2, load_vec4(from + i * 4));
     return;
   }

@@ -1,13 +1,13 @@
 // From one output's logits to its OutputResult (services/common/worker/step_batch.h): the highest
-// logit and the sum of exp(logit - highest), from which the host makes log_sum_exp, the count of logits that are not finite, and the best candidates, exactly: logits descending,
-// ties by lower token.
+// logit and the sum of exp(logit - highest), from which the host makes log_sum_exp, the count of
+// logits that are not finite, and the best candidates, exactly: logits descending, ties by lower
+// token.
 //
 // Candidates are found by radix selection: a logit and its token form a 64-bit key whose order is
 // the candidates' order, and eight bits at a time are fixed by a histogram until as many keys lie
 // at or above the prefix as are wanted.  One workgroup an output.
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
 #include "reduce.glsl"
 #include "step.glsl"
 layout(local_size_x_id = 0) in;
@@ -27,7 +27,7 @@ shared uint histogram[256];
 shared uint num_found;
 shared uint found_tokens[kMaxCandidates];
 shared uint found_keys[kMaxCandidates];
-shared float subgroup_highest[64];
+shared float subgroup_highest[kMaxSubgroups];
 shared uint chosen_digit, chosen_above, chosen_count;
 
 bool is_finite(uint bits) { return (bits & 0x7F800000u) != 0x7F800000u; }
@@ -39,7 +39,7 @@ uint sortable(uint bits) {
 }
 
 float workgroup_max(float value) {
-  value = subgroupMax(value);
+  value = subgroup_max(value);
   if (gl_NumSubgroups == 1) return value;
   barrier();
   if (gl_SubgroupInvocationID == 0) subgroup_highest[gl_SubgroupID] = value;
@@ -48,6 +48,11 @@ float workgroup_max(float value) {
   return value;
 }
 
+// Keys of two neighbouring logits; the second is beyond the row where the row ends with the first.
+uvec2 load_keys(uint64_t row, uint i) {
+  uvec2 bits = unpack32(Long(row + uint64_t(i) * 4).v);
+  return uvec2(sortable(bits.x), sortable(bits.y));
+}
 uint digit_of(uint key, uint token, uint pass) {
   return (pass < 4 ? key >> (24 - 8 * pass) : ~token >> (56 - 8 * pass)) & 255;
 }
@@ -86,20 +91,28 @@ void main() {
   }
   sum = workgroup_sum(sum);
 
+  if (local == 0) {
+    num_found = 0;
+    found_tokens[0] = vocab_size;
+    found_keys[0] = sortable(floatBitsToUint(highest));
+  }
   uint key_prefix = 0, token_prefix = 0, remaining = wanted, pass = 0;
+  if (wanted == 1) pass = 8;  // the highest logit it is: see below
   for (; pass < 8 && wanted > 0; ++pass) {
     for (uint i = local; i < 256; i += threads) histogram[i] = 0;
     barrier();
-    for (uint i = local; i < vocab_size; i += threads) {
-      uint key = sortable(load_uint(row + uint64_t(i) * 4));
-      if (has_prefix(key, i, pass, key_prefix, token_prefix)) {
-        atomicAdd(histogram[digit_of(key, i, pass)], 1);
+    for (uint i = local * 2; i < vocab_size; i += threads * 2) {
+      uvec2 keys = load_keys(row, i);
+      [[unroll]] for (uint e = 0; e < 2; ++e) {
+        if (i + e < vocab_size && has_prefix(keys[e], i + e, pass, key_prefix, token_prefix)) {
+          atomicAdd(histogram[digit_of(keys[e], i + e, pass)], 1);
+        }
       }
     }
     barrier();
     if (local == 0) {
       uint above = 0, digit = 255;
-      while (above + histogram[digit] < remaining) above += histogram[digit--];
+      while (digit > 0 && above + histogram[digit] < remaining) above += histogram[digit--];
       chosen_digit = digit;
       chosen_above = above;
       chosen_count = histogram[digit];
@@ -116,17 +129,22 @@ void main() {
     if (whole) break;
   }
 
-  // Everything at or above the prefix: exactly `wanted` keys.
-  if (local == 0) num_found = 0;
+  // Everything at or above the prefix: exactly `wanted` keys.  Of one alone: the lowest token
+  // that has the highest logit.
   barrier();
-  for (uint i = local; i < vocab_size; i += threads) {
-    uint key = sortable(load_uint(row + uint64_t(i) * 4));
-    bool above = wanted > 0 && (key > key_prefix || (key == key_prefix && (pass < 4 || ~i >= token_prefix)));
-    if (above) {
-      uint slot = atomicAdd(num_found, 1);
-      if (slot < kMaxCandidates) {
-        found_tokens[slot] = i;
-        found_keys[slot] = key;
+  for (uint i = local * 2; i < vocab_size && wanted > 0; i += threads * 2) {
+    uvec2 keys = load_keys(row, i);
+    [[unroll]] for (uint e = 0; e < 2; ++e) {
+      uint key = keys[e], token = i + e;
+      if (token >= vocab_size) continue;
+      if (wanted == 1) {
+        if (key == sortable(floatBitsToUint(highest))) atomicMin(found_tokens[0], token);
+      } else if (key > key_prefix || (key == key_prefix && (pass < 4 || ~token >= token_prefix))) {
+        uint slot = atomicAdd(num_found, 1);
+        if (slot < kMaxCandidates) {
+          found_tokens[slot] = token;
+          found_keys[slot] = key;
+        }
       }
     }
   }

@@ -39,17 +39,24 @@ void store_half4(uint64_t address, vec4 value) {
   Long(address).v = pack64(uvec2(packHalf2x16(value.xy), packHalf2x16(value.zw)));
 }
 
-// Sum over the subgroup in one fixed order: the same bits whatever surrounds it.
+// Sum and maximum over the subgroup in one fixed order: the same bits whatever surrounds it.
+// Written out: a loop whose variable doubles is not unrolled by every driver.
 float subgroup_sum(float value) {
-  [[unroll]] for (uint offset = 1; offset < 128; offset *= 2) {
-    if (offset < gl_SubgroupSize) value += subgroupShuffleXor(value, offset);
-  }
+  value += subgroupShuffleXor(value, 1);
+  value += subgroupShuffleXor(value, 2);
+  value += subgroupShuffleXor(value, 4);
+  if (gl_SubgroupSize > 8) value += subgroupShuffleXor(value, 8);
+  if (gl_SubgroupSize > 16) value += subgroupShuffleXor(value, 16);
+  if (gl_SubgroupSize > 32) value += subgroupShuffleXor(value, 32);
   return value;
 }
 float subgroup_max(float value) {
-  [[unroll]] for (uint offset = 1; offset < 128; offset *= 2) {
-    if (offset < gl_SubgroupSize) value = max(value, subgroupShuffleXor(value, offset));
-  }
+  value = max(value, subgroupShuffleXor(value, 1));
+  value = max(value, subgroupShuffleXor(value, 2));
+  value = max(value, subgroupShuffleXor(value, 4));
+  if (gl_SubgroupSize > 8) value = max(value, subgroupShuffleXor(value, 8));
+  if (gl_SubgroupSize > 16) value = max(value, subgroupShuffleXor(value, 16));
+  if (gl_SubgroupSize > 32) value = max(value, subgroupShuffleXor(value, 32));
   return value;
 }
 #endif

@@ -2,7 +2,8 @@
 #ifndef TANDEM_REDUCE_GLSL
 #define TANDEM_REDUCE_GLSL
 #include "memory.glsl"
-shared float subgroup_sums[64];
+const uint kMaxSubgroups = 128;
+shared float subgroup_sums[kMaxSubgroups];
 
 float workgroup_sum(float value) {
   value = subgroup_sum(value);

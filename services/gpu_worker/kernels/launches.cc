@@ -139,7 +139,8 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
 }
 
 Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kHeadReduce, tuning.reduce_threads, push, max_rows, 1);
+  return MakeLaunch(KernelId::kHeadReduce, ReduceThreads(tuning, push.vocab_size), push, max_rows,
+                    1);
 }
 
 std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,

@@ -7,11 +7,12 @@ namespace tandem::gpu {
 Tuning TuningFor(const vulkan::DeviceInfo& info) {
   Tuning tuning;
   tuning.subgroup_size = info.subgroup_size;
+  tuning.max_threads = info.max_workgroup_invocations;
+  tuning.max_loop_iterations = info.max_loop_iterations;
   if (info.type == VK_PHYSICAL_DEVICE_TYPE_CPU) {
     // One subgroup a workgroup: barriers then cost a software device nothing.  Four columns a
     // lane: 35 GFLOP/s on two cores against 28 with two (q8_0, 64 rows of 256, 1536 columns).
     tuning.norm_threads = tuning.reduce_threads = info.subgroup_size;
-    tuning.attention_queries = 1;
     tuning.matmul_columns = 4;
     return tuning;
   }
@@ -19,6 +20,30 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   tuning.norm_threads = tuning.reduce_threads = most;
   tuning.matmul_subgroups = std::max(1u, std::min(128u, most) / info.subgroup_size);
   return tuning;
+}
+
+uint32_t ReduceThreads(const Tuning& tuning, uint32_t vocab_size) {
+  if (tuning.max_loop_iterations == 0) return tuning.reduce_threads;
+  // head_reduce.comp: eleven passes over pairs of logits at most; the histograms' clearing and the
+  // candidates' ranking; eight scans of 256 digits.
+  constexpr uint64_t kPasses = 6, kShared = 8 * 256 + 128 * 128, kScans = 8 * 256;
+  uint32_t threads = tuning.reduce_threads;
+  while (threads < tuning.max_threads &&
+         (kPasses * vocab_size + kShared) / threads + kScans + 64 > tuning.max_loop_iterations) {
+    threads *= 2;
+  }
+  return threads;
+}
+
+uint32_t MaxContext(const Tuning& tuning) {
+  if (tuning.max_loop_iterations == 0) return ~0u;
+  return (tuning.max_loop_iterations - 1) * tuning.subgroup_size;
+}
+
+uint32_t MaxHiddenDim(const Tuning& tuning) {
+  if (tuning.max_loop_iterations == 0) return ~0u;
+  constexpr uint32_t kPasses = 3;  // add_norm.comp, four elements at a time
+  return tuning.max_loop_iterations / kPasses * tuning.norm_threads * 4;
 }
 
 }  // namespace tandem::gpu

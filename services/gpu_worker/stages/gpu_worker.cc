@@ -46,6 +46,7 @@ absl::Status GpuWorker::OpenDevice() {
       device_, vulkan::Device::Create(*instance_, device_index_, options_.import_memory));
   TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
   TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
+  TANDEM_ASSIGN_OR_RETURN(self_test_, SelfTest::Create(*device_, *kernels_, *timeline_));
   return absl::OkStatus();
 }
 
@@ -55,6 +56,7 @@ void GpuWorker::CloseDevice() {
     // to the end of the process.
     LogError("device abandoned", {{"device", device_->info().name}});
     static_cast<void>(model_.release());
+    static_cast<void>(self_test_.release());
     static_cast<void>(kernels_.release());
     static_cast<void>(timeline_.release());
     static_cast<void>(device_.release());
@@ -62,6 +64,7 @@ void GpuWorker::CloseDevice() {
     return;
   }
   model_.reset();
+  self_test_.reset();
   kernels_.reset();
   timeline_.reset();
   device_.reset();
@@ -105,7 +108,7 @@ absl::StatusOr<SegmentResult> GpuWorker::Run(const SegmentRun& run) {
 
 absl::Status GpuWorker::CheckHealth() {
   if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
-  return timeline_->SubmitAndWait({}, kHealthTimeout);
+  return self_test_->Run(kHealthTimeout);
 }
 
 std::string GpuWorker::DescribeDevice() const { return vulkan::DescribeDevice(device_->info()); }

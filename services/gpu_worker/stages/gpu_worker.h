@@ -10,6 +10,7 @@
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/loaded_model.h"
+#include "services/gpu_worker/stages/self_test.h"
 #include "services/gpu_worker/vulkan/device.h"
 #include "services/gpu_worker/vulkan/instance.h"
 #include "services/gpu_worker/vulkan/timeline.h"
@@ -39,7 +40,8 @@ class GpuWorker : public Worker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload() override;
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
-  // Whether the device still answers within seconds.
+  // Asks the device a question whose answer is known: UNAVAILABLE when none comes within seconds,
+  // INTERNAL when a wrong one does.
   absl::Status CheckHealth() override;
 
   const vulkan::Device& device() const { return *device_; }
@@ -59,6 +61,7 @@ class GpuWorker : public Worker {
   std::unique_ptr<vulkan::Device> device_;
   std::unique_ptr<vulkan::Timeline> timeline_;
   std::unique_ptr<KernelSet> kernels_;
+  std::unique_ptr<SelfTest> self_test_;
   std::unique_ptr<LoadedModel> model_;  // null: none is loaded
 };
 

@@ -34,8 +34,8 @@ std::vector<Segment> CutAtAttend(const ModelConfig& config) {
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     const uint32_t attend = StageOrdinal({StageKind::kAttend, layer}, config.num_layers);
     segments.push_back({0, 0, first, attend - 1, inputs, OutputsOf(StageKind::kQkv)});
-    segments.push_back({0, 0, attend, attend, InputsOf(StageKind::kAttend),
-                        OutputsOf(StageKind::kAttend)});
+    segments.push_back(
+        {0, 0, attend, attend, InputsOf(StageKind::kAttend), OutputsOf(StageKind::kAttend)});
     first = attend + 1;
     inputs = InputsOf(StageKind::kOut);
   }

@@ -70,7 +70,7 @@ absl::Status CheckTensor(const PackedTensor& tensor) {
 
 }  // namespace
 
-absl::Status CheckSupported(const ModelLoad& load) {
+absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning) {
   const ModelConfig& config = load.weights->config();
   const std::vector<Stage> stages = StagesOf(load);
   for (const PackedTensor* tensor : TensorsOf(*load.weights, stages)) {
@@ -87,6 +87,16 @@ absl::Status CheckSupported(const ModelLoad& load) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "head_dim %d: the attention kernels take multiples of 8 up to 256", config.head_dim));
   }
+  if (load.limits.context_len > MaxContext(tuning)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("context of %d positions, the device's driver loops over at most %d",
+                        load.limits.context_len, MaxContext(tuning)));
+  }
+  if (config.hidden_dim > MaxHiddenDim(tuning)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("hidden_dim %d, the device's driver loops over at most %d",
+                        config.hidden_dim, MaxHiddenDim(tuning)));
+  }
   return absl::OkStatus();
 }
 
@@ -95,7 +105,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const vulkan::D
                                                                  vulkan::Timeline& timeline,
                                                                  ModelLoad load,
                                                                  const Progress& progress) {
-  TANDEM_RETURN_IF_ERROR(CheckSupported(load));
+  TANDEM_RETURN_IF_ERROR(CheckSupported(load, kernels.tuning()));
   std::unique_ptr<LoadedModel> model(new LoadedModel(kernels, timeline, std::move(load)));
   model->stages_ = StagesOf(model->load_);
   TANDEM_RETURN_IF_ERROR(model->Import(device, progress));

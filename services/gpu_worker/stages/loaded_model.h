@@ -19,8 +19,8 @@
 namespace tandem::gpu {
 
 // FAILED_PRECONDITION names what the kernels cannot read: dims that are no multiple of 32, head
-// sizes over 256 or no multiple of 8.
-absl::Status CheckSupported(const ModelLoad& load);
+// sizes over 256 or no multiple of 8, more positions than a software device loops over.
+absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning);
 
 // Single-thread.
 class LoadedModel {

@@ -35,7 +35,6 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
 
 #define TANDEM_VULKAN_INSTANCE_FUNCTIONS(X) \
   X(CreateDevice)                           \
-  X(DestroyInstance)                        \
   X(EnumerateDeviceExtensionProperties)     \
   X(EnumeratePhysicalDevices)               \
   X(GetDeviceProcAddr)                      \

@@ -75,6 +75,7 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
   info.name = p.deviceName;
   info.driver = absl::StrFormat("%s %s", v12.driverName, v12.driverInfo);
   info.type = p.deviceType;
+  if (v12.driverID == VK_DRIVER_ID_MESA_LLVMPIPE) info.max_loop_iterations = 65535;
   info.api_version = p.apiVersion;
   info.driver_version = p.driverVersion;
   std::copy_n(v11.deviceUUID, VK_UUID_SIZE, info.uuid);
@@ -166,10 +167,6 @@ absl::StatusOr<std::unique_ptr<Instance>> Instance::Create(const Options& option
   TANDEM_RETURN_IF_ERROR(instance->table_.Load(instance->handle_));
   TANDEM_RETURN_IF_ERROR(instance->FindDevices());
   return instance;
-}
-
-Instance::~Instance() {
-  if (table_.DestroyInstance.available()) table_.DestroyInstance(handle_, nullptr);
 }
 
 absl::Status Instance::FindDevices() {

@@ -10,6 +10,8 @@
 
 namespace tandem::vulkan {
 
+// Never destroyed: with the last instance the loader unloads the drivers, and Mesa's leak what they
+// then hold.  A process makes one, and a test a few.
 class Instance {
  public:
   struct Options {
@@ -20,7 +22,6 @@ class Instance {
   static absl::StatusOr<std::unique_ptr<Instance>> Create(const Options& options);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
-  ~Instance();
 
   const InstanceTable& table() const { return table_; }
   const std::vector<DeviceInfo>& devices() const { return devices_; }

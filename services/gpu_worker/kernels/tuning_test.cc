@@ -1,0 +1,42 @@
+#include "services/gpu_worker/kernels/tuning.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::gpu {
+namespace {
+
+vulkan::DeviceInfo Device(VkPhysicalDeviceType type, uint32_t subgroup_size) {
+  vulkan::DeviceInfo info;
+  info.type = type;
+  info.subgroup_size = subgroup_size;
+  info.max_workgroup_invocations = 1024;
+  return info;
+}
+
+TEST(TuningTest, WorkgroupsAreWholeSubgroups) {
+  for (const uint32_t subgroup_size : {8u, 16u, 32u, 64u}) {
+    for (const auto type : {VK_PHYSICAL_DEVICE_TYPE_CPU, VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU}) {
+      const Tuning tuning = TuningFor(Device(type, subgroup_size));
+      EXPECT_EQ(tuning.norm_threads % subgroup_size, 0u);
+      EXPECT_EQ(tuning.reduce_threads % subgroup_size, 0u);
+      EXPECT_LE(tuning.matmul_subgroups * subgroup_size, 1024u);
+      EXPECT_EQ(tuning.matmul_columns % 2, 0u) << "a gate and its up go together";
+    }
+  }
+}
+
+TEST(TuningTest, LargeVocabulariesTakeMoreThreadsWhereLoopsAreLimited) {
+  vulkan::DeviceInfo info = Device(VK_PHYSICAL_DEVICE_TYPE_CPU, 8);
+  EXPECT_EQ(ReduceThreads(TuningFor(info), 4'000'000), 8u);
+  EXPECT_EQ(MaxContext(TuningFor(info)), ~0u);
+  info.max_loop_iterations = 65535;
+  const Tuning tuning = TuningFor(info);
+  EXPECT_EQ(ReduceThreads(tuning, 4096), 8u);
+  EXPECT_EQ(ReduceThreads(tuning, 262208), 32u);
+  EXPECT_LE(ReduceThreads(tuning, 1u << 22), 1024u);
+  EXPECT_GE(MaxContext(tuning), 131072u);
+  EXPECT_GE(MaxHiddenDim(tuning), 5376u);
+}
+
+}  // namespace
+}  // namespace tandem::gpu
