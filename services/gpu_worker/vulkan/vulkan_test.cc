@@ -1,5 +1,8 @@
 // The Vulkan layer on whatever device this machine has.  No driver: skipped.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -80,6 +83,35 @@ TEST_F(VulkanTest, SharesMemoryByHostPointer) {
   ASSERT_OK(uploader->Upload(word, imported, 4096));
   ASSERT_OK(uploader->Finish());
   EXPECT_EQ(std::memcmp(mapping.data() + 4096, word, sizeof(word)), 0);
+}
+
+TEST_F(VulkanTest, SharesMemoryByDmabuf) {
+  if (!device_->info().external_memory_dmabuf) GTEST_SKIP() << "no VK_EXT_external_memory_dma_buf";
+  const UniqueFd udmabuf(open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
+  if (!udmabuf.valid()) GTEST_SKIP() << "no /dev/udmabuf";
+  constexpr uint64_t kBytes = 65536;
+  ASSERT_OK_AND_ASSIGN(const UniqueFd fd, CreateSharedMemory("test", kBytes));
+  ASSERT_OK(SealSize(fd.get()));
+  ASSERT_OK_AND_ASSIGN(const Mapping mapping,
+                       Mapping::Map(fd.get(), kBytes, Mapping::Access::kReadWrite));
+  std::memset(mapping.data(), 7, kBytes);
+  udmabuf_create create = {};
+  create.memfd = static_cast<uint32_t>(fd.get());
+  create.flags = UDMABUF_FLAGS_CLOEXEC;
+  create.size = kBytes;
+  const UniqueFd dmabuf(ioctl(udmabuf.get(), UDMABUF_CREATE, &create));
+  ASSERT_TRUE(dmabuf.valid());
+  ASSERT_OK_AND_ASSIGN(const Buffer imported, Buffer::ImportDmabuf(*device_, dmabuf.get(), kBytes));
+  ASSERT_OK_AND_ASSIGN(const Buffer copy,
+                       Buffer::Allocate(*device_, 4096, MemoryKind::kExchange, "test"));
+  ASSERT_OK_AND_ASSIGN(const auto commands, CommandPool::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(const auto layout, PipelineLayout::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(Recorder recorder, Recorder::Begin(commands, layout));
+  recorder.Copy(imported, 8192, copy, 0, 4096);
+  recorder.HostBarrier();
+  ASSERT_OK_AND_ASSIGN(const VkCommandBuffer recorded, recorder.End());
+  ASSERT_OK(timeline_->SubmitAndWait({&recorded, 1}, absl::Seconds(10)));
+  EXPECT_EQ(std::memcmp(copy.mapped().data(), mapping.data(), 4096), 0);
 }
 
 TEST_F(VulkanTest, RefusesImportsThatItWasToldNotToMake) {
