@@ -46,7 +46,8 @@ struct SegmentTiming {
   uint64_t device_ns = 0;
 };
 
-// Thread rule: Start, Recover, RunStep and CheckWorkers from one engine thread; Status from any thread.
+// Thread rule: Start, Recover, RunStep and CheckWorkers from one engine thread; Status from any
+// thread.
 class Executor {
  public:
   // Calls never overlap, but may come from several threads.  May be empty.
