@@ -28,6 +28,10 @@
 namespace tandem {
 namespace {
 
+uint64_t NowNanos() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
 struct Fixture {
   std::shared_ptr<const WeightSet> weights = testing::RandomWeightSet(testing::MakeConfig({}));
   StepLimits limits = testing::MakeStepLimits(weights->config(), {});
@@ -41,8 +45,10 @@ struct Fixture {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   testing::FakeWorker::Hooks hooks;
   hooks.run = [device_time](const SegmentRun&) {
+    const uint64_t begin_ns = NowNanos();
     if (device_time > absl::ZeroDuration()) absl::SleepFor(device_time);
-    return SegmentResult{.stage_times = {{StageKind::kFfn, 1}}};
+    // Both processes read one clock: the times tell how long each way takes.
+    return SegmentResult{.device_ns = begin_ns, .stage_times = {{StageKind::kFfn, NowNanos()}}};
   };
   testing::InProcessWorker worker(
       std::make_unique<testing::FakeWorker>(testing::DescribeFakeWorker("null"), hooks), source,
@@ -70,17 +76,18 @@ void Measure(const std::string& target, Fixture& fixture, const worker::v1::Load
   request.set_epoch(load.epoch());
   request.set_step_id(batch.header.step_id);
   client.Open(remote->execution_target);
-  std::vector<double> round_trips, hops, workers;
+  std::vector<double> round_trips, hops, requests, answers;
   for (int i = -num_calls / 10; i < num_calls; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const uint64_t start_ns = NowNanos();
     const auto response = client.Execute(request, absl::Seconds(10));
-    const double us =
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    const uint64_t end_ns = NowNanos();
     TANDEM_CHECK(response.ok());
     if (i < 0) continue;  // warm-up
-    round_trips.push_back(us);
-    workers.push_back(static_cast<double>((*response)->worker_ns()) * 1e-3);
-    hops.push_back(us - workers.back());
+    const auto us = [](uint64_t ns) { return static_cast<double>(ns) * 1e-3; };
+    round_trips.push_back(us(end_ns - start_ns));
+    hops.push_back(us(end_ns - start_ns - (*response)->worker_ns()));
+    requests.push_back(us((*response)->device_ns() - start_ns));
+    answers.push_back(us(end_ns - (*response)->stage_times(0).device_ns()));
   }
   std::printf("%-12s %8s %8s %8s %8s\n", "us", "p50", "p90", "p99", "p99.9");
   const auto print = [](const char* name, std::vector<double>& values) {
@@ -89,8 +96,9 @@ void Measure(const std::string& target, Fixture& fixture, const worker::v1::Load
                 Quantile(values, 0.9), Quantile(values, 0.99), Quantile(values, 0.999));
   };
   print("round trip", round_trips);
-  print("worker", workers);
   print("hop", hops);
+  print("request way", requests);
+  print("answer way", answers);
 }
 
 int Main(int argc, char** argv) {
