@@ -11,18 +11,6 @@ namespace {
 constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
 constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 
-// The stage that writes a port other than the residual.
-StageKind WriterOf(Port port) {
-  switch (port) {
-    case Port::kAttention:
-      return StageKind::kAttend;
-    case Port::kProjection:
-      return StageKind::kOut;
-    default:
-      return StageKind::kQkv;
-  }
-}
-
 }  // namespace
 
 StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
@@ -32,6 +20,7 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       tuning_(context.kernels->tuning()),
       segment_(segment),
       buffers_(context.buffers->lanes[lane]),
+      places_(segment, config_.num_layers, *context.exchange, buffers_, lane),
       lane_(lane),
       bucket_(bucket),
       recorder_(recorder),
@@ -60,56 +49,6 @@ uint64_t StageRecorder::NormWeight(WeightRole role, uint32_t layer_idx) const {
   return Weight(role, layer_idx).shards[0].plane[0];
 }
 
-bool StageRecorder::IsLastWriter(Port port, uint32_t ordinal) const {
-  for (uint32_t i = ordinal + 1; i <= segment_.last_ordinal; ++i) {
-    if (StageAt(i, config_.num_layers).kind == WriterOf(port)) return false;
-  }
-  return true;
-}
-
-bool StageRecorder::IsWrittenBefore(Port port, uint32_t ordinal) const {
-  for (uint32_t i = segment_.first_ordinal; i < ordinal; ++i) {
-    if (StageAt(i, config_.num_layers).kind == WriterOf(port)) return true;
-  }
-  return false;
-}
-
-uint64_t StageRecorder::LaneAddress(Port port) const {
-  switch (port) {
-    case Port::kResidual:
-      return buffers_.residual.address();
-    case Port::kQ:
-      return buffers_.q.address();
-    case Port::kK:
-      return buffers_.k.address();
-    case Port::kV:
-      return buffers_.v.address();
-    case Port::kAttention:
-      return buffers_.attention.address();
-    case Port::kProjection:
-      return buffers_.projection.address();
-  }
-  return 0;
-}
-
-uint64_t StageRecorder::WrittenAt(Port port, uint32_t ordinal) const {
-  if (Has(segment_.outputs, port) && IsLastWriter(port, ordinal)) {
-    return context_.exchange->Address(lane_, context_.exchange->layout().port(port));
-  }
-  return LaneAddress(port);
-}
-
-uint64_t StageRecorder::ReadAt(Port port, uint32_t ordinal) const {
-  if (!IsWrittenBefore(port, ordinal)) {
-    return Has(segment_.inputs, port)
-               ? context_.exchange->Address(lane_, context_.exchange->layout().port(port))
-               : LaneAddress(port);
-  }
-  uint32_t writer = ordinal - 1;
-  while (StageAt(writer, config_.num_layers).kind != WriterOf(port)) --writer;
-  return WrittenAt(port, writer);
-}
-
 absl::Status StageRecorder::CopyResidual(uint64_t from, uint64_t to) {
   return Run(CopyRowsLaunch(tuning_,
                             {.count = step_ + kRowCount,
@@ -123,16 +62,12 @@ absl::Status StageRecorder::CopyResidual(uint64_t from, uint64_t to) {
 
 absl::Status StageRecorder::Begin() {
   if (!Has(segment_.inputs, Port::kResidual)) return absl::OkStatus();
-  const uint64_t shared =
-      context_.exchange->Address(lane_, context_.exchange->layout().port(Port::kResidual));
-  return CopyResidual(shared, buffers_.residual.address());
+  return CopyResidual(places_.Shared(Port::kResidual), buffers_.residual.address());
 }
 
 absl::Status StageRecorder::Finish() {
   if (!Has(segment_.outputs, Port::kResidual)) return absl::OkStatus();
-  const uint64_t shared =
-      context_.exchange->Address(lane_, context_.exchange->layout().port(Port::kResidual));
-  return CopyResidual(buffers_.residual.address(), shared);
+  return CopyResidual(buffers_.residual.address(), places_.Shared(Port::kResidual));
 }
 
 absl::Status StageRecorder::Record(Stage stage) {
@@ -191,9 +126,9 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
   return Run(QkNormRopeLaunch(tuning_,
                               {.step = step_,
                                .qkv = buffers_.qkv.address(),
-                               .q = WrittenAt(Port::kQ, ordinal),
-                               .k = WrittenAt(Port::kK, ordinal),
-                               .v = WrittenAt(Port::kV, ordinal),
+                               .q = places_.WrittenAt(Port::kQ, ordinal),
+                               .k = places_.WrittenAt(Port::kK, ordinal),
+                               .v = places_.WrittenAt(Port::kV, ordinal),
                                .q_weight = NormWeight(WeightRole::kQNorm, layer_idx),
                                .k_weight = NormWeight(WeightRole::kKNorm, layer_idx),
                                .rotation = rotation.address(),
@@ -210,8 +145,8 @@ absl::Status StageRecorder::Attend(uint32_t layer_idx) {
   const KvGroup group = GroupOf(config_, layer_idx);
   TANDEM_RETURN_IF_ERROR(Run(KvAppendLaunch(tuning_,
                                             {.step = step_,
-                                             .k = ReadAt(Port::kK, ordinal),
-                                             .v = ReadAt(Port::kV, ordinal),
+                                             .k = places_.ReadAt(Port::kK, ordinal),
+                                             .v = places_.ReadAt(Port::kV, ordinal),
                                              .k_cache = cache.k.address(),
                                              .v_cache = cache.v.address(),
                                              .num_kv_heads = config_.num_kv_heads,
@@ -221,10 +156,10 @@ absl::Status StageRecorder::Attend(uint32_t layer_idx) {
                                             bucket_)));
   return Run(AttentionLaunch(tuning_,
                              {.step = step_,
-                              .q = ReadAt(Port::kQ, ordinal),
+                              .q = places_.ReadAt(Port::kQ, ordinal),
                               .k_cache = cache.k.address(),
                               .v_cache = cache.v.address(),
-                              .destination = WrittenAt(Port::kAttention, ordinal),
+                              .destination = places_.WrittenAt(Port::kAttention, ordinal),
                               .num_heads = config_.num_heads,
                               .num_kv_heads = config_.num_kv_heads,
                               .block_tokens = context_.kv.block_tokens,
@@ -238,9 +173,9 @@ absl::Status StageRecorder::Out(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
   return MatMul(Weight(WeightRole::kOut, layer_idx),
                 {.count = step_ + kRowCount,
-                 .x = ReadAt(Port::kAttention, ordinal),
+                 .x = places_.ReadAt(Port::kAttention, ordinal),
                  .x_f16 = true,
-                 .destination = WrittenAt(Port::kProjection, ordinal),
+                 .destination = places_.WrittenAt(Port::kProjection, ordinal),
                  .out_stride = config_.hidden_dim,
                  .max_rows = bucket_});
 }
@@ -248,7 +183,7 @@ absl::Status StageRecorder::Out(uint32_t layer_idx) {
 absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kFfn, layer_idx}, config_.num_layers);
   AddNormPush norm{.step = step_,
-                   .source = ReadAt(Port::kProjection, ordinal),
+                   .source = places_.ReadAt(Port::kProjection, ordinal),
                    .weight = NormWeight(WeightRole::kPostAttentionNorm, layer_idx),
                    .residual = buffers_.residual.address(),
                    .next_weight = NormWeight(WeightRole::kPreFfnNorm, layer_idx),

@@ -9,6 +9,7 @@
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
+#include "services/gpu_worker/stages/port_places.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 
@@ -27,9 +28,8 @@ struct RecordingContext {
 
 // Records the stages of one segment for one lane and row bucket, in order.  Single-use.
 //
-// A tensor of a port lies in the exchange region where it crosses to another worker, and in a
-// buffer of the lane otherwise.  The residual is read and written again and again: it always lies
-// in the lane's buffer, is copied in where the segment imports it and out where it exports it.
+// The residual is read and written again and again: it always lies in the lane's buffer, is copied
+// in where the segment imports it and out where it exports it.
 class StageRecorder {
  public:
   StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
@@ -55,18 +55,13 @@ class StageRecorder {
 
   const DeviceTensor& Weight(WeightRole role, uint32_t layer_idx = 0) const;
   uint64_t NormWeight(WeightRole role, uint32_t layer_idx = 0) const;
-  // Where a port's tensor lies when a stage at `ordinal` writes or reads it.
-  uint64_t WrittenAt(Port port, uint32_t ordinal) const;
-  uint64_t ReadAt(Port port, uint32_t ordinal) const;
-  uint64_t LaneAddress(Port port) const;
-  bool IsLastWriter(Port port, uint32_t ordinal) const;
-  bool IsWrittenBefore(Port port, uint32_t ordinal) const;
 
   const RecordingContext& context_;
   const ModelConfig& config_;
   const Tuning& tuning_;
   const Segment& segment_;
   const LaneBuffers& buffers_;
+  const PortPlaces places_;
   const uint32_t lane_;
   const uint32_t bucket_;
   vulkan::Recorder& recorder_;
