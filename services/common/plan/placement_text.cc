@@ -16,7 +16,7 @@ std::string Shown(const WorkerDescription& worker) {
 
 // "Attend x12", "Head", or "Ffn(6-11)" where it is not every layer's.
 std::string DescribeKind(StageKind kind, const std::vector<uint32_t>& layers, uint32_t num_layers) {
-  const std::string name(StageKindName(kind));
+  std::string name(StageKindName(kind));
   if (kind == StageKind::kEmbed || kind == StageKind::kHead) return name;
   if (layers.size() == num_layers) return absl::StrFormat("%s x%d", name, layers.size());
   if (layers.back() - layers.front() + 1 == layers.size()) {

@@ -85,9 +85,9 @@ grpc::ServerUnaryReactor* WorkerService::Describe(grpc::CallbackServerContext* c
                                                   const worker::v1::DescribeRequest* /*request*/,
                                                   worker::v1::DescribeResponse* response) {
   auto* reactor = context->DefaultReactor();
-  absl::StatusOr<worker::v1::DescribeResponse> description = host_.Describe();
+  const absl::StatusOr<worker::v1::DescribeResponse> description = host_.Describe();
   if (description.ok()) {
-    *response = *std::move(description);
+    *response = *description;
     response->set_execution_port(execution_port_);
   }
   reactor->Finish(ToGrpcStatus(description.status()));
