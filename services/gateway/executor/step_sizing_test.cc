@@ -14,7 +14,7 @@ using testing::StatusIs;
 
 // 6 layers of which every third is global; a position takes 2 * 2 * 64 * 2 bytes a layer.
 constexpr uint64_t kLayerBytes = 512;
-const testing::SmallModel kModel = {
+constexpr testing::SmallModel kModel = {
     .num_layers = 6, .context_len = 1000, .sliding_window = 100, .global_every = 3};
 
 WorkerDescription MakeWorker(DeviceKind kind, uint64_t available) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -23,7 +24,8 @@ namespace tandem::testing {
 // Hands out one model and the exchange regions it was given.  Thread-safe.
 class LocalWeightSource final : public WeightSource {
  public:
-  explicit LocalWeightSource(std::shared_ptr<const WeightSet> weights) : weights_(weights) {}
+  explicit LocalWeightSource(std::shared_ptr<const WeightSet> weights)
+      : weights_(std::move(weights)) {}
 
   absl::StatusOr<LeasedWeights> FetchWeights(const std::string& loader_target,
                                              const std::string& model_id,
