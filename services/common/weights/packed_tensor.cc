@@ -29,6 +29,20 @@ std::string_view WeightRoleName(WeightRole role) { return kRoles[static_cast<int
 
 bool IsPerLayer(WeightRole role) { return kRoles[static_cast<int>(role)].per_layer; }
 
+bool IsNorm(WeightRole role) {
+  switch (role) {
+    case WeightRole::kEmbedding:
+    case WeightRole::kHead:
+    case WeightRole::kQkv:
+    case WeightRole::kOut:
+    case WeightRole::kGateUp:
+    case WeightRole::kDown:
+      return false;
+    default:
+      return true;
+  }
+}
+
 Shape2D WeightShape(WeightRole role, const ModelConfig& config) {
   switch (role) {
     case WeightRole::kEmbedding:

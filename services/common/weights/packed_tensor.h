@@ -57,6 +57,7 @@ inline constexpr uint64_t kShardAlignment = 4096;  // of a shard's offset in its
 
 std::string_view WeightRoleName(WeightRole role);
 bool IsPerLayer(WeightRole role);
+bool IsNorm(WeightRole role);
 struct Shape2D {
   uint64_t rows = 0;
   uint64_t cols = 0;

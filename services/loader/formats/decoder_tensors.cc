@@ -130,20 +130,6 @@ Shape2D ExpectedShape(const NameRow& row, const ModelConfig& config) {
   return WeightShape(row.role, config);
 }
 
-bool IsNorm(WeightRole role) {
-  switch (role) {
-    case WeightRole::kEmbedding:
-    case WeightRole::kHead:
-    case WeightRole::kQkv:
-    case WeightRole::kOut:
-    case WeightRole::kGateUp:
-    case WeightRole::kDown:
-      return false;
-    default:
-      return true;
-  }
-}
-
 std::vector<uint64_t> FileShape(WeightRole role, Shape2D shape) {
   if (IsNorm(role)) return {shape.cols};
   return {shape.rows, shape.cols};

@@ -23,20 +23,6 @@ uint64_t RoundRegion(uint64_t bytes) {
   return AlignUp(bytes, bytes < kHugePageBytes ? kPageBytes : kHugePageBytes);
 }
 
-bool IsNorm(WeightRole role) {
-  switch (role) {
-    case WeightRole::kEmbedding:
-    case WeightRole::kHead:
-    case WeightRole::kQkv:
-    case WeightRole::kOut:
-    case WeightRole::kGateUp:
-    case WeightRole::kDown:
-      return false;
-    default:
-      return true;
-  }
-}
-
 // The parts a role is made of, with their shapes and places.
 struct PartSpec {
   SourcePart part;
