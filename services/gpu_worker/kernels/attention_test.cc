@@ -5,6 +5,7 @@
 #include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
 
 namespace tandem::gpu {

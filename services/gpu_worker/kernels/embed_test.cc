@@ -1,5 +1,6 @@
 // Embedding look-up and row copies.
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/packed_matrix_for_test.h"
 
 namespace tandem::gpu {

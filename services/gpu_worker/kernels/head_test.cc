@@ -6,6 +6,7 @@
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
+#include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
 namespace {

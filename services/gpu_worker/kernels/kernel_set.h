@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/tuning.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 #include "services/gpu_worker/vulkan/pipeline.h"

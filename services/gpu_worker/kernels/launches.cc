@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
 
 #include "services/common/base/check.h"
 #include "shaders/tandem_gpu_shaders.h"
@@ -12,36 +10,14 @@ namespace tandem::gpu {
 namespace {
 
 // Constant ids, as in the shaders.
-constexpr uint32_t kLocalSize = 0;
-constexpr uint32_t kDtype = 3;    // embed, matmul
-constexpr uint32_t kGather = 3;   // rms_norm
-constexpr uint32_t kHeadDim = 3;  // attention
+constexpr uint32_t kDtype = 3;   // embed, matmul
+constexpr uint32_t kGather = 3;  // rms_norm
 constexpr uint32_t kMatmulRows = 4;
 constexpr uint32_t kMatmulColumns = 5;
 constexpr uint32_t kMatmulXF16 = 6;
 constexpr uint32_t kMatmulGeglu = 7;
-constexpr uint32_t kQueries = 4;
-constexpr uint32_t kLanes = 5;
 
 constexpr uint32_t kCopyPiece = 2048;  // copy_rows.comp
-
-uint32_t DivideUp(uint64_t value, uint64_t by) {
-  return static_cast<uint32_t>((value + by - 1) / by);
-}
-
-template <typename Push>
-Launch MakeLaunch(KernelId kernel, uint32_t local_size, const Push& push, uint32_t groups_x,
-                  uint32_t groups_y) {
-  static_assert(sizeof(Push) <= vulkan::kPushConstantBytes);
-  Launch launch;
-  launch.kernel = kernel;
-  launch.constants[kLocalSize] = local_size;
-  std::memcpy(launch.push.data(), &push, sizeof(Push));
-  launch.push_bytes = sizeof(Push);
-  launch.groups_x = groups_x;
-  launch.groups_y = groups_y;
-  return launch;
-}
 
 }  // namespace
 
@@ -116,49 +92,9 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   return launch;
 }
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
-                    push.num_heads + 2 * push.num_kv_heads, max_rows);
-}
-
-Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kKvAppend, tuning.subgroup_size, push, push.num_kv_heads, max_rows);
-}
-
-Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint32_t max_rows) {
-  const uint32_t ratio = push.num_heads / push.num_kv_heads;
-  uint32_t queries = std::min(ratio, tuning.attention_queries);
-  while (ratio % queries != 0) --queries;
-  Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
-                             push.num_heads / queries, max_rows);
-  launch.constants[kHeadDim] = head_dim;
-  launch.constants[kQueries] = queries;
-  launch.constants[kLanes] = tuning.subgroup_size;
-  return launch;
-}
-
 Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows) {
   return MakeLaunch(KernelId::kHeadReduce, ReduceThreads(tuning, push.vocab_size), push, max_rows,
                     1);
-}
-
-std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,
-                                     double position_scale) {
-  constexpr uint32_t kLow = 256;
-  const uint32_t high = (context_len + kLow - 1) / kLow;
-  const uint32_t pairs = head_dim / 2;
-  std::vector<float> table(size_t{kLow + high} * head_dim);
-  for (uint32_t row = 0; row < kLow + high; ++row) {
-    const double position = row < kLow ? row : double{kLow} * (row - kLow);
-    for (uint32_t i = 0; i < pairs; ++i) {
-      const double angle =
-          position / position_scale * std::pow(theta, -2.0 * i / static_cast<double>(head_dim));
-      table[size_t{row} * head_dim + 2 * i] = static_cast<float>(std::cos(angle));
-      table[size_t{row} * head_dim + 2 * i + 1] = static_cast<float>(std::sin(angle));
-    }
-  }
-  return table;
 }
 
 }  // namespace tandem::gpu

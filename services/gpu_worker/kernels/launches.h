@@ -5,47 +5,15 @@
 // buffer when it runs.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "services/common/tensor/dtype.h"
+#include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/tuning.h"
-#include "services/gpu_worker/vulkan/pipeline.h"
 
 namespace tandem::gpu {
-
-enum class KernelId : uint8_t {
-  kEmbed,
-  kCopyRows,
-  kRmsNorm,
-  kAddNorm,
-  kMatmul,
-  kQkNormRope,
-  kKvAppend,
-  kAttention,
-  kHeadReduce,
-};
-inline constexpr int kNumKernels = 9;
-
-struct KernelTraits {
-  std::string_view name;
-  std::span<const uint32_t> spirv;
-};
-const KernelTraits& Traits(KernelId id);
-
-struct Launch {
-  KernelId kernel = KernelId::kEmbed;
-  vulkan::Specialization constants;  // id 0 is the workgroup's size
-  std::array<std::byte, vulkan::kPushConstantBytes> push = {};
-  uint32_t push_bytes = 0;
-  uint32_t groups_x = 1;
-  uint32_t groups_y = 1;
-};
 
 // Rows of a packed matrix as the device sees them.
 struct DeviceShard {
@@ -60,8 +28,8 @@ struct DeviceTensor {
   std::vector<DeviceShard> shards;
 };
 
-// REQUIRES in all: matrices of a multiple of 32 columns, norms f32, head_dim a multiple of 8 up to
-// 256; offsets of counts are those of StepHeader.
+// REQUIRES in all: matrices of a multiple of 32 columns, norms f32; offsets of counts are those of
+// StepHeader.  Attention's launches: attention_launches.h.
 
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
                    uint64_t step, uint64_t destination, float scale, uint32_t max_rows);
@@ -86,17 +54,9 @@ struct MatmulArgs {
 Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatmulArgs& args);
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
-Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows);
-Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint32_t max_rows);
 Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows);
 
 // Logits of a row lie this many elements apart.
 inline uint32_t LogitStride(uint32_t vocab_size) { return (vocab_size + 1) / 2 * 2; }
-
-// Bytes of an address table for rotation: see qk_norm_rope.comp.  Positions [0, context_len).
-std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,
-                                     double position_scale);
 
 }  // namespace tandem::gpu

@@ -4,6 +4,7 @@
 #include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/packed_matrix_for_test.h"
 
 namespace tandem::gpu {

@@ -3,7 +3,9 @@
 
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
+#include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
 namespace {

@@ -7,6 +7,7 @@
 #include "services/common/reference/matmul.h"
 #include "services/common/weights/dequantize.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
+#include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
 

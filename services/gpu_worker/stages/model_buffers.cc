@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {

@@ -7,6 +7,7 @@
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/worker/step_batch.h"
+#include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
 namespace {

@@ -4,6 +4,8 @@
 #include <cstddef>
 
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
 namespace {

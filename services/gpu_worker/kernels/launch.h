@@ -1,0 +1,64 @@
+// One launch of a kernel as plain data, and what the tables of launches are made with.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "services/gpu_worker/vulkan/pipeline.h"
+
+namespace tandem::gpu {
+
+enum class KernelId : uint8_t {
+  kEmbed,
+  kCopyRows,
+  kRmsNorm,
+  kAddNorm,
+  kMatmul,
+  kQkNormRope,
+  kKvAppend,
+  kAttention,
+  kHeadReduce,
+};
+inline constexpr int kNumKernels = 9;
+
+struct KernelTraits {
+  std::string_view name;
+  std::span<const uint32_t> spirv;
+};
+const KernelTraits& Traits(KernelId id);
+
+struct Launch {
+  KernelId kernel = KernelId::kEmbed;
+  vulkan::Specialization constants;  // id 0 is the workgroup's size
+  std::array<std::byte, vulkan::kPushConstantBytes> push = {};
+  uint32_t push_bytes = 0;
+  uint32_t groups_x = 1;
+  uint32_t groups_y = 1;
+};
+
+// Constant id of the workgroup's size in every shader.
+inline constexpr uint32_t kLocalSize = 0;
+
+inline uint32_t DivideUp(uint64_t value, uint64_t by) {
+  return static_cast<uint32_t>((value + by - 1) / by);
+}
+
+template <typename Push>
+Launch MakeLaunch(KernelId kernel, uint32_t local_size, const Push& push, uint32_t groups_x,
+                  uint32_t groups_y) {
+  static_assert(sizeof(Push) <= vulkan::kPushConstantBytes);
+  Launch launch;
+  launch.kernel = kernel;
+  launch.constants[kLocalSize] = local_size;
+  std::memcpy(launch.push.data(), &push, sizeof(Push));
+  launch.push_bytes = sizeof(Push);
+  launch.groups_x = groups_x;
+  launch.groups_y = groups_y;
+  return launch;
+}
+
+}  // namespace tandem::gpu
