@@ -1,0 +1,34 @@
+// How activations lie in memory on their way to a product.  shaders/include/activation.glsl is the
+// same for the kernels and says what each format is.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::gpu {
+
+enum class ActivationFormat : uint32_t {
+  kF32 = 0,
+  kF16 = 1,   // value = element * the tensor's scale
+  kInt8 = 2,  // units of 256 elements in blocks of 32
+};
+
+inline constexpr uint32_t kUnitElements = 256;
+inline constexpr uint32_t kUnitBytes = 288;  // 256 int8, 8 float32 scales
+
+// Scale of GeGLU's outputs in float16: they reach 4.2e6, and 3.8e-6 is their step about zero.
+inline constexpr float kGegluHalfScale = 64.0f;
+
+// Bytes of a row, which is also the distance between rows.
+constexpr uint64_t ActivationRowBytes(ActivationFormat format, uint64_t cols) {
+  switch (format) {
+    case ActivationFormat::kF32:
+      return cols * 4;
+    case ActivationFormat::kF16:
+      return cols * 2;
+    case ActivationFormat::kInt8:
+      return (cols + kUnitElements - 1) / kUnitElements * kUnitBytes;
+  }
+  return 0;
+}
+
+}  // namespace tandem::gpu
