@@ -1,12 +1,12 @@
 # Shader tools: GLSL to SPIR-V, validated, embedded as constexpr arrays.
 #
-# Debian 12's glslang 12.0, spirv-tools and Vulkan headers 1.3.239 suffice today.  Newer ones are
-# fetched privately by scripts/fetch-shader-tools into .deps/shader-tools; TANDEM_SHADER_TOOLS says
-# which are taken.
+# Cooperative matrices want glslang 13 and Vulkan headers 1.3.255, newer than Debian 12's.
+# scripts/fetch-shader-tools fetches both privately into .deps/shader-tools; TANDEM_SHADER_TOOLS says
+# which are taken.  The Vulkan loader is always the system's.
 set(TANDEM_SHADER_TOOLS "auto" CACHE STRING
     "auto: .deps/shader-tools when fetched, else the system's; system; or a folder with bin/glslangValidator")
-set(TANDEM_GLSLANG_MINIMUM 12)
-set(TANDEM_VULKAN_HEADERS_MINIMUM 1.3.204)
+set(TANDEM_GLSLANG_MINIMUM 13)
+set(TANDEM_VULKAN_HEADERS_MINIMUM 1.3.255)
 
 set(tandem_shader_tools_dir "")
 if(TANDEM_SHADER_TOOLS STREQUAL "auto")
@@ -18,9 +18,11 @@ elseif(NOT TANDEM_SHADER_TOOLS STREQUAL "system")
 endif()
 unset(TANDEM_GLSLANG CACHE)
 unset(TANDEM_SPIRV_VAL CACHE)
+unset(Vulkan_INCLUDE_DIR CACHE)
 if(tandem_shader_tools_dir)
   find_program(TANDEM_GLSLANG glslangValidator PATHS ${tandem_shader_tools_dir}/bin NO_DEFAULT_PATH REQUIRED)
   find_program(TANDEM_SPIRV_VAL spirv-val PATHS ${tandem_shader_tools_dir}/bin NO_DEFAULT_PATH REQUIRED)
+  find_path(Vulkan_INCLUDE_DIR vulkan/vulkan.h PATHS ${tandem_shader_tools_dir}/include NO_DEFAULT_PATH)
 else()
   find_program(TANDEM_GLSLANG glslangValidator REQUIRED)
   find_program(TANDEM_SPIRV_VAL spirv-val REQUIRED)
@@ -43,7 +45,7 @@ string(REGEX MATCH "\\(0, *([0-9]+), *([0-9]+)" matched "${header_complete}")
 set(vulkan_headers ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${header_patch})
 if(vulkan_headers VERSION_LESS TANDEM_VULKAN_HEADERS_MINIMUM)
   message(FATAL_ERROR "The Vulkan headers in ${Vulkan_INCLUDE_DIR} are ${vulkan_headers}, "
-    "${TANDEM_VULKAN_HEADERS_MINIMUM} or newer are needed: install libvulkan-dev of Debian 12 or newer")
+    "${TANDEM_VULKAN_HEADERS_MINIMUM} or newer are needed: run scripts/fetch-shader-tools and configure again")
 endif()
 message(STATUS "Shaders: glslang ${TANDEM_GLSLANG_VERSION} (${TANDEM_GLSLANG}), Vulkan headers ${vulkan_headers}")
 

@@ -14,6 +14,9 @@ absl::Status InstanceTable::Load(VkInstance instance) {
   }
   TANDEM_VULKAN_INSTANCE_FUNCTIONS(TANDEM_VULKAN_LOAD)
 #undef TANDEM_VULKAN_LOAD
+#define TANDEM_VULKAN_LOAD_OPTIONAL(name) name.Set(vkGetInstanceProcAddr(instance, "vk" #name));
+  TANDEM_VULKAN_OPTIONAL_INSTANCE_FUNCTIONS(TANDEM_VULKAN_LOAD_OPTIONAL)
+#undef TANDEM_VULKAN_LOAD_OPTIONAL
   return absl::OkStatus();
 }
 

@@ -43,6 +43,9 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(GetPhysicalDeviceProperties2)           \
   X(GetPhysicalDeviceQueueFamilyProperties)
 
+#define TANDEM_VULKAN_OPTIONAL_INSTANCE_FUNCTIONS(X) \
+  X(GetPhysicalDeviceCooperativeMatrixPropertiesKHR)
+
 #define TANDEM_VULKAN_DEVICE_FUNCTIONS(X) \
   X(AllocateCommandBuffers)               \
   X(AllocateMemory)                       \
@@ -86,7 +89,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(QueueSubmit2)                         \
   X(WaitSemaphores)
 
-// Of extensions; absent where the device has them not.
+// Those named optional are of extensions; absent where there are none.
 #define TANDEM_VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X) \
   X(GetMemoryFdPropertiesKHR)                      \
   X(GetMemoryHostPointerPropertiesEXT)
@@ -94,6 +97,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
 struct InstanceTable {
 #define TANDEM_VULKAN_DECLARE(name) Entry<PFN_vk##name> name;
   TANDEM_VULKAN_INSTANCE_FUNCTIONS(TANDEM_VULKAN_DECLARE)
+  TANDEM_VULKAN_OPTIONAL_INSTANCE_FUNCTIONS(TANDEM_VULKAN_DECLARE)
   // INTERNAL names an entry point that the loader lacks.
   absl::Status Load(VkInstance instance);
 };

@@ -31,6 +31,13 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance,
   VkPhysicalDeviceVulkan11Features v11 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
                                           &v12};
   v11.storageBuffer16BitAccess = VK_TRUE;
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrices = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+  matrices.cooperativeMatrix = VK_TRUE;
+  if (!info.matrix_shapes.empty()) {
+    v12.vulkanMemoryModel = VK_TRUE;
+    v13.pNext = &matrices;
+  }
   VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &v11};
   features.features.shaderInt64 = VK_TRUE;
   features.features.shaderInt16 = VK_TRUE;
@@ -41,6 +48,9 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance,
   queue.queueCount = 1;
   queue.pQueuePriorities = &priority;
   std::vector<const char*> extensions;
+  if (!info.matrix_shapes.empty()) {
+    extensions.push_back(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+  }
   if (info.external_memory_host) {
     extensions.push_back(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
   }

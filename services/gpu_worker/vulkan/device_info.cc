@@ -67,6 +67,12 @@ std::string DescribeDevice(const DeviceInfo& info) {
                         "  allocations to %s, push constants %d bytes, timestamps of %g ns\n",
                         Gibibytes(info.max_allocation_bytes), info.max_push_constant_bytes,
                         info.timestamp_valid_bits == 0 ? 0.0 : info.timestamp_period_ns);
+  const auto append_shape = [](std::string* out, const MatrixShape& shape) {
+    out->append(DescribeMatrixShape(shape));
+  };
+  absl::StrAppendFormat(
+      &text, "  matrix units: %s\n",
+      info.matrix_shapes.empty() ? "none" : absl::StrJoin(info.matrix_shapes, ", ", append_shape));
   absl::StrAppendFormat(&text, "  imports: host pointer %s, dmabuf %s\n",
                         info.external_memory_host ? "yes" : "no",
                         info.external_memory_dmabuf ? "yes" : "no");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/matrix_shapes.h"
 
 namespace tandem::vulkan {
 
@@ -49,6 +50,9 @@ struct DeviceInfo {
   uint64_t largest_device_heap_bytes = 0;
   uint64_t available_bytes = 0;  // of that heap, by VK_EXT_memory_budget where there is one
 
+  // Products for subgroups (VK_KHR_cooperative_matrix); empty: none that kernels can use.
+  std::vector<MatrixShape> matrix_shapes;
+
   bool external_memory_host = false;
   uint64_t host_pointer_alignment = 0;
   bool external_memory_dmabuf = false;
@@ -62,7 +66,8 @@ struct DeviceInfo {
 // "discrete", "integrated", "virtual", "cpu", "other".
 std::string_view DeviceTypeName(VkPhysicalDeviceType type);
 
-// Several lines: name, driver, heaps, subgroups, limits, imports, what is missing.
+// Several lines: name, driver, heaps, subgroups, limits, matrix units, imports, what is
+// missing.
 std::string DescribeDevice(const DeviceInfo& info);
 
 // Index into `devices`.  `selector`: an index, a part of a name (case ignored), or empty: the best

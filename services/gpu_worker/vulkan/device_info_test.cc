@@ -50,5 +50,16 @@ TEST(ChooseDeviceTest, PassesOverUnusableDevicesUnlessNamed) {
   EXPECT_NE(named.status().message().find("bufferDeviceAddress"), std::string::npos);
 }
 
+TEST(DescribeDeviceTest, ListsTheMatrixUnitsShapes) {
+  DeviceInfo info = Info("NVIDIA H200", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU);
+  EXPECT_NE(DescribeDevice(info).find("matrix units: none\n"), std::string::npos);
+  info.matrix_shapes = {{16, 16, 16},
+                        {16, 16, 32, VK_COMPONENT_TYPE_SINT8_KHR, VK_COMPONENT_TYPE_UINT8_KHR,
+                         VK_COMPONENT_TYPE_SINT32_KHR, VK_COMPONENT_TYPE_SINT32_KHR, true}};
+  EXPECT_NE(DescribeDevice(info).find("matrix units: 16x16x16 f16 f16 f32 f32, "
+                                      "16x16x32 s8 u8 s32 s32 saturating\n"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::vulkan

@@ -200,6 +200,9 @@ absl::Status Instance::FindDevices() {
     info.external_memory_dmabuf = has(VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME) &&
                                   has(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
     FillProperties(table_, info);
+    if (has(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) {
+      info.matrix_shapes = FindMatrixShapes(table_, handle);
+    }
     FillMemory(table_, has(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME), info);
     FillQueues(table_, info);
     FindMissingFeatures(table_, info);
