@@ -66,6 +66,27 @@ TEST_P(VocabularySourcesTest, GivesTheIdsOfTheReference) {
   EXPECT_EQ((*tokenizer)->Encode((*tokenizer)->Decode(long_tokens)).value(), long_tokens);
 }
 
+// No reference: that text survives, that chats find their markers, that no id is without a piece.
+TEST(SyntheticVocabularyTest, EncodesAnyTextAndGivesItBack) {
+  const auto source = loader::OpenModelSource("synthetic:gemma3-270m");
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto tokenizer = gateway::Tokenizer::Create((*source)->vocabulary());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const ModelConfig& config = (*source)->config();
+  EXPECT_EQ((*tokenizer)->vocab_size(), config.vocab_size);
+  for (const std::string text : {"Once upon a time", "  two\n lines ", "na\u00efve \u4f60\u597d"}) {
+    const auto ids = (*tokenizer)->Encode(text);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ((*tokenizer)->Decode(*ids), text);
+  }
+  EXPECT_EQ((*tokenizer)->FindPiece("<bos>"), static_cast<uint32_t>(config.bos_token_id));
+  for (const int32_t stop : config.stop_token_ids) {
+    EXPECT_EQ((*tokenizer)->TokenBytes(static_cast<uint32_t>(stop)), "");
+  }
+  EXPECT_TRUE(gateway::RenderChat(**tokenizer, config.bos_token_id, {{"user", "Hello"}}).ok());
+  EXPECT_EQ((*tokenizer)->TokenBytes(262), " ");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, VocabularySourcesTest,
     ::testing::Values(

@@ -59,7 +59,7 @@ class ModelSource {
  public:
   virtual ~ModelSource() = default;
 
-  virtual std::string_view format() const = 0;  // "gguf", "safetensors"
+  virtual std::string_view format() const = 0;  // "gguf", "safetensors", "synthetic"
   virtual const ModelConfig& config() const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
   virtual const std::string& chat_template() const = 0;
@@ -78,8 +78,9 @@ class ModelSource {
                             std::span<std::byte> out) const = 0;
 };
 
-// Opens a GGUF file or a safetensors folder by what it is.  INVALID_ARGUMENT carries the file
-// name, the byte offset and the reason; NOT_FOUND a missing file.
+// Opens a GGUF file or a safetensors folder by what it is, or makes a synthetic model
+// (synthetic/synthetic_spec.h).  INVALID_ARGUMENT carries the file name, the byte offset and the
+// reason; NOT_FOUND a missing file.
 absl::StatusOr<std::unique_ptr<ModelSource>> OpenModelSource(const std::string& path);
 
 // `tandem inspect`: header, configuration and tensors as aligned tables.

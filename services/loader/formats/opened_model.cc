@@ -7,6 +7,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_format.h"
+#include "services/loader/synthetic/synthetic_model.h"
+#include "services/loader/synthetic/synthetic_spec.h"
 
 namespace tandem::loader {
 namespace {
@@ -84,6 +86,7 @@ absl::StatusOr<std::unique_ptr<ModelSource>> OpenModelSource(const std::string& 
   if (path.empty() || path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError("a model's path is empty or holds a NUL character");
   }
+  if (IsSyntheticName(path)) return OpenSynthetic(path);
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     return InFile(path, absl::ErrnoToStatus(errno, "cannot be opened"));

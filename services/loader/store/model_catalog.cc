@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/synthetic/synthetic_spec.h"
 
 namespace tandem::loader {
 namespace {
@@ -97,6 +98,9 @@ absl::Status ModelCatalog::CheckName(std::string_view name) {
 
 absl::StatusOr<ModelFile> ModelCatalog::Resolve(std::string_view name) const {
   TANDEM_RETURN_IF_ERROR(CheckName(name));
+  if (IsSyntheticName(name)) {
+    return ModelFile{std::string(name), std::string(name), "synthetic", 0};
+  }
   for (const std::string& root : roots_) {
     for (const char* suffix : {"", ".gguf"}) {
       const std::string candidate = std::string(name) + suffix;

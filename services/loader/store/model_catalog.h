@@ -13,8 +13,8 @@ namespace tandem::loader {
 
 struct ModelFile {
   std::string name;    // relative to its root: "gemma-3-1b-it", "quants/demo.Q8_0.gguf"
-  std::string path;    // canonical
-  std::string format;  // "gguf" or "safetensors", judged by names alone
+  std::string path;    // canonical; of a synthetic model its name
+  std::string format;  // "gguf", "safetensors" or "synthetic", judged by names alone
   uint64_t file_bytes = 0;
 };
 
@@ -28,7 +28,8 @@ class ModelCatalog {
   // "..", no NUL or backslash, not absolute, at most 1024 bytes.
   static absl::Status CheckName(std::string_view name);
 
-  // The model of a name, from the first root that has it; ".gguf" may be left out.  Links are
+  // The model of a name, from the first root that has it; ".gguf" may be left out.  Synthetic names
+  // (synthetic/synthetic_spec.h) are under no root, and not checked further here.  Links are
   // followed as long as they stay inside the root: PERMISSION_DENIED otherwise.  NOT_FOUND names
   // the roots that were searched.
   absl::StatusOr<ModelFile> Resolve(std::string_view name) const;

@@ -65,6 +65,13 @@ TEST_F(ModelCatalogTest, NamesThatLeaveTheRootAreRefusedAsNames) {
   }
 }
 
+TEST_F(ModelCatalogTest, SyntheticModelsAreUnderNoRoot) {
+  const auto file = catalog_->Resolve("synthetic:gemma3-1b?type=q4_0");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->path, "synthetic:gemma3-1b?type=q4_0");
+  EXPECT_EQ(file->format, "synthetic");
+}
+
 TEST_F(ModelCatalogTest, LinksAreFollowedInsideTheRootAlone) {
   fs::create_symlink("model.gguf", directory_ / "first/alias.gguf");
   fs::create_symlink(directory_ / "outside/secret.gguf", directory_ / "first/escape.gguf");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/synthetic/synthetic_spec.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/bench/measure.h"
@@ -85,7 +86,10 @@ class OwnCluster {
 absl::Status Bench(const BenchFlags& flags) {
   std::unique_ptr<OwnCluster> cluster;
   std::string address = flags.address;
-  if (!flags.cluster.options.model.empty()) {
+  if (const std::string& model = flags.cluster.options.model; !model.empty()) {
+    if (loader::IsSyntheticName(model)) {
+      TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(model).status());
+    }
     TANDEM_ASSIGN_OR_RETURN(cluster, OwnCluster::Start(flags));
     address = cluster->address();
   }

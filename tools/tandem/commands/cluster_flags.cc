@@ -7,7 +7,8 @@ namespace tandem {
 
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   ClusterOptions& options = flags.options;
-  command.add_option("--model", options.model, "GGUF file or safetensors folder");
+  command.add_option("--model", options.model,
+                     "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0");
   command.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
   command.add_option("--gpu-device", options.gpu_device,

@@ -9,7 +9,10 @@ namespace tandem {
 std::function<int()> AddInspectCommand(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("inspect", "Print what is in a model file");
-  command->add_option("file", *path, "A GGUF file or a safetensors folder")->required();
+  command
+      ->add_option("file", *path,
+                   "A GGUF file, a safetensors folder, or synthetic:gemma3-27b?type=q4_0")
+      ->required();
   return [path] {
     const auto source = loader::OpenModelSource(*path);
     if (!source.ok()) return Fail(source.status());

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/synthetic/synthetic_spec.h"
 
 namespace tandem {
 namespace {
@@ -77,16 +78,30 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   return gateway;
 }
 
+// What the loader is told: where to look, and for what.
+struct ModelPlace {
+  std::string root, name;
+};
+
+absl::StatusOr<ModelPlace> FindModel(const ClusterOptions& options) {
+  if (loader::IsSyntheticName(options.model)) {
+    TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(options.model).status());
+    return ModelPlace{options.runtime_dir, options.model};  // no file is looked for
+  }
+  std::error_code error;
+  const fs::path path = fs::canonical(options.model, error);
+  if (error) {
+    return absl::NotFoundError(absl::StrFormat("model %s: %s", options.model, error.message()));
+  }
+  return ModelPlace{path.parent_path().string(), path.filename().string()};
+}
+
 }  // namespace
 
 std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
 
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
-  std::error_code error;
-  const fs::path model = fs::canonical(options.model, error);
-  if (error) {
-    return absl::NotFoundError(absl::StrFormat("model %s: %s", options.model, error.message()));
-  }
+  TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options));
   TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.runtime_dir));
   if (!options.log_dir.empty()) TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.log_dir));
   // The longest name is the loader's descriptor socket.
@@ -98,9 +113,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
         options.runtime_dir, sizeof(sockaddr_un::sun_path) - 1, longest, longest.size()));
   }
   std::vector<ServiceSpec> services;
-  services.push_back(
-      Service(options, "loader", "tandem-loader",
-              {"--listen", Socket(options, "loader"), "--root", model.parent_path().string()}));
+  services.push_back(Service(options, "loader", "tandem-loader",
+                             {"--listen", Socket(options, "loader"), "--root", model.root}));
   std::vector<std::string> gpu = {"--listen",   Socket(options, "gpu"),
                                   "--name",     "gpu0",
                                   "--max-rows", absl::StrFormat("%d", options.max_rows)};
@@ -119,7 +133,7 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
       services.back().final_exit_codes = {kNoNpuExitCode};
     }
   }
-  services.push_back(Gateway(options, model.filename().string()));
+  services.push_back(Gateway(options, model.name));
   return services;
 }
 

@@ -12,7 +12,7 @@
 namespace tandem {
 
 struct ClusterOptions {
-  std::string model;        // path of a GGUF file or of a safetensors folder
+  std::string model;        // path of a GGUF file or a safetensors folder, or a synthetic name
   std::string bin_dir;      // where the services' executables are
   std::string runtime_dir;  // sockets; made with mode 0700
   std::string log_dir;      // one file a service; empty: they write to our standard error

@@ -56,6 +56,18 @@ TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
   }
 }
 
+TEST_F(ClusterTest, ASyntheticModelNeedsNoFileButARightName) {
+  options_.model = "synthetic:gemma3-1b?type=q8_0";
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(services->front().process.argv,
+              testing::IsSupersetOf({std::string("--root"), options_.runtime_dir}));
+  EXPECT_THAT(services->back().process.argv,
+              testing::IsSupersetOf({std::string("--model"), options_.model}));
+  options_.model = "synthetic:gemma3-2b";
+  EXPECT_EQ(PlanCluster(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ClusterTest, OffStartsNoNpuWorker) {
   options_.npu = NpuPolicy::kOff;
   const auto services = PlanCluster(options_);

@@ -1,0 +1,198 @@
+// How fast the GPU worker's steps are, without a cluster: a model read or made in this process, the
+// whole of it in one segment of one worker, and steps through it.
+//
+//   gpu_step_bench --model 'synthetic:gemma3-27b?type=q4_0' --cases d1,d8,d32,p2048,d1@8192
+//
+// Links what the worker and the loader's libraries need and nothing of gRPC, so that with a few
+// shared libraries beside it, it runs on a bare machine.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/base/text_table.h"
+#include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/gpu_worker/vulkan/pipeline_cache.h"
+#include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packer.h"
+#include "tests/bench/step_runner.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Flags {
+  std::string model = "synthetic:gemma3-1b?type=q4_0";
+  std::string cases = "d1,d8,p512";
+  uint32_t max_rows = 512;
+  RunnerOptions runner;
+  gpu::GpuWorkerOptions worker;
+  bool skip_fill = false;
+  bool json = false;
+};
+
+class Stopwatch {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void Say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const std::string& model) {
+  const Stopwatch watch;
+  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(model));
+  const double opened = watch.Seconds();
+  TANDEM_ASSIGN_OR_RETURN(loader::PackedModel packed, loader::PackModel(*source, {}, nullptr));
+  std::vector<WeightRegion> regions;
+  for (loader::PackedRegion& region : packed.regions) {
+    TANDEM_ASSIGN_OR_RETURN(
+        Mapping mapping, Mapping::Map(region.fd.get(), region.bytes, Mapping::Access::kReadOnly));
+    regions.push_back({.fd = std::move(region.fd), .mapping = std::move(mapping)});
+  }
+  TANDEM_ASSIGN_OR_RETURN(auto weights,
+                          WeightSet::Create(source->content_id(), source->config(),
+                                            std::move(packed.tensors), std::move(regions)));
+  const double seconds = watch.Seconds();
+  Say(absl::StrFormat("model      opened in %.2f s, %.2f GB packed in %.2f s (%.2f GB/s)", opened,
+                      packed.source_bytes * 1e-9, seconds - opened,
+                      packed.source_bytes * 1e-9 / (seconds - opened)));
+  return std::shared_ptr<const WeightSet>(std::move(weights));
+}
+
+std::string AsTable(const std::vector<CaseResult>& results) {
+  std::vector<std::string> head = {"case",    "ms/step",   "tok/s",   "GB/s",
+                                   "TFLOP/s", "device ms", "host us", "host %"};
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    head.emplace_back(std::string(StageKindName(static_cast<StageKind>(kind))) + " ms");
+  }
+  std::vector<bool> right(head.size(), true);
+  right[0] = false;
+  TextTable table(right);
+  table.Add(head);
+  for (const CaseResult& result : results) {
+    const StepTimes& step = result.median;
+    const double host = step.wall - step.device;
+    std::vector<std::string> cells = {
+        result.step_case.name,
+        absl::StrFormat("%.3f", step.wall * 1e3),
+        absl::StrFormat("%.1f", result.tokens_per_second),
+        absl::StrFormat("%.0f", result.work.bytes() / step.wall * 1e-9),
+        absl::StrFormat("%.2f", result.work.flops / step.wall * 1e-12),
+        absl::StrFormat("%.3f", step.device * 1e3),
+        absl::StrFormat("%.0f", host * 1e6),
+        absl::StrFormat("%.1f", 100 * host / step.wall)};
+    for (const double stage : step.stages) cells.push_back(absl::StrFormat("%.3f", stage * 1e3));
+    table.Add(std::move(cells));
+  }
+  return table.Print();
+}
+
+std::string AsJson(const Flags& flags, const std::string& device, double load_seconds,
+                   const std::vector<CaseResult>& results) {
+  nlohmann::ordered_json json = {
+      {"model", flags.model}, {"device", device}, {"load_seconds", load_seconds}};
+  for (const CaseResult& result : results) {
+    const StepTimes& step = result.median;
+    nlohmann::ordered_json stages;
+    for (int kind = 0; kind < kNumStageKinds; ++kind) {
+      stages[std::string(StageKindName(static_cast<StageKind>(kind)))] =
+          step.stages[static_cast<size_t>(kind)];
+    }
+    json["cases"].push_back({{"case", result.step_case.name},
+                             {"step_seconds", step.wall},
+                             {"slowest_step_seconds", result.slowest_wall},
+                             {"tokens_per_second", result.tokens_per_second},
+                             {"device_seconds", step.device},
+                             {"weight_bytes", result.work.weight_bytes},
+                             {"kv_bytes", result.work.kv_bytes},
+                             {"flops", result.work.flops},
+                             {"stage_seconds", stages}});
+  }
+  return json.dump(2) + "\n";
+}
+
+absl::Status Run(Flags flags) {
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<StepCase> cases, ParseCases(flags.cases));
+  for (const StepCase& step_case : cases) {
+    if (step_case.is_prompt || step_case.sequences <= flags.max_rows) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "case %s: more sequences than rows in a step, %d", step_case.name, flags.max_rows));
+  }
+  flags.worker.max_rows = flags.max_rows;
+  flags.runner.fill = !flags.skip_fill;
+  // First: without a device there is nothing to make a model for.
+  TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
+  Say("device     " + worker->description().device);
+  TANDEM_ASSIGN_OR_RETURN(const auto weights, MakeWeights(flags.model));
+  const Stopwatch watch;
+  TANDEM_ASSIGN_OR_RETURN(
+      const auto runner,
+      testing::PlanRunner::Create(
+          weights, {worker.get()}, testing::WholeModel(weights->config()),
+          LimitsFor(weights->config(), cases, flags.max_rows, flags.runner.tokens)));
+  const double load_seconds = watch.Seconds();
+  const LoadReport& report = runner->load_reports()[0];
+  Say(absl::StrFormat("load       %.2f GB of weights (%s), %.2f GB of KV, ready in %.2f s",
+                      report.weight_bytes * 1e-9, std::string(ImportPathName(report.weight_import)),
+                      report.kv_bytes * 1e-9, load_seconds));
+  StepRunner steps(*runner, *weights, flags.runner);
+  std::vector<CaseResult> results;
+  for (const StepCase& step_case : cases) {
+    TANDEM_ASSIGN_OR_RETURN(CaseResult result, steps.Measure(step_case));
+    Say(absl::StrFormat("%-10s %.1f tok/s", step_case.name, result.tokens_per_second));
+    results.push_back(std::move(result));
+  }
+  const std::string text = flags.json
+                               ? AsJson(flags, worker->description().device, load_seconds, results)
+                               : AsTable(results);
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  tandem::bench::Flags flags;
+  flags.worker.cache_folder = tandem::vulkan::DefaultCacheFolder();
+  CLI::App app("Measures steps of the GPU worker with a whole model.");
+  app.add_option("--model", flags.model, "A synthetic name, a GGUF file or a safetensors folder")
+      ->capture_default_str();
+  app.add_option("--cases", flags.cases,
+                 "d8 (8 sequences decode), p2048 (a prompt), either with @DEPTH")
+      ->capture_default_str();
+  app.add_option("--max-rows", flags.max_rows, "Rows in a step; prompts are cut to it")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str();
+  app.add_option("--tokens", flags.runner.tokens, "Steps of a decoding case")
+      ->check(CLI::Range(2, 100000))
+      ->capture_default_str();
+  app.add_option("--repetitions", flags.runner.repetitions, "Of prompts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--candidates", flags.runner.candidates, "That the head reports for an output")
+      ->check(CLI::Range(1u, tandem::kMaxCandidates))
+      ->capture_default_str();
+  app.add_flag("--skip-fill", flags.skip_fill,
+               "Do not compute the positions before a depth: attention then reads what is there");
+  app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
+  app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "Print JSON");
+  CLI11_PARSE(app, argc, argv);
+  tandem::InitLogging("gpu_step_bench");
+  const absl::Status status = tandem::bench::Run(std::move(flags));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,47 @@
+// What gpu_step_bench measures, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/testing/plan_runner.h"
+#include "services/common/weights/weight_set.h"
+
+namespace tandem::bench {
+
+// "d8@4096": 8 sequences decode at depth 4096.  "p2048": a prompt of 2048.
+struct StepCase {
+  std::string name;
+  bool is_prompt = false;
+  uint32_t sequences = 1;      // decoding; 1 for a prompt
+  uint32_t prompt_tokens = 0;  // of a prompt
+  uint32_t depth = 0;          // positions each sequence holds before
+
+  // Rows of a step, at most `max_rows`.
+  uint32_t RowsPerStep(uint32_t max_rows) const;
+  // Steps of one measurement; a decoding one makes `tokens` tokens a sequence.
+  uint32_t NumSteps(uint32_t max_rows, uint32_t tokens) const;
+  // Positions a sequence ends with, at most.
+  uint32_t EndLength(uint32_t tokens) const;
+};
+
+// Cases separated by commas.  INVALID_ARGUMENT quotes the one that is wrong.
+absl::StatusOr<std::vector<StepCase>> ParseCases(const std::string& text);
+
+// Limits under which every case runs, with no more KV than the largest needs.
+testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCase>& cases,
+                             uint32_t max_rows, uint32_t tokens);
+
+// What one step must move and compute at least, averaged over a measurement's steps.
+struct StepWork {
+  double weight_bytes = 0;  // every matrix once; of the embedding only as the head
+  double kv_bytes = 0;      // float16 keys and values that attention sees, read once a sequence
+  double flops = 0;         // of products: 2 x elements x rows, the head's for outputs alone
+  double bytes() const { return weight_bytes + kv_bytes; }
+};
+StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, uint32_t max_rows,
+                uint32_t tokens);
+
+}  // namespace tandem::bench
