@@ -2,16 +2,18 @@
 // One workgroup a row.  With GATHER the rows are those of the step's outputs.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#include "activation.glsl"
 #include "reduce.glsl"
 #include "step.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const bool GATHER = false;
+layout(constant_id = 4) const uint OUT_FORMAT = 0;
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t source;       // float32 [rows, cols]
   uint64_t weight;       // float32 [cols]
-  uint64_t destination;  // float32 [rows, cols]
-  uint cols;             // a multiple of 4
+  uint64_t destination;  // activations [rows, cols]
+  uint cols;             // a multiple of 4; of 32 for int8
   float epsilon;
   uint first_row;  // first output of this tile (GATHER)
 };
@@ -26,7 +28,7 @@ void main() {
     return;
   }
   uint64_t from = source + uint64_t(from_row) * cols * 4;
-  uint64_t to = destination + uint64_t(row) * cols * 4;
+  uint64_t to = destination + row * activation_row_bytes(OUT_FORMAT, cols);
   float sum = 0.0;
   for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
     vec4 x = load_vec4(from + i * 4);
@@ -34,6 +36,7 @@ void main() {
   }
   float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
   for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
-    store_vec4(to + i * 4, load_vec4(from + i * 4) * factor * load_vec4(weight + i * 4));
+    vec4 x = load_vec4(from + i * 4) * factor * load_vec4(weight + i * 4);
+    store_activation(OUT_FORMAT, to, i, x, true);
   }
 }

@@ -17,13 +17,15 @@ enum class KernelId : uint8_t {
   kCopyRows,
   kRmsNorm,
   kAddNorm,
+  kAddNormWide,
   kMatmul,
+  kMatvec,
   kQkNormRope,
   kKvAppend,
   kAttention,
   kHeadReduce,
 };
-inline constexpr int kNumKernels = 9;
+inline constexpr int kNumKernels = 11;
 
 struct KernelTraits {
   std::string_view name;

@@ -12,6 +12,10 @@ namespace {
 // Constant ids, as in the shaders.
 constexpr uint32_t kDtype = 3;   // embed, matmul
 constexpr uint32_t kGather = 3;  // rms_norm
+constexpr uint32_t kRmsNormFormat = 4;
+constexpr uint32_t kAddNormFormat = 3;
+constexpr uint32_t kAddNormSlices = 4;
+constexpr uint32_t kAddNormHeld = 5;
 constexpr uint32_t kMatmulRows = 4;
 constexpr uint32_t kMatmulColumns = 5;
 constexpr uint32_t kMatmulXF16 = 6;
@@ -27,7 +31,9 @@ const KernelTraits& Traits(KernelId id) {
       {"copy_rows", shaders::kCopyRows},
       {"rms_norm", shaders::kRmsNorm},
       {"add_norm", shaders::kAddNorm},
+      {"add_norm_wide", shaders::kAddNormWide},
       {"matmul", shaders::kMatmul},
+      {"matvec", shaders::kMatvec},
       {"qk_norm_rope", shaders::kQkNormRope},
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
@@ -55,15 +61,31 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
                     max_rows);
 }
 
-Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather,
-                     uint32_t max_rows) {
-  Launch launch = MakeLaunch(KernelId::kRmsNorm, tuning.norm_threads, push, max_rows, 1);
+Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
+                     ActivationFormat format) {
+  const uint32_t threads = std::max(tuning.norm_threads, tuning.wide_norm_threads);
+  Launch launch = MakeLaunch(KernelId::kRmsNorm, threads, push, max_rows, 1);
   launch.constants[kGather] = gather ? 1 : 0;
+  launch.constants[kRmsNormFormat] = static_cast<uint32_t>(format);
   return launch;
 }
 
-Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
+Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
+                     ActivationFormat format, uint32_t slices) {
+  // What a thread holds of a row, at most: more would spill.
+  constexpr uint32_t kMostHeld = 8;
+  const uint32_t threads = tuning.wide_norm_threads;
+  if (threads == 0 || push.cols > kMostHeld * threads * 4) {
+    TANDEM_CHECK(slices == 1);
+    Launch launch = MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
+    launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
+    return launch;
+  }
+  Launch launch = MakeLaunch(KernelId::kAddNormWide, threads, push, max_rows, 1);
+  launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
+  launch.constants[kAddNormSlices] = slices;
+  launch.constants[kAddNormHeld] = DivideUp(push.cols, threads * 4);
+  return launch;
 }
 
 Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,

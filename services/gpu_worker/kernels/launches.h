@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "services/common/tensor/dtype.h"
+#include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/tuning.h"
@@ -37,9 +38,14 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
 // gather: the rows are those of the step's outputs, from push.first_row on.
-Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows);
+// `format`: of the destination, a multiple of 32 columns for int8.
+Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
+                     ActivationFormat format = ActivationFormat::kF32);
 
-Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows);
+// `slices`: sums of a split product that make the source, 1 where the tuning or the row is for
+// narrow workgroups; `format`: of what is normed.
+Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
+                     ActivationFormat format = ActivationFormat::kF32, uint32_t slices = 1);
 
 struct MatmulArgs {
   uint64_t count = 0;  // address of the number of rows

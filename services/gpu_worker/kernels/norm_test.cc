@@ -3,6 +3,7 @@
 
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/activation_for_test.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
 #include "services/gpu_worker/kernels/launches.h"
@@ -24,6 +25,30 @@ class NormTest : public KernelTest, public ::testing::WithParamInterface<uint32_
                          std::span(out).subspan(at, cols()));
     }
     return out;
+  }
+  // Half a step of the format about rows of `expected`.
+  void CheckActivations(const DeviceArray& out, ActivationFormat format,
+                        std::span<const float> expected) const {
+    const uint64_t row_bytes = ActivationRowBytes(format, cols());
+    for (size_t row = 0; row < expected.size() / cols(); ++row) {
+      std::vector<float> steps;
+      const auto actual =
+          ReadActivations(out.data().data() + row * row_bytes, format, cols(), &steps);
+      double relative = NormRelativeBound(cols());
+      if (format == ActivationFormat::kF16) relative += testing::kEpsilonF16;
+      for (uint32_t i = 0; i < cols(); i += 32) {
+        const uint32_t n = std::min(32u, cols() - i);
+        const auto wanted = expected.subspan(row * cols() + i, n);
+        double bound = format == ActivationFormat::kF16 ? 0x1p-25 : 0;
+        if (format == ActivationFormat::kInt8) {
+          bound = 0.5001 * steps[i / 32];
+          const float highest = std::ranges::max(wanted, {}, [](float f) { return std::abs(f); });
+          EXPECT_NEAR(127 * steps[i / 32], std::abs(highest), std::abs(highest) * 2 * relative);
+        }
+        EXPECT_TRUE(testing::IsNear(std::span(actual).subspan(i, n), wanted, bound, relative))
+            << "format " << static_cast<int>(format) << " row " << row << " from " << i;
+      }
+    }
   }
 };
 
@@ -101,6 +126,86 @@ TEST_P(NormTest, AddNormUpdatesTheResidualAndNormsIt) {
     } else {
       EXPECT_TRUE(testing::IsGuard(out.data()));
     }
+  }
+}
+
+// The wide kernel, over sums of slices, in workgroups that hold one to eight pieces of a row.
+TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
+  constexpr uint32_t kRows = 3;
+  Tuning wide = tuning();
+  wide.wide_norm_threads = cols() > 4000 ? 256 : 64;
+  const auto weight = RandomFloats(cols(), 6), residual = RandomFloats(kRows * cols(), 7),
+             next = RandomFloats(cols(), 8);
+  for (const uint32_t slices : {1u, 3u}) {
+    const uint32_t slice_stride = (kRows + 1) * cols();
+    const auto parts = RandomFloats(slices * slice_stride, 5, 9.0f);
+    std::vector<float> x(kRows * cols());
+    for (size_t i = 0; i < x.size(); ++i) {
+      for (uint32_t s = 0; s < slices; ++s) x[i] += parts[s * slice_stride + i];
+    }
+    std::vector<float> sum = Normed(x, weight);
+    double largest = 0;
+    for (size_t i = 0; i < sum.size(); ++i) {
+      largest = std::max<double>(largest, std::abs(sum[i]));
+      sum[i] += residual[i];
+    }
+    for (const auto format :
+         {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kInt8}) {
+      if (format == ActivationFormat::kInt8 && cols() % 32 != 0) continue;
+      const uint64_t row_bytes = ActivationRowBytes(format, cols());
+      const DeviceArray step = MakeStep(kRows), in(device(), parts), w(device(), weight),
+                        res(device(), residual), w2(device(), next),
+                        out(device(), kRows * row_bytes);
+      Run({AddNormLaunch(wide,
+                         {.step = step.address(),
+                          .source = in.address(),
+                          .weight = w.address(),
+                          .residual = res.address(),
+                          .next_weight = w2.address(),
+                          .normed = out.address(),
+                          .cols = cols(),
+                          .epsilon = kEpsilon,
+                          .slice_stride = slice_stride},
+                         4, format, slices)});
+      EXPECT_TRUE(res.Intact() && out.Intact());
+      const double bound = largest * NormRelativeBound(cols());
+      EXPECT_TRUE(testing::IsNear(res.floats(), sum, bound, 2 * testing::kEpsilonF32));
+      CheckActivations(out, format, Normed(res.floats(), next));
+    }
+  }
+}
+
+TEST_P(NormTest, NarrowNormsWriteEveryFormat) {
+  constexpr uint32_t kRows = 3;
+  const auto x = RandomFloats(kRows * cols(), 1, 30.0f), weight = RandomFloats(cols(), 2);
+  for (const auto format :
+       {ActivationFormat::kF32, ActivationFormat::kF16, ActivationFormat::kInt8}) {
+    if (format == ActivationFormat::kInt8 && cols() % 32 != 0) continue;
+    const uint64_t bytes = kRows * ActivationRowBytes(format, cols());
+    const DeviceArray step = MakeStep(kRows), in(device(), x), w(device(), weight),
+                      residual(device(), std::vector<float>(x.size(), 0.0f)),
+                      normed(device(), bytes), twice(device(), bytes);
+    Run({RmsNormLaunch(tuning(),
+                       {.step = step.address(),
+                        .source = in.address(),
+                        .weight = w.address(),
+                        .destination = normed.address(),
+                        .cols = cols(),
+                        .epsilon = kEpsilon},
+                       false, 4, format),
+         AddNormLaunch(tuning(),
+                       {.step = step.address(),
+                        .source = in.address(),
+                        .weight = w.address(),
+                        .residual = residual.address(),
+                        .next_weight = w.address(),
+                        .normed = twice.address(),
+                        .cols = cols(),
+                        .epsilon = kEpsilon},
+                       4, format)});
+    EXPECT_TRUE(normed.Intact() && twice.Intact());
+    CheckActivations(normed, format, Normed(x, weight));
+    CheckActivations(twice, format, Normed(residual.floats(), weight));
   }
 }
 

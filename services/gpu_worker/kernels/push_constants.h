@@ -40,7 +40,7 @@ struct RmsNormPush {  // shaders/norm/rms_norm.comp
 };
 static_assert(sizeof(RmsNormPush) == 48);
 
-struct AddNormPush {  // shaders/norm/add_norm.comp
+struct AddNormPush {  // shaders/norm/add_norm.comp, add_norm_wide.comp
   uint64_t step;
   uint64_t source;
   uint64_t weight;
@@ -49,8 +49,10 @@ struct AddNormPush {  // shaders/norm/add_norm.comp
   uint64_t normed;
   uint32_t cols;
   float epsilon;
+  uint32_t slice_stride;  // add_norm_wide.comp
+  uint32_t unused;
 };
-static_assert(sizeof(AddNormPush) == 56);
+static_assert(sizeof(AddNormPush) == 64);
 
 struct MatmulPush {  // shaders/linear/matmul.comp
   uint64_t count;
@@ -65,6 +67,20 @@ struct MatmulPush {  // shaders/linear/matmul.comp
   uint32_t unused;
 };
 static_assert(sizeof(MatmulPush) == 80);
+
+struct MatvecPush {  // shaders/linear/matvec.comp
+  uint64_t count;
+  uint64_t x;
+  uint64_t plane[4];
+  uint64_t destination;
+  uint32_t k_dim;
+  uint32_t n_dim;
+  uint32_t out_stride;
+  uint32_t out_column;
+  uint32_t first_row;
+  uint32_t slice_stride;
+};
+static_assert(sizeof(MatvecPush) == 80);
 
 struct QkNormRopePush {  // shaders/attention/qk_norm_rope.comp
   uint64_t step;

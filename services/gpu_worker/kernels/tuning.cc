@@ -9,6 +9,7 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   tuning.subgroup_size = info.subgroup_size;
   tuning.max_threads = info.max_workgroup_invocations;
   tuning.max_loop_iterations = info.max_loop_iterations;
+  tuning.max_shared_bytes = info.max_shared_memory_bytes;
   if (info.type == VK_PHYSICAL_DEVICE_TYPE_CPU) {
     // One subgroup a workgroup: barriers then cost a software device nothing.  Four columns a
     // lane: 35 GFLOP/s on two cores against 28 with two (q8_0, 64 rows of 256, 1536 columns).
@@ -19,6 +20,12 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   const uint32_t most = std::min(256u, info.max_workgroup_invocations);
   tuning.norm_threads = tuning.reduce_threads = most;
   tuning.matmul_subgroups = std::max(1u, std::min(128u, most) / info.subgroup_size);
+  if (info.fast_byte_dots) {
+    tuning.wide_norm_threads = std::min(1024u, info.max_workgroup_invocations);
+    tuning.matvec_max_rows = 16;
+    // What an H200 needs; smaller devices are full with less and lose little by more.
+    tuning.matvec_full_teams = 1792;
+  }
   return tuning;
 }
 

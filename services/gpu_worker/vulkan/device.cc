@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance,
 
   VkPhysicalDeviceVulkan13Features v13 = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
   v13.synchronization2 = VK_TRUE;
+  v13.shaderIntegerDotProduct = VK_TRUE;
   v13.subgroupSizeControl = VK_TRUE;
   v13.computeFullSubgroups = VK_TRUE;
   v13.maintenance4 = VK_TRUE;  // local sizes by specialisation constant

@@ -73,6 +73,7 @@ std::string DescribeDevice(const DeviceInfo& info) {
   absl::StrAppendFormat(
       &text, "  matrix units: %s\n",
       info.matrix_shapes.empty() ? "none" : absl::StrJoin(info.matrix_shapes, ", ", append_shape));
+  absl::StrAppendFormat(&text, "  byte dot products: %s\n", info.fast_byte_dots ? "fast" : "slow");
   absl::StrAppendFormat(&text, "  imports: host pointer %s, dmabuf %s\n",
                         info.external_memory_host ? "yes" : "no",
                         info.external_memory_dmabuf ? "yes" : "no");

@@ -52,6 +52,7 @@ void FindMissingFeatures(const InstanceTable& vk, DeviceInfo& info) {
   need(v12.scalarBlockLayout, "scalarBlockLayout");
   need(v12.shaderFloat16, "shaderFloat16");
   need(v12.timelineSemaphore, "timelineSemaphore");
+  need(v13.shaderIntegerDotProduct, "shaderIntegerDotProduct");
   need(v13.synchronization2, "synchronization2");
   need(v13.maintenance4, "maintenance4");
   need(v13.subgroupSizeControl, "subgroupSizeControl");
@@ -91,6 +92,7 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
   info.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;
   info.max_shared_memory_bytes = limits.maxComputeSharedMemorySize;
   info.max_push_constant_bytes = limits.maxPushConstantsSize;
+  info.fast_byte_dots = v13.integerDotProduct4x8BitPackedSignedAccelerated != VK_FALSE;
   info.max_allocation_bytes = v11.maxMemoryAllocationSize;
   info.max_buffer_bytes = v13.maxBufferSize == 0 ? v11.maxMemoryAllocationSize : v13.maxBufferSize;
   info.host_pointer_alignment = host.minImportedHostPointerAlignment;

@@ -1,0 +1,244 @@
+// out[m, n] = sum_k x[m, k] * w[n, k] for few rows m, or with GEGLU
+// out[m, i] = gelu_tanh(gate) * up, gate and up the products of w's rows 2i and 2i + 1:
+// the weights are read once, as fast as the memory gives them.
+//
+// A thread owns a row of w in each of TILES tiles of 32 rows, and a team of 32 threads walks over
+// units of 256 columns (64 where weights are 16-bit floats).  The teams of a workgroup share the
+// units of its slice of k among them, team t taking units t, t + teams, ...; a team's activations go
+// through shared memory of its own, so teams wait for each other only at the end, when their sums
+// are added in order.  Slices (grid y) write sums of their own, which the consumer adds in order.
+// So a row's result depends on k's division alone, not on ROWS or TILES or the rows beside it.
+//
+// Grid: x groups of TILES tiles, y slices times passes over ROWS rows.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "activation.glsl"
+#include "geglu.glsl"
+#include "unit_weights.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 32;
+layout(constant_id = 5) const uint ROWS = 1;
+layout(constant_id = 6) const uint TILES = 1;
+layout(constant_id = 7) const uint SLICES = 1;
+layout(constant_id = 8) const uint X_FORMAT = 2;
+layout(constant_id = 9) const bool GEGLU = false;    // TILES is even
+layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
+layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
+layout(push_constant, scalar) uniform Push {
+  uint64_t count;  // address of the number of rows of x
+  uint64_t x;      // activations [rows, k_dim]
+  uint64_t plane[4];
+  uint64_t destination;  // float32 [SLICES, out_stride / k .., or activations (GEGLU)
+  uint k_dim;            // a multiple of 32
+  uint n_dim;            // rows of w in this shard; a multiple of 32 with GEGLU
+  uint out_stride;       // columns of the whole output
+  uint out_column;       // where this shard's outputs begin
+  uint first_row;        // subtracted from the count
+  uint slice_stride;     // elements between the sums of two slices
+};
+
+const uint kTeams = THREADS / 32;
+const uint kUnit = kIsFloat ? 64 : 256;
+// 16 bytes each, for a row and unit: 16 of elements; 2 of scales; 2 of scaled sums.
+const uint kStaged = kIsFloat ? 16 : kHasMinimum ? 20 : 18;
+const uint kCopied = kIsFloat ? 16 : 18;
+const uint kLoads = (ROWS * kCopied + 31) / 32;
+const uint kSums = ROWS * TILES;
+const uint kAtOnce = kSums < 8 ? kSums : 8;  // sums a thread hands over at once
+shared uvec4 staged[kTeams * ROWS * kStaged];
+shared float sums[kAtOnce * THREADS];
+shared float columns[GEGLU ? kAtOnce * 16 : 1];
+
+// A team's threads see what they stored.
+void team_barrier() {
+  if (LANES < 32) {
+    barrier();
+  } else {
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+  }
+}
+
+uint64_t x_row(uint row) { return x + row * activation_row_bytes(X_FORMAT, k_dim); }
+
+// Float activations of unit u, 4 elements a load.
+void stage_floats(uint to, uint m0, uint rows, uint u, uint lane) {
+  uvec4 loaded[kLoads];
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    uint at = i * 32 + lane, k = u * 64 + at % 16 * 4;
+    uint64_t row = x_row(m0 + min(at / 16, rows - 1));
+    vec4 v = vec4(0.0);
+    if (k < k_dim) v = X_FORMAT == kActivationF16 ? load_half4(row + k * 2) : load_vec4(row + k * 4);
+    loaded[i] = floatBitsToUint(v);
+  }
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    if (i * 32 + lane < ROWS * 16) staged[to + i * 32 + lane] = loaded[i];
+  }
+}
+
+// Blocks that lie in memory; scales take in kByteScale and are zero beyond k_dim.
+void stage_blocks(uint to, uint m0, uint rows, uint u, uint lane) {
+  uvec4 loaded[kLoads];
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    uint at = i * 32 + lane;
+    loaded[i] = load_uvec4(x_row(m0 + min(at / 18, rows - 1)) + u * kUnitBytes + at % 18 * 16);
+  }
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    uint at = i * 32 + lane, row = at / 18, piece = at % 18;
+    if (row >= ROWS) break;
+    if (piece >= 16) {
+      vec4 scale = uintBitsToFloat(loaded[i]) * kByteScale;
+      if (!WHOLE_UNITS) {
+        uvec4 block = u * 8 + (piece - 16) * 4 + uvec4(0, 1, 2, 3);
+        scale = mix(vec4(0.0), scale, lessThan(block, uvec4(k_dim / 32)));
+      }
+      loaded[i] = floatBitsToUint(scale);
+    }
+    staged[to + row * kStaged + piece] = loaded[i];
+  }
+}
+
+// Floats made blocks, 8 elements a thread, the same blocks as store_activation makes.
+void stage_quantized(uint to, uint m0, uint rows, uint u, uint lane) {
+  uint k = u * 256 + lane * 8;
+  vec4 a[ROWS], b[ROWS];
+  [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+    uint64_t row = x_row(m0 + min(m, rows - 1));
+    a[m] = b[m] = vec4(0.0);
+    if (k >= k_dim) continue;
+    if (X_FORMAT == kActivationF16) {
+      uvec4 bits = load_uvec4(row + k * 2);
+      a[m] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+      b[m] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+    } else {
+      a[m] = load_vec4(row + k * 4);
+      b[m] = load_vec4(row + k * 4 + 16);
+    }
+  }
+  [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+    uint highest = max(magnitude_bits(a[m]), magnitude_bits(b[m]));
+    highest = max(highest, subgroupShuffleXor(highest, 1));
+    highest = max(highest, subgroupShuffleXor(highest, 2));
+    float inverse = block_inverse(highest);
+    uint at = to + m * kStaged, word = (lane & 1) * 2;
+    staged[at + lane / 2][word] = quantize4(a[m], inverse);
+    staged[at + lane / 2][word + 1] = quantize4(b[m], inverse);
+    if ((lane & 3) == 0) {
+      float scale = block_scale(highest) * kByteScale;
+      staged[at + 16 + lane / 16][lane / 4 % 4] = floatBitsToUint(scale);
+    }
+  }
+}
+
+// Sum of each block's elements times its scale, for formats with a minimum.
+void stage_sums(uint to, uint lane) {
+  uvec4 ones = uvec4(0x01010101u);
+  for (uint i = lane; i < ROWS * 8; i += 32) {
+    uint at = to + i / 8 * kStaged, b = i % 8;
+    int sum = dot16(staged[at + 2 * b], ones) + dot16(staged[at + 2 * b + 1], ones);
+    float scale = uintBitsToFloat(staged[at + 16 + b / 4][b % 4]);
+    staged[at + 18 + b / 4][b % 4] = floatBitsToUint(float(sum) * scale);
+  }
+}
+
+float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }
+
+void main() {
+  uint rows = load_uint(count);
+  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
+  if (m0 >= rows) return;
+  rows = min(rows - m0, ROWS);
+  m0 -= first_row;
+  uint slice = gl_WorkGroupID.y % SLICES;
+  uint thread = gl_LocalInvocationIndex, lane = thread % 32, team = thread / 32;
+  uint tile0 = gl_WorkGroupID.x * TILES, last_tile = (n_dim - 1) / 32;
+  uint units = (k_dim + kUnit - 1) / kUnit;
+  uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
+  uint to = team * ROWS * kStaged;
+  prepare_weights(thread, THREADS);
+
+  float sum[kSums];  // row m, tile t at m * TILES + t
+  [[unroll]] for (uint i = 0; i < kSums; ++i) sum[i] = 0.0;
+  for (uint first = begin; first < end; first += kTeams) {
+    uint u = first + team;
+    Unit w[TILES];
+    if (u < end) {
+      [[unroll]] for (uint t = 0; t < TILES; ++t) {
+        w[t] = load_unit(plane, min(tile0 + t, last_tile), u, k_dim, lane);
+      }
+      if (kIsFloat) {
+        stage_floats(to, m0, rows, u, lane);
+      } else if (X_FORMAT == kActivationInt8) {
+        stage_blocks(to, m0, rows, u, lane);
+      } else {
+        stage_quantized(to, m0, rows, u, lane);
+      }
+    }
+    team_barrier();
+    if (kHasMinimum) {
+      if (u < end) stage_sums(to, lane);
+      team_barrier();
+    }
+    if (u < end && kIsFloat) {
+      [[unroll]] for (uint i = 0; i < 16; ++i) {
+        vec4 v[TILES];
+        [[unroll]] for (uint t = 0; t < TILES; ++t) v[t] = float_weights(w[t], i);
+        [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+          vec4 a = uintBitsToFloat(staged[to + m * kStaged + i]);
+          [[unroll]] for (uint t = 0; t < TILES; ++t) {
+            [[unroll]] for (uint e = 0; e < 4; ++e) {
+              sum[m * TILES + t] = fma(a[e], v[t][e], sum[m * TILES + t]);
+            }
+          }
+        }
+      }
+    } else if (u < end) {
+      [[unroll]] for (uint b = 0; b < 8; ++b) {
+        Block block[TILES];
+        [[unroll]] for (uint t = 0; t < TILES; ++t) block[t] = unpack_block(w[t], b);
+        [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+          uint at = to + m * kStaged;
+          uvec4 low = staged[at + 2 * b], high = staged[at + 2 * b + 1];
+          float scale = staged_float(at + 16, b);
+          [[unroll]] for (uint t = 0; t < TILES; ++t) {
+            uint i = m * TILES + t;
+            sum[i] = fma(float(block_dot(block[t], low, high)), block[t].scale * scale, sum[i]);
+            if (kHasMinimum) sum[i] = fma(-block[t].minimum, staged_float(at + 18, b), sum[i]);
+          }
+        }
+      }
+    }
+    team_barrier();
+  }
+
+  [[unroll]] for (uint first = 0; first < kSums; first += kAtOnce) {
+    if (first > 0) barrier();
+    [[unroll]] for (uint i = 0; i < kAtOnce; ++i) sums[i * THREADS + thread] = sum[first + i];
+    barrier();
+    for (uint at = thread; at < kAtOnce * 32; at += THREADS) {
+      uint i = at / 32, row = (first + i) / TILES, tile = tile0 + (first + i) % TILES;
+      float total = 0.0;
+      for (uint j = 0; j < kTeams; ++j) total += sums[i * THREADS + j * 32 + lane];
+      if (GEGLU) {
+        float other = subgroupShuffleXor(total, 1);
+        if ((lane & 1) == 0) columns[at / 2] = gelu_tanh(total) * other;
+      } else if (row < rows && tile * 32 + lane < n_dim) {
+        uint64_t element = uint64_t(slice) * slice_stride + uint64_t(m0 + row) * out_stride;
+        Float(destination + (element + out_column + tile * 32 + lane) * 4).v = total;
+      }
+    }
+    if (!GEGLU) continue;
+    barrier();
+    uint i = thread / 4;  // 16 columns of a row and tile each, four a thread
+    uint row = (first + i) / TILES, column = (tile0 + (first + i) % TILES) * 16 + thread % 4 * 4;
+    bool valid = i < kAtOnce && row < rows && column < n_dim / 2;
+    vec4 v = vec4(0.0);
+    if (valid) {
+      uint at = thread * 4;
+      v = vec4(columns[at], columns[at + 1], columns[at + 2], columns[at + 3]);
+    }
+    if (OUT_FORMAT == kActivationF16) v /= kGegluHalfScale;
+    uint64_t to_row = destination + (m0 + row) * activation_row_bytes(OUT_FORMAT, out_stride);
+    store_activation(OUT_FORMAT, to_row, out_column + column, v, valid);
+  }
+}

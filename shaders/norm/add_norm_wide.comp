@@ -1,0 +1,67 @@
+// As add_norm.comp, for wide workgroups: x is the sum of SLICES sums of a split product, added in
+// order, a row stays in registers (HELD pieces of four elements a thread), and every load is under
+// way before the first is used.  One workgroup a row.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "activation.glsl"
+#include "reduce.glsl"
+#include "step.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 32;
+layout(constant_id = 3) const uint OUT_FORMAT = 0;
+layout(constant_id = 4) const uint SLICES = 1;
+layout(constant_id = 5) const uint HELD = 1;  // HELD * THREADS * 4 >= cols
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t source;       // float32 [SLICES, slice_stride], rows of cols elements
+  uint64_t weight;       // float32 [cols]
+  uint64_t residual;     // float32 [rows, cols], read and written
+  uint64_t next_weight;  // float32 [cols], or 0
+  uint64_t normed;       // activations [rows, cols]
+  uint cols;             // a multiple of 4; of 32 for int8
+  float epsilon;
+  uint slice_stride;  // elements
+};
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  if (row >= num_rows(step)) return;
+  uint64_t base = uint64_t(row) * cols * 4;
+  bool has_next = next_weight != 0;
+  vec4 parts[HELD * SLICES], x[HELD], scale[HELD], next_scale[HELD];
+  [[unroll]] for (uint j = 0; j < HELD; ++j) {
+    uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
+    x[j] = scale[j] = next_scale[j] = vec4(0.0);
+    [[unroll]] for (uint s = 0; s < SLICES; ++s) parts[j * SLICES + s] = vec4(0.0);
+    if (i >= cols) continue;
+    [[unroll]] for (uint s = 0; s < SLICES; ++s) {
+      uint64_t slice = source + uint64_t(s) * slice_stride * 4;
+      parts[j * SLICES + s] = load_vec4(slice + base + i * 4);
+    }
+    x[j] = load_vec4(residual + base + i * 4);
+    scale[j] = load_vec4(weight + i * 4);
+    if (has_next) next_scale[j] = load_vec4(next_weight + i * 4);
+  }
+  float sum = 0.0;
+  vec4 y[HELD];
+  [[unroll]] for (uint j = 0; j < HELD; ++j) {
+    y[j] = parts[j * SLICES];
+    [[unroll]] for (uint s = 1; s < SLICES; ++s) y[j] += parts[j * SLICES + s];
+    sum += dot(y[j], y[j]);
+  }
+  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  sum = 0.0;
+  [[unroll]] for (uint j = 0; j < HELD; ++j) {
+    uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
+    x[j] += y[j] * factor * scale[j];
+    sum += dot(x[j], x[j]);
+    if (i < cols) store_vec4(residual + base + i * 4, x[j]);
+  }
+  if (!has_next) return;
+  factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
+  [[unroll]] for (uint j = 0; j < HELD; ++j) {
+    uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
+    store_activation(OUT_FORMAT, to, i, x[j] * factor * next_scale[j], i < cols);
+  }
+}
