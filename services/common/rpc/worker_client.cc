@@ -9,6 +9,7 @@
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/execution_address.h"
 #include "services/common/rpc/status.h"
+#include "services/common/rpc/wake_ahead.h"
 #include "services/common/rpc/worker_convert.h"
 
 namespace tandem {
@@ -73,7 +74,10 @@ class WorkerClient::Stream {
     written_ = read_ = Operation::kUnderWay;
     stream_->Write(request, &written_);
     stream_->Read(&response_, &read_);
-    return Await({&written_, &read_}, until);
+    wake_ahead_.WaitBegins(WakeAhead::Clock::now());
+    const bool answered = Await({&written_, &read_}, until);
+    wake_ahead_.WaitEnds(WakeAhead::Clock::now());
+    return answered;
   }
 
   const worker::v1::ExecuteResponse& response() const { return response_; }
@@ -88,7 +92,7 @@ class WorkerClient::Stream {
     while (std::any_of(operations.begin(), operations.end(), under_way)) {
       void* tag = nullptr;
       bool ok = false;
-      if (queue_.AsyncNext(&tag, &ok, until) != grpc::CompletionQueue::GOT_EVENT || !ok) {
+      if (wake_ahead_.Next(queue_, &tag, &ok, until) != grpc::CompletionQueue::GOT_EVENT || !ok) {
         return false;
       }
       *static_cast<Operation*>(tag) = Operation::kDone;
@@ -98,6 +102,7 @@ class WorkerClient::Stream {
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
+  WakeAhead wake_ahead_;
   worker::v1::ExecuteResponse response_;
   Operation started_ = Operation::kUnderWay;  // these are the tags of their operations
   Operation written_ = Operation::kDone;

@@ -167,10 +167,12 @@ void DeviceHost::DropPlan() {
 
 void DeviceHost::Execute(const worker::v1::ExecuteRequest& request,
                          worker::v1::ExecuteResponse& response) {
+  until_next_call_.WaitEnds(WakeAhead::Clock::now());
   response.Clear();
   response.set_step_id(request.step_id());
   response.set_segment_index(request.segment_index());
   const absl::StatusOr<SegmentResult> result = Run(request);
+  until_next_call_.WaitBegins(WakeAhead::Clock::now());
   if (!result.ok()) {
     segments_failed_.fetch_add(1, std::memory_order_relaxed);
     response.set_code(static_cast<int32_t>(result.status().code()));

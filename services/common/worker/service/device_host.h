@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/rpc/wake_ahead.h"
 #include "services/common/worker/service/loaded_plan.h"
 #include "services/common/worker/service/weight_source.h"
 #include "services/common/worker/worker.h"
@@ -52,6 +53,8 @@ class DeviceHost {
   // worker_ns alone.
   void Execute(const worker::v1::ExecuteRequest& request, worker::v1::ExecuteResponse& response);
   void CheckIdle();
+  // From the end of a segment to the next call.
+  const WakeAhead& until_next_call() const { return until_next_call_; }
 
   // --- From any thread.
 
@@ -89,6 +92,7 @@ class DeviceHost {
   absl::Status device_ = absl::OkStatus();  // why it is out of service
   LeasedWeights leased_;
   std::unique_ptr<LoadedPlan> plan_;
+  WakeAhead until_next_call_;
 
   std::atomic<uint64_t> highest_epoch_{0};
   std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment is under way

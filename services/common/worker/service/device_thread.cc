@@ -57,7 +57,7 @@ void DeviceThread::Run() {
     void* tag = nullptr;
     bool ok = false;
     const auto deadline = absl::ToChronoTime(absl::Now() + idle_interval_);
-    switch (queue_->AsyncNext(&tag, &ok, deadline)) {
+    switch (host_.until_next_call().Next(*queue_, &tag, &ok, deadline)) {
       case grpc::CompletionQueue::GOT_EVENT:
         static_cast<DeviceEvent*>(tag)->Happened(ok);
         break;
