@@ -1,21 +1,43 @@
 #include "services/gpu_worker/kernels/attention_launches.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+
+#include "services/common/base/check.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 namespace {
 
-// Constant ids of attention.comp.
-constexpr uint32_t kHeadDim = 3;
+// Constant ids, as in the shaders.
+constexpr uint32_t kAppend = 3;   // qk_norm_rope
+constexpr uint32_t kHeadDim = 3;  // attention, decode
 constexpr uint32_t kQueries = 4;
 constexpr uint32_t kLanes = 5;
+constexpr uint32_t kDecodeGroup = 6;
+constexpr uint32_t kDecodeAtOnce = 7;
+constexpr uint32_t kDecodeBlockTokens = 8;
+constexpr uint32_t kDecodePiece = 9;
+constexpr uint32_t kDecodeMaxPieces = 10;
+constexpr uint32_t kDecodeFresh = 11;
+constexpr uint32_t kDecodeFormat = 12;
+
+// Query heads of one KV head that a workgroup takes, at most `most`.
+uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
+  uint32_t queries = std::min(ratio, most);
+  while (ratio % queries != 0) --queries;
+  return queries;
+}
 
 }  // namespace
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
-                    push.num_heads + 2 * push.num_kv_heads, max_rows);
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool append,
+                        uint32_t max_rows) {
+  Launch launch = MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
+                             push.num_heads + 2 * push.num_kv_heads, max_rows);
+  launch.constants[kAppend] = append ? 1 : 0;
+  return launch;
 }
 
 Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows) {
@@ -24,14 +46,51 @@ Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t m
 
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
                        uint32_t max_rows) {
-  const uint32_t ratio = push.num_heads / push.num_kv_heads;
-  uint32_t queries = std::min(ratio, tuning.attention_queries);
-  while (ratio % queries != 0) --queries;
+  const uint32_t queries =
+      QueriesAtOnce(push.num_heads / push.num_kv_heads, tuning.attention_queries);
   Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
                              push.num_heads / queries, max_rows);
   launch.constants[kHeadDim] = head_dim;
   launch.constants[kQueries] = queries;
   launch.constants[kLanes] = tuning.subgroup_size;
+  return launch;
+}
+
+DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                            uint32_t head_dim) {
+  const DecodeTuning& decode = tuning.decode;
+  DecodeShape shape;
+  shape.queries = QueriesAtOnce(num_heads / num_kv_heads, tuning.attention_queries);
+  shape.parts = num_heads / shape.queries;
+  const uint32_t chunks = head_dim / 8;
+  const uint32_t mine = std::max(1u, decode.lane_values / (8 * shape.queries));
+  shape.group = std::min(std::bit_ceil(DivideUp(chunks, mine)), tuning.subgroup_size);
+  const uint32_t tile = decode.threads / shape.group * decode.at_once;
+  shape.piece = std::max(tile, std::bit_ceil(decode.piece_bytes / (head_dim * 4)));
+  shape.max_pieces = std::clamp(std::bit_floor(decode.num_groups / shape.parts), 16u, 128u);
+  return shape;
+}
+
+Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
+  const DecodeTuning& decode = tuning.decode;
+  const DecodeShape shape =
+      MakeDecodeShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
+  TANDEM_CHECK(args.format != ActivationFormat::kInt8 || shape.queries * args.head_dim % 32 == 0);
+  DecodePush push = args.push;
+  push.slots =
+      std::clamp(decode.num_groups / (shape.parts * args.max_rows), 1u, shape.max_pieces + 1);
+  Launch launch =
+      MakeLaunch(KernelId::kDecode, decode.threads, push, shape.parts * push.slots, args.max_rows);
+  launch.constants[kHeadDim] = args.head_dim;
+  launch.constants[kQueries] = shape.queries;
+  launch.constants[kLanes] = tuning.subgroup_size;
+  launch.constants[kDecodeGroup] = shape.group;
+  launch.constants[kDecodeAtOnce] = decode.at_once;
+  launch.constants[kDecodeBlockTokens] = args.block_tokens;
+  launch.constants[kDecodePiece] = shape.piece;
+  launch.constants[kDecodeMaxPieces] = shape.max_pieces;
+  launch.constants[kDecodeFresh] = args.fused ? kLongRows - 1 : 0;
+  launch.constants[kDecodeFormat] = static_cast<uint32_t>(args.format);
   return launch;
 }
 

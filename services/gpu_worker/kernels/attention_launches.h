@@ -6,16 +6,45 @@
 #include <cstdint>
 #include <vector>
 
+#include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/tuning.h"
 
 namespace tandem::gpu {
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
+// append: push.k and push.v are the layer's cache.
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool append,
+                        uint32_t max_rows);
 Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows);
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
                        uint32_t max_rows);
+
+// How decode.comp cuts its work for a model's heads.
+struct DecodeShape {
+  uint32_t queries = 1;     // query heads of a workgroup, of one KV head
+  uint32_t parts = 1;       // workgroups that a row's heads take
+  uint32_t group = 1;       // lanes that share a position
+  uint32_t piece = 1;       // shortest piece, positions
+  uint32_t max_pieces = 1;  // of a row, and one more where the first is partial
+  // Of a row, for the kernel's partial results.
+  uint64_t PartialBytes(uint32_t head_dim) const {
+    return uint64_t{parts} * (max_pieces + 1) * queries * (head_dim + 4) * 4;
+  }
+};
+DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                            uint32_t head_dim);
+
+struct DecodeArgs {
+  DecodePush push;  // `slots` is set by the launch
+  uint32_t head_dim = 0;
+  uint32_t block_tokens = 0;
+  bool fused = false;  // q is the fused projection; no sequence has kLongRows rows
+  ActivationFormat format = ActivationFormat::kF16;  // int8: whole blocks a workgroup
+  uint32_t max_rows = 0;                             // from push.first_row on
+};
+// REQUIRES tuning.decode.enabled.
+Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 
 // Bytes of an address table for rotation: see qk_norm_rope.comp.  Positions [0, context_len).
 std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,

@@ -23,9 +23,10 @@ enum class KernelId : uint8_t {
   kQkNormRope,
   kKvAppend,
   kAttention,
+  kDecode,
   kHeadReduce,
 };
-inline constexpr int kNumKernels = 11;
+inline constexpr int kNumKernels = 12;
 
 struct KernelTraits {
   std::string_view name;

@@ -37,6 +37,7 @@ const KernelTraits& Traits(KernelId id) {
       {"qk_norm_rope", shaders::kQkNormRope},
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
+      {"decode", shaders::kDecode},
       {"head_reduce", shaders::kHeadReduce},
   };
   return kKernels[static_cast<int>(id)];

@@ -242,7 +242,7 @@ TEST_P(RopeTest, MatchesTheReference) {
                          .num_kv_heads = c.num_kv_heads,
                          .head_dim = c.head_dim,
                          .epsilon = kEpsilon},
-                        4)});
+                        false, 4)});
   EXPECT_TRUE(q.Intact() && k.Intact() && v.Intact());
   const auto check = [&](const DeviceArray& out, uint32_t first_head, uint32_t heads,
                          std::span<const float> weight) {

@@ -95,8 +95,10 @@ struct QkNormRopePush {  // shaders/attention/qk_norm_rope.comp
   uint32_t num_kv_heads;
   uint32_t head_dim;
   float epsilon;
+  uint32_t block_tokens;
+  uint32_t group;
 };
-static_assert(sizeof(QkNormRopePush) == 80);
+static_assert(sizeof(QkNormRopePush) == 88);
 
 struct KvAppendPush {  // shaders/attention/kv_append.comp
   uint64_t step;
@@ -125,6 +127,29 @@ struct AttentionPush {  // shaders/attention/attention.comp
   float scale;
 };
 static_assert(sizeof(AttentionPush) == 64);
+
+struct DecodePush {  // shaders/attention/decode.comp
+  uint64_t step;
+  uint64_t rows;
+  uint64_t q;
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;
+  uint64_t partials;
+  uint64_t counters;
+  uint64_t q_weight;
+  uint64_t k_weight;
+  uint64_t rotation;
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
+  uint32_t group;
+  uint32_t window;
+  uint32_t slots;
+  uint32_t first_row;
+  float scale;
+  float epsilon;
+};
+static_assert(sizeof(DecodePush) == 120);
 
 struct HeadReducePush {  // shaders/head/head_reduce.comp
   uint64_t step;

@@ -7,6 +7,16 @@
 
 namespace tandem::gpu {
 
+// How rows with a sequence each are attended to: decode.comp.
+struct DecodeTuning {
+  bool enabled = false;              // false: attention.comp does all
+  uint32_t threads = 128;            // a workgroup
+  uint32_t lane_values = 32;         // accumulators of a lane, about
+  uint32_t at_once = 4;              // positions a lane has on their way
+  uint32_t piece_bytes = 128 << 10;  // least K and V of a KV head that a workgroup reads
+  uint32_t num_groups = 512;         // workgroups that fill the device
+};
+
 struct Tuning {
   uint32_t subgroup_size = 8;
   uint32_t norm_threads = 8;            // a workgroup of the norms and of embed
@@ -21,6 +31,7 @@ struct Tuning {
   uint32_t matvec_full_teams = 1;       // that keep the device's memory busy
   uint32_t matvec_tiles_from_rows = 4;  // two rows of weights a thread from so many rows on
   uint32_t attention_queries = 4;       // most query heads at once
+  DecodeTuning decode;
   uint32_t reduce_threads = 8;          // a workgroup of the head's reduction, at least
   uint32_t max_threads = 1024;          // in a workgroup
   uint32_t max_shared_bytes = 16384;    // of a workgroup

@@ -138,7 +138,7 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                                .num_kv_heads = config_.num_kv_heads,
                                .head_dim = config_.head_dim,
                                .epsilon = config_.rms_norm_eps},
-                              bucket_));
+                              false, bucket_));
 }
 
 absl::Status StageRecorder::Attend(uint32_t layer_idx) {

@@ -1,0 +1,199 @@
+// For attention's tests: rows of several sequences over a cache whose blocks lie in random order,
+// and what the reference makes of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include "services/common/base/half.h"
+#include "services/common/reference/ops.h"
+#include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/kernels/kernel_test_device.h"
+
+namespace tandem::gpu {
+
+struct SequenceRows {
+  uint32_t position = 0;  // of the first row
+  uint32_t rows = 1;
+};
+
+struct AttentionCase {
+  uint32_t num_heads, num_kv_heads, head_dim, block_tokens, window;
+  std::vector<SequenceRows> sequences;
+
+  uint32_t num_rows() const {
+    uint32_t rows = 0;
+    for (const SequenceRows& s : sequences) rows += s.rows;
+    return rows;
+  }
+  uint32_t q_dim() const { return num_heads * head_dim; }
+  uint32_t kv_dim() const { return num_kv_heads * head_dim; }
+  uint32_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  uint32_t group() const { return window != 0 ? kWindowGroup : kGlobalGroup; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+  uint32_t FirstSeen(uint32_t position) const {
+    return window != 0 && position + 1 > window ? position + 1 - window : 0;
+  }
+  ModelConfig config() const {
+    ModelConfig config;
+    config.num_heads = num_heads;
+    config.num_kv_heads = num_kv_heads;
+    config.head_dim = head_dim;
+    config.attention_scale = scale();
+    return config;
+  }
+};
+inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  out << c.num_heads << " heads of " << c.head_dim << " on " << c.num_kv_heads << ", blocks of "
+      << c.block_tokens << ", window " << c.window << ", rows";
+  for (const SequenceRows& s : c.sequences) out << " " << s.position << "+" << s.rows;
+  return out;
+}
+
+// The sequences' positions and tables, for any choice of their rows.
+class AttentionWorld {
+ public:
+  explicit AttentionWorld(const AttentionCase& c) : c_(c) {
+    uint32_t num_blocks = 1;  // one more than needed
+    for (const SequenceRows& s : c.sequences) num_blocks += BlocksFor(s.position + s.rows);
+    std::vector<uint32_t> order(num_blocks);
+    std::iota(order.begin(), order.end(), 0u);
+    std::shuffle(order.begin(), order.end(), std::mt19937(num_blocks));
+    auto next = order.begin();
+    for (const SequenceRows& s : c.sequences) {
+      const uint32_t n = BlocksFor(s.position + s.rows);
+      tables_.emplace_back(next, next + n);
+      next += n;
+    }
+    cache_size_ = size_t{num_blocks} * c.block_tokens * c.kv_dim();
+  }
+
+  // float16 elements of K, or of V.
+  size_t cache_size() const { return cache_size_; }
+  // Where a head's vector begins, elements.
+  size_t VectorAt(size_t sequence, uint32_t position, uint32_t kv_head) const {
+    const size_t block = tables_[sequence][position / c_.block_tokens];
+    return ((block * c_.num_kv_heads + kv_head) * c_.block_tokens + position % c_.block_tokens) *
+           c_.head_dim;
+  }
+  // A cache with `values` [end, kv_dim] of every sequence where a row may look from `end` rows
+  // back to its first, `rest` elsewhere.
+  std::vector<uint16_t> Cache(const std::vector<std::vector<uint16_t>>& values, uint16_t rest,
+                              bool with_rows) const {
+    std::vector<uint16_t> cache(cache_size_, rest);
+    for (size_t s = 0; s < c_.sequences.size(); ++s) {
+      const SequenceRows& rows = c_.sequences[s];
+      const uint32_t end = rows.position + (with_rows ? rows.rows : 0);
+      for (uint32_t p = c_.FirstSeen(rows.position); p < end; ++p) {
+        for (uint32_t h = 0; h < c_.num_kv_heads; ++h) {
+          std::copy_n(values[s].begin() + size_t{p} * c_.kv_dim() + size_t{h} * c_.head_dim,
+                      c_.head_dim, cache.begin() + VectorAt(s, p, h));
+        }
+      }
+    }
+    return cache;
+  }
+
+  // `chosen`: rows of each sequence in the step, [first, first + num) of the case's; none: 0.
+  struct Step {
+    std::vector<std::byte> step, attention;
+    bool long_sequence = false;
+  };
+  Step MakeStep(const std::vector<std::pair<uint32_t, uint32_t>>& chosen,
+                uint32_t tile_rows) const {
+    StepBatch batch;
+    std::vector<RowEntry> rows;
+    std::vector<SequenceEntry> sequences;
+    std::vector<uint32_t> table = {0xDEAD};  // tables need not begin at the start
+    for (size_t s = 0; s < chosen.size(); ++s) {
+      const auto& [first, num] = chosen[s];
+      if (num == 0) continue;
+      const uint32_t position = c_.sequences[s].position + first;
+      const auto index = static_cast<uint32_t>(sequences.size());
+      SequenceEntry& entry = sequences.emplace_back();
+      entry.first_row = static_cast<uint32_t>(rows.size());
+      entry.num_rows = num;
+      for (uint32_t i = 0; i < num; ++i) rows.push_back({i, position + i, index, 0});
+      entry.table_offset[c_.group()] = static_cast<uint32_t>(table.size());
+      const uint32_t gone =
+          c_.window != 0 ? FirstWindowBlock(position, c_.window, c_.block_tokens) : 0;
+      for (uint32_t b = 0; b < BlocksFor(position + num); ++b) {
+        table.push_back(b < gone ? kNoBlock : tables_[s][b]);
+      }
+    }
+    batch.header.num_rows = static_cast<uint32_t>(rows.size());
+    batch.header.num_sequences = static_cast<uint32_t>(sequences.size());
+    batch.header.table_len = static_cast<uint32_t>(table.size());
+    batch.rows = rows;
+    batch.sequences = sequences;
+    batch.block_table = table;
+    Step step;
+    step.step.resize(StepBytes(batch.header));
+    WriteStep(batch, step.step);
+    const AttentionStepLayout layout(batch.header.num_rows, tile_rows);
+    step.attention.resize(layout.bytes);
+    WriteAttentionStep(batch, layout, step.attention);
+    step.long_sequence = HasLongSequence(batch);
+    return step;
+  }
+  Step WholeStep(uint32_t tile_rows) const {
+    std::vector<std::pair<uint32_t, uint32_t>> all;
+    for (const SequenceRows& s : c_.sequences) all.emplace_back(0, s.rows);
+    return MakeStep(all, tile_rows);
+  }
+
+  // Checks [num_rows, q_dim] results against the reference on float16 q [num_rows, q_dim] and
+  // k, v [end, kv_dim] of every sequence.  `more`: bound on what else differs.
+  void Check(const std::vector<float>& actual, const std::vector<uint16_t>& q,
+             const std::vector<std::vector<uint16_t>>& k,
+             const std::vector<std::vector<uint16_t>>& v, double more) const {
+    const std::vector<float> queries = testing::HalvesToFloats(q);
+    const size_t width = c_.q_dim(), kv = c_.kv_dim();
+    uint32_t row = 0;
+    for (size_t s = 0; s < c_.sequences.size(); ++s) {
+      const auto keys = testing::HalvesToFloats(k[s]), values = testing::HalvesToFloats(v[s]);
+      for (uint32_t i = 0; i < c_.sequences[s].rows; ++i, ++row) {
+        const uint32_t last = c_.sequences[s].position + i;
+        std::vector<const float*> seen_keys, seen_values;
+        for (uint32_t p = c_.FirstSeen(last); p <= last; ++p) {
+          seen_keys.push_back(keys.data() + p * kv);
+          seen_values.push_back(values.data() + p * kv);
+        }
+        std::vector<float> expected(width);
+        reference::AttendRow(c_.config(), std::span(queries).subspan(row * width, width), seen_keys,
+                             seen_values, expected);
+        // Scores of order ten, good to a few units each, go through exp; sums of n weights that
+        // add to one; values of at most five; one rounding to float16.
+        const double n = static_cast<double>(seen_keys.size() + c_.head_dim);
+        const double bound = 5 * (64 + 4 * std::sqrt(n)) * testing::kEpsilonF32;
+        ASSERT_TRUE(testing::IsNear(std::span(actual).subspan(row * width, width), expected,
+                                    bound + more + 0x1p-24, testing::kEpsilonF16 * 1.01))
+            << "sequence " << s << " row " << i;
+      }
+    }
+  }
+
+ private:
+  uint32_t BlocksFor(uint32_t end) const { return (end + c_.block_tokens - 1) / c_.block_tokens; }
+
+  const AttentionCase c_;
+  std::vector<std::vector<uint32_t>> tables_;
+  size_t cache_size_ = 0;
+};
+
+// float16 values of every sequence's positions, [end, kv_dim].
+inline std::vector<std::vector<uint16_t>> RandomVectors(const AttentionCase& c, uint32_t seed) {
+  std::vector<std::vector<uint16_t>> values;
+  for (const SequenceRows& s : c.sequences) {
+    values.push_back(
+        testing::FloatsToHalves(RandomFloats(size_t{s.position + s.rows} * c.kv_dim(), seed++)));
+  }
+  return values;
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,56 @@
+// What this worker adds to a step for its attention kernels: how each row is decoded, and the
+// prompts' rows in tiles.  shaders/include/attention_step.glsl reads it.
+//
+//   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), tile_rows)]
+//
+// A sequence with kLongRows rows or more in the step is long: its rows share what they read of the
+// cache, tile by tile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "services/common/worker/step_batch.h"
+
+namespace tandem::gpu {
+
+inline constexpr uint32_t kLongRows = 9;
+
+struct AttentionRow {
+  uint32_t position = 0;
+  // Rows of its sequence up to and with this one in the step; 0: none to decode, because it is not
+  // there or lies in a tile.
+  uint32_t fresh = 0;
+  uint32_t tables[kNumKvGroups] = {};  // its sequence's, bytes from the step's start
+};
+static_assert(sizeof(AttentionRow) == 16);
+
+// Up to `tile_rows` rows of one sequence.
+struct AttentionTile {
+  uint32_t first_row = 0;
+  uint32_t num_rows = 0;  // 0: not there
+  uint32_t unused[2] = {};
+};
+static_assert(sizeof(AttentionTile) == 16);
+
+// Most tiles that a step of `num_rows` rows makes.
+constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows) {
+  return tile_rows == 0 ? 0 : num_rows / kLongRows + num_rows / tile_rows;
+}
+
+struct AttentionStepLayout {
+  AttentionStepLayout(uint32_t max_rows, uint32_t rows_a_tile);
+  uint32_t tile_rows = 0;  // 0: there are no tiles, every row is decoded
+  size_t tiles = 0;        // offset, bytes
+  size_t bytes = 0;
+};
+
+bool HasLongSequence(const StepBatch& batch);
+
+// Lays out the rows and tiles of `batch`; also marks what is not there, up to the row bucket (the
+// next power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.
+void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layout,
+                        std::span<std::byte> area);
+
+}  // namespace tandem::gpu

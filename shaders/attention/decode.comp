@@ -1,0 +1,371 @@
+// out[row, h] = sum_t softmax_t(scale q[row, h] . k[t, h / ratio]) v[t, h / ratio] over the
+// positions t the row sees, [p - window + 1, p] or [0, p], for rows of which each has a sequence
+// (nearly) to itself: the memory's speed counts, so every vector of K and V is read once.
+//
+// What a row sees is cut into pieces that begin at multiples of a length (split-K, Dao et al. 2023,
+// "Flash-Decoding").  The length follows from the row's own position alone, so a row's bits do not
+// depend on the step's other rows.  A workgroup takes the pieces slot, slot + slots ... of QUERIES
+// query heads of one KV head.  One piece: the result is written at once.  More: each leaves (max,
+// sum, accumulator) in memory, and the workgroup that finds itself to be the last adds them up in
+// the order of the pieces.
+//
+// Within a piece GROUP lanes share a position, each with every GROUP-th chunk of 8 dimensions, and
+// go through it AT_ONCE positions at a time, softmax online; the groups are put together at the end.
+//
+// FRESH > 0: q, k and v come from the fused projection, normed and rotated here.  k and v of the
+// step's own rows are not in the cache yet: a row takes those of its sequence from the projection
+// and stores its own.
+//
+// x: slot * parts + part, y: row.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "activation.glsl"
+#include "attention_step.glsl"
+#include "kv_cache.glsl"
+#include "rotate.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 32;
+layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 256
+layout(constant_id = 4) const uint QUERIES = 1;
+layout(constant_id = 5) const uint LANES = 8;  // the subgroup's size
+layout(constant_id = 6) const uint GROUP = 4;  // a power of two, at most LANES
+layout(constant_id = 7) const uint AT_ONCE = 2;
+layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
+layout(constant_id = 9) const uint PIECE = 64;  // the shortest
+layout(constant_id = 10) const uint MAX_PIECES = 32;  // and one more where the first is partial
+layout(constant_id = 11) const uint FRESH = 0;        // most rows of a sequence in the step
+layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: QUERIES whole blocks of 32
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t rows;  // AttentionRow [rows]
+  uint64_t q;     // float16 [rows, num_heads, HEAD_DIM]; FRESH: float32 [rows, qkv_dim]
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;  // FORMAT [rows, num_heads * HEAD_DIM]
+  uint64_t partials;     // see partial_sum
+  uint64_t counters;     // uint32 [rows, parts]: pieces done; zero before and after
+  uint64_t q_weight;     // float32 [HEAD_DIM], FRESH only as the next
+  uint64_t k_weight;
+  uint64_t rotation;
+  uint num_heads;
+  uint num_kv_heads;
+  uint group;   // KvGroup
+  uint window;  // 0: none
+  uint slots;
+  uint first_row;
+  float scale;
+  float epsilon;
+};
+
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Shared4 { vec4 v; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Shared2 { vec2 v; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Counter { uint v; };
+
+const uint kChunks = HEAD_DIM / 8;
+const uint kQuads = HEAD_DIM / 4;
+const uint kMine = (kChunks + GROUP - 1) / GROUP;  // chunks of a lane
+const uint kStreams = THREADS / GROUP;
+const uint kTile = kStreams * AT_ONCE;  // positions of a workgroup at once
+const uint kSubgroups = THREADS / LANES;
+const uint kFresh = FRESH == 0 ? 1 : FRESH;
+const float kLowest = -1e30;
+const float kLog2E = 1.44269504088896;
+
+shared uvec2 q_halves[QUERIES * kQuads];        // four float16 each, as the next two
+shared uvec2 fresh_halves[2 * kFresh * kQuads];  // k, then v
+shared vec4 sums[kSubgroups * QUERIES * kQuads];
+shared vec2 totals[kSubgroups * QUERIES];  // max, sum of the weights
+shared float weights[(MAX_PIECES + 1) * QUERIES];
+shared float factors[QUERIES];
+shared uint num_done;
+
+vec4 low(uvec4 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
+vec4 high(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w)); }
+uvec2 halves(vec4 x) { return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw)); }
+uvec4 fresh_chunk(uint vector, uint chunk) {
+  uint at = vector * kQuads + 2 * chunk;
+  return uvec4(fresh_halves[at], fresh_halves[at + 1]);
+}
+
+// Over the lanes that share a position.
+float group_sum(float value) {
+  if (GROUP > 1) value += subgroupShuffleXor(value, 1);
+  if (GROUP > 2) value += subgroupShuffleXor(value, 2);
+  if (GROUP > 4) value += subgroupShuffleXor(value, 4);
+  if (GROUP > 8) value += subgroupShuffleXor(value, 8);
+  if (GROUP > 16) value += subgroupShuffleXor(value, 16);
+  if (GROUP > 32) value += subgroupShuffleXor(value, 32);
+  return value;
+}
+// Over the lanes of a subgroup that have the same dimensions.
+float stream_sum(float value) {
+  if (GROUP <= 1) value += subgroupShuffleXor(value, 1);
+  if (GROUP <= 2) value += subgroupShuffleXor(value, 2);
+  if (GROUP <= 4) value += subgroupShuffleXor(value, 4);
+  if (GROUP <= 8 && LANES > 8) value += subgroupShuffleXor(value, 8);
+  if (GROUP <= 16 && LANES > 16) value += subgroupShuffleXor(value, 16);
+  if (GROUP <= 32 && LANES > 32) value += subgroupShuffleXor(value, 32);
+  return value;
+}
+vec4 stream_sum4(vec4 value) {
+  return vec4(stream_sum(value.x), stream_sum(value.y), stream_sum(value.z), stream_sum(value.w));
+}
+
+// Norms and rotates q and the fresh k, takes over the fresh v; stores the row's own k and v.
+void prepare(uint row, uint part, uint kv_head, uint position, uint fresh, uint64_t table,
+             uint num_fresh) {
+  uint total_heads = num_heads + 2 * num_kv_heads;
+  bool stores = part % (num_heads / num_kv_heads / QUERIES) == 0;
+  uint lane = gl_SubgroupInvocationID * 4, stride = LANES * 4;
+  for (uint item = gl_SubgroupID; item < QUERIES + 2 * num_fresh; item += kSubgroups) {
+    bool is_q = item < QUERIES, is_v = !is_q && ((item - QUERIES) & 1) != 0;
+    uint back = is_q ? 0 : fresh - 1 - (item - QUERIES) / 2;  // rows before this one
+    uint head = is_q ? part * QUERIES + item : num_heads + (is_v ? num_kv_heads : 0) + kv_head;
+    uint64_t from = q + (uint64_t(row - back) * total_heads + head) * (HEAD_DIM * 4);
+    uint at = is_q ? item * kQuads : ((item - QUERIES) / 2 + (is_v ? kFresh : 0)) * kQuads;
+    uint64_t to = 0;
+    if (!is_q && back == 0 && stores) {
+      uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
+      to = (is_v ? v_cache : k_cache) + uint64_t(vector) * (HEAD_DIM * 2);
+    }
+    if (is_v) {
+      for (uint i = lane; i < HEAD_DIM; i += stride) {
+        uvec2 bits = halves(load_vec4(from + i * 4));
+        fresh_halves[at + i / 4] = bits;
+        if (to != 0) Long(to + i * 2).v = pack64(bits);
+      }
+      continue;
+    }
+    float factor = head_factor(from, HEAD_DIM, epsilon);
+    for (uint i = lane; i < HEAD_DIM / 2; i += stride) {
+      RotatedPairs pairs = rotated_pairs(from, is_q ? q_weight : k_weight, rotation, HEAD_DIM,
+                                         position - back, factor, i);
+      uvec2 a = halves(pairs.low), b = halves(pairs.high);
+      if (is_q) {
+        q_halves[at + i / 4] = a;
+        q_halves[at + i / 4 + kQuads / 2] = b;
+      } else {
+        fresh_halves[at + i / 4] = a;
+        fresh_halves[at + i / 4 + kQuads / 2] = b;
+        if (to != 0) {
+          Long(to + i * 2).v = pack64(a);
+          Long(to + i * 2 + HEAD_DIM).v = pack64(b);
+        }
+      }
+    }
+  }
+}
+
+// Of a part of a row: float32 [MAX_PIECES + 1, QUERIES, HEAD_DIM], then (max, sum) of each head 16
+// bytes apart.
+uint64_t partial_sum(uint64_t block, uint piece, uint quad) {
+  return block + (piece * QUERIES * kQuads + quad) * 16;
+}
+uint64_t partial_total(uint64_t block, uint piece, uint h) {
+  return block + ((MAX_PIECES + 1) * kQuads + piece) * QUERIES * 16 + h * 16;
+}
+
+// Adds the pieces up in their order and writes the result.
+void combine(uint64_t block, uint count, uint64_t to, uint column, uint thread) {
+  for (uint h = gl_SubgroupID; h < QUERIES; h += kSubgroups) {
+    float highest = kLowest;
+    for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
+      float top = Shared2(partial_total(block, i, h)).v.x;
+      weights[i * QUERIES + h] = top;
+      highest = max(highest, top);
+    }
+    highest = subgroup_max(highest);
+    float sum = 0.0;
+    for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
+      float weight = exp2(weights[i * QUERIES + h] - highest);
+      weights[i * QUERIES + h] = weight;
+      sum = fma(weight, Shared2(partial_total(block, i, h)).v.y, sum);
+    }
+    sum = subgroup_sum(sum);
+    if (gl_SubgroupInvocationID == 0) factors[h] = 1.0 / sum;
+  }
+  barrier();
+  // The pieces are dealt out to the subgroups, whose sums are then added.
+  for (uint quad = gl_SubgroupInvocationID; quad < QUERIES * kQuads; quad += LANES) {
+    const uint kBatch = 8;
+    vec4 sum = vec4(0.0);
+    for (uint i = gl_SubgroupID; i < count; i += kSubgroups * kBatch) {
+      vec4 x[kBatch];
+      [[unroll]] for (uint j = 0; j < kBatch; ++j) {
+        x[j] = Shared4(partial_sum(block, min(i + j * kSubgroups, count - 1), quad)).v;
+      }
+      [[unroll]] for (uint j = 0; j < kBatch; ++j) {
+        uint piece = i + j * kSubgroups;
+        float weight = piece < count ? weights[piece * QUERIES + quad / kQuads] : 0.0;
+        sum = fma(vec4(weight), x[j], sum);
+      }
+    }
+    sums[gl_SubgroupID * QUERIES * kQuads + quad] = sum;
+  }
+  barrier();
+  for (uint first = 0; first < QUERIES * kQuads; first += THREADS) {
+    bool is_there = first + thread < QUERIES * kQuads;
+    uint quad = is_there ? first + thread : 0;
+    vec4 sum = vec4(0.0);
+    for (uint s = 0; s < kSubgroups; ++s) sum += sums[s * QUERIES * kQuads + quad];
+    store_activation(FORMAT, to, column + quad * 4, sum * factors[quad / kQuads], is_there);
+  }
+}
+
+void main() {
+  uint thread = gl_SubgroupID * LANES + gl_SubgroupInvocationID;
+  uint parts = num_heads / QUERIES;
+  uint part = gl_WorkGroupID.x % parts, slot = gl_WorkGroupID.x / parts;
+  uint row = first_row + gl_WorkGroupID.y;
+  AttentionRow own = attention_row(rows, row);
+  if (own.fresh == 0) return;
+  uint kv_head = part / (num_heads / num_kv_heads / QUERIES);
+  uint last = own.position;
+  uint first = window != 0 && last + 1 > window ? last + 1 - window : 0;
+  uint piece = PIECE;
+  while ((last - first) / piece >= MAX_PIECES) piece += piece;
+  uint first_piece = first / piece, count = last / piece - first_piece + 1;
+  if (slot >= count) return;
+  uint num_taken = (count - 1 - slot) / slots + 1;
+  uint64_t table = step + own.tables[group];
+  uint first_fresh = last + 1;  // the cache has what lies before
+  if (FRESH != 0) {
+    first_fresh -= own.fresh;
+    uint end = (first_piece + slot + (num_taken - 1) * slots + 1) * piece;
+    prepare(row, part, kv_head, last, own.fresh, table, end > first_fresh ? own.fresh : 0);
+  } else {
+    uint64_t from = q + (uint64_t(row) * num_heads + part * QUERIES) * (HEAD_DIM * 2);
+    for (uint i = thread; i < QUERIES * kQuads; i += THREADS) {
+      q_halves[i] = unpack32(Long(from + i * 8).v);
+    }
+  }
+  barrier();
+
+  uint member = thread % GROUP, stream = thread / GROUP;
+  vec4 q_low[QUERIES][kMine], q_high[QUERIES][kMine];
+  [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+    [[unroll]] for (uint c = 0; c < kMine; ++c) {
+      uint chunk = c * GROUP + member;
+      uint at = h * kQuads + 2 * min(chunk, kChunks - 1);
+      uvec4 bits = uvec4(q_halves[at], q_halves[at + 1]);
+      float factor = chunk < kChunks ? scale * kLog2E : 0.0;
+      q_low[h][c] = low(bits) * factor;
+      q_high[h][c] = high(bits) * factor;
+    }
+  }
+  uint64_t block = partials + uint64_t(gl_WorkGroupID.y * parts + part) *
+                                  ((MAX_PIECES + 1) * QUERIES * (HEAD_DIM + 4) * 4);
+  uint64_t to = destination + row * activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+  uint column = part * (QUERIES * HEAD_DIM);
+
+  for (uint i = slot; i < count; i += slots) {
+    uint begin = (first_piece + i) * piece;
+    uint end = min(begin + piece, last + 1), from = max(begin, first);
+    vec4 sum_low[QUERIES][kMine], sum_high[QUERIES][kMine];
+    float highest[QUERIES], weight_sum[QUERIES];
+    [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+      highest[h] = kLowest;
+      weight_sum[h] = 0.0;
+      [[unroll]] for (uint c = 0; c < kMine; ++c) sum_low[h][c] = sum_high[h][c] = vec4(0.0);
+    }
+    for (uint base = begin + (from - begin) / kTile * kTile; base < end; base += kTile) {
+      uvec4 k_bits[AT_ONCE][kMine], v_bits[AT_ONCE][kMine];
+      [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+        uint position = clamp(base + u * kStreams + stream, from, end - 1);
+        uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
+        uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);
+        [[unroll]] for (uint c = 0; c < kMine; ++c) {
+          uint chunk = min(c * GROUP + member, kChunks - 1);
+          k_bits[u][c] = load_uvec4(k_cache + at + chunk * 16);
+          v_bits[u][c] = load_uvec4(v_cache + at + chunk * 16);
+        }
+      }
+      if (FRESH != 0 && base + kTile > first_fresh) {
+        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+          uint position = clamp(base + u * kStreams + stream, from, end - 1);
+          if (position < first_fresh) continue;
+          [[unroll]] for (uint c = 0; c < kMine; ++c) {
+            uint chunk = min(c * GROUP + member, kChunks - 1);
+            k_bits[u][c] = fresh_chunk(position - first_fresh, chunk);
+            v_bits[u][c] = fresh_chunk(position - first_fresh + kFresh, chunk);
+          }
+        }
+      }
+      [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+        float score[AT_ONCE], higher = highest[h];
+        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+          float x = 0.0;
+          [[unroll]] for (uint c = 0; c < kMine; ++c) {
+            vec4 a = low(k_bits[u][c]), b = high(k_bits[u][c]);
+            [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_low[h][c][e], a[e], x);
+            [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_high[h][c][e], b[e], x);
+          }
+          uint position = base + u * kStreams + stream;
+          score[u] = group_sum(x);
+          if (position < from || position >= end) score[u] = uintBitsToFloat(0xFF800000u);
+          higher = max(higher, score[u]);
+        }
+        float shrink = exp2(highest[h] - higher);
+        highest[h] = higher;
+        weight_sum[h] *= shrink;
+        [[unroll]] for (uint c = 0; c < kMine; ++c) {
+          sum_low[h][c] *= shrink;
+          sum_high[h][c] *= shrink;
+        }
+        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+          float weight = exp2(score[u] - higher);
+          weight_sum[h] += weight;
+          [[unroll]] for (uint c = 0; c < kMine; ++c) {
+            sum_low[h][c] = fma(vec4(weight), low(v_bits[u][c]), sum_low[h][c]);
+            sum_high[h][c] = fma(vec4(weight), high(v_bits[u][c]), sum_high[h][c]);
+          }
+        }
+      }
+    }
+    // Put the streams of the subgroup together, then the subgroups.
+    if (i != slot) barrier();
+    [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+      float top = subgroup_max(highest[h]), shrink = exp2(highest[h] - top);
+      float total = stream_sum(weight_sum[h] * shrink);
+      uint at = (gl_SubgroupID * QUERIES + h) * kQuads;
+      [[unroll]] for (uint c = 0; c < kMine; ++c) {
+        vec4 a = stream_sum4(sum_low[h][c] * shrink), b = stream_sum4(sum_high[h][c] * shrink);
+        uint chunk = c * GROUP + member;
+        if (gl_SubgroupInvocationID < GROUP && chunk < kChunks) {
+          sums[at + 2 * chunk] = a;
+          sums[at + 2 * chunk + 1] = b;
+        }
+      }
+      if (gl_SubgroupInvocationID == 0) totals[gl_SubgroupID * QUERIES + h] = vec2(top, total);
+    }
+    barrier();
+    for (uint at = 0; at < QUERIES * kQuads; at += THREADS) {
+      bool is_there = at + thread < QUERIES * kQuads;
+      uint quad = is_there ? at + thread : 0, h = quad / kQuads;
+      float top = kLowest, total = 0.0;
+      for (uint s = 0; s < kSubgroups; ++s) top = max(top, totals[s * QUERIES + h].x);
+      vec4 sum = vec4(0.0);
+      for (uint s = 0; s < kSubgroups; ++s) {
+        float weight = exp2(totals[s * QUERIES + h].x - top);
+        total = fma(weight, totals[s * QUERIES + h].y, total);
+        sum = fma(vec4(weight), sums[s * QUERIES * kQuads + quad], sum);
+      }
+      if (count == 1) {
+        store_activation(FORMAT, to, column + quad * 4, sum * (1.0 / total), is_there);
+      } else if (is_there) {
+        Shared4(partial_sum(block, i, quad)).v = sum;
+        if (quad % kQuads == 0) Shared2(partial_total(block, i, h)).v = vec2(top, total);
+      }
+    }
+  }
+  if (count == 1) return;
+  memoryBarrierBuffer();
+  barrier();
+  uint64_t counter = counters + (gl_WorkGroupID.y * parts + part) * 4;
+  if (thread == 0) num_done = atomicAdd(Counter(counter).v, num_taken) + num_taken;
+  barrier();
+  if (num_done != count) return;
+  memoryBarrierBuffer();
+  if (thread == 0) Counter(counter).v = 0;
+  combine(block, count, to, column, thread);
+}

@@ -1,0 +1,15 @@
+// What the worker adds to a step for attention: services/gpu_worker/kernels/attention_step.h.
+#ifndef TANDEM_ATTENTION_STEP_GLSL
+#define TANDEM_ATTENTION_STEP_GLSL
+#include "memory.glsl"
+
+struct AttentionRow {
+  uint position;
+  uint fresh;   // rows of its sequence up to and with this one in the step; 0: not a row to decode
+  uint tables[2];  // of its sequence by KvGroup, bytes from the step's start
+};
+AttentionRow attention_row(uint64_t rows, uint row) {
+  uvec4 words = load_uvec4(rows + uint64_t(row) * 16);
+  return AttentionRow(words.x, words.y, uint[2](words.z, words.w));
+}
+#endif
