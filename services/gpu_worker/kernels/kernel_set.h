@@ -24,6 +24,7 @@ class KernelSet {
                                                            const std::string& cache_folder);
 
   const Tuning& tuning() const { return tuning_; }
+  Tuning& tuning() { return tuning_; }
   const vulkan::PipelineLayout& layout() const { return layout_; }
   size_t num_pipelines() const { return pipelines_.size(); }
 

@@ -46,6 +46,7 @@ absl::Status GpuWorker::OpenDevice() {
       device_, vulkan::Device::Create(*instance_, device_index_, options_.import_memory));
   TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
   TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
+  if (options_.adjust_tuning) options_.adjust_tuning(kernels_->tuning());
   TANDEM_ASSIGN_OR_RETURN(self_test_, SelfTest::Create(*device_, *kernels_, *timeline_));
   return absl::OkStatus();
 }

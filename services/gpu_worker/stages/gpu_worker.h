@@ -24,6 +24,8 @@ struct GpuWorkerOptions {
   bool import_memory = true;  // false: weights are uploaded, activations copied
   bool validation = false;    // Khronos' validation layer, where installed
   std::string cache_folder;   // for compiled pipelines; empty: none is kept
+  // Changes the shapes of kernels that the device's description led to.
+  std::function<void(Tuning&)> adjust_tuning;
 };
 
 // Single-thread.  A step allocates nothing, records nothing and makes no pipeline: it writes the

@@ -117,11 +117,21 @@ struct InvarianceCase {
   const char* name;
   DType dtype;
   testing::SmallModel model;
+  bool decode = false;  // decode.comp, whatever the device
 };
 class BatchInvarianceTest : public GpuWorkerTest,
                             public ::testing::WithParamInterface<InvarianceCase> {};
 
 TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
+  if (GetParam().decode) {
+    Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
+            tuning.decode = {.enabled = true,
+                             .threads = 2 * tuning.subgroup_size,
+                             .lane_values = 16,
+                             .at_once = 2,
+                             .piece_bytes = 2048};
+          }});
+  }
   const ModelConfig config = testing::MakeConfig(GetParam().model);
   const auto weights = testing::RandomWeightSet(config, {.dtype = GetParam().dtype});
   ASSERT_OK_AND_ASSIGN(
@@ -140,11 +150,13 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, BatchInvarianceTest,
-    ::testing::Values(InvarianceCase{"Q8_0", DType::kQ8_0, {}},
-                      InvarianceCase{"Bf16", DType::kBf16, {.hidden_dim = 96, .num_kv_heads = 1}},
-                      InvarianceCase{"Q4_0Head256",
-                                     DType::kQ4_0,
-                                     {.num_layers = 2, .num_kv_heads = 1, .head_dim = 256}}),
+    ::testing::Values(
+        InvarianceCase{"Q8_0", DType::kQ8_0, {}},
+        InvarianceCase{"Bf16", DType::kBf16, {.hidden_dim = 96, .num_kv_heads = 1}},
+        InvarianceCase{
+            "Q4_0Head256", DType::kQ4_0, {.num_layers = 2, .num_kv_heads = 1, .head_dim = 256}},
+        InvarianceCase{"Q8_0Decode", DType::kQ8_0, {}, true},
+        InvarianceCase{"Q4_0Head72Decode", DType::kQ4_0, {.num_layers = 2, .head_dim = 72}, true}),
     [](const auto& test) { return test.param.name; });
 
 // Uploaded weights and copied activations give the bits of imported ones.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 namespace {
@@ -128,7 +129,8 @@ absl::Status LoadedModel::Import(const vulkan::Device& device, const Progress& p
   }
   progress(0.4, "allocating buffers");
   TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeAccess::Create(device, load_.exchange));
-  TANDEM_ASSIGN_OR_RETURN(buffers_, ModelBuffers::Create(device, *uploader, load_, stages_));
+  TANDEM_ASSIGN_OR_RETURN(
+      buffers_, ModelBuffers::Create(device, *uploader, kernels_.tuning(), load_, stages_));
   return absl::OkStatus();
 }
 
@@ -163,18 +165,23 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
 
 absl::Status LoadedModel::WarmUp(const Progress& progress) {
   std::memset(buffers_->lanes[0].step.mapped().data(), 0, sizeof(StepHeader));
+  std::ranges::fill(buffers_->lanes[0].attention_step.mapped(), std::byte{0});
   size_t done = 0;
   for (const auto& [index, program] : programs_) {
+    const auto run = [&, this](uint32_t rows, bool long_sequences) {
+      StepHeader header{.num_rows = rows};
+      header.num_outputs = std::min(rows, load_.limits.max_outputs);
+      const auto submission = program.For(0, header, long_sequences);
+      return timeline_.SubmitAndWait(std::span(submission.commands).first(submission.num_commands),
+                                     kStepTimeout);
+    };
     // Wider buckets use the kernels of these.
     for (uint32_t rows = 1;
          rows <= std::min(kernels_.tuning().matmul_rows, std::bit_ceil(load_.limits.max_rows));
          rows *= 2) {
-      StepHeader header{.num_rows = rows};
-      header.num_outputs = std::min(rows, load_.limits.max_outputs);
-      const auto submission = program.For(0, header);
-      TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
-          std::span(submission.commands).first(submission.num_commands), kStepTimeout));
+      TANDEM_RETURN_IF_ERROR(run(rows, false));
     }
+    if (buffers_->decode_rows > 0) TANDEM_RETURN_IF_ERROR(run(load_.limits.max_rows, true));
     progress(0.8 + 0.2 * static_cast<double>(++done) / static_cast<double>(programs_.size()),
              "warming up");
   }
@@ -208,14 +215,23 @@ absl::StatusOr<SegmentResult> LoadedModel::Run(const SegmentRun& run) {
   }
   const SegmentProgram& program = it->second;
   const StepHeader& header = run.step->header;
-  if (run.first_of_step) WriteStep(*run.step, buffers_->lanes[run.lane].step.mapped());
+  if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, header.num_rows);
-  const SegmentProgram::Submission submission = program.For(run.lane, header);
+  const SegmentProgram::Submission submission =
+      program.For(run.lane, header, HasLongSequence(*run.step));
   TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
       std::span(submission.commands).first(submission.num_commands), kStepTimeout));
   exchange_->CopyOut(run.lane, program.segment().outputs, header.num_rows);
   if (program.has_head()) FinishResults(run.lane, header);
   return ReadTimes(program, submission.num_timestamps);
+}
+
+void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
+  const LaneBuffers& buffers = buffers_->lanes[lane];
+  WriteStep(step, buffers.step.mapped());
+  if (buffers_->decode_rows == 0) return;
+  WriteAttentionStep(step, AttentionStepLayout(load_.limits.max_rows, 0),
+                     buffers.attention_step.mapped());
 }
 
 void LoadedModel::FinishResults(uint32_t lane, const StepHeader& header) {

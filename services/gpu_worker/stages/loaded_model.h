@@ -45,6 +45,7 @@ class LoadedModel {
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
   // Runs every recording once over no rows: a driver that compiles late does it now.
   absl::Status WarmUp(const Progress& progress);
+  void WriteRows(uint32_t lane, const StepBatch& step);
   void FinishResults(uint32_t lane, const StepHeader& header);
   absl::StatusOr<SegmentResult> ReadTimes(const SegmentProgram& program, uint32_t num_timestamps);
 

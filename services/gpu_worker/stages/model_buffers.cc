@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {
@@ -15,6 +16,7 @@ using vulkan::Buffer;
 using vulkan::MemoryKind;
 
 constexpr uint64_t kMaxLogitBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxPartialBytes = uint64_t{128} << 20;
 
 // Allocates one buffer after another; the first failure stays.
 class Allocator {
@@ -80,6 +82,30 @@ absl::Status MakeLane(const vulkan::Device& device, const ModelLoad& load,
   return make.status();
 }
 
+// decode.comp's buffers; returns the rows that it takes at once.
+absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Uploader& uploader,
+                                    const Tuning& tuning, const ModelLoad& load,
+                                    std::vector<LaneBuffers>& lanes) {
+  const ModelConfig& config = load.weights->config();
+  const DecodeShape shape =
+      MakeDecodeShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
+  const uint64_t row_bytes = shape.PartialBytes(config.head_dim);
+  const uint64_t fits = std::bit_floor(std::max<uint64_t>(1, kMaxPartialBytes / row_bytes));
+  const auto rows =
+      static_cast<uint32_t>(std::min<uint64_t>(fits, std::bit_ceil(load.limits.max_rows)));
+  const AttentionStepLayout layout(load.limits.max_rows, 0);
+  const std::vector<std::byte> zeros(uint64_t{rows} * shape.parts * sizeof(uint32_t));
+  for (LaneBuffers& lane : lanes) {
+    Allocator make(device);
+    make.Make(lane.attention_step, layout.bytes, MemoryKind::kUpload, "attention step");
+    make.Make(lane.partials, rows * row_bytes, MemoryKind::kDevice, "partial attention");
+    make.Make(lane.counters, zeros.size(), MemoryKind::kDevice, "attention counters");
+    TANDEM_RETURN_IF_ERROR(make.status());
+    TANDEM_RETURN_IF_ERROR(uploader.Upload(zeros, lane.counters, 0));
+  }
+  return rows;
+}
+
 absl::Status MakeRotation(const vulkan::Device& device, vulkan::Uploader& uploader,
                           const ModelConfig& config, uint32_t context_len, double theta,
                           double position_scale, Buffer& buffer) {
@@ -101,8 +127,8 @@ uint32_t HeadTile(const ModelLoad& load) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
-    const vulkan::Device& device, vulkan::Uploader& uploader, const ModelLoad& load,
-    const std::vector<Stage>& stages) {
+    const vulkan::Device& device, vulkan::Uploader& uploader, const Tuning& tuning,
+    const ModelLoad& load, const std::vector<Stage>& stages) {
   const ModelConfig& config = load.weights->config();
   auto buffers = std::make_unique<ModelBuffers>();
   buffers->head_tile = HeadTile(load);
@@ -111,6 +137,10 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   buffers->lanes.resize(load.exchange->layout.num_lanes);
   for (LaneBuffers& lane : buffers->lanes) {
     TANDEM_RETURN_IF_ERROR(MakeLane(device, load, kinds, buffers->head_tile, lane));
+  }
+  if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
+    TANDEM_ASSIGN_OR_RETURN(buffers->decode_rows,
+                            MakeDecode(device, uploader, tuning, load, buffers->lanes));
   }
   for (const Stage& stage : stages) {
     if (stage.kind != StageKind::kAttend) continue;

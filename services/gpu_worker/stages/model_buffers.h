@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/tuning.h"
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/upload.h"
 
@@ -17,7 +18,9 @@ namespace tandem::gpu {
 // What one step of one lane carries from stage to stage; rows as in plan/stage.h's Port.  Parts no
 // stage of this worker needs are null buffers.
 struct LaneBuffers {
-  vulkan::Buffer step;         // mapped; the step area
+  vulkan::Buffer step;  // mapped; the step area
+  // Where decode.comp attends: mapped, see attention_step.h; its partial results; its counters.
+  vulkan::Buffer attention_step, partials, counters;
   vulkan::Buffer residual;     // float32 [max_rows, hidden_dim]
   vulkan::Buffer normed;       // float32 [max_rows, hidden_dim]
   vulkan::Buffer qkv;          // float32 [max_rows, qkv_dim]
@@ -39,12 +42,14 @@ struct ModelBuffers {
   std::map<uint32_t, KvBuffers> kv;  // by layer, where this worker attends
   vulkan::Buffer rotation_global;    // see MakeRotationTable
   vulkan::Buffer rotation_local;
-  uint32_t head_tile = 0;  // outputs whose logits are there at once, a power of two
+  uint32_t head_tile = 0;    // outputs whose logits are there at once, a power of two
+  uint32_t decode_rows = 0;  // rows that decode.comp takes at once, a power of two
   uint64_t kv_bytes = 0;
 
   // `stages`: those this worker runs.  RESOURCE_EXHAUSTED names the buffer and its size.
   static absl::StatusOr<std::unique_ptr<ModelBuffers>> Create(const vulkan::Device& device,
                                                               vulkan::Uploader& uploader,
+                                                              const Tuning& tuning,
                                                               const ModelLoad& load,
                                                               const std::vector<Stage>& stages);
 };

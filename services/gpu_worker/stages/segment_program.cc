@@ -1,6 +1,7 @@
 #include "services/gpu_worker/stages/segment_program.h"
 
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 
@@ -30,7 +31,11 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
     Lane& lane = program.lanes_.emplace_back();
     for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
       TANDEM_ASSIGN_OR_RETURN(lane.bodies.emplace_back(),
-                              program.RecordBody(context, l, bucket, pool, timestamps));
+                              program.RecordBody(context, l, bucket, false, pool, timestamps));
+      lane.long_bodies.push_back(lane.bodies.back());
+      if (!context.kernels->tuning().decode.enabled || bucket < kLongRows) continue;
+      TANDEM_ASSIGN_OR_RETURN(lane.long_bodies.back(),
+                              program.RecordBody(context, l, bucket, true, pool, timestamps));
     }
     if (!program.has_head_) continue;
     for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
@@ -46,13 +51,13 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
 }
 
 absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
-    const RecordingContext& context, uint32_t lane, uint32_t bucket,
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, bool long_sequences,
     const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   recorder.ResetTimestamps(timestamps.handle(), 0, static_cast<uint32_t>(kinds_.size()) + 1);
   recorder.WriteTimestamp(timestamps.handle(), 0);
-  StageRecorder stages(context, segment_, lane, bucket, recorder);
+  StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
   TANDEM_RETURN_IF_ERROR(stages.Begin());
   for (size_t i = 0; i < body_stages_.size(); ++i) {
     TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
@@ -68,17 +73,19 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
     const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  StageRecorder stages(context, segment_, lane, bucket, recorder);
+  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
   recorder.WriteTimestamp(timestamps.handle(), static_cast<uint32_t>(kinds_.size()));
   recorder.HostBarrier();
   return recorder.End();
 }
 
-SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header) const {
+SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header,
+                                               bool long_sequences) const {
   const Lane& recorded = lanes_[lane];
   Submission submission;
-  submission.commands[submission.num_commands++] = recorded.bodies[BucketIndex(header.num_rows)];
+  const auto& bodies = long_sequences ? recorded.long_bodies : recorded.bodies;
+  submission.commands[submission.num_commands++] = bodies[BucketIndex(header.num_rows)];
   submission.num_timestamps = static_cast<uint32_t>(body_stages_.size()) + 1;
   if (has_head_ && header.num_outputs > 0) {
     const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;

@@ -36,8 +36,8 @@ class SegmentProgram {
   const Segment& segment() const { return segment_; }
   bool has_head() const { return has_head_; }
 
-  // REQUIRES counts within the limits, a lane there is.
-  Submission For(uint32_t lane, const StepHeader& header) const;
+  // REQUIRES counts within the limits, a lane there is.  `long_sequences`: see attention_step.h.
+  Submission For(uint32_t lane, const StepHeader& header, bool long_sequences) const;
   // Stage kinds in the order of their timestamps: timestamp i + 1 ends kinds[i].
   const std::vector<StageKind>& timed_kinds() const { return kinds_; }
 
@@ -46,7 +46,8 @@ class SegmentProgram {
 
  private:
   absl::StatusOr<VkCommandBuffer> RecordBody(const RecordingContext& context, uint32_t lane,
-                                             uint32_t bucket, const vulkan::CommandPool& pool,
+                                             uint32_t bucket, bool long_sequences,
+                                             const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
   absl::StatusOr<VkCommandBuffer> RecordHead(const RecordingContext& context, uint32_t lane,
                                              uint32_t bucket, bool with_logits,
@@ -54,8 +55,9 @@ class SegmentProgram {
                                              const vulkan::TimestampPool& timestamps);
 
   struct Lane {
-    std::vector<VkCommandBuffer> bodies;  // by row bucket
-    std::vector<VkCommandBuffer> heads;   // by output bucket
+    std::vector<VkCommandBuffer> bodies;       // by row bucket
+    std::vector<VkCommandBuffer> long_bodies;  // the same where it makes no difference
+    std::vector<VkCommandBuffer> heads;        // by output bucket
     std::vector<VkCommandBuffer> heads_with_logits;
   };
   Segment segment_;

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "services/common/base/status_macros.h"
-#include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/stages/attention_recorder.h"
 
 namespace tandem::gpu {
 namespace {
@@ -16,7 +16,7 @@ constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 }  // namespace
 
 StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
-                             uint32_t bucket, vulkan::Recorder& recorder)
+                             uint32_t bucket, bool long_sequences, vulkan::Recorder& recorder)
     : context_(context),
       config_(context.weights->config()),
       tuning_(context.kernels->tuning()),
@@ -26,7 +26,11 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       lane_(lane),
       bucket_(bucket),
       recorder_(recorder),
-      step_(buffers_.step.address()) {}
+      step_(buffers_.step.address()),
+      attention_(std::make_unique<AttentionRecorder>(context, segment, places_, buffers_, bucket,
+                                                     long_sequences, recorder)) {}
+
+StageRecorder::~StageRecorder() = default;
 
 absl::Status StageRecorder::Run(const Launch& launch) {
   TANDEM_RETURN_IF_ERROR(context_.kernels->Record(launch, recorder_));
@@ -79,7 +83,7 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kQkv:
       return Qkv(stage.layer_idx);
     case StageKind::kAttend:
-      return Attend(stage.layer_idx);
+      return attention_->Attend(stage.layer_idx);
     case StageKind::kOut:
       return Out(stage.layer_idx);
     case StageKind::kFfn:
@@ -121,54 +125,7 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                                                    .destination = buffers_.qkv.address(),
                                                    .out_stride = config_.qkv_dim(),
                                                    .max_rows = bucket_}));
-  const uint32_t ordinal = StageOrdinal({StageKind::kQkv, layer_idx}, config_.num_layers);
-  const bool global = config_.is_global(layer_idx);
-  const vulkan::Buffer& rotation =
-      global ? context_.buffers->rotation_global : context_.buffers->rotation_local;
-  return Run(QkNormRopeLaunch(tuning_,
-                              {.step = step_,
-                               .qkv = buffers_.qkv.address(),
-                               .q = places_.WrittenAt(Port::kQ, ordinal),
-                               .k = places_.WrittenAt(Port::kK, ordinal),
-                               .v = places_.WrittenAt(Port::kV, ordinal),
-                               .q_weight = NormWeight(WeightRole::kQNorm, layer_idx),
-                               .k_weight = NormWeight(WeightRole::kKNorm, layer_idx),
-                               .rotation = rotation.address(),
-                               .num_heads = config_.num_heads,
-                               .num_kv_heads = config_.num_kv_heads,
-                               .head_dim = config_.head_dim,
-                               .epsilon = config_.rms_norm_eps},
-                              false, bucket_));
-}
-
-absl::Status StageRecorder::Attend(uint32_t layer_idx) {
-  const uint32_t ordinal = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
-  const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
-  const KvGroup group = GroupOf(config_, layer_idx);
-  TANDEM_RETURN_IF_ERROR(Run(KvAppendLaunch(tuning_,
-                                            {.step = step_,
-                                             .k = places_.ReadAt(Port::kK, ordinal),
-                                             .v = places_.ReadAt(Port::kV, ordinal),
-                                             .k_cache = cache.k.address(),
-                                             .v_cache = cache.v.address(),
-                                             .num_kv_heads = config_.num_kv_heads,
-                                             .head_dim = config_.head_dim,
-                                             .block_tokens = context_.kv.block_tokens,
-                                             .group = group},
-                                            bucket_)));
-  return Run(AttentionLaunch(tuning_,
-                             {.step = step_,
-                              .q = places_.ReadAt(Port::kQ, ordinal),
-                              .k_cache = cache.k.address(),
-                              .v_cache = cache.v.address(),
-                              .destination = places_.WrittenAt(Port::kAttention, ordinal),
-                              .num_heads = config_.num_heads,
-                              .num_kv_heads = config_.num_kv_heads,
-                              .block_tokens = context_.kv.block_tokens,
-                              .group = group,
-                              .window = group == kWindowGroup ? config_.sliding_window : 0,
-                              .scale = config_.attention_scale},
-                             config_.head_dim, bucket_));
+  return attention_->Qkv(layer_idx);
 }
 
 absl::Status StageRecorder::Out(uint32_t layer_idx) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "services/common/plan/stage.h"
@@ -14,6 +15,8 @@
 #include "services/gpu_worker/vulkan/command_buffer.h"
 
 namespace tandem::gpu {
+
+class AttentionRecorder;
 
 // What recordings refer to.  All borrowed.
 struct RecordingContext {
@@ -32,8 +35,10 @@ struct RecordingContext {
 // in where the segment imports it and out where it exports it.
 class StageRecorder {
  public:
+  // `long_sequences`: steps may have some, see attention_step.h.
   StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
-                uint32_t bucket, vulkan::Recorder& recorder);
+                uint32_t bucket, bool long_sequences, vulkan::Recorder& recorder);
+  ~StageRecorder();
 
   // Copies in; then call Record for each stage but Head; then Finish copies out.
   absl::Status Begin();
@@ -45,7 +50,6 @@ class StageRecorder {
  private:
   absl::Status Embed();
   absl::Status Qkv(uint32_t layer_idx);
-  absl::Status Attend(uint32_t layer_idx);
   absl::Status Out(uint32_t layer_idx);
   absl::Status Ffn(uint32_t layer_idx);
   absl::Status Run(const Launch& launch);
@@ -66,6 +70,7 @@ class StageRecorder {
   const uint32_t bucket_;
   vulkan::Recorder& recorder_;
   uint64_t step_;
+  const std::unique_ptr<AttentionRecorder> attention_;
   bool normed_ = false;  // the lane's `normed` holds the input of the next Qkv
 };
 
