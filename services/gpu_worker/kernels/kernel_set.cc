@@ -10,6 +10,8 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Create(const vulkan::Devic
   set->tuning_ = TuningFor(device.info());
   TANDEM_ASSIGN_OR_RETURN(set->layout_, vulkan::PipelineLayout::Create(device));
   TANDEM_ASSIGN_OR_RETURN(set->cache_, vulkan::PipelineCache::Create(device, cache_folder));
+  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.pattern,
+                          ProbeMatrixPattern(device, set->layout_, set->cache_->handle()));
   return set;
 }
 
@@ -17,7 +19,9 @@ absl::Status KernelSet::Record(const Launch& launch, vulkan::Recorder& recorder)
   const Key key{launch.kernel, launch.constants};
   auto it = pipelines_.find(key);
   if (it == pipelines_.end()) {
-    const KernelTraits& traits = Traits(launch.kernel);
+    KernelTraits traits = Traits(launch.kernel);
+    const auto replaced = replaced_.find(launch.kernel);
+    if (replaced != replaced_.end()) traits.spirv = replaced->second;
     TANDEM_ASSIGN_OR_RETURN(vulkan::Pipeline pipeline,
                             vulkan::Pipeline::Create(device_, layout_, cache_->handle(),
                                                      traits.name, traits.spirv, launch.constants));

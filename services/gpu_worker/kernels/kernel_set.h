@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,9 @@ class KernelSet {
 
   // Records one launch; builds its pipeline if there is none yet.
   absl::Status Record(const Launch& launch, vulkan::Recorder& recorder);
+  // Takes `spirv` for a kernel from here on: tests run kernels that the device cannot in an
+  // emulated form.  REQUIRES it outlives this.
+  void Replace(KernelId kernel, std::span<const uint32_t> spirv) { replaced_[kernel] = spirv; }
   // Keeps what the driver has compiled for the next start.
   absl::Status SaveCache() { return cache_->Save(); }
 
@@ -42,6 +46,7 @@ class KernelSet {
   vulkan::PipelineLayout layout_;
   std::unique_ptr<vulkan::PipelineCache> cache_;
   std::map<Key, vulkan::Pipeline> pipelines_;
+  std::map<KernelId, std::span<const uint32_t>> replaced_;
 };
 
 }  // namespace tandem::gpu

@@ -25,8 +25,12 @@ enum class KernelId : uint8_t {
   kAttention,
   kDecode,
   kHeadReduce,
+  kCoopMatmulShared,
+  kCoopMatmulQuads,
+  kCoopMatmulRows,
+  kCoopProbe,
 };
-inline constexpr int kNumKernels = 12;
+inline constexpr int kNumKernels = 16;
 
 struct KernelTraits {
   std::string_view name;

@@ -39,6 +39,10 @@ const KernelTraits& Traits(KernelId id) {
       {"attention", shaders::kAttention},
       {"decode", shaders::kDecode},
       {"head_reduce", shaders::kHeadReduce},
+      {"coop_matmul_shared", shaders::kCoopMatmulShared},
+      {"coop_matmul_quads", shaders::kCoopMatmulQuads},
+      {"coop_matmul_rows", shaders::kCoopMatmulRows},
+      {"coop_probe", shaders::kCoopProbe},
   };
   return kKernels[static_cast<int>(id)];
 }

@@ -82,6 +82,24 @@ struct MatvecPush {  // shaders/linear/matvec.comp
 };
 static_assert(sizeof(MatvecPush) == 80);
 
+struct MatrixPush {  // shaders/linear/coop_matmul.comp
+  uint64_t count;
+  uint64_t x;
+  uint64_t plane[4];
+  uint64_t destination;
+  uint64_t workspace;
+  uint64_t arrivals;
+  uint32_t k_dim;
+  uint32_t n_dim;
+  uint32_t out_stride;
+  uint32_t out_column;
+  uint32_t first_row;
+  uint32_t splits;
+  float x_scale;
+  uint32_t unused;
+};
+static_assert(sizeof(MatrixPush) == 104);
+
 struct QkNormRopePush {  // shaders/attention/qk_norm_rope.comp
   uint64_t step;
   uint64_t qkv;

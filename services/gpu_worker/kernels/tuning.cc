@@ -10,6 +10,7 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   tuning.max_threads = info.max_workgroup_invocations;
   tuning.max_loop_iterations = info.max_loop_iterations;
   tuning.max_shared_bytes = info.max_shared_memory_bytes;
+  tuning.matrix.tiles = MatrixTiles();
   if (info.type == VK_PHYSICAL_DEVICE_TYPE_CPU) {
     // One subgroup a workgroup: barriers then cost a software device nothing.  Four columns a
     // lane: 35 GFLOP/s on two cores against 28 with two (q8_0, 64 rows of 256, 1536 columns).

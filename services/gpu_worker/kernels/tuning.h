@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "services/gpu_worker/kernels/matrix_tuning.h"
 #include "services/gpu_worker/vulkan/device_info.h"
 
 namespace tandem::gpu {
@@ -36,6 +37,7 @@ struct Tuning {
   uint32_t max_threads = 1024;        // in a workgroup
   uint32_t max_shared_bytes = 16384;  // of a workgroup
   uint32_t max_loop_iterations = 0;   // of one invocation; 0: no limit.  See DeviceInfo.
+  MatrixTuning matrix;
 };
 
 Tuning TuningFor(const vulkan::DeviceInfo& info);

@@ -1,0 +1,96 @@
+#include "services/gpu_worker/kernels/matrix_launches.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "services/common/base/check.h"
+
+namespace tandem::gpu {
+namespace {
+
+// Constant ids, as in the shader.
+constexpr uint32_t kDtype = 3;
+constexpr uint32_t kColumns = 4;
+constexpr uint32_t kRows = 5;
+constexpr uint32_t kSubgroups = 6;
+constexpr uint32_t kChunk = 7;
+constexpr uint32_t kAhead = 8;
+constexpr uint32_t kOutput = 9;
+constexpr uint32_t kPairRows = 10;
+constexpr uint32_t kPairHalves = 11;
+
+const MatrixTile& TileFor(const Tuning& tuning, uint32_t max_rows) {
+  for (const MatrixTile& tile : tuning.matrix.tiles) {
+    if (max_rows <= tile.max_rows) return tile;
+  }
+  return tuning.matrix.tiles.back();
+}
+
+KernelId KernelOf(MatrixPath path) {
+  switch (path) {
+    case MatrixPath::kQuads:
+      return KernelId::kCoopMatmulQuads;
+    case MatrixPath::kRows:
+      return KernelId::kCoopMatmulRows;
+    default:
+      return KernelId::kCoopMatmulShared;
+  }
+}
+
+// As many as bring the workgroups near the number aimed at, each with four chunks at least.
+uint32_t NumSplits(const MatrixTile& tile, uint64_t tiles, uint64_t cols,
+                   const MatrixWorkspace& workspace) {
+  if (workspace.sums == 0 || tiles > kMatrixMaxTiles) return 1;
+  const uint64_t tile_bytes = uint64_t{tile.rows} * tile.columns * tile.subgroups * sizeof(float);
+  const uint64_t most = std::min(DivideUp(cols, tile.chunk) / uint64_t{4},
+                                 workspace.sums_bytes / (tiles * tile_bytes));
+  const auto wanted = static_cast<uint64_t>(
+      std::lround(static_cast<double>(tile.groups) / static_cast<double>(tiles)));
+  return static_cast<uint32_t>(std::max<uint64_t>(1, std::min(wanted, most)));
+}
+
+}  // namespace
+
+bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows) {
+  return tuning.matrix.pattern.path != MatrixPath::kNone && dtype != DType::kF32 &&
+         max_rows >= tuning.matrix.min_rows;
+}
+
+Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
+                          const DeviceShard& shard, const MatrixArgs& args) {
+  TANDEM_CHECK(UsesMatrixUnits(tuning, weights.dtype, args.max_rows));
+  const uint64_t per_column = args.output == MatrixOutput::kF32 ? 1 : 2;
+  TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
+  const MatrixTile& tile = TileFor(tuning, args.max_rows);
+  const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
+  const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
+  const uint32_t splits =
+      NumSplits(tile, uint64_t{row_tiles} * column_tiles, weights.cols, args.workspace);
+  MatrixPush push{.count = args.count,
+                  .x = args.x,
+                  .destination = args.destination,
+                  .workspace = args.workspace.sums,
+                  .arrivals = args.workspace.arrivals,
+                  .k_dim = static_cast<uint32_t>(weights.cols),
+                  .n_dim = static_cast<uint32_t>(shard.num_rows),
+                  .out_stride = args.out_stride,
+                  .out_column = static_cast<uint32_t>(shard.first_row / per_column),
+                  .first_row = args.first_row,
+                  .splits = splits,
+                  .x_scale = args.x_scale};
+  std::copy_n(shard.plane, 4, push.plane);
+  Launch launch = MakeLaunch(KernelOf(tuning.matrix.pattern.path), 32 * tile.subgroups, push,
+                             row_tiles, column_tiles * splits);
+  launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
+  launch.constants[kColumns] = tile.columns;
+  launch.constants[kRows] = tile.rows;
+  launch.constants[kSubgroups] = tile.subgroups;
+  launch.constants[kChunk] = tile.chunk;
+  launch.constants[kAhead] = tile.ahead;
+  launch.constants[kOutput] = static_cast<uint32_t>(args.output);
+  launch.constants[kPairRows] = tuning.matrix.pattern.pair_rows;
+  launch.constants[kPairHalves] = tuning.matrix.pattern.pair_halves;
+  return launch;
+}
+
+}  // namespace tandem::gpu

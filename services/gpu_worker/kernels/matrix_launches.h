@@ -1,0 +1,45 @@
+// Products of many rows on cooperative matrices: shaders/linear/coop_matmul.comp.
+#pragma once
+
+#include <cstdint>
+
+#include "services/gpu_worker/kernels/launch.h"
+#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/tuning.h"
+
+namespace tandem::gpu {
+
+enum class MatrixOutput : uint32_t {
+  kF32 = 0,       // products
+  kGegluF32 = 1,  // rows 2i and 2i + 1 of the weights make column i
+  kGegluF16 = 2,  // the same divided by kGegluHalfScale
+};
+
+// Where workgroups that share a tile meet.
+struct MatrixWorkspace {
+  uint64_t sums = 0;  // address, a multiple of 16; 0: none, k is not split
+  uint64_t sums_bytes = 0;
+  uint64_t arrivals = 0;  // address of kMatrixMaxTiles uint32, zero
+};
+inline constexpr uint32_t kMatrixMaxTiles = 4096;
+
+struct MatrixArgs {
+  uint64_t count = 0;  // address of the number of rows
+  uint64_t x = 0;      // float16 [rows, weights.cols]
+  float x_scale = 1.0f;
+  MatrixOutput output = MatrixOutput::kF32;
+  uint64_t destination = 0;
+  uint32_t out_stride = 0;
+  uint32_t first_row = 0;
+  uint32_t max_rows = 0;
+  MatrixWorkspace workspace;  // of no other launch that may run at the same time
+};
+
+// Whether products of up to `max_rows` rows with weights of `dtype` run on matrix units here.
+bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows);
+
+// REQUIRES UsesMatrixUnits; weights of a multiple of 32 columns.
+Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
+                          const DeviceShard& shard, const MatrixArgs& args);
+
+}  // namespace tandem::gpu

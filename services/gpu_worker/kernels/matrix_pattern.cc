@@ -1,0 +1,92 @@
+#include "services/gpu_worker/kernels/matrix_pattern.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/launch.h"
+#include "services/gpu_worker/vulkan/buffer.h"
+#include "services/gpu_worker/vulkan/command_buffer.h"
+#include "services/gpu_worker/vulkan/timeline.h"
+
+namespace tandem::gpu {
+namespace {
+
+constexpr uint32_t kLanes = 32;
+constexpr uint32_t kElementsC = 8;  // what the kernels count on
+
+bool IsRows(std::span<const uint32_t> positions) {
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t e = 0; e < 16; ++e) {
+      if (positions[lane * kPatternMaxElements + e] != lane % 16 * 16 + e) return false;
+    }
+  }
+  return true;
+}
+
+// Takes the pairs' places from lane 0 and expects all others to be alike.
+bool IsQuads(std::span<const uint32_t> positions, MatrixPattern& pattern) {
+  for (uint32_t p = 0; p < 4; ++p) {
+    const uint32_t row = positions[2 * p] / 16, column = positions[2 * p] % 16;
+    pattern.pair_rows |= (row == 8 ? 1u : 0u) << p;
+    pattern.pair_halves |= (column == 8 ? 1u : 0u) << p;
+  }
+  uint32_t seen = 0;  // all four of two rows and two halves
+  for (uint32_t p = 0; p < 4; ++p) {
+    seen |= 1u << ((pattern.pair_rows >> p & 1) * 2 + (pattern.pair_halves >> p & 1));
+  }
+  if (seen != 15) return false;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t e = 0; e < 8; ++e) {
+      const uint32_t p = e / 2;
+      const uint32_t row = lane / 4 + 8 * (pattern.pair_rows >> p & 1);
+      const uint32_t column = lane % 4 * 2 + e % 2 + 8 * (pattern.pair_halves >> p & 1);
+      if (positions[lane * kPatternMaxElements + e] != 16 * row + column) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
+                                    std::span<const uint32_t> positions) {
+  if (elements_c != kElementsC) return {};
+  if (elements_a == 16 && IsRows(positions)) return {.path = MatrixPath::kRows};
+  MatrixPattern quads{.path = MatrixPath::kQuads};
+  if (elements_a == 8 && IsQuads(positions, quads)) return quads;
+  return {.path = MatrixPath::kShared};
+}
+
+absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
+                                                 const vulkan::PipelineLayout& layout,
+                                                 VkPipelineCache cache) {
+  constexpr vulkan::MatrixShape kShape = {16, 16, 16};  // f16 f16 f32 f32
+  const auto& shapes = device.info().matrix_shapes;
+  if (device.info().subgroup_size != kLanes ||
+      std::find(shapes.begin(), shapes.end(), kShape) == shapes.end()) {
+    return MatrixPattern{};
+  }
+  constexpr uint32_t kWords = 2 + kLanes * kPatternMaxElements;
+  TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer result,
+                          vulkan::Buffer::Allocate(device, kWords * sizeof(uint32_t),
+                                                   vulkan::MemoryKind::kExchange, "matrix probe"));
+  const KernelTraits& traits = Traits(KernelId::kCoopProbe);
+  TANDEM_ASSIGN_OR_RETURN(const vulkan::Pipeline pipeline,
+                          vulkan::Pipeline::Create(device, layout, cache, traits.name, traits.spirv,
+                                                   {{kLocalSize, kLanes}}));
+  TANDEM_ASSIGN_OR_RETURN(const vulkan::CommandPool pool, vulkan::CommandPool::Create(device));
+  TANDEM_ASSIGN_OR_RETURN(const auto timeline, vulkan::Timeline::Create(device));
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder, vulkan::Recorder::Begin(pool, layout));
+  const uint64_t address = result.address();
+  recorder.Dispatch(pipeline, std::as_bytes(std::span(&address, 1)), 1);
+  recorder.HostBarrier();
+  TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
+  TANDEM_RETURN_IF_ERROR(timeline->SubmitAndWait({&commands, 1}, absl::Minutes(1)));
+  std::vector<uint32_t> words(kWords);
+  std::memcpy(words.data(), result.mapped().data(), kWords * sizeof(uint32_t));
+  return ClassifyMatrixPattern(words[0], words[1], std::span(words).subspan(2));
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,154 @@
+// Products of 16 x 16 matrices by a subgroup of 32: C[c, r] += sum_k A[c, k] B[k, r], A and B float16,
+// C float32.  Real ones (VK_KHR_cooperative_matrix), or with EMULATED the same interface in plain
+// shared memory, so that a kernel is tested on a device that has none.
+//
+// Which element of A a lane holds is not specified, but does not change: coop_probe.comp looks.
+// A_PATTERN says how a lane may set its elements:
+//   0  unknown: A goes through shared memory;
+//   1  lane 4 g + t holds rows g and g + 8, of each columns 2t, 2t+1, 2t+8, 2t+9, in pairs: pair p
+//      lies in row g + 8 where bit p of PAIR_ROWS is set, in the upper columns where bit p of
+//      PAIR_HALVES is;
+//   2  lanes g and g + 16 hold row g, its columns in order.
+#ifndef TANDEM_COOP_GLSL
+#define TANDEM_COOP_GLSL
+#extension GL_KHR_shader_subgroup_basic : require
+#ifndef EMULATED
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#endif
+
+layout(constant_id = 10) const uint PAIR_ROWS = 12;
+layout(constant_id = 11) const uint PAIR_HALVES = 10;
+
+// A lane gives rows g + 8 r for r < LANE_ROWS, and of each the pairs of columns 2 u + 8 h + {0, 1} for
+// LANE_QUARTERS values of u (its own, or all four) and h < 2.  Elements: pair[(r * LANE_QUARTERS +
+// u) * 2 + h].
+#if A_PATTERN == 2
+const uint LANE_ROWS = 1, LANE_QUARTERS = 4, LANE_PAIRS = 8;
+#else
+const uint LANE_ROWS = 2, LANE_QUARTERS = 1, LANE_PAIRS = 4;
+#endif
+const uint C_ELEMENTS = 8;  // of a lane
+
+#ifdef EMULATED
+uint lane_id() { return gl_LocalInvocationIndex & 31; }
+uint subgroup_id() { return gl_LocalInvocationIndex >> 5; }
+#define SUBGROUP_SYNC() barrier()
+#else
+uint lane_id() { return gl_SubgroupInvocationID; }
+uint subgroup_id() { return gl_SubgroupID; }
+#define SUBGROUP_SYNC() subgroupBarrier()
+#endif
+uint lane_row() { return A_PATTERN == 2 ? lane_id() & 15 : lane_id() >> 2; }
+uint lane_quarter() { return A_PATTERN == 2 ? 0 : lane_id() & 3; }
+
+// Shared memory is counted in uvec4.  `shared_words` is the kernel's: tiles of B, and C on its way out.
+const uint A_STRIDE = 3;  // of a row of A: two and one against bank conflicts
+#if A_PATTERN == 0 || defined(EMULATED)
+shared uvec4 shared_a[SUBGROUPS * 16 * A_STRIDE];
+// Pair (row, quarter u, half h) of A: word u of half h of its row.
+void put_a(f16vec2 pair[LANE_PAIRS]) {
+  [[unroll]] for (uint p = 0; p < LANE_PAIRS; ++p) {
+    uint h = p & 1, u = (p >> 1) % LANE_QUARTERS, r = (p >> 1) / LANE_QUARTERS;
+    uint row = subgroup_id() * 16 + lane_row() + 8 * r;
+    shared_a[row * A_STRIDE + h][lane_quarter() + u] = packFloat2x16(pair[p]);
+  }
+}
+#endif
+
+#ifndef EMULATED
+#define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
+#define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
+#define MatrixC coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#define ZERO_C MatrixC(0.0)
+#define C_ELEMENT(c, e) (c)[e]
+#define LOAD_B(b, at, stride) coopMatLoad(b, shared_words, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+#define MULTIPLY_ADD(a, b, c) c = coopMatMulAdd(a, b, c)
+#define STORE_C(c, at, stride) coopMatStore(c, shared_words, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+
+MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
+  MatrixA a;
+#if A_PATTERN == 0
+  SUBGROUP_SYNC();
+  put_a(pair);
+  SUBGROUP_SYNC();
+  coopMatLoad(a, shared_a, subgroup_id() * 16 * A_STRIDE, A_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+#elif A_PATTERN == 1
+  [[unroll]] for (uint p = 0; p < 4; ++p) {
+    f16vec2 v = pair[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)];
+    a[2 * p] = v.x;
+    a[2 * p + 1] = v.y;
+  }
+#else
+  [[unroll]] for (uint u = 0; u < 4; ++u) {
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      f16vec2 v = pair[u * 2 + h];
+      a[8 * h + 2 * u] = v.x;
+      a[8 * h + 2 * u + 1] = v.y;
+    }
+  }
+#endif
+  return a;
+}
+
+#else  // EMULATED: the elements of a lane as a device of the pattern has them
+struct MatrixA {
+  f16vec2 pair[LANE_PAIRS];  // in the lane's order
+};
+struct MatrixB {
+  uint at, stride;  // where it lies
+};
+struct MatrixC {
+  float e[C_ELEMENTS];
+};
+#define ZERO_C MatrixC(float[8](0, 0, 0, 0, 0, 0, 0, 0))
+#define C_ELEMENT(c, i) (c).e[i]
+#define LOAD_B(b, where, by) b = MatrixB(where, by)
+#define MULTIPLY_ADD(a, b, c) multiply_add(a, b, c)
+#define STORE_C(c, at, stride) store_c(c, at, stride)
+
+MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
+  MatrixA a;
+#if A_PATTERN == 1
+  [[unroll]] for (uint p = 0; p < 4; ++p) {
+    a.pair[p] = pair[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)];
+  }
+#else
+  a.pair = pair;
+#endif
+  return a;
+}
+
+float16_t half_of(uint word, uint i) { return unpackFloat2x16(word)[i]; }
+uint c_row(uint e) { return (lane_id() >> 2) + 8 * (e >> 2); }
+uint c_column(uint e) { return (lane_id() & 3) * 2 + (e & 1) + 8 * ((e >> 1) & 1); }
+
+void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
+  barrier();
+#if A_PATTERN == 1
+  f16vec2 ordered[4];
+  [[unroll]] for (uint p = 0; p < 4; ++p) {
+    ordered[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)] = a.pair[p];
+  }
+  put_a(ordered);
+#else
+  put_a(a.pair);
+#endif
+  barrier();
+  for (uint e = 0; e < C_ELEMENTS; ++e) {
+    uint row = subgroup_id() * 16 + c_row(e);
+    for (uint k = 0; k < 16; ++k) {
+      uint x = shared_words[b.at + c_column(e) * b.stride + k / 8][(k % 8) / 2];
+      uint w = shared_a[row * A_STRIDE + k / 8][(k % 8) / 2];
+      c.e[e] += float(half_of(w, k & 1)) * float(half_of(x, k & 1));
+    }
+  }
+}
+
+void store_c(MatrixC c, uint at, uint stride) {
+  for (uint e = 0; e < C_ELEMENTS; ++e) {
+    shared_words[at + c_column(e) * stride + c_row(e) / 4][c_row(e) % 4] = floatBitsToUint(c.e[e]);
+  }
+}
+#endif
+#endif

@@ -1,0 +1,133 @@
+// out[r, c] = x_scale * sum_k x[r, k] * w[c, k], or with GEGLU
+// out[r, i] = gelu_tanh(gate) * up, gate and up the products of w's rows 2i and 2i + 1;
+// for many rows of x, on cooperative matrices (coop.glsl).
+//
+// A workgroup makes ROWS rows of x by SUBGROUPS * COLUMNS rows of w.  Its subgroups share the tile of
+// x, twice in shared memory: one is read while the next arrives.  Each has rows of w of its own,
+// which go from memory to registers, become float16 there and never enter shared memory.  Memory is
+// read AHEAD chunks before it is needed.
+//
+// Where the tiles are too few to fill the device, `splits` workgroups share a tile, each with a part
+// of k.  They leave their sums in `workspace`; the last to arrive adds them, in order of k.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "memory.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 4) const uint COLUMNS = 32;  // of a subgroup: 16, 32 or 64
+layout(constant_id = 5) const uint ROWS = 32;     // a multiple of 16
+layout(constant_id = 6) const uint SUBGROUPS = 4;
+layout(constant_id = 7) const uint CHUNK = 64;
+layout(constant_id = 8) const uint AHEAD = 1;
+layout(constant_id = 9) const uint OUTPUT = 0;  // see coop_output.glsl
+layout(push_constant, scalar) uniform Push {
+  uint64_t count;        // address of the number of rows of x
+  uint64_t x;            // float16 [rows, k_dim]
+  uint64_t plane[4];     // of w
+  uint64_t destination;  // [rows, out_stride] of OUTPUT's type
+  uint64_t workspace;    // float32 [tiles, splits, ROWS * SUBGROUPS * COLUMNS]
+  uint64_t arrivals;     // uint32 [tiles], zero before and after
+  uint k_dim;            // a multiple of 32
+  uint n_dim;            // rows of w in this shard
+  uint out_stride;
+  uint out_column;  // where this shard's outputs begin
+  uint first_row;   // subtracted from the count
+  uint splits;
+  float x_scale;
+};
+
+const uint THREADS = SUBGROUPS * 32;
+const uint X_STRIDE = CHUNK / 8 + 1;  // one more against bank conflicts
+const uint C_STRIDE = 5;
+const uint X_TILE = 2 * ROWS * X_STRIDE, C_TILES = SUBGROUPS * 16 * C_STRIDE;
+shared uvec4 shared_words[X_TILE > C_TILES ? X_TILE : C_TILES];
+
+#include "coop.glsl"
+#include "coop_weights.glsl"
+#include "coop_input.glsl"
+
+const uint A_TILES = COLUMNS / 16, B_TILES = ROWS / 16, STEPS = CHUNK / 16;
+const uint SUMS = A_TILES * B_TILES, LANE_BLOCKS = LANE_ROWS * LANE_QUARTERS;
+
+#include "coop_output.glsl"
+
+void main() {
+  uint rows = load_uint(count);
+  rows = rows > first_row ? rows - first_row : 0;
+  uint row0 = gl_WorkGroupID.x * ROWS;
+  if (row0 >= rows) return;
+  uint column_tile = gl_WorkGroupID.y / splits, split = gl_WorkGroupID.y % splits;
+  uint column0 = (column_tile * SUBGROUPS + subgroup_id()) * COLUMNS;
+  prepare_weights();
+
+  uint blocks = k_dim / 32, chunks = (k_dim + CHUNK - 1) / CHUNK;
+  uint first_chunk = chunks * split / splits;
+  int num_chunks = int(chunks * (split + 1) / splits - first_chunk);
+
+  // Columns beyond the last tile repeat it; their outputs are not stored.
+  uint last_tile = (n_dim - 1) / kTileRows;
+  WeightTile tiles[(A_TILES + 1) / 2];
+  [[unroll]] for (uint i = 0; i < A_TILES; i += 2) {
+    tiles[i / 2] = weight_tile(plane, min(column0 / kTileRows + i / 2, last_tile), k_dim);
+  }
+  uint row_of_tile = lane_row() + (A_TILES == 1 ? column0 % kTileRows : 0);
+
+  MatrixC sum[SUMS];
+  [[unroll]] for (uint i = 0; i < SUMS; ++i) sum[i] = ZERO_C;
+  uint ahead[AHEAD + 1][A_TILES * LANE_BLOCKS][ROW_WORDS];
+  uvec4 held[X_WORDS];
+
+  for (int c = -int(AHEAD); c < num_chunks; ++c) {
+    uint chunk = first_chunk + uint(min(c + int(AHEAD), num_chunks - 1));
+    [[unroll]] for (uint u = 0; u < LANE_QUARTERS; ++u) {
+      uint t = lane_quarter() + u;
+      uint block = min(chunk * (CHUNK / 32) + lane_block(t), blocks - 1);
+      [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+        [[unroll]] for (uint r = 0; r < LANE_ROWS; ++r) {
+          load_row(tiles[i / 2], row_of_tile + 16 * (i % 2) + 8 * r, block, lane_part(t),
+                   ahead[AHEAD][(i * LANE_ROWS + r) * LANE_QUARTERS + u]);
+        }
+      }
+    }
+    bool next_input = c + 1 >= 0 && c + 1 < num_chunks;
+    if (next_input) load_input(x, row0, rows - 1, k_dim, first_chunk + uint(c + 1), held);
+
+    if (c >= 0) {
+      f16vec2 scale[A_TILES * LANE_BLOCKS];
+      [[unroll]] for (uint i = 0; i < A_TILES * LANE_BLOCKS; ++i) {
+        scale[i] = row_scale(ahead[0][i], lane_block(lane_quarter() + i % LANE_QUARTERS) % 2);
+      }
+      [[unroll]] for (uint s = 0; s < STEPS; ++s) {
+        MatrixA a[A_TILES];
+        [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+          f16vec2 pair[LANE_PAIRS];
+          [[unroll]] for (uint p = 0; p < LANE_PAIRS; ++p) {
+            uint b = i * LANE_BLOCKS + p / 2;
+            uint part = lane_part(lane_quarter() + p / 2 % LANE_QUARTERS);
+            pair[p] = weight_pair(ahead[0][b], scale[b], part, s / 2, s % 2, p % 2);
+          }
+          a[i] = make_a(pair);
+        }
+        [[unroll]] for (uint j = 0; j < B_TILES; ++j) {
+          MatrixB b;
+          LOAD_B(b, ((uint(c) & 1) * ROWS + j * 16) * X_STRIDE + 2 * s, X_STRIDE);
+          [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+            MULTIPLY_ADD(a[i], b, sum[i * B_TILES + j]);
+          }
+        }
+      }
+    }
+    if (next_input) store_input(held, uint(c + 1) & 1);
+    [[unroll]] for (uint d = 0; d < AHEAD; ++d) {
+      [[unroll]] for (uint i = 0; i < A_TILES * LANE_BLOCKS; ++i) {
+        [[unroll]] for (uint w = 0; w < ROW_WORDS; ++w) ahead[d][i][w] = ahead[d + 1][i][w];
+      }
+    }
+    barrier();
+  }
+
+  if (splits > 1) {
+    uint tile = column_tile * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    if (!add_splits(sum, tile, split)) return;
+  }
+  store_output(sum, row0, rows, column0);
+}

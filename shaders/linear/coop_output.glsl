@@ -1,0 +1,99 @@
+// From the sums of a workgroup to memory: the splits' sums added up, the outputs stored.
+#ifndef TANDEM_COOP_OUTPUT_GLSL
+#define TANDEM_COOP_OUTPUT_GLSL
+#include "activation.glsl"
+#include "geglu.glsl"
+
+const uint kOutputF32 = 0;       // products
+const uint kOutputGegluF32 = 1;  // gelu_tanh(gate) * up
+const uint kOutputGegluF16 = 2;  // the same divided by kGegluHalfScale
+
+// Written by one workgroup, read by another.
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Partial { vec4 v; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Arrivals { uint n; };
+shared uint arrived;
+
+// Elements 4 part .. +3 of the lane in sum i, of split `split` of tile `tile`.
+Partial partial_at(uint tile, uint split, uint i, uint part) {
+  uint64_t first = (uint64_t(tile) * splits + split) * (THREADS * SUMS * 2);
+  return Partial(workspace + (first + (i * 2 + part) * THREADS + gl_LocalInvocationIndex) * 16);
+}
+
+// Leaves this workgroup's sums for the others.  In the last of them to arrive: gathers all, in order,
+// and returns true.
+bool add_splits(inout MatrixC sum[SUMS], uint tile, uint split) {
+  [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+    [[unroll]] for (uint part = 0; part < 2; ++part) {
+      vec4 v;
+      [[unroll]] for (uint e = 0; e < 4; ++e) v[e] = C_ELEMENT(sum[i], 4 * part + e);
+      partial_at(tile, split, i, part).v = v;
+    }
+  }
+  memoryBarrierBuffer();
+  barrier();
+  if (gl_LocalInvocationIndex == 0) {
+    memoryBarrierBuffer();
+    arrived = atomicAdd(Arrivals(arrivals + tile * 4).n, 1);
+    memoryBarrierBuffer();
+  }
+  barrier();
+  if (arrived + 1 != splits) return false;
+  memoryBarrierBuffer();
+  for (uint s = 0; s < splits; ++s) {
+    vec4 v[SUMS * 2];
+    [[unroll]] for (uint i = 0; i < SUMS * 2; ++i) v[i] = partial_at(tile, s, i / 2, i % 2).v;
+    [[unroll]] for (uint i = 0; i < SUMS * 2; ++i) {
+      [[unroll]] for (uint e = 0; e < 4; ++e) {
+        float before = s == 0 ? 0.0 : C_ELEMENT(sum[i / 2], 4 * (i % 2) + e);
+        C_ELEMENT(sum[i / 2], 4 * (i % 2) + e) = before + v[i][e];
+      }
+    }
+  }
+  if (gl_LocalInvocationIndex == 0) Arrivals(arrivals + tile * 4).n = 0;
+  return true;
+}
+
+// Products [row, column .. column + 3], those of them that exist.
+void store_four(uint row, uint column, vec4 v) {
+  uint have = min(n_dim - column, 4);
+  if (OUTPUT == kOutputF32) {
+    uint64_t to = destination + (uint64_t(row) * out_stride + out_column + column) * 4;
+    if (have == 4 && (to & 15) == 0) {
+      store_vec4(to, v);
+    } else {
+      for (uint i = 0; i < have; ++i) Float(to + 4 * i).v = v[i];
+    }
+    return;
+  }
+  uint64_t at = uint64_t(row) * out_stride + out_column + column / 2;
+  vec2 activated = vec2(gelu_tanh(v.x) * v.y, gelu_tanh(v.z) * v.w);
+  [[unroll]] for (uint i = 0; i < 2; ++i) {
+    if (2 * i >= have) break;
+    if (OUTPUT == kOutputGegluF32) {
+      Float(destination + (at + i) * 4).v = activated[i];
+    } else {
+      Half(destination + (at + i) * 2).v = float16_t(activated[i] * (1.0 / kGegluHalfScale));
+    }
+  }
+}
+
+// A sum's elements are spread over the lanes in an order that only the device knows: they are put
+// into shared memory and come back four columns of a row at a time.
+void store_output(MatrixC sum[SUMS], uint row0, uint rows, uint column0) {
+  uint at = subgroup_id() * 16 * C_STRIDE;
+  [[unroll]] for (uint j = 0; j < B_TILES; ++j) {
+    [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+      SUBGROUP_SYNC();
+      STORE_C(sum[i * B_TILES + j], at, C_STRIDE);
+      SUBGROUP_SYNC();
+      [[unroll]] for (uint part = 0; part < 2; ++part) {
+        uint r = lane_id() / 4 + 8 * part, four = lane_id() % 4;
+        uint row = row0 + 16 * j + r, column = column0 + 16 * i + 4 * four;
+        if (row < rows && column < n_dim) {
+          store_four(row, column, uintBitsToFloat(shared_words[at + r * C_STRIDE + four]) * x_scale);
+        }
+      }
+    }
+  }
+}
+#endif

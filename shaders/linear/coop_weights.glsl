@@ -1,0 +1,192 @@
+// Weights in tiles of 32 rows (services/common/weights/packed_tensor.h) as lanes of a matrix A read
+// them.
+//
+// A chunk is CHUNK = 64 or 128 columns in steps of 16.  The order of k within a chunk is ours to
+// choose, if the input comes in the same order (coop_input.glsl).  It is chosen so that what a lane
+// needs in all steps lies together, CHUNK / 4 columns of a block of 32: quarter t of the lanes has
+//   CHUNK 128: block t, all of it;    CHUNK 64: block t / 2, bytes 8 (t % 2) .. +7 of its nibbles,
+// and in step 2 q + h elements 16 h + 8 (t % 2, for CHUNK 64) + 4 q + {0, 2} and {1, 3}, for f16 and
+// bf16 {0, 1} and {2, 3}.
+#ifndef TANDEM_COOP_WEIGHTS_GLSL
+#define TANDEM_COOP_WEIGHTS_GLSL
+#include "memory.glsl"
+
+layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
+const uint kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5, kQ4_K = 6, kQ5_K = 7, kQ5_0 = 8,
+           kIq4Nl = 9;
+const bool HALVES = WEIGHT_DTYPE == kF16 || WEIGHT_DTYPE == kBf16;
+const bool K_QUANT = WEIGHT_DTYPE == kQ6_K || WEIGHT_DTYPE == kQ4_K || WEIGHT_DTYPE == kQ5_K;
+const bool HIGH_BITS = WEIGHT_DTYPE == kQ5_K || WEIGHT_DTYPE == kQ5_0;
+
+// Registers of a lane for one row and chunk: elements, high bits, scales.
+const uint QUADS = CHUNK / 32;  // words of nibbles
+const uint ELEMENT_WORDS = HALVES ? 4 * QUADS : WEIGHT_DTYPE == kQ8_0 ? 2 * QUADS : QUADS;
+const uint HIGH_WORDS = WEIGHT_DTYPE == kQ6_K ? 2 : HIGH_BITS ? 1 : 0;
+const uint SCALE_WORDS = HALVES ? 0 : WEIGHT_DTYPE == kQ6_K ? 2 : K_QUANT ? 3 : 1;
+const uint ROW_WORDS = ELEMENT_WORDS + HIGH_WORDS + SCALE_WORDS;
+
+// The block of a chunk that quarter t reads, and which half of it.
+uint lane_block(uint t) { return CHUNK == 128 ? t : t / 2; }
+uint lane_part(uint t) { return CHUNK == 128 ? 0 : t % 2; }
+
+const uint kTileRows = 32;
+
+shared float16_t nonlinear[16];  // iq4_nl's numbers
+void prepare_weights() {
+  if (WEIGHT_DTYPE != kIq4Nl) return;
+  const int numbers[16] = int[16](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+  if (gl_LocalInvocationIndex < 16) {
+    nonlinear[gl_LocalInvocationIndex] = float16_t(numbers[gl_LocalInvocationIndex]);
+  }
+}
+
+uint load_half_bits(uint64_t address) { return uint(Short(address).v); }
+
+// Address of piece `piece` of row `row` (within its tile) of a tile that begins at `tile`.
+uint64_t piece_at(uint64_t tile, uint piece, uint row, uint bytes) {
+  return tile + (piece * kTileRows + row) * bytes;
+}
+// Where tile `tile` begins in a plane of pieces of `elements` elements.
+uint64_t tile_at(uint64_t plane, uint tile, uint cols, uint elements, uint bytes) {
+  return plane + uint64_t(tile) * ((cols + elements - 1) / elements * kTileRows * bytes);
+}
+
+struct WeightTile {
+  uint64_t plane[4];
+};
+WeightTile weight_tile(uint64_t plane[4], uint tile, uint cols) {
+  WeightTile w;
+  w.plane = plane;
+  uint elements = HALVES ? 8 : WEIGHT_DTYPE == kQ8_0 ? 16 : 32;
+  w.plane[0] = tile_at(plane[0], tile, cols, elements, 16);
+  if (HALVES) return w;
+  if (HIGH_BITS) {
+    w.plane[1] = tile_at(plane[1], tile, cols, 128, 16);
+    w.plane[2] = tile_at(plane[2], tile, cols, 256, 16);
+    w.plane[3] = tile_at(plane[3], tile, cols, 256, 4);
+  } else if (WEIGHT_DTYPE == kQ6_K) {
+    w.plane[1] = tile_at(plane[1], tile, cols, 64, 16);
+    w.plane[2] = tile_at(plane[2], tile, cols, 256, 16);
+    w.plane[3] = tile_at(plane[3], tile, cols, 256, 2);
+  } else {
+    w.plane[1] = tile_at(plane[1], tile, cols, 256, 16);
+    w.plane[2] = tile_at(plane[2], tile, cols, 256, 4);
+  }
+  return w;
+}
+
+// Loads what a lane needs of row `row` of a tile: of block `block`, for CHUNK 64 half `part` of it.
+// Nothing is done with it here: what waits for memory comes later.
+void load_row(WeightTile w, uint row, uint block, uint part, out uint raw[ROW_WORDS]) {
+  if (ELEMENT_WORDS == QUADS) {
+    uint64_t at = piece_at(w.plane[0], block, row, 16);
+    if (CHUNK == 128) {
+      uvec4 v = load_uvec4(at);
+      [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[i] = v[i];
+    } else {
+      uvec2 v = unpack32(Long(at + 8 * part).v);
+      [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[i] = v[i];
+    }
+  } else if (WEIGHT_DTYPE == kQ8_0) {
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      uint64_t at = piece_at(w.plane[0], 2 * block + h, row, 16);
+      if (CHUNK == 128) {
+        uvec4 v = load_uvec4(at);
+        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
+      } else {
+        uvec2 v = unpack32(Long(at + 8 * part).v);
+        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
+      }
+    }
+  } else {
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      [[unroll]] for (uint half_piece = 0; half_piece < QUADS / 2; ++half_piece) {
+        uvec4 v = load_uvec4(piece_at(w.plane[0], 4 * block + 2 * h + half_piece + part, row, 16));
+        [[unroll]] for (uint i = 0; i < 4; ++i) raw[(h * QUADS + 2 * half_piece) * 2 + i] = v[i];
+      }
+    }
+  }
+  const uint high = ELEMENT_WORDS, scale = ELEMENT_WORDS + HIGH_WORDS;
+  uint group = block / 8, of_group = block % 8;
+  if (HIGH_BITS) {
+    raw[high] = load_uint(piece_at(w.plane[1], block / 4, row, 16) + block % 4 * 4);
+  }
+  if (WEIGHT_DTYPE == kQ6_K) {
+    uvec2 v = unpack32(Long(piece_at(w.plane[1], block / 2, row, 16) + block % 2 * 8).v);
+    raw[high] = v.x;
+    raw[high + 1] = v.y;
+    raw[scale] = load_half_bits(piece_at(w.plane[2], group, row, 16) + 2 * of_group);
+    raw[scale + 1] = load_half_bits(piece_at(w.plane[3], group, row, 2));
+  } else if (K_QUANT) {
+    const uint first = HIGH_BITS ? 2 : 1;
+    uint64_t at = piece_at(w.plane[first], group, row, 16) + of_group / 2 * 2;  // of two blocks
+    raw[scale] = load_half_bits(at);
+    raw[scale + 1] = load_half_bits(at + 8);
+    raw[scale + 2] = load_uint(piece_at(w.plane[first + 1], group, row, 4));
+  } else if (SCALE_WORDS == 1) {
+    const uint plane = HIGH_BITS ? 2 : 1;
+    raw[scale] = load_half_bits(piece_at(w.plane[plane], group, row, 16) + 2 * of_group);
+  }
+}
+
+// What a block's numbers are multiplied by: .x, and for q6_k .y in its second half; for q4_k and
+// q5_k .y is subtracted.  `odd`: 1 where the block's number is.
+f16vec2 row_scale(uint raw[ROW_WORDS], uint odd) {
+  const uint at = ELEMENT_WORDS + HIGH_WORDS;
+  if (WEIGHT_DTYPE == kQ6_K) {
+    int s = int(raw[at]);
+    return f16vec2(float(unpackFloat2x16(raw[at + 1]).x) *
+                   vec2(bitfieldExtract(s, 0, 8), bitfieldExtract(s, 8, 8)));
+  }
+  if (K_QUANT) {
+    uvec2 factors = (uvec2(raw[at], raw[at + 1]) >> (8 * odd)) & 255;
+    return f16vec2(unpackHalf2x16(raw[at + 2]) * vec2(factors));
+  }
+  if (SCALE_WORDS == 1) return unpackFloat2x16(raw[at]).xx;
+  return f16vec2(1.0);
+}
+
+// Integers without conversions: bits 0..9 of 0x6400 | n are 1024 + n.
+f16vec2 halves(uint bits) { return unpackFloat2x16(bits); }
+
+// Numbers 16 h + 4 q + {0, 2} (pair 0) or {1, 3} (pair 1) of a row's block, before the scale: in
+// bytes 0 and 2 of `nibbles` (half h of each byte) and of `high`, shifted down for pair 1.
+f16vec2 nibble_pair(uint nibbles, uint high, uint h) {
+  const uint mask = 0x000F000Fu;
+  uint low = h == 0 ? nibbles : nibbles >> 4;
+  if (WEIGHT_DTYPE == kIq4Nl) {
+    return f16vec2(nonlinear[low & 15], nonlinear[(low >> 16) & 15]);
+  }
+  if (WEIGHT_DTYPE == kQ4_0) {  // signed numbers: flipping bit 3 adds 8
+    if (h == 0) return halves((nibbles & mask) ^ 0x64086408u) - f16vec2(1032.0hf);
+    return halves((nibbles & 0x00F000F0u) ^ 0x64806480u) * f16vec2(0.0625hf) - f16vec2(72.0hf);
+  }
+  if (WEIGHT_DTYPE == kQ4_K && h == 1) {
+    return halves((nibbles & 0x00F000F0u) | 0x64006400u) * f16vec2(0.0625hf) - f16vec2(64.0hf);
+  }
+  uint bits = (low & mask) | 0x64006400u;
+  if (WEIGHT_DTYPE == kQ6_K) return halves(bits | ((high & 0x00030003u) << 4)) - f16vec2(1056.0hf);
+  if (HIGH_BITS) bits |= (high & 0x00010001u) << 4;
+  return halves(bits) - f16vec2(WEIGHT_DTYPE == kQ5_0 ? 1040.0hf : 1024.0hf);
+}
+
+// Pair `p` of step 2 q + h; `part` as it was loaded.
+f16vec2 weight_pair(uint raw[ROW_WORDS], f16vec2 scale, uint part, uint q, uint h, uint p) {
+  if (HALVES) {
+    uint word = raw[(h * QUADS + q) * 2 + p];
+    if (WEIGHT_DTYPE == kF16) return halves(word);
+    return f16vec2(uintBitsToFloat(uvec2(word << 16, word & 0xFFFF0000u)));
+  }
+  if (WEIGHT_DTYPE == kQ8_0) {
+    uint bytes = raw[h * QUADS + q] >> (8 * p);
+    return (halves((bytes & 0x00FF00FFu) ^ 0x64806480u) - f16vec2(1152.0hf)) * scale;
+  }
+  uint high = 0;
+  if (WEIGHT_DTYPE == kQ6_K) high = raw[ELEMENT_WORDS + h] >> (4 * part + 2 * q + 8 * p);
+  if (HIGH_BITS) high = raw[ELEMENT_WORDS] >> (2 * part + 4 * h + q + 8 * p);
+  f16vec2 number = nibble_pair(raw[q] >> (8 * p), high, h);
+  if (WEIGHT_DTYPE == kQ6_K) return number * (h == 0 ? scale.xx : scale.yy);
+  if (K_QUANT) return number * scale.xx - scale.yy;
+  return number * scale;
+}
+#endif
