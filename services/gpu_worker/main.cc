@@ -4,12 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/gpu_worker/vulkan/pipeline_cache.h"
 
 namespace {
 
@@ -46,7 +46,7 @@ int Serve(Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  flags.worker.cache_folder = tandem::vulkan::DefaultCacheFolder();
+  flags.worker.cache_folder = tandem::DefaultCacheFolder();
   CLI::App app("Runs stages of models on a Vulkan device for a Tandem gateway.");
   app.add_option("--listen", flags.listen, "unix:PATH or HOST:PORT")->capture_default_str();
   app.add_option("--name", flags.worker.name, "Name in the cluster")->capture_default_str();

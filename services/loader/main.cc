@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/region_channel.h"
@@ -15,6 +16,7 @@ namespace {
 struct Flags {
   std::string listen;
   ModelStore::Options store;
+  bool no_packed_cache = false;
 };
 
 absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
@@ -58,7 +60,17 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.store.packing.num_threads, "packing threads, 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  const std::string caches = tandem::DefaultCacheFolder();
+  if (!caches.empty()) flags.store.packed_cache.folder = caches + "/packed";
+  app.add_option("--packed-cache", flags.store.packed_cache.folder,
+                 "folder for packed weights, so that the next start need not pack")
+      ->capture_default_str();
+  app.add_option("--packed-cache-bytes", flags.store.packed_cache.max_bytes,
+                 "size of that folder; what was not used for longest goes first")
+      ->capture_default_str();
+  app.add_flag("--no-packed-cache", flags.no_packed_cache, "keep no packed weights on disk");
   CLI11_PARSE(app, argc, argv);
+  if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();
   const absl::Status status = tandem::loader::Serve(flags, signals);
   if (status.ok()) return 0;
   tandem::LogError("loader stopped", {{"reason", std::string(status.message())}});

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/gpu_worker/vulkan/pipeline_cache.h"
 #include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
 #include "tests/bench/step_runner.h"
 
@@ -32,6 +33,7 @@ struct Flags {
   uint32_t max_rows = 512;
   RunnerOptions runner;
   gpu::GpuWorkerOptions worker;
+  std::string packed_cache;  // empty: weights are packed anew
   bool skip_fill = false;
   bool json = false;
 };
@@ -48,11 +50,55 @@ class Stopwatch {
 
 void Say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const std::string& model) {
+std::string Speed(uint64_t bytes, double seconds) {
+  const double gigabytes = static_cast<double>(bytes) * 1e-9;
+  return absl::StrFormat("%.2f GB in %.2f s (%.2f GB/s)", gigabytes, seconds, gigabytes / seconds);
+}
+
+absl::Status Keep(loader::PackedCache& cache, const loader::PackedName& name,
+                  const loader::PackedModel& packed) {
   const Stopwatch watch;
-  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(model));
-  const double opened = watch.Seconds();
-  TANDEM_ASSIGN_OR_RETURN(loader::PackedModel packed, loader::PackModel(*source, {}, nullptr));
+  std::vector<Mapping> regions;
+  for (const loader::PackedRegion& region : packed.regions) {
+    TANDEM_ASSIGN_OR_RETURN(
+        Mapping mapping, Mapping::Map(region.fd.get(), region.bytes, Mapping::Access::kReadOnly));
+    regions.push_back(std::move(mapping));
+  }
+  TANDEM_RETURN_IF_ERROR(cache.Write(name, regions, [] { return true; }));
+  Say("kept       " + Speed(cache.contents().bytes, watch.Seconds()));
+  return absl::OkStatus();
+}
+
+// Packed, or read from the cache, in which what was packed is kept.
+absl::StatusOr<loader::PackedModel> ReadOrPack(const loader::ModelSource& source,
+                                               const std::string& cache_folder) {
+  const loader::PackOptions options;
+  TANDEM_ASSIGN_OR_RETURN(
+      loader::PackingPlan plan,
+      loader::PlanPacking(source.tensors(), source.config(), options.max_region_bytes));
+  const uint64_t bytes = plan.packed_bytes;
+  const Stopwatch watch;
+  if (cache_folder.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(auto packed,
+                            loader::PackModel(source, std::move(plan), options, nullptr));
+    Say("packed     " + Speed(bytes, watch.Seconds()));
+    return packed;
+  }
+  TANDEM_ASSIGN_OR_RETURN(const auto cache, loader::PackedCache::Create({.folder = cache_folder}));
+  const loader::PackedName name = loader::NameOf(source.content_id(), plan);
+  auto read = cache->Read(name, plan, options.num_threads, nullptr);
+  if (read.ok()) Say("read       " + Speed(bytes, watch.Seconds()));
+  if (!absl::IsNotFound(read.status())) return read;
+  TANDEM_ASSIGN_OR_RETURN(auto packed,
+                          loader::PackModel(source, std::move(plan), options, nullptr));
+  Say("packed     " + Speed(bytes, watch.Seconds()));
+  TANDEM_RETURN_IF_ERROR(Keep(*cache, name, packed));
+  return packed;
+}
+
+absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const Flags& flags) {
+  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(flags.model));
+  TANDEM_ASSIGN_OR_RETURN(loader::PackedModel packed, ReadOrPack(*source, flags.packed_cache));
   std::vector<WeightRegion> regions;
   for (loader::PackedRegion& region : packed.regions) {
     TANDEM_ASSIGN_OR_RETURN(
@@ -62,10 +108,6 @@ absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const std::string& 
   TANDEM_ASSIGN_OR_RETURN(auto weights,
                           WeightSet::Create(source->content_id(), source->config(),
                                             std::move(packed.tensors), std::move(regions)));
-  const double seconds = watch.Seconds();
-  Say(absl::StrFormat("model      opened in %.2f s, %.2f GB packed in %.2f s (%.2f GB/s)", opened,
-                      packed.source_bytes * 1e-9, seconds - opened,
-                      packed.source_bytes * 1e-9 / (seconds - opened)));
   return std::shared_ptr<const WeightSet>(std::move(weights));
 }
 
@@ -133,7 +175,7 @@ absl::Status Run(Flags flags) {
   // First: without a device there is nothing to make a model for.
   TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
   Say("device     " + worker->description().device);
-  TANDEM_ASSIGN_OR_RETURN(const auto weights, MakeWeights(flags.model));
+  TANDEM_ASSIGN_OR_RETURN(const auto weights, MakeWeights(flags));
   const Stopwatch watch;
   TANDEM_ASSIGN_OR_RETURN(
       const auto runner,
@@ -164,7 +206,7 @@ absl::Status Run(Flags flags) {
 
 int main(int argc, char** argv) {
   tandem::bench::Flags flags;
-  flags.worker.cache_folder = tandem::vulkan::DefaultCacheFolder();
+  flags.worker.cache_folder = tandem::DefaultCacheFolder();
   CLI::App app("Measures steps of the GPU worker with a whole model.");
   app.add_option("--model", flags.model, "A synthetic name, a GGUF file or a safetensors folder")
       ->capture_default_str();
@@ -188,6 +230,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
       ->capture_default_str();
+  app.add_option("--packed-cache", flags.packed_cache,
+                 "Folder to read packed weights from, or to keep them in: measures second starts");
   app.add_flag("--json", flags.json, "Print JSON");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("gpu_step_bench");

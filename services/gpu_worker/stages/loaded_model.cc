@@ -15,7 +15,7 @@ namespace {
 
 // Longer than any step on a software device; callers have deadlines of their own.
 constexpr absl::Duration kStepTimeout = absl::Minutes(2);
-constexpr uint64_t kStagingBytes = uint64_t{16} << 20;
+constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
 std::vector<Stage> StagesOf(const ModelLoad& load) {
   std::vector<Stage> stages;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -50,16 +49,6 @@ std::vector<char> ReadFile(const std::string& path) {
 }
 
 }  // namespace
-
-std::string DefaultCacheFolder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    return std::string(cache) + "/tandem";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    return std::string(home) + "/.cache/tandem";
-  }
-  return "";
-}
 
 absl::StatusOr<std::unique_ptr<PipelineCache>> PipelineCache::Create(const Device& device,
                                                                      const std::string& folder) {

@@ -9,9 +9,6 @@
 
 namespace tandem::vulkan {
 
-// $XDG_CACHE_HOME/tandem, else ~/.cache/tandem; empty when neither is set.
-std::string DefaultCacheFolder();
-
 // Single-thread; the device is borrowed.
 class PipelineCache {
  public:

@@ -14,8 +14,9 @@
 
 namespace tandem::vulkan {
 
-// Two halves of a staging buffer in turn: one is filled while the other is copied.  For loading,
-// not for steps.  Single-thread.
+// Two halves of a staging buffer in turn: one is filled, by several threads, while the device
+// copies the other.  For loading, not for steps.  Single-thread: the threads are its own and end
+// with each call.
 class Uploader {
  public:
   // `device`, `timeline`: borrowed; must outlive this.

@@ -69,6 +69,18 @@ TEST_F(VulkanTest, UploadsMoreThanItsStagingBuffer) {
   EXPECT_EQ(buffer.mapped()[32 + data.size()], std::byte{0});
 }
 
+TEST_F(VulkanTest, UploadsByManyThreadsWhatIsNoMultipleOfAnything) {
+  ASSERT_OK_AND_ASSIGN(const auto uploader,
+                       Uploader::Create(*device_, *timeline_, uint64_t{5} << 20));
+  std::vector<std::byte> data((12 << 20) + 4 * 1021);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * i >> 7);
+  ASSERT_OK_AND_ASSIGN(const Buffer buffer,
+                       Buffer::Allocate(*device_, data.size(), MemoryKind::kExchange, "test"));
+  ASSERT_OK(uploader->Upload(data, buffer, 0));
+  ASSERT_OK(uploader->Finish());
+  EXPECT_EQ(std::memcmp(buffer.mapped().data(), data.data(), data.size()), 0);
+}
+
 TEST_F(VulkanTest, SharesMemoryByHostPointer) {
   if (!device_->info().external_memory_host) GTEST_SKIP() << "no VK_EXT_external_memory_host";
   ASSERT_OK_AND_ASSIGN(const UniqueFd fd, CreateSharedMemory("test", 8192));

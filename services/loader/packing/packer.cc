@@ -6,15 +6,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "services/common/base/shared_memory.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/packing/crew.h"
 #include "services/loader/packing/memory_budget.h"
 #include "services/loader/packing/pack_rows.h"
 #include "services/loader/packing/packing_plan.h"
@@ -24,62 +21,6 @@ namespace {
 
 constexpr uint64_t kBytesPerRange = 1 << 20;
 constexpr uint64_t kBytesPerPopulate = 16 << 20;
-
-// Work shared by all threads: item i of n at a time, until all are done or one fails.
-class Crew {
- public:
-  // `item(i, thread)` for every i < count.  `watch` runs on the calling thread ten times a second;
-  // a status it returns other than OK stops the work.  Returns the first error.
-  static absl::Status Run(int num_threads, size_t count,
-                          const std::function<absl::Status(size_t, int)>& item,
-                          const std::function<absl::Status()>& watch) {
-    Crew crew(count, item);
-    const int threads = static_cast<int>(std::min<size_t>(static_cast<size_t>(num_threads), count));
-    crew.running_ = threads;
-    std::vector<std::thread> workers;
-    for (int t = 0; t < threads; ++t) workers.emplace_back([&crew, t] { crew.Work(t); });
-    crew.Watch(watch);
-    for (std::thread& worker : workers) worker.join();
-    absl::MutexLock lock(&crew.mutex_);
-    return crew.status_;
-  }
-
- private:
-  Crew(size_t count, const std::function<absl::Status(size_t, int)>& item)
-      : count_(count), item_(item) {}
-
-  void Work(int thread) {
-    for (size_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
-      if (const absl::Status status = item_(i, thread); !status.ok()) Stop(status);
-    }
-    absl::MutexLock lock(&mutex_);
-    --running_;
-  }
-
-  void Stop(const absl::Status& status) {
-    next_.store(count_);
-    absl::MutexLock lock(&mutex_);
-    status_.Update(status);
-  }
-
-  void Watch(const std::function<absl::Status()>& watch) {
-    const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
-    while (true) {
-      {
-        absl::MutexLock lock(&mutex_);
-        if (mutex_.AwaitWithTimeout(absl::Condition(&idle), absl::Milliseconds(100))) return;
-      }
-      if (const absl::Status status = watch(); !status.ok()) Stop(status);
-    }
-  }
-
-  const size_t count_;
-  const std::function<absl::Status(size_t, int)>& item_;
-  std::atomic<size_t> next_{0};
-  absl::Mutex mutex_;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
 
 // Makes the pages of [data, +bytes) now, so that lack of memory is an error here and not a fault
 // later.  Kernels before 5.14 cannot; there the check of the budget has to do.
@@ -95,19 +36,15 @@ absl::Status Populate(std::byte* data, uint64_t bytes) {
 
 class Packer {
  public:
-  Packer(const ModelSource& source, const PackOptions& options,
+  Packer(const ModelSource& source, PackingPlan plan, const PackOptions& options,
          const std::function<bool(const PackProgress&)>& progress)
-      : source_(source), options_(options), progress_(progress) {
-    num_threads_ = options.num_threads > 0
-                       ? options.num_threads
-                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+      : source_(source), progress_(progress), plan_(std::move(plan)) {
+    num_threads_ = ThreadCount(options.num_threads);
     scratch_.resize(static_cast<size_t>(num_threads_));
     numbers_.resize(static_cast<size_t>(num_threads_));
   }
 
   absl::StatusOr<PackedModel> Run() {
-    TANDEM_ASSIGN_OR_RETURN(
-        plan_, PlanPacking(source_.tensors(), source_.config(), options_.max_region_bytes));
     TANDEM_RETURN_IF_ERROR(CheckMemoryBudget(plan_.packed_bytes));
     ranges_ = SplitRows(plan_, source_.tensors(), kBytesPerRange);
     PackedModel model;
@@ -140,7 +77,7 @@ class Packer {
       const uint64_t offset = i * kBytesPerPopulate;
       return Populate(mapping.data() + offset, std::min(kBytesPerPopulate, bytes - offset));
     };
-    TANDEM_RETURN_IF_ERROR(Crew::Run(num_threads_, num_pieces, populate, watch));
+    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, num_pieces, populate, watch));
     const size_t first = next_range;
     while (next_range < ranges_.size() && ShardOf(ranges_[next_range]).region == region) {
       ++next_range;
@@ -150,7 +87,7 @@ class Packer {
       current_.store(index, std::memory_order_relaxed);
       return Pack(ranges_[index], mapping.data(), thread);
     };
-    TANDEM_RETURN_IF_ERROR(Crew::Run(num_threads_, next_range - first, pack, watch));
+    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, next_range - first, pack, watch));
     return PackedRegion{std::move(fd), bytes};
   }
 
@@ -177,7 +114,6 @@ class Packer {
   }
 
   const ModelSource& source_;
-  const PackOptions& options_;
   const std::function<bool(const PackProgress&)>& progress_;
   int num_threads_ = 1;
   PackingPlan plan_;
@@ -192,7 +128,15 @@ class Packer {
 
 absl::StatusOr<PackedModel> PackModel(const ModelSource& source, const PackOptions& options,
                                       const std::function<bool(const PackProgress&)>& progress) {
-  return Packer(source, options, progress).Run();
+  TANDEM_ASSIGN_OR_RETURN(PackingPlan plan,
+                          PlanPacking(source.tensors(), source.config(), options.max_region_bytes));
+  return PackModel(source, std::move(plan), options, progress);
+}
+
+absl::StatusOr<PackedModel> PackModel(const ModelSource& source, PackingPlan plan,
+                                      const PackOptions& options,
+                                      const std::function<bool(const PackProgress&)>& progress) {
+  return Packer(source, std::move(plan), options, progress).Run();
 }
 
 }  // namespace tandem::loader

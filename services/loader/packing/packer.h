@@ -10,6 +10,7 @@
 #include "services/common/base/unique_fd.h"
 #include "services/common/weights/packed_tensor.h"
 #include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packing_plan.h"
 
 namespace tandem::loader {
 
@@ -43,6 +44,10 @@ struct PackedModel {
 // DATA_LOSS: a file changed underneath.  INVALID_ARGUMENT: as PlanPacking, or a number that f16
 // cannot hold in a matrix that had to become f16.
 absl::StatusOr<PackedModel> PackModel(const ModelSource& source, const PackOptions& options,
+                                      const std::function<bool(const PackProgress&)>& progress);
+// The same, with what PlanPacking said of `source`; max_region_bytes is not looked at again.
+absl::StatusOr<PackedModel> PackModel(const ModelSource& source, PackingPlan plan,
+                                      const PackOptions& options,
                                       const std::function<bool(const PackProgress&)>& progress);
 
 }  // namespace tandem::loader

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -71,11 +72,69 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   return packed;
 }
 
+ModelStore::ModelStore(Options options, ModelCatalog catalog)
+    : options_(std::move(options)), catalog_(std::move(catalog)) {
+  if (options_.packed_cache.folder.empty()) return;
+  auto cache = PackedCache::Create(options_.packed_cache);
+  if (!cache.ok()) {
+    LogWarning("packed weights are not kept", {{"reason", std::string(cache.status().message())}});
+    return;
+  }
+  cache_ = *std::move(cache);
+  writer_ = std::make_unique<PackedCacheWriter>(*cache_);
+  const PackedCache::Contents contents = cache_->contents();
+  LogInfo("packed cache", {{"folder", cache_->folder()},
+                           {"files", absl::StrFormat("%d", contents.num_files)},
+                           {"bytes", absl::StrFormat("%d", contents.bytes)},
+                           {"limit", absl::StrFormat("%d", options_.packed_cache.max_bytes)}});
+}
+
+void ModelStore::WaitForCache() {
+  if (writer_ != nullptr) writer_->Wait();
+}
+
+absl::StatusOr<PackedModel> ModelStore::ReadOrPack(
+    const ModelSource& source, const PackedName* name, PackingPlan plan,
+    const std::function<bool(const PackProgress&)>& progress, bool& from_cache) {
+  from_cache = false;
+  if (name == nullptr) return PackModel(source, std::move(plan), options_.packing, progress);
+  auto packed = cache_->Read(*name, plan, options_.packing.num_threads, progress);
+  if (packed.ok() || absl::IsCancelled(packed.status()) ||
+      absl::IsResourceExhausted(packed.status())) {
+    from_cache = packed.ok();
+    return packed;
+  }
+  if (!absl::IsNotFound(packed.status())) {
+    LogWarning("packed weights cannot be used, packing again",
+               {{"reason", std::string(packed.status().message())}});
+  }
+  return PackModel(source, std::move(plan), options_.packing, progress);
+}
+
+void ModelStore::KeepInCache(const PackedName& name, const ResidentModel& model) {
+  PackedCacheWriter::Job job{.name = name};
+  for (const SealedRegion& region : model.regions) {
+    absl::StatusOr<Region> copy = Duplicate(region.fd, region.bytes);
+    if (!copy.ok()) return;  // out of descriptors: there is worse to log than this
+    job.regions.emplace_back(std::move(copy->fd), region.bytes);
+  }
+  writer_->Post(std::move(job));
+}
+
 absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
     const ModelFile& file, const ModelSource& source,
     const std::function<bool(const PackProgress&)>& progress) {
   const absl::Time start = absl::Now();
-  TANDEM_ASSIGN_OR_RETURN(PackedModel packed, PackModel(source, options_.packing, progress));
+  TANDEM_ASSIGN_OR_RETURN(PackingPlan plan, PlanPacking(source.tensors(), source.config(),
+                                                        options_.packing.max_region_bytes));
+  std::optional<PackedName> name;
+  if (cache_ != nullptr && source.format() != "synthetic" &&
+      plan.source_bytes >= options_.min_cached_bytes) {
+    name = NameOf(source.content_id(), plan);
+  }
+  bool from_cache = false;
+  TANDEM_ASSIGN_OR_RETURN(PackedModel packed, ReadOrPack(source, name ? &*name : nullptr,
+                                                         std::move(plan), progress, from_cache));
   auto model = std::make_shared<ResidentModel>();
   for (PackedRegion& region : packed.regions) {
     TANDEM_ASSIGN_OR_RETURN(SealedRegion sealed, SealRegion(std::move(region)));
@@ -99,11 +158,14 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
        {"weight_bytes", absl::StrFormat("%d", model->weight_bytes)},
        {"regions", absl::StrFormat("%d", model->regions.size())},
        {"dmabuf", !model->regions.empty() && model->regions[0].dmabuf_fd.valid() ? "yes" : "no"},
+       {"from", from_cache ? "packed cache" : "files"},
        {"seconds", absl::StrFormat("%.3f", model->load_seconds)}});
+  if (name.has_value() && !from_cache) KeepInCache(*name, *model);
   return model;
 }
 
 bool ModelStore::DropIdleModel() {
+  if (writer_ != nullptr) writer_->Cancel();  // it holds the memory too
   std::shared_ptr<const ResidentModel> dropped;
   absl::MutexLock lock(&mutex_);
   if (last_ == nullptr || last_.use_count() > 1) return false;

@@ -20,8 +20,10 @@
 #include "services/common/model/vocabulary.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/loader/formats/model_source.h"
+#include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
 #include "services/loader/store/model_catalog.h"
+#include "services/loader/store/packed_cache_writer.h"
 #include "services/loader/store/weight_region.h"
 
 namespace tandem::loader {
@@ -71,6 +73,10 @@ class ModelStore {
   struct Options {
     std::vector<std::string> roots;
     PackOptions packing;
+    PackedCacheOptions packed_cache;  // an empty folder: packed weights are not kept on disk
+    // Smaller models are packed in less than a second.  Synthetic ones are never kept: they are
+    // made as fast as they would be read.
+    uint64_t min_cached_bytes = 256ull << 20;
     uint64_t max_lease_bytes = 16ull << 30;  // in regions made under one lease
     uint32_t max_lease_regions = 64;
     uint32_t max_leases = 1024;
@@ -80,9 +86,11 @@ class ModelStore {
 
   const ModelCatalog& catalog() const { return catalog_; }
 
-  // Opens the model of `name`, and packs it unless the same content is resident.  `progress` as in
-  // PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and PackModel.  When memory is
-  // short, the last model is dropped if nobody holds it, and the load tried again.
+  // Opens the model of `name`, and unless the same content is resident reads it from the packed
+  // cache or packs it; what was packed is then kept in the cache, while the model is already
+  // served.  `progress` as in PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and
+  // PackModel.  When memory is short, the last model is dropped if nobody holds it, and the load
+  // tried again.
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Load(
       const std::string& name, const std::function<bool(const PackProgress&)>& progress);
 
@@ -106,6 +114,9 @@ class ModelStore {
 
   StoreStatus GetStatus() const;
 
+  // Returns when the packed cache has got what it is to keep.
+  void WaitForCache();
+
  private:
   struct Exchange {
     UniqueFd fd;
@@ -119,8 +130,12 @@ class ModelStore {
     uint64_t bytes = 0;
   };
 
-  ModelStore(Options options, ModelCatalog catalog)
-      : options_(std::move(options)), catalog_(std::move(catalog)) {}
+  ModelStore(Options options, ModelCatalog catalog);
+  absl::StatusOr<PackedModel> ReadOrPack(const ModelSource& source, const PackedName* name,
+                                         PackingPlan plan,
+                                         const std::function<bool(const PackProgress&)>& progress,
+                                         bool& from_cache);
+  void KeepInCache(const PackedName& name, const ResidentModel& model);
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Pack(
       const ModelFile& file, const ModelSource& source,
       const std::function<bool(const PackProgress&)>& progress);
@@ -129,7 +144,9 @@ class ModelStore {
 
   const Options options_;
   const ModelCatalog catalog_;
-  absl::Mutex load_mutex_;  // one model is packed at a time
+  std::unique_ptr<PackedCache> cache_;         // null: none is kept
+  std::unique_ptr<PackedCacheWriter> writer_;  // null likewise
+  absl::Mutex load_mutex_;                     // one model is packed at a time
   mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(load_mutex_);
   std::map<std::string, std::weak_ptr<const ResidentModel>> models_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const ResidentModel> last_ ABSL_GUARDED_BY(mutex_);

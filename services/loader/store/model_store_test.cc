@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace tandem::loader {
@@ -107,6 +109,68 @@ TEST_F(ModelStoreTest, LimitsHold) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(store_->CreateRegion(grant.token, 4096, "x").ok());
   EXPECT_EQ(store_->CreateRegion("wrong", 4096, "x").status().code(), absl::StatusCode::kNotFound);
+}
+
+class CachedModelStoreTest : public ModelStoreTest {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tandem-store-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern), nullptr);
+    directory_ = pattern;
+    Start(directory_ + "/packed");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Start(const std::string& folder) {
+    Create({.packed_cache = {.folder = folder, .min_free_bytes = 0}, .min_cached_bytes = 0});
+  }
+  // What a load reports at its end: "packed" or "read".
+  std::string LastPhase(const std::string& name) {
+    std::string last;
+    const auto model = store_->Load(name, [&](const PackProgress& progress) {
+      last = progress.phase;
+      return true;
+    });
+    EXPECT_TRUE(model.ok()) << model.status();
+    store_->WaitForCache();
+    return last;
+  }
+  std::string File() const {
+    const std::filesystem::directory_iterator files(directory_ + "/packed");
+    return begin(files) == end(files) ? "" : begin(files)->path().string();
+  }
+
+  std::string directory_;
+};
+
+TEST_F(CachedModelStoreTest, TheNextLoaderReadsWhatThisOnePacked) {
+  EXPECT_EQ(LastPhase("demo.Q4_0"), "packed");
+  Start(directory_ + "/packed");
+  EXPECT_EQ(LastPhase("demo.Q4_0"), "read");
+  EXPECT_EQ(LastPhase("demo"), "packed") << "another file";
+}
+
+TEST_F(CachedModelStoreTest, DamagedWeightsArePackedAgain) {
+  LastPhase("demo.Q4_0");
+  const std::string file = File();
+  ASSERT_NE(file, "");
+  std::filesystem::resize_file(file, 10'000);
+  Start(directory_ + "/packed");
+  EXPECT_EQ(LastPhase("demo.Q4_0"), "packed");
+  EXPECT_GT(std::filesystem::file_size(file), 10'000u) << "and kept again";
+}
+
+TEST_F(CachedModelStoreTest, SyntheticModelsAreNotKept) {
+  EXPECT_EQ(LastPhase("synthetic:gemma3-270m?layers=1&vocab=500"), "packed");
+  EXPECT_EQ(File(), "");
+}
+
+TEST_F(CachedModelStoreTest, WithoutAUsableFolderModelsArePackedAsEver) {
+  std::ofstream(directory_ + "/file") << "no folder";
+  for (const char* folder : {"/file", "/file/below"}) {
+    Start(directory_ + folder);
+    EXPECT_EQ(LastPhase("demo.Q4_0"), "packed");
+  }
 }
 
 TEST_F(ModelStoreTest, StatusCountsWhatIsHeld) {

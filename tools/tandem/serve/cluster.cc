@@ -113,8 +113,9 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
         options.runtime_dir, sizeof(sockaddr_un::sun_path) - 1, longest, longest.size()));
   }
   std::vector<ServiceSpec> services;
-  services.push_back(Service(options, "loader", "tandem-loader",
-                             {"--listen", Socket(options, "loader"), "--root", model.root}));
+  std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root", model.root};
+  if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
+  services.push_back(Service(options, "loader", "tandem-loader", std::move(loading)));
   std::vector<std::string> gpu = {"--listen",   Socket(options, "gpu"),
                                   "--name",     "gpu0",
                                   "--max-rows", absl::StrFormat("%d", options.max_rows)};

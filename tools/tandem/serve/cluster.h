@@ -24,6 +24,7 @@ struct ClusterOptions {
   uint32_t max_rows = 512;
   uint32_t context_len = 0;  // 0: the model's
   uint64_t kv_tokens = 0;    // 0: chosen by memory
+  bool packed_cache = true;  // the loader keeps packed weights on disk
 };
 
 // Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad

@@ -1,0 +1,21 @@
+// Threads that share a list of equal work.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace tandem::loader {
+
+// `num_threads` itself, or one a core for 0.
+int ThreadCount(int num_threads);
+
+// Runs `item(i, thread)` for every i < count on `num_threads` threads, in about that order, until
+// all are done or one fails.  `watch` runs on the calling thread ten times a second; a status it
+// returns other than OK stops the work.  Returns the first error.
+absl::Status RunCrew(int num_threads, size_t count,
+                     const std::function<absl::Status(size_t item, int thread)>& item,
+                     const std::function<absl::Status()>& watch);
+
+}  // namespace tandem::loader
