@@ -7,33 +7,36 @@
 layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
 const uint kF32 = 0, kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5;
 
-// Addresses of a row's planes.
+// Addresses of the first piece of a row in each plane.
 struct WeightRow {
   uint64_t plane[4];
 };
 
+// The first piece of a row in a plane of pieces of `bytes` bytes, `count` of them a row.
+uint64_t first_piece(uint64_t plane, uint row, uint count, uint bytes) {
+  return plane + (uint64_t((row >> 5) * count) * 32 + (row & 31)) * bytes;
+}
+// Piece i of a row, of those of 16 bytes, and byte `offset` of it.
+uint64_t piece(uint64_t first, uint i) { return first + i * (32 * 16); }
+uint64_t piece(uint64_t first, uint i, uint offset) { return first + (i * (32 * 16) + offset); }
+
 WeightRow weight_row(uint64_t plane[4], uint row, uint cols) {
-  uint64_t r = uint64_t(row);
   WeightRow w;
-  w.plane[0] = plane[0];
-  w.plane[1] = plane[1];
-  w.plane[2] = plane[2];
-  w.plane[3] = plane[3];
   if (WEIGHT_DTYPE == kF32) {
-    w.plane[0] += r * (cols * 4);
+    w.plane[0] = first_piece(plane[0], row, cols / 4, 16);
   } else if (WEIGHT_DTYPE == kF16 || WEIGHT_DTYPE == kBf16) {
-    w.plane[0] += r * (cols * 2);
+    w.plane[0] = first_piece(plane[0], row, cols / 8, 16);
   } else if (WEIGHT_DTYPE == kQ8_0) {
-    w.plane[0] += r * cols;
-    w.plane[1] += r * (cols / 16);
+    w.plane[0] = first_piece(plane[0], row, cols / 16, 16);
+    w.plane[1] = first_piece(plane[1], row, (cols + 255) / 256, 16);
   } else if (WEIGHT_DTYPE == kQ4_0) {
-    w.plane[0] += r * (cols / 2);
-    w.plane[1] += r * (cols / 16);
+    w.plane[0] = first_piece(plane[0], row, cols / 32, 16);
+    w.plane[1] = first_piece(plane[1], row, (cols + 255) / 256, 16);
   } else {
-    w.plane[0] += r * (cols / 2);
-    w.plane[1] += r * (cols / 4);
-    w.plane[2] += r * (cols / 16);
-    w.plane[3] += r * (cols / 128);
+    w.plane[0] = first_piece(plane[0], row, cols / 32, 16);
+    w.plane[1] = first_piece(plane[1], row, cols / 64, 16);
+    w.plane[2] = first_piece(plane[2], row, cols / 256, 16);
+    w.plane[3] = first_piece(plane[3], row, cols / 256, 2);
   }
   return w;
 }
@@ -49,26 +52,31 @@ float load_scale(uint64_t address) { return float(Half(address).v); }
 WeightBlock load_block(WeightRow w, uint block) {
   WeightBlock b;
   b.scale = vec2(1.0);
-  uint64_t i = uint64_t(block);
   if (WEIGHT_DTYPE == kF32) {
-    [[unroll]] for (uint j = 0; j < 8; ++j) b.raw[j] = load_uvec4(w.plane[0] + i * 128 + j * 16);
+    [[unroll]] for (uint j = 0; j < 8; ++j) b.raw[j] = load_uvec4(piece(w.plane[0], block * 8 + j));
   } else if (WEIGHT_DTYPE == kF16 || WEIGHT_DTYPE == kBf16) {
-    [[unroll]] for (uint j = 0; j < 4; ++j) b.raw[j] = load_uvec4(w.plane[0] + i * 64 + j * 16);
+    [[unroll]] for (uint j = 0; j < 4; ++j) b.raw[j] = load_uvec4(piece(w.plane[0], block * 4 + j));
   } else if (WEIGHT_DTYPE == kQ8_0) {
-    b.raw[0] = load_uvec4(w.plane[0] + i * 32);
-    b.raw[1] = load_uvec4(w.plane[0] + i * 32 + 16);
-    b.scale = vec2(load_scale(w.plane[1] + i * 2));
+    b.raw[0] = load_uvec4(piece(w.plane[0], block * 2));
+    b.raw[1] = load_uvec4(piece(w.plane[0], block * 2 + 1));
+    b.scale = vec2(load_scale(piece(w.plane[1], block / 8, block % 8 * 2)));
   } else if (WEIGHT_DTYPE == kQ4_0) {
-    b.raw[0] = load_uvec4(w.plane[0] + i * 16);
-    b.scale = vec2(load_scale(w.plane[1] + i * 2));
+    b.raw[0] = load_uvec4(piece(w.plane[0], block));
+    b.scale = vec2(load_scale(piece(w.plane[1], block / 8, block % 8 * 2)));
   } else {
-    b.raw[0] = load_uvec4(w.plane[0] + i * 16);
-    b.raw[1].xy = unpack32(Long(w.plane[1] + i * 8).v);
-    int s = int(Short(w.plane[2] + i * 2).v);
-    b.scale = load_scale(w.plane[3] + (i / 8) * 2) *
+    b.raw[0] = load_uvec4(piece(w.plane[0], block));
+    b.raw[1].xy = unpack32(Long(piece(w.plane[1], block / 2, block % 2 * 8)).v);
+    int s = int(Short(piece(w.plane[2], block / 8, block % 8 * 2)).v);
+    b.scale = load_scale(w.plane[3] + block / 8 * (32 * 2)) *
               vec2(bitfieldExtract(s, 0, 8), bitfieldExtract(s, 8, 8));
   }
   return b;
+}
+
+// The four bytes of a word, as numbers.
+vec4 signed_bytes(int word) {
+  return vec4(bitfieldExtract(word, 0, 8), bitfieldExtract(word, 8, 8),
+              bitfieldExtract(word, 16, 8), word >> 24);
 }
 
 // Elements [4j, 4j + 4) of a block, j < 8.
@@ -84,16 +92,18 @@ vec4 block_vec4(WeightBlock b, uint j) {
     uvec2 h = (j & 1) == 0 ? r.xy : r.zw;
     return uintBitsToFloat(uvec4(h.x << 16, h.x & 0xFFFF0000u, h.y << 16, h.y & 0xFFFF0000u));
   }
-  if (WEIGHT_DTYPE == kQ8_0) {
-    int q = int(b.raw[j / 4][j % 4]);
-    return vec4(bitfieldExtract(q, 0, 8), bitfieldExtract(q, 8, 8), bitfieldExtract(q, 16, 8),
-                q >> 24) * b.scale.x;
+  if (WEIGHT_DTYPE == kQ8_0) return signed_bytes(int(b.raw[j / 4][j % 4])) * b.scale.x;
+  uint nibbles = b.raw[0][j % 4];
+  if (WEIGHT_DTYPE == kQ4_0) {
+    int q = int(nibbles), half_byte = int(j & 4);
+    return vec4(bitfieldExtract(q, half_byte, 4), bitfieldExtract(q, half_byte + 8, 4),
+                bitfieldExtract(q, half_byte + 16, 4), bitfieldExtract(q, half_byte + 24, 4)) *
+           b.scale.x;
   }
-  uint low = b.raw[0][j / 2] >> (16 * (j & 1));
-  ivec4 q = ivec4(low & 15, (low >> 4) & 15, (low >> 8) & 15, (low >> 12) & 15);
-  if (WEIGHT_DTYPE == kQ4_0) return vec4(q - 8) * b.scale.x;
-  uint high = b.raw[1][j / 4] >> (8 * (j & 3));
-  q |= ivec4((high & 3) << 4, (high & 12) << 2, high & 48, (high & 192) >> 2);
-  return vec4(q - 32) * (j < 4 ? b.scale.x : b.scale.y);
+  uint low = (nibbles >> (j & 4)) & 0x0F0F0F0F;
+  uint high = (b.raw[1][j / 4] >> (2 * (j % 4))) & 0x03030303;
+  uint q = low | high << 4;
+  return vec4(ivec4(q & 255, (q >> 8) & 255, (q >> 16) & 255, q >> 24) - 32) *
+         (j < 4 ? b.scale.x : b.scale.y);
 }
 #endif

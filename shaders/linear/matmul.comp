@@ -1,8 +1,9 @@
 // out[m, n] = sum_k x[m, k] * w[n, k], or with GEGLU
 // out[m, i] = gelu_tanh(gate) * up, gate and up the products of w's rows 2i and 2i + 1.
 //
-// A lane owns COLUMNS neighbouring rows of w and ROWS rows of x.  Every output is one chain of
-// fused multiply-adds over k in ascending order, whatever ROWS and COLUMNS are: so a row's
+// A lane owns COLUMNS rows of w, a subgroup's size apart, so that each load of the subgroup reads
+// one run (with GEGLU pairs of neighbours, as far apart), and ROWS rows of x.  Every output is one
+// chain of fused multiply-adds over k in ascending order, whatever ROWS and COLUMNS are: so a row's
 // results do not depend on the rows beside it.  x comes in spread over eight lanes and goes
 // round by shuffles; w comes in 16-byte pieces.
 #version 460
@@ -37,6 +38,12 @@ float gelu_tanh(float g) {
   return g / (1.0 + exp(-2.0 * u));
 }
 
+// The lane's row n of w; the subgroup's begin at n0.
+uint row_of(uint n0, uint n) {
+  uint lane = gl_SubgroupInvocationID, apart = gl_SubgroupSize;
+  return n0 + (GEGLU ? (n / 2 * apart + lane) * 2 + n % 2 : n * apart + lane);
+}
+
 void main() {
   uint rows = load_uint(count);
   rows = rows > first_row ? rows - first_row : 0;
@@ -44,12 +51,11 @@ void main() {
   uint subgroup = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
   uint n0 = subgroup * gl_SubgroupSize * COLUMNS;
   if (m0 >= rows || n0 >= n_dim) return;
-  n0 += gl_SubgroupInvocationID * COLUMNS;
 
   float sum[ROWS][COLUMNS];
   WeightRow w[COLUMNS];
   [[unroll]] for (uint n = 0; n < COLUMNS; ++n) {
-    w[n] = weight_row(plane, min(n0 + n, n_dim - 1), k_dim);
+    w[n] = weight_row(plane, min(row_of(n0, n), n_dim - 1), k_dim);
     [[unroll]] for (uint m = 0; m < ROWS; ++m) sum[m][n] = 0.0;
   }
   uint lane_k = (gl_SubgroupInvocationID & 7) * 4;
@@ -75,11 +81,12 @@ void main() {
     if (m0 + m >= rows) break;
     uint64_t to = destination + (uint64_t(m0 + m) * out_stride + out_column) * 4;
     [[unroll]] for (uint n = 0; n < COLUMNS; n += GEGLU ? 2 : 1) {
-      if (n0 + n >= n_dim) continue;
+      uint row = row_of(n0, n);
+      if (row >= n_dim) continue;
       if (GEGLU) {
-        Float(to + (n0 + n) / 2 * 4).v = gelu_tanh(sum[m][n]) * sum[m][n + 1];
+        Float(to + row / 2 * 4).v = gelu_tanh(sum[m][n]) * sum[m][n + 1];
       } else {
-        Float(to + (n0 + n) * 4).v = sum[m][n];
+        Float(to + row * 4).v = sum[m][n];
       }
     }
   }

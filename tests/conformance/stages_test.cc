@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, StageShapeTest, ::testing::ValuesIn(testing::Aw
 
 class StageFormatTest : public WorkerSuite, public ::testing::WithParamInterface<DType> {};
 
-// Matrices in shards of a few rows, and a head of its own beside the embedding.
+// Matrices in shards of a few tiles, and a head of its own beside the embedding.
 TEST_P(StageFormatTest, EveryStageReadsTheFormatAcrossShards) {
   const ModelConfig config =
       testing::MakeConfig({.num_layers = 2, .hidden_dim = 256, .ffn_dim = 512, .vocab_size = 203});

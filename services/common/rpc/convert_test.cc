@@ -31,7 +31,7 @@ loader::v1::Model ModelWithOneTensor() {
   loader::v1::Model model;
   *model.mutable_config() = ToProto(SmallConfig());
   PackedTensor tensor{
-      WeightRole::kDown, 6, DType::kQ8_0, {64, 96}, {{0, 40, 0, 0}, {40, 24, 1, 4096}}};
+      WeightRole::kDown, 6, DType::kQ8_0, {64, 96}, {{0, 32, 0, 0}, {32, 32, 1, 4096}}};
   *model.add_tensors() = ToProto(tensor);
   model.add_region_bytes(8192);
   model.add_region_bytes(8192);

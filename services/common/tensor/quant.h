@@ -9,7 +9,7 @@
 //         with e = 128 h + 32 g + l (h < 2, g < 4, l < 32):
 //         q[e] = nibble g / 2 of low[64 h + 32 (g % 2) + l] | bits 2g, 2g+1 of high[32 h + l] << 4
 //
-// *Packed layout*: planes, as in weights/packed_tensor.h; a row is one address per plane.
+// *Packed layout*: pieces in planes, as in weights/packed_tensor.h; a row is one address per plane.
 //
 // Source: ggml's quantisation layouts (block_q8_0, block_q4_0, block_q6_K).
 // This is the plain arithmetic that kernels and packing are tested against, and what tools that
@@ -21,19 +21,9 @@
 #include <span>
 
 #include "services/common/tensor/dtype.h"
+#include "services/common/tensor/packed_row.h"
 
 namespace tandem {
-
-inline constexpr int kMaxPlanes = 4;
-
-// Where one packed row begins in each plane of its shard; planes a format lacks are null.
-struct PackedRow {
-  const std::byte* planes[kMaxPlanes] = {};
-};
-struct MutablePackedRow {
-  std::byte* planes[kMaxPlanes] = {};
-  operator PackedRow() const { return {{planes[0], planes[1], planes[2], planes[3]}}; }
-};
 
 // Writes the row's numbers to `out`, exactly (each is one product of numbers that float32 holds,
 // or two for q6_k).
@@ -42,12 +32,13 @@ void DequantizeFileRow(DType dtype, std::span<const std::byte> row, std::span<fl
 void DequantizePackedRow(DType dtype, const PackedRow& row, std::span<float> out);
 
 // Writes `values` in `dtype`, each rounded to the nearest number its block's scale offers.  Scales
-// come from the block's largest magnitude; there is no search for better ones.
+// come from the block's largest magnitude; there is no search for better ones.  What a packed row's
+// last pieces hold beyond its end becomes zero.
 // REQUIRES as above; values finite.
 void QuantizeFileRow(DType dtype, std::span<const float> values, std::span<std::byte> row);
 void QuantizePackedRow(DType dtype, std::span<const float> values, const MutablePackedRow& row);
 
-// File layout to packed layout without touching a number.
+// File layout to packed layout without touching a number; the last pieces' rest becomes zero.
 void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
                const MutablePackedRow& row);
 

@@ -30,12 +30,13 @@ std::vector<std::byte> RandomBytes(size_t n, uint32_t seed) {
   return bytes;
 }
 
-// Planes of one row, far apart and filled with a guard.
+// One packed row in memory of its own, its pieces a tile's stride apart, the rest a guard.
 struct Planes {
-  std::vector<std::byte> bytes = std::vector<std::byte>(kMaxPlanes * 8192, std::byte{0xA5});
+  static constexpr size_t kPlaneBytes = 128 << 10;
+  std::vector<std::byte> bytes = std::vector<std::byte>(kMaxPlanes * kPlaneBytes, std::byte{0xA5});
   MutablePackedRow row() {
     MutablePackedRow result;
-    for (int p = 0; p < kMaxPlanes; ++p) result.planes[p] = bytes.data() + p * 8192;
+    for (size_t p = 0; p < kMaxPlanes; ++p) result.planes[p] = bytes.data() + p * kPlaneBytes;
     return result;
   }
 };
@@ -90,17 +91,24 @@ TEST(QuantTest, DequantizesQ6KAsTheFileFormatSays) {
   EXPECT_EQ(out, expected);
 }
 
-TEST(QuantTest, PackedPlanesHoldFieldsInElementOrderLowBitsFirst) {
-  std::vector<float> values(32);
-  for (int e = 0; e < 32; ++e) values[e] = static_cast<float>(e % 16 - 8);  // extreme -8: d = 1
+TEST(QuantTest, PackedNibblesAreSignedAndHalfABlockApart) {
+  std::vector<float> values(64);
+  for (int e = 0; e < 64; ++e) values[e] = static_cast<float>(e % 16 - 8);  // extreme -8: d = 1
+  values[16] = 3.0f;
   Planes planes;
   QuantizePackedRow(DType::kQ4_0, values, planes.row());
-  for (int j = 0; j < 16; ++j) {
-    EXPECT_EQ(planes.bytes[j], static_cast<std::byte>((2 * j) % 16 | ((2 * j + 1) % 16) << 4));
+  constexpr size_t kStride = 512;
+  for (int i = 0; i < 16; ++i) {
+    const int upper = i == 0 ? 3 : i - 8;
+    EXPECT_EQ(planes.bytes[i], static_cast<std::byte>(((i - 8) & 15) | (upper & 15) << 4));
+    EXPECT_EQ(planes.bytes[kStride + i], static_cast<std::byte>(((i - 8) & 15) * 17));
   }
-  EXPECT_EQ(planes.bytes[16], std::byte{0xA5}) << "written past the row";
-  EXPECT_EQ(planes.bytes[8192], std::byte{0x00});  // f16 1.0 = 0x3C00
-  EXPECT_EQ(planes.bytes[8193], std::byte{0x3C});
+  EXPECT_EQ(planes.bytes[16], std::byte{0xA5}) << "written past the piece";
+  EXPECT_EQ(planes.bytes[kStride + 16], std::byte{0xA5});
+  const std::byte* scales = planes.bytes.data() + Planes::kPlaneBytes;
+  for (int i = 0; i < 17; ++i) {  // f16 1.0 = 0x3C00 twice, then zeros to the piece's end
+    EXPECT_EQ(scales[i], std::byte(i == 16 ? 0xA5 : i == 1 || i == 3 ? 0x3C : 0x00)) << i;
+  }
 }
 
 TEST(QuantTest, RepackingChangesNoNumberWhateverTheBits) {

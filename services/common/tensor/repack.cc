@@ -1,4 +1,4 @@
-// RepackRow: eight bytes at a time, because whole models pass through it when they are loaded.
+// RepackRow: pieces at a time, because whole models pass through it when they are loaded.
 #include <bit>
 #include <cstring>
 
@@ -10,63 +10,80 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
+constexpr size_t kStride = Piece{16, 0}.stride();  // of pieces of 16 bytes
+
 uint64_t LoadWord(const std::byte* p) {
   uint64_t word;
   std::memcpy(&word, p, sizeof(word));
   return word;
 }
+uint32_t LoadHalfWord(const std::byte* p) {
+  uint32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return word;
+}
+void StoreWord(std::byte* p, uint64_t word) { std::memcpy(p, &word, sizeof(word)); }
 
-// The low nibbles of eight bytes, side by side: byte i to nibble i.
-uint32_t PackNibbles(uint64_t bytes) {
-  uint64_t x = bytes & 0x0F0F0F0F0F0F0F0Full;
-  x = (x | x >> 4) & 0x00FF00FF00FF00FFull;
-  x = (x | x >> 8) & 0x0000FFFF0000FFFFull;
-  return static_cast<uint32_t>(x | x >> 16);
+// f16 of block b of 32 in a plane of {16, 256}.
+void CopyScale(const std::byte* from, std::byte* plane, size_t b) {
+  std::memcpy(plane + b / 8 * kStride + b % 8 * 2, from, 2);
 }
 
-// The low two bits of eight bytes, side by side.
-uint16_t PackBitPairs(uint64_t bytes) {
-  uint64_t x = bytes & 0x0303030303030303ull;
-  x = (x | x >> 6) & 0x000F000F000F000Full;
-  x = (x | x >> 12) & 0x000000FF000000FFull;
-  return static_cast<uint16_t>(x | x >> 24);
+void RepackPlain(std::span<const std::byte> from, std::byte* plane) {
+  const size_t whole = from.size() / 16;
+  for (size_t i = 0; i < whole; ++i) std::memcpy(plane + i * kStride, from.data() + i * 16, 16);
+  std::memcpy(plane + whole * kStride, from.data() + whole * 16, from.size() % 16);
 }
 
 void RepackQ8_0(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
-  for (size_t b = 0; b < num_blocks; ++b, from += 34) {
-    std::memcpy(row.planes[1] + b * 2, from, 2);
-    std::memcpy(row.planes[0] + b * 32, from + 2, 32);
+  std::byte* to = row.planes[0];
+  for (size_t b = 0; b < num_blocks; ++b, from += 34, to += 2 * kStride) {
+    CopyScale(from, row.planes[1], b);
+    std::memcpy(to, from + 2, 16);
+    std::memcpy(to + kStride, from + 18, 16);
   }
 }
 
 void RepackQ4_0(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
-  for (size_t b = 0; b < num_blocks; ++b, from += 18) {
-    std::memcpy(row.planes[1] + b * 2, from, 2);
-    const uint64_t first = LoadWord(from + 2), second = LoadWord(from + 10);
-    const uint32_t nibbles[4] = {PackNibbles(first), PackNibbles(second), PackNibbles(first >> 4),
-                                 PackNibbles(second >> 4)};
-    std::memcpy(row.planes[0] + b * 16, nibbles, sizeof(nibbles));
+  constexpr uint64_t kSigns = 0x8888888888888888ull;
+  std::byte* to = row.planes[0];
+  for (size_t b = 0; b < num_blocks; ++b, from += 18, to += kStride) {
+    CopyScale(from, row.planes[1], b);
+    StoreWord(to, LoadWord(from + 2) ^ kSigns);
+    StoreWord(to + 8, LoadWord(from + 10) ^ kSigns);
   }
+}
+
+// 32 nibbles that lie one in each of 32 bytes, `shift` bits up, as a piece.
+void PairNibbles(const std::byte* from, uint32_t shift, std::byte* to) {
+  constexpr uint64_t kLow = 0x0F0F0F0F0F0F0F0Full;
+  for (uint32_t i = 0; i < 16; i += 8) {
+    StoreWord(to + i, (LoadWord(from + i) >> shift & kLow) |
+                          (LoadWord(from + 16 + i) >> shift & kLow) << 4);
+  }
+}
+
+// 16 bit pairs that lie one in each of 16 bytes, `shift` bits up, as one word.
+uint32_t PairBits(const std::byte* from, uint32_t shift) {
+  uint32_t word = 0;
+  for (uint32_t s = 0; s < 4; ++s) {
+    word |= (LoadHalfWord(from + 4 * s) >> shift & 0x03030303u) << (2 * s);
+  }
+  return word;
 }
 
 void RepackQ6_K(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
   for (size_t b = 0; b < num_blocks; ++b, from += 210) {
-    const std::byte* low = from;
-    const std::byte* high = from + 128;
-    uint32_t nibbles[32];
-    uint16_t bit_pairs[32];
     for (uint32_t run = 0; run < 8; ++run) {  // 32 elements each; h and g as in quant.h
       const uint32_t h = run / 4, g = run % 4;
-      for (uint32_t i = 0; i < 4; ++i) {
-        nibbles[4 * run + i] =
-            PackNibbles(LoadWord(low + 64 * h + 32 * (g % 2) + 8 * i) >> (4 * (g / 2)));
-        bit_pairs[4 * run + i] = PackBitPairs(LoadWord(high + 32 * h + 8 * i) >> (2 * g));
-      }
+      PairNibbles(from + 64 * h + 32 * (g % 2), 4 * (g / 2),
+                  row.planes[0] + (8 * b + run) * kStride);
+      const std::byte* high = from + 128 + 32 * h;
+      StoreWord(row.planes[1] + (4 * b + run / 2) * kStride + run % 2 * 8,
+                PairBits(high, 2 * g) | uint64_t{PairBits(high + 16, 2 * g)} << 32);
     }
-    std::memcpy(row.planes[0] + b * 128, nibbles, sizeof(nibbles));
-    std::memcpy(row.planes[1] + b * 64, bit_pairs, sizeof(bit_pairs));
-    std::memcpy(row.planes[2] + b * 16, from + 192, 16);
-    std::memcpy(row.planes[3] + b * 2, from + 208, 2);
+    std::memcpy(row.planes[2] + b * kStride, from + 192, 16);
+    std::memcpy(row.planes[3] + b * Piece{2, 0}.stride(), from + 208, 2);
   }
 }
 
@@ -76,13 +93,19 @@ void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elem
                const MutablePackedRow& row) {
   const size_t bytes = RowBytes(dtype, num_elements);
   TANDEM_CHECK(file_row.size() >= bytes);
+  std::byte* const* plane = row.planes;
+  for (const Piece& piece : PiecesOf(dtype)) {  // what a row leaves over of its last pieces
+    if (num_elements % piece.elements != 0) {
+      std::memset(*plane + num_elements / piece.elements * piece.stride(), 0, piece.bytes);
+    }
+    ++plane;
+  }
   const size_t num_blocks = num_elements / Traits(dtype).block_elements;
   switch (dtype) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBf16:
-      std::memcpy(row.planes[0], file_row.data(), bytes);
-      return;
+      return RepackPlain(file_row.first(bytes), row.planes[0]);
     case DType::kQ8_0:
       return RepackQ8_0(file_row.data(), num_blocks, row);
     case DType::kQ4_0:

@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::CreatePlanned(
   for (const Worker* worker : workers) descriptions.push_back(worker->description());
   std::set<DType> dtypes;
   for (const PackedTensor& tensor : weights->tensors()) {
-    if (tensor.shape.rows > 1) dtypes.insert(tensor.dtype);
+    if (!IsNorm(tensor.role)) dtypes.insert(tensor.dtype);
   }
   TANDEM_ASSIGN_OR_RETURN(
       Plan plan, MakePlan(weights->config(), {dtypes.begin(), dtypes.end()}, descriptions, policy));

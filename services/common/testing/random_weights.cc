@@ -1,6 +1,8 @@
 #include "services/common/testing/random_weights.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,18 +14,16 @@
 namespace tandem::testing {
 namespace {
 
-bool IsNorm(const PackedTensor& tensor) { return tensor.shape.rows == 1; }
-
 uint64_t AlignUp(uint64_t value) {
   return (value + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
 }
 
-// Rows of a shard of at most `bytes` bytes; even, unless it is all of them.
-uint64_t RowsThatFit(DType dtype, uint64_t rows, uint64_t cols, uint64_t bytes) {
-  if (ShardBytes(dtype, rows, cols) <= bytes) return rows;
+// Rows of a shard of at most `bytes` bytes: whole tiles, unless it is all of them.
+uint64_t RowsThatFit(const PackedTensor& tensor, uint64_t rows, uint64_t bytes) {
+  if (ShardBytes(tensor, rows) <= bytes) return rows;
   uint64_t fit = 0;
-  for (uint64_t step = std::bit_floor(rows); step > 1; step /= 2) {
-    if (fit + step < rows && ShardBytes(dtype, fit + step, cols) <= bytes) fit += step;
+  for (uint64_t step = std::bit_floor(rows); step >= kTileRows; step /= 2) {
+    if (fit + step < rows && ShardBytes(tensor, fit + step) <= bytes) fit += step;
   }
   return fit;
 }
@@ -37,17 +37,17 @@ class Placer {
     uint64_t row = 0;
     while (row < tensor.shape.rows) {
       const uint64_t left = tensor.shape.rows - row;
-      const bool whole = ShardBytes(tensor.dtype, left, tensor.shape.cols) <= max_region_bytes_;
+      const bool whole = ShardBytes(tensor, left) <= max_region_bytes_;
       const uint64_t space = max_region_bytes_ - region_bytes_.back();
-      uint64_t rows = RowsThatFit(tensor.dtype, left, tensor.shape.cols, space);
+      uint64_t rows = RowsThatFit(tensor, left, space);
       if (rows == 0 || (whole && rows < left)) {
-        TANDEM_CHECK(region_bytes_.back() > 0);  // a row must fit an empty region
+        TANDEM_CHECK(region_bytes_.back() > 0);  // a tile must fit an empty region
         region_bytes_.push_back(0);
         continue;
       }
       uint64_t& used = region_bytes_.back();
       tensor.shards.push_back({row, rows, static_cast<uint32_t>(region_bytes_.size() - 1), used});
-      used = AlignUp(used + ShardBytes(tensor.dtype, rows, tensor.shape.cols));
+      used = AlignUp(used + ShardBytes(tensor, rows));
       row += rows;
     }
   }
@@ -67,7 +67,7 @@ std::vector<PackedTensor> MakeTensors(const ModelConfig& config,
     const uint32_t count = IsPerLayer(role) ? config.num_layers : 1;
     for (uint32_t layer = 0; layer < count; ++layer) {
       PackedTensor tensor{.role = role, .layer_idx = layer, .shape = WeightShape(role, config)};
-      if (!IsNorm(tensor)) {
+      if (!IsNorm(tensor.role)) {
         const auto it = options.role_dtypes.find(role);
         tensor.dtype = it == options.role_dtypes.end() ? options.dtype : it->second;
       }
@@ -84,13 +84,17 @@ void FillTensor(const PackedTensor& tensor, uint32_t seed, const std::vector<Map
   std::seed_seq sequence{seed, role, tensor.layer_idx};
   std::mt19937 random(sequence);
   const float deviation =
-      IsNorm(tensor) ? 0.25f : 1.2f / std::sqrt(static_cast<float>(tensor.shape.cols));
-  std::normal_distribution<float> normal(IsNorm(tensor) ? 1.0f : 0.0f, deviation);
+      IsNorm(tensor.role) ? 0.25f : 1.2f / std::sqrt(static_cast<float>(tensor.shape.cols));
+  std::normal_distribution<float> normal(IsNorm(tensor.role) ? 1.0f : 0.0f, deviation);
   std::vector<float> values(tensor.shape.cols);
   for (const Shard& shard : tensor.shards) {
     std::byte* start = regions[shard.region].data() + shard.offset;
     for (uint64_t row = 0; row < shard.num_rows; ++row) {
       for (float& value : values) value = normal(random);
+      if (IsNorm(tensor.role)) {
+        std::memcpy(start, values.data(), values.size() * sizeof(float));
+        continue;
+      }
       QuantizePackedRow(tensor.dtype, values,
                         RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, start, row));
     }

@@ -17,8 +17,8 @@ struct RandomWeightOptions {
   std::map<WeightRole, DType> role_dtypes;  // ... but these
   bool separate_head = false;               // a kHead beside the embedding
   uint32_t seed = 1;
-  // Matrices larger than this are cut into shards, at a row that is a multiple of two (a gate row
-  // and its up row stay together).  A multiple of the page size, and of more than two rows.
+  // Matrices larger than this are cut into shards, between tiles.  A multiple of the page size, and
+  // enough for one tile.
   uint64_t max_region_bytes = uint64_t{64} << 20;
 };
 

@@ -1,5 +1,7 @@
 #include "services/common/weights/dequantize.h"
 
+#include <cstring>
+
 #include "services/common/base/check.h"
 
 namespace tandem {
@@ -10,7 +12,7 @@ MutablePackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, s
   const std::vector<Plane> planes = PlanesOf(dtype, num_rows, num_cols);
   MutablePackedRow result;
   for (size_t p = 0; p < planes.size(); ++p) {
-    result.planes[p] = shard + planes[p].offset + row * planes[p].row_bytes;
+    result.planes[p] = shard + planes[p].RowOffset(row);
   }
   return result;
 }
@@ -20,21 +22,22 @@ PackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, const st
   return RowInShard(dtype, num_rows, num_cols, const_cast<std::byte*>(shard), row);
 }
 
-PackedRow RowOf(const WeightSet& weights, const PackedTensor& tensor, uint64_t row) {
-  for (const Shard& shard : tensor.shards) {
-    if (row - shard.first_row < shard.num_rows) {
-      return RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, weights.ShardData(shard),
-                        row - shard.first_row);
-    }
-  }
-  TANDEM_CHECK(row < tensor.shape.rows);
-  return {};
-}
-
 void DequantizeRow(const WeightSet& weights, const PackedTensor& tensor, uint64_t row,
                    std::span<float> out) {
-  TANDEM_CHECK(out.size() == tensor.shape.cols);
-  DequantizePackedRow(tensor.dtype, RowOf(weights, tensor, row), out);
+  TANDEM_CHECK(row < tensor.shape.rows && out.size() == tensor.shape.cols);
+  for (const Shard& shard : tensor.shards) {
+    if (row - shard.first_row >= shard.num_rows) continue;
+    const std::byte* data = weights.ShardData(shard);
+    if (IsNorm(tensor.role)) {
+      std::memcpy(out.data(), data, out.size_bytes());
+    } else {
+      DequantizePackedRow(
+          tensor.dtype,
+          RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, data, row - shard.first_row),
+          out);
+    }
+    return;
+  }
 }
 
 std::vector<float> DequantizeTensor(const WeightSet& weights, const PackedTensor& tensor) {

@@ -11,17 +11,14 @@
 
 namespace tandem {
 
-// Row `row` of a shard of `num_rows` x `num_cols` that begins at `shard`, counted from the
+// Row `row` of a matrix's shard of `num_rows` x `num_cols` that begins at `shard`, counted from the
 // shard's own first row.  REQUIRES row < num_rows.
 PackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, const std::byte* shard,
                      uint64_t row);
 MutablePackedRow RowInShard(DType dtype, uint64_t num_rows, uint64_t num_cols, std::byte* shard,
                             uint64_t row);
 
-// Row `row` of a tensor of `weights`.  REQUIRES row < tensor.shape.rows.
-PackedRow RowOf(const WeightSet& weights, const PackedTensor& tensor, uint64_t row);
-
-// One row, [cols].  REQUIRES out.size() == tensor.shape.cols.
+// One row, [cols].  REQUIRES row < tensor.shape.rows, out.size() == tensor.shape.cols.
 void DequantizeRow(const WeightSet& weights, const PackedTensor& tensor, uint64_t row,
                    std::span<float> out);
 

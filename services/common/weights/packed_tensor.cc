@@ -90,37 +90,25 @@ std::vector<WeightRole> RolesOfStage(StageKind kind) {
 
 std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols) {
   TANDEM_CHECK(cols % Traits(dtype).block_elements == 0);
-  std::vector<uint64_t> row_bytes;
-  switch (dtype) {
-    case DType::kF32:
-      row_bytes = {cols * 4};
-      break;
-    case DType::kF16:
-    case DType::kBf16:
-      row_bytes = {cols * 2};
-      break;
-    case DType::kQ8_0:
-      row_bytes = {cols, cols / 32 * 2};
-      break;
-    case DType::kQ4_0:
-      row_bytes = {cols / 2, cols / 32 * 2};
-      break;
-    case DType::kQ6_K:
-      row_bytes = {cols / 2, cols / 4, cols / 16, cols / 256 * 2};
-      break;
-  }
+  const uint64_t num_tiles = (rows + kTileRows - 1) / kTileRows;
   std::vector<Plane> planes;
   uint64_t offset = 0;
-  for (const uint64_t bytes : row_bytes) {
-    planes.push_back({offset, bytes});
-    offset = AlignUp(offset + rows * bytes, kPlaneAlignment);
+  for (const Piece& piece : PiecesOf(dtype)) {
+    const uint64_t pieces_per_row = (cols + piece.elements - 1) / piece.elements;
+    planes.push_back({offset, piece, pieces_per_row});
+    offset = AlignUp(offset + num_tiles * pieces_per_row * piece.stride(), kPlaneAlignment);
   }
   return planes;
 }
 
 uint64_t ShardBytes(DType dtype, uint64_t rows, uint64_t cols) {
-  const Plane last = PlanesOf(dtype, rows, cols).back();
-  return AlignUp(last.offset + rows * last.row_bytes, kPlaneAlignment);
+  const uint64_t whole_tiles = AlignUp(rows, kTileRows);
+  return AlignUp(PlanesOf(dtype, rows, cols).back().RowOffset(whole_tiles), kPlaneAlignment);
+}
+
+uint64_t ShardBytes(const PackedTensor& tensor, uint64_t rows) {
+  if (!IsNorm(tensor.role)) return ShardBytes(tensor.dtype, rows, tensor.shape.cols);
+  return AlignUp(rows * tensor.shape.cols * sizeof(float), kPlaneAlignment);
 }
 
 std::string PackedTensor::Name() const {
@@ -141,6 +129,10 @@ absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig&
         absl::StrFormat("%s: expected [%d, %d], manifest has [%d, %d]", name, expected.rows,
                         expected.cols, tensor.shape.rows, tensor.shape.cols));
   }
+  if (IsNorm(tensor.role) && tensor.dtype != DType::kF32) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: norms are f32, manifest has %s", name,
+                                                      std::string(Traits(tensor.dtype).name)));
+  }
   if (IsPerLayer(tensor.role) && tensor.layer_idx >= config.num_layers) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: the model has %d layers", name, config.num_layers));
@@ -153,17 +145,17 @@ absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig&
   uint64_t next_row = 0;
   for (const Shard& shard : tensor.shards) {
     if (shard.first_row != next_row || shard.num_rows == 0 ||
-        shard.num_rows > expected.rows - next_row) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: shard of rows [%d, +%d) where row %d of %d was due", name,
-                          shard.first_row, shard.num_rows, next_row, expected.rows));
+        shard.num_rows > expected.rows - next_row || shard.first_row % kTileRows != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: shard of rows [%d, +%d) where row %d of %d was due, a multiple of 32", name,
+          shard.first_row, shard.num_rows, next_row, expected.rows));
     }
     next_row += shard.num_rows;
     if (shard.region >= region_bytes.size()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: region %d of %d", name, shard.region, region_bytes.size()));
     }
-    const uint64_t bytes = ShardBytes(tensor.dtype, shard.num_rows, expected.cols);
+    const uint64_t bytes = ShardBytes(tensor, shard.num_rows);
     const uint64_t capacity = region_bytes[shard.region];
     if (shard.offset % kShardAlignment != 0 || bytes > capacity ||
         shard.offset > capacity - bytes) {

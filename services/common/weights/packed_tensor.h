@@ -2,26 +2,38 @@
 //
 // A packed matrix of R rows and C columns is stored as one or more *shards*, each a range of
 // whole rows inside one region (a matrix larger than a region is cut between rows).  A shard
-// holds its rows as *planes*, each starting at a multiple of kPlaneAlignment from the shard's
-// offset, each row-major and gap-free, so that quants are read in 16-byte pieces and scales do
-// not break their alignment:
+// holds its rows in tiles of 32 (tensor/packed_row.h), the last one filled up with rows of zeros,
+// as *planes*, each starting at a multiple of kPlaneAlignment from the shard's offset.  Row r's
+// piece i of a plane lies at
 //
-//   format   plane 0              plane 1               plane 2            plane 3
-//   f32      f32 [R, C]
-//   f16      f16 [R, C]
-//   bf16     bf16 [R, C]
-//   q8_0     int8 [R, C]          f16 d [R, C/32]
-//   q4_0     nibble [R, C/2 B]    f16 d [R, C/32]
-//   q6_k     nibble [R, C/2 B]    2-bit [R, C/4 B]      int8 s [R, C/16]   f16 d [R, C/256]
+//   offset + ((r / 32 * pieces_per_row + i) * 32 + r % 32) * piece_bytes
 //
-// Nibbles and 2-bit fields lie in element order, low bits first (element e of a row is nibble
-// e % 2 of byte e / 2).  Values: q8_0 d*q; q4_0 d*(q - 8); q6_k d*s*((low | high << 4) - 32).
+// with pieces_per_row = C / elements of a piece, rounded up.  Pieces {bytes, elements}:
+//
+//   format  plane 0             plane 1              plane 2             plane 3
+//   f32     f32     {16, 4}
+//   f16     f16     {16, 8}
+//   bf16    bf16    {16, 8}
+//   q8_0    int8    {16, 16}    f16 d[8]   {16, 256}
+//   q4_0    nibbles {16, 32}    f16 d[8]   {16, 256}
+//   q6_k    nibbles {16, 32}    2-bit      {16, 64}  int8 s[16] {16, 256}  f16 d {2, 256}
+//
+// Within a run of 32 elements:
+//   nibbles  byte i holds element i in its low and element i + 16 in its high bits.  q4_0's are
+//            signed: q - 8 in two's complement.
+//   2-bit    two 32-bit words, of elements 0..15 and 16..31: element 4 s + i of its half is bits
+//            8 i + 2 s and 8 i + 2 s + 1, so that (word >> 2 s) & 0x03030303 are elements
+//            4 s .. 4 s + 3, one a byte.
+// Numbers narrower than a piece follow each other in element order: d[j] of a piece of 256
+// elements belongs to elements 32 j .. 32 j + 31, s[j] to 16 j .. 16 j + 15.  A row's last piece
+// is filled up with zeros.  Values: q8_0 d*q; q4_0 d*(q - 8); q6_k d*s*((low | high << 4) - 32).
 //
 // Fused matrices: kQkv has the rows of q heads, then k heads, then v heads; kGateUp alternates,
-// row 2i gate i and row 2i+1 up i.  Norm vectors are f32 [1, n] and already hold 1 + w.
+// row 2i gate i and row 2i+1 up i.
 // Parts of a fused matrix stored in different formats are packed as f16.
-// A matrix is cut at multiples of 256 rows where a region holds that many (of a smaller power of
-// two where not), so that tiles and heads stay whole, and never between a gate and its up.
+// A matrix is cut at multiples of 256 rows where a region holds that many (of 128, 64 or 32 where
+// not), so that tiles and heads stay whole and a gate stays with its up.
+// Norm vectors (IsNorm) are not cut into tiles: they are n f32 in a row and already hold 1 + w.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +45,7 @@
 #include "services/common/model/model_config.h"
 #include "services/common/plan/stage.h"
 #include "services/common/tensor/dtype.h"
+#include "services/common/tensor/packed_row.h"
 
 namespace tandem {
 
@@ -68,11 +81,18 @@ Shape2D WeightShape(WeightRole role, const ModelConfig& config);
 std::vector<WeightRole> RolesOfStage(StageKind kind);
 
 struct Plane {
-  uint64_t offset = 0;     // from the shard's start, bytes
-  uint64_t row_bytes = 0;  // stride between rows
+  uint64_t offset = 0;  // from the shard's start, bytes
+  Piece piece;
+  uint64_t pieces_per_row = 0;
+
+  // From the shard's start to the first piece of a row.
+  uint64_t RowOffset(uint64_t row) const {
+    return offset + row / kTileRows * pieces_per_row * piece.stride() +
+           row % kTileRows * piece.bytes;
+  }
 };
 
-// Planes of a shard of `rows` x `cols`; cols must be a multiple of the format's block.
+// Planes of a shard of `rows` x `cols` of a matrix; cols must be a multiple of the format's block.
 std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols);
 // Bytes of such a shard, a multiple of kPlaneAlignment.
 uint64_t ShardBytes(DType dtype, uint64_t rows, uint64_t cols);
@@ -94,8 +114,11 @@ struct PackedTensor {
   std::string Name() const;  // "layer 7 qkv"
 };
 
-// Checks shape, dtype, shard coverage and bounds of one tensor against the config and the
-// regions' sizes.  INVALID_ARGUMENT names the tensor and both values.
+// Bytes of a shard of `rows` rows of a tensor, matrix or norm.
+uint64_t ShardBytes(const PackedTensor& tensor, uint64_t rows);
+
+// Checks shape, dtype (norms: f32), shard coverage and bounds of one tensor against the config and
+// the regions' sizes.  INVALID_ARGUMENT names the tensor and both values.
 absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig& config,
                                   const std::vector<uint64_t>& region_bytes);
 

@@ -23,25 +23,39 @@ PackedTensor Down() {
   tensor.layer_idx = 1;
   tensor.dtype = DType::kQ8_0;
   tensor.shape = {64, 96};
-  tensor.shards = {{0, 40, 0, 0}, {40, 24, 0, 8192}};
+  tensor.shards = {{0, 32, 0, 0}, {32, 32, 0, 8192}};
   return tensor;
 }
 
-TEST(PackedTensorTest, PlanesAreAlignedAndDoNotOverlap) {
+TEST(PackedTensorTest, PlanesAreAlignedAndFollowEachOther) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    const auto planes = PlanesOf(dtype, 7, 512);
-    uint64_t payload = 0;
-    for (size_t p = 0; p < planes.size(); ++p) {
-      EXPECT_EQ(planes[p].offset % kPlaneAlignment, 0u);
-      if (p > 0) {
-        EXPECT_GE(planes[p].offset, planes[p - 1].offset + 7 * planes[p - 1].row_bytes);
-      }
-      payload += planes[p].row_bytes;
+    const auto planes = PlanesOf(dtype, 37, 512);
+    ASSERT_LE(planes.size(), static_cast<size_t>(kMaxPlanes));
+    uint64_t end = 0;
+    for (const Plane& plane : planes) {
+      EXPECT_EQ(plane.offset % kPlaneAlignment, 0u);
+      EXPECT_GE(plane.offset, end);
+      EXPECT_LT(plane.offset, end + kPlaneAlignment);
+      EXPECT_EQ(plane.pieces_per_row * plane.piece.elements, 512u);
+      end = plane.offset + 64 * plane.pieces_per_row * plane.piece.bytes;
     }
-    EXPECT_EQ(payload, RowBytes(dtype, 512)) << "planes hold exactly the block's bytes";
-    EXPECT_GE(ShardBytes(dtype, 7, 512), 7 * RowBytes(dtype, 512));
+    EXPECT_GE(ShardBytes(dtype, 37, 512), end);
+    EXPECT_LT(ShardBytes(dtype, 37, 512), end + kPlaneAlignment);
+    EXPECT_EQ(ShardBytes(dtype, 37, 512), ShardBytes(dtype, 64, 512)) << "whole tiles";
   }
+}
+
+TEST(PackedTensorTest, NormsAreNotCutIntoTiles) {
+  PackedTensor norm;
+  norm.role = WeightRole::kInputNorm;
+  norm.shape = {1, 64};
+  norm.shards = {{0, 1, 0, 0}};
+  EXPECT_EQ(ShardBytes(norm, 1), 64u * 4);
+  EXPECT_TRUE(ValidatePackedTensor(norm, SmallConfig(), {256}).ok());
+  norm.dtype = DType::kF16;
+  EXPECT_EQ(ValidatePackedTensor(norm, SmallConfig(), {256}).message(),
+            "layer 0 input_norm: norms are f32, manifest has f16");
 }
 
 TEST(PackedTensorTest, AcceptsShardsThatCoverEveryRow) {
@@ -59,7 +73,10 @@ TEST(PackedTensorTest, RefusesGapsOverrunsAndWrongShapes) {
   tensor = Down();
   tensor.shards.pop_back();
   EXPECT_EQ(ValidatePackedTensor(tensor, config, {16384}).message(),
-            "layer 1 down: shards end at row 40 of 64");
+            "layer 1 down: shards end at row 32 of 64");
+  tensor = Down();
+  tensor.shards = {{0, 40, 0, 0}, {40, 24, 0, 8192}};
+  EXPECT_FALSE(ValidatePackedTensor(tensor, config, {16384}).ok()) << "a cut within a tile";
   tensor = Down();
   tensor.shape.cols = 64;
   EXPECT_EQ(ValidatePackedTensor(tensor, config, {16384}).message(),

@@ -26,7 +26,7 @@ constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
 std::vector<DType> MatrixDTypes(const std::vector<PackedTensor>& tensors) {
   std::vector<DType> dtypes;
   for (const PackedTensor& tensor : tensors) {
-    if (tensor.shape.rows == 1) continue;
+    if (IsNorm(tensor.role)) continue;
     if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
       dtypes.push_back(tensor.dtype);
     }

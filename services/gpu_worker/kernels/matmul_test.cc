@@ -156,9 +156,10 @@ TEST_F(MatmulTest, GegluHoldsForLargeGates) {
   const float gates[] = {300.0f, -300.0f, 1e-6f};
   auto weights = matrix.arrays[0].as<float>();
   std::ranges::fill(weights, 0.0f);
+  constexpr uint32_t kPiece = 4;  // elements: each row's first lie side by side
   for (uint32_t i = 0; i < 3; ++i) {
-    weights[2 * i * 32] = gates[i];
-    weights[(2 * i + 1) * 32] = 2.0f;
+    weights[2 * i * kPiece] = gates[i];
+    weights[(2 * i + 1) * kPiece] = 2.0f;
   }
   std::vector<float> x(32, 0.0f);
   x[0] = 1.0f;

@@ -47,7 +47,7 @@ std::vector<const PackedTensor*> TensorsOf(const WeightSet& weights,
 }
 
 absl::Status CheckTensor(const PackedTensor& tensor) {
-  const bool is_norm = tensor.shape.rows == 1;
+  const bool is_norm = IsNorm(tensor.role);
   if (is_norm && (tensor.dtype != DType::kF32 || tensor.shards.size() != 1)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s: expected one shard of f32, manifest has %d of %s", tensor.Name(),

@@ -1,11 +1,14 @@
 #include "services/gpu_worker/stages/self_test.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/weights/dequantize.h"
 #include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/launches.h"
 
@@ -16,7 +19,7 @@ namespace {
 // The alternating sum of x is -32, so out[n] = -8 (n + 1) / rms(x).
 constexpr uint32_t kCols = 64, kRows = 48;
 constexpr uint64_t kStep = 0, kX = 1024, kOnes = 2048, kNormed = 3072, kOut = 4096;
-constexpr uint64_t kWeights = 8192, kScales = 16384, kBytes = 20480;
+constexpr uint64_t kWeights = 8192, kBytes = 16384, kBlockBytes = 34;
 constexpr float kCanary = 12345.0f;
 
 void Fill(std::byte* memory) {
@@ -28,15 +31,16 @@ void Fill(std::byte* memory) {
     x[k] = static_cast<float>(k) - 31.5f;
     ones[k] = 1.0f;
   }
-  auto* weights = reinterpret_cast<int8_t*>(memory + kWeights);
-  auto* scales = reinterpret_cast<uint16_t*>(memory + kScales);
   for (uint32_t n = 0; n < kRows; ++n) {
+    std::array<std::byte, kCols / 32 * kBlockBytes> row;  // in the file layout: d, then q[32]
     for (uint32_t k = 0; k < kCols; ++k) {
-      weights[n * kCols + k] = static_cast<int8_t>(k % 2 == 0 ? n + 1 : -static_cast<int>(n + 1));
+      std::byte* block = row.data() + k / 32 * kBlockBytes;
+      const uint16_t scale = FloatToHalf(0.25f);
+      std::memcpy(block, &scale, sizeof(scale));
+      block[2 + k % 32] = static_cast<std::byte>(k % 2 == 0 ? n + 1 : -static_cast<int>(n + 1));
     }
-    for (uint32_t block = 0; block < kCols / 32; ++block) {
-      scales[n * (kCols / 32) + block] = FloatToHalf(0.25f);
-    }
+    RepackRow(DType::kQ8_0, row, kCols,
+              RowInShard(DType::kQ8_0, kRows, kCols, memory + kWeights, n));
   }
 }
 
@@ -69,7 +73,11 @@ absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(const vulkan::Device&
                                                       false, 1),
                                         recorder));
   recorder.Barrier();
-  DeviceShard shard{.num_rows = kRows, .plane = {base + kWeights, base + kScales}};
+  const std::vector<Plane> planes = PlanesOf(DType::kQ8_0, kRows, kCols);
+  TANDEM_CHECK(kWeights + ShardBytes(DType::kQ8_0, kRows, kCols) <= kBytes);
+  DeviceShard shard{
+      .num_rows = kRows,
+      .plane = {base + kWeights + planes[0].offset, base + kWeights + planes[1].offset}};
   const DeviceTensor weights{DType::kQ8_0, kRows, kCols, {shard}};
   TANDEM_RETURN_IF_ERROR(
       kernels.Record(MatmulLaunch(kernels.tuning(), weights, shard,

@@ -16,7 +16,7 @@ absl::StatusOr<std::vector<RegionSpan>> CutRegions(const std::vector<const Packe
   std::vector<RegionSpan> shards;
   for (const PackedTensor* tensor : tensors) {
     for (const Shard& shard : tensor->shards) {
-      const uint64_t bytes = ShardBytes(tensor->dtype, shard.num_rows, tensor->shape.cols);
+      const uint64_t bytes = ShardBytes(*tensor, shard.num_rows);
       if (bytes > max_bytes) {
         return absl::ResourceExhaustedError(
             absl::StrFormat("%s: a shard of %d bytes, the device allocates at most %d at once",

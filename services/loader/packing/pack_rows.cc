@@ -25,26 +25,29 @@ Overlap RowsInShard(const PackedPart& part, uint64_t part_rows, const Shard& sha
   return {first_at_or_after(shard.first_row), first_at_or_after(shard.first_row + shard.num_rows)};
 }
 
-// Writes one row of `source` as the numbers of `dtype`, one of f32, f16.
-absl::Status ConvertRow(const SourceTensor& source, DType dtype, std::span<const std::byte> row,
-                        std::vector<float>& numbers, std::byte* out) {
+// The one row of a norm, as float32 with its offset added.
+void PackNorm(const SourceTensor& source, std::span<const std::byte> row,
+              std::vector<float>& numbers, std::byte* shard_data) {
   numbers.resize(source.shape.cols);
   DequantizeFileRow(source.dtype, row, numbers);
-  if (dtype == DType::kF32) {
-    for (float& number : numbers) number += source.norm_offset;
-    std::memcpy(out, numbers.data(), numbers.size() * sizeof(float));
-    return absl::OkStatus();
-  }
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const uint16_t half = FloatToHalf(numbers[i]);
-    if ((half & 0x7FFFu) >= 0x7C00u) {
+  for (float& number : numbers) number += source.norm_offset;
+  std::memcpy(shard_data, numbers.data(), numbers.size() * sizeof(float));
+}
+
+// One row of `source`, whatever its format, as packed f16.
+absl::Status PackRowAsF16(const SourceTensor& source, std::span<const std::byte> row,
+                          std::vector<float>& numbers, const MutablePackedRow& out) {
+  numbers.resize(source.shape.cols);
+  DequantizeFileRow(source.dtype, row, numbers);
+  for (const float number : numbers) {
+    if ((FloatToHalf(number) & 0x7FFFu) >= 0x7C00u) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "tensor '%s': %g does not fit f16, to which parts of differing formats are converted; "
           "store the matrix in one format",
-          source.name, numbers[i]));
+          source.name, number));
     }
-    std::memcpy(out + i * sizeof(half), &half, sizeof(half));
   }
+  QuantizePackedRow(DType::kF16, numbers, out);
   return absl::OkStatus();
 }
 
@@ -59,7 +62,8 @@ std::vector<RowRange> SplitRows(const PackingPlan& plan, const std::vector<Sourc
       for (uint32_t p = 0; p < planned.parts.size(); ++p) {
         const SourceTensor& source = sources[planned.parts[p].source];
         const uint64_t row_bytes = source.num_bytes / source.shape.rows;
-        const uint64_t step = std::max<uint64_t>(1, bytes_per_range / row_bytes);
+        const uint64_t step =
+            std::max<uint64_t>(1, bytes_per_range / row_bytes / kTileRows) * kTileRows;
         const Overlap overlap =
             RowsInShard(planned.parts[p], source.shape.rows, planned.tensor.shards[s]);
         for (uint64_t row = overlap.first; row < overlap.end; row += step) {
@@ -91,25 +95,22 @@ absl::Status PackRows(const ModelSource& source, const PackingPlan& plan, const 
   const std::vector<Plane> planes = PlanesOf(dtype, shard.num_rows, cols);
   const uint64_t first_row =
       part.first_row + range.first_source_row * part.row_step - shard.first_row;
-  const bool convert = from.dtype != dtype || from.norm_offset != 0.0f;
-
-  if (!convert && planes.size() == 1 && part.row_step == 1) {  // the bytes are right as they are
-    return source.Read(from, file_offset,
-                       {shard_data + first_row * row_bytes, range.num_rows * row_bytes});
-  }
   scratch.resize(range.num_rows * row_bytes);
   TANDEM_RETURN_IF_ERROR(source.Read(from, file_offset, scratch));
+  if (IsNorm(planned.tensor.role)) {
+    PackNorm(from, scratch, numbers, shard_data);
+    return absl::OkStatus();
+  }
   for (uint64_t i = 0; i < range.num_rows; ++i) {
     const std::span<const std::byte> row(scratch.data() + i * row_bytes, row_bytes);
     MutablePackedRow out;
     for (size_t p = 0; p < planes.size(); ++p) {
-      out.planes[p] =
-          shard_data + planes[p].offset + (first_row + i * part.row_step) * planes[p].row_bytes;
+      out.planes[p] = shard_data + planes[p].RowOffset(first_row + i * part.row_step);
     }
-    if (convert) {
-      TANDEM_RETURN_IF_ERROR(ConvertRow(from, dtype, row, numbers, out.planes[0]));
-    } else {
+    if (from.dtype == dtype) {
       RepackRow(dtype, row, cols, out);
+    } else {
+      TANDEM_RETURN_IF_ERROR(PackRowAsF16(from, row, numbers, out));
     }
   }
   return absl::OkStatus();

@@ -22,13 +22,14 @@ struct RowRange {
   uint64_t num_rows = 0;
 };
 
-// Every row of every part of the plan once, in ranges of about `bytes_per_range` source bytes, in
-// order of the regions they go to.
+// Every row of every part of the plan once, in ranges of about `bytes_per_range` source bytes but
+// whole tiles, in order of the regions they go to.
 std::vector<RowRange> SplitRows(const PackingPlan& plan, const std::vector<SourceTensor>& sources,
                                 uint64_t bytes_per_range);
 
-// Reads the rows of `range` and writes them, packed, to the shard that begins at `shard_data`.
-// `scratch` and `numbers` are the caller's, reused between calls.
+// Reads the rows of `range` and writes them, packed, to the shard that begins at `shard_data`,
+// whose memory was zero: the rows that fill up its last tile are not written. `scratch` and
+// `numbers` are the caller's, reused between calls.
 absl::Status PackRows(const ModelSource& source, const PackingPlan& plan, const RowRange& range,
                       std::byte* shard_data, std::vector<std::byte>& scratch,
                       std::vector<float>& numbers);

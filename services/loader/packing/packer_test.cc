@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "services/loader/packing/fake_model_source.h"
@@ -25,7 +26,31 @@ TEST(PackerTest, MatricesCutIntoManySmallRegionsKeepEveryNumber) {
     SCOPED_TRACE(std::string(Traits(dtype).name));
     const FakeModelSource source(FakeConfig(), false,
                                  [=](WeightRole, SourcePart) { return dtype; });
-    ExpectPacksExactly(source, {.max_region_bytes = 8192, .num_threads = 3});
+    ExpectPacksExactly(source, {.max_region_bytes = 32768, .num_threads = 3});
+  }
+}
+
+TEST(PackerTest, TheLastTileIsFilledUpWithZeros) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ6_K, DType::kBf16}) {
+    const FakeModelSource source(FakeConfig(), false,
+                                 [=](WeightRole, SourcePart) { return dtype; });
+    auto packed = PackModel(source, {}, nullptr);
+    ASSERT_TRUE(packed.ok()) << packed.status();
+    const auto weights = MapPacked(*std::move(packed), source);
+    ASSERT_NE(weights, nullptr);
+    const PackedTensor& tensor = *weights->Find(WeightRole::kEmbedding);
+    ASSERT_EQ(tensor.shards.size(), 1u);
+    const std::byte* shard = weights->ShardData(tensor.shards[0]);
+    for (const Plane& plane : PlanesOf(dtype, tensor.shape.rows, tensor.shape.cols)) {
+      for (uint64_t row = tensor.shape.rows; row % kTileRows != 0; ++row) {
+        for (uint64_t i = 0; i < plane.pieces_per_row; ++i) {
+          const std::byte* piece = shard + plane.RowOffset(row) + i * plane.piece.stride();
+          EXPECT_TRUE(std::all_of(piece, piece + plane.piece.bytes, [](std::byte b) {
+            return b == std::byte{0};
+          })) << row;
+        }
+      }
+    }
   }
 }
 

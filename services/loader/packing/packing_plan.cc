@@ -120,22 +120,20 @@ class RegionLayout {
   explicit RegionLayout(uint64_t max_region_bytes) : limit_(max_region_bytes) {}
 
   absl::Status Place(PackedTensor& tensor) {
-    const auto bytes_of = [&](uint64_t rows) {
-      return ShardBytes(tensor.dtype, rows, tensor.shape.cols);
-    };
+    const auto bytes_of = [&](uint64_t rows) { return ShardBytes(tensor, rows); };
     if (bytes_of(tensor.shape.rows) <= limit_) {
       tensor.shards.push_back(Take(0, tensor.shape.rows, bytes_of(tensor.shape.rows)));
       return absl::OkStatus();
     }
-    // The largest number of rows a region holds: planes only pad, so a bound per row is close.
-    uint64_t rows = std::min(limit_ / std::max<uint64_t>(1, bytes_of(64) / 64), tensor.shape.rows);
-    while (rows > 0 && bytes_of(rows) > limit_) --rows;
+    // The largest number of tiles a region holds: planes only pad, so a bound per tile is close.
+    uint64_t rows = std::min(limit_ / bytes_of(kTileRows) * kTileRows, tensor.shape.rows);
+    while (rows > 0 && bytes_of(rows) > limit_) rows -= std::min<uint64_t>(rows, kTileRows);
     uint64_t step = 256;
-    while (step > rows) step /= 2;
-    if (step < (tensor.role == WeightRole::kGateUp ? 2u : 1u)) {
+    while (step > rows && step > kTileRows) step /= 2;
+    if (step > rows) {
       return absl::ResourceExhaustedError(absl::StrFormat(
-          "%s: one row needs %d bytes, the region limit is %d; raise --max-region-bytes",
-          tensor.Name(), bytes_of(1), limit_));
+          "%s: %d rows need %d bytes, the region limit is %d; raise --max-region-bytes",
+          tensor.Name(), std::min<uint64_t>(kTileRows, tensor.shape.rows), bytes_of(1), limit_));
     }
     rows -= rows % step;
     for (uint64_t first = 0; first < tensor.shape.rows; first += rows) {

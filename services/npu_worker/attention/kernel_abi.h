@@ -33,7 +33,7 @@ enum DataBuffer : int {
   kWeightBuffer = 4,
 };
 
-inline constexpr uint32_t kAbiVersion = 1;
+inline constexpr uint32_t kAbiVersion = 2;                      // 2: weights in tiles
 inline constexpr uint32_t kStepDescriptorMagic = 0x53504E54;    // "TNPS"
 inline constexpr uint32_t kAttendParametersMagic = 0x41504E54;  // "TNPA"
 inline constexpr uint32_t kOutParametersMagic = 0x4F504E54;     // "TNPO"

@@ -149,47 +149,71 @@ void AttendTile(const float* q, const float* k, const float* v, size_t head_dim,
   state->sum = sum;
 }
 
+// Piece i of a row in a plane of 16-byte pieces; 32 rows' pieces lie side by side.
+inline const uint8_t* PieceAt(const uint8_t* first, size_t i) { return first + i * (32 * 16); }
+
+// f16 of the 32 elements from i on, eight of them a piece.
+inline float ScaleAt(const uint8_t* first, size_t i) {
+  return HalfAt(PieceAt(first, i / 256), i % 256 / 32);
+}
+
+inline size_t Least(size_t a, size_t b) { return a < b ? a : b; }
+
 void DequantizeQ6K(const uint8_t* const* planes, size_t n, float* out) {
-  for (size_t i = 0; i < n; i += 16) {
-    const float d = HalfAt(planes[3], i / 256) * static_cast<int8_t>(planes[2][i / 16]);
-    for (size_t j = 0; j < 16; ++j) {
-      const size_t e = i + j;
-      const int low = (planes[0][e / 2] >> (4 * (e % 2))) & 15;
-      const int high = (planes[1][e / 4] >> (2 * (e % 4))) & 3;
-      out[e] = d * static_cast<float>((low | high << 4) - 32);
+  for (size_t i = 0; i < n; i += 32) {
+    const uint8_t* nibbles = PieceAt(planes[0], i / 32);
+    const uint8_t* pairs = PieceAt(planes[1], i / 64) + i % 64 / 4;
+    const uint8_t* scales = PieceAt(planes[2], i / 256) + i % 256 / 16;
+    const float d = HalfAt(planes[3] + i / 256 * (32 * 2), 0);
+    for (size_t j = 0; j < 32; ++j) {
+      const int low = (nibbles[j % 16] >> (4 * (j / 16))) & 15;
+      const int high = (pairs[4 * (j / 16) + j % 4] >> (2 * (j % 16 / 4))) & 3;
+      const float scale = d * static_cast<float>(static_cast<int8_t>(scales[j / 16]));
+      out[i + j] = scale * static_cast<float>((low | high << 4) - 32);
     }
   }
 }
 
 void Dequantize(uint32_t dtype, const uint8_t* const* planes, size_t n, float* out) {
-  const uint8_t* q = planes[0];
+  const uint8_t* first = planes[0];
   switch (dtype) {
     case kF32:
-      __builtin_memcpy(out, q, n * sizeof(float));
+      for (size_t i = 0; i < n; i += 4) {
+        __builtin_memcpy(out + i, PieceAt(first, i / 4), Least(4, n - i) * sizeof(float));
+      }
       return;
     case kF16:
-      for (size_t i = 0; i < n; ++i) out[i] = HalfAt(q, i);
+      for (size_t i = 0; i < n; i += 8) {
+        const uint8_t* piece = PieceAt(first, i / 8);
+        for (size_t j = 0; j < Least(8, n - i); ++j) out[i + j] = HalfAt(piece, j);
+      }
       return;
     case kBf16:
-      for (size_t i = 0; i < n; ++i) {
-        uint16_t bits;
-        __builtin_memcpy(&bits, q + 2 * i, sizeof(bits));
-        out[i] = BitsToFloat(uint32_t{bits} << 16);
+      for (size_t i = 0; i < n; i += 8) {
+        uint16_t bits[8];
+        __builtin_memcpy(bits, PieceAt(first, i / 8), sizeof(bits));
+        for (size_t j = 0; j < Least(8, n - i); ++j) {
+          out[i + j] = BitsToFloat(uint32_t{bits[j]} << 16);
+        }
       }
       return;
     case kQ8_0:
-      for (size_t i = 0; i < n; i += 32) {
-        const float d = HalfAt(planes[1], i / 32);
-        for (size_t j = i; j < i + 32; ++j)
-          out[j] = d * static_cast<float>(static_cast<int8_t>(q[j]));
+      for (size_t i = 0; i < n; i += 16) {
+        const float d = ScaleAt(planes[1], i);
+        const uint8_t* q = PieceAt(first, i / 16);
+        for (size_t j = 0; j < 16; ++j) {
+          out[i + j] = d * static_cast<float>(static_cast<int8_t>(q[j]));
+        }
       }
       return;
     case kQ4_0:
       for (size_t i = 0; i < n; i += 32) {
-        const float d = HalfAt(planes[1], i / 32);
-        for (size_t j = i; j < i + 32; j += 2) {
-          out[j] = d * static_cast<float>((q[j / 2] & 15) - 8);
-          out[j + 1] = d * static_cast<float>((q[j / 2] >> 4) - 8);
+        const float d = ScaleAt(planes[1], i);
+        const uint8_t* q = PieceAt(first, i / 32);
+        for (size_t j = 0; j < 16; ++j) {
+          // Signed nibbles: the upper half of a byte, moved down with its sign.
+          out[i + j] = d * static_cast<float>(static_cast<int8_t>(q[j] << 4) >> 4);
+          out[i + 16 + j] = d * static_cast<float>(static_cast<int8_t>(q[j]) >> 4);
         }
       }
       return;

@@ -31,7 +31,7 @@ struct Arithmetic {
   // out[j] = x . rows[j], j < 4; rows: [4, n], n a multiple of kLanes.
   void (*dot_four)(const float* x, const float* rows, size_t n, float* out);
   // One row of a packed matrix (weights/packed_tensor.h): `dtype` is a tandem::DType, `planes`
-  // point at the row in each plane.  Scales are read unaligned.
+  // point at the row's first piece in each plane.
   void (*dequantize)(uint32_t dtype, const uint8_t* const* planes, size_t n, float* out);
 };
 

@@ -53,8 +53,7 @@ void RunTask(const Job& job, uint32_t first, uint32_t last, const Arithmetic& ma
     for (uint32_t j = 0; j < count; ++j) {
       const uint8_t* planes[4] = {};
       for (size_t p = 0; p < job.planes.size(); ++p) {
-        planes[p] =
-            job.weights + job.planes[p].offset + uint64_t{row + j} * job.planes[p].row_bytes;
+        planes[p] = job.weights + job.planes[p].RowOffset(row + j);
       }
       math.dequantize(job.layer.weight_dtype, planes, job.layer.num_cols,
                       scratch.data() + j * job.padded_cols);

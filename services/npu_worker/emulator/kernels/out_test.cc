@@ -22,11 +22,10 @@ std::vector<std::byte> RandomShard(DType dtype, uint64_t rows, uint64_t cols, ui
   const bool is_bf16 = dtype == DType::kBf16, is_f32 = dtype == DType::kF32;
   std::normal_distribution<float> normal(0.0f, 0.05f);
   const uint64_t width = is_f32 ? 4 : 2;
-  for (uint64_t at = 0; at < rows * last.row_bytes; at += width) {
+  for (uint64_t at = last.offset; at < shard.size(); at += width) {
     const float value = normal(random);
     const uint16_t half = is_bf16 ? FloatToBf16(value) : FloatToHalf(value);
-    std::memcpy(shard.data() + last.offset + at, is_f32 ? static_cast<const void*>(&value) : &half,
-                width);
+    std::memcpy(shard.data() + at, is_f32 ? static_cast<const void*>(&value) : &half, width);
   }
   return shard;
 }
