@@ -59,13 +59,7 @@ void Recorder::Dispatch(const Pipeline& pipeline, std::span<const std::byte> con
   vk.CmdDispatch(commands_, groups_x, groups_y, 1);
 }
 
-void Recorder::MemoryBarrier(VkPipelineStageFlags2 to_stage, VkAccessFlags2 to_access) {
-  VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
-  memory.srcStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT |
-                        VK_PIPELINE_STAGE_2_CLEAR_BIT;
-  memory.srcAccessMask = VK_ACCESS_2_SHADER_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT;
-  memory.dstStageMask = to_stage;
-  memory.dstAccessMask = to_access;
+void Recorder::MemoryBarrier(const VkMemoryBarrier2& memory) {
   VkDependencyInfo info = {VK_STRUCTURE_TYPE_DEPENDENCY_INFO};
   info.memoryBarrierCount = 1;
   info.pMemoryBarriers = &memory;
@@ -73,12 +67,21 @@ void Recorder::MemoryBarrier(VkPipelineStageFlags2 to_stage, VkAccessFlags2 to_a
 }
 
 void Recorder::Barrier() {
-  MemoryBarrier(VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
-                VK_ACCESS_2_SHADER_READ_BIT | VK_ACCESS_2_SHADER_WRITE_BIT);
+  VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
+  memory.srcStageMask = memory.dstStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT;
+  memory.srcAccessMask = VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT;
+  MemoryBarrier(memory);
 }
 
 void Recorder::HostBarrier() {
-  MemoryBarrier(VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT);
+  VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
+  memory.srcStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT |
+                        VK_PIPELINE_STAGE_2_CLEAR_BIT;
+  memory.srcAccessMask = VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT;
+  memory.dstStageMask = VK_PIPELINE_STAGE_2_HOST_BIT;
+  memory.dstAccessMask = VK_ACCESS_2_HOST_READ_BIT;
+  MemoryBarrier(memory);
 }
 
 void Recorder::ResetTimestamps(VkQueryPool pool, uint32_t first, uint32_t count) {

@@ -41,7 +41,8 @@ class Recorder {
   // REQUIRES constants.size() <= kPushConstantBytes and a multiple of four.
   void Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants, uint32_t groups_x,
                 uint32_t groups_y = 1);
-  // What was written before is seen by what is dispatched after.
+  // What was dispatched before is over, and what it wrote is seen, where what is dispatched after
+  // begins.
   void Barrier();
   // At the end: what was written before is seen by the host.
   void HostBarrier();
@@ -55,7 +56,7 @@ class Recorder {
 
  private:
   Recorder(const Device& device, VkPipelineLayout layout) : device_(&device), layout_(layout) {}
-  void MemoryBarrier(VkPipelineStageFlags2 to_stage, VkAccessFlags2 to_access);
+  void MemoryBarrier(const VkMemoryBarrier2& barrier);
 
   const Device* device_;  // Borrowed.
   VkPipelineLayout layout_;
