@@ -31,4 +31,11 @@ constexpr uint64_t ActivationRowBytes(ActivationFormat format, uint64_t cols) {
   return 0;
 }
 
+// Bytes of a row in whatever format.
+constexpr uint64_t LargestActivationRowBytes(uint64_t cols) {
+  const uint64_t floats = ActivationRowBytes(ActivationFormat::kF32, cols);
+  const uint64_t blocks = ActivationRowBytes(ActivationFormat::kInt8, cols);
+  return floats > blocks ? floats : blocks;
+}
+
 }  // namespace tandem::gpu

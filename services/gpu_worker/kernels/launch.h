@@ -15,6 +15,7 @@ namespace tandem::gpu {
 enum class KernelId : uint8_t {
   kEmbed,
   kCopyRows,
+  kAddSlices,
   kRmsNorm,
   kAddNorm,
   kAddNormWide,
@@ -30,7 +31,7 @@ enum class KernelId : uint8_t {
   kCoopMatmulRows,
   kCoopProbe,
 };
-inline constexpr int kNumKernels = 16;
+inline constexpr int kNumKernels = 17;
 
 struct KernelTraits {
   std::string_view name;

@@ -12,6 +12,7 @@ namespace {
 // Constant ids, as in the shaders.
 constexpr uint32_t kDtype = 3;   // embed, matmul
 constexpr uint32_t kGather = 3;  // rms_norm
+constexpr uint32_t kAddSlicesSlices = 3;
 constexpr uint32_t kRmsNormFormat = 4;
 constexpr uint32_t kAddNormFormat = 3;
 constexpr uint32_t kAddNormSlices = 4;
@@ -23,12 +24,20 @@ constexpr uint32_t kMatmulGeglu = 7;
 
 constexpr uint32_t kCopyPiece = 2048;  // copy_rows.comp
 
+// The fewest threads that hold a row in as few pieces as the most threads do: idle ones only wait.
+uint32_t WideNormThreads(const Tuning& tuning, uint32_t cols) {
+  const uint32_t held = DivideUp(cols, uint64_t{tuning.wide_norm_threads} * 4);
+  const uint32_t whole = std::max(32u, tuning.subgroup_size);
+  return std::min(DivideUp(cols, uint64_t{held} * 4 * whole) * whole, tuning.wide_norm_threads);
+}
+
 }  // namespace
 
 const KernelTraits& Traits(KernelId id) {
   static constexpr KernelTraits kKernels[kNumKernels] = {
       {"embed", shaders::kEmbed},
       {"copy_rows", shaders::kCopyRows},
+      {"add_slices", shaders::kAddSlices},
       {"rms_norm", shaders::kRmsNorm},
       {"add_norm", shaders::kAddNorm},
       {"add_norm_wide", shaders::kAddNormWide},
@@ -66,26 +75,37 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
                     max_rows);
 }
 
+Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t slices,
+                       uint32_t max_rows) {
+  Launch launch = MakeLaunch(KernelId::kAddSlices, tuning.norm_threads, push, max_rows, 1);
+  launch.constants[kAddSlicesSlices] = slices;
+  return launch;
+}
+
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
                      ActivationFormat format) {
-  const uint32_t threads = std::max(tuning.norm_threads, tuning.wide_norm_threads);
+  const uint32_t threads =
+      AddsSlices(tuning, push.cols) ? WideNormThreads(tuning, push.cols) : tuning.norm_threads;
   Launch launch = MakeLaunch(KernelId::kRmsNorm, threads, push, max_rows, 1);
   launch.constants[kGather] = gather ? 1 : 0;
   launch.constants[kRmsNormFormat] = static_cast<uint32_t>(format);
   return launch;
 }
 
+bool AddsSlices(const Tuning& tuning, uint32_t cols) {
+  constexpr uint32_t kMostHeld = 8;  // pieces of a row that a thread holds: more would spill
+  return cols <= kMostHeld * tuning.wide_norm_threads * 4;
+}
+
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
                      ActivationFormat format, uint32_t slices) {
-  // What a thread holds of a row, at most: more would spill.
-  constexpr uint32_t kMostHeld = 8;
-  const uint32_t threads = tuning.wide_norm_threads;
-  if (threads == 0 || push.cols > kMostHeld * threads * 4) {
+  if (!AddsSlices(tuning, push.cols)) {
     TANDEM_CHECK(slices == 1);
     Launch launch = MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
     launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
     return launch;
   }
+  const uint32_t threads = WideNormThreads(tuning, push.cols);
   Launch launch = MakeLaunch(KernelId::kAddNormWide, threads, push, max_rows, 1);
   launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
   launch.constants[kAddNormSlices] = slices;

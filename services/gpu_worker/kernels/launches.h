@@ -37,13 +37,18 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
 
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
+// `slices`: in the source, kMaxSlices at most.
+Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t slices,
+                       uint32_t max_rows);
+
 // gather: the rows are those of the step's outputs, from push.first_row on.
 // `format`: of the destination, a multiple of 32 columns for int8.
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
                      ActivationFormat format = ActivationFormat::kF32);
 
-// `slices`: sums of a split product that make the source, 1 where the tuning or the row is for
-// narrow workgroups; `format`: of what is normed.
+// `slices`: sums of a split product that make the source, 1 where AddsSlices says no; `format`: of
+// what is normed.
+bool AddsSlices(const Tuning& tuning, uint32_t cols);
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
                      ActivationFormat format = ActivationFormat::kF32, uint32_t slices = 1);
 

@@ -175,6 +175,25 @@ TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
   }
 }
 
+TEST_P(NormTest, AddSlicesAddsInTheOrderOfTheNorm) {
+  constexpr uint32_t kRows = 3, kSlices = 3;
+  const uint32_t slice_stride = (kRows + 2) * cols();
+  const auto parts = RandomFloats(kSlices * slice_stride, 9);
+  const DeviceArray step = MakeStep(kRows), in(device(), parts), out(device(), kRows * cols() * 4);
+  Run({AddSlicesLaunch(tuning(),
+                       {.count = RowCount(step),
+                        .source = in.address(),
+                        .destination = out.address(),
+                        .cols = cols(),
+                        .slice_stride = slice_stride},
+                       kSlices, 4)});
+  EXPECT_TRUE(out.Intact());
+  const std::vector<float> sums = out.floats();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    ASSERT_EQ(sums[i], parts[i] + parts[slice_stride + i] + parts[2 * slice_stride + i]);
+  }
+}
+
 TEST_P(NormTest, NarrowNormsWriteEveryFormat) {
   constexpr uint32_t kRows = 3;
   const auto x = RandomFloats(kRows * cols(), 1, 30.0f), weight = RandomFloats(cols(), 2);

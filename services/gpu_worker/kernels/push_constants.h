@@ -28,6 +28,15 @@ struct CopyRowsPush {  // shaders/memory/copy_rows.comp
 };
 static_assert(sizeof(CopyRowsPush) == 40);
 
+struct AddSlicesPush {  // shaders/memory/add_slices.comp
+  uint64_t count;
+  uint64_t source;
+  uint64_t destination;
+  uint32_t cols;
+  uint32_t slice_stride;
+};
+static_assert(sizeof(AddSlicesPush) == 32);
+
 struct RmsNormPush {  // shaders/norm/rms_norm.comp
   uint64_t step;
   uint64_t source;

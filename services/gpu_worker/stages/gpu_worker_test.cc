@@ -118,20 +118,34 @@ struct InvarianceCase {
   DType dtype;
   testing::SmallModel model;
   bool decode = false;  // decode.comp, whatever the device
+  bool matvec = false;  // matvec.comp for every row
 };
+// Slices and all, on any device.
+void UseMatvec(Tuning& tuning) {
+  tuning.matvec_max_rows = 128;
+  tuning.matvec_rows = 4;
+  tuning.matvec_teams = 2;
+  tuning.matvec_rounds = 1;
+  tuning.wide_norm_threads = 64;
+}
+
 class BatchInvarianceTest : public GpuWorkerTest,
                             public ::testing::WithParamInterface<InvarianceCase> {};
 
 TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
-  if (GetParam().decode) {
-    Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
+  // One kernel for products of any number of rows: between kernels bits differ.
+  Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
+          tuning.matrix.pattern = {};
+          tuning.matvec_max_rows = 0;
+          if (GetParam().decode) {
             tuning.decode = {.enabled = true,
                              .threads = 2 * tuning.subgroup_size,
                              .lane_values = 16,
                              .at_once = 2,
                              .piece_bytes = 2048};
-          }});
-  }
+          }
+          if (GetParam().matvec) UseMatvec(tuning);
+        }});
   const ModelConfig config = testing::MakeConfig(GetParam().model);
   const auto weights = testing::RandomWeightSet(config, {.dtype = GetParam().dtype});
   ASSERT_OK_AND_ASSIGN(
@@ -156,6 +170,10 @@ INSTANTIATE_TEST_SUITE_P(
         InvarianceCase{
             "Q4_0Head256", DType::kQ4_0, {.num_layers = 2, .num_kv_heads = 1, .head_dim = 256}},
         InvarianceCase{"Q8_0Decode", DType::kQ8_0, {}, true},
+        InvarianceCase{.name = "Q4_0Matvec",
+                       .dtype = DType::kQ4_0,
+                       .model = {.hidden_dim = 544},
+                       .matvec = true},
         InvarianceCase{"Q4_0Head72Decode", DType::kQ4_0, {.num_layers = 2, .head_dim = 72}, true}),
     [](const auto& test) { return test.param.name; });
 

@@ -7,7 +7,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
-#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/matvec_launches.h"
 
 namespace tandem::gpu {
 namespace {
@@ -38,7 +38,13 @@ class Allocator {
   absl::Status status_;
 };
 
-absl::Status MakeLane(const vulkan::Device& device, const ModelLoad& load,
+// Float32 rows of which few come in slices.
+uint64_t SlicedBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
+  const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), tuning.matvec_max_rows);
+  return std::max(rows, few * kMaxSlices) * cols * 4;
+}
+
+absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const ModelLoad& load,
                       const std::set<StageKind>& kinds, uint32_t head_tile, LaneBuffers& lane) {
   const ModelConfig& config = load.weights->config();
   const StepLimits& limits = load.limits;
@@ -54,7 +60,10 @@ absl::Status MakeLane(const vulkan::Device& device, const ModelLoad& load,
   if (any({kEmbed, kQkv, kFfn, kHead})) {
     make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
   }
-  if (any({kQkv, kFfn})) make.Make(lane.normed, hidden_bytes, MemoryKind::kDevice, "normed");
+  const uint64_t hidden_row_bytes = LargestActivationRowBytes(config.hidden_dim);
+  if (any({kQkv, kFfn})) {
+    make.Make(lane.normed, rows * hidden_row_bytes, MemoryKind::kDevice, "normed");
+  }
   if (any({kQkv})) {
     make.Make(lane.qkv, rows * config.qkv_dim() * 4, MemoryKind::kDevice, "qkv");
   }
@@ -67,19 +76,31 @@ absl::Status MakeLane(const vulkan::Device& device, const ModelLoad& load,
     make.Make(lane.attention, rows * config.q_dim() * 2, MemoryKind::kDevice, "attention");
   }
   if (any({kOut, kFfn})) {
-    make.Make(lane.projection, hidden_bytes, MemoryKind::kDevice, "projection");
+    make.Make(lane.projection, SlicedBytes(tuning, rows, config.hidden_dim), MemoryKind::kDevice,
+              "projection");
   }
   if (any({kFfn})) {
-    make.Make(lane.activated, rows * config.ffn_dim * 4, MemoryKind::kDevice, "activated");
+    make.Make(lane.activated, rows * LargestActivationRowBytes(config.ffn_dim), MemoryKind::kDevice,
+              "activated");
   }
   if (any({kHead})) {
-    make.Make(lane.head_normed, uint64_t{head_tile} * config.hidden_dim * 4, MemoryKind::kDevice,
-              "head input");
+    make.Make(lane.head_normed, head_tile * hidden_row_bytes, MemoryKind::kDevice, "head input");
     make.Make(lane.logits, uint64_t{head_tile} * LogitStride(config.vocab_size) * 4,
               MemoryKind::kDevice, "logits");
     make.Make(lane.head_sums, uint64_t{limits.max_outputs} * 8, MemoryKind::kExchange, "head sums");
   }
   return make.status();
+}
+
+absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploader,
+                           LaneBuffers& lane) {
+  constexpr uint64_t kSumsBytes = uint64_t{16} << 20;  // more than the tiles on any device
+  const std::vector<std::byte> zeros(kMatrixMaxTiles * sizeof(uint32_t));
+  Allocator make(device);
+  make.Make(lane.matrix_sums, kSumsBytes, MemoryKind::kDevice, "matrix sums");
+  make.Make(lane.matrix_arrivals, zeros.size(), MemoryKind::kDevice, "matrix arrivals");
+  TANDEM_RETURN_IF_ERROR(make.status());
+  return uploader.Upload(zeros, lane.matrix_arrivals, 0);
 }
 
 // decode.comp's buffers; returns the rows that it takes at once.
@@ -136,7 +157,10 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   for (const Stage& stage : stages) kinds.insert(stage.kind);
   buffers->lanes.resize(load.exchange->layout.num_lanes);
   for (LaneBuffers& lane : buffers->lanes) {
-    TANDEM_RETURN_IF_ERROR(MakeLane(device, load, kinds, buffers->head_tile, lane));
+    TANDEM_RETURN_IF_ERROR(MakeLane(device, tuning, load, kinds, buffers->head_tile, lane));
+    if (tuning.matrix.pattern.path != MatrixPath::kNone) {
+      TANDEM_RETURN_IF_ERROR(MakeWorkspace(device, uploader, lane));
+    }
   }
   if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
     TANDEM_ASSIGN_OR_RETURN(buffers->decode_rows,

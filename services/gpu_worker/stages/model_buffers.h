@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/worker/worker.h"
+#include "services/gpu_worker/kernels/matrix_launches.h"
 #include "services/gpu_worker/kernels/tuning.h"
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/upload.h"
@@ -21,16 +22,24 @@ struct LaneBuffers {
   vulkan::Buffer step;  // mapped; the step area
   // Where decode.comp attends: mapped, see attention_step.h; its partial results; its counters.
   vulkan::Buffer attention_step, partials, counters;
-  vulkan::Buffer residual;     // float32 [max_rows, hidden_dim]
-  vulkan::Buffer normed;       // float32 [max_rows, hidden_dim]
-  vulkan::Buffer qkv;          // float32 [max_rows, qkv_dim]
-  vulkan::Buffer q, k, v;      // float16 [max_rows, q_dim or kv_dim]
-  vulkan::Buffer attention;    // float16 [max_rows, q_dim]
-  vulkan::Buffer projection;   // float32 [max_rows, hidden_dim]
-  vulkan::Buffer activated;    // float32 [max_rows, ffn_dim]
-  vulkan::Buffer head_normed;  // float32 [head_tile, hidden_dim]
-  vulkan::Buffer logits;       // float32 [head_tile, LogitStride(vocab_size)]
-  vulkan::Buffer head_sums;    // mapped; float32 [max_outputs, 2]: highest, sum of exponentials
+  vulkan::Buffer residual;         // float32 [max_rows, hidden_dim]
+  vulkan::Buffer normed;           // activations [max_rows, hidden_dim] of any format
+  vulkan::Buffer qkv;              // float32 [max_rows, qkv_dim]
+  vulkan::Buffer q, k, v;          // float16 [max_rows, q_dim or kv_dim]
+  vulkan::Buffer attention;        // float16 [max_rows, q_dim]
+  vulkan::Buffer projection;       // float32 [max_rows, hidden_dim], few rows in slices
+  vulkan::Buffer activated;        // activations [max_rows, ffn_dim] of any format
+  vulkan::Buffer head_normed;      // activations [head_tile, hidden_dim] of any format
+  vulkan::Buffer logits;           // float32 [head_tile, LogitStride(vocab_size)]
+  vulkan::Buffer head_sums;        // mapped; float32 [max_outputs, 2]: highest, sum of exponentials
+  vulkan::Buffer matrix_sums;      // see MatrixWorkspace; null without matrix units
+  vulkan::Buffer matrix_arrivals;  // zero between launches
+
+  MatrixWorkspace matrix_workspace() const {
+    return {.sums = matrix_sums.address(),
+            .sums_bytes = matrix_sums.bytes(),
+            .arrivals = matrix_arrivals.address()};
+  }
 };
 
 struct KvBuffers {

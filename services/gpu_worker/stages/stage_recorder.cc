@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/launches.h"
@@ -38,13 +39,26 @@ absl::Status StageRecorder::Run(const Launch& launch) {
   return absl::OkStatus();
 }
 
-absl::Status StageRecorder::MatMul(const DeviceTensor& weights, const MatmulArgs& args) {
+absl::Status StageRecorder::Multiply(const Product& product, const DeviceTensor& weights,
+                                     ProductArgs args) {
+  const bool uses_workspace = product.kernel == ProductKernel::kMatrix;
+  if (uses_workspace) args.workspace = buffers_.matrix_workspace();
   for (const DeviceShard& shard : weights.shards) {
+    if (uses_workspace && shard.first_row > 0) recorder_.Barrier();
     TANDEM_RETURN_IF_ERROR(
-        context_.kernels->Record(MatmulLaunch(tuning_, weights, shard, args), recorder_));
+        context_.kernels->Record(ProductLaunch(tuning_, product, weights, shard, args), recorder_));
   }
   recorder_.Barrier();
   return absl::OkStatus();
+}
+
+Product StageRecorder::QkvProduct(uint32_t layer_idx) const {
+  return ChooseProduct(tuning_, Weight(WeightRole::kQkv, layer_idx), false, false, bucket_);
+}
+
+absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format) {
+  push.slice_stride = bucket_ * config_.hidden_dim;
+  return Run(AddNormLaunch(tuning_, push, bucket_, format, slices));
 }
 
 const DeviceTensor& StageRecorder::Weight(WeightRole role, uint32_t layer_idx) const {
@@ -107,6 +121,7 @@ absl::Status StageRecorder::Embed() {
 }
 
 absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
+  const Product product = QkvProduct(layer_idx);
   if (!normed_) {
     TANDEM_RETURN_IF_ERROR(
         Run(RmsNormLaunch(tuning_,
@@ -116,27 +131,45 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                            .destination = buffers_.normed.address(),
                            .cols = config_.hidden_dim,
                            .epsilon = config_.rms_norm_eps},
-                          false, bucket_)));
+                          false, bucket_, product.input)));
   }
   normed_ = false;
-  TANDEM_RETURN_IF_ERROR(
-      MatMul(Weight(WeightRole::kQkv, layer_idx), {.count = step_ + kRowCount,
-                                                   .x = buffers_.normed.address(),
-                                                   .destination = buffers_.qkv.address(),
-                                                   .out_stride = config_.qkv_dim(),
-                                                   .max_rows = bucket_}));
+  TANDEM_RETURN_IF_ERROR(Multiply(product, Weight(WeightRole::kQkv, layer_idx),
+                                  {.count = step_ + kRowCount,
+                                   .x = buffers_.normed.address(),
+                                   .destination = buffers_.qkv.address(),
+                                   .out_stride = config_.qkv_dim(),
+                                   .max_rows = bucket_}));
   return attention_->Qkv(layer_idx);
 }
 
 absl::Status StageRecorder::Out(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
-  return MatMul(Weight(WeightRole::kOut, layer_idx),
-                {.count = step_ + kRowCount,
-                 .x = places_.ReadAt(Port::kAttention, ordinal),
-                 .x_f16 = true,
-                 .destination = places_.WrittenAt(Port::kProjection, ordinal),
-                 .out_stride = config_.hidden_dim,
-                 .max_rows = bucket_});
+  const DeviceTensor& weights = Weight(WeightRole::kOut, layer_idx);
+  Product product =
+      ChooseProduct(tuning_, weights, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
+  TakeAttention(product);
+  // Slices stay here; what goes to another worker is their sum, the same bits as the norm's.
+  const uint64_t destination = places_.WrittenAt(Port::kProjection, ordinal);
+  const uint64_t sliced = buffers_.projection.address();
+  projection_slices_ = product.slices();
+  const bool adds = projection_slices_ > 1 && destination != sliced;
+  const uint32_t slice_stride = bucket_ * config_.hidden_dim;
+  TANDEM_RETURN_IF_ERROR(Multiply(product, weights,
+                                  {.count = step_ + kRowCount,
+                                   .x = places_.ReadAt(Port::kAttention, ordinal),
+                                   .destination = adds ? sliced : destination,
+                                   .out_stride = config_.hidden_dim,
+                                   .slice_stride = slice_stride,
+                                   .max_rows = bucket_}));
+  if (!adds) return absl::OkStatus();
+  return Run(AddSlicesLaunch(tuning_,
+                             {.count = step_ + kRowCount,
+                              .source = sliced,
+                              .destination = destination,
+                              .cols = config_.hidden_dim,
+                              .slice_stride = slice_stride},
+                             std::exchange(projection_slices_, 1), bucket_));
 }
 
 absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
@@ -149,26 +182,36 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
                    .normed = buffers_.normed.address(),
                    .cols = config_.hidden_dim,
                    .epsilon = config_.rms_norm_eps};
-  TANDEM_RETURN_IF_ERROR(Run(AddNormLaunch(tuning_, norm, bucket_)));
-  TANDEM_RETURN_IF_ERROR(
-      MatMul(Weight(WeightRole::kGateUp, layer_idx), {.count = step_ + kRowCount,
-                                                      .x = buffers_.normed.address(),
-                                                      .destination = buffers_.activated.address(),
-                                                      .out_stride = config_.ffn_dim,
-                                                      .geglu = true,
-                                                      .max_rows = bucket_}));
-  TANDEM_RETURN_IF_ERROR(
-      MatMul(Weight(WeightRole::kDown, layer_idx), {.count = step_ + kRowCount,
-                                                    .x = buffers_.activated.address(),
-                                                    .destination = buffers_.projection.address(),
-                                                    .out_stride = config_.hidden_dim,
-                                                    .max_rows = bucket_}));
+  const DeviceTensor& gate_up = Weight(WeightRole::kGateUp, layer_idx);
+  const DeviceTensor& down = Weight(WeightRole::kDown, layer_idx);
+  const Product activate = ChooseProduct(tuning_, gate_up, true, false, bucket_);
+  Product project =
+      ChooseProduct(tuning_, down, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
+  MatchGeglu(activate, gate_up, project);
+  TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input));
+  projection_slices_ = 1;
+  TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up,
+                                  {.count = step_ + kRowCount,
+                                   .x = buffers_.normed.address(),
+                                   .destination = buffers_.activated.address(),
+                                   .out_stride = config_.ffn_dim,
+                                   .geglu = true,
+                                   .out_format = project.input,
+                                   .max_rows = bucket_}));
+  TANDEM_RETURN_IF_ERROR(Multiply(project, down,
+                                  {.count = step_ + kRowCount,
+                                   .x = buffers_.activated.address(),
+                                   .destination = buffers_.projection.address(),
+                                   .out_stride = config_.hidden_dim,
+                                   .slice_stride = bucket_ * config_.hidden_dim,
+                                   .max_rows = bucket_}));
   // The next layer's input norm goes along where it runs here.
   normed_ = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
   norm.next_weight = normed_ ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  return Run(AddNormLaunch(tuning_, norm, bucket_));
+  return AddNorm(norm, project.slices(),
+                 normed_ ? QkvProduct(layer_idx + 1).input : ActivationFormat::kF32);
 }
 
 absl::Status StageRecorder::RecordHead(bool with_logits) {
@@ -176,6 +219,7 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
   const DeviceTensor& head = context_.import->Find(context_.weights->head());
   const uint32_t tile = std::min(bucket_, context_.buffers->head_tile);
   const uint32_t logit_stride = LogitStride(config_.vocab_size);
+  const Product product = ChooseProduct(tuning_, head, false, false, tile);
   for (uint32_t first = 0; first < bucket_; first += tile) {
     TANDEM_RETURN_IF_ERROR(Run(RmsNormLaunch(tuning_,
                                              {.step = step_,
@@ -185,13 +229,14 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                                               .cols = config_.hidden_dim,
                                               .epsilon = config_.rms_norm_eps,
                                               .first_row = first},
-                                             true, tile)));
-    TANDEM_RETURN_IF_ERROR(MatMul(head, {.count = step_ + kOutputCount,
-                                         .x = buffers_.head_normed.address(),
-                                         .destination = buffers_.logits.address(),
-                                         .out_stride = logit_stride,
-                                         .first_row = first,
-                                         .max_rows = tile}));
+                                             true, tile, product.input)));
+    TANDEM_RETURN_IF_ERROR(Multiply(product, head,
+                                    {.count = step_ + kOutputCount,
+                                     .x = buffers_.head_normed.address(),
+                                     .destination = buffers_.logits.address(),
+                                     .out_stride = logit_stride,
+                                     .first_row = first,
+                                     .max_rows = tile}));
     if (with_logits) {
       TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
           CopyRowsLaunch(tuning_,

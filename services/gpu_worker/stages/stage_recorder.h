@@ -8,6 +8,7 @@
 #include "services/common/plan/stage.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/kernels/product.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/port_places.h"
@@ -54,7 +55,10 @@ class StageRecorder {
   absl::Status Ffn(uint32_t layer_idx);
   absl::Status Run(const Launch& launch);
   // One launch a shard, then a barrier.
-  absl::Status MatMul(const DeviceTensor& weights, const MatmulArgs& args);
+  absl::Status Multiply(const Product& product, const DeviceTensor& weights, ProductArgs args);
+  Product QkvProduct(uint32_t layer_idx) const;
+  // As AddNormLaunch, over the slices of the product that made the source.
+  absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format);
   absl::Status CopyResidual(uint64_t from, uint64_t to);
 
   const DeviceTensor& Weight(WeightRole role, uint32_t layer_idx = 0) const;
@@ -71,7 +75,8 @@ class StageRecorder {
   vulkan::Recorder& recorder_;
   uint64_t step_;
   const std::unique_ptr<AttentionRecorder> attention_;
-  bool normed_ = false;  // the lane's `normed` holds the input of the next Qkv
+  bool normed_ = false;             // the lane's `normed` holds the input of the next Qkv
+  uint32_t projection_slices_ = 1;  // that Out has left for Ffn
 };
 
 }  // namespace tandem::gpu

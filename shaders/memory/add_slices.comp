@@ -1,0 +1,29 @@
+// Adds up the sums of a split product, in order, as norm/add_norm_wide.comp does.
+// One workgroup a row.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "memory.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint SLICES = 1;
+layout(push_constant, scalar) uniform Push {
+  uint64_t count;        // address of the number of rows
+  uint64_t source;       // float32 [SLICES, slice_stride], rows of cols elements
+  uint64_t destination;  // float32 [rows, cols]
+  uint cols;             // a multiple of 4
+  uint slice_stride;     // elements
+};
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  if (row >= load_uint(count)) return;
+  uint64_t base = uint64_t(row) * cols * 4;
+  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
+    vec4 parts[SLICES];
+    [[unroll]] for (uint s = 0; s < SLICES; ++s) {
+      parts[s] = load_vec4(source + uint64_t(s) * slice_stride * 4 + base + i * 4);
+    }
+    vec4 sum = parts[0];
+    [[unroll]] for (uint s = 1; s < SLICES; ++s) sum += parts[s];
+    store_vec4(destination + base + i * 4, sum);
+  }
+}
