@@ -19,6 +19,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/loader/packing/crew.h"
 #include "services/loader/packing/memory_budget.h"
+#include "services/loader/packing/region_memory.h"
 
 namespace tandem::loader {
 namespace {
@@ -142,17 +143,16 @@ absl::StatusOr<PackedModel> PackedCache::Read(
 
   PackedModel model;
   model.source_bytes = plan.source_bytes;
+  std::vector<Mapping> mappings;
   for (const uint64_t bytes : plan.region_bytes) {
-    TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, CreateSharedMemory("tandem-weights", bytes));
-    model.regions.push_back({std::move(fd), bytes});
+    TANDEM_ASSIGN_OR_RETURN(RegionMemory memory, MakeRegionMemory(bytes));
+    model.regions.push_back({std::move(memory.fd), bytes});
+    mappings.push_back(std::move(memory.mapping));
   }
-  const int threads = ThreadCount(num_threads);
-  const std::vector<PackedFile::Buffer> buffers(static_cast<size_t>(threads));
   std::atomic<uint64_t> done_bytes{0};
-  const auto copy = [&](size_t chunk, int thread) {
+  const auto read_chunk = [&](size_t chunk, int) {
     done_bytes.fetch_add(file->BytesOf(chunk), std::memory_order_relaxed);
-    return file->CopyChunk(chunk, model.regions[file->RegionOf(chunk)].fd.get(), past_cache,
-                           buffers[static_cast<size_t>(thread)]);
+    return file->ReadChunk(chunk, mappings[file->RegionOf(chunk)].bytes(), past_cache);
   };
   const auto watch = [&] {
     const double share = static_cast<double>(done_bytes.load(std::memory_order_relaxed)) /
@@ -165,7 +165,8 @@ absl::StatusOr<PackedModel> PackedCache::Read(
     }
     return absl::CancelledError("reading was stopped");
   };
-  const absl::Status read = RunCrew(threads, file->num_chunks(), copy, watch);
+  const absl::Status read =
+      RunCrew(ThreadCount(num_threads), file->num_chunks(), read_chunk, watch);
   if (!read.ok()) return discard_if_damaged(read);
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now; nothing depends on it
   for (const PlannedTensor& planned : plan.tensors) model.tensors.push_back(planned.tensor);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/loader/packing/packing_check.h"
+#include "services/loader/packing/region_memory.h"
 #include "services/loader/synthetic/synthetic_model.h"
 
 namespace tandem::loader {
@@ -149,11 +150,11 @@ TEST_F(PackedCacheTest, AFileThatIsCutWhileItIsReadIsAnErrorAndNoSignal) {
   ASSERT_OK_AND_ASSIGN(const PackedFile file,
                        PackedFile::Open(Files().at(0), name_.key, plan_.region_bytes));
   fs::resize_file(Files().at(0), 3 << 20);
-  ASSERT_OK_AND_ASSIGN(const UniqueFd memory, CreateSharedMemory("test", plan_.region_bytes[0]));
-  const PackedFile::Buffer buffer;
+  ASSERT_OK_AND_ASSIGN(const RegionMemory first, MakeRegionMemory(plan_.region_bytes.front()));
+  ASSERT_OK_AND_ASSIGN(const RegionMemory last, MakeRegionMemory(plan_.region_bytes.back()));
   for (const bool past_cache : {false, true}) {
-    EXPECT_OK(file.CopyChunk(0, memory.get(), past_cache, buffer));
-    EXPECT_THAT(file.CopyChunk(file.num_chunks() - 1, memory.get(), past_cache, buffer),
+    EXPECT_OK(file.ReadChunk(0, first.mapping.bytes(), past_cache));
+    EXPECT_THAT(file.ReadChunk(file.num_chunks() - 1, last.mapping.bytes(), past_cache),
                 HasCode(kDataLoss));
   }
 }

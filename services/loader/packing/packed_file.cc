@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/packing/region_memory.h"
 
 namespace tandem::loader {
 namespace {
@@ -103,12 +103,6 @@ uint64_t ReadSome(int fd, std::byte* to, uint64_t bytes, uint64_t offset, int fl
 
 }  // namespace
 
-PackedFile::Buffer::Buffer()
-    : data_(static_cast<std::byte*>(std::aligned_alloc(kPackedFileAlignment, kChunkBytes))) {
-  TANDEM_CHECK(data_ != nullptr);
-}
-PackedFile::Buffer::~Buffer() { std::free(data_); }
-
 uint64_t PackedFileBytes(const std::vector<uint64_t>& region_bytes) {
   uint64_t bytes = MakeHeader({}, region_bytes).data_offset;
   for (const uint64_t region : region_bytes) bytes += region;
@@ -182,17 +176,17 @@ absl::Status PackedFile::Read(const Chunk& chunk, bool past_cache, std::byte* to
                                              chunk.bytes, chunk.file_offset));
 }
 
-absl::Status PackedFile::CopyChunk(size_t index, int region_fd, bool past_cache,
-                                   const Buffer& buffer) const {
+absl::Status PackedFile::ReadChunk(size_t index, std::span<std::byte> region,
+                                   bool past_cache) const {
   const Chunk& chunk = chunks_[index];
-  TANDEM_RETURN_IF_ERROR(Read(chunk, past_cache, buffer.data()));
-  if (Hash(buffer.data(), chunk.bytes) != chunk.checksum) {
-    return absl::DataLossError(absl::StrFormat("%s: the %d bytes at %d have changed", path_,
-                                               chunk.bytes, chunk.file_offset));
-  }
-  // Written and not stored to a mapping: the kernel then need not clear the pages before.
-  return WriteAll(region_fd, buffer.data(), chunk.bytes, chunk.region_offset,
-                  "no memory for weights");
+  TANDEM_CHECK(chunk.region_offset + chunk.bytes <= region.size());
+  std::byte* const to = region.data() + chunk.region_offset;
+  // Stored to a mapping and not written to the memfd: one writer at a time is let into a file.
+  TANDEM_RETURN_IF_ERROR(Populate(to, chunk.bytes));
+  TANDEM_RETURN_IF_ERROR(Read(chunk, past_cache, to));
+  if (Hash(to, chunk.bytes) == chunk.checksum) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s: the %d bytes at %d have changed", path_,
+                                             chunk.bytes, chunk.file_offset));
 }
 
 absl::Status WritePackedFile(int fd, const PackedKey& key, std::span<const Mapping> regions,

@@ -34,19 +34,6 @@ inline constexpr uint64_t kPackedFileAlignment = 4096;
 // A file whose header has been checked.  Thread-safe after opening.
 class PackedFile {
  public:
-  // A mebibyte that can be read into past the page cache, one a thread.
-  class Buffer {
-   public:
-    Buffer();
-    ~Buffer();
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    std::byte* data() const { return data_; }
-
-   private:
-    std::byte* data_;
-  };
-
   // NOT_FOUND: there is none.  DATA_LOSS: not a packed file, damaged, cut short, of another key or
   // of other regions.  PERMISSION_DENIED: another user could have written it.
   static absl::StatusOr<PackedFile> Open(const std::string& path, const PackedKey& key,
@@ -57,11 +44,11 @@ class PackedFile {
   uint32_t RegionOf(size_t chunk) const { return chunks_[chunk].region; }
   uint64_t BytesOf(size_t chunk) const { return chunks_[chunk].bytes; }
 
-  // Reads a chunk, checks it, and writes it to its place in its region's memory.  `past_cache`:
-  // what the page cache does not hold is read without going through it, where the file system
-  // allows. DATA_LOSS: the checksum is wrong or the file ends early.  RESOURCE_EXHAUSTED: no
-  // memory.
-  absl::Status CopyChunk(size_t chunk, int region_fd, bool past_cache, const Buffer& buffer) const;
+  // Reads a chunk to its place in `region`, the memory of its region, and checks it there.
+  // `past_cache`: what the page cache does not hold is read without going through it, where the
+  // file system allows. DATA_LOSS: the checksum is wrong or the file ends early.
+  // RESOURCE_EXHAUSTED: no memory.
+  absl::Status ReadChunk(size_t chunk, std::span<std::byte> region, bool past_cache) const;
 
  private:
   struct Chunk {

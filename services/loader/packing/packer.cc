@@ -1,11 +1,7 @@
 #include "services/loader/packing/packer.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -15,24 +11,13 @@
 #include "services/loader/packing/memory_budget.h"
 #include "services/loader/packing/pack_rows.h"
 #include "services/loader/packing/packing_plan.h"
+#include "services/loader/packing/region_memory.h"
 
 namespace tandem::loader {
 namespace {
 
 constexpr uint64_t kBytesPerRange = 1 << 20;
 constexpr uint64_t kBytesPerPopulate = 16 << 20;
-
-// Makes the pages of [data, +bytes) now, so that lack of memory is an error here and not a fault
-// later.  Kernels before 5.14 cannot; there the check of the budget has to do.
-absl::Status Populate(std::byte* data, uint64_t bytes) {
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(data, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("no memory for weights: %s", std::strerror(errno)));
-  }
-#endif
-  return absl::OkStatus();
-}
 
 class Packer {
  public:
@@ -66,10 +51,8 @@ class Packer {
 
   absl::StatusOr<PackedRegion> PackRegion(uint32_t region, size_t& next_range) {
     const uint64_t bytes = plan_.region_bytes[region];
-    TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, CreateSharedMemory("tandem-weights", bytes));
-    TANDEM_ASSIGN_OR_RETURN(const Mapping mapping,
-                            Mapping::Map(fd.get(), bytes, Mapping::Access::kReadWrite));
-    ::madvise(mapping.data(), bytes, MADV_HUGEPAGE);  // a wish: kernels without it lose nothing
+    TANDEM_ASSIGN_OR_RETURN(RegionMemory memory, MakeRegionMemory(bytes));
+    const Mapping& mapping = memory.mapping;
     const auto watch = [this] { return Report(); };
     const size_t num_pieces =
         static_cast<size_t>((bytes + kBytesPerPopulate - 1) / kBytesPerPopulate);
@@ -88,7 +71,7 @@ class Packer {
       return Pack(ranges_[index], mapping.data(), thread);
     };
     TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, next_range - first, pack, watch));
-    return PackedRegion{std::move(fd), bytes};
+    return PackedRegion{std::move(memory.fd), bytes};
   }
 
   absl::Status Pack(const RowRange& range, std::byte* region_data, int thread) {
