@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -149,8 +150,15 @@ absl::StatusOr<PackedModel> PackedCache::Read(
     model.regions.push_back({std::move(memory.fd), bytes});
     mappings.push_back(std::move(memory.mapping));
   }
+  // All regions side by side: the kernel hands out pages of one memfd to one thread at a time.
+  std::vector<size_t> order(file->num_chunks());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return file->RegionOffsetOf(a) < file->RegionOffsetOf(b);
+  });
   std::atomic<uint64_t> done_bytes{0};
-  const auto read_chunk = [&](size_t chunk, int) {
+  const auto read_chunk = [&](size_t item, int) {
+    const size_t chunk = order[item];
     done_bytes.fetch_add(file->BytesOf(chunk), std::memory_order_relaxed);
     return file->ReadChunk(chunk, mappings[file->RegionOf(chunk)].bytes(), past_cache);
   };

@@ -40,8 +40,9 @@ class PackedFile {
                                          const std::vector<uint64_t>& region_bytes);
 
   size_t num_chunks() const { return chunks_.size(); }
-  // Region a chunk belongs to, and its size.
+  // Region a chunk belongs to, its place there, and its size.
   uint32_t RegionOf(size_t chunk) const { return chunks_[chunk].region; }
+  uint64_t RegionOffsetOf(size_t chunk) const { return chunks_[chunk].region_offset; }
   uint64_t BytesOf(size_t chunk) const { return chunks_[chunk].bytes; }
 
   // Reads a chunk to its place in `region`, the memory of its region, and checks it there.

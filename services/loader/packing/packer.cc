@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -17,7 +18,7 @@ namespace tandem::loader {
 namespace {
 
 constexpr uint64_t kBytesPerRange = 1 << 20;
-constexpr uint64_t kBytesPerPopulate = 16 << 20;
+constexpr uint64_t kBytesPerPopulate = 4 << 20;
 
 class Packer {
  public:
@@ -32,12 +33,23 @@ class Packer {
   absl::StatusOr<PackedModel> Run() {
     TANDEM_RETURN_IF_ERROR(CheckMemoryBudget(plan_.packed_bytes));
     ranges_ = SplitRows(plan_, source_.tensors(), kBytesPerRange);
+    std::vector<RegionMemory> regions;
+    for (const uint64_t bytes : plan_.region_bytes) {
+      TANDEM_ASSIGN_OR_RETURN(RegionMemory memory, MakeRegionMemory(bytes));
+      regions.push_back(std::move(memory));
+    }
+    const auto watch = [this] { return Report(); };
+    TANDEM_RETURN_IF_ERROR(PopulateAll(regions, watch));
+    const auto pack = [&](size_t i, int thread) {
+      current_.store(i, std::memory_order_relaxed);
+      return Pack(ranges_[i], regions[ShardOf(ranges_[i]).region].mapping.data(), thread);
+    };
+    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, ranges_.size(), pack, watch));
     PackedModel model;
     model.source_bytes = plan_.source_bytes;
-    size_t next_range = 0;
-    for (uint32_t region = 0; region < plan_.region_bytes.size(); ++region) {
-      TANDEM_ASSIGN_OR_RETURN(PackedRegion packed, PackRegion(region, next_range));
-      model.regions.push_back(std::move(packed));
+    for (RegionMemory& memory : regions) {
+      const uint64_t bytes = memory.mapping.size();
+      model.regions.push_back({std::move(memory.fd), bytes});
     }
     for (PlannedTensor& planned : plan_.tensors) model.tensors.push_back(std::move(planned.tensor));
     if (progress_) progress_({"packed", plan_.source_bytes, plan_.source_bytes});
@@ -49,29 +61,22 @@ class Packer {
     return plan_.tensors[range.tensor].tensor.shards[range.shard];
   }
 
-  absl::StatusOr<PackedRegion> PackRegion(uint32_t region, size_t& next_range) {
-    const uint64_t bytes = plan_.region_bytes[region];
-    TANDEM_ASSIGN_OR_RETURN(RegionMemory memory, MakeRegionMemory(bytes));
-    const Mapping& mapping = memory.mapping;
-    const auto watch = [this] { return Report(); };
-    const size_t num_pieces =
-        static_cast<size_t>((bytes + kBytesPerPopulate - 1) / kBytesPerPopulate);
-    const auto populate = [&](size_t i, int) {
-      const uint64_t offset = i * kBytesPerPopulate;
-      return Populate(mapping.data() + offset, std::min(kBytesPerPopulate, bytes - offset));
-    };
-    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, num_pieces, populate, watch));
-    const size_t first = next_range;
-    while (next_range < ranges_.size() && ShardOf(ranges_[next_range]).region == region) {
-      ++next_range;
+  // All regions side by side: the kernel hands out pages of one memfd to one thread at a time.
+  absl::Status PopulateAll(const std::vector<RegionMemory>& regions,
+                           const std::function<absl::Status()>& watch) {
+    std::vector<std::span<std::byte>> pieces;
+    const uint64_t most = *std::max_element(plan_.region_bytes.begin(), plan_.region_bytes.end());
+    for (uint64_t at = 0; at < most; at += kBytesPerPopulate) {
+      for (const RegionMemory& region : regions) {
+        if (at >= region.mapping.size()) continue;
+        pieces.push_back(region.mapping.bytes().subspan(
+            at, std::min<uint64_t>(kBytesPerPopulate, region.mapping.size() - at)));
+      }
     }
-    const auto pack = [&](size_t i, int thread) {
-      const size_t index = first + i;
-      current_.store(index, std::memory_order_relaxed);
-      return Pack(ranges_[index], mapping.data(), thread);
+    const auto populate = [&](size_t i, int) {
+      return Populate(pieces[i].data(), pieces[i].size());
     };
-    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, next_range - first, pack, watch));
-    return PackedRegion{std::move(memory.fd), bytes};
+    return RunCrew(num_threads_, pieces.size(), populate, watch);
   }
 
   absl::Status Pack(const RowRange& range, std::byte* region_data, int thread) {
