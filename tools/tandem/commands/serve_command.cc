@@ -20,15 +20,22 @@ struct ServeFlags {
   ClusterFlags cluster;
 };
 
-// Waits for readiness and announces it, unless the cluster is going down.  FAILED_PRECONDITION:
-// the gateway says that it never will be ready.
+// Says once a second what is being done, waits for readiness and announces it, unless the cluster
+// is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
 absl::Status Announce(const ClusterOptions& options, const std::atomic<bool>& stopping) {
   const std::string target = GatewayTarget(options);
   const auto stub = MakeGenerationStub(target);
+  std::string said;
   while (!stopping) {
     const auto status = WaitReady(*stub, absl::Seconds(1));
     if (absl::IsFailedPrecondition(status.status())) return status.status();
-    if (!status.ok()) continue;
+    if (!status.ok()) {
+      const auto now = FetchStatus(*stub, absl::Milliseconds(100));
+      if (!now.ok() || now->detail().empty() || now->detail() == said) continue;
+      said = now->detail();
+      std::fprintf(stderr, "  %s\n", said.c_str());
+      continue;
+    }
     std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", options.model.c_str(),
                  status->placement().c_str(), target.c_str(),
                  options.port != 0 ? absl::StrFormat(", 127.0.0.1:%d", options.port).c_str() : "");
