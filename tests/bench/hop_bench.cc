@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
+#include "services/common/base/clock.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/worker_client.h"
 #include "services/common/testing/model_configs.h"
@@ -28,9 +28,7 @@
 namespace tandem {
 namespace {
 
-uint64_t NowNanos() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+uint64_t Now() { return static_cast<uint64_t>(NowNanos()); }
 
 struct Fixture {
   std::shared_ptr<const WeightSet> weights = testing::RandomWeightSet(testing::MakeConfig({}));
@@ -45,10 +43,10 @@ struct Fixture {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   testing::FakeWorker::Hooks hooks;
   hooks.run = [device_time](const SegmentRun&) {
-    const uint64_t begin_ns = NowNanos();
+    const uint64_t begin_ns = Now();
     if (device_time > absl::ZeroDuration()) absl::SleepFor(device_time);
     // Both processes read one clock: the times tell how long each way takes.
-    return SegmentResult{.device_ns = begin_ns, .stage_times = {{StageKind::kFfn, NowNanos()}}};
+    return SegmentResult{.device_ns = begin_ns, .stage_times = {{StageKind::kFfn, Now()}}};
   };
   testing::InProcessWorker worker(
       std::make_unique<testing::FakeWorker>(testing::DescribeFakeWorker("null"), hooks), source,
@@ -78,9 +76,9 @@ void Measure(const std::string& target, Fixture& fixture, const worker::v1::Load
   client.Open(remote->execution_target);
   std::vector<double> round_trips, hops, requests, answers;
   for (int i = -num_calls / 10; i < num_calls; ++i) {
-    const uint64_t start_ns = NowNanos();
+    const uint64_t start_ns = Now();
     const auto response = client.Execute(request, absl::Seconds(10));
-    const uint64_t end_ns = NowNanos();
+    const uint64_t end_ns = Now();
     TANDEM_CHECK(response.ok());
     if (i < 0) continue;  // warm-up
     const auto us = [](uint64_t ns) { return static_cast<double>(ns) * 1e-3; };

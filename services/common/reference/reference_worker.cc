@@ -1,11 +1,11 @@
 #include "services/common/reference/reference_worker.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/clock.h"
 #include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 
@@ -21,11 +21,7 @@ KvGroup GroupOf(const ModelConfig& config, uint32_t layer_idx) {
   return config.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
 }
 
-uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
+uint64_t NowNs() { return static_cast<uint64_t>(NowNanos()); }
 
 }  // namespace
 

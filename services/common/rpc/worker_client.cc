@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/execution_address.h"
@@ -14,8 +15,6 @@
 
 namespace tandem {
 namespace {
-
-int64_t NowNanos() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 void SetTimeout(grpc::ClientContext& context, absl::Duration timeout) {
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));

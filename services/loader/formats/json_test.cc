@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-void ExpectRefused(const std::string& text, uint64_t offset, const std::string& reason) {
+void ExpectTextRefused(const std::string& text, uint64_t offset, const std::string& reason) {
   EXPECT_THAT(
       ParseJson(text),
       StatusIs(absl::StatusCode::kInvalidArgument,
@@ -31,11 +31,11 @@ TEST(JsonTest, BuildsTheSameDocumentAsTheLibrary) {
 
 TEST(JsonTest, RefusesAHundredThousandLevels) {
   const int levels = 100000;
-  ExpectRefused(std::string(levels, '['), 64, "nested deeper than 64 levels");
-  ExpectRefused(std::string(levels, '[') + std::string(levels, ']'), 64, "nested deeper");
+  ExpectTextRefused(std::string(levels, '['), 64, "nested deeper than 64 levels");
+  ExpectTextRefused(std::string(levels, '[') + std::string(levels, ']'), 64, "nested deeper");
   std::string objects;
   for (int i = 0; i < levels; ++i) objects += "{\"a\":";
-  ExpectRefused(objects, 64 * 5, "nested deeper than 64 levels");
+  ExpectTextRefused(objects, 64 * 5, "nested deeper than 64 levels");
   EXPECT_OK(ParseJson(std::string(64, '[') + std::string(64, ']')));
 }
 
@@ -44,21 +44,21 @@ TEST(JsonTest, RefusesMillionsOfValues) {
   for (uint64_t i = 2; i < kMaxJsonValues; ++i) text += ",0";
   EXPECT_OK(ParseJson(text + "]"));
   // A number ends with the character after it.
-  ExpectRefused(text + ",0]", text.size() + 2, "more than 2097152 values");
+  ExpectTextRefused(text + ",0]", text.size() + 2, "more than 2097152 values");
 }
 
 TEST(JsonTest, RefusesNamesThatAppearTwice) {
-  ExpectRefused(R"({"a": 1, "b": 2, "a": 3})", 19, "the name \"a\" appears twice");
+  ExpectTextRefused(R"({"a": 1, "b": 2, "a": 3})", 19, "the name \"a\" appears twice");
   EXPECT_OK(ParseJson(R"({"a": {"a": 1}, "b": {"a": 1}})"));
 }
 
 TEST(JsonTest, RefusesBadSyntaxWithItsOffset) {
-  ExpectRefused("", 0, "unexpected end of input");
-  ExpectRefused("{\"a\" 1}", 5, "expected ':'");
-  ExpectRefused("[1, 2] x", 7, "expected end of input");
-  ExpectRefused("[1e999]", 5, "number overflow");
-  ExpectRefused("\"\xff\"", 1, "ill-formed UTF-8");
-  ExpectRefused("\"\\ud800\"", 7, "surrogate");
+  ExpectTextRefused("", 0, "unexpected end of input");
+  ExpectTextRefused("{\"a\" 1}", 5, "expected ':'");
+  ExpectTextRefused("[1, 2] x", 7, "expected end of input");
+  ExpectTextRefused("[1e999]", 5, "number overflow");
+  ExpectTextRefused("\"\xff\"", 1, "ill-formed UTF-8");
+  ExpectTextRefused("\"\\ud800\"", 7, "surrogate");
 }
 
 TEST(JsonTest, LookUpsCheckTypesAndRanges) {

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/clock.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/worker_convert.h"
@@ -28,7 +28,6 @@ auto Guarded(const char* what, F&& call) -> decltype(call()) {
   }
 }
 
-int64_t NowNanos() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
   return absl::AbortedError(

@@ -1,17 +1,12 @@
 #include "services/common/worker/service/execution.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/clock.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem {
-namespace {
-
-int64_t NowNanos() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-
-}  // namespace
 
 Execution::Execution(worker::v1::Execution::AsyncService& service, DeviceHost& host,
                      uint32_t max_streams)
