@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
@@ -20,10 +21,27 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
 }  // namespace
 
 std::string ClusterFixture::Program(const std::string& name) {
+  if (name == "serve") return "tandem";
   return name == "gpu" || name == "npu" ? "tandem-" + name + "-worker" : "tandem-" + name;
 }
 
 std::vector<std::string> ClusterFixture::Arguments(const std::string& name) const {
+  if (name == "serve") {
+    return {"serve",
+            "--model",
+            TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
+            "--npu",
+            setup_.npu ? "emulate" : "off",
+            "--max-rows",
+            "64",
+            "--context",
+            std::to_string(setup_.context_len),
+            "--runtime-dir",
+            directory_->path(),
+            "--no-packed-cache",
+            "--port",
+            "0"};
+  }
   std::vector<std::string> arguments = {"--listen", Target(name)};
   const auto add = [&arguments](std::initializer_list<std::string> more) {
     arguments.insert(arguments.end(), more);
@@ -44,10 +62,14 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
 void ClusterFixture::StartCluster(const ClusterSetup& setup) {
   setup_ = setup;
   directory_ = std::make_unique<TemporaryDirectory>();
-  StartService("loader");
-  StartService("gpu");
-  if (setup_.npu) StartService("npu");
-  StartService("gateway");
+  if (setup_.serve) {
+    StartService("serve");
+  } else {
+    StartService("loader");
+    StartService("gpu");
+    if (setup_.npu) StartService("npu");
+    StartService("gateway");
+  }
   gateway_ = v1::Generation::NewStub(CreateChannel(Target("gateway")));
   loader_ = loader::v1::Loader::NewStub(CreateChannel(Target("loader")));
   WaitForStatus("ready", [](const auto& status) { return status.state() == "ready"; });
@@ -66,8 +88,29 @@ void ClusterFixture::StartService(const std::string& name) {
 }
 
 void ClusterFixture::KillService(const std::string& name) {
+  if (setup_.serve) {
+    const pid_t pid = Pid(name);
+    ASSERT_GT(pid, 0) << name << " does not run";
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    while (Pid(name) == pid) absl::SleepFor(absl::Milliseconds(1));
+    return;
+  }
   services_.at(name)->Signal(SIGKILL);
   services_.at(name)->Wait();
+}
+
+pid_t ClusterFixture::Pid(const std::string& name) const {
+  if (!setup_.serve || name == "serve") return services_.at(name)->pid();
+  const std::string process = "/proc/" + std::to_string(Pid("serve"));
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator(process + "/task", gone)) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) {
+      const std::string executable = "/proc/" + std::to_string(child) + "/exe";
+      if (std::filesystem::read_symlink(executable, gone).filename() == Program(name)) return child;
+    }
+  }
+  return -1;
 }
 
 size_t ClusterFixture::NumDescriptors(const std::string& name) const {

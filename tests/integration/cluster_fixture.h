@@ -18,7 +18,8 @@
 namespace tandem::testing {
 
 struct ClusterSetup {
-  bool npu = true;  // Attend on the emulated NPU; else everything on the GPU
+  bool npu = true;     // Attend on the emulated NPU; else everything on the GPU
+  bool serve = false;  // started and kept running by `tandem serve`; without gateway_flags
   uint32_t context_len = 512;
   std::vector<std::string> gateway_flags;
 };
@@ -40,11 +41,12 @@ class ClusterFixture : public ::testing::Test {
   void StopCluster();
   void TearDown() override { StopCluster(); }
 
-  // "loader", "gpu", "npu" or "gateway".
+  // "loader", "gpu", "npu" or "gateway"; or "serve", which starts those.
   void StartService(const std::string& name);
   // kill -9, and waits for its end.
   void KillService(const std::string& name);
-  pid_t Pid(const std::string& name) const { return services_.at(name)->pid(); }
+  // Under `tandem serve` -1 while the service is not there.
+  pid_t Pid(const std::string& name) const;
   // Waits for a service to end by itself; its exit status as of waitpid.
   int EndOf(const std::string& name) { return services_.at(name)->Wait(); }
   size_t NumDescriptors(const std::string& name) const;
