@@ -23,16 +23,18 @@ class HeadReduceTest : public KernelTest {
       outputs.push_back({0, o % 2 == 0 ? kNoToken : vocab - 1});
     }
     const DeviceArray step = MakeStep(1, outputs, num_candidates), in(device(), logits),
+                      slices(device(), count * SlicesOf(vocab).count * sizeof(OutputResult)),
                       results(device(), count * sizeof(OutputResult)), sums(device(), count * 8);
-    Run({HeadReduceLaunch(tuning(),
-                          {.step = step.address(),
-                           .logits = in.address(),
-                           .results = results.address(),
-                           .sums = sums.address(),
-                           .vocab_size = vocab,
-                           .logit_stride = stride},
-                          std::bit_ceil(count))});
-    EXPECT_TRUE(results.Intact() && sums.Intact());
+    const auto launches = HeadReduceLaunches(tuning(),
+                                             {.step = step.address(),
+                                              .logits = in.address(),
+                                              .slices = slices.address(),
+                                              .results = results.address(),
+                                              .sums = sums.address(),
+                                              .vocab_size = vocab},
+                                             std::bit_ceil(count));
+    Run({launches.begin(), launches.end()});
+    EXPECT_TRUE(results.Intact() && sums.Intact() && slices.Intact());
     for (uint32_t o = 0; o < count; ++o) {
       SCOPED_TRACE(::testing::Message()
                    << "row " << o << " of " << vocab << ", " << num_candidates << " candidates");
@@ -58,7 +60,7 @@ class HeadReduceTest : public KernelTest {
 
 TEST_F(HeadReduceTest, SelectsExactlyWhateverTheValues) {
   std::mt19937 random(1);
-  for (const uint32_t vocab : {1u, 2u, 127u, 128u, 129u, 1023u, 4096u, 5001u}) {
+  for (const uint32_t vocab : {1u, 2u, 127u, 128u, 129u, 1023u, 4096u, 5001u, 12289u}) {
     std::vector<std::vector<float>> rows;
     rows.push_back(RandomFloats(vocab, 2));
     rows.push_back(RandomFloats(vocab, 3, 1e-30f));
@@ -104,15 +106,17 @@ TEST_F(HeadReduceTest, LeavesOutWhatIsNotFinite) {
 
 TEST_F(HeadReduceTest, LeavesOutputsBeyondTheStepAlone) {
   const DeviceArray step = MakeStep(1, {{0}}), logits(device(), RandomFloats(64, 9)),
+                    slices(device(), 2 * sizeof(OutputResult)),
                     results(device(), 2 * sizeof(OutputResult)), sums(device(), 16);
-  Run({HeadReduceLaunch(tuning(),
-                        {.step = step.address(),
-                         .logits = logits.address(),
-                         .results = results.address(),
-                         .sums = sums.address(),
-                         .vocab_size = 32,
-                         .logit_stride = 32},
-                        2)});
+  const auto launches = HeadReduceLaunches(tuning(),
+                                           {.step = step.address(),
+                                            .logits = logits.address(),
+                                            .slices = slices.address(),
+                                            .results = results.address(),
+                                            .sums = sums.address(),
+                                            .vocab_size = 32},
+                                           2);
+  Run({launches.begin(), launches.end()});
   EXPECT_TRUE(testing::IsGuard(results.data().last(sizeof(OutputResult))));
 }
 

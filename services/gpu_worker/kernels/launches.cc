@@ -47,7 +47,8 @@ const KernelTraits& Traits(KernelId id) {
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
       {"decode", shaders::kDecode},
-      {"head_reduce", shaders::kHeadReduce},
+      {"head_slice", shaders::kHeadSlice},
+      {"head_merge", shaders::kHeadMerge},
       {"coop_matmul_shared", shaders::kCoopMatmulShared},
       {"coop_matmul_quads", shaders::kCoopMatmulQuads},
       {"coop_matmul_rows", shaders::kCoopMatmulRows},
@@ -139,9 +140,36 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   return launch;
 }
 
-Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kHeadReduce, ReduceThreads(tuning, push.vocab_size), push, max_rows,
-                    1);
+HeadSlices SlicesOf(uint32_t vocab_size) {
+  constexpr uint32_t kMost = 128;
+  const uint32_t length = kHeadSlice * DivideUp(vocab_size, uint64_t{kHeadSlice} * kMost);
+  return {.length = length, .count = DivideUp(vocab_size, length)};
+}
+
+std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceArgs& args,
+                                         uint32_t max_rows) {
+  const HeadSlices slices = SlicesOf(args.vocab_size);
+  const uint32_t stride = LogitStride(args.vocab_size);
+  return {MakeLaunch(KernelId::kHeadSlice, tuning.reduce_threads,
+                     HeadSlicePush{.step = args.step,
+                                   .logits = args.logits,
+                                   .slices = args.slices,
+                                   .vocab_size = args.vocab_size,
+                                   .logit_stride = stride,
+                                   .slice_len = slices.length,
+                                   .first_output = args.first_output},
+                     slices.count, max_rows),
+          MakeLaunch(KernelId::kHeadMerge, tuning.reduce_threads,
+                     HeadMergePush{.step = args.step,
+                                   .logits = args.logits,
+                                   .slices = args.slices,
+                                   .results = args.results,
+                                   .sums = args.sums,
+                                   .vocab_size = args.vocab_size,
+                                   .logit_stride = stride,
+                                   .num_slices = slices.count,
+                                   .first_output = args.first_output},
+                     max_rows, 1)};
 }
 
 }  // namespace tandem::gpu

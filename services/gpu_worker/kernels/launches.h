@@ -65,7 +65,26 @@ struct MatmulArgs {
 Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatmulArgs& args);
 
-Launch HeadReduceLaunch(const Tuning& tuning, const HeadReducePush& push, uint32_t max_rows);
+// A row of logits is reduced slice by slice; slices of a vocabulary are of one length but the last.
+struct HeadSlices {
+  uint32_t length = 0;
+  uint32_t count = 0;
+};
+inline constexpr uint32_t kHeadSlice = 4096;  // shortest but for small vocabularies
+HeadSlices SlicesOf(uint32_t vocab_size);
+
+struct HeadReduceArgs {
+  uint64_t step = 0;
+  uint64_t logits = 0;   // float32 [tile, LogitStride(vocab_size)]
+  uint64_t slices = 0;   // scratch, OutputResult [tile, slices]
+  uint64_t results = 0;  // OutputResult [outputs]
+  uint64_t sums = 0;     // see head_merge.comp
+  uint32_t vocab_size = 0;
+  uint32_t first_output = 0;  // of the tile
+};
+// One after the other.
+std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceArgs& args,
+                                         uint32_t max_rows);
 
 // Logits of a row lie this many elements apart.
 inline uint32_t LogitStride(uint32_t vocab_size) { return (vocab_size + 1) / 2 * 2; }

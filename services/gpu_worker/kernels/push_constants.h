@@ -178,16 +178,28 @@ struct DecodePush {  // shaders/attention/decode.comp
 };
 static_assert(sizeof(DecodePush) == 120);
 
-struct HeadReducePush {  // shaders/head/head_reduce.comp
+struct HeadSlicePush {  // shaders/head/head_slice.comp
   uint64_t step;
   uint64_t logits;
+  uint64_t slices;
+  uint32_t vocab_size;
+  uint32_t logit_stride;
+  uint32_t slice_len;
+  uint32_t first_output;
+};
+static_assert(sizeof(HeadSlicePush) == 40);
+
+struct HeadMergePush {  // shaders/head/head_merge.comp
+  uint64_t step;
+  uint64_t logits;
+  uint64_t slices;
   uint64_t results;
   uint64_t sums;
   uint32_t vocab_size;
   uint32_t logit_stride;
+  uint32_t num_slices;
   uint32_t first_output;
-  uint32_t unused;
 };
-static_assert(sizeof(HeadReducePush) == 48);
+static_assert(sizeof(HeadMergePush) == 56);
 
 }  // namespace tandem::gpu

@@ -7,7 +7,6 @@ namespace tandem::gpu {
 Tuning TuningFor(const vulkan::DeviceInfo& info) {
   Tuning tuning;
   tuning.subgroup_size = info.subgroup_size;
-  tuning.max_threads = info.max_workgroup_invocations;
   tuning.max_loop_iterations = info.max_loop_iterations;
   tuning.max_shared_bytes = info.max_shared_memory_bytes;
   tuning.matrix.tiles = MatrixTiles();
@@ -29,19 +28,6 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
     tuning.matvec_full_teams = 1792;
   }
   return tuning;
-}
-
-uint32_t ReduceThreads(const Tuning& tuning, uint32_t vocab_size) {
-  if (tuning.max_loop_iterations == 0) return tuning.reduce_threads;
-  // head_reduce.comp: eleven passes over pairs of logits at most; the histograms' clearing and the
-  // candidates' ranking; eight scans of 256 digits.
-  constexpr uint64_t kPasses = 6, kShared = 8 * 256 + 128 * 128, kScans = 8 * 256;
-  uint32_t threads = tuning.reduce_threads;
-  while (threads < tuning.max_threads &&
-         (kPasses * vocab_size + kShared) / threads + kScans + 64 > tuning.max_loop_iterations) {
-    threads *= 2;
-  }
-  return threads;
 }
 
 uint32_t MaxContext(const Tuning& tuning) {

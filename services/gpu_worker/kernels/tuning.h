@@ -33,17 +33,13 @@ struct Tuning {
   uint32_t matvec_tiles_from_rows = 4;  // two rows of weights a thread from so many rows on
   uint32_t attention_queries = 4;       // most query heads at once
   DecodeTuning decode;
-  uint32_t reduce_threads = 8;        // a workgroup of the head's reduction, at least
-  uint32_t max_threads = 1024;        // in a workgroup
+  uint32_t reduce_threads = 8;        // a workgroup of the head's reduction
   uint32_t max_shared_bytes = 16384;  // of a workgroup
   uint32_t max_loop_iterations = 0;   // of one invocation; 0: no limit.  See DeviceInfo.
   MatrixTuning matrix;
 };
 
 Tuning TuningFor(const vulkan::DeviceInfo& info);
-
-// Size of a workgroup of the head's reduction over `vocab_size` logits.
-uint32_t ReduceThreads(const Tuning& tuning, uint32_t vocab_size);
 
 // Positions that attention can walk over, hidden dims that the norms can, within the device's
 // limit on loops.

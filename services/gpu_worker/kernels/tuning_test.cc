@@ -25,15 +25,11 @@ TEST(TuningTest, WorkgroupsAreWholeSubgroups) {
   }
 }
 
-TEST(TuningTest, LargeVocabulariesTakeMoreThreadsWhereLoopsAreLimited) {
+TEST(TuningTest, LoopsAreLimitedOnlyWhereTheDriverLimitsThem) {
   vulkan::DeviceInfo info = Device(VK_PHYSICAL_DEVICE_TYPE_CPU, 8);
-  EXPECT_EQ(ReduceThreads(TuningFor(info), 4'000'000), 8u);
   EXPECT_EQ(MaxContext(TuningFor(info)), ~0u);
   info.max_loop_iterations = 65535;
   const Tuning tuning = TuningFor(info);
-  EXPECT_EQ(ReduceThreads(tuning, 4096), 8u);
-  EXPECT_EQ(ReduceThreads(tuning, 262208), 32u);
-  EXPECT_LE(ReduceThreads(tuning, 1u << 22), 1024u);
   EXPECT_GE(MaxContext(tuning), 131072u);
   EXPECT_GE(MaxHiddenDim(tuning), 5376u);
 }

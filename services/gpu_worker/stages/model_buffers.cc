@@ -87,6 +87,9 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.head_normed, head_tile * hidden_row_bytes, MemoryKind::kDevice, "head input");
     make.Make(lane.logits, uint64_t{head_tile} * LogitStride(config.vocab_size) * 4,
               MemoryKind::kDevice, "logits");
+    make.Make(lane.head_slices,
+              uint64_t{head_tile} * SlicesOf(config.vocab_size).count * sizeof(OutputResult),
+              MemoryKind::kDevice, "head slices");
     make.Make(lane.head_sums, uint64_t{limits.max_outputs} * 8, MemoryKind::kExchange, "head sums");
   }
   return make.status();

@@ -31,6 +31,7 @@ struct LaneBuffers {
   vulkan::Buffer activated;        // activations [max_rows, ffn_dim] of any format
   vulkan::Buffer head_normed;      // activations [head_tile, hidden_dim] of any format
   vulkan::Buffer logits;           // float32 [head_tile, LogitStride(vocab_size)]
+  vulkan::Buffer head_slices;      // OutputResult [head_tile, slices], see SlicesOf
   vulkan::Buffer head_sums;        // mapped; float32 [max_outputs, 2]: highest, sum of exponentials
   vulkan::Buffer matrix_sums;      // see MatrixWorkspace; null without matrix units
   vulkan::Buffer matrix_arrivals;  // zero between launches

@@ -250,16 +250,18 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                          tile),
           recorder_));
     }
-    TANDEM_RETURN_IF_ERROR(
-        Run(HeadReduceLaunch(tuning_,
-                             {.step = step_,
-                              .logits = buffers_.logits.address(),
-                              .results = context_.exchange->Address(lane_, layout.candidates),
-                              .sums = buffers_.head_sums.address(),
-                              .vocab_size = config_.vocab_size,
-                              .logit_stride = logit_stride,
-                              .first_output = first},
-                             tile)));
+    for (const Launch& launch :
+         HeadReduceLaunches(tuning_,
+                            {.step = step_,
+                            .logits = buffers_.logits.address(),
+                            .slices = buffers_.head_slices.address(),
+                            .results = context_.exchange->Address(lane_, layout.candidates),
+                            .sums = buffers_.head_sums.address(),
+                            .vocab_size = config_.vocab_size,
+                            .first_output = first},
+                            tile)) {
+      TANDEM_RETURN_IF_ERROR(Run(launch));
+    }
   }
   return absl::OkStatus();
 }

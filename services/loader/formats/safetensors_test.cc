@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using namespace testing;  // the builders
 
-void ExpectRefused(const std::string& file, uint64_t offset, const std::string& reason) {
+void ExpectFileRefused(const std::string& file, uint64_t offset, const std::string& reason) {
   const AllocationGuard guard;
   const auto header = ParseSafetensors(SpanSource(file));
   EXPECT_LE(guard.largest(), (size_t{64} << 10) + file.size());
@@ -75,10 +75,10 @@ TEST(SafetensorsTest, EveryTruncationIsRefused) {
 TEST(SafetensorsTest, RefusesHeaderLengthsThatDoNotFit) {
   for (const uint64_t length :
        {uint64_t{100}, uint64_t{100'000'001}, uint64_t{1} << 40, uint64_t{1} << 63, ~uint64_t{0}}) {
-    ExpectRefused(Packed(length) + "{}", 0, absl::StrFormat("a header of %d bytes", length));
+    ExpectFileRefused(Packed(length) + "{}", 0, absl::StrFormat("a header of %d bytes", length));
   }
-  ExpectRefused("1234567", 0, "needs 8 bytes, 7 are left");
-  ExpectRefused(Packed(uint64_t{0}), 8, "does not begin with '{'");
+  ExpectFileRefused("1234567", 0, "needs 8 bytes, 7 are left");
+  ExpectFileRefused(Packed(uint64_t{0}), 8, "does not begin with '{'");
 }
 
 // Claims to be as long as it is asked to be, and counts what is read.
@@ -105,11 +105,11 @@ TEST(SafetensorsTest, RefusesHeadersOver100MegabytesBeforeReadingThem) {
 }
 
 TEST(SafetensorsTest, RefusesHeadersThatAreNoObjectOfObjects) {
-  ExpectRefused(SafetensorsFile("[1, 2, 3]", ""), 8, "does not begin with '{'");
-  ExpectRefused(SafetensorsFile("{\"t\": 5}", ""), kNameOffset, "description is no object");
-  ExpectRefused(SafetensorsFile("{\"t\": {}", ""), 8, "in the header");
-  ExpectRefused(SafetensorsFile("{\"__metadata__\": 5}", ""), 8, "__metadata__ is no object");
-  ExpectRefused(SafetensorsFile("{\"__metadata__\": {\"a\": 5}}", ""), 8, "\"a\" is no string");
+  ExpectFileRefused(SafetensorsFile("[1, 2, 3]", ""), 8, "does not begin with '{'");
+  ExpectFileRefused(SafetensorsFile("{\"t\": 5}", ""), kNameOffset, "description is no object");
+  ExpectFileRefused(SafetensorsFile("{\"t\": {}", ""), 8, "in the header");
+  ExpectFileRefused(SafetensorsFile("{\"__metadata__\": 5}", ""), 8, "__metadata__ is no object");
+  ExpectFileRefused(SafetensorsFile("{\"__metadata__\": {\"a\": 5}}", ""), 8, "\"a\" is no string");
 }
 
 TEST(SafetensorsTest, RefusesDuplicateNamesAndDeepNesting) {
@@ -152,7 +152,7 @@ TEST(SafetensorsTest, RefusesBadDescriptions) {
       {R"({"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "x": 1})", "unknown member \"x\""},
   };
   for (const Case& bad : cases) {
-    ExpectRefused(OneTensor(bad.description, 8), kNameOffset, bad.reason);
+    ExpectFileRefused(OneTensor(bad.description, 8), kNameOffset, bad.reason);
   }
 }
 
@@ -165,7 +165,7 @@ TEST(SafetensorsTest, RefusesShapesWhoseSizeOverflows) {
     if (std::string(shape).starts_with("[0")) {
       EXPECT_OK(ParseSafetensors(SpanSource(OneTensor(description, 0))));  // nothing times anything
     } else {
-      ExpectRefused(OneTensor(description, 0), kNameOffset, "overflows");
+      ExpectFileRefused(OneTensor(description, 0), kNameOffset, "overflows");
     }
   }
 }
@@ -180,11 +180,11 @@ TEST(SafetensorsTest, RefusesOverlapsHolesAndTrailingBytes) {
   };
   EXPECT_OK(ParseSafetensors(SpanSource(file(8, 16))));
   const uint64_t name_b = file(8, 16).find("\"b\"");
-  ExpectRefused(file(4, 16), name_b, "inside the tensor before it");
-  ExpectRefused(file(0, 16), name_b, "inside the tensor before it");
-  ExpectRefused(file(16, 24), name_b, "with a hole after the tensor before it");
+  ExpectFileRefused(file(4, 16), name_b, "inside the tensor before it");
+  ExpectFileRefused(file(0, 16), name_b, "inside the tensor before it");
+  ExpectFileRefused(file(16, 24), name_b, "with a hole after the tensor before it");
   const std::string trailing = file(8, 17);
-  ExpectRefused(trailing, trailing.size() - 1, "1 bytes belong to no tensor");
+  ExpectFileRefused(trailing, trailing.size() - 1, "1 bytes belong to no tensor");
 }
 
 }  // namespace

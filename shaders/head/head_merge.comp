@@ -1,0 +1,74 @@
+// From the slices of one output's logits (head_slice.comp) to its OutputResult
+// (services/common/worker/step_batch.h): the best candidates in order, the count of logits that
+// are not finite, and the highest logit with the sum of exp(logit - highest), from which the host
+// makes log_sum_exp.  One workgroup an output.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "top_candidates.glsl"
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t logits;   // float32 [outputs of the tile, logit_stride]
+  uint64_t slices;   // [outputs of the tile, num_slices], see head_slice.comp
+  uint64_t results;  // OutputResult [outputs]
+  uint64_t sums;     // float32 [outputs, 2]: highest logit, sum of exp(logit - highest)
+  uint vocab_size;
+  uint logit_stride;
+  uint num_slices;
+  uint first_output;
+};
+
+uint most_candidates() { return min(load_uint(step + kNumCandidatesOffset), kMaxCandidates); }
+uint64_t slice_address(uint i) {
+  return slices + (uint64_t(gl_WorkGroupID.x) * num_slices + i) * kResultBytes;
+}
+
+uvec2 load_item(uint i) {
+  uint most = most_candidates();
+  uint64_t slice = slice_address(i / most);
+  uint index = i % most;
+  if (index >= load_uint(slice + 8)) return uvec2(0, kNoToken);
+  return unpack32(Long(slice + 16 + index * 8).v).yx;
+}
+
+void main() {
+  uint local = gl_LocalInvocationIndex, threads = gl_WorkGroupSize.x;
+  uint index = gl_WorkGroupID.x + first_output;
+  if (index >= num_outputs(step)) return;
+  float highest = minus_infinity(), nonfinite = 0.0, sum = 0.0;
+  for (uint i = local; i < num_slices; i += threads) {
+    highest = max(highest, load_float(slice_address(i)));
+    nonfinite += float(load_uint(slice_address(i) + 12));
+  }
+  highest = workgroup_max(highest);
+  nonfinite = workgroup_sum(nonfinite);
+  for (uint i = local; i < num_slices; i += threads) {
+    float slice_highest = load_float(slice_address(i));
+    if (slice_highest > minus_infinity()) {
+      sum += load_float(slice_address(i) + 4) * exp(slice_highest - highest);
+    }
+  }
+  sum = workgroup_sum(sum);
+  uint most = most_candidates();
+  uint wanted = min(most, vocab_size - uint(nonfinite));
+  find_top(num_slices * most, wanted, highest);
+  uint64_t row = logits + uint64_t(gl_WorkGroupID.x) * logit_stride * 4;
+  uint64_t result = results + uint64_t(index) * kResultBytes;
+  for (uint i = local; i < wanted; i += threads) {
+    uint token = found_tokens[i], bits = load_uint(row + uint64_t(token) * 4);
+    uint key = sortable(bits), rank = 0;
+    for (uint j = 0; j < wanted; ++j) {
+      uint other = sortable(found_bits[j]);
+      rank += other > key || (other == key && found_tokens[j] < token) ? 1 : 0;
+    }
+    store_candidate(result, rank, token, bits);
+  }
+  if (local == 0) {
+    uint target = output_target(step, index);
+    float target_logit = target == kNoToken ? 0.0 : load_float(row + uint64_t(target) * 4);
+    Float(result + 4).v = target_logit;
+    Word(result + 8).v = wanted;
+    Word(result + 12).v = uint(nonfinite);
+    Float(sums + index * 8).v = highest;
+    Float(sums + index * 8 + 4).v = sum;
+  }
+}

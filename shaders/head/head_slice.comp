@@ -1,0 +1,60 @@
+// From a slice of one output's logits to what the whole output's result is made of
+// (head_merge.comp): the highest logit, the sum of exp(logit - highest), the count of logits that
+// are not finite, and the slice's best candidates in no order.  x slice, y output.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "top_candidates.glsl"
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t logits;  // float32 [outputs of the tile, logit_stride]
+  uint64_t slices;  // [outputs of the tile, slices]: highest, sum, count, not finite; candidates
+  uint vocab_size;
+  uint logit_stride;
+  uint slice_len;
+  uint first_output;
+};
+
+uint begin() { return gl_WorkGroupID.x * slice_len; }
+uint64_t row() { return logits + uint64_t(gl_WorkGroupID.y) * logit_stride * 4; }
+
+uvec2 load_item(uint i) {
+  uint token = begin() + i;
+  return uvec2(load_uint(row() + uint64_t(token) * 4), token);
+}
+
+void main() {
+  uint local = gl_LocalInvocationIndex, threads = gl_WorkGroupSize.x;
+  if (gl_WorkGroupID.y + first_output >= num_outputs(step)) return;
+  uint count = min(slice_len, vocab_size - begin());
+  float highest = minus_infinity(), nonfinite = 0.0;
+  for (uint i = local; i < count; i += threads) {
+    uint bits = load_item(i).x;
+    if (is_finite(bits)) {
+      highest = max(highest, uintBitsToFloat(bits));
+    } else {
+      nonfinite += 1.0;
+    }
+  }
+  highest = workgroup_max(highest);
+  nonfinite = workgroup_sum(nonfinite);
+  float sum = 0.0;
+  for (uint i = local; i < count; i += threads) {
+    uint bits = load_item(i).x;
+    if (is_finite(bits)) sum += exp(uintBitsToFloat(bits) - highest);
+  }
+  sum = workgroup_sum(sum);
+  uint wanted = min(load_uint(step + kNumCandidatesOffset), kMaxCandidates);
+  wanted = min(wanted, count - uint(nonfinite));
+  find_top(count, wanted, highest);
+  uint64_t slice =
+      slices + (uint64_t(gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x) * kResultBytes;
+  for (uint i = local; i < wanted; i += threads) {
+    store_candidate(slice, i, found_tokens[i], load_uint(row() + uint64_t(found_tokens[i]) * 4));
+  }
+  if (local == 0) {
+    Float(slice).v = highest;
+    Float(slice + 4).v = sum;
+    Word(slice + 8).v = wanted;
+    Word(slice + 12).v = uint(nonfinite);
+  }
+}
