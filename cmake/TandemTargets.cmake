@@ -1,4 +1,5 @@
-# Groups to build by name: scripts/test wants these and no more in its sanitizer build.
+# Groups to build by name: what users run, and what scripts/test wants in its sanitizer build.
+add_custom_target(programs)
 add_custom_target(unit_tests)
 add_custom_target(fuzzers)
 
@@ -18,13 +19,17 @@ function(tandem_library)
   endif()
 endfunction()
 
-# tandem_executable(NAME tandem-loader SRCS main.cc DEPS ...): lands in build/<preset>/bin.
+# tandem_executable(NAME tandem-loader SRCS main.cc DEPS ...): lands in build/<preset>/bin.  Those
+# whose names begin with "tandem" are the `programs`.
 function(tandem_executable)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  if(ARG_NAME MATCHES "^tandem")
+    add_dependencies(programs ${ARG_NAME})
+  endif()
 endfunction()
 
 # tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60])
