@@ -31,8 +31,9 @@ enum class KernelId : uint8_t {
   kCoopMatmulQuads,
   kCoopMatmulRows,
   kCoopProbe,
+  kNumKernels,  // not one
 };
-inline constexpr int kNumKernels = 17;
+inline constexpr int kNumKernels = static_cast<int>(KernelId::kNumKernels);
 
 struct KernelTraits {
   std::string_view name;
