@@ -181,8 +181,7 @@ TEST_P(StageFormatTest, EveryStageReadsTheFormatAcrossShards) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, StageFormatTest,
-                         ::testing::Values(DType::kF32, DType::kF16, DType::kBf16, DType::kQ8_0,
-                                           DType::kQ4_0, DType::kQ6_K),
+                         ::testing::ValuesIn(AllDTypes().begin(), AllDTypes().end()),
                          [](const auto& test) { return std::string(Traits(test.param).name); });
 
 }  // namespace

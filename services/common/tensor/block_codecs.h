@@ -1,43 +1,34 @@
 // Block formats taken apart, element by element: the plain definition that fast paths are tested
-// against.  Included by quant.cc alone.
+// against.  Included by quant.cc and quantize.cc alone.
 //
-// A codec knows its file block (LoadFile, StoreFile), its values (Dequantize) and how values are
-// rounded (Quantize, quantize.cc); how codes lie in the packed layout is common to all, but for
-// the fields that a codec says it has.
+// A codec knows a block of its format in a file (LoadFile, StoreFile) and in a packed row
+// (LoadPacked; StorePacked, which wants it zero), its values (Dequantize), and how values are
+// rounded (Quantize, in quantize.cc).
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
 #include "services/common/base/half.h"
-#include "services/common/tensor/packed_row.h"
+#include "services/common/tensor/packed_fields.h"
 
 namespace tandem::codecs {
-
-static_assert(std::endian::native == std::endian::little);
 
 // One block: codes as in the file, before a zero point is subtracted (q8_0: int8 as its bits).
 struct Block {
   uint16_t d = 0;           // f16
+  uint16_t dmin = 0;        // f16; q4_k, q5_k
   uint8_t scales[16] = {};  // q6_k: int8 as its bits
+  uint8_t mins[8] = {};     // q4_k, q5_k
   uint8_t q[256] = {};
 };
 
-template <typename T>
-T Load(const std::byte* p) {
-  T value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
+// Codes of four bits, the first 16 of a block in the low halves of 16 bytes.
+inline void LoadHalfBytes(const std::byte* p, uint8_t* q) { LoadNibbles(p, 0, q); }
+inline void StoreHalfBytes(const uint8_t* q, std::byte* p) {
+  std::memset(p, 0, 16);
+  StoreNibbles(q, 0, p);
 }
-
-template <typename T>
-void Store(std::byte* p, T value) {
-  std::memcpy(p, &value, sizeof(value));
-}
-
-inline uint32_t Byte(const std::byte* p, size_t i) { return static_cast<uint32_t>(p[i]); }
-inline void Or(std::byte* p, size_t i, uint32_t bits) { p[i] |= static_cast<std::byte>(bits); }
 
 struct Q8_0 {
   static constexpr DType kDType = DType::kQ8_0;
@@ -52,6 +43,16 @@ struct Q8_0 {
     Store(p, block.d);
     std::memcpy(p + 2, block.q, kElements);
   }
+  static void LoadPacked(const PackedRow& row, size_t e, Block& block) {
+    std::memcpy(block.q, At(kDType, row, 0, e), 16);
+    std::memcpy(block.q + 16, At(kDType, row, 0, e + 16), 16);
+    block.d = Load<uint16_t>(At(kDType, row, 1, e));
+  }
+  static void StorePacked(const Block& block, const MutablePackedRow& row, size_t e) {
+    std::memcpy(At(kDType, row, 0, e), block.q, 16);
+    std::memcpy(At(kDType, row, 0, e + 16), block.q + 16, 16);
+    Store(At(kDType, row, 1, e), block.d);
+  }
   static void Dequantize(const Block& block, float* out) {
     const float d = HalfToFloat(block.d);
     for (uint32_t e = 0; e < kElements; ++e) {
@@ -61,28 +62,166 @@ struct Q8_0 {
   static void Quantize(const float* x, Block& block);
 };
 
-struct Q4_0 {
-  static constexpr DType kDType = DType::kQ4_0;
+// q4_0, iq4_nl: f16 d, 16 bytes of nibbles.  kFlip: of the packed nibbles.
+template <DType kDTypeOf, uint32_t kFlip>
+struct FourBits {
+  static constexpr DType kDType = kDTypeOf;
   static constexpr uint32_t kElements = 32;
   static constexpr uint32_t kBytes = 18;
 
   static void LoadFile(const std::byte* p, Block& block) {
     block.d = Load<uint16_t>(p);
-    for (uint32_t e = 0; e < kElements; ++e) {
-      block.q[e] = static_cast<uint8_t>((Byte(p, 2 + e % 16) >> (4 * (e / 16))) & 15u);
-    }
+    LoadHalfBytes(p + 2, block.q);
   }
   static void StoreFile(const Block& block, std::byte* p) {
     Store(p, block.d);
-    std::memset(p + 2, 0, 16);
-    for (uint32_t e = 0; e < kElements; ++e) Or(p, 2 + e % 16, block.q[e] << (4 * (e / 16)));
+    StoreHalfBytes(block.q, p + 2);
   }
+  static void LoadPacked(const PackedRow& row, size_t e, Block& block) {
+    LoadNibbles(At(kDType, row, 0, e), kFlip, block.q);
+    block.d = Load<uint16_t>(At(kDType, row, 1, e));
+  }
+  static void StorePacked(const Block& block, const MutablePackedRow& row, size_t e) {
+    StoreNibbles(block.q, kFlip, At(kDType, row, 0, e));
+    Store(At(kDType, row, 1, e), block.d);
+  }
+};
+
+struct Q4_0 : FourBits<DType::kQ4_0, 8> {
   static void Dequantize(const Block& block, float* out) {
     const float d = HalfToFloat(block.d);
     for (uint32_t e = 0; e < kElements; ++e) out[e] = d * static_cast<float>(block.q[e] - 8);
   }
   static void Quantize(const float* x, Block& block);
 };
+
+struct Iq4Nl : FourBits<DType::kIq4Nl, 0> {
+  static constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+  static void Dequantize(const Block& block, float* out) {
+    const float d = HalfToFloat(block.d);
+    for (uint32_t e = 0; e < kElements; ++e) out[e] = d * static_cast<float>(kValues[block.q[e]]);
+  }
+  static void Quantize(const float* x, Block& block);
+};
+
+struct Q5_0 {
+  static constexpr DType kDType = DType::kQ5_0;
+  static constexpr uint32_t kElements = 32;
+  static constexpr uint32_t kBytes = 22;
+
+  static void LoadFile(const std::byte* p, Block& block) {
+    block.d = Load<uint16_t>(p);
+    LoadHalfBytes(p + 6, block.q);
+    const auto high = Load<uint32_t>(p + 2);
+    for (uint32_t e = 0; e < kElements; ++e) {
+      block.q[e] |= static_cast<uint8_t>((high >> e & 1u) << 4);
+    }
+  }
+  static void StoreFile(const Block& block, std::byte* p) {
+    Store(p, block.d);
+    StoreHalfBytes(block.q, p + 6);
+    uint32_t high = 0;
+    for (uint32_t e = 0; e < kElements; ++e) high |= uint32_t{block.q[e]} >> 4 << e;
+    Store(p + 2, high);
+  }
+  static void LoadPacked(const PackedRow& row, size_t e, Block& block) {
+    LoadNibbles(At(kDType, row, 0, e), 0, block.q);
+    LoadBits(At(kDType, row, 1, e), block.q);
+    block.d = Load<uint16_t>(At(kDType, row, 2, e));
+  }
+  static void StorePacked(const Block& block, const MutablePackedRow& row, size_t e) {
+    StoreNibbles(block.q, 0, At(kDType, row, 0, e));
+    StoreBits(block.q, At(kDType, row, 1, e));
+    Store(At(kDType, row, 2, e), block.d);
+  }
+  static void Dequantize(const Block& block, float* out) {
+    const float d = HalfToFloat(block.d);
+    for (uint32_t e = 0; e < kElements; ++e) out[e] = d * static_cast<float>(block.q[e] - 16);
+  }
+  static void Quantize(const float* x, Block& block);
+};
+
+// q4_k and q5_k: f16 d, f16 dmin, 12 bytes of scales and mins, (32 bytes of bits 4,) 128 bytes of
+// nibbles.  Run r of 32 elements has scale[r] and min[r], six bits each (see quant.h).
+template <DType kDTypeOf, bool kHasBits>
+struct ScaleAndMin {
+  static constexpr DType kDType = kDTypeOf;
+  static constexpr uint32_t kElements = 256;
+  static constexpr uint32_t kBits = 16;  // offset of bits 4
+  static constexpr uint32_t kNibbles = kHasBits ? 48 : 16;
+  static constexpr uint32_t kBytes = kNibbles + 128;
+  static constexpr size_t kScalePlane = kHasBits ? 2 : 1;
+  static constexpr int kLevels = kHasBits ? 31 : 15;
+
+  static void LoadFile(const std::byte* p, Block& block) {
+    block.d = Load<uint16_t>(p);
+    block.dmin = Load<uint16_t>(p + 2);
+    for (uint32_t r = 0; r < 4; ++r) {
+      const uint32_t a = Byte(p, 4 + r), b = Byte(p, 8 + r), c = Byte(p, 12 + r);
+      block.scales[r] = static_cast<uint8_t>(a & 63u);
+      block.mins[r] = static_cast<uint8_t>(b & 63u);
+      block.scales[r + 4] = static_cast<uint8_t>((c & 15u) | (a >> 6) << 4);
+      block.mins[r + 4] = static_cast<uint8_t>((c >> 4) | (b >> 6) << 4);
+    }
+    for (uint32_t e = 0; e < kElements; ++e) {
+      const uint32_t r = e / 32, l = e % 32;
+      uint32_t q = (Byte(p, kNibbles + 32 * (r / 2) + l) >> (4 * (r % 2))) & 15u;
+      if (kHasBits) q |= (Byte(p, kBits + l) >> r & 1u) << 4;
+      block.q[e] = static_cast<uint8_t>(q);
+    }
+  }
+  static void StoreFile(const Block& block, std::byte* p) {
+    std::memset(p, 0, kBytes);
+    Store(p, block.d);
+    Store(p + 2, block.dmin);
+    for (uint32_t r = 0; r < 4; ++r) {
+      Or(p, 4 + r, block.scales[r] | uint32_t{block.scales[r + 4]} >> 4 << 6);
+      Or(p, 8 + r, block.mins[r] | uint32_t{block.mins[r + 4]} >> 4 << 6);
+      Or(p, 12 + r, (block.scales[r + 4] & 15u) | (block.mins[r + 4] & 15u) << 4);
+    }
+    for (uint32_t e = 0; e < kElements; ++e) {
+      const uint32_t r = e / 32, l = e % 32;
+      Or(p, kNibbles + 32 * (r / 2) + l, (block.q[e] & 15u) << (4 * (r % 2)));
+      if (kHasBits) Or(p, kBits + l, uint32_t{block.q[e]} >> 4 << r);
+    }
+  }
+  static void LoadPacked(const PackedRow& row, size_t e, Block& block) {
+    for (uint32_t i = 0; i < kElements; i += 32) {
+      LoadNibbles(At(kDType, row, 0, e + i), 0, block.q + i);
+      if (kHasBits) LoadBits(At(kDType, row, 1, e + i), block.q + i);
+    }
+    const std::byte* scales = At(kDType, row, kScalePlane, e);
+    std::memcpy(block.scales, scales, 8);
+    std::memcpy(block.mins, scales + 8, 8);
+    const std::byte* d = At(kDType, row, kScalePlane + 1, e);
+    block.d = Load<uint16_t>(d);
+    block.dmin = Load<uint16_t>(d + 2);
+  }
+  static void StorePacked(const Block& block, const MutablePackedRow& row, size_t e) {
+    for (uint32_t i = 0; i < kElements; i += 32) {
+      StoreNibbles(block.q + i, 0, At(kDType, row, 0, e + i));
+      if (kHasBits) StoreBits(block.q + i, At(kDType, row, 1, e + i));
+    }
+    std::byte* scales = At(kDType, row, kScalePlane, e);
+    std::memcpy(scales, block.scales, 8);
+    std::memcpy(scales + 8, block.mins, 8);
+    std::byte* d = At(kDType, row, kScalePlane + 1, e);
+    Store(d, block.d);
+    Store(d + 2, block.dmin);
+  }
+  static void Dequantize(const Block& block, float* out) {
+    const float d = HalfToFloat(block.d), dmin = HalfToFloat(block.dmin);
+    for (uint32_t e = 0; e < kElements; ++e) {
+      const float scale = d * static_cast<float>(block.scales[e / 32]);
+      const float min = dmin * static_cast<float>(block.mins[e / 32]);
+      out[e] = scale * static_cast<float>(block.q[e]) - min;
+    }
+  }
+  static void Quantize(const float* x, Block& block);
+};
+using Q4_K = ScaleAndMin<DType::kQ4_K, false>;
+using Q5_K = ScaleAndMin<DType::kQ5_K, true>;
 
 struct Q6_K {
   static constexpr DType kDType = DType::kQ6_K;
@@ -112,10 +251,26 @@ struct Q6_K {
     for (uint32_t e = 0; e < kElements; ++e) {
       const Place at = PlaceOf(e);
       Or(p, at.low_byte, (block.q[e] & 15u) << at.low_shift);
-      Or(p, at.high_byte, (block.q[e] >> 4u) << at.high_shift);
+      Or(p, at.high_byte, uint32_t{block.q[e]} >> 4 << at.high_shift);
     }
     std::memcpy(p + 192, block.scales, 16);
     Store(p + 208, block.d);
+  }
+  static void LoadPacked(const PackedRow& row, size_t e, Block& block) {
+    for (uint32_t i = 0; i < kElements; i += 32) {
+      LoadNibbles(At(kDType, row, 0, e + i), 0, block.q + i);
+      LoadBitPairs(At(kDType, row, 1, e + i), block.q + i);
+    }
+    std::memcpy(block.scales, At(kDType, row, 2, e), 16);
+    block.d = Load<uint16_t>(At(kDType, row, 3, e));
+  }
+  static void StorePacked(const Block& block, const MutablePackedRow& row, size_t e) {
+    for (uint32_t i = 0; i < kElements; i += 32) {
+      StoreNibbles(block.q + i, 0, At(kDType, row, 0, e + i));
+      StoreBitPairs(block.q + i, At(kDType, row, 1, e + i));
+    }
+    std::memcpy(At(kDType, row, 2, e), block.scales, 16);
+    Store(At(kDType, row, 3, e), block.d);
   }
   static void Dequantize(const Block& block, float* out) {
     const float d = HalfToFloat(block.d);
@@ -126,84 +281,5 @@ struct Q6_K {
   }
   static void Quantize(const float* x, Block& block);
 };
-
-// Where the numbers of element e lie in plane p of a row.
-template <typename Row>
-auto* At(DType dtype, const Row& row, int p, size_t e) {
-  const Piece piece = PiecesOf(dtype)[static_cast<size_t>(p)];
-  return row.planes[p] + e / piece.elements * piece.stride() +
-         e % piece.elements * piece.bytes / piece.elements;
-}
-
-// A packed row's fields, 32 elements from q on (weights/packed_tensor.h).
-inline void LoadNibbles(const std::byte* p, uint32_t flip, uint8_t* q) {
-  for (uint32_t i = 0; i < 32; ++i) {
-    q[i] = static_cast<uint8_t>(((Byte(p, i % 16) >> (4 * (i / 16))) & 15u) ^ flip);
-  }
-}
-inline void StoreNibbles(const uint8_t* q, uint32_t flip, std::byte* p) {
-  for (uint32_t i = 0; i < 32; ++i) Or(p, i % 16, ((q[i] & 15u) ^ flip) << (4 * (i / 16)));
-}
-
-// Bits 4 and 5 of the codes: the first of two bits of element i.
-inline uint32_t BitPairPlace(uint32_t i) { return 32 * (i / 16) + 8 * (i % 4) + 2 * (i % 16 / 4); }
-
-inline void LoadBitPairs(const std::byte* p, uint8_t* q) {
-  const auto word = Load<uint64_t>(p);
-  for (uint32_t i = 0; i < 32; ++i) {
-    q[i] |= static_cast<uint8_t>((word >> BitPairPlace(i) & 3u) << 4);
-  }
-}
-inline void StoreBitPairs(const uint8_t* q, std::byte* p) {
-  uint64_t word = 0;
-  for (uint32_t i = 0; i < 32; ++i) word |= uint64_t{q[i]} >> 4 << BitPairPlace(i);
-  Store(p, word);
-}
-
-// Block b of a packed row.
-template <typename Codec>
-void LoadPacked(const PackedRow& row, size_t b, Block& block) {
-  constexpr DType kDType = Codec::kDType;
-  const size_t first = b * Codec::kElements;
-  for (uint32_t e = 0; e < Codec::kElements; e += 32) {
-    uint8_t* q = block.q + e;
-    if constexpr (kDType == DType::kQ8_0) {
-      std::memcpy(q, At(kDType, row, 0, first), 16);
-      std::memcpy(q + 16, At(kDType, row, 0, first + 16), 16);
-    } else {
-      LoadNibbles(At(kDType, row, 0, first + e), kDType == DType::kQ4_0 ? 8 : 0, q);
-    }
-    if constexpr (kDType == DType::kQ6_K) LoadBitPairs(At(kDType, row, 1, first + e), q);
-  }
-  if constexpr (kDType == DType::kQ6_K) {
-    std::memcpy(block.scales, At(kDType, row, 2, first), 16);
-    block.d = Load<uint16_t>(At(kDType, row, 3, first));
-  } else {
-    block.d = Load<uint16_t>(At(kDType, row, 1, first));
-  }
-}
-
-// REQUIRES the row's planes are zero there.
-template <typename Codec>
-void StorePacked(const Block& block, const MutablePackedRow& row, size_t b) {
-  constexpr DType kDType = Codec::kDType;
-  const size_t first = b * Codec::kElements;
-  for (uint32_t e = 0; e < Codec::kElements; e += 32) {
-    const uint8_t* q = block.q + e;
-    if constexpr (kDType == DType::kQ8_0) {
-      std::memcpy(At(kDType, row, 0, first), q, 16);
-      std::memcpy(At(kDType, row, 0, first + 16), q + 16, 16);
-    } else {
-      StoreNibbles(q, kDType == DType::kQ4_0 ? 8 : 0, At(kDType, row, 0, first + e));
-    }
-    if constexpr (kDType == DType::kQ6_K) StoreBitPairs(q, At(kDType, row, 1, first + e));
-  }
-  if constexpr (kDType == DType::kQ6_K) {
-    std::memcpy(At(kDType, row, 2, first), block.scales, 16);
-    Store(At(kDType, row, 3, first), block.d);
-  } else {
-    Store(At(kDType, row, 1, first), block.d);
-  }
-}
 
 }  // namespace tandem::codecs

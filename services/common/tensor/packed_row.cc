@@ -9,7 +9,10 @@ namespace {
 constexpr Piece kF32[] = {{16, 4}};
 constexpr Piece kHalf[] = {{16, 8}};
 constexpr Piece kQ8_0[] = {{16, 16}, {16, 256}};
-constexpr Piece kQ4_0[] = {{16, 32}, {16, 256}};
+constexpr Piece kNibbles[] = {{16, 32}, {16, 256}};
+constexpr Piece kQ5_0[] = {{16, 32}, {16, 128}, {16, 256}};
+constexpr Piece kQ4_K[] = {{16, 32}, {16, 256}, {4, 256}};
+constexpr Piece kQ5_K[] = {{16, 32}, {16, 128}, {16, 256}, {4, 256}};
 constexpr Piece kQ6_K[] = {{16, 32}, {16, 64}, {16, 256}, {2, 256}};
 
 }  // namespace
@@ -24,7 +27,14 @@ std::span<const Piece> PiecesOf(DType dtype) {
     case DType::kQ8_0:
       return kQ8_0;
     case DType::kQ4_0:
-      return kQ4_0;
+    case DType::kIq4Nl:
+      return kNibbles;
+    case DType::kQ5_0:
+      return kQ5_0;
+    case DType::kQ4_K:
+      return kQ4_K;
+    case DType::kQ5_K:
+      return kQ5_K;
     case DType::kQ6_K:
       return kQ6_K;
   }

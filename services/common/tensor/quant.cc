@@ -22,6 +22,14 @@ void WithCodec(DType dtype, F&& f) {
       return f(codecs::Q4_0{});
     case DType::kQ6_K:
       return f(codecs::Q6_K{});
+    case DType::kQ4_K:
+      return f(codecs::Q4_K{});
+    case DType::kQ5_K:
+      return f(codecs::Q5_K{});
+    case DType::kQ5_0:
+      return f(codecs::Q5_0{});
+    case DType::kIq4Nl:
+      return f(codecs::Iq4Nl{});
     default:
       TANDEM_CHECK(false);
   }
@@ -88,7 +96,7 @@ void DequantizePackedRow(DType dtype, const PackedRow& row, std::span<float> out
   WithCodec(dtype, [&]<typename Codec>(Codec) {
     Block block;
     for (size_t b = 0; b < out.size() / Codec::kElements; ++b) {
-      codecs::LoadPacked<Codec>(row, b, block);
+      Codec::LoadPacked(row, b * Codec::kElements, block);
       Codec::Dequantize(block, out.data() + b * Codec::kElements);
     }
   });
@@ -121,7 +129,7 @@ void QuantizePackedRow(DType dtype, std::span<const float> values, const Mutable
     Block block;
     for (size_t b = 0; b < values.size() / Codec::kElements; ++b) {
       Codec::Quantize(values.data() + b * Codec::kElements, block);
-      codecs::StorePacked<Codec>(block, row, b);
+      Codec::StorePacked(block, row, b * Codec::kElements);
     }
   });
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -11,9 +12,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr DType kAll[] = {DType::kF32,  DType::kF16,  DType::kBf16,
-                          DType::kQ8_0, DType::kQ4_0, DType::kQ6_K};
 
 std::vector<float> RandomValues(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -91,6 +89,96 @@ TEST(QuantTest, DequantizesQ6KAsTheFileFormatSays) {
   EXPECT_EQ(out, expected);
 }
 
+// The next four likewise, from block_iq4_nl, block_q5_0, block_q4_K and block_q5_K.
+void SetHalf(std::vector<std::byte>& row, size_t at, float value) {
+  const uint16_t bits = FloatToHalf(value);
+  std::memcpy(row.data() + at, &bits, sizeof(bits));
+}
+
+TEST(QuantTest, DequantizesIq4NlAsTheFileFormatSays) {
+  constexpr int kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
+  std::vector<std::byte> row = RandomBytes(18, 21);
+  SetHalf(row, 0, -0.3f);
+  const float d = HalfToFloat(FloatToHalf(-0.3f));
+  std::vector<float> expected(32), out(32);
+  const auto* qs = reinterpret_cast<const uint8_t*>(row.data()) + 2;
+  for (int j = 0; j < 16; ++j) {
+    expected[j] = d * kValues[qs[j] & 0xf];
+    expected[j + 16] = d * kValues[qs[j] >> 4];
+  }
+  DequantizeFileRow(DType::kIq4Nl, row, out);
+  EXPECT_EQ(out, expected);
+}
+
+TEST(QuantTest, DequantizesQ5_0AsTheFileFormatSays) {
+  std::vector<std::byte> row = RandomBytes(22, 22);
+  SetHalf(row, 0, 0.7f);
+  const float d = HalfToFloat(FloatToHalf(0.7f));
+  std::vector<float> expected(32), out(32);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(row.data());
+  uint32_t qh;
+  std::memcpy(&qh, bytes + 2, sizeof(qh));
+  const uint8_t* qs = bytes + 6;
+  for (int j = 0; j < 16; ++j) {
+    const uint8_t xh_0 = ((qh >> (j + 0)) << 4) & 0x10;
+    const uint8_t xh_1 = ((qh >> (j + 12))) & 0x10;
+    expected[j] = static_cast<float>(((qs[j] & 0x0F) | xh_0) - 16) * d;
+    expected[j + 16] = static_cast<float>(((qs[j] >> 4) | xh_1) - 16) * d;
+  }
+  DequantizeFileRow(DType::kQ5_0, row, out);
+  EXPECT_EQ(out, expected);
+}
+
+void ScaleAndMin(int j, const uint8_t* q, uint8_t* d, uint8_t* m) {
+  if (j < 4) {
+    *d = q[j] & 63;
+    *m = q[j + 4] & 63;
+  } else {
+    *d = (q[j + 4] & 0xF) | ((q[j - 4] >> 6) << 4);
+    *m = (q[j + 4] >> 4) | ((q[j - 0] >> 6) << 4);
+  }
+}
+
+TEST(QuantTest, DequantizesQ4KAndQ5KAsTheFileFormatSays) {
+  for (const DType dtype : {DType::kQ4_K, DType::kQ5_K}) {
+    const bool five = dtype == DType::kQ5_K;
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      std::vector<std::byte> row = RandomBytes(Traits(dtype).block_bytes, seed);
+      SetHalf(row, 0, 0.013f);
+      SetHalf(row, 2, 0.37f);
+      const float d = HalfToFloat(FloatToHalf(0.013f)), min = HalfToFloat(FloatToHalf(0.37f));
+      const auto* scales = reinterpret_cast<const uint8_t*>(row.data()) + 4;
+      const uint8_t* qh = scales + 12;
+      const uint8_t* ql = scales + (five ? 44 : 12);
+      std::vector<float> expected, out(256);
+      int is = 0;
+      uint8_t u1 = 1, u2 = 2;
+      for (int j = 0; j < 256; j += 64) {
+        uint8_t sc, m;
+        ScaleAndMin(is + 0, scales, &sc, &m);
+        const float d1 = d * sc, m1 = min * m;
+        ScaleAndMin(is + 1, scales, &sc, &m);
+        const float d2 = d * sc, m2 = min * m;
+        for (int l = 0; l < 32; ++l) {
+          const int q = (ql[l] & 0xF) + (five && (qh[l] & u1) ? 16 : 0);
+          expected.push_back(d1 * static_cast<float>(q) - m1);
+        }
+        for (int l = 0; l < 32; ++l) {
+          const int q = (ql[l] >> 4) + (five && (qh[l] & u2) ? 16 : 0);
+          expected.push_back(d2 * static_cast<float>(q) - m2);
+        }
+        ql += 32;
+        is += 2;
+        u1 = static_cast<uint8_t>(u1 << 2);
+        u2 = static_cast<uint8_t>(u2 << 2);
+      }
+      DequantizeFileRow(dtype, row, out);
+      ASSERT_EQ(out, expected) << Traits(dtype).name << " seed " << seed;
+    }
+  }
+}
+
 TEST(QuantTest, PackedNibblesAreSignedAndHalfABlockApart) {
   std::vector<float> values(64);
   for (int e = 0; e < 64; ++e) values[e] = static_cast<float>(e % 16 - 8);  // extreme -8: d = 1
@@ -112,7 +200,7 @@ TEST(QuantTest, PackedNibblesAreSignedAndHalfABlockApart) {
 }
 
 TEST(QuantTest, RepackingChangesNoNumberWhateverTheBits) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : AllDTypes()) {
     constexpr size_t kElements = 768;
     const std::vector<std::byte> row = RandomBytes(RowBytes(dtype, kElements), 7);
     std::vector<float> from_file(kElements), from_planes(kElements);
@@ -127,7 +215,7 @@ TEST(QuantTest, RepackingChangesNoNumberWhateverTheBits) {
 }
 
 TEST(QuantTest, BothLayoutsQuantizeAlike) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : AllDTypes()) {
     constexpr size_t kElements = 512;
     const std::vector<float> values = RandomValues(kElements, 11);
     std::vector<std::byte> row(RowBytes(dtype, kElements));
@@ -151,7 +239,9 @@ TEST(QuantTest, RoundingErrorIsWithinTheStepOfTheBlock) {
     float steps;
   };
   for (const Case& c : {Case{DType::kQ8_0, 32, 127.0f, 0.5f}, Case{DType::kQ4_0, 32, 8.0f, 1.0f},
-                        Case{DType::kQ6_K, 16, 32.0f, 1.0f}}) {
+                        Case{DType::kQ5_0, 32, 16.0f, 1.0f}, Case{DType::kQ6_K, 16, 32.0f, 1.0f},
+                        // From the table's end at 113 to 127; its widest gap is 24.
+                        Case{DType::kIq4Nl, 32, 127.0f, 14.0f}}) {
     constexpr size_t kElements = 2560;
     const std::vector<float> values = RandomValues(kElements, 13);
     std::vector<std::byte> row(RowBytes(c.dtype, kElements));
@@ -178,8 +268,39 @@ TEST(QuantTest, RoundingErrorIsWithinTheStepOfTheBlock) {
   }
 }
 
+// With step = range / levels of a group of 32, d and dmin the largest step and min over 63: half
+// the step as rounded, the end of the range by levels times half a d, the min by half a dmin; f16
+// roundings of 2^-11 of what they scale.
+TEST(QuantTest, RoundingErrorWithMinimaIsWithinTheStep) {
+  for (const auto& [dtype, levels] : {std::pair{DType::kQ4_K, 15.0f}, {DType::kQ5_K, 31.0f}}) {
+    constexpr size_t kElements = 2560;
+    const std::vector<float> values = RandomValues(kElements, 13);
+    std::vector<std::byte> row(RowBytes(dtype, kElements));
+    std::vector<float> out(kElements);
+    QuantizeFileRow(dtype, values, row);
+    DequantizeFileRow(dtype, row, out);
+    for (size_t b = 0; b < kElements; b += 256) {
+      float ranges[8], most_range = 0.0f, most_min = 0.0f;
+      for (size_t r = 0; r < 8; ++r) {
+        const auto* first = values.data() + b + 32 * r;
+        const auto [low, high] = std::minmax_element(first, first + 32);
+        ranges[r] = std::max(*high, 0.0f) - std::min(*low, 0.0f);
+        most_range = std::max(most_range, ranges[r]);
+        most_min = std::max(most_min, -*low);
+      }
+      const float d = most_range / levels / 63.0f, dmin = most_min / 63.0f;
+      for (size_t e = b; e < b + 256; ++e) {
+        const float range = ranges[(e - b) / 32];
+        const float bound = 0.5f * range / levels + (0.5f * levels + 0.25f) * d + 0.5f * dmin +
+                            (most_range + most_min) * 0x1p-10f;
+        ASSERT_LE(std::fabs(out[e] - values[e]), bound) << Traits(dtype).name << " element " << e;
+      }
+    }
+  }
+}
+
 TEST(QuantTest, RowsOfZerosStayZeros) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : AllDTypes()) {
     const std::vector<float> zeros(256, 0.0f);
     std::vector<std::byte> row(RowBytes(dtype, 256), std::byte{0xFF});
     QuantizeFileRow(dtype, zeros, row);

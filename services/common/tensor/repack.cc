@@ -72,6 +72,54 @@ uint32_t PairBits(const std::byte* from, uint32_t shift) {
   return word;
 }
 
+void RepackIq4Nl(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
+  for (size_t b = 0; b < num_blocks; ++b, from += 18) {
+    CopyScale(from, row.planes[1], b);
+    std::memcpy(row.planes[0] + b * kStride, from + 2, 16);
+  }
+}
+
+void RepackQ5_0(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
+  for (size_t b = 0; b < num_blocks; ++b, from += 22) {
+    CopyScale(from, row.planes[2], b);
+    std::memcpy(row.planes[0] + b * kStride, from + 6, 16);
+    const uint32_t high = LoadHalfWord(from + 2);  // bit 4 t + i goes to bit 8 i + t
+    uint32_t word = 0;
+    for (uint32_t t = 0; t < 8; ++t) {
+      word |= ((high >> (4 * t) & 15u) * 0x00204081u & 0x01010101u) << t;
+    }
+    std::memcpy(row.planes[1] + b / 4 * kStride + b % 4 * 4, &word, sizeof(word));
+  }
+}
+
+// q4_k and q5_k: the twelve bytes p of quant.h as eight scales, then eight mins.
+void UnpackScales(const std::byte* p, std::byte* to) {
+  const uint32_t a = LoadHalfWord(p), b = LoadHalfWord(p + 4), c = LoadHalfWord(p + 8);
+  constexpr uint32_t kSix = 0x3F3F3F3Fu, kFour = 0x0F0F0F0Fu, kTop = 0x30303030u;
+  const uint32_t words[4] = {a & kSix, (c & kFour) | (a >> 2 & kTop), b & kSix,
+                             (c >> 4 & kFour) | (b >> 2 & kTop)};
+  std::memcpy(to, words, sizeof(words));
+}
+
+void RepackScaleAndMin(const std::byte* from, bool has_bits, size_t num_blocks,
+                       const MutablePackedRow& row) {
+  const size_t nibbles = has_bits ? 48 : 16, scale_plane = has_bits ? 2 : 1;
+  for (size_t b = 0; b < num_blocks; ++b, from += nibbles + 128) {
+    for (uint32_t run = 0; run < 8; ++run) {
+      PairNibbles(from + nibbles + run / 2 * 32, run % 2 * 4,
+                  row.planes[0] + (8 * b + run) * kStride);
+      if (!has_bits) continue;
+      uint32_t word = 0;
+      for (uint32_t t = 0; t < 8; ++t) {
+        word |= (LoadHalfWord(from + 16 + 4 * t) >> run & 0x01010101u) << t;
+      }
+      std::memcpy(row.planes[1] + (2 * b + run / 4) * kStride + run % 4 * 4, &word, sizeof(word));
+    }
+    UnpackScales(from + 4, row.planes[scale_plane] + b * kStride);
+    std::memcpy(row.planes[scale_plane + 1] + b * Piece{4, 0}.stride(), from, 4);
+  }
+}
+
 void RepackQ6_K(const std::byte* from, size_t num_blocks, const MutablePackedRow& row) {
   for (size_t b = 0; b < num_blocks; ++b, from += 210) {
     for (uint32_t run = 0; run < 8; ++run) {  // 32 elements each; h and g as in quant.h
@@ -110,6 +158,13 @@ void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elem
       return RepackQ8_0(file_row.data(), num_blocks, row);
     case DType::kQ4_0:
       return RepackQ4_0(file_row.data(), num_blocks, row);
+    case DType::kIq4Nl:
+      return RepackIq4Nl(file_row.data(), num_blocks, row);
+    case DType::kQ5_0:
+      return RepackQ5_0(file_row.data(), num_blocks, row);
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return RepackScaleAndMin(file_row.data(), dtype == DType::kQ5_K, num_blocks, row);
     case DType::kQ6_K:
       return RepackQ6_K(file_row.data(), num_blocks, row);
   }

@@ -26,7 +26,7 @@ TEST(RandomWeightsTest, MatricesKeepTheirNormInEveryFormat) {
   const ModelConfig config = MakeConfig({.hidden_dim = 256, .ffn_dim = 256, .head_dim = 64});
   const auto plain = RandomWeightSet(config, {.dtype = DType::kF32});
   const PackedTensor& expected = *plain->Find(WeightRole::kGateUp, 2);
-  for (const DType dtype : {DType::kF16, DType::kBf16, DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+  for (const DType dtype : AllDTypes()) {
     const auto weights = RandomWeightSet(config, {.dtype = dtype});
     // Four bits of a Gaussian block of 32: steps of 1/8 of about 2.1 deviations, uniform error.
     EXPECT_TRUE(IsNearInNorm(DequantizeTensor(*weights, *weights->Find(WeightRole::kGateUp, 2)),

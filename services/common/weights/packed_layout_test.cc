@@ -19,6 +19,24 @@ struct FileRow {
   std::vector<uint32_t> q;  // codes; q8_0: int8 as its bits
 };
 
+// The code of a number whose scales are one.
+uint32_t CodeOf(DType dtype, int value) {
+  constexpr int kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+  switch (dtype) {
+    case DType::kQ4_0:
+      return static_cast<uint32_t>(value + 8);
+    case DType::kQ5_0:
+      return static_cast<uint32_t>(value + 16);
+    case DType::kQ6_K:
+      return static_cast<uint32_t>(value + 32);
+    case DType::kIq4Nl:
+      return static_cast<uint32_t>(std::find(kTable, kTable + 16, value) - kTable);
+    default:
+      return static_cast<uint32_t>(value) & 255u;
+  }
+}
+
 // Codes come from the dequantised numbers of the same row with every scale set to one.
 FileRow RandomRow(DType dtype, size_t cols, std::mt19937& random) {
   FileRow row;
@@ -32,7 +50,16 @@ FileRow RandomRow(DType dtype, size_t cols, std::mt19937& random) {
     switch (dtype) {
       case DType::kQ8_0:
       case DType::kQ4_0:
+      case DType::kQ5_0:
+      case DType::kIq4Nl:
         std::memcpy(block, &one, 2);
+        break;
+      case DType::kQ4_K:
+      case DType::kQ5_K:  // dmin and all m 0, all s 1
+        std::memset(block, 0, 16);
+        std::memcpy(block, &one, 2);
+        std::memset(block + 4, 1, 4);
+        std::memset(block + 12, 1, 4);
         break;
       case DType::kQ6_K:
         std::memset(block + 192, 1, 16);
@@ -45,10 +72,7 @@ FileRow RandomRow(DType dtype, size_t cols, std::mt19937& random) {
   if (Traits(dtype).block_elements == 1) return row;
   std::vector<float> values(cols);
   DequantizeFileRow(dtype, plain, values);
-  const int zero_point = dtype == DType::kQ4_0 ? 8 : dtype == DType::kQ6_K ? 32 : 0;
-  for (const float value : values) {
-    row.q.push_back(static_cast<uint32_t>(static_cast<int>(value) + zero_point) & 255u);
-  }
+  for (const float value : values) row.q.push_back(CodeOf(dtype, static_cast<int>(value)));
   return row;
 }
 
@@ -74,6 +98,12 @@ uint32_t Nibbles(const FileRow& row, size_t e, size_t i) {
 uint32_t SignedNibbles(const FileRow& row, size_t e, size_t i) {
   return ((Code(row, e + i) - 8u) & 15u) | ((Code(row, e + i + 16) - 8u) & 15u) << 4;
 }
+// Bit 8 i + s of a word is element 4 s + i.
+uint32_t Bits(const FileRow& row, size_t e, size_t i) {
+  uint32_t byte = 0;
+  for (size_t s = 0; s < 8; ++s) byte |= Code(row, e + i / 4 * 32 + 4 * s + i % 4) >> 4 << s;
+  return byte;
+}
 // Bits 8 i + 2 s of a word are element 4 s + i of its half of 32.
 uint32_t BitPairs(const FileRow& row, size_t e, size_t i) {
   uint32_t byte = 0;
@@ -84,6 +114,15 @@ uint32_t BitPairs(const FileRow& row, size_t e, size_t i) {
 template <size_t kBlockElements, size_t kBlockBytes, size_t kOffset, size_t kBytes>
 uint32_t OfBlock(const FileRow& row, size_t e, size_t i) {
   return At(row, (e / kBlockElements + i / kBytes) * kBlockBytes + kOffset + i % kBytes);
+}
+
+// s[8], m[8] of q4_k (blocks of 144 bytes) and q5_k (176).
+template <size_t kBlockBytes>
+uint32_t ScalesAndMins(const FileRow& row, size_t e, size_t i) {
+  const size_t p = e / 256 * kBlockBytes + 4, j = i % 8, own = i < 8 ? 0 : 4;
+  if (j < 4) return At(row, p + own + j) & 63u;
+  const uint32_t low = At(row, p + 8 + j - 4) >> own & 15u;
+  return low | At(row, p + own + j - 4) >> 6 << 4;
 }
 
 struct FormatSpec {
@@ -100,6 +139,19 @@ const FormatSpec kFormats[] = {
     {DType::kQ4_0,
      {32, 224, 256, 288},
      {{16, 32, SignedNibbles}, {16, 256, OfBlock<32, 18, 0, 2>}}},
+    {DType::kIq4Nl, {32, 224, 256, 288}, {{16, 32, Nibbles}, {16, 256, OfBlock<32, 18, 0, 2>}}},
+    {DType::kQ5_0,
+     {32, 96, 224, 256, 288},
+     {{16, 32, Nibbles}, {16, 128, Bits}, {16, 256, OfBlock<32, 22, 0, 2>}}},
+    {DType::kQ4_K,
+     {256, 768},
+     {{16, 32, Nibbles}, {16, 256, ScalesAndMins<144>}, {4, 256, OfBlock<256, 144, 0, 4>}}},
+    {DType::kQ5_K,
+     {256, 768},
+     {{16, 32, Nibbles},
+      {16, 128, Bits},
+      {16, 256, ScalesAndMins<176>},
+      {4, 256, OfBlock<256, 176, 0, 4>}}},
     {DType::kQ6_K,
      {256, 768},
      {{16, 32, Nibbles},

@@ -10,23 +10,27 @@
 //
 // with pieces_per_row = C / elements of a piece, rounded up.  Pieces {bytes, elements}:
 //
-//   format  plane 0             plane 1              plane 2             plane 3
-//   f32     f32     {16, 4}
-//   f16     f16     {16, 8}
-//   bf16    bf16    {16, 8}
-//   q8_0    int8    {16, 16}    f16 d[8]   {16, 256}
-//   q4_0    nibbles {16, 32}    f16 d[8]   {16, 256}
-//   q6_k    nibbles {16, 32}    2-bit      {16, 64}  int8 s[16] {16, 256}  f16 d {2, 256}
+//   format       plane 0             plane 1             plane 2             plane 3
+//   f32          f32     {16, 4}
+//   f16, bf16    16-bit  {16, 8}
+//   q8_0         int8    {16, 16}    d[8]    {16, 256}
+//   q4_0, iq4_nl nibbles {16, 32}    d[8]    {16, 256}
+//   q5_0         nibbles {16, 32}    bits    {16, 128}   d[8]    {16, 256}
+//   q4_k         nibbles {16, 32}    s[8], m[8] {16, 256}  d, dmin {4, 256}
+//   q5_k         nibbles {16, 32}    bits    {16, 128}   s[8], m[8] {16, 256}  d, dmin {4, 256}
+//   q6_k         nibbles {16, 32}    pairs   {16, 64}    s[16]   {16, 256}   d    {2, 256}
 //
-// Within a run of 32 elements:
+// d and dmin are f16; s and m uint8, q6_k's s int8.  Within a run of 32 elements:
 //   nibbles  byte i holds element i in its low and element i + 16 in its high bits.  q4_0's are
 //            signed: q - 8 in two's complement.
-//   2-bit    two 32-bit words, of elements 0..15 and 16..31: element 4 s + i of its half is bits
-//            8 i + 2 s and 8 i + 2 s + 1, so that (word >> 2 s) & 0x03030303 are elements
+//   bits     bit 4 of the codes, one 32-bit word: element 4 s + i (s < 8, i < 4) is bit 8 i + s, so
+//            that (word >> s) & 0x01010101 are elements 4 s .. 4 s + 3, one a byte.
+//   pairs    bits 4 and 5, two words, of elements 0..15 and 16..31: element 4 s + i of its half is
+//            bits 8 i + 2 s and 8 i + 2 s + 1, so that (word >> 2 s) & 0x03030303 are elements
 //            4 s .. 4 s + 3, one a byte.
-// Numbers narrower than a piece follow each other in element order: d[j] of a piece of 256
-// elements belongs to elements 32 j .. 32 j + 31, s[j] to 16 j .. 16 j + 15.  A row's last piece
-// is filled up with zeros.  Values: q8_0 d*q; q4_0 d*(q - 8); q6_k d*s*((low | high << 4) - 32).
+// Numbers narrower than a piece follow each other in element order: d[j], s[j] and m[j] of a piece
+// of 256 elements belong to elements 32 j .. 32 j + 31, q6_k's s[j] to 16 j .. 16 j + 15.  A row's
+// last piece is filled up with zeros.  Values as for files (tensor/quant.h).
 //
 // Fused matrices: kQkv has the rows of q heads, then k heads, then v heads; kGateUp alternates,
 // row 2i gate i and row 2i+1 up i.

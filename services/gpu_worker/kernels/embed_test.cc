@@ -27,8 +27,7 @@ TEST_P(EmbedTest, ReadsTheTokensRowFromItsShard) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, EmbedTest,
-                         ::testing::Values(DType::kF32, DType::kF16, DType::kBf16, DType::kQ8_0,
-                                           DType::kQ4_0, DType::kQ6_K),
+                         ::testing::ValuesIn(AllDTypes().begin(), AllDTypes().end()),
                          [](const auto& test) { return std::string(Traits(test.param).name); });
 
 using CopyRowsTest = KernelTest;

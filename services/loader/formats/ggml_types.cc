@@ -9,7 +9,7 @@ namespace tandem::loader {
 namespace {
 
 // Indexed by DType.
-constexpr uint32_t kGgmlOfDType[kNumDTypes] = {0, 1, 30, 8, 2, 14};
+constexpr uint32_t kGgmlOfDType[kNumDTypes] = {0, 1, 30, 8, 2, 14, 12, 13, 6, 20};
 
 // enum ggml_type of ggml.h; empty: removed from the format.
 constexpr std::string_view kGgmlNames[] = {

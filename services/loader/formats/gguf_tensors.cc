@@ -48,9 +48,10 @@ absl::Status ReadTensor(ByteReader& reader, uint64_t file_bytes, GgufTensor& ten
   const std::optional<DType> dtype = DTypeOfGgml(type);
   if (!dtype.has_value()) {
     return FormatError(
-        type_at, absl::StrFormat("tensor %s has type %s; supported are F32, F16, BF16, Q8_0, Q4_0 "
-                                 "and Q6_K (requantise the model to one of them)",
-                                 tensor.name, GgmlTypeName(type)));
+        type_at,
+        absl::StrFormat("tensor %s has type %s; supported are F32, F16, BF16, Q8_0, Q4_0, "
+                        "Q5_0, IQ4_NL, Q4_K, Q5_K and Q6_K (requantise the model to one of them)",
+                        tensor.name, GgmlTypeName(type)));
   }
   tensor.dtype = *dtype;
   const DTypeTraits& traits = Traits(tensor.dtype);

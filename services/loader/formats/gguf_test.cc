@@ -106,9 +106,11 @@ TEST(GgufTest, ReadsEveryValueType) {
 }
 
 TEST(GgufTest, ReadsEverySupportedTensorType) {
-  const std::vector<std::pair<uint32_t, DType>> types = {{0, DType::kF32},   {1, DType::kF16},
-                                                         {30, DType::kBf16}, {8, DType::kQ8_0},
-                                                         {2, DType::kQ4_0},  {14, DType::kQ6_K}};
+  const std::vector<std::pair<uint32_t, DType>> types = {
+      {0, DType::kF32},  {1, DType::kF16},   {30, DType::kBf16}, {8, DType::kQ8_0},
+      {2, DType::kQ4_0}, {14, DType::kQ6_K}, {12, DType::kQ4_K}, {13, DType::kQ5_K},
+      {6, DType::kQ5_0}, {20, DType::kIq4Nl}};
+  ASSERT_EQ(types.size(), AllDTypes().size());
   for (const auto& [number, dtype] : types) {
     GgufBuilder builder;
     builder.tensors.push_back(
@@ -326,7 +328,7 @@ TEST(GgufTest, RefusesRowsThatAreNoWholeBlocks) {
 
 TEST(GgufTest, NamesTypesThatAreNotSupported) {
   const std::vector<std::pair<uint32_t, std::string>> types = {
-      {12, "Q4_K"}, {13, "Q5_K"}, {28, "F64"}, {4, "unknown (4)"}, {99, "unknown (99)"}};
+      {10, "Q2_K"}, {23, "IQ4_XS"}, {28, "F64"}, {4, "unknown (4)"}, {99, "unknown (99)"}};
   for (const auto& [number, name] : types) {
     GgufBuilder builder = SmallGguf();
     builder.tensors[0].type = number;

@@ -22,7 +22,9 @@ TEST(PackerTest, EveryFormatKeepsEveryNumber) {
 }
 
 TEST(PackerTest, MatricesCutIntoManySmallRegionsKeepEveryNumber) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kBf16}) {
+  for (const DType dtype : AllDTypes()) {
+    if (dtype == DType::kF32) continue;  // a tile of 512 columns takes twice the limit
+
     SCOPED_TRACE(std::string(Traits(dtype).name));
     const FakeModelSource source(FakeConfig(), false,
                                  [=](WeightRole, SourcePart) { return dtype; });
@@ -31,7 +33,7 @@ TEST(PackerTest, MatricesCutIntoManySmallRegionsKeepEveryNumber) {
 }
 
 TEST(PackerTest, TheLastTileIsFilledUpWithZeros) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ6_K, DType::kBf16}) {
+  for (const DType dtype : AllDTypes()) {
     const FakeModelSource source(FakeConfig(), false,
                                  [=](WeightRole, SourcePart) { return dtype; });
     auto packed = PackModel(source, {}, nullptr);

@@ -15,16 +15,22 @@ struct BlockFormat {
   DType dtype;
   float unit_deviation;  // of a block's numbers where its f16 scale is 1
   uint32_t scale_at;     // byte of the f16 scale in a block
+  float min_factor = 0;  // of the f16 min that follows the scale, to the scale; 0: there is none
 };
 
 // Deviations are the root mean squares of uniformly drawn quants:
 //   q8_0  q in [-128, 127]: 73.9
 //   q4_0  q in [-8, 7]: 4.64
+//   q5_0  q in [-16, 15]: 9.25
+//   iq4_nl  its table: 67.4
 //   q6_k  q in [-32, 31]: 18.5; times sub-scales of 8 to 15: 11.7
+//   q4_k  s q - 7.5 m, s and m in [0, 63], q in [0, 15]: 258, of mean zero
+//   q5_k  s q - 15.5 m, q in [0, 31]: 527
 constexpr BlockFormat kBlockFormats[] = {
-    {DType::kQ8_0, 73.9f, 0},
-    {DType::kQ4_0, 4.64f, 0},
-    {DType::kQ6_K, 18.5f * 11.7f, 208},
+    {DType::kQ8_0, 73.9f, 0},           {DType::kQ4_0, 4.64f, 0},
+    {DType::kQ5_0, 9.25f, 0},           {DType::kIq4Nl, 67.4f, 0},
+    {DType::kQ6_K, 18.5f * 11.7f, 208}, {DType::kQ4_K, 258.0f, 0, 7.5f},
+    {DType::kQ5_K, 527.0f, 0, 15.5f},
 };
 
 const BlockFormat* FindBlockFormat(DType dtype) {
@@ -162,7 +168,12 @@ void SyntheticTensor::FillVector(uint64_t offset, std::span<std::byte> out) cons
 void SyntheticTensor::PatchBlock(uint64_t index, int64_t block, std::span<std::byte> out) const {
   const BlockFormat& format = *FindBlockFormat(dtype_);
   const uint64_t bits = Word(~key_, index);
-  PutHalf(out, block + format.scale_at, scales_[bits % kNumScales]);
+  const uint16_t scale = scales_[bits % kNumScales];
+  PutHalf(out, block + format.scale_at, scale);
+  if (format.min_factor != 0) {
+    const uint16_t min = FloatToHalf(HalfToFloat(scale) * format.min_factor);
+    PutHalf(out, block + format.scale_at + 2, min);
+  }
   if (dtype_ == DType::kQ6_K) PutSubScales(out, block + kSubScalesAt, Mix(bits), Mix(~bits));
 }
 

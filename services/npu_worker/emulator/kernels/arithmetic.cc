@@ -17,7 +17,18 @@ typedef float Vec4 __attribute__((vector_size(16)));
 typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
 
 // Values of tandem::DType; out_test.cc goes through all of them.
-enum : uint32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5 };
+enum : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kQ8_0 = 3,
+  kQ4_0 = 4,
+  kQ6_K = 5,
+  kQ4_K = 6,
+  kQ5_K = 7,
+  kQ5_0 = 8,
+  kIq4Nl = 9
+};
 
 inline void Load(Vec& out, const float* in) { __builtin_memcpy(&out, in, sizeof(out)); }
 inline void Store(const Vec& in, float* out) { __builtin_memcpy(out, &in, sizeof(in)); }
@@ -174,6 +185,51 @@ void DequantizeQ6K(const uint8_t* const* planes, size_t n, float* out) {
   }
 }
 
+// Nibble of element j < 32 of a piece.
+inline int NibbleAt(const uint8_t* piece, size_t j) {
+  return (piece[j % 16] >> (4 * (j / 16))) & 15;
+}
+// Bit 4 of element j < 32, in place; `bits` as one 32-bit word.
+inline int FifthBitAt(const uint8_t* bits, size_t j) { return ((bits[j % 4] >> (j / 4)) & 1) << 4; }
+
+void DequantizeIq4Nl(const uint8_t* const* planes, size_t n, float* out) {
+  static constexpr float kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                        1,    13,   25,  38,  53,  69,  89,  113};
+  for (size_t i = 0; i < n; i += 32) {
+    const float d = ScaleAt(planes[1], i);
+    const uint8_t* q = PieceAt(planes[0], i / 32);
+    for (size_t j = 0; j < 32; ++j) out[i + j] = d * kValues[NibbleAt(q, j)];
+  }
+}
+
+void DequantizeQ5_0(const uint8_t* const* planes, size_t n, float* out) {
+  for (size_t i = 0; i < n; i += 32) {
+    const float d = ScaleAt(planes[2], i);
+    const uint8_t* q = PieceAt(planes[0], i / 32);
+    const uint8_t* bits = PieceAt(planes[1], i / 128) + i % 128 / 8;
+    for (size_t j = 0; j < 32; ++j) {
+      out[i + j] = d * static_cast<float>((NibbleAt(q, j) | FifthBitAt(bits, j)) - 16);
+    }
+  }
+}
+
+// q4_k without bits, q5_k with.
+void DequantizeScaleAndMin(const uint8_t* const* planes, bool has_bits, size_t n, float* out) {
+  const uint8_t* const* tail = planes + (has_bits ? 2 : 1);
+  for (size_t i = 0; i < n; i += 32) {
+    const uint8_t* q = PieceAt(planes[0], i / 32);
+    const uint8_t* scales = PieceAt(tail[0], i / 256) + i % 256 / 32;
+    const uint8_t* supers = tail[1] + i / 256 * (32 * 4);
+    const float scale = HalfAt(supers, 0) * static_cast<float>(scales[0]);
+    const float min = HalfAt(supers, 1) * static_cast<float>(scales[8]);
+    for (size_t j = 0; j < 32; ++j) {
+      int code = NibbleAt(q, j);
+      if (has_bits) code |= FifthBitAt(PieceAt(planes[1], i / 128) + i % 128 / 8, j);
+      out[i + j] = scale * static_cast<float>(code) - min;
+    }
+  }
+}
+
 void Dequantize(uint32_t dtype, const uint8_t* const* planes, size_t n, float* out) {
   const uint8_t* first = planes[0];
   switch (dtype) {
@@ -219,6 +275,16 @@ void Dequantize(uint32_t dtype, const uint8_t* const* planes, size_t n, float* o
       return;
     case kQ6_K:
       DequantizeQ6K(planes, n, out);
+      return;
+    case kQ4_K:
+    case kQ5_K:
+      DequantizeScaleAndMin(planes, dtype == kQ5_K, n, out);
+      return;
+    case kQ5_0:
+      DequantizeQ5_0(planes, n, out);
+      return;
+    case kIq4Nl:
+      DequantizeIq4Nl(planes, n, out);
       return;
     default:
       return;
