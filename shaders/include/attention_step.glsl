@@ -5,11 +5,21 @@
 
 struct AttentionRow {
   uint position;
-  uint fresh;   // rows of its sequence up to and with this one in the step; 0: not a row to decode
+  uint fresh;  // rows of its sequence up to and with this one in the step; 0: not a row to decode
   uint tables[2];  // of its sequence by KvGroup, bytes from the step's start
 };
 AttentionRow attention_row(uint64_t rows, uint row) {
   uvec4 words = load_uvec4(rows + uint64_t(row) * 16);
   return AttentionRow(words.x, words.y, uint[2](words.z, words.w));
+}
+
+// Up to a tile's size of rows of one sequence.
+struct AttentionTile {
+  uint first_row;
+  uint num_rows;  // 0: not there
+};
+AttentionTile attention_tile(uint64_t tiles, uint tile) {
+  uvec2 words = unpack32(Long(tiles + uint64_t(tile) * 16).v);
+  return AttentionTile(words.x, words.y);
 }
 #endif

@@ -12,6 +12,7 @@
 #include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
+#include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
 
@@ -194,6 +195,22 @@ inline std::vector<std::vector<uint16_t>> RandomVectors(const AttentionCase& c, 
         testing::FloatsToHalves(RandomFloats(size_t{s.position + s.rows} * c.kv_dim(), seed++)));
   }
   return values;
+}
+
+// `blocks`: int8 activations [rows, cols] of the float32 ones in `exact`.
+inline void CheckQuantised(const std::vector<std::byte>& exact,
+                           const std::vector<std::byte>& blocks, uint32_t rows, uint32_t cols) {
+  const uint64_t row_bytes = ActivationRowBytes(ActivationFormat::kInt8, cols);
+  for (uint32_t row = 0; row < rows; ++row) {
+    for (uint32_t i = 0; i < cols; ++i) {
+      const std::byte* unit = blocks.data() + row * row_bytes + i / kUnitElements * kUnitBytes;
+      float value, scale;
+      std::memcpy(&value, exact.data() + (size_t{row} * cols + i) * 4, 4);
+      std::memcpy(&scale, unit + kUnitElements + i % kUnitElements / 32 * 4, 4);
+      const float actual = scale * static_cast<float>(static_cast<int8_t>(unit[i % kUnitElements]));
+      ASSERT_NEAR(actual, value, scale * 0.501) << "row " << row << " element " << i;
+    }
+  }
 }
 
 }  // namespace tandem::gpu

@@ -12,16 +12,18 @@ namespace {
 
 // Constant ids, as in the shaders.
 constexpr uint32_t kAppend = 3;   // qk_norm_rope
-constexpr uint32_t kHeadDim = 3;  // attention, decode
+constexpr uint32_t kHeadDim = 3;  // attention, decode, tiled
 constexpr uint32_t kQueries = 4;
 constexpr uint32_t kLanes = 5;
 constexpr uint32_t kDecodeGroup = 6;
 constexpr uint32_t kDecodeAtOnce = 7;
-constexpr uint32_t kDecodeBlockTokens = 8;
+constexpr uint32_t kBlockTokens = 8;  // decode, tiled
 constexpr uint32_t kDecodePiece = 9;
 constexpr uint32_t kDecodeMaxPieces = 10;
 constexpr uint32_t kDecodeFresh = 11;
-constexpr uint32_t kDecodeFormat = 12;
+constexpr uint32_t kFormat = 12;  // decode, tiled
+constexpr uint32_t kTiledPositions = 5;
+constexpr uint32_t kTiledAhead = 6;
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -86,11 +88,46 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
   launch.constants[kLanes] = tuning.subgroup_size;
   launch.constants[kDecodeGroup] = shape.group;
   launch.constants[kDecodeAtOnce] = decode.at_once;
-  launch.constants[kDecodeBlockTokens] = args.block_tokens;
+  launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kDecodePiece] = shape.piece;
   launch.constants[kDecodeMaxPieces] = shape.max_pieces;
   launch.constants[kDecodeFresh] = args.fused ? kLongRows - 1 : 0;
-  launch.constants[kDecodeFormat] = static_cast<uint32_t>(args.format);
+  launch.constants[kFormat] = static_cast<uint32_t>(args.format);
+  return launch;
+}
+
+TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                          uint32_t head_dim) {
+  TiledShape shape;
+  if (!tuning.decode.enabled || !tuning.tiled.enabled) return shape;
+  const uint32_t ratio = num_heads / num_kv_heads, pairs = tuning.tiled.threads / 2;
+  shape.queries = std::min(16u, ratio & -ratio);  // a power of two
+  shape.tile_rows = pairs / shape.queries;
+  const uint32_t vector_bytes = (2 * DivideUp(head_dim, 16) + 1) * 16;
+  const auto staged_bytes = [&] { return 2 * shape.positions * vector_bytes; };
+  // Beside K and V: scores, weights and factors of every pair.
+  const uint32_t exchanged_bytes =
+      pairs * ((shape.positions + 4) * 4 + (shape.positions / 8 + 1) * 16 + 4);
+  shape.cooperative = tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
+                      staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes;
+  if (!shape.cooperative && staged_bytes() > tuning.max_shared_bytes) shape.positions = 16;
+  return shape;
+}
+
+Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
+  const TiledShape shape =
+      MakeTiledShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
+  TANDEM_CHECK(shape.tile_rows > 0);
+  TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
+  Launch launch = MakeLaunch(shape.cooperative ? KernelId::kTiledCooperative : KernelId::kTiled,
+                             tuning.tiled.threads, args.push, args.push.num_heads / shape.queries,
+                             std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
+  launch.constants[kHeadDim] = args.head_dim;
+  launch.constants[kQueries] = shape.queries;
+  launch.constants[kTiledPositions] = shape.positions;
+  launch.constants[kTiledAhead] = tuning.tiled.ahead;
+  launch.constants[kBlockTokens] = args.block_tokens;
+  launch.constants[kFormat] = static_cast<uint32_t>(args.format);
   return launch;
 }
 

@@ -46,6 +46,26 @@ struct DecodeArgs {
 // REQUIRES tuning.decode.enabled.
 Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 
+// How tiled.comp cuts its work for a model's heads.
+struct TiledShape {
+  bool cooperative = false;
+  uint32_t queries = 1;    // query heads of a workgroup, of one KV head
+  uint32_t tile_rows = 0;  // rows of a tile; 0: tiled.comp is not used
+  uint32_t positions = 32;
+};
+TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
+                          uint32_t head_dim);
+
+struct TiledArgs {
+  TiledPush push;
+  uint32_t head_dim = 0;
+  uint32_t block_tokens = 0;
+  ActivationFormat format = ActivationFormat::kF16;  // int8: head_dim is a multiple of 32
+  uint32_t max_rows = 0;
+};
+// REQUIRES a shape with tiles.
+Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args);
+
 // Bytes of an address table for rotation: see qk_norm_rope.comp.  Positions [0, context_len).
 std::vector<float> MakeRotationTable(uint32_t head_dim, uint32_t context_len, double theta,
                                      double position_scale);

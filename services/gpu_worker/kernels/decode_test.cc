@@ -202,17 +202,7 @@ TEST_P(DecodeTest, QuantisesItsResultInBlocksOf32) {
   const AttentionWorld::Step step = world.WholeStep(0);
   const auto exact = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kF32);
   const auto blocks = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kInt8);
-  const uint64_t row_bytes = ActivationRowBytes(ActivationFormat::kInt8, width);
-  for (uint32_t row = 0; row < rows; ++row) {
-    for (uint32_t i = 0; i < width; ++i) {
-      const std::byte* unit = blocks.data() + row * row_bytes + i / kUnitElements * kUnitBytes;
-      float value, scale;
-      std::memcpy(&value, exact.data() + (size_t{row} * width + i) * 4, 4);
-      std::memcpy(&scale, unit + kUnitElements + i % kUnitElements / 32 * 4, 4);
-      const float actual = scale * static_cast<float>(static_cast<int8_t>(unit[i % kUnitElements]));
-      ASSERT_NEAR(actual, value, scale * 0.501) << "row " << row << " element " << i;
-    }
-  }
+  CheckQuantised(exact, blocks, rows, width);
 }
 
 // Subgroups, values, at once, piece, groups.

@@ -25,6 +25,8 @@ enum class KernelId : uint8_t {
   kKvAppend,
   kAttention,
   kDecode,
+  kTiled,
+  kTiledCooperative,
   kHeadSlice,
   kHeadMerge,
   kCoopMatmulShared,

@@ -47,6 +47,8 @@ const KernelTraits& Traits(KernelId id) {
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
       {"decode", shaders::kDecode},
+      {"tiled", shaders::kTiled},
+      {"tiled_cooperative", shaders::kTiledCooperative},
       {"head_slice", shaders::kHeadSlice},
       {"head_merge", shaders::kHeadMerge},
       {"coop_matmul_shared", shaders::kCoopMatmulShared},

@@ -178,6 +178,23 @@ struct DecodePush {  // shaders/attention/decode.comp
 };
 static_assert(sizeof(DecodePush) == 120);
 
+struct TiledPush {  // shaders/attention/tiled.comp
+  uint64_t step;
+  uint64_t rows;
+  uint64_t tiles;
+  uint64_t q;
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
+  uint32_t group;
+  uint32_t window;
+  float scale;
+  uint32_t unused;
+};
+static_assert(sizeof(TiledPush) == 80);
+
 struct HeadSlicePush {  // shaders/head/head_slice.comp
   uint64_t step;
   uint64_t logits;

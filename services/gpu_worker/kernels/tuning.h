@@ -10,12 +10,21 @@ namespace tandem::gpu {
 
 // How rows with a sequence each are attended to: decode.comp.
 struct DecodeTuning {
-  bool enabled = false;              // false: attention.comp does all
-  uint32_t threads = 128;            // a workgroup
-  uint32_t lane_values = 32;         // accumulators of a lane, about
-  uint32_t at_once = 4;              // positions a lane has on their way
-  uint32_t piece_bytes = 128 << 10;  // least K and V of a KV head that a workgroup reads
-  uint32_t num_groups = 512;         // workgroups that fill the device
+  bool enabled = false;             // false: attention.comp does all
+  uint32_t threads = 128;           // a workgroup
+  uint32_t lane_values = 32;        // accumulators of a lane, about
+  uint32_t at_once = 2;             // positions a lane has on their way
+  uint32_t piece_bytes = 64 << 10;  // least K and V of a KV head that a workgroup reads
+  uint32_t num_groups = 512;        // workgroups that fill the device
+};
+
+// How rows of long sequences (attention_step.h) are attended to: tiled.comp.  Only where
+// decode.comp is enabled.
+struct TiledTuning {
+  bool enabled = false;
+  bool cooperative = true;  // on matrix units where the device has them
+  uint32_t threads = 128;   // a workgroup
+  uint32_t ahead = 1;       // 1: the next positions are read ahead
 };
 
 struct Tuning {
@@ -33,6 +42,7 @@ struct Tuning {
   uint32_t matvec_tiles_from_rows = 4;  // two rows of weights a thread from so many rows on
   uint32_t attention_queries = 4;       // most query heads at once
   DecodeTuning decode;
+  TiledTuning tiled;
   uint32_t reduce_threads = 8;        // a workgroup of the head's reduction
   uint32_t max_shared_bytes = 16384;  // of a workgroup
   uint32_t max_loop_iterations = 0;   // of one invocation; 0: no limit.  See DeviceInfo.

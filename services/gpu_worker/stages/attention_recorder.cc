@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 
@@ -76,6 +77,31 @@ absl::Status AttentionRecorder::Append(uint32_t layer_idx, uint32_t ordinal) {
                             bucket_));
 }
 
+// No barrier: it and Decode write different rows.
+absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal) {
+  const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
+  const KvGroup group = GroupOf(config_, layer_idx);
+  const AttentionStepLayout layout(context_.limits.max_rows, context_.buffers->tile_rows);
+  const uint64_t rows = buffers_.attention_step.address();
+  return context_.kernels->Record(
+      TiledLaunch(tuning_, {.push = {.step = buffers_.step.address(),
+                                     .rows = rows,
+                                     .tiles = rows + layout.tiles,
+                                     .q = places_.ReadAt(Port::kQ, ordinal),
+                                     .k_cache = cache.k.address(),
+                                     .v_cache = cache.v.address(),
+                                     .destination = places_.WrittenAt(Port::kAttention, ordinal),
+                                     .num_heads = config_.num_heads,
+                                     .num_kv_heads = config_.num_kv_heads,
+                                     .group = group,
+                                     .window = group == kWindowGroup ? config_.sliding_window : 0,
+                                     .scale = config_.attention_scale},
+                            .head_dim = config_.head_dim,
+                            .block_tokens = context_.kv.block_tokens,
+                            .max_rows = bucket_}),
+      recorder_);
+}
+
 absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, bool fused) {
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
@@ -113,6 +139,9 @@ absl::Status AttentionRecorder::Attend(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
   const bool has_projection = ordinal > segment_.first_ordinal;
   if (!has_projection) TANDEM_RETURN_IF_ERROR(Append(layer_idx, ordinal));
+  if (long_sequences_ && context_.buffers->tile_rows > 0) {
+    TANDEM_RETURN_IF_ERROR(Tiles(layer_idx, ordinal));
+  }
   if (tuning_.decode.enabled) return Decode(layer_idx, ordinal, has_projection && IsFused());
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);

@@ -29,6 +29,7 @@ class AttentionRecorder {
  private:
   absl::Status Run(const Launch& launch);
   absl::Status Append(uint32_t layer_idx, uint32_t ordinal);
+  absl::Status Tiles(uint32_t layer_idx, uint32_t ordinal);
   absl::Status Decode(uint32_t layer_idx, uint32_t ordinal, bool fused);
   bool IsFused() const { return tuning_.decode.enabled && !long_sequences_; }
   uint64_t NormWeight(WeightRole role, uint32_t layer_idx) const;

@@ -166,6 +166,26 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
   }
 }
 
+// Prompts in tiles and rows decoded one by one: other kernels, near enough the same numbers.
+TEST_F(GpuWorkerTest, PromptsInTilesAgreeWithRowsDecodedOneByOne) {
+  Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
+          tuning.decode = {.enabled = true, .threads = 2 * tuning.subgroup_size, .lane_values = 16};
+          tuning.tiled = {.enabled = true, .cooperative = false, .threads = 64, .ahead = 0};
+        }});
+  const ModelConfig config = testing::MakeConfig({.num_layers = 2, .head_dim = 32});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                                          testing::WholeModel(config), {.max_rows = 96}));
+  const std::vector<uint32_t> tokens = Tokens(61, config.vocab_size, 3);
+  const std::vector<float> expected = Logits(*runner, tokens, 1);
+  for (const uint32_t chunk : {61u, 20u, 9u}) {
+    // Attention's weights are rounded to float16 in tiles.
+    EXPECT_TRUE(testing::IsNearInNorm(Logits(*runner, tokens, chunk, chunk == 20), expected,
+                                      8 * testing::kEpsilonF16))
+        << "chunks of " << chunk;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, BatchInvarianceTest,
     ::testing::Values(

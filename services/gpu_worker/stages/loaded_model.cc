@@ -230,7 +230,7 @@ void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
   const LaneBuffers& buffers = buffers_->lanes[lane];
   WriteStep(step, buffers.step.mapped());
   if (buffers_->decode_rows == 0) return;
-  WriteAttentionStep(step, AttentionStepLayout(load_.limits.max_rows, 0),
+  WriteAttentionStep(step, AttentionStepLayout(load_.limits.max_rows, buffers_->tile_rows),
                      buffers.attention_step.mapped());
 }
 

@@ -108,7 +108,7 @@ absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploa
 
 // decode.comp's buffers; returns the rows that it takes at once.
 absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Uploader& uploader,
-                                    const Tuning& tuning, const ModelLoad& load,
+                                    const Tuning& tuning, const ModelLoad& load, uint32_t tile_rows,
                                     std::vector<LaneBuffers>& lanes) {
   const ModelConfig& config = load.weights->config();
   const DecodeShape shape =
@@ -117,7 +117,7 @@ absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Upload
   const uint64_t fits = std::bit_floor(std::max<uint64_t>(1, kMaxPartialBytes / row_bytes));
   const auto rows =
       static_cast<uint32_t>(std::min<uint64_t>(fits, std::bit_ceil(load.limits.max_rows)));
-  const AttentionStepLayout layout(load.limits.max_rows, 0);
+  const AttentionStepLayout layout(load.limits.max_rows, tile_rows);
   const std::vector<std::byte> zeros(uint64_t{rows} * shape.parts * sizeof(uint32_t));
   for (LaneBuffers& lane : lanes) {
     Allocator make(device);
@@ -166,8 +166,10 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
     }
   }
   if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
-    TANDEM_ASSIGN_OR_RETURN(buffers->decode_rows,
-                            MakeDecode(device, uploader, tuning, load, buffers->lanes));
+    buffers->tile_rows =
+        MakeTiledShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim).tile_rows;
+    TANDEM_ASSIGN_OR_RETURN(buffers->decode_rows, MakeDecode(device, uploader, tuning, load,
+                                                             buffers->tile_rows, buffers->lanes));
   }
   for (const Stage& stage : stages) {
     if (stage.kind != StageKind::kAttend) continue;

@@ -1,0 +1,179 @@
+// Attention of long sequences in tiles, beside short ones that are decoded.
+#include "services/gpu_worker/kernels/attention_case_for_test.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
+
+namespace tandem::gpu {
+namespace {
+
+constexpr uint16_t kNan = 0x7E00;
+
+struct TiledCase {
+  AttentionCase shape;
+  TiledTuning tiled;
+};
+std::ostream& operator<<(std::ostream& out, const TiledCase& c) {
+  return out << c.shape << "; " << c.tiled.threads << " threads, ahead " << c.tiled.ahead
+             << (c.tiled.cooperative ? ", matrix units" : ", plain");
+}
+
+class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledCase> {
+ protected:
+  void SetUp() override {
+    KernelTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    tuning_ = tuning();
+    tuning_.decode = {.enabled = true,
+                      .threads = 2 * tuning_.subgroup_size,
+                      .lane_values = 16,
+                      .at_once = 2,
+                      .piece_bytes = 16 * c().head_dim * 4};
+    tuning_.tiled = GetParam().tiled;
+    shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
+    if (shape_.cooperative != tuning_.tiled.cooperative) GTEST_SKIP() << "no matrix units for it";
+    if (device().info().type == VK_PHYSICAL_DEVICE_TYPE_CPU && c().head_dim > 80) {
+      GTEST_SKIP() << "unrolled, it compiles for long on a software device, which never uses it";
+    }
+  }
+  const AttentionCase& c() const { return GetParam().shape; }
+
+  // Tiles and what is decoded; [num_rows, q_dim] of `format`.
+  std::vector<std::byte> Attend(const AttentionWorld::Step& made, uint32_t num_rows,
+                                uint32_t bucket, const DeviceArray& q, const DeviceArray& k,
+                                const DeviceArray& v,
+                                ActivationFormat format = ActivationFormat::kF16) {
+    const DecodeShape decode =
+        MakeDecodeShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
+    const DeviceArray step(device(), made.step), attention(device(), made.attention),
+        out(device(), num_rows * ActivationRowBytes(format, c().q_dim())),
+        partials(device(), bucket * decode.PartialBytes(c().head_dim)),
+        counters(device(), std::vector<uint32_t>(bucket * decode.parts));
+    const TiledArgs tiled = {
+        .push = {.step = step.address(),
+                 .rows = attention.address(),
+                 .tiles =
+                     attention.address() + AttentionStepLayout(num_rows, shape_.tile_rows).tiles,
+                 .q = q.address(),
+                 .k_cache = k.address(),
+                 .v_cache = v.address(),
+                 .destination = out.address(),
+                 .num_heads = c().num_heads,
+                 .num_kv_heads = c().num_kv_heads,
+                 .group = c().group(),
+                 .window = c().window,
+                 .scale = c().scale()},
+        .head_dim = c().head_dim,
+        .block_tokens = c().block_tokens,
+        .format = format,
+        .max_rows = bucket};
+    const DecodeArgs rest = {.push = {.step = step.address(),
+                                      .rows = attention.address(),
+                                      .q = q.address(),
+                                      .k_cache = k.address(),
+                                      .v_cache = v.address(),
+                                      .destination = out.address(),
+                                      .partials = partials.address(),
+                                      .counters = counters.address(),
+                                      .num_heads = c().num_heads,
+                                      .num_kv_heads = c().num_kv_heads,
+                                      .group = c().group(),
+                                      .window = c().window,
+                                      .scale = c().scale()},
+                             .head_dim = c().head_dim,
+                             .block_tokens = c().block_tokens,
+                             .format = format,
+                             .max_rows = bucket};
+    Run({DecodeLaunch(tuning_, rest), TiledLaunch(tuning_, tiled)});
+    EXPECT_TRUE(out.Intact() && partials.Intact() && counters.Intact());
+    return {out.data().begin(), out.data().end()};
+  }
+
+  Tuning tuning_;
+  TiledShape shape_;
+};
+
+TEST_P(TiledTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
+  SCOPED_TRACE(GetParam());
+  const AttentionWorld world(c());
+  const auto k = RandomVectors(c(), 1), v = RandomVectors(c(), 101);
+  const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 9));
+  const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, kNan, true)),
+      v_on(device(), world.Cache(v, kNan, true));
+  const auto out = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
+                          std::bit_ceil(c().num_rows()), q_on, k_on, v_on);
+  std::vector<uint16_t> halves(out.size() / 2);
+  std::memcpy(halves.data(), out.data(), out.size());
+  // Weights are rounded to float16, values are at most five.
+  world.Check(testing::HalvesToFloats(halves), q, k, v, 5 * testing::kEpsilonF16);
+}
+
+TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
+  SCOPED_TRACE(GetParam());
+  const AttentionWorld world(c());
+  const size_t width = c().q_dim();
+  const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * width, 9));
+  const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+  const auto together = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
+                               std::bit_ceil(c().num_rows()), DeviceArray(device(), q), k, v);
+  uint32_t first_row = 0;
+  for (size_t s = 0; s < c().sequences.size(); ++s) {
+    const uint32_t rows = c().sequences[s].rows;
+    for (const uint32_t first : {0u, 5u}) {
+      if (rows - first < kLongRows || rows < first) continue;
+      std::vector<std::pair<uint32_t, uint32_t>> chosen(c().sequences.size());
+      chosen[s] = {first, rows - first};
+      const DeviceArray part(device(), std::vector(q.begin() + (first_row + first) * width,
+                                                   q.begin() + (first_row + rows) * width));
+      const auto alone = Attend(world.MakeStep(chosen, shape_.tile_rows), rows - first,
+                                std::bit_ceil(rows - first), part, k, v);
+      EXPECT_EQ(0, std::memcmp(alone.data(), together.data() + (first_row + first) * width * 2,
+                               alone.size()))
+          << "sequence " << s << " from row " << first;
+    }
+    first_row += rows;
+  }
+}
+
+TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
+  SCOPED_TRACE(GetParam());
+  if (c().head_dim % 32 != 0) GTEST_SKIP() << "no whole blocks a head";
+  const AttentionWorld world(c());
+  const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows), width = c().q_dim();
+  const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
+      k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+  const AttentionWorld::Step step = world.WholeStep(shape_.tile_rows);
+  const auto exact = Attend(step, rows, bucket, q, k, v, ActivationFormat::kF32);
+  const auto blocks = Attend(step, rows, bucket, q, k, v, ActivationFormat::kInt8);
+  CheckQuantised(exact, blocks, rows, width);
+}
+
+constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .threads = 128, .ahead = 1};
+constexpr TiledTuning kNarrow = {.enabled = true, .cooperative = false, .threads = 32, .ahead = 0};
+constexpr TiledTuning kUnits = {.enabled = true, .cooperative = true, .threads = 128, .ahead = 1};
+constexpr TiledTuning kUnitsWide = {
+    .enabled = true, .cooperative = true, .threads = 256, .ahead = 0};
+
+std::vector<TiledCase> Cases() {
+  const std::vector<AttentionCase> shapes = {
+      {4, 2, 64, 16, 0, {{0, 70}, {5, 1}, {37, 9}}},
+      {4, 2, 128, 16, 24, {{100, 33}, {3, 12}}},
+      {4, 1, 256, 16, 31, {{30, 19}, {900, 2}}},
+      {8, 1, 128, 7, 0, {{61, 40}}},
+      {3, 1, 72, 16, 0, {{150, 17}}},
+      {1, 1, 80, 5, 9, {{1, 31}, {0, 32}}},
+      {2, 2, 24, 1, 1, {{6, 9}}},
+      {2, 1, 64, 16, 1024, {{3000, 64}}},
+  };
+  std::vector<TiledCase> cases;
+  for (const AttentionCase& shape : shapes) {
+    for (const TiledTuning& tiled : {kPlain, kNarrow, kUnits, kUnitsWide}) {
+      cases.push_back({shape, tiled});
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, TiledTest, ::testing::ValuesIn(Cases()));
+
+}  // namespace
+}  // namespace tandem::gpu

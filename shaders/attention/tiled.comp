@@ -1,0 +1,278 @@
+// Attention (see attention.comp) of many rows of one sequence: a tile of rows shares what it reads
+// of the cache (Dao 2023, "FlashAttention-2").
+//
+// A workgroup takes a tile of rows and QUERIES query heads of one KV head: 16 (row, head) pairs a
+// team of 32 invocations, whose q and sums stay in registers.  K and V come through shared memory,
+// POSITIONS at a time, from multiples of POSITIONS on, so that a row's bits do not depend on the
+// tile it is in: what it does not see adds nothing.
+//
+// x: KV head and part of its query heads, y: tile.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "activation.glsl"
+#include "attention_step.glsl"
+#include "kv_cache.glsl"
+#include "matrix16.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 128;
+layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 256
+layout(constant_id = 4) const uint QUERIES = 1;    // divides 16
+layout(constant_id = 5) const uint POSITIONS = 32;  // a multiple of 16
+layout(constant_id = 6) const uint AHEAD = 1;  // 1: the next positions are read ahead
+layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
+layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: HEAD_DIM a multiple of 32
+layout(push_constant, scalar) uniform Push {
+  uint64_t step;
+  uint64_t rows;   // AttentionRow [rows]
+  uint64_t tiles;  // AttentionTile [tiles]
+  uint64_t q;      // float16 [rows, num_heads, HEAD_DIM]
+  uint64_t k_cache;
+  uint64_t v_cache;
+  uint64_t destination;  // FORMAT [rows, num_heads * HEAD_DIM]
+  uint num_heads;
+  uint num_kv_heads;
+  uint group;   // KvGroup
+  uint window;  // 0: none
+  float scale;
+};
+
+const uint kTeams = THREADS / 32;
+const uint kPairs = kTeams * 16;  // (row, head): row-major
+const uint kChunks = HEAD_DIM / 8;
+const uint kSteps = (HEAD_DIM + 15) / 16;  // of 16 dimensions, the last filled up with zeros
+const uint kStride = 2 * kSteps + 1;       // of a vector in shared memory; one against conflicts
+const uint kBlocks = POSITIONS / 16;
+const uint kStaged = POSITIONS * 2 * kSteps;  // chunks of K, or of V
+const uint kLoads = (kStaged + THREADS - 1) / THREADS;
+const uint kPasses = (kPairs + 2 * POSITIONS - 1) / (2 * POSITIONS);  // that q takes to stage
+const float kLowest = -1e30;
+const float kLog2E = 1.44269504088896;
+
+shared uvec4 staged[2 * POSITIONS * kStride];  // K, then V
+#ifdef COOPERATIVE
+const uint kWeightStride = POSITIONS / 8 + 1;
+const uint kScoreStride = POSITIONS + 4;
+shared float scores[kPairs * kScoreStride];
+shared uvec4 weights[kPairs * kWeightStride];
+shared float shrinks[kPairs];
+#endif
+
+uvec4 chunk_of(uint64_t vector, uint chunk) {
+  return chunk < kChunks ? load_uvec4(vector + chunk * 16) : uvec4(0);
+}
+
+uvec4 next_k[kLoads], next_v[kLoads];  // chunks on their way
+
+void load_positions(uint64_t table, uint base, uint from, uint to, uint kv_head, uint thread) {
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    uint item = min(thread + i * THREADS, kStaged - 1);
+    uint position = clamp(base + item / (2 * kSteps), from, to);  // what is read is always there
+    uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
+    uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);
+    uint chunk = item % (2 * kSteps);
+    next_k[i] = chunk_of(k_cache + at, chunk);
+    next_v[i] = chunk_of(v_cache + at, chunk);
+  }
+}
+void stage_positions(uint thread) {
+  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+    uint item = thread + i * THREADS;
+    uint at = item / (2 * kSteps) * kStride + item % (2 * kSteps);
+    if (kStaged % THREADS == 0 || item < kStaged) {
+      staged[at] = next_k[i];
+      staged[at + POSITIONS * kStride] = next_v[i];
+    }
+  }
+}
+
+// What a lane holds of its row among [column, column + 32): 8 from column + 8 * half on, and 8
+// more 16 further on.  Both lanes of the row call it.
+void store_columns(uint64_t row, uint column, uint half_of, HalfRow h[2], bool is_there) {
+  if (FORMAT == kActivationInt8) {
+    uint highest = 0;
+    [[unroll]] for (uint b = 0; b < 2; ++b) {
+      [[unroll]] for (uint e = 0; e < 8; ++e) {
+        highest = max(highest, floatBitsToUint(h[b].e[e]) & 0x7FFFFFFFu);
+      }
+    }
+    highest = max(highest, subgroupShuffleXor(highest, 1));
+    if (!is_there) return;
+    float inverse = block_inverse(highest);
+    uint64_t unit = row + uint64_t(column / kUnitElements) * kUnitBytes;
+    uint first = column % kUnitElements;
+    [[unroll]] for (uint b = 0; b < 2; ++b) {
+      vec4 x = vec4(h[b].e[0], h[b].e[1], h[b].e[2], h[b].e[3]);
+      vec4 y = vec4(h[b].e[4], h[b].e[5], h[b].e[6], h[b].e[7]);
+      Long(unit + first + b * 16 + half_of * 8).v =
+          pack64(uvec2(quantize4(x, inverse), quantize4(y, inverse)));
+    }
+    if (half_of == 0) Float(unit + kUnitElements + first / 8).v = block_scale(highest);
+    return;
+  }
+  if (!is_there) return;
+  [[unroll]] for (uint b = 0; b < 2; ++b) {
+    uint at = b * 16 + half_of * 8;
+    if (column % HEAD_DIM + at >= HEAD_DIM) continue;
+    if (FORMAT == kActivationF16) {
+      uvec4 bits = packed(h[b]);
+      Wide(row + uint64_t(column + at) * 2).v = u64vec2(pack64(bits.xy), pack64(bits.zw));
+    } else {
+      uint64_t to = row + uint64_t(column + at) * 4;
+      store_vec4(to, vec4(h[b].e[0], h[b].e[1], h[b].e[2], h[b].e[3]));
+      store_vec4(to + 16, vec4(h[b].e[4], h[b].e[5], h[b].e[6], h[b].e[7]));
+    }
+  }
+}
+
+void main() {
+  uint thread = gl_LocalInvocationIndex;
+  AttentionTile tile = attention_tile(tiles, gl_WorkGroupID.y);
+  if (tile.num_rows == 0) return;
+  AttentionRow start = attention_row(rows, tile.first_row);
+  uint kv_head = gl_WorkGroupID.x / (num_heads / num_kv_heads / QUERIES);
+  uint first_head = gl_WorkGroupID.x * QUERIES;
+  uint64_t table = step + start.tables[group];
+  uint last = start.position + tile.num_rows - 1;
+  uint first = window != 0 && start.position + 1 > window ? start.position + 1 - window : 0;
+
+  MatrixA queries[kSteps];
+  UNROLL for (uint pass = 0; pass < kPasses; ++pass) {
+    barrier();
+    for (uint i = thread; i < 2 * kStaged; i += THREADS) {
+      uint pair = pass * 2 * POSITIONS + i / (2 * kSteps), chunk = i % (2 * kSteps);
+      uint row = tile.first_row + min(pair / QUERIES, tile.num_rows - 1);
+      uint64_t head = uint64_t(row) * num_heads + first_head + pair % QUERIES;
+      staged[i / (2 * kSteps) * kStride + chunk] = chunk_of(q + head * (HEAD_DIM * 2), chunk);
+    }
+    barrier();
+    if (team_id() * 16 / (2 * POSITIONS) == pass) {
+      uint at = team_id() * 16 % (2 * POSITIONS) * kStride;
+      UNROLL for (uint k = 0; k < kSteps; ++k) {
+        LOAD_A(queries[k], staged, at + 2 * k, kStride);
+      }
+    }
+  }
+
+  uint lane = team_lane(), half_of = lane & 1;
+  uint pair = team_id() * 16 + lane / 2;  // this lane's
+  uint own_last = min(start.position + pair / QUERIES, last);
+  uint own_first = window != 0 && own_last + 1 > window ? own_last + 1 - window : 0;
+  float highest = kLowest, weight_sum = 0.0;
+  MatrixC sums[kSteps];
+  UNROLL for (uint k = 0; k < kSteps; ++k) sums[k] = ZERO_C;
+#ifdef COOPERATIVE
+  uint own_scores = team_id() * 16 * kScoreStride, own_weights = team_id() * 16 * kWeightStride;
+  [[unroll]] for (uint e = 0; e < 8; ++e) {
+    scores[own_scores + lane / 2 * kScoreStride + half_of * 8 + e] = float(lane / 2);
+  }
+  subgroupBarrier();
+  MatrixC row_numbers;  // which row an element is in is not specified
+  coopMatLoad(row_numbers, scores, own_scores, kScoreStride,
+              gl_CooperativeMatrixLayoutRowMajor);
+#endif
+
+  uint base = first / POSITIONS * POSITIONS;
+  if (AHEAD != 0) load_positions(table, base, first, last, kv_head, thread);
+  for (; base <= last; base += POSITIONS) {
+    if (AHEAD == 0) load_positions(table, base, first, last, kv_head, thread);
+    barrier();
+    stage_positions(thread);
+    barrier();
+    if (AHEAD != 0) load_positions(table, base + POSITIONS, first, last, kv_head, thread);
+
+    HalfRow weight[kBlocks];
+    UNROLL for (uint n = 0; n < kBlocks; ++n) {
+      MatrixC score = ZERO_C;
+      UNROLL for (uint k = 0; k < kSteps; ++k) {
+        MULTIPLY_TRANSPOSED(score, queries[k], staged, n * 16 * kStride + 2 * k, kStride);
+      }
+#ifdef COOPERATIVE
+      coopMatStore(score, scores, own_scores + n * 16, kScoreStride,
+                   gl_CooperativeMatrixLayoutRowMajor);
+#else
+      weight[n] = score;
+#endif
+    }
+#ifdef COOPERATIVE
+    subgroupBarrier();
+    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+      [[unroll]] for (uint e = 0; e < 8; ++e) {
+        weight[n].e[e] = scores[own_scores + lane / 2 * kScoreStride + n * 16 + half_of * 8 + e];
+      }
+    }
+#endif
+    float higher = highest;
+    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+      [[unroll]] for (uint e = 0; e < 8; ++e) {
+        uint position = base + n * 16 + half_of * 8 + e;
+        bool seen = position >= own_first && position <= own_last;
+        weight[n].e[e] =
+            seen ? weight[n].e[e] * (scale * kLog2E) : uintBitsToFloat(0xFF800000u);
+        higher = max(higher, weight[n].e[e]);
+      }
+    }
+    higher = max(higher, subgroupShuffleXor(higher, 1));
+    float shrink = exp2(highest - higher);
+    highest = higher;
+    weight_sum *= shrink;
+    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+      [[unroll]] for (uint e = 0; e < 8; ++e) {
+        weight[n].e[e] = exp2(weight[n].e[e] - higher);
+        weight_sum += weight[n].e[e];
+      }
+    }
+#ifdef COOPERATIVE
+    if (half_of == 0) shrinks[pair] = shrink;
+    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+      weights[own_weights + lane / 2 * kWeightStride + 2 * n + half_of] = packed(weight[n]);
+    }
+    subgroupBarrier();
+    MatrixC factors;
+    [[unroll]] for (uint e = 0; e < factors.length(); ++e) {
+      factors[e] = shrinks[team_id() * 16 + uint(row_numbers[e])];
+    }
+    [[unroll]] for (uint k = 0; k < kSteps; ++k) {
+      [[unroll]] for (uint e = 0; e < factors.length(); ++e) sums[k][e] *= factors[e];
+    }
+#else
+    for (uint k = 0; k < kSteps; ++k) {
+      [[unroll]] for (uint e = 0; e < 8; ++e) sums[k].e[e] *= shrink;
+    }
+#endif
+    UNROLL for (uint n = 0; n < kBlocks; ++n) {
+      MatrixA a;
+#ifdef COOPERATIVE
+      LOAD_A(a, weights, own_weights + 2 * n, kWeightStride);
+#else
+      a.half_row = packed(weight[n]);
+#endif
+      UNROLL for (uint k = 0; k < kSteps; ++k) {
+        MULTIPLY(sums[k], a, staged, (POSITIONS + n * 16) * kStride + 2 * k, kStride);
+      }
+    }
+  }
+
+  float factor = 1.0 / (weight_sum + subgroupShuffleXor(weight_sum, 1));
+  bool is_there = pair / QUERIES < tile.num_rows;
+  uint64_t to = destination + (tile.first_row + pair / QUERIES) *
+                                  activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+  uint column = (first_head + pair % QUERIES) * HEAD_DIM;
+  UNROLL for (uint k = 0; k < kSteps; k += 2) {
+    HalfRow h[2];
+    [[unroll]] for (uint b = 0; b < 2; ++b) {
+#ifdef COOPERATIVE
+      subgroupBarrier();
+      coopMatStore(sums[min(k + b, kSteps - 1)], scores, own_scores, kScoreStride,
+                   gl_CooperativeMatrixLayoutRowMajor);
+      subgroupBarrier();
+      [[unroll]] for (uint e = 0; e < 8; ++e) {
+        h[b].e[e] = scores[own_scores + lane / 2 * kScoreStride + half_of * 8 + e] * factor;
+      }
+#else
+      h[b] = sums[min(k + b, kSteps - 1)];
+      [[unroll]] for (uint e = 0; e < 8; ++e) h[b].e[e] *= factor;
+#endif
+    }
+    store_columns(to, column + k * 16, half_of, h, is_there);
+  }
+}
