@@ -121,7 +121,11 @@ class SyntheticModel : public ModelSource {
   void AddMatrix(const char* name, WeightRole role, uint32_t layer, SourcePart part,
                  uint64_t rows) {
     const uint64_t cols = WeightShape(role, spec_.config).cols;
-    const DType wanted = role == WeightRole::kEmbedding ? spec_.embedding : spec_.type;
+    DType wanted = role == WeightRole::kEmbedding ? spec_.embedding : spec_.type;
+    if (spec_.mixed && (part == SourcePart::kV || role == WeightRole::kDown) &&
+        GetsMoreBits(layer, spec_.config.num_layers)) {
+      wanted = DType::kQ6_K;
+    }
     Add(name, role, layer, part, {rows, cols}, FormatForColumns(wanted, cols));
   }
 

@@ -24,6 +24,7 @@ TEST(SyntheticModelTest, HasTheSizeOfRealFiles) {
   };
   EXPECT_NEAR(gigabytes("gemma3-27b?type=q4_0"), 15.6, 0.05);
   EXPECT_NEAR(gigabytes("gemma3-27b?type=q8_0"), 28.7, 0.05);
+  EXPECT_NEAR(gigabytes("gemma3-27b?type=q4_k_m"), 16.5, 0.1);
   EXPECT_NEAR(gigabytes("gemma3-12b?type=bf16"), 23.5, 0.1);
   EXPECT_NEAR(gigabytes("gemma3-270m?type=q8_0"), 0.285, 0.005);
 }
@@ -121,6 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"DeepQ4_0", "type=q4_0&hidden=256&ffn=512&heads=4&kv_heads=2&head_dim=64"},
         Shape{"DeepBf16", "type=bf16&hidden=256&ffn=512&heads=4&kv_heads=2&head_dim=64"},
         Shape{"WideQ8_0", "type=q8_0&layers=3&hidden=1024&ffn=2048&heads=8&kv_heads=4"},
+        Shape{"WideQ4_KM", "type=q4_k_m&layers=3&hidden=1024&ffn=2048&heads=8&kv_heads=4"},
         Shape{"WideQ6_K", "type=q6_k&layers=3&hidden=1024&ffn=2048&heads=8&kv_heads=4"}),
     [](const auto& test) { return std::string(test.param.name); });
 

@@ -34,6 +34,13 @@ constexpr NamedShape kShapes[] = {
     {"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 1024, 8.0f, true},
 };
 
+// Types that are more than one format.
+struct Mix {
+  std::string_view name;
+  DType type;
+};
+constexpr Mix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
+
 // A number of the shape that may be replaced.
 struct Override {
   std::string_view name;
@@ -63,16 +70,31 @@ std::string TypeNames() {
     const auto dtype = static_cast<DType>(i);
     if (CanSynthesize(dtype)) names.emplace_back(Traits(dtype).name);
   }
-  return absl::StrJoin(names, ", ");
+  return absl::StrJoin(names, ", ") + "; type takes q4_k_m and q5_k_m as well";
 }
 
-absl::StatusOr<DType> ParseType(std::string_view name, const std::string& text) {
+absl::StatusOr<DType> ParseFormat(std::string_view name, const std::string& text) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     if (CanSynthesize(dtype) && Traits(dtype).name == text) return dtype;
   }
   return Refuse(name, absl::StrFormat("there is no format '%s'; use one of %s", text.substr(0, 40),
                                       TypeNames()));
+}
+
+absl::Status ParseType(std::string_view name, const std::string& text, SyntheticSpec& spec) {
+  for (const Mix& mix : kMixes) {
+    spec.mixed = mix.name == text;
+    spec.type = mix.type;
+    if (spec.mixed) return absl::OkStatus();
+  }
+  TANDEM_ASSIGN_OR_RETURN(spec.type, ParseFormat(name, text));
+  return absl::OkStatus();
+}
+
+std::string TypeName(const SyntheticSpec& spec) {
+  const std::string name(Traits(spec.type).name);
+  return spec.mixed ? name + "_m" : name;
 }
 
 absl::StatusOr<NamedShape> FindShape(std::string_view name, const std::string& text) {
@@ -157,11 +179,10 @@ absl::Status CheckShape(std::string_view name, const NamedShape& shape) {
 absl::Status Apply(std::string_view name, const Option& option, NamedShape& shape,
                    SyntheticSpec& spec, bool& has_embedding) {
   if (option.name == "type") {
-    TANDEM_ASSIGN_OR_RETURN(spec.type, ParseType(name, option.value));
-    return absl::OkStatus();
+    return ParseType(name, option.value, spec);
   }
   if (option.name == "embedding") {
-    TANDEM_ASSIGN_OR_RETURN(spec.embedding, ParseType(name, option.value));
+    TANDEM_ASSIGN_OR_RETURN(spec.embedding, ParseFormat(name, option.value));
     has_embedding = true;
     return absl::OkStatus();
   }
@@ -187,7 +208,7 @@ absl::Status Apply(std::string_view name, const Option& option, NamedShape& shap
 // What tells the model from its shape's own: every override that changes something.
 std::string FullName(const NamedShape& base, const NamedShape& shape, const SyntheticSpec& spec) {
   std::string name = absl::StrFormat("%s%s?type=%s&embedding=%s&seed=%d", std::string(kPrefix),
-                                     std::string(shape.name), std::string(Traits(spec.type).name),
+                                     std::string(shape.name), TypeName(spec),
                                      std::string(Traits(spec.embedding).name), spec.seed);
   for (const Override& candidate : kOverrides) {
     if (shape.*candidate.field == base.*candidate.field) continue;
@@ -224,7 +245,13 @@ absl::StatusOr<SyntheticSpec> ParseSyntheticName(std::string_view name) {
 }
 
 DType FormatForColumns(DType wanted, uint64_t cols) {
-  return cols % Traits(wanted).block_elements == 0 ? wanted : DType::kQ8_0;
+  if (cols % Traits(wanted).block_elements == 0) return wanted;
+  return wanted == DType::kQ4_K ? DType::kQ5_0 : DType::kQ8_0;
+}
+
+bool GetsMoreBits(uint32_t layer_idx, uint32_t num_layers) {
+  const uint32_t eighth = num_layers / 8;
+  return layer_idx < eighth || layer_idx >= 7 * num_layers / 8 || (layer_idx - eighth) % 3 == 2;
 }
 
 }  // namespace tandem::loader

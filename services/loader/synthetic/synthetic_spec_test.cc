@@ -68,6 +68,25 @@ TEST(SyntheticSpecTest, EmbeddingsHaveTheFormatOfRealFiles) {
   EXPECT_EQ(FormatForColumns(DType::kQ6_K, 640), DType::kQ8_0);
   EXPECT_EQ(FormatForColumns(DType::kQ6_K, 6912), DType::kQ6_K);
   EXPECT_EQ(FormatForColumns(DType::kQ4_0, 640), DType::kQ4_0);
+  EXPECT_EQ(FormatForColumns(DType::kQ4_K, 640), DType::kQ5_0);
+  EXPECT_EQ(FormatForColumns(DType::kQ5_K, 640), DType::kQ8_0);
+}
+
+TEST(SyntheticSpecTest, MixesGiveSomeLayersMoreBits) {
+  ASSERT_OK_AND_ASSIGN(const SyntheticSpec spec,
+                       ParseSyntheticName("synthetic:gemma3-4b?type=q4_k_m"));
+  EXPECT_TRUE(spec.mixed);
+  EXPECT_EQ(spec.type, DType::kQ4_K);
+  EXPECT_EQ(spec.embedding, DType::kQ6_K);
+  EXPECT_EQ(spec.name, "synthetic:gemma3-4b?type=q4_k_m&embedding=q6_k&seed=1");
+  EXPECT_FALSE(ParseSyntheticName("synthetic:gemma3-4b?type=q4_k")->mixed);
+  // 34 layers: the first 4, every third after, and from layer 29 on.
+  std::vector<uint32_t> more;
+  for (uint32_t i = 0; i < 34; ++i) {
+    if (GetsMoreBits(i, 34)) more.push_back(i);
+  }
+  EXPECT_EQ(more,
+            (std::vector<uint32_t>{0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29, 30, 31, 32, 33}));
 }
 
 TEST(SyntheticSpecTest, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
@@ -81,6 +100,7 @@ TEST(SyntheticSpecTest, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
   expect("synthetic:gemma3-2b?type=q4_0", "there is no shape 'gemma3-2b'");
   expect("synthetic:gemma3-1b?type=q3_k", "there is no format 'q3_k'; use one of f32, f16");
   expect("synthetic:gemma3-1b?embedding=", "there is no format ''");
+  expect("synthetic:gemma3-1b?embedding=q4_k_m", "there is no format 'q4_k_m'");
   expect("synthetic:gemma3-1b?typ=q4_0", "there is no option 'typ'; use type, embedding, seed");
   expect("synthetic:gemma3-1b?type", "'type' is not NAME=VALUE");
   expect("synthetic:gemma3-1b?", "'' is not NAME=VALUE");
