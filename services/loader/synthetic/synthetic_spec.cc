@@ -35,11 +35,11 @@ constexpr NamedShape kShapes[] = {
 };
 
 // Types that are more than one format.
-struct Mix {
+struct TypeMix {
   std::string_view name;
   DType type;
 };
-constexpr Mix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
+constexpr TypeMix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
 
 // A number of the shape that may be replaced.
 struct Override {
@@ -83,7 +83,7 @@ absl::StatusOr<DType> ParseFormat(std::string_view name, const std::string& text
 }
 
 absl::Status ParseType(std::string_view name, const std::string& text, SyntheticSpec& spec) {
-  for (const Mix& mix : kMixes) {
+  for (const TypeMix& mix : kMixes) {
     spec.mixed = mix.name == text;
     spec.type = mix.type;
     if (spec.mixed) return absl::OkStatus();
