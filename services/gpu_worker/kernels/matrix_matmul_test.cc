@@ -246,8 +246,8 @@ TEST_F(MatrixFormTest, WiderTilesMatchThePlainSum) {
 TEST_F(MatrixFormTest, TheDevicesOwnTilesMatchThePlainSum) {
   if (tuning().matrix.pattern.path == MatrixPath::kNone) GTEST_SKIP() << "no matrix units";
   for (const MatrixTile& tile : tuning().matrix.tiles) {
-    for (int format = 1; format <= 9; ++format) {
-      Check({.format = static_cast<TileFormat>(format),
+    for (const auto format : {TileFormat::kQ4_0, TileFormat::kQ8_0, TileFormat::kF16}) {
+      Check({.format = format,
              .rows = tile.rows + 3,
              .n_dim = 2 * tile.columns * tile.subgroups + 5,
              .k_dim = 1280,
