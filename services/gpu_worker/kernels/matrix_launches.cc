@@ -1,7 +1,6 @@
 #include "services/gpu_worker/kernels/matrix_launches.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "services/common/base/check.h"
 
@@ -19,9 +18,25 @@ constexpr uint32_t kOutput = 9;
 constexpr uint32_t kPairRows = 10;
 constexpr uint32_t kPairHalves = 11;
 
-const MatrixTile& TileFor(const Tuning& tuning, uint32_t max_rows) {
+// Of a weight; 4 stands for all between 4 and 6.
+uint32_t BitsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kBf16:
+      return 16;
+    case DType::kQ8_0:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+const MatrixTile& TileFor(const Tuning& tuning, DType dtype, uint64_t columns, uint32_t max_rows) {
   for (const MatrixTile& tile : tuning.matrix.tiles) {
-    if (max_rows <= tile.max_rows) return tile;
+    if (max_rows <= tile.max_rows && columns >= tile.min_columns &&
+        BitsOf(dtype) >= tile.min_bits) {
+      return tile;
+    }
   }
   return tuning.matrix.tiles.back();
 }
@@ -37,16 +52,13 @@ KernelId KernelOf(MatrixPath path) {
   }
 }
 
-// As many as bring the workgroups near the number aimed at, each with four chunks at least.
-uint32_t NumSplits(const MatrixTile& tile, uint64_t tiles, uint64_t cols,
-                   const MatrixWorkspace& workspace) {
+// Of k: each with four chunks at least.
+uint64_t MostSplits(const MatrixTile& tile, uint64_t tiles, uint64_t cols,
+                    const MatrixWorkspace& workspace) {
   if (workspace.sums == 0 || tiles > kMatrixMaxTiles) return 1;
   const uint64_t tile_bytes = uint64_t{tile.rows} * tile.columns * tile.subgroups * sizeof(float);
-  const uint64_t most = std::min(DivideUp(cols, tile.chunk) / uint64_t{4},
-                                 workspace.sums_bytes / (tiles * tile_bytes));
-  const auto wanted = static_cast<uint64_t>(
-      std::lround(static_cast<double>(tile.groups) / static_cast<double>(tiles)));
-  return static_cast<uint32_t>(std::max<uint64_t>(1, std::min(wanted, most)));
+  return std::min(DivideUp(cols, tile.chunk) / uint64_t{4},
+                  workspace.sums_bytes / (tiles * tile_bytes));
 }
 
 }  // namespace
@@ -61,11 +73,12 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   TANDEM_CHECK(UsesMatrixUnits(tuning, weights.dtype, args.max_rows));
   const uint64_t per_column = args.output == MatrixOutput::kF32 ? 1 : 2;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
-  const MatrixTile& tile = TileFor(tuning, args.max_rows);
+  const MatrixTile& tile = TileFor(tuning, weights.dtype, shard.num_rows, args.max_rows);
   const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
   const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
+  const uint64_t tiles = uint64_t{row_tiles} * column_tiles;
   const uint32_t splits =
-      NumSplits(tile, uint64_t{row_tiles} * column_tiles, weights.cols, args.workspace);
+      NumSplits(tile.groups, tiles, MostSplits(tile, tiles, weights.cols, args.workspace));
   MatrixPush push{.count = args.count,
                   .x = args.x,
                   .destination = args.destination,

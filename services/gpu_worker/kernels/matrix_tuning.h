@@ -10,21 +10,27 @@ namespace tandem::gpu {
 
 // Work of a workgroup of coop_matmul.comp.
 struct MatrixTile {
-  uint32_t max_rows = 0;   // for products of up to so many rows
-  uint32_t columns = 32;   // of a subgroup: 16, 32 or 64
-  uint32_t rows = 32;      // a multiple of 16
-  uint32_t subgroups = 4;  // side by side in columns
-  uint32_t chunk = 64;     // of k between barriers: 64 or 128
-  uint32_t ahead = 1;      // chunks of weights under way
-  uint32_t groups = 0;     // workgroups to aim at by splitting k
+  // Of the tiles that fit a product, the first is taken.
+  uint32_t max_rows = ~0u;   // of x
+  uint32_t min_columns = 0;  // rows of weights
+  uint32_t min_bits = 0;     // of a weight, without its scale
+  uint32_t columns = 32;     // of a subgroup: 16, 32 or 64
+  uint32_t rows = 32;        // a multiple of 16
+  uint32_t subgroups = 4;    // side by side in columns
+  uint32_t chunk = 64;       // of k between barriers: 64 or 128
+  uint32_t ahead = 1;        // chunks of weights under way
+  uint32_t groups = 1;       // workgroups that run at once: k is split to have as many
 };
 
 struct MatrixTuning {
   MatrixPattern pattern;          // what the device's probe said
-  uint32_t min_rows = 17;         // of a product on matrix units
-  std::vector<MatrixTile> tiles;  // by max_rows, the last for all above
+  uint32_t min_rows = 9;          // of a product on matrix units
+  std::vector<MatrixTile> tiles;  // the last fits all
 };
 
 std::vector<MatrixTile> MatrixTiles();
+
+// Parts of k for `tiles` workgroups, `most` at most: what a full device makes fastest.
+uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most);
 
 }  // namespace tandem::gpu

@@ -7,13 +7,13 @@ namespace tandem::gpu {
 Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool geglu, bool can_split,
                       uint32_t max_rows) {
   Product product;
-  if (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype)) {
+  if (UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
+    product.kernel = ProductKernel::kMatrix;
+    product.input = ActivationFormat::kF16;
+  } else if (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype)) {
     product.kernel = ProductKernel::kMatvec;
     product.input = MatvecInput(weights.dtype);
     product.shape = ChooseMatvecShape(tuning, weights, geglu, can_split, max_rows);
-  } else if (UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
-    product.kernel = ProductKernel::kMatrix;
-    product.input = ActivationFormat::kF16;
   }
   return product;
 }

@@ -34,5 +34,23 @@ TEST(TuningTest, LoopsAreLimitedOnlyWhereTheDriverLimitsThem) {
   EXPECT_GE(MaxHiddenDim(tuning), 5376u);
 }
 
+// Figures of an H200, 264 workgroups at once: as many parts as fill it, none where tiles do.
+TEST(TuningTest, SplitsKToFillTheDevice) {
+  EXPECT_EQ(NumSplits(264, 64, 100), 4u);
+  EXPECT_EQ(NumSplits(264, 42, 100), 6u);
+  EXPECT_EQ(NumSplits(264, 42, 5), 5u);
+  EXPECT_EQ(NumSplits(264, 168, 100), 3u) << "two waves of half the size gain nothing";
+  EXPECT_EQ(NumSplits(264, 256, 100), 1u);
+  EXPECT_EQ(NumSplits(264, 336, 100), 1u);
+  EXPECT_EQ(NumSplits(1, 1, 100), 1u);
+}
+
+TEST(TuningTest, TheLastMatrixTileFitsAll) {
+  const MatrixTile last = MatrixTiles().back();
+  EXPECT_EQ(last.max_rows, ~0u);
+  EXPECT_EQ(last.min_columns, 0u);
+  EXPECT_EQ(last.min_bits, 0u);
+}
+
 }  // namespace
 }  // namespace tandem::gpu

@@ -97,10 +97,9 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
 
 absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploader,
                            LaneBuffers& lane) {
-  constexpr uint64_t kSumsBytes = uint64_t{16} << 20;  // more than the tiles on any device
   const std::vector<std::byte> zeros(kMatrixMaxTiles * sizeof(uint32_t));
   Allocator make(device);
-  make.Make(lane.matrix_sums, kSumsBytes, MemoryKind::kDevice, "matrix sums");
+  make.Make(lane.matrix_sums, kMatrixSumsBytes, MemoryKind::kDevice, "matrix sums");
   make.Make(lane.matrix_arrivals, zeros.size(), MemoryKind::kDevice, "matrix arrivals");
   TANDEM_RETURN_IF_ERROR(make.status());
   return uploader.Upload(zeros, lane.matrix_arrivals, 0);
