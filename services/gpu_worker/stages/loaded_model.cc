@@ -167,7 +167,8 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
   std::memset(buffers_->lanes[0].step.mapped().data(), 0, sizeof(StepHeader));
   std::ranges::fill(buffers_->lanes[0].attention_step.mapped(), std::byte{0});
   size_t done = 0;
-  for (const auto& [index, program] : programs_) {
+  for (const auto& entry : programs_) {
+    const SegmentProgram& program = entry.second;
     const auto run = [&, this](uint32_t rows, bool long_sequences) {
       StepHeader header{.num_rows = rows};
       header.num_outputs = std::min(rows, load_.limits.max_outputs);
