@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(10);
+constexpr absl::Duration kListTimeout = absl::Seconds(10);
 
 std::string ModelsAsTable(const v1::ListModelsResponse& models) {
   TextTable table({false, false, true, true, true, true, false});
@@ -33,7 +33,7 @@ std::string ModelsAsTable(const v1::ListModelsResponse& models) {
 absl::Status Models(const std::string& address, bool as_json) {
   const auto stub = MakeGenerationStub(address);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kTimeout));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kListTimeout));
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(Explain(FromGrpcStatus(stub->ListModels(&context, {}, &models)), address));
   std::fputs((as_json ? MessageAsJson(models) : ModelsAsTable(models)).c_str(), stdout);

@@ -52,9 +52,9 @@ grpc::Status StreamWords(grpc::ServerContext& context, const std::vector<std::st
 }
 
 template <typename Response>
-grpc::Status Answer(grpc::ServerContext& context, const std::string& content,
-                    const std::string& answer, bool with_logprobs,
-                    grpc::ServerWriter<Response>& writer) {
+grpc::Status StreamBack(grpc::ServerContext& context, const std::string& content,
+                        const std::string& answer, bool with_logprobs,
+                        grpc::ServerWriter<Response>& writer) {
   if (content == "fail") {
     return {grpc::StatusCode::INVALID_ARGUMENT, "sampling.top_p is 7:\nit must be in (0, 1]"};
   }
@@ -95,7 +95,7 @@ grpc::Status FakeGateway::Generate(grpc::ServerContext* context, const v1::Gener
     const std::lock_guard lock(mutex_);
     generate_requests_.push_back(*request);
   }
-  return Answer(*context, request->text(), request->text(), request->has_logprobs(), *writer);
+  return StreamBack(*context, request->text(), request->text(), request->has_logprobs(), *writer);
 }
 
 grpc::Status FakeGateway::Chat(grpc::ServerContext* context, const v1::ChatRequest* request,
@@ -105,9 +105,9 @@ grpc::Status FakeGateway::Chat(grpc::ServerContext* context, const v1::ChatReque
     chat_requests_.push_back(*request);
   }
   const std::string& content = request->messages(request->messages_size() - 1).content();
-  return Answer(*context, content,
-                absl::StrFormat("%d messages: %s", request->messages_size(), content),
-                request->has_logprobs(), *writer);
+  return StreamBack(*context, content,
+                    absl::StrFormat("%d messages: %s", request->messages_size(), content),
+                    request->has_logprobs(), *writer);
 }
 
 grpc::Status FakeGateway::ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
