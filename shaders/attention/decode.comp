@@ -11,6 +11,7 @@
 //
 // Within a piece GROUP lanes share a position, each with every GROUP-th chunk of 8 dimensions, and
 // go through it AT_ONCE positions at a time, softmax online; the groups are put together at the end.
+// What comes next is on its way while a workgroup computes, the first from the very start.
 //
 // FRESH > 0: q, k and v come from the fused projection, normed and rotated here.  k and v of the
 // step's own rows are not in the cache yet: a row takes those of its sequence from the projection
@@ -68,14 +69,17 @@ const uint kStreams = THREADS / GROUP;
 const uint kTile = kStreams * AT_ONCE;  // positions of a workgroup at once
 const uint kSubgroups = THREADS / LANES;
 const uint kFresh = FRESH == 0 ? 1 : FRESH;
+const uint kAll = QUERIES * kQuads;
+const uint kFit = THREADS / kAll;  // threads there are for each four results
+const uint kSplits = kFit == 0 ? 1 : (kFit > kSubgroups ? kSubgroups : kFit);
 const float kLowest = -1e30;
 const float kLog2E = 1.44269504088896;
 
-shared uvec2 q_halves[QUERIES * kQuads];        // four float16 each, as the next two
+shared uvec2 q_halves[kAll];                     // four float16 each, as the next two
 shared uvec2 fresh_halves[2 * kFresh * kQuads];  // k, then v
-shared vec4 sums[kSubgroups * QUERIES * kQuads];
+shared vec4 sums[kSubgroups * kAll];
 shared vec2 totals[kSubgroups * QUERIES];  // max, sum of the weights
-shared float weights[(MAX_PIECES + 1) * QUERIES];
+shared vec2 pieces[(MAX_PIECES + 1) * QUERIES];  // weight, sum of the weights
 shared float factors[QUERIES];
 shared uint num_done;
 
@@ -170,47 +174,62 @@ void combine(uint64_t block, uint count, uint64_t to, uint column, uint thread) 
   for (uint h = gl_SubgroupID; h < QUERIES; h += kSubgroups) {
     float highest = kLowest;
     for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
-      float top = Shared2(partial_total(block, i, h)).v.x;
-      weights[i * QUERIES + h] = top;
-      highest = max(highest, top);
+      vec2 own = Shared2(partial_total(block, i, h)).v;
+      pieces[i * QUERIES + h] = own;
+      highest = max(highest, own.x);
     }
     highest = subgroup_max(highest);
     float sum = 0.0;
     for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
-      float weight = exp2(weights[i * QUERIES + h] - highest);
-      weights[i * QUERIES + h] = weight;
-      sum = fma(weight, Shared2(partial_total(block, i, h)).v.y, sum);
+      vec2 own = pieces[i * QUERIES + h];
+      own.x = exp2(own.x - highest);
+      pieces[i * QUERIES + h] = own;
+      sum = fma(own.x, own.y, sum);
     }
     sum = subgroup_sum(sum);
     if (gl_SubgroupInvocationID == 0) factors[h] = 1.0 / sum;
   }
   barrier();
-  // The pieces are dealt out to the subgroups, whose sums are then added.
-  for (uint quad = gl_SubgroupInvocationID; quad < QUERIES * kQuads; quad += LANES) {
-    const uint kBatch = 8;
+  // The pieces are dealt out to the threads that share four results; their sums are then added.
+  for (uint at = thread; at < kSplits * kAll; at += THREADS) {
+    const uint kBatch = 16;
+    uint quad = at % kAll;
     vec4 sum = vec4(0.0);
-    for (uint i = gl_SubgroupID; i < count; i += kSubgroups * kBatch) {
+    for (uint i = at / kAll; i < count; i += kSplits * kBatch) {
       vec4 x[kBatch];
       [[unroll]] for (uint j = 0; j < kBatch; ++j) {
-        x[j] = Shared4(partial_sum(block, min(i + j * kSubgroups, count - 1), quad)).v;
+        x[j] = Shared4(partial_sum(block, min(i + j * kSplits, count - 1), quad)).v;
       }
       [[unroll]] for (uint j = 0; j < kBatch; ++j) {
-        uint piece = i + j * kSubgroups;
-        float weight = piece < count ? weights[piece * QUERIES + quad / kQuads] : 0.0;
+        uint piece = i + j * kSplits;
+        float weight = piece < count ? pieces[piece * QUERIES + quad / kQuads].x : 0.0;
         sum = fma(vec4(weight), x[j], sum);
       }
     }
-    sums[gl_SubgroupID * QUERIES * kQuads + quad] = sum;
+    sums[at] = sum;
   }
   barrier();
-  for (uint first = 0; first < QUERIES * kQuads; first += THREADS) {
-    bool is_there = first + thread < QUERIES * kQuads;
+  for (uint first = 0; first < kAll; first += THREADS) {
+    bool is_there = first + thread < kAll;
     uint quad = is_there ? first + thread : 0;
     vec4 sum = vec4(0.0);
-    for (uint s = 0; s < kSubgroups; ++s) sum += sums[s * QUERIES * kQuads + quad];
+    for (uint s = 0; s < kSplits; ++s) sum += sums[s * kAll + quad];
     store_activation(FORMAT, to, column + quad * 4, sum * factors[quad / kQuads], is_there);
   }
 }
+
+// Requests the vectors of AT_ONCE positions of [from, end), from base on.
+#define REQUEST(base, from, end)                                                          \
+  [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {                                         \
+    uint position = clamp((base) + u * kStreams + stream, from, (end)-1);                 \
+    uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);        \
+    uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);                                      \
+    [[unroll]] for (uint c = 0; c < kMine; ++c) {                                         \
+      uint chunk = min(c * GROUP + member, kChunks - 1);                                  \
+      next_k[u][c] = load_uvec4(k_cache + at + chunk * 16);                               \
+      next_v[u][c] = load_uvec4(v_cache + at + chunk * 16);                               \
+    }                                                                                     \
+  }
 
 void main() {
   uint thread = gl_SubgroupID * LANES + gl_SubgroupInvocationID;
@@ -228,20 +247,27 @@ void main() {
   if (slot >= count) return;
   uint num_taken = (count - 1 - slot) / slots + 1;
   uint64_t table = step + own.tables[group];
+
+  uint member = thread % GROUP, stream = thread / GROUP;
+  uint i = slot, begin = (first_piece + i) * piece;
+  uint end = min(begin + piece, last + 1), from = max(begin, first);
+  uint base = begin + (from - begin) / kTile * kTile;
+  uvec4 next_k[AT_ONCE][kMine], next_v[AT_ONCE][kMine];
+  REQUEST(base, from, end)
+
   uint first_fresh = last + 1;  // the cache has what lies before
   if (FRESH != 0) {
     first_fresh -= own.fresh;
-    uint end = (first_piece + slot + (num_taken - 1) * slots + 1) * piece;
-    prepare(row, part, kv_head, last, own.fresh, table, end > first_fresh ? own.fresh : 0);
+    uint taken_end = (first_piece + slot + (num_taken - 1) * slots + 1) * piece;
+    prepare(row, part, kv_head, last, own.fresh, table, taken_end > first_fresh ? own.fresh : 0);
   } else {
-    uint64_t from = q + (uint64_t(row) * num_heads + part * QUERIES) * (HEAD_DIM * 2);
-    for (uint i = thread; i < QUERIES * kQuads; i += THREADS) {
-      q_halves[i] = unpack32(Long(from + i * 8).v);
+    uint64_t q_from = q + (uint64_t(row) * num_heads + part * QUERIES) * (HEAD_DIM * 2);
+    for (uint j = thread; j < kAll; j += THREADS) {
+      q_halves[j] = unpack32(Long(q_from + j * 8).v);
     }
   }
   barrier();
 
-  uint member = thread % GROUP, stream = thread / GROUP;
   vec4 q_low[QUERIES][kMine], q_high[QUERIES][kMine];
   [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
     [[unroll]] for (uint c = 0; c < kMine; ++c) {
@@ -258,32 +284,39 @@ void main() {
   uint64_t to = destination + row * activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
   uint column = part * (QUERIES * HEAD_DIM);
 
-  for (uint i = slot; i < count; i += slots) {
-    uint begin = (first_piece + i) * piece;
-    uint end = min(begin + piece, last + 1), from = max(begin, first);
-    vec4 sum_low[QUERIES][kMine], sum_high[QUERIES][kMine];
-    float highest[QUERIES], weight_sum[QUERIES];
-    [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
-      highest[h] = kLowest;
-      weight_sum[h] = 0.0;
-      [[unroll]] for (uint c = 0; c < kMine; ++c) sum_low[h][c] = sum_high[h][c] = vec4(0.0);
+  vec4 sum_low[QUERIES][kMine], sum_high[QUERIES][kMine];
+  float highest[QUERIES], weight_sum[QUERIES];
+  bool begins = true;
+  for (;;) {
+    if (begins) {
+      [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+        highest[h] = kLowest;
+        weight_sum[h] = 0.0;
+        [[unroll]] for (uint c = 0; c < kMine; ++c) sum_low[h][c] = sum_high[h][c] = vec4(0.0);
+      }
     }
-    for (uint base = begin + (from - begin) / kTile * kTile; base < end; base += kTile) {
-      uvec4 k_bits[AT_ONCE][kMine], v_bits[AT_ONCE][kMine];
+    uvec4 k_bits[AT_ONCE][kMine], v_bits[AT_ONCE][kMine];
+    [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+      [[unroll]] for (uint c = 0; c < kMine; ++c) {
+        k_bits[u][c] = next_k[u][c];
+        v_bits[u][c] = next_v[u][c];
+      }
+    }
+    bool ends = base + kTile >= end;
+    uint next_i = ends ? i + slots : i;
+    uint next_base = base + kTile, next_from = from, next_end = end;
+    if (ends) {
+      begin = (first_piece + next_i) * piece;  // of a later piece: all of it is seen from its start
+      next_base = next_from = begin;
+      next_end = min(begin + piece, last + 1);
+    }
+    if (next_i < count) {
+      REQUEST(next_base, next_from, next_end)
+    }
+    if (FRESH != 0 && base + kTile > first_fresh) {
       [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
         uint position = clamp(base + u * kStreams + stream, from, end - 1);
-        uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
-        uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);
-        [[unroll]] for (uint c = 0; c < kMine; ++c) {
-          uint chunk = min(c * GROUP + member, kChunks - 1);
-          k_bits[u][c] = load_uvec4(k_cache + at + chunk * 16);
-          v_bits[u][c] = load_uvec4(v_cache + at + chunk * 16);
-        }
-      }
-      if (FRESH != 0 && base + kTile > first_fresh) {
-        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
-          uint position = clamp(base + u * kStreams + stream, from, end - 1);
-          if (position < first_fresh) continue;
+        if (position >= first_fresh) {
           [[unroll]] for (uint c = 0; c < kMine; ++c) {
             uint chunk = min(c * GROUP + member, kChunks - 1);
             k_bits[u][c] = fresh_chunk(position - first_fresh, chunk);
@@ -291,72 +324,80 @@ void main() {
           }
         }
       }
-      [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
-        float score[AT_ONCE], higher = highest[h];
-        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
-          float x = 0.0;
-          [[unroll]] for (uint c = 0; c < kMine; ++c) {
-            vec4 a = low(k_bits[u][c]), b = high(k_bits[u][c]);
-            [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_low[h][c][e], a[e], x);
-            [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_high[h][c][e], b[e], x);
-          }
-          uint position = base + u * kStreams + stream;
-          score[u] = group_sum(x);
-          if (position < from || position >= end) score[u] = uintBitsToFloat(0xFF800000u);
-          higher = max(higher, score[u]);
-        }
-        float shrink = exp2(highest[h] - higher);
-        highest[h] = higher;
-        weight_sum[h] *= shrink;
-        [[unroll]] for (uint c = 0; c < kMine; ++c) {
-          sum_low[h][c] *= shrink;
-          sum_high[h][c] *= shrink;
-        }
-        [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
-          float weight = exp2(score[u] - higher);
-          weight_sum[h] += weight;
-          [[unroll]] for (uint c = 0; c < kMine; ++c) {
-            sum_low[h][c] = fma(vec4(weight), low(v_bits[u][c]), sum_low[h][c]);
-            sum_high[h][c] = fma(vec4(weight), high(v_bits[u][c]), sum_high[h][c]);
-          }
-        }
-      }
     }
-    // Put the streams of the subgroup together, then the subgroups.
-    if (i != slot) barrier();
     [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
-      float top = subgroup_max(highest[h]), shrink = exp2(highest[h] - top);
-      float total = stream_sum(weight_sum[h] * shrink);
-      uint at = (gl_SubgroupID * QUERIES + h) * kQuads;
+      float score[AT_ONCE], higher = highest[h];
+      [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+        float x = 0.0;
+        [[unroll]] for (uint c = 0; c < kMine; ++c) {
+          vec4 a = low(k_bits[u][c]), b = high(k_bits[u][c]);
+          [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_low[h][c][e], a[e], x);
+          [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_high[h][c][e], b[e], x);
+        }
+        uint position = base + u * kStreams + stream;
+        score[u] = group_sum(x);
+        if (position < from || position >= end) score[u] = uintBitsToFloat(0xFF800000u);
+        higher = max(higher, score[u]);
+      }
+      float shrink = exp2(highest[h] - higher);
+      highest[h] = higher;
+      weight_sum[h] *= shrink;
       [[unroll]] for (uint c = 0; c < kMine; ++c) {
-        vec4 a = stream_sum4(sum_low[h][c] * shrink), b = stream_sum4(sum_high[h][c] * shrink);
-        uint chunk = c * GROUP + member;
-        if (gl_SubgroupInvocationID < GROUP && chunk < kChunks) {
-          sums[at + 2 * chunk] = a;
-          sums[at + 2 * chunk + 1] = b;
+        sum_low[h][c] *= shrink;
+        sum_high[h][c] *= shrink;
+      }
+      [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+        float weight = exp2(score[u] - higher);
+        weight_sum[h] += weight;
+        [[unroll]] for (uint c = 0; c < kMine; ++c) {
+          sum_low[h][c] = fma(vec4(weight), low(v_bits[u][c]), sum_low[h][c]);
+          sum_high[h][c] = fma(vec4(weight), high(v_bits[u][c]), sum_high[h][c]);
         }
       }
-      if (gl_SubgroupInvocationID == 0) totals[gl_SubgroupID * QUERIES + h] = vec2(top, total);
     }
-    barrier();
-    for (uint at = 0; at < QUERIES * kQuads; at += THREADS) {
-      bool is_there = at + thread < QUERIES * kQuads;
-      uint quad = is_there ? at + thread : 0, h = quad / kQuads;
-      float top = kLowest, total = 0.0;
-      for (uint s = 0; s < kSubgroups; ++s) top = max(top, totals[s * QUERIES + h].x);
-      vec4 sum = vec4(0.0);
-      for (uint s = 0; s < kSubgroups; ++s) {
-        float weight = exp2(totals[s * QUERIES + h].x - top);
-        total = fma(weight, totals[s * QUERIES + h].y, total);
-        sum = fma(vec4(weight), sums[s * QUERIES * kQuads + quad], sum);
+    begins = ends;
+    if (ends) {
+      // Put the streams of the subgroup together, then the subgroups.
+      if (i != slot) barrier();
+      [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
+        float top = subgroup_max(highest[h]), shrink = exp2(highest[h] - top);
+        float total = stream_sum(weight_sum[h] * shrink);
+        uint at = (gl_SubgroupID * QUERIES + h) * kQuads;
+        [[unroll]] for (uint c = 0; c < kMine; ++c) {
+          vec4 a = stream_sum4(sum_low[h][c] * shrink), b = stream_sum4(sum_high[h][c] * shrink);
+          uint chunk = c * GROUP + member;
+          if (gl_SubgroupInvocationID < GROUP && chunk < kChunks) {
+            sums[at + 2 * chunk] = a;
+            sums[at + 2 * chunk + 1] = b;
+          }
+        }
+        if (gl_SubgroupInvocationID == 0) totals[gl_SubgroupID * QUERIES + h] = vec2(top, total);
       }
-      if (count == 1) {
-        store_activation(FORMAT, to, column + quad * 4, sum * (1.0 / total), is_there);
-      } else if (is_there) {
-        Shared4(partial_sum(block, i, quad)).v = sum;
-        if (quad % kQuads == 0) Shared2(partial_total(block, i, h)).v = vec2(top, total);
+      barrier();
+      for (uint at = 0; at < kAll; at += THREADS) {
+        bool is_there = at + thread < kAll;
+        uint quad = is_there ? at + thread : 0, h = quad / kQuads;
+        float top = kLowest, total = 0.0;
+        for (uint s = 0; s < kSubgroups; ++s) top = max(top, totals[s * QUERIES + h].x);
+        vec4 sum = vec4(0.0);
+        for (uint s = 0; s < kSubgroups; ++s) {
+          float weight = exp2(totals[s * QUERIES + h].x - top);
+          total = fma(weight, totals[s * QUERIES + h].y, total);
+          sum = fma(vec4(weight), sums[s * kAll + quad], sum);
+        }
+        if (count == 1) {
+          store_activation(FORMAT, to, column + quad * 4, sum * (1.0 / total), is_there);
+        } else if (is_there) {
+          Shared4(partial_sum(block, i, quad)).v = sum;
+          if (quad % kQuads == 0) Shared2(partial_total(block, i, h)).v = vec2(top, total);
+        }
       }
     }
+    if (next_i >= count) break;
+    i = next_i;
+    base = next_base;
+    from = next_from;
+    end = next_end;
   }
   if (count == 1) return;
   memoryBarrierBuffer();

@@ -1,8 +1,8 @@
 // Attention (see attention.comp) of many rows of one sequence: a tile of rows shares what it reads
 // of the cache (Dao 2023, "FlashAttention-2").
 //
-// A workgroup takes a tile of rows and QUERIES query heads of one KV head: 16 (row, head) pairs a
-// team of 32 invocations, whose q and sums stay in registers.  K and V come through shared memory,
+// A workgroup takes a tile of rows and QUERIES query heads of one KV head: ROW_BLOCKS times 16 (row,
+// head) pairs a team of 32 invocations, whose q and sums stay in registers.  K and V come through shared memory,
 // POSITIONS at a time, from multiples of POSITIONS on, so that a row's bits do not depend on the
 // tile it is in: what it does not see adds nothing.
 //
@@ -19,6 +19,7 @@ layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 2
 layout(constant_id = 4) const uint QUERIES = 1;    // divides 16
 layout(constant_id = 5) const uint POSITIONS = 32;  // a multiple of 16
 layout(constant_id = 6) const uint AHEAD = 1;  // 1: the next positions are read ahead
+layout(constant_id = 7) const uint ROW_BLOCKS = 1;
 layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: HEAD_DIM a multiple of 32
 layout(push_constant, scalar) uniform Push {
@@ -37,7 +38,8 @@ layout(push_constant, scalar) uniform Push {
 };
 
 const uint kTeams = THREADS / 32;
-const uint kPairs = kTeams * 16;  // (row, head): row-major
+const uint kTeamPairs = 16 * ROW_BLOCKS;
+const uint kPairs = kTeams * kTeamPairs;  // (row, head): row-major
 const uint kChunks = HEAD_DIM / 8;
 const uint kSteps = (HEAD_DIM + 15) / 16;  // of 16 dimensions, the last filled up with zeros
 const uint kStride = 2 * kSteps + 1;       // of a vector in shared memory; one against conflicts
@@ -135,7 +137,7 @@ void main() {
   uint last = start.position + tile.num_rows - 1;
   uint first = window != 0 && start.position + 1 > window ? start.position + 1 - window : 0;
 
-  MatrixA queries[kSteps];
+  MatrixA queries[ROW_BLOCKS * kSteps];
   UNROLL for (uint pass = 0; pass < kPasses; ++pass) {
     barrier();
     for (uint i = thread; i < 2 * kStaged; i += THREADS) {
@@ -145,23 +147,32 @@ void main() {
       staged[i / (2 * kSteps) * kStride + chunk] = chunk_of(q + head * (HEAD_DIM * 2), chunk);
     }
     barrier();
-    if (team_id() * 16 / (2 * POSITIONS) == pass) {
-      uint at = team_id() * 16 % (2 * POSITIONS) * kStride;
-      UNROLL for (uint k = 0; k < kSteps; ++k) {
-        LOAD_A(queries[k], staged, at + 2 * k, kStride);
+    UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+      uint block = team_id() * kTeamPairs + r * 16;
+      if (block / (2 * POSITIONS) == pass) {
+        UNROLL for (uint k = 0; k < kSteps; ++k) {
+          LOAD_A(queries[r * kSteps + k], staged, block % (2 * POSITIONS) * kStride + 2 * k,
+                 kStride);
+        }
       }
     }
   }
 
   uint lane = team_lane(), half_of = lane & 1;
-  uint pair = team_id() * 16 + lane / 2;  // this lane's
-  uint own_last = min(start.position + pair / QUERIES, last);
-  uint own_first = window != 0 && own_last + 1 > window ? own_last + 1 - window : 0;
-  float highest = kLowest, weight_sum = 0.0;
-  MatrixC sums[kSteps];
-  UNROLL for (uint k = 0; k < kSteps; ++k) sums[k] = ZERO_C;
+  uint own_pair[ROW_BLOCKS], own_first[ROW_BLOCKS], own_last[ROW_BLOCKS];
+  float highest[ROW_BLOCKS], weight_sum[ROW_BLOCKS];
+  MatrixC sums[ROW_BLOCKS * kSteps];
+  UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+    own_pair[r] = team_id() * kTeamPairs + r * 16 + lane / 2;
+    own_last[r] = min(start.position + own_pair[r] / QUERIES, last);
+    own_first[r] = window != 0 && own_last[r] + 1 > window ? own_last[r] + 1 - window : 0;
+    highest[r] = kLowest;
+    weight_sum[r] = 0.0;
+    UNROLL for (uint k = 0; k < kSteps; ++k) sums[r * kSteps + k] = ZERO_C;
+  }
 #ifdef COOPERATIVE
-  uint own_scores = team_id() * 16 * kScoreStride, own_weights = team_id() * 16 * kWeightStride;
+  uint own_scores = team_id() * kTeamPairs * kScoreStride;
+  uint own_weights = team_id() * kTeamPairs * kWeightStride;
   [[unroll]] for (uint e = 0; e < 8; ++e) {
     scores[own_scores + lane / 2 * kScoreStride + half_of * 8 + e] = float(lane / 2);
   }
@@ -180,99 +191,126 @@ void main() {
     barrier();
     if (AHEAD != 0) load_positions(table, base + POSITIONS, first, last, kv_head, thread);
 
-    HalfRow weight[kBlocks];
+    HalfRow weight[ROW_BLOCKS * kBlocks];
     UNROLL for (uint n = 0; n < kBlocks; ++n) {
-      MatrixC score = ZERO_C;
+      MatrixC score[ROW_BLOCKS];
+      UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) score[r] = ZERO_C;
       UNROLL for (uint k = 0; k < kSteps; ++k) {
-        MULTIPLY_TRANSPOSED(score, queries[k], staged, n * 16 * kStride + 2 * k, kStride);
+        MatrixB b;
+        LOAD_B_TRANSPOSED(b, staged, n * 16 * kStride + 2 * k, kStride);
+        UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+          MULTIPLY_ADD(score[r], queries[r * kSteps + k], b, staged);
+        }
+      }
+      UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+#ifdef COOPERATIVE
+        coopMatStore(score[r], scores, own_scores + r * 16 * kScoreStride + n * 16, kScoreStride,
+                     gl_CooperativeMatrixLayoutRowMajor);
+#else
+        weight[r * kBlocks + n] = score[r];
+#endif
+      }
+    }
+#ifdef COOPERATIVE
+    subgroupBarrier();
+#endif
+    UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+      float higher = highest[r];
+      [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+        [[unroll]] for (uint e = 0; e < 8; ++e) {
+          uint column = n * 16 + half_of * 8 + e, position = base + column;
+#ifdef COOPERATIVE
+          float score = scores[own_scores + (r * 16 + lane / 2) * kScoreStride + column];
+#else
+          float score = weight[r * kBlocks + n].e[e];
+#endif
+          bool seen = position >= own_first[r] && position <= own_last[r];
+          score = seen ? score * (scale * kLog2E) : uintBitsToFloat(0xFF800000u);
+          weight[r * kBlocks + n].e[e] = score;
+          higher = max(higher, score);
+        }
+      }
+      higher = max(higher, subgroupShuffleXor(higher, 1));
+      float shrink = exp2(highest[r] - higher);
+      highest[r] = higher;
+      weight_sum[r] *= shrink;
+      [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
+        [[unroll]] for (uint e = 0; e < 8; ++e) {
+          float w = exp2(weight[r * kBlocks + n].e[e] - higher);
+          weight[r * kBlocks + n].e[e] = w;
+          weight_sum[r] += w;
+        }
+#ifdef COOPERATIVE
+        weights[own_weights + (r * 16 + lane / 2) * kWeightStride + 2 * n + half_of] =
+            packed(weight[r * kBlocks + n]);
+#endif
       }
 #ifdef COOPERATIVE
-      coopMatStore(score, scores, own_scores + n * 16, kScoreStride,
-                   gl_CooperativeMatrixLayoutRowMajor);
+      if (half_of == 0) shrinks[own_pair[r]] = shrink;
 #else
-      weight[n] = score;
+      for (uint k = 0; k < kSteps; ++k) {
+        [[unroll]] for (uint e = 0; e < 8; ++e) sums[r * kSteps + k].e[e] *= shrink;
+      }
 #endif
     }
 #ifdef COOPERATIVE
     subgroupBarrier();
-    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
-      [[unroll]] for (uint e = 0; e < 8; ++e) {
-        weight[n].e[e] = scores[own_scores + lane / 2 * kScoreStride + n * 16 + half_of * 8 + e];
+    [[unroll]] for (uint r = 0; r < ROW_BLOCKS; ++r) {
+      MatrixC factors;
+      [[unroll]] for (uint e = 0; e < factors.length(); ++e) {
+        factors[e] = shrinks[team_id() * kTeamPairs + r * 16 + uint(row_numbers[e])];
       }
-    }
-#endif
-    float higher = highest;
-    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
-      [[unroll]] for (uint e = 0; e < 8; ++e) {
-        uint position = base + n * 16 + half_of * 8 + e;
-        bool seen = position >= own_first && position <= own_last;
-        weight[n].e[e] =
-            seen ? weight[n].e[e] * (scale * kLog2E) : uintBitsToFloat(0xFF800000u);
-        higher = max(higher, weight[n].e[e]);
+      [[unroll]] for (uint k = 0; k < kSteps; ++k) {
+        [[unroll]] for (uint e = 0; e < factors.length(); ++e) {
+          sums[r * kSteps + k][e] *= factors[e];
+        }
       }
-    }
-    higher = max(higher, subgroupShuffleXor(higher, 1));
-    float shrink = exp2(highest - higher);
-    highest = higher;
-    weight_sum *= shrink;
-    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
-      [[unroll]] for (uint e = 0; e < 8; ++e) {
-        weight[n].e[e] = exp2(weight[n].e[e] - higher);
-        weight_sum += weight[n].e[e];
-      }
-    }
-#ifdef COOPERATIVE
-    if (half_of == 0) shrinks[pair] = shrink;
-    [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
-      weights[own_weights + lane / 2 * kWeightStride + 2 * n + half_of] = packed(weight[n]);
-    }
-    subgroupBarrier();
-    MatrixC factors;
-    [[unroll]] for (uint e = 0; e < factors.length(); ++e) {
-      factors[e] = shrinks[team_id() * 16 + uint(row_numbers[e])];
-    }
-    [[unroll]] for (uint k = 0; k < kSteps; ++k) {
-      [[unroll]] for (uint e = 0; e < factors.length(); ++e) sums[k][e] *= factors[e];
-    }
-#else
-    for (uint k = 0; k < kSteps; ++k) {
-      [[unroll]] for (uint e = 0; e < 8; ++e) sums[k].e[e] *= shrink;
     }
 #endif
     UNROLL for (uint n = 0; n < kBlocks; ++n) {
-      MatrixA a;
+      MatrixA a[ROW_BLOCKS];
+      UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
 #ifdef COOPERATIVE
-      LOAD_A(a, weights, own_weights + 2 * n, kWeightStride);
+        LOAD_A(a[r], weights, own_weights + r * 16 * kWeightStride + 2 * n, kWeightStride);
 #else
-      a.half_row = packed(weight[n]);
+        a[r].half_row = packed(weight[r * kBlocks + n]);
 #endif
+      }
       UNROLL for (uint k = 0; k < kSteps; ++k) {
-        MULTIPLY(sums[k], a, staged, (POSITIONS + n * 16) * kStride + 2 * k, kStride);
+        MatrixB b;
+        LOAD_B(b, staged, (POSITIONS + n * 16) * kStride + 2 * k, kStride);
+        UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+          MULTIPLY_ADD(sums[r * kSteps + k], a[r], b, staged);
+        }
       }
     }
   }
 
-  float factor = 1.0 / (weight_sum + subgroupShuffleXor(weight_sum, 1));
-  bool is_there = pair / QUERIES < tile.num_rows;
-  uint64_t to = destination + (tile.first_row + pair / QUERIES) *
-                                  activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
-  uint column = (first_head + pair % QUERIES) * HEAD_DIM;
-  UNROLL for (uint k = 0; k < kSteps; k += 2) {
-    HalfRow h[2];
-    [[unroll]] for (uint b = 0; b < 2; ++b) {
+  UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
+    float factor = 1.0 / (weight_sum[r] + subgroupShuffleXor(weight_sum[r], 1));
+    uint pair = own_pair[r];
+    bool is_there = pair / QUERIES < tile.num_rows;
+    uint64_t to = destination + (tile.first_row + pair / QUERIES) *
+                                    activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
+    uint column = (first_head + pair % QUERIES) * HEAD_DIM;
+    UNROLL for (uint k = 0; k < kSteps; k += 2) {
+      HalfRow h[2];
+      [[unroll]] for (uint b = 0; b < 2; ++b) {
+        uint from = r * kSteps + min(k + b, kSteps - 1);
 #ifdef COOPERATIVE
-      subgroupBarrier();
-      coopMatStore(sums[min(k + b, kSteps - 1)], scores, own_scores, kScoreStride,
-                   gl_CooperativeMatrixLayoutRowMajor);
-      subgroupBarrier();
-      [[unroll]] for (uint e = 0; e < 8; ++e) {
-        h[b].e[e] = scores[own_scores + lane / 2 * kScoreStride + half_of * 8 + e] * factor;
-      }
+        subgroupBarrier();
+        coopMatStore(sums[from], scores, own_scores, kScoreStride,
+                     gl_CooperativeMatrixLayoutRowMajor);
+        subgroupBarrier();
+        [[unroll]] for (uint e = 0; e < 8; ++e) {
+          h[b].e[e] = scores[own_scores + lane / 2 * kScoreStride + half_of * 8 + e] * factor;
+        }
 #else
-      h[b] = sums[min(k + b, kSteps - 1)];
-      [[unroll]] for (uint e = 0; e < 8; ++e) h[b].e[e] *= factor;
+        h[b] = sums[from];
+        [[unroll]] for (uint e = 0; e < 8; ++e) h[b].e[e] *= factor;
 #endif
+      }
+      store_columns(to, column + k * 16, half_of, h, is_there);
     }
-    store_columns(to, column + k * 16, half_of, h, is_there);
   }
 }

@@ -1,9 +1,8 @@
-// Products of 16 x 16 matrices by 32 neighbouring invocations, a team: C += A B, A and B float16,
+// Products of 16 x 16 matrices by 32 neighbouring invocations, a team: C = A B + C, A and B float16,
 // C float32.  COOPERATIVE: on the device's matrix units (VK_KHR_cooperative_matrix), a team is a
 // subgroup.  Otherwise in plain arithmetic on any device: an invocation owns half a row of A and C.
 //
-// Half rows: invocation i of a team has row i / 2, columns 8 (i % 2) and on, of a matrix.  TO_HALF_ROW
-// and FROM_HALF_ROW take sums and factors A there and back; all of a team call them.
+// Half rows: invocation i of a team has row i / 2, columns 8 (i % 2) and on.
 #ifndef TANDEM_MATRIX16_GLSL
 #define TANDEM_MATRIX16_GLSL
 #include "memory.glsl"
@@ -23,8 +22,8 @@ uvec4 packed(HalfRow h) {
                packHalf2x16(vec2(h.e[4], h.e[5])), packHalf2x16(vec2(h.e[6], h.e[7])));
 }
 
-// `array`: uvec4s in shared memory, eight elements each; at, by: in uvec4s.
-// MULTIPLY: B's row k is at + k * by.  MULTIPLY_TRANSPOSED: B's column n is.
+// `array`: uvec4s in shared memory, eight elements each; at, by: in uvec4s.  LOAD_A, LOAD_B: row i is
+// at + i * by; LOAD_B_TRANSPOSED: column i is.  What B was loaded from must stay until it is used.
 #ifdef COOPERATIVE
 #define UNROLL [[unroll]]
 #define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
@@ -32,18 +31,10 @@ uvec4 packed(HalfRow h) {
 #define MatrixC coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define ZERO_C MatrixC(0.0)
 #define LOAD_A(a, array, at, by) coopMatLoad(a, array, at, by, gl_CooperativeMatrixLayoutRowMajor)
-#define MULTIPLY(c, a, array, at, by)                                      \
-  {                                                                        \
-    MatrixB b_;                                                            \
-    coopMatLoad(b_, array, at, by, gl_CooperativeMatrixLayoutRowMajor);    \
-    c = coopMatMulAdd(a, b_, c);                                           \
-  }
-#define MULTIPLY_TRANSPOSED(c, a, array, at, by)                           \
-  {                                                                        \
-    MatrixB b_;                                                            \
-    coopMatLoad(b_, array, at, by, gl_CooperativeMatrixLayoutColumnMajor); \
-    c = coopMatMulAdd(a, b_, c);                                           \
-  }
+#define LOAD_B(b, array, at, by) coopMatLoad(b, array, at, by, gl_CooperativeMatrixLayoutRowMajor)
+#define LOAD_B_TRANSPOSED(b, array, at, by) \
+  coopMatLoad(b, array, at, by, gl_CooperativeMatrixLayoutColumnMajor)
+#define MULTIPLY_ADD(c, a, b, array) c = coopMatMulAdd(a, b, c)
 
 uint team_id() { return gl_SubgroupID; }
 uint team_lane() { return gl_SubgroupInvocationID; }
@@ -53,9 +44,15 @@ uint team_lane() { return gl_SubgroupInvocationID; }
 struct MatrixA {
   uvec4 half_row;
 };
+struct MatrixB {
+  uint at, by;
+  bool is_transposed;
+};
 #define MatrixC HalfRow
 #define ZERO_C HalfRow(float[8](0, 0, 0, 0, 0, 0, 0, 0))
 #define LOAD_A(a, array, at, by) a.half_row = array[at + (team_lane() / 2) * (by) + (team_lane() & 1)]
+#define LOAD_B(b, array, at, by) b = MatrixB(at, by, false)
+#define LOAD_B_TRANSPOSED(b, array, at, by) b = MatrixB(at, by, true)
 
 uint team_id() { return gl_LocalInvocationIndex / 32; }
 uint team_lane() { return gl_LocalInvocationIndex & 31; }
@@ -70,31 +67,31 @@ Row16 row_of(MatrixA a) {
   return Row16(vec4[4](low_halves(first), high_halves(first), low_halves(second),
                        high_halves(second)));
 }
-#define MULTIPLY(c, a, array, at, by)                                            \
-  {                                                                              \
-    Row16 a_ = row_of(a);                                                        \
-    [[unroll]] for (uint k_ = 0; k_ < 16; ++k_) {                                \
-      uvec4 b_ = array[at + k_ * (by) + (team_lane() & 1)];                      \
-      vec4 x_ = low_halves(b_), y_ = high_halves(b_);                            \
-      float f_ = a_.e[k_ / 4][k_ % 4];                                           \
-      [[unroll]] for (uint e_ = 0; e_ < 4; ++e_) {                               \
-        c.e[e_] = fma(f_, x_[e_], c.e[e_]);                                      \
-        c.e[e_ + 4] = fma(f_, y_[e_], c.e[e_ + 4]);                              \
-      }                                                                          \
-    }                                                                            \
-  }
-#define MULTIPLY_TRANSPOSED(c, a, array, at, by)                                 \
-  {                                                                              \
-    Row16 a_ = row_of(a);                                                        \
-    [[unroll]] for (uint e_ = 0; e_ < 8; ++e_) {                                 \
-      uint at_ = at + ((team_lane() & 1) * 8 + e_) * (by);                       \
-      uvec4 b_ = array[at_], d_ = array[at_ + 1];                                \
-      vec4 sum_ = low_halves(b_) * a_.e[0];                                      \
-      sum_ = fma(high_halves(b_), a_.e[1], sum_);                                \
-      sum_ = fma(low_halves(d_), a_.e[2], sum_);                                 \
-      sum_ = fma(high_halves(d_), a_.e[3], sum_);                                \
-      c.e[e_] += (sum_.x + sum_.y) + (sum_.z + sum_.w);                          \
-    }                                                                            \
+#define MULTIPLY_ADD(c, a, b, array)                                  \
+  {                                                                   \
+    Row16 a_ = row_of(a);                                             \
+    uint half_ = team_lane() & 1;                                     \
+    if (b.is_transposed) {                                            \
+      [[unroll]] for (uint e_ = 0; e_ < 8; ++e_) {                    \
+        uint at_ = b.at + (half_ * 8 + e_) * b.by;                    \
+        uvec4 x_ = array[at_], y_ = array[at_ + 1];                   \
+        vec4 sum_ = low_halves(x_) * a_.e[0];                         \
+        sum_ = fma(high_halves(x_), a_.e[1], sum_);                   \
+        sum_ = fma(low_halves(y_), a_.e[2], sum_);                    \
+        sum_ = fma(high_halves(y_), a_.e[3], sum_);                   \
+        c.e[e_] += (sum_.x + sum_.y) + (sum_.z + sum_.w);             \
+      }                                                               \
+    } else {                                                          \
+      [[unroll]] for (uint k_ = 0; k_ < 16; ++k_) {                   \
+        uvec4 b_ = array[b.at + k_ * b.by + half_];                   \
+        vec4 x_ = low_halves(b_), y_ = high_halves(b_);               \
+        float f_ = a_.e[k_ / 4][k_ % 4];                              \
+        [[unroll]] for (uint e_ = 0; e_ < 4; ++e_) {                  \
+          c.e[e_] = fma(f_, x_[e_], c.e[e_]);                         \
+          c.e[e_ + 4] = fma(f_, y_[e_], c.e[e_ + 4]);                 \
+        }                                                             \
+      }                                                               \
+    }                                                                 \
   }
 #endif
 #endif

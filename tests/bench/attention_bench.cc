@@ -6,11 +6,12 @@
 // that together exceed the device's own caches.  --sweep tries shapes of decode.comp.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
@@ -174,12 +175,13 @@ class Bench {
     recorder.Barrier();
     return Submit(recorder);
   }
-  // Best of three, after one to warm up.
+  // Best of five, after a tenth of a second to bring the clocks up.
   template <typename MakeLaunchFor>
   absl::StatusOr<double> Time(const MakeLaunchFor& make) {
     TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(*device_));
     double best = 1e30;
-    for (int round = 0; round < 4; ++round) {
+    const absl::Time begin = absl::Now();
+    for (int round = 0; round < 5;) {
       TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, kernels_->layout()));
       recorder.ResetTimestamps(timestamps_.handle(), 0, 2);
       recorder.WriteTimestamp(timestamps_.handle(), 0);
@@ -191,7 +193,8 @@ class Bench {
       TANDEM_RETURN_IF_ERROR(Submit(recorder));
       std::vector<uint64_t> ticks(2);
       TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
-      if (round == 0) continue;
+      if (absl::Now() - begin < absl::Milliseconds(100)) continue;
+      ++round;
       const auto ns = static_cast<double>(timestamps_.Nanoseconds(ticks[0], ticks[1]));
       best = std::min(best, ns / 1000 / o_.repeats);
     }
@@ -257,35 +260,29 @@ absl::Status Main(const Options& o) {
   const std::vector<std::pair<uint32_t, uint32_t>> few = {
       {1, 128}, {1, 1024}, {1, 8192}, {32, 1024}};
   const Tuning before = bench.tuning();
-  for (const uint32_t threads : {64u, 128u, 256u}) {
-    for (const uint32_t values : {32u, 64u}) {
-      for (const uint32_t at_once : {2u, 4u}) {
-        for (const uint32_t piece_kb : {32u, 64u, 128u}) {
-          for (const uint32_t groups : {512u, 1024u}) {
-            // One step away from the middle at a time.
-            const int steps = (threads != 128) + (values != 32) + (at_once != 4) +
-                              (piece_kb != 64) + (groups != 512);
-            if (steps > 1) continue;
-            bench.tuning().decode = {true, threads, values, at_once, piece_kb << 10, groups};
-            std::printf("threads %u, values %u, %u at once, pieces of %u KiB, %u groups\n", threads,
-                        values, at_once, piece_kb, groups);
-            TANDEM_RETURN_IF_ERROR(DecodeTable(bench, o, few));
-          }
-        }
-      }
-    }
+  // Threads, values of a lane, positions at once, KiB of a piece, workgroups.
+  for (const auto& [threads, values, at_once, piece_kb, groups] :
+       std::vector<std::array<uint32_t, 5>>{{64, 32, 2, 64, 512},
+                                            {128, 32, 1, 64, 512},
+                                            {128, 16, 2, 64, 512},
+                                            {128, 32, 2, 32, 512},
+                                            {128, 32, 2, 128, 512},
+                                            {128, 32, 2, 64, 1024},
+                                            {256, 32, 1, 64, 512},
+                                            {128, 32, 4, 64, 512}}) {
+    bench.tuning().decode = {true, threads, values, at_once, piece_kb << 10, groups};
+    std::printf("threads %u, values %u, %u at once, pieces of %u KiB, %u groups\n", threads, values,
+                at_once, piece_kb, groups);
+    TANDEM_RETURN_IF_ERROR(DecodeTable(bench, o, few));
   }
   bench.tuning() = before;
-  for (const bool cooperative : {true, false}) {
-    for (const uint32_t threads : {64u, 128u, 256u}) {
-      for (const uint32_t ahead : {0u, 1u}) {
-        if (!cooperative && threads != 128) continue;
-        bench.tuning().tiled = {true, cooperative, threads, ahead};
-        std::printf("%s, threads %u, ahead %u\n", cooperative ? "matrix units" : "plain", threads,
-                    ahead);
-        TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));
-      }
-    }
+  // Matrix units, pairs, row blocks, ahead.
+  for (const auto& [cooperative, pairs, row_blocks, ahead] : std::vector<std::array<uint32_t, 4>>{
+           {1, 64, 2, 0}, {1, 128, 2, 0}, {1, 128, 2, 1}, {1, 64, 1, 1}, {0, 64, 1, 1}}) {
+    bench.tuning().tiled = {true, cooperative != 0, pairs, row_blocks, ahead};
+    std::printf("%s, %u pairs, row blocks %u, ahead %u\n",
+                cooperative != 0 ? "matrix units" : "plain", pairs, row_blocks, ahead);
+    TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));
   }
   return absl::OkStatus();
 }

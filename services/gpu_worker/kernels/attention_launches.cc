@@ -24,6 +24,7 @@ constexpr uint32_t kDecodeFresh = 11;
 constexpr uint32_t kFormat = 12;  // decode, tiled
 constexpr uint32_t kTiledPositions = 5;
 constexpr uint32_t kTiledAhead = 6;
+constexpr uint32_t kTiledRowBlocks = 7;
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -100,7 +101,7 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
                           uint32_t head_dim) {
   TiledShape shape;
   if (!tuning.decode.enabled || !tuning.tiled.enabled) return shape;
-  const uint32_t ratio = num_heads / num_kv_heads, pairs = tuning.tiled.threads / 2;
+  const uint32_t ratio = num_heads / num_kv_heads, pairs = tuning.tiled.pairs;
   shape.queries = std::min(16u, ratio & -ratio);  // a power of two
   shape.tile_rows = pairs / shape.queries;
   const uint32_t vector_bytes = (2 * DivideUp(head_dim, 16) + 1) * 16;
@@ -110,6 +111,8 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
       pairs * ((shape.positions + 4) * 4 + (shape.positions / 8 + 1) * 16 + 4);
   shape.cooperative = tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
                       staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes;
+  // More sums than this do not fit in registers.
+  if (shape.cooperative && head_dim <= 128) shape.row_blocks = tuning.tiled.row_blocks;
   if (!shape.cooperative && staged_bytes() > tuning.max_shared_bytes) shape.positions = 16;
   return shape;
 }
@@ -120,12 +123,14 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   TANDEM_CHECK(shape.tile_rows > 0);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
   Launch launch = MakeLaunch(shape.cooperative ? KernelId::kTiledCooperative : KernelId::kTiled,
-                             tuning.tiled.threads, args.push, args.push.num_heads / shape.queries,
+                             tuning.tiled.pairs * 2 / shape.row_blocks, args.push,
+                             args.push.num_heads / shape.queries,
                              std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;
   launch.constants[kTiledAhead] = tuning.tiled.ahead;
+  launch.constants[kTiledRowBlocks] = shape.row_blocks;
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
   return launch;

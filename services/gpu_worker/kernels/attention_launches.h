@@ -51,6 +51,7 @@ struct TiledShape {
   bool cooperative = false;
   uint32_t queries = 1;    // query heads of a workgroup, of one KV head
   uint32_t tile_rows = 0;  // rows of a tile; 0: tiled.comp is not used
+  uint32_t row_blocks = 1;
   uint32_t positions = 32;
 };
 TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,

@@ -12,8 +12,8 @@ struct TiledCase {
   TiledTuning tiled;
 };
 std::ostream& operator<<(std::ostream& out, const TiledCase& c) {
-  return out << c.shape << "; " << c.tiled.threads << " threads, ahead " << c.tiled.ahead
-             << (c.tiled.cooperative ? ", matrix units" : ", plain");
+  return out << c.shape << "; " << c.tiled.pairs << " pairs, blocks " << c.tiled.row_blocks
+             << ", ahead " << c.tiled.ahead << (c.tiled.cooperative ? ", matrix units" : ", plain");
 }
 
 class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledCase> {
@@ -148,11 +148,10 @@ TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
   CheckQuantised(exact, blocks, rows, width);
 }
 
-constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .threads = 128, .ahead = 1};
-constexpr TiledTuning kNarrow = {.enabled = true, .cooperative = false, .threads = 32, .ahead = 0};
-constexpr TiledTuning kUnits = {.enabled = true, .cooperative = true, .threads = 128, .ahead = 1};
-constexpr TiledTuning kUnitsWide = {
-    .enabled = true, .cooperative = true, .threads = 256, .ahead = 0};
+constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .pairs = 64};
+constexpr TiledTuning kNarrow = {.enabled = true, .cooperative = false, .pairs = 16, .ahead = 0};
+constexpr TiledTuning kUnits = {.enabled = true, .pairs = 64, .row_blocks = 2};
+constexpr TiledTuning kUnitsSingle = {.enabled = true, .pairs = 64, .row_blocks = 1, .ahead = 0};
 
 std::vector<TiledCase> Cases() {
   const std::vector<AttentionCase> shapes = {
@@ -167,7 +166,7 @@ std::vector<TiledCase> Cases() {
   };
   std::vector<TiledCase> cases;
   for (const AttentionCase& shape : shapes) {
-    for (const TiledTuning& tiled : {kPlain, kNarrow, kUnits, kUnitsWide}) {
+    for (const TiledTuning& tiled : {kPlain, kNarrow, kUnits, kUnitsSingle}) {
       cases.push_back({shape, tiled});
     }
   }

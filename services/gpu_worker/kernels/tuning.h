@@ -13,7 +13,7 @@ struct DecodeTuning {
   bool enabled = false;             // false: attention.comp does all
   uint32_t threads = 128;           // a workgroup
   uint32_t lane_values = 32;        // accumulators of a lane, about
-  uint32_t at_once = 2;             // positions a lane has on their way
+  uint32_t at_once = 4;             // positions a lane has on their way
   uint32_t piece_bytes = 64 << 10;  // least K and V of a KV head that a workgroup reads
   uint32_t num_groups = 512;        // workgroups that fill the device
 };
@@ -23,7 +23,8 @@ struct DecodeTuning {
 struct TiledTuning {
   bool enabled = false;
   bool cooperative = true;  // on matrix units where the device has them
-  uint32_t threads = 128;   // a workgroup
+  uint32_t pairs = 64;      // of a row and a query head, a workgroup: a multiple of 16
+  uint32_t row_blocks = 1;  // of 16 pairs, a subgroup's on matrix units where they fit
   uint32_t ahead = 1;       // 1: the next positions are read ahead
 };
 

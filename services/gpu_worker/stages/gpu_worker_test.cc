@@ -170,7 +170,7 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
 TEST_F(GpuWorkerTest, PromptsInTilesAgreeWithRowsDecodedOneByOne) {
   Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
           tuning.decode = {.enabled = true, .threads = 2 * tuning.subgroup_size, .lane_values = 16};
-          tuning.tiled = {.enabled = true, .cooperative = false, .threads = 64, .ahead = 0};
+          tuning.tiled = {.enabled = true, .cooperative = false, .pairs = 32, .ahead = 0};
         }});
   const ModelConfig config = testing::MakeConfig({.num_layers = 2, .head_dim = 32});
   ASSERT_OK_AND_ASSIGN(const auto runner,
