@@ -64,19 +64,24 @@ uvec4 load_piece(uint64_t plane, uint piece, uint lane) {
   return Piece(plane + uint64_t(piece) * 512 + lane * 16).v;
 }
 
-// Unit `u` of row `lane` of a tile; `cols` columns in all.  What lies beyond the columns is
-// finite, no more.
-Unit load_unit(uint64_t plane[4], uint tile, uint u, uint cols, uint lane) {
-  Unit w;
+// Part `part` of `parts` of the quants of unit `u` of row `lane` of a tile; `cols` columns in all.
+// What lies beyond the columns is finite, no more.
+void load_quants(inout Unit w, uint64_t plane[4], uint tile, uint u, uint cols, uint lane,
+                 uint part, uint parts) {
   uint elements = kIsFloat ? 8 : WEIGHT_DTYPE == kQ8_0 ? 16 : 32;
   uint pieces = cols / elements;
-  uint units = (cols + 255) / 256;
   uint64_t quants = plane[0] + uint64_t(tile * pieces) * 512 + lane * 16;
-  [[unroll]] for (uint i = 0; i < kPieces; ++i) {
+  [[unroll]] for (uint j = 0; j < kPieces / parts; ++j) {
+    uint i = part * (kPieces / parts) + j;
     uint piece = u * kPieces + i;
     if (!WHOLE_UNITS) piece = min(piece, pieces - 1);
     w.q[i] = Piece(quants + uint64_t(piece) * 512).v;
   }
+}
+
+// What else there is of the unit.
+void load_scales(inout Unit w, uint64_t plane[4], uint tile, uint u, uint cols, uint lane) {
+  uint units = (cols + 255) / 256;
   uint scales = WEIGHT_DTYPE == kQ5_0 || WEIGHT_DTYPE == kQ5_K || WEIGHT_DTYPE == kQ6_K ? 2 : 1;
   if (!kIsFloat) w.scales = load_piece(plane[scales], tile * units + u, lane);
   if (kIsFive) {
@@ -96,7 +101,6 @@ Unit load_unit(uint64_t plane[4], uint tile, uint u, uint cols, uint lane) {
     uint64_t super = plane[WEIGHT_DTYPE == kQ5_K ? 3 : 2];
     w.super = SuperPiece(super + uint64_t((tile * units + u) * 32 + lane) * 4).v;
   }
-  return w;
 }
 
 // 32 weights: first and second 16 as signed bytes.  Weight = scale * byte * kByteScale - minimum;

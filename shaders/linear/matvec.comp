@@ -24,6 +24,7 @@ layout(constant_id = 8) const uint X_FORMAT = 2;
 layout(constant_id = 9) const bool GEGLU = false;    // TILES is even
 layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
 layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
+layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
 layout(push_constant, scalar) uniform Push {
   uint64_t count;  // address of the number of rows of x
   uint64_t x;      // activations [rows, k_dim]
@@ -143,6 +144,40 @@ void stage_sums(uint to, uint lane) {
 
 float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }
 
+// Adds the products of part `part` of a unit.
+void add_floats(inout float sum[kSums], Unit w[TILES], uint to, uint part) {
+  [[unroll]] for (uint j = 0; j < 16 / PARTS; ++j) {
+    uint i = part * (16 / PARTS) + j;
+    vec4 v[TILES];
+    [[unroll]] for (uint t = 0; t < TILES; ++t) v[t] = float_weights(w[t], i);
+    [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+      vec4 a = uintBitsToFloat(staged[to + m * kStaged + i]);
+      [[unroll]] for (uint t = 0; t < TILES; ++t) {
+        [[unroll]] for (uint e = 0; e < 4; ++e) {
+          sum[m * TILES + t] = fma(a[e], v[t][e], sum[m * TILES + t]);
+        }
+      }
+    }
+  }
+}
+void add_blocks(inout float sum[kSums], Unit w[TILES], uint to, uint part) {
+  [[unroll]] for (uint j = 0; j < 8 / PARTS; ++j) {
+    uint b = part * (8 / PARTS) + j;
+    Block block[TILES];
+    [[unroll]] for (uint t = 0; t < TILES; ++t) block[t] = unpack_block(w[t], b);
+    [[unroll]] for (uint m = 0; m < ROWS; ++m) {
+      uint at = to + m * kStaged;
+      uvec4 low = staged[at + 2 * b], high = staged[at + 2 * b + 1];
+      float scale = staged_float(at + 16, b);
+      [[unroll]] for (uint t = 0; t < TILES; ++t) {
+        uint i = m * TILES + t;
+        sum[i] = fma(float(block_dot(block[t], low, high)), block[t].scale * scale, sum[i]);
+        if (kHasMinimum) sum[i] = fma(-block[t].minimum, staged_float(at + 18, b), sum[i]);
+      }
+    }
+  }
+}
+
 void main() {
   uint rows = load_uint(count);
   uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
@@ -164,7 +199,9 @@ void main() {
     Unit w[TILES];
     if (u < end) {
       [[unroll]] for (uint t = 0; t < TILES; ++t) {
-        w[t] = load_unit(plane, min(tile0 + t, last_tile), u, k_dim, lane);
+        uint tile = min(tile0 + t, last_tile);
+        load_scales(w[t], plane, tile, u, k_dim, lane);
+        load_quants(w[t], plane, tile, u, k_dim, lane, 0, PARTS);
       }
       if (kIsFloat) {
         stage_floats(to, m0, rows, u, lane);
@@ -179,32 +216,16 @@ void main() {
       if (u < end) stage_sums(to, lane);
       team_barrier();
     }
-    if (u < end && kIsFloat) {
-      [[unroll]] for (uint i = 0; i < 16; ++i) {
-        vec4 v[TILES];
-        [[unroll]] for (uint t = 0; t < TILES; ++t) v[t] = float_weights(w[t], i);
-        [[unroll]] for (uint m = 0; m < ROWS; ++m) {
-          vec4 a = uintBitsToFloat(staged[to + m * kStaged + i]);
-          [[unroll]] for (uint t = 0; t < TILES; ++t) {
-            [[unroll]] for (uint e = 0; e < 4; ++e) {
-              sum[m * TILES + t] = fma(a[e], v[t][e], sum[m * TILES + t]);
-            }
-          }
+    if (u < end) {
+      [[unroll]] for (uint part = 0; part < PARTS; ++part) {
+        if (kIsFloat) {
+          add_floats(sum, w, to, part);
+        } else {
+          add_blocks(sum, w, to, part);
         }
-      }
-    } else if (u < end) {
-      [[unroll]] for (uint b = 0; b < 8; ++b) {
-        Block block[TILES];
-        [[unroll]] for (uint t = 0; t < TILES; ++t) block[t] = unpack_block(w[t], b);
-        [[unroll]] for (uint m = 0; m < ROWS; ++m) {
-          uint at = to + m * kStaged;
-          uvec4 low = staged[at + 2 * b], high = staged[at + 2 * b + 1];
-          float scale = staged_float(at + 16, b);
-          [[unroll]] for (uint t = 0; t < TILES; ++t) {
-            uint i = m * TILES + t;
-            sum[i] = fma(float(block_dot(block[t], low, high)), block[t].scale * scale, sum[i]);
-            if (kHasMinimum) sum[i] = fma(-block[t].minimum, staged_float(at + 18, b), sum[i]);
-          }
+        [[unroll]] for (uint t = 0; t < TILES; ++t) {
+          if (part + 1 == PARTS) break;
+          load_quants(w[t], plane, min(tile0 + t, last_tile), u, k_dim, lane, part + 1, PARTS);
         }
       }
     }

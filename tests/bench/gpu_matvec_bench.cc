@@ -3,10 +3,10 @@
 //   gpu_matvec_bench [DEVICE] < CASES
 //
 // A case is a line: a name, q4_0 or another format, the weights' rows and columns, the rows of
-// activations, "geglu" or "plain", and optionally teams, slices, tiles and rows at once in place of
-// the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead.  `norm NAME COLUMNS
-// SLICES THREADS` times the norm between products.  Each line of output gives microseconds a
-// launch and GB/s of weights, with a barrier after every launch and without.
+// activations, "geglu" or "plain", and optionally teams, slices, tiles, rows at once and parts in
+// place of the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead.  `norm NAME
+// COLUMNS SLICES THREADS` times the norm between products.  Each line of output gives microseconds
+// a launch and GB/s of weights, with a barrier after every launch and without.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -59,7 +59,9 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   }
   c.geglu = epilogue == "geglu";
   gpu::MatvecShape shape;
-  if (in >> shape.teams >> shape.slices >> shape.tiles >> shape.rows) c.shape = shape;
+  if (in >> shape.teams >> shape.slices >> shape.tiles >> shape.rows >> shape.parts) {
+    c.shape = shape;
+  }
   return c;
 }
 
@@ -198,8 +200,8 @@ class Bench {
       shape = gpu::ChooseMatvecShape(kernels_->tuning(), tensor, c.geglu, true, bucket);
     }
     how = c.plain_kernel ? "matmul"
-                         : absl::StrFormat("teams %d slices %d tiles %d of %d", shape.teams,
-                                           shape.slices, shape.tiles, shape.rows);
+                         : absl::StrFormat("teams %d slices %d tiles %d of %d / %d", shape.teams,
+                                           shape.slices, shape.tiles, shape.rows, shape.parts);
     const uint64_t x = scratch_.address(), out = x + kScratchBytes / 8;
     const uint64_t count = step_.address() + offsetof(StepHeader, num_rows);
     const uint32_t launches_wanted = std::max(copies, std::min(124u, copies * 8));

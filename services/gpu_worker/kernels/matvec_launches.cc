@@ -18,6 +18,7 @@ constexpr uint32_t kXFormat = 8;
 constexpr uint32_t kGeglu = 9;
 constexpr uint32_t kOutFormat = 10;
 constexpr uint32_t kLanes = 11;
+constexpr uint32_t kParts = 12;
 
 constexpr uint32_t kTileRows = 32;
 constexpr uint32_t kTeamThreads = 32;
@@ -69,6 +70,8 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
   }
   shape.rows = std::min(std::bit_floor(max_rows), tuning.matvec_rows);
   shape.tiles = geglu || shape.rows >= tuning.matvec_tiles_from_rows ? 2 : 1;
+  // Many sums leave few registers for weights on their way.
+  shape.parts = shape.rows >= 2 ? 2 : 1;
   while (shape.rows > 1 &&
          SharedBytes(shape.teams, shape.rows, shape.tiles) > tuning.max_shared_bytes) {
     shape.rows /= 2;
@@ -108,6 +111,7 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   launch.constants[kGeglu] = args.geglu ? 1 : 0;
   launch.constants[kOutFormat] = static_cast<uint32_t>(args.out_format);
   launch.constants[kLanes] = tuning.subgroup_size;
+  launch.constants[kParts] = shape.parts;
   return launch;
 }
 

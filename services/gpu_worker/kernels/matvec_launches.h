@@ -15,6 +15,7 @@ struct MatvecShape {
   uint32_t slices = 1;  // of k, each with sums of its own
   uint32_t tiles = 1;   // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU
   uint32_t rows = 1;    // of activations to a pass, a power of two
+  uint32_t parts = 1;   // in which a unit's weights are loaded: 1, 2 or 4
 };
 
 // The most slices a shape has.

@@ -186,7 +186,7 @@ TEST_P(MatvecFormatTest, MatchesSumsInFloat64AtOddShapes) {
   }
   Check({.format = format, .n_dim = 40, .k_dim = Columns(1), .x_format = Input()});
   Check({.format = format,
-         .shape = {.teams = 2, .tiles = 2, .rows = 4},
+         .shape = {.teams = 2, .tiles = 2, .rows = 4, .parts = 2},
          .rows = 3,
          .n_dim = 97,
          .k_dim = Columns(25),
@@ -262,6 +262,7 @@ TEST_F(MatvecTest, ARowsBitsDoNotDependOnItsNeighbours) {
     c.rows = rows;
     c.shape.rows = at_once;
     c.shape.tiles = tiles;
+    c.shape.parts = at_once;
     const std::vector<float> alone = Sums(c, Product(c, matrix, x));
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float))) << c;
   }
