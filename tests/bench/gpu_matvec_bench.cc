@@ -4,7 +4,8 @@
 //
 // A case is a line: a name, q4_0 or another format, the weights' rows and columns, the rows of
 // activations, "geglu" or "plain", and optionally teams, slices, tiles, rows at once and parts in
-// place of the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead.  `norm NAME
+// place of the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead,
+// `matrix-kernel` coop_matmul.comp.  `norm NAME
 // COLUMNS SLICES THREADS` times the norm between products.  Each line of output gives microseconds
 // a launch and GB/s of weights, with a barrier after every launch and without.
 #include <chrono>
@@ -18,7 +19,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
-#include "services/gpu_worker/kernels/matvec_launches.h"
+#include "services/gpu_worker/kernels/product.h"
 #include "services/gpu_worker/vulkan/query_pool.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 
@@ -27,10 +28,12 @@ namespace {
 
 constexpr uint64_t kWeightBytes = uint64_t{2} << 30;  // of all copies of a matrix
 constexpr uint64_t kScratchBytes = uint64_t{160} << 20;
-constexpr uint32_t kMaxRows = 16;
+constexpr uint32_t kMaxRows = 32;
+constexpr uint32_t kMaxTimestamps = 128;
 
 struct Case {
-  bool norm = false, plain_kernel = false;
+  bool norm = false;
+  gpu::ProductKernel kernel = gpu::ProductKernel::kMatvec;
   std::string name, format;
   uint32_t n_dim = 0, k_dim = 0, rows = 1;
   bool geglu = false;
@@ -42,8 +45,8 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   std::istringstream in(line);
   Case c;
   in >> c.name;
-  if (c.name == "plain-kernel") {
-    c.plain_kernel = true;
+  if (c.name == "plain-kernel" || c.name == "matrix-kernel") {
+    c.kernel = c.name == "plain-kernel" ? gpu::ProductKernel::kPlain : gpu::ProductKernel::kMatrix;
     in >> c.name;
   }
   if (c.name == "norm") {
@@ -106,6 +109,10 @@ class Bench {
     for (const bool barriers : {true, false}) {
       TANDEM_ASSIGN_OR_RETURN(microseconds[barriers ? 0 : 1], Time(launches, barriers));
     }
+    if (c.norm) {
+      TANDEM_ASSIGN_OR_RETURN(const double stamped, Time(launches, true, true));
+      how = absl::StrFormat("with timestamps %.2f us", stamped);
+    }
     std::printf(
         "%-18s %-7s %6d x %5d rows %2d %-26s %9.2f us %7.1f GB/s, apart %9.2f us %7.1f GB/s\n",
         c.name.c_str(), c.norm ? "norm" : c.format.c_str(), c.n_dim, c.k_dim, c.rows, how.c_str(),
@@ -146,7 +153,11 @@ class Bench {
     TANDEM_RETURN_IF_ERROR(timeline_->SubmitAndWait({&commands, 1}, absl::Minutes(2)));
     TANDEM_ASSIGN_OR_RETURN(
         step_, vulkan::Buffer::Allocate(*device_, 4096, vulkan::MemoryKind::kUpload, "step"));
-    TANDEM_ASSIGN_OR_RETURN(timestamps_, vulkan::TimestampPool::Create(*device_, 2));
+    TANDEM_ASSIGN_OR_RETURN(
+        arrivals_, vulkan::Buffer::Allocate(*device_, gpu::kMatrixMaxTiles * sizeof(uint32_t),
+                                            vulkan::MemoryKind::kUpload, "arrivals"));
+    std::ranges::fill(arrivals_.mapped(), std::byte{0});
+    TANDEM_ASSIGN_OR_RETURN(timestamps_, vulkan::TimestampPool::Create(*device_, kMaxTimestamps));
     return absl::OkStatus();
   }
 
@@ -195,13 +206,28 @@ class Bench {
     const auto copies = static_cast<uint32_t>(weight_bytes_ / copy_bytes);
     gpu::DeviceTensor tensor = {static_cast<DType>(format->dtype), c.n_dim, c.k_dim, {}};
     const uint32_t bucket = std::bit_ceil(c.rows);
-    gpu::MatvecShape shape = c.shape;
-    if (shape.teams == 0) {
-      shape = gpu::ChooseMatvecShape(kernels_->tuning(), tensor, c.geglu, true, bucket);
+    gpu::Tuning tuning = kernels_->tuning();
+    tuning.matrix.min_rows = 1;
+    if (c.kernel == gpu::ProductKernel::kMatrix &&
+        !gpu::UsesMatrixUnits(tuning, tensor.dtype, bucket)) {
+      return absl::InvalidArgumentError("no matrix units for " + c.format);
     }
-    how = c.plain_kernel ? "matmul"
-                         : absl::StrFormat("teams %d slices %d tiles %d of %d / %d", shape.teams,
-                                           shape.slices, shape.tiles, shape.rows, shape.parts);
+    gpu::Product product = {.kernel = c.kernel, .shape = c.shape};
+    if (c.kernel == gpu::ProductKernel::kMatrix) product.input = gpu::ActivationFormat::kF16;
+    if (c.kernel == gpu::ProductKernel::kMatvec) {
+      product.input = gpu::MatvecInput(tensor.dtype);
+      if (c.shape.teams == 0) {
+        product.shape = gpu::ChooseMatvecShape(tuning, tensor, c.geglu, true, bucket);
+      }
+      const gpu::MatvecShape& shape = product.shape;
+      how = absl::StrFormat("teams %d slices %d tiles %d of %d / %d", shape.teams, shape.slices,
+                            shape.tiles, shape.rows, shape.parts);
+    } else {
+      how = c.kernel == gpu::ProductKernel::kPlain ? "plain" : "matrix";
+    }
+    const gpu::MatrixWorkspace workspace = {.sums = scratch_.address() + kScratchBytes / 2,
+                                            .sums_bytes = kScratchBytes / 4,
+                                            .arrivals = arrivals_.address()};
     const uint64_t x = scratch_.address(), out = x + kScratchBytes / 8;
     const uint64_t count = step_.address() + offsetof(StepHeader, num_rows);
     const uint32_t launches_wanted = std::max(copies, std::min(124u, copies * 8));
@@ -210,40 +236,33 @@ class Bench {
       for (int p = 0; p < 4; ++p) {
         shard.plane[p] = weights_.address() + i % copies * copy_bytes + planes[p];
       }
-      if (c.plain_kernel) {
-        launches.push_back(gpu::MatmulLaunch(kernels_->tuning(), tensor, shard,
-                                             {.count = count,
-                                              .x = x,
-                                              .destination = out,
-                                              .out_stride = c.n_dim,
-                                              .geglu = c.geglu,
-                                              .max_rows = bucket}));
-        continue;
-      }
-      launches.push_back(gpu::MatvecLaunch(
-          kernels_->tuning(), tensor, shard, shape,
-          {.count = count,
-           .x = x,
-           .x_format = gpu::MatvecInput(tensor.dtype),
-           .destination = out,
-           .out_stride = c.geglu ? c.n_dim / 2 : c.n_dim,
-           .slice_stride = kMaxRows * c.n_dim,
-           .geglu = c.geglu,
-           .out_format = c.geglu ? gpu::MatvecInput(tensor.dtype) : gpu::ActivationFormat::kF32,
-           .max_rows = bucket}));
+      launches.push_back(
+          gpu::ProductLaunch(tuning, product, tensor, shard,
+                             {.count = count,
+                              .x = x,
+                              .destination = out,
+                              .out_stride = c.geglu ? c.n_dim / 2 : c.n_dim,
+                              .slice_stride = kMaxRows * c.n_dim,
+                              .geglu = c.geglu,
+                              .out_format = c.geglu ? product.input : gpu::ActivationFormat::kF32,
+                              .max_rows = bucket,
+                              .workspace = workspace}));
     }
     return absl::OkStatus();
   }
 
   // Microseconds a launch: the best of several runs, after one to warm up.
-  absl::StatusOr<double> Time(const std::vector<gpu::Launch>& launches, bool barriers) {
+  absl::StatusOr<double> Time(const std::vector<gpu::Launch>& launches, bool barriers,
+                              bool stamps = false) {
     TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(*device_));
     TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, kernels_->layout()));
-    recorder.ResetTimestamps(timestamps_.handle(), 0, 2);
+    recorder.ResetTimestamps(timestamps_.handle(), 0, kMaxTimestamps);
     recorder.WriteTimestamp(timestamps_.handle(), 0);
+    uint32_t next = 2;
     for (const gpu::Launch& launch : launches) {
       TANDEM_RETURN_IF_ERROR(kernels_->Record(launch, recorder));
       if (barriers) recorder.Barrier();
+      if (stamps) recorder.WriteTimestamp(timestamps_.handle(), next++);
     }
     recorder.WriteTimestamp(timestamps_.handle(), 1);
     TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
@@ -270,7 +289,7 @@ class Bench {
   std::unique_ptr<vulkan::Timeline> timeline_;
   std::unique_ptr<gpu::KernelSet> kernels_;
   uint64_t weight_bytes_ = 0;
-  vulkan::Buffer weights_, scratch_, step_;
+  vulkan::Buffer weights_, scratch_, step_, arrivals_;
   vulkan::TimestampPool timestamps_;
 };
 

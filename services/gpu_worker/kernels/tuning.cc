@@ -22,7 +22,7 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   tuning.norm_threads = tuning.reduce_threads = most;
   tuning.matmul_subgroups = std::max(1u, std::min(128u, most) / info.subgroup_size);
   if (info.fast_byte_dots) {
-    tuning.wide_norm_threads = std::min(1024u, info.max_workgroup_invocations);
+    tuning.wide_norm_threads = std::min(512u, info.max_workgroup_invocations);
     tuning.matvec_max_rows = 16;
     // What an H200 needs; smaller devices are full with less and lose little by more.
     tuning.matvec_full_teams = 1792;
