@@ -8,6 +8,7 @@
 // round by shuffles; w comes in 16-byte pieces.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#include "geglu.glsl"
 #include "memory.glsl"
 #include "weights.glsl"
 layout(local_size_x_id = 0) in;
@@ -30,12 +31,6 @@ layout(push_constant, scalar) uniform Push {
 vec4 load_x(uint row, uint k) {
   uint64_t element = uint64_t(row) * k_dim + k;
   return X_F16 ? load_half4(x + element * 2) : load_vec4(x + element * 4);
-}
-
-// 0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (...)))
-float gelu_tanh(float g) {
-  float u = 0.7978845608028654 * (g + 0.044715 * g * g * g);
-  return g / (1.0 + exp(-2.0 * u));
 }
 
 // The lane's row n of w; the subgroup's begin at n0.

@@ -69,12 +69,16 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
     }
   }
   shape.rows = std::min(std::bit_floor(max_rows), tuning.matvec_rows);
-  shape.tiles = geglu || shape.rows >= tuning.matvec_tiles_from_rows ? 2 : 1;
-  // Many sums leave few registers for weights on their way.
-  shape.parts = shape.rows >= 2 ? 2 : 1;
+  shape.tiles = geglu ? 2 : 1;
   while (shape.rows > 1 &&
          SharedBytes(shape.teams, shape.rows, shape.tiles) > tuning.max_shared_bytes) {
     shape.rows /= 2;
+  }
+  // Many sums, and formats of many planes, leave few registers for weights on their way.
+  if (shape.rows * shape.tiles >= 16) {
+    shape.parts = 4;
+  } else if (shape.rows >= 4 || weights.dtype == DType::kQ6_K) {
+    shape.parts = 2;
   }
   return shape;
 }

@@ -4,6 +4,7 @@
 
 #include "services/common/reference/ops.h"
 #include "services/gpu_worker/kernels/activation_for_test.h"
+#include "services/gpu_worker/kernels/product.h"
 #include "services/gpu_worker/kernels/tile_matrix_for_test.h"
 
 namespace tandem::gpu {
@@ -302,6 +303,39 @@ TEST_F(MatvecTest, ShapesDivideKAlikeForAnyNumberOfRows) {
     EXPECT_EQ(ChooseMatvecShape(fast, weights, false, false, 1).slices, 1u);
     EXPECT_EQ(ChooseMatvecShape(fast, weights, true, true, 1).slices, 1u);
   }
+}
+
+TEST_F(MatvecTest, ProductsGoToTheKernelForTheirRows) {
+  Tuning fast = tuning();
+  fast.matvec_max_rows = 16;
+  const DeviceTensor q4 = {DType::kQ4_0, 8192, 5376, {}}, f32 = {DType::kF32, 8192, 5376, {}};
+  const DeviceTensor odd = {DType::kQ4_0, 8192, 5376, {{.first_row = 96}}};
+  const auto kernel = [&fast](const DeviceTensor& weights, uint32_t rows) {
+    return ChooseProduct(fast, weights, false, true, rows).kernel;
+  };
+  fast.matrix.pattern.path = MatrixPath::kNone;
+  EXPECT_EQ(kernel(q4, 16), ProductKernel::kMatvec);
+  EXPECT_EQ(kernel(q4, 32), ProductKernel::kPlain);
+  fast.matrix.pattern.path = MatrixPath::kShared;
+  fast.matrix.min_rows = 9;
+  EXPECT_EQ(kernel(q4, 8), ProductKernel::kMatvec);
+  EXPECT_EQ(kernel(q4, 16), ProductKernel::kMatrix);
+  EXPECT_EQ(kernel(f32, 1), ProductKernel::kPlain);
+  EXPECT_EQ(kernel(f32, 64), ProductKernel::kPlain);
+
+  // Between GeGLU and down: what both know, float32 where they have nothing better in common.
+  const auto between = [&fast](const DeviceTensor& gate_up, const DeviceTensor& down,
+                               uint32_t rows) {
+    gpu::Product reader = ChooseProduct(fast, down, false, true, rows);
+    MatchGeglu(ChooseProduct(fast, gate_up, true, false, rows), gate_up, reader);
+    return std::pair(reader.kernel, reader.input);
+  };
+  EXPECT_EQ(between(q4, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kInt8));
+  EXPECT_EQ(between(odd, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kF32));
+  EXPECT_EQ(between(f32, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kF32));
+  EXPECT_EQ(between(q4, f32, 1), std::pair(ProductKernel::kPlain, ActivationFormat::kF32));
+  EXPECT_EQ(between(q4, q4, 32), std::pair(ProductKernel::kMatrix, ActivationFormat::kF16));
+  EXPECT_EQ(between(f32, q4, 32), std::pair(ProductKernel::kPlain, ActivationFormat::kF32));
 }
 
 }  // namespace

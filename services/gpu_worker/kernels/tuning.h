@@ -30,18 +30,17 @@ struct TiledTuning {
 
 struct Tuning {
   uint32_t subgroup_size = 8;
-  uint32_t norm_threads = 8;            // a workgroup of the norms and of embed
-  uint32_t matmul_subgroups = 1;        // in a workgroup
-  uint32_t matmul_columns = 2;          // outputs of a lane, even
-  uint32_t matmul_rows = 8;             // most rows of x at once
-  uint32_t wide_norm_threads = 0;       // a workgroup that holds a row; 0: no such norms
-  uint32_t matvec_max_rows = 0;         // most rows of a product that go to matvec.comp; 0: none do
-  uint32_t matvec_rows = 8;             // most rows of x at once there
-  uint32_t matvec_teams = 8;            // most teams of 32 threads in a workgroup
-  uint32_t matvec_rounds = 3;           // units of k a team should take at most, before slices
-  uint32_t matvec_full_teams = 1;       // that keep the device's memory busy
-  uint32_t matvec_tiles_from_rows = 4;  // two rows of weights a thread from so many rows on
-  uint32_t attention_queries = 4;       // most query heads at once
+  uint32_t norm_threads = 8;       // a workgroup of the norms and of embed
+  uint32_t matmul_subgroups = 1;   // in a workgroup
+  uint32_t matmul_columns = 2;     // outputs of a lane, even
+  uint32_t matmul_rows = 8;        // most rows of x at once
+  uint32_t wide_norm_threads = 0;  // a workgroup that holds a row; 0: no such norms
+  uint32_t matvec_max_rows = 0;    // most rows of a product that go to matvec.comp; 0: none do
+  uint32_t matvec_rows = 8;        // most rows of x at once there
+  uint32_t matvec_teams = 8;       // most teams of 32 threads in a workgroup
+  uint32_t matvec_rounds = 3;      // units of k a team should take at most, before slices
+  uint32_t matvec_full_teams = 1;  // that keep the device's memory busy
+  uint32_t attention_queries = 4;  // most query heads at once
   DecodeTuning decode;
   TiledTuning tiled;
   uint32_t reduce_threads = 8;        // a workgroup of the head's reduction

@@ -127,7 +127,7 @@ constexpr testing::SmallModel kMatvecModel = {
     .num_layers = 2, .hidden_dim = 544, .ffn_dim = 608, .num_heads = 8};
 void UseMatvec(Tuning& tuning) {
   tuning.matvec_max_rows = 128;
-  tuning.matvec_rows = 4;
+  tuning.matvec_rows = 2;
   tuning.matvec_teams = 1;
   tuning.matvec_rounds = 1;
   tuning.wide_norm_threads = 64;
