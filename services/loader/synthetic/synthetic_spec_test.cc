@@ -13,15 +13,15 @@ using ::testing::HasSubstr;
 using testing::StatusIs;
 
 TEST(SyntheticSpecTest, KnowsTheReleasedShapes) {
-  struct Shape {
+  struct KnownShape {
     const char* name;
     uint32_t layers, hidden, ffn, heads, kv_heads, head_dim, vocab, window;
   };
-  for (const Shape& shape : {Shape{"270m", 18, 640, 2048, 4, 1, 256, 262144, 512},
-                             Shape{"1b", 26, 1152, 6912, 4, 1, 256, 262144, 512},
-                             Shape{"4b", 34, 2560, 10240, 8, 4, 256, 262208, 1024},
-                             Shape{"12b", 48, 3840, 15360, 16, 8, 256, 262208, 1024},
-                             Shape{"27b", 62, 5376, 21504, 32, 16, 128, 262208, 1024}}) {
+  for (const KnownShape& shape : {KnownShape{"270m", 18, 640, 2048, 4, 1, 256, 262144, 512},
+                                  KnownShape{"1b", 26, 1152, 6912, 4, 1, 256, 262144, 512},
+                                  KnownShape{"4b", 34, 2560, 10240, 8, 4, 256, 262208, 1024},
+                                  KnownShape{"12b", 48, 3840, 15360, 16, 8, 256, 262208, 1024},
+                                  KnownShape{"27b", 62, 5376, 21504, 32, 16, 128, 262208, 1024}}) {
     SCOPED_TRACE(shape.name);
     ASSERT_OK_AND_ASSIGN(const SyntheticSpec spec,
                          ParseSyntheticName(std::string("synthetic:gemma3-") + shape.name));
