@@ -192,7 +192,7 @@ class Bench {
       recorder.WriteTimestamp(timestamps_.handle(), 1);
       TANDEM_RETURN_IF_ERROR(Submit(recorder));
       std::vector<uint64_t> ticks(2);
-      TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
+      TANDEM_RETURN_IF_ERROR(timestamps_.Read(0, ticks));
       if (absl::Now() - begin < absl::Milliseconds(100)) continue;
       ++round;
       const auto ns = static_cast<double>(timestamps_.Nanoseconds(ticks[0], ticks[1]));

@@ -273,7 +273,7 @@ class Bench {
       const std::chrono::duration<double, std::micro> wall =
           std::chrono::steady_clock::now() - start;
       uint64_t ticks[2];
-      TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
+      TANDEM_RETURN_IF_ERROR(timestamps_.Read(0, ticks));
       // A software device's timestamps are those of the recording's end.
       const bool cpu = device_->info().type == VK_PHYSICAL_DEVICE_TYPE_CPU;
       const double spent =

@@ -218,7 +218,7 @@ class Bench {
     for (int i = 0; i < 3; ++i) {
       TANDEM_RETURN_IF_ERROR(timeline_->SubmitAndWait({&commands, 1}, absl::Minutes(1)));
       uint64_t ticks[2];
-      TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
+      TANDEM_RETURN_IF_ERROR(timestamps_.Read(0, ticks));
       best = std::min(best, timestamps_.Nanoseconds(ticks[0], ticks[1]));
     }
     return static_cast<double>(best) * 1e-9 / static_cast<double>(launches.size());

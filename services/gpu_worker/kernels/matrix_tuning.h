@@ -24,7 +24,7 @@ struct MatrixTile {
 
 struct MatrixTuning {
   MatrixPattern pattern;          // what the device's probe said
-  uint32_t min_rows = 9;          // of a product on matrix units
+  uint32_t min_rows = 5;          // of a product on matrix units
   std::vector<MatrixTile> tiles;  // the last fits all
 };
 

@@ -125,6 +125,13 @@ struct InvarianceCase {
 // Out and down in slices, on any device.
 constexpr testing::SmallModel kMatvecModel = {
     .num_layers = 2, .hidden_dim = 544, .ffn_dim = 608, .num_heads = 8};
+// One kernel for any number of rows, as on a software device: between kernels bits differ.
+void UsePlainKernels(Tuning& tuning) {
+  tuning.matrix.pattern = {};
+  tuning.matvec_max_rows = 0;
+  tuning.decode = {};
+  tuning.tiled = {};
+}
 void UseMatvec(Tuning& tuning) {
   tuning.matvec_max_rows = 128;
   tuning.matvec_rows = 2;
@@ -137,10 +144,8 @@ class BatchInvarianceTest : public GpuWorkerTest,
                             public ::testing::WithParamInterface<InvarianceCase> {};
 
 TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsWhateverChunksAndNeighbours) {
-  // One kernel for products of any number of rows: between kernels bits differ.
   Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
-          tuning.matrix.pattern = {};
-          tuning.matvec_max_rows = 0;
+          UsePlainKernels(tuning);
           if (GetParam().decode) {
             tuning.decode = {.enabled = true,
                              .threads = 2 * tuning.subgroup_size,
@@ -213,8 +218,7 @@ TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
     std::vector<std::vector<float>> results;
     for (const bool matvec : {false, true}) {
       Open({.validation = true, .adjust_tuning = [matvec](Tuning& tuning) {
-              tuning.matrix.pattern = {};
-              tuning.matvec_max_rows = 0;
+              UsePlainKernels(tuning);
               if (matvec) UseMatvec(tuning);
             }});
       for (const auto& segments : {testing::WholeModel(config), stages}) {
@@ -263,6 +267,7 @@ TEST_F(GpuWorkerTest, EveryImportPathGivesTheSameBits) {
 
 // More outputs than have their logits there at once: the head goes tile by tile.
 TEST_F(GpuWorkerTest, RunsTheHeadInTilesOverALargeVocabulary) {
+  Open({.validation = true, .adjust_tuning = UsePlainKernels});
   // 256 MiB of logits: 64 rows of 1,000,000.
   const ModelConfig config = testing::MakeConfig(
       {.num_layers = 1, .hidden_dim = 32, .vocab_size = 1'000'000, .context_len = 128});

@@ -172,7 +172,7 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
     const auto run = [&, this](uint32_t rows, bool long_sequences) {
       StepHeader header{.num_rows = rows};
       header.num_outputs = std::min(rows, load_.limits.max_outputs);
-      const auto submission = program.For(0, header, long_sequences);
+      const auto submission = program.For(0, header, long_sequences, true);
       return timeline_.SubmitAndWait(std::span(submission.commands).first(submission.num_commands),
                                      kStepTimeout);
     };
@@ -218,13 +218,16 @@ absl::StatusOr<SegmentResult> LoadedModel::Run(const SegmentRun& run) {
   const StepHeader& header = run.step->header;
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, header.num_rows);
+  const bool long_sequences = HasLongSequence(*run.step);
+  StageShares& shares = shares_[{run.segment_index, BucketIndex(header.num_rows), long_sequences}];
+  const bool whole = shares.NextIsWhole();
   const SegmentProgram::Submission submission =
-      program.For(run.lane, header, HasLongSequence(*run.step));
+      program.For(run.lane, header, long_sequences, whole);
   TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
       std::span(submission.commands).first(submission.num_commands), kStepTimeout));
   exchange_->CopyOut(run.lane, program.segment().outputs, header.num_rows);
   if (program.has_head()) FinishResults(run.lane, header);
-  return ReadTimes(program, submission.num_timestamps);
+  return ReadTimes(program, submission, whole, shares);
 }
 
 void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
@@ -249,17 +252,29 @@ void LoadedModel::FinishResults(uint32_t lane, const StepHeader& header) {
 }
 
 absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const SegmentProgram& program,
-                                                     uint32_t num_timestamps) {
-  const std::span<uint64_t> ticks = std::span(ticks_).first(num_timestamps);
-  TANDEM_RETURN_IF_ERROR(timestamps_.Read(ticks));
-  uint64_t by_kind[kNumStageKinds] = {};
-  SegmentResult result;
-  for (size_t i = 0; i + 1 < ticks.size(); ++i) {
-    const uint64_t spent = timestamps_.Nanoseconds(ticks[i], ticks[i + 1]);
-    by_kind[static_cast<int>(program.timed_kinds()[i])] += spent;
-    result.device_ns += spent;
+                                                     const SegmentProgram::Submission& submission,
+                                                     bool whole, StageShares& shares) {
+  const std::span<uint64_t> ticks = std::span(ticks_).first(submission.num_timestamps);
+  TANDEM_RETURN_IF_ERROR(timestamps_.Read(submission.first_timestamp, ticks));
+  const uint64_t body_end = ticks[ticks.size() - (submission.head ? 2 : 1)];
+  const uint64_t body_ns = timestamps_.Nanoseconds(ticks[0], body_end);
+  const std::vector<Stage>& stages = program.body_stages();
+  if (whole) {
+    StageShares::ByKind spent = {};
+    for (size_t i = 0; i < stages.size(); ++i) {
+      spent[static_cast<size_t>(stages[i].kind)] += timestamps_.Nanoseconds(ticks[i], ticks[i + 1]);
+    }
+    shares.Learn(spent);
   }
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+  SegmentResult result;
+  result.device_ns = stages.empty() ? 0 : body_ns;
+  StageShares::ByKind by_kind = shares.Share(result.device_ns);
+  if (submission.head) {
+    const uint64_t head_ns = timestamps_.Nanoseconds(body_end, ticks.back());
+    by_kind[static_cast<size_t>(StageKind::kHead)] += head_ns;
+    result.device_ns += head_ns;
+  }
+  for (size_t kind = 0; kind < by_kind.size(); ++kind) {
     if (by_kind[kind] != 0) {
       result.stage_times.push_back({static_cast<StageKind>(kind), by_kind[kind]});
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/segment_program.h"
+#include "services/gpu_worker/stages/stage_shares.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 
@@ -47,7 +49,10 @@ class LoadedModel {
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
   void FinishResults(uint32_t lane, const StepHeader& header);
-  absl::StatusOr<SegmentResult> ReadTimes(const SegmentProgram& program, uint32_t num_timestamps);
+  // `whole`: the submission noted every stage; `shares`: those of its body.
+  absl::StatusOr<SegmentResult> ReadTimes(const SegmentProgram& program,
+                                          const SegmentProgram::Submission& submission, bool whole,
+                                          StageShares& shares);
 
   KernelSet& kernels_;          // Borrowed.
   vulkan::Timeline& timeline_;  // Borrowed.
@@ -59,6 +64,7 @@ class LoadedModel {
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;
   std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan
+  std::map<std::tuple<uint32_t, size_t, bool>, StageShares> shares_;  // segment, bucket, long
   std::vector<uint64_t> ticks_;
 };
 

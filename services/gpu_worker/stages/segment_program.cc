@@ -20,7 +20,6 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
   const uint32_t num_layers = context.weights->config().num_layers;
   for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
     const Stage stage = StageAt(i, num_layers);
-    program.kinds_.push_back(stage.kind);
     if (stage.kind == StageKind::kHead) {
       program.has_head_ = true;
     } else {
@@ -30,12 +29,18 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
   for (uint32_t l = 0; l < num_lanes; ++l) {
     Lane& lane = program.lanes_.emplace_back();
     for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
-      TANDEM_ASSIGN_OR_RETURN(lane.bodies.emplace_back(),
-                              program.RecordBody(context, l, bucket, false, pool, timestamps));
-      lane.long_bodies.push_back(lane.bodies.back());
-      if (!context.kernels->tuning().decode.enabled || bucket < kLongRows) continue;
-      TANDEM_ASSIGN_OR_RETURN(lane.long_bodies.back(),
-                              program.RecordBody(context, l, bucket, true, pool, timestamps));
+      for (const bool every_stage : {false, true}) {
+        auto& bodies = lane.bodies[0][every_stage];
+        auto& long_bodies = lane.bodies[1][every_stage];
+        TANDEM_ASSIGN_OR_RETURN(
+            bodies.emplace_back(),
+            program.RecordBody(context, l, bucket, false, every_stage, pool, timestamps));
+        long_bodies.push_back(bodies.back());
+        if (!context.kernels->tuning().decode.enabled || bucket < kLongRows) continue;
+        TANDEM_ASSIGN_OR_RETURN(
+            long_bodies.back(),
+            program.RecordBody(context, l, bucket, true, every_stage, pool, timestamps));
+      }
     }
     if (!program.has_head_) continue;
     for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
@@ -52,18 +57,23 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
 
 absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
     const RecordingContext& context, uint32_t lane, uint32_t bucket, bool long_sequences,
-    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
+    bool every_stage, const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  recorder.ResetTimestamps(timestamps.handle(), 0, static_cast<uint32_t>(kinds_.size()) + 1);
-  recorder.WriteTimestamp(timestamps.handle(), 0);
+  const auto num_stages = static_cast<uint32_t>(body_stages_.size());
+  recorder.ResetTimestamps(timestamps.handle(), 0, body_end() + 2);
+  recorder.WriteTimestamp(timestamps.handle(), every_stage ? 0 : body_end() - 1);
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
   TANDEM_RETURN_IF_ERROR(stages.Begin());
-  for (size_t i = 0; i < body_stages_.size(); ++i) {
+  for (uint32_t i = 0; i < num_stages; ++i) {
     TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
-    if (i + 1 == body_stages_.size()) TANDEM_RETURN_IF_ERROR(stages.Finish());
-    recorder.WriteTimestamp(timestamps.handle(), static_cast<uint32_t>(i) + 1);
+    if (i + 1 == num_stages) {
+      TANDEM_RETURN_IF_ERROR(stages.Finish());
+    } else if (every_stage) {
+      recorder.WriteTimestamp(timestamps.handle(), i + 1);
+    }
   }
+  recorder.WriteTimestamp(timestamps.handle(), body_end());
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -75,22 +85,24 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
-  recorder.WriteTimestamp(timestamps.handle(), static_cast<uint32_t>(kinds_.size()));
+  recorder.WriteTimestamp(timestamps.handle(), body_end() + 1);
   recorder.HostBarrier();
   return recorder.End();
 }
 
 SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header,
-                                               bool long_sequences) const {
+                                               bool long_sequences, bool every_stage) const {
   const Lane& recorded = lanes_[lane];
   Submission submission;
-  const auto& bodies = long_sequences ? recorded.long_bodies : recorded.bodies;
+  const auto& bodies = recorded.bodies[long_sequences][every_stage];
   submission.commands[submission.num_commands++] = bodies[BucketIndex(header.num_rows)];
-  submission.num_timestamps = static_cast<uint32_t>(body_stages_.size()) + 1;
+  submission.first_timestamp = every_stage ? 0 : body_end() - 1;
+  submission.num_timestamps = body_end() + 1 - submission.first_timestamp;
   if (has_head_ && header.num_outputs > 0) {
     const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;
     submission.commands[submission.num_commands++] = heads[BucketIndex(header.num_outputs)];
     ++submission.num_timestamps;
+    submission.head = true;
   }
   return submission;
 }

@@ -1,6 +1,7 @@
 // A segment's command buffers, recorded at load and resubmitted step by step.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -24,7 +25,9 @@ class SegmentProgram {
   struct Submission {
     std::array<VkCommandBuffer, 2> commands = {};
     uint32_t num_commands = 0;
-    uint32_t num_timestamps = 0;
+    uint32_t first_timestamp = 0;  // where the body begins
+    uint32_t num_timestamps = 0;   // up to the head's, if it runs
+    bool head = false;
   };
 
   // Records every lane and bucket.  `context`: its pointers must outlive this.
@@ -37,16 +40,23 @@ class SegmentProgram {
   bool has_head() const { return has_head_; }
 
   // REQUIRES counts within the limits, a lane there is.  `long_sequences`: see attention_step.h.
-  Submission For(uint32_t lane, const StepHeader& header, bool long_sequences) const;
-  // Stage kinds in the order of their timestamps: timestamp i + 1 ends kinds[i].
-  const std::vector<StageKind>& timed_kinds() const { return kinds_; }
+  // `every_stage`: the end of each stage is noted, not the body's alone.
+  Submission For(uint32_t lane, const StepHeader& header, bool long_sequences,
+                 bool every_stage) const;
+  // The segment's stages but the head.
+  const std::vector<Stage>& body_stages() const { return body_stages_; }
 
+  // Timestamps: where the body begins, the ends of its stages, the head's end.  Where stages are
+  // not noted the body begins right before its end, so that what is written is always in a row.
+  uint32_t body_end() const {
+    return std::max<uint32_t>(1, static_cast<uint32_t>(body_stages_.size()));
+  }
   // Most timestamps that a segment of `num_stages` writes.
-  static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 1; }
+  static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 2; }
 
  private:
   absl::StatusOr<VkCommandBuffer> RecordBody(const RecordingContext& context, uint32_t lane,
-                                             uint32_t bucket, bool long_sequences,
+                                             uint32_t bucket, bool long_sequences, bool every_stage,
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
   absl::StatusOr<VkCommandBuffer> RecordHead(const RecordingContext& context, uint32_t lane,
@@ -55,15 +65,14 @@ class SegmentProgram {
                                              const vulkan::TimestampPool& timestamps);
 
   struct Lane {
-    std::vector<VkCommandBuffer> bodies;       // by row bucket
-    std::vector<VkCommandBuffer> long_bodies;  // the same where it makes no difference
-    std::vector<VkCommandBuffer> heads;        // by output bucket
+    // By row bucket; [long sequences][every stage].  The same where it makes no difference.
+    std::vector<VkCommandBuffer> bodies[2][2];
+    std::vector<VkCommandBuffer> heads;  // by output bucket
     std::vector<VkCommandBuffer> heads_with_logits;
   };
   Segment segment_;
   bool has_head_ = false;
   std::vector<Stage> body_stages_;
-  std::vector<StageKind> kinds_;
   std::vector<Lane> lanes_;
 };
 

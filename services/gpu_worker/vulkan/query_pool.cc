@@ -30,13 +30,13 @@ void TimestampPool::Reset() {
   handle_ = VK_NULL_HANDLE;
 }
 
-absl::Status TimestampPool::Read(std::span<uint64_t> ticks) const {
+absl::Status TimestampPool::Read(uint32_t first, std::span<uint64_t> ticks) const {
   if (ticks.empty()) return absl::OkStatus();
-  return device_->Check(
-      device_->vk().GetQueryPoolResults(
-          device_->handle(), handle_, 0, static_cast<uint32_t>(ticks.size()), ticks.size_bytes(),
-          ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
-      "vkGetQueryPoolResults");
+  return device_->Check(device_->vk().GetQueryPoolResults(
+                            device_->handle(), handle_, first, static_cast<uint32_t>(ticks.size()),
+                            ticks.size_bytes(), ticks.data(), sizeof(uint64_t),
+                            VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+                        "vkGetQueryPoolResults");
 }
 
 uint64_t TimestampPool::Nanoseconds(uint64_t from, uint64_t to) const {

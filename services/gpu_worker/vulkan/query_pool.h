@@ -20,9 +20,9 @@ class TimestampPool {
   ~TimestampPool() { Reset(); }
 
   VkQueryPool handle() const { return handle_; }
-  // Reads timestamps [0, ticks.size()), which the device has written.  Ticks as they are: see
+  // Reads timestamps from `first` on, which the device has written.  Ticks as they are: see
   // Nanoseconds.
-  absl::Status Read(std::span<uint64_t> ticks) const;
+  absl::Status Read(uint32_t first, std::span<uint64_t> ticks) const;
   // Between two ticks; the counter may have wrapped.  0 where the device has no timestamps.
   uint64_t Nanoseconds(uint64_t from, uint64_t to) const;
 

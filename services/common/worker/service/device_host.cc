@@ -28,7 +28,6 @@ auto Guarded(const char* what, F&& call) -> decltype(call()) {
   }
 }
 
-
 absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
   return absl::AbortedError(
       absl::StrFormat("%s of epoch %d, this worker is at epoch %d", what, epoch, current));
