@@ -11,6 +11,25 @@ thread_local size_t largest_bytes = 0;
 
 }  // namespace
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TANDEM_TSAN_ALLOCATOR 1
+#endif
+#endif
+
+#ifdef TANDEM_TSAN_ALLOCATOR
+// ThreadSanitizer's own operator new cannot be replaced, but watched.
+#include <sanitizer/allocator_interface.h>
+namespace {
+
+const int hooks_installed = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void* /*memory*/, size_t bytes) {
+      if (watching) largest_bytes = std::max(largest_bytes, bytes);
+    },
+    [](const volatile void* /*memory*/) {});
+
+}  // namespace
+#else
 void* operator new(size_t bytes) {
   if (watching) largest_bytes = std::max(largest_bytes, bytes);
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
@@ -19,6 +38,7 @@ void* operator new(size_t bytes) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
 
 namespace tandem::loader::testing {
 
