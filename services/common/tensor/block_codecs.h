@@ -213,8 +213,9 @@ struct ScaleAndMin {
   static void Dequantize(const Block& block, float* out) {
     const float d = HalfToFloat(block.d), dmin = HalfToFloat(block.dmin);
     for (uint32_t e = 0; e < kElements; ++e) {
-      const float scale = d * static_cast<float>(block.scales[e / 32]);
-      const float min = dmin * static_cast<float>(block.mins[e / 32]);
+      const uint32_t part = e / 32;
+      const float scale = d * static_cast<float>(block.scales[part]);
+      const float min = dmin * static_cast<float>(block.mins[part]);
       out[e] = scale * static_cast<float>(block.q[e]) - min;
     }
   }

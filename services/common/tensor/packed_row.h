@@ -39,6 +39,7 @@ struct PackedRow {
 };
 struct MutablePackedRow {
   std::byte* planes[kMaxPlanes] = {};
+  // NOLINTNEXTLINE(google-explicit-constructor): what can be written can be read.
   operator PackedRow() const { return {{planes[0], planes[1], planes[2], planes[3]}}; }
 };
 

@@ -99,6 +99,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::CreatePlanned(
     std::shared_ptr<const WeightSet> weights, const std::vector<Worker*>& workers,
     const PlacementPolicy& policy, const RunLimits& limits) {
   std::vector<WorkerDescription> descriptions;
+  descriptions.reserve(workers.size());
   for (const Worker* worker : workers) descriptions.push_back(worker->description());
   std::set<DType> dtypes;
   for (const PackedTensor& tensor : weights->tensors()) {

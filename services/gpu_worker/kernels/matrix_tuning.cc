@@ -23,8 +23,8 @@ uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most) {
   uint32_t best = 1;
   double best_time = 1.04;
   for (uint32_t splits = 2; splits <= most; ++splits) {
-    const auto waves = static_cast<double>((tiles * splits + groups - 1) / groups);
-    const double time = waves / splits * (1 + 0.04 * splits);
+    const uint64_t waves = (tiles * splits + groups - 1) / groups;
+    const double time = static_cast<double>(waves) / splits * (1 + 0.04 * splits);
     if (time < best_time) {
       best_time = time;
       best = splits;

@@ -138,6 +138,7 @@ std::vector<ModelFile> ModelCatalog::List() const {
     }
   }
   std::vector<ModelFile> models;
+  models.reserve(found.size());
   for (auto& [name, file] : found) models.push_back(std::move(file));
   return models;
 }

@@ -110,7 +110,8 @@ SyntheticTensor SyntheticTensor::Matrix(DType dtype, uint64_t key, float deviati
   }
   const float scale = deviation / FindBlockFormat(dtype)->unit_deviation;
   for (size_t i = 0; i < kNumScales; ++i) {
-    const float band = 0.875f + 0.25f * static_cast<float>(i / 2) / (kNumScales / 2 - 1);
+    const size_t pair = i / 2, last_pair = kNumScales / 2 - 1;
+    const float band = 0.875f + 0.25f * static_cast<float>(pair) / static_cast<float>(last_pair);
     tensor.scales_[i] = FloatToHalf(i % 2 == 0 ? scale * band : -scale * band);
   }
   return tensor;

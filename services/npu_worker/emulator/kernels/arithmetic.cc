@@ -98,10 +98,10 @@ void DotFour(const float* x, const float* rows, size_t n, float* out) {
 // exp(x) for x <= 0, zero below -87; relative error under 2e-7 (Cephes' expf: range reduction by
 // ln 2 in two parts, degree 5 polynomial).
 inline Vec Exp(Vec x) {
-  const Vec kRound = Vec{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec rounder = Vec{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const IntVec underflow = x < Vec{} - 87.0f;
-  const Vec shifted = x * 1.44269504088896341f + kRound;
-  const Vec n = shifted - kRound;
+  const Vec shifted = x * 1.44269504088896341f + rounder;
+  const Vec n = shifted - rounder;
   const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Vec p = Vec{} + 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
