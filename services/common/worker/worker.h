@@ -58,7 +58,9 @@ struct LoadReport {
 
 struct StageTime {
   StageKind kind = StageKind::kEmbed;
-  uint64_t device_ns = 0;  // summed over the segment's stages of that kind
+  // Summed over the segment's stages of that kind.  The parts of a segment add up to its device_ns,
+  // which is measured; how it is parted may be an estimate from an earlier step.
+  uint64_t device_ns = 0;
 };
 
 struct SegmentRun {
