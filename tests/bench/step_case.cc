@@ -101,8 +101,7 @@ StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, uint32_t ma
         static_cast<double>(tensor.shape.rows) * static_cast<double>(tensor.shape.cols);
     const double share = is_head ? std::min(1.0, outputs) : 1.0;
     for (const Shard& shard : tensor.shards) {
-      work.weight_bytes +=
-          share * static_cast<double>(ShardBytes(tensor.dtype, shard.num_rows, tensor.shape.cols));
+      work.weight_bytes += share * static_cast<double>(ShardBytes(tensor, shard));
     }
     if (!IsNorm(tensor.role)) work.flops += 2 * elements * (is_head ? outputs : rows);
   }

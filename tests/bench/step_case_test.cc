@@ -45,9 +45,7 @@ TEST(StepCaseTest, CountsEveryMatrixOnceAndTheWindowOfWindowLayers) {
   ASSERT_OK_AND_ASSIGN(const auto cases, ParseCases("d2@100,p128"));
   uint64_t matrices = 0, bytes = 0;
   for (const PackedTensor& tensor : weights->tensors()) {
-    for (const Shard& shard : tensor.shards) {
-      bytes += ShardBytes(tensor.dtype, shard.num_rows, tensor.shape.cols);
-    }
+    for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
     if (!IsNorm(tensor.role)) matrices += tensor.shape.rows * tensor.shape.cols;
   }
   const StepWork decode = WorkOf(cases[0], *weights, 64, 8);

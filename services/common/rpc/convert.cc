@@ -35,7 +35,6 @@ loader::v1::PackedTensor ToProto(const PackedTensor& tensor) {
   loader::v1::PackedTensor proto;
   proto.set_role(static_cast<uint32_t>(tensor.role));
   proto.set_layer_idx(tensor.layer_idx);
-  proto.set_dtype(static_cast<uint32_t>(tensor.dtype));
   proto.set_rows(tensor.shape.rows);
   proto.set_cols(tensor.shape.cols);
   for (const Shard& shard : tensor.shards) {
@@ -44,6 +43,7 @@ loader::v1::PackedTensor ToProto(const PackedTensor& tensor) {
     out->set_num_rows(shard.num_rows);
     out->set_region(shard.region);
     out->set_offset(shard.offset);
+    out->set_dtype(static_cast<uint32_t>(shard.dtype));
   }
   return proto;
 }
@@ -80,19 +80,18 @@ absl::StatusOr<std::vector<PackedTensor>> TensorsFromProto(const loader::v1::Mod
   std::vector<PackedTensor> tensors;
   tensors.reserve(static_cast<size_t>(model.tensors_size()));
   for (const loader::v1::PackedTensor& proto : model.tensors()) {
-    if (proto.role() >= kNumWeightRoles || proto.dtype() >= kNumDTypes) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "manifest of '%s': tensor %d has role %d of %d and number format %d of %d", model.name(),
-          tensors.size(), proto.role(), kNumWeightRoles, proto.dtype(), kNumDTypes));
+    if (proto.role() >= kNumWeightRoles) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("manifest of '%s': tensor %d has role %d of %d", model.name(),
+                          tensors.size(), proto.role(), kNumWeightRoles));
     }
     PackedTensor tensor;
     tensor.role = static_cast<WeightRole>(proto.role());
     tensor.layer_idx = proto.layer_idx();
-    tensor.dtype = static_cast<DType>(proto.dtype());
     tensor.shape = {proto.rows(), proto.cols()};
     for (const loader::v1::Shard& shard : proto.shards()) {
-      tensor.shards.push_back(
-          {shard.first_row(), shard.num_rows(), shard.region(), shard.offset()});
+      tensor.shards.push_back({shard.first_row(), shard.num_rows(), shard.region(), shard.offset(),
+                               static_cast<DType>(shard.dtype())});
     }
     TANDEM_RETURN_IF_ERROR(ValidatePackedTensor(tensor, config, region_bytes));
     tensors.push_back(std::move(tensor));

@@ -30,8 +30,10 @@ ModelConfig SmallConfig() {
 loader::v1::Model ModelWithOneTensor() {
   loader::v1::Model model;
   *model.mutable_config() = ToProto(SmallConfig());
-  PackedTensor tensor{
-      WeightRole::kDown, 6, DType::kQ8_0, {64, 96}, {{0, 32, 0, 0}, {32, 32, 1, 4096}}};
+  PackedTensor tensor{WeightRole::kDown,
+                      6,
+                      {64, 96},
+                      {{0, 32, 0, 0, DType::kQ8_0}, {32, 32, 1, 4096, DType::kQ4_0}}};
   *model.add_tensors() = ToProto(tensor);
   model.add_region_bytes(8192);
   model.add_region_bytes(8192);
@@ -73,7 +75,7 @@ TEST(ConvertTest, RefusesTensorsThatLeaveTheirRegionsOrTheEnums) {
   for (const auto& spoil : std::vector<void (*)(loader::v1::Model&)>{
            [](auto& m) { m.mutable_tensors(0)->set_role(kNumWeightRoles); },
            [](auto& m) { m.mutable_tensors(0)->set_role(0xFFFFFFFFu); },
-           [](auto& m) { m.mutable_tensors(0)->set_dtype(kNumDTypes); },
+           [](auto& m) { m.mutable_tensors(0)->mutable_shards(1)->set_dtype(kNumDTypes); },
            [](auto& m) { m.mutable_tensors(0)->set_layer_idx(7); },
            [](auto& m) { m.mutable_tensors(0)->set_rows(63); },
            [](auto& m) { m.mutable_tensors(0)->mutable_shards(1)->set_region(2); },

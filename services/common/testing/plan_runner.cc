@@ -103,7 +103,8 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::CreatePlanned(
   for (const Worker* worker : workers) descriptions.push_back(worker->description());
   std::set<DType> dtypes;
   for (const PackedTensor& tensor : weights->tensors()) {
-    if (!IsNorm(tensor.role)) dtypes.insert(tensor.dtype);
+    if (IsNorm(tensor.role)) continue;
+    for (const Shard& shard : tensor.shards) dtypes.insert(shard.dtype);
   }
   TANDEM_ASSIGN_OR_RETURN(
       Plan plan, MakePlan(weights->config(), {dtypes.begin(), dtypes.end()}, descriptions, policy));

@@ -19,11 +19,11 @@ uint64_t AlignUp(uint64_t value) {
 }
 
 // Rows of a shard of at most `bytes` bytes: whole tiles, unless it is all of them.
-uint64_t RowsThatFit(const PackedTensor& tensor, uint64_t rows, uint64_t bytes) {
-  if (ShardBytes(tensor, rows) <= bytes) return rows;
+uint64_t RowsThatFit(const PackedTensor& tensor, DType dtype, uint64_t rows, uint64_t bytes) {
+  if (ShardBytes(tensor, dtype, rows) <= bytes) return rows;
   uint64_t fit = 0;
   for (uint64_t step = std::bit_floor(rows); step >= kTileRows; step /= 2) {
-    if (fit + step < rows && ShardBytes(tensor, fit + step) <= bytes) fit += step;
+    if (fit + step < rows && ShardBytes(tensor, dtype, fit + step) <= bytes) fit += step;
   }
   return fit;
 }
@@ -33,21 +33,22 @@ class Placer {
  public:
   explicit Placer(uint64_t max_region_bytes) : max_region_bytes_(max_region_bytes) {}
 
-  void Place(PackedTensor& tensor) {
-    uint64_t row = 0;
-    while (row < tensor.shape.rows) {
-      const uint64_t left = tensor.shape.rows - row;
-      const bool whole = ShardBytes(tensor, left) <= max_region_bytes_;
+  // Rows [row, end), a multiple of a tile unless it is the last row.
+  void Place(PackedTensor& tensor, DType dtype, uint64_t row, uint64_t end) {
+    while (row < end) {
+      const uint64_t left = end - row;
+      const bool whole = ShardBytes(tensor, dtype, left) <= max_region_bytes_;
       const uint64_t space = max_region_bytes_ - region_bytes_.back();
-      uint64_t rows = RowsThatFit(tensor, left, space);
+      const uint64_t rows = RowsThatFit(tensor, dtype, left, space);
       if (rows == 0 || (whole && rows < left)) {
         TANDEM_CHECK(region_bytes_.back() > 0);  // a tile must fit an empty region
         region_bytes_.push_back(0);
         continue;
       }
       uint64_t& used = region_bytes_.back();
-      tensor.shards.push_back({row, rows, static_cast<uint32_t>(region_bytes_.size() - 1), used});
-      used = AlignUp(used + ShardBytes(tensor, rows));
+      tensor.shards.push_back(
+          {row, rows, static_cast<uint32_t>(region_bytes_.size() - 1), used, dtype});
+      used = AlignUp(used + ShardBytes(tensor, dtype, rows));
       row += rows;
     }
   }
@@ -66,15 +67,25 @@ std::vector<PackedTensor> MakeTensors(const ModelConfig& config,
     if (role == WeightRole::kHead && !options.separate_head) continue;
     const uint32_t count = IsPerLayer(role) ? config.num_layers : 1;
     for (uint32_t layer = 0; layer < count; ++layer) {
-      PackedTensor tensor{.role = role, .layer_idx = layer, .shape = WeightShape(role, config)};
-      if (!IsNorm(tensor.role)) {
-        const auto it = options.role_dtypes.find(role);
-        tensor.dtype = it == options.role_dtypes.end() ? options.dtype : it->second;
-      }
-      tensors.push_back(std::move(tensor));
+      tensors.push_back(
+          {.role = role, .layer_idx = layer, .shape = WeightShape(role, config), .shards = {}});
     }
   }
   return tensors;
+}
+
+void PlaceTensor(const ModelConfig& config, const RandomWeightOptions& options, Placer& placer,
+                 PackedTensor& tensor) {
+  const auto it = options.role_dtypes.find(tensor.role);
+  DType dtype = it == options.role_dtypes.end() ? options.dtype : it->second;
+  if (IsNorm(tensor.role)) dtype = DType::kF32;
+  uint64_t row = 0;
+  if (tensor.role == WeightRole::kQkv && options.v_dtype.has_value()) {
+    row = config.q_dim() + config.kv_dim();
+    placer.Place(tensor, dtype, 0, row);
+    dtype = *options.v_dtype;
+  }
+  placer.Place(tensor, dtype, row, tensor.shape.rows);
 }
 
 // Each tensor draws from its own generator, so that its numbers depend on its role, layer and the
@@ -95,8 +106,8 @@ void FillTensor(const PackedTensor& tensor, uint32_t seed, const std::vector<Map
         std::memcpy(start, values.data(), values.size() * sizeof(float));
         continue;
       }
-      QuantizePackedRow(tensor.dtype, values,
-                        RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, start, row));
+      QuantizePackedRow(shard.dtype, values,
+                        RowInShard(shard.dtype, shard.num_rows, tensor.shape.cols, start, row));
     }
   }
 }
@@ -114,7 +125,7 @@ std::shared_ptr<const WeightSet> RandomWeightSet(const ModelConfig& config,
                                                  const RandomWeightOptions& options) {
   std::vector<PackedTensor> tensors = MakeTensors(config, options);
   Placer placer(options.max_region_bytes);
-  for (PackedTensor& tensor : tensors) placer.Place(tensor);
+  for (PackedTensor& tensor : tensors) PlaceTensor(config, options, placer, tensor);
 
   std::vector<UniqueFd> fds;
   std::vector<Mapping> writable;

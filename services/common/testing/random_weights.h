@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "services/common/model/model_config.h"
 #include "services/common/tensor/dtype.h"
@@ -15,6 +16,7 @@ namespace tandem::testing {
 struct RandomWeightOptions {
   DType dtype = DType::kBf16;               // of every matrix ...
   std::map<WeightRole, DType> role_dtypes;  // ... but these
+  std::optional<DType> v_dtype;             // of V's rows in kQkv
   bool separate_head = false;               // a kHead beside the embedding
   uint32_t seed = 1;
   // Matrices larger than this are cut into shards, between tiles.  A multiple of the page size, and

@@ -38,7 +38,7 @@ TEST(RandomWeightsTest, MatricesKeepTheirNormInEveryFormat) {
 TEST(RandomWeightsTest, AHeadOfItsOwnDiffersFromTheEmbedding) {
   const auto weights = RandomWeightSet(
       MakeConfig({}), {.role_dtypes = {{WeightRole::kHead, DType::kF32}}, .separate_head = true});
-  EXPECT_EQ(weights->head().dtype, DType::kF32);
+  EXPECT_EQ(weights->head().shards[0].dtype, DType::kF32);
   EXPECT_NE(DequantizeTensor(*weights, weights->head()),
             DequantizeTensor(*weights, *weights->Find(WeightRole::kEmbedding)));
 }

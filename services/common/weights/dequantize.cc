@@ -32,8 +32,8 @@ void DequantizeRow(const WeightSet& weights, const PackedTensor& tensor, uint64_
       std::memcpy(out.data(), data, out.size_bytes());
     } else {
       DequantizePackedRow(
-          tensor.dtype,
-          RowInShard(tensor.dtype, shard.num_rows, tensor.shape.cols, data, row - shard.first_row),
+          shard.dtype,
+          RowInShard(shard.dtype, shard.num_rows, tensor.shape.cols, data, row - shard.first_row),
           out);
     }
     return;

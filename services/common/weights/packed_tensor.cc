@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -106,8 +107,8 @@ uint64_t ShardBytes(DType dtype, uint64_t rows, uint64_t cols) {
   return AlignUp(PlanesOf(dtype, rows, cols).back().RowOffset(whole_tiles), kPlaneAlignment);
 }
 
-uint64_t ShardBytes(const PackedTensor& tensor, uint64_t rows) {
-  if (!IsNorm(tensor.role)) return ShardBytes(tensor.dtype, rows, tensor.shape.cols);
+uint64_t ShardBytes(const PackedTensor& tensor, DType dtype, uint64_t rows) {
+  if (!IsNorm(tensor.role)) return ShardBytes(dtype, rows, tensor.shape.cols);
   return AlignUp(rows * tensor.shape.cols * sizeof(float), kPlaneAlignment);
 }
 
@@ -116,31 +117,40 @@ std::string PackedTensor::Name() const {
   return IsPerLayer(role) ? absl::StrFormat("layer %d %s", layer_idx, role_name) : role_name;
 }
 
+namespace {
+
+absl::Status CheckFormat(const PackedTensor& tensor, const std::string& name, DType dtype) {
+  if (static_cast<uint32_t>(dtype) >= kNumDTypes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: unknown number format %d", name, static_cast<int>(dtype)));
+  }
+  const DTypeTraits& traits = Traits(dtype);
+  if (IsNorm(tensor.role) && dtype != DType::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: norms are f32, manifest has %s", name, std::string(traits.name)));
+  }
+  if (tensor.shape.cols % traits.block_elements != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d columns are no multiple of %s's block of %d", name,
+                        tensor.shape.cols, std::string(traits.name), traits.block_elements));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig& config,
                                   const std::vector<uint64_t>& region_bytes) {
   const std::string name = tensor.Name();
-  if (static_cast<uint32_t>(tensor.dtype) >= kNumDTypes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: unknown number format %d", name, static_cast<int>(tensor.dtype)));
-  }
   const Shape2D expected = WeightShape(tensor.role, config);
   if (!(tensor.shape == expected)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: expected [%d, %d], manifest has [%d, %d]", name, expected.rows,
                         expected.cols, tensor.shape.rows, tensor.shape.cols));
   }
-  if (IsNorm(tensor.role) && tensor.dtype != DType::kF32) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: norms are f32, manifest has %s", name,
-                                                      std::string(Traits(tensor.dtype).name)));
-  }
   if (IsPerLayer(tensor.role) && tensor.layer_idx >= config.num_layers) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: the model has %d layers", name, config.num_layers));
-  }
-  if (expected.cols % Traits(tensor.dtype).block_elements != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %d columns are no multiple of %s's block of %d", name, expected.cols,
-        std::string(Traits(tensor.dtype).name), Traits(tensor.dtype).block_elements));
   }
   uint64_t next_row = 0;
   for (const Shard& shard : tensor.shards) {
@@ -151,11 +161,12 @@ absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig&
           shard.first_row, shard.num_rows, next_row, expected.rows));
     }
     next_row += shard.num_rows;
+    TANDEM_RETURN_IF_ERROR(CheckFormat(tensor, name, shard.dtype));
     if (shard.region >= region_bytes.size()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: region %d of %d", name, shard.region, region_bytes.size()));
     }
-    const uint64_t bytes = ShardBytes(tensor, shard.num_rows);
+    const uint64_t bytes = ShardBytes(tensor, shard);
     const uint64_t capacity = region_bytes[shard.region];
     if (shard.offset % kShardAlignment != 0 || bytes > capacity ||
         shard.offset > capacity - bytes) {

@@ -34,7 +34,7 @@
 //
 // Fused matrices: kQkv has the rows of q heads, then k heads, then v heads; kGateUp alternates,
 // row 2i gate i and row 2i+1 up i.
-// Parts of a fused matrix stored in different formats are packed as f16.
+// Shards may differ in format: files mix them, V in six bits beside Q and K in four.
 // A matrix is cut at multiples of 256 rows where a region holds that many (of 128, 64 or 32 where
 // not), so that tiles and heads stay whole and a gate stays with its up.
 // Norm vectors (IsNorm) are not cut into tiles: they are n f32 in a row and already hold 1 + w.
@@ -106,23 +106,26 @@ struct Shard {
   uint64_t num_rows = 0;
   uint32_t region = 0;  // index into the model's regions
   uint64_t offset = 0;  // in the region, a multiple of kShardAlignment
+  DType dtype = DType::kF32;
 };
 
 struct PackedTensor {
   WeightRole role = WeightRole::kEmbedding;
   uint32_t layer_idx = 0;  // 0 for roles that are not per layer
-  DType dtype = DType::kF32;
   Shape2D shape;
   std::vector<Shard> shards;  // in row order, covering every row once
 
   std::string Name() const;  // "layer 7 qkv"
 };
 
-// Bytes of a shard of `rows` rows of a tensor, matrix or norm.
-uint64_t ShardBytes(const PackedTensor& tensor, uint64_t rows);
+// Bytes of a shard of `rows` rows in `dtype` of a tensor, matrix or norm.
+uint64_t ShardBytes(const PackedTensor& tensor, DType dtype, uint64_t rows);
+inline uint64_t ShardBytes(const PackedTensor& tensor, const Shard& shard) {
+  return ShardBytes(tensor, shard.dtype, shard.num_rows);
+}
 
-// Checks shape, dtype (norms: f32), shard coverage and bounds of one tensor against the config and
-// the regions' sizes.  INVALID_ARGUMENT names the tensor and both values.
+// Checks shape, formats (norms: f32), shard coverage and bounds of one tensor against the config
+// and the regions' sizes.  INVALID_ARGUMENT names the tensor and both values.
 absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig& config,
                                   const std::vector<uint64_t>& region_bytes);
 

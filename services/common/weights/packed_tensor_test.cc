@@ -21,9 +21,8 @@ PackedTensor Down() {
   PackedTensor tensor;
   tensor.role = WeightRole::kDown;
   tensor.layer_idx = 1;
-  tensor.dtype = DType::kQ8_0;
   tensor.shape = {64, 96};
-  tensor.shards = {{0, 32, 0, 0}, {32, 32, 0, 8192}};
+  tensor.shards = {{0, 32, 0, 0, DType::kQ8_0}, {32, 32, 0, 8192, DType::kQ8_0}};
   return tensor;
 }
 
@@ -51,15 +50,28 @@ TEST(PackedTensorTest, NormsAreNotCutIntoTiles) {
   norm.role = WeightRole::kInputNorm;
   norm.shape = {1, 64};
   norm.shards = {{0, 1, 0, 0}};
-  EXPECT_EQ(ShardBytes(norm, 1), 64u * 4);
+  EXPECT_EQ(ShardBytes(norm, norm.shards[0]), 64u * 4);
   EXPECT_TRUE(ValidatePackedTensor(norm, SmallConfig(), {256}).ok());
-  norm.dtype = DType::kF16;
+  norm.shards[0].dtype = DType::kF16;
   EXPECT_EQ(ValidatePackedTensor(norm, SmallConfig(), {256}).message(),
             "layer 0 input_norm: norms are f32, manifest has f16");
 }
 
 TEST(PackedTensorTest, AcceptsShardsThatCoverEveryRow) {
   EXPECT_TRUE(ValidatePackedTensor(Down(), SmallConfig(), {16384}).ok());
+}
+
+TEST(PackedTensorTest, ShardsMayDifferInFormat) {
+  PackedTensor tensor = Down();
+  tensor.shards[1].dtype = DType::kQ4_0;
+  EXPECT_TRUE(ValidatePackedTensor(tensor, SmallConfig(), {16384}).ok());
+  EXPECT_LT(ShardBytes(tensor, tensor.shards[1]), ShardBytes(tensor, tensor.shards[0]));
+  tensor.shards[1].dtype = DType::kQ4_K;
+  EXPECT_EQ(ValidatePackedTensor(tensor, SmallConfig(), {16384}).message(),
+            "layer 1 down: 96 columns are no multiple of q4_k's block of 256");
+  tensor.shards[1].dtype = static_cast<DType>(kNumDTypes);
+  EXPECT_EQ(ValidatePackedTensor(tensor, SmallConfig(), {16384}).message(),
+            "layer 1 down: unknown number format 10");
 }
 
 TEST(PackedTensorTest, RefusesGapsOverrunsAndWrongShapes) {

@@ -27,8 +27,10 @@ std::vector<DType> MatrixDTypes(const std::vector<PackedTensor>& tensors) {
   std::vector<DType> dtypes;
   for (const PackedTensor& tensor : tensors) {
     if (IsNorm(tensor.role)) continue;
-    if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
-      dtypes.push_back(tensor.dtype);
+    for (const Shard& shard : tensor.shards) {
+      if (std::find(dtypes.begin(), dtypes.end(), shard.dtype) == dtypes.end()) {
+        dtypes.push_back(shard.dtype);
+      }
     }
   }
   return dtypes;

@@ -18,6 +18,16 @@ Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool ge
   return product;
 }
 
+std::vector<Product> ChooseProducts(const Tuning& tuning, std::span<const DeviceTensor> parts,
+                                    uint32_t max_rows) {
+  std::vector<Product> products;
+  for (const DeviceTensor& part : parts) {
+    products.push_back(ChooseProduct(tuning, part, false, false, max_rows));
+    if (products.back().input != products[0].input) return std::vector<Product>(parts.size());
+  }
+  return products;
+}
+
 void TakeAttention(Product& product) { product.input = ActivationFormat::kF16; }
 
 void MatchGeglu(const Product& geglu, const DeviceTensor& weights, Product& reader) {

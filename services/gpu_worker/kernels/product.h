@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launches.h"
@@ -29,6 +31,11 @@ struct Product {
 // The input is what the kernel reads best.  `can_split`: the consumer adds slices.
 Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool geglu, bool can_split,
                       uint32_t max_rows);
+
+// Products of one matrix's `parts` in several formats, all of one input: where the best kernels
+// read different ones, the plain kernel for all.
+std::vector<Product> ChooseProducts(const Tuning& tuning, std::span<const DeviceTensor> parts,
+                                    uint32_t max_rows);
 
 // Makes `product` read attention's float16.
 void TakeAttention(Product& product);

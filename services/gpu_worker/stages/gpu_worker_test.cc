@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/plan_runner.h"
@@ -206,6 +207,33 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Activations of products of few rows are blocks of int8: each of a layer's four products adds an
 // error of some 0.6% of its output, a uniform rounding error over blocks of a normal distribution.
+double Int8Bound(const ModelConfig& config) { return 0.006 * std::sqrt(4 * config.num_layers) * 2; }
+
+// Q and K in one format, V in another: still one projection, on every kernel.
+TEST_F(GpuWorkerTest, PartsInDifferingFormatsMakeOneProjection) {
+  const ModelConfig config = testing::MakeConfig(kMatvecModel);
+  const std::vector<uint32_t> tokens = Tokens(11, config.vocab_size, 4);
+  for (const DType v_dtype : {DType::kQ8_0, DType::kQ5_0}) {
+    const auto weights =
+        testing::RandomWeightSet(config, {.dtype = DType::kQ4_0, .v_dtype = v_dtype});
+    const std::vector<float> expected =
+        reference::ReferenceModel(*weights, {.half_precision_exchange = true}).Logits(tokens);
+    for (const bool matvec : {false, true}) {
+      Open({.validation = true, .adjust_tuning = [matvec](Tuning& tuning) {
+              UsePlainKernels(tuning);
+              if (matvec) UseMatvec(tuning);
+            }});
+      ASSERT_OK_AND_ASSIGN(const auto runner,
+                           PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config),
+                                              {.max_rows = 8}));
+      // A layer rounds to float16 at most thirteen times.
+      const double bound =
+          matvec ? Int8Bound(config) : 13 * config.num_layers * testing::kEpsilonF16;
+      EXPECT_TRUE(testing::IsNearInNorm(Logits(*runner, tokens, 4), expected, bound));
+    }
+  }
+}
+
 TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
   const ModelConfig config = testing::MakeConfig(kMatvecModel);
   const std::vector<uint32_t> tokens = Tokens(19, config.vocab_size, 6);
@@ -227,8 +255,7 @@ TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
         results.push_back(Logits(*runner, tokens, 7));
       }
     }
-    const double bound =
-        dtype == DType::kBf16 ? 0.002 : 0.006 * std::sqrt(4 * config.num_layers) * 2;
+    const double bound = dtype == DType::kBf16 ? 0.002 : Int8Bound(config);
     EXPECT_TRUE(testing::IsNearInNorm(results[2], results[0], bound));
     EXPECT_EQ(0, std::memcmp(results[2].data(), results[3].data(), results[2].size() * 4))
         << "slices add up alike wherever a segment ends";

@@ -48,15 +48,22 @@ std::vector<const PackedTensor*> TensorsOf(const WeightSet& weights,
 
 absl::Status CheckTensor(const PackedTensor& tensor) {
   const bool is_norm = IsNorm(tensor.role);
-  if (is_norm && (tensor.dtype != DType::kF32 || tensor.shards.size() != 1)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s: expected one shard of f32, manifest has %d of %s", tensor.Name(),
-                        tensor.shards.size(), std::string(Traits(tensor.dtype).name)));
+  if (is_norm && tensor.shards.size() != 1) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s: expected one shard, manifest has %d",
+                                                         tensor.Name(), tensor.shards.size()));
   }
   if (!is_norm && tensor.shape.cols % 32 != 0) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s: %d columns are no multiple of 32, the kernels' block", tensor.Name(),
                         tensor.shape.cols));
+  }
+  const DType first = tensor.shards[0].dtype;
+  for (const Shard& shard : tensor.shards) {
+    if (shard.dtype != first && tensor.role != WeightRole::kQkv) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s: shards of %s and %s; the device takes them mixed for qkv alone", tensor.Name(),
+          std::string(Traits(first).name), std::string(Traits(shard.dtype).name)));
+    }
   }
   if (tensor.role != WeightRole::kGateUp) return absl::OkStatus();
   for (const Shard& shard : tensor.shards) {

@@ -40,20 +40,28 @@ absl::Status StageRecorder::Run(const Launch& launch) {
 }
 
 absl::Status StageRecorder::Multiply(const Product& product, const DeviceTensor& weights,
-                                     ProductArgs args) {
-  const bool uses_workspace = product.kernel == ProductKernel::kMatrix;
-  if (uses_workspace) args.workspace = buffers_.matrix_workspace();
-  for (const DeviceShard& shard : weights.shards) {
-    if (uses_workspace && shard.first_row > 0) recorder_.Barrier();
-    TANDEM_RETURN_IF_ERROR(
-        context_.kernels->Record(ProductLaunch(tuning_, product, weights, shard, args), recorder_));
+                                     const ProductArgs& args) {
+  return Multiply({&product, 1}, {&weights, 1}, args);
+}
+
+absl::Status StageRecorder::Multiply(std::span<const Product> products,
+                                     std::span<const DeviceTensor> parts, ProductArgs args) {
+  args.workspace = buffers_.matrix_workspace();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const DeviceShard& shard : parts[i].shards) {
+      // One workspace: its users wait for each other.
+      const bool uses_workspace = products[i].kernel == ProductKernel::kMatrix;
+      if (uses_workspace && shard.first_row > 0) recorder_.Barrier();
+      TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+          ProductLaunch(tuning_, products[i], parts[i], shard, args), recorder_));
+    }
   }
   recorder_.Barrier();
   return absl::OkStatus();
 }
 
-Product StageRecorder::QkvProduct(uint32_t layer_idx) const {
-  return ChooseProduct(tuning_, Weight(WeightRole::kQkv, layer_idx), false, false, bucket_);
+std::span<const DeviceTensor> StageRecorder::QkvWeights(uint32_t layer_idx) const {
+  return context_.import->Parts(*context_.weights->Find(WeightRole::kQkv, layer_idx));
 }
 
 absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format) {
@@ -121,7 +129,8 @@ absl::Status StageRecorder::Embed() {
 }
 
 absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
-  const Product product = QkvProduct(layer_idx);
+  const std::span<const DeviceTensor> parts = QkvWeights(layer_idx);
+  const std::vector<Product> products = ChooseProducts(tuning_, parts, bucket_);
   if (!normed_) {
     TANDEM_RETURN_IF_ERROR(
         Run(RmsNormLaunch(tuning_,
@@ -131,10 +140,10 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                            .destination = buffers_.normed.address(),
                            .cols = config_.hidden_dim,
                            .epsilon = config_.rms_norm_eps},
-                          false, bucket_, product.input)));
+                          false, bucket_, products[0].input)));
   }
   normed_ = false;
-  TANDEM_RETURN_IF_ERROR(Multiply(product, Weight(WeightRole::kQkv, layer_idx),
+  TANDEM_RETURN_IF_ERROR(Multiply(products, parts,
                                   {.count = step_ + kRowCount,
                                    .x = buffers_.normed.address(),
                                    .destination = buffers_.qkv.address(),
@@ -210,8 +219,10 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
   norm.next_weight = normed_ ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  return AddNorm(norm, project.slices(),
-                 normed_ ? QkvProduct(layer_idx + 1).input : ActivationFormat::kF32);
+  const ActivationFormat next =
+      normed_ ? ChooseProducts(tuning_, QkvWeights(layer_idx + 1), bucket_)[0].input
+              : ActivationFormat::kF32;
+  return AddNorm(norm, project.slices(), next);
 }
 
 absl::Status StageRecorder::RecordHead(bool with_logits) {

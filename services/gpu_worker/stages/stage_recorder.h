@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "services/common/plan/stage.h"
@@ -55,8 +56,12 @@ class StageRecorder {
   absl::Status Ffn(uint32_t layer_idx);
   absl::Status Run(const Launch& launch);
   // One launch a shard, then a barrier.
-  absl::Status Multiply(const Product& product, const DeviceTensor& weights, ProductArgs args);
-  Product QkvProduct(uint32_t layer_idx) const;
+  absl::Status Multiply(const Product& product, const DeviceTensor& weights,
+                        const ProductArgs& args);
+  // The same for a matrix in several formats, a product for each.
+  absl::Status Multiply(std::span<const Product> products, std::span<const DeviceTensor> parts,
+                        ProductArgs args);
+  std::span<const DeviceTensor> QkvWeights(uint32_t layer_idx) const;
   // As AddNormLaunch, over the slices of the product that made the source.
   absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format);
   absl::Status CopyResidual(uint64_t from, uint64_t to);

@@ -16,7 +16,7 @@ absl::StatusOr<std::vector<RegionSpan>> CutRegions(const std::vector<const Packe
   std::vector<RegionSpan> shards;
   for (const PackedTensor* tensor : tensors) {
     for (const Shard& shard : tensor->shards) {
-      const uint64_t bytes = ShardBytes(*tensor, shard.num_rows);
+      const uint64_t bytes = ShardBytes(*tensor, shard);
       if (bytes > max_bytes) {
         return absl::ResourceExhaustedError(
             absl::StrFormat("%s: a shard of %d bytes, the device allocates at most %d at once",
@@ -66,6 +66,12 @@ absl::StatusOr<std::unique_ptr<WeightImport>> WeightImport::Create(
   TANDEM_RETURN_IF_ERROR(uploader.Finish());
   for (const PackedTensor* tensor : tensors) import->MapTensor(*tensor);
   return import;
+}
+
+const DeviceTensor& WeightImport::Find(const PackedTensor& tensor) const {
+  const std::span<const DeviceTensor> parts = Parts(tensor);
+  TANDEM_CHECK(parts.size() == 1);
+  return parts[0];
 }
 
 void WeightImport::Note(ImportPath path, const absl::Status& reason) {
@@ -120,22 +126,22 @@ absl::Status WeightImport::ImportSpan(const vulkan::Device& device, vulkan::Uplo
 }
 
 void WeightImport::MapTensor(const PackedTensor& tensor) {
-  DeviceTensor& mapped = tensors_[&tensor];
-  mapped.dtype = tensor.dtype;
-  mapped.rows = tensor.shape.rows;
-  mapped.cols = tensor.shape.cols;
-  mapped.shards.clear();
+  std::vector<DeviceTensor>& parts = tensors_[&tensor];
+  parts.clear();
   for (const Shard& shard : tensor.shards) {
+    if (parts.empty() || parts.back().dtype != shard.dtype) {
+      parts.push_back({shard.dtype, tensor.shape.rows, tensor.shape.cols, {}});
+    }
     const auto it = std::find_if(addresses_.begin(), addresses_.end(), [&shard](const auto& entry) {
       const RegionSpan& span = entry.first;
       return span.region == shard.region && span.begin <= shard.offset && shard.offset < span.end;
     });
     TANDEM_CHECK(it != addresses_.end());
     const uint64_t base = it->second + (shard.offset - it->first.begin);
-    DeviceShard& on_device = mapped.shards.emplace_back();
+    DeviceShard& on_device = parts.back().shards.emplace_back();
     on_device.first_row = shard.first_row;
     on_device.num_rows = shard.num_rows;
-    const auto planes = PlanesOf(tensor.dtype, shard.num_rows, tensor.shape.cols);
+    const auto planes = PlanesOf(shard.dtype, shard.num_rows, tensor.shape.cols);
     for (size_t p = 0; p < planes.size(); ++p) on_device.plane[p] = base + planes[p].offset;
   }
 }

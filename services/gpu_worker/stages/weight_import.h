@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,8 +42,13 @@ class WeightImport {
       std::shared_ptr<const WeightSet> weights, const std::vector<const PackedTensor*>& tensors,
       const std::function<void(double)>& progress);
 
-  // REQUIRES the tensor is one of those imported.
-  const DeviceTensor& Find(const PackedTensor& tensor) const { return tensors_.at(&tensor); }
+  // The shards of a tensor, those of each format together, in row order; `rows` are the whole
+  // tensor's.  REQUIRES the tensor is one of those imported.
+  std::span<const DeviceTensor> Parts(const PackedTensor& tensor) const {
+    return tensors_.at(&tensor);
+  }
+  // The same of a tensor in one format.
+  const DeviceTensor& Find(const PackedTensor& tensor) const;
 
   ImportPath path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
@@ -60,7 +66,7 @@ class WeightImport {
   std::vector<std::pair<RegionSpan, uint64_t>> addresses_;  // of each span's first byte
   std::vector<vulkan::Buffer> buffers_;
   std::map<uint32_t, uint64_t> dmabufs_;  // region -> address of its first byte
-  std::map<const PackedTensor*, DeviceTensor> tensors_;
+  std::map<const PackedTensor*, std::vector<DeviceTensor>> tensors_;
   ImportPath path_ = ImportPath::kNone;
   uint64_t bytes_ = 0;
   std::string note_;

@@ -11,10 +11,9 @@ namespace {
 PackedTensor Tensor(uint32_t region, uint64_t rows, const std::vector<uint64_t>& offsets) {
   PackedTensor tensor;
   tensor.role = WeightRole::kDown;
-  tensor.dtype = DType::kQ8_0;
   tensor.shape = {rows * offsets.size(), 32};
   for (size_t i = 0; i < offsets.size(); ++i) {
-    tensor.shards.push_back({i * rows, rows, region, offsets[i]});
+    tensor.shards.push_back({i * rows, rows, region, offsets[i], DType::kQ8_0});
   }
   return tensor;
 }

@@ -88,7 +88,7 @@ absl::Status PackRows(const ModelSource& source, const PackingPlan& plan, const 
   const PackedPart& part = planned.parts[range.part];
   const SourceTensor& from = source.tensors()[part.source];
   const Shard& shard = planned.tensor.shards[range.shard];
-  const DType dtype = planned.tensor.dtype;
+  const DType dtype = shard.dtype;
   const uint64_t cols = from.shape.cols;
   const uint64_t row_bytes = RowBytes(from.dtype, cols);
   const uint64_t file_offset = range.first_source_row * row_bytes;

@@ -82,10 +82,10 @@ PackedName NameOf(const std::string& content_id, const PackingPlan& plan) {
   for (const PlannedTensor& planned : plan.tensors) {
     const PackedTensor& tensor = planned.tensor;
     numbers.insert(numbers.end(), {static_cast<uint64_t>(tensor.role), tensor.layer_idx,
-                                   static_cast<uint64_t>(tensor.dtype), tensor.shape.rows,
-                                   tensor.shape.cols, tensor.shards.size()});
+                                   tensor.shape.rows, tensor.shape.cols, tensor.shards.size()});
     for (const Shard& shard : tensor.shards) {
-      numbers.insert(numbers.end(), {shard.first_row, shard.num_rows, shard.region, shard.offset});
+      numbers.insert(numbers.end(), {shard.first_row, shard.num_rows, shard.region, shard.offset,
+                                     static_cast<uint64_t>(shard.dtype)});
     }
   }
   const uint64_t content = XXH3_64bits(content_id.data(), content_id.size());

@@ -117,7 +117,7 @@ TEST_F(PackedCacheTest, OtherContentPlansAndSeedsHaveOtherNames) {
   PackingPlan other = *PlanPacking(source_->tensors(), source_->config(), 4 << 20);
   EXPECT_NE(NameOf(source_->content_id(), other).key, name.key);
   PackingPlan retyped = plan_;
-  retyped.tensors.back().tensor.dtype = DType::kBf16;
+  retyped.tensors.back().tensor.shards.back().dtype = DType::kBf16;
   EXPECT_NE(NameOf(source_->content_id(), retyped).key, name.key);
 }
 

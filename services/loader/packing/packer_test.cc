@@ -56,20 +56,41 @@ TEST(PackerTest, TheLastTileIsFilledUpWithZeros) {
   }
 }
 
-TEST(PackerTest, PartsOfDifferingFormatsBecomeF16) {
+std::vector<DType> FormatsOf(const WeightSet& weights, WeightRole role) {
+  std::vector<DType> formats;
+  for (const Shard& shard : weights.Find(role, 1)->shards) formats.push_back(shard.dtype);
+  return formats;
+}
+
+TEST(PackerTest, PartsOfDifferingBlockFormatsKeepThem) {
   const FakeModelSource source(FakeConfig(), false, [](WeightRole role, SourcePart part) {
     if (part == SourcePart::kV) return DType::kQ6_K;
-    if (part == SourcePart::kUp) return DType::kF32;
+    return role == WeightRole::kQkv ? DType::kQ4_K : DType::kQ5_0;
+  });
+  auto packed = PackModel(source, {}, nullptr);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  const auto weights = MapPacked(*std::move(packed), source);
+  ASSERT_NE(weights, nullptr);
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kQkv), (std::vector{DType::kQ4_K, DType::kQ6_K}));
+  EXPECT_EQ(weights->Find(WeightRole::kQkv, 1)->shards[1].first_row, 256u + 128);
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kGateUp), std::vector{DType::kQ5_0});
+  ExpectPackedEqualsSource(*weights, source);
+}
+
+TEST(PackerTest, OtherPartsOfDifferingFormatsBecomeF16) {
+  const FakeModelSource source(FakeConfig(), false, [](WeightRole role, SourcePart part) {
+    if (part == SourcePart::kV) return DType::kBf16;
+    if (part == SourcePart::kUp) return DType::kQ8_0;
     return role == WeightRole::kEmbedding ? DType::kQ6_K : DType::kQ4_0;
   });
   auto packed = PackModel(source, {}, nullptr);
   ASSERT_TRUE(packed.ok()) << packed.status();
   const auto weights = MapPacked(*std::move(packed), source);
   ASSERT_NE(weights, nullptr);
-  EXPECT_EQ(weights->Find(WeightRole::kQkv, 1)->dtype, DType::kF16);
-  EXPECT_EQ(weights->Find(WeightRole::kGateUp, 1)->dtype, DType::kF16);
-  EXPECT_EQ(weights->Find(WeightRole::kDown, 1)->dtype, DType::kQ4_0);
-  EXPECT_EQ(weights->Find(WeightRole::kInputNorm, 1)->dtype, DType::kF32);
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kQkv), std::vector{DType::kF16});
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kGateUp), std::vector{DType::kF16});
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kDown), std::vector{DType::kQ4_0});
+  EXPECT_EQ(FormatsOf(*weights, WeightRole::kInputNorm), std::vector{DType::kF32});
   ExpectPackedEqualsSource(*weights, source);
 }
 

@@ -33,23 +33,32 @@ inline uint64_t PackedRowOf(const SourceTensor& source, uint64_t row, const Mode
   }
 }
 
+inline DType FormatOfRow(const PackedTensor& tensor, uint64_t row) {
+  for (const Shard& shard : tensor.shards) {
+    if (row - shard.first_row < shard.num_rows) return shard.dtype;
+  }
+  return DType::kF32;
+}
+
 // Expects every number of every source tensor in its place: exactly, or rounded to f16 where the
 // packed matrix is f16 and the source is not; norms with their offset added.
 inline void ExpectPackedEqualsSource(const WeightSet& weights, const ModelSource& source) {
   for (const SourceTensor& from : source.tensors()) {
     const PackedTensor* tensor = weights.Find(from.role, from.layer_idx);
     ASSERT_NE(tensor, nullptr) << from.name;
-    const bool to_half = tensor->dtype == DType::kF16 && from.dtype != DType::kF16;
     std::vector<std::byte> bytes(RowBytes(from.dtype, from.shape.cols));
     std::vector<float> expected(from.shape.cols), actual(from.shape.cols);
     for (uint64_t row = 0; row < from.shape.rows; ++row) {
+      const uint64_t packed_row = PackedRowOf(from, row, source.config());
+      const bool to_half =
+          FormatOfRow(*tensor, packed_row) == DType::kF16 && from.dtype != DType::kF16;
       ASSERT_TRUE(source.Read(from, row * bytes.size(), bytes).ok());
       DequantizeFileRow(from.dtype, bytes, expected);
       for (float& number : expected) {
         number += from.norm_offset;
         if (to_half) number = HalfToFloat(FloatToHalf(number));
       }
-      DequantizeRow(weights, *tensor, PackedRowOf(from, row, source.config()), actual);
+      DequantizeRow(weights, *tensor, packed_row, actual);
       ASSERT_EQ(actual, expected) << from.name << " row " << row;
     }
   }

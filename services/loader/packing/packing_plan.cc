@@ -77,19 +77,39 @@ absl::Status CheckSource(const SourceTensor& source, const Shape2D& expected) {
   return absl::OkStatus();
 }
 
-// The format of a packed matrix: that of its parts, or f16 when they differ.
-DType CommonFormat(const PlannedTensor& planned, const std::vector<SourceTensor>& sources) {
-  const DType first = sources[planned.parts[0].source].dtype;
+// Neighbouring rows of a packed matrix in one format.
+struct FormatRun {
+  uint64_t first_row = 0;
+  uint64_t num_rows = 0;
+  DType dtype = DType::kF32;
+};
+
+bool IsBlockFormat(DType dtype) { return Traits(dtype).block_elements > 1; }
+
+// The formats of a packed matrix: those of its parts.  Parts in different formats stay as they are
+// where each is a run of whole tiles in a block format, so that all can read one input; else all
+// become f16.
+std::vector<FormatRun> FormatsOf(const PlannedTensor& planned,
+                                 const std::vector<SourceTensor>& sources) {
+  if (IsNorm(planned.tensor.role)) return {{0, planned.tensor.shape.rows, DType::kF32}};
+  std::vector<FormatRun> runs;
+  bool can_differ = true;
   for (const PackedPart& part : planned.parts) {
-    const DType other = sources[part.source].dtype;
-    if (other == first) continue;
-    LogWarning("parts of a fused matrix differ in format, packed as f16",
-               {{"tensor", planned.tensor.Name()},
-                {"first", std::string(Traits(first).name)},
-                {"other", std::string(Traits(other).name)}});
-    return DType::kF16;
+    const SourceTensor& source = sources[part.source];
+    can_differ = can_differ && part.row_step == 1 && part.first_row % kTileRows == 0 &&
+                 IsBlockFormat(source.dtype);
+    if (!runs.empty() && runs.back().dtype == source.dtype) {
+      runs.back().num_rows += source.shape.rows;
+    } else {
+      runs.push_back({part.first_row, source.shape.rows, source.dtype});
+    }
   }
-  return first;
+  if (runs.size() == 1 || can_differ) return runs;
+  LogWarning("parts of a fused matrix differ in format, packed as f16",
+             {{"tensor", planned.tensor.Name()},
+              {"first", std::string(Traits(runs[0].dtype).name)},
+              {"other", std::string(Traits(runs[1].dtype).name)}});
+  return {{0, planned.tensor.shape.rows, DType::kF16}};
 }
 
 absl::StatusOr<PlannedTensor> PlanTensor(WeightRole role, uint32_t layer_idx,
@@ -110,7 +130,6 @@ absl::StatusOr<PlannedTensor> PlanTensor(WeightRole role, uint32_t layer_idx,
         CheckSource(sources[found->second], {spec.rows, planned.tensor.shape.cols}));
     planned.parts.push_back({found->second, spec.first_row, spec.row_step});
   }
-  planned.tensor.dtype = IsNorm(role) ? DType::kF32 : CommonFormat(planned, sources);
   return planned;
 }
 
@@ -119,26 +138,27 @@ class RegionLayout {
  public:
   explicit RegionLayout(uint64_t max_region_bytes) : limit_(max_region_bytes) {}
 
-  absl::Status Place(PackedTensor& tensor) {
-    const auto bytes_of = [&](uint64_t rows) { return ShardBytes(tensor, rows); };
-    if (bytes_of(tensor.shape.rows) <= limit_) {
-      tensor.shards.push_back(Take(0, tensor.shape.rows, bytes_of(tensor.shape.rows)));
+  // Adds shards for the rows of `run`.
+  absl::Status Place(PackedTensor& tensor, const FormatRun& run) {
+    const auto bytes_of = [&](uint64_t rows) { return ShardBytes(tensor, run.dtype, rows); };
+    if (bytes_of(run.num_rows) <= limit_) {
+      tensor.shards.push_back(Take(run, run.first_row, run.num_rows, bytes_of(run.num_rows)));
       return absl::OkStatus();
     }
     // The largest number of tiles a region holds: planes only pad, so a bound per tile is close.
-    uint64_t rows = std::min(limit_ / bytes_of(kTileRows) * kTileRows, tensor.shape.rows);
+    uint64_t rows = std::min(limit_ / bytes_of(kTileRows) * kTileRows, run.num_rows);
     while (rows > 0 && bytes_of(rows) > limit_) rows -= std::min<uint64_t>(rows, kTileRows);
     uint64_t step = 256;
     while (step > rows && step > kTileRows) step /= 2;
     if (step > rows) {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "%s: %d rows need %d bytes, the region limit is %d; raise --max-region-bytes",
-          tensor.Name(), std::min<uint64_t>(kTileRows, tensor.shape.rows), bytes_of(1), limit_));
+          tensor.Name(), std::min<uint64_t>(kTileRows, run.num_rows), bytes_of(1), limit_));
     }
     rows -= rows % step;
-    for (uint64_t first = 0; first < tensor.shape.rows; first += rows) {
-      const uint64_t count = std::min(rows, tensor.shape.rows - first);
-      tensor.shards.push_back(Take(first, count, bytes_of(count)));
+    for (uint64_t done = 0; done < run.num_rows; done += rows) {
+      const uint64_t count = std::min(rows, run.num_rows - done);
+      tensor.shards.push_back(Take(run, run.first_row + done, count, bytes_of(count)));
     }
     return absl::OkStatus();
   }
@@ -150,14 +170,14 @@ class RegionLayout {
   }
 
  private:
-  Shard Take(uint64_t first_row, uint64_t num_rows, uint64_t bytes) {
+  Shard Take(const FormatRun& run, uint64_t first_row, uint64_t num_rows, uint64_t bytes) {
     const uint64_t offset = used_.empty() ? 0 : AlignUp(used_.back(), kShardAlignment);
     if (used_.empty() || offset > limit_ || bytes > limit_ - offset) {
       used_.push_back(bytes);
-      return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), 0};
+      return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), 0, run.dtype};
     }
     used_.back() = offset + bytes;
-    return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), offset};
+    return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), offset, run.dtype};
   }
 
   const uint64_t limit_;
@@ -187,7 +207,9 @@ absl::StatusOr<PackingPlan> PlanPacking(const std::vector<SourceTensor>& sources
   const auto add = [&](WeightRole role, uint32_t layer_idx) -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(PlannedTensor planned,
                             PlanTensor(role, layer_idx, sources, index, config));
-    TANDEM_RETURN_IF_ERROR(layout.Place(planned.tensor));
+    for (const FormatRun& run : FormatsOf(planned, sources)) {
+      TANDEM_RETURN_IF_ERROR(layout.Place(planned.tensor, run));
+    }
     for (const PackedPart& part : planned.parts)
       plan.source_bytes += sources[part.source].num_bytes;
     plan.tensors.push_back(std::move(planned));

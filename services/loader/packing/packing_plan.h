@@ -36,8 +36,9 @@ inline constexpr uint64_t kHugePageBytes = 2ull << 20;
 // Fuses, chooses formats and lays shards out in regions of at most `max_region_bytes`.  Regions are
 // multiples of 2 MiB, those smaller than that of 4 KiB.  A matrix is cut between rows only
 // when a whole region cannot hold it; then at multiples of 256 rows where that many fit, else of
-// 128, 64 or 32, so that tiles stay whole. Norms become f32.  Parts of different formats become
-// f16, with a warning in the log. INVALID_ARGUMENT: a part is missing, doubled, misshapen or no
+// 128, 64 or 32, so that tiles stay whole.  Norms become f32.  Q, K and V keep their own block
+// formats, in shards of their own; other parts that differ become f16, with a warning in the log.
+// INVALID_ARGUMENT: a part is missing, doubled, misshapen or no
 // multiple of its format's block. RESOURCE_EXHAUSTED: `max_region_bytes` is too small for one tile
 // of rows.
 absl::StatusOr<PackingPlan> PlanPacking(const std::vector<SourceTensor>& sources,

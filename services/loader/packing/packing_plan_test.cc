@@ -37,7 +37,7 @@ TEST(PackingPlanTest, ShardsDoNotOverlap) {
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> extents;
   for (const PlannedTensor& planned : plan->tensors) {
     for (const Shard& shard : planned.tensor.shards) {
-      extents[{shard.region, shard.offset}] = ShardBytes(planned.tensor, shard.num_rows);
+      extents[{shard.region, shard.offset}] = ShardBytes(planned.tensor, shard);
     }
   }
   uint32_t region = 0;

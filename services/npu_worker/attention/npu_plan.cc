@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<NpuPlan::Command>> NpuPlan::MakeCommands(
       commands.push_back({.kind = stage.kind,
                           .layer = layer,
                           .weights = place.buffer,
-                          .weight_dtype = weight.dtype});
+                          .weight_dtype = shard.dtype});
     }
   }
   return commands;

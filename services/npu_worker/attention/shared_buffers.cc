@@ -90,7 +90,7 @@ absl::StatusOr<WeightBuffers::Place> WeightBuffers::Import(NpuDevice& device,
                               std::string(region.status().message()));
     }
   }
-  const uint64_t bytes = ShardBytes(tensor, shard.num_rows);
+  const uint64_t bytes = ShardBytes(tensor, shard);
   bytes_ += bytes;
   if (it->second != nullptr) return Place{it->second.get(), shard.offset};
   TANDEM_ASSIGN_OR_RETURN(NpuBuffer copy, device.Allocate(kWeightBuffer, bytes));

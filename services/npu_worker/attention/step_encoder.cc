@@ -68,7 +68,7 @@ OutParameters MakeOutParameters(const ModelConfig& config, const PackedTensor& w
                                 const Shard& shard, const ExchangeLayout& layout,
                                 uint64_t weight_offset) {
   return {.layer_idx = weight.layer_idx,
-          .weight_dtype = static_cast<uint32_t>(weight.dtype),
+          .weight_dtype = static_cast<uint32_t>(shard.dtype),
           .num_rows = static_cast<uint32_t>(shard.num_rows),
           .num_cols = static_cast<uint32_t>(weight.shape.cols),
           .first_row = static_cast<uint32_t>(shard.first_row),
