@@ -1,0 +1,206 @@
+#include "services/gateway/http/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "services/common/base/mutex.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+
+using KeyDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
+
+// A bucket that holds one minute's worth and fills evenly.  It may owe, for what is known only
+// afterwards.
+class RateBucket {
+ public:
+  explicit RateBucket(std::optional<uint64_t> per_minute) : per_minute_(per_minute) {
+    level_ = static_cast<double>(per_minute.value_or(0));
+  }
+  // Seconds until there is one to take; 0: now.
+  double Wait(absl::Time now) {
+    if (!per_minute_.has_value()) return 0.0;
+    const double capacity = static_cast<double>(*per_minute_);
+    level_ = std::min(
+        capacity,
+        level_ + absl::ToDoubleMinutes(std::max(now - filled_, absl::ZeroDuration())) * capacity);
+    filled_ = std::max(filled_, now);
+    return level_ >= 1.0 ? 0.0 : (1.0 - level_) * 60.0 / std::max(capacity, 1e-9);
+  }
+  void Take(double amount) { level_ -= amount; }
+
+ private:
+  const std::optional<uint64_t> per_minute_;
+  double level_ = 0.0;
+  absl::Time filled_ = absl::InfinitePast();
+};
+
+namespace {
+
+HttpFailure TooMany(const std::string& name, const char* what, uint64_t limit, double wait) {
+  const absl::Status status = absl::ResourceExhaustedError(
+      absl::StrFormat("API key '%s': its limit of %d %s is reached", name, limit, what));
+  const double seconds = std::clamp(std::ceil(wait), 1.0, 86400.0);
+  return {429, status, static_cast<int64_t>(seconds)};
+}
+
+}  // namespace
+
+// Thread-safe.
+class KeyAccount final : public HttpClient {
+ public:
+  KeyAccount(std::string name, KeyDigest digest, const KeyLimits& limits)
+      : name_(std::move(name)),
+        digest_(digest),
+        limits_(limits),
+        requests_(limits.requests_per_minute),
+        tokens_(limits.tokens_per_minute) {}
+
+  const std::string& name() const override { return name_; }
+  const KeyDigest& digest() const { return digest_; }
+  void ChargeTokens(uint64_t num_tokens) override {
+    MutexLock lock(mutex_);
+    tokens_.Take(static_cast<double>(num_tokens));
+  }
+
+  std::optional<HttpFailure> Enter(absl::Time now) {
+    MutexLock lock(mutex_);
+    if (limits_.concurrency.has_value() && running_ >= *limits_.concurrency) {
+      return TooMany(name_, "requests at a time", *limits_.concurrency, 1.0);
+    }
+    if (const double wait = tokens_.Wait(now); wait > 0.0) {
+      return TooMany(name_, "tokens a minute", *limits_.tokens_per_minute, wait);
+    }
+    if (const double wait = requests_.Wait(now); wait > 0.0) {
+      return TooMany(name_, "requests a minute", *limits_.requests_per_minute, wait);
+    }
+    requests_.Take(1.0);
+    ++running_;
+    return std::nullopt;
+  }
+  void Leave() {
+    MutexLock lock(mutex_);
+    --running_;
+  }
+
+ private:
+  const std::string name_;
+  const KeyDigest digest_;
+  const KeyLimits limits_;
+  Mutex mutex_;
+  RateBucket requests_ ABSL_GUARDED_BY(mutex_);
+  RateBucket tokens_ ABSL_GUARDED_BY(mutex_);
+  uint64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+KeyLease::~KeyLease() {
+  if (account_ != nullptr) account_->Leave();
+}
+std::shared_ptr<HttpClient> KeyLease::client() const { return account_; }
+
+namespace {
+
+absl::StatusOr<std::shared_ptr<KeyAccount>> ParseLine(absl::string_view line) {
+  const std::vector<std::string> words =
+      absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  if (words.size() < 2 || !absl::StartsWith(words[1], "sha256:")) {
+    return absl::InvalidArgumentError("NAME sha256:HEX expected");
+  }
+  const std::string hex = words[1].substr(7);
+  if (hex.size() != 2 * SHA256_DIGEST_LENGTH || !std::all_of(hex.begin(), hex.end(), [](char c) {
+        return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+      })) {
+    return absl::InvalidArgumentError("64 hexadecimal digits expected after sha256:");
+  }
+  const std::string bytes = absl::HexStringToBytes(hex);
+  KeyDigest digest;
+  std::copy(bytes.begin(), bytes.end(), digest.begin());
+  KeyLimits limits;
+  for (size_t i = 2; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    std::optional<uint64_t>* limit = name == "requests"      ? &limits.requests_per_minute
+                                     : name == "tokens"      ? &limits.tokens_per_minute
+                                     : name == "concurrency" ? &limits.concurrency
+                                                             : nullptr;
+    uint64_t value = 0;
+    if (limit == nullptr || equals == std::string::npos ||
+        !absl::SimpleAtoi(words[i].substr(equals + 1), &value) || value == 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "'%s': requests=N, tokens=N or concurrency=N with N above 0 expected", words[i]));
+    }
+    *limit = value;
+  }
+  return std::make_shared<KeyAccount>(words[0], digest, limits);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Parse(std::string_view text) {
+  auto keys = std::make_shared<ApiKeys>();
+  int number = 0;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
+    ++number;
+    const absl::string_view stripped = absl::StripAsciiWhitespace(line);
+    if (stripped.empty() || stripped[0] == '#') continue;
+    auto account = ParseLine(stripped);
+    if (!account.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("API keys, line %d: %s", number, account.status().message()));
+    }
+    for (const auto& other : keys->accounts_) {
+      if (other->name() == (*account)->name() || other->digest() == (*account)->digest()) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "API keys, line %d: the name or the key of '%s' again", number, other->name()));
+      }
+    }
+    keys->accounts_.push_back(*std::move(account));
+  }
+  if (keys->accounts_.empty()) return absl::InvalidArgumentError("API keys: there is none");
+  return keys;
+}
+
+absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Load(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return absl::NotFoundError(absl::StrFormat("API keys: cannot read '%s'", path));
+  }
+  return Parse(text.str());
+}
+
+std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::Time now) {
+  KeyDigest digest;
+  ::SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  std::shared_ptr<KeyAccount> found;
+  for (const auto& account : accounts_) {  // all of them, found or not
+    if (::CRYPTO_memcmp(digest.data(), account->digest().data(), digest.size()) == 0) {
+      found = account;
+    }
+  }
+  if (found == nullptr) {
+    return HttpFailure{
+        401,
+        absl::UnauthenticatedError(key.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                               : "this API key is not known"),
+        std::nullopt};
+  }
+  if (auto failure = found->Enter(now)) return *std::move(failure);
+  return KeyLease(std::move(found));
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,61 @@
+// API keys and what each may use.
+//
+// A key file has one key a line, blank lines and lines that begin with '#' aside:
+//
+//   NAME sha256:HEX [requests=PER_MINUTE] [tokens=PER_MINUTE] [concurrency=N]
+//
+// HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
+// key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.
+// What is left out is unlimited.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/gateway/http/http_message.h"
+
+namespace tandem::gateway {
+
+struct KeyLimits {
+  std::optional<uint64_t> requests_per_minute;
+  std::optional<uint64_t> tokens_per_minute;
+  std::optional<uint64_t> concurrency;
+};
+
+// A key's place among its requests; gives it back when destroyed.
+class KeyAccount;
+class KeyLease {
+ public:
+  explicit KeyLease(std::shared_ptr<KeyAccount> account) : account_(std::move(account)) {}
+  KeyLease(KeyLease&&) = default;
+  KeyLease& operator=(KeyLease&&) = delete;
+  ~KeyLease();
+  std::shared_ptr<HttpClient> client() const;
+
+ private:
+  std::shared_ptr<KeyAccount> account_;  // shared with the table and other leases; null once moved
+};
+
+// Thread-safe.
+class ApiKeys {
+ public:
+  // NOT_FOUND: no such file; INVALID_ARGUMENT names the line.
+  static absl::StatusOr<std::shared_ptr<ApiKeys>> Load(const std::string& path);
+  static absl::StatusOr<std::shared_ptr<ApiKeys>> Parse(std::string_view text);
+
+  // A place for one request under `key`, or 401 (no such key) or 429 (over a limit, with the
+  // seconds until it is not).  Takes the same time whichever key it is, and if it is none.
+  std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now);
+
+ private:
+  std::vector<std::shared_ptr<KeyAccount>> accounts_;  // shared with leases
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,495 @@
+#include "services/gateway/http/http_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <random>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/gateway/http/path_template.h"
+
+namespace tandem::gateway {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr absl::Duration kLingerTime = absl::Seconds(2);
+
+class Nobody final : public HttpClient {
+ public:
+  const std::string& name() const override { return name_; }
+  void ChargeTokens(uint64_t /*num_tokens*/) override {}
+
+ private:
+  const std::string name_;
+};
+
+// The client's own id if it is a plain token, else one at random.
+std::string RequestId(const HttpRequest& head) {
+  const std::string_view given = head.Header("x-request-id").value_or("");
+  const bool plain =
+      !given.empty() && given.size() <= 64 && std::all_of(given.begin(), given.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+               c == '.';
+      });
+  if (plain) return std::string(given);
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return absl::StrFormat("%016x", random());
+}
+
+std::string_view BearerKey(const HttpRequest& head) {
+  const std::string_view field = head.Header("authorization").value_or("");
+  const absl::string_view view(field.data(), field.size());
+  if (absl::StartsWithIgnoreCase(view, "bearer ")) {
+    const absl::string_view key = absl::StripAsciiWhitespace(view.substr(7));
+    return {key.data(), key.size()};
+  }
+  return head.Header("x-api-key").value_or("");
+}
+
+std::chrono::steady_clock::duration ToSteady(absl::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      absl::ToChronoNanoseconds(duration));
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpCore> core, asio::ip::tcp::socket socket)
+    : core_(std::move(core)),
+      socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      reader_({.max_header_bytes = core_->options.max_header_bytes,
+               .max_body_bytes = core_->options.max_body_bytes}) {
+  boost::system::error_code error;
+  socket_.set_option(asio::ip::tcp::no_delay(true), error);
+  const auto remote = socket_.remote_endpoint(error);
+  if (!error) peer_ = remote.address().to_string();
+}
+
+HttpConnection::~HttpConnection() { core_->Remove(this); }
+
+void HttpConnection::Start() {
+  core_->Add(shared_from_this());
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->Begin(); });
+}
+
+void HttpConnection::StartAndRefuse(HttpFailure failure) {
+  core_->Add(shared_from_this());
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this(), failure = std::move(failure)] {
+    self->Refuse(failure);
+    self->Arm();
+  });
+}
+
+void HttpConnection::CloseIfIdle() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->phase_ == Phase::kIdle) self->Close();
+  });
+}
+
+void HttpConnection::Cut() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->phase_ != Phase::kClosed) self->ClientGone();
+  });
+}
+
+void HttpConnection::OnOutput() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Flush(); });
+}
+
+void HttpConnection::OnStreamBegun() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->last_sent_ = Clock::now();
+    self->Arm();
+  });
+}
+
+HttpResponse HttpConnection::Format(const std::string& path, const HttpFailure& failure) {
+  return core_->router.Format(path, failure);
+}
+
+void HttpConnection::Begin() {
+  if (core_->tls.has_value()) return Handshake();
+  EnterPhase(Phase::kIdle, core_->options.idle_timeout);
+  Read();
+}
+
+void HttpConnection::Handshake() {
+  EnterPhase(Phase::kHandshake, core_->options.header_timeout);
+  tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *core_->tls);
+  tls_->async_handshake(asio::ssl::stream_base::server,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                          if (self->phase_ == Phase::kClosed) return;
+                          if (error) return self->Close();
+                          self->EnterPhase(Phase::kIdle, self->core_->options.idle_timeout);
+                          self->Read();
+                        });
+}
+
+void HttpConnection::EnterPhase(Phase phase, absl::Duration limit) {
+  if (phase_ == Phase::kIdle && phase != Phase::kIdle) core_->LeaveIdle(this);
+  phase_ = phase;
+  phase_ends_ =
+      limit == absl::InfiniteDuration() ? Clock::time_point::max() : Clock::now() + ToSteady(limit);
+  if (phase == Phase::kIdle) {
+    in_.shrink_to_fit();
+    core_->EnterIdle(this);
+  }
+  Arm();
+}
+
+void HttpConnection::Read() {
+  if (reading_ || phase_ == Phase::kClosed || end_of_input_) return;
+  if (phase_ == Phase::kAnswering && in_.size() >= kMaxAheadBytes) return;
+  reading_ = true;
+  chunk_.resize(phase_ == Phase::kBody ? 64 << 10 : 2 << 10);
+  chunk_.shrink_to_fit();
+  const auto done = [self = shared_from_this()](const boost::system::error_code& error,
+                                                size_t num_bytes) {
+    self->OnRead(error, num_bytes);
+  };
+  if (tls_ != nullptr) {
+    tls_->async_read_some(asio::buffer(chunk_), done);
+  } else {
+    socket_.async_read_some(asio::buffer(chunk_), done);
+  }
+}
+
+void HttpConnection::OnRead(const boost::system::error_code& error, size_t num_bytes) {
+  reading_ = false;
+  if (phase_ == Phase::kClosed) return;
+  if (error) {
+    end_of_input_ = true;
+    // A complete answer may still be on its way to a client that sends no more.
+    if (phase_ == Phase::kAnswering && answer_ != nullptr && answer_->complete()) return;
+    return ClientGone();
+  }
+  if (phase_ == Phase::kLingering) return Read();
+  in_.append(chunk_, 0, num_bytes);
+  Process();
+  Read();
+}
+
+void HttpConnection::Process() {
+  while (phase_ == Phase::kIdle || phase_ == Phase::kHeader || phase_ == Phase::kBody) {
+    const size_t used = reader_.Feed(in_);
+    in_.erase(0, used);
+    switch (reader_.state()) {
+      case HttpRequestReader::State::kIdle:
+        return;
+      case HttpRequestReader::State::kHeader:
+        if (phase_ == Phase::kIdle) EnterPhase(Phase::kHeader, core_->options.header_timeout);
+        return;
+      case HttpRequestReader::State::kFailed:
+        return Refuse(reader_.failure());
+      case HttpRequestReader::State::kBody:
+        if (phase_ != Phase::kBody) {
+          EnterPhase(Phase::kBody, core_->options.body_timeout);
+          if (!Admit()) return;
+          if (reader_.expects_continue() && in_.empty()) {
+            out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+            WriteMore();
+          }
+        }
+        if (!AccountBody()) return;
+        if (in_.empty() || used == 0) return;
+        break;
+      case HttpRequestReader::State::kDone:
+        if (!admitted_ && !Admit()) return;
+        if (!AccountBody()) return;
+        return Dispatch();
+    }
+  }
+}
+
+bool HttpConnection::Admit() {
+  const HttpRequest& head = reader_.head();
+  if (!CheckOrigin(head) || !FindRoute(head) || !CheckKey(head)) return false;
+  admitted_ = true;
+  return true;
+}
+
+bool HttpConnection::CheckOrigin(const HttpRequest& head) {
+  cors_.clear();
+  const auto origin = head.Header("origin");
+  if (!origin.has_value()) return true;
+  const std::string_view host = head.Header("host").value_or("");
+  const size_t scheme = origin->find("://");
+  if (scheme != std::string_view::npos && origin->substr(scheme + 3) == host) return true;
+  for (const std::string& allowed : core_->options.cors_origins) {
+    if (allowed != "*" && allowed != *origin) continue;
+    cors_.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(*origin));
+    cors_.emplace_back("Vary", "Origin");
+    cors_.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    return true;
+  }
+  Refuse({403,
+          absl::PermissionDeniedError(absl::StrFormat(
+              "pages of origin '%s' may not call this server (--http-cors allows them)",
+              std::string(*origin))),
+          std::nullopt});
+  return false;
+}
+
+bool HttpConnection::FindRoute(const HttpRequest& head) {
+  HttpRouter::Match match = core_->router.Find(head.method, head.path);
+  route_ = match.route;
+  route_variables_.variables = std::move(match.variables);
+  if (route_ != nullptr) return true;
+  if (match.allow.empty()) {
+    Refuse({404, absl::NotFoundError("no such path"), std::nullopt});
+  } else if (head.method == "OPTIONS") {
+    HttpResponse response{.status = 204, .content_type = "", .body = "", .headers = {}};
+    response.headers.emplace_back("Allow", match.allow);
+    if (!cors_.empty()) {
+      response.headers.emplace_back("Access-Control-Allow-Methods", match.allow);
+      const auto wanted = head.Header("access-control-request-headers");
+      if (wanted.has_value()) {
+        response.headers.emplace_back("Access-Control-Allow-Headers", std::string(*wanted));
+      }
+      response.headers.emplace_back("Access-Control-Max-Age", "600");
+    }
+    const bool whole = reader_.state() == HttpRequestReader::State::kDone;
+    const HttpRequest request = whole ? reader_.Take() : head;
+    BeginAnswer(request, !whole);
+    answer_->Send(std::move(response));
+  } else {
+    Refuse({405, absl::UnimplementedError(absl::StrFormat("this path has %s", match.allow)),
+            std::nullopt},
+           {{"Allow", match.allow}});
+  }
+  return false;
+}
+
+bool HttpConnection::CheckKey(const HttpRequest& head) {
+  if (core_->options.keys == nullptr || route_->open) return true;
+  auto admitted = core_->options.keys->Admit(BearerKey(head), absl::Now());
+  if (auto* failure = std::get_if<HttpFailure>(&admitted)) {
+    Refuse(*failure);
+    return false;
+  }
+  lease_.emplace(std::get<KeyLease>(std::move(admitted)));
+  return true;
+}
+
+bool HttpConnection::AccountBody() {
+  const size_t now = reader_.body_bytes();
+  if (now <= body_bytes_) return true;
+  if (!core_->ReserveBody(now - body_bytes_)) {
+    Refuse(FailureOf(absl::UnavailableError("too many large requests at once")));
+    return false;
+  }
+  body_bytes_ = now;
+  return true;
+}
+
+void HttpConnection::Refuse(const HttpFailure& failure, HttpHeaders headers) {
+  const bool whole = reader_.state() == HttpRequestReader::State::kDone;
+  const HttpRequest request = whole ? reader_.Take() : reader_.head();
+  for (auto& field : headers) cors_.push_back(std::move(field));
+  BeginAnswer(request, /*close=*/!whole);
+  answer_->SendFailure(failure);
+}
+
+void HttpConnection::Dispatch() {
+  const HttpRoute& route = *route_;
+  HttpRequest request = reader_.Take();
+  request.variables = std::move(route_variables_.variables);
+  static const auto nobody = std::make_shared<Nobody>();
+  request.client = lease_.has_value() ? lease_->client() : nobody;
+  BeginAnswer(request, !reader_.keep_alive());
+  request.id = answer_->context().id;
+  auto responder = std::make_shared<HttpAnswerHandle>(answer_);
+  if (request.body.empty()) {
+    route.handler(std::move(request), std::move(responder));
+    return;
+  }
+  asio::post(*core_->pool, [self = shared_from_this(), &route,
+                            request = std::make_shared<HttpRequest>(std::move(request)),
+                            responder = std::move(responder)]() mutable {
+    route.handler(std::move(*request), std::move(responder));
+  });
+}
+
+void HttpConnection::BeginAnswer(const HttpRequest& head, bool close) {
+  EnterPhase(Phase::kAnswering, absl::InfiniteDuration());
+  began_ = Clock::now();
+  sent_bytes_ = 0;
+  HttpAnswerContext context{.method = head.method,
+                            .path = head.path,
+                            .id = RequestId(head),
+                            .headers = std::move(cors_),
+                            .http10 = reader_.http10(),
+                            .close = close || core_->draining,
+                            .max_unsent_bytes = core_->options.max_unsent_bytes};
+  cors_ = {};
+  core_->BeginRequest();
+  answer_ = std::make_shared<HttpAnswer>(weak_from_this(), std::move(context));
+}
+
+void HttpConnection::Flush() {
+  if (writing_ || answer_ == nullptr || phase_ != Phase::kAnswering) return;
+  out_ = answer_->Take();
+  out_begin_ = 0;
+  if (!out_.empty()) {
+    WriteMore();
+  } else if (answer_->OnSent()) {
+    FinishAnswer();  // an end without bytes: of HTTP/1.0's streams, and of HEAD's
+  }
+}
+
+void HttpConnection::WriteMore() {
+  writing_ = true;
+  write_ends_ = Clock::now() + ToSteady(core_->options.write_timeout);
+  Arm();
+  const auto rest = asio::buffer(out_) + out_begin_;
+  const auto done = [self = shared_from_this()](const boost::system::error_code& error,
+                                                size_t num_bytes) {
+    self->OnWritten(error, num_bytes);
+  };
+  if (tls_ != nullptr) {
+    tls_->async_write_some(rest, done);
+  } else {
+    socket_.async_write_some(rest, done);
+  }
+}
+
+void HttpConnection::OnWritten(const boost::system::error_code& error, size_t num_bytes) {
+  writing_ = false;
+  write_ends_ = Clock::time_point::max();
+  if (phase_ == Phase::kClosed) return;
+  if (error) return ClientGone();
+  sent_bytes_ += num_bytes;
+  last_sent_ = Clock::now();
+  out_begin_ += num_bytes;
+  if (out_begin_ < out_.size()) return WriteMore();
+  out_.clear();
+  out_begin_ = 0;
+  if (answer_ == nullptr) return;  // "100 Continue"
+  out_ = answer_->Take();
+  if (!out_.empty()) return WriteMore();
+  if (answer_->OnSent()) return FinishAnswer();
+  Flush();
+}
+
+void HttpConnection::FinishAnswer() {
+  const auto answer = std::move(answer_);
+  answer_ = nullptr;
+  LogAccess(answer->context(), answer->status());
+  lease_.reset();
+  admitted_ = false;
+  core_->ReleaseBody(std::exchange(body_bytes_, 0));
+  core_->EndRequest();
+  out_ = {};
+  if (answer->close() || core_->draining || end_of_input_ ||
+      reader_.state() != HttpRequestReader::State::kIdle) {
+    return Linger();
+  }
+  EnterPhase(Phase::kIdle, core_->options.idle_timeout);
+  Process();
+  Read();
+}
+
+void HttpConnection::ClientGone() {
+  const auto answer = std::move(answer_);
+  answer_ = nullptr;
+  const auto self = shared_from_this();
+  Close();
+  if (answer == nullptr) return;
+  LogAccess(answer->context(), answer->complete() ? answer->status() : 499);
+  answer->Gone();
+  lease_.reset();
+  core_->ReleaseBody(std::exchange(body_bytes_, 0));
+  core_->EndRequest();
+}
+
+// Closing at once would reset the connection, and with it an answer on its way, when the client has
+// sent what nobody has read.
+void HttpConnection::Linger() {
+  if (end_of_input_) return Close();
+  EnterPhase(Phase::kLingering, kLingerTime);
+  in_ = {};
+  if (tls_ != nullptr) {
+    tls_->async_shutdown([self = shared_from_this()](const boost::system::error_code&) {
+      if (self->phase_ != Phase::kClosed) self->Close();
+    });
+    return;
+  }
+  boost::system::error_code error;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  if (error) return Close();
+  Read();
+}
+
+void HttpConnection::Close() {
+  if (phase_ == Phase::kClosed) return;
+  EnterPhase(Phase::kClosed, absl::InfiniteDuration());
+  timer_.cancel();
+  boost::system::error_code error;
+  socket_.close(error);
+  in_ = {};
+  core_->Remove(this);
+}
+
+void HttpConnection::Arm() {
+  if (phase_ == Phase::kClosed) return;
+  Clock::time_point next = std::min(phase_ends_, write_ends_);
+  if (answer_ != nullptr && !writing_) {
+    if (const auto interval = answer_->keep_alive_interval()) {
+      next = std::min(next, last_sent_ + ToSteady(*interval));
+    }
+  }
+  if (next >= armed_) return;  // an earlier wait comes back here
+  armed_ = next;
+  timer_.expires_at(next);
+  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error == asio::error::operation_aborted || self->phase_ == Phase::kClosed) return;
+    self->armed_ = Clock::time_point::max();
+    self->OnTimer();
+    self->Arm();
+  });
+}
+
+void HttpConnection::OnTimer() {
+  const Clock::time_point now = Clock::now();
+  if (now >= write_ends_) return ClientGone();
+  if (now >= phase_ends_) {
+    if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
+      return Refuse(
+          {408, absl::DeadlineExceededError("the request took too long to arrive"), std::nullopt});
+    }
+    return Close();
+  }
+  if (answer_ == nullptr || writing_) return;
+  const auto interval = answer_->keep_alive_interval();
+  if (!interval.has_value() || now < last_sent_ + ToSteady(*interval)) return;
+  last_sent_ = now;
+  answer_->SendKeepAlive();
+}
+
+void HttpConnection::LogAccess(const HttpAnswerContext& context, int status) {
+  // Never the query or the body: prompts are there.
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began_).count();
+  const bool probe = route_ != nullptr && route_->open && status < 400;
+  std::string path = context.path.substr(0, 256);
+  for (char& c : path) {
+    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';
+  }
+  Log(probe ? LogLevel::kDebug : LogLevel::kInfo, "http",
+      {{"method", context.method},
+       {"path", path},
+       {"status", absl::StrFormat("%d", status)},
+       {"bytes", absl::StrFormat("%d", sent_bytes_)},
+       {"ms", absl::StrFormat("%.1f", ms)},
+       {"peer", peer_},
+       {"client", lease_.has_value() ? lease_->client()->name() : "-"},
+       {"request_id", context.id}});
+}
+
+}  // namespace tandem::gateway

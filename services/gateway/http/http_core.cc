@@ -1,0 +1,114 @@
+#include "services/gateway/http/http_core.h"
+
+#include <utility>
+#include <vector>
+
+#include "services/gateway/http/http_connection.h"
+
+namespace tandem::gateway {
+
+void HttpCore::Add(const std::shared_ptr<HttpConnection>& connection) {
+  MutexLock lock(mutex_);
+  members_[connection.get()] = {connection, std::nullopt};
+}
+
+void HttpCore::Remove(HttpConnection* connection) {
+  MutexLock lock(mutex_);
+  const auto found = members_.find(connection);
+  if (found == members_.end()) return;
+  if (found->second.idle.has_value()) idle_.erase(*found->second.idle);
+  members_.erase(found);
+  if (members_.empty()) changed_.SignalAll();
+}
+
+void HttpCore::EnterIdle(HttpConnection* connection) {
+  MutexLock lock(mutex_);
+  const auto found = members_.find(connection);
+  if (found == members_.end() || found->second.idle.has_value()) return;
+  found->second.idle = idle_.insert(idle_.end(), connection);
+}
+
+void HttpCore::LeaveIdle(HttpConnection* connection) {
+  MutexLock lock(mutex_);
+  const auto found = members_.find(connection);
+  if (found == members_.end() || !found->second.idle.has_value()) return;
+  idle_.erase(*found->second.idle);
+  found->second.idle.reset();
+}
+
+bool HttpCore::EvictIdle() {
+  std::shared_ptr<HttpConnection> oldest;
+  {
+    MutexLock lock(mutex_);
+    while (oldest == nullptr && !idle_.empty()) {
+      Member& member = members_[idle_.front()];
+      oldest = member.connection.lock();
+      idle_.pop_front();
+      member.idle.reset();
+    }
+  }
+  if (oldest == nullptr) return false;
+  oldest->CloseIfIdle();
+  return true;
+}
+
+void HttpCore::CloseIdle() {
+  while (EvictIdle()) {
+  }
+}
+
+void HttpCore::CutAll() {
+  std::vector<std::shared_ptr<HttpConnection>> all;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [pointer, member] : members_) {
+      if (auto connection = member.connection.lock()) all.push_back(std::move(connection));
+    }
+  }
+  for (const auto& connection : all) connection->Cut();
+}
+
+void HttpCore::BeginRequest() {
+  MutexLock lock(mutex_);
+  ++num_requests_;
+}
+
+void HttpCore::EndRequest() {
+  MutexLock lock(mutex_);
+  if (--num_requests_ == 0) changed_.SignalAll();
+}
+
+bool HttpCore::ReserveBody(size_t bytes) {
+  MutexLock lock(mutex_);
+  if (bytes > options.max_bodies_bytes - bodies_bytes_) return false;
+  bodies_bytes_ += bytes;
+  return true;
+}
+
+void HttpCore::ReleaseBody(size_t bytes) {
+  MutexLock lock(mutex_);
+  bodies_bytes_ -= bytes;
+}
+
+HttpServerCounts HttpCore::counts() const {
+  MutexLock lock(mutex_);
+  return {members_.size(), num_requests_};
+}
+
+bool HttpCore::WaitForNoRequest(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  while (num_requests_ > 0) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return num_requests_ == 0;
+  }
+  return true;
+}
+
+bool HttpCore::WaitForNoConnection(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  while (!members_.empty()) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return members_.empty();
+  }
+  return true;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,72 @@
+// What a server's connections share.  Internal to the server.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "services/common/base/mutex.h"
+#include "services/gateway/http/http_server.h"
+
+namespace tandem::gateway {
+
+class HttpConnection;
+
+// Thread-safe.
+class HttpCore {
+ public:
+  HttpCore(HttpServerOptions server_options, HttpRouter server_router)
+      : options(std::move(server_options)),
+        router(std::move(server_router)),
+        io(static_cast<int>(options.num_threads)) {}
+
+  const HttpServerOptions options;
+  const HttpRouter router;
+  boost::asio::io_context io;
+  std::optional<boost::asio::ssl::context> tls;  // set before the first connection
+  boost::asio::thread_pool* pool = nullptr;      // Borrowed; outlives the threads that run `io`
+  std::atomic<bool> draining = false;
+
+  void Add(const std::shared_ptr<HttpConnection>& connection);
+  void Remove(HttpConnection* connection);
+  // Connections without a request, longest waiting first.
+  void EnterIdle(HttpConnection* connection);
+  void LeaveIdle(HttpConnection* connection);
+  // Closes the one that has been idle longest; false if none is.
+  bool EvictIdle();
+  void CloseIdle();
+  void CutAll();
+
+  void BeginRequest();
+  void EndRequest();
+  // Whether the bodies of all requests may hold so many more bytes.
+  bool ReserveBody(size_t bytes);
+  void ReleaseBody(size_t bytes);
+
+  HttpServerCounts counts() const;
+  // Waits until there is no request, or no connection; false if some is left by then.
+  bool WaitForNoRequest(absl::Time deadline);
+  bool WaitForNoConnection(absl::Time deadline);
+
+ private:
+  struct Member {
+    std::weak_ptr<HttpConnection> connection;
+    std::optional<std::list<HttpConnection*>::iterator> idle;
+  };
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::unordered_map<HttpConnection*, Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::list<HttpConnection*> idle_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t bodies_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,53 @@
+// Which handler answers which request.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/gateway/http/http_message.h"
+#include "services/gateway/http/path_template.h"
+
+namespace tandem::gateway {
+
+struct HttpRoute {
+  std::string method;         // "POST"
+  std::string path_template;  // google.api.http's syntax: "/v1/models/{model=**}"
+  HttpHandler handler;
+  // Whether it is answered without an API key (health and the like).
+  bool open = false;
+};
+
+// Filled before the server starts, constant from then on.
+class HttpRouter {
+ public:
+  // INVALID_ARGUMENT: the template; ALREADY_EXISTS: another route matches just the same paths.
+  // A GET route answers HEAD too.
+  absl::Status Add(HttpRoute route);
+  // Errors of paths that begin with `prefix` are written by `format`; the longest prefix wins, and
+  // "" is google.rpc.Status as JSON unless set.
+  void SetErrorFormat(std::string prefix, HttpErrorFormat format);
+
+  struct Match {
+    const HttpRoute* route = nullptr;  // null: no such method there, or no such path
+    PathTemplate::Bindings variables;
+    std::string allow;  // methods the path has, "GET, HEAD"; empty: no such path
+  };
+  // `path`: as sent, percent-encoded.  Literal segments win over `*`, and `*` over `**`.
+  Match Find(std::string_view method, std::string_view path) const;
+  HttpResponse Format(std::string_view path, const HttpFailure& failure) const;
+
+ private:
+  struct Entry {
+    HttpRoute route;
+    PathTemplate path;
+  };
+  std::vector<Entry> entries_;                                    // most specific first
+  std::vector<std::pair<std::string, HttpErrorFormat>> formats_;  // longest prefix first
+};
+
+}  // namespace tandem::gateway

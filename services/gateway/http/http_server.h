@@ -1,0 +1,86 @@
+// HTTP/1.1 over Boost.Asio, parsed by Boost.Beast: every public route on one port.
+//
+//   HttpRouter router;
+//   router.Add({.method = "POST", .path_template = "/v1/completions", .handler = ...});
+//   auto server = HttpServer::Start({.listen = "127.0.0.1:8080"}, std::move(router));
+//   ...
+//   (*server)->BeginDrain();               // idle connections close, answers say Connection: close
+//   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off what is left
+//
+// Connections are state machines on one or two threads.  A request without a body is handled there;
+// one with a body on a pool of two, since parsing JSON takes a while.  Everything a client can make
+// the server keep is bounded: connections, header, body, bodies together, unsent bytes, time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/gateway/http/http_message.h"
+#include "services/gateway/http/http_router.h"
+
+namespace tandem::gateway {
+
+class ApiKeys;
+
+struct HttpServerOptions {
+  std::string listen = "127.0.0.1:8080";  // HOST:PORT, host an address; port 0 takes a free one
+  // PEM files; both or neither.
+  std::string tls_certificate;
+  std::string tls_key;
+  // Origins that other sites' pages may call from: "https://chat.example", or "*".  Requests from
+  // pages of other origins are refused (403); those of this server's own pages never are.
+  std::vector<std::string> cors_origins;
+  std::shared_ptr<ApiKeys> keys;  // null: everybody is served; shared with whoever reports on them
+
+  uint32_t num_threads = 1;
+  uint32_t max_connections = 4096;
+  size_t max_header_bytes = 16 << 10;
+  size_t max_body_bytes = 16 << 20;
+  size_t max_bodies_bytes = 256 << 20;  // of all requests together while they are read
+  size_t max_unsent_bytes = 1 << 20;    // of one connection
+  absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte
+  absl::Duration body_timeout = absl::Seconds(60);    // from the header's end
+  absl::Duration idle_timeout = absl::Seconds(75);    // between requests
+  absl::Duration write_timeout = absl::Seconds(30);   // without a byte being taken
+};
+
+struct HttpServerCounts {
+  uint64_t connections = 0;  // open now
+  uint64_t requests = 0;     // being answered now
+};
+
+// Thread-safe.
+class HttpServer {
+ public:
+  // Listens and begins to answer.  INVALID_ARGUMENT: an address or TLS file that is wrong;
+  // ALREADY_EXISTS: the port is taken; PERMISSION_DENIED.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
+                                                           HttpRouter router);
+  // Shuts down at once.
+  ~HttpServer();
+
+  // "http://127.0.0.1:8080"
+  const std::string& url() const { return url_; }
+  uint16_t port() const { return port_; }
+  HttpServerCounts counts() const;
+
+  // Still answers, but closes each connection with its answer, and idle ones now.
+  void BeginDrain();
+  // Stops listening, waits up to `grace` for the requests being answered, cuts off the rest.
+  // Handlers' callbacks have run when it returns.  Later calls do nothing.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+  std::string url_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace tandem::gateway
