@@ -44,6 +44,7 @@ struct ModelConfig {
   // Bounds: counts that no real model exceeds (layers 1024, dims 1 << 20, vocab 1 << 22), so
   // that products of two of them never overflow 64 bits.
   absl::Status Validate() const;
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
 // Every sixth layer global, the others sliding.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/formats/byte_source.h"
 #include "services/loader/formats/printable.h"
@@ -236,6 +237,18 @@ absl::StatusOr<DecoderTensors> SelectDecoderTensors(const ModelConfig& config,
             [](const SourceTensor& a, const SourceTensor& b) { return SlotOf(a) < SlotOf(b); });
   TANDEM_RETURN_IF_ERROR(CheckCompleteness(config, selected.tensors, style, tied));
   return selected;
+}
+
+std::string GgufTensorName(WeightRole role, uint32_t layer_idx, SourcePart part) {
+  for (const NameRow& row : kModelNames) {
+    if (row.role == role) return absl::StrFormat("%s.weight", std::string(row.gguf));
+  }
+  for (const NameRow& row : kLayerNames) {
+    if (row.role != role || row.part != part) continue;
+    return absl::StrFormat("blk.%d.%s.weight", layer_idx, std::string(row.gguf));
+  }
+  TANDEM_CHECK(false);
+  return "";
 }
 
 }  // namespace tandem::loader

@@ -121,12 +121,8 @@ class SyntheticModel : public ModelSource {
   void AddMatrix(const char* name, WeightRole role, uint32_t layer, SourcePart part,
                  uint64_t rows) {
     const uint64_t cols = WeightShape(role, spec_.config).cols;
-    DType wanted = role == WeightRole::kEmbedding ? spec_.embedding : spec_.type;
-    if (spec_.mixed && (part == SourcePart::kV || role == WeightRole::kDown) &&
-        GetsMoreBits(layer, spec_.config.num_layers)) {
-      wanted = DType::kQ6_K;
-    }
-    Add(name, role, layer, part, {rows, cols}, FormatForColumns(wanted, cols));
+    Add(name, role, layer, part, {rows, cols},
+        spec_.mix.FormatOf(role, part, layer, spec_.config.num_layers, cols));
   }
 
   void AddVector(const char* name, WeightRole role, uint32_t layer) {

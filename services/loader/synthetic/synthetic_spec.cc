@@ -1,7 +1,7 @@
 #include "services/loader/synthetic/synthetic_spec.h"
 
 #include <cmath>
-#include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "services/common/base/status_macros.h"
-#include "services/loader/synthetic/synthetic_weights.h"
 
 namespace tandem::loader {
 namespace {
@@ -33,13 +32,6 @@ constexpr NamedShape kShapes[] = {
     {"gemma3-12b", 48, 3840, 15360, 16, 8, 256, 262208, 131072, 1024, 8.0f, false},
     {"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 1024, 8.0f, true},
 };
-
-// Types that are more than one format.
-struct TypeMix {
-  std::string_view name;
-  DType type;
-};
-constexpr TypeMix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
 
 // A number of the shape that may be replaced.
 struct Override {
@@ -64,52 +56,12 @@ std::string ShapeNames() {
                        [](std::string* out, const NamedShape& shape) { out->append(shape.name); });
 }
 
-std::string TypeNames() {
-  std::vector<std::string> names;
-  for (int i = 0; i < kNumDTypes; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (CanSynthesize(dtype)) names.emplace_back(Traits(dtype).name);
-  }
-  return absl::StrJoin(names, ", ") + "; type takes q4_k_m and q5_k_m as well";
-}
-
-absl::StatusOr<DType> ParseFormat(std::string_view name, const std::string& text) {
-  for (int i = 0; i < kNumDTypes; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (CanSynthesize(dtype) && Traits(dtype).name == text) return dtype;
-  }
-  return Refuse(name, absl::StrFormat("there is no format '%s'; use one of %s", text.substr(0, 40),
-                                      TypeNames()));
-}
-
-absl::Status ParseType(std::string_view name, const std::string& text, SyntheticSpec& spec) {
-  for (const TypeMix& mix : kMixes) {
-    spec.mixed = mix.name == text;
-    spec.type = mix.type;
-    if (spec.mixed) return absl::OkStatus();
-  }
-  TANDEM_ASSIGN_OR_RETURN(spec.type, ParseFormat(name, text));
-  return absl::OkStatus();
-}
-
-std::string TypeName(const SyntheticSpec& spec) {
-  const std::string name(Traits(spec.type).name);
-  return spec.mixed ? name + "_m" : name;
-}
-
 absl::StatusOr<NamedShape> FindShape(std::string_view name, const std::string& text) {
   for (const NamedShape& shape : kShapes) {
     if (shape.name == text) return shape;
   }
   return Refuse(name, absl::StrFormat("there is no shape '%s'; use one of %s", text.substr(0, 40),
                                       ShapeNames()));
-}
-
-// q6_k below 4 and 5 bits a weight, as llama-quantize gives tied embeddings.
-DType EmbeddingFor(DType type) {
-  const DTypeTraits& traits = Traits(type);
-  const double bits = 8.0 * traits.block_bytes / traits.block_elements;
-  return bits < 6.0 ? DType::kQ6_K : type;
 }
 
 // One NAME=VALUE.
@@ -177,13 +129,17 @@ absl::Status CheckShape(std::string_view name, const NamedShape& shape) {
 }
 
 absl::Status Apply(std::string_view name, const Option& option, NamedShape& shape,
-                   SyntheticSpec& spec, bool& has_embedding) {
+                   SyntheticSpec& spec, std::optional<DType>& embedding) {
   if (option.name == "type") {
-    return ParseType(name, option.value, spec);
+    const absl::StatusOr<WeightMix> mix = ParseWeightMix(option.value);
+    if (!mix.ok()) return Refuse(name, std::string(mix.status().message()));
+    spec.mix = *mix;
+    return absl::OkStatus();
   }
   if (option.name == "embedding") {
-    TANDEM_ASSIGN_OR_RETURN(spec.embedding, ParseFormat(name, option.value));
-    has_embedding = true;
+    const absl::StatusOr<DType> dtype = ParseDType(option.value);
+    if (!dtype.ok()) return Refuse(name, std::string(dtype.status().message()));
+    embedding = *dtype;
     return absl::OkStatus();
   }
   const auto not_a_number = [&] {
@@ -208,8 +164,8 @@ absl::Status Apply(std::string_view name, const Option& option, NamedShape& shap
 // What tells the model from its shape's own: every override that changes something.
 std::string FullName(const NamedShape& base, const NamedShape& shape, const SyntheticSpec& spec) {
   std::string name = absl::StrFormat("%s%s?type=%s&embedding=%s&seed=%d", std::string(kPrefix),
-                                     std::string(shape.name), TypeName(spec),
-                                     std::string(Traits(spec.embedding).name), spec.seed);
+                                     std::string(shape.name), spec.mix.Name(),
+                                     std::string(Traits(spec.mix.embedding).name), spec.seed);
   for (const Override& candidate : kOverrides) {
     if (shape.*candidate.field == base.*candidate.field) continue;
     absl::StrAppendFormat(&name, "&%s=%d", std::string(candidate.name), shape.*candidate.field);
@@ -229,29 +185,19 @@ absl::StatusOr<SyntheticSpec> ParseSyntheticName(std::string_view name) {
                           FindShape(name, std::string(rest.substr(0, question))));
   SyntheticSpec spec;
   NamedShape shape = base;
-  bool has_embedding = false;
+  std::optional<DType> embedding;
   if (question != std::string_view::npos) {
     TANDEM_ASSIGN_OR_RETURN(const std::vector<Option> options,
                             SplitOptions(name, rest.substr(question + 1)));
     for (const Option& option : options) {
-      TANDEM_RETURN_IF_ERROR(Apply(name, option, shape, spec, has_embedding));
+      TANDEM_RETURN_IF_ERROR(Apply(name, option, shape, spec, embedding));
     }
   }
-  if (!has_embedding) spec.embedding = EmbeddingFor(spec.type);
+  if (embedding.has_value()) spec.mix.embedding = *embedding;
   TANDEM_RETURN_IF_ERROR(CheckShape(name, shape));
   spec.config = ConfigOf(shape);
   spec.name = FullName(base, shape, spec);
   return spec;
-}
-
-DType FormatForColumns(DType wanted, uint64_t cols) {
-  if (cols % Traits(wanted).block_elements == 0) return wanted;
-  return wanted == DType::kQ4_K ? DType::kQ5_0 : DType::kQ8_0;
-}
-
-bool GetsMoreBits(uint32_t layer_idx, uint32_t num_layers) {
-  const uint32_t eighth = num_layers / 8;
-  return layer_idx < eighth || layer_idx >= 7 * num_layers / 8 || (layer_idx - eighth) % 3 == 2;
 }
 
 }  // namespace tandem::loader

@@ -57,7 +57,7 @@ TEST(SyntheticSpecTest, TheSameModelHasOneNameHoweverItIsAskedFor) {
 
 TEST(SyntheticSpecTest, EmbeddingsHaveTheFormatOfRealFiles) {
   const auto embedding = [](const char* options) {
-    return ParseSyntheticName(std::string("synthetic:gemma3-4b?") + options).value().embedding;
+    return ParseSyntheticName(std::string("synthetic:gemma3-4b?") + options).value().mix.embedding;
   };
   EXPECT_EQ(embedding("type=q4_0"), DType::kQ6_K);
   EXPECT_EQ(embedding("type=q6_k"), DType::kQ6_K);
@@ -75,11 +75,11 @@ TEST(SyntheticSpecTest, EmbeddingsHaveTheFormatOfRealFiles) {
 TEST(SyntheticSpecTest, MixesGiveSomeLayersMoreBits) {
   ASSERT_OK_AND_ASSIGN(const SyntheticSpec spec,
                        ParseSyntheticName("synthetic:gemma3-4b?type=q4_k_m"));
-  EXPECT_TRUE(spec.mixed);
-  EXPECT_EQ(spec.type, DType::kQ4_K);
-  EXPECT_EQ(spec.embedding, DType::kQ6_K);
+  EXPECT_TRUE(spec.mix.mixed);
+  EXPECT_EQ(spec.mix.type, DType::kQ4_K);
+  EXPECT_EQ(spec.mix.embedding, DType::kQ6_K);
   EXPECT_EQ(spec.name, "synthetic:gemma3-4b?type=q4_k_m&embedding=q6_k&seed=1");
-  EXPECT_FALSE(ParseSyntheticName("synthetic:gemma3-4b?type=q4_k")->mixed);
+  EXPECT_FALSE(ParseSyntheticName("synthetic:gemma3-4b?type=q4_k")->mix.mixed);
   // 34 layers: the first 4, every third after, and from layer 29 on.
   std::vector<uint32_t> more;
   for (uint32_t i = 0; i < 34; ++i) {

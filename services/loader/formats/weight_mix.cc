@@ -1,0 +1,78 @@
+#include "services/loader/formats/weight_mix.h"
+
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::loader {
+namespace {
+
+// Names of more than one format.
+struct Mix {
+  std::string_view name;
+  DType type;
+};
+constexpr Mix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
+
+std::string DTypeNames() {
+  return absl::StrJoin(AllDTypes(), ", ",
+                       [](std::string* out, DType dtype) { out->append(Traits(dtype).name); });
+}
+
+DType EmbeddingFor(DType type) {
+  const DTypeTraits& traits = Traits(type);
+  const double bits = 8.0 * traits.block_bytes / traits.block_elements;
+  return bits < 6.0 ? DType::kQ6_K : type;
+}
+
+}  // namespace
+
+std::string WeightMix::Name() const { return std::string(Traits(type).name) + (mixed ? "_m" : ""); }
+
+DType WeightMix::FormatOf(WeightRole role, SourcePart part, uint32_t layer_idx, uint32_t num_layers,
+                          uint64_t cols) const {
+  DType wanted = type;
+  if (role == WeightRole::kEmbedding || role == WeightRole::kHead) {
+    wanted = embedding;
+  } else if (mixed && (part == SourcePart::kV || role == WeightRole::kDown) &&
+             GetsMoreBits(layer_idx, num_layers)) {
+    wanted = DType::kQ6_K;
+  }
+  return FormatForColumns(wanted, cols);
+}
+
+absl::StatusOr<DType> ParseDType(std::string_view name) {
+  for (const DType dtype : AllDTypes()) {
+    if (Traits(dtype).name == name) return dtype;
+  }
+  return absl::InvalidArgumentError(absl::StrFormat("there is no format '%s'; use one of %s",
+                                                    std::string(name.substr(0, 40)), DTypeNames()));
+}
+
+absl::StatusOr<WeightMix> ParseWeightMix(std::string_view name) {
+  for (const Mix& mix : kMixes) {
+    if (mix.name == name) {
+      return WeightMix{.type = mix.type, .mixed = true, .embedding = EmbeddingFor(mix.type)};
+    }
+  }
+  absl::StatusOr<DType> type = ParseDType(name);
+  if (!type.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s, q4_k_m, q5_k_m", std::string(type.status().message())));
+  }
+  return WeightMix{.type = *type, .embedding = EmbeddingFor(*type)};
+}
+
+DType FormatForColumns(DType wanted, uint64_t cols) {
+  if (cols % Traits(wanted).block_elements == 0) return wanted;
+  return wanted == DType::kQ4_K ? DType::kQ5_0 : DType::kQ8_0;
+}
+
+bool GetsMoreBits(uint32_t layer_idx, uint32_t num_layers) {
+  const uint32_t eighth = num_layers / 8;
+  return layer_idx < eighth || layer_idx >= 7 * num_layers / 8 || (layer_idx - eighth) % 3 == 2;
+}
+
+}  // namespace tandem::loader
