@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/integration/cluster_fixture.h"
+#include "tools/tandem/bench/measure.h"
 
 namespace tandem::testing {
 namespace {
@@ -45,6 +46,33 @@ TEST_F(ClusterAnswersTest, TheCapitalOfJapanIsTokyo) {
   EXPECT_EQ(answer.usage.device_times_size(), 2);
   for (const v1::DeviceTime& time : answer.usage.device_times()) {
     EXPECT_GT(time.seconds(), 0.0) << time.worker();
+  }
+}
+
+TEST_F(ClusterAnswersTest, BenchAccountsForEveryStageOfBothDevices) {
+  StartCluster();
+  const auto report = Measure(
+      gateway(),
+      {.prompts = {24}, .tokens = {6}, .batches = {1, 2}, .depths = {40}, .repetitions = 2});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->weight_format, "q8_0");
+  ASSERT_NE(report->measured_device(), nullptr) << "the GPU worker's ceilings";
+  EXPECT_THAT(report->devices[1].not_measured, HasSubstr("this kind of device is not measured"));
+  ASSERT_EQ(report->results.size(), 4u);
+  for (const BenchResult& result : report->results) {
+    SCOPED_TRACE(result.test.Name());
+    EXPECT_GT(result.rate().mean, 0);
+    EXPECT_GT(result.bytes, static_cast<double>(result.steps) * report->weight_bytes * 0.9);
+    EXPECT_GT(result.flops, result.tokens * 1e6);
+    EXPECT_GT(result.device_seconds(), 0);
+    ASSERT_EQ(result.workers.size(), 2u);
+    for (const BenchWorkerTime& worker : result.workers) {
+      double stages = 0;
+      for (const auto& [stage, seconds] : worker.stages) stages += seconds;
+      // Both are counted by themselves; a step may end between the two readings.
+      EXPECT_NEAR(stages / worker.device_seconds, 1, 0.5) << worker.worker;
+      EXPECT_EQ(worker.stages.contains("Attend"), worker.worker == "npu0");
+    }
   }
 }
 

@@ -171,6 +171,15 @@ absl::StatusOr<worker::v1::GetStatusResponse> WorkerClient::GetStatus(absl::Dura
   return response;
 }
 
+absl::StatusOr<worker::v1::MeasureCeilingsResponse> WorkerClient::MeasureCeilings(
+    absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  worker::v1::MeasureCeilingsResponse response;
+  TANDEM_RETURN_IF_ERROR(FromCall(stub_->MeasureCeilings(&context, {}, &response), target_));
+  return response;
+}
+
 void WorkerClient::Open(const std::string& execution_target) {
   Close();
   if (execution_stub_ == nullptr || execution_target != execution_target_) {

@@ -65,6 +65,7 @@ class WorkerClient {
                                                       absl::Duration timeout);
   absl::Status UnloadPlan(uint64_t epoch, absl::Duration timeout);
   absl::StatusOr<worker::v1::GetStatusResponse> GetStatus(absl::Duration timeout);
+  absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings(absl::Duration timeout);
 
   // Opens the stream of Execute at RemoteWorker::execution_target; closes one that is open.
   void Open(const std::string& execution_target);

@@ -75,6 +75,13 @@ struct SegmentResult {
   std::vector<StageTime> stage_times;
 };
 
+// What a device does at best, measured on it.
+struct DeviceCeilings {
+  double read_bytes_per_second = 0;    // of memory, far more than caches hold
+  double fma_flops_per_second = 0;     // float32; a multiply-add is two
+  double matrix_flops_per_second = 0;  // float16 into float32 on matrix units; 0: there are none
+};
+
 // Single-thread: the skeleton calls every method from one device thread.
 class Worker {
  public:
@@ -95,6 +102,12 @@ class Worker {
 
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
+
+  // Measures, at the first call; those after it get the same figures.  UNIMPLEMENTED: this kind of
+  // device is not measured.  RESOURCE_EXHAUSTED: too little memory is free for it.
+  virtual absl::StatusOr<DeviceCeilings> Ceilings() {
+    return absl::UnimplementedError("this kind of device is not measured");
+  }
 };
 
 }  // namespace tandem

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/convert.h"
+#include "services/gateway/service/model_work.h"
 
 namespace tandem::gateway {
 namespace {
 
-v1::ModelInfo MakeInfo(const loader::v1::Model& model, const ModelConfig& config) {
+absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const ModelConfig& config) {
   v1::ModelInfo info;
   info.set_name(model.name());
   info.set_model_id(model.model_id());
@@ -19,6 +22,10 @@ v1::ModelInfo MakeInfo(const loader::v1::Model& model, const ModelConfig& config
   uint64_t weight_bytes = 0;
   for (const uint64_t bytes : model.region_bytes()) weight_bytes += bytes;
   info.set_weight_bytes(weight_bytes);
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
+  info.set_parameters(NumParameters(tensors));
+  info.set_weight_format(WeightFormat(tensors));
+  *info.mutable_work() = WorkOf(config, tensors);
   return info;
 }
 
@@ -30,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr
   const loader::v1::Model& model = executor->model();
   const Vocabulary& vocabulary = executor->vocabulary();
   served->config_ = executor->config();
-  served->info_ = MakeInfo(model, served->config_);
+  TANDEM_ASSIGN_OR_RETURN(served->info_, MakeInfo(model, served->config_));
   if (model.has_default_top_k()) served->sampling_defaults_.top_k = model.default_top_k();
   if (model.has_default_top_p()) served->sampling_defaults_.top_p = model.default_top_p();
   if (model.has_default_temperature()) {

@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/ceilings.h"
 
 namespace tandem::gpu {
 namespace {
@@ -110,6 +111,16 @@ absl::StatusOr<SegmentResult> GpuWorker::Run(const SegmentRun& run) {
 absl::Status GpuWorker::CheckHealth() {
   if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
   return self_test_->Run(kHealthTimeout);
+}
+
+absl::StatusOr<DeviceCeilings> GpuWorker::Ceilings() {
+  if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
+  if (!ceilings_.has_value()) {
+    const bool matrix_units = kernels_->tuning().matrix.pattern.path != MatrixPath::kNone;
+    TANDEM_ASSIGN_OR_RETURN(
+        ceilings_, MeasureCeilings(*device_, kernels_->layout(), *timeline_, matrix_units));
+  }
+  return *ceilings_;
 }
 
 std::string GpuWorker::DescribeDevice() const { return vulkan::DescribeDevice(device_->info()); }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,7 @@ class GpuWorker : public Worker {
   // Asks the device a question whose answer is known: UNAVAILABLE when none comes within seconds,
   // INTERNAL when a wrong one does.
   absl::Status CheckHealth() override;
+  absl::StatusOr<DeviceCeilings> Ceilings() override;
 
   const vulkan::Device& device() const { return *device_; }
   // Several lines for a person.
@@ -64,6 +66,7 @@ class GpuWorker : public Worker {
   std::unique_ptr<vulkan::Timeline> timeline_;
   std::unique_ptr<KernelSet> kernels_;
   std::unique_ptr<SelfTest> self_test_;
+  std::optional<DeviceCeilings> ceilings_;
   std::unique_ptr<LoadedModel> model_;  // null: none is loaded
 };
 

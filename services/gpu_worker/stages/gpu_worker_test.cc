@@ -367,6 +367,18 @@ TEST_F(GpuWorkerTest, IsRecreatedByTheNextLoadAfterTheDeviceIsLost) {
   EXPECT_EQ(Logits(*second, {1, 2, 3}, 3), expected);
 }
 
+// Bounds that no device oversteps: figures outside mean that nothing was read or computed.
+TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndMeasuredOnce) {
+  ASSERT_OK_AND_ASSIGN(const DeviceCeilings ceilings, worker_->Ceilings());
+  EXPECT_GT(ceilings.read_bytes_per_second, 0.1e9);
+  EXPECT_LT(ceilings.read_bytes_per_second, 50e12);
+  EXPECT_GT(ceilings.fma_flops_per_second, 0.1e9);
+  EXPECT_LT(ceilings.fma_flops_per_second, 1e15);
+  EXPECT_EQ(ceilings.matrix_flops_per_second > 0, !worker_->device().info().matrix_shapes.empty());
+  ASSERT_OK_AND_ASSIGN(const DeviceCeilings again, worker_->Ceilings());
+  EXPECT_EQ(again.read_bytes_per_second, ceilings.read_bytes_per_second);
+}
+
 TEST_F(GpuWorkerTest, RefusesWhatItsKernelsCannotRead) {
   const auto refuse = [&](const testing::SmallModel& model, const char* named) {
     const ModelConfig config = testing::MakeConfig(model);

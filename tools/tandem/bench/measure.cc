@@ -3,194 +3,213 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <cctype>
-#include <map>
 #include <random>
-#include <thread>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/status.h"
+#include "tools/tandem/bench/bench_streams.h"
+#include "tools/tandem/bench/cluster_counters.h"
 
 namespace tandem {
 namespace {
 
-struct StreamTimes {
-  absl::Time start;
-  absl::Time first_token;
-  absl::Time end;
-  // Tokens by the time they arrived, in order.
-  std::vector<absl::Time> tokens;
-  absl::Status status;
-};
+constexpr uint32_t kWarmUpTokens = 4;
+constexpr absl::Duration kIdleWait = absl::Seconds(10);
 
-v1::GenerateRequest MakeRequest(const BenchOptions& options, uint32_t vocab_size,
-                                std::mt19937_64& random) {
-  v1::GenerateRequest request;
-  std::uniform_int_distribution<uint32_t> id(vocab_size / 8, vocab_size - 1);
-  for (uint32_t i = 0; i < options.prompt_tokens; ++i) {
-    request.mutable_tokens()->add_ids(id(random));
-  }
-  request.mutable_sampling()->set_temperature(0);
-  request.mutable_limits()->set_max_tokens(options.generated_tokens);
-  request.mutable_limits()->set_ignore_eos(true);
-  return request;
-}
+// One cluster and the tests on it.
+class Measurement {
+ public:
+  Measurement(GenerationStub& stub, const BenchOptions& options, const MeasureHooks& hooks,
+              const v1::ModelInfo& model, const v1::GetStatusResponse& status)
+      : stub_(stub),
+        hooks_(hooks),
+        model_(model),
+        counters_(stub, status),
+        repetitions_(options.repetitions),
+        max_rows_(status.scheduler().max_rows()),
+        random_(options.seed) {}
 
-void RunStream(GenerationStub& stub, const v1::GenerateRequest& request, StreamTimes& times) {
-  grpc::ClientContext context;
-  times.start = absl::Now();
-  auto reader = stub.Generate(&context, request);
-  v1::GenerateResponse response;
-  while (reader->Read(&response)) {
-    const absl::Time now = absl::Now();
-    for (int i = 0; i < response.tokens_size(); ++i) times.tokens.push_back(now);
-  }
-  times.end = absl::Now();
-  times.status = FromGrpcStatus(reader->Finish());
-  if (times.status.ok() && times.tokens.empty()) {
-    times.status = absl::InternalError("a stream ended without a token");
-  }
-  if (!times.tokens.empty()) times.first_token = times.tokens.front();
-}
+  ClusterCounters& counters() { return counters_; }
 
-double Rate(double count, absl::Duration time) {
-  const double seconds = absl::ToDoubleSeconds(time);
-  return seconds > 0 ? count / seconds : 0;
-}
-
-absl::StatusOr<BenchRun> RunOnce(GenerationStub& stub, const BenchOptions& options,
-                                 uint32_t vocab_size, uint32_t sequences, std::mt19937_64& random) {
-  std::vector<StreamTimes> streams(sequences);
-  std::vector<v1::GenerateRequest> requests;
-  for (uint32_t i = 0; i < sequences; ++i) {
-    requests.push_back(MakeRequest(options, vocab_size, random));
-  }
-  std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < sequences; ++i) {
-    threads.emplace_back(RunStream, std::ref(stub), std::cref(requests[i]), std::ref(streams[i]));
-  }
-  for (std::thread& thread : threads) thread.join();
-  absl::Time start = absl::InfiniteFuture();
-  absl::Time last_first = absl::InfinitePast();
-  absl::Time first_end = absl::InfiniteFuture();
-  absl::Duration slowest;
-  for (const StreamTimes& stream : streams) {
-    TANDEM_RETURN_IF_ERROR(stream.status);
-    start = std::min(start, stream.start);
-    last_first = std::max(last_first, stream.first_token);
-    first_end = std::min(first_end, stream.tokens.back());
-    slowest = std::max(slowest, stream.first_token - stream.start);
-  }
-  // Only the window in which every stream decodes counts, so that neither the others' prompts nor
-  // an emptying batch is mistaken for decoding.
-  double decoded = 0;
-  for (const StreamTimes& stream : streams) {
-    decoded += static_cast<double>(
-        std::count_if(stream.tokens.begin(), stream.tokens.end(),
-                      [&](absl::Time t) { return t > last_first && t <= first_end; }));
-  }
-  BenchRun run;
-  run.sequences = sequences;
-  run.prompt_tokens_per_second =
-      Rate(static_cast<double>(sequences) * options.prompt_tokens, last_first - start);
-  run.decode_tokens_per_second = Rate(decoded, first_end - last_first);
-  run.first_token_seconds = absl::ToDoubleSeconds(slowest);
-  return run;
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
-BenchRun MedianOf(const std::vector<BenchRun>& runs) {
-  BenchRun median = runs.front();
-  const auto pick = [&runs](double BenchRun::*field) {
-    std::vector<double> values;
-    for (const BenchRun& run : runs) values.push_back(run.*field);
-    return Median(std::move(values));
-  };
-  median.prompt_tokens_per_second = pick(&BenchRun::prompt_tokens_per_second);
-  median.decode_tokens_per_second = pick(&BenchRun::decode_tokens_per_second);
-  median.first_token_seconds = pick(&BenchRun::first_token_seconds);
-  return median;
-}
-
-void AddSegments(const v1::GetStatusResponse& before, const v1::GetStatusResponse& after,
-                 BenchReport& report) {
-  std::map<uint32_t, const v1::SegmentStatus*> earlier;
-  for (const auto& segment : before.segments()) earlier[segment.index()] = &segment;
-  uint64_t calls = 0;
-  for (const auto& segment : after.segments()) {
-    const auto it = earlier.find(segment.index());
-    const v1::SegmentStatus none;
-    const v1::SegmentStatus& old = it != earlier.end() ? *it->second : none;
-    const std::string stages = StagesWithoutLayers(segment.stages());
-    auto line = std::find_if(report.segments.begin(), report.segments.end(), [&](const auto& s) {
-      return s.worker == segment.worker() && s.stages == stages;
-    });
-    if (line == report.segments.end()) {
-      line = report.segments.insert(line, BenchSegment{segment.worker(), stages});
+  absl::StatusOr<BenchResult> Run(const BenchTest& test, bool warm_up) {
+    if (warm_up) {
+      BenchTest first = test;
+      if (!test.is_prompt) first.tokens = std::min(test.tokens, kWarmUpTokens);
+      first.depth = 0;
+      BenchResult unused;
+      TANDEM_RETURN_IF_ERROR(RunOnce(first, unused));
     }
-    line->calls += segment.calls() - old.calls();
-    line->device_us += (segment.device_seconds() - old.device_seconds()) * 1e6;
-    line->round_trip_us += (segment.round_trip_seconds() - old.round_trip_seconds()) * 1e6;
-    calls += segment.calls() - old.calls();
+    BenchResult result{.test = test};
+    if (hooks_.energy != nullptr) hooks_.energy->Reset();
+    for (uint32_t i = 0; i < repetitions_; ++i) {
+      if (hooks_.progress) {
+        hooks_.progress(absl::StrFormat("%s, %d of %d", test.Name(), i + 1, repetitions_));
+      }
+      TANDEM_RETURN_IF_ERROR(RunOnce(test, result));
+    }
+    if (hooks_.energy != nullptr) result.energy = hooks_.energy->Joules();
+    CountWork(model_.work(), max_rows_, repetitions_, result);
+    return result;
   }
-  for (BenchSegment& segment : report.segments) {
-    if (segment.calls == 0) continue;
-    segment.device_us /= static_cast<double>(segment.calls);
-    segment.round_trip_us /= static_cast<double>(segment.calls);
+
+ private:
+  absl::Status RunOnce(const BenchTest& test, BenchResult& result) {
+    TANDEM_RETURN_IF_ERROR(AwaitIdle());
+    return test.is_prompt ? Prompt(test, result) : Decode(test, result);
   }
-  report.steps = after.scheduler().steps() - before.scheduler().steps();
-  if (report.steps == 0) return;
-  report.calls_per_step = static_cast<double>(calls) / static_cast<double>(report.steps);
-  report.bytes_per_step =
-      static_cast<double>(after.scheduler().step_bytes() - before.scheduler().step_bytes()) /
-      static_cast<double>(report.steps);
-}
+
+  absl::Status Prompt(const BenchTest& test, BenchResult& result) {
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, counters_.Read());
+    if (hooks_.energy != nullptr) hooks_.energy->Begin();
+    BenchStreams streams(stub_, Requests(test, 1));
+    TANDEM_ASSIGN_OR_RETURN(const absl::Time end, streams.AwaitFirstTokens());
+    if (hooks_.energy != nullptr) hooks_.energy->End();
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, counters_.Read());
+    result.first_token_seconds.push_back(absl::ToDoubleSeconds(end - streams.start()));
+    Add(end - streams.start(), double{1} * test.batch * test.tokens, result);
+    AddCounts(before, after, 1.0, result);
+    return absl::OkStatus();
+  }
+
+  // Only the time in which every sequence decodes counts, so that neither another's prompt nor a
+  // batch that empties is taken for decoding.
+  absl::Status Decode(const BenchTest& test, BenchResult& result) {
+    BenchStreams streams(stub_, Requests(test, model_.context_len() - test.PromptTokens()));
+    TANDEM_ASSIGN_OR_RETURN(const absl::Time first, streams.AwaitFirstTokens());
+    if (hooks_.energy != nullptr) hooks_.energy->Begin();
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, counters_.Read());
+    TANDEM_ASSIGN_OR_RETURN(const absl::Time end, streams.AwaitTokens(first, test.tokens));
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, counters_.Read());
+    if (hooks_.energy != nullptr) hooks_.energy->End();
+    const auto tokens = static_cast<double>(streams.TokensBetween(first, end));
+    result.first_token_seconds.push_back(absl::ToDoubleSeconds(first - streams.start()));
+    Add(end - first, tokens, result);
+    // The counts were read a step or so beside the tokens' times.  What they say of a step is
+    // right; how many steps there were, the tokens say better.
+    const auto counted = static_cast<double>(after.steps - before.steps);
+    AddCounts(before, after, counted > 0 ? tokens / test.batch / counted : 1.0, result);
+    return absl::OkStatus();
+  }
+
+  std::vector<v1::GenerateRequest> Requests(const BenchTest& test, uint32_t max_tokens) {
+    std::uniform_int_distribution<uint32_t> id(model_.vocab_size() / 8, model_.vocab_size() - 1);
+    std::vector<v1::GenerateRequest> requests(test.batch);
+    for (v1::GenerateRequest& request : requests) {
+      for (uint32_t i = 0; i < test.PromptTokens(); ++i) {
+        request.mutable_tokens()->add_ids(id(random_));
+      }
+      request.mutable_sampling()->set_temperature(0);
+      request.mutable_limits()->set_max_tokens(max_tokens);
+      request.mutable_limits()->set_ignore_eos(true);
+    }
+    return requests;
+  }
+
+  // Requests that were cancelled leave within a step.
+  absl::Status AwaitIdle() {
+    const absl::Time deadline = absl::Now() + kIdleWait;
+    while (true) {
+      TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_, absl::Seconds(10)));
+      const v1::SchedulerStatus& scheduler = status.scheduler();
+      if (scheduler.running() + scheduler.waiting() == 0) return absl::OkStatus();
+      if (absl::Now() >= deadline) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("the cluster is busy: %d requests run and %d wait; measure an idle "
+                            "one, or with --model "
+                            "one of its own",
+                            scheduler.running(), scheduler.waiting()));
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  static void Add(absl::Duration time, double tokens, BenchResult& result) {
+    const double seconds = absl::ToDoubleSeconds(time);
+    result.rates.push_back(seconds > 0 ? tokens / seconds : 0);
+    result.seconds += seconds;
+    result.tokens += tokens;
+  }
+
+  GenerationStub& stub_;        // Borrowed.
+  const MeasureHooks& hooks_;   // Borrowed.
+  const v1::ModelInfo& model_;  // Borrowed.
+  ClusterCounters counters_;
+  const uint32_t repetitions_;
+  const uint32_t max_rows_;
+  std::mt19937_64 random_;
+};
 
 }  // namespace
 
-absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(const auto ready, WaitReady(stub, absl::Seconds(600)));
+void CountWork(const v1::ModelWork& work, uint32_t max_rows, uint32_t repetitions,
+               BenchResult& result) {
+  const BenchTest& test = result.test;
+  const auto steps = static_cast<double>(result.steps);
+  const double outputs = test.is_prompt ? double{1} * test.batch * repetitions : result.tokens;
+  const double head_steps = std::min(steps, outputs);
+  // Times that a sequence's keys and values are read, the positions there are then on average, and
+  // the rows of its own in such a step.
+  const double chunks =
+      test.is_prompt
+          ? static_cast<double>((test.tokens + max_rows - 1) / max_rows) * test.batch * repetitions
+          : result.tokens;
+  const double rows = test.is_prompt ? std::min(test.tokens, max_rows) : 1;
+  const double length =
+      test.is_prompt ? (test.tokens + rows) / 2 : test.PromptTokens() + test.tokens / 2.0;
+  const double in_window = std::min<double>(length, work.sliding_window() + rows - 1);
+  result.bytes = steps * static_cast<double>(work.step_weight_bytes()) +
+                 head_steps * static_cast<double>(work.head_weight_bytes()) +
+                 chunks * (length * static_cast<double>(work.global_kv_bytes()) +
+                           in_window * static_cast<double>(work.window_kv_bytes()));
+  result.flops = 2 * (result.tokens * static_cast<double>(work.row_multiply_adds()) +
+                      outputs * static_cast<double>(work.output_multiply_adds()));
+}
+
+absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& options,
+                                    const MeasureHooks& hooks) {
+  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(stub, absl::Seconds(600)));
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(FromGrpcStatus(stub.ListModels(&context, {}, &models)));
   if (models.models().empty()) return absl::NotFoundError("the gateway serves no model");
   const v1::ModelInfo& model = models.models(0);
-  if (options.prompt_tokens == 0 || options.generated_tokens < 2 ||
-      uint64_t{options.prompt_tokens} + options.generated_tokens > model.context_len()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "prompt of %d and answer of %d tokens: the prompt needs at least 1, the answer 2, and both "
-        "together must fit the context of %d",
-        options.prompt_tokens, options.generated_tokens, model.context_len()));
+  const std::vector<BenchTest> tests = PlanTests(options);
+  TANDEM_RETURN_IF_ERROR(
+      CheckTests(tests, model.context_len(), status.scheduler().max_sequences()));
+  BenchReport report{.version = status.version(),
+                     .model = model.name(),
+                     .weight_bytes = model.weight_bytes(),
+                     .parameters = model.parameters(),
+                     .weight_format = model.weight_format(),
+                     .placement = status.placement(),
+                     .options = options,
+                     .no_energy = hooks.no_energy};
+  Measurement measurement(stub, options, hooks, model, status);
+  if (hooks.progress) hooks.progress("what the devices do at best");
+  report.devices = measurement.counters().Devices(status);
+  TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, measurement.counters().Read());
+  std::set<std::pair<bool, uint32_t>> warm;
+  for (const BenchTest& test : tests) {
+    const bool first = warm.emplace(test.is_prompt, test.batch).second;
+    TANDEM_ASSIGN_OR_RETURN(BenchResult result, measurement.Run(test, options.warm_up && first));
+    report.results.push_back(std::move(result));
   }
-  std::mt19937_64 random(options.seed);
-  // Warm-up: first use of kernels and caches is not what is measured.
-  TANDEM_RETURN_IF_ERROR(RunOnce(stub, options, model.vocab_size(), 1, random).status());
-  BenchReport report;
-  report.model = model.name();
-  report.placement = ready.placement();
-  report.options = options;
-  TANDEM_ASSIGN_OR_RETURN(const auto before, FetchStatus(stub, absl::Seconds(10)));
-  for (const uint32_t sequences : options.sequences) {
-    std::vector<BenchRun> runs;
-    for (uint32_t i = 0; i < options.repetitions; ++i) {
-      TANDEM_ASSIGN_OR_RETURN(const BenchRun run,
-                              RunOnce(stub, options, model.vocab_size(), sequences, random));
-      runs.push_back(run);
+  TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, measurement.counters().Read());
+  if (after.steps > before.steps) {
+    report.bytes_per_step = static_cast<double>(after.step_bytes - before.step_bytes) /
+                            static_cast<double>(after.steps - before.steps);
+  }
+  TANDEM_ASSIGN_OR_RETURN(const auto end, FetchStatus(stub, absl::Seconds(10)));
+  for (BenchDevice& device : report.devices) {
+    for (const v1::WorkerStatus& worker : end.workers()) {
+      if (worker.name() != device.worker) continue;
+      device.hop_p50_us = worker.hop_p50_us();
+      device.hop_p99_us = worker.hop_p99_us();
     }
-    report.runs.push_back(MedianOf(runs));
-  }
-  TANDEM_ASSIGN_OR_RETURN(const auto after, FetchStatus(stub, absl::Seconds(10)));
-  AddSegments(before, after, report);
-  for (const auto& worker : after.workers()) {
-    report.hops.push_back({worker.name(), worker.hop_p50_us(), worker.hop_p99_us()});
   }
   return report;
 }

@@ -1,18 +1,25 @@
 #include "tools/tandem/bench/measure.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/rpc/server.h"
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/random_weights.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/common/worker/service/in_process_worker.h"
+#include "tools/tandem/bench/bench_streams.h"
 
 namespace tandem {
 namespace {
+
+using ::testing::HasSubstr;
 
 // A gateway of one model with two layers' worth of segments; every token is one step.
 class FakeGateway final : public v1::Generation::Service {
@@ -20,7 +27,8 @@ class FakeGateway final : public v1::Generation::Service {
   grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     if (fail) return {grpc::StatusCode::UNAVAILABLE, "worker gpu0 is lost"};
-    prompt_tokens = request->tokens().ids_size();
+    longest_prompt = std::max<int>(longest_prompt, request->tokens().ids_size());
+    ++running;
     for (uint32_t i = 0; i < request->limits().max_tokens(); ++i) {
       absl::SleepFor(absl::Milliseconds(2));
       v1::GenerateResponse response;
@@ -28,14 +36,17 @@ class FakeGateway final : public v1::Generation::Service {
       ++steps;
       if (!writer->Write(response)) break;
     }
+    --running;
     return grpc::Status::OK;
   }
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override {
     auto* model = response->add_models();
     model->set_name("fake");
-    model->set_context_len(100);
+    model->set_context_len(1000);
     model->set_vocab_size(64);
+    model->mutable_work()->set_step_weight_bytes(1000000);
+    model->mutable_work()->set_row_multiply_adds(500000);
     return grpc::Status::OK;
   }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -45,6 +56,9 @@ class FakeGateway final : public v1::Generation::Service {
     const uint64_t n = steps;
     response->mutable_scheduler()->set_steps(n);
     response->mutable_scheduler()->set_step_bytes(n * 200);
+    response->mutable_scheduler()->set_max_sequences(4);
+    response->mutable_scheduler()->set_max_rows(64);
+    response->mutable_scheduler()->set_running(running);
     const char* stages[] = {"Embed+Qkv(0)", "Attend(0)", "Out(0)+Ffn(0)+Qkv(1)", "Attend(1)"};
     for (uint32_t i = 0; i < 4; ++i) {
       auto* segment = response->add_segments();
@@ -58,25 +72,30 @@ class FakeGateway final : public v1::Generation::Service {
     auto* worker = response->add_workers();
     worker->set_name("gpu0");
     worker->set_hop_p50_us(29);
+    worker->set_target(worker_target);
     return grpc::Status::OK;
   }
 
   std::atomic<uint64_t> steps = 0;
-  std::atomic<int> prompt_tokens = 0;
+  std::atomic<int> longest_prompt = 0;
+  std::atomic<uint32_t> running = 0;
   std::atomic<bool> fail = false;
+  std::string worker_target;
 };
 
-class MeasureTest : public testing::Test {
+class MeasureTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string target = absl::StrFormat("unix:/tmp/tandem-measure-test.%d", getpid());
+    const std::string socket = absl::StrFormat("unix:/tmp/tandem-measure-test-%d.sock", ::getpid());
     auto server =
-        Server::Start({.listen = {target}}, {{v1::Generation::service_full_name(), &gateway_}});
+        Server::Start({.listen = {socket}}, {{v1::Generation::service_full_name(), &gateway_}});
     ASSERT_TRUE(server.ok()) << server.status();
-    server_ = std::move(*server);
-    stub_ = MakeGenerationStub(target);
-    options_ = {.prompt_tokens = 10, .generated_tokens = 8, .sequences = {1, 3}, .repetitions = 3};
+    server_ = *std::move(server);
+    stub_ = MakeGenerationStub(server_->targets()[0]);
+    options_ = {
+        .prompts = {10}, .tokens = {8}, .batches = {1, 3}, .depths = {0, 20}, .repetitions = 3};
   }
+  void TearDown() override { server_->Shutdown(absl::Seconds(5)); }
 
   FakeGateway gateway_;
   std::unique_ptr<Server> server_;
@@ -84,41 +103,108 @@ class MeasureTest : public testing::Test {
   BenchOptions options_;
 };
 
-TEST_F(MeasureTest, CountsCallsBytesAndSegmentsOfTheMeasuredSteps) {
+TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
   const auto report = Measure(*stub_, options_);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(gateway_.prompt_tokens, 10);
-  EXPECT_EQ(report->steps, 3u * (1 + 3) * 8) << "the warm-up is not counted";
-  EXPECT_DOUBLE_EQ(report->calls_per_step, 4);
-  EXPECT_DOUBLE_EQ(report->bytes_per_step, 200);
-  ASSERT_EQ(report->segments.size(), 3u) << "both Attend segments are one line";
-  EXPECT_EQ(report->segments[1].stages, "Attend");
-  EXPECT_EQ(report->segments[1].calls, 2 * report->steps);
-  EXPECT_NEAR(report->segments[1].round_trip_us, 40, 1e-6);
-  ASSERT_EQ(report->runs.size(), 2u);
-  for (const BenchRun& run : report->runs) {
-    EXPECT_GT(run.prompt_tokens_per_second, 0);
-    EXPECT_GT(run.decode_tokens_per_second, 0);
+  EXPECT_EQ(gateway_.longest_prompt, 20) << "a depth is a prompt";
+  std::vector<std::string> names;
+  for (const BenchResult& result : report->results) names.push_back(result.test.Name());
+  EXPECT_EQ(names, (std::vector<std::string>{"pp10", "tg8", "tg8@d20", "pp10 b3", "tg8 b3",
+                                             "tg8@d20 b3"}));
+  EXPECT_EQ(report->results[0].steps, 3u) << "a prompt is one token; the warm-up is not counted";
+  EXPECT_EQ(report->results[0].tokens, 30);
+  for (const BenchResult& result : report->results) {
+    EXPECT_EQ(result.rates.size(), 3u);
+    EXPECT_GT(result.rate().mean, 0);
+    EXPECT_GT(result.first_token_seconds[0], 0);
+    ASSERT_EQ(result.workers.size(), 2u);
+    EXPECT_EQ(result.workers[0].worker, "gpu0");
+    if (result.test.is_prompt) continue;
+    EXPECT_GE(result.tokens, 3 * 8 * result.test.batch);
+    const auto steps = static_cast<double>(result.steps);
+    EXPECT_NEAR(steps, result.tokens / result.test.batch, 3) << "rounded in each repetition";
+    EXPECT_NEAR(static_cast<double>(result.workers[1].calls), 2 * steps, 6);
+    EXPECT_NEAR(result.workers[1].device_seconds / steps, 20e-6, 3e-6);
+    EXPECT_NEAR(result.workers[0].round_trip_seconds / steps, 80e-6, 12e-6);
+    EXPECT_NEAR(result.bytes, 1e6 * steps, 1) << "the work is per step";
+    EXPECT_NEAR(result.flops, 1e6 * result.tokens, 1) << "and per token";
   }
+  EXPECT_DOUBLE_EQ(report->bytes_per_step, 200);
+  EXPECT_EQ(report->devices[0].hop_p50_us, 29);
+  EXPECT_THAT(report->devices[0].not_measured, HasSubstr("no address"));
 }
 
-TEST_F(MeasureTest, BothFormsHoldTheFigures) {
+TEST_F(MeasureTest, AsksTheWorkerWhatItsDeviceDoesAtBest) {
+  testing::LocalWeightSource source(
+      testing::RandomWeightSet(testing::MakeConfig({.num_layers = 1})));
+  testing::InProcessWorker worker(
+      std::make_unique<testing::FakeWorker>(
+          testing::DescribeFakeWorker("gpu0"),
+          testing::FakeWorker::Hooks{.ceilings =
+                                         [] {
+                                           return DeviceCeilings{2e9, 3e12, 0};
+                                         }}),
+      source, absl::StrFormat("/tmp/tandem-measure-worker-%d.sock", ::getpid()));
+  gateway_.worker_target = worker.target();
+  options_ = {.prompts = {}, .tokens = {2}, .repetitions = 1, .warm_up = false};
   const auto report = Measure(*stub_, options_);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_NE(ReportAsTable(*report).find("hop to gpu0: p50 29.0 us"), std::string::npos);
-  const auto json = nlohmann::json::parse(ReportAsJson(*report));
-  EXPECT_EQ(json["runs"][1]["sequences"], 3);
-  EXPECT_EQ(json["hops"][0]["p50_us"], 29);
+  ASSERT_NE(report->measured_device(), nullptr);
+  EXPECT_EQ(*report->measured_device()->read_bytes_per_second, 2e9);
+  EXPECT_EQ(*report->measured_device()->best_flops_per_second(), 3e12) << "no matrix units";
 }
 
 TEST_F(MeasureTest, SaysWhyItCannotMeasure) {
-  options_.generated_tokens = 91;
-  EXPECT_EQ(Measure(*stub_, options_).status().code(), absl::StatusCode::kInvalidArgument);
-  options_.generated_tokens = 8;
+  options_.tokens = {991};
+  EXPECT_THAT(Measure(*stub_, options_).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("1012 positions, the cluster's context is 1000")));
+  options_.tokens = {8};
+  options_.batches = {5};
+  EXPECT_THAT(Measure(*stub_, options_).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("5 sequences, the cluster runs at most 4")));
+  options_.batches = {1};
+  options_.prompts = options_.tokens = {0};
+  EXPECT_THAT(Measure(*stub_, options_).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nothing")));
+  options_.tokens = {8};
   gateway_.fail = true;
   const absl::Status status = Measure(*stub_, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "worker gpu0 is lost");
+}
+
+TEST_F(MeasureTest, ASequenceThatEndsTooEarlyIsNotMistakenForSpeed) {
+  options_ = {.prompts = {}, .tokens = {8}, .repetitions = 1, .warm_up = false};
+  v1::GenerateRequest request;
+  request.mutable_limits()->set_max_tokens(4);
+  BenchStreams streams(*stub_, {request, request});
+  const auto first = streams.AwaitFirstTokens();
+  ASSERT_TRUE(first.ok());
+  EXPECT_THAT(streams.AwaitTokens(*first, 8).status(),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("4 tokens")));
+}
+
+// Gemma-like: 2 global layers of 4 bytes a position, 10 in windows of 100 positions.
+TEST(CountWorkTest, CountsWeightsOnceAStepAndOnlyWhatAWindowSees) {
+  v1::ModelWork work;
+  work.set_step_weight_bytes(1000);
+  work.set_head_weight_bytes(100);
+  work.set_row_multiply_adds(50);
+  work.set_output_multiply_adds(7);
+  work.set_global_kv_bytes(8);
+  work.set_window_kv_bytes(40);
+  work.set_sliding_window(100);
+  BenchResult decode{.test = {.tokens = 10, .batch = 2, .depth = 495}, .tokens = 20, .steps = 10};
+  CountWork(work, 64, 1, decode);
+  EXPECT_DOUBLE_EQ(decode.bytes, 10 * 1100 + 20 * (500 * 8 + 100 * 40));
+  EXPECT_DOUBLE_EQ(decode.flops, 2 * 20 * (50 + 7));
+  // Two chunks of 64, which see 96 positions on average; one of them has an output.
+  BenchResult prompt{.test = {.is_prompt = true, .tokens = 128}, .tokens = 128, .steps = 2};
+  CountWork(work, 64, 1, prompt);
+  EXPECT_DOUBLE_EQ(prompt.bytes, 2 * 1000 + 100 + 2 * (96 * 8 + 96 * 40));
+  EXPECT_DOUBLE_EQ(prompt.flops, 2 * (128 * 50 + 7));
 }
 
 }  // namespace

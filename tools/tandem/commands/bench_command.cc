@@ -1,17 +1,24 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/synthetic/synthetic_spec.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/api_client.h"
+#include "tools/tandem/bench/compare.h"
+#include "tools/tandem/bench/energy.h"
 #include "tools/tandem/bench/measure.h"
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
@@ -25,6 +32,8 @@ struct BenchFlags {
   BenchOptions bench;
   std::string address = DefaultGatewayAddress();
   bool json = false;
+  bool csv = false;
+  std::string compare;  // a file; empty: with none
 };
 
 // A cluster of this command's own, in a temporary directory; stopped and removed at the end.
@@ -36,7 +45,10 @@ class OwnCluster {
       return absl::InternalError("no temporary directory at " + folder);
     }
     std::unique_ptr<OwnCluster> cluster(new OwnCluster(folder));
-    const ClusterOptions& options = flags.cluster.options;
+    ClusterOptions options = flags.cluster.options;
+    for (const uint32_t batch : flags.bench.batches) {
+      options.max_sequences = std::max(options.max_sequences, batch);
+    }
     ProcessSpec spec;
     spec.name = "serve";
     spec.argv = {ExecutableDirectory() + "/tandem",
@@ -84,7 +96,43 @@ class OwnCluster {
   pid_t pid_ = 0;
 };
 
+// Sensors are of this machine: no use for a cluster elsewhere.
+bool IsThisMachine(const std::string& address) {
+  for (const char* prefix : {"unix:", "127.", "localhost:", "[::1]:"}) {
+    if (address.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<EnergyMeter> MakeEnergyMeter(const std::string& address, std::string& why_not) {
+  if (!IsThisMachine(address)) {
+    why_not = "the cluster is on another machine";
+    return nullptr;
+  }
+  EnergySensors sensors = FindSysfsSensors("/");
+  EnergySensors nvml = FindNvmlSensors();
+  std::move(nvml.found.begin(), nvml.found.end(), std::back_inserter(sensors.found));
+  sensors.refused.insert(sensors.refused.end(), nvml.refused.begin(), nvml.refused.end());
+  if (!sensors.found.empty()) return std::make_unique<EnergyMeter>(std::move(sensors.found));
+  why_not = sensors.refused.empty()
+                ? "no sensor: neither amdgpu's, nor the processor's (RAPL), nor NVIDIA's"
+                : absl::StrJoin(sensors.refused, "; ");
+  return nullptr;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrFormat("--compare %s: cannot be read", path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 absl::Status Bench(const BenchFlags& flags) {
+  std::string earlier;
+  if (!flags.compare.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(earlier, ReadFile(flags.compare));
+    // Before minutes of measuring.
+    TANDEM_RETURN_IF_ERROR(Compare(earlier, flags.compare, {}).status());
+  }
   std::unique_ptr<OwnCluster> cluster;
   std::string address = flags.address;
   if (const std::string& model = flags.cluster.options.model; !model.empty()) {
@@ -95,8 +143,26 @@ absl::Status Bench(const BenchFlags& flags) {
     address = cluster->address();
   }
   const auto stub = MakeGenerationStub(address);
-  TANDEM_ASSIGN_OR_RETURN(const BenchReport report, Measure(*stub, flags.bench));
-  std::fputs((flags.json ? ReportAsJson(report) : ReportAsTable(report)).c_str(), stdout);
+  MeasureHooks hooks;
+  const std::unique_ptr<EnergyMeter> energy = MakeEnergyMeter(address, hooks.no_energy);
+  hooks.energy = energy.get();
+  if (::isatty(STDERR_FILENO) != 0) {
+    hooks.progress = [](const std::string& what) {
+      std::fprintf(stderr, "\r\033[Kmeasuring %s", what.c_str());
+    };
+  }
+  const absl::StatusOr<BenchReport> report = Measure(*stub, flags.bench, hooks);
+  if (hooks.progress) std::fputs("\r\033[K", stderr);
+  TANDEM_RETURN_IF_ERROR(report.status());
+  std::fputs((flags.json  ? ReportAsJson(*report)
+              : flags.csv ? ReportAsCsv(*report)
+                          : ReportAsMarkdown(*report))
+                 .c_str(),
+             stdout);
+  if (flags.compare.empty()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, Compare(earlier, flags.compare, *report));
+  // Beside what is for programs.
+  std::fprintf(flags.json || flags.csv ? stderr : stdout, "\n%s", text.c_str());
   return absl::OkStatus();
 }
 
@@ -105,23 +171,37 @@ absl::Status Bench(const BenchFlags& flags) {
 std::function<int()> AddBenchCommand(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = app.add_subcommand(
-      "bench", "Measure a running cluster, or with --model one started for the purpose");
+      "bench",
+      "Measure a running cluster, or with --model one started for the purpose.\n\n"
+      "Tests are named as llama-bench names them: pp512 is a prompt of 512 tokens, tg128 the "
+      "making\n"
+      "of 128, tg128@d4096 the same with 4096 positions before, b8 behind a name 8 sequences at a\n"
+      "time, whose tokens are counted together while all of them decode. t/s is the mean and the\n"
+      "standard deviation of the repetitions. GB/s is what the steps must read (weights, keys and\n"
+      "values) and TFLOP/s their products, also as shares of what small kernels reach on the same\n"
+      "device. What a device does not report, energy for one, is said to be missing.");
   AddClusterFlags(*command, flags->cluster);
   command->add_option("--address", flags->address, "The gateway")->capture_default_str();
-  command->add_option("--prompt", flags->bench.prompt_tokens, "Tokens in each prompt")
-      ->capture_default_str();
-  command->add_option("--tokens", flags->bench.generated_tokens, "Tokens in each answer")
-      ->capture_default_str();
-  command
-      ->add_option("--sequences", flags->bench.sequences, "Streams at a time, one or more counts")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--repetitions", flags->bench.repetitions, "The median is reported")
+  const auto add_list = [command](const char* name, std::vector<uint32_t>& list, CLI::Range range,
+                                  const char* what) {
+    command->add_option(name, list, what)->delimiter(',')->check(range)->capture_default_str();
+  };
+  const CLI::Range counts(0, 1 << 20);
+  add_list("--prompt", flags->bench.prompts, counts, "Tokens of a prompt, one or more; 0: no test");
+  add_list("--tokens", flags->bench.tokens, counts,
+           "Tokens made by each sequence, one or more; 0: no test");
+  add_list("--batch", flags->bench.batches, CLI::Range(1, 4096), "Sequences at a time");
+  add_list("--depth", flags->bench.depths, counts,
+           "Positions that a sequence holds before it makes tokens");
+  command->add_option("--repetitions", flags->bench.repetitions, "Of every test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command->add_flag("!--no-warm-up", flags->bench.warm_up, "Measure from the first run on");
   command->add_option("--seed", flags->bench.seed, "Of the random prompts")->capture_default_str();
-  command->add_flag("--json", flags->json, "Print JSON");
+  CLI::Option* json = command->add_flag("--json", flags->json, "Print JSON");
+  command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json);
+  command->add_option("--compare", flags->compare,
+                      "A file that --json printed earlier: ratios, and which exceed the spread");
   return [flags] {
     const absl::Status status = Bench(*flags);
     return status.ok() ? 0 : Fail(status);

@@ -227,6 +227,20 @@ void DeviceHost::CheckIdle() {
   if (!status.ok()) DeviceLost(absl::UnavailableError(status.message()));
 }
 
+absl::StatusOr<worker::v1::MeasureCeilingsResponse> DeviceHost::MeasureCeilings() {
+  if (!device_.ok()) return device_;
+  DeviceCeilings ceilings;
+  TANDEM_RETURN_IF_ERROR(Guarded("measuring", [&]() -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(ceilings, worker_->Ceilings());
+    return absl::OkStatus();
+  }));
+  worker::v1::MeasureCeilingsResponse response;
+  response.set_read_bytes_per_second(ceilings.read_bytes_per_second);
+  response.set_fma_flops_per_second(ceilings.fma_flops_per_second);
+  response.set_matrix_flops_per_second(ceilings.matrix_flops_per_second);
+  return response;
+}
+
 void DeviceHost::DeviceLost(const absl::Status& reason) {
   LogError("device lost, not serving until a plan is loaded",
            {{"reason", std::string(reason.message())}});

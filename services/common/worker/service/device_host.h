@@ -53,6 +53,8 @@ class DeviceHost {
   // worker_ns alone.
   void Execute(const worker::v1::ExecuteRequest& request, worker::v1::ExecuteResponse& response);
   void CheckIdle();
+  // As Worker::Ceilings.  UNAVAILABLE: the device is out of service.
+  absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings();
   // From the end of a segment to the next call.
   const WakeAhead& until_next_call() const { return until_next_call_; }
 

@@ -56,6 +56,7 @@ class FakeWorker final : public Worker {
     std::function<absl::Status(const ModelLoad&)> load;
     std::function<absl::Status()> check_health;
     std::function<void()> unload;
+    std::function<absl::StatusOr<DeviceCeilings>()> ceilings;
   };
   FakeWorker(WorkerDescription description, Hooks hooks)
       : description_(std::move(description)), hooks_(std::move(hooks)) {}
@@ -69,6 +70,9 @@ class FakeWorker final : public Worker {
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::Status CheckHealth() override {
     return hooks_.check_health ? hooks_.check_health() : absl::OkStatus();
+  }
+  absl::StatusOr<DeviceCeilings> Ceilings() override {
+    return hooks_.ceilings ? hooks_.ceilings() : Worker::Ceilings();
   }
 
  private:

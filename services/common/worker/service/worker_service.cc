@@ -29,6 +29,20 @@ class UnloadCall final : public grpc::ServerUnaryReactor, public DeviceTask {
   const uint64_t epoch_;
 };
 
+class CeilingsCall final : public grpc::ServerUnaryReactor, public DeviceTask {
+ public:
+  explicit CeilingsCall(worker::v1::MeasureCeilingsResponse* response) : response_(response) {}
+  void RunOnDevice(DeviceHost& host) override {
+    const auto measured = host.MeasureCeilings();
+    if (measured.ok()) *response_ = *measured;
+    Finish(ToGrpcStatus(measured.status()));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  worker::v1::MeasureCeilingsResponse* const response_;  // gRPC's; lives until Finish
+};
+
 absl::Status QueueFull() {
   return absl::ResourceExhaustedError("too many calls wait for the device; try again");
 }
@@ -109,6 +123,15 @@ grpc::ServerUnaryReactor* WorkerService::UnloadPlan(grpc::CallbackServerContext*
                                                     const worker::v1::UnloadPlanRequest* request,
                                                     worker::v1::UnloadPlanResponse* /*response*/) {
   auto* call = new UnloadCall(request->epoch());
+  if (device_->Push(call)) return call;
+  delete call;
+  return new Refusal<grpc::ServerUnaryReactor>(QueueFull());
+}
+
+grpc::ServerUnaryReactor* WorkerService::MeasureCeilings(
+    grpc::CallbackServerContext* /*context*/, const worker::v1::MeasureCeilingsRequest* /*request*/,
+    worker::v1::MeasureCeilingsResponse* response) {
+  auto* call = new CeilingsCall(response);
   if (device_->Push(call)) return call;
   delete call;
   return new Refusal<grpc::ServerUnaryReactor>(QueueFull());

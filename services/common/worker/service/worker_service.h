@@ -26,7 +26,7 @@ struct WorkerServiceOptions {
   // A segment that runs for longer means a device that hangs.
   absl::Duration stuck_after = absl::Seconds(20);
   uint32_t max_execute_streams = 16;
-  uint32_t max_tasks = 16;  // LoadPlan and UnloadPlan calls that may wait
+  uint32_t max_tasks = 16;  // LoadPlan, UnloadPlan and MeasureCeilings calls that may wait
 };
 
 // Thread-safe.
@@ -60,6 +60,9 @@ class WorkerService final : public worker::v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const worker::v1::GetStatusRequest* request,
                                       worker::v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* MeasureCeilings(grpc::CallbackServerContext* context,
+                                            const worker::v1::MeasureCeilingsRequest* request,
+                                            worker::v1::MeasureCeilingsResponse* response) override;
 
  private:
   WorkerService(std::unique_ptr<tandem::Worker> worker, WeightSource& source,

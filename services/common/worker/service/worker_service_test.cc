@@ -223,5 +223,17 @@ TEST_F(WorkerServiceTest, ADeviceThatHangsIsSaidToHang) {
   EXPECT_OK(client_->Describe(kLong));
 }
 
+TEST_F(WorkerServiceTest, CeilingsAreMeasuredWhereTheDeviceCan) {
+  Start({});
+  EXPECT_THAT(client_->MeasureCeilings(kLong), HasCode(absl::StatusCode::kUnimplemented));
+  client_.reset();
+  worker_.reset();
+  Start({.ceilings = [] { return DeviceCeilings{100e9, 2e12, 0}; }});
+  ASSERT_OK_AND_ASSIGN(const auto ceilings, client_->MeasureCeilings(kLong));
+  EXPECT_EQ(ceilings.read_bytes_per_second(), 100e9);
+  EXPECT_EQ(ceilings.fma_flops_per_second(), 2e12);
+  EXPECT_EQ(ceilings.matrix_flops_per_second(), 0);
+}
+
 }  // namespace
 }  // namespace tandem

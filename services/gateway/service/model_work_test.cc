@@ -1,0 +1,48 @@
+#include "services/gateway/service/model_work.h"
+
+#include <gtest/gtest.h>
+
+#include "services/common/testing/model_configs.h"
+#include "services/common/testing/random_weights.h"
+
+namespace tandem::gateway {
+namespace {
+
+TEST(ModelWorkTest, CountsProductsBytesAndPositionsOnce) {
+  const ModelConfig config = tandem::testing::MakeConfig({.num_layers = 7});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  const v1::ModelWork work = WorkOf(config, weights->tensors());
+  const uint64_t hidden = config.hidden_dim, ffn = config.ffn_dim, q = config.q_dim();
+  const uint64_t layer = config.qkv_dim() * hidden + hidden * q + 3 * ffn * hidden;
+  EXPECT_EQ(work.row_multiply_adds(), 7 * layer);
+  EXPECT_EQ(work.output_multiply_adds(), uint64_t{config.vocab_size} * hidden);
+  uint64_t bytes = 0;
+  for (const PackedTensor& tensor : weights->tensors()) {
+    for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard.num_rows);
+  }
+  EXPECT_EQ(work.step_weight_bytes() + work.head_weight_bytes(), bytes)
+      << "a tied head is the embedding";
+  uint64_t global_layers = 0;
+  for (uint32_t i = 0; i < 7; ++i) global_layers += config.is_global(i) ? 1 : 0;
+  EXPECT_EQ(work.global_kv_bytes(), global_layers * 4 * config.kv_dim());
+  EXPECT_EQ(work.window_kv_bytes(), (7 - global_layers) * 4 * config.kv_dim());
+  EXPECT_EQ(work.sliding_window(), config.sliding_window);
+  EXPECT_GT(NumParameters(weights->tensors()), 7 * layer + work.output_multiply_adds());
+}
+
+TEST(ModelWorkTest, NamesFormatsByTheirBytes) {
+  const auto matrix = [](WeightRole role, DType dtype, uint64_t rows) {
+    return PackedTensor{
+        .role = role, .dtype = dtype, .shape = {rows, 256}, .shards = {{.num_rows = rows}}};
+  };
+  EXPECT_EQ(WeightFormat({matrix(WeightRole::kQkv, DType::kQ6_K, 32),
+                          matrix(WeightRole::kDown, DType::kQ4_K, 320),
+                          {.role = WeightRole::kFinalNorm,
+                           .dtype = DType::kF32,
+                           .shape = {1, 4096},
+                           .shards = {{.num_rows = 1}}}}),
+            "q4_k, q6_k");
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,27 @@
+// Reads memory as fast as the device can: every workgroup its own piece, eight loads of 16 bytes
+// under way in each thread.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "memory.glsl"
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push {
+  uint64_t source;
+  uint64_t sink;  // written if the words read xor to `key`, which those of the buffer do not
+  uint rounds;    // of 128 bytes a thread
+  uint key;
+};
+const uint kLoads = 8;
+
+void main() {
+  uint64_t at = source + (uint64_t(gl_WorkGroupID.x) * rounds * kLoads * gl_WorkGroupSize.x +
+                          gl_LocalInvocationIndex) * 16;
+  uint64_t step = uint64_t(gl_WorkGroupSize.x) * 16;
+  u64vec2 seen = u64vec2(0);
+  for (uint i = 0; i < rounds; ++i) {
+    u64vec2 word[kLoads];
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) word[j] = Wide(at + j * step).v;
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) seen ^= word[j];
+    at += kLoads * step;
+  }
+  if (uint(seen.x ^ seen.y) == key) Word(sink).v = key;
+}

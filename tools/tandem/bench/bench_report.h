@@ -1,0 +1,99 @@
+// What `tandem bench` found out, and the forms it is printed in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/tandem/bench/bench_plan.h"
+
+namespace tandem {
+
+struct Spread {
+  double mean = 0;
+  double deviation = 0;  // of the sample, n - 1; 0 for one value
+};
+// Zero for no values.
+Spread SpreadOf(const std::vector<double>& values);
+
+// A worker's part of a test, over all repetitions.
+struct BenchWorkerTime {
+  std::string worker;
+  double device_seconds = 0;
+  double round_trip_seconds = 0;         // as the gateway sees it: device, host and hop
+  uint64_t calls = 0;                    // of segments
+  std::map<std::string, double> stages;  // device seconds by kind of stage, if the worker answers
+};
+
+struct BenchEnergy {
+  std::string sensor;
+  double joules = 0;
+};
+
+struct BenchResult {
+  BenchTest test;
+  // Tokens a second, one a repetition.  Prompts: all of them, from the first request to the last
+  // first token.  Decoding: of all sequences, while every one of them decodes.
+  std::vector<double> rates;
+  // Of the slowest sequence, one a repetition.
+  std::vector<double> first_token_seconds;
+
+  // All repetitions together, within the time that `rates` is about:
+  double seconds = 0;
+  double tokens = 0;
+  uint64_t steps = 0;
+  double bytes = 0;  // that the steps read at least: weights, keys and values
+  double flops = 0;  // of products; a multiply-add is two
+  std::vector<BenchWorkerTime> workers;
+  std::vector<BenchEnergy> energy;
+  uint64_t preemptions = 0;  // sequences set aside for want of KV blocks: figures are then too low
+
+  Spread rate() const { return SpreadOf(rates); }
+  double device_seconds() const;
+  double bytes_per_second() const { return seconds > 0 ? bytes / seconds : 0; }
+  double flops_per_second() const { return seconds > 0 ? flops / seconds : 0; }
+};
+
+struct BenchDevice {
+  std::string worker;
+  std::string device;
+  bool emulated = false;
+  // Measured; unset with the reason in `not_measured`.
+  std::optional<double> read_bytes_per_second;
+  std::optional<double> fma_flops_per_second;
+  std::optional<double> matrix_flops_per_second;  // unset, no reason: no matrix units
+  std::string not_measured;
+  double hop_p50_us = 0;  // round trip less the worker's own time
+  double hop_p99_us = 0;
+
+  // What products can reach: matrix units where there are any.
+  std::optional<double> best_flops_per_second() const {
+    return matrix_flops_per_second.has_value() ? matrix_flops_per_second : fma_flops_per_second;
+  }
+};
+
+struct BenchReport {
+  std::string version;  // of the gateway
+  std::string model;
+  uint64_t weight_bytes = 0;
+  uint64_t parameters = 0;
+  std::string weight_format;
+  std::string placement;
+  BenchOptions options;
+  std::vector<BenchDevice> devices;
+  std::vector<BenchResult> results;
+  double bytes_per_step = 0;  // written by the gateway; activations stay by handle
+  std::string no_energy;      // why there is none; empty if there is
+
+  // The device that the shares of ceilings are about: the only one with ceilings, else nullptr.
+  const BenchDevice* measured_device() const;
+};
+
+std::string ReportAsMarkdown(const BenchReport& report);
+std::string ReportAsJson(const BenchReport& report);
+// A line of names, then a line a test; commas and quotes as in RFC 4180.
+std::string ReportAsCsv(const BenchReport& report);
+
+}  // namespace tandem

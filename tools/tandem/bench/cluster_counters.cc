@@ -1,0 +1,105 @@
+#include "tools/tandem/bench/cluster_counters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/plan/stage.h"
+
+namespace tandem {
+namespace {
+
+constexpr absl::Duration kStatusTimeout = absl::Seconds(10);
+constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
+constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
+
+BenchWorkerTime& WorkerOf(std::vector<BenchWorkerTime>& workers, const std::string& name) {
+  const auto it = std::find_if(workers.begin(), workers.end(),
+                               [&](const BenchWorkerTime& w) { return w.worker == name; });
+  return it != workers.end() ? *it : workers.emplace_back(BenchWorkerTime{.worker = name});
+}
+
+}  // namespace
+
+void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double scale,
+               BenchResult& result) {
+  const auto scaled = [scale](uint64_t count) {
+    return static_cast<uint64_t>(std::llround(scale * static_cast<double>(count)));
+  };
+  result.steps += scaled(after.steps - before.steps);
+  result.preemptions += after.preemptions - before.preemptions;
+  for (const BenchWorkerTime& now : after.workers) {
+    const auto then = std::find_if(before.workers.begin(), before.workers.end(),
+                                   [&](const auto& w) { return w.worker == now.worker; });
+    if (then == before.workers.end()) continue;
+    BenchWorkerTime& sum = WorkerOf(result.workers, now.worker);
+    sum.calls += scaled(now.calls - then->calls);
+    sum.device_seconds += scale * (now.device_seconds - then->device_seconds);
+    sum.round_trip_seconds += scale * (now.round_trip_seconds - then->round_trip_seconds);
+    for (const auto& [stage, seconds] : now.stages) {
+      const auto earlier = then->stages.find(stage);
+      const double spent = seconds - (earlier == then->stages.end() ? 0 : earlier->second);
+      if (spent > 0) sum.stages[stage] += scale * spent;
+    }
+  }
+}
+
+ClusterCounters::ClusterCounters(GenerationStub& stub, const v1::GetStatusResponse& status)
+    : stub_(stub) {
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (!worker.target().empty()) {
+      workers_[worker.name()] = std::make_unique<WorkerClient>(worker.target());
+    }
+  }
+}
+
+absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
+  TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_, kStatusTimeout));
+  ClusterCounts counts;
+  counts.steps = status.scheduler().steps();
+  counts.step_bytes = status.scheduler().step_bytes();
+  counts.preemptions = status.scheduler().preemptions();
+  for (const v1::WorkerStatus& worker : status.workers()) WorkerOf(counts.workers, worker.name());
+  for (const v1::SegmentStatus& segment : status.segments()) {
+    BenchWorkerTime& worker = WorkerOf(counts.workers, segment.worker());
+    worker.calls += segment.calls();
+    worker.device_seconds += segment.device_seconds();
+    worker.round_trip_seconds += segment.round_trip_seconds();
+  }
+  for (auto& [name, client] : workers_) {
+    const auto own = client->GetStatus(kWorkerTimeout);
+    if (!own.ok()) continue;
+    for (const worker::v1::StageTime& time : own->busy()) {
+      if (time.kind() == worker::v1::STAGE_KIND_UNSPECIFIED) continue;
+      const auto kind = static_cast<StageKind>(time.kind() - 1);
+      WorkerOf(counts.workers, name).stages[std::string(StageKindName(kind))] =
+          1e-9 * static_cast<double>(time.device_ns());
+    }
+  }
+  return counts;
+}
+
+std::vector<BenchDevice> ClusterCounters::Devices(const v1::GetStatusResponse& status) {
+  std::vector<BenchDevice> devices;
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    BenchDevice device{
+        .worker = worker.name(), .device = worker.device(), .emulated = worker.emulated()};
+    const auto client = workers_.find(worker.name());
+    const auto ceilings = client == workers_.end()
+                              ? absl::UnavailableError("the gateway knows no address of it")
+                              : client->second->MeasureCeilings(kMeasureTimeout);
+    if (ceilings.ok()) {
+      device.read_bytes_per_second = ceilings->read_bytes_per_second();
+      device.fma_flops_per_second = ceilings->fma_flops_per_second();
+      if (ceilings->matrix_flops_per_second() > 0) {
+        device.matrix_flops_per_second = ceilings->matrix_flops_per_second();
+      }
+    } else {
+      device.not_measured = std::string(ceilings.status().message());
+    }
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+}  // namespace tandem

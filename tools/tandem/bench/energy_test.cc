@@ -1,0 +1,93 @@
+#include "tools/tandem/bench/energy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+class EnergyTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tandem-energy-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern), nullptr);
+    root_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(EnergyTest, AMachineWithoutSensorsHasNone) {
+  const EnergySensors sensors = FindSysfsSensors(root_.string());
+  EXPECT_TRUE(sensors.found.empty());
+  EXPECT_TRUE(sensors.refused.empty());
+}
+
+TEST_F(EnergyTest, FindsTheGraphicsCardAndWholePackages) {
+  Write("sys/class/hwmon/hwmon0/name", "nvme\n");
+  Write("sys/class/hwmon/hwmon1/name", "amdgpu\n");
+  Write("sys/class/hwmon/hwmon1/power1_average", "45000000\n");
+  Write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
+  Write("sys/class/powercap/intel-rapl:0/energy_uj", "5000000\n");
+  Write("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "9000000\n");
+  Write("sys/class/powercap/intel-rapl:0:0/name", "core\n");
+  Write("sys/class/powercap/intel-rapl:0:0/energy_uj", "1\n");
+  Write("sys/class/powercap/intel-rapl:1/name", "package-1\n");
+  const EnergySensors sensors = FindSysfsSensors(root_.string());
+  ASSERT_EQ(sensors.found.size(), 2u);
+  EXPECT_EQ(sensors.found[0]->name(), "amdgpu hwmon1");
+  EXPECT_FALSE(sensors.found[0]->counts_joules());
+  EXPECT_DOUBLE_EQ(*sensors.found[0]->Read(), 45) << "watts";
+  EXPECT_EQ(sensors.found[1]->name(), "package-0 (RAPL)");
+  EXPECT_DOUBLE_EQ(*sensors.found[1]->Read(), 5) << "joules";
+  EXPECT_DOUBLE_EQ(sensors.found[1]->range(), 9);
+  ASSERT_EQ(sensors.refused.size(), 1u) << "package-1 tells nothing";
+  EXPECT_THAT(sensors.refused[0], ::testing::HasSubstr("package-1 (RAPL)"));
+}
+
+TEST_F(EnergyTest, CountersAreSubtractedAlsoWhereTheyRunOver) {
+  const std::string counter = "sys/class/powercap/intel-rapl:0/energy_uj";
+  Write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
+  Write("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "9000000\n");
+  Write(counter, "5000000\n");
+  EnergyMeter meter(std::move(FindSysfsSensors(root_.string()).found));
+  meter.Reset();
+  meter.Begin();
+  Write(counter, "8000000\n");
+  meter.End();
+  ASSERT_EQ(meter.Joules().size(), 1u);
+  EXPECT_NEAR(meter.Joules()[0].joules, 3, 1e-9);
+  Write(counter, "8500000\n");  // between two measurements: nobody's
+  meter.Begin();
+  Write(counter, "500000\n");
+  meter.End();
+  EXPECT_NEAR(meter.Joules()[0].joules, 3 + 1, 1e-9);
+  meter.Reset();
+  EXPECT_EQ(meter.Joules()[0].joules, 0);
+}
+
+TEST_F(EnergyTest, ASensorThatFailsIsLeftOut) {
+  Write("sys/class/hwmon/hwmon1/name", "amdgpu\n");
+  Write("sys/class/hwmon/hwmon1/power1_average", "45000000\n");
+  EnergyMeter meter(std::move(FindSysfsSensors(root_.string()).found));
+  meter.Reset();
+  meter.Begin();
+  fs::remove(root_ / "sys/class/hwmon/hwmon1/power1_average");
+  meter.End();
+  EXPECT_TRUE(meter.Joules().empty());
+}
+
+}  // namespace
+}  // namespace tandem

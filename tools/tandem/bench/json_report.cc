@@ -1,0 +1,133 @@
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "tools/tandem/bench/bench_report.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+Json DeviceJson(const BenchDevice& device) {
+  Json json = {{"worker", device.worker},
+               {"device", device.device},
+               {"emulated", device.emulated},
+               {"read_bytes_per_second", OrNull(device.read_bytes_per_second)},
+               {"fma_flops_per_second", OrNull(device.fma_flops_per_second)},
+               {"matrix_flops_per_second", OrNull(device.matrix_flops_per_second)},
+               {"hop_p50_us", device.hop_p50_us},
+               {"hop_p99_us", device.hop_p99_us}};
+  if (!device.not_measured.empty()) json["not_measured"] = device.not_measured;
+  return json;
+}
+
+Json ResultJson(const BenchReport& report, const BenchResult& result) {
+  const Spread rate = result.rate();
+  Json json = {{"test", result.test.Name()},
+               {"prompt", result.test.is_prompt},
+               {"tokens", result.test.tokens},
+               {"batch", result.test.batch},
+               {"depth", result.test.depth},
+               {"tokens_per_second", rate.mean},
+               {"deviation", rate.deviation},
+               {"samples", result.rates},
+               {"first_token_seconds", SpreadOf(result.first_token_seconds).mean},
+               {"seconds", result.seconds},
+               {"steps", result.steps},
+               {"bytes_per_second", result.bytes_per_second()},
+               {"flops_per_second", result.flops_per_second()}};
+  if (const BenchDevice* device = report.measured_device(); device != nullptr) {
+    json["share_of_read"] = result.bytes_per_second() / *device->read_bytes_per_second;
+    if (device->best_flops_per_second().has_value()) {
+      json["share_of_peak"] = result.flops_per_second() / *device->best_flops_per_second();
+    }
+  }
+  json["device_seconds"] = result.device_seconds();
+  json["preemptions"] = result.preemptions;
+  json["workers"] = Json::array();
+  for (const BenchWorkerTime& worker : result.workers) {
+    json["workers"].push_back({{"worker", worker.worker},
+                               {"calls", worker.calls},
+                               {"device_seconds", worker.device_seconds},
+                               {"round_trip_seconds", worker.round_trip_seconds},
+                               {"stage_seconds", worker.stages}});
+  }
+  if (result.energy.empty()) return json;
+  double joules = 0;
+  for (const BenchEnergy& energy : result.energy) {
+    json["energy"].push_back({{"sensor", energy.sensor}, {"joules", energy.joules}});
+    joules += energy.joules;
+  }
+  json["joules_per_token"] = joules / result.tokens;
+  return json;
+}
+
+std::string Quoted(const std::string& cell) {
+  if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
+  return "\"" + absl::StrReplaceAll(cell, {{"\"", "\"\""}}) + "\"";
+}
+
+}  // namespace
+
+std::string ReportAsJson(const BenchReport& report) {
+  Json json = {{"version", report.version},
+               {"model", report.model},
+               {"weight_format", report.weight_format},
+               {"weight_bytes", report.weight_bytes},
+               {"parameters", report.parameters},
+               {"placement", report.placement},
+               {"repetitions", report.options.repetitions},
+               {"bytes_per_step", report.bytes_per_step},
+               {"devices", Json::array()},
+               {"tests", Json::array()}};
+  if (!report.no_energy.empty()) json["no_energy"] = report.no_energy;
+  for (const BenchDevice& device : report.devices) json["devices"].push_back(DeviceJson(device));
+  for (const BenchResult& result : report.results) {
+    json["tests"].push_back(ResultJson(report, result));
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string ReportAsCsv(const BenchReport& report) {
+  std::string text =
+      "model,weight_format,weight_bytes,parameters,placement,test,tokens,batch,depth,"
+      "tokens_per_second,deviation,repetitions,first_token_seconds,seconds,steps,"
+      "bytes_per_second,flops_per_second,device_seconds,joules_per_token\n";
+  for (const BenchResult& result : report.results) {
+    const Spread rate = result.rate();
+    double joules = 0;
+    for (const BenchEnergy& energy : result.energy) joules += energy.joules;
+    const std::vector<std::string> cells = {
+        report.model,
+        report.weight_format,
+        absl::StrFormat("%d", report.weight_bytes),
+        absl::StrFormat("%d", report.parameters),
+        report.placement,
+        result.test.Name(),
+        absl::StrFormat("%d", result.test.tokens),
+        absl::StrFormat("%d", result.test.batch),
+        absl::StrFormat("%d", result.test.depth),
+        absl::StrFormat("%.6g", rate.mean),
+        absl::StrFormat("%.6g", rate.deviation),
+        absl::StrFormat("%d", result.rates.size()),
+        absl::StrFormat("%.6g", SpreadOf(result.first_token_seconds).mean),
+        absl::StrFormat("%.6g", result.seconds),
+        absl::StrFormat("%d", result.steps),
+        absl::StrFormat("%.6g", result.bytes_per_second()),
+        absl::StrFormat("%.6g", result.flops_per_second()),
+        absl::StrFormat("%.6g", result.device_seconds()),
+        result.energy.empty() ? "" : absl::StrFormat("%.6g", joules / result.tokens)};
+    text += absl::StrJoin(
+        cells, ",", [](std::string* out, const std::string& cell) { out->append(Quoted(cell)); });
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace tandem
