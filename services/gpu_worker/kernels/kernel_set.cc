@@ -27,6 +27,7 @@ absl::Status KernelSet::Record(const Launch& launch, vulkan::Recorder& recorder)
                                                      traits.name, traits.spirv, launch.constants));
     it = pipelines_.emplace(key, std::move(pipeline)).first;
   }
+  if (launch.texels) TANDEM_RETURN_IF_ERROR(recorder.BindTexels(*launch.texels));
   recorder.Dispatch(it->second, std::span(launch.push).first(launch.push_bytes), launch.groups_x,
                     launch.groups_y);
   return absl::OkStatus();

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "services/gpu_worker/vulkan/pipeline.h"
+#include "services/gpu_worker/vulkan/texel_sets.h"
 
 namespace tandem::gpu {
 
@@ -21,6 +23,8 @@ enum class KernelId : uint8_t {
   kAddNormWide,
   kMatmul,
   kMatvec,
+  kTexelMatmulF32,
+  kTexelMatmulF16,
   kQkNormRope,
   kKvAppend,
   kAttention,
@@ -50,6 +54,7 @@ struct Launch {
   uint32_t push_bytes = 0;
   uint32_t groups_x = 1;
   uint32_t groups_y = 1;
+  std::optional<vulkan::TexelViews> texels;  // that the kernel reads
 };
 
 // Constant id of the workgroup's size in every shader.

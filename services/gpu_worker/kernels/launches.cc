@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "services/common/base/check.h"
+#include "services/common/weights/packed_tensor.h"
 #include "shaders/tandem_gpu_shaders.h"
 
 namespace tandem::gpu {
@@ -21,6 +22,7 @@ constexpr uint32_t kMatmulRows = 4;
 constexpr uint32_t kMatmulColumns = 5;
 constexpr uint32_t kMatmulXF16 = 6;
 constexpr uint32_t kMatmulGeglu = 7;
+constexpr uint32_t kTexelMatmulGeglu = 6;
 
 constexpr uint32_t kCopyPiece = 2048;  // copy_rows.comp
 
@@ -29,6 +31,26 @@ uint32_t WideNormThreads(const Tuning& tuning, uint32_t cols) {
   const uint32_t held = DivideUp(cols, uint64_t{tuning.wide_norm_threads} * 4);
   const uint32_t whole = std::max(32u, tuning.subgroup_size);
   return std::min(DivideUp(cols, uint64_t{held} * 4 * whole) * whole, tuning.wide_norm_threads);
+}
+
+// What texel_matmul.comp reads; nothing where texel buffers cannot hold it.
+std::optional<vulkan::TexelViews> MatmulTexels(const Tuning& tuning, const DeviceTensor& weights,
+                                               const DeviceShard& shard, const MatmulArgs& args) {
+  constexpr uint64_t kTexelBytes = 16;
+  const uint64_t x_texels = uint64_t{args.max_rows} * weights.cols / 4;
+  if (x_texels > tuning.max_texels) return std::nullopt;
+  vulkan::TexelViews views;
+  views[0] = {args.x, x_texels * (args.x_f16 ? 8 : 16),
+              args.x_f16 ? VK_FORMAT_R16G16B16A16_SFLOAT : VK_FORMAT_R32G32B32A32_SFLOAT};
+  const std::vector<Plane> planes = PlanesOf(weights.dtype, shard.num_rows, weights.cols);
+  for (size_t p = 0; p + 1 < views.size(); ++p) {
+    const size_t plane = p < planes.size() ? p : 0;  // those the format lacks: bound, not read
+    const uint64_t bytes = uint64_t{DivideUp(shard.num_rows, kTileRows)} *
+                           planes[plane].pieces_per_row * planes[plane].piece.stride();
+    if (bytes / kTexelBytes > tuning.max_texels) return std::nullopt;
+    views[p + 1] = {shard.plane[plane], bytes, VK_FORMAT_R32G32B32A32_UINT};
+  }
+  return views;
 }
 
 }  // namespace
@@ -43,6 +65,8 @@ const KernelTraits& Traits(KernelId id) {
       {"add_norm_wide", shaders::kAddNormWide},
       {"matmul", shaders::kMatmul},
       {"matvec", shaders::kMatvec},
+      {"texel_matmul_f32", shaders::kTexelMatmulF32},
+      {"texel_matmul_f16", shaders::kTexelMatmulF16},
       {"qk_norm_rope", shaders::kQkNormRope},
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
@@ -120,6 +144,27 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                     const MatmulArgs& args) {
   const uint64_t per_column = args.geglu ? 2 : 1;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
+  const uint32_t rows = std::min(std::bit_floor(args.max_rows), tuning.matmul_rows);
+  const uint32_t local = tuning.subgroup_size * tuning.matmul_subgroups;
+  const uint32_t groups_x = DivideUp(shard.num_rows, uint64_t{local} * tuning.matmul_columns);
+  const uint32_t groups_y = DivideUp(args.max_rows, rows);
+  if (const auto texels = MatmulTexels(tuning, weights, shard, args)) {
+    const TexelMatmulPush push{.count = args.count,
+                               .destination = args.destination,
+                               .k_dim = static_cast<uint32_t>(weights.cols),
+                               .n_dim = static_cast<uint32_t>(shard.num_rows),
+                               .out_stride = args.out_stride,
+                               .out_column = static_cast<uint32_t>(shard.first_row / per_column),
+                               .first_row = args.first_row};
+    const KernelId kernel = args.x_f16 ? KernelId::kTexelMatmulF16 : KernelId::kTexelMatmulF32;
+    Launch launch = MakeLaunch(kernel, local, push, groups_x, groups_y);
+    launch.texels = texels;
+    launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
+    launch.constants[kMatmulRows] = rows;
+    launch.constants[kMatmulColumns] = tuning.matmul_columns;
+    launch.constants[kTexelMatmulGeglu] = args.geglu ? 1 : 0;
+    return launch;
+  }
   MatmulPush push{.count = args.count,
                   .x = args.x,
                   .destination = args.destination,
@@ -129,11 +174,7 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                   .first_row = args.first_row};
   std::copy_n(shard.plane, 4, push.plane);
-  const uint32_t rows = std::min(std::bit_floor(args.max_rows), tuning.matmul_rows);
-  const uint32_t local = tuning.subgroup_size * tuning.matmul_subgroups;
-  const uint64_t columns = uint64_t{local} * tuning.matmul_columns;
-  Launch launch = MakeLaunch(KernelId::kMatmul, local, push, DivideUp(shard.num_rows, columns),
-                             DivideUp(args.max_rows, rows));
+  Launch launch = MakeLaunch(KernelId::kMatmul, local, push, groups_x, groups_y);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kMatmulRows] = rows;
   launch.constants[kMatmulColumns] = tuning.matmul_columns;

@@ -62,6 +62,8 @@ struct MatmulArgs {
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
 };
+// texel_matmul.comp where tuning.max_texels holds what it reads, else matmul.comp: by the shapes of
+// weights and rows alone.  x has max_rows rows.
 Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatmulArgs& args);
 

@@ -1,5 +1,6 @@
 // Matrix products against the reference, element by element, in every format and odd shape.
 #include <cmath>
+#include <limits>
 
 #include "services/common/base/half.h"
 #include "services/common/reference/ops.h"
@@ -28,17 +29,26 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 class MatmulTest : public KernelTest {
  protected:
+  // The kernel that reads texels where that is what the device is for; else the one that reads by
+  // address.
+  void Use(bool texels) {
+    tuning_ = tuning();
+    if (!texels) tuning_.max_texels = 0;
+  }
+
   // Runs `c` over the first c.rows rows of `x`, recorded for `bucket` rows.
   std::vector<float> Product(const Case& c, const PackedMatrix& matrix, const std::vector<float>& x,
                              uint32_t bucket) {
     const uint32_t stride = (c.geglu ? c.n_dim / 2 : c.n_dim) + 3;
     const DeviceArray step = MakeStep(c.rows);
+    std::vector<float> all = x;  // rows past the count are never read
+    all.resize(size_t{std::max(bucket, c.rows)} * c.k_dim, std::numeric_limits<float>::quiet_NaN());
     const DeviceArray input =
-        c.x_f16 ? DeviceArray(device(), testing::FloatsToHalves(x)) : DeviceArray(device(), x);
+        c.x_f16 ? DeviceArray(device(), testing::FloatsToHalves(all)) : DeviceArray(device(), all);
     const DeviceArray output(device(), uint64_t{c.rows} * stride * sizeof(float));
     std::vector<Launch> launches;
     for (const DeviceShard& shard : matrix.tensor.shards) {
-      launches.push_back(MatmulLaunch(tuning(), matrix.tensor, shard,
+      launches.push_back(MatmulLaunch(tuning_, matrix.tensor, shard,
                                       {.count = RowCount(step),
                                        .x = input.address(),
                                        .x_f16 = c.x_f16,
@@ -91,12 +101,24 @@ class MatmulTest : public KernelTest {
     EXPECT_TRUE(testing::IsNear(actual, activated, 2.3 * bound * highest,
                                 (8 + 4 * highest) * testing::kEpsilonF32));
   }
+
+  Tuning tuning_;
 };
 
-class MatmulFormatTest : public MatmulTest, public ::testing::WithParamInterface<DType> {};
+class MatmulFormatTest : public MatmulTest,
+                         public ::testing::WithParamInterface<std::tuple<DType, bool>> {
+ protected:
+  void SetUp() override {
+    MatmulTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    const bool texels = std::get<1>(GetParam());
+    if (texels && tuning().max_texels == 0) GTEST_SKIP() << "the device is not for texels";
+    Use(texels);
+  }
+};
 
 TEST_P(MatmulFormatTest, MatchesTheReferenceAtOddShapes) {
-  const DType dtype = GetParam();
+  const DType dtype = std::get<0>(GetParam());
   const uint32_t k = Traits(dtype).block_elements == 256 ? 768 : 96;
   const uint32_t tile =
       tuning().subgroup_size * tuning().matmul_subgroups * tuning().matmul_columns;
@@ -113,7 +135,7 @@ TEST_P(MatmulFormatTest, MatchesTheReferenceAtOddShapes) {
 
 // A row's bits are the same alone, among others, and in a recording for more rows than there are.
 TEST_P(MatmulFormatTest, ARowsBitsDoNotDependOnItsNeighbours) {
-  const DType dtype = GetParam();
+  const DType dtype = std::get<0>(GetParam());
   const uint32_t k = Traits(dtype).block_elements == 256 ? 512 : 160;
   const uint32_t n = 37;
   for (const bool geglu : {false, true}) {
@@ -133,14 +155,34 @@ TEST_P(MatmulFormatTest, ARowsBitsDoNotDependOnItsNeighbours) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatmulFormatTest,
-                         ::testing::ValuesIn(AllDTypes().begin(), AllDTypes().end()),
-                         [](const auto& test) { return std::string(Traits(test.param).name); });
+                         ::testing::Combine(::testing::ValuesIn(AllDTypes().begin(),
+                                                                AllDTypes().end()),
+                                            ::testing::Bool()),
+                         [](const auto& test) {
+                           return std::string(Traits(std::get<0>(test.param)).name) +
+                                  (std::get<1>(test.param) ? "_texels" : "_address");
+                         });
+
+// What texel buffers cannot hold is read by address.
+TEST_F(MatmulTest, TakesTheKernelThatCanHoldTheWeights) {
+  Use(true);
+  if (tuning_.max_texels == 0) GTEST_SKIP() << "the device is not for texels";
+  const PackedMatrix matrix(device(), DType::kQ8_0, 64, 64, 7);
+  const auto kernel = [&] {
+    return MatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {.max_rows = 1}).kernel;
+  };
+  tuning_.max_texels = 64 * 64 / 16;
+  EXPECT_EQ(kernel(), KernelId::kTexelMatmulF32);
+  --tuning_.max_texels;
+  EXPECT_EQ(kernel(), KernelId::kMatmul);
+}
 
 TEST_F(MatmulTest, RunsOverNoRowsWithoutATrace) {
+  Use(true);
   const PackedMatrix matrix(device(), DType::kQ8_0, 64, 64, 5);
   const DeviceArray step = MakeStep(0);
   const DeviceArray output(device(), 64 * sizeof(float));
-  Run({MatmulLaunch(tuning(), matrix.tensor, matrix.tensor.shards[0],
+  Run({MatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0],
                     {.count = RowCount(step),
                      .x = output.address(),
                      .destination = output.address(),
@@ -151,6 +193,7 @@ TEST_F(MatmulTest, RunsOverNoRowsWithoutATrace) {
 
 // Gelu at both ends: exp overflows and underflows, the result must not.
 TEST_F(MatmulTest, GegluHoldsForLargeGates) {
+  Use(true);
   PackedMatrix matrix(device(), DType::kF32, 6, 32, 6);
   const float gates[] = {300.0f, -300.0f, 1e-6f};
   auto weights = matrix.arrays[0].as<float>();

@@ -77,6 +77,18 @@ struct MatmulPush {  // shaders/linear/matmul.comp
 };
 static_assert(sizeof(MatmulPush) == 80);
 
+struct TexelMatmulPush {  // shaders/linear/texel_matmul.comp
+  uint64_t count;
+  uint64_t destination;
+  uint32_t k_dim;
+  uint32_t n_dim;
+  uint32_t out_stride;
+  uint32_t out_column;
+  uint32_t first_row;
+  uint32_t unused;
+};
+static_assert(sizeof(TexelMatmulPush) == 40);
+
 struct MatvecPush {  // shaders/linear/matvec.comp
   uint64_t count;
   uint64_t x;

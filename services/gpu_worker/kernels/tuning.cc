@@ -8,6 +8,7 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   Tuning tuning;
   tuning.subgroup_size = info.subgroup_size;
   tuning.max_loop_iterations = info.max_loop_iterations;
+  if (info.reads_texels) tuning.max_texels = info.max_texels;
   tuning.max_shared_bytes = info.max_shared_memory_bytes;
   tuning.matrix.tiles = MatrixTiles();
   if (info.type == VK_PHYSICAL_DEVICE_TYPE_CPU) {

@@ -34,6 +34,7 @@ struct Tuning {
   uint32_t matmul_subgroups = 1;   // in a workgroup
   uint32_t matmul_columns = 2;     // outputs of a lane, even
   uint32_t matmul_rows = 8;        // most rows of x at once
+  uint64_t max_texels = 0;         // of one texel buffer; 0: none are used.  See DeviceInfo.
   uint32_t wide_norm_threads = 0;  // a workgroup that holds a row; 0: no such norms
   uint32_t matvec_max_rows = 0;    // most rows of a product that go to matvec.comp; 0: none do
   uint32_t matvec_rows = 8;        // most rows of x at once there

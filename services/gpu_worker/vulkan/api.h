@@ -48,9 +48,11 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
 
 #define TANDEM_VULKAN_DEVICE_FUNCTIONS(X) \
   X(AllocateCommandBuffers)               \
+  X(AllocateDescriptorSets)               \
   X(AllocateMemory)                       \
   X(BeginCommandBuffer)                   \
   X(BindBufferMemory)                     \
+  X(CmdBindDescriptorSets)                \
   X(CmdBindPipeline)                      \
   X(CmdCopyBuffer)                        \
   X(CmdDispatch)                          \
@@ -60,15 +62,21 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(CmdResetQueryPool)                    \
   X(CmdWriteTimestamp2)                   \
   X(CreateBuffer)                         \
+  X(CreateBufferView)                     \
   X(CreateCommandPool)                    \
   X(CreateComputePipelines)               \
+  X(CreateDescriptorPool)                 \
+  X(CreateDescriptorSetLayout)            \
   X(CreatePipelineCache)                  \
   X(CreatePipelineLayout)                 \
   X(CreateQueryPool)                      \
   X(CreateSemaphore)                      \
   X(CreateShaderModule)                   \
   X(DestroyBuffer)                        \
+  X(DestroyBufferView)                    \
   X(DestroyCommandPool)                   \
+  X(DestroyDescriptorPool)                \
+  X(DestroyDescriptorSetLayout)           \
   X(DestroyDevice)                        \
   X(DestroyPipeline)                      \
   X(DestroyPipelineCache)                 \
@@ -87,6 +95,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(GetQueryPoolResults)                  \
   X(MapMemory)                            \
   X(QueueSubmit2)                         \
+  X(UpdateDescriptorSets)                 \
   X(WaitSemaphores)
 
 // Those named optional are of extensions; absent where there are none.

@@ -29,6 +29,7 @@ class BufferBuilder {
     info.size = bytes;
     info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
                  VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    if (device.info().reads_texels) info.usage |= VK_BUFFER_USAGE_STORAGE_TEXEL_BUFFER_BIT;
     TANDEM_RETURN_IF_ERROR(
         device.Check(device.vk().CreateBuffer(device.handle(), &info, nullptr, &buffer.handle_),
                      absl::StrFormat("vkCreateBuffer of %d bytes", bytes)));
@@ -67,6 +68,7 @@ class BufferBuilder {
     VkBufferDeviceAddressInfo info = {VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO};
     info.buffer = buffer.handle_;
     buffer.address_ = device.vk().GetBufferDeviceAddress(device.handle(), &info);
+    device.AddBuffer(buffer.address_, buffer.bytes_, buffer.handle_);
     return absl::OkStatus();
   }
 };
@@ -191,6 +193,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 void Buffer::Reset() {
   if (device_ == nullptr) return;
+  device_->RemoveBuffer(address_, handle_);
   if (handle_ != VK_NULL_HANDLE) device_->vk().DestroyBuffer(device_->handle(), handle_, nullptr);
   if (memory_ != VK_NULL_HANDLE) device_->vk().FreeMemory(device_->handle(), memory_, nullptr);
   device_ = nullptr;

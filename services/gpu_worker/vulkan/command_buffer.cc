@@ -8,6 +8,7 @@ namespace tandem::vulkan {
 absl::StatusOr<CommandPool> CommandPool::Create(const Device& device) {
   CommandPool pool;
   pool.device_ = &device;
+  pool.texels_ = std::make_unique<TexelSets>(device);
   VkCommandPoolCreateInfo info = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   info.queueFamilyIndex = device.info().compute_queue_family;
   TANDEM_RETURN_IF_ERROR(
@@ -21,6 +22,7 @@ CommandPool& CommandPool::operator=(CommandPool&& other) noexcept {
   Reset();
   device_ = std::exchange(other.device_, nullptr);
   handle_ = std::exchange(other.handle_, VK_NULL_HANDLE);
+  texels_ = std::move(other.texels_);
   return *this;
 }
 
@@ -28,11 +30,12 @@ void CommandPool::Reset() {
   if (handle_ == VK_NULL_HANDLE) return;
   device_->vk().DestroyCommandPool(device_->handle(), handle_, nullptr);
   handle_ = VK_NULL_HANDLE;
+  texels_.reset();
 }
 
 absl::StatusOr<Recorder> Recorder::Begin(const CommandPool& pool, const PipelineLayout& layout) {
   const Device& device = pool.device();
-  Recorder recorder(device, layout.handle());
+  Recorder recorder(pool, layout);
   VkCommandBufferAllocateInfo allocate = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
   allocate.commandPool = pool.handle();
   allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
@@ -46,6 +49,15 @@ absl::StatusOr<Recorder> Recorder::Begin(const CommandPool& pool, const Pipeline
   return recorder;
 }
 
+absl::Status Recorder::BindTexels(const TexelViews& views) {
+  TANDEM_ASSIGN_OR_RETURN(const VkDescriptorSet set, texels_->Find(layout_->texels(), views));
+  if (set == bound_set_) return absl::OkStatus();
+  device_->vk().CmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, layout_->handle(),
+                                      0, 1, &set, 0, nullptr);
+  bound_set_ = set;
+  return absl::OkStatus();
+}
+
 void Recorder::Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants,
                         uint32_t groups_x, uint32_t groups_y) {
   TANDEM_CHECK(constants.size() <= kPushConstantBytes && constants.size() % 4 == 0);
@@ -54,7 +66,7 @@ void Recorder::Dispatch(const Pipeline& pipeline, std::span<const std::byte> con
     vk.CmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
     bound_ = pipeline.handle();
   }
-  vk.CmdPushConstants(commands_, layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+  vk.CmdPushConstants(commands_, layout_->handle(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
                       static_cast<uint32_t>(constants.size()), constants.data());
   vk.CmdDispatch(commands_, groups_x, groups_y, 1);
 }

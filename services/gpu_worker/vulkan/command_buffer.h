@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -10,11 +11,12 @@
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/device.h"
 #include "services/gpu_worker/vulkan/pipeline.h"
+#include "services/gpu_worker/vulkan/texel_sets.h"
 
 namespace tandem::vulkan {
 
-// Owns the memory of its command buffers, which live until it goes.  Move-only; the device is
-// borrowed.
+// Owns the memory of its command buffers and the descriptor sets they name, which live until it
+// goes.  Move-only; the device is borrowed.
 class CommandPool {
  public:
   static absl::StatusOr<CommandPool> Create(const Device& device);
@@ -25,11 +27,13 @@ class CommandPool {
 
   const Device& device() const { return *device_; }
   VkCommandPool handle() const { return handle_; }
+  TexelSets& texels() const { return *texels_; }
 
  private:
   void Reset();
   const Device* device_ = nullptr;
   VkCommandPool handle_ = VK_NULL_HANDLE;
+  std::unique_ptr<TexelSets> texels_;
 };
 
 // Records one command buffer.  Errors of recording show at End.
@@ -38,6 +42,8 @@ class Recorder {
   // `pool`, `layout`: borrowed; must outlive this.
   static absl::StatusOr<Recorder> Begin(const CommandPool& pool, const PipelineLayout& layout);
 
+  // What the next dispatch reads as texels; errors as TexelSets::Find.
+  absl::Status BindTexels(const TexelViews& views);
   // REQUIRES constants.size() <= kPushConstantBytes and a multiple of four.
   void Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants, uint32_t groups_x,
                 uint32_t groups_y = 1);
@@ -55,13 +61,16 @@ class Recorder {
   absl::StatusOr<VkCommandBuffer> End();
 
  private:
-  Recorder(const Device& device, VkPipelineLayout layout) : device_(&device), layout_(layout) {}
+  Recorder(const CommandPool& pool, const PipelineLayout& layout)
+      : device_(&pool.device()), texels_(&pool.texels()), layout_(&layout) {}
   void MemoryBarrier(const VkMemoryBarrier2& barrier);
 
-  const Device* device_;  // Borrowed.
-  VkPipelineLayout layout_;
+  const Device* device_;          // Borrowed.
+  TexelSets* texels_;             // Borrowed.
+  const PipelineLayout* layout_;  // Borrowed.
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   VkPipeline bound_ = VK_NULL_HANDLE;
+  VkDescriptorSet bound_set_ = VK_NULL_HANDLE;
 };
 
 }  // namespace tandem::vulkan

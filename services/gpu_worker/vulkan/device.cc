@@ -93,6 +93,29 @@ int Device::FindMemoryType(uint32_t allowed, VkMemoryPropertyFlags required,
   return best;
 }
 
+Device::BufferRange Device::FindBuffer(VkDeviceAddress address) const {
+  auto it = buffers_.upper_bound(address);
+  while (it != buffers_.begin()) {
+    --it;
+    const uint64_t offset = address - it->first;
+    if (offset < it->second.bytes) return {it->second.buffer, offset, it->second.bytes - offset};
+  }
+  return {};
+}
+
+void Device::AddBuffer(VkDeviceAddress address, uint64_t bytes, VkBuffer buffer) const {
+  buffers_.emplace(address, KnownBuffer{bytes, buffer});
+}
+
+void Device::RemoveBuffer(VkDeviceAddress address, VkBuffer buffer) const {
+  const auto [begin, end] = buffers_.equal_range(address);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.buffer != buffer) continue;
+    buffers_.erase(it);
+    return;
+  }
+}
+
 absl::Status Device::Check(VkResult result, std::string_view what) const {
   if (result == VK_ERROR_DEVICE_LOST) lost_ = true;
   return ToStatus(result, what);

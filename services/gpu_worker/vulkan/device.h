@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string_view>
 
@@ -33,6 +34,17 @@ class Device {
   int FindMemoryType(uint32_t allowed, VkMemoryPropertyFlags required,
                      VkMemoryPropertyFlags preferred) const;
 
+  // Where in a buffer a device address lies; null: in none.
+  struct BufferRange {
+    VkBuffer buffer = VK_NULL_HANDLE;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;  // from there to the buffer's end
+  };
+  BufferRange FindBuffer(VkDeviceAddress address) const;
+  // Buffers tell of themselves.
+  void AddBuffer(VkDeviceAddress address, uint64_t bytes, VkBuffer buffer) const;
+  void RemoveBuffer(VkDeviceAddress address, VkBuffer buffer) const;
+
   // ToStatus, and remembers a lost device.
   absl::Status Check(VkResult result, std::string_view what) const;
   // The device has been lost, or did not answer in time: nothing will come of it any more.
@@ -46,6 +58,11 @@ class Device {
   DeviceTable table_;
   DeviceInfo info_;
   mutable bool lost_ = false;
+  struct KnownBuffer {
+    uint64_t bytes;
+    VkBuffer buffer;
+  };
+  mutable std::multimap<VkDeviceAddress, KnownBuffer> buffers_;
 };
 
 }  // namespace tandem::vulkan

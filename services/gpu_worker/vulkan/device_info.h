@@ -43,6 +43,10 @@ struct DeviceInfo {
   // Loop iterations of one invocation, all its loops together, after which the driver ends them
   // without a word (Mesa's llvmpipe: LP_MAX_TGSI_LOOP_ITERATIONS); 0: no limit.
   uint32_t max_loop_iterations = 0;
+  // Kernels that read much do so through texel buffers: loads by address are many times slower
+  // (Mesa's llvmpipe: a loop over the lanes for each).
+  bool reads_texels = false;
+  uint64_t max_texels = 0;  // of one texel buffer
   uint64_t max_allocation_bytes = 0;
   uint64_t max_buffer_bytes = 0;
 

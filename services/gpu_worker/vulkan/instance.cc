@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/vulkan/result.h"
+#include "services/gpu_worker/vulkan/texel_sets.h"
 
 namespace tandem::vulkan {
 namespace {
@@ -76,7 +77,11 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
   info.name = p.deviceName;
   info.driver = absl::StrFormat("%s %s", v12.driverName, v12.driverInfo);
   info.type = p.deviceType;
-  if (v12.driverID == VK_DRIVER_ID_MESA_LLVMPIPE) info.max_loop_iterations = 65535;
+  if (v12.driverID == VK_DRIVER_ID_MESA_LLVMPIPE) {
+    info.max_loop_iterations = 65535;
+    info.reads_texels = limits.minTexelBufferOffsetAlignment <= kTexelAlignment;
+  }
+  info.max_texels = limits.maxTexelBufferElements;
   info.api_version = p.apiVersion;
   info.driver_version = p.driverVersion;
   std::copy_n(v11.deviceUUID, VK_UUID_SIZE, info.uuid);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/gpu_worker/vulkan/texel_sets.h"
 
 namespace tandem::vulkan {
 
@@ -12,7 +13,10 @@ absl::StatusOr<PipelineLayout> PipelineLayout::Create(const Device& device) {
   PipelineLayout layout;
   layout.device_ = &device;
   const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushConstantBytes};
+  TANDEM_ASSIGN_OR_RETURN(layout.texels_, CreateTexelLayout(device));
   VkPipelineLayoutCreateInfo info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+  info.setLayoutCount = layout.texels_ == VK_NULL_HANDLE ? 0 : 1;
+  info.pSetLayouts = &layout.texels_;
   info.pushConstantRangeCount = 1;
   info.pPushConstantRanges = &range;
   TANDEM_RETURN_IF_ERROR(device.Check(
@@ -26,13 +30,15 @@ PipelineLayout& PipelineLayout::operator=(PipelineLayout&& other) noexcept {
   Reset();
   device_ = std::exchange(other.device_, nullptr);
   handle_ = std::exchange(other.handle_, VK_NULL_HANDLE);
+  texels_ = std::exchange(other.texels_, VK_NULL_HANDLE);
   return *this;
 }
 
 void PipelineLayout::Reset() {
-  if (handle_ == VK_NULL_HANDLE) return;
+  if (device_ == nullptr) return;
   device_->vk().DestroyPipelineLayout(device_->handle(), handle_, nullptr);
-  handle_ = VK_NULL_HANDLE;
+  device_->vk().DestroyDescriptorSetLayout(device_->handle(), texels_, nullptr);
+  device_ = nullptr;
 }
 
 absl::StatusOr<Pipeline> Pipeline::Create(const Device& device, const PipelineLayout& layout,

@@ -1,4 +1,5 @@
-// Compute pipelines without descriptor sets: everything comes by address in push constants.
+// Compute pipelines: everything comes by address in push constants, on a device that reads texels
+// some of it through a set of texel buffers too.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,13 @@ class PipelineLayout {
   PipelineLayout& operator=(PipelineLayout&& other) noexcept;
   ~PipelineLayout() { Reset(); }
   VkPipelineLayout handle() const { return handle_; }
+  VkDescriptorSetLayout texels() const { return texels_; }  // null: see CreateTexelLayout
 
  private:
   void Reset();
   const Device* device_ = nullptr;
   VkPipelineLayout handle_ = VK_NULL_HANDLE;
+  VkDescriptorSetLayout texels_ = VK_NULL_HANDLE;
 };
 
 // Specialisation: constant id -> 32-bit value.

@@ -135,6 +135,48 @@ TEST_F(VulkanTest, RefusesImportsThatItWasToldNotToMake) {
             absl::StatusCode::kUnimplemented);
 }
 
+TEST_F(VulkanTest, FindsTheBufferOfAnAddress) {
+  ASSERT_OK_AND_ASSIGN(const Buffer first,
+                       Buffer::Allocate(*device_, 4096, MemoryKind::kDevice, "test"));
+  ASSERT_OK_AND_ASSIGN(Buffer second,
+                       Buffer::Allocate(*device_, 8192, MemoryKind::kDevice, "test"));
+  const Device::BufferRange found = device_->FindBuffer(second.address() + 4096);
+  EXPECT_EQ(found.buffer, second.handle());
+  EXPECT_EQ(found.offset, 4096u);
+  EXPECT_EQ(found.bytes, 4096u);
+  const VkDeviceAddress gone = second.address();
+  second = Buffer();
+  EXPECT_EQ(device_->FindBuffer(gone).buffer, VkBuffer{VK_NULL_HANDLE});
+  EXPECT_EQ(device_->FindBuffer(first.address()).buffer, first.handle());
+}
+
+TEST_F(VulkanTest, MakesASetOfTexelsOnceAndRefusesWhatIsNone) {
+  if (!device_->info().reads_texels) GTEST_SKIP() << "the device is not for texels";
+  ASSERT_OK_AND_ASSIGN(const Buffer buffer,
+                       Buffer::Allocate(*device_, 4096, MemoryKind::kDevice, "test"));
+  ASSERT_OK_AND_ASSIGN(const auto layout, PipelineLayout::Create(*device_));
+  TexelSets sets(*device_);
+  TexelViews views;
+  views.fill({buffer.address() + 16, 8192, VK_FORMAT_R32G32B32A32_UINT});  // to the buffer's end
+  ASSERT_OK_AND_ASSIGN(const VkDescriptorSet set, sets.Find(layout.texels(), views));
+  views[2].bytes = 16;
+  ASSERT_OK_AND_ASSIGN(const VkDescriptorSet other, sets.Find(layout.texels(), views));
+  EXPECT_NE(set, other);
+  views[2].bytes = 8192;
+  const uint64_t views_made = device_->vk().CallCounts().at("vkCreateBufferView");
+  ASSERT_OK_AND_ASSIGN(const VkDescriptorSet again, sets.Find(layout.texels(), views));
+  EXPECT_EQ(again, set);
+  EXPECT_EQ(device_->vk().CallCounts().at("vkCreateBufferView"), views_made);
+  for (const TexelView& wrong :
+       {TexelView{buffer.address() + 8, 16, VK_FORMAT_R32G32B32A32_UINT},
+        TexelView{buffer.address(), 0, VK_FORMAT_R32G32B32A32_UINT},
+        TexelView{buffer.address() + 4096, 16, VK_FORMAT_R32G32B32A32_UINT}}) {
+    views[0] = wrong;
+    EXPECT_EQ(sets.Find(layout.texels(), views).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(VulkanTest, NamesWhatDoesNotFit) {
   const auto buffer =
       Buffer::Allocate(*device_, uint64_t{1} << 50, MemoryKind::kDevice, "KV cache of layer 7");

@@ -1,0 +1,54 @@
+// Descriptor sets of texel buffers: memory as vectors of numbers, for devices whose loads by
+// address are slow (DeviceInfo::reads_texels).
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/gpu_worker/vulkan/device.h"
+
+namespace tandem::vulkan {
+
+// A range of a buffer as texels of `format`; it ends with the buffer at the latest.
+struct TexelView {
+  VkDeviceAddress address = 0;  // at a multiple of kTexelAlignment in its buffer
+  uint64_t bytes = 0;
+  VkFormat format = VK_FORMAT_UNDEFINED;
+  friend auto operator<=>(const TexelView&, const TexelView&) = default;
+};
+inline constexpr uint64_t kTexelAlignment = 16;
+// Bindings 0 and on of set 0; all are bound.
+inline constexpr uint32_t kTexelViews = 5;
+using TexelViews = std::array<TexelView, kTexelViews>;
+
+// The layout of such a set; null where the device does not read texels.
+absl::StatusOr<VkDescriptorSetLayout> CreateTexelLayout(const Device& device);
+
+// Makes each set and view once and keeps it.  Single-thread; the device is borrowed, and the
+// buffers that are seen must stay as long as commands that use the sets run.
+class TexelSets {
+ public:
+  explicit TexelSets(const Device& device) : device_(device) {}
+  TexelSets(const TexelSets&) = delete;
+  TexelSets& operator=(const TexelSets&) = delete;
+  ~TexelSets();
+
+  // INVALID_ARGUMENT: no buffer holds a view, or it is larger than the device's texel buffers.
+  absl::StatusOr<VkDescriptorSet> Find(VkDescriptorSetLayout layout, const TexelViews& views);
+
+ private:
+  absl::StatusOr<VkBufferView> View(const TexelView& view);
+  absl::StatusOr<VkDescriptorSet> Allocate(VkDescriptorSetLayout layout);
+
+  const Device& device_;  // Borrowed.
+  std::vector<VkDescriptorPool> pools_;
+  uint32_t left_ = 0;  // sets of the last pool
+  std::map<TexelView, VkBufferView> views_;
+  std::map<TexelViews, VkDescriptorSet> sets_;
+};
+
+}  // namespace tandem::vulkan
