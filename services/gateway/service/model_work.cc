@@ -13,7 +13,7 @@ constexpr uint64_t kKvElementBytes = 2;  // float16
 
 uint64_t BytesOf(const PackedTensor& tensor) {
   uint64_t bytes = 0;
-  for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard.num_rows);
+  for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
   return bytes;
 }
 
@@ -30,7 +30,8 @@ uint64_t NumParameters(const std::vector<PackedTensor>& tensors) {
 std::string WeightFormat(const std::vector<PackedTensor>& tensors) {
   std::map<DType, uint64_t> bytes;
   for (const PackedTensor& tensor : tensors) {
-    if (!IsNorm(tensor.role)) bytes[tensor.dtype] += BytesOf(tensor);
+    if (IsNorm(tensor.role)) continue;
+    for (const Shard& shard : tensor.shards) bytes[shard.dtype] += ShardBytes(tensor, shard);
   }
   std::vector<std::pair<uint64_t, std::string>> formats;
   for (const auto& [dtype, total] : bytes) {

@@ -18,7 +18,7 @@ TEST(ModelWorkTest, CountsProductsBytesAndPositionsOnce) {
   EXPECT_EQ(work.output_multiply_adds(), uint64_t{config.vocab_size} * hidden);
   uint64_t bytes = 0;
   for (const PackedTensor& tensor : weights->tensors()) {
-    for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard.num_rows);
+    for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
   }
   EXPECT_EQ(work.step_weight_bytes() + work.head_weight_bytes(), bytes)
       << "a tied head is the embedding";
@@ -33,15 +33,14 @@ TEST(ModelWorkTest, CountsProductsBytesAndPositionsOnce) {
 TEST(ModelWorkTest, NamesFormatsByTheirBytes) {
   const auto matrix = [](WeightRole role, DType dtype, uint64_t rows) {
     return PackedTensor{
-        .role = role, .dtype = dtype, .shape = {rows, 256}, .shards = {{.num_rows = rows}}};
+        .role = role, .shape = {rows, 256}, .shards = {{.num_rows = rows, .dtype = dtype}}};
   };
-  EXPECT_EQ(WeightFormat({matrix(WeightRole::kQkv, DType::kQ6_K, 32),
-                          matrix(WeightRole::kDown, DType::kQ4_K, 320),
-                          {.role = WeightRole::kFinalNorm,
-                           .dtype = DType::kF32,
-                           .shape = {1, 4096},
-                           .shards = {{.num_rows = 1}}}}),
-            "q4_k, q6_k");
+  EXPECT_EQ(
+      WeightFormat(
+          {matrix(WeightRole::kQkv, DType::kQ6_K, 32),
+           matrix(WeightRole::kDown, DType::kQ4_K, 320),
+           {.role = WeightRole::kFinalNorm, .shape = {1, 4096}, .shards = {{.num_rows = 1}}}}),
+      "q4_k, q6_k");
 }
 
 }  // namespace
