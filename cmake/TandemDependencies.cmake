@@ -10,6 +10,7 @@ find_package(CLI11 REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers: Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)

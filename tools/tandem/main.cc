@@ -11,9 +11,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
 
   const tandem::CommandFactory factories[] = {
-      tandem::AddServeCommand,   tandem::AddGenerateCommand, tandem::AddChatCommand,
-      tandem::AddStatusCommand,  tandem::AddModelsCommand,   tandem::AddInspectCommand,
-      tandem::AddConvertCommand, tandem::AddBenchCommand,    tandem::AddDoctorCommand,
+      tandem::AddServeCommand,   tandem::AddGenerateCommand,   tandem::AddChatCommand,
+      tandem::AddStatusCommand,  tandem::AddModelsCommand,     tandem::AddInspectCommand,
+      tandem::AddConvertCommand, tandem::AddCompletionCommand, tandem::AddManualCommand,
+      tandem::AddBenchCommand,   tandem::AddDoctorCommand,
   };
   std::map<CLI::App*, std::function<int()>> commands;
   for (const auto factory : factories) {

@@ -3,39 +3,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 
 namespace tandem {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-const char* FinishReasonName(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    default:
-      return "";
-  }
-}
-
-Json TokenAsJson(const v1::Token& token) {
-  Json json = {{"id", token.id()}, {"piece", token.piece()}};
-  if (token.has_logprob()) json["logprob"] = token.logprob();
-  for (const v1::TokenAlternative& alternative : token.alternatives()) {
-    json["alternatives"].push_back({{"id", alternative.id()},
-                                    {"piece", alternative.piece()},
-                                    {"logprob", alternative.logprob()}});
-  }
-  return json;
-}
-
-}  // namespace
-
 std::string ForTerminal(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -88,27 +59,6 @@ std::string DescribeAnswer(const Answer& answer) {
     line += "\n";
   }
   return line;
-}
-
-std::string AnswerAsJson(const Answer& answer) {
-  const v1::Usage& usage = answer.usage;
-  Json json = {{"text", answer.text}, {"finish_reason", FinishReasonName(answer.finish_reason)}};
-  if (!answer.tokens.empty() && answer.tokens[0].has_logprob()) {
-    for (const v1::Token& token : answer.tokens) json["tokens"].push_back(TokenAsJson(token));
-  }
-  Json times = Json::object();
-  for (const v1::DeviceTime& time : usage.device_times()) times[time.worker()] = time.seconds();
-  json["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
-                   {"completion_tokens", usage.completion_tokens()},
-                   {"seed", usage.seed()},
-                   {"queue_seconds", usage.queue_seconds()},
-                   {"first_token_seconds", usage.first_token_seconds()},
-                   {"total_seconds", usage.total_seconds()},
-                   {"device_seconds", times}};
-  json["placement"] = answer.placement;
-  json["request_id"] = answer.request_id;
-  // A token may hold half a character.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tandem

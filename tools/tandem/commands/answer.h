@@ -59,8 +59,4 @@ std::string ForTerminal(std::string_view text);
 // device times; what is not known is left out.
 std::string DescribeAnswer(const Answer& answer);
 
-// One object: text, finish_reason, tokens where probabilities were asked for, usage, placement,
-// request_id.
-std::string AnswerAsJson(const Answer& answer);
-
 }  // namespace tandem

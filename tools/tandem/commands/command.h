@@ -18,6 +18,8 @@ std::function<int()> AddDoctorCommand(CLI::App& app);
 std::function<int()> AddGenerateCommand(CLI::App& app);
 std::function<int()> AddChatCommand(CLI::App& app);
 std::function<int()> AddInspectCommand(CLI::App& app);
+std::function<int()> AddCompletionCommand(CLI::App& app);
+std::function<int()> AddManualCommand(CLI::App& app);
 std::function<int()> AddConvertCommand(CLI::App& app);
 std::function<int()> AddModelsCommand(CLI::App& app);
 std::function<int()> AddStatusCommand(CLI::App& app);

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tools/tandem/commands/testing/child.h"
 #include "tools/tandem/commands/testing/fake_gateway.h"
+#include "tools/tandem/commands/testing/terminal.h"
 
 namespace tandem {
 namespace {
@@ -135,6 +139,37 @@ TEST_F(CommandsTest, GeneratePrintsJson) {
   EXPECT_EQ(json.at("tokens")[1].at("alternatives")[0].at("piece"), "\uFFFD");
 }
 
+TEST_F(CommandsTest, GenerateAnswersJsonLinesInTheirOrder) {
+  const Result result =
+      Run({"generate", "--jsonl", "--parallel", "3", "--max-tokens", "7"},
+          "{\"prompt\": \"one two\", \"id\": [1]}\n"
+          "\n"
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"max_tokens\": 3}\n"
+          "{\"prompt\": 1}\n"
+          "nonsense\n"
+          "{\"prompt\": \"fail\"}\n"
+          "{\"prompt\": \"last\", \"seed\": 5, \"temperature\": 0}\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("3 of 6 lines failed"));
+  std::vector<nlohmann::json> lines;
+  std::istringstream stream(result.output);
+  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 6u);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("index"), i);
+  EXPECT_EQ(lines[0].at("text"), "one two");
+  EXPECT_EQ(lines[0].at("id"), nlohmann::json::parse("[1]"));
+  EXPECT_EQ(lines[1].at("text"), "1 messages: Why?");
+  EXPECT_EQ(lines[2].at("error").at("message"), "'prompt' must be a text");
+  EXPECT_EQ(lines[3].at("error").at("message"), "the line is no JSON object");
+  EXPECT_EQ(lines[4].at("error").at("code"), "INVALID_ARGUMENT");
+  EXPECT_EQ(lines[5].at("text"), "last");
+  EXPECT_EQ(gateway_.chat_requests().at(0).limits().max_tokens(), 3);
+  for (const v1::GenerateRequest& request : gateway_.generate_requests()) {
+    EXPECT_EQ(request.limits().max_tokens(), 7);
+    EXPECT_EQ(request.sampling().has_seed(), request.text() == "last");
+  }
+}
+
 TEST_F(CommandsTest, ErrorsAreOneLineAndExitCodeOne) {
   const Result result = Run({"generate", "fail"});
   EXPECT_EQ(result.code, 1);
@@ -182,6 +217,70 @@ TEST_F(CommandsTest, ChatKeepsTheConversation) {
   EXPECT_EQ(second.messages(3).content(), "second \nline");
 }
 
+TEST_F(CommandsTest, ChatTakesMessagesOfManyLines) {
+  EXPECT_EQ(Run({"chat"}, "\"\"\"one\n/reset\ntwo\"\"\"\n\"\"\"three\"\"\"\n").output,
+            "1 messages: one /reset two\n3 messages: three\n");
+  EXPECT_EQ(gateway_.chat_requests().at(0).messages(0).content(), "one\n/reset\ntwo");
+}
+
+TEST_F(CommandsTest, ChatTakesAnInstructionAndCountsWhatItTook) {
+  const Result result = Run({"chat", "--quiet"},
+                            "/system\n/system Be brief.\nfirst\n/reset\nsecond\n/system\n/stats\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.output, "2 messages: first\n2 messages: second\n");
+  EXPECT_EQ(gateway_.chat_requests().at(1).messages(0).content(), "Be brief.");
+  EXPECT_THAT(result.errors, StartsWith("no instruction\nBe brief.\n2 answers, "));
+  EXPECT_THAT(result.errors, HasSubstr("gpu0 worked 0.250 s\n"));
+}
+
+TEST_F(CommandsTest, ConversationsAreSavedAndGoneOnWith) {
+  const std::string path = testing::TempDir() + "/conversation.json";
+  EXPECT_EQ(Run({"chat", "--system", "Be brief."}, "first\n/save " + path + "\n").code, 0);
+  const Result result = Run({"chat", "--load", path}, "second\n");
+  EXPECT_EQ(result.output, "4 messages: second\n");
+  const v1::ChatRequest request = gateway_.chat_requests().at(1);
+  EXPECT_EQ(request.messages(0).role(), "system");
+  EXPECT_EQ(request.messages(1).content(), "first");
+  EXPECT_EQ(request.messages(2).role(), "assistant");
+  EXPECT_THAT(Run({"chat"}, "/load /nowhere.json\n").errors, HasSubstr("/nowhere.json: No such"));
+  EXPECT_THAT(Run({"chat"}, "/save\n").errors, HasSubstr("/save needs a file's name"));
+  EXPECT_THAT(Run({"chat"}, "/lod x\n").errors, HasSubstr("/lod is no command"));
+}
+
+TEST_F(CommandsTest, FilesThatHoldNoConversationAreRefused) {
+  const std::string path = testing::TempDir() + "/broken.json";
+  for (const auto& [text, message] :
+       {std::pair{"{", "no JSON object"},
+        {"{\"messages\": 1}", "a list of messages"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 needs"},
+        {"{\"messages\": [{\"role\": \"cook\", \"content\": \"x\"}]}", "message 1 needs"}}) {
+    std::ofstream(path) << text;
+    EXPECT_THAT(Run({"chat", "--load", path}).errors, HasSubstr(message));
+  }
+}
+
+TEST_F(CommandsTest, LinesTypedAtATerminalCanBeEditedAndComeBack) {
+  const std::string home = testing::TempDir() + "/editor-home";
+  std::filesystem::remove_all(home);
+  std::filesystem::create_directories(home);
+  {
+    Terminal terminal({"chat", "--quiet", "--address", gateway_.address()}, home);
+    ASSERT_TRUE(terminal.WaitFor("> "));
+    terminal.Type("helo w\xC3\xB6rld\x01\x06\x06\x06l\r");  // to the start, three to the right
+    ASSERT_TRUE(terminal.WaitFor("1 messages: hello w\xC3\xB6rld"));
+    ASSERT_TRUE(terminal.WaitFor("> "));
+    terminal.Type("dropped\x03");
+    ASSERT_TRUE(terminal.WaitFor("Ctrl-D leaves"));
+    ASSERT_TRUE(terminal.WaitFor("> "));
+    terminal.Type("\x10\r");  // the line before
+    ASSERT_TRUE(terminal.WaitFor("3 messages: hello w\xC3\xB6rld"));
+    ASSERT_TRUE(terminal.WaitFor("> "));
+    terminal.Type("\x04");
+    EXPECT_EQ(terminal.Wait(), 0);
+  }
+  EXPECT_TRUE(std::filesystem::exists(home + "/.local/state/tandem/history"));
+}
+
 TEST_F(CommandsTest, ChatEndsWithItsInput) {
   EXPECT_EQ(Run({"chat"}).code, 0);
   EXPECT_EQ(Run({"chat"}, "no line feed").output, "1 messages: no line feed\n");
@@ -218,6 +317,44 @@ TEST_F(CommandsTest, ModelsAreATableOrJson) {
             "demo  gemma3            12     4096      262208         11.0  abc123\n");
   const auto json = nlohmann::json::parse(Run({"models", "--json"}).output);
   EXPECT_EQ(json.at("models")[0].at("vocab_size"), 262208);
+}
+
+TEST_F(CommandsTest, ModelsOfAFolderAreListedWithTheirShapes) {
+  const std::string folder = testing::TempDir() + "/model-folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/broken.gguf") << "GGUF";
+  std::filesystem::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", folder + "/demo.gguf",
+                             std::filesystem::copy_options::overwrite_existing);
+  Child child({"models", "--folder", folder, "--json"});
+  EXPECT_EQ(child.Wait(), 0);
+  const auto models = nlohmann::json::parse(child.output()).at("models");
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_THAT(models[0].at("error").get<std::string>(), HasSubstr("broken.gguf"));
+  EXPECT_EQ(models[1].at("type"), "q8_0");
+  EXPECT_EQ(models[1].at("num_layers"), 12);
+  Child table({"models", "--folder", folder});
+  EXPECT_EQ(table.Wait(), 0);
+  EXPECT_THAT(table.output(), HasSubstr("q8_0"));
+  Child missing({"models", "--folder", "/nowhere"});
+  EXPECT_EQ(missing.Wait(), 1);
+}
+
+TEST_F(CommandsTest, ShellsAndManReadWhatItSaysOfItself) {
+  const auto output = [](const std::vector<std::string>& arguments) {
+    Child child(arguments);
+    EXPECT_EQ(child.Wait(), 0);
+    return child.output();
+  };
+  const std::string bash = output({"completion", "bash"});
+  EXPECT_THAT(bash, HasSubstr("generate) words='"));
+  EXPECT_THAT(bash, HasSubstr(" --repetition-penalty "));
+  EXPECT_THAT(output({"completion", "zsh"}), HasSubstr("'--folder[List the files"));
+  const std::string manual = output({"manual"});
+  EXPECT_THAT(manual, HasSubstr(".SS tandem convert\n"));
+  EXPECT_THAT(manual, HasSubstr("\\fB\\-\\-top\\-k\\fR"));
+  EXPECT_THAT(manual, testing::Not(HasSubstr("tandem manual")));
+  Child unknown({"completion", "fish"});
+  EXPECT_NE(unknown.Wait(), 0);
 }
 
 TEST_F(CommandsTest, StatusIsTables) {

@@ -1,13 +1,13 @@
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "tools/tandem/api_client.h"
-#include "tools/tandem/commands/answer.h"
+#include "tools/tandem/commands/answer_json.h"
+#include "tools/tandem/commands/batch.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/request_flags.h"
 
@@ -22,6 +22,8 @@ struct GenerateFlags {
   std::optional<uint32_t> logprobs;
   bool ignore_eos = false;
   bool json = false;
+  bool jsonl = false;
+  uint32_t parallel = 8;
   bool quiet = false;
 };
 
@@ -46,40 +48,28 @@ absl::StatusOr<std::string> ReadPrompt(const std::vector<std::string>& words) {
   return prompt;
 }
 
-absl::Status Request(const GenerateFlags& flags, const std::string& prompt, const TextSink& sink,
-                     Answer& answer) {
-  const auto stub = MakeGenerationStub(flags.request.address);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoNanoseconds(absl::Seconds(flags.request.timeout_seconds)));
-  v1::GenerationLimits limits = MakeLimits(flags.request);
-  limits.set_ignore_eos(flags.ignore_eos);
-  if (flags.chat) {
-    v1::ChatRequest request;
-    request.set_model(flags.request.model);
-    if (!flags.system.empty()) {
-      v1::ChatMessage* message = request.add_messages();
-      message->set_role("system");
-      message->set_content(flags.system);
-    }
-    v1::ChatMessage* message = request.add_messages();
-    message->set_role("user");
-    message->set_content(prompt);
-    *request.mutable_sampling() = MakeSampling(flags.request);
-    *request.mutable_limits() = limits;
-    if (flags.logprobs) request.set_logprobs(*flags.logprobs);
-    return ReadAnswer(*stub->Chat(&context, request), sink, answer);
-  }
-  v1::GenerateRequest request;
-  request.set_model(flags.request.model);
-  request.set_text(prompt);
-  *request.mutable_sampling() = MakeSampling(flags.request);
-  *request.mutable_limits() = limits;
-  if (flags.logprobs) request.set_logprobs(*flags.logprobs);
-  return ReadAnswer(*stub->Generate(&context, request), sink, answer);
+// What the flags ask of every prompt.
+BatchItem MakeItem(const GenerateFlags& flags) {
+  BatchItem item;
+  item.model = flags.request.model;
+  item.sampling = MakeSampling(flags.request);
+  item.limits = MakeLimits(flags.request);
+  item.limits.set_ignore_eos(flags.ignore_eos);
+  item.logprobs = flags.logprobs;
+  return item;
+}
+
+void AddMessage(BatchItem& item, const char* role, const std::string& content) {
+  v1::ChatMessage& message = item.messages.emplace_back();
+  message.set_role(role);
+  message.set_content(content);
 }
 
 absl::Status Generate(const GenerateFlags& flags) {
+  const absl::Duration timeout = absl::Seconds(flags.request.timeout_seconds);
+  if (flags.jsonl) {
+    return RunBatch(flags.request.address, MakeItem(flags), flags.parallel, timeout);
+  }
   TANDEM_ASSIGN_OR_RETURN(const std::string prompt, ReadPrompt(flags.words));
   TANDEM_RETURN_IF_ERROR(CheckText("the prompt", prompt));
   TANDEM_RETURN_IF_ERROR(CheckText("--system", flags.system));
@@ -88,10 +78,17 @@ absl::Status Generate(const GenerateFlags& flags) {
   }
   Answer answer;
   const TextSink sink = flags.json ? TextSink([](std::string_view) {}) : TextSink(PrintText);
-  const absl::Status status = Request(flags, prompt, sink, answer);
+  BatchItem item = MakeItem(flags);
+  item.prompt = prompt;
+  if (flags.chat) {
+    if (!flags.system.empty()) AddMessage(item, "system", flags.system);
+    AddMessage(item, "user", prompt);
+  }
+  const auto stub = MakeGenerationStub(flags.request.address);
+  const absl::Status status = Ask(*stub, item, timeout, sink, answer);
   if (!flags.json && !answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
   TANDEM_RETURN_IF_ERROR(Explain(status, flags.request.address));
-  if (flags.json) std::fputs(AnswerAsJson(answer).c_str(), stdout);
+  if (flags.json) std::fputs(PrintJson(AnswerAsJson(answer), 2).c_str(), stdout);
   if (!flags.quiet) std::fputs(DescribeAnswer(answer).c_str(), stderr);
   return absl::OkStatus();
 }
@@ -111,6 +108,13 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
                       "With --json: probabilities, with this many alternatives to each token");
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the end of the text");
   command->add_flag("--json", flags->json, "Print one JSON object at the end");
+  command->add_flag(
+      "--jsonl", flags->jsonl,
+      "Standard input is JSON lines, {\"prompt\": ...} or {\"messages\": [...]}; so is "
+      "the output, in the same order");
+  command->add_option("--parallel", flags->parallel, "With --jsonl: requests at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "No rates and placement on standard error");
   return [flags] {
     const absl::Status status = Generate(*flags);

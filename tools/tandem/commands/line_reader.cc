@@ -45,23 +45,25 @@ absl::StatusOr<LineReader> LineReader::Create() {
   if (!reader.signals_.valid()) {
     return absl::ErrnoToStatus(errno, "no descriptor for signals");
   }
+  reader.editor_ = LineEditor::Create(reader.signals_.get(), DefaultHistoryPath());
   return reader;
 }
 
-LineReader::Event LineReader::Read(std::string& line) {
+InputEvent LineReader::Read(const char* prompt, std::string& line) {
+  if (editor_ != nullptr) return editor_->Read(prompt, line);
   while (true) {
     const size_t feed = buffer_.find('\n');
     if (feed != std::string::npos || (at_end_ && !buffer_.empty())) {
       line = buffer_.substr(0, feed);
       buffer_.erase(0, feed == std::string::npos ? feed : feed + 1);
-      return Event::kLine;
+      return InputEvent::kLine;
     }
-    if (at_end_) return Event::kEnd;
+    if (at_end_) return InputEvent::kEnd;
     const Readable readable = WaitReadable(signals_.get(), STDIN_FILENO);
     if (readable.first) {
       TakeSignal(signals_.get());
       buffer_.clear();
-      return Event::kInterrupt;
+      return InputEvent::kInterrupt;
     }
     if (!readable.second) continue;
     char bytes[1 << 12];

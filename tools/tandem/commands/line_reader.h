@@ -4,11 +4,13 @@
 #include <grpcpp/client_context.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "services/common/base/unique_fd.h"
+#include "tools/tandem/commands/line_editor.h"
 
 namespace tandem {
 
@@ -19,9 +21,10 @@ class LineReader {
   // INTERNAL when the system gives no descriptors.
   static absl::StatusOr<LineReader> Create();
 
-  enum class Event { kLine, kEnd, kInterrupt };
+  // Whether somebody types at a terminal, who is then asked with a prompt, and may edit.
+  bool interactive() const { return editor_ != nullptr; }
   // Waits for a line (without its line feed), the end of standard input or Ctrl-C.
-  Event Read(std::string& line);
+  InputEvent Read(const char* prompt, std::string& line);
 
   // Cancels `context` when Ctrl-C comes during its life.
   class CancelOnInterrupt {
@@ -40,6 +43,7 @@ class LineReader {
  private:
   LineReader() = default;
   UniqueFd signals_;
+  std::unique_ptr<LineEditor> editor_;  // null without a terminal
   std::string buffer_;
   bool at_end_ = false;
 };

@@ -10,6 +10,7 @@
 #include "services/common/rpc/status.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/model_folder.h"
 #include "tools/tandem/commands/request_flags.h"
 
 namespace tandem {
@@ -45,13 +46,22 @@ absl::Status Models(const std::string& address, bool as_json) {
 std::function<int()> AddModelsCommand(CLI::App& app) {
   struct Flags {
     std::string address = DefaultGatewayAddress();
+    std::string folder;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("models", "List the models that the gateway serves");
+  CLI::App* command =
+      app.add_subcommand("models", "List the models that the gateway serves, or those of a folder");
   AddAddressFlag(*command, flags->address);
+  command->add_option("--folder", flags->folder, "List the files and releases in this folder");
   command->add_flag("--json", flags->json, "Print JSON");
   return [flags] {
+    if (!flags->folder.empty()) {
+      const auto description = DescribeModelFolder(flags->folder, flags->json);
+      if (!description.ok()) return Fail(description.status());
+      std::fputs(description->c_str(), stdout);
+      return 0;
+    }
     const absl::Status status = Models(flags->address, flags->json);
     return status.ok() ? 0 : Fail(status);
   };

@@ -1,0 +1,150 @@
+#include "tools/tandem/commands/line_editor.h"
+
+#include <histedit.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cwchar>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+}  // namespace
+
+struct LineEditor::State {
+  int signals = -1;
+  std::string history_path;
+  const char* prompt = "";
+  bool interrupted = false;
+  mbstate_t partial{};  // of a character whose bytes have not all come
+  EditLine* editor = nullptr;
+  History* history = nullptr;
+
+  static State* Of(EditLine* editor) {
+    void* state = nullptr;
+    el_get(editor, EL_CLIENTDATA, &state);
+    return static_cast<State*>(state);
+  }
+  static char* Prompt(EditLine* editor) { return const_cast<char*>(Of(editor)->prompt); }
+
+  // One character for the editor: 1, or 0 at the end of input and on Ctrl-C.
+  static int GetCharacter(EditLine* editor, wchar_t* character) {
+    State& state = *Of(editor);
+    while (true) {
+      pollfd polled[] = {{state.signals, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
+      if (::poll(polled, 2, -1) < 0) {
+        if (errno == EINTR) continue;
+        return -1;
+      }
+      if (polled[0].revents != 0) {
+        signalfd_siginfo info;
+        while (::read(state.signals, &info, sizeof(info)) < 0 && errno == EINTR) {
+        }
+        state.interrupted = true;
+        return 0;
+      }
+      char byte = 0;
+      const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (count <= 0) return 0;
+      const size_t used = std::mbrtowc(character, &byte, 1, &state.partial);
+      if (used == static_cast<size_t>(-2)) continue;
+      if (used == static_cast<size_t>(-1)) {
+        state.partial = {};
+        *character = L'\uFFFD';
+      }
+      return 1;
+    }
+  }
+
+  ~State() {
+    if (history != nullptr) {
+      HistEvent event;
+      if (!history_path.empty()) ::history(history, &event, H_SAVE, history_path.c_str());
+      history_end(history);
+    }
+    if (editor != nullptr) el_end(editor);
+  }
+};
+
+LineEditor::LineEditor(std::unique_ptr<State> state) : state_(std::move(state)) {}
+LineEditor::~LineEditor() = default;
+
+std::unique_ptr<LineEditor> LineEditor::Create(int signals, std::string history_path) {
+  if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDERR_FILENO) != 1) return nullptr;
+  if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
+    std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
+  auto state = std::make_unique<State>();
+  state->signals = signals;
+  state->history_path = std::move(history_path);
+  state->editor = el_init("tandem", stdin, stderr, stderr);
+  state->history = history_init();
+  if (state->editor == nullptr || state->history == nullptr) return nullptr;
+  EditLine* editor = state->editor;
+  el_set(editor, EL_CLIENTDATA, state.get());
+  el_set(editor, EL_PROMPT, State::Prompt);
+  el_set(editor, EL_EDITOR, "emacs");
+  el_set(editor, EL_SIGNAL, 0);
+  el_set(editor, EL_GETCFN, State::GetCharacter);
+  HistEvent event;
+  history(state->history, &event, H_SETSIZE, kHistoryLines);
+  history(state->history, &event, H_SETUNIQUE, 1);
+  if (!state->history_path.empty()) {
+    history(state->history, &event, H_LOAD, state->history_path.c_str());
+  }
+  el_set(editor, EL_HIST, history, state->history);
+  el_source(editor, nullptr);  // the user's ~/.editrc
+  return std::unique_ptr<LineEditor>(new LineEditor(std::move(state)));
+}
+
+InputEvent LineEditor::Read(const char* prompt, std::string& line) {
+  state_->prompt = prompt;
+  state_->interrupted = false;
+  int count = 0;
+  const char* text = el_gets(state_->editor, &count);
+  if (state_->interrupted) {
+    el_reset(state_->editor);
+    return InputEvent::kInterrupt;
+  }
+  if (text == nullptr || count <= 0) return InputEvent::kEnd;
+  line.assign(text, static_cast<size_t>(count));
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  HistEvent event;
+  if (line.find_first_not_of(" \t") != std::string::npos) {
+    history(state_->history, &event, H_ENTER, line.c_str());
+  }
+  return InputEvent::kLine;
+}
+
+std::string DefaultHistoryPath() {
+  std::filesystem::path folder;
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  if (state != nullptr && state[0] == '/') {
+    folder = state;
+  } else if (home != nullptr && home[0] == '/') {
+    folder = std::filesystem::path(home) / ".local" / "state";
+  } else {
+    return "";
+  }
+  folder /= "tandem";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  // What was asked is nobody else's business.
+  if (error || ::chmod(folder.c_str(), 0700) != 0) return "";
+  return folder / "history";
+}
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+// The `tandem` program with somebody at a terminal.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/common/base/unique_fd.h"
+
+namespace tandem {
+
+class Terminal {
+ public:
+  // Runs `tandem` with these arguments on a terminal of its own, its files under `home`.
+  Terminal(const std::vector<std::string>& arguments, const std::string& home);
+  // Kills it if it still runs.
+  ~Terminal();
+
+  void Type(std::string_view keys);
+  // Reads until `text` comes after what was waited for before; false when the program ends, or
+  // after 30 seconds.
+  bool WaitFor(std::string_view text);
+  // Waits for the end.  Exit code, or minus the signal's number.
+  int Wait();
+
+ private:
+  bool ReadSome();
+
+  pid_t pid_ = -1;
+  UniqueFd terminal_;
+  std::string screen_;
+  size_t seen_ = 0;
+};
+
+}  // namespace tandem

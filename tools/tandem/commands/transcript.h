@@ -1,0 +1,19 @@
+// A conversation in a file: {"messages": [{"role": "user", "content": "..."}, ...]}, as OpenAI's
+// API takes them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem {
+
+// Replaces the file whole or leaves it alone.
+absl::Status SaveTranscript(const std::string& path, const std::vector<v1::ChatMessage>& messages);
+
+// INVALID_ARGUMENT names the file, the message and what is wrong.
+absl::StatusOr<std::vector<v1::ChatMessage>> LoadTranscript(const std::string& path);
+
+}  // namespace tandem
