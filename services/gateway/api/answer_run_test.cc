@@ -1,0 +1,223 @@
+#include "services/gateway/api/answer_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/gateway/api/testing/recording_responder.h"
+#include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/engine/testing/engine_harness.h"
+
+namespace tandem::gateway {
+namespace {
+
+using testing::CountingClient;
+using testing::FakeExecutorOptions;
+using testing::Gate;
+using testing::GreedyRequest;
+using ::testing::HasSubstr;
+using testing::MakeToyModel;
+using testing::RecordingResponder;
+
+// Writes "B", "u<run>:<tokens>", "e<run>" and "F" or "!", each followed by a space.
+class PlainWriter : public AnswerWriter {
+ public:
+  explicit PlainWriter(bool streams) : streams_(streams) {}
+  bool streams() const override { return streams_; }
+  void Begin(std::string& out) override { Say("B", out); }
+  void Update(size_t run, const StreamUpdate& update, std::string& out) override {
+    Say(absl::StrFormat("u%d:%d", run, update.tokens.size()), out);
+  }
+  void End(size_t run, const StreamEnd&, std::string& out) override {
+    Say(absl::StrFormat("e%d", run), out);
+  }
+  void Finish(std::string& out) override {
+    Say("F", out);
+    if (!streams_) out = kept_;
+  }
+  void Fail(const absl::Status&, std::string& out) override { out += "! "; }
+
+ private:
+  void Say(const std::string& text, std::string& out) { (streams_ ? out : kept_) += text + " "; }
+  const bool streams_;
+  std::string kept_;
+};
+
+size_t Count(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+class AnswerRunTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<EngineRequest> runs, bool streams,
+             const AnswerRunOptions& options = AnswerRunOptions()) {
+    StartAnswer(*model_, {std::move(runs), std::make_unique<PlainWriter>(streams)}, client_,
+                responder_, options);
+  }
+  v1::SchedulerStatus Scheduler() {
+    v1::GetStatusResponse status;
+    model_->engine().FillStatus(status);
+    return status.scheduler();
+  }
+  void WaitUntilIdle() {
+    const absl::Time patience = absl::Now() + absl::Seconds(60);
+    while (Scheduler().running() + Scheduler().waiting() > 0) {
+      ASSERT_LT(absl::Now(), patience);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    // The end of a run is charged when it is taken.
+    while (responder_.use_count() > 1) {
+      ASSERT_LT(absl::Now(), patience);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  std::unique_ptr<ServedModel> model_ = MakeToyModel();
+  std::shared_ptr<CountingClient> client_ = std::make_shared<CountingClient>();
+  std::shared_ptr<RecordingResponder> responder_ = std::make_shared<RecordingResponder>();
+};
+
+TEST_F(AnswerRunTest, AStreamBeginsOnceEndsOnceAndLetsGoOfEverything) {
+  Start({GreedyRequest(1, 5, 20), GreedyRequest(2, 7, 9)}, /*streams=*/true);
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  const std::string written = responder_->written();
+  EXPECT_TRUE(written.starts_with("B ")) << written;
+  EXPECT_TRUE(written.ends_with("F ")) << written;
+  for (const char* once : {"B ", "e0 ", "e1 ", "F "}) EXPECT_EQ(Count(written, once), 1u) << once;
+  EXPECT_EQ(client_->charged(), 5u + 20u + 7u + 9u);
+  EXPECT_EQ(responder_->start()->content_type, "text/event-stream");
+}
+
+TEST_F(AnswerRunTest, AWholeAnswerIsOneResponse) {
+  Start({GreedyRequest(1, 5, 20)}, /*streams=*/false);
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  EXPECT_EQ(responder_->num_writes(), 0);
+  EXPECT_FALSE(responder_->start().has_value());
+  ASSERT_TRUE(responder_->response().has_value());
+  EXPECT_TRUE(responder_->response()->body.ends_with("e0 F "));
+}
+
+TEST_F(AnswerRunTest, WhatComesDuringAWriteIsMergedIntoTheNext) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch& step) {
+    if (step.header.step_id > 5) go->Wait();
+    return absl::OkStatus();
+  };
+  model_ = MakeToyModel(fake);
+  responder_->Hold();
+  Start({GreedyRequest(1, 5, 50)}, /*streams=*/true);
+  responder_->WaitForWrite();
+  go->Open();
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  while (Scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  EXPECT_EQ(responder_->num_writes(), 1);
+  responder_->Drain();
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  EXPECT_EQ(responder_->num_writes(), 2);
+  EXPECT_TRUE(responder_->written().ends_with("e0 F "));
+}
+
+TEST_F(AnswerRunTest, AClientThatGoesAwayFreesItsPlacesAndIsCharged) {
+  FakeExecutorOptions fake;
+  fake.limits.context_len = 1 << 14;
+  fake.limits.num_blocks[kGlobalGroup] = 1 << 12;
+  fake.limits.max_table_len = 1 << 15;
+  model_ = MakeToyModel(fake);
+  Start({GreedyRequest(1, 5, kNoTokenLimit), GreedyRequest(2, 5, kNoTokenLimit)}, true);
+  responder_->WaitForWrite();
+  responder_->Leave();
+  WaitUntilIdle();
+  EXPECT_GT(client_->charged(), 10u);
+  EXPECT_EQ(Scheduler().kv_blocks_used(0), 0u);
+}
+
+TEST_F(AnswerRunTest, ARequestThatDoesNotFitIsRefusedWhole) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  model_ = MakeToyModel(fake, {.max_sequences = 1, .max_waiting = 1});
+  Start({GreedyRequest(1, 5, 3), GreedyRequest(2, 5, 3), GreedyRequest(3, 5, 3)}, true);
+  responder_->WaitForEnd();
+  EXPECT_EQ(responder_->response()->status, 429);
+  EXPECT_THAT(responder_->response()->body, HasSubstr("queue is full"));
+  go->Open();
+  WaitUntilIdle();
+}
+
+TEST_F(AnswerRunTest, AFailureBeforeTheFirstByteIsAResponse) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) { return absl::InternalError("segment 0: refused"); };
+  model_ = MakeToyModel(fake);
+  Start({GreedyRequest(1, 5, 3)}, /*streams=*/true);
+  responder_->WaitForEnd();
+  EXPECT_EQ(responder_->response()->status, 500);
+  EXPECT_EQ(responder_->written(), "");
+  WaitUntilIdle();
+}
+
+TEST_F(AnswerRunTest, AFailureAfterTheFirstByteIsSaidInTheStream) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch& step) -> absl::Status {
+    if (step.header.step_id <= 10) return absl::OkStatus();
+    go->Wait();
+    return absl::InternalError("segment 0: refused");
+  };
+  model_ = MakeToyModel(fake);
+  Start({GreedyRequest(1, 5, 30), GreedyRequest(2, 5, 3)}, /*streams=*/true);
+  responder_->WaitForWrite();
+  go->Open();
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  const std::string written = responder_->written();
+  EXPECT_TRUE(written.ends_with("! ")) << written;
+  EXPECT_EQ(Count(written, "F "), 0u) << written;
+}
+
+TEST_F(AnswerRunTest, AFailureAfterAKeepAliveIsSaidInTheStream) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) { return absl::InternalError("segment 0: refused"); };
+  model_ = MakeToyModel(fake);
+  responder_->SendHead();
+  Start({GreedyRequest(1, 5, 3)}, /*streams=*/true);
+  responder_->WaitForEnd();
+  EXPECT_EQ(responder_->written(), "! ");
+  WaitUntilIdle();
+}
+
+TEST_F(AnswerRunTest, AReaderThatStandsStillIsGivenUp) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch& step) {
+    if (step.header.step_id > 5) go->Wait();
+    return absl::OkStatus();
+  };
+  model_ = MakeToyModel(fake);
+  responder_->Hold();
+  Start({GreedyRequest(1, 5, 200)}, /*streams=*/true, {.max_unread_tokens = 10});
+  responder_->WaitForWrite();
+  go->Open();
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  while (Scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  responder_->Drain();
+  responder_->WaitForEnd();
+  EXPECT_TRUE(responder_->written().ends_with("! "));
+  WaitUntilIdle();
+}
+
+}  // namespace
+}  // namespace tandem::gateway

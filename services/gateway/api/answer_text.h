@@ -1,0 +1,45 @@
+// The text of one run and the tokens it came from, kept in step.
+//
+// The engine reports tokens as they are decided, and text only once it is whole characters and can
+// be no part of a stop text.  Clients expect the log-probabilities that come with a piece of text
+// to be those of its tokens, and none of a token that the text ends before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "services/gateway/engine/token_stream.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// Single-thread, one per run.
+class AnswerText {
+ public:
+  // `model`: Borrowed; must outlive this.  `ignore_eos`: stop tokens are tokens like others.
+  AnswerText(const ServedModel& model, bool ignore_eos) : model_(model), ignore_eos_(ignore_eos) {}
+
+  // Takes an update and returns the tokens that all text up to now covers.
+  std::vector<Decision> Append(const StreamUpdate& update);
+  // The tokens left: all of them unless a stop ended the text before.
+  std::vector<Decision> Finish(v1::FinishReason reason);
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string_view BytesOf(const Decision& decision) const {
+    return model_.tokenizer().TokenBytes(decision.token);
+  }
+  bool IsStopToken(uint32_t token) const;
+
+  const ServedModel& model_;
+  const bool ignore_eos_;
+  std::string text_;
+  std::deque<Decision> held_;
+  size_t covered_bytes_ = 0;  // of the tokens returned
+};
+
+}  // namespace tandem::gateway

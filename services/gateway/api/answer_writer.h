@@ -1,0 +1,48 @@
+// Turns what the engine decides into the bytes of one HTTP API's answer.
+//
+//   stream:  Begin, then Update and End of each run as they come, Finish   (or Fail)
+//   whole:   Update and End of each run, Finish, which writes the body     (or the API's error)
+//
+// A request may run several sequences (choices, prompts); `run` counts them from 0.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/gateway/engine/request_run.h"
+#include "services/gateway/engine/token_stream.h"
+
+namespace tandem::gateway {
+
+// Single-thread.  Every function appends to `out`.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+
+  // Whether events are written as they come.  If not, all but Finish write nothing.
+  virtual bool streams() const = 0;
+  // Of a stream; a whole answer is JSON.
+  virtual std::string_view content_type() const { return "text/event-stream"; }
+  // Bytes that clients skip, sent while there is nothing to say; empty: the format has none.
+  virtual std::string_view keep_alive() const { return ": keep-alive\n\n"; }
+
+  virtual void Begin(std::string& out) = 0;
+  virtual void Update(size_t run, const StreamUpdate& update, std::string& out) = 0;
+  // `end.status` is OK.
+  virtual void End(size_t run, const StreamEnd& end, std::string& out) = 0;
+  virtual void Finish(std::string& out) = 0;
+  // The answer breaks off; what says so in a stream that has begun.
+  virtual void Fail(const absl::Status& status, std::string& out) = 0;
+};
+
+// What one HTTP request asks of the engine.
+struct ApiJob {
+  std::vector<EngineRequest> runs;
+  std::unique_ptr<AnswerWriter> writer;
+};
+
+}  // namespace tandem::gateway

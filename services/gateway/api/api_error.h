@@ -1,0 +1,22 @@
+// Errors that name what is wrong with a request, for APIs that report more than a code.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace tandem::gateway {
+
+// INVALID_ARGUMENT about the parameter `param` ("messages[2].role"), of the kind `code`
+// ("invalid_type"); both travel in the status.
+absl::Status ParamError(std::string_view param, std::string_view code, std::string_view message);
+
+// The parameter of a ParamError.  Of another INVALID_ARGUMENT or NOT_FOUND: the name that its
+// message begins with ("messages[1].role: ..."), without "sampling."; empty where it begins with
+// none.
+std::string ErrorParam(const absl::Status& status);
+// The kind of a ParamError; empty of another status.
+std::string ErrorCode(const absl::Status& status);
+
+}  // namespace tandem::gateway

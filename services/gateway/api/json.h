@@ -1,0 +1,30 @@
+// JSON bodies from strangers, and JSON for clients.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tandem::gateway {
+
+// Members are written in the order in which they were added.
+using Json = nlohmann::ordered_json;
+
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = size_t{1} << 20;
+
+// Parses a request's body, which must be one object.  INVALID_ARGUMENT: not JSON (with the byte),
+// not UTF-8, a lone surrogate, a number no double holds, more than kMaxJsonDepth levels or
+// kMaxJsonValues values.  Memory: in proportion to the text's bytes.
+absl::StatusOr<Json> ParseJsonObject(std::string_view text);
+
+// One line.  Bytes that are not UTF-8 become U+FFFD.
+std::string DumpJson(const Json& json);
+
+// "a string", "an array" and so on, for messages.
+std::string_view JsonTypeName(const Json& json);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,24 @@
+// POST /api/chat and /api/generate: bodies to an engine request and the writer of its answer.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/gateway/api/answer_writer.h"
+#include "services/gateway/api/json.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// A job with no runs: there is nothing to answer ("load the model"), and the writer says so.
+// INVALID_ARGUMENT (a ParamError) names what is wrong or not done here; NOT_FOUND: another model.
+absl::StatusOr<ApiJob> MakeOllamaChatJob(const Json& body, const ServedModel& model,
+                                         const std::string& request_id);
+absl::StatusOr<ApiJob> MakeOllamaGenerateJob(const Json& body, const ServedModel& model,
+                                             const std::string& request_id);
+
+// `name`, with or without ":latest".  INVALID_ARGUMENT if it is empty; NOT_FOUND.
+absl::Status CheckOllamaName(std::string name, const ServedModel& model);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,98 @@
+#include "services/gateway/ollama/ollama_routes.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
+#include "services/gateway/api/json.h"
+#include "services/gateway/api/json_fields.h"
+#include "services/gateway/ollama/ollama_model.h"
+#include "services/gateway/ollama/ollama_request.h"
+
+namespace tandem::gateway {
+namespace {
+
+using MakeJob = absl::StatusOr<ApiJob> (*)(const Json& body, const ServedModel& model,
+                                           const std::string& request_id);
+using To = std::shared_ptr<HttpResponder>;
+
+HttpResponse FormatFailure(const HttpFailure& failure) {
+  return {.status = failure.http_status,
+          .body = DumpJson({{"error", std::string(failure.status.message())}})};
+}
+
+HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRunOptions& options) {
+  return [make_job, &launcher, options](const HttpRequest& request, const To& to) {
+    const auto answer = [&]() -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
+      TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
+      TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
+      StartAnswer(*model, std::move(job), request.client, to, options);
+      return absl::OkStatus();
+    };
+    const absl::Status status = answer();
+    if (!status.ok()) to->SendStatus(status);
+  };
+}
+
+// Answers with what `describe` makes of the model.
+template <class Describe>
+HttpHandler Describes(const Launcher& launcher, Describe describe) {
+  return [&launcher, describe](const HttpRequest& request, const To& to) {
+    const auto model = launcher.model();
+    if (!model.ok()) {
+      to->SendStatus(model.status());
+      return;
+    }
+    const absl::StatusOr<Json> json = describe(**model, request);
+    if (json.ok()) {
+      to->Send({.body = DumpJson(*json)});
+    } else {
+      to->SendStatus(json.status());
+    }
+  };
+}
+
+absl::StatusOr<Json> Show(const ServedModel& model, const HttpRequest& request,
+                          absl::Time started) {
+  TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
+  absl::Status error;
+  JsonFields fields(body, error);
+  const std::string older = fields.String("name").value_or("");
+  const std::string name = fields.String("model").value_or(older);
+  if (!error.ok()) return error;
+  TANDEM_RETURN_IF_ERROR(CheckOllamaName(name, model));
+  return OllamaShow(model, started);
+}
+
+}  // namespace
+
+absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
+                             const std::string& version, const AnswerRunOptions& options) {
+  const absl::Time started = absl::Now();
+  const auto list = [started](Json (*entry)(const ServedModel&, absl::Time)) {
+    return [started, entry](const ServedModel& model, const HttpRequest&) -> absl::StatusOr<Json> {
+      return Json{{"models", Json::array({entry(model, started)})}};
+    };
+  };
+  const auto show = [started](const ServedModel& model, const HttpRequest& request) {
+    return Show(model, request, started);
+  };
+  HttpRoute routes[] = {
+      {"POST", "/api/chat", Generates(MakeOllamaChatJob, launcher, options)},
+      {"POST", "/api/generate", Generates(MakeOllamaGenerateJob, launcher, options)},
+      {"GET", "/api/tags", Describes(launcher, list(OllamaTag))},
+      {"GET", "/api/ps", Describes(launcher, list(OllamaProcess))},
+      {"POST", "/api/show", Describes(launcher, show)},
+      {"GET", "/api/version",
+       [version](const HttpRequest&, const To& to) {
+         to->Send({.body = DumpJson({{"version", version}})});
+       }},
+  };
+  for (HttpRoute& route : routes) TANDEM_RETURN_IF_ERROR(router.Add(std::move(route)));
+  router.SetErrorFormat("/api/", FormatFailure);
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,173 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "services/gateway/api/api_error.h"
+#include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/ollama/ollama_model.h"
+#include "services/gateway/ollama/ollama_request.h"
+#include "services/gateway/ollama/ollama_writer.h"
+#include "services/gateway/tokenizer/chat_template.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+using MakeJob = absl::StatusOr<ApiJob> (*)(const Json&, const ServedModel&, const std::string&);
+
+class OllamaTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ApiJob> Make(MakeJob make, const std::string& body) {
+    const auto json = ParseJsonObject(body);
+    EXPECT_TRUE(json.ok()) << json.status() << body;
+    return make(*json, *model_, "request");
+  }
+  std::unique_ptr<ServedModel> model_ = testing::MakeToyModel();
+};
+
+TEST_F(OllamaTest, EveryOptionReachesTheEngine) {
+  const auto job = Make(MakeOllamaChatJob, R"({"model": "toy:latest", "stream": false, "options": {
+      "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "seed": 42, "num_predict": 9,
+      "repeat_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2, "stop": ["a"],
+      "num_ctx": 4096, "repeat_last_n": -1, "mirostat": 0},
+      "keep_alive": "5m", "think": false, "logprobs": true, "top_logprobs": 2,
+      "messages": [{"role": "system", "content": "be in"}, {"role": "user", "content": "hat"}]})");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_THAT(job->runs, SizeIs(1));
+  const EngineRequest& run = job->runs[0];
+  EXPECT_EQ(run.sampling.temperature, 0.5f);
+  EXPECT_EQ(run.sampling.top_p, 0.25f);
+  EXPECT_EQ(run.sampling.top_k, 7u);
+  EXPECT_EQ(run.sampling.min_p, 0.125f);
+  EXPECT_EQ(run.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(run.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(run.sampling.frequency_penalty, 2.0f);
+  EXPECT_EQ(run.sampling.seed, 42u);
+  EXPECT_EQ(run.max_tokens, 9u);
+  EXPECT_EQ(run.num_alternatives, 2u);
+  EXPECT_THAT(run.stops, ElementsAre("a"));
+  EXPECT_EQ(run.prompt, RenderChat(model_->tokenizer(), testing::kToyBos,
+                                   {{"system", "be in"}, {"user", "hat"}})
+                            .value());
+  EXPECT_FALSE(job->writer->streams());
+}
+
+TEST_F(OllamaTest, APromptIsATurnUnlessItIsRaw) {
+  const auto turn =
+      Make(MakeOllamaGenerateJob, R"({"model": "toy", "prompt": "hat", "system": "be in"})");
+  EXPECT_EQ(turn->runs[0].prompt, RenderChat(model_->tokenizer(), testing::kToyBos,
+                                             {{"system", "be in"}, {"user", "hat"}})
+                                      .value());
+  EXPECT_TRUE(turn->writer->streams());
+  EXPECT_EQ(turn->runs[0].max_tokens, kNoTokenLimit);
+  const auto raw = Make(MakeOllamaGenerateJob, R"({"model": "toy", "prompt": "h", "raw": true})");
+  EXPECT_THAT(raw->runs[0].prompt, ElementsAre(testing::kToyBos, 261 + 'h' - 'a'));
+}
+
+TEST_F(OllamaTest, NothingToAnswerLoadsTheModel) {
+  for (const auto make : {MakeOllamaChatJob, MakeOllamaGenerateJob}) {
+    const auto job = Make(make, R"({"model": "toy", "stream": false})");
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(job->runs, SizeIs(0));
+    std::string out;
+    job->writer->Finish(out);
+    EXPECT_EQ(Json::parse(out)["done_reason"], "load");
+    EXPECT_EQ(Json::parse(out)["done"], true);
+  }
+}
+
+TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
+  const std::pair<const char*, const char*> faults[] = {
+      {R"("model": "")", "model"},
+      {R"("tools": [{}])", "tools"},
+      {R"("format": "json")", "format"},
+      {R"("think": true)", "think"},
+      {R"("options": 5)", "options"},
+      {R"("options": {"temperature": "hot"})", "options.temperature"},
+      {R"("options": {"num_predict": 1.5})", "options.num_predict"},
+      {R"("options": {"mirostat": 2})", "options.mirostat"},
+      {R"("options": {"typical_p": 0.5})", "options.typical_p"},
+      {R"("options": {"repeat_penalty": 1.1, "repeat_last_n": 64})", "options.repeat_last_n"},
+      {R"("messages": [{"role": "user", "content": "x", "images": ["aa"]}])", "messages[0].images"},
+      {R"("messages": [5])", "messages[0]"},
+      {R"("messages": [{"role": "king", "content": "x"}])", "messages[0].role"},
+  };
+  for (const auto& [fields, param] : faults) {
+    const std::string body = "{\"model\": \"toy\", " + std::string(fields) + "}";
+    const absl::Status status = Make(MakeOllamaChatJob, body).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << fields << status;
+    EXPECT_EQ(ErrorParam(status), param) << fields << status;
+  }
+  const absl::Status other = Make(MakeOllamaChatJob, R"({"model": "llama3"})").status();
+  EXPECT_EQ(other, absl::NotFoundError("model 'llama3' not found"));
+}
+
+TEST_F(OllamaTest, AStreamIsALineAPieceAndNanosecondsAtTheEnd) {
+  const auto writer = MakeOllamaWriter(*model_, {.chat = true, .model = "toy"});
+  std::string out;
+  writer->Update(0, {.text = "he", .tokens = {{.token = 268}, {.token = 265}}}, out);
+  StreamEnd end{.reason = v1::FINISH_REASON_LENGTH};
+  end.usage.set_prompt_tokens(5);
+  end.usage.set_completion_tokens(2);
+  end.usage.set_queue_seconds(0.5);
+  end.usage.set_first_token_seconds(0.75);
+  end.usage.set_total_seconds(1.5);
+  writer->End(0, end, out);
+  writer->Finish(out);
+  const size_t line_end = out.find('\n');
+  const Json first = Json::parse(out.substr(0, line_end));
+  const Json last = Json::parse(out.substr(line_end + 1));
+  EXPECT_EQ(first["message"], Json({{"role", "assistant"}, {"content", "he"}}));
+  EXPECT_EQ(first["done"], false);
+  EXPECT_FALSE(first.contains("eval_count"));
+  EXPECT_EQ(last["message"]["content"], "");
+  EXPECT_EQ(last["done"], true);
+  EXPECT_EQ(last["done_reason"], "length");
+  EXPECT_EQ(last["total_duration"], 1500000000);
+  EXPECT_EQ(last["load_duration"], 500000000);
+  EXPECT_EQ(last["prompt_eval_duration"], 250000000);
+  EXPECT_EQ(last["eval_duration"], 750000000);
+  EXPECT_EQ(last["prompt_eval_count"], 5);
+  EXPECT_EQ(last["eval_count"], 2);
+}
+
+TEST_F(OllamaTest, AWholeAnswerIsOneObjectAndAnErrorOneLine) {
+  const auto writer = MakeOllamaWriter(*model_, {.stream = false, .logprobs = true});
+  std::string out;
+  writer->Update(0, {.text = "h", .tokens = {{.token = 268, .logprob = -0.5f}}}, out);
+  writer->End(0, {.reason = v1::FINISH_REASON_STOP}, out);
+  EXPECT_EQ(out, "");
+  writer->Finish(out);
+  const Json whole = Json::parse(out);
+  EXPECT_EQ(whole["response"], "h");
+  EXPECT_EQ(whole["done_reason"], "stop");
+  EXPECT_EQ(whole["logprobs"][0]["token"], "h");
+  std::string error;
+  writer->Fail(absl::UnavailableError("lost"), error);
+  EXPECT_EQ(error, "{\"error\":\"lost\"}\n");
+}
+
+TEST_F(OllamaTest, AModelIsDescribedByItsNumbers) {
+  ModelConfig config;  // Gemma 3 270M
+  config.num_layers = 18;
+  config.hidden_dim = 640;
+  config.ffn_dim = 2048;
+  config.num_heads = 4;
+  config.num_kv_heads = 1;
+  config.head_dim = 256;
+  config.vocab_size = 262144;
+  EXPECT_EQ(CountParameters(config), 268098176u);
+  const Json show = OllamaShow(*model_, absl::UnixEpoch());
+  EXPECT_EQ(show["model_info"]["general.architecture"], "gemma3");
+  EXPECT_EQ(show["model_info"]["gemma3.block_count"], 6);
+  EXPECT_EQ(show["capabilities"], Json::array({"completion"}));
+  EXPECT_EQ(OllamaTag(*model_, absl::UnixEpoch())["name"], "toy:latest");
+  EXPECT_EQ(OllamaProcess(*model_, absl::UnixEpoch())["context_length"], 256);
+}
+
+}  // namespace
+}  // namespace tandem::gateway

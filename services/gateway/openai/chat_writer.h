@@ -1,0 +1,24 @@
+// Answers of /v1/chat/completions.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "services/gateway/api/answer_writer.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+struct ChatWriterOptions {
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  bool ignore_eos = false;
+  size_t num_choices = 1;
+};
+
+// Run i is choice i.  `model`: Borrowed; must outlive the writer.
+std::unique_ptr<AnswerWriter> MakeChatWriter(const ServedModel& model,
+                                             const ChatWriterOptions& options);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,134 @@
+#include "services/gateway/openai/completion_request.h"
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/gateway/openai/completion_writer.h"
+#include "services/gateway/openai/openai_options.h"
+#include "services/gateway/service/request_parser.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
+
+bool IsTokens(const Json& value) {
+  return value.is_array() && !value.empty() && value[0].is_number();
+}
+
+// One prompt, a text or token ids.
+void ReadPrompt(JsonFields& fields, const std::string& name, const Json& value,
+                v1::GenerateRequest& request) {
+  if (value.is_string()) {
+    request.set_text(value.get<std::string>());
+    return;
+  }
+  for (const Json& id : value) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > UINT32_MAX) {
+      return fields.Fail(name, "invalid_type",
+                         absl::StrFormat("Invalid '%s': token ids are whole numbers of 32 bits.",
+                                         fields.PathOf(name)));
+    }
+    request.mutable_tokens()->add_ids(id.get<uint32_t>());
+  }
+}
+
+std::vector<v1::GenerateRequest> ReadPrompts(JsonFields& fields) {
+  std::vector<v1::GenerateRequest> requests;
+  const Json* prompt = fields.Find("prompt");
+  if (prompt == nullptr) {
+    fields.Missing("prompt");
+  } else if (prompt->is_string() || IsTokens(*prompt)) {
+    ReadPrompt(fields, "prompt", *prompt, requests.emplace_back());
+  } else if (!prompt->is_array() || prompt->empty()) {
+    fields.WrongType("prompt", "a string, an array of strings or of token ids, not empty");
+  } else if (prompt->size() > static_cast<size_t>(kMaxChoices)) {
+    fields.Fail("prompt", "array_above_max_length",
+                absl::StrFormat("Invalid 'prompt': %d prompts, at most %d in one request.",
+                                prompt->size(), kMaxChoices));
+  } else {
+    for (size_t i = 0; i < prompt->size(); ++i) {
+      const Json& element = (*prompt)[i];
+      if (!element.is_string() && !IsTokens(element)) {
+        fields.Fail("prompt", "invalid_type",
+                    absl::StrFormat("Invalid type for 'prompt[%d]': expected a string or an array "
+                                    "of token ids, but got %s instead.",
+                                    i, std::string(JsonTypeName(element))));
+        break;
+      }
+      ReadPrompt(fields, absl::StrFormat("prompt[%d]", i), element, requests.emplace_back());
+    }
+  }
+  return requests;
+}
+
+int64_t ReadNumChoices(JsonFields& fields, size_t num_prompts) {
+  const int64_t n = fields.Integer("n", 1, kMaxChoices).value_or(1);
+  const int64_t best_of = fields.Integer("best_of", 1, kMaxChoices).value_or(n);
+  if (best_of != n) fields.Unsupported("best_of", "it must be equal to 'n' here.");
+  if (n * static_cast<int64_t>(num_prompts) > kMaxChoices) {
+    fields.Fail("n", "invalid_value",
+                absl::StrFormat("Invalid 'n': %d choices of %d prompts, at most %d in one request.",
+                                n, num_prompts, kMaxChoices));
+  }
+  return n;
+}
+
+// What `echo` puts before the answer.
+CompletionWriterOptions::Echo MakeEcho(const v1::GenerateRequest& request,
+                                       const EngineRequest& parsed, const ServedModel& model) {
+  CompletionWriterOptions::Echo echo;
+  echo.text = request.has_text() ? request.text() : model.tokenizer().Decode(parsed.prompt);
+  // The engine reports the prompt's tokens but the first, which is no text if it was put there.
+  const bool first_is_bos = request.has_text() && model.bos().has_value();
+  if (!first_is_bos) echo.first_token = parsed.prompt[0];
+  return echo;
+}
+
+}  // namespace
+
+absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& model,
+                                         const std::string& request_id) {
+  absl::Status error;
+  JsonFields fields(body, error);
+  CheckModel(fields, model);
+  std::vector<v1::GenerateRequest> prompts = ReadPrompts(fields);
+  const v1::SamplingParams sampling = ReadSampling(fields);
+  v1::GenerationLimits limits;
+  limits.set_max_tokens(static_cast<uint32_t>(
+      fields.Integer("max_tokens", 0, kNoTokenLimit).value_or(kDefaultMaxTokens)));
+  ReadStops(fields, limits);
+  const auto logprobs = fields.Integer("logprobs", 0, kMaxLogprobs);
+  const bool echo = fields.Bool("echo").value_or(false);
+  const StreamOptions stream = ReadStreamOptions(fields);
+  const int64_t num_choices = ReadNumChoices(fields, prompts.size());
+  fields.String("user");
+  fields.RefuseIfSet("suffix", "this model does not fill in the middle.");
+  if (!error.ok()) return error;
+
+  CompletionWriterOptions options{.stream = stream.stream,
+                                  .include_usage = stream.include_usage,
+                                  .logprobs = logprobs.has_value(),
+                                  .ignore_eos = limits.ignore_eos(),
+                                  .num_prompts = prompts.size(),
+                                  .num_choices = static_cast<size_t>(num_choices)};
+  ApiJob job;
+  for (v1::GenerateRequest& request : prompts) {
+    request.set_request_id(request_id);
+    *request.mutable_sampling() = sampling;
+    *request.mutable_limits() = limits;
+    if (logprobs.has_value()) request.set_logprobs(static_cast<uint32_t>(*logprobs));
+    request.set_prompt_logprobs(echo && logprobs.has_value());
+    const auto parsed = ParseGenerate(request, model);
+    if (!parsed.ok()) return NamePrompt(parsed.status(), "prompt");
+    for (EngineRequest& choice : MakeChoices(*parsed, num_choices)) {
+      job.runs.push_back(std::move(choice));
+    }
+    if (echo) options.echoes.push_back(MakeEcho(request, *parsed, model));
+  }
+  job.writer = MakeCompletionWriter(model, std::move(options));
+  return job;
+}
+
+}  // namespace tandem::gateway

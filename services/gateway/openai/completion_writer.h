@@ -1,0 +1,38 @@
+// Answers of /v1/completions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/gateway/api/answer_writer.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+struct CompletionWriterOptions {
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  bool ignore_eos = false;
+  size_t num_prompts = 1;
+  size_t num_choices = 1;  // of each prompt
+
+  // A prompt, to be put before its answers.
+  struct Echo {
+    std::string text;
+    // The first token, of which no probability is known; nullopt where it is no text.
+    std::optional<uint32_t> first_token;
+  };
+  std::vector<Echo> echoes;  // by prompt; empty: no echo
+};
+
+// Run i is choice i % num_choices of prompt i / num_choices.  `model`: Borrowed; must outlive the
+// writer.
+std::unique_ptr<AnswerWriter> MakeCompletionWriter(const ServedModel& model,
+                                                   CompletionWriterOptions options);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,140 @@
+#include "services/gateway/openai/openai_options.h"
+
+#include <charconv>
+#include <limits>
+#include <random>
+
+#include "absl/strings/str_format.h"
+#include "services/gateway/api/api_error.h"
+#include "services/gateway/sampling/sampler.h"
+#include "services/gateway/service/request_parser.h"
+
+namespace tandem::gateway {
+namespace {
+
+uint64_t RandomWord() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+void ReadLogitBias(JsonFields& fields, v1::SamplingParams& params) {
+  const Json* biases = fields.Object("logit_bias");
+  if (biases == nullptr) return;
+  if (biases->size() > kMaxLogitBiases) {
+    fields.Fail("logit_bias", "invalid_value",
+                absl::StrFormat("Invalid 'logit_bias': %d entries, at most %d.", biases->size(),
+                                kMaxLogitBiases));
+    return;
+  }
+  JsonFields entries(*biases, fields.error(), fields.PathOf("logit_bias."));
+  for (const auto& [name, value] : biases->items()) {
+    uint32_t token = 0;
+    const char* end = name.data() + name.size();
+    const auto [parsed_to, error] = std::from_chars(name.data(), end, token);
+    if (error != std::errc() || parsed_to != end) {
+      fields.Fail("logit_bias", "invalid_value",
+                  absl::StrFormat("Invalid 'logit_bias': \"%.40s\" is not a token id.", name));
+      return;
+    }
+    const auto bias = entries.Number(name, -100.0, 100.0);
+    if (!bias.has_value()) {
+      if (value.is_null()) entries.WrongType(name, "a number");
+      return;
+    }
+    (*params.mutable_logit_bias())[token] = static_cast<float>(*bias);
+  }
+}
+
+}  // namespace
+
+v1::SamplingParams ReadSampling(JsonFields& fields) {
+  v1::SamplingParams params;
+  if (const auto value = fields.Number("temperature", 0.0, 2.0)) {
+    params.set_temperature(static_cast<float>(*value));
+  }
+  if (const auto value = fields.Number("top_p", 0.0, 1.0)) {
+    // The smallest set that reaches 0 is the best token alone, as with the least p above 0.
+    constexpr float kLeast = std::numeric_limits<float>::min();
+    params.set_top_p(std::max(static_cast<float>(*value), kLeast));
+  }
+  if (const auto value = fields.Number("min_p", 0.0, 1.0)) {
+    params.set_min_p(static_cast<float>(*value));
+  }
+  // Other servers take -1 too for "all".
+  if (const auto value = fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max())) {
+    params.set_top_k(*value < 0 ? 0 : static_cast<uint32_t>(*value));
+  }
+  if (const auto value = fields.Number("repetition_penalty", 0.01, 100.0)) {
+    params.set_repetition_penalty(static_cast<float>(*value));
+  }
+  if (const auto value = fields.Number("presence_penalty", -2.0, 2.0)) {
+    params.set_presence_penalty(static_cast<float>(*value));
+  }
+  if (const auto value = fields.Number("frequency_penalty", -2.0, 2.0)) {
+    params.set_frequency_penalty(static_cast<float>(*value));
+  }
+  const auto seed = fields.Seed("seed");
+  params.set_seed(seed.has_value() ? *seed : RandomWord() >> 11);
+  ReadLogitBias(fields, params);
+  return params;
+}
+
+void ReadStops(JsonFields& fields, v1::GenerationLimits& limits) {
+  for (std::string& stop : fields.Strings("stop", kMaxStops)) {
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      fields.Fail("stop", "invalid_value",
+                  absl::StrFormat("Invalid 'stop': a text of %d bytes, it must have 1 to %d.",
+                                  stop.size(), kMaxStopBytes));
+      return;
+    }
+    limits.add_stop(std::move(stop));
+  }
+  limits.set_ignore_eos(fields.Bool("ignore_eos").value_or(false));
+}
+
+StreamOptions ReadStreamOptions(JsonFields& fields) {
+  StreamOptions options;
+  options.stream = fields.Bool("stream").value_or(false);
+  const Json* object = fields.Object("stream_options");
+  if (object == nullptr) return options;
+  if (!options.stream) {
+    fields.Fail("stream_options", "invalid_value",
+                "Invalid 'stream_options': it is only allowed when 'stream' is true.");
+    return options;
+  }
+  JsonFields inner(*object, fields.error(), fields.PathOf("stream_options."));
+  options.include_usage = inner.Bool("include_usage").value_or(false);
+  return options;
+}
+
+void CheckModel(JsonFields& fields, const ServedModel& model) {
+  const std::string name = fields.String("model").value_or("");
+  const absl::Status status = model.CheckName(name);
+  if (status.ok() || !fields.ok()) return;
+  fields.error() = status;
+}
+
+std::vector<EngineRequest> MakeChoices(const EngineRequest& request, int64_t num_choices) {
+  std::vector<EngineRequest> choices;
+  for (int64_t i = 0; i < num_choices; ++i) {
+    choices.push_back(request);
+    choices.back().sampling.seed += static_cast<uint64_t>(i);
+  }
+  return choices;
+}
+
+absl::Status NamePrompt(const absl::Status& status, std::string_view param) {
+  constexpr char kTooLong[] = "context_length_exceeded";
+  const std::string message(status.message());
+  if (message.starts_with(kTooLong)) return ParamError(param, kTooLong, message);
+  if (message.starts_with("tokens") || message.starts_with("prompt")) {
+    return ParamError(param, "invalid_value", message);
+  }
+  return status;
+}
+
+std::string MakeId(const std::string& prefix) {
+  return absl::StrFormat("%s%016x%08x", prefix, RandomWord(), RandomWord() >> 32);
+}
+
+}  // namespace tandem::gateway

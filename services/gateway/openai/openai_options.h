@@ -1,0 +1,46 @@
+// What chat completions, completions and responses have in common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/gateway/api/json_fields.h"
+#include "services/gateway/engine/request_run.h"
+#include "services/gateway/service/served_model.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+inline constexpr int64_t kMaxChoices = 128;
+inline constexpr char kNoTools[] = "tool calls are not supported by this model.";
+
+// temperature, top_p, seed and, where this API has them, the penalties and logit_bias; beside
+// OpenAI's own top_k, min_p and repetition_penalty under the names other servers give them.
+// Where there is no seed one is drawn, of at most 53 bits, so that it can be reported exactly.
+v1::SamplingParams ReadSampling(JsonFields& fields);
+
+// "stop", a string or a list, and ignore_eos.
+void ReadStops(JsonFields& fields, v1::GenerationLimits& limits);
+
+// stream and stream_options.include_usage.
+struct StreamOptions {
+  bool stream = false;
+  bool include_usage = false;
+};
+StreamOptions ReadStreamOptions(JsonFields& fields);
+
+// `fields`' model, checked against `model`'s name.  NOT_FOUND goes to the fields' error.
+void CheckModel(JsonFields& fields, const ServedModel& model);
+
+// The same request `num_choices` times, each with a seed of its own, counting up from its seed.
+std::vector<EngineRequest> MakeChoices(const EngineRequest& request, int64_t num_choices);
+
+// What ParseGenerate and ParseChat refuse: if it is the prompt, under its name `param` ("messages",
+// "prompt", "input").
+absl::Status NamePrompt(const absl::Status& status, std::string_view param);
+
+// "chatcmpl-" and 24 random hexadecimal digits.
+std::string MakeId(const std::string& prefix);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,64 @@
+#include "services/gateway/openai/openai_parts.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tandem::gateway {
+const char* FinishReasonName(v1::FinishReason reason) {
+  return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
+}
+
+void UsageSum::Add(const v1::Usage& usage, bool new_prompt, bool first) {
+  if (first) seed_ = usage.seed();
+  if (new_prompt) prompt_tokens_ += usage.prompt_tokens();
+  completion_tokens_ += usage.completion_tokens();
+  runs_.push_back(usage);
+}
+
+Json UsageSum::ToJson() const {
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", completion_tokens_},
+          {"total_tokens", prompt_tokens_ + completion_tokens_},
+          {"prompt_tokens_details", {{"cached_tokens", 0}, {"audio_tokens", 0}}},
+          {"completion_tokens_details",
+           {{"reasoning_tokens", 0},
+            {"audio_tokens", 0},
+            {"accepted_prediction_tokens", 0},
+            {"rejected_prediction_tokens", 0}}}};
+}
+
+Json UsageSum::ToResponsesJson() const {
+  return {{"input_tokens", prompt_tokens_},
+          {"input_tokens_details", {{"cached_tokens", 0}}},
+          {"output_tokens", completion_tokens_},
+          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"total_tokens", prompt_tokens_ + completion_tokens_}};
+}
+
+Json UsageSum::ToTandemJson(const std::string& placement) const {
+  std::map<std::string, double> devices;
+  double queue = 0.0;
+  double first_token = runs_.empty() ? 0.0 : runs_[0].first_token_seconds();
+  double total = 0.0;
+  for (const v1::Usage& run : runs_) {
+    queue = std::max(queue, run.queue_seconds());
+    first_token = std::min(first_token, run.first_token_seconds());
+    total = std::max(total, run.total_seconds());
+    for (const v1::DeviceTime& time : run.device_times()) devices[time.worker()] += time.seconds();
+  }
+  Json device_seconds = Json::object();
+  for (const auto& [worker, seconds] : devices) device_seconds[worker] = seconds;
+  return {{"placement", placement}, {"seed", seed_},
+          {"queue_seconds", queue}, {"first_token_seconds", first_token},
+          {"total_seconds", total}, {"device_seconds", std::move(device_seconds)}};
+}
+
+std::string SystemFingerprint() { return "tandem-" TANDEM_VERSION; }
+
+void AppendEvent(const Json& json, std::string& out) {
+  out += "data: ";
+  out += DumpJson(json);
+  out += "\n\n";
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,295 @@
+// Bodies of the three generating routes: what is read, what is refused and how.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/gateway/api/api_error.h"
+#include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/openai/chat_request.h"
+#include "services/gateway/openai/completion_request.h"
+#include "services/gateway/openai/responses_request.h"
+#include "services/gateway/tokenizer/chat_template.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+using MakeJob = absl::StatusOr<ApiJob> (*)(const Json&, const ServedModel&, const std::string&);
+
+class OpenAiRequestTest : public ::testing::Test {
+ protected:
+  // `fields`: members beside the ones without which the request is wrong.
+  absl::StatusOr<ApiJob> Chat(const std::string& fields) {
+    return Make(MakeChatJob, R"({"messages": [{"role": "user", "content": "the hat"}])", fields);
+  }
+  absl::StatusOr<ApiJob> Completion(const std::string& fields) {
+    return Make(MakeCompletionJob, R"({"prompt": "the hat")", fields);
+  }
+  absl::StatusOr<ApiJob> Responses(const std::string& fields) {
+    return Make(MakeResponsesJob, R"({"input": "the hat")", fields);
+  }
+  absl::StatusOr<ApiJob> Make(MakeJob make, const std::string& begin, const std::string& fields) {
+    const auto body = ParseJsonObject(begin + (fields.empty() ? "}" : ", " + fields + "}"));
+    EXPECT_TRUE(body.ok()) << body.status() << " " << fields;
+    return make(*body, *model_, "request");
+  }
+  std::vector<uint32_t> Rendered(const std::vector<Message>& messages) {
+    return RenderChat(model_->tokenizer(), testing::kToyBos, messages).value();
+  }
+
+  struct Fault {
+    const char* fields;
+    const char* param;
+    const char* code;
+  };
+  template <class Call>
+  void ExpectFaults(const std::vector<Fault>& faults, const Call& call) {
+    for (const Fault& fault : faults) {
+      const absl::Status status = call(fault.fields).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << fault.fields << ": " << status;
+      EXPECT_EQ(ErrorParam(status), fault.param) << fault.fields << ": " << status;
+      EXPECT_EQ(ErrorCode(status), fault.code) << fault.fields << ": " << status;
+    }
+  }
+
+  std::unique_ptr<ServedModel> model_ = testing::MakeToyModel();
+};
+
+TEST_F(OpenAiRequestTest, EveryParameterOfAChatReachesTheEngine) {
+  const auto job = Chat(R"("temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125,
+      "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2, "seed": 42,
+      "logit_bias": {"270": -100, "271": 1.5}, "max_tokens": 9, "stop": ["a", "b"],
+      "ignore_eos": true, "logprobs": true, "top_logprobs": 3, "user": "someone", "n": 3,
+      "unknown": {"ignored": 1}, "tools": [], "tool_choice": "none",
+      "response_format": {"type": "text"}, "store": false)");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_THAT(job->runs, SizeIs(3));
+  const EngineRequest& run = job->runs[0];
+  EXPECT_EQ(run.sampling.temperature, 0.5f);
+  EXPECT_EQ(run.sampling.top_p, 0.25f);
+  EXPECT_EQ(run.sampling.top_k, 7u);
+  EXPECT_EQ(run.sampling.min_p, 0.125f);
+  EXPECT_EQ(run.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(run.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(run.sampling.frequency_penalty, 2.0f);
+  EXPECT_THAT(run.sampling.logit_bias, ElementsAre(Pair(270, -100.0f), Pair(271, 1.5f)));
+  EXPECT_EQ(run.max_tokens, 9u);
+  EXPECT_THAT(run.stops, ElementsAre("a", "b"));
+  EXPECT_TRUE(run.ignore_eos);
+  EXPECT_EQ(run.num_alternatives, 3u);
+  EXPECT_EQ(run.request_id, "request");
+  EXPECT_EQ(run.prompt, Rendered({{"user", "the hat"}}));
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(job->runs[i].sampling.seed, 42 + i);
+  EXPECT_FALSE(job->writer->streams());
+}
+
+TEST_F(OpenAiRequestTest, WithoutParametersTheModelsDefaultsHold) {
+  const auto job = Chat("");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->runs[0].sampling.temperature, model_->sampling_defaults().temperature);
+  EXPECT_EQ(job->runs[0].max_tokens, kNoTokenLimit);
+  EXPECT_LT(job->runs[0].sampling.seed, uint64_t{1} << 53);
+  EXPECT_EQ(Completion("")->runs[0].max_tokens, 16u);
+  EXPECT_EQ(Chat(R"("max_completion_tokens": 4, "max_tokens": 4)")->runs[0].max_tokens, 4u);
+  EXPECT_EQ(Chat(R"("stop": "x")")->runs[0].stops, std::vector<std::string>{"x"});
+  EXPECT_GT(Chat(R"("top_p": 0)")->runs[0].sampling.top_p, 0.0f);
+  EXPECT_EQ(Chat(R"("top_k": -1)")->runs[0].sampling.top_k, 0u);
+  EXPECT_EQ(Chat(R"("seed": -1)")->runs[0].sampling.seed, UINT64_MAX);
+}
+
+TEST_F(OpenAiRequestTest, ContentIsTextOrPartsAndDeveloperIsSystem) {
+  const auto body = ParseJsonObject(R"({"messages": [
+      {"role": "developer", "content": "be in"},
+      {"role": "user", "content": [{"type": "text", "text": "the "},
+                                   {"type": "text", "text": "hat"}], "name": "someone"},
+      {"role": "assistant", "content": "an", "tool_calls": []},
+      {"role": "user", "content": "he"}]})");
+  const auto job = MakeChatJob(*body, *model_, "r");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(
+      job->runs[0].prompt,
+      Rendered({{"system", "be in"}, {"user", "the hat"}, {"assistant", "an"}, {"user", "he"}}));
+}
+
+TEST_F(OpenAiRequestTest, WrongParametersAreNamed) {
+  const std::vector<Fault> of_all = {
+      {R"("temperature": 2.5)", "temperature", "invalid_value"},
+      {R"("temperature": "hot")", "temperature", "invalid_type"},
+      {R"("top_p": -0.1)", "top_p", "invalid_value"},
+      {R"("top_k": 1.5)", "top_k", "invalid_type"},
+      {R"("seed": 1.5)", "seed", "invalid_type"},
+      {R"("stop": "")", "stop", "invalid_value"},
+      {R"("stop": 5)", "stop", "invalid_type"},
+      {R"("stop": ["a", 5])", "stop[1]", "invalid_type"},
+      {R"("frequency_penalty": 3)", "frequency_penalty", "invalid_value"},
+      {R"("logit_bias": [])", "logit_bias", "invalid_type"},
+      {R"("logit_bias": {"hat": 1})", "logit_bias", "invalid_value"},
+      {R"("logit_bias": {"270": 101})", "logit_bias.270", "invalid_value"},
+      {R"("logit_bias": {"270": null})", "logit_bias.270", "invalid_type"},
+      {R"("stream": "yes")", "stream", "invalid_type"},
+      {R"("stream_options": {"include_usage": true})", "stream_options", "invalid_value"},
+      {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options.include_usage",
+       "invalid_type"},
+      {R"("n": 0)", "n", "invalid_value"},
+      {R"("n": 1000000)", "n", "invalid_value"},
+      {R"("user": 5)", "user", "invalid_type"},
+      {R"("model": 5)", "model", "invalid_type"},
+  };
+  ExpectFaults(of_all, [this](const char* fields) { return Chat(fields); });
+  ExpectFaults(of_all, [this](const char* fields) { return Completion(fields); });
+  std::string stops = R"("stop": ["x")";
+  for (int i = 0; i < 10000; ++i) stops += ", \"x\"";
+  stops += "]";
+  ExpectFaults({{stops.c_str(), "stop", "array_above_max_length"}},
+               [this](const char* fields) { return Chat(fields); });
+  const absl::Status bias = Chat(R"("logit_bias": {"99999": 1})").status();
+  EXPECT_EQ(ErrorParam(bias), "logit_bias") << bias;
+}
+
+TEST_F(OpenAiRequestTest, WhatTheEngineCannotDoIsRefusedByName) {
+  const std::vector<Fault> of_chat = {
+      {R"("tools": [{"type": "function"}])", "tools", "unsupported_parameter"},
+      {R"("tool_choice": "required")", "tool_choice", "unsupported_parameter"},
+      {R"("tool_choice": {"type": "function"})", "tool_choice", "unsupported_parameter"},
+      {R"("functions": [{"name": "f"}])", "functions", "unsupported_parameter"},
+      {R"("response_format": {"type": "json_object"})", "response_format.type",
+       "unsupported_parameter"},
+      {R"("response_format": "json")", "response_format", "invalid_type"},
+      {R"("modalities": ["text", "audio"])", "modalities", "unsupported_parameter"},
+      {R"("audio": {"voice": "x"})", "audio", "unsupported_parameter"},
+      {R"("prediction": {"type": "content"})", "prediction", "unsupported_parameter"},
+      {R"("reasoning_effort": "high")", "reasoning_effort", "unsupported_parameter"},
+      {R"("web_search_options": {"a": 1})", "web_search_options", "unsupported_parameter"},
+      {R"("store": true)", "store", "unsupported_parameter"},
+      {R"("service_tier": "flex")", "service_tier", "unsupported_parameter"},
+      {R"("top_logprobs": 3)", "top_logprobs", "invalid_value"},
+      {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs", "invalid_value"},
+      {R"("logprobs": 5)", "logprobs", "invalid_type"},
+      {R"("max_tokens": 0)", "max_tokens", "invalid_value"},
+      {R"("max_tokens": 1, "max_completion_tokens": 2)", "max_tokens", "invalid_value"},
+  };
+  ExpectFaults(of_chat, [this](const char* fields) { return Chat(fields); });
+  const std::vector<Fault> of_completions = {
+      {R"("suffix": "x")", "suffix", "unsupported_parameter"},
+      {R"("best_of": 3)", "best_of", "unsupported_parameter"},
+      {R"("logprobs": 21)", "logprobs", "invalid_value"},
+      {R"("logprobs": true)", "logprobs", "invalid_type"},
+      {R"("echo": 1)", "echo", "invalid_type"},
+  };
+  ExpectFaults(of_completions, [this](const char* fields) { return Completion(fields); });
+  const std::vector<Fault> of_responses = {
+      {R"("previous_response_id": "resp_1")", "previous_response_id", "unsupported_parameter"},
+      {R"("conversation": "c")", "conversation", "unsupported_parameter"},
+      {R"("store": true)", "store", "unsupported_parameter"},
+      {R"("background": true)", "background", "unsupported_parameter"},
+      {R"("tools": [{"type": "web_search"}])", "tools", "unsupported_parameter"},
+      {R"("text": {"format": {"type": "json_schema"}})", "text.format.type",
+       "unsupported_parameter"},
+      {R"("reasoning": {"effort": "low"})", "reasoning.effort", "unsupported_parameter"},
+      {R"("truncation": "auto")", "truncation", "unsupported_parameter"},
+      {R"("include": ["file_search_call.results"])", "include", "unsupported_parameter"},
+      {R"("max_output_tokens": 0)", "max_output_tokens", "invalid_value"},
+      {R"("temperature": 3)", "temperature", "invalid_value"},
+  };
+  ExpectFaults(of_responses, [this](const char* fields) { return Responses(fields); });
+}
+
+TEST_F(OpenAiRequestTest, WrongMessagesAreNamedByTheirPath) {
+  const std::vector<Fault> faults = {
+      {R"("messages": null)", "messages", "missing_required_parameter"},
+      {R"("messages": "hi")", "messages", "invalid_type"},
+      {R"("messages": [])", "messages", "empty_array"},
+      {R"("messages": [5])", "messages[0]", "invalid_type"},
+      {R"("messages": [{"content": "x"}])", "messages[0].role", "missing_required_parameter"},
+      {R"("messages": [{"role": "user"}])", "messages[0].content", "missing_required_parameter"},
+      {R"("messages": [{"role": "king", "content": "x"}])", "messages[0].role", "invalid_value"},
+      {R"("messages": [{"role": "tool", "content": "x"}])", "messages[0].role",
+       "unsupported_parameter"},
+      {R"("messages": [{"role": "user", "content": 5}])", "messages[0].content", "invalid_type"},
+      {R"("messages": [{"role": "user", "content": [5]}])", "messages[0].content[0]",
+       "invalid_type"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])",
+       "messages[0].content[0].type", "unsupported_parameter"},
+      {R"("messages": [{"role": "user", "content": [{"type": "text"}]}])",
+       "messages[0].content[0].text", "missing_required_parameter"},
+      {R"("messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}])",
+       "messages[0].tool_calls", "unsupported_parameter"},
+  };
+  for (const Fault& fault : faults) {
+    const auto body = ParseJsonObject("{" + std::string(fault.fields) + "}");
+    const absl::Status status = MakeChatJob(*body, *model_, "r").status();
+    EXPECT_EQ(ErrorParam(status), fault.param) << fault.fields << ": " << status;
+    EXPECT_EQ(ErrorCode(status), fault.code) << fault.fields << ": " << status;
+  }
+  const auto twice = ParseJsonObject(
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}]})");
+  EXPECT_EQ(ErrorParam(MakeChatJob(*twice, *model_, "r").status()), "messages[1].role");
+}
+
+TEST_F(OpenAiRequestTest, APromptThatIsTooLongIsSaidOfItsParameter) {
+  const std::string words(5000, 'a');
+  const auto check = [&](MakeJob make, const std::string& name, const std::string& value) {
+    const auto body = ParseJsonObject("{\"" + name + "\": " + value + "}");
+    const absl::Status status = make(*body, *model_, "r").status();
+    EXPECT_EQ(ErrorParam(status), name) << status;
+    EXPECT_EQ(ErrorCode(status), "context_length_exceeded") << status;
+  };
+  check(MakeChatJob, "messages", R"([{"role": "user", "content": ")" + words + R"("}])");
+  check(MakeCompletionJob, "prompt", "\"" + words + "\"");
+  check(MakeResponsesJob, "input", "\"" + words + "\"");
+}
+
+TEST_F(OpenAiRequestTest, AnotherModelIsNotFound) {
+  for (const absl::Status& status :
+       {Chat(R"("model": "gpt")").status(), Completion(R"("model": "gpt")").status(),
+        Responses(R"("model": "gpt")").status()}) {
+    EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  }
+  EXPECT_TRUE(Chat(R"("model": "toy")").ok());
+}
+
+TEST_F(OpenAiRequestTest, PromptsAreTextsOrTokensAndEachHasItsChoices) {
+  const auto prompts = [this](const std::string& prompt, const std::string& more = "") {
+    const auto body = ParseJsonObject("{\"prompt\": " + prompt + more + "}");
+    return MakeCompletionJob(*body, *model_, "r");
+  };
+  EXPECT_THAT(prompts(R"("the")")->runs, SizeIs(1));
+  EXPECT_THAT(prompts(R"(["the", "hat"])", R"(, "n": 3)")->runs, SizeIs(6));
+  EXPECT_EQ(prompts("[1, 270, 271]")->runs[0].prompt, (std::vector<uint32_t>{1, 270, 271}));
+  const auto two = prompts("[[1, 270], [271]]");
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->runs[1].prompt, std::vector<uint32_t>{271});
+  for (const char* wrong :
+       {"null", "[]", "5", "[[]]", "[\"a\", 5]", "[-1]", "[1.5]", "[99999]", "[1, \"a\"]", "{}"}) {
+    const absl::Status status = prompts(wrong).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong << status;
+    EXPECT_TRUE(ErrorParam(status).starts_with("prompt")) << wrong << status;
+  }
+  EXPECT_EQ(ErrorParam(prompts(R"(["the", "hat"])", R"(, "n": 65)").status()), "n");
+}
+
+TEST_F(OpenAiRequestTest, ResponsesTakeInstructionsAndMessages) {
+  const auto body = ParseJsonObject(R"({"instructions": "be in", "input": [
+      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "the"}]},
+      {"role": "assistant", "content": [{"type": "output_text", "text": "hat"}]},
+      {"role": "user", "content": "he"}], "max_output_tokens": 3})");
+  const auto job = MakeResponsesJob(*body, *model_, "r");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->runs[0].prompt,
+            Rendered({{"system", "be in"}, {"user", "the"}, {"assistant", "hat"}, {"user", "he"}}));
+  EXPECT_EQ(job->runs[0].max_tokens, 3u);
+  const auto item = ParseJsonObject(R"({"input": [{"type": "function_call_output"}]})");
+  EXPECT_EQ(ErrorParam(MakeResponsesJob(*item, *model_, "r").status()), "input[0].type");
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,17 @@
+// OpenAI's API: /v1/models, /v1/chat/completions, /v1/completions, /v1/responses.
+#pragma once
+
+#include "absl/status/status.h"
+#include "services/gateway/api/answer_run.h"
+#include "services/gateway/http/http_router.h"
+#include "services/gateway/service/launcher.h"
+
+namespace tandem::gateway {
+
+// Adds the routes, and OpenAI's form for the errors of all paths below /v1/.  /v1/embeddings says
+// that the model makes none.
+// `launcher`: Borrowed; must outlive the server.
+absl::Status AddOpenAiRoutes(HttpRouter& router, const Launcher& launcher,
+                             const AnswerRunOptions& options = {});
+
+}  // namespace tandem::gateway

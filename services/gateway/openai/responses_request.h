@@ -1,0 +1,18 @@
+// POST /v1/responses, without state: a body to an engine request and the writer of its answer.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/gateway/api/answer_writer.h"
+#include "services/gateway/api/json.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// `input` is a text or a list of messages, `instructions` the system message.  What needs state
+// (previous_response_id, conversation, store, background) is refused.  Errors as MakeChatJob's.
+absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& model,
+                                        const std::string& request_id);
+
+}  // namespace tandem::gateway

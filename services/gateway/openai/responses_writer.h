@@ -1,0 +1,28 @@
+// Answers of /v1/responses.
+#pragma once
+
+#include <memory>
+
+#include "services/gateway/api/answer_writer.h"
+#include "services/gateway/api/json.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+struct ResponsesWriterOptions {
+  bool stream = false;
+  bool logprobs = false;
+  // Told back to the client.
+  int64_t top_logprobs = 0;
+  float temperature = 1.0f;
+  float top_p = 1.0f;
+  Json max_output_tokens;  // null: no limit
+  Json instructions;
+  Json metadata = Json::object();
+};
+
+// One run.  `model`: Borrowed; must outlive the writer.
+std::unique_ptr<AnswerWriter> MakeResponsesWriter(const ServedModel& model,
+                                                  ResponsesWriterOptions options);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,72 @@
+#include "services/gateway/page/page_routes.h"
+
+#include <xxhash.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr char kContentSecurityPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'";
+
+const char* ContentType(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  return "image/svg+xml";
+}
+
+void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& responder) {
+  const std::string tag =
+      absl::StrFormat("\"%016x\"", XXH3_64bits(file.bytes.data(), file.bytes.size()));
+  HttpResponse response;
+  response.content_type = ContentType(file.name);
+  response.headers = {{"Cache-Control", "no-cache"},
+                      {"ETag", tag},
+                      {"Content-Security-Policy", kContentSecurityPolicy},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"}};
+  if (request.Header("if-none-match") == tag) {
+    response.status = 304;
+  } else {
+    response.body = std::string(file.bytes);
+  }
+  responder.Send(std::move(response));
+}
+
+void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder& responder) {
+  for (const PageFile& file : PageFiles()) {
+    if (file.name == name) return SendFile(file, request, responder);
+  }
+  responder.SendStatus(
+      absl::NotFoundError(absl::StrFormat("the page has no file \"%s\"", std::string(name))));
+}
+
+}  // namespace
+
+absl::Status AddPageRoutes(HttpRouter& router) {
+  TANDEM_RETURN_IF_ERROR(
+      router.Add({.method = "GET",
+                  .path_template = "/",
+                  .handler =
+                      [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
+                        SendNamed("index.html", request, *to);
+                      },
+                  .open = true}));
+  return router.Add({.method = "GET",
+                     .path_template = "/page/{file}",
+                     .handler =
+                         [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
+                           SendNamed(request.Variable("file"), request, *to);
+                         },
+                     .open = true});
+}
+
+}  // namespace tandem::gateway

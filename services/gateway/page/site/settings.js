@@ -1,0 +1,73 @@
+// Sampling settings: the dialog, and what it means for a request.
+
+import { $, make } from "./dom.js";
+import { loadSettings, saveSettings } from "./storage.js";
+
+// By OpenAI's names, and the gateway's beyond those.
+const kFields = [
+  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, hint: "0 is greedy" },
+  { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.01, hint: "Share of probability kept" },
+  { name: "top_k", label: "Top k", min: 0, max: 1000, step: 1, hint: "Tokens kept, 0 for all" },
+  { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01, hint: "Relative to the best" },
+  { name: "repetition_penalty", label: "Repetition penalty", min: 0.5, max: 2, step: 0.05, hint: "1 is off" },
+  { name: "max_tokens", label: "Longest answer", min: 1, max: 1000000, step: 1, hint: "Tokens" },
+  { name: "seed", label: "Seed", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "Repeats an answer" },
+];
+
+export class Settings {
+  constructor() {
+    this.values = loadSettings();
+    for (const field of kFields) {
+      const id = `set-${field.name}`;
+      const input = make("input", { id, name: field.name, type: "number", min: field.min, max: field.max,
+        step: field.step, inputmode: "decimal", placeholder: "default", "aria-describedby": `${id}-hint` });
+      $("sampling").append(make("div", { class: "field" }, make("label", { for: id }, field.label), input,
+        make("small", { id: `${id}-hint` }, field.hint)));
+    }
+    this.form = $("settings-form");
+    this.fill();
+    this.form.addEventListener("input", () => this.read());
+    $("reset-settings").addEventListener("click", () => {
+      this.values = {};
+      saveSettings(this.values);
+      this.fill();
+    });
+    $("open-settings").addEventListener("click", () => $("settings").showModal());
+    // A click beside the dialog closes it, as Escape does.
+    $("settings").addEventListener("click", (event) => {
+      if (event.target === $("settings")) $("settings").close();
+    });
+  }
+
+  get key() {
+    return this.values.key ?? "";
+  }
+
+  // What a request gets beside its messages.
+  parameters() {
+    const parameters = {};
+    for (const { name } of kFields) {
+      if (this.values[name] !== undefined) parameters[name] = this.values[name];
+    }
+    return parameters;
+  }
+
+  system() {
+    return (this.values.system ?? "").trim();
+  }
+
+  fill() {
+    for (const element of this.form.elements) {
+      if (element.name) element.value = this.values[element.name] ?? "";
+    }
+  }
+
+  read() {
+    this.values = {};
+    for (const element of this.form.elements) {
+      if (!element.name || element.value === "" || !element.checkValidity()) continue;
+      this.values[element.name] = element.type === "number" ? element.valueAsNumber : element.value;
+    }
+    saveSettings(this.values);
+  }
+}
