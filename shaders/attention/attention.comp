@@ -5,7 +5,7 @@
 // query heads, y row.  It walks over the positions in pieces of a subgroup's size that begin at
 // multiples of it, softmax online (Milakov, Gimelshein 2018): in the first half of a piece a lane
 // owns a position, in the second 8 dimensions.  Order and pieces depend on p alone, so the result
-// does not depend on the other rows of the step.
+// does not depend on the other rows of the step.  TEXELS: q, K and V come through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "kv_cache.glsl"
@@ -31,6 +31,24 @@ const uint kOwned = (kChunks + LANES - 1) / LANES;  // chunks a lane accumulates
 const uint kAtOnce = kOwned == 1 ? 8 : 2;           // values of V on their way
 const uint kOctets = (kChunks + 7) / 8;             // runs of 8 chunks
 
+// Eight float16 at a multiple of eight of q, and chunk `chunk` of a vector of the cache.
+#ifdef TEXELS
+layout(binding = 0, rgba32ui) uniform readonly restrict uimageBuffer q_texels;
+layout(binding = 1, rgba32ui) uniform readonly restrict uimageBuffer k_texels;
+layout(binding = 2, rgba32ui) uniform readonly restrict uimageBuffer v_texels;
+uvec4 load_q(uint at) { return imageLoad(q_texels, int(at)); }
+uvec4 load_k(uint vector, uint chunk) { return imageLoad(k_texels, int(vector * kChunks + chunk)); }
+uvec4 load_v(uint vector, uint chunk) { return imageLoad(v_texels, int(vector * kChunks + chunk)); }
+#else
+uvec4 load_q(uint at) { return load_uvec4(q + uint64_t(at) * 16); }
+uvec4 load_k(uint vector, uint chunk) {
+  return load_uvec4(k_cache + uint64_t(vector) * HEAD_DIM * 2 + chunk * 16);
+}
+uvec4 load_v(uint vector, uint chunk) {
+  return load_uvec4(v_cache + uint64_t(vector) * HEAD_DIM * 2 + chunk * 16);
+}
+#endif
+
 float minus_infinity() { return uintBitsToFloat(0xFF800000u); }
 
 // Eight float16 as they lie in memory: what is on its way stays packed.
@@ -47,7 +65,7 @@ void main() {
   uint lane = gl_SubgroupInvocationID;
   uint parts = num_heads / (num_kv_heads * QUERIES);
   uint kv_head = gl_WorkGroupID.x / parts;
-  uint64_t first_head = (uint64_t(row) * num_heads + gl_WorkGroupID.x * QUERIES) * HEAD_DIM * 2;
+  uint first_head = row * num_heads + gl_WorkGroupID.x * QUERIES;
   uint64_t table = row_block_table(step, row, group);
   uint last = row_position(step, row);
   uint first = window != 0 && last + 1 > window ? last + 1 - window : 0;
@@ -66,16 +84,15 @@ void main() {
     uint vector = kv_vector(table, position, block_tokens, num_kv_heads, kv_head);
     float score[QUERIES];
     [[unroll]] for (uint h = 0; h < QUERIES; ++h) score[h] = 0.0;
-    uint64_t key = k_cache + uint64_t(vector) * HEAD_DIM * 2;
     // q comes in spread over eight lanes and goes round by shuffles.
     [[unroll]] for (uint octet = 0; octet < kOctets; ++octet) {
       uint own = min(octet * 8 + (lane & 7), kChunks - 1);
       uvec4 packed_q[QUERIES], packed_k[8];
       [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
-        packed_q[h] = load_uvec4(q + first_head + (h * HEAD_DIM + own * 8) * 2);
+        packed_q[h] = load_q((first_head + h) * kChunks + own);
       }
       [[unroll]] for (uint c = 0; c < 8; ++c) {
-        packed_k[c] = load_uvec4(key + min(octet * 8 + c, kChunks - 1) * 16);
+        packed_k[c] = load_k(vector, min(octet * 8 + c, kChunks - 1));
       }
       [[unroll]] for (uint c = 0; c < 8; ++c) {
         vec4 k_low = low(packed_k[c]), k_high = high(packed_k[c]);
@@ -103,9 +120,9 @@ void main() {
     [[unroll]] for (uint t0 = 0; t0 < LANES; t0 += kAtOnce) {
       uvec4 packed_v[kAtOnce][kOwned];
       [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
-        uint64_t value = v_cache + uint64_t(subgroupShuffle(vector, t0 + t)) * HEAD_DIM * 2;
+        uint value = subgroupShuffle(vector, t0 + t);
         [[unroll]] for (uint c = 0; c < kOwned; ++c) {
-          packed_v[t][c] = load_uvec4(value + min(c * LANES + lane, kChunks - 1) * 16);
+          packed_v[t][c] = load_v(value, min(c * LANES + lane, kChunks - 1));
         }
       }
       [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
@@ -124,7 +141,7 @@ void main() {
     [[unroll]] for (uint c = 0; c < kOwned; ++c) {
       uint chunk = c * LANES + lane;
       if (chunk >= kChunks) continue;
-      uint64_t to = destination + first_head + (h * HEAD_DIM + chunk * 8) * 2;
+      uint64_t to = destination + (uint64_t(first_head + h) * HEAD_DIM + chunk * 8) * 2;
       store_half4(to, sum[h][c].low * factor);
       store_half4(to + 8, sum[h][c].high * factor);
     }

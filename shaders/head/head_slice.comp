@@ -1,6 +1,7 @@
 // From a slice of one output's logits to what the whole output's result is made of
 // (head_merge.comp): the highest logit, the sum of exp(logit - highest), the count of logits that
 // are not finite, and the slice's best candidates in no order.  x slice, y output.
+// TEXELS: the logits are read through a texel buffer.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "top_candidates.glsl"
@@ -15,11 +16,21 @@ layout(push_constant, scalar) uniform Push {
 };
 
 uint begin() { return gl_WorkGroupID.x * slice_len; }
-uint64_t row() { return logits + uint64_t(gl_WorkGroupID.y) * logit_stride * 4; }
+
+#ifdef TEXELS
+layout(binding = 0, r32ui) uniform readonly restrict uimageBuffer logit_texels;
+uint load_logit(uint token) {
+  return imageLoad(logit_texels, int(gl_WorkGroupID.y * logit_stride + token)).x;
+}
+#else
+uint load_logit(uint token) {
+  return load_uint(logits + (uint64_t(gl_WorkGroupID.y) * logit_stride + token) * 4);
+}
+#endif
 
 uvec2 load_item(uint i) {
   uint token = begin() + i;
-  return uvec2(load_uint(row() + uint64_t(token) * 4), token);
+  return uvec2(load_logit(token), token);
 }
 
 void main() {
@@ -49,7 +60,7 @@ void main() {
   uint64_t slice =
       slices + (uint64_t(gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x) * kResultBytes;
   for (uint i = local; i < wanted; i += threads) {
-    store_candidate(slice, i, found_tokens[i], load_uint(row() + uint64_t(found_tokens[i]) * 4));
+    store_candidate(slice, i, found_tokens[i], load_logit(found_tokens[i]));
   }
   if (local == 0) {
     Float(slice).v = highest;

@@ -1,5 +1,6 @@
 // residual[row, :] += rmsnorm(x[row, :]) * weight; then, where next_weight is not 0,
 // normed[row, :] = rmsnorm(residual[row, :]) * next_weight.  One workgroup a row.
+// TEXELS: what is read comes through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
@@ -18,29 +19,48 @@ layout(push_constant, scalar) uniform Push {
   float epsilon;
 };
 
+// Elements [4 i, 4 i + 4).
+#ifdef TEXELS
+layout(binding = 0, rgba32f) uniform readonly restrict imageBuffer source_texels;
+layout(binding = 1, rgba32f) uniform readonly restrict imageBuffer weight_texels;
+layout(binding = 2, rgba32f) uniform readonly imageBuffer residual_texels;
+layout(binding = 3, rgba32f) uniform readonly restrict imageBuffer next_texels;
+vec4 load_source(uint i) { return imageLoad(source_texels, int(i)); }
+vec4 load_weight(uint i) { return imageLoad(weight_texels, int(i)); }
+vec4 load_residual(uint i) { return imageLoad(residual_texels, int(i)); }
+vec4 load_next_weight(uint i) { return imageLoad(next_texels, int(i)); }
+#else
+vec4 load_source(uint i) { return load_vec4(source + uint64_t(i) * 16); }
+vec4 load_weight(uint i) { return load_vec4(weight + i * 16); }
+vec4 load_residual(uint i) { return load_vec4(residual + uint64_t(i) * 16); }
+vec4 load_next_weight(uint i) { return load_vec4(next_weight + i * 16); }
+#endif
+
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= num_rows(step)) return;
-  uint64_t base = uint64_t(row) * cols * 4;
+  uint count = cols / 4, base = row * count;
   float sum = 0.0;
-  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
-    vec4 x = load_vec4(source + base + i * 4);
+  for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
+    vec4 x = load_source(base + i);
     sum += dot(x, x);
   }
   float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
-  sum = 0.0;
-  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
-    vec4 x = load_vec4(source + base + i * 4) * factor * load_vec4(weight + i * 4);
-    x += load_vec4(residual + base + i * 4);
-    store_vec4(residual + base + i * 4, x);
-    sum += dot(x, x);
+  float next_factor = 0.0;
+  if (next_weight != 0) {
+    sum = 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
+      vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(base + i);
+      sum += dot(x, x);
+    }
+    next_factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
   }
-  if (next_weight == 0) return;
-  factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  // Each invocation reads what no other writes.
   uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
-  // Each invocation reads back what it wrote itself.
-  for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
-    vec4 x = load_vec4(residual + base + i * 4);
-    store_activation(OUT_FORMAT, to, i, x * factor * load_vec4(next_weight + i * 4), true);
+  for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
+    vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(base + i);
+    store_vec4(residual + uint64_t(base + i) * 16, x);
+    if (next_weight == 0) continue;
+    store_activation(OUT_FORMAT, to, i * 4, x * next_factor * load_next_weight(i), true);
   }
 }

@@ -48,7 +48,7 @@ Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t m
 }
 
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint32_t max_rows) {
+                       uint64_t cache_bytes, uint32_t max_rows) {
   const uint32_t queries =
       QueriesAtOnce(push.num_heads / push.num_kv_heads, tuning.attention_queries);
   Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
@@ -56,6 +56,14 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
   launch.constants[kHeadDim] = head_dim;
   launch.constants[kQueries] = queries;
   launch.constants[kLanes] = tuning.subgroup_size;
+  const uint64_t q_bytes = uint64_t{max_rows} * push.num_heads * head_dim * 2;
+  if (std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
+    constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_UINT;
+    launch.kernel = KernelId::kAttentionTexels;
+    launch.texels = Bind({{push.q, q_bytes, kFormat},
+                          {push.k_cache, cache_bytes, kFormat},
+                          {push.v_cache, cache_bytes, kFormat}});
+  }
   return launch;
 }
 

@@ -17,8 +17,9 @@ namespace tandem::gpu {
 Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool append,
                         uint32_t max_rows);
 Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows);
+// `cache_bytes`: of the layer's K, and of its V.
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint32_t max_rows);
+                       uint64_t cache_bytes, uint32_t max_rows);
 
 // How decode.comp cuts its work for a model's heads.
 struct DecodeShape {

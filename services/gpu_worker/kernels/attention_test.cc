@@ -86,8 +86,14 @@ TEST_P(AttentionTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   }
   const DeviceArray step = StepOf(c), q(device(), q_halves), k(device(), k_cache),
                     v(device(), v_cache), out(device(), q_halves.size() * 2);
-  Run({AttentionLaunch(tuning(), Push(c, step, q, k, v, out), c.head_dim, std::bit_ceil(c.rows))});
+  const uint64_t bytes = k_cache.size() * 2;
+  const uint32_t bucket = std::bit_ceil(c.rows);
+  Run({AttentionLaunch(tuning(), Push(c, step, q, k, v, out), c.head_dim, bytes, bucket)});
   EXPECT_TRUE(out.Intact());
+  const DeviceArray same(device(), q_halves.size() * 2);
+  Run({AttentionLaunch(ByAddress(), Push(c, step, q, k, v, same), c.head_dim, bytes, bucket)});
+  EXPECT_EQ(0, std::memcmp(same.data().data(), out.data().data(), out.data().size()))
+      << "bits do not depend on how they are read";
 
   ModelConfig config;
   config.num_heads = c.num_heads;
@@ -141,7 +147,8 @@ TEST_P(AttentionTest, ARowsBitsDoNotDependOnItsNeighbours) {
       words[table + i] = BlockOf(c, i);
     }
     const DeviceArray out(device(), rows * width * 2);
-    Run({AttentionLaunch(tuning(), Push(c, step, q, k, v, out), c.head_dim, bucket)});
+    Run({AttentionLaunch(tuning(), Push(c, step, q, k, v, out), c.head_dim, cache_size * 2,
+                         bucket)});
     return std::vector<uint16_t>(out.as<uint16_t>().begin(), out.as<uint16_t>().end());
   };
   const auto together = attend(0, c.rows, std::bit_ceil(c.rows));

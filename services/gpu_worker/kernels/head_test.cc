@@ -25,16 +25,20 @@ class HeadReduceTest : public KernelTest {
     const DeviceArray step = MakeStep(1, outputs, num_candidates), in(device(), logits),
                       slices(device(), count * SlicesOf(vocab).count * sizeof(OutputResult)),
                       results(device(), count * sizeof(OutputResult)), sums(device(), count * 8);
-    const auto launches = HeadReduceLaunches(tuning(),
-                                             {.step = step.address(),
-                                              .logits = in.address(),
-                                              .slices = slices.address(),
-                                              .results = results.address(),
-                                              .sums = sums.address(),
-                                              .vocab_size = vocab},
-                                             std::bit_ceil(count));
+    const HeadReduceArgs args = {.step = step.address(),
+                                 .logits = in.address(),
+                                 .slices = slices.address(),
+                                 .results = results.address(),
+                                 .sums = sums.address(),
+                                 .vocab_size = vocab};
+    auto launches = HeadReduceLaunches(ByAddress(), args, std::bit_ceil(count));
+    Run({launches.begin(), launches.end()});
+    const std::vector<std::byte> by_address(results.data().begin(), results.data().end());
+    std::ranges::fill(results.data(), testing::kGuardByte);
+    launches = HeadReduceLaunches(tuning(), args, std::bit_ceil(count));
     Run({launches.begin(), launches.end()});
     EXPECT_TRUE(results.Intact() && sums.Intact() && slices.Intact());
+    EXPECT_TRUE(std::ranges::equal(results.data(), by_address));
     for (uint32_t o = 0; o < count; ++o) {
       SCOPED_TRACE(::testing::Message()
                    << "row " << o << " of " << vocab << ", " << num_candidates << " candidates");

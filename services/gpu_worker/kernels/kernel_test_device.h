@@ -63,6 +63,12 @@ class KernelTest : public ::testing::Test {
   const vulkan::Device& device() const;
   KernelSet& kernels() const;
   const Tuning& tuning() const { return kernels().tuning(); }
+  // The same without texel buffers: kernels read by address.
+  Tuning ByAddress() const {
+    Tuning by_address = tuning();
+    by_address.max_texels = 0;
+    return by_address;
+  }
   // Runs the launches one after another, a barrier after each.
   void Run(const std::vector<Launch>& launches);
 

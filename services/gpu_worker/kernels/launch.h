@@ -1,10 +1,12 @@
 // One launch of a kernel as plain data, and what the tables of launches are made with.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -20,6 +22,7 @@ enum class KernelId : uint8_t {
   kAddSlices,
   kRmsNorm,
   kAddNorm,
+  kAddNormTexels,
   kAddNormWide,
   kMatmul,
   kMatvec,
@@ -28,10 +31,12 @@ enum class KernelId : uint8_t {
   kQkNormRope,
   kKvAppend,
   kAttention,
+  kAttentionTexels,
   kDecode,
   kTiled,
   kTiledCooperative,
   kHeadSlice,
+  kHeadSliceTexels,
   kHeadMerge,
   kCoopMatmulShared,
   kCoopMatmulQuads,
@@ -62,6 +67,14 @@ inline constexpr uint32_t kLocalSize = 0;
 
 inline uint32_t DivideUp(uint64_t value, uint64_t by) {
   return static_cast<uint32_t>((value + by - 1) / by);
+}
+
+// What a kernel that has only these views is bound to.  REQUIRES one or more.
+inline vulkan::TexelViews Bind(std::initializer_list<vulkan::TexelView> views) {
+  vulkan::TexelViews bound;
+  bound.fill(*views.begin());
+  std::copy(views.begin(), views.end(), bound.begin());
+  return bound;
 }
 
 template <typename Push>

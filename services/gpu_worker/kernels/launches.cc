@@ -62,6 +62,7 @@ const KernelTraits& Traits(KernelId id) {
       {"add_slices", shaders::kAddSlices},
       {"rms_norm", shaders::kRmsNorm},
       {"add_norm", shaders::kAddNorm},
+      {"add_norm_texels", shaders::kAddNormTexels},
       {"add_norm_wide", shaders::kAddNormWide},
       {"matmul", shaders::kMatmul},
       {"matvec", shaders::kMatvec},
@@ -70,10 +71,12 @@ const KernelTraits& Traits(KernelId id) {
       {"qk_norm_rope", shaders::kQkNormRope},
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
+      {"attention_texels", shaders::kAttentionTexels},
       {"decode", shaders::kDecode},
       {"tiled", shaders::kTiled},
       {"tiled_cooperative", shaders::kTiledCooperative},
       {"head_slice", shaders::kHeadSlice},
+      {"head_slice_texels", shaders::kHeadSliceTexels},
       {"head_merge", shaders::kHeadMerge},
       {"coop_matmul_shared", shaders::kCoopMatmulShared},
       {"coop_matmul_quads", shaders::kCoopMatmulQuads},
@@ -130,6 +133,16 @@ Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max
     TANDEM_CHECK(slices == 1);
     Launch launch = MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
     launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
+    const uint64_t row_bytes = uint64_t{push.cols} * 4, bytes = max_rows * row_bytes;
+    if (bytes / 16 <= tuning.max_texels) {
+      constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_SFLOAT;
+      const uint64_t next = push.next_weight == 0 ? push.weight : push.next_weight;
+      launch.kernel = KernelId::kAddNormTexels;
+      launch.texels = Bind({{push.source, bytes, kFormat},
+                            {push.weight, row_bytes, kFormat},
+                            {push.residual, bytes, kFormat},
+                            {next, row_bytes, kFormat}});
+    }
     return launch;
   }
   const uint32_t threads = WideNormThreads(tuning, push.cols);
@@ -193,26 +206,32 @@ std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceA
                                          uint32_t max_rows) {
   const HeadSlices slices = SlicesOf(args.vocab_size);
   const uint32_t stride = LogitStride(args.vocab_size);
-  return {MakeLaunch(KernelId::kHeadSlice, tuning.reduce_threads,
-                     HeadSlicePush{.step = args.step,
-                                   .logits = args.logits,
-                                   .slices = args.slices,
-                                   .vocab_size = args.vocab_size,
-                                   .logit_stride = stride,
-                                   .slice_len = slices.length,
-                                   .first_output = args.first_output},
-                     slices.count, max_rows),
-          MakeLaunch(KernelId::kHeadMerge, tuning.reduce_threads,
-                     HeadMergePush{.step = args.step,
-                                   .logits = args.logits,
-                                   .slices = args.slices,
-                                   .results = args.results,
-                                   .sums = args.sums,
-                                   .vocab_size = args.vocab_size,
-                                   .logit_stride = stride,
-                                   .num_slices = slices.count,
-                                   .first_output = args.first_output},
-                     max_rows, 1)};
+  std::array<Launch, 2> launches = {MakeLaunch(KernelId::kHeadSlice, tuning.reduce_threads,
+                                               HeadSlicePush{.step = args.step,
+                                                             .logits = args.logits,
+                                                             .slices = args.slices,
+                                                             .vocab_size = args.vocab_size,
+                                                             .logit_stride = stride,
+                                                             .slice_len = slices.length,
+                                                             .first_output = args.first_output},
+                                               slices.count, max_rows),
+                                    MakeLaunch(KernelId::kHeadMerge, tuning.reduce_threads,
+                                               HeadMergePush{.step = args.step,
+                                                             .logits = args.logits,
+                                                             .slices = args.slices,
+                                                             .results = args.results,
+                                                             .sums = args.sums,
+                                                             .vocab_size = args.vocab_size,
+                                                             .logit_stride = stride,
+                                                             .num_slices = slices.count,
+                                                             .first_output = args.first_output},
+                                               max_rows, 1)};
+  const uint64_t logits = uint64_t{max_rows} * stride;
+  if (logits <= tuning.max_texels) {
+    launches[0].kernel = KernelId::kHeadSliceTexels;
+    launches[0].texels = Bind({{args.logits, logits * 4, VK_FORMAT_R32_UINT}});
+  }
+  return launches;
 }
 
 }  // namespace tandem::gpu

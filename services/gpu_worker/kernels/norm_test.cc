@@ -107,17 +107,22 @@ TEST_P(NormTest, AddNormUpdatesTheResidualAndNormsIt) {
   for (const bool with_next : {true, false}) {
     const DeviceArray step = MakeStep(kRows), in(device(), x), w(device(), weight),
                       res(device(), residual), w2(device(), next), out(device(), x.size() * 4);
-    Run({AddNormLaunch(tuning(),
-                       {.step = step.address(),
-                        .source = in.address(),
-                        .weight = w.address(),
-                        .residual = res.address(),
-                        .next_weight = with_next ? w2.address() : 0,
-                        .normed = out.address(),
-                        .cols = cols(),
-                        .epsilon = kEpsilon},
-                       8)});
+    const AddNormPush push = {.step = step.address(),
+                              .source = in.address(),
+                              .weight = w.address(),
+                              .residual = res.address(),
+                              .next_weight = with_next ? w2.address() : 0,
+                              .normed = out.address(),
+                              .cols = cols(),
+                              .epsilon = kEpsilon};
+    Run({AddNormLaunch(ByAddress(), push, 8)});
+    const std::vector<float> by_address = res.floats(), normed = out.floats();
+    std::ranges::copy(residual, res.as<float>().begin());
+    std::ranges::fill(out.data(), testing::kGuardByte);
+    Run({AddNormLaunch(tuning(), push, 8)});
     EXPECT_TRUE(res.Intact() && out.Intact());
+    EXPECT_EQ(0, std::memcmp(res.data().data(), by_address.data(), res.data().size()));
+    EXPECT_EQ(0, std::memcmp(out.data().data(), normed.data(), out.data().size()));
     const double bound = largest * NormRelativeBound(cols());
     EXPECT_TRUE(testing::IsNear(res.floats(), sum, bound, 2 * testing::kEpsilonF32));
     if (with_next) {

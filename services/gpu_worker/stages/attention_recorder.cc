@@ -157,7 +157,7 @@ absl::Status AttentionRecorder::Attend(uint32_t layer_idx) {
                               .group = group,
                               .window = group == kWindowGroup ? config_.sliding_window : 0,
                               .scale = config_.attention_scale},
-                             config_.head_dim, bucket_));
+                             config_.head_dim, cache.k.bytes(), bucket_));
 }
 
 }  // namespace tandem::gpu
