@@ -171,8 +171,8 @@ function code(block) {
 const kBuild = {
   heading: (block) => {
     const match = kHeading.exec(block.lines[0]);
-    // The page's own headings are the first two levels.
-    return make(`h${Math.min(match[1].length + 2, 6)}`, {}, ...inline(match[2]));
+    // The page's own heading is the first level.
+    return make(`h${Math.min(match[1].length + 1, 6)}`, {}, ...inline(match[2]));
   },
   rule: () => make("hr"),
   quote: (block) => make("blockquote", {}, ...renderBlocks(block.lines.map((line) => kQuote.exec(line)[1]).join("\n"))),

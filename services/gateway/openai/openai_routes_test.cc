@@ -1,0 +1,212 @@
+// The routes on a real server, with the toy model behind them.
+#include "services/gateway/openai/openai_routes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "services/gateway/api/json.h"
+#include "services/gateway/engine/testing/fake_executor.h"
+#include "services/gateway/engine/testing/gate.h"
+#include "services/gateway/http/http_server.h"
+#include "services/gateway/http/testing/http_test_client.h"
+#include "services/gateway/service/launcher.h"
+
+namespace tandem::gateway {
+namespace {
+
+using testing::FakeExecutor;
+using testing::FakeExecutorOptions;
+using testing::Gate;
+using ::testing::HasSubstr;
+using testing::HttpTestClient;
+using testing::HttpTestResponse;
+
+constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "the hat"}], )"
+                         R"("temperature": 0, "ignore_eos": true, "max_tokens": 5)";
+
+class OpenAiRoutesTest : public ::testing::Test {
+ protected:
+  void Start(FakeExecutorOptions fake = {},
+             const EngineOptions& engine = {
+                 .max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}) {
+    launcher_ = std::make_unique<Launcher>(
+        [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
+          return std::make_unique<FakeExecutor>(fake);
+        },
+        engine);
+    HttpRouter router;
+    ASSERT_TRUE(
+        AddOpenAiRoutes(router, *launcher_, {.keep_alive_interval = absl::Milliseconds(10)}).ok());
+    auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void WaitReady() {
+    auto ready = std::make_shared<Gate>();
+    launcher_->Begin([ready](bool) { ready->Open(); });
+    ready->Wait();
+  }
+  void TearDown() override {
+    launcher_->EndRequests();
+    server_->Shutdown(absl::Seconds(5));
+  }
+
+  HttpTestResponse Post(const std::string& path, const std::string& body) {
+    return HttpTestClient(server_->port()).Call("POST", path, body);
+  }
+  static Json ErrorOf(const HttpTestResponse& response) {
+    const Json body = Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(body.is_object() && body.contains("error")) << response.body;
+    return body.is_object() ? body.value("error", Json()) : Json();
+  }
+  v1::SchedulerStatus Scheduler() {
+    v1::GetStatusResponse status;
+    launcher_->FillStatus(status);
+    return status.scheduler();
+  }
+  void WaitUntilIdle() {
+    const absl::Time patience = absl::Now() + absl::Seconds(60);
+    while (Scheduler().running() + Scheduler().waiting() > 0) {
+      ASSERT_LT(absl::Now(), patience);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  std::unique_ptr<Launcher> launcher_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(OpenAiRoutesTest, AnswersWholeAndStreamed) {
+  Start();
+  WaitReady();
+  const HttpTestResponse whole = Post("/v1/chat/completions", std::string(kChat) + "}");
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(Json::parse(whole.body)["usage"]["completion_tokens"], 5);
+  const HttpTestResponse stream =
+      Post("/v1/chat/completions", std::string(kChat) + R"(, "stream": true})");
+  EXPECT_THAT(stream.Header("content-type"), HasSubstr("text/event-stream"));
+  EXPECT_TRUE(stream.complete);
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n")) << stream.body;
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt": "hat"})").status, 200);
+  EXPECT_EQ(Post("/v1/responses", R"({"input": "hat", "max_output_tokens": 2})").status, 200);
+  HttpTestClient client(server_->port());
+  EXPECT_EQ(Json::parse(client.Call("GET", "/v1/models").body)["data"][0]["id"], "toy");
+  EXPECT_EQ(client.Call("GET", "/v1/models/toy").status, 200);
+}
+
+TEST_F(OpenAiRoutesTest, KeepsAStreamAliveWhileThePromptIsFed) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  Start(fake);
+  WaitReady();
+  HttpTestClient client(server_->port());
+  client.Request("POST", "/v1/chat/completions", std::string(kChat) + R"(, "stream": true})");
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(client.ReadChunk(), ": keep-alive\n\n");
+  go->Open();
+  std::string rest;
+  for (std::string chunk; !(chunk = client.ReadChunk().value_or("")).empty();) rest += chunk;
+  EXPECT_THAT(rest, HasSubstr("\"role\":\"assistant\""));
+  EXPECT_TRUE(rest.ends_with("data: [DONE]\n\n")) << rest;
+}
+
+TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
+  Start();
+  WaitReady();
+  const std::string deep = R"({"messages": )" + std::string(100000, '[');
+  struct Case {
+    const char* path;
+    std::string body;
+    int status;
+    const char* type;
+  };
+  const Case cases[] = {
+      {"/v1/chat/completions", "", 400, "invalid_request_error"},
+      {"/v1/chat/completions", "{", 400, "invalid_request_error"},
+      {"/v1/chat/completions", "[]", 400, "invalid_request_error"},
+      {"/v1/chat/completions", deep, 400, "invalid_request_error"},
+      {"/v1/chat/completions", "{\"messages\": \"\xFF\"}", 400, "invalid_request_error"},
+      {"/v1/chat/completions", R"({"messages": "\ud800"})", 400, "invalid_request_error"},
+      {"/v1/chat/completions", std::string(kChat) + R"(, "n": 1000000})", 400,
+       "invalid_request_error"},
+      {"/v1/chat/completions", std::string(kChat) + R"(, "presence_penalty": 1e300})", 400,
+       "invalid_request_error"},
+      {"/v1/chat/completions", std::string(kChat) + R"(, "model": "other"})", 404,
+       "invalid_request_error"},
+      {"/v1/embeddings", R"({"input": "x"})", 400, "invalid_request_error"},
+      {"/v1/nothing", "{}", 404, "invalid_request_error"},
+      {"/v1/models", "{}", 405, "invalid_request_error"},
+  };
+  for (const Case& c : cases) {
+    const HttpTestResponse response = Post(c.path, c.body);
+    EXPECT_EQ(response.status, c.status) << c.path << " " << c.body.substr(0, 100);
+    EXPECT_EQ(ErrorOf(response)["type"], c.type) << response.body;
+    EXPECT_FALSE(ErrorOf(response)["message"].get<std::string>().empty());
+  }
+  EXPECT_EQ(Scheduler().running(), 0u);
+}
+
+TEST_F(OpenAiRoutesTest, BeforeTheModelIsUpEverythingIsUnavailable) {
+  Start();
+  const HttpTestResponse response = Post("/v1/chat/completions", std::string(kChat) + "}");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(ErrorOf(response)["type"], "server_error");
+  EXPECT_NE(response.Header("retry-after"), "");
+  WaitReady();
+}
+
+TEST_F(OpenAiRoutesTest, AFullQueueIs429WithRetryAfter) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  Start(fake, {.max_sequences = 1, .max_waiting = 0});
+  WaitReady();
+  HttpTestClient first(server_->port());
+  first.Request("POST", "/v1/chat/completions", std::string(kChat) + "}");
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  while (Scheduler().running() + Scheduler().waiting() == 0) ASSERT_LT(absl::Now(), patience);
+  const HttpTestResponse refused = Post("/v1/chat/completions", std::string(kChat) + "}");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(ErrorOf(refused)["code"], "rate_limit_exceeded");
+  EXPECT_NE(refused.Header("retry-after"), "");
+  go->Open();
+  EXPECT_EQ(first.Read().status, 200);
+}
+
+TEST_F(OpenAiRoutesTest, AClientThatGoesAwayFreesItsPlaceStreamedOrWhole) {
+  FakeExecutorOptions fake;
+  fake.limits.context_len = 1 << 14;
+  fake.limits.num_blocks[kGlobalGroup] = 1 << 12;
+  fake.limits.max_table_len = 1 << 15;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  };
+  Start(fake);
+  WaitReady();
+  for (const char* stream : {"true", "false"}) {
+    HttpTestClient client(server_->port());
+    client.Request("POST", "/v1/completions",
+                   R"({"prompt": "hat", "max_tokens": 16000, "ignore_eos": true, "stream": )" +
+                       std::string(stream) + "}");
+    const absl::Time patience = absl::Now() + absl::Seconds(60);
+    while (Scheduler().running() == 0) ASSERT_LT(absl::Now(), patience);
+    client.Close();
+    WaitUntilIdle();
+    EXPECT_EQ(Scheduler().kv_blocks_used(0), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::gateway
