@@ -78,7 +78,19 @@ function noteOf(end, seconds) {
   return parts.join(" \u00b7 ");
 }
 
-function messageElement(message, last) {
+// Elements by message, with what they were made from, so that one that stays the same is the same
+// element: assistive technology reads out only what is new.
+const made = new WeakMap();
+function elementOf(message) {
+  const from = JSON.stringify([message, running?.message === message]);
+  const known = made.get(message);
+  if (known?.from === from) return known.element;
+  const element = messageElement(message);
+  made.set(message, { from, element });
+  return element;
+}
+
+function messageElement(message) {
   if (message.role === "user") {
     return make("article", { class: "user", "aria-label": "You" }, make("div", { class: "bubble" }, message.content));
   }
@@ -91,11 +103,10 @@ function messageElement(message, last) {
     element.classList.add("busy");
     if (!message.content) body.append(make("span", { class: "waiting", "aria-label": "Waiting for the first word" }, make("i"), make("i"), make("i")));
   } else {
-    const tools = make("div", { class: "tools" }, copyButton(() => message.content, "Copy the answer"));
-    if (last) {
-      tools.append(make("button", { type: "button", class: "icon small regenerate", "aria-label": "Answer again",
+    // Only the last answer's second button is shown (parts.css).
+    const tools = make("div", { class: "tools" }, copyButton(() => message.content, "Copy the answer"),
+      make("button", { type: "button", class: "icon small regenerate", "aria-label": "Answer again",
         onclick: regenerate }, icon(kIcons.again)));
-    }
     if (message.note) tools.append(make("span", { class: "note" }, message.note));
     element.append(tools);
   }
@@ -104,13 +115,18 @@ function messageElement(message, last) {
 
 function showMessages() {
   const { messages } = chats.current;
-  const elements = messages.map((message, i) => messageElement(message, i === messages.length - 1));
+  const elements = messages.map(elementOf);
   if (elements.length === 0) {
     elements.push(make("div", { class: "empty" }, make("img", { src: "page/icon.svg", alt: "", width: "56", height: "56" }),
       make("h2", {}, "What shall we talk about?"),
       make("p", {}, "Everything stays between this browser and this server.")));
   }
-  $("messages").replaceChildren(...elements);
+  elements.forEach((element, i) => {
+    const shown = $("messages").children[i];
+    if (shown === undefined) $("messages").append(element);
+    else if (shown !== element) shown.replaceWith(element);
+  });
+  while ($("messages").childElementCount > elements.length) $("messages").lastChild.remove();
   $("messages").setAttribute("aria-busy", String(running?.chat === chats.current));
 }
 
@@ -227,8 +243,8 @@ function fitPrompt() {
   showComposer();
 }
 
-function showStatus(status) {
-  const state = status?.state ?? "not reachable";
+function showStatus(status, error) {
+  const state = status?.state ?? (error.status === 401 ? "API key needed" : "not reachable");
   $("state").textContent = state;
   $("state").className = `state ${status ? state : "failed"}`;
   $("state").title = [status?.detail, status?.placement, status?.placementNotice].filter(Boolean).join("\n");

@@ -35,11 +35,22 @@ export const kIcons = {
   remove: "M6 6l12 12M18 6L6 18",
 };
 
+// Pages from plain HTTP of another machine have no clipboard; selecting and copying works there.
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = make("textarea", { class: "hidden", "aria-hidden": "true" });
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
 // A button that copies what `text` returns and says so for a moment.
 export function copyButton(text, label) {
   const button = make("button", { type: "button", class: "icon small", "aria-label": label }, icon(kIcons.copy));
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text());
+    await copy(text());
     button.replaceChildren(icon(kIcons.done));
     setTimeout(() => button.replaceChildren(icon(kIcons.copy)), 1200);
   });
