@@ -8,6 +8,7 @@
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/gateway/http_edge.h"
 #include "services/gateway/service/gateway_flags.h"
 #include "services/gateway/service/generation_service.h"
 #include "services/gateway/service/launcher.h"
@@ -29,12 +30,19 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
     LogError("cannot serve", {{"status", server.status().ToString()}});
     return 1;
   }
+  const auto http = StartHttpEdge(flags.http, launcher, **server);
+  if (!http.ok()) {
+    LogError("cannot serve HTTP", {{"status", http.status().ToString()}, {"flag", "--http"}});
+    return 1;
+  }
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   signals.Wait();
   LogInfo("draining", {{"patience", absl::FormatDuration(kDrainPatience)}});
   (*server)->SetServing(false);
+  if (*http != nullptr) (*http)->BeginDrain();
   launcher.Drain(kDrainPatience);
   launcher.EndRequests();
+  if (*http != nullptr) (*http)->Shutdown(absl::Seconds(2));
   (*server)->Shutdown(absl::Seconds(2));
   if (launcher.waiting_for_services()) std::_Exit(0);  // not there, and no longer needed
   return 0;

@@ -40,7 +40,9 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
             directory_->path(),
             "--no-packed-cache",
             "--port",
-            "0"};
+            "0",
+            "--http",
+            "off"};
   }
   std::vector<std::string> arguments = {"--listen", Target(name)};
   const auto add = [&arguments](std::initializer_list<std::string> more) {
@@ -52,7 +54,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   if (name == "gateway") {
     add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", "demo.Q8_0.gguf",
          "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
-         std::to_string(setup_.context_len)});
+         std::to_string(setup_.context_len), "--http", "off"});
     if (setup_.npu) add({"--worker", Target("npu")});
     arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
   }

@@ -8,9 +8,31 @@
 
 namespace tandem::gateway {
 
+void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
+  app.add_option("--http", flags.server.listen, "Where to serve HTTP: ADDRESS:PORT, or off")
+      ->capture_default_str();
+  app.add_option("--http-tls-cert", flags.server.tls_certificate,
+                 "PEM file: the certificate and those it is signed with; HTTPS alone then");
+  app.add_option("--http-tls-key", flags.server.tls_key, "PEM file: the certificate's key");
+  app.add_option("--http-api-keys", flags.api_keys,
+                 "File of API keys, asked for on every route but health (docs/rest.md)");
+  app.add_option("--http-cors", flags.server.cors_origins,
+                 "Origin whose pages may call, https://HOST[:PORT] or *; repeat for each");
+  app.add_option("--http-threads", flags.server.num_threads, "Threads for connections")
+      ->check(CLI::Range(1u, 16u))
+      ->capture_default_str();
+  app.add_option("--http-connections", flags.server.max_connections, "Connections at a time")
+      ->check(CLI::Range(1u, 1000000u))
+      ->capture_default_str();
+  app.add_option("--http-body-bytes", flags.server.max_body_bytes, "Longest request body")
+      ->check(CLI::Range(size_t{1024}, size_t{1} << 30))
+      ->capture_default_str();
+}
+
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
+  AddHttpFlags(app, flags.http);
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
   app.add_option("--worker", flags.executor.worker_targets, "A worker; repeat for each")

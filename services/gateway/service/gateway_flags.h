@@ -9,11 +9,21 @@
 #include "services/common/rpc/server.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/http/http_server.h"
 
 namespace tandem::gateway {
 
+// --http's value for none.
+inline constexpr char kHttpOff[] = "off";
+
+struct HttpFlags {
+  HttpServerOptions server;
+  std::string api_keys;  // a file; empty: everybody is served
+};
+
 struct GatewayFlags {
   ServerOptions server;
+  HttpFlags http;
   ExecutorOptions executor;
   EngineOptions engine;
   std::string npu = "prefer";
@@ -24,6 +34,8 @@ struct GatewayFlags {
 
 // `flags`: Borrowed; must outlive parsing.
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags);
+// The --http flags alone, for commands that pass them on.
+void AddHttpFlags(CLI::App& app, HttpFlags& flags);
 // After parsing.  INVALID_ARGUMENT names the flag.
 absl::Status FinishGatewayFlags(GatewayFlags& flags);
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/rpc/status.h"
+#include "services/gateway/service/client_status.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/stream_reactor.h"
 
@@ -21,7 +21,7 @@ absl::Time Deadline(const grpc::CallbackServerContext& context) {
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(ToClientStatus(status));
   return reactor;
 }
 

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "services/common/base/mutex.h"
-#include "services/common/rpc/status.h"
 #include "services/gateway/engine/token_stream.h"
+#include "services/gateway/service/client_status.h"
 #include "services/gateway/service/response_writer.h"
 #include "services/gateway/service/served_model.h"
 
@@ -35,7 +35,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
     const absl::Status status = model.engine().Submit(std::move(request), reactor->stream_);
     if (!status.ok()) {
       reactor->stream_ = nullptr;
-      reactor->Finish(ToGrpcStatus(status));
+      reactor->Finish(ToClientStatus(status));
     }
     return reactor.get();
   }
@@ -47,7 +47,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
       void OnDone() override { delete this; }
     };
     auto* failed = new Failed();
-    failed->Finish(ToGrpcStatus(status));
+    failed->Finish(ToClientStatus(status));
     return failed;
   }
 
@@ -89,12 +89,12 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
       over_ = batch.end.has_value();
       writing_ = true;
       if (over_ && !batch.end->status.ok() && !batch.update.empty()) {
-        after_write_ = ToGrpcStatus(batch.end->status);
+        after_write_ = ToClientStatus(batch.end->status);
       }
     }
     // No lock from here on: gRPC may react before a call returns.
     if (batch.end.has_value() && !batch.end->status.ok() && batch.update.empty()) {
-      this->Finish(ToGrpcStatus(batch.end->status));
+      this->Finish(ToClientStatus(batch.end->status));
       return;
     }
     Fill(batch);

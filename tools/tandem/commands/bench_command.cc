@@ -55,6 +55,8 @@ class OwnCluster {
                  "serve",
                  "--port",
                  "0",
+                 "--http",
+                 "off",
                  "--runtime-dir",
                  folder,
                  "--model",

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
@@ -18,11 +19,38 @@ namespace {
 
 struct ServeFlags {
   ClusterFlags cluster;
+  std::string http = "127.0.0.1:8080";
+  std::string http_tls_cert, http_tls_key, http_api_keys;
+  std::vector<std::string> http_cors;
 };
+
+void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("--http", flags.http, "HTTP on this ADDRESS:PORT, or off")
+      ->capture_default_str();
+  command.add_option("--http-tls-cert", flags.http_tls_cert, "PEM file: serve HTTPS with this");
+  command.add_option("--http-tls-key", flags.http_tls_key, "PEM file: the certificate's key");
+  command.add_option("--http-api-keys", flags.http_api_keys, "File of API keys (docs/rest.md)");
+  command.add_option("--http-cors", flags.http_cors,
+                     "Origin whose pages may call, or *; repeat for each");
+}
+
+// As the gateway takes them.
+std::vector<std::string> HttpArguments(const ServeFlags& flags) {
+  std::vector<std::string> arguments;
+  const auto add = [&arguments](const char* flag, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {flag, value});
+  };
+  add("--http-tls-cert", flags.http_tls_cert);
+  add("--http-tls-key", flags.http_tls_key);
+  add("--http-api-keys", flags.http_api_keys);
+  for (const std::string& origin : flags.http_cors) add("--http-cors", origin);
+  return arguments;
+}
 
 // Says once a second what is being done, waits for readiness and announces it, unless the cluster
 // is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
-absl::Status Announce(const ClusterOptions& options, const std::atomic<bool>& stopping) {
+absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
+                      const std::atomic<bool>& stopping) {
   const std::string target = GatewayTarget(options);
   const auto stub = MakeGenerationStub(target);
   std::string said;
@@ -39,6 +67,10 @@ absl::Status Announce(const ClusterOptions& options, const std::atomic<bool>& st
     std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", options.model.c_str(),
                  status->placement().c_str(), target.c_str(),
                  options.port != 0 ? absl::StrFormat(", 127.0.0.1:%d", options.port).c_str() : "");
+    if (options.http != "off") {
+      std::fprintf(stderr, "  HTTP: %s://%s\n", flags.http_tls_cert.empty() ? "http" : "https",
+                   options.http.c_str());
+    }
     if (!status->placement_notice().empty()) {
       std::fprintf(stderr, "  notice: %s\n", status->placement_notice().c_str());
     }
@@ -48,14 +80,16 @@ absl::Status Announce(const ClusterOptions& options, const std::atomic<bool>& st
 }
 
 absl::Status Serve(const ServeFlags& flags) {
-  TANDEM_ASSIGN_OR_RETURN(const ClusterOptions options, ResolveClusterFlags(flags.cluster));
+  TANDEM_ASSIGN_OR_RETURN(ClusterOptions options, ResolveClusterFlags(flags.cluster));
+  options.http = flags.http;
+  options.http_arguments = HttpArguments(flags);
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
   TANDEM_RETURN_IF_ERROR(supervisor->Start());
   std::atomic<bool> stopping = false;
   absl::Status readiness;
   std::thread announcer([&] {
-    readiness = Announce(options, stopping);
+    readiness = Announce(flags, options, stopping);
     if (!readiness.ok()) supervisor->RequestStop();
   });
   const absl::Status status = supervisor->Run();
@@ -83,6 +117,7 @@ std::function<int()> AddServeCommand(CLI::App& app) {
       ->add_option("--port", flags->cluster.options.port,
                    "gRPC on 127.0.0.1; 0: the unix socket alone")
       ->capture_default_str();
+  AddHttpFlags(*command, *flags);
   return [flags] {
     InitLogging("serve");
     const absl::Status status = Serve(*flags);

@@ -58,7 +58,9 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
                                         "--loader", Socket(options, "loader"),
                                         "--worker", Socket(options, "gpu"),
                                         "--model",  model_name,
-                                        "--npu",    std::string(NpuPolicyName(options.npu))};
+                                        "--npu",    std::string(NpuPolicyName(options.npu)),
+                                        "--http",   options.http};
+  arguments.insert(arguments.end(), options.http_arguments.begin(), options.http_arguments.end());
   const auto add = [&arguments](const char* flag, uint64_t value) {
     arguments.emplace_back(flag);
     arguments.push_back(absl::StrFormat("%d", value));

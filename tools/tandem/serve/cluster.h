@@ -18,8 +18,10 @@ struct ClusterOptions {
   std::string log_dir;      // one file a service; empty: they write to our standard error
   NpuPolicy npu = NpuPolicy::kPrefer;
   bool out_on_npu = false;
-  std::string gpu_device;  // the GPU worker's --device; empty: its choice
-  int port = 0;            // gRPC on 127.0.0.1; 0: the unix socket alone
+  std::string gpu_device;                   // the GPU worker's --device; empty: its choice
+  int port = 0;                             // gRPC on 127.0.0.1; 0: the unix socket alone
+  std::string http = "off";                 // the gateway's --http
+  std::vector<std::string> http_arguments;  // its other --http flags
   uint32_t max_sequences = 16;
   uint32_t max_rows = 512;
   uint32_t context_len = 0;  // 0: the model's

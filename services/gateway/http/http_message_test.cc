@@ -1,0 +1,121 @@
+#include "services/gateway/http/http_message.h"
+
+#include <gtest/gtest.h>
+
+#include "services/common/rpc/error_details.h"
+#include "services/gateway/http/api_keys.h"
+#include "services/gateway/http/json_guard.h"
+
+namespace tandem::gateway {
+namespace {
+
+TEST(HttpMessageTest, CodesMapAsGooglesDo) {
+  const std::pair<int, int> expected[] = {{0, 200},  {1, 499},  {2, 500},  {3, 400},  {4, 504},
+                                          {5, 404},  {6, 409},  {7, 403},  {8, 429},  {9, 400},
+                                          {10, 409}, {11, 400}, {12, 501}, {13, 500}, {14, 503},
+                                          {15, 500}, {16, 401}};
+  for (const auto& [code, http] : expected) {
+    EXPECT_EQ(HttpStatusOf(static_cast<absl::StatusCode>(code)), http) << code;
+  }
+}
+
+TEST(HttpMessageTest, RetryAfterComesFromRetryInfo) {
+  const absl::Status plain = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(FailureOf(plain).retry_after_seconds, 1);
+  EXPECT_EQ(FailureOf(absl::InternalError("x")).retry_after_seconds, std::nullopt);
+  EXPECT_EQ(FailureOf(WithRetryAfter(plain, absl::Milliseconds(2500))).retry_after_seconds, 3);
+  EXPECT_EQ(FailureOf(WithRetryAfter(plain, absl::ZeroDuration())).retry_after_seconds, 1);
+  EXPECT_EQ(StatusResponse(FailureOf(WithRetryAfter(plain, absl::Milliseconds(2500)))).body,
+            R"({"code":8,"message":"full","details":[)"
+            R"({"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"2.500s"}]})");
+}
+
+TEST(HttpMessageTest, DetailsSurviveGrpcAndUnknownOnesAreLeftOut) {
+  absl::Status status = WithRetryAfter(absl::UnavailableError("gone"), absl::Seconds(7));
+  EXPECT_EQ(FromDetailedGrpcStatus(ToDetailedGrpcStatus(status)), status);
+  EXPECT_EQ(FromDetailedGrpcStatus(ToDetailedGrpcStatus(absl::InternalError("x"))),
+            absl::InternalError("x"));
+  EXPECT_TRUE(FromDetailedGrpcStatus(ToDetailedGrpcStatus(absl::OkStatus())).ok());
+  status.SetPayload("type.googleapis.com/nobody.Knows", absl::Cord("x"));
+  EXPECT_EQ(StatusResponse(FailureOf(status)).body, R"({"code":14,"message":"gone","details":[]})");
+}
+
+TEST(HttpMessageTest, AcceptNamesTypesWithWeights) {
+  const auto accepts = [](const char* field) {
+    HttpRequest request;
+    request.headers = {{"accept", field}};
+    return request.Accepts("text/event-stream");
+  };
+  for (const char* yes : {"text/event-stream", "TEXT/Event-Stream", "text/html, text/event-stream",
+                          "text/event-stream;q=0.5", "text/event-stream ; charset=utf-8"}) {
+    EXPECT_TRUE(accepts(yes)) << yes;
+  }
+  for (const char* no : {"", "*/*", "text/*", "text/event-stream;q=0", "text/event-streams"}) {
+    EXPECT_FALSE(accepts(no)) << no;
+  }
+}
+
+TEST(JsonGuardTest, CountsDepthOutsideOfStrings) {
+  EXPECT_TRUE(CheckJson(R"({"a": ["[[[[", "\"[[[", {"b": {}}]})", 4).ok());
+  EXPECT_EQ(CheckJson("[[[[]]]]", 3).message(), "JSON: nested deeper than 3 at byte 3");
+  EXPECT_TRUE(CheckJson(std::string(64, '[')).ok());
+  EXPECT_FALSE(CheckJson(std::string(100000, '[')).ok());
+  EXPECT_FALSE(CheckJson("\"\xFF\"").ok());
+  EXPECT_TRUE(CheckJson(R"("\ud83d\ude00 \\ud83d \u0041")").ok());
+  for (const char* half : {R"("\ud83d")", R"("\ude00")", R"("\ud83d\ud83d")", R"("\ud83dx")"}) {
+    EXPECT_FALSE(CheckJson(half).ok()) << half;
+  }
+}
+
+// sha256 of "one".
+constexpr char kOne[] = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+
+TEST(ApiKeysTest, ReadsNamesHashesAndLimits) {
+  const std::string line = std::string("a sha256:") + kOne;
+  EXPECT_TRUE(ApiKeys::Parse("# x\n\n  " + line + " requests=1 tokens=2\tconcurrency=3\r\n").ok());
+  for (const std::string& bad :
+       {std::string(""), std::string("a"), std::string("a sha256:12"), "a md5:" + std::string(kOne),
+        line + " requests=0", line + " requests", line + " tokens=-1", line + " x=1",
+        line + "\n" + line, line + "\nb sha256:" + kOne}) {
+    EXPECT_EQ(ApiKeys::Parse(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_EQ(ApiKeys::Load("/nonexistent").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ApiKeysTest, BucketsFillEvenly) {
+  const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne + " requests=60");
+  ASSERT_TRUE(keys.ok());
+  const absl::Time start = absl::UnixEpoch();
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start))) << i;
+  }
+  const auto refused = (*keys)->Admit("one", start);
+  ASSERT_TRUE(std::holds_alternative<HttpFailure>(refused));
+  EXPECT_EQ(std::get<HttpFailure>(refused).retry_after_seconds, 1);
+  const auto admitted = [&keys](absl::Time now) {
+    return std::holds_alternative<KeyLease>((*keys)->Admit("one", now));
+  };
+  EXPECT_FALSE(admitted(start + absl::Milliseconds(900)));
+  EXPECT_TRUE(admitted(start + absl::Milliseconds(1001)));
+  EXPECT_FALSE(admitted(start + absl::Milliseconds(1500)));
+  EXPECT_FALSE(admitted(start)) << "a clock set back earns nothing";
+}
+
+TEST(ApiKeysTest, TokensMayBeOwed) {
+  const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne + " tokens=600");
+  ASSERT_TRUE(keys.ok());
+  const absl::Time start = absl::UnixEpoch();
+  {
+    const auto lease = (*keys)->Admit("one", start);
+    ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
+    std::get<KeyLease>(lease).client()->ChargeTokens(1200);
+  }
+  const auto refused = (*keys)->Admit("one", start);
+  ASSERT_TRUE(std::holds_alternative<HttpFailure>(refused));
+  EXPECT_EQ(std::get<HttpFailure>(refused).retry_after_seconds, 61);
+  EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start + absl::Seconds(61))));
+  EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("two", start)).http_status, 401);
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,33 @@
+#include "services/gateway/http_edge.h"
+
+#include <utility>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/channel.h"
+#include "services/gateway/http/api_keys.h"
+#include "services/gateway/rest/health_routes.h"
+#include "services/gateway/rest/rest_routes.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
+                                                          const Launcher& launcher, Server& grpc) {
+  if (flags.server.listen == kHttpOff) return nullptr;
+  HttpServerOptions options = flags.server;
+  if (!flags.api_keys.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
+  }
+  HttpRouter router;
+  TANDEM_RETURN_IF_ERROR(AddHealthRoutes(router, launcher));
+  // Over the server's own socket.  gRPC 1.51's in-process channel drops messages that a client has
+  // not asked for yet when the call ends, and asking only when the last is sent is what holds back
+  // slow readers.  Connected now, while there are descriptors.
+  const auto channel = CreateChannel(grpc.targets()[0]);
+  channel->GetState(/*try_to_connect=*/true);
+  TANDEM_RETURN_IF_ERROR(
+      AddRestRoutes(router, *v1::GenerateRequest::descriptor()->file()->service(0), channel));
+  return HttpServer::Start(options, std::move(router));
+}
+
+}  // namespace tandem::gateway

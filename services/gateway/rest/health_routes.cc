@@ -1,0 +1,45 @@
+#include "services/gateway/rest/health_routes.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+HttpResponse Report(const v1::GetStatusResponse& status, bool good) {
+  const nlohmann::json body = {{"status", status.state()},
+                               {"detail", status.detail()},
+                               {"model", status.model()},
+                               {"placement", status.placement()},
+                               {"running", status.scheduler().running()},
+                               {"waiting", status.scheduler().waiting()}};
+  HttpResponse response{.status = good ? 200 : 503, .body = body.dump()};
+  response.headers.emplace_back("Cache-Control", "no-store");
+  if (!good) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+}  // namespace
+
+absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher) {
+  const auto add = [&](const char* path, bool (*good)(const std::string& state)) {
+    return router.Add({.method = "GET",
+                       .path_template = path,
+                       .handler =
+                           [&launcher, good](const HttpRequest&, const auto& responder) {
+                             v1::GetStatusResponse status;
+                             launcher.FillStatus(status);
+                             responder->Send(Report(status, good(status.state())));
+                           },
+                       .open = true});
+  };
+  TANDEM_RETURN_IF_ERROR(add("/health", [](const std::string& state) {
+    return state != "failed" && state != "recovering";
+  }));
+  return add("/ready", [](const std::string& state) { return state == "ready"; });
+}
+
+}  // namespace tandem::gateway

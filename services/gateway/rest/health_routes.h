@@ -1,0 +1,17 @@
+// /health and /ready, for people, load balancers and orchestrators; no API key is asked.
+#pragma once
+
+#include "absl/status/status.h"
+#include "services/gateway/http/http_router.h"
+#include "services/gateway/service/launcher.h"
+
+namespace tandem::gateway {
+
+// Both answer {"status": STATE, "detail", "model", "placement", "running", "waiting"}, STATE as in
+// GetStatusResponse.
+//   /health  200 while the engine works or is coming up; 503 when it has failed, or has lost a
+//   worker. /ready   200 when requests are taken and answered; 503 otherwise.
+// `launcher`: Borrowed; must outlive the router.
+absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,190 @@
+// Calls that do not just run to their end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "services/gateway/http/api_keys.h"
+#include "services/gateway/rest/testing/rest_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using testing::FakeExecutorOptions;
+using testing::Gate;
+using ::testing::HasSubstr;
+using testing::HttpTestClient;
+using testing::HttpTestResponse;
+using ::testing::StartsWith;
+
+class RestCallTest : public testing::RestFixture {
+ protected:
+  // Waits until the engine has nothing left, which a client that left must bring about.
+  void ExpectFreed() {
+    const absl::Time patience = absl::Now() + absl::Seconds(30);
+    while (Status().scheduler().running() + Status().scheduler().waiting() > 0) {
+      ASSERT_LT(absl::Now(), patience);
+    }
+    EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
+  }
+};
+
+constexpr char kEndless[] =
+    R"({"tokens": {"ids": [5, 6]}, "limits": {"ignoreEos": true}, "sampling": {"temperature": 0}})";
+
+TEST_F(RestCallTest, AClientThatGoesAwayInDecodingFreesItsPlace) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  HttpTestClient client = Connect();
+  client.Request("POST", "/tandem/v1/generate", kEndless);
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_THAT(client.ReadChunk().value_or(""), HasSubstr("\"tokens\""));
+  client.Close();
+  ExpectFreed();
+}
+
+TEST_F(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
+  auto go = std::make_shared<Gate>();
+  auto begun = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go, begun](const StepBatch&) {
+    begun->Open();
+    go->Wait();
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  std::vector<HttpTestClient> clients;
+  for (int i = 0; i < 12; ++i) {  // eight places, four wait
+    clients.push_back(Connect());
+    clients.back().Request("POST", "/tandem/v1/generate", kEndless);
+  }
+  begun->Wait();
+  while (http_->counts().requests < 12) absl::SleepFor(absl::Milliseconds(1));
+  clients.clear();
+  while (http_->counts().requests > 0) absl::SleepFor(absl::Milliseconds(1));
+  go->Open();
+  ExpectFreed();
+}
+
+TEST_F(RestCallTest, AnErrorInMidStreamIsItsLastLine) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch& step) {
+    return step.header.step_id > 10 ? absl::InternalError("segment 2: refused") : absl::OkStatus();
+  };
+  StartRest(fake);
+  HttpTestClient client = Connect();
+  const HttpTestResponse lines = client.Call("POST", "/tandem/v1/generate", kEndless);
+  EXPECT_EQ(lines.status, 200);
+  EXPECT_TRUE(lines.complete);
+  const std::string last = lines.body.substr(lines.body.rfind('\n', lines.body.size() - 2) + 1);
+  EXPECT_EQ(last, R"({"error":{"code":13,"message":"segment 2: refused","details":[]}})"
+                  "\n");
+}
+
+TEST_F(RestCallTest, AnErrorInMidStreamIsAnEventOfItsOwn) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch& step) {
+    return step.header.step_id > 10 ? absl::InternalError("segment 2: refused") : absl::OkStatus();
+  };
+  StartRest(fake);
+  HttpTestClient client = Connect();
+  const HttpTestResponse events =
+      client.Call("POST", "/tandem/v1/generate", kEndless, "Accept: text/event-stream\r\n");
+  EXPECT_THAT(events.body, StartsWith("data: {"));
+  EXPECT_THAT(
+      events.body,
+      ::testing::EndsWith("event: error\n"
+                          "data: {\"code\":13,\"message\":\"segment 2: refused\",\"details\":[]}"
+                          "\n\n"));
+}
+
+TEST_F(RestCallTest, TimeoutsAreDeadlines) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(5));
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  HttpTestClient client = Connect();
+  const HttpTestResponse late =
+      client.Call("POST", "/tandem/v1/generate", kEndless, "Grpc-Timeout: 50m\r\n");
+  EXPECT_THAT(late.body, HasSubstr("\"code\":4"));
+  ExpectFreed();
+  EXPECT_EQ(client.Call("POST", "/tandem/v1/generate", kEndless, "Grpc-Timeout: soon\r\n").status,
+            400);
+}
+
+TEST_F(RestCallTest, AFullQueueIs429WithRetryAfter) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  std::vector<HttpTestClient> clients;
+  for (int i = 0; i < 28; ++i) {  // eight places, twenty wait
+    clients.push_back(Connect());
+    clients.back().Request("POST", "/tandem/v1/generate", kEndless);
+  }
+  while (Status().scheduler().running() + Status().scheduler().waiting() < 28) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  HttpTestClient refused = Connect();
+  const HttpTestResponse response = refused.Call("POST", "/tandem/v1/generate", kEndless);
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.Header("retry-after"), "1");
+  const auto error = nlohmann::json::parse(response.body);
+  EXPECT_EQ(error["code"], 8);
+  EXPECT_EQ(error["details"][0]["@type"], "type.googleapis.com/google.rpc.RetryInfo");
+  EXPECT_EQ(refused.Call("GET", "/health").status, 200) << "health answers all the same";
+  clients.clear();
+  go->Open();
+  ExpectFreed();
+}
+
+TEST_F(RestCallTest, BadBodiesAre400AndNameTheFault) {
+  StartRest();
+  HttpTestClient client = Connect();
+  const auto call = [&client](const std::string& body) {
+    const HttpTestResponse response = client.Call("POST", "/tandem/v1/tokenize", body);
+    EXPECT_EQ(response.status, 400) << body.substr(0, 40);
+    return response.body;
+  };
+  EXPECT_THAT(call("{"), HasSubstr("body"));
+  EXPECT_THAT(call(R"({"nothing": 1})"), HasSubstr("nothing"));
+  EXPECT_THAT(call("{\"text\": \"\xFF\"}"), HasSubstr("UTF-8"));
+  EXPECT_THAT(call(R"({"text": "\udc00"})"), HasSubstr("surrogate"));
+  EXPECT_THAT(call(std::string(100000, '[')), HasSubstr("deeper"));
+  std::string ids = "5";
+  for (int i = 0; i < 2000; ++i) ids += ",5";
+  EXPECT_THAT(
+      client.Call("POST", "/tandem/v1/generate", R"({"tokens": {"ids": [)" + ids + "]}}").body,
+      HasSubstr("context_length_exceeded"));
+}
+
+TEST_F(RestCallTest, TheRequestIdAndTokensAreCounted) {
+  // sha256 of "one".
+  const auto keys = ApiKeys::Parse(
+      "a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed tokens=5\n");
+  ASSERT_TRUE(keys.ok());
+  StartRest({}, {.keys = *keys});
+  HttpTestClient client = Connect();
+  const char* headers = "Authorization: Bearer one\r\nX-Request-Id: mine\r\n";
+  const char* body =
+      R"({"tokens": {"ids": [5, 6]}, "limits": {"maxTokens": 4, "ignoreEos": true}})";
+  const HttpTestResponse first = client.Call("POST", "/tandem/v1/generate", body, headers);
+  EXPECT_THAT(first.body, HasSubstr(R"("requestId":"mine")"));
+  EXPECT_EQ(client.Call("POST", "/tandem/v1/generate", body, headers).status, 429);
+  client = Connect();  // refused before its body was read
+  EXPECT_EQ(client.Call("GET", "/ready").status, 200);
+  EXPECT_EQ(client.Call("GET", "/tandem/v1/status").status, 401);
+}
+
+}  // namespace
+}  // namespace tandem::gateway

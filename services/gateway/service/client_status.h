@@ -1,0 +1,18 @@
+// What a client is told of an error.
+#pragma once
+
+#include "services/common/rpc/error_details.h"
+
+namespace tandem::gateway {
+
+// How long a client should wait before it asks again when the queue was full or a worker away.
+inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+
+// With google.rpc.RetryInfo where trying again is worth while: RESOURCE_EXHAUSTED and UNAVAILABLE.
+inline grpc::Status ToClientStatus(const absl::Status& status) {
+  const bool passing = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+  if (!passing || RetryAfterOf(status).has_value()) return ToDetailedGrpcStatus(status);
+  return ToDetailedGrpcStatus(WithRetryAfter(status, kRetryDelay));
+}
+
+}  // namespace tandem::gateway
