@@ -11,7 +11,8 @@
 
 namespace tandem::gateway {
 
-// Serves health and REST as `flags` say; null with --http=off.
+// Serves health, the chat page, REST, OpenAI's and Ollama's APIs as `flags` say; null with
+// --http=off.
 // `launcher`, `grpc`: Borrowed; must outlive the result.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
                                                           const Launcher& launcher, Server& grpc);
