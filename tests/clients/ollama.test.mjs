@@ -1,0 +1,75 @@
+// The ollama package, unmodified.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Ollama } from "ollama";
+
+const client = new Ollama({ host: process.env.TANDEM_URL });
+const model = "demo.Q8_0.gguf";
+const request = { model, messages: [{ role: "user", content: "What is the capital of Japan?" }], options: { temperature: 0, num_predict: 12 } };
+
+test("models are listed, shown and said to be running", async () => {
+  const { models } = await client.list();
+  assert.equal(models.length, 1);
+  assert.equal(models[0].name, `${model}:latest`);
+  assert.ok(models[0].size > 0);
+  const shown = await client.show({ model: models[0].name });
+  assert.equal(shown.model_info["general.architecture"], "gemma3");
+  assert.ok(shown.capabilities.includes("completion"));
+  const running = await client.ps();
+  assert.equal(running.models[0].model, `${model}:latest`);
+  assert.match((await client.version()).version, /^\d+\.\d+\.\d+$/);
+});
+
+test("a chat answers whole, with durations in nanoseconds", async () => {
+  const answer = await client.chat(request);
+  assert.equal(answer.message.role, "assistant");
+  assert.match(answer.message.content, /Tokyo/);
+  assert.equal(answer.done, true);
+  assert.equal(answer.done_reason, "stop");
+  assert.ok(answer.prompt_eval_count > 5 && answer.eval_count > 0);
+  assert.ok(answer.total_duration >= answer.eval_duration + answer.prompt_eval_duration - 1e6);
+  assert.ok(Number.isInteger(answer.total_duration) && answer.total_duration > 1e6);
+});
+
+test("a stream has the same text, line by line", async () => {
+  const whole = await client.chat(request);
+  const parts = [];
+  for await (const part of await client.chat({ ...request, stream: true })) parts.push(part);
+  assert.equal(parts.map((part) => part.message.content).join(""), whole.message.content);
+  assert.ok(parts.slice(0, -1).every((part) => part.done === false));
+  assert.equal(parts.at(-1).done, true);
+  assert.equal(parts.at(-1).eval_count, whole.eval_count);
+});
+
+test("generate renders the template unless the prompt is raw", async () => {
+  const options = { temperature: 0, num_predict: 4 };
+  const turn = await client.generate({ model, prompt: "What is the capital of Japan?", options: { temperature: 0, num_predict: 12 } });
+  assert.match(turn.response, /Tokyo/);
+  const raw = await client.generate({ model, prompt: "The capital of", raw: true, options });
+  assert.equal(raw.eval_count, 4);
+  assert.equal(raw.done_reason, "length");
+});
+
+test("errors carry their text and status", async () => {
+  await assert.rejects(client.chat({ ...request, model: "llama3" }), (error) => error.status_code === 404 && /model 'llama3' not found/.test(error.error));
+  await assert.rejects(client.chat({ ...request, format: "json" }), (error) => error.status_code === 400 && /format/.test(error.error));
+  await assert.rejects(client.chat({ ...request, options: { temperature: -1 } }), (error) => error.status_code === 400);
+});
+
+test("abort ends a stream", async () => {
+  const stream = await client.chat({ ...request, messages: [{ role: "user", content: "Tell me a story." }], options: { num_predict: 300 }, stream: true });
+  await assert.rejects(async () => {
+    for await (const part of stream) if (part.message.content) stream.abort();
+  }, { name: "AbortError" });
+});
+
+test("tokens go to text and back", async () => {
+  const post = async (path, body) => (await fetch(`${process.env.TANDEM_URL}${path}`, { method: "POST", body: JSON.stringify(body) })).json();
+  const text = "Straße, 東京, <bos> and \u{1F600}";
+  const { tokens } = await post("/tokenize", { content: text });
+  assert.equal((await post("/detokenize", { tokens })).content, text);
+  const pieces = (await post("/tokenize", { content: text, with_pieces: true })).tokens;
+  assert.deepEqual(pieces.map((token) => token.id), tokens);
+  const special = (await post("/tokenize", { content: text, add_special: true })).tokens;
+  assert.deepEqual(special.slice(1), tokens);
+});

@@ -1,0 +1,222 @@
+// The chat page in a real browser, driven by its keys and buttons.
+//   TANDEM_SHOTS=FOLDER leaves screenshots there.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, beforeEach, describe, test } from "node:test";
+import { chromium } from "playwright-core";
+
+const url = process.env.TANDEM_URL;
+const browserPath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+if (!browserPath) console.log("SKIPPED: there is no chromium (scripts/setup --tests installs it)");
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+describe("the chat page", { skip: !browserPath }, () => {
+  let browser;
+  let context;
+  let page;
+  const complaints = [];
+  const strangers = new Set();
+
+  async function open(options = {}) {
+    await context?.close();
+    context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", ...options });
+    page = await context.newPage();
+    page.setDefaultTimeout(30000);
+    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.message));
+    page.on("request", (request) => {
+      if (new URL(request.url()).origin !== new URL(url).origin) strangers.add(request.url());
+    });
+    await page.goto(url);
+    await page.waitForSelector(".state.ready");
+  }
+  const shot = async (name) => {
+    if (process.env.TANDEM_SHOTS) await page.screenshot({ path: `${process.env.TANDEM_SHOTS}/${name}.png` });
+  };
+  const settle = () => page.waitForSelector("article.assistant:last-child .tools");
+  const answer = () => page.locator("article.assistant .answer").last().innerText();
+
+  // Through the dialog, as a person does.
+  async function set(values) {
+    await page.click("#open-settings");
+    for (const [name, value] of Object.entries(values)) await page.fill(`#set-${name}`, String(value));
+    await shot("settings");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#settings:not([open])", { state: "hidden" });
+  }
+  async function ask(text) {
+    await page.fill("#prompt", text);
+    await page.keyboard.press("Enter");
+  }
+  // A page whose history holds one answer, as a model could have written it.
+  async function showAnswer(content) {
+    await page.evaluate((text) => localStorage.setItem("tandem.chats", JSON.stringify([{ id: "1", title: "t",
+      messages: [{ role: "user", content: "q" }, { role: "assistant", content: text }] }])), content);
+    await page.reload();
+    await page.waitForSelector(".answer");
+  }
+  async function checkAccessibility(what) {
+    await page.evaluate(axeSource);
+    const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    const violations = found.violations.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target} ${n.failureSummary}`).join("; ")}`);
+    assert.deepEqual(violations, [], what);
+  }
+
+  before(async () => {
+    browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox"] });
+  });
+  beforeEach(() => {
+    complaints.length = 0;
+    strangers.clear();
+  });
+  after(async () => {
+    await browser?.close();
+  });
+
+  test("sends, streams, answers again, and keeps the chat over a reload", async () => {
+    await open();
+    await shot("empty");
+    await set({ temperature: 0, max_tokens: 12 });
+    await ask("What is the capital of Japan?");
+    await page.waitForSelector("article.busy");
+    await settle();
+    const first = await answer();
+    assert.match(first, /Tokyo/);
+    const note = await page.locator(".tools .note").innerText();
+    assert.match(note, /\d+ tokens .* tok\/s .* gpu0 \d+% .* seed \d+/);
+    await shot("answered");
+
+    await page.click(".regenerate");
+    await page.waitForSelector("article.busy");
+    await settle();
+    assert.equal(await answer(), first);
+    assert.equal(await page.locator("article").count(), 2);
+
+    await ask("And of France?");
+    await settle();
+    await page.waitForFunction(() => document.querySelectorAll("article").length === 4);
+    await page.reload();
+    await page.waitForSelector("article");
+    assert.equal(await page.locator("article").count(), 4);
+    assert.equal(await page.locator(".answer").first().innerText(), first);
+    assert.equal(await page.inputValue("#set-max_tokens"), "12");
+    assert.deepEqual(complaints, []);
+    assert.deepEqual([...strangers], []);
+  });
+
+  test("stops an answer, and the server with it", async () => {
+    await open();
+    await set({ max_tokens: 400, temperature: 1 });
+    await ask("Tell me a story.");
+    await page.waitForFunction(() => document.querySelector(".busy .answer")?.textContent.length > 3);
+    await page.keyboard.press("Escape");
+    await settle();
+    assert.equal(await page.locator(".tools .note").innerText(), "stopped");
+    assert.ok((await answer()).length > 3);
+    await page.waitForSelector("#send");
+    while (true) {
+      const status = await (await fetch(`${url}/tandem/v1/status`)).json();
+      if (!status.scheduler.running) break;
+    }
+    await ask("What is the capital of Japan?");
+    await page.waitForFunction(() => document.querySelectorAll("article").length === 4);
+    await page.click("#stop");
+    await settle();
+    assert.deepEqual(complaints, []);
+  });
+
+  test("the strip shows every segment on its device", async () => {
+    await open();
+    await set({ max_tokens: 24, temperature: 0 });
+    await ask("Tell me a story.");
+    await page.waitForSelector("#segments:not(.idle)");
+    const status = await (await fetch(`${url}/tandem/v1/status`)).json();
+    assert.equal(await page.locator("#segments .seg").count(), status.segments.length);
+    const devices = await page.locator("#devices li").allInnerTexts();
+    assert.equal(devices.length, status.workers.length);
+    assert.match(devices[0], /gpu0.* \d+% of a step, \d+% busy/);
+    assert.match(await page.locator("#figures").innerText(), /Decode\s*[\d.]+ tok\/s[\s\S]*KV\s*[\d.]+%/);
+    await page.click("#strip-more");
+    await page.waitForSelector("#strip-table tbody tr");
+    assert.equal(await page.locator("#strip-table tbody tr").count(), status.segments.length);
+    await shot("strip");
+    await settle();
+    assert.deepEqual(complaints, []);
+  });
+
+  test("markdown becomes elements, and nothing else does", async () => {
+    await open();
+    await showAnswer(["# Title", "A *b* **c** `d` [e](https://example.com/) ~~f~~", "1. one", "   - inner", "2. two", "",
+      "| a | b |", "|---|---|", "| 1 | `2|3` |", "", "> quoted", "", "```js", "const x = \"<b>\"; // note", "```"].join("\n"));
+    const count = (selector) => page.locator(`.answer ${selector}`).count();
+    for (const selector of ["h2", "em", "strong", "del", "p code", "ol > li", "ul > li", "table th", "blockquote", ".code pre", ".t-keyword", ".t-string", ".t-comment"]) {
+      assert.ok(await count(selector) > 0, selector);
+    }
+    assert.equal(await page.locator(".answer a").getAttribute("rel"), "noopener noreferrer nofollow");
+    assert.equal(await page.locator(".code pre").innerText(), "const x = \"<b>\"; // note");
+
+    const attack = ["<img src=x onerror=\"window.hit=1\">", "<script>window.hit=1</script>", "[a](javascript:window.hit=1)",
+      "[b](data:text/html,x)", "![c](https://example.com/pixel.png)", "<iframe src=//example.com></iframe>", "```\"><script>window.hit=1</script>", "x", "```",
+      "`".repeat(2000), "*".repeat(2000), "[".repeat(2000), `${"> ".repeat(200)}deep`].join("\n\n");
+    await showAnswer(attack);
+    for (const tag of ["img", "script", "iframe", "a[href^=javascript]", "a[href^=data]"]) assert.equal(await count(tag), 0, tag);
+    assert.equal(await page.evaluate(() => window.hit), undefined);
+    assert.deepEqual(complaints, []);
+    assert.deepEqual([...strangers], []);
+  });
+
+  test("a refusal is shown in the server's words", async () => {
+    await open();
+    await ask("long ".repeat(2000));
+    await page.waitForSelector(".error");
+    assert.match(await page.locator(".error").innerText(), /context/);
+    complaints.length = 0;  // the browser itself logs the 400
+    await shot("refused");
+  });
+
+  test("the keyboard is enough", async () => {
+    await open();
+    await page.keyboard.type("one");
+    await page.keyboard.press("Shift+Enter");
+    await page.keyboard.type("two");
+    assert.equal(await page.inputValue("#prompt"), "one\ntwo");
+    await showAnswer("kept");
+    await page.keyboard.press("Alt+n");
+    assert.equal(await page.locator("article").count(), 0);
+    assert.equal(await page.evaluate(() => document.activeElement.id), "prompt");
+    await page.locator("#chats .chat", { hasText: "t" }).last().focus();
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("article");
+    assert.deepEqual(complaints, []);
+  });
+
+  for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 390], ["dark", 390]]) {
+    test(`is sound in ${theme} at ${width} pixels`, async () => {
+      await open({ colorScheme: theme, viewport: { width, height: 844 } });
+      assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
+      await showAnswer("# Title\n\nText with `code` and a [link](https://example.com).\n\n```py\n# note\nx = \"s\" + 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote");
+      await page.waitForSelector(".state.ready");
+      const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
+      assert.ok(wide <= 0, `the page is ${wide} pixels wider than its window`);
+      await shot(`${theme}-${width}`);
+      await checkAccessibility(`${theme} at ${width}`);
+      await page.click("#open-settings");
+      await checkAccessibility(`settings, ${theme} at ${width}`);
+      await page.keyboard.press("Escape");
+      if (width < 500) {
+        assert.ok(!(await page.isVisible("#new-chat")));
+        await page.click("#open-sidebar");
+        await page.waitForSelector("#new-chat");
+        await page.keyboard.press("Escape");
+        await page.waitForSelector("#new-chat", { state: "hidden" });
+      }
+      await page.click("#theme");
+      const other = theme === "dark" ? "light" : "dark";
+      assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), other);
+      await page.reload();
+      assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), other, "the choice is kept");
+      assert.deepEqual(complaints, []);
+    });
+  }
+});
