@@ -58,6 +58,10 @@ layout(push_constant, scalar) uniform Push {
   float epsilon;
 };
 
+vec4 load_head(uint64_t from, uint i) { return load_vec4(from + i * 4); }
+vec4 load_head_weight(uint64_t weight, uint i) { return load_vec4(weight + i * 4); }
+vec4 load_rotation(uint64_t table, uint i) { return load_vec4(table + uint64_t(i) * 4); }
+
 layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Shared4 { vec4 v; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Shared2 { vec2 v; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Counter { uint v; };

@@ -1,6 +1,7 @@
 // From the fused projection to q, k and v ready for use, in float16: q and k normed and rotated
 // (rotate.glsl), v as it is.  APPEND: k and v go to the cache at once, at the row's position.
 // One subgroup a head: x head (q heads, k heads, v heads), y row.
+// TEXELS: what is read comes through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "kv_cache.glsl"
@@ -24,12 +25,37 @@ layout(push_constant, scalar) uniform Push {
   uint group;         // KvGroup
 };
 
+#ifdef TEXELS
+// Heads and the table by their first element; weights: 0 q's, 1 k's.
+layout(binding = 0, rgba32f) uniform readonly restrict imageBuffer qkv_texels;
+layout(binding = 1, rgba32f) uniform readonly restrict imageBuffer q_weight_texels;
+layout(binding = 2, rgba32f) uniform readonly restrict imageBuffer k_weight_texels;
+layout(binding = 3, rgba32f) uniform readonly restrict imageBuffer rotation_texels;
+vec4 load_head(uint64_t from, uint i) { return imageLoad(qkv_texels, int((uint(from) + i) / 4)); }
+vec4 load_head_weight(uint64_t weight, uint i) {
+  return weight == 0 ? imageLoad(q_weight_texels, int(i / 4))
+                     : imageLoad(k_weight_texels, int(i / 4));
+}
+vec4 load_rotation(uint64_t table, uint i) {
+  return imageLoad(rotation_texels, int((uint(table) + i) / 4));
+}
+#else
+vec4 load_head(uint64_t from, uint i) { return load_vec4(from + i * 4); }
+vec4 load_head_weight(uint64_t weight, uint i) { return load_vec4(weight + i * 4); }
+vec4 load_rotation(uint64_t table, uint i) { return load_vec4(table + uint64_t(i) * 4); }
+#endif
+
 void main() {
   uint row = gl_WorkGroupID.y;
   if (row >= num_rows(step)) return;
   uint head = gl_WorkGroupID.x;
   uint total_heads = num_heads + 2 * num_kv_heads;
-  uint64_t from = qkv + (uint64_t(row) * total_heads + head) * head_dim * 4;
+  uint64_t element = (uint64_t(row) * total_heads + head) * head_dim;
+#ifdef TEXELS
+  uint64_t from = element, q_norm = 0, k_norm = 1, table = 0;
+#else
+  uint64_t from = qkv + element * 4, q_norm = q_weight, k_norm = k_weight, table = rotation;
+#endif
   uint lane = gl_SubgroupInvocationID * 4, stride = gl_SubgroupSize * 4;
   uint position = row_position(step, row);
   bool is_q = head < num_heads, is_k = !is_q && head < num_heads + num_kv_heads;
@@ -38,21 +64,21 @@ void main() {
     uint kv_head = head - num_heads - (is_k ? 0 : num_kv_heads);
     uint64_t vector = uint64_t(row) * num_kv_heads + kv_head;
     if (APPEND != 0) {
-      uint64_t table = row_block_table(step, row, group);
-      vector = kv_vector(table, position, block_tokens, num_kv_heads, kv_head);
+      uint64_t blocks = row_block_table(step, row, group);
+      vector = kv_vector(blocks, position, block_tokens, num_kv_heads, kv_head);
     }
     to = (is_k ? k : v) + vector * head_dim * 2;
     if (!is_k) {
       for (uint i = lane; i < head_dim; i += stride) {
-        store_half4(to + i * 2, load_vec4(from + i * 4));
+        store_half4(to + i * 2, load_head(from, i));
       }
       return;
     }
   }
   float factor = head_factor(from, head_dim, epsilon);
-  uint64_t weight = is_q ? q_weight : k_weight;
+  uint64_t weight = is_q ? q_norm : k_norm;
   for (uint i = lane; i < head_dim / 2; i += stride) {
-    RotatedPairs pairs = rotated_pairs(from, weight, rotation, head_dim, position, factor, i);
+    RotatedPairs pairs = rotated_pairs(from, weight, table, head_dim, position, factor, i);
     store_half4(to + i * 2, pairs.low);
     store_half4(to + (i + head_dim / 2) * 2, pairs.high);
   }

@@ -6,11 +6,17 @@
 #define TANDEM_ROTATE_GLSL
 #include "memory.glsl"
 
+// Four floats, `i` on from where a head, a norm's weights or the table begin: the including shader
+// says what `from`, `weight` and `table` are.  i is a multiple of four.
+vec4 load_head(uint64_t from, uint i);
+vec4 load_head_weight(uint64_t weight, uint i);
+vec4 load_rotation(uint64_t table, uint i);
+
 // 1 / rms of head_dim float32.  The whole subgroup calls it.
 float head_factor(uint64_t from, uint head_dim, float epsilon) {
   float sum = 0.0;
   for (uint i = gl_SubgroupInvocationID * 4; i < head_dim; i += gl_SubgroupSize * 4) {
-    vec4 x = load_vec4(from + i * 4);
+    vec4 x = load_head(from, i);
     sum += dot(x, x);
   }
   return 1.0 / sqrt(subgroup_sum(sum) / float(head_dim) + epsilon);
@@ -18,11 +24,10 @@ float head_factor(uint64_t from, uint head_dim, float epsilon) {
 
 // cos and sin of four neighbouring pairs at one position.
 void rotation_of(uint64_t table, uint head_dim, uint position, uint pair, out vec4 c, out vec4 s) {
-  uint64_t row = uint64_t(head_dim) * 4;  // head_dim / 2 pairs of floats
-  uint64_t low = table + (position & 255) * row + pair * 8;
-  uint64_t high = table + (256 + position / 256) * row + pair * 8;
-  vec4 a = load_vec4(low), b = load_vec4(low + 16);
-  vec4 p = load_vec4(high), q = load_vec4(high + 16);
+  uint low = (position & 255) * head_dim + pair * 2;  // head_dim / 2 pairs of floats a row
+  uint high = (256 + position / 256) * head_dim + pair * 2;
+  vec4 a = load_rotation(table, low), b = load_rotation(table, low + 4);
+  vec4 p = load_rotation(table, high), q = load_rotation(table, high + 4);
   vec4 ca = vec4(a.xz, b.xz), sa = vec4(a.yw, b.yw);
   vec4 cb = vec4(p.xz, q.xz), sb = vec4(p.yw, q.yw);
   c = ca * cb - sa * sb;
@@ -36,8 +41,8 @@ struct RotatedPairs {
 RotatedPairs rotated_pairs(uint64_t from, uint64_t weight, uint64_t table, uint head_dim,
                            uint position, float factor, uint i) {
   uint half_dim = head_dim / 2;
-  vec4 x = load_vec4(from + i * 4) * factor * load_vec4(weight + i * 4);
-  vec4 y = load_vec4(from + (i + half_dim) * 4) * factor * load_vec4(weight + (i + half_dim) * 4);
+  vec4 x = load_head(from, i) * factor * load_head_weight(weight, i);
+  vec4 y = load_head(from, i + half_dim) * factor * load_head_weight(weight, i + half_dim);
   vec4 c, s;
   rotation_of(table, head_dim, position, i, c, s);
   return RotatedPairs(x * c - y * s, y * c + x * s);

@@ -40,6 +40,16 @@ Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool a
   Launch launch = MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
                              push.num_heads + 2 * push.num_kv_heads, max_rows);
   launch.constants[kAppend] = append ? 1 : 0;
+  const uint64_t head_bytes = uint64_t{push.head_dim} * 4;
+  const uint64_t bytes = max_rows * (push.num_heads + 2 * push.num_kv_heads) * head_bytes;
+  if (bytes / 16 <= tuning.max_texels) {
+    constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_SFLOAT;
+    launch.kernel = KernelId::kQkNormRopeTexels;
+    launch.texels = Bind({{push.qkv, bytes, kFormat},
+                          {push.q_weight, head_bytes, kFormat},
+                          {push.k_weight, head_bytes, kFormat},
+                          {push.rotation, vulkan::kToTheEnd, kFormat}});
+  }
   return launch;
 }
 

@@ -29,6 +29,7 @@ enum class KernelId : uint8_t {
   kTexelMatmulF32,
   kTexelMatmulF16,
   kQkNormRope,
+  kQkNormRopeTexels,
   kKvAppend,
   kAttention,
   kAttentionTexels,

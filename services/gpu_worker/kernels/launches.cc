@@ -69,6 +69,7 @@ const KernelTraits& Traits(KernelId id) {
       {"texel_matmul_f32", shaders::kTexelMatmulF32},
       {"texel_matmul_f16", shaders::kTexelMatmulF16},
       {"qk_norm_rope", shaders::kQkNormRope},
+      {"qk_norm_rope_texels", shaders::kQkNormRopeTexels},
       {"kv_append", shaders::kKvAppend},
       {"attention", shaders::kAttention},
       {"attention_texels", shaders::kAttentionTexels},

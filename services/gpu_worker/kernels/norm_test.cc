@@ -253,20 +253,27 @@ TEST_P(RopeTest, MatchesTheReference) {
                           MakeRotationTable(c.head_dim, c.position + kRows, c.theta, c.scale)),
                     q(device(), kRows * q_dim * 2), k(device(), kRows * kv_dim * 2),
                     v(device(), kRows * kv_dim * 2);
-  Run({QkNormRopeLaunch(tuning(),
-                        {.step = step.address(),
-                         .qkv = in.address(),
-                         .q = q.address(),
-                         .k = k.address(),
-                         .v = v.address(),
-                         .q_weight = qw.address(),
-                         .k_weight = kw.address(),
-                         .rotation = table.address(),
-                         .num_heads = c.num_heads,
-                         .num_kv_heads = c.num_kv_heads,
-                         .head_dim = c.head_dim,
-                         .epsilon = kEpsilon},
-                        false, 4)});
+  const QkNormRopePush push = {.step = step.address(),
+                               .qkv = in.address(),
+                               .q = q.address(),
+                               .k = k.address(),
+                               .v = v.address(),
+                               .q_weight = qw.address(),
+                               .k_weight = kw.address(),
+                               .rotation = table.address(),
+                               .num_heads = c.num_heads,
+                               .num_kv_heads = c.num_kv_heads,
+                               .head_dim = c.head_dim,
+                               .epsilon = kEpsilon};
+  Run({QkNormRopeLaunch(ByAddress(), push, false, 4)});
+  const DeviceArray* const outputs[] = {&q, &k, &v};
+  std::vector<std::vector<std::byte>> by_address;
+  for (const DeviceArray* out : outputs) {
+    by_address.emplace_back(out->data().begin(), out->data().end());
+    std::ranges::fill(out->data(), testing::kGuardByte);
+  }
+  Run({QkNormRopeLaunch(tuning(), push, false, 4)});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(outputs[i]->data(), by_address[i]));
   EXPECT_TRUE(q.Intact() && k.Intact() && v.Intact());
   const auto check = [&](const DeviceArray& out, uint32_t first_head, uint32_t heads,
                          std::span<const float> weight) {

@@ -21,6 +21,7 @@ struct TexelView {
   friend auto operator<=>(const TexelView&, const TexelView&) = default;
 };
 inline constexpr uint64_t kTexelAlignment = 16;
+inline constexpr uint64_t kToTheEnd = ~uint64_t{0};  // bytes: all of the buffer
 // Bindings 0 and on of set 0; all are bound.
 inline constexpr uint32_t kTexelViews = 5;
 using TexelViews = std::array<TexelView, kTexelViews>;
