@@ -1,16 +1,19 @@
 // From the slices of one output's logits (head_slice.comp) to its OutputResult
 // (services/common/worker/step_batch.h): the best candidates in order, the count of logits that
 // are not finite, and the highest logit with the sum of exp(logit - highest), from which the host
-// makes log_sum_exp.  One workgroup an output.
+// makes log_sum_exp; and the token guessed from the candidates, for the next step and for the host.
+// One workgroup an output.
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#include "top_candidates.glsl"
+#include "guess.glsl"
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t logits;   // float32 [outputs of the tile, logit_stride]
   uint64_t slices;   // [outputs of the tile, num_slices], see head_slice.comp
   uint64_t results;  // OutputResult [outputs]
   uint64_t sums;     // float32 [outputs, 2]: highest logit, sum of exp(logit - highest)
+  uint64_t guesses;  // uint [outputs], what the next step is fed from
+  uint64_t guessed;  // the same, for the host
   uint vocab_size;
   uint logit_stride;
   uint num_slices;
@@ -61,7 +64,10 @@ void main() {
       rank += other > key || (other == key && found_tokens[j] < token) ? 1 : 0;
     }
     store_candidate(result, rank, token, bits);
+    ranked_tokens[rank] = token;
+    ranked_logits[rank] = uintBitsToFloat(bits);
   }
+  uint guess = guess_token(output_draw(step, index), wanted);
   if (local == 0) {
     uint target = output_target(step, index);
     float target_logit = target == kNoToken ? 0.0 : load_float(row + uint64_t(target) * 4);
@@ -70,5 +76,6 @@ void main() {
     Word(result + 12).v = uint(nonfinite);
     Float(sums + index * 8).v = highest;
     Float(sums + index * 8 + 4).v = sum;
+    Word(guesses + index * 4).v = Word(guessed + index * 4).v = guess;
   }
 }

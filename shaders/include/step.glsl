@@ -4,18 +4,25 @@
 #include "memory.glsl"
 
 const uint kNoToken = 0xFFFFFFFFu;
+const uint kNoDraw = 0xFFFFFFFFu;
 
 // Offsets within StepHeader, bytes.
 const uint kNumRowsOffset = 4;
 const uint kNumSequencesOffset = 8;
 const uint kNumOutputsOffset = 12;
 const uint kNumCandidatesOffset = 24;
+const uint kTableLenOffset = 32;
+const uint kDrawBytes = 20;
 
 uint num_rows(uint64_t step) { return load_uint(step + kNumRowsOffset); }
 uint num_outputs(uint64_t step) { return load_uint(step + kNumOutputsOffset); }
 
 uint64_t row_entry(uint64_t step, uint row) { return step + 64 + uint64_t(row) * 16; }
-uint row_token(uint64_t step, uint row) { return load_uint(row_entry(step, row)); }
+// `guesses`: of the outputs of the step before.
+uint row_token(uint64_t step, uint row, uint64_t guesses) {
+  uint feed = load_uint(row_entry(step, row) + 12);
+  return load_uint(feed == 0 ? row_entry(step, row) : guesses + uint64_t(feed - 1) * 4);
+}
 uint row_position(uint64_t step, uint row) { return load_uint(row_entry(step, row) + 4); }
 
 // Address of the block table of `row`'s sequence in a KvGroup.
@@ -34,4 +41,11 @@ uint64_t output_entry(uint64_t step, uint index) {
 }
 uint output_row(uint64_t step, uint index) { return load_uint(output_entry(step, index)); }
 uint output_target(uint64_t step, uint index) { return load_uint(output_entry(step, index) + 4); }
+// Address of the DrawEntry that guesses the output's token; 0: there is none.
+uint64_t output_draw(uint64_t step, uint index) {
+  uint draw = load_uint(output_entry(step, index) + 8);
+  if (draw == kNoDraw) return 0;
+  uint64_t table = output_entry(step, num_outputs(step));
+  return table + uint64_t(load_uint(step + kTableLenOffset)) * 4 + uint64_t(draw) * kDrawBytes;
+}
 #endif

@@ -9,6 +9,7 @@ layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t plane[4];
   uint64_t destination;  // float32 [rows, cols]
+  uint64_t guesses;      // uint [outputs of the step before]: tokens of rows that are fed
   uint first_token;      // of this shard
   uint num_tokens;
   uint cols;
@@ -18,7 +19,7 @@ layout(push_constant, scalar) uniform Push {
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= num_rows(step)) return;
-  uint token = row_token(step, row) - first_token;
+  uint token = row_token(step, row, guesses) - first_token;
   if (token >= num_tokens) return;  // below the shard wraps round
   WeightRow w = weight_row(plane, token, cols);
   for (uint block = gl_LocalInvocationIndex; block < cols / 32; block += gl_WorkGroupSize.x) {

@@ -21,6 +21,8 @@ struct WorkerDescription {
   std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
   DeviceKind kind = DeviceKind::kGpu;
   bool emulated = false;             // the device is emulated on the host
+  // It takes a step while the one before it runs, and feeds its rows from that one's guesses.
+  bool feeds_steps = false;
   std::vector<StageKind> stages;     // stage kinds it can run
   std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any

@@ -127,4 +127,28 @@ OutputResult SummariseLogits(std::span<const float> logits, uint32_t num_candida
   return result;
 }
 
+uint32_t GuessToken(const OutputResult& result, const DrawEntry* draw) {
+  if (result.num_candidates == 0) return 0;
+  if (draw == nullptr) return result.candidates[0].token;
+  std::vector<double> weights;
+  double sum = 0.0;
+  for (uint32_t i = 0; i < std::min(result.num_candidates, draw->top_k); ++i) {
+    const double below = double{result.candidates[i].logit} - double{result.candidates[0].logit};
+    weights.push_back(std::exp(below / draw->temperature));
+    sum += weights.back();
+  }
+  size_t num_kept = 0;
+  double kept = 0.0;
+  while (num_kept < weights.size() && (draw->top_p == 1.0f || kept < draw->top_p * sum) &&
+         weights[num_kept] >= draw->min_p) {
+    kept += weights[num_kept++];
+  }
+  double passed = 0.0;
+  for (size_t i = 0; i + 1 < num_kept; ++i) {
+    passed += weights[i];
+    if (passed > draw->uniform * kept) return result.candidates[i].token;
+  }
+  return result.candidates[num_kept - 1].token;
+}
+
 }  // namespace tandem::reference

@@ -63,4 +63,8 @@ float LogSumExp(std::span<const float> logits);
 OutputResult SummariseLogits(std::span<const float> logits, uint32_t num_candidates,
                              uint32_t target);
 
+// The token guessed from a row's candidates (step_batch.h), in float64; `draw` null: the best one.
+// 0 when there is no candidate.
+uint32_t GuessToken(const OutputResult& result, const DrawEntry* draw);
+
 }  // namespace tandem::reference

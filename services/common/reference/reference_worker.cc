@@ -31,6 +31,7 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .device = "reference arithmetic on the host",
                   .kind = options.kind,
                   .emulated = options.emulated,
+                  .feeds_steps = true,
                   .stages = std::move(options.stages),
                   .max_rows = options.max_rows,
                   .memory_bytes = uint64_t{8} << 30,
@@ -104,6 +105,7 @@ void ReferenceWorker::Unload() {
   load_ = {};
   kv_.clear();
   rows_ = {};
+  guesses_.clear();
 }
 
 absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
@@ -119,6 +121,11 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
   if (run.lane >= load_.exchange->layout.num_lanes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("lane %d of %d", run.lane, load_.exchange->layout.num_lanes));
+  }
+  for (const RowEntry& row : run.step->rows) {
+    if (row.feed <= guesses_.size()) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a row takes the guess of output %d of %d", row.feed - 1, guesses_.size()));
   }
   const uint64_t start = NowNs();
   SegmentResult result;
@@ -143,7 +150,7 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
 void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run) {
   std::vector<uint32_t> tokens, positions;
   for (const RowEntry& row : run.step->rows) {
-    tokens.push_back(row.token);
+    tokens.push_back(row.feed == 0 ? row.token : guesses_[row.feed - 1]);
     positions.push_back(row.position);
   }
   switch (stage.kind) {
@@ -204,6 +211,7 @@ void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step) {
 
 void ReferenceWorker::WriteHead(const SegmentRun& run) {
   const StepBatch& step = *run.step;
+  guesses_.clear();
   if (step.outputs.empty()) return;
   const ModelConfig& config = parameters_->config();
   std::vector<float> residual;
@@ -219,7 +227,11 @@ void ReferenceWorker::WriteHead(const SegmentRun& run) {
     const OutputResult result =
         SummariseLogits(row, step.header.num_candidates, step.outputs[o].target);
     std::memcpy(results + o * sizeof(OutputResult), &result, sizeof(result));
+    const uint32_t draw = step.outputs[o].draw;
+    guesses_.push_back(GuessToken(result, draw == kNoDraw ? nullptr : &step.draws[draw]));
   }
+  std::memcpy(exchange.Area(run.lane, exchange.layout.guesses).data(), guesses_.data(),
+              guesses_.size() * sizeof(uint32_t));
   if (step.header.want_logits != 0) {
     std::memcpy(exchange.Area(run.lane, exchange.layout.logits).data(), logits.data(),
                 logits.size() * sizeof(float));

@@ -54,6 +54,7 @@ class ReferenceWorker : public Worker {
   std::unique_ptr<Parameters> parameters_;  // null: no model
   std::vector<KvLayer> kv_;                 // [num_layers], empty where this worker has no Attend
   Activations rows_;                        // of the step in progress
+  std::vector<uint32_t> guesses_;           // of the step before, by output
 };
 
 }  // namespace tandem::reference

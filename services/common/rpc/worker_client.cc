@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
@@ -66,15 +67,20 @@ class WorkerClient::Stream {
     }
   }
 
-  // True when the answer has come; false when the stream has ended or the time is up.
-  bool Call(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
-    const auto until = absl::ToChronoTime(deadline);
-    if (started_ == Operation::kUnderWay && !Await({&started_}, until)) return false;
-    written_ = read_ = Operation::kUnderWay;
+  // False when the stream has ended or the time is up.
+  bool Send(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
+    if (!Await({&started_, &written_}, absl::ToChronoTime(deadline))) return false;
+    written_ = Operation::kUnderWay;
     stream_->Write(request, &written_);
+    return true;
+  }
+
+  // True when the next answer has come; false when the stream has ended or the time is up.
+  bool Receive(absl::Time deadline) {
+    read_ = Operation::kUnderWay;
     stream_->Read(&response_, &read_);
     wake_ahead_.WaitBegins(WakeAhead::Clock::now());
-    const bool answered = Await({&written_, &read_}, until);
+    const bool answered = Await({&written_, &read_}, absl::ToChronoTime(deadline));
     wake_ahead_.WaitEnds(WakeAhead::Clock::now());
     return answered;
   }
@@ -191,29 +197,52 @@ void WorkerClient::Open(const std::string& execution_target) {
   stream_ = std::make_unique<Stream>(*execution_stub_);
 }
 
-void WorkerClient::Close() { stream_.reset(); }
+void WorkerClient::Close() {
+  stream_.reset();
+  sent_ns_.clear();
+}
 
 bool WorkerClient::connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
 
-absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Execute(
-    const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
+absl::Status WorkerClient::Lost(int64_t start_ns, absl::Duration timeout) {
+  Close();
+  const bool late = NowNanos() - start_ns >= absl::ToInt64Nanoseconds(timeout);
+  return absl::UnavailableError(late ? absl::StrFormat("worker at %s did not answer within %s",
+                                                       target_, absl::FormatDuration(timeout))
+                                     : absl::StrFormat("worker at %s is gone", target_));
+}
+
+absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request,
+                                absl::Duration timeout) {
   if (stream_ == nullptr) {
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
   }
   const int64_t start_ns = NowNanos();
-  if (!stream_->Call(request, absl::Now() + timeout)) {
-    Close();
-    const bool late = NowNanos() - start_ns >= absl::ToInt64Nanoseconds(timeout);
-    return absl::UnavailableError(late ? absl::StrFormat("worker at %s did not answer within %s",
-                                                         target_, absl::FormatDuration(timeout))
-                                       : absl::StrFormat("worker at %s is gone", target_));
+  if (!stream_->Send(request, absl::Now() + timeout)) return Lost(start_ns, timeout);
+  if (!request.flush()) sent_ns_.push_back(start_ns);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Receive(absl::Duration timeout) {
+  if (stream_ == nullptr) {
+    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
   }
+  TANDEM_CHECK(!sent_ns_.empty());
+  const int64_t start_ns = NowNanos();
+  if (!stream_->Receive(absl::Now() + timeout)) return Lost(start_ns, timeout);
   const worker::v1::ExecuteResponse& response = stream_->response();
-  hops_.Add(NowNanos() - start_ns - static_cast<int64_t>(response.worker_ns()));
+  hops_.Add(NowNanos() - sent_ns_.front() - static_cast<int64_t>(response.worker_ns()));
+  sent_ns_.pop_front();
   if (response.code() != 0) {
     return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
   }
   return &response;
+}
+
+absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Execute(
+    const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
+  TANDEM_RETURN_IF_ERROR(Send(request, timeout));
+  return Receive(timeout);
 }
 
 }  // namespace tandem

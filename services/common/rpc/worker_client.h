@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -74,6 +75,11 @@ class WorkerClient {
   // closed then, and what comes late goes nowhere.  Other codes are the worker's answer.
   absl::StatusOr<const worker::v1::ExecuteResponse*> Execute(
       const worker::v1::ExecuteRequest& request, absl::Duration timeout);
+  // The two halves of Execute, for requests that do not wait for one another's answers.  Send fails
+  // as Execute does when there is no stream or its worker does not read; Receive returns the
+  // answer to the oldest call that has had none.
+  absl::Status Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
+  absl::StatusOr<const worker::v1::ExecuteResponse*> Receive(absl::Duration timeout);
   // Cancels the stream, if one is open.
   void Close();
   // Whether the channel has a connection now.
@@ -83,6 +89,8 @@ class WorkerClient {
 
  private:
   class Stream;
+  // Closes the stream; what is returned says why.
+  absl::Status Lost(int64_t start_ns, absl::Duration timeout);
 
   const std::string target_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -90,6 +98,7 @@ class WorkerClient {
   std::string execution_target_;
   std::unique_ptr<worker::v1::Execution::Stub> execution_stub_;
   std::unique_ptr<Stream> stream_;
+  std::deque<int64_t> sent_ns_;  // of the calls that have had no answer
   HopStatistics hops_;
 };
 

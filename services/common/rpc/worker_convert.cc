@@ -40,6 +40,7 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   proto.set_memory_bytes(description.memory_bytes);
   proto.set_memory_available_bytes(description.memory_available_bytes);
   proto.set_pid(::getpid());
+  proto.set_feeds_steps(description.feeds_steps);
   return proto;
 }
 
@@ -79,6 +80,7 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
   description.max_rows = proto.max_rows();
   description.memory_bytes = proto.memory_bytes();
   description.memory_available_bytes = proto.memory_available_bytes();
+  description.feeds_steps = proto.feeds_steps();
   return description;
 }
 

@@ -42,6 +42,7 @@ ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& l
     layout.ports[bit] = place(row_bytes * limits.max_rows, row_bytes);
   }
   layout.candidates = place(sizeof(OutputResult) * limits.max_outputs, sizeof(OutputResult));
+  layout.guesses = place(sizeof(uint32_t) * limits.max_outputs, sizeof(uint32_t));
   const uint64_t logit_row_bytes = uint64_t{config.vocab_size} * sizeof(float);
   layout.logits = place(logit_row_bytes * limits.max_logit_outputs, logit_row_bytes);
   layout.lane_bytes = offset;

@@ -2,7 +2,7 @@
 //
 // The region is cut into `num_lanes` equal lanes, so that one step's activations can be on their
 // way while another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
-// the step area (step_batch.h), one area per Port, candidates, logits.  Offsets never change
+// the step area (step_batch.h), one area per Port, candidates, guesses, logits.  Offsets never change
 // while a model is loaded, so consumers import the region once and keep addresses.
 #pragma once
 
@@ -28,6 +28,7 @@ struct ExchangeLayout {
   ExchangeArea step;
   ExchangeArea ports[kNumPorts];  // indexed by bit number of Port; [max_rows] rows each
   ExchangeArea candidates;        // OutputResult [max_outputs]
+  ExchangeArea guesses;           // uint32 [max_outputs]: the token guessed for each output
   ExchangeArea logits;            // float32 [max_logit_outputs, vocab_size]
 
   uint64_t total_bytes() const { return num_lanes * lane_bytes; }

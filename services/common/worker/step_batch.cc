@@ -9,9 +9,10 @@
 namespace tandem {
 namespace {
 
-size_t BytesFor(uint64_t rows, uint64_t sequences, uint64_t outputs, uint64_t table_len) {
+size_t BytesFor(uint64_t rows, uint64_t sequences, uint64_t outputs, uint64_t table_len,
+                uint64_t draws) {
   return sizeof(StepHeader) + rows * sizeof(RowEntry) + sequences * sizeof(SequenceEntry) +
-         outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t);
+         outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t) + draws * sizeof(DrawEntry);
 }
 
 absl::Status CountWithin(const char* what, uint32_t value, uint32_t low, uint32_t high) {
@@ -35,6 +36,7 @@ absl::Status CheckHeader(const StepHeader& header, const StepLimits& limits) {
   if (header.num_outputs > 0) {
     TANDEM_RETURN_IF_ERROR(CountWithin("num_candidates", header.num_candidates, 1, kMaxCandidates));
   }
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_draws", header.num_draws, 0, limits.max_sequences));
   return CountWithin("table_len", header.table_len, 1, limits.max_table_len);
 }
 
@@ -76,7 +78,12 @@ absl::Status CheckSequences(const StepBatch& batch, const StepLimits& limits) {
     const uint32_t first_position = batch.rows[next_row].position;
     for (uint32_t i = 0; i < sequence.num_rows; ++i) {
       const RowEntry& row = batch.rows[next_row + i];
-      if (row.token >= limits.vocab_size) {
+      if (row.feed != 0 && (batch.header.after_step == 0 || row.feed > limits.max_outputs)) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "step: row %d takes the guess of output %d of %d, of step %d", next_row + i,
+            row.feed - 1, limits.max_outputs, batch.header.after_step));
+      }
+      if (row.feed == 0 && row.token >= limits.vocab_size) {
         return absl::InvalidArgumentError(
             absl::StrFormat("step: row %d: token %d, the vocabulary has %d", next_row + i,
                             row.token, limits.vocab_size));
@@ -101,6 +108,21 @@ absl::Status CheckSequences(const StepBatch& batch, const StepLimits& limits) {
   return absl::OkStatus();
 }
 
+// NaN compares false and is refused.
+absl::Status CheckDraws(const StepBatch& batch) {
+  for (uint32_t d = 0; d < batch.draws.size(); ++d) {
+    const DrawEntry& draw = batch.draws[d];
+    const bool usable = draw.temperature > 0.0f && draw.top_k >= 1 && draw.top_k <= kMaxCandidates &&
+                        draw.top_p > 0.0f && draw.top_p <= 1.0f && draw.min_p >= 0.0f &&
+                        draw.min_p <= 1.0f && draw.uniform >= 0.0f && draw.uniform <= 1.0f;
+    if (usable) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step: draw %d: temperature %g, top_k %d, top_p %g, min_p %g, uniform %g", d,
+        draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.uniform));
+  }
+  return absl::OkStatus();
+}
+
 StepBatch View(const StepHeader& header, const std::byte* data) {
   StepBatch batch;
   batch.header = header;
@@ -112,17 +134,21 @@ StepBatch View(const StepHeader& header, const std::byte* data) {
   batch.outputs = {reinterpret_cast<const OutputEntry*>(p), header.num_outputs};
   p += header.num_outputs * sizeof(OutputEntry);
   batch.block_table = {reinterpret_cast<const uint32_t*>(p), header.table_len};
+  p += header.table_len * sizeof(uint32_t);
+  batch.draws = {reinterpret_cast<const DrawEntry*>(p), header.num_draws};
   return batch;
 }
 
 }  // namespace
 
 size_t StepAreaBytes(const StepLimits& limits) {
-  return BytesFor(limits.max_rows, limits.max_sequences, limits.max_outputs, limits.max_table_len);
+  return BytesFor(limits.max_rows, limits.max_sequences, limits.max_outputs, limits.max_table_len,
+                  limits.max_sequences);
 }
 
 size_t StepBytes(const StepHeader& header) {
-  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, header.table_len);
+  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, header.table_len,
+                  header.num_draws);
 }
 
 absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
@@ -151,7 +177,12 @@ absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepL
           absl::StrFormat("step: output %d: row %d of %d, target %d of vocabulary %d", o,
                           output.row, header.num_rows, output.target, limits.vocab_size));
     }
+    if (output.draw != kNoDraw && output.draw >= header.num_draws) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step: output %d: draw %d, the step has %d", o, output.draw, header.num_draws));
+    }
   }
+  TANDEM_RETURN_IF_ERROR(CheckDraws(batch));
   return batch;
 }
 
@@ -162,6 +193,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   TANDEM_CHECK(batch.sequences.size() == batch.header.num_sequences);
   TANDEM_CHECK(batch.outputs.size() == batch.header.num_outputs);
   TANDEM_CHECK(batch.block_table.size() == batch.header.table_len);
+  TANDEM_CHECK(batch.draws.size() == batch.header.num_draws);
   std::byte* p = area.data();
   const auto put = [&p](const void* data, size_t n) {
     if (n > 0) std::memcpy(p, data, n);
@@ -172,6 +204,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   put(batch.sequences.data(), batch.sequences.size_bytes());
   put(batch.outputs.data(), batch.outputs.size_bytes());
   put(batch.block_table.data(), batch.block_table.size_bytes());
+  put(batch.draws.data(), batch.draws.size_bytes());
   return bytes;
 }
 

@@ -4,7 +4,7 @@
 // trust: ParseStep copies the counts out, checks every index, and only then is a row used.
 //
 //   StepHeader | RowEntry[num_rows] | SequenceEntry[num_sequences] | OutputEntry[num_outputs]
-//              | uint32 block_table[table_len]
+//              | uint32 block_table[table_len] | DrawEntry[num_draws]
 //
 // All parts follow one another without gaps, little-endian, 16-byte aligned up to the table.
 // Rows of one sequence are consecutive and their positions increase by one.
@@ -15,6 +15,12 @@
 // a sequence lies in block table[p / block_tokens] at slot p % block_tokens, in every layer of the
 // group.  A window table's entries before the window of every row in the step may be kNoBlock:
 // they have been given back.  Block ids are below KvSpec::num_blocks of the group.
+//
+// Feeding: a step may be queued while the one before it runs, before anybody has decided that
+// one's tokens.  Every output has the device *guess* the token it leads to: the best candidate,
+// or the one that the output's DrawEntry draws.  A row with `feed` takes the guess of an output of
+// the step before for its token.  Guesses are reported (area guesses of the exchange layout); who
+// decides otherwise throws the row's result away and computes it anew.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +35,7 @@ namespace tandem {
 inline constexpr uint32_t kStepMagic = 0x53444E54;  // "TNDS"
 inline constexpr uint32_t kNoBlock = 0xFFFFFFFFu;
 inline constexpr uint32_t kNoToken = 0xFFFFFFFFu;
+inline constexpr uint32_t kNoDraw = 0xFFFFFFFFu;
 inline constexpr int kNumKvGroups = 2;
 enum KvGroup : uint32_t { kGlobalGroup = 0, kWindowGroup = 1 };
 // Most candidates the head reports for a row.  A sampler that needs more asks for the logits.
@@ -43,15 +50,17 @@ struct StepHeader {
   uint32_t num_candidates = 0;  // 1..kMaxCandidates, for every output
   uint32_t want_logits = 0;     // 1: the head also writes every logit of every output
   uint32_t table_len = 0;
-  uint32_t reserved[7] = {};
+  uint32_t num_draws = 0;
+  uint64_t after_step = 0;  // the step whose guesses rows take; 0: no row does
+  uint32_t reserved[4] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
 struct RowEntry {
-  uint32_t token = 0;
+  uint32_t token = 0;  // means nothing where the row is fed
   uint32_t position = 0;
   uint32_t sequence = 0;  // index into the sequences of this step
-  uint32_t reserved = 0;
+  uint32_t feed = 0;      // o + 1: the token is the guess of output o of after_step; 0: it is `token`
 };
 static_assert(sizeof(RowEntry) == 16);
 
@@ -67,9 +76,23 @@ static_assert(sizeof(SequenceEntry) == 16);
 struct OutputEntry {
   uint32_t row = 0;
   uint32_t target = kNoToken;  // a token whose logit is reported whatever its rank
-  uint32_t reserved[2] = {};
+  uint32_t draw = kNoDraw;     // index of the DrawEntry that guesses; kNoDraw: the best candidate
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(OutputEntry) == 16);
+
+// How a token is guessed from an output's candidates: of the first top_k, those up to and with the
+// one at which their weights exp((logit - best) / temperature) add up to top_p of the whole, of
+// those the ones that weigh at least min_p; and of these the first at which the sum of weights
+// exceeds uniform times the whole.  The gateway's Sampler does the same in float64.
+struct DrawEntry {
+  float temperature = 1.0f;  // above 0
+  uint32_t top_k = 1;        // 1..kMaxCandidates
+  float top_p = 1.0f;        // in (0, 1]; 1 keeps all
+  float min_p = 0.0f;
+  float uniform = 0.0f;  // in [0, 1]
+};
+static_assert(sizeof(DrawEntry) == 20);
 
 // What the head writes for output o of the step (area kCandidates of the exchange layout, stride
 // sizeof(OutputResult)).
@@ -115,6 +138,7 @@ struct StepBatch {
   std::span<const SequenceEntry> sequences;
   std::span<const OutputEntry> outputs;
   std::span<const uint32_t> block_table;
+  std::span<const DrawEntry> draws;
 };
 
 // Bytes of a step area that holds any step within `limits`.

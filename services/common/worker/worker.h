@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -100,6 +101,12 @@ class Worker {
   // UNAVAILABLE: the device is lost or timed out, worth a reload.
   virtual absl::StatusOr<SegmentResult> Run(const SegmentRun& run) = 0;
 
+  // Queues a segment behind those queued before; Finish waits for the oldest and returns what Run
+  // would.  Segments queued at the same time are of different lanes, and `run.step` holds until its
+  // Finish.  By default Finish runs it.  No other method is called while segments are queued.
+  virtual absl::Status Queue(const SegmentRun& run);
+  virtual absl::StatusOr<SegmentResult> Finish();
+
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
 
@@ -108,6 +115,9 @@ class Worker {
   virtual absl::StatusOr<DeviceCeilings> Ceilings() {
     return absl::UnimplementedError("this kind of device is not measured");
   }
+
+ private:
+  std::deque<SegmentRun> queued_;  // of the default
 };
 
 }  // namespace tandem

@@ -114,6 +114,9 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   scheduler.set_completion_tokens(now.completion_tokens);
   scheduler.set_preemptions(now.counts.preemptions);
   scheduler.set_step_bytes(now.step_bytes);
+  scheduler.set_steps_queued(now.steps_queued);
+  scheduler.set_rows_fed(now.counts.fed_rows);
+  scheduler.set_wrong_guesses(now.counts.wrong_guesses);
 }
 
 void Engine::Run() {
@@ -122,7 +125,7 @@ void Engine::Run() {
     Sweep(absl::Now());
     if (!down_.ok()) {
       RecoverOnce();
-    } else if (runs_.empty()) {
+    } else if (runs_.empty() && flights_.empty()) {
       CheckWorkers();
     } else {
       RunOneStep();
@@ -134,7 +137,7 @@ void Engine::Run() {
 
 bool Engine::WaitForWork() {
   MutexLock lock(mutex_);
-  if (down_.ok()) {
+  if (down_.ok() && flights_.empty()) {
     const absl::Time check = absl::Now() + options_.idle_check;
     while (num_requests_ == 0 && !stopping_ && work_.WaitUntil(mutex_, check)) {
     }
@@ -230,6 +233,7 @@ void Engine::Publish() {
   published_.prompt_tokens = snapshot_.prompt_tokens;
   published_.completion_tokens = snapshot_.completion_tokens;
   published_.step_bytes = snapshot_.step_bytes;
+  published_.steps_queued = snapshot_.steps_queued;
 }
 
 void Engine::PublishPlan() {

@@ -5,6 +5,12 @@
 //                            +---------------- token --------------------+             v
 //                                                                        TokenStream -> reader
 //
+// Where the executor queues steps, the next one is scheduled and handed over while one runs, its
+// rows fed with the device's guesses (scheduler.h); when a step's results come, the sampler decides
+// as ever, and a guess that differs costs its sequence one row:
+//
+//   queue 1, queue 2 | await 1, decide, queue 3 | await 2, decide, queue 4 | ...
+//
 // A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
 // puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
 // are computed anew.  Draws are counter-based, so the streams go on as if nothing had happened.
@@ -13,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -96,6 +103,7 @@ class Engine {
     uint64_t completion_tokens = 0;
     uint64_t step_bytes = 0;
     uint64_t recoveries = 0;
+    uint64_t steps_queued = 0;
     uint32_t max_sequence_len = 0;
     std::string placement;
     std::string notice;
@@ -116,14 +124,23 @@ class Engine {
   void Publish();
   void PublishPlan();
 
-  // One step.
+  // A step that the executor has.
+  struct Flight {
+    const ScheduledStep* step = nullptr;  // the scheduler's
+    uint32_t lane = 0;
+  };
+
+  // One step more is handed over, or one less is under way.
   void RunOneStep();
-  void MarkRows(const ScheduledStep& step);
+  absl::Status HandOver(const ScheduledStep& step);
+  void FinishOldest();
   void ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings);
-  void TakeOutput(const ScheduledStep& step, uint32_t o);
-  void TakeSampledOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                         std::span<const float> logits);
-  void FailStep(const ScheduledStep& step, const absl::Status& status);
+  void TakeOutput(const Flight& flight, uint32_t o);
+  void TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o);
+  // What becomes of the steps under way when the oldest has failed.
+  void FailStep(const absl::Status& status);
+  void LoseSteps(const absl::Status& status);
+  RequestRun* FindRun(uint64_t id);
 
   // Recovery.
   void CheckWorkers();
@@ -154,6 +171,10 @@ class Engine {
   absl::Time down_since_;
   absl::Duration recovery_pause_;
   Snapshot snapshot_;
+  std::deque<Flight> flights_;  // oldest first; at most two
+  uint32_t next_lane_ = 0;
+  // The step before the oldest under way was refused: so may be one that was to be fed from it.
+  bool refused_before_ = false;
 
   mutable Mutex mutex_;
   CondVar work_;   // the thread has something to do

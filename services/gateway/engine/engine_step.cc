@@ -1,5 +1,5 @@
 // Engine: one step, from the scheduler's choice to the tokens decided.
-#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -9,21 +9,49 @@
 namespace tandem::gateway {
 
 void Engine::RunOneStep() {
-  const ScheduledStep* step = scheduler_->Schedule();
-  if (step == nullptr) return;
-  MarkRows(*step);
-  snapshot_.step_bytes += WriteStep(step->batch, executor_->StepArea(0));
-  Publish();
-  const auto timings = executor_->RunStep(0, step->batch.header.step_id);
-  if (!timings.ok()) return FailStep(*step, timings.status());
-  scheduler_->StepDone();
-  ChargeDevices(*step, *timings);
-  for (uint32_t o = 0; o < step->outputs.size(); ++o) TakeOutput(*step, o);
+  const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule();
+  if (step != nullptr) {
+    if (const absl::Status status = HandOver(*step); !status.ok()) return FailStep(status);
+  }
+  // The first of two waits until the second is there too.
+  const bool may_wait = step != nullptr && executor_->queues_steps() && flights_.size() < 2;
+  if (!flights_.empty() && !may_wait) FinishOldest();
 }
 
-void Engine::MarkRows(const ScheduledStep& step) {
+absl::Status Engine::HandOver(const ScheduledStep& step) {
   const absl::Time now = absl::Now();
   for (const ScheduledRows& rows : step.rows) runs_.at(rows.sequence)->MarkStarted(now);
+  const uint32_t lane = executor_->queues_steps() ? next_lane_ : 0;
+  next_lane_ = 1 - next_lane_;
+  snapshot_.step_bytes += WriteStep(step.batch, executor_->StepArea(lane));
+  if (!flights_.empty()) ++snapshot_.steps_queued;
+  flights_.push_back({&step, lane});
+  if (!executor_->queues_steps()) {
+    Publish();
+    return absl::OkStatus();
+  }
+  const absl::Status status = executor_->QueueStep(lane, step.batch.header.step_id);
+  Publish();
+  return status;
+}
+
+void Engine::FinishOldest() {
+  const Flight flight = flights_.front();
+  const ScheduledStep& step = *flight.step;
+  const auto timings = executor_->queues_steps()
+                           ? executor_->AwaitStep()
+                           : executor_->RunStep(flight.lane, step.batch.header.step_id);
+  if (!timings.ok()) return FailStep(timings.status());
+  flights_.pop_front();
+  refused_before_ = false;
+  scheduler_->StepDone();
+  ChargeDevices(step, *timings);
+  for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
+}
+
+RequestRun* Engine::FindRun(uint64_t id) {
+  const auto found = runs_.find(id);
+  return found == runs_.end() ? nullptr : found->second.get();
 }
 
 void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings) {
@@ -35,37 +63,40 @@ void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentT
   }
   const double num_rows = step.batch.header.num_rows;
   for (const ScheduledRows& rows : step.rows) {
-    RequestRun& run = *runs_.at(rows.sequence);
-    run.failed_attempts = 0;
+    RequestRun* const run = FindRun(rows.sequence);
+    if (run == nullptr) continue;  // ended while the step was under way
+    run->failed_attempts = 0;
     for (size_t w = 0; w < plan.workers.size(); ++w) {
-      run.AddDeviceTime(plan.workers[w].name, 1e-9 * device_ns[w] * rows.num_rows / num_rows);
+      run->AddDeviceTime(plan.workers[w].name, 1e-9 * device_ns[w] * rows.num_rows / num_rows);
     }
   }
 }
 
-void Engine::TakeOutput(const ScheduledStep& step, uint32_t o) {
+void Engine::TakeOutput(const Flight& flight, uint32_t o) {
+  const ScheduledStep& step = *flight.step;
   const ScheduledOutput& output = step.outputs[o];
-  const auto found = runs_.find(output.sequence);
-  if (found == runs_.end()) return;  // ended by an earlier output of this step
-  RequestRun& run = *found->second;
-  const OutputResult& result = executor_->Output(0, o);
-  if (output.sample) {
-    const bool has_logits = step.batch.header.want_logits != 0;
-    return TakeSampledOutput(output.sequence, run, result,
-                             has_logits ? executor_->Logits(0, o) : std::span<const float>());
-  }
-  absl::Status status = run.AddPromptToken(step.batch.outputs[o].target, result);
+  // Ended since, or computed with a token that was not the one decided.
+  if (!scheduler_->Counts(step.batch.header.step_id, output.sequence)) return;
+  RequestRun& run = *runs_.at(output.sequence);
+  if (output.sample) return TakeSampledOutput(output.sequence, run, flight, o);
+  absl::Status status =
+      run.AddPromptToken(step.batch.outputs[o].target, executor_->Output(flight.lane, o));
   if (!status.ok()) End(output.sequence, std::move(status));
 }
 
-void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                               std::span<const float> logits) {
+void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o) {
   if (run.num_decided() == 0) snapshot_.prompt_tokens += run.request().prompt.size();
-  auto outcome = run.TakeSample(result, logits, rules_);
+  const bool has_logits = flight.step->batch.header.want_logits != 0;
+  auto outcome = run.TakeSample(
+      executor_->Output(flight.lane, o),
+      has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>(), rules_);
   if (!outcome.ok()) return End(id, outcome.status());
   snapshot_.completion_tokens += outcome->update.tokens.size();
   const bool over = outcome->finish != v1::FINISH_REASON_UNSPECIFIED;
-  if (!over) scheduler_->Append(id, outcome->token, run.needs());
+  if (!over) {
+    const uint32_t guess = executor_->queues_steps() ? executor_->Guess(flight.lane, o) : kNoToken;
+    scheduler_->Append(id, outcome->token, run.needs(), guess);
+  }
   switch (run.stream()->Push(std::move(outcome->update))) {
     case TokenStream::PushResult::kMerged:
       break;
@@ -80,23 +111,41 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const OutputResult&
   if (over) End(id, absl::OkStatus(), outcome->finish);
 }
 
-void Engine::FailStep(const ScheduledStep& step, const absl::Status& status) {
+void Engine::FailStep(const absl::Status& status) {
+  const ScheduledStep& step = *flights_.front().step;
   LogError("step failed", {{"step", absl::StrFormat("%d", step.batch.header.step_id)},
                            {"rows", absl::StrFormat("%d", step.batch.header.num_rows)},
                            {"status", status.ToString()}});
-  const std::vector<ScheduledRows> rows(step.rows.begin(), step.rows.end());
-  if (absl::IsUnavailable(status)) {
-    for (const ScheduledRows& r : rows) {
-      if (++runs_.at(r.sequence)->failed_attempts < options_.max_attempts) continue;
-      End(r.sequence, absl::UnavailableError(absl::StrFormat(
-                          "a worker was lost %d times in a row while computing this request: %s",
-                          options_.max_attempts, std::string(status.message()))));
-    }
-    down_ = status;
-    down_since_ = absl::Now();
-    return;
+  if (absl::IsUnavailable(status)) return LoseSteps(status);
+  flights_.pop_front();
+  // What was to be fed from a step that was refused is computed anew, once.
+  if (refused_before_) {
+    refused_before_ = false;
+    return scheduler_->StepFailed();
   }
-  for (const ScheduledRows& r : rows) End(r.sequence, status);
+  refused_before_ = !flights_.empty();
+  scheduler_->StepDone();
+  for (const ScheduledRows& rows : step.rows) {
+    if (FindRun(rows.sequence) != nullptr) End(rows.sequence, status);
+  }
+}
+
+void Engine::LoseSteps(const absl::Status& status) {
+  std::set<uint64_t> ids;
+  for (const Flight& flight : flights_) {
+    for (const ScheduledRows& rows : flight.step->rows) ids.insert(rows.sequence);
+  }
+  flights_.clear();
+  refused_before_ = false;
+  for (const uint64_t id : ids) {
+    RequestRun* const run = FindRun(id);
+    if (run == nullptr || ++run->failed_attempts < options_.max_attempts) continue;
+    End(id, absl::UnavailableError(absl::StrFormat(
+                "a worker was lost %d times in a row while computing this request: %s",
+                options_.max_attempts, std::string(status.message()))));
+  }
+  down_ = status;
+  down_since_ = absl::Now();
 }
 
 }  // namespace tandem::gateway

@@ -75,9 +75,18 @@ void OneRequest(Engine& engine, std::mt19937& random, Tally& tally) {
   }
 }
 
-TEST(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
+struct Variant {
+  const char* name;
+  bool queue_steps;
+  uint32_t wrong_guess_in;
+};
+class EngineStressTest : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   FakeExecutorOptions fake;
+  fake.queue_steps = GetParam().queue_steps;
+  fake.wrong_guess_in = GetParam().wrong_guess_in;
   fake.limits.num_blocks[kGlobalGroup] = 40;  // 320 positions for 8 sequences of up to 130
   fake.limits.num_blocks[kWindowGroup] = 30;
   fake.limits.max_logit_outputs = 3;
@@ -123,7 +132,16 @@ TEST(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   EXPECT_EQ(status.scheduler().kv_blocks_used(1), 0u);
   EXPECT_GT(status.recoveries(), 0u);
   EXPECT_GT(status.scheduler().preemptions(), 0u);
+  EXPECT_EQ(status.scheduler().steps_queued() > 0, GetParam().queue_steps);
+  EXPECT_EQ(status.scheduler().rows_fed() > 0, GetParam().queue_steps);
+  EXPECT_EQ(status.scheduler().wrong_guesses() > 100, GetParam().wrong_guess_in != 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Variants, EngineStressTest,
+                         ::testing::Values(Variant{"StepByStep", false, 0},
+                                           Variant{"Queued", true, 0},
+                                           Variant{"QueuedWithWrongGuesses", true, 3}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tandem::gateway

@@ -26,7 +26,9 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
   return {.id = id,
           .prompt = request_.prompt,
           .prompt_logprobs = request_.prompt_logprobs,
-          .needs = needs()};
+          .needs = needs(),
+          .guess = GuessRule::For(request_.sampling),
+          .max_answer = request_.max_tokens};
 }
 
 OutputNeeds RequestRun::needs() const {

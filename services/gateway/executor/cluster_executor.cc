@@ -102,6 +102,7 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
     absl::SleepFor(kRetryPause);
   }
   ready_ = true;
+  queued_.clear();
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},
                             {"epoch", absl::StrFormat("%d", epoch_)},
@@ -168,6 +169,9 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .block_tokens = options_.block_tokens,
                                                    .kv_tokens = options_.kv_tokens}));
   plan_ = *std::move(plan);
+  queues_steps_ =
+      options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
+  num_lanes_ = std::max(options_.num_lanes, queues_steps_ ? 2u : 1u);
   status_.SetPlan(plan_, config_.num_layers);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {
@@ -184,7 +188,7 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
 absl::Status ClusterExecutor::MakeExchange() {
   epoch_ = NextEpoch(epoch_);
   auto exchange = std::make_unique<Exchange>();
-  exchange->layout = MakeExchangeLayout(config_, limits_, options_.num_lanes);
+  exchange->layout = MakeExchangeLayout(config_, limits_, num_lanes_);
   const uint64_t bytes = exchange->layout.total_bytes();
   TANDEM_ASSIGN_OR_RETURN(exchange_region_id_, loader_->CreateRegion(*lease_, bytes, "exchange"));
   TANDEM_ASSIGN_OR_RETURN(Region region,
@@ -207,7 +211,7 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
   *request.mutable_limits() = ToProto(limits_);
   request.set_exchange_lease_token(lease_->token());
   request.set_exchange_region_id(exchange_region_id_);
-  request.set_num_lanes(options_.num_lanes);
+  request.set_num_lanes(num_lanes_);
   return request;
 }
 
@@ -233,13 +237,13 @@ absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
 }
 
 std::span<std::byte> ClusterExecutor::StepArea(uint32_t lane) {
-  TANDEM_CHECK(lane < options_.num_lanes);
+  TANDEM_CHECK(lane < num_lanes_);
   return exchange_->Area(lane, exchange_->layout.step);
 }
 
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lane,
                                                                     uint64_t step_id) {
-  TANDEM_CHECK(lane < options_.num_lanes);
+  TANDEM_CHECK(lane < num_lanes_);
   if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
   std::vector<SegmentTiming> timings;
   timings.reserve(plan_.segments.size());
@@ -251,22 +255,30 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lan
   return timings;
 }
 
-absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
-                                                          uint64_t step_id) {
+const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment, uint32_t lane,
+                                                            uint64_t step_id) {
+  request_.Clear();
   request_.set_epoch(epoch_);
   request_.set_step_id(step_id);
   request_.set_segment_index(segment.index);
   request_.set_lane(lane);
+  return request_;
+}
+
+absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
+                                                          uint64_t step_id) {
   const auto start = std::chrono::steady_clock::now();
-  const auto response =
-      workers_[segment.worker]->client->Execute(request_, options_.segment_deadline);
-  if (response.ok()) {
-    return SegmentTiming{.segment_index = segment.index,
-                         .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
-                         .worker_ns = (*response)->worker_ns(),
-                         .device_ns = (*response)->device_ns()};
-  }
-  absl::StatusCode code = response.status().code();
+  const auto response = workers_[segment.worker]->client->Execute(
+      Request(segment, lane, step_id), options_.segment_deadline);
+  if (!response.ok()) return CallFailed(segment, response.status());
+  return SegmentTiming{.segment_index = segment.index,
+                       .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
+                       .worker_ns = (*response)->worker_ns(),
+                       .device_ns = (*response)->device_ns()};
+}
+
+absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Status& status) {
+  absl::StatusCode code = status.code();
   // ABORTED: the worker holds another plan or none, so that its KV cache is not this one's.
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kAborted) {
     code = absl::StatusCode::kUnavailable;
@@ -275,7 +287,43 @@ absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment
   return absl::Status(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
                                             DescribeSegment(segment, config_.num_layers),
                                             plan_.workers[segment.worker].name,
-                                            std::string(response.status().message())));
+                                            std::string(status.message())));
+}
+
+absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
+  TANDEM_CHECK(queues_steps_ && lane < num_lanes_ && queued_.size() < 2);
+  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  Request(plan_.segments[0], lane, step_id);
+  request_.set_another_follows(true);
+  const absl::Status sent = workers_[0]->client->Send(request_, options_.segment_deadline);
+  if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
+  queued_.push_back(std::chrono::steady_clock::now());
+  return absl::OkStatus();
+}
+
+// The worker keeps the answer of the step queued last until it is told that none follows.
+absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::AwaitStep() {
+  TANDEM_CHECK(!queued_.empty());
+  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  WorkerClient& worker = *workers_[0]->client;
+  if (queued_.size() == 1) {
+    request_.Clear();
+    request_.set_flush(true);
+    const absl::Status sent = worker.Send(request_, options_.segment_deadline);
+    if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
+  }
+  const auto response = worker.Receive(options_.segment_deadline);
+  // A step that was queued behind another has the worker to itself from that one's answer on.
+  const auto start = std::max(queued_.front(), last_answer_);
+  queued_.pop_front();
+  last_answer_ = std::chrono::steady_clock::now();
+  if (!response.ok()) return CallFailed(plan_.segments[0], response.status());
+  const SegmentTiming timing{.segment_index = plan_.segments[0].index,
+                             .round_trip = absl::FromChrono(last_answer_ - start),
+                             .worker_ns = (*response)->worker_ns(),
+                             .device_ns = (*response)->device_ns()};
+  status_.Count(timing);
+  return std::vector<SegmentTiming>{timing};
 }
 
 absl::Status ClusterExecutor::CheckWorkers() {
@@ -299,13 +347,19 @@ void ClusterExecutor::Lose(uint32_t worker) {
 }
 
 const OutputResult& ClusterExecutor::Output(uint32_t lane, uint32_t o) const {
-  TANDEM_CHECK(lane < options_.num_lanes && o < limits_.max_outputs);
+  TANDEM_CHECK(lane < num_lanes_ && o < limits_.max_outputs);
   const std::span<std::byte> area = exchange_->Area(lane, exchange_->layout.candidates);
   return reinterpret_cast<const OutputResult*>(area.data())[o];
 }
 
+uint32_t ClusterExecutor::Guess(uint32_t lane, uint32_t o) const {
+  TANDEM_CHECK(lane < num_lanes_ && o < limits_.max_outputs);
+  const std::span<std::byte> area = exchange_->Area(lane, exchange_->layout.guesses);
+  return reinterpret_cast<const uint32_t*>(area.data())[o];
+}
+
 std::span<const float> ClusterExecutor::Logits(uint32_t lane, uint32_t o) const {
-  TANDEM_CHECK(lane < options_.num_lanes && o < limits_.max_logit_outputs);
+  TANDEM_CHECK(lane < num_lanes_ && o < limits_.max_logit_outputs);
   const ExchangeArea& logits = exchange_->layout.logits;
   const std::span<std::byte> row =
       exchange_->Area(lane, logits).subspan(o * logits.row_bytes, logits.row_bytes);

@@ -3,11 +3,15 @@
 //   loader --lease, exchange region--> executor --LoadPlan(epoch)--> workers
 //                                      RunStep: segment 0, 1, ... one after another, each on the
 //                                      stream of its worker
+//                                      QueueStep, AwaitStep: the one segment of a plan of one
+//                                      worker, while the one before it runs
 //
 // A cluster that has lost a worker is rebuilt whole by Recover: a new epoch, a new lease, a new
 // exchange region.  What an old worker still writes goes to the old region, which nobody reads.
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +41,11 @@ class ClusterExecutor final : public Executor {
   std::string placement() const override { return DescribePlacement(plan_, config_); }
   std::span<std::byte> StepArea(uint32_t lane) override;
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
+  bool queues_steps() const override { return queues_steps_; }
+  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
+  absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() override;
   absl::Status CheckWorkers() override;
+  uint32_t Guess(uint32_t lane, uint32_t o) const override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override;
   absl::Status Recover(const Progress& progress) override;
@@ -57,6 +65,10 @@ class ClusterExecutor final : public Executor {
   absl::Status LoadWorkers(const Progress& progress);
   worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
   absl::StatusOr<SegmentTiming> RunSegment(const Segment& segment, uint32_t lane, uint64_t step_id);
+  const worker::v1::ExecuteRequest& Request(const Segment& segment, uint32_t lane,
+                                            uint64_t step_id);
+  // The error of a call, as RunStep gives it.
+  absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
   void Lose(uint32_t worker);
 
@@ -70,6 +82,10 @@ class ClusterExecutor final : public Executor {
 
   std::vector<WorkerPeer> peers_;           // by worker target
   std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_
+  bool queues_steps_ = false;
+  uint32_t num_lanes_ = 1;
+  std::deque<std::chrono::steady_clock::time_point> queued_;  // when; of the steps not awaited
+  std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;
   uint64_t epoch_ = 0;

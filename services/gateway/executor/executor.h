@@ -31,7 +31,8 @@ struct ExecutorOptions {
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 16;
   uint64_t kv_tokens = 0;  // positions in the global KV pool; 0: chosen by memory
-  uint32_t num_lanes = 1;
+  uint32_t num_lanes = 1;  // at least; two where steps are queued
+  bool queue_steps = true;  // queue a step behind the one that runs, where the plan allows it
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = absl::Seconds(30);  // for a worker that is not there (yet)
   // After which a plan without the workers that are not there will do, if the policy allows one.
@@ -46,7 +47,7 @@ struct SegmentTiming {
   uint64_t device_ns = 0;
 };
 
-// Thread rule: Start, Recover, RunStep and CheckWorkers from one engine thread; Status from any
+// Thread rule: Start, Recover, steps and CheckWorkers from one engine thread; Status from any
 // thread.
 class Executor {
  public:
@@ -75,9 +76,19 @@ class Executor {
   // UNAVAILABLE: a worker is lost or missed its deadline: KV is gone, call Recover.
   // Other codes: the step was refused or failed, the workers are alive.
   virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
+  // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of one
+  // worker that does.  Changes at Recover alone.
+  virtual bool queues_steps() const = 0;
+  // The two halves of RunStep: hands the step in `lane` to the worker, which runs it after those
+  // queued before; waits for the oldest that was queued.  Errors as RunStep's, from either.
+  // REQUIRES queues_steps(), lanes of their own for at most two steps at once.
+  virtual absl::Status QueueStep(uint32_t lane, uint64_t step_id) = 0;
+  virtual absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() = 0;
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
+  // What the device guessed and feeds to the next step's rows.  REQUIRES queues_steps().
+  virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
   // Between steps, when there is nothing to do: asks every worker of the plan whether it is there
   // and still holds it.  UNAVAILABLE names the one that is lost: call Recover.

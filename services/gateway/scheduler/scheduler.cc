@@ -91,18 +91,63 @@ void Scheduler::Remove(uint64_t id) {
   Sequence* const sequence = found->second.get();
   std::erase(waiting_, sequence);
   std::erase(running_, sequence);
-  std::erase_if(plan_, [&](const PlannedRows& planned) { return planned.sequence == sequence; });
   sequences_.erase(found);
 }
 
+Sequence* Scheduler::Find(uint64_t id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : found->second.get();
+}
+
 const ScheduledStep* Scheduler::Schedule() {
+  TANDEM_CHECK(under_way_.size() <= 1);
+  if (!under_way_.empty() && !TakeGuesses(*under_way_.front())) return nullptr;
   plan_.clear();
   rows_used_ = outputs_used_ = logit_samples_ = 0;
   table_used_ = 0;
   PlanRunning();
   AdmitWaiting();
   if (plan_.empty()) return nullptr;
-  return &builder_.Build(plan_, ++last_step_id_);
+  const uint64_t after_step = under_way_.empty() ? 0 : under_way_.front()->batch.header.step_id;
+  const uint64_t step_id = ++last_step_id_;
+  const ScheduledStep& step = builders_[step_id % 2].Build(plan_, step_id, after_step);
+  Issue(step_id);
+  under_way_.push_back(&step);
+  return &step;
+}
+
+bool Scheduler::GoesOn(const Sequence& sequence) const {
+  const auto num_tokens = static_cast<uint32_t>(sequence.tokens.size()) + 1;
+  return num_tokens < max_sequence_len_ && num_tokens - sequence.prompt_len < sequence.max_answer;
+}
+
+bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
+  const auto for_each = [&](const auto& visit) {
+    for (uint32_t o = 0; o < under_way.outputs.size(); ++o) {
+      const ScheduledOutput& output = under_way.outputs[o];
+      if (!output.sample || !Counts(under_way.batch.header.step_id, output.sequence)) continue;
+      Sequence& sequence = *Find(output.sequence);
+      if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
+    }
+  };
+  bool all_can = true;
+  for_each([&](const Sequence& sequence, uint32_t) { all_can &= sequence.guess.has_value(); });
+  if (!all_can) return false;
+  for_each([](Sequence& sequence, uint32_t o) {
+    sequence.tokens.push_back(kNoToken);
+    sequence.fed_output = o;
+  });
+  return true;
+}
+
+void Scheduler::Issue(uint64_t step_id) {
+  for (const PlannedRows& planned : plan_) {
+    Sequence& sequence = *planned.sequence;
+    if (sequence.num_known < sequence.tokens.size()) ++num_fed_rows_;
+    sequence.num_computed += planned.num_rows;
+    sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
+    sequence.last_served = step_id;
+  }
 }
 
 void Scheduler::PlanRunning() {
@@ -123,7 +168,8 @@ void Scheduler::AdmitWaiting() {
                                          options_.max_rows, options_.limits.max_rows});
   while (!waiting_.empty() && running_.size() < max_running) {
     Sequence& sequence = *waiting_.front();
-    if (!CanAdmit(sequence)) return;
+    // Set aside while its token is being chosen: its rows are computed with that token.
+    if (sequence.num_known < sequence.tokens.size() || !CanAdmit(sequence)) return;
     waiting_.pop_front();
     running_.push_back(&sequence);
     PlanRows(sequence);
@@ -219,35 +265,66 @@ void Scheduler::AddUsage(const PlannedRows& planned, int sign) {
 }
 
 void Scheduler::StepDone() {
+  TANDEM_CHECK(!under_way_.empty());
   ++num_steps_;
-  for (const PlannedRows& planned : plan_) {
-    Sequence& sequence = *planned.sequence;
-    sequence.num_computed += planned.num_rows;
-    sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
-    sequence.last_served = num_steps_;
+  for (const ScheduledRows& rows : under_way_.front()->rows) {
+    Sequence* const sequence = Find(rows.sequence);
+    if (sequence == nullptr) continue;
+    sequence->prompt_outputs_done =
+        std::max(sequence->prompt_outputs_done, rows.first_position + rows.num_rows);
   }
-  plan_.clear();
+  under_way_.pop_front();
 }
 
-void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs) {
-  const auto found = sequences_.find(id);
-  TANDEM_CHECK(found != sequences_.end());
-  Sequence& sequence = *found->second;
-  TANDEM_CHECK(sequence.num_remaining() == 0);
-  TANDEM_CHECK(sequence.tokens.size() < max_sequence_len_);
-  sequence.tokens.push_back(token);
-  sequence.needs = needs;
+void Scheduler::StepFailed() {
+  TANDEM_CHECK(under_way_.size() == 1);
+  for (const ScheduledRows& rows : under_way_.front()->rows) {
+    Sequence* const sequence = Find(rows.sequence);
+    if (sequence == nullptr) continue;
+    sequence->tokens.resize(sequence->num_known);
+    sequence->num_computed = std::min(sequence->num_computed, rows.first_position);
+    sequence->next_prompt_output = sequence->prompt_outputs_done;
+  }
+  under_way_.pop_front();
+}
+
+bool Scheduler::Counts(uint64_t step_id, uint64_t id) const {
+  const Sequence* const sequence = Find(id);
+  return sequence != nullptr && sequence->void_step != step_id;
+}
+
+void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess) {
+  Sequence* const sequence = Find(id);
+  TANDEM_CHECK(sequence != nullptr);
+  sequence->needs = needs;
+  const uint32_t position = sequence->num_known++;
+  TANDEM_CHECK(position < max_sequence_len_);
+  if (position == sequence->tokens.size()) {
+    TANDEM_CHECK(sequence->num_computed == position);
+    sequence->tokens.push_back(token);
+    return;
+  }
+  sequence->tokens[position] = token;
+  // Whether the step under way took the guess, and it was wrong.
+  if (sequence->num_computed <= position || guess == token) return;
+  TANDEM_CHECK(!under_way_.empty());
+  ++num_wrong_guesses_;
+  sequence->void_step = under_way_.back()->batch.header.step_id;
+  sequence->tokens.resize(position + 1);
+  sequence->num_computed = position;
 }
 
 absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& limits) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(limits));
-  plan_.clear();
+  under_way_.clear();
   waiting_.clear();
   running_.clear();
   std::vector<uint64_t> misfits;
   for (auto& [id, sequence] : sequences_) {
     sequence->blocks.FreeAll();
     sequence->num_computed = 0;
+    sequence->tokens.resize(sequence->num_known);
+    sequence->next_prompt_output = sequence->prompt_outputs_done;
     waiting_.push_back(sequence.get());
   }
   std::sort(waiting_.begin(), waiting_.end(),
@@ -266,7 +343,9 @@ SchedulerCounts Scheduler::counts() const {
   SchedulerCounts counts{.running = static_cast<uint32_t>(running_.size()),
                          .waiting = static_cast<uint32_t>(waiting_.size()),
                          .steps = num_steps_,
-                         .preemptions = num_preemptions_};
+                         .preemptions = num_preemptions_,
+                         .fed_rows = num_fed_rows_,
+                         .wrong_guesses = num_wrong_guesses_};
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     counts.blocks_total[group] = pools_.pools[group].num_blocks();
     counts.blocks_used[group] = pools_.pools[group].num_used();

@@ -20,6 +20,19 @@
 // that would not fit alone, every one finishes.  Admission looks ahead: a sequence is admitted when
 // its tokens fit beside what the running ones still have to compute.
 //
+// A step may be scheduled while the one before it is under way.  A sequence whose token that one
+// chooses goes on with kNoToken in the token's place, and its row is fed with the device's guess:
+//
+//   step      1              2              3                 4
+//   rows      p0 p1 p2 -> ?  feed(1) -> ?   feed(2) -> ?      token of p4 -> ?
+//   decided                  p3: as guessed  p4: otherwise    (3: void)
+//
+// When the guess was wrong, what the step under way makes of it does not count, and the row is
+// computed anew: its KV is overwritten in place.  Blocks are given back at once, for steps run one
+// after another: those scheduled later write them after those under way have read them.  If a
+// sequence that must wait for its token (no GuessRule) will go on, the whole step waits, so that
+// it is not served at half its neighbours' rate.
+//
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
 
@@ -53,6 +66,8 @@ struct SchedulerCounts {
   uint32_t blocks_used[kNumKvGroups] = {};
   uint64_t steps = 0;
   uint64_t preemptions = 0;
+  uint64_t fed_rows = 0;       // whose token was guessed
+  uint64_t wrong_guesses = 0;  // whose row was computed anew
 };
 
 // Pure data: no clock, no device, no randomness.  Single-thread.
@@ -67,16 +82,24 @@ class Scheduler {
   // Forgets a sequence and frees its blocks; nothing happens if there is none of that id.
   void Remove(uint64_t id);
 
-  // The next step, or nullptr when there is nothing to compute.  Valid until the next call.  Its id
-  // was never given to another step, not even one that failed.  Must
-  // be followed by StepDone, or by RecomputeAll or Remove of its sequences if it failed.
+  // The next step, or nullptr when there is nothing to compute, or nothing before the step under
+  // way is done.  Its id was never given to another step, not even one that failed.  It is under way,
+  // and valid, until it was the oldest at StepDone or StepFailed, or until RecomputeAll.
+  // REQUIRES one step under way at most.
   const ScheduledStep* Schedule();
-  // The rows of the last step are in the KV cache.
+  // The rows of the oldest step under way are in the KV cache.
   void StepDone();
-  // Adds the token decided for a sequence; `needs` are those of the token to follow.
-  // REQUIRES the last step had a sampled output of the sequence, which is not yet appended, and
-  // tokens.size() < max_sequence_len().
-  void Append(uint64_t id, uint32_t token, OutputNeeds needs);
+  // The rows of the oldest step under way, of those sequences that are not removed, must be
+  // computed anew.  REQUIRES it is the only one.
+  void StepFailed();
+  // Whether what a step that is done has chosen for a sequence counts: false if it took a wrong
+  // guess, or if there is no such sequence.
+  bool Counts(uint64_t step_id, uint64_t id) const;
+  // Adds the token decided for a sequence; `needs` are those of the token to follow.  `guess`: what
+  // the device guessed and fed to the step under way, if there is one.
+  // REQUIRES the step done last had a sampled output of the sequence, which Counts and is not yet
+  // appended, and fewer tokens than max_sequence_len() and max_answer allow.
+  void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
   // The KV cache is lost: all running sequences wait again, in order of arrival, with their
   // tokens.  `limits` are those of the recovered workers.  Returns (and forgets) the ids of
@@ -91,6 +114,12 @@ class Scheduler {
  private:
   explicit Scheduler(const SchedulerOptions& options);
 
+  // Lets the guesses of the step under way stand for its tokens; false when a sequence must wait.
+  bool TakeGuesses(const ScheduledStep& under_way);
+  bool GoesOn(const Sequence& sequence) const;
+  Sequence* Find(uint64_t id) const;
+  // Counts the planned rows as computed.
+  void Issue(uint64_t step_id);
   void PlanRunning();
   void AdmitWaiting();
   bool CanAdmit(const Sequence& sequence) const;
@@ -113,6 +142,9 @@ class Scheduler {
   uint64_t num_steps_ = 0;     // that were done
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   uint64_t num_preemptions_ = 0;
+  uint64_t num_fed_rows_ = 0;
+  uint64_t num_wrong_guesses_ = 0;
+  std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and what of its budgets is used.
   std::vector<PlannedRows> plan_;
@@ -121,7 +153,7 @@ class Scheduler {
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
   uint64_t table_used_ = 0;
-  StepBuilder builder_;
+  StepBuilder builders_[2];  // by step id, in turn
 };
 
 }  // namespace tandem::gateway

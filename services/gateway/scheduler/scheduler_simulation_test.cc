@@ -1,7 +1,10 @@
 // Random requests against random limits.  The simulated worker keeps, per block and slot, which
-// sequence's which token lies there; every step is checked against it.
+// sequence's which token lies there; every step is checked against it.  Steps are queued behind the
+// one under way at random, and fed with guesses that are often wrong; what cancelled requests and
+// wrong guesses leave under way is run too, into whatever the blocks have become.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <random>
@@ -26,6 +29,13 @@ struct Expected {
   bool prompt_logprobs = false;
   bool needs_logits = false;
   std::set<uint32_t> prompt_outputs;
+};
+
+// A step as the worker has it.
+struct Flight {
+  const ScheduledStep* step = nullptr;
+  std::vector<std::byte> storage;
+  StepBatch batch;
 };
 
 class Simulation {
@@ -61,21 +71,23 @@ class Simulation {
       if (to_add > 0 && random_() % 3 == 0) to_add -= AddOne() ? 1 : 0;
       if (!live_.empty() && random_() % 50 == 0) Cancel();
       if (random_() % 100 == 0) LoseWorker();
-      const ScheduledStep* step = scheduler_->Schedule();
-      if (step == nullptr) {
+      const ScheduledStep* step = flights_.size() < 2 ? scheduler_->Schedule() : nullptr;
+      if (step != nullptr) Queue(*step);
+      if (flights_.empty()) {
         ASSERT_TRUE(live_.empty()) << "nothing scheduled with requests left";
         continue;
       }
-      CheckAndRun(*step);
+      if (step == nullptr || flights_.size() == 2 || random_() % 3 == 0) FinishOldest();
       if (testing::Test::HasFatalFailure()) return;
     }
+    while (!flights_.empty()) FinishOldest();
     const SchedulerCounts counts = scheduler_->counts();
     EXPECT_EQ(counts.blocks_used[0], 0u);
     EXPECT_EQ(counts.blocks_used[1], 0u);
     EXPECT_TRUE(scheduler_->empty());
   }
 
-  uint64_t preemptions() const { return scheduler_->counts().preemptions; }
+  SchedulerCounts counts() const { return scheduler_->counts(); }
 
  private:
   bool AddOne() {
@@ -89,7 +101,12 @@ class Simulation {
     expected.prompt_logprobs = random_() % 4 == 0;
     expected.needs_logits = random_() % 4 == 0;
     const absl::Status status = scheduler_->Add(
-        {id, expected.tokens, expected.prompt_logprobs, {.logits = expected.needs_logits}});
+        {.id = id,
+         .prompt = expected.tokens,
+         .prompt_logprobs = expected.prompt_logprobs,
+         .needs = {.logits = expected.needs_logits},
+         .guess = random_() % 5 == 0 ? std::nullopt : GuessRule::For({.seed = id}),
+         .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30});
     if (absl::IsResourceExhausted(status)) {
       EXPECT_EQ(live_.size(), options_.max_sequences + options_.max_waiting);
       return false;
@@ -107,7 +124,8 @@ class Simulation {
   }
 
   void LoseWorker() {
-    if (random_() % 2 == 0) scheduler_->Schedule();  // a step in flight is lost with it
+    flights_.clear();  // steps under way are lost
+    guesses_.clear();
     const auto misfits = scheduler_->RecomputeAll(options_.limits);
     ASSERT_TRUE(misfits.ok());
     ASSERT_TRUE(misfits->empty());
@@ -125,17 +143,40 @@ class Simulation {
     return cells_[group][table[position / block_tokens] * block_tokens + position % block_tokens];
   }
 
-  void CheckAndRun(const ScheduledStep& step) {
+  void Queue(const ScheduledStep& step) {
     std::vector<std::byte> area(StepAreaBytes(options_.limits));
     WriteStep(step.batch, area);
-    std::vector<std::byte> storage;
-    const auto parsed = ParseStep(area, options_.limits, storage);
+    Flight& flight = flights_.emplace_back();
+    flight.step = &step;
+    const auto parsed = ParseStep(area, options_.limits, flight.storage);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
-    CheckTables(*parsed);
-    for (uint32_t s = 0; s < parsed->sequences.size(); ++s) RunSequence(*parsed, s, step.rows[s]);
+    flight.batch = *parsed;
+    if (step.batch.header.after_step != 0) {
+      ASSERT_EQ(flights_.size(), 2u);
+      ASSERT_EQ(step.batch.header.after_step, flights_[0].batch.header.step_id);
+    }
+    CheckTables(flight.batch);
+  }
+
+  void FinishOldest() {
+    const Flight flight = std::move(flights_.front());
+    flights_.pop_front();
+    for (uint32_t s = 0; s < flight.batch.sequences.size(); ++s) {
+      RunSequence(flight.batch, s, flight.step->rows[s]);
+    }
     if (testing::Test::HasFatalFailure()) return;
+    std::vector<uint32_t> decided;
+    guesses_.clear();
+    for (uint32_t o = 0; o < flight.step->outputs.size(); ++o) {
+      decided.push_back(random_() % 1000);
+      guesses_.push_back(random_() % 3 == 0 ? random_() % 1000 : decided[o]);
+    }
     scheduler_->StepDone();
-    for (const ScheduledOutput& output : step.outputs) TakeOutput(output);
+    for (uint32_t o = 0; o < decided.size(); ++o) {
+      const ScheduledOutput& output = flight.step->outputs[o];
+      if (!scheduler_->Counts(flight.batch.header.step_id, output.sequence)) continue;
+      TakeOutput(output, decided[o], guesses_[o]);
+    }
   }
 
   void CheckTables(const StepBatch& batch) {
@@ -154,14 +195,19 @@ class Simulation {
 
   // What attention would do: append at the row's position, then see every earlier position.
   void RunSequence(const StepBatch& batch, uint32_t s, const ScheduledRows& scheduled) {
-    const Expected& expected = live_.at(scheduled.sequence);
+    const bool counts = scheduler_->Counts(batch.header.step_id, scheduled.sequence);
     const SequenceEntry& entry = batch.sequences[s];
     for (uint32_t r = entry.first_row; r < entry.first_row + entry.num_rows; ++r) {
       const RowEntry& row = batch.rows[r];
-      ASSERT_EQ(row.token, expected.tokens[row.position]);
+      const uint32_t token = row.feed == 0 ? row.token : guesses_.at(row.feed - 1);
+      if (counts) {
+        ASSERT_EQ(token, live_.at(scheduled.sequence).tokens[row.position]);
+      }
       for (int group = 0; group < kNumKvGroups; ++group) {
         const auto table = batch.block_table.subspan(entry.table_offset[group]);
-        At(group, table, row.position) = {scheduled.sequence, row.position, row.token};
+        At(group, table, row.position) = {scheduled.sequence, row.position, token};
+        if (!counts) continue;
+        const Expected& expected = live_.at(scheduled.sequence);
         uint32_t first = 0;
         if (group == kWindowGroup && row.position + 1 > options_.limits.sliding_window) {
           first = row.position + 1 - options_.limits.sliding_window;
@@ -174,7 +220,7 @@ class Simulation {
     }
   }
 
-  void TakeOutput(const ScheduledOutput& output) {
+  void TakeOutput(const ScheduledOutput& output, uint32_t token, uint32_t guess) {
     Expected& expected = live_.at(output.sequence);
     if (!output.sample) {
       EXPECT_TRUE(expected.prompt_logprobs);
@@ -182,10 +228,9 @@ class Simulation {
       return;
     }
     ASSERT_EQ(output.position + 1, expected.tokens.size());
-    const uint32_t token = random_() % 1000;
     expected.tokens.push_back(token);
     if (expected.tokens.size() < expected.final_len) {
-      scheduler_->Append(output.sequence, token, {.logits = expected.needs_logits});
+      scheduler_->Append(output.sequence, token, {.logits = expected.needs_logits}, guess);
       return;
     }
     if (expected.prompt_logprobs) {
@@ -200,19 +245,28 @@ class Simulation {
   std::unique_ptr<Scheduler> scheduler_;
   std::map<uint64_t, Expected> live_;
   std::vector<Cell> cells_[kNumKvGroups];
+  std::deque<Flight> flights_;
+  std::vector<uint32_t> guesses_;  // of the step run last
   uint64_t next_id_ = 1;
 };
 
 TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrder) {
   uint64_t preemptions = 0;
+  uint64_t fed_rows = 0;
+  uint64_t wrong_guesses = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
     simulation.Run();
     if (HasFatalFailure()) return;
-    preemptions += simulation.preemptions();
+    preemptions += simulation.counts().preemptions;
+    fed_rows += simulation.counts().fed_rows;
+    wrong_guesses += simulation.counts().wrong_guesses;
   }
   EXPECT_GT(preemptions, 100u) << "the simulation no longer exercises preemption";
+  EXPECT_GT(fed_rows, 1000u);
+  EXPECT_GT(wrong_guesses, 100u);
+  EXPECT_LT(wrong_guesses, fed_rows);
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "services/common/kv/sequence_blocks.h"
+#include "services/gateway/sampling/guess_rule.h"
 
 namespace tandem::gateway {
 
@@ -20,17 +23,26 @@ struct SequenceSpec {
   std::vector<uint32_t> prompt;
   bool prompt_logprobs = false;  // an output per prompt token but the first
   OutputNeeds needs;
+  // None: every token is waited for.  Else `needs` never change.
+  std::optional<GuessRule> guess;
+  uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
 };
 
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
 // the tokens of a preempted sequence) is being computed.  The last one's output chooses a token.
+// While the step that chooses it is under way, kNoToken may stand in its place: a row that is
+// scheduled then is fed with the device's guess.  [num_known, tokens.size()) are such, at most two.
 struct Sequence {
   Sequence(SequenceSpec spec, uint64_t arrival_number, KvPools& pools)
       : id(spec.id),
         arrival(arrival_number),
         tokens(std::move(spec.prompt)),
         prompt_len(static_cast<uint32_t>(tokens.size())),
+        max_answer(spec.max_answer),
+        guess(spec.guess),
+        num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
+        prompt_outputs_done(next_prompt_output),
         needs(spec.needs),
         blocks(pools) {}
 
@@ -54,9 +66,15 @@ struct Sequence {
   const uint64_t arrival;        // order of arrival: the youngest has the highest
   std::vector<uint32_t> tokens;  // prompt, then answer
   const uint32_t prompt_len;
-  uint32_t num_computed = 0;    // positions whose KV is in the cache
-  uint32_t next_prompt_output;  // first position whose prompt log-probability is still due
-  uint64_t last_served = 0;     // number of the last step with rows of this sequence
+  const uint32_t max_answer;
+  const std::optional<GuessRule> guess;
+  uint32_t num_known;           // leading tokens that are decided
+  uint32_t num_computed = 0;    // positions whose KV is in the cache, or will be when steps are done
+  uint32_t next_prompt_output;  // first position whose prompt log-probability is not yet asked for
+  uint32_t prompt_outputs_done;  // as far as they have come back
+  uint32_t fed_output = 0;      // of the step under way: what guesses the last token
+  uint64_t void_step = 0;       // a step whose output does not count: it took a wrong guess
+  uint64_t last_served = 0;     // id of the last step with rows of this sequence
   OutputNeeds needs;
   SequenceBlocks blocks;
 };

@@ -4,26 +4,31 @@
 
 namespace tandem::gateway {
 
-const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id) {
+const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id,
+                                        uint64_t after_step) {
   rows_.clear();
   sequences_.clear();
   outputs_.clear();
   table_.clear();
+  draws_.clear();
   scheduled_rows_.clear();
   scheduled_outputs_.clear();
   header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
-  for (const PlannedRows& planned : plan) AddSequence(*planned.sequence, planned.num_rows);
+  for (const PlannedRows& planned : plan) {
+    AddSequence(*planned.sequence, planned.num_rows, after_step);
+  }
   header_.num_rows = static_cast<uint32_t>(rows_.size());
   header_.num_sequences = static_cast<uint32_t>(sequences_.size());
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
-  step_.batch = {header_, rows_, sequences_, outputs_, table_};
+  header_.num_draws = static_cast<uint32_t>(draws_.size());
+  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_};
   step_.rows = scheduled_rows_;
   step_.outputs = scheduled_outputs_;
   return step_;
 }
 
-void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows) {
+void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step) {
   const uint32_t index = static_cast<uint32_t>(sequences_.size());
   const uint32_t first_row = static_cast<uint32_t>(rows_.size());
   const uint32_t first_position = sequence.num_computed;
@@ -37,14 +42,31 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows) {
   scheduled_rows_.push_back({sequence.id, first_position, num_rows});
   for (uint32_t i = 0; i < num_rows; ++i) {
     const uint32_t position = first_position + i;
-    rows_.push_back({sequence.tokens[position], position, index});
+    RowEntry& row = rows_.emplace_back(RowEntry{.position = position, .sequence = index});
+    if (position < sequence.num_known) {
+      row.token = sequence.tokens[position];
+    } else {
+      row.feed = sequence.fed_output + 1;
+      header_.after_step = after_step;
+    }
     const bool sample = position + 1 == sequence.tokens.size();
-    if (!sample && !sequence.HasPromptOutput(position)) continue;
-    outputs_.push_back({first_row + i, sample ? kNoToken : sequence.tokens[position + 1]});
-    scheduled_outputs_.push_back({sequence.id, position, sample});
-    header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
-    if (sample && sequence.needs.logits) header_.want_logits = 1;
+    if (sample || sequence.HasPromptOutput(position)) {
+      AddOutput(sequence, first_row + i, position, sample);
+    }
   }
+}
+
+void StepBuilder::AddOutput(const Sequence& sequence, uint32_t row, uint32_t position,
+                            bool sample) {
+  OutputEntry output{.row = row, .target = sample ? kNoToken : sequence.tokens[position + 1]};
+  if (sample && sequence.guess.has_value() && !sequence.guess->greedy()) {
+    output.draw = static_cast<uint32_t>(draws_.size());
+    draws_.push_back(sequence.guess->At(position + 1 - sequence.prompt_len));
+  }
+  outputs_.push_back(output);
+  scheduled_outputs_.push_back({sequence.id, position, sample});
+  header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
+  if (sample && sequence.needs.logits) header_.want_logits = 1;
 }
 
 }  // namespace tandem::gateway

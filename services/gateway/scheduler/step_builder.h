@@ -32,7 +32,7 @@ struct ScheduledOutput {
   bool sample = false;
 };
 
-// Valid until the next one is built.
+// Valid until the builder builds the next one.
 struct ScheduledStep {
   StepBatch batch;
   std::span<const ScheduledRows> rows;       // by index of the step's sequences
@@ -42,15 +42,19 @@ struct ScheduledStep {
 // Owns the arrays that a step's spans point into, reused from step to step.
 class StepBuilder {
  public:
-  const ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id);
+  // `after_step`: the step under way whose guesses stand for tokens not yet known; 0: there is none.
+  const ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id,
+                             uint64_t after_step);
 
  private:
-  void AddSequence(const Sequence& sequence, uint32_t num_rows);
+  void AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step);
+  void AddOutput(const Sequence& sequence, uint32_t row, uint32_t position, bool sample);
 
   std::vector<RowEntry> rows_;
   std::vector<SequenceEntry> sequences_;
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
+  std::vector<DrawEntry> draws_;
   std::vector<ScheduledRows> scheduled_rows_;
   std::vector<ScheduledOutput> scheduled_outputs_;
   StepHeader header_;

@@ -222,6 +222,8 @@ std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceA
                                                              .slices = args.slices,
                                                              .results = args.results,
                                                              .sums = args.sums,
+                                                             .guesses = args.guesses,
+                                                             .guessed = args.guessed,
                                                              .vocab_size = args.vocab_size,
                                                              .logit_stride = stride,
                                                              .num_slices = slices.count,

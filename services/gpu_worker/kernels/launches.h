@@ -32,8 +32,10 @@ struct DeviceTensor {
 // REQUIRES in all: matrices of a multiple of 32 columns, norms f32; offsets of counts are those of
 // StepHeader.  Attention's launches: attention_launches.h.
 
+// `guesses`: uint32 [outputs of the step before], what fed rows take their tokens from.
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
-                   uint64_t step, uint64_t destination, float scale, uint32_t max_rows);
+                   uint64_t step, uint64_t guesses, uint64_t destination, float scale,
+                   uint32_t max_rows);
 
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
@@ -81,6 +83,8 @@ struct HeadReduceArgs {
   uint64_t slices = 0;   // scratch, OutputResult [tile, slices]
   uint64_t results = 0;  // OutputResult [outputs]
   uint64_t sums = 0;     // see head_merge.comp
+  uint64_t guesses = 0;  // uint32 [outputs], and once more for the host
+  uint64_t guessed = 0;
   uint32_t vocab_size = 0;
   uint32_t first_output = 0;  // of the tile
 };

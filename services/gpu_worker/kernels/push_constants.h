@@ -10,12 +10,13 @@ struct EmbedPush {  // shaders/memory/embed.comp
   uint64_t step;
   uint64_t plane[4];
   uint64_t destination;
+  uint64_t guesses;
   uint32_t first_token;
   uint32_t num_tokens;
   uint32_t cols;
   float scale;
 };
-static_assert(sizeof(EmbedPush) == 64);
+static_assert(sizeof(EmbedPush) == 72);
 
 struct CopyRowsPush {  // shaders/memory/copy_rows.comp
   uint64_t count;
@@ -224,11 +225,13 @@ struct HeadMergePush {  // shaders/head/head_merge.comp
   uint64_t slices;
   uint64_t results;
   uint64_t sums;
+  uint64_t guesses;
+  uint64_t guessed;
   uint32_t vocab_size;
   uint32_t logit_stride;
   uint32_t num_slices;
   uint32_t first_output;
 };
-static_assert(sizeof(HeadMergePush) == 56);
+static_assert(sizeof(HeadMergePush) == 72);
 
 }  // namespace tandem::gpu

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -73,6 +74,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
   const absl::Time start = absl::Now();
   const uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
   if (request.epoch() < highest) return StaleEpoch("plan", request.epoch(), highest);
+  SettleAll();
   if (!self_tested_) {
     SelfTest();
     if (!self_tested_) {
@@ -152,6 +154,7 @@ absl::Status DeviceHost::Unload(uint64_t epoch) {
 }
 
 void DeviceHost::DropPlan() {
+  SettleAll();
   plan_.reset();
   (void)Guarded("unloading", [this] {
     worker_->Unload();
@@ -163,19 +166,74 @@ void DeviceHost::DropPlan() {
   report_.Clear();
 }
 
-void DeviceHost::Execute(const worker::v1::ExecuteRequest& request,
-                         worker::v1::ExecuteResponse& response) {
+uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
   until_next_call_.WaitEnds(WakeAhead::Clock::now());
-  response.Clear();
-  response.set_step_id(request.step_id());
-  response.set_segment_index(request.segment_index());
-  const absl::StatusOr<SegmentResult> result = Run(request);
+  Call& call = calls_.emplace_back(Call{.number = ++num_calls_,
+                                        .step_id = request.step_id(),
+                                        .segment_index = request.segment_index(),
+                                        .lane = request.lane()});
+  const absl::StatusOr<uint32_t> num_rows = QueueSegment(request);
+  if (num_rows.ok()) {
+    call.num_rows = *num_rows;
+  } else {
+    call.result = num_rows.status();
+  }
   until_next_call_.WaitBegins(WakeAhead::Clock::now());
+  return call.number;
+}
+
+absl::StatusOr<uint32_t> DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request) {
+  if (plan_ == nullptr) {
+    return absl::AbortedError(
+        absl::StrFormat("call of epoch %d, this worker has no plan loaded", request.epoch()));
+  }
+  if (request.epoch() != plan_->epoch()) {
+    return StaleEpoch("call", request.epoch(), plan_->epoch());
+  }
+  // A lane holds one step at a time.
+  for (const Call& earlier : calls_) {
+    if (!earlier.result.has_value() && earlier.number != num_calls_ &&
+        earlier.lane == request.lane()) {
+      Settle(earlier.number);
+    }
+  }
+  if (!device_.ok()) return device_;
+  const absl::StatusOr<SegmentRun> run = plan_->Prepare(request);
+  const absl::Status queued = run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
+  if (queued.ok()) return run->step->header.num_rows;
+  if (run.ok() && absl::IsUnavailable(queued)) DeviceLost(queued);
+  if (request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());
+  return queued;
+}
+
+void DeviceHost::Settle(uint64_t last) {
+  for (Call& call : calls_) {
+    if (call.number > last) return;
+    if (call.result.has_value()) continue;
+    call.result = Watched([this] { return worker_->Finish(); });
+    if (call.result->ok()) {
+      Count(**call.result, call.num_rows);
+    } else {
+      if (absl::IsUnavailable(call.result->status())) DeviceLost(call.result->status());
+      plan_->ForgetStep(call.lane);
+    }
+  }
+}
+
+void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) {
+  Settle(number);
+  until_next_call_.WaitBegins(WakeAhead::Clock::now());
+  const auto call = std::find_if(calls_.begin(), calls_.end(),
+                                 [number](const Call& c) { return c.number == number; });
+  response.Clear();
+  response.set_step_id(call->step_id);
+  response.set_segment_index(call->segment_index);
+  const absl::StatusOr<SegmentResult> result = *std::move(call->result);
+  calls_.erase(call);
   if (!result.ok()) {
     segments_failed_.fetch_add(1, std::memory_order_relaxed);
     response.set_code(static_cast<int32_t>(result.status().code()));
     response.set_message(std::string(result.status().message()));
-    if (plan_ != nullptr && request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());
     return;
   }
   response.set_device_ns(result->device_ns);
@@ -186,24 +244,11 @@ void DeviceHost::Execute(const worker::v1::ExecuteRequest& request,
   }
 }
 
-absl::StatusOr<SegmentResult> DeviceHost::Run(const worker::v1::ExecuteRequest& request) {
-  if (plan_ == nullptr) {
-    return absl::AbortedError(
-        absl::StrFormat("call of epoch %d, this worker has no plan loaded", request.epoch()));
-  }
-  if (request.epoch() != plan_->epoch()) {
-    return StaleEpoch("call", request.epoch(), plan_->epoch());
-  }
-  if (!device_.ok()) return device_;
-  TANDEM_ASSIGN_OR_RETURN(const SegmentRun run, plan_->Prepare(request));
+template <typename F>
+auto DeviceHost::Watched(F&& call) -> decltype(call()) {
   run_since_ns_.store(NowNanos(), std::memory_order_relaxed);
-  absl::StatusOr<SegmentResult> result = Guarded("the worker", [&] { return worker_->Run(run); });
+  auto result = Guarded("the worker", std::forward<F>(call));
   run_since_ns_.store(0, std::memory_order_relaxed);
-  if (result.ok()) {
-    Count(*result, run.step->header.num_rows);
-  } else if (absl::IsUnavailable(result.status())) {
-    DeviceLost(result.status());
-  }
   return result;
 }
 
@@ -223,6 +268,7 @@ void DeviceHost::Count(const SegmentResult& result, uint32_t num_rows) {
 void DeviceHost::CheckIdle() {
   if (!self_tested_) return SelfTest();
   if (!device_.ok()) return;
+  SettleAll();
   const absl::Status status = Guarded("health check", [this] { return worker_->CheckHealth(); });
   if (!status.ok()) DeviceLost(absl::UnavailableError(status.message()));
 }

@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -49,9 +52,12 @@ class DeviceHost {
                                                   const Progress& progress);
   // Drops plan, weights and lease.  ABORTED when `epoch` is below the plan's.
   absl::Status Unload(uint64_t epoch);
-  // Runs one segment; everything that fails is in the response's code and message.  Leaves
-  // worker_ns alone.
-  void Execute(const worker::v1::ExecuteRequest& request, worker::v1::ExecuteResponse& response);
+  // Takes one call: its segment is queued at the worker behind those of earlier calls.  Returns
+  // what Finish takes.
+  uint64_t Begin(const worker::v1::ExecuteRequest& request);
+  // Waits for a call's segment and those before it, and fills the call's answer; everything that
+  // fails is in its code and message.  Leaves worker_ns alone.  REQUIRES one Finish a Begin.
+  void Finish(uint64_t call, worker::v1::ExecuteResponse& response);
   void CheckIdle();
   // As Worker::Ceilings.  UNAVAILABLE: the device is out of service.
   absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings();
@@ -72,8 +78,23 @@ class DeviceHost {
   absl::Status LoadPlan(const worker::v1::LoadPlanRequest& request, const Progress& progress,
                         worker::v1::LoadPlanReport& report);
   absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
-  absl::StatusOr<SegmentResult> Run(const worker::v1::ExecuteRequest& request);
-  // How long the segment under way has been running; zero if there is none.
+  // A call that has no Finish yet, and how its segment ended, once it has.
+  struct Call {
+    uint64_t number = 0;
+    uint64_t step_id = 0;
+    uint32_t segment_index = 0;
+    uint32_t lane = 0;
+    uint32_t num_rows = 0;
+    std::optional<absl::StatusOr<SegmentResult>> result;
+  };
+  absl::StatusOr<uint32_t> QueueSegment(const worker::v1::ExecuteRequest& request);
+  // Waits for the segments of all calls up to `last`.
+  void Settle(uint64_t last);
+  void SettleAll() { Settle(std::numeric_limits<uint64_t>::max()); }
+  // Runs what may hang.
+  template <typename F>
+  auto Watched(F&& call) -> decltype(call());
+  // How long what the worker is waited for has been going on; zero if it is not.
   absl::Duration RunningFor() const;
   void DropPlan();
   void Count(const SegmentResult& result, uint32_t num_rows);
@@ -95,6 +116,8 @@ class DeviceHost {
   LeasedWeights leased_;
   std::unique_ptr<LoadedPlan> plan_;
   WakeAhead until_next_call_;
+  uint64_t num_calls_ = 0;
+  std::deque<Call> calls_;  // in order; few
 
   std::atomic<uint64_t> highest_epoch_{0};
   std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment is under way

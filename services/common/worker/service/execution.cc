@@ -38,36 +38,61 @@ void ExecuteStream::OnAccepted(bool ok) {
     return Finish(ToGrpcStatus(absl::ResourceExhaustedError(
         absl::StrFormat("%d streams are open, the most this worker takes", owner_.max_streams_))));
   }
-  stream_.Read(&request_, static_cast<DeviceEvent*>(&read_));
+  ReadNext();
 }
 
 void ExecuteStream::OnRead(bool ok) {
+  reading_ = false;
   if (!ok) {
     reads_ended_ = true;
-    if (!writing_) Finish(grpc::Status::OK);
+    Release();
+    if (answers_.empty()) Finish(grpc::Status::OK);
     return;
   }
-  const int64_t arrival_ns = NowNanos();
-  // What nobody waits for any more is not run.
-  if (!gone_) owner_.host_.Execute(request_, response_);
-  response_.set_worker_ns(static_cast<uint64_t>(NowNanos() - arrival_ns));
-  answer_waits_ = writing_;
-  if (!writing_) Answer();
+  if (request_.flush()) {
+    Release();
+  } else if (!gone_) {
+    Take();
+  } else {
+    Release();
+  }
+  ReadNext();
 }
 
-void ExecuteStream::Answer() {
-  answer_waits_ = false;
-  writing_ = true;
-  stream_.Write(response_, static_cast<DeviceEvent*>(&written_));
+void ExecuteStream::Take() {
+  const int64_t arrival_ns = NowNanos();
+  const Held taken{.call = owner_.host_.Begin(request_), .arrival_ns = arrival_ns};
+  Release();
+  held_ = taken;
+  if (!request_.another_follows()) Release();
+}
+
+void ExecuteStream::Release() {
+  if (!held_.has_value()) return;
+  worker::v1::ExecuteResponse& answer = answers_.emplace_back();
+  owner_.host_.Finish(held_->call, answer);
+  answer.set_worker_ns(static_cast<uint64_t>(NowNanos() - held_->arrival_ns));
+  held_.reset();
+  if (answers_.size() == 1) Write();
+}
+
+void ExecuteStream::Write() {
+  stream_.Write(answers_.front(), static_cast<DeviceEvent*>(&written_));
+}
+
+void ExecuteStream::ReadNext() {
+  if (reading_ || reads_ended_ || answers_.size() > 1) return;
+  reading_ = true;
   stream_.Read(&request_, static_cast<DeviceEvent*>(&read_));
 }
 
 void ExecuteStream::OnWritten(bool ok) {
   // A write that failed means a client that has gone: reads end once what it had sent is read.
   gone_ = gone_ || !ok;
-  writing_ = false;
-  if (answer_waits_) return Answer();
-  if (reads_ended_) Finish(grpc::Status::OK);
+  answers_.pop_front();
+  if (!answers_.empty()) Write();
+  if (reads_ended_ && answers_.empty()) return Finish(grpc::Status::OK);
+  ReadNext();
 }
 
 void ExecuteStream::Finish(const grpc::Status& status) {

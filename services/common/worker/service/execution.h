@@ -5,7 +5,9 @@
 #include <grpcpp/support/async_stream.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "services/common/worker/service/device_thread.h"
@@ -44,9 +46,15 @@ class Execution {
   absl::flat_hash_map<ExecuteStream*, std::unique_ptr<ExecuteStream>> streams_;
 };
 
-// One client's stream.  A read and a write are under way at most; an answer that is ready before
-// the one before it has been written waits, and with it the next read.  Calls of a client that
-// has gone are dropped once that is known; those that had been read before may still run.
+// One client's stream.  A read and a write are under way at most, and no read while more than one
+// answer waits to be written.  The answer to a call that another one follows is held back until that
+// one has been queued at the device, so that the device goes from one to the next by itself:
+//
+//   read 1 (another follows): queue 1          read 3: queue 3, wait for 2, answer 2 ...
+//   read 2 (another follows): queue 2, wait for 1, answer 1          flush: wait for 3, answer 3
+//
+// Calls of a client that has gone are dropped once that is known; those that had been read before
+// may still run.
 class ExecuteStream {
  public:
   explicit ExecuteStream(Execution& owner);
@@ -65,7 +73,12 @@ class ExecuteStream {
   void OnWritten(bool ok);
   void OnFinished(bool ok);
   void OnDone(bool ok);
-  void Answer();
+  void Take();
+  void ReadNext();
+  // Waits for the call that is held back, if one is, and answers it.
+  void Release();
+  // Writes the answer that waits longest, if none is being written.
+  void Write();
   void Finish(const grpc::Status& status);
   void MaybeForget();
 
@@ -73,9 +86,13 @@ class ExecuteStream {
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<worker::v1::ExecuteResponse, worker::v1::ExecuteRequest> stream_;
   worker::v1::ExecuteRequest request_;
-  worker::v1::ExecuteResponse response_;
-  bool writing_ = false;
-  bool answer_waits_ = false;
+  struct Held {
+    uint64_t call = 0;
+    int64_t arrival_ns = 0;
+  };
+  std::optional<Held> held_;
+  std::deque<worker::v1::ExecuteResponse> answers_;  // the first is being written; few
+  bool reading_ = false;
   bool reads_ended_ = false;
   bool gone_ = false;  // nobody takes the answers any more
   bool finished_ = false;

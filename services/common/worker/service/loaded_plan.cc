@@ -50,6 +50,9 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   plan->exchange_ = std::move(exchange);
   plan->is_mine_.resize(plan->segments_.back().index + 1);
   for (const Segment& segment : plan->segments_) plan->is_mine_[segment.index] = true;
+  plan->feeds_steps_ = description.feeds_steps && plan->segments_.size() == 1 &&
+                       plan->segments_[0].first_ordinal == 0 &&
+                       plan->segments_[0].last_ordinal + 1 == NumStages(config.num_layers);
   plan->lanes_.resize(request.num_lanes());
   for (Lane& lane : plan->lanes_) lane.storage.resize(plan->exchange_->layout.step.bytes);
   plan->weights_ = std::move(weights);
@@ -98,7 +101,31 @@ absl::Status LoadedPlan::ReadStep(uint32_t lane_idx, uint64_t step_id) {
     return absl::InvalidArgumentError(absl::StrFormat("lane %d holds step %d, the call is for %d",
                                                       lane_idx, lane.step.header.step_id, step_id));
   }
+  TANDEM_RETURN_IF_ERROR(CheckFeeds(lane.step));
   lane.parsed = true;
+  last_step_ = step_id;
+  last_outputs_ = lane.step.header.num_outputs;
+  return absl::OkStatus();
+}
+
+absl::Status LoadedPlan::CheckFeeds(const StepBatch& step) const {
+  const uint64_t after = step.header.after_step;
+  if (after == 0) return absl::OkStatus();
+  if (!feeds_steps_) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step %d is fed from step %d, which this worker cannot do", step.header.step_id, after));
+  }
+  if (after != last_step_) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %d is fed from step %d, the one before it was step %d",
+                        step.header.step_id, after, last_step_));
+  }
+  for (uint32_t r = 0; r < step.rows.size(); ++r) {
+    if (step.rows[r].feed <= last_outputs_) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step %d: row %d takes the guess of output %d, step %d has %d",
+                        step.header.step_id, r, step.rows[r].feed - 1, after, last_outputs_));
+  }
   return absl::OkStatus();
 }
 

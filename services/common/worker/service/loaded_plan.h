@@ -31,10 +31,15 @@ class LoadedPlan {
 
   // Checks a call and fills what Worker::Run takes.  The step area of the lane is read at the
   // first call of a step alone; `run.step` points into this plan until the lane's next step.
-  // INVALID_ARGUMENT: no such segment or lane, or a step that is malformed or another.
+  // INVALID_ARGUMENT: no such segment or lane, a step that is malformed or another, or one whose
+  // rows are fed from another step than the one read before it.
   absl::StatusOr<SegmentRun> Prepare(const worker::v1::ExecuteRequest& request);
-  // Forgets the step in a lane, so that its next call reads the step area again.
-  void ForgetStep(uint32_t lane) { lanes_[lane].parsed = false; }
+  // Forgets the step in a lane, so that its next call reads the step area again; nothing can be fed
+  // from it.
+  void ForgetStep(uint32_t lane) {
+    lanes_[lane].parsed = false;
+    last_step_ = 0;
+  }
 
  private:
   struct Lane {
@@ -45,6 +50,7 @@ class LoadedPlan {
 
   LoadedPlan() = default;
   absl::Status ReadStep(uint32_t lane, uint64_t step_id);
+  absl::Status CheckFeeds(const StepBatch& step) const;
 
   uint64_t epoch_ = 0;
   std::shared_ptr<const WeightSet> weights_;  // shared with the Worker
@@ -53,6 +59,10 @@ class LoadedPlan {
   std::vector<bool> is_mine_;  // by index in the plan
   StepLimits limits_;
   std::vector<Lane> lanes_;
+  bool feeds_steps_ = false;  // the worker does, and runs the whole model
+  // The step read last, whose guesses the next one's rows may take.
+  uint64_t last_step_ = 0;
+  uint32_t last_outputs_ = 0;
 };
 
 }  // namespace tandem

@@ -1,6 +1,9 @@
 #include "services/gateway/engine/testing/fake_executor.h"
 
+#include <utility>
+
 #include "services/common/base/check.h"
+#include "services/common/reference/ops.h"
 
 namespace tandem::gateway::testing {
 
@@ -23,8 +26,7 @@ StepLimits ToyLimits() {
 FakeExecutor::FakeExecutor(FakeExecutorOptions options)
     : options_(std::move(options)),
       vocabulary_(ToyVocabulary()),
-      config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)),
-      area_(StepAreaBytes(options_.limits)) {
+      config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)) {
   model_.set_name("toy");
   model_.set_model_id("toy-1");
   plan_.workers.push_back({.name = "toy0", .device = "none"});
@@ -38,24 +40,57 @@ void FakeExecutor::Wipe() {
     states_[group].assign(options_.limits.num_blocks[group] * options_.limits.block_tokens,
                           0xDEADBEEF);
   }
+  for (Lane& lane : lanes_) lane.area.assign(StepAreaBytes(options_.limits), std::byte{0});
+  queued_.clear();
+  last_guesses_.clear();
 }
 
-absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::RunStep(uint32_t, uint64_t step_id) {
+absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::RunStep(uint32_t lane, uint64_t step_id) {
+  TANDEM_CHECK(queued_.empty());
+  const absl::Status queued = QueueStep(lane, step_id);
+  TANDEM_CHECK(queued.ok());
+  return AwaitStep();
+}
+
+absl::Status FakeExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
   TANDEM_CHECK(!lost_);
   TANDEM_CHECK(step_id > last_step_id_);
-  last_step_id_ = step_id;
-  const auto step = ParseStep(area_, options_.limits, storage_);
+  TANDEM_CHECK(queued_.size() < 2 && (queued_.empty() || queued_.front().lane != lane));
+  const auto step = ParseStep(lanes_[lane].area, options_.limits, lanes_[lane].storage);
   TANDEM_CHECK(step.ok());
-  absl::Status status = options_.on_step ? options_.on_step(*step) : absl::OkStatus();
+  TANDEM_CHECK(step->header.step_id == step_id);
+  TANDEM_CHECK(step->header.after_step == 0 || step->header.after_step == last_step_id_);
+  last_step_id_ = step_id;
+  queued_.push_back({lane, *step});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::AwaitStep() {
+  TANDEM_CHECK(!lost_ && !queued_.empty());
+  const Queued queued = queued_.front();
+  const StepBatch& step = queued.step;
+  queued_.pop_front();
+  const uint64_t after = step.header.after_step;
+  if (after != 0 && after != last_run_) {
+    return absl::InvalidArgumentError("the step before was refused");
+  }
+  for (const RowEntry& row : step.rows) {
+    if (row.feed == 0) continue;
+    TANDEM_CHECK(row.feed <= last_guesses_.size());
+    // In this executor's own copy of the step.
+    const_cast<RowEntry&>(row).token = last_guesses_[row.feed - 1];
+  }
+  absl::Status status = options_.on_step ? options_.on_step(step) : absl::OkStatus();
   if (!status.ok()) {
     lost_ = absl::IsUnavailable(status);
     return status;
   }
-  Compute(*step);
+  last_run_ = step.header.step_id;
+  Compute(step, lanes_[queued.lane]);
   return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
 }
 
-void FakeExecutor::Compute(const StepBatch& step) {
+void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
   const StepLimits& limits = options_.limits;
   std::vector<uint64_t> row_states(step.rows.size());
   for (const SequenceEntry& sequence : step.sequences) {
@@ -72,13 +107,21 @@ void FakeExecutor::Compute(const StepBatch& step) {
       at(kGlobalGroup, p) = at(kWindowGroup, p) = row_states[r];
     }
   }
-  results_.clear();
-  logits_.clear();
+  lane.results.clear();
+  lane.logits.clear();
+  lane.guesses.clear();
   for (const OutputEntry& output : step.outputs) {
-    logits_.push_back(ToyLogits(row_states[output.row], limits.vocab_size));
-    results_.push_back(ToyHead(logits_.back(), step.header.num_candidates, output.target));
-    if (step.header.want_logits == 0) logits_.back().clear();
+    lane.logits.push_back(ToyLogits(row_states[output.row], limits.vocab_size));
+    lane.results.push_back(
+        ToyHead(lane.logits.back(), step.header.num_candidates, output.target));
+    if (step.header.want_logits == 0) lane.logits.back().clear();
+    const DrawEntry* draw = output.draw == kNoDraw ? nullptr : &step.draws[output.draw];
+    lane.guesses.push_back(reference::GuessToken(lane.results.back(), draw));
+    if (options_.wrong_guess_in != 0 && random_() % options_.wrong_guess_in == 0) {
+      lane.guesses.back() = random_() % limits.vocab_size;
+    }
   }
+  last_guesses_ = lane.guesses;
 }
 
 absl::Status FakeExecutor::CheckWorkers() {
@@ -95,7 +138,6 @@ absl::Status FakeExecutor::Recover(const Progress& progress) {
       options_.on_recover ? options_.on_recover(options_.limits) : absl::OkStatus();
   if (!status.ok()) return status;
   lost_ = false;
-  area_.assign(StepAreaBytes(options_.limits), std::byte{0});
   Wipe();
   return absl::OkStatus();
 }

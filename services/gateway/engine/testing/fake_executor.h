@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,9 @@ StepLimits ToyLimits();
 
 struct FakeExecutorOptions {
   StepLimits limits = ToyLimits();
+  bool queue_steps = true;
+  // One guess in so many is wrong; 0: none is.
+  uint32_t wrong_guess_in = 0;
   // What a step answers; UNAVAILABLE loses the KV cache.  Called on the engine's thread.
   std::function<absl::Status(const StepBatch& step)> on_step;
   // What a check between steps answers; UNAVAILABLE loses the KV cache.
@@ -24,6 +29,7 @@ struct FakeExecutorOptions {
 };
 
 // Checks every step with ParseStep, and that a loss is followed by Recover before the next step.
+// Steps that are queued are computed when they are awaited.
 class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(FakeExecutorOptions options);
@@ -34,16 +40,35 @@ class FakeExecutor : public Executor {
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return options_.limits; }
   std::string placement() const override { return "everything on toy0"; }
-  std::span<std::byte> StepArea(uint32_t) override { return area_; }
+  std::span<std::byte> StepArea(uint32_t lane) override { return lanes_[lane].area; }
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
-  const OutputResult& Output(uint32_t, uint32_t o) const override { return results_[o]; }
-  std::span<const float> Logits(uint32_t, uint32_t o) const override { return logits_[o]; }
+  bool queues_steps() const override { return options_.queue_steps; }
+  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
+  absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() override;
+  const OutputResult& Output(uint32_t lane, uint32_t o) const override {
+    return lanes_[lane].results[o];
+  }
+  std::span<const float> Logits(uint32_t lane, uint32_t o) const override {
+    return lanes_[lane].logits[o];
+  }
+  uint32_t Guess(uint32_t lane, uint32_t o) const override { return lanes_[lane].guesses[o]; }
   absl::Status CheckWorkers() override;
   absl::Status Recover(const Progress& progress) override;
   void FillStatus(v1::GetStatusResponse& status) const override;
 
  private:
-  void Compute(const StepBatch& step);
+  struct Lane {
+    std::vector<std::byte> area;
+    std::vector<std::byte> storage;
+    std::vector<OutputResult> results;
+    std::vector<std::vector<float>> logits;
+    std::vector<uint32_t> guesses;
+  };
+  struct Queued {
+    uint32_t lane = 0;
+    StepBatch step;
+  };
+  void Compute(const StepBatch& step, Lane& lane);
   void Wipe();
 
   FakeExecutorOptions options_;
@@ -51,13 +76,14 @@ class FakeExecutor : public Executor {
   Vocabulary vocabulary_;
   ModelConfig config_;
   Plan plan_;
-  std::vector<std::byte> area_;
-  std::vector<std::byte> storage_;
+  Lane lanes_[2];
+  std::deque<Queued> queued_;
+  std::vector<uint32_t> last_guesses_;  // of the step that was run last
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
-  std::vector<OutputResult> results_;
-  std::vector<std::vector<float>> logits_;
+  std::mt19937 random_;
   bool lost_ = false;
-  uint64_t last_step_id_ = 0;
+  uint64_t last_step_id_ = 0;  // of the step handed over last
+  uint64_t last_run_ = 0;
 };
 
 }  // namespace tandem::gateway::testing

@@ -1,0 +1,87 @@
+// Steps queued behind the one that runs, their rows fed with guesses.
+#include <gtest/gtest.h>
+
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/testing/engine_harness.h"
+
+namespace tandem::gateway {
+namespace {
+
+using testing::ExpectedTokens;
+using testing::FakeExecutorOptions;
+using testing::GreedyRequest;
+using testing::MakeEngine;
+using testing::StreamReader;
+using testing::ToyLimits;
+
+v1::SchedulerStatus SchedulerOf(const Engine& engine) {
+  v1::GetStatusResponse status;
+  engine.FillStatus(status);
+  return status.scheduler();
+}
+
+TEST(EngineQueueTest, EveryTokenAfterTheFirstIsFedAndNoStepIsWasted) {
+  auto engine = MakeEngine();
+  const EngineRequest request = GreedyRequest(1, 10, 30);
+  StreamReader reader;
+  ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+  ASSERT_TRUE(reader.ReadToEnd().status.ok());
+  EXPECT_EQ(reader.tokens(), ExpectedTokens(request, ToyLimits()));
+  const v1::SchedulerStatus status = SchedulerOf(*engine);
+  EXPECT_EQ(status.steps(), 30u) << "the end by max_tokens is known beforehand";
+  EXPECT_EQ(status.steps_queued(), 29u);
+  EXPECT_EQ(status.rows_fed(), 29u);
+  EXPECT_EQ(status.wrong_guesses(), 0u);
+}
+
+TEST(EngineQueueTest, WrongGuessesChangeNoToken) {
+  FakeExecutorOptions fake;
+  fake.wrong_guess_in = 2;
+  auto engine = MakeEngine(fake);
+  std::vector<std::unique_ptr<StreamReader>> readers;
+  std::vector<EngineRequest> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    EngineRequest& request = requests.emplace_back(GreedyRequest(i, 1 + 9 * i, 30));
+    request.ignore_eos = i % 3 != 0;
+    if (i % 2 == 1) request.sampling = {.temperature = 0.9f, .min_p = 0.01f, .seed = i};
+    if (i % 4 == 2) request.sampling.repetition_penalty = 1.3f;
+    request.prompt_logprobs = i % 5 == 0;
+    readers.push_back(std::make_unique<StreamReader>());
+    ASSERT_TRUE(engine->Submit(request, readers.back()->stream()).ok());
+  }
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(readers[i]->ReadToEnd().status.ok());
+    EXPECT_EQ(readers[i]->tokens(), ExpectedTokens(requests[i], ToyLimits())) << i;
+    if (requests[i].prompt_logprobs) {
+      EXPECT_EQ(readers[i]->prompt.size(), requests[i].prompt.size() - 1) << i;
+    }
+  }
+  EXPECT_GT(SchedulerOf(*engine).wrong_guesses(), 3u);
+}
+
+TEST(EngineQueueTest, WhatTheDeviceCannotGuessIsWaitedFor) {
+  auto engine = MakeEngine();
+  EngineRequest request = GreedyRequest(3, 8, 20);
+  request.sampling.repetition_penalty = 1.2f;
+  StreamReader reader;
+  ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+  ASSERT_TRUE(reader.ReadToEnd().status.ok());
+  EXPECT_EQ(reader.tokens(), ExpectedTokens(request, ToyLimits()));
+  EXPECT_EQ(SchedulerOf(*engine).steps(), 20u);
+  EXPECT_EQ(SchedulerOf(*engine).rows_fed(), 0u);
+}
+
+TEST(EngineQueueTest, APromptsNextChunkIsQueuedBehindTheOneThatRuns) {
+  auto engine = MakeEngine();  // chunks of 16
+  const EngineRequest request = GreedyRequest(4, 100, 1);
+  StreamReader reader;
+  ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+  ASSERT_TRUE(reader.ReadToEnd().status.ok());
+  EXPECT_EQ(reader.tokens(), ExpectedTokens(request, ToyLimits()));
+  EXPECT_EQ(SchedulerOf(*engine).steps(), 7u);
+  EXPECT_EQ(SchedulerOf(*engine).steps_queued(), 6u);
+  EXPECT_EQ(SchedulerOf(*engine).rows_fed(), 0u);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
