@@ -20,7 +20,7 @@ struct WorkerDescription {
   std::string name;    // unique in the cluster: "gpu0"
   std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
   DeviceKind kind = DeviceKind::kGpu;
-  bool emulated = false;             // the device is emulated on the host
+  bool emulated = false;  // the device is emulated on the host
   // It takes a step while the one before it runs, and feeds its rows from that one's guesses.
   bool feeds_steps = false;
   std::vector<StageKind> stages;     // stage kinds it can run

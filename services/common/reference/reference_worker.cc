@@ -124,8 +124,8 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
   }
   for (const RowEntry& row : run.step->rows) {
     if (row.feed <= guesses_.size()) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a row takes the guess of output %d of %d", row.feed - 1, guesses_.size()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a row takes the guess of output %d of %d", row.feed - 1, guesses_.size()));
   }
   const uint64_t start = NowNs();
   SegmentResult result;

@@ -212,8 +212,7 @@ absl::Status WorkerClient::Lost(int64_t start_ns, absl::Duration timeout) {
                                      : absl::StrFormat("worker at %s is gone", target_));
 }
 
-absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request,
-                                absl::Duration timeout) {
+absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
   if (stream_ == nullptr) {
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
   }

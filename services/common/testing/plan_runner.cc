@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
   runner->segments_ = std::move(segments);
   for (uint32_t i = 0; i < runner->segments_.size(); ++i) runner->segments_[i].index = i;
   runner->limits_ = MakeStepLimits(runner->config(), limits);
+  runner->steps_.resize(limits.num_lanes);
   TANDEM_ASSIGN_OR_RETURN(runner->exchange_,
                           MakeExchange(runner->config(), runner->limits_, limits.num_lanes));
   for (uint32_t w = 0; w < runner->workers_.size(); ++w) {
@@ -124,7 +125,8 @@ absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane)
         absl::StrFormat("step of %d bytes in an area of %d", StepBytes(step.header), area.size()));
   }
   WriteStep(step, area);
-  TANDEM_ASSIGN_OR_RETURN(step_, ParseStep(area, limits_, step_storage_));
+  LaneStep& written = steps_.at(lane);
+  TANDEM_ASSIGN_OR_RETURN(written.step, ParseStep(area, limits_, written.storage));
   return absl::OkStatus();
 }
 
@@ -136,7 +138,7 @@ absl::StatusOr<SegmentResult> PlanRunner::RunSegment(uint32_t segment_index, uin
   return workers_.at(segment.worker)
       ->Run({.segment_index = segment_index,
              .lane = lane,
-             .step = &step_,
+             .step = &steps_.at(lane).step,
              .first_of_step = first->index == segment_index});
 }
 
@@ -146,6 +148,12 @@ absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
     TANDEM_RETURN_IF_ERROR(RunSegment(segment.index, lane).status());
   }
   return absl::OkStatus();
+}
+
+absl::Status PlanRunner::QueueStep(const StepBatch& step, uint32_t lane) {
+  TANDEM_CHECK(segments_.size() == 1);
+  TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
+  return workers_[0]->Queue({.lane = lane, .step = &steps_[lane].step, .first_of_step = true});
 }
 
 std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t lane) const {
@@ -182,6 +190,11 @@ const OutputResult& PlanRunner::Output(uint32_t output, uint32_t lane) const {
   return reinterpret_cast<const OutputResult*>(area.data())[output];
 }
 
+uint32_t PlanRunner::Guess(uint32_t output, uint32_t lane) const {
+  TANDEM_CHECK(output < limits_.max_outputs);
+  return reinterpret_cast<const uint32_t*>(Area(exchange_->layout.guesses, lane).data())[output];
+}
+
 std::span<const float> PlanRunner::Logits(uint32_t output, uint32_t lane) const {
   TANDEM_CHECK(output < limits_.max_logit_outputs);
   const ExchangeArea& area = exchange_->layout.logits;
@@ -195,6 +208,7 @@ void PlanRunner::FillGuards(uint32_t lane) {
   };
   for (const Port port : kPorts) fill(exchange_->layout.port(port));
   fill(exchange_->layout.candidates);
+  fill(exchange_->layout.guesses);
   fill(exchange_->layout.logits);
 }
 
@@ -217,13 +231,16 @@ void PlanRunner::FillGuards(uint32_t lane) {
     }
     return ::testing::AssertionSuccess();
   };
+  const StepHeader& header = steps_.at(lane).step.header;
   for (const Port port : kPorts) {
-    auto result = check(layout.port(port), step_.header.num_rows);
+    auto result = check(layout.port(port), header.num_rows);
     if (!result) return result << " (port " << static_cast<uint32_t>(port) << ")";
   }
-  auto result = check(layout.candidates, step_.header.num_outputs);
+  auto result = check(layout.candidates, header.num_outputs);
   if (!result) return result << " (candidates)";
-  result = check(layout.logits, step_.header.want_logits != 0 ? step_.header.num_outputs : 0);
+  result = check(layout.guesses, header.num_outputs);
+  if (!result) return result << " (guesses)";
+  result = check(layout.logits, header.want_logits != 0 ? header.num_outputs : 0);
   if (!result) return result << " (logits)";
   return result;
 }

@@ -62,11 +62,16 @@ class PlanRunner {
   absl::Status WriteAndCheckStep(const StepBatch& step, uint32_t lane = 0);
   absl::StatusOr<SegmentResult> RunSegment(uint32_t segment_index, uint32_t lane = 0);
 
+  // For plans of one segment: writes and queues the step; waits for the oldest that is queued.
+  absl::Status QueueStep(const StepBatch& step, uint32_t lane);
+  absl::Status FinishStep() { return workers_[0]->Finish().status(); }
+
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
   void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
   const OutputResult& Output(uint32_t output, uint32_t lane = 0) const;
   std::span<const float> Logits(uint32_t output, uint32_t lane = 0) const;
+  uint32_t Guess(uint32_t output, uint32_t lane = 0) const;
 
   // Fills a lane with guard bytes, and checks that beyond the rows and outputs of the step last
   // written nothing was touched in ports, candidates and logits.
@@ -85,8 +90,11 @@ class PlanRunner {
   StepLimits limits_;
   std::shared_ptr<const Exchange> exchange_;
   std::vector<LoadReport> load_reports_;
-  std::vector<std::byte> step_storage_;
-  StepBatch step_;
+  struct LaneStep {
+    std::vector<std::byte> storage;
+    StepBatch step;
+  };
+  std::vector<LaneStep> steps_;  // by lane
 };
 
 }  // namespace tandem::testing

@@ -37,6 +37,7 @@ void StepBuilder::Begin() {
   entries_.clear();
   entry_sequence_.clear();
   outputs_.clear();
+  draws_.clear();
 }
 
 void StepBuilder::FreeBeforeWindow(Sequence& sequence) {
@@ -87,7 +88,8 @@ StepBatch StepBuilder::batch() {
   header_.num_sequences = static_cast<uint32_t>(entries_.size());
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
-  return {header_, rows_, entries_, outputs_, table_};
+  header_.num_draws = static_cast<uint32_t>(draws_.size());
+  return {header_, rows_, entries_, outputs_, table_, draws_};
 }
 
 }  // namespace tandem::testing

@@ -39,6 +39,17 @@ class StepBuilder {
   void AddOutput(uint32_t row, uint32_t target = kNoToken) {
     outputs_.push_back({.row = row, .target = target});
   }
+  // Draws the guess of the output added last.
+  void DrawOutput(const DrawEntry& draw) {
+    outputs_.back().draw = static_cast<uint32_t>(draws_.size());
+    draws_.push_back(draw);
+  }
+  // Has the row take the guess of an output of the step built before, instead of its token.
+  void FeedRow(uint32_t row, uint32_t output) {
+    rows_[row].token = 0;
+    rows_[row].feed = output + 1;
+    header_.after_step = header_.step_id - 1;
+  }
   void set_num_candidates(uint32_t n) { header_.num_candidates = n; }
   void set_want_logits(bool want) { header_.want_logits = want ? 1 : 0; }
 
@@ -68,6 +79,7 @@ class StepBuilder {
   std::vector<uint32_t> entry_sequence_;
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
+  std::vector<DrawEntry> draws_;
 };
 
 }  // namespace tandem::testing

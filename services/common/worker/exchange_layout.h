@@ -2,8 +2,8 @@
 //
 // The region is cut into `num_lanes` equal lanes, so that one step's activations can be on their
 // way while another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
-// the step area (step_batch.h), one area per Port, candidates, guesses, logits.  Offsets never change
-// while a model is loaded, so consumers import the region once and keep addresses.
+// the step area (step_batch.h), one area per Port, candidates, guesses, logits.  Offsets never
+// change while a model is loaded, so consumers import the region once and keep addresses.
 #pragma once
 
 #include <cstdint>

@@ -112,13 +112,14 @@ absl::Status CheckSequences(const StepBatch& batch, const StepLimits& limits) {
 absl::Status CheckDraws(const StepBatch& batch) {
   for (uint32_t d = 0; d < batch.draws.size(); ++d) {
     const DrawEntry& draw = batch.draws[d];
-    const bool usable = draw.temperature > 0.0f && draw.top_k >= 1 && draw.top_k <= kMaxCandidates &&
-                        draw.top_p > 0.0f && draw.top_p <= 1.0f && draw.min_p >= 0.0f &&
-                        draw.min_p <= 1.0f && draw.uniform >= 0.0f && draw.uniform <= 1.0f;
+    const bool usable = draw.temperature > 0.0f && draw.top_k >= 1 &&
+                        draw.top_k <= kMaxCandidates && draw.top_p > 0.0f && draw.top_p <= 1.0f &&
+                        draw.min_p >= 0.0f && draw.min_p <= 1.0f && draw.uniform >= 0.0f &&
+                        draw.uniform <= 1.0f;
     if (usable) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "step: draw %d: temperature %g, top_k %d, top_p %g, min_p %g, uniform %g", d,
-        draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.uniform));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: draw %d: temperature %g, top_k %d, top_p %g, min_p %g, uniform %g",
+                        d, draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.uniform));
   }
   return absl::OkStatus();
 }
@@ -178,8 +179,8 @@ absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepL
                           output.row, header.num_rows, output.target, limits.vocab_size));
     }
     if (output.draw != kNoDraw && output.draw >= header.num_draws) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "step: output %d: draw %d, the step has %d", o, output.draw, header.num_draws));
+      return absl::InvalidArgumentError(absl::StrFormat("step: output %d: draw %d, the step has %d",
+                                                        o, output.draw, header.num_draws));
     }
   }
   TANDEM_RETURN_IF_ERROR(CheckDraws(batch));

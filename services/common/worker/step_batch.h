@@ -60,7 +60,7 @@ struct RowEntry {
   uint32_t token = 0;  // means nothing where the row is fed
   uint32_t position = 0;
   uint32_t sequence = 0;  // index into the sequences of this step
-  uint32_t feed = 0;      // o + 1: the token is the guess of output o of after_step; 0: it is `token`
+  uint32_t feed = 0;  // o + 1: the token is the guess of output o of after_step; 0: it is `token`
 };
 static_assert(sizeof(RowEntry) == 16);
 

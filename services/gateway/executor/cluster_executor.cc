@@ -256,7 +256,7 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lan
 }
 
 const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment, uint32_t lane,
-                                                            uint64_t step_id) {
+                                                           uint64_t step_id) {
   request_.Clear();
   request_.set_epoch(epoch_);
   request_.set_step_id(step_id);
@@ -268,8 +268,8 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
 absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
                                                           uint64_t step_id) {
   const auto start = std::chrono::steady_clock::now();
-  const auto response = workers_[segment.worker]->client->Execute(
-      Request(segment, lane, step_id), options_.segment_deadline);
+  const auto response = workers_[segment.worker]->client->Execute(Request(segment, lane, step_id),
+                                                                  options_.segment_deadline);
   if (!response.ok()) return CallFailed(segment, response.status());
   return SegmentTiming{.segment_index = segment.index,
                        .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
@@ -284,10 +284,10 @@ absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Sta
     code = absl::StatusCode::kUnavailable;
     Lose(segment.worker);
   }
-  return absl::Status(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
-                                            DescribeSegment(segment, config_.num_layers),
-                                            plan_.workers[segment.worker].name,
-                                            std::string(status.message())));
+  return absl::Status(
+      code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
+                            DescribeSegment(segment, config_.num_layers),
+                            plan_.workers[segment.worker].name, std::string(status.message())));
 }
 
 absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {

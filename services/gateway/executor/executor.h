@@ -30,8 +30,8 @@ struct ExecutorOptions {
   uint32_t max_sequences = 16;
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 16;
-  uint64_t kv_tokens = 0;  // positions in the global KV pool; 0: chosen by memory
-  uint32_t num_lanes = 1;  // at least; two where steps are queued
+  uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
+  uint32_t num_lanes = 1;   // at least; two where steps are queued
   bool queue_steps = true;  // queue a step behind the one that runs, where the plan allows it
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = absl::Seconds(30);  // for a worker that is not there (yet)
@@ -76,8 +76,8 @@ class Executor {
   // UNAVAILABLE: a worker is lost or missed its deadline: KV is gone, call Recover.
   // Other codes: the step was refused or failed, the workers are alive.
   virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
-  // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of one
-  // worker that does.  Changes at Recover alone.
+  // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of
+  // one worker that does.  Changes at Recover alone.
   virtual bool queues_steps() const = 0;
   // The two halves of RunStep: hands the step in `lane` to the worker, which runs it after those
   // queued before; waits for the oldest that was queued.  Errors as RunStep's, from either.

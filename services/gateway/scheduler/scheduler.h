@@ -83,8 +83,8 @@ class Scheduler {
   void Remove(uint64_t id);
 
   // The next step, or nullptr when there is nothing to compute, or nothing before the step under
-  // way is done.  Its id was never given to another step, not even one that failed.  It is under way,
-  // and valid, until it was the oldest at StepDone or StepFailed, or until RecomputeAll.
+  // way is done.  Its id was never given to another step, not even one that failed.  It is under
+  // way, and valid, until it was the oldest at StepDone or StepFailed, or until RecomputeAll.
   // REQUIRES one step under way at most.
   const ScheduledStep* Schedule();
   // The rows of the oldest step under way are in the KV cache.

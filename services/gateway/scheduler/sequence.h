@@ -68,13 +68,13 @@ struct Sequence {
   const uint32_t prompt_len;
   const uint32_t max_answer;
   const std::optional<GuessRule> guess;
-  uint32_t num_known;           // leading tokens that are decided
-  uint32_t num_computed = 0;    // positions whose KV is in the cache, or will be when steps are done
-  uint32_t next_prompt_output;  // first position whose prompt log-probability is not yet asked for
+  uint32_t num_known;         // leading tokens that are decided
+  uint32_t num_computed = 0;  // positions whose KV is in the cache, or will be when steps are done
+  uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet asked for
   uint32_t prompt_outputs_done;  // as far as they have come back
-  uint32_t fed_output = 0;      // of the step under way: what guesses the last token
-  uint64_t void_step = 0;       // a step whose output does not count: it took a wrong guess
-  uint64_t last_served = 0;     // id of the last step with rows of this sequence
+  uint32_t fed_output = 0;       // of the step under way: what guesses the last token
+  uint64_t void_step = 0;        // a step whose output does not count: it took a wrong guess
+  uint64_t last_served = 0;      // id of the last step with rows of this sequence
   OutputNeeds needs;
   SequenceBlocks blocks;
 };

@@ -48,9 +48,12 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--max-rows", flags.engine.max_rows, "Rows in one step")
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str();
-  app.add_option("--chunk-rows", flags.engine.chunk_rows, "Rows of one prompt in one step")
-      ->check(CLI::Range(1u, 65536u))
+  app.add_option("--chunk-rows", flags.engine.chunk_rows,
+                 "Rows of one prompt in one step; 0: as many as the step has")
+      ->check(CLI::Range(0u, 65536u))
       ->capture_default_str();
+  app.add_flag("!--no-queued-steps", flags.executor.queue_steps,
+               "Hand a step to the worker only when the one before it is done");
   app.add_option("--kv-tokens", flags.executor.kv_tokens,
                  "Positions in the KV cache; 0: chosen by memory")
       ->capture_default_str();
@@ -78,6 +81,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   }
   flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
+  if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   return absl::OkStatus();

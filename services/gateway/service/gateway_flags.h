@@ -25,7 +25,7 @@ struct GatewayFlags {
   ServerOptions server;
   HttpFlags http;
   ExecutorOptions executor;
-  EngineOptions engine;
+  EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
   uint32_t port = 0;
   double worker_wait_seconds = 30.0;

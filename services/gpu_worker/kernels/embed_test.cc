@@ -8,20 +8,31 @@ namespace {
 
 class EmbedTest : public KernelTest, public ::testing::WithParamInterface<DType> {};
 
-// Token i in row i (see MakeStep): the last rows' tokens lie in the last shard.
+// Token i in row i (see MakeStep): the last rows' tokens lie in the last shard.  Every third row is
+// fed with the token of another.
 TEST_P(EmbedTest, ReadsTheTokensRowFromItsShard) {
-  constexpr uint32_t kVocab = 41, kCols = 256, kRows = 41;
+  constexpr uint32_t kVocab = 41, kCols = 256, kRows = 41, kGuesses = 7;
+  const auto guess = [](uint32_t output) { return (output * 17 + 3) % kVocab; };
   constexpr float kScale = 16.0f;
   const PackedMatrix table(device(), GetParam(), kVocab, kCols, 1, {1, 23});
-  const DeviceArray step = MakeStep(kRows), out(device(), kRows * kCols * 4);
+  const DeviceArray step = MakeStep(kRows), out(device(), kRows * kCols * 4),
+                    guesses(device(), kGuesses * 4);
+  for (uint32_t o = 0; o < kGuesses; ++o) guesses.as<uint32_t>()[o] = guess(o);
+  auto* const rows = reinterpret_cast<RowEntry*>(step.data().data() + sizeof(StepHeader));
+  for (uint32_t r = 0; r < kRows; r += 3) rows[r].feed = 1 + r % kGuesses;
   std::vector<Launch> launches;
   for (const DeviceShard& shard : table.tensor.shards) {
-    launches.push_back(
-        EmbedLaunch(tuning(), table.tensor, shard, step.address(), out.address(), kScale, 64));
+    launches.push_back(EmbedLaunch(tuning(), table.tensor, shard, step.address(), guesses.address(),
+                                   out.address(), kScale, 64));
   }
   Run(launches);
   EXPECT_TRUE(out.Intact());
-  std::vector<float> expected = table.values.values;
+  std::vector<float> expected;
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const uint32_t token = r % 3 == 0 ? guess(r % kGuesses) : r;
+    const auto row = table.values.values.begin() + size_t{token} * kCols;
+    expected.insert(expected.end(), row, row + kCols);
+  }
   for (float& value : expected) value *= kScale;
   EXPECT_TRUE(testing::IsNear(out.floats(), expected, 0, 4 * testing::kEpsilonF32));
 }

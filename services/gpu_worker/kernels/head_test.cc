@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
@@ -13,23 +14,65 @@ namespace {
 
 class HeadReduceTest : public KernelTest {
  protected:
+  DrawEntry RandomDraw() {
+    const auto uniform = [this] { return static_cast<float>(random_() % 1000) / 1000; };
+    return {.temperature = 0.05f + 2 * uniform(),
+            .top_k = 1 + static_cast<uint32_t>(random_() % kMaxCandidates),
+            .top_p = random_() % 3 == 0 ? 1.0f : 0.001f + 0.998f * uniform(),
+            .min_p = random_() % 2 == 0 ? uniform() : 0.0f,
+            .uniform = random_() % 8 == 0 ? 1.0f : uniform()};
+  }
+
+  // Float32 sums of at most 128 weights: the guess is that of some draw whose limits are nearer
+  // than their error, 128 epsilon and those of a weight's exponential.
+  static void CheckGuess(uint32_t guess, const OutputResult& result, const DrawEntry* draw) {
+    if (draw == nullptr || result.num_candidates == 0) {
+      EXPECT_EQ(guess, reference::GuessToken(result, draw));
+      return;
+    }
+    std::set<uint32_t> fair;
+    const float error = 200 * testing::kEpsilonF32;
+    for (const float top_p : {-error, 0.0f, error}) {
+      for (const float min_p : {-error, 0.0f, error}) {
+        for (const float uniform : {-error, 0.0f, error}) {
+          DrawEntry near = *draw;
+          if (near.top_p < 1.0f) near.top_p += top_p;
+          near.min_p *= 1.0f + min_p;
+          near.uniform += uniform;
+          fair.insert(reference::GuessToken(result, &near));
+        }
+      }
+    }
+    EXPECT_TRUE(fair.contains(guess))
+        << "guess " << guess << ", expected " << reference::GuessToken(result, draw);
+  }
+
+  std::mt19937 random_{7};
+
   void Check(const std::vector<std::vector<float>>& rows, uint32_t num_candidates) {
     const auto vocab = static_cast<uint32_t>(rows[0].size());
     const uint32_t stride = LogitStride(vocab), count = static_cast<uint32_t>(rows.size());
     std::vector<float> logits(size_t{count} * stride, std::nanf(""));
     std::vector<OutputEntry> outputs;
+    std::vector<DrawEntry> draws;
     for (uint32_t o = 0; o < count; ++o) {
       std::ranges::copy(rows[o], logits.begin() + size_t{o} * stride);
       outputs.push_back({0, o % 2 == 0 ? kNoToken : vocab - 1});
+      if (o % 3 == 0) continue;  // the best candidate
+      outputs.back().draw = static_cast<uint32_t>(draws.size());
+      draws.push_back(RandomDraw());
     }
-    const DeviceArray step = MakeStep(1, outputs, num_candidates), in(device(), logits),
+    const DeviceArray step = MakeStep(1, outputs, num_candidates, 0, draws), in(device(), logits),
                       slices(device(), count * SlicesOf(vocab).count * sizeof(OutputResult)),
-                      results(device(), count * sizeof(OutputResult)), sums(device(), count * 8);
+                      results(device(), count * sizeof(OutputResult)), sums(device(), count * 8),
+                      guesses(device(), count * 4), guessed(device(), count * 4);
     const HeadReduceArgs args = {.step = step.address(),
                                  .logits = in.address(),
                                  .slices = slices.address(),
                                  .results = results.address(),
                                  .sums = sums.address(),
+                                 .guesses = guesses.address(),
+                                 .guessed = guessed.address(),
                                  .vocab_size = vocab};
     auto launches = HeadReduceLaunches(ByAddress(), args, std::bit_ceil(count));
     Run({launches.begin(), launches.end()});
@@ -38,6 +81,7 @@ class HeadReduceTest : public KernelTest {
     launches = HeadReduceLaunches(tuning(), args, std::bit_ceil(count));
     Run({launches.begin(), launches.end()});
     EXPECT_TRUE(results.Intact() && sums.Intact() && slices.Intact());
+    EXPECT_TRUE(guesses.Intact() && guessed.Intact());
     EXPECT_TRUE(std::ranges::equal(results.data(), by_address));
     for (uint32_t o = 0; o < count; ++o) {
       SCOPED_TRACE(::testing::Message()
@@ -54,6 +98,9 @@ class HeadReduceTest : public KernelTest {
       if (outputs[o].target != kNoToken && std::isfinite(rows[o].back())) {
         EXPECT_EQ(actual.target_logit, rows[o].back());
       }
+      EXPECT_EQ(guesses.as<uint32_t>()[o], guessed.as<uint32_t>()[o]);
+      CheckGuess(guesses.as<uint32_t>()[o], expected,
+                 outputs[o].draw == kNoDraw ? nullptr : &draws[outputs[o].draw]);
       if (expected.num_nonfinite != 0) continue;
       const auto parts = sums.as<float>().subspan(size_t{o} * 2, 2);
       EXPECT_NEAR(parts[0] + std::log(parts[1]), expected.log_sum_exp,
@@ -111,17 +158,22 @@ TEST_F(HeadReduceTest, LeavesOutWhatIsNotFinite) {
 TEST_F(HeadReduceTest, LeavesOutputsBeyondTheStepAlone) {
   const DeviceArray step = MakeStep(1, {{0}}), logits(device(), RandomFloats(64, 9)),
                     slices(device(), 2 * sizeof(OutputResult)),
-                    results(device(), 2 * sizeof(OutputResult)), sums(device(), 16);
+                    results(device(), 2 * sizeof(OutputResult)), sums(device(), 16),
+                    guesses(device(), 8), guessed(device(), 8);
   const auto launches = HeadReduceLaunches(tuning(),
                                            {.step = step.address(),
                                             .logits = logits.address(),
                                             .slices = slices.address(),
                                             .results = results.address(),
                                             .sums = sums.address(),
+                                            .guesses = guesses.address(),
+                                            .guessed = guessed.address(),
                                             .vocab_size = 32},
                                            2);
   Run({launches.begin(), launches.end()});
   EXPECT_TRUE(testing::IsGuard(results.data().last(sizeof(OutputResult))));
+  EXPECT_TRUE(testing::IsGuard(guesses.data().last(4)));
+  EXPECT_TRUE(testing::IsGuard(guessed.data().last(4)));
 }
 
 }  // namespace

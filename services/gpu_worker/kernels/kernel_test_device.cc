@@ -53,7 +53,8 @@ void KernelTest::Run(const std::vector<Launch>& launches) {
 }
 
 DeviceArray KernelTest::MakeStep(uint32_t num_rows, const std::vector<OutputEntry>& outputs,
-                                 uint32_t num_candidates, uint32_t position) const {
+                                 uint32_t num_candidates, uint32_t position,
+                                 const std::vector<DrawEntry>& draws) const {
   StepBatch step;
   step.header.num_rows = num_rows;
   step.header.num_sequences = 1;
@@ -69,6 +70,8 @@ DeviceArray KernelTest::MakeStep(uint32_t num_rows, const std::vector<OutputEntr
   step.sequences = sequences;
   step.outputs = outputs;
   step.block_table = table;
+  step.header.num_draws = static_cast<uint32_t>(draws.size());
+  step.draws = draws;
   DeviceArray array(device(), StepBytes(step.header));
   WriteStep(step, array.data());
   return array;

@@ -73,9 +73,10 @@ class KernelTest : public ::testing::Test {
   void Run(const std::vector<Launch>& launches);
 
   // A step of `num_rows` rows of one sequence from `position` on, blocks in order; token of row i
-  // is i; outputs are as given.
+  // is i; outputs and draws are as given.
   DeviceArray MakeStep(uint32_t num_rows, const std::vector<OutputEntry>& outputs = {},
-                       uint32_t num_candidates = 1, uint32_t position = 0) const;
+                       uint32_t num_candidates = 1, uint32_t position = 0,
+                       const std::vector<DrawEntry>& draws = {}) const;
   // Address of the row count in a step.
   static uint64_t RowCount(const DeviceArray& step) {
     return step.address() + offsetof(StepHeader, num_rows);

@@ -88,9 +88,11 @@ const KernelTraits& Traits(KernelId id) {
 }
 
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
-                   uint64_t step, uint64_t destination, float scale, uint32_t max_rows) {
+                   uint64_t step, uint64_t guesses, uint64_t destination, float scale,
+                   uint32_t max_rows) {
   EmbedPush push{.step = step,
                  .destination = destination,
+                 .guesses = guesses,
                  .first_token = static_cast<uint32_t>(shard.first_row),
                  .num_tokens = static_cast<uint32_t>(shard.num_rows),
                  .cols = static_cast<uint32_t>(table.cols),

@@ -61,6 +61,7 @@ void ExchangeAccess::CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) c
 void ExchangeAccess::CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const {
   if (path_ != ImportPath::kUpload) return;
   CopyRows(lane, layout().candidates, num_outputs, false);
+  CopyRows(lane, layout().guesses, num_outputs, false);
   if (want_logits) CopyRows(lane, layout().logits, num_outputs, false);
 }
 

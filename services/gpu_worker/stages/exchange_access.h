@@ -32,7 +32,7 @@ class ExchangeAccess {
 
   void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
-  // Candidates, and logits where `want_logits`, of `num_outputs` outputs.
+  // Candidates and guesses, and logits where `want_logits`, of `num_outputs` outputs.
   void CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const;
 
  private:

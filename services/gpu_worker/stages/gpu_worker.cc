@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.name = worker->options_.name;
   description.device = info.name;
   description.kind = DeviceKind::kGpu;
+  description.feeds_steps = true;
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     description.stages.push_back(static_cast<StageKind>(kind));
   }
@@ -101,11 +102,23 @@ void GpuWorker::Unload() {
 }
 
 absl::StatusOr<SegmentResult> GpuWorker::Run(const SegmentRun& run) {
+  TANDEM_RETURN_IF_ERROR(Queue(run));
+  return Finish();
+}
+
+absl::Status GpuWorker::Queue(const SegmentRun& run) {
   if (device_ == nullptr || device_->lost()) {
     return absl::UnavailableError("the device is lost: load the model again");
   }
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  return model_->Run(run);
+  return model_->Queue(run);
+}
+
+absl::StatusOr<SegmentResult> GpuWorker::Finish() {
+  if (device_ == nullptr || device_->lost() || model_ == nullptr || model_->idle()) {
+    return absl::UnavailableError("the device was lost with what was queued");
+  }
+  return model_->Finish();
 }
 
 absl::Status GpuWorker::CheckHealth() {

@@ -30,7 +30,8 @@ struct GpuWorkerOptions {
 };
 
 // Single-thread.  A step allocates nothing, records nothing and makes no pipeline: it writes the
-// step's rows to mapped memory, submits recordings once and waits.
+// step's rows to mapped memory, submits recordings once and waits.  Where the model is one segment,
+// a step may be submitted while another runs, its rows fed with tokens that the other guesses.
 class GpuWorker : public Worker {
  public:
   // NOT_FOUND: no Vulkan driver, or no device that matches; FAILED_PRECONDITION: the device lacks
@@ -43,6 +44,8 @@ class GpuWorker : public Worker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload() override;
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
+  absl::Status Queue(const SegmentRun& run) override;
+  absl::StatusOr<SegmentResult> Finish() override;
   // Asks the device a question whose answer is known: UNAVAILABLE when none comes within seconds,
   // INTERNAL when a wrong one does.
   absl::Status CheckHealth() override;

@@ -116,6 +116,37 @@ TEST_F(GpuWorkerTest, AHundredStepsOnlySubmitWaitAndReadTimestamps) {
   }
 }
 
+TEST_F(GpuWorkerTest, AQueuedStepCallsVulkanNoMore) {
+  const ModelConfig config = testing::MakeConfig({});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                         testing::WholeModel(config), {.max_rows = 8, .num_lanes = 2}));
+  StepBuilder steps(runner->limits());
+  const uint32_t sequence = steps.AddSequence();
+  const auto queue = [&](uint32_t step) {
+    steps.Begin();
+    const uint32_t row = steps.AddRows(sequence, {1});
+    if (step > 0) steps.FeedRow(row, 0);
+    steps.AddOutput(row);
+    steps.DrawOutput({.temperature = 1.0f, .top_k = 1 + step, .uniform = 0.5f});
+    ASSERT_OK(runner->QueueStep(steps.batch(), step % 2));
+  };
+  const auto before = worker_->device().vk().CallCounts();
+  for (uint32_t step = 0; step < 50; ++step) {
+    queue(step);
+    if (step == 0) continue;
+    ASSERT_OK(runner->FinishStep());
+  }
+  ASSERT_OK(runner->FinishStep());
+  std::map<std::string, uint64_t> during = worker_->device().vk().CallCounts();
+  for (const auto& [name, count] : before) during[name] -= count;
+  std::erase_if(during, [](const auto& entry) { return entry.second == 0; });
+  const std::map<std::string, uint64_t> expected = {
+      {"vkGetQueryPoolResults", 50}, {"vkQueueSubmit2", 50}, {"vkWaitSemaphores", 50}};
+  EXPECT_EQ(during, expected);
+}
+
 struct InvarianceCase {
   const char* name;
   DType dtype;

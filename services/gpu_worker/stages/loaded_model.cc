@@ -148,7 +148,9 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
   }
   const uint32_t num_timestamps = SegmentProgram::MaxTimestamps(most_stages);
   ticks_.resize(num_timestamps);
-  TANDEM_ASSIGN_OR_RETURN(timestamps_, vulkan::TimestampPool::Create(device, num_timestamps));
+  TANDEM_ASSIGN_OR_RETURN(
+      timestamps_,
+      vulkan::TimestampPool::Create(device, num_timestamps * load_.exchange->layout.num_lanes));
   TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device));
   const RecordingContext context{.kernels = &kernels_,
                                  .weights = load_.weights.get(),
@@ -161,7 +163,7 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
     TANDEM_ASSIGN_OR_RETURN(
         SegmentProgram program,
         SegmentProgram::Create(context, segment, load_.exchange->layout.num_lanes, commands_,
-                               timestamps_));
+                               timestamps_, num_timestamps));
     programs_.emplace(segment.index, std::move(program));
     progress(0.5 + 0.3 * static_cast<double>(programs_.size()) /
                        static_cast<double>(load_.segments.size()),
@@ -211,7 +213,11 @@ LoadReport LoadedModel::report() const {
   return report;
 }
 
-absl::StatusOr<SegmentResult> LoadedModel::Run(const SegmentRun& run) {
+LoadedModel::~LoadedModel() {
+  if (!flights_.empty()) timeline_.IsIdle(kStepTimeout);
+}
+
+absl::Status LoadedModel::Queue(const SegmentRun& run) {
   const auto it = programs_.find(run.segment_index);
   if (it == programs_.end()) {
     return absl::InvalidArgumentError(
@@ -222,19 +228,29 @@ absl::StatusOr<SegmentResult> LoadedModel::Run(const SegmentRun& run) {
         absl::StrFormat("lane %d, there are %d", run.lane, load_.exchange->layout.num_lanes));
   }
   const SegmentProgram& program = it->second;
-  const StepHeader& header = run.step->header;
+  Flight flight{.program = &program, .header = run.step->header, .lane = run.lane};
   if (run.first_of_step) WriteRows(run.lane, *run.step);
-  exchange_->CopyIn(run.lane, program.segment().inputs, header.num_rows);
+  exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
   const bool long_sequences = HasLongSequence(*run.step);
-  StageShares& shares = shares_[{run.segment_index, BucketIndex(header.num_rows), long_sequences}];
-  const bool whole = shares.NextIsWhole();
-  const SegmentProgram::Submission submission =
-      program.For(run.lane, header, long_sequences, whole);
-  TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait(
-      std::span(submission.commands).first(submission.num_commands), kStepTimeout));
-  exchange_->CopyOut(run.lane, program.segment().outputs, header.num_rows);
-  if (program.has_head()) FinishResults(run.lane, header);
-  return ReadTimes(program, submission, whole, shares);
+  flight.shares =
+      &shares_[{run.segment_index, BucketIndex(flight.header.num_rows), long_sequences}];
+  flight.whole = flight.shares->NextIsWhole();
+  flight.submission = program.For(run.lane, flight.header, long_sequences, flight.whole);
+  TANDEM_ASSIGN_OR_RETURN(
+      flight.done,
+      timeline_.Submit(
+          std::span(flight.submission.commands).first(flight.submission.num_commands)));
+  flights_.push_back(flight);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SegmentResult> LoadedModel::Finish() {
+  const Flight flight = flights_.front();
+  flights_.pop_front();
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
+  exchange_->CopyOut(flight.lane, flight.program->segment().outputs, flight.header.num_rows);
+  if (flight.program->has_head()) FinishResults(flight.lane, flight.header);
+  return ReadTimes(flight);
 }
 
 void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
@@ -258,15 +274,15 @@ void LoadedModel::FinishResults(uint32_t lane, const StepHeader& header) {
   exchange_->CopyOutResults(lane, header.num_outputs, header.want_logits != 0);
 }
 
-absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const SegmentProgram& program,
-                                                     const SegmentProgram::Submission& submission,
-                                                     bool whole, StageShares& shares) {
+absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const Flight& flight) {
+  const SegmentProgram::Submission& submission = flight.submission;
+  StageShares& shares = *flight.shares;
   const std::span<uint64_t> ticks = std::span(ticks_).first(submission.num_timestamps);
   TANDEM_RETURN_IF_ERROR(timestamps_.Read(submission.first_timestamp, ticks));
   const uint64_t body_end = ticks[ticks.size() - (submission.head ? 2 : 1)];
   const uint64_t body_ns = timestamps_.Nanoseconds(ticks[0], body_end);
-  const std::vector<Stage>& stages = program.body_stages();
-  if (whole) {
+  const std::vector<Stage>& stages = flight.program->body_stages();
+  if (flight.whole) {
     StageShares::ByKind spent = {};
     for (size_t i = 0; i < stages.size(); ++i) {
       spent[static_cast<size_t>(stages[i].kind)] += timestamps_.Nanoseconds(ticks[i], ticks[i + 1]);

@@ -1,6 +1,7 @@
 // A model's part on one device, from Load to Unload.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,11 +37,26 @@ class LoadedModel {
                                                              ModelLoad load,
                                                              const Progress& progress);
 
+  // Waits for what is queued.
+  ~LoadedModel();
+
   LoadReport report() const;
-  // As Worker::Run.
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run);
+  // As Worker's.  REQUIRES something is queued for Finish.
+  absl::Status Queue(const SegmentRun& run);
+  absl::StatusOr<SegmentResult> Finish();
+  bool idle() const { return flights_.empty(); }
 
  private:
+  // A segment that was submitted.
+  struct Flight {
+    const SegmentProgram* program = nullptr;
+    SegmentProgram::Submission submission;
+    StepHeader header;
+    uint32_t lane = 0;
+    bool whole = false;  // every stage is noted
+    StageShares* shares = nullptr;
+    uint64_t done = 0;  // the timeline's value
+  };
   LoadedModel(KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load)
       : kernels_(kernels), timeline_(timeline), load_(std::move(load)) {}
   absl::Status Import(const vulkan::Device& device, const Progress& progress);
@@ -49,10 +65,7 @@ class LoadedModel {
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
   void FinishResults(uint32_t lane, const StepHeader& header);
-  // `whole`: the submission noted every stage; `shares`: those of its body.
-  absl::StatusOr<SegmentResult> ReadTimes(const SegmentProgram& program,
-                                          const SegmentProgram::Submission& submission, bool whole,
-                                          StageShares& shares);
+  absl::StatusOr<SegmentResult> ReadTimes(const Flight& flight);
 
   KernelSet& kernels_;          // Borrowed.
   vulkan::Timeline& timeline_;  // Borrowed.
@@ -66,6 +79,7 @@ class LoadedModel {
   std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan
   std::map<std::tuple<uint32_t, size_t, bool>, StageShares> shares_;  // segment, bucket, long
   std::vector<uint64_t> ticks_;
+  std::deque<Flight> flights_;  // oldest first
 };
 
 }  // namespace tandem::gpu

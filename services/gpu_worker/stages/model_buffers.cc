@@ -55,7 +55,6 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
   };
   using enum StageKind;
   Allocator make(device);
-  make.Make(lane.step, StepAreaBytes(limits), MemoryKind::kUpload, "step");
   const uint64_t hidden_bytes = rows * config.hidden_dim * 4;
   if (any({kEmbed, kQkv, kFfn, kHead})) {
     make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
@@ -90,9 +89,38 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.head_slices,
               uint64_t{head_tile} * SlicesOf(config.vocab_size).count * sizeof(OutputResult),
               MemoryKind::kDevice, "head slices");
+  }
+  return make.status();
+}
+
+// What the host writes or reads while another lane's step runs.
+absl::Status MakeMapped(const vulkan::Device& device, const StepLimits& limits, bool has_head,
+                        LaneBuffers& lane) {
+  Allocator make(device);
+  make.Make(lane.step, StepAreaBytes(limits), MemoryKind::kUpload, "step");
+  if (has_head) {
     make.Make(lane.head_sums, uint64_t{limits.max_outputs} * 8, MemoryKind::kExchange, "head sums");
   }
   return make.status();
+}
+
+void ShareScratch(const LaneBuffers& from, LaneBuffers& to) {
+  for (Buffer LaneBuffers::*buffer :
+       {&LaneBuffers::partials, &LaneBuffers::counters, &LaneBuffers::residual,
+        &LaneBuffers::normed, &LaneBuffers::qkv, &LaneBuffers::q, &LaneBuffers::k, &LaneBuffers::v,
+        &LaneBuffers::attention, &LaneBuffers::projection, &LaneBuffers::activated,
+        &LaneBuffers::head_normed, &LaneBuffers::logits, &LaneBuffers::head_slices,
+        &LaneBuffers::matrix_sums, &LaneBuffers::matrix_arrivals}) {
+    to.*buffer = (from.*buffer).Alias();
+  }
+}
+
+absl::Status MakeGuesses(const vulkan::Device& device, vulkan::Uploader& uploader,
+                         const StepLimits& limits, Buffer& guesses) {
+  const std::vector<std::byte> zeros(limits.max_outputs * sizeof(uint32_t));
+  TANDEM_ASSIGN_OR_RETURN(guesses,
+                          Buffer::Allocate(device, zeros.size(), MemoryKind::kDevice, "guesses"));
+  return uploader.Upload(zeros, guesses, 0);
 }
 
 absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploader,
@@ -108,7 +136,7 @@ absl::Status MakeWorkspace(const vulkan::Device& device, vulkan::Uploader& uploa
 // decode.comp's buffers; returns the rows that it takes at once.
 absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Uploader& uploader,
                                     const Tuning& tuning, const ModelLoad& load, uint32_t tile_rows,
-                                    std::vector<LaneBuffers>& lanes) {
+                                    bool whole, std::vector<LaneBuffers>& lanes) {
   const ModelConfig& config = load.weights->config();
   const DecodeShape shape =
       MakeDecodeShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim);
@@ -121,6 +149,8 @@ absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Upload
   for (LaneBuffers& lane : lanes) {
     Allocator make(device);
     make.Make(lane.attention_step, layout.bytes, MemoryKind::kUpload, "attention step");
+    TANDEM_RETURN_IF_ERROR(make.status());
+    if (whole && &lane != lanes.data()) continue;
     make.Make(lane.partials, rows * row_bytes, MemoryKind::kDevice, "partial attention");
     make.Make(lane.counters, zeros.size(), MemoryKind::kDevice, "attention counters");
     TANDEM_RETURN_IF_ERROR(make.status());
@@ -158,7 +188,11 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   std::set<StageKind> kinds;
   for (const Stage& stage : stages) kinds.insert(stage.kind);
   buffers->lanes.resize(load.exchange->layout.num_lanes);
+  const bool whole = load.segments.size() == 1 && stages.size() == NumStages(config.num_layers);
+  TANDEM_RETURN_IF_ERROR(MakeGuesses(device, uploader, load.limits, buffers->guesses));
   for (LaneBuffers& lane : buffers->lanes) {
+    TANDEM_RETURN_IF_ERROR(MakeMapped(device, load.limits, kinds.contains(StageKind::kHead), lane));
+    if (whole && &lane != buffers->lanes.data()) continue;
     TANDEM_RETURN_IF_ERROR(MakeLane(device, tuning, load, kinds, buffers->head_tile, lane));
     if (tuning.matrix.pattern.path != MatrixPath::kNone) {
       TANDEM_RETURN_IF_ERROR(MakeWorkspace(device, uploader, lane));
@@ -167,8 +201,12 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   if (kinds.contains(StageKind::kAttend) && tuning.decode.enabled) {
     buffers->tile_rows =
         MakeTiledShape(tuning, config.num_heads, config.num_kv_heads, config.head_dim).tile_rows;
-    TANDEM_ASSIGN_OR_RETURN(buffers->decode_rows, MakeDecode(device, uploader, tuning, load,
-                                                             buffers->tile_rows, buffers->lanes));
+    TANDEM_ASSIGN_OR_RETURN(
+        buffers->decode_rows,
+        MakeDecode(device, uploader, tuning, load, buffers->tile_rows, whole, buffers->lanes));
+  }
+  for (size_t i = 1; whole && i < buffers->lanes.size(); ++i) {
+    ShareScratch(buffers->lanes[0], buffers->lanes[i]);
   }
   for (const Stage& stage : stages) {
     if (stage.kind != StageKind::kAttend) continue;

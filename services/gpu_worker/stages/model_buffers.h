@@ -17,7 +17,8 @@
 namespace tandem::gpu {
 
 // What one step of one lane carries from stage to stage; rows as in plan/stage.h's Port.  Parts no
-// stage of this worker needs are null buffers.
+// stage of this worker needs are null buffers.  Where the worker runs the whole model, a step is
+// one submission, and what only the device reads and writes is the same for all lanes.
 struct LaneBuffers {
   vulkan::Buffer step;  // mapped; the step area
   // Where decode.comp attends: mapped, see attention_step.h; its partial results; its counters.
@@ -52,6 +53,7 @@ struct ModelBuffers {
   std::map<uint32_t, KvBuffers> kv;  // by layer, where this worker attends
   vulkan::Buffer rotation_global;    // see MakeRotationTable
   vulkan::Buffer rotation_local;
+  vulkan::Buffer guesses;    // uint32 [max_outputs], of the last step with outputs
   uint32_t head_tile = 0;    // outputs whose logits are there at once, a power of two
   uint32_t decode_rows = 0;  // rows that decode.comp takes at once, a power of two
   uint32_t tile_rows = 0;    // of tiled.comp; 0: it is not used

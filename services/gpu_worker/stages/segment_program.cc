@@ -14,9 +14,11 @@ std::vector<uint32_t> Buckets(uint32_t max) {
 absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& context,
                                                       const Segment& segment, uint32_t num_lanes,
                                                       const vulkan::CommandPool& pool,
-                                                      const vulkan::TimestampPool& timestamps) {
+                                                      const vulkan::TimestampPool& timestamps,
+                                                      uint32_t timestamps_per_lane) {
   SegmentProgram program;
   program.segment_ = segment;
+  program.timestamps_per_lane_ = timestamps_per_lane;
   const uint32_t num_layers = context.weights->config().num_layers;
   for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
     const Stage stage = StageAt(i, num_layers);
@@ -61,8 +63,10 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
-  recorder.ResetTimestamps(timestamps.handle(), 0, body_end() + 2);
-  recorder.WriteTimestamp(timestamps.handle(), every_stage ? 0 : body_end() - 1);
+  const uint32_t first = lane * timestamps_per_lane_;
+  recorder.Barrier();  // what the step before wrote is there, and what it read may be written
+  recorder.ResetTimestamps(timestamps.handle(), first, body_end() + 2);
+  recorder.WriteTimestamp(timestamps.handle(), first + (every_stage ? 0 : body_end() - 1));
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
   TANDEM_RETURN_IF_ERROR(stages.Begin());
   for (uint32_t i = 0; i < num_stages; ++i) {
@@ -70,10 +74,10 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
     if (i + 1 == num_stages) {
       TANDEM_RETURN_IF_ERROR(stages.Finish());
     } else if (every_stage) {
-      recorder.WriteTimestamp(timestamps.handle(), i + 1);
+      recorder.WriteTimestamp(timestamps.handle(), first + i + 1);
     }
   }
-  recorder.WriteTimestamp(timestamps.handle(), body_end());
+  recorder.WriteTimestamp(timestamps.handle(), first + body_end());
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -85,7 +89,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
-  recorder.WriteTimestamp(timestamps.handle(), body_end() + 1);
+  recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -96,8 +100,9 @@ SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& 
   Submission submission;
   const auto& bodies = recorded.bodies[long_sequences][every_stage];
   submission.commands[submission.num_commands++] = bodies[BucketIndex(header.num_rows)];
-  submission.first_timestamp = every_stage ? 0 : body_end() - 1;
-  submission.num_timestamps = body_end() + 1 - submission.first_timestamp;
+  const uint32_t within = every_stage ? 0 : body_end() - 1;
+  submission.first_timestamp = lane * timestamps_per_lane_ + within;
+  submission.num_timestamps = body_end() + 1 - within;
   if (has_head_ && header.num_outputs > 0) {
     const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;
     submission.commands[submission.num_commands++] = heads[BucketIndex(header.num_outputs)];

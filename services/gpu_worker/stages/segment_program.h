@@ -34,7 +34,8 @@ class SegmentProgram {
   static absl::StatusOr<SegmentProgram> Create(const RecordingContext& context,
                                                const Segment& segment, uint32_t num_lanes,
                                                const vulkan::CommandPool& pool,
-                                               const vulkan::TimestampPool& timestamps);
+                                               const vulkan::TimestampPool& timestamps,
+                                               uint32_t timestamps_per_lane);
 
   const Segment& segment() const { return segment_; }
   bool has_head() const { return has_head_; }
@@ -51,7 +52,7 @@ class SegmentProgram {
   uint32_t body_end() const {
     return std::max<uint32_t>(1, static_cast<uint32_t>(body_stages_.size()));
   }
-  // Most timestamps that a segment of `num_stages` writes.
+  // Most timestamps that a segment of `num_stages` writes; each lane has as many of its own.
   static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 2; }
 
  private:
@@ -74,6 +75,7 @@ class SegmentProgram {
   bool has_head_ = false;
   std::vector<Stage> body_stages_;
   std::vector<Lane> lanes_;
+  uint32_t timestamps_per_lane_ = 0;
 };
 
 }  // namespace tandem::gpu

@@ -120,8 +120,8 @@ absl::Status StageRecorder::Embed() {
   const DeviceTensor& table = Weight(WeightRole::kEmbedding);
   for (const DeviceShard& shard : table.shards) {
     TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
-        EmbedLaunch(tuning_, table, shard, step_, buffers_.residual.address(),
-                    config_.embedding_scale, bucket_),
+        EmbedLaunch(tuning_, table, shard, step_, context_.buffers->guesses.address(),
+                    buffers_.residual.address(), config_.embedding_scale, bucket_),
         recorder_));
   }
   recorder_.Barrier();
@@ -268,6 +268,8 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                             .slices = buffers_.head_slices.address(),
                             .results = context_.exchange->Address(lane_, layout.candidates),
                             .sums = buffers_.head_sums.address(),
+                            .guesses = context_.buffers->guesses.address(),
+                            .guessed = context_.exchange->Address(lane_, layout.guesses),
                             .vocab_size = config_.vocab_size,
                             .first_output = first},
                             tile)) {

@@ -191,6 +191,15 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+Buffer Buffer::Alias() const {
+  Buffer alias;
+  alias.handle_ = handle_;
+  alias.bytes_ = bytes_;
+  alias.address_ = address_;
+  alias.mapped_ = mapped_;
+  return alias;
+}
+
 void Buffer::Reset() {
   if (device_ == nullptr) return;
   device_->RemoveBuffer(address_, handle_);

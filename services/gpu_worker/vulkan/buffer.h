@@ -39,6 +39,9 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { Reset(); }
 
+  // The same memory, which must outlive it.
+  Buffer Alias() const;
+
   VkBuffer handle() const { return handle_; }
   uint64_t bytes() const { return bytes_; }
   VkDeviceAddress address() const { return address_; }
@@ -49,7 +52,7 @@ class Buffer {
   friend class BufferBuilder;
   void Reset();
 
-  const Device* device_ = nullptr;  // Borrowed.
+  const Device* device_ = nullptr;  // Borrowed; null for an alias.
   VkBuffer handle_ = VK_NULL_HANDLE;
   VkDeviceMemory memory_ = VK_NULL_HANDLE;
   uint64_t bytes_ = 0;

@@ -72,6 +72,7 @@ class OwnCluster {
                  "--kv-tokens",
                  absl::StrFormat("%d", options.kv_tokens)};
     if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
+    if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
     if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");
     if (!options.gpu_device.empty()) {
       spec.argv.insert(spec.argv.end(), {"--gpu-device", options.gpu_device});

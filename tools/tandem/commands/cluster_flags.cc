@@ -19,6 +19,8 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command.add_option("--context", options.context_len, "Longest context; 0: the model's");
   command.add_option("--kv-tokens", options.kv_tokens,
                      "Positions in the KV cache; 0: by the memory there is");
+  command.add_flag("!--no-queued-steps", options.queue_steps,
+                   "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,
                    "Keep no packed weights under the cache directory; every start packs anew");
 }

@@ -42,6 +42,9 @@ std::string Summary(const v1::GetStatusResponse& status) {
                         scheduler.kv_blocks_total(i)));
   }
   add("steps", absl::StrFormat("%d, of %d rows at most", scheduler.steps(), scheduler.max_rows()));
+  add("queued",
+      absl::StrFormat("%d steps behind another; %d rows fed with guesses, %d wrong",
+                      scheduler.steps_queued(), scheduler.rows_fed(), scheduler.wrong_guesses()));
   add("tokens",
       absl::StrFormat("%d of prompts, %d of answers; %d preemptions", scheduler.prompt_tokens(),
                       scheduler.completion_tokens(), scheduler.preemptions()));

@@ -71,6 +71,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
   add("--max-sequences", options.max_sequences);
   add("--max-rows", options.max_rows);
+  if (!options.queue_steps) arguments.emplace_back("--no-queued-steps");
   if (options.port != 0) add("--port", static_cast<uint64_t>(options.port));
   if (options.context_len != 0) add("--context", options.context_len);
   if (options.kv_tokens != 0) add("--kv-tokens", options.kv_tokens);

@@ -199,7 +199,8 @@ absl::StatusOr<uint32_t> DeviceHost::QueueSegment(const worker::v1::ExecuteReque
   }
   if (!device_.ok()) return device_;
   const absl::StatusOr<SegmentRun> run = plan_->Prepare(request);
-  const absl::Status queued = run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
+  const absl::Status queued =
+      run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
   if (queued.ok()) return run->step->header.num_rows;
   if (run.ok() && absl::IsUnavailable(queued)) DeviceLost(queued);
   if (request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());

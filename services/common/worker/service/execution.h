@@ -47,8 +47,8 @@ class Execution {
 };
 
 // One client's stream.  A read and a write are under way at most, and no read while more than one
-// answer waits to be written.  The answer to a call that another one follows is held back until that
-// one has been queued at the device, so that the device goes from one to the next by itself:
+// answer waits to be written.  The answer to a call that another one follows is held back until
+// that one has been queued at the device, so that the device goes from one to the next by itself:
 //
 //   read 1 (another follows): queue 1          read 3: queue 3, wait for 2, answer 2 ...
 //   read 2 (another follows): queue 2, wait for 1, answer 1          flush: wait for 3, answer 3

@@ -148,6 +148,105 @@ class Pipeline : public grpc::ClientBidiReactor<ExecuteRequest, ExecuteResponse>
   ExecuteResponse response_;
 };
 
+TEST_F(ExecutionTest, AnAnswerWaitsForTheCallThatFollowsOrForAFlush) {
+  std::vector<uint64_t> runs;
+  Start({.run = [&](const SegmentRun& run) {
+    runs.push_back(run.step->header.step_id);
+    return SegmentResult{.device_ns = run.lane};
+  }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  const auto send = [&](uint64_t step, uint32_t lane) {
+    ExecuteRequest call = Call(1, step, 0, lane);
+    call.set_another_follows(true);
+    ASSERT_OK(client_->Send(call, kLong));
+  };
+  const auto receive = [&](uint64_t step, uint32_t lane) {
+    ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Receive(kLong));
+    EXPECT_EQ(answer->step_id(), step);
+    EXPECT_EQ(answer->device_ns(), lane);
+  };
+  const uint64_t first = WriteStep(2, 0), second = WriteStep(3, 1);
+  send(first, 0);
+  send(second, 1);
+  receive(first, 0);  // the fake worker runs a step when its answer is due
+  const uint64_t third = WriteStep(1, 0);
+  EXPECT_THAT(runs, ElementsAre(first));
+  send(third, 0);
+  receive(second, 1);
+  ExecuteRequest flush;
+  flush.set_flush(true);
+  ASSERT_OK(client_->Send(flush, kLong));
+  receive(third, 0);
+  EXPECT_THAT(runs, ElementsAre(first, second, third));
+  EXPECT_OK(Execute(Call(1, WriteStep(1)))) << "one by one again";
+}
+
+TEST_F(ExecutionTest, ARefusedCallIsAnsweredAfterTheOneHeldBefore) {
+  Start({});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  const uint64_t step = WriteStep(2, 0);
+  ExecuteRequest held = Call(1, step, 0, 0), bad = Call(1, step, 7, 1);
+  held.set_another_follows(true);
+  ASSERT_OK(client_->Send(held, kLong));
+  ASSERT_OK(client_->Send(bad, kLong));
+  ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Receive(kLong));
+  EXPECT_EQ(answer->step_id(), step);
+  EXPECT_THAT(client_->Receive(kLong).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segment 7")));
+}
+
+TEST_F(ExecutionTest, AClientThatGoesWithAnAnswerHeldLeavesTheWorkerToTheNext) {
+  std::atomic<int> runs = 0;
+  Start({.run = [&](const SegmentRun&) {
+    ++runs;
+    return SegmentResult{};
+  }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  ExecuteRequest held = Call(1, WriteStep(2, 0));
+  held.set_another_follows(true);
+  ASSERT_OK(client_->Send(held, kLong));
+  WorkerClient second(worker_->target());
+  second.Open(worker_->execution_target());
+  EXPECT_OK(second.Execute(Call(1, WriteStep(1, 1), 0, 1), kLong));
+  client_.reset();
+  ASSERT_OK(second.LoadPlan(LoadRequest(2), nullptr, kLong));
+  EXPECT_OK(second.Execute(Call(2, WriteStep(1, 0)), kLong));
+  EXPECT_GE(runs.load(), 2);
+}
+
+TEST_F(ExecutionTest, OnlyTheStepBeforeFeedsAStep) {
+  Start({});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  const auto write = [&](uint32_t lane, uint64_t after, uint32_t output) {
+    testing::StepBuilder builder(limits_);
+    builder.Begin();
+    const uint32_t row = builder.AddRows(builder.AddSequence(), {7});
+    builder.AddOutput(row);
+    if (after != 0) builder.FeedRow(row, output);
+    StepBatch batch = builder.batch();
+    batch.header.step_id = ++step_id_;
+    batch.header.after_step = after;
+    tandem::WriteStep(batch, exchange_->Area(lane, exchange_->layout.step));
+    return step_id_;
+  };
+  const uint64_t first = write(0, 0, 0);
+  ASSERT_OK(Execute(Call(1, first)));
+  const uint64_t second = write(1, first, 0);
+  ASSERT_OK(Execute(Call(1, second, 0, 1)));
+  EXPECT_THAT(Execute(Call(1, write(0, first, 0))),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("fed from step")));
+  EXPECT_THAT(Execute(Call(1, write(0, second, 0))), HasCode(absl::StatusCode::kInvalidArgument))
+      << "after a refusal there is nothing to be fed from";
+  const uint64_t again = write(0, 0, 0);
+  ASSERT_OK(Execute(Call(1, again)));
+  EXPECT_THAT(Execute(Call(1, write(1, again, 1), 0, 1)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("output 1")));
+}
+
 TEST_F(ExecutionTest, AnswersComeInTheOrderOfTheCallsHoweverManyAreUnderWay) {
   Start({});
   ASSERT_OK(Load(1));

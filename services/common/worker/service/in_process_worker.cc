@@ -64,6 +64,7 @@ WorkerDescription DescribeFakeWorker(const std::string& name, uint32_t max_rows)
     description.weight_dtypes.push_back(static_cast<DType>(dtype));
   }
   description.max_rows = max_rows;
+  description.feeds_steps = true;
   return description;
 }
 

@@ -78,7 +78,7 @@ class FakeExecutor : public Executor {
   Plan plan_;
   Lane lanes_[2];
   std::deque<Queued> queued_;
-  std::vector<uint32_t> last_guesses_;  // of the step that was run last
+  std::vector<uint32_t> last_guesses_;          // of the step that was run last
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
   std::mt19937 random_;
   bool lost_ = false;

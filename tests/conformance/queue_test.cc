@@ -1,0 +1,95 @@
+// Steps queued behind one that runs, their rows fed with its guesses.
+#include "services/common/reference/ops.h"
+#include "tests/conformance/worker_suite.h"
+
+namespace tandem::conformance {
+namespace {
+
+// Two sequences, one greedy and one drawn; a third whose prompt goes in by chunks beside them.
+class Decoder {
+ public:
+  explicit Decoder(PlanRunner& runner) : runner_(runner), steps_(runner.limits(), 4) {
+    for (uint32_t& sequence : sequences_) sequence = steps_.AddSequence();
+  }
+
+  // The next step: rows of the decoding sequences take `tokens`, or where there are none are fed.
+  StepBatch Next(const std::vector<uint32_t>& tokens, uint32_t step) {
+    steps_.Begin();
+    steps_.set_num_candidates(40);
+    steps_.AddRows(sequences_[2], MakeTokens(runner_.config(), 1 + step % 3, step));
+    for (uint32_t s = 0; s < 2; ++s) {
+      uint32_t row = 0;
+      if (step == 0) {
+        const std::vector<uint32_t> prompt = MakeTokens(runner_.config(), 5 + s, 20 + s);
+        row = steps_.AddRows(sequences_[s], prompt) + 4 + s;
+      } else {
+        row = steps_.AddRows(sequences_[s], {tokens.empty() ? 0 : tokens[s]});
+        if (tokens.empty()) steps_.FeedRow(row, s);
+      }
+      steps_.AddOutput(row);
+    }
+    const float uniform = static_cast<float>(step * 37 % 100) / 100;
+    steps_.DrawOutput({.temperature = 1.5f, .top_k = 40, .top_p = 0.9f, .uniform = uniform});
+    return steps_.batch();
+  }
+
+ private:
+  PlanRunner& runner_;
+  StepBuilder steps_;
+  uint32_t sequences_[3] = {};
+};
+
+// What both sequences' outputs were, and what was guessed from them.
+struct Record {
+  std::vector<uint32_t> guesses;
+  std::vector<float> log_sum_exps;
+
+  void Add(const PlanRunner& runner, uint32_t lane) {
+    for (uint32_t o = 0; o < 2; ++o) {
+      guesses.push_back(runner.Guess(o, lane));
+      log_sum_exps.push_back(runner.Output(o, lane).log_sum_exp);
+    }
+  }
+};
+
+TEST_F(WorkerSuite, StepsThatAreQueuedAndFedGiveTheSameBitsAsOneByOne) {
+  if (!worker().description().feeds_steps) GTEST_SKIP() << "it does not feed steps";
+  constexpr uint32_t kSteps = 12;
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  Record alone, queued;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto runner, RunWhole(weights, {.num_lanes = 2}));
+    Decoder decoder(*runner);
+    std::vector<uint32_t> tokens = {0, 0};
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      runner->FillGuards(step % 2);
+      ASSERT_OK(runner->RunStep(decoder.Next(tokens, step), step % 2));
+      EXPECT_TRUE(runner->GuardsIntact(step % 2));
+      alone.Add(*runner, step % 2);
+      tokens.assign(alone.guesses.end() - 2, alone.guesses.end());
+      EXPECT_EQ(tokens[0], runner->Output(0, step % 2).candidates[0].token);
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const auto runner, RunWhole(weights, {.num_lanes = 2}));
+  Decoder decoder(*runner);
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    ASSERT_OK(runner->QueueStep(decoder.Next({}, step), step % 2));
+    if (step == 0) continue;
+    ASSERT_OK(runner->FinishStep());
+    queued.Add(*runner, (step - 1) % 2);
+  }
+  ASSERT_OK(runner->FinishStep());
+  queued.Add(*runner, (kSteps - 1) % 2);
+  EXPECT_EQ(queued.guesses, alone.guesses);
+  EXPECT_EQ(queued.log_sum_exps, alone.log_sum_exps);
+  // A random model's drawn tokens differ from its best ones.
+  uint32_t num_distinct = 0;
+  for (size_t i = 2; i < alone.guesses.size(); ++i) {
+    num_distinct += alone.guesses[i] != alone.guesses[i - 2];
+  }
+  EXPECT_GT(num_distinct, kSteps / 2);
+}
+
+}  // namespace
+}  // namespace tandem::conformance
