@@ -275,6 +275,7 @@ void DeviceHost::CheckIdle() {
 }
 
 absl::StatusOr<worker::v1::MeasureCeilingsResponse> DeviceHost::MeasureCeilings() {
+  SettleAll();
   if (!device_.ok()) return device_;
   DeviceCeilings ceilings;
   TANDEM_RETURN_IF_ERROR(Guarded("measuring", [&]() -> absl::Status {

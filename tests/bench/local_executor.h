@@ -1,0 +1,64 @@
+// The gateway's Executor over a worker in the same process, without calls.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/testing/plan_runner.h"
+#include "services/gateway/executor/executor.h"
+
+namespace tandem::bench {
+
+// Thread rule as Executor's.  There is no recovery: an error stays one.
+class LocalExecutor final : public gateway::Executor {
+ public:
+  // `runner`: a plan of one segment of `worker`, with two lanes.  `worker`: Borrowed; must outlive
+  // this.
+  LocalExecutor(std::unique_ptr<testing::PlanRunner> runner, Worker& worker, Vocabulary vocabulary,
+                bool queue_steps);
+
+  const loader::v1::Model& model() const override { return model_; }
+  const ModelConfig& config() const override { return runner_->config(); }
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  const Plan& plan() const override { return plan_; }
+  const StepLimits& limits() const override { return runner_->limits(); }
+  std::string placement() const override { return plan_.workers[0].name; }
+  std::span<std::byte> StepArea(uint32_t lane) override;
+  absl::StatusOr<std::vector<gateway::SegmentTiming>> RunStep(uint32_t lane,
+                                                              uint64_t step_id) override;
+  bool queues_steps() const override { return queue_steps_; }
+  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
+  absl::StatusOr<std::vector<gateway::SegmentTiming>> AwaitStep() override;
+  const OutputResult& Output(uint32_t lane, uint32_t o) const override {
+    return runner_->Output(o, lane);
+  }
+  std::span<const float> Logits(uint32_t lane, uint32_t o) const override {
+    return runner_->Logits(o, lane);
+  }
+  uint32_t Guess(uint32_t lane, uint32_t o) const override { return runner_->Guess(o, lane); }
+  absl::Status CheckWorkers() override { return absl::OkStatus(); }
+  absl::Status Recover(const Progress& progress) override;
+  void FillStatus(v1::GetStatusResponse& /*status*/) const override {}
+
+  // Any thread.
+  double device_seconds() const { return 1e-9 * static_cast<double>(device_ns_.load()); }
+
+ private:
+  struct Lane {
+    std::vector<std::byte> storage;
+    StepBatch step;
+  };
+
+  const std::unique_ptr<testing::PlanRunner> runner_;
+  Worker& worker_;  // Borrowed.
+  const Vocabulary vocabulary_;
+  const bool queue_steps_;
+  loader::v1::Model model_;
+  Plan plan_;
+  Lane lanes_[2];
+  std::atomic<uint64_t> device_ns_{0};
+};
+
+}  // namespace tandem::bench
