@@ -119,108 +119,8 @@ vec4 stream_sum4(vec4 value) {
   return vec4(stream_sum(value.x), stream_sum(value.y), stream_sum(value.z), stream_sum(value.w));
 }
 
-// Norms and rotates q and the fresh k, takes over the fresh v; stores the row's own k and v.
-void prepare(uint row, uint part, uint kv_head, uint position, uint fresh, uint64_t table,
-             uint num_fresh) {
-  uint total_heads = num_heads + 2 * num_kv_heads;
-  bool stores = part % (num_heads / num_kv_heads / QUERIES) == 0;
-  uint lane = gl_SubgroupInvocationID * 4, stride = LANES * 4;
-  for (uint item = gl_SubgroupID; item < QUERIES + 2 * num_fresh; item += kSubgroups) {
-    bool is_q = item < QUERIES, is_v = !is_q && ((item - QUERIES) & 1) != 0;
-    uint back = is_q ? 0 : fresh - 1 - (item - QUERIES) / 2;  // rows before this one
-    uint head = is_q ? part * QUERIES + item : num_heads + (is_v ? num_kv_heads : 0) + kv_head;
-    uint64_t from = q + (uint64_t(row - back) * total_heads + head) * (HEAD_DIM * 4);
-    uint at = is_q ? item * kQuads : ((item - QUERIES) / 2 + (is_v ? kFresh : 0)) * kQuads;
-    uint64_t to = 0;
-    if (!is_q && back == 0 && stores) {
-      uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
-      to = (is_v ? v_cache : k_cache) + uint64_t(vector) * (HEAD_DIM * 2);
-    }
-    if (is_v) {
-      for (uint i = lane; i < HEAD_DIM; i += stride) {
-        uvec2 bits = halves(load_vec4(from + i * 4));
-        fresh_halves[at + i / 4] = bits;
-        if (to != 0) Long(to + i * 2).v = pack64(bits);
-      }
-      continue;
-    }
-    float factor = head_factor(from, HEAD_DIM, epsilon);
-    for (uint i = lane; i < HEAD_DIM / 2; i += stride) {
-      RotatedPairs pairs = rotated_pairs(from, is_q ? q_weight : k_weight, rotation, HEAD_DIM,
-                                         position - back, factor, i);
-      uvec2 a = halves(pairs.low), b = halves(pairs.high);
-      if (is_q) {
-        q_halves[at + i / 4] = a;
-        q_halves[at + i / 4 + kQuads / 2] = b;
-      } else {
-        fresh_halves[at + i / 4] = a;
-        fresh_halves[at + i / 4 + kQuads / 2] = b;
-        if (to != 0) {
-          Long(to + i * 2).v = pack64(a);
-          Long(to + i * 2 + HEAD_DIM).v = pack64(b);
-        }
-      }
-    }
-  }
-}
-
-// Of a part of a row: float32 [MAX_PIECES + 1, QUERIES, HEAD_DIM], then (max, sum) of each head 16
-// bytes apart.
-uint64_t partial_sum(uint64_t block, uint piece, uint quad) {
-  return block + (piece * QUERIES * kQuads + quad) * 16;
-}
-uint64_t partial_total(uint64_t block, uint piece, uint h) {
-  return block + ((MAX_PIECES + 1) * kQuads + piece) * QUERIES * 16 + h * 16;
-}
-
-// Adds the pieces up in their order and writes the result.
-void combine(uint64_t block, uint count, uint64_t to, uint column, uint thread) {
-  for (uint h = gl_SubgroupID; h < QUERIES; h += kSubgroups) {
-    float highest = kLowest;
-    for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
-      vec2 own = Shared2(partial_total(block, i, h)).v;
-      pieces[i * QUERIES + h] = own;
-      highest = max(highest, own.x);
-    }
-    highest = subgroup_max(highest);
-    float sum = 0.0;
-    for (uint i = gl_SubgroupInvocationID; i < count; i += LANES) {
-      vec2 own = pieces[i * QUERIES + h];
-      own.x = exp2(own.x - highest);
-      pieces[i * QUERIES + h] = own;
-      sum = fma(own.x, own.y, sum);
-    }
-    sum = subgroup_sum(sum);
-    if (gl_SubgroupInvocationID == 0) factors[h] = 1.0 / sum;
-  }
-  barrier();
-  // The pieces are dealt out to the threads that share four results; their sums are then added.
-  for (uint at = thread; at < kSplits * kAll; at += THREADS) {
-    const uint kBatch = 16;
-    uint quad = at % kAll;
-    vec4 sum = vec4(0.0);
-    for (uint i = at / kAll; i < count; i += kSplits * kBatch) {
-      vec4 x[kBatch];
-      [[unroll]] for (uint j = 0; j < kBatch; ++j) {
-        x[j] = Shared4(partial_sum(block, min(i + j * kSplits, count - 1), quad)).v;
-      }
-      [[unroll]] for (uint j = 0; j < kBatch; ++j) {
-        uint piece = i + j * kSplits;
-        float weight = piece < count ? pieces[piece * QUERIES + quad / kQuads].x : 0.0;
-        sum = fma(vec4(weight), x[j], sum);
-      }
-    }
-    sums[at] = sum;
-  }
-  barrier();
-  for (uint first = 0; first < kAll; first += THREADS) {
-    bool is_there = first + thread < kAll;
-    uint quad = is_there ? first + thread : 0;
-    vec4 sum = vec4(0.0);
-    for (uint s = 0; s < kSplits; ++s) sum += sums[s * kAll + quad];
-    store_activation(FORMAT, to, column + quad * 4, sum * factors[quad / kQuads], is_there);
-  }
-}
+#include "decode_fresh.glsl"
+#include "decode_combine.glsl"
 
 // Requests the vectors of AT_ONCE positions of [from, end), from base on.
 #define REQUEST(base, from, end)                                                          \
@@ -257,13 +157,16 @@ void main() {
   uint end = min(begin + piece, last + 1), from = max(begin, first);
   uint base = begin + (from - begin) / kTile * kTile;
   uvec4 next_k[AT_ONCE][kMine], next_v[AT_ONCE][kMine];
+  PairInputs fresh_inputs;
+  if (FRESH != 0) fresh_inputs = first_fresh_pairs(row, part, kv_head, last, own.fresh);
   REQUEST(base, from, end)
 
   uint first_fresh = last + 1;  // the cache has what lies before
   if (FRESH != 0) {
     first_fresh -= own.fresh;
     uint taken_end = (first_piece + slot + (num_taken - 1) * slots + 1) * piece;
-    prepare(row, part, kv_head, last, own.fresh, table, taken_end > first_fresh ? own.fresh : 0);
+    prepare(row, part, kv_head, last, own.fresh, table, taken_end > first_fresh ? own.fresh : 0,
+            fresh_inputs);
   } else {
     uint64_t q_from = q + (uint64_t(row) * num_heads + part * QUERIES) * (HEAD_DIM * 2);
     for (uint j = thread; j < kAll; j += THREADS) {

@@ -78,7 +78,8 @@ void main() {
   float factor = head_factor(from, head_dim, epsilon);
   uint64_t weight = is_q ? q_norm : k_norm;
   for (uint i = lane; i < head_dim / 2; i += stride) {
-    RotatedPairs pairs = rotated_pairs(from, weight, table, head_dim, position, factor, i);
+    RotatedPairs pairs =
+        rotate_pairs(load_pairs(from, weight, table, head_dim, position, i), factor);
     store_half4(to + i * 2, pairs.low);
     store_half4(to + (i + head_dim / 2) * 2, pairs.high);
   }

@@ -22,29 +22,35 @@ float head_factor(uint64_t from, uint head_dim, float epsilon) {
   return 1.0 / sqrt(subgroup_sum(sum) / float(head_dim) + epsilon);
 }
 
-// cos and sin of four neighbouring pairs at one position.
-void rotation_of(uint64_t table, uint head_dim, uint position, uint pair, out vec4 c, out vec4 s) {
-  uint low = (position & 255) * head_dim + pair * 2;  // head_dim / 2 pairs of floats a row
-  uint high = (256 + position / 256) * head_dim + pair * 2;
-  vec4 a = load_rotation(table, low), b = load_rotation(table, low + 4);
-  vec4 p = load_rotation(table, high), q = load_rotation(table, high + 4);
-  vec4 ca = vec4(a.xz, b.xz), sa = vec4(a.yw, b.yw);
-  vec4 cb = vec4(p.xz, q.xz), sb = vec4(p.yw, q.yw);
-  c = ca * cb - sa * sb;
-  s = sa * cb + ca * sb;
+// What four neighbouring pairs [i, i + 4), [i + head_dim / 2, ...) take from memory.
+struct PairInputs {
+  vec4 x, y, x_weight, y_weight;
+  vec4 low[2], high[2];  // cosines and sines of both parts of the angle
+};
+PairInputs load_pairs(uint64_t from, uint64_t weight, uint64_t table, uint head_dim, uint position,
+                      uint i) {
+  uint half_dim = head_dim / 2;
+  uint low = (position & 255) * head_dim + i * 2;  // head_dim / 2 pairs of floats a row
+  uint high = (256 + position / 256) * head_dim + i * 2;
+  PairInputs inputs;
+  inputs.x = load_head(from, i);
+  inputs.y = load_head(from, i + half_dim);
+  inputs.x_weight = load_head_weight(weight, i);
+  inputs.y_weight = load_head_weight(weight, i + half_dim);
+  inputs.low = vec4[2](load_rotation(table, low), load_rotation(table, low + 4));
+  inputs.high = vec4[2](load_rotation(table, high), load_rotation(table, high + 4));
+  return inputs;
 }
 
 // Elements [i, i + 4) of the result and those head_dim / 2 further on.
 struct RotatedPairs {
   vec4 low, high;
 };
-RotatedPairs rotated_pairs(uint64_t from, uint64_t weight, uint64_t table, uint head_dim,
-                           uint position, float factor, uint i) {
-  uint half_dim = head_dim / 2;
-  vec4 x = load_head(from, i) * factor * load_head_weight(weight, i);
-  vec4 y = load_head(from, i + half_dim) * factor * load_head_weight(weight, i + half_dim);
-  vec4 c, s;
-  rotation_of(table, head_dim, position, i, c, s);
+RotatedPairs rotate_pairs(PairInputs inputs, float factor) {
+  vec4 x = inputs.x * factor * inputs.x_weight, y = inputs.y * factor * inputs.y_weight;
+  vec4 ca = vec4(inputs.low[0].xz, inputs.low[1].xz), sa = vec4(inputs.low[0].yw, inputs.low[1].yw);
+  vec4 cb = vec4(inputs.high[0].xz, inputs.high[1].xz), sb = vec4(inputs.high[0].yw, inputs.high[1].yw);
+  vec4 c = ca * cb - sa * sb, s = sa * cb + ca * sb;
   return RotatedPairs(x * c - y * s, y * c + x * s);
 }
 #endif

@@ -10,18 +10,36 @@ const uint X_JOBS = ROWS * X_JOBS_OF_ROW;
 const uint X_TURNS = (X_JOBS + THREADS - 1) / THREADS;
 const uint X_WORDS = X_TURNS * 4;
 
-// Loads chunk `chunk` of the rows from `first_row` on; what lies beyond k_dim is zero, rows beyond
-// the last are copies of it.
-void load_input(uint64_t x, uint first_row, uint last_row, uint k_dim, uint chunk,
-                out uvec4 held[X_WORDS]) {
+// Where this thread's jobs begin in chunk 0.  Rows beyond the last are copies of it.
+void input_addresses(uint64_t x, uint first_row, uint last_row, uint k_dim,
+                     out uint64_t from[X_TURNS]) {
   [[unroll]] for (uint i = 0; i < X_TURNS; ++i) {
     uint job = gl_LocalInvocationIndex + i * THREADS;
-    uint y = job % X_JOBS_OF_ROW;
     uint row = min(first_row + min(job / X_JOBS_OF_ROW, ROWS - 1), last_row);
-    uint64_t from = x + uint64_t(row) * (k_dim * 2);
+    from[i] = x + uint64_t(row) * (k_dim * 2) + job % X_JOBS_OF_ROW * (CHUNK == 128 ? 16 : 32);
+  }
+}
+
+// First elements of quarters t in a job, in a chunk.
+uint piece_start(uint t) { return CHUNK == 128 ? 32 * t : 32 * (t / 2) + 8 * (t % 2); }
+
+// What lies beyond k_dim is zero.
+void load_input(uint64_t from[X_TURNS], uint chunk, uint k_dim, out uvec4 held[X_WORDS]) {
+  if ((chunk + 1) * CHUNK <= k_dim) {
+    [[unroll]] for (uint i = 0; i < X_TURNS; ++i) {
+      uint64_t at = from[i] + uint64_t(chunk) * (CHUNK * 2);
+      [[unroll]] for (uint t = 0; t < 4; ++t) {
+        held[4 * i + t] = load_uvec4(at + uint64_t(piece_start(t) * 2));
+      }
+    }
+    return;
+  }
+  [[unroll]] for (uint i = 0; i < X_TURNS; ++i) {
+    uint y = (gl_LocalInvocationIndex + i * THREADS) % X_JOBS_OF_ROW;
     [[unroll]] for (uint t = 0; t < 4; ++t) {
-      uint k = chunk * CHUNK + (CHUNK == 128 ? 32 * t + 8 * y : 32 * (t / 2) + 16 * y + 8 * (t % 2));
-      held[4 * i + t] = k < k_dim ? load_uvec4(from + 2 * k) : uvec4(0);
+      uint k = chunk * CHUNK + piece_start(t);
+      held[4 * i + t] = uvec4(0);
+      if (k + y * (CHUNK == 128 ? 8 : 16) < k_dim) held[4 * i + t] = load_uvec4(from[i] + k * 2);
     }
   }
 }

@@ -70,11 +70,14 @@ void main() {
 
   // Columns beyond the last tile repeat it; their outputs are not stored.
   uint last_tile = (n_dim - 1) / kTileRows;
-  WeightTile tiles[(A_TILES + 1) / 2];
-  [[unroll]] for (uint i = 0; i < A_TILES; i += 2) {
-    tiles[i / 2] = weight_tile(plane, min(column0 / kTileRows + i / 2, last_tile), k_dim);
-  }
   uint row_of_tile = lane_row() + (A_TILES == 1 ? column0 % kTileRows : 0);
+  LaneAddress weights[(A_TILES + 1) / 2];
+  [[unroll]] for (uint i = 0; i < A_TILES; i += 2) {
+    uint tile = min(column0 / kTileRows + i / 2, last_tile);
+    weights[i / 2] = lane_address(plane, tile, row_of_tile, k_dim);
+  }
+  uint64_t input_at[X_TURNS];
+  input_addresses(x, row0, rows - 1, k_dim, input_at);
 
   MatrixC sum[SUMS];
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sum[i] = ZERO_C;
@@ -87,14 +90,15 @@ void main() {
       uint t = lane_quarter() + u;
       uint block = min(chunk * (CHUNK / 32) + lane_block(t), blocks - 1);
       [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+        LaneAddress at = block_address(weights[i / 2], block, lane_part(t));
         [[unroll]] for (uint r = 0; r < LANE_ROWS; ++r) {
-          load_row(tiles[i / 2], row_of_tile + 16 * (i % 2) + 8 * r, block, lane_part(t),
+          load_row(at, 16 * (i % 2) + 8 * r,
                    ahead[AHEAD][(i * LANE_ROWS + r) * LANE_QUARTERS + u]);
         }
       }
     }
     bool next_input = c + 1 >= 0 && c + 1 < num_chunks;
-    if (next_input) load_input(x, row0, rows - 1, k_dim, first_chunk + uint(c + 1), held);
+    if (next_input) load_input(input_at, first_chunk + uint(c + 1), k_dim, held);
 
     if (c >= 0) {
       f16vec2 scale[A_TILES * LANE_BLOCKS];

@@ -42,90 +42,103 @@ void prepare_weights() {
 
 uint load_half_bits(uint64_t address) { return uint(Short(address).v); }
 
-// Address of piece `piece` of row `row` (within its tile) of a tile that begins at `tile`.
-uint64_t piece_at(uint64_t tile, uint piece, uint row, uint bytes) {
-  return tile + (piece * kTileRows + row) * bytes;
-}
-// Where tile `tile` begins in a plane of pieces of `elements` elements.
-uint64_t tile_at(uint64_t plane, uint tile, uint cols, uint elements, uint bytes) {
-  return plane + uint64_t(tile) * ((cols + elements - 1) / elements * kTileRows * bytes);
-}
-
-struct WeightTile {
+// A lane's addresses in the planes: where its row of a tile begins, then where a block of it does.
+// What remains to be added for other rows of the tile is known when the shader is compiled.
+struct LaneAddress {
   uint64_t plane[4];
 };
-WeightTile weight_tile(uint64_t plane[4], uint tile, uint cols) {
-  WeightTile w;
+
+// Plane of pieces of `elements` elements.
+uint64_t row_at(uint64_t plane, uint tile, uint row, uint cols, uint elements, uint bytes) {
+  uint64_t tile_bytes = uint64_t((cols + elements - 1) / elements) * (kTileRows * bytes);
+  return plane + tile * tile_bytes + row * bytes;
+}
+LaneAddress lane_address(uint64_t plane[4], uint tile, uint row, uint cols) {
+  LaneAddress w;
   w.plane = plane;
   uint elements = HALVES ? 8 : WEIGHT_DTYPE == kQ8_0 ? 16 : 32;
-  w.plane[0] = tile_at(plane[0], tile, cols, elements, 16);
+  w.plane[0] = row_at(plane[0], tile, row, cols, elements, 16);
   if (HALVES) return w;
   if (HIGH_BITS) {
-    w.plane[1] = tile_at(plane[1], tile, cols, 128, 16);
-    w.plane[2] = tile_at(plane[2], tile, cols, 256, 16);
-    w.plane[3] = tile_at(plane[3], tile, cols, 256, 4);
+    w.plane[1] = row_at(plane[1], tile, row, cols, 128, 16);
+    w.plane[2] = row_at(plane[2], tile, row, cols, 256, 16);
+    w.plane[3] = row_at(plane[3], tile, row, cols, 256, 4);
   } else if (WEIGHT_DTYPE == kQ6_K) {
-    w.plane[1] = tile_at(plane[1], tile, cols, 64, 16);
-    w.plane[2] = tile_at(plane[2], tile, cols, 256, 16);
-    w.plane[3] = tile_at(plane[3], tile, cols, 256, 2);
+    w.plane[1] = row_at(plane[1], tile, row, cols, 64, 16);
+    w.plane[2] = row_at(plane[2], tile, row, cols, 256, 16);
+    w.plane[3] = row_at(plane[3], tile, row, cols, 256, 2);
   } else {
-    w.plane[1] = tile_at(plane[1], tile, cols, 256, 16);
-    w.plane[2] = tile_at(plane[2], tile, cols, 256, 4);
+    w.plane[1] = row_at(plane[1], tile, row, cols, 256, 16);
+    w.plane[2] = row_at(plane[2], tile, row, cols, 256, 4);
   }
   return w;
 }
 
-// Loads what a lane needs of row `row` of a tile: of block `block`, for CHUNK 64 half `part` of it.
-// Nothing is done with it here: what waits for memory comes later.
-void load_row(WeightTile w, uint row, uint block, uint part, out uint raw[ROW_WORDS]) {
-  if (ELEMENT_WORDS == QUADS) {
-    uint64_t at = piece_at(w.plane[0], block, row, 16);
-    if (CHUNK == 128) {
-      uvec4 v = load_uvec4(at);
-      [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[i] = v[i];
-    } else {
-      uvec2 v = unpack32(Long(at + 8 * part).v);
-      [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[i] = v[i];
-    }
-  } else if (WEIGHT_DTYPE == kQ8_0) {
+// Bytes from a row's first block to `block`, in a plane whose pieces of `bytes` hold `blocks` blocks.
+uint64_t block_offset(uint block, uint blocks, uint bytes) {
+  return uint64_t(block / blocks) * (kTileRows * bytes) + block % blocks * (bytes / blocks);
+}
+// Of block `block`, for CHUNK 64 half `part` of it.
+LaneAddress block_address(LaneAddress w, uint block, uint part) {
+  const uint pieces = HALVES ? 4 : WEIGHT_DTYPE == kQ8_0 ? 2 : 1;
+  w.plane[0] += uint64_t(block) * (pieces * kTileRows * 16) + part * (HALVES ? kTileRows * 16 : 8);
+  if (HALVES) return w;
+  if (HIGH_BITS) {
+    w.plane[1] += block_offset(block, 4, 16);
+  } else if (WEIGHT_DTYPE == kQ6_K) {
+    w.plane[1] += block_offset(block, 2, 16);
+  }
+  if (WEIGHT_DTYPE == kQ6_K) {
+    w.plane[2] += block_offset(block, 8, 16);
+    w.plane[3] += block / 8 * (kTileRows * 2);
+  } else if (K_QUANT) {
+    const uint first = HIGH_BITS ? 2 : 1;
+    w.plane[first] += uint64_t(block / 8) * (kTileRows * 16) + block % 8 / 2 * 2;  // of two blocks
+    w.plane[first + 1] += block / 8 * (kTileRows * 4);
+  } else {
+    w.plane[HIGH_BITS ? 2 : 1] += block_offset(block, 8, 16);
+  }
+  return w;
+}
+
+// Loads what a lane needs of a block, `row` rows further on.  Nothing is done with it here: what
+// waits for memory comes later.
+void load_row(LaneAddress w, uint row, out uint raw[ROW_WORDS]) {
+  uint64_t at = w.plane[0] + uint64_t(row * 16);
+  if (HALVES) {
     [[unroll]] for (uint h = 0; h < 2; ++h) {
-      uint64_t at = piece_at(w.plane[0], 2 * block + h, row, 16);
-      if (CHUNK == 128) {
-        uvec4 v = load_uvec4(at);
-        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
-      } else {
-        uvec2 v = unpack32(Long(at + 8 * part).v);
-        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
+      [[unroll]] for (uint piece = 0; piece < QUADS / 2; ++piece) {
+        uvec4 v = load_uvec4(at + uint64_t((2 * h + piece) * (kTileRows * 16)));
+        [[unroll]] for (uint i = 0; i < 4; ++i) raw[(h * QUADS + 2 * piece) * 2 + i] = v[i];
       }
     }
   } else {
-    [[unroll]] for (uint h = 0; h < 2; ++h) {
-      [[unroll]] for (uint half_piece = 0; half_piece < QUADS / 2; ++half_piece) {
-        uvec4 v = load_uvec4(piece_at(w.plane[0], 4 * block + 2 * h + half_piece + part, row, 16));
-        [[unroll]] for (uint i = 0; i < 4; ++i) raw[(h * QUADS + 2 * half_piece) * 2 + i] = v[i];
+    [[unroll]] for (uint h = 0; h < ELEMENT_WORDS / QUADS; ++h) {
+      uint64_t piece = at + uint64_t(h * (kTileRows * 16));
+      if (CHUNK == 128) {
+        uvec4 v = load_uvec4(piece);
+        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
+      } else {
+        uvec2 v = unpack32(Long(piece).v);
+        [[unroll]] for (uint i = 0; i < QUADS; ++i) raw[h * QUADS + i] = v[i];
       }
     }
   }
   const uint high = ELEMENT_WORDS, scale = ELEMENT_WORDS + HIGH_WORDS;
-  uint group = block / 8, of_group = block % 8;
-  if (HIGH_BITS) {
-    raw[high] = load_uint(piece_at(w.plane[1], block / 4, row, 16) + block % 4 * 4);
-  }
+  if (HIGH_BITS) raw[high] = load_uint(w.plane[1] + uint64_t(row * 16));
   if (WEIGHT_DTYPE == kQ6_K) {
-    uvec2 v = unpack32(Long(piece_at(w.plane[1], block / 2, row, 16) + block % 2 * 8).v);
+    uvec2 v = unpack32(Long(w.plane[1] + uint64_t(row * 16)).v);
     raw[high] = v.x;
     raw[high + 1] = v.y;
-    raw[scale] = load_half_bits(piece_at(w.plane[2], group, row, 16) + 2 * of_group);
-    raw[scale + 1] = load_half_bits(piece_at(w.plane[3], group, row, 2));
+    raw[scale] = load_half_bits(w.plane[2] + uint64_t(row * 16));
+    raw[scale + 1] = load_half_bits(w.plane[3] + uint64_t(row * 2));
   } else if (K_QUANT) {
     const uint first = HIGH_BITS ? 2 : 1;
-    uint64_t at = piece_at(w.plane[first], group, row, 16) + of_group / 2 * 2;  // of two blocks
-    raw[scale] = load_half_bits(at);
-    raw[scale + 1] = load_half_bits(at + 8);
-    raw[scale + 2] = load_uint(piece_at(w.plane[first + 1], group, row, 4));
+    raw[scale] = load_half_bits(w.plane[first] + uint64_t(row * 16));
+    raw[scale + 1] = load_half_bits(w.plane[first] + uint64_t(row * 16 + 8));
+    raw[scale + 2] = load_uint(w.plane[first + 1] + uint64_t(row * 4));
   } else if (SCALE_WORDS == 1) {
-    const uint plane = HIGH_BITS ? 2 : 1;
-    raw[scale] = load_half_bits(piece_at(w.plane[plane], group, row, 16) + 2 * of_group);
+    raw[scale] = load_half_bits(w.plane[HIGH_BITS ? 2 : 1] + uint64_t(row * 16));
   }
 }
 

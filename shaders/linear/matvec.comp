@@ -42,8 +42,7 @@ const uint kTeams = THREADS / 32;
 const uint kUnit = kIsFloat ? 64 : 256;
 // 16 bytes each, for a row and unit: 16 of elements; 2 of scales; 2 of scaled sums.
 const uint kStaged = kIsFloat ? 16 : kHasMinimum ? 20 : 18;
-const uint kCopied = kIsFloat ? 16 : 18;
-const uint kLoads = (ROWS * kCopied + 31) / 32;
+const uint kFloatLoads = (ROWS * 16 + 31) / 32;
 const uint kSums = ROWS * TILES;
 const uint kAtOnce = kSums < 8 ? kSums : 8;  // sums a thread hands over at once
 shared uvec4 staged[kTeams * ROWS * kStaged];
@@ -60,74 +59,20 @@ void team_barrier() {
   }
 }
 
-uint64_t x_row(uint row) { return x + row * activation_row_bytes(X_FORMAT, k_dim); }
+#include "staged_blocks.glsl"
 
 // Float activations of unit u, 4 elements a load.
 void stage_floats(uint to, uint m0, uint rows, uint u, uint lane) {
-  uvec4 loaded[kLoads];
-  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+  uvec4 loaded[kFloatLoads];
+  [[unroll]] for (uint i = 0; i < kFloatLoads; ++i) {
     uint at = i * 32 + lane, k = u * 64 + at % 16 * 4;
     uint64_t row = x_row(m0 + min(at / 16, rows - 1));
     vec4 v = vec4(0.0);
     if (k < k_dim) v = X_FORMAT == kActivationF16 ? load_half4(row + k * 2) : load_vec4(row + k * 4);
     loaded[i] = floatBitsToUint(v);
   }
-  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
+  [[unroll]] for (uint i = 0; i < kFloatLoads; ++i) {
     if (i * 32 + lane < ROWS * 16) staged[to + i * 32 + lane] = loaded[i];
-  }
-}
-
-// Blocks that lie in memory; scales take in kByteScale and are zero beyond k_dim.
-void stage_blocks(uint to, uint m0, uint rows, uint u, uint lane) {
-  uvec4 loaded[kLoads];
-  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
-    uint at = i * 32 + lane;
-    loaded[i] = load_uvec4(x_row(m0 + min(at / 18, rows - 1)) + u * kUnitBytes + at % 18 * 16);
-  }
-  [[unroll]] for (uint i = 0; i < kLoads; ++i) {
-    uint at = i * 32 + lane, row = at / 18, piece = at % 18;
-    if (row >= ROWS) break;
-    if (piece >= 16) {
-      vec4 scale = uintBitsToFloat(loaded[i]) * kByteScale;
-      if (!WHOLE_UNITS) {
-        uvec4 block = u * 8 + (piece - 16) * 4 + uvec4(0, 1, 2, 3);
-        scale = mix(vec4(0.0), scale, lessThan(block, uvec4(k_dim / 32)));
-      }
-      loaded[i] = floatBitsToUint(scale);
-    }
-    staged[to + row * kStaged + piece] = loaded[i];
-  }
-}
-
-// Floats made blocks, 8 elements a thread, the same blocks as store_activation makes.
-void stage_quantized(uint to, uint m0, uint rows, uint u, uint lane) {
-  uint k = u * 256 + lane * 8;
-  vec4 a[ROWS], b[ROWS];
-  [[unroll]] for (uint m = 0; m < ROWS; ++m) {
-    uint64_t row = x_row(m0 + min(m, rows - 1));
-    a[m] = b[m] = vec4(0.0);
-    if (k >= k_dim) continue;
-    if (X_FORMAT == kActivationF16) {
-      uvec4 bits = load_uvec4(row + k * 2);
-      a[m] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
-      b[m] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
-    } else {
-      a[m] = load_vec4(row + k * 4);
-      b[m] = load_vec4(row + k * 4 + 16);
-    }
-  }
-  [[unroll]] for (uint m = 0; m < ROWS; ++m) {
-    uint highest = max(magnitude_bits(a[m]), magnitude_bits(b[m]));
-    highest = max(highest, subgroupShuffleXor(highest, 1));
-    highest = max(highest, subgroupShuffleXor(highest, 2));
-    float inverse = block_inverse(highest);
-    uint at = to + m * kStaged, word = (lane & 1) * 2;
-    staged[at + lane / 2][word] = quantize4(a[m], inverse);
-    staged[at + lane / 2][word + 1] = quantize4(b[m], inverse);
-    if ((lane & 3) == 0) {
-      float scale = block_scale(highest) * kByteScale;
-      staged[at + 16 + lane / 16][lane / 4 % 4] = floatBitsToUint(scale);
-    }
   }
 }
 

@@ -37,6 +37,7 @@ struct Case {
   std::string name, format;
   uint32_t n_dim = 0, k_dim = 0, rows = 1;
   bool geglu = false;
+  bool bytes = false;
   gpu::MatvecShape shape = {.teams = 0};
   uint32_t slices = 1, threads = 0;  // norm
 };
@@ -45,6 +46,10 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   std::istringstream in(line);
   Case c;
   in >> c.name;
+  if (c.name == "bytes-kernel") {
+    c.bytes = true;
+    in >> c.name;
+  }
   if (c.name == "plain-kernel" || c.name == "matrix-kernel") {
     c.kernel = c.name == "plain-kernel" ? gpu::ProductKernel::kPlain : gpu::ProductKernel::kMatrix;
     in >> c.name;
@@ -63,6 +68,7 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   c.geglu = epilogue == "geglu";
   gpu::MatvecShape shape;
   if (in >> shape.teams >> shape.slices >> shape.tiles >> shape.rows >> shape.parts) {
+    if (!(in >> shape.batch)) shape.batch = 1;
     c.shape = shape;
   }
   return c;
@@ -216,12 +222,14 @@ class Bench {
     if (c.kernel == gpu::ProductKernel::kMatrix) product.input = gpu::ActivationFormat::kF16;
     if (c.kernel == gpu::ProductKernel::kMatvec) {
       product.input = gpu::MatvecInput(tensor.dtype);
+      if (!c.bytes) tuning.matrix.byte_sums = false;
       if (c.shape.teams == 0) {
         product.shape = gpu::ChooseMatvecShape(tuning, tensor, c.geglu, true, bucket);
       }
+      product.shape.bytes = c.bytes;
       const gpu::MatvecShape& shape = product.shape;
-      how = absl::StrFormat("teams %d slices %d tiles %d of %d / %d", shape.teams, shape.slices,
-                            shape.tiles, shape.rows, shape.parts);
+      how = absl::StrFormat("teams %d slices %d tiles %d of %d / %d / %d", shape.teams,
+                            shape.slices, shape.tiles, shape.rows, shape.parts, shape.batch);
     } else {
       how = c.kernel == gpu::ProductKernel::kPlain ? "plain" : "matrix";
     }

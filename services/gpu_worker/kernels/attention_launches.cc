@@ -81,7 +81,8 @@ DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t n
                             uint32_t head_dim) {
   const DecodeTuning& decode = tuning.decode;
   DecodeShape shape;
-  shape.queries = QueriesAtOnce(num_heads / num_kv_heads, tuning.attention_queries);
+  const uint32_t most = std::max(1u, num_heads / decode.min_parts);
+  shape.queries = QueriesAtOnce(num_heads / num_kv_heads, std::min(most, tuning.attention_queries));
   shape.parts = num_heads / shape.queries;
   const uint32_t chunks = head_dim / 8;
   const uint32_t mine = std::max(1u, decode.lane_values / (8 * shape.queries));

@@ -12,6 +12,8 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Create(const vulkan::Devic
   TANDEM_ASSIGN_OR_RETURN(set->cache_, vulkan::PipelineCache::Create(device, cache_folder));
   TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.pattern,
                           ProbeMatrixPattern(device, set->layout_, set->cache_->handle()));
+  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.byte_sums,
+                          ProbeByteSums(device, set->layout_, set->cache_->handle()));
   return set;
 }
 

@@ -28,6 +28,7 @@ enum class KernelId : uint8_t {
   kMatvec,
   kTexelMatmulF32,
   kTexelMatmulF16,
+  kCoopMatvec,
   kQkNormRope,
   kQkNormRopeTexels,
   kKvAppend,
@@ -43,6 +44,7 @@ enum class KernelId : uint8_t {
   kCoopMatmulQuads,
   kCoopMatmulRows,
   kCoopProbe,
+  kByteProbe,
   kNumKernels,  // not one
 };
 inline constexpr int kNumKernels = static_cast<int>(KernelId::kNumKernels);

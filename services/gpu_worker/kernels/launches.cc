@@ -68,6 +68,7 @@ const KernelTraits& Traits(KernelId id) {
       {"matvec", shaders::kMatvec},
       {"texel_matmul_f32", shaders::kTexelMatmulF32},
       {"texel_matmul_f16", shaders::kTexelMatmulF16},
+      {"coop_matvec", shaders::kCoopMatvec},
       {"qk_norm_rope", shaders::kQkNormRope},
       {"qk_norm_rope_texels", shaders::kQkNormRopeTexels},
       {"kv_append", shaders::kKvAppend},
@@ -83,6 +84,7 @@ const KernelTraits& Traits(KernelId id) {
       {"coop_matmul_quads", shaders::kCoopMatmulQuads},
       {"coop_matmul_rows", shaders::kCoopMatmulRows},
       {"coop_probe", shaders::kCoopProbe},
+      {"byte_probe", shaders::kByteProbe},
   };
   return kKernels[static_cast<int>(id)];
 }

@@ -48,31 +48,21 @@ bool IsQuads(std::span<const uint32_t> positions, MatrixPattern& pattern) {
   return true;
 }
 
-}  // namespace
-
-MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
-                                    std::span<const uint32_t> positions) {
-  if (elements_c != kElementsC) return {};
-  if (elements_a == 16 && IsRows(positions)) return {.path = MatrixPath::kRows};
-  MatrixPattern quads{.path = MatrixPath::kQuads};
-  if (elements_a == 8 && IsQuads(positions, quads)) return quads;
-  return {.path = MatrixPath::kShared};
+bool Has(const vulkan::Device& device, const vulkan::MatrixShape& shape) {
+  const auto& shapes = device.info().matrix_shapes;
+  return device.info().subgroup_size == kLanes &&
+         std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
 }
 
-absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
-                                                 const vulkan::PipelineLayout& layout,
-                                                 VkPipelineCache cache) {
-  constexpr vulkan::MatrixShape kShape = {16, 16, 16};  // f16 f16 f32 f32
-  const auto& shapes = device.info().matrix_shapes;
-  if (device.info().subgroup_size != kLanes ||
-      std::find(shapes.begin(), shapes.end(), kShape) == shapes.end()) {
-    return MatrixPattern{};
-  }
+// What a probe writes: two numbers, then positions.
+absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
+                                               const vulkan::PipelineLayout& layout,
+                                               VkPipelineCache cache, KernelId probe) {
   constexpr uint32_t kWords = 2 + kLanes * kPatternMaxElements;
   TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer result,
                           vulkan::Buffer::Allocate(device, kWords * sizeof(uint32_t),
                                                    vulkan::MemoryKind::kExchange, "matrix probe"));
-  const KernelTraits& traits = Traits(KernelId::kCoopProbe);
+  const KernelTraits& traits = Traits(probe);
   TANDEM_ASSIGN_OR_RETURN(const vulkan::Pipeline pipeline,
                           vulkan::Pipeline::Create(device, layout, cache, traits.name, traits.spirv,
                                                    {{kLocalSize, kLanes}}));
@@ -86,7 +76,52 @@ absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
   TANDEM_RETURN_IF_ERROR(timeline->SubmitAndWait({&commands, 1}, absl::Minutes(1)));
   std::vector<uint32_t> words(kWords);
   std::memcpy(words.data(), result.mapped().data(), kWords * sizeof(uint32_t));
-  return ClassifyMatrixPattern(words[0], words[1], std::span(words).subspan(2));
+  return words;
+}
+
+std::span<const uint32_t> Positions(const std::vector<uint32_t>& words) {
+  return std::span(words).subspan(2);
+}
+
+}  // namespace
+
+MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
+                                    std::span<const uint32_t> positions) {
+  if (elements_c != kElementsC) return {};
+  if (elements_a == 16 && IsRows(positions)) return {.path = MatrixPath::kRows};
+  MatrixPattern quads{.path = MatrixPath::kQuads};
+  if (elements_a == 8 && IsQuads(positions, quads)) return quads;
+  return {.path = MatrixPath::kShared};
+}
+
+bool HasByteSums(uint32_t elements, std::span<const uint32_t> positions) {
+  if (elements != 4) return false;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t e = 0; e < 4; ++e) {
+      const uint32_t row = lane / 4 + 8 * (e / 2), column = lane % 4 * 2 + e % 2;
+      if (positions[lane * kPatternMaxElements + e] != 8 * row + column) return false;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
+                                                 const vulkan::PipelineLayout& layout,
+                                                 VkPipelineCache cache) {
+  constexpr vulkan::MatrixShape kShape = {16, 16, 16};  // f16 f16 f32 f32
+  if (!Has(device, kShape)) return MatrixPattern{};
+  TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kCoopProbe));
+  return ClassifyMatrixPattern(words[0], words[1], Positions(words));
+}
+
+absl::StatusOr<bool> ProbeByteSums(const vulkan::Device& device,
+                                   const vulkan::PipelineLayout& layout, VkPipelineCache cache) {
+  constexpr auto kByte = VK_COMPONENT_TYPE_SINT8_KHR;
+  constexpr auto kSum = VK_COMPONENT_TYPE_SINT32_KHR;
+  constexpr vulkan::MatrixShape kShape = {16, 8, 32, kByte, kByte, kSum, kSum};
+  if (!Has(device, kShape)) return false;
+  TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kByteProbe));
+  return HasByteSums(words[0], Positions(words));
 }
 
 }  // namespace tandem::gpu

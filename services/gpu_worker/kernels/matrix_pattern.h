@@ -35,9 +35,16 @@ inline constexpr uint32_t kPatternMaxElements = 16;  // of a lane
 MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
                                     std::span<const uint32_t> positions);
 
+// Whether a lane holds sums of products of signed bytes, 16 x 8, as shaders/linear/byte_matrix.glsl
+// expects.  `elements`: of a lane; `positions`: [32, kPatternMaxElements] 8 row + column.
+bool HasByteSums(uint32_t elements, std::span<const uint32_t> positions);
+
 // Runs the probe; kNone where the device has no such matrices.
 absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
                                                  const vulkan::PipelineLayout& layout,
                                                  VkPipelineCache cache);
+// HasByteSums of the device; false where it has no such matrices.
+absl::StatusOr<bool> ProbeByteSums(const vulkan::Device& device,
+                                   const vulkan::PipelineLayout& layout, VkPipelineCache cache);
 
 }  // namespace tandem::gpu

@@ -62,5 +62,18 @@ TEST(MatrixPatternTest, NeedsEightSumsALane) {
   EXPECT_EQ(ClassifyMatrixPattern(8, 4, Positions(8, QuadPlace)), MatrixPattern{});
 }
 
+TEST(MatrixPatternTest, KnowsSumsOfBytesThatLieAsTheKernelExpects) {
+  const auto place = [](uint32_t lane, uint32_t e) {
+    return 8 * (lane / 4 + 8 * (e / 2)) + lane % 4 * 2 + e % 2;
+  };
+  EXPECT_TRUE(HasByteSums(4, Positions(4, place)));
+  EXPECT_FALSE(HasByteSums(8, Positions(8, place)));
+  EXPECT_FALSE(HasByteSums(
+      4, Positions(4, [&](uint32_t lane, uint32_t e) { return place(lane == 31 ? 0 : lane, e); })));
+  EXPECT_FALSE(HasByteSums(4, Positions(4, [&](uint32_t lane, uint32_t e) {
+                             return place(lane, (e & 1) * 2 + e / 2);
+                           })));
+}
+
 }  // namespace
 }  // namespace tandem::gpu

@@ -23,8 +23,15 @@ struct MatrixTile {
 };
 
 struct MatrixTuning {
-  MatrixPattern pattern;          // what the device's probe said
-  uint32_t min_rows = 5;          // of a product on matrix units
+  MatrixPattern pattern;   // what the device's probes said
+  bool byte_sums = false;  // and whether coop_matvec.comp can be used
+  uint32_t min_rows = 5;   // of a product on matrix units
+  // Of a product on those that multiply signed bytes, coop_matvec.comp: the most rows with weights
+  // of bytes_small elements at most, and with more.
+  uint32_t bytes_min_rows = 5;
+  uint32_t bytes_max_rows_small = 16;
+  uint32_t bytes_max_rows = 8;
+  uint64_t bytes_small = uint64_t{24} << 20;
   std::vector<MatrixTile> tiles;  // the last fits all
 };
 

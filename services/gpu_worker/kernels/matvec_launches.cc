@@ -19,6 +19,7 @@ constexpr uint32_t kGeglu = 9;
 constexpr uint32_t kOutFormat = 10;
 constexpr uint32_t kLanes = 11;
 constexpr uint32_t kParts = 12;
+constexpr uint32_t kBatch = 13;  // coop_matvec.comp, which has the others too
 
 constexpr uint32_t kTileRows = 32;
 constexpr uint32_t kTeamThreads = 32;
@@ -34,9 +35,78 @@ uint32_t SharedBytes(uint32_t teams, uint32_t rows, uint32_t tiles) {
   return teams * rows * kStagedBytes + at_once * (teams * kTeamThreads * 4 + 64) + 1024;
 }
 
+// Teams of at most `most` for `share` units of k: the number that leaves the fewest idle in the
+// last round, of those the highest.
+uint32_t ChooseTeams(uint32_t share, uint32_t most) {
+  uint32_t least = ~0u, best = 1;
+  for (uint32_t teams = 1; teams <= std::min(share, most); ++teams) {
+    // Teams that idle, in rounds: many rounds of few teams are as slow.
+    const uint32_t rounds = DivideUp(share, teams);
+    const uint32_t idle = rounds * teams - share + rounds;
+    if (idle <= least) {
+      least = idle;
+      best = teams;
+    }
+  }
+  return best;
+}
+
+struct Division {
+  uint32_t most_teams, most_rounds, full_teams;
+};
+// Teams and slices: the fewest slices with which rounds are few and the device is full.
+void DivideColumns(const Division& by, uint32_t units, uint32_t tiles, bool can_split,
+                   MatvecShape& shape) {
+  for (shape.slices = 1;; ++shape.slices) {
+    const uint32_t share = DivideUp(units, shape.slices);
+    shape.teams = ChooseTeams(share, by.most_teams);
+    const uint32_t rounds = DivideUp(share, shape.teams);
+    const bool full = uint64_t{tiles} * shape.slices * shape.teams >= by.full_teams;
+    if ((rounds <= by.most_rounds && full) || !can_split || shape.slices == kMaxSlices ||
+        rounds == 1) {
+      return;
+    }
+  }
+}
+
+// For coop_matvec.comp, as measured on an H200.
+MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles, bool geglu,
+                            bool can_split, uint32_t max_rows) {
+  constexpr uint32_t kStagedBytes = 304;  // of a row and unit
+  constexpr uint32_t kLinesBytes = 1536;  // of a block of 32 rows of weights
+  constexpr uint32_t kOtherBytes = 1024;
+  MatvecShape shape = {.bytes = true};
+  shape.rows = std::clamp(std::bit_ceil(max_rows), 8u, 16u);
+  if (geglu) {
+    shape.teams = units < 16 ? std::min(units, 2u) : 4;
+    shape.tiles = 2;
+    shape.parts = 2;
+    shape.batch = 4;
+  } else {
+    DivideColumns({.most_teams = 7, .most_rounds = 4, .full_teams = 1500}, units, tiles, can_split,
+                  shape);
+    if (shape.slices > 1 && units > shape.slices * shape.teams) shape.batch = 2;
+  }
+  const uint32_t team_bytes = shape.rows * kStagedBytes + shape.batch * kLinesBytes;
+  shape.teams = std::clamp((tuning.max_shared_bytes - kOtherBytes) / team_bytes, 1u, shape.teams);
+  return shape;
+}
+
 }  // namespace
 
 bool HasMatvec(DType dtype) { return dtype != DType::kF32; }
+
+bool HasByteMatvec(DType dtype) {
+  return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ5_0 ||
+         dtype == DType::kIq4Nl;
+}
+
+bool UsesByteMatrices(const Tuning& tuning, const DeviceTensor& weights, uint32_t max_rows) {
+  const MatrixTuning& matrix = tuning.matrix;
+  const bool small = weights.rows * weights.cols <= matrix.bytes_small;
+  return matrix.byte_sums && HasByteMatvec(weights.dtype) && max_rows >= matrix.bytes_min_rows &&
+         max_rows <= (small ? matrix.bytes_max_rows_small : matrix.bytes_max_rows);
+}
 
 ActivationFormat MatvecInput(DType dtype) {
   return IsFloat(dtype) ? ActivationFormat::kF32 : ActivationFormat::kInt8;
@@ -46,28 +116,12 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
                               bool can_split, uint32_t max_rows) {
   const uint32_t units = DivideUp(weights.cols, UnitElements(weights.dtype));
   const uint32_t tiles = DivideUp(weights.rows, kTileRows);
-  // Per slice the number of teams that leaves the fewest idle in the last round, of those the
-  // highest; then the fewest slices with which rounds are few and the device is full.
-  MatvecShape shape;
-  for (shape.slices = 1;; ++shape.slices) {
-    const uint32_t share = DivideUp(units, shape.slices);
-    uint32_t least = ~0u;
-    for (uint32_t teams = 1; teams <= std::min(share, tuning.matvec_teams); ++teams) {
-      // Teams that idle, in rounds: many rounds of few teams are as slow.
-      const uint32_t rounds = DivideUp(share, teams);
-      const uint32_t idle = rounds * teams - share + rounds;
-      if (idle <= least) {
-        least = idle;
-        shape.teams = teams;
-      }
-    }
-    const uint32_t rounds = DivideUp(share, shape.teams);
-    const bool full = tiles * shape.slices * shape.teams >= tuning.matvec_full_teams;
-    if ((rounds <= tuning.matvec_rounds && full) || geglu || !can_split ||
-        shape.slices == kMaxSlices || rounds == 1) {
-      break;
-    }
+  if (UsesByteMatrices(tuning, weights, max_rows)) {
+    return ChooseByteShape(tuning, units, tiles, geglu, can_split, max_rows);
   }
+  MatvecShape shape;
+  DivideColumns({tuning.matvec_teams, tuning.matvec_rounds, tuning.matvec_full_teams}, units, tiles,
+                can_split && !geglu, shape);
   shape.rows = std::min(std::bit_floor(max_rows), tuning.matvec_rows);
   shape.tiles = geglu ? 2 : 1;
   while (shape.rows > 1 &&
@@ -103,7 +157,8 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .first_row = args.first_row,
                   .slice_stride = args.slice_stride};
   std::copy_n(shard.plane, 4, push.plane);
-  Launch launch = MakeLaunch(KernelId::kMatvec, shape.teams * kTeamThreads, push,
+  Launch launch = MakeLaunch(shape.bytes ? KernelId::kCoopMatvec : KernelId::kMatvec,
+                             shape.teams * kTeamThreads, push,
                              DivideUp(shard.num_rows, uint64_t{kTileRows} * shape.tiles),
                              DivideUp(args.max_rows, shape.rows) * shape.slices);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
@@ -116,6 +171,9 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   launch.constants[kOutFormat] = static_cast<uint32_t>(args.out_format);
   launch.constants[kLanes] = tuning.subgroup_size;
   launch.constants[kParts] = shape.parts;
+  if (shape.bytes) {
+    launch.constants[kBatch] = shape.batch;
+  }
   return launch;
 }
 

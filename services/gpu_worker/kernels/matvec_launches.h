@@ -1,4 +1,4 @@
-// Launches of products with few rows: shaders/linear/matvec.comp.
+// Launches of products with few rows: shaders/linear/matvec.comp and coop_matvec.comp.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,13 @@ namespace tandem::gpu {
 // How a product is divided.  A row's bits depend on teams and slices, which depend on the weights'
 // shape alone, not on the number of rows.
 struct MatvecShape {
+  bool bytes = false;   // coop_matvec.comp: on matrix units that multiply signed bytes
   uint32_t teams = 1;   // of 32 threads in a workgroup, sharing a slice of k
   uint32_t slices = 1;  // of k, each with sums of its own
   uint32_t tiles = 1;   // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU
   uint32_t rows = 1;    // of activations to a pass, a power of two
   uint32_t parts = 1;   // in which a unit's weights are loaded: 1, 2 or 4
+  uint32_t batch = 1;   // bytes: blocks that go through shared memory at once, 8 / parts at most
 };
 
 // The most slices a shape has.
@@ -23,6 +25,10 @@ inline constexpr uint32_t kMaxSlices = 8;
 
 // The formats the kernel reads: all but f32.
 bool HasMatvec(DType dtype);
+// Those that coop_matvec.comp reads: blocks of 32 with one scale.
+bool HasByteMatvec(DType dtype);
+// Whether products of up to `max_rows` rows run on coop_matvec.comp here.
+bool UsesByteMatrices(const Tuning& tuning, const DeviceTensor& weights, uint32_t max_rows);
 // What it reads best; attention's f16 and f32 it quantises itself where weights are quantised.
 ActivationFormat MatvecInput(DType dtype);
 

@@ -7,10 +7,11 @@ namespace tandem::gpu {
 Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool geglu, bool can_split,
                       uint32_t max_rows) {
   Product product;
-  if (UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
+  const bool bytes = UsesByteMatrices(tuning, weights, max_rows);
+  if (!bytes && UsesMatrixUnits(tuning, weights.dtype, max_rows)) {
     product.kernel = ProductKernel::kMatrix;
     product.input = ActivationFormat::kF16;
-  } else if (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype)) {
+  } else if (bytes || (max_rows <= tuning.matvec_max_rows && HasMatvec(weights.dtype))) {
     product.kernel = ProductKernel::kMatvec;
     product.input = MatvecInput(weights.dtype);
     product.shape = ChooseMatvecShape(tuning, weights, geglu, can_split, max_rows);

@@ -13,7 +13,8 @@ struct DecodeTuning {
   bool enabled = false;             // false: attention.comp does all
   uint32_t threads = 128;           // a workgroup
   uint32_t lane_values = 32;        // accumulators of a lane, about
-  uint32_t at_once = 4;             // positions a lane has on their way
+  uint32_t at_once = 2;             // positions a lane has on their way
+  uint32_t min_parts = 1;           // of a row: fewer query heads a workgroup where there are less
   uint32_t piece_bytes = 64 << 10;  // least K and V of a KV head that a workgroup reads
   uint32_t num_groups = 512;        // workgroups that fill the device
 };
@@ -39,7 +40,7 @@ struct Tuning {
   uint32_t matvec_max_rows = 0;    // most rows of a product that go to matvec.comp; 0: none do
   uint32_t matvec_rows = 8;        // most rows of x at once there
   uint32_t matvec_teams = 8;       // most teams of 32 threads in a workgroup
-  uint32_t matvec_rounds = 3;      // units of k a team should take at most, before slices
+  uint32_t matvec_rounds = 4;      // units of k a team should take at most, before slices
   uint32_t matvec_full_teams = 1;  // that keep the device's memory busy
   uint32_t attention_queries = 4;  // most query heads at once
   DecodeTuning decode;

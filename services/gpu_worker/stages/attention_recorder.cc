@@ -78,7 +78,8 @@ absl::Status AttentionRecorder::Append(uint32_t layer_idx, uint32_t ordinal) {
 }
 
 // No barrier: it and Decode write different rows.
-absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal) {
+absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
+                                      ActivationFormat format) {
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
   const AttentionStepLayout layout(context_.limits.max_rows, context_.buffers->tile_rows);
@@ -98,11 +99,13 @@ absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal) {
                                      .scale = config_.attention_scale},
                             .head_dim = config_.head_dim,
                             .block_tokens = context_.kv.block_tokens,
+                            .format = format,
                             .max_rows = bucket_}),
       recorder_);
 }
 
-absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, bool fused) {
+absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, bool fused,
+                                       ActivationFormat format) {
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
   DecodeArgs args = {
@@ -123,6 +126,7 @@ absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, boo
       .head_dim = config_.head_dim,
       .block_tokens = context_.kv.block_tokens,
       .fused = fused,
+      .format = format,
       .max_rows = std::min(bucket_, context_.buffers->decode_rows)};
   if (fused) {
     args.push.q_weight = NormWeight(WeightRole::kQNorm, layer_idx);
@@ -135,14 +139,16 @@ absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, boo
   return absl::OkStatus();
 }
 
-absl::Status AttentionRecorder::Attend(uint32_t layer_idx) {
+absl::Status AttentionRecorder::Attend(uint32_t layer_idx, ActivationFormat format) {
   const uint32_t ordinal = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
   const bool has_projection = ordinal > segment_.first_ordinal;
   if (!has_projection) TANDEM_RETURN_IF_ERROR(Append(layer_idx, ordinal));
   if (long_sequences_ && context_.buffers->tile_rows > 0) {
-    TANDEM_RETURN_IF_ERROR(Tiles(layer_idx, ordinal));
+    TANDEM_RETURN_IF_ERROR(Tiles(layer_idx, ordinal, format));
   }
-  if (tuning_.decode.enabled) return Decode(layer_idx, ordinal, has_projection && IsFused());
+  if (tuning_.decode.enabled) {
+    return Decode(layer_idx, ordinal, has_projection && IsFused(), format);
+  }
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
   return Run(AttentionLaunch(tuning_,

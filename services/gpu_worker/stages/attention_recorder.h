@@ -24,13 +24,15 @@ class AttentionRecorder {
 
   // What is left of Qkv after its product.
   absl::Status Qkv(uint32_t layer_idx);
-  absl::Status Attend(uint32_t layer_idx);
+  // Writes `format`: f16, or int8 where CanWriteBlocks.
+  absl::Status Attend(uint32_t layer_idx, ActivationFormat format);
+  bool CanWriteBlocks() const { return tuning_.decode.enabled && config_.head_dim % 32 == 0; }
 
  private:
   absl::Status Run(const Launch& launch);
   absl::Status Append(uint32_t layer_idx, uint32_t ordinal);
-  absl::Status Tiles(uint32_t layer_idx, uint32_t ordinal);
-  absl::Status Decode(uint32_t layer_idx, uint32_t ordinal, bool fused);
+  absl::Status Tiles(uint32_t layer_idx, uint32_t ordinal, ActivationFormat format);
+  absl::Status Decode(uint32_t layer_idx, uint32_t ordinal, bool fused, ActivationFormat format);
   bool IsFused() const { return tuning_.decode.enabled && !long_sequences_; }
   uint64_t NormWeight(WeightRole role, uint32_t layer_idx) const;
   const vulkan::Buffer& Rotation(uint32_t layer_idx) const;

@@ -40,7 +40,9 @@ class Allocator {
 
 // Float32 rows of which few come in slices.
 uint64_t SlicedBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
-  const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), tuning.matvec_max_rows);
+  const uint32_t most = std::max(tuning.matvec_max_rows,
+                                 tuning.matrix.byte_sums ? tuning.matrix.bytes_max_rows_small : 0);
+  const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), most);
   return std::max(rows, few * kMaxSlices) * cols * 4;
 }
 
@@ -72,7 +74,8 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.v, rows * config.kv_dim() * 2, MemoryKind::kDevice, "v");
   }
   if (any({kAttend, kOut})) {
-    make.Make(lane.attention, rows * config.q_dim() * 2, MemoryKind::kDevice, "attention");
+    make.Make(lane.attention, rows * LargestActivationRowBytes(config.q_dim()), MemoryKind::kDevice,
+              "attention");
   }
   if (any({kOut, kFfn})) {
     make.Make(lane.projection, SlicedBytes(tuning, rows, config.hidden_dim), MemoryKind::kDevice,

@@ -64,6 +64,19 @@ std::span<const DeviceTensor> StageRecorder::QkvWeights(uint32_t layer_idx) cons
   return context_.import->Parts(*context_.weights->Find(WeightRole::kQkv, layer_idx));
 }
 
+Product StageRecorder::OutProduct(uint32_t layer_idx) const {
+  const uint32_t attend = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
+  const bool attends = segment_.first_ordinal <= attend;
+  const bool projects = segment_.last_ordinal > attend;
+  if (!projects) return {.input = ActivationFormat::kF16};
+  Product product = ChooseProduct(tuning_, Weight(WeightRole::kOut, layer_idx), false,
+                                  AddsSlices(tuning_, config_.hidden_dim), bucket_);
+  const bool blocks =
+      product.input == ActivationFormat::kInt8 && attends && attention_->CanWriteBlocks();
+  if (!blocks) TakeAttention(product);
+  return product;
+}
+
 absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format) {
   push.slice_stride = bucket_ * config_.hidden_dim;
   return Run(AddNormLaunch(tuning_, push, bucket_, format, slices));
@@ -105,7 +118,7 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kQkv:
       return Qkv(stage.layer_idx);
     case StageKind::kAttend:
-      return attention_->Attend(stage.layer_idx);
+      return attention_->Attend(stage.layer_idx, OutProduct(stage.layer_idx).input);
     case StageKind::kOut:
       return Out(stage.layer_idx);
     case StageKind::kFfn:
@@ -155,9 +168,7 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
 absl::Status StageRecorder::Out(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
   const DeviceTensor& weights = Weight(WeightRole::kOut, layer_idx);
-  Product product =
-      ChooseProduct(tuning_, weights, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
-  TakeAttention(product);
+  const Product product = OutProduct(layer_idx);
   // Slices stay here; what goes to another worker is their sum, the same bits as the norm's.
   const uint64_t destination = places_.WrittenAt(Port::kProjection, ordinal);
   const uint64_t sliced = buffers_.projection.address();

@@ -62,6 +62,8 @@ class StageRecorder {
   absl::Status Multiply(std::span<const Product> products, std::span<const DeviceTensor> parts,
                         ProductArgs args);
   std::span<const DeviceTensor> QkvWeights(uint32_t layer_idx) const;
+  // Reads what attention writes: int8 where both are here and agree on it, else f16.
+  Product OutProduct(uint32_t layer_idx) const;
   // As AddNormLaunch, over the slices of the product that made the source.
   absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format);
   absl::Status CopyResidual(uint64_t from, uint64_t to);

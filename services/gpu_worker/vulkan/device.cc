@@ -1,5 +1,6 @@
 #include "services/gpu_worker/vulkan/device.h"
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -37,6 +38,8 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance,
   matrices.cooperativeMatrix = VK_TRUE;
   if (!info.matrix_shapes.empty()) {
     v12.vulkanMemoryModel = VK_TRUE;
+    v12.shaderInt8 = std::ranges::any_of(info.matrix_shapes,
+                                         [](const MatrixShape& shape) { return IsByte(shape.a); });
     v13.pNext = &matrices;
   }
   VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &v11};

@@ -31,6 +31,10 @@ std::string ComponentName(VkComponentTypeKHR type) {
 
 }  // namespace
 
+bool IsByte(VkComponentTypeKHR type) {
+  return type == VK_COMPONENT_TYPE_SINT8_KHR || type == VK_COMPONENT_TYPE_UINT8_KHR;
+}
+
 std::string DescribeMatrixShape(const MatrixShape& shape) {
   return absl::StrFormat("%dx%dx%d %s %s %s %s%s", shape.m, shape.n, shape.k,
                          ComponentName(shape.a), ComponentName(shape.b), ComponentName(shape.c),
@@ -63,6 +67,7 @@ std::vector<MatrixShape> FindMatrixShapes(const InstanceTable& vk, VkPhysicalDev
   std::vector<MatrixShape> shapes;
   for (const VkCooperativeMatrixPropertiesKHR& p : found) {
     if (p.scope != VK_SCOPE_SUBGROUP_KHR) continue;
+    if (IsByte(p.AType) && v12.shaderInt8 == VK_FALSE) continue;
     shapes.push_back({p.MSize, p.NSize, p.KSize, p.AType, p.BType, p.CType, p.ResultType,
                       p.saturatingAccumulation == VK_TRUE});
   }

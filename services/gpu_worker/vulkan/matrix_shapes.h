@@ -25,6 +25,9 @@ struct MatrixShape {
   bool operator==(const MatrixShape&) const = default;
 };
 
+// Of a or b: 8-bit integers, which need shaderInt8.
+bool IsByte(VkComponentTypeKHR type);
+
 // "16x16x16 f16 f16 f32 f32", with " saturating" where it is so.
 std::string DescribeMatrixShape(const MatrixShape& shape);
 

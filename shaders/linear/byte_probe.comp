@@ -1,0 +1,28 @@
+// Which elements each of a subgroup's 32 lanes holds of the sum C (16 x 8, int32) of products of signed
+// bytes: loads one whose elements say where they stand.  For the start of a device.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#include "memory.glsl"
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push {
+  uint64_t destination;  // uint32: a lane's elements, 0; then [32, 16] 8 row + column
+};
+
+const uint kMaxElements = 16;
+shared int numbers[128];
+
+void main() {
+  uint lane = gl_SubgroupInvocationID;
+  for (uint i = lane; i < 128; i += 32) numbers[i] = int(i);
+  barrier();
+  coopmat<int32_t, gl_ScopeSubgroup, 16, 8, gl_MatrixUseAccumulator> c;
+  coopMatLoad(c, numbers, 0, 8, gl_CooperativeMatrixLayoutRowMajor);
+  if (lane == 0) {
+    Word(destination).v = c.length();
+    Word(destination + 4).v = 0;
+  }
+  uint64_t to = destination + 8 + lane * (kMaxElements * 4);
+  for (uint i = 0; i < min(c.length(), kMaxElements); ++i) Word(to + i * 4).v = uint(c[i]);
+}

@@ -1,0 +1,198 @@
+// As matvec.comp, for several rows of x, on matrix units that multiply signed bytes (byte_matrix.glsl).
+// A thread loads and unpacks its row of w as there; the blocks of signed bytes then go to a team's
+// matrices through shared memory.  A block of 32 columns is one step of the matrices, so that its sum
+// is exact; it becomes float32 there and is scaled by the block's two scales.
+//
+// Teams, units, slices and the order of sums are those of matvec.comp.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#ifdef EMULATED  // a fraction of the time to compile
+#define unroll dont_unroll
+#endif
+#extension GL_KHR_memory_scope_semantics : require
+#include "activation.glsl"
+#include "geglu.glsl"
+#include "unit_weights.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 32;
+layout(constant_id = 5) const uint ROWS = 8;   // a multiple of 8
+layout(constant_id = 6) const uint TILES = 1;  // even with GEGLU
+layout(constant_id = 7) const uint SLICES = 1;
+layout(constant_id = 8) const uint X_FORMAT = 2;
+layout(constant_id = 9) const bool GEGLU = false;
+layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
+layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
+layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
+layout(constant_id = 13) const uint BATCH = 1;       // blocks that go through shared memory at once
+layout(push_constant, scalar) uniform Push {
+  uint64_t count;  // as in matvec.comp
+  uint64_t x;
+  uint64_t plane[4];
+  uint64_t destination;
+  uint k_dim;
+  uint n_dim;
+  uint out_stride;
+  uint out_column;
+  uint first_row;
+  uint slice_stride;
+};
+
+const uint kTeams = THREADS / 32;
+const uint kStaged = 19;  // of a row and unit: 16 of elements, 2 of scales, 1 against bank conflicts
+const uint kLine = 3;     // a row's block: 2 of elements, 1 begins with the scale
+const uint kRowTiles = ROWS / 8;
+const uint kSums = TILES * 2 * kRowTiles * 4;  // of a lane
+// Later the teams' sums of a tile: 32 float32 a row.
+shared uvec4 staged[kTeams * ROWS * kStaged];
+shared uvec4 lines[kTeams * BATCH * 32 * kLine];
+
+void team_barrier() {
+  if (LANES < 32) {
+    barrier();
+  } else {
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                   gl_SemanticsAcquireRelease);
+  }
+}
+
+#include "staged_blocks.glsl"
+#include "byte_matrix.glsl"
+
+float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }
+float line_scale(uint line) { return uintBitsToFloat(lines[line + 2].x); }
+
+// Adds the products of part `part` of a unit.
+void add_part(inout float sum[kSums], Unit w[TILES], uint to, uint to_lines, uint part, uint lane,
+              bool is_there) {
+  [[unroll]] for (uint first = 0; first < 8 / PARTS; first += BATCH) {
+    [[unroll]] for (uint t = 0; t < TILES; ++t) {
+      [[unroll]] for (uint i = 0; i < BATCH; ++i) {
+        Block block = unpack_block(w[t], part * (8 / PARTS) + first + i);
+        uint line = to_lines + (i * 32 + lane) * kLine;
+        lines[line] = block.low;
+        lines[line + 1] = block.high;
+        lines[line + 2].x = floatBitsToUint(block.scale);
+      }
+      team_barrier();
+      [[unroll]] for (uint i = 0; i < BATCH; ++i) {
+        uint b = part * (8 / PARTS) + first + i, line = to_lines + i * 32 * kLine;
+        ByteMatrixA a[2];
+        vec2 scale[2];
+        [[unroll]] for (uint h = 0; h < 2; ++h) {
+          LOAD_BYTES_A(a[h], line + h * 16 * kLine, kLine);
+          uint own = line + (h * 16 + lane / 4) * kLine;
+          scale[h] = vec2(line_scale(own), line_scale(own + 8 * kLine));
+        }
+        [[unroll]] for (uint j = 0; j < kRowTiles; ++j) {
+          ByteMatrixB x_block;
+          uint at = to + j * 8 * kStaged, own = at + lane % 4 * 2 * kStaged + 16;
+          LOAD_BYTES_B(x_block, at + 2 * b, kStaged);
+          vec2 x_scale = vec2(staged_float(own, b), staged_float(own + kStaged, b));
+          [[unroll]] for (uint h = 0; h < 2; ++h) {
+            ByteSums c;
+            MULTIPLY_BYTES(c, a[h], x_block);
+            if (!is_there) continue;
+            [[unroll]] for (uint e = 0; e < 4; ++e) {
+              uint s = ((t * 2 + h) * kRowTiles + j) * 4 + e;
+              sum[s] = fma(BYTE_SUM(c, e), scale[h][e / 2] * x_scale[e % 2], sum[s]);
+            }
+          }
+        }
+      }
+      team_barrier();
+    }
+  }
+}
+
+// Products [row, column .. column + 3] of this shard, those that exist.
+void store_sums(uint slice, uint row, uint column, vec4 v) {
+  uint64_t element =
+      uint64_t(slice) * slice_stride + uint64_t(row) * out_stride + out_column + column;
+  uint64_t to = destination + element * 4;
+  if (column + 4 <= n_dim && (to & 15) == 0) {
+    store_vec4(to, v);
+  } else {
+    for (uint e = 0; e < 4 && column + e < n_dim; ++e) Float(to + e * 4).v = v[e];
+  }
+}
+
+// Columns 4 four .. +3 of all tiles, in row m.
+vec4 teams_sum(uint m, uint four) {
+  vec4 total = vec4(0.0);
+  for (uint j = 0; j < kTeams; ++j) {
+    total += uintBitsToFloat(staged[(j * ROWS + m) * kStaged + four]);
+  }
+  return total;
+}
+
+void main() {
+  uint rows = load_uint(count);
+  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
+  if (m0 >= rows) return;
+  rows = min(rows - m0, ROWS);
+  m0 -= first_row;
+  uint slice = gl_WorkGroupID.y % SLICES;
+  uint thread = gl_LocalInvocationIndex, lane = thread % 32, team = thread / 32;
+  uint tile0 = gl_WorkGroupID.x * TILES, last_tile = (n_dim - 1) / 32;
+  uint units = (k_dim + 255) / 256;
+  uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
+  uint to = team * ROWS * kStaged, to_lines = team * BATCH * 32 * kLine;
+  prepare_weights(thread, THREADS);
+
+  float sum[kSums];  // of half h of tile t and rows j: 4 ((2 t + h) * kRowTiles + j), a lane's elements
+  [[unroll]] for (uint i = 0; i < kSums; ++i) sum[i] = 0.0;
+  for (uint first = begin; first < end; first += kTeams) {
+    uint u = min(first + team, end - 1);
+    bool is_there = first + team < end;
+    Unit w[TILES];
+    if (is_there || LANES < 32) {  // barriers want all teams there
+      [[unroll]] for (uint t = 0; t < TILES; ++t) {
+        uint tile = min(tile0 + t, last_tile);
+        load_scales(w[t], plane, tile, u, k_dim, lane);
+        load_quants(w[t], plane, tile, u, k_dim, lane, 0, PARTS);
+      }
+      if (X_FORMAT == kActivationInt8) {
+        stage_blocks(to, m0, rows, u, lane);
+      } else {
+        stage_quantized(to, m0, rows, u, lane);
+      }
+      [[unroll]] for (uint part = 0; part < PARTS; ++part) {
+        add_part(sum, w, to, to_lines, part, lane, is_there);
+        [[unroll]] for (uint t = 0; t < TILES; ++t) {
+          if (part + 1 == PARTS) break;
+          load_quants(w[t], plane, min(tile0 + t, last_tile), u, k_dim, lane, part + 1, PARTS);
+        }
+      }
+    }
+  }
+
+  [[unroll]] for (uint s = 0; s < kSums; ++s) {
+    uint e = s % 4, j = s / 4 % kRowTiles, th = s / (4 * kRowTiles);
+    uint m = j * 8 + lane % 4 * 2 + e % 2, column = 16 * th + lane / 4 + 8 * (e / 2);
+    staged[to + m * kStaged + column / 4][column % 4] = floatBitsToUint(sum[s]);
+  }
+  barrier();
+  if (!GEGLU) {
+    const uint kFours = 8 * TILES;
+    for (uint at = thread; at < ROWS * kFours; at += THREADS) {
+      uint m = at / kFours, four = at % kFours;
+      if (m < rows) store_sums(slice, m0 + m, tile0 * 32 + four * 4, teams_sum(m, four));
+    }
+    return;
+  }
+  const uint kEights = 4 * TILES;  // each four outputs
+  for (uint first = 0; first < ROWS * kEights; first += THREADS) {
+    uint m = (first + thread) / kEights, eight = (first + thread) % kEights;
+    uint column = tile0 * 16 + eight * 4;
+    bool valid = m < rows && column < n_dim / 2;
+    vec4 v = vec4(0.0);
+    if (valid) {
+      vec4 a = teams_sum(m, eight * 2), b = teams_sum(m, eight * 2 + 1);
+      v = vec4(gelu_tanh(a.x) * a.y, gelu_tanh(a.z) * a.w, gelu_tanh(b.x) * b.y,
+               gelu_tanh(b.z) * b.w);
+    }
+    if (OUT_FORMAT == kActivationF16) v /= kGegluHalfScale;
+    uint64_t to_row = destination + (m0 + m) * activation_row_bytes(OUT_FORMAT, out_stride);
+    store_activation(OUT_FORMAT, to_row, out_column + column, v, valid);
+  }
+}
