@@ -128,6 +128,7 @@ TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
 
 TEST_F(MatvecTest, ShapesDivideKAlikeForAnyNumberOfRows) {
   Tuning fast = tuning();
+  fast.matrix.byte_sums = false;
   fast.matvec_full_teams = 1792;
   for (const auto& [rows, cols] : {std::pair{8192u, 5376u},
                                    {5376u, 4096u},
@@ -152,6 +153,7 @@ TEST_F(MatvecTest, ShapesDivideKAlikeForAnyNumberOfRows) {
 
 TEST_F(MatvecTest, ProductsGoToTheKernelForTheirRows) {
   Tuning fast = tuning();
+  fast.matrix.byte_sums = false;
   fast.matvec_max_rows = 16;
   const DeviceTensor q4 = {DType::kQ4_0, 8192, 5376, {}}, f32 = {DType::kF32, 8192, 5376, {}};
   const DeviceTensor odd = {DType::kQ4_0, 8192, 5376, {{.first_row = 96}}};

@@ -21,9 +21,13 @@ Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool ge
 
 std::vector<Product> ChooseProducts(const Tuning& tuning, std::span<const DeviceTensor> parts,
                                     uint32_t max_rows) {
+  // Matrices of signed bytes take all parts or none, for they read what other kernels do not.
+  Tuning common = tuning;
+  common.matrix.byte_sums = std::ranges::all_of(
+      parts, [&](const DeviceTensor& part) { return UsesByteMatrices(tuning, part, max_rows); });
   std::vector<Product> products;
   for (const DeviceTensor& part : parts) {
-    products.push_back(ChooseProduct(tuning, part, false, false, max_rows));
+    products.push_back(ChooseProduct(common, part, false, false, max_rows));
     if (products.back().input != products[0].input) return std::vector<Product>(parts.size());
   }
   return products;

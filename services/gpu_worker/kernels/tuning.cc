@@ -20,7 +20,7 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
   }
   const uint32_t most = std::min(256u, info.max_workgroup_invocations);
   tuning.decode.enabled = tuning.tiled.enabled = true;
-  tuning.decode.min_parts = 8;
+  tuning.decode.min_parts = 4;
   tuning.norm_threads = tuning.reduce_threads = most;
   tuning.matmul_subgroups = std::max(1u, std::min(128u, most) / info.subgroup_size);
   if (info.fast_byte_dots) {

@@ -160,6 +160,7 @@ constexpr testing::SmallModel kMatvecModel = {
 // One kernel for any number of rows, as on a software device: between kernels bits differ.
 void UsePlainKernels(Tuning& tuning) {
   tuning.matrix.pattern = {};
+  tuning.matrix.byte_sums = false;
   tuning.matvec_max_rows = 0;
   tuning.decode = {};
   tuning.tiled = {};
