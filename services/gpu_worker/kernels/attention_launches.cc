@@ -43,12 +43,12 @@ Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool a
   const uint64_t head_bytes = uint64_t{push.head_dim} * 4;
   const uint64_t bytes = max_rows * (push.num_heads + 2 * push.num_kv_heads) * head_bytes;
   if (bytes / 16 <= tuning.max_texels) {
-    constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_SFLOAT;
+    constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_SFLOAT;
     launch.kernel = KernelId::kQkNormRopeTexels;
-    launch.texels = Bind({{push.qkv, bytes, kFormat},
-                          {push.q_weight, head_bytes, kFormat},
-                          {push.k_weight, head_bytes, kFormat},
-                          {push.rotation, vulkan::kToTheEnd, kFormat}});
+    launch.texels = Bind({{push.qkv, bytes, kTexel},
+                          {push.q_weight, head_bytes, kTexel},
+                          {push.k_weight, head_bytes, kTexel},
+                          {push.rotation, vulkan::kToTheEnd, kTexel}});
   }
   return launch;
 }
@@ -68,11 +68,11 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
   launch.constants[kLanes] = tuning.subgroup_size;
   const uint64_t q_bytes = uint64_t{max_rows} * push.num_heads * head_dim * 2;
   if (std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
-    constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_UINT;
+    constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_UINT;
     launch.kernel = KernelId::kAttentionTexels;
-    launch.texels = Bind({{push.q, q_bytes, kFormat},
-                          {push.k_cache, cache_bytes, kFormat},
-                          {push.v_cache, cache_bytes, kFormat}});
+    launch.texels = Bind({{push.q, q_bytes, kTexel},
+                          {push.k_cache, cache_bytes, kTexel},
+                          {push.v_cache, cache_bytes, kTexel}});
   }
   return launch;
 }

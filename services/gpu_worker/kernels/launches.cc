@@ -140,13 +140,13 @@ Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max
     launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
     const uint64_t row_bytes = uint64_t{push.cols} * 4, bytes = max_rows * row_bytes;
     if (bytes / 16 <= tuning.max_texels) {
-      constexpr VkFormat kFormat = VK_FORMAT_R32G32B32A32_SFLOAT;
+      constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_SFLOAT;
       const uint64_t next = push.next_weight == 0 ? push.weight : push.next_weight;
       launch.kernel = KernelId::kAddNormTexels;
-      launch.texels = Bind({{push.source, bytes, kFormat},
-                            {push.weight, row_bytes, kFormat},
-                            {push.residual, bytes, kFormat},
-                            {next, row_bytes, kFormat}});
+      launch.texels = Bind({{push.source, bytes, kTexel},
+                            {push.weight, row_bytes, kTexel},
+                            {push.residual, bytes, kTexel},
+                            {next, row_bytes, kTexel}});
     }
     return launch;
   }
