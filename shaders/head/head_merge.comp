@@ -76,6 +76,7 @@ void main() {
     Word(result + 12).v = uint(nonfinite);
     Float(sums + index * 8).v = highest;
     Float(sums + index * 8 + 4).v = sum;
-    Word(guesses + index * 4).v = Word(guessed + index * 4).v = guess;
+    Word(guesses + index * 4).v = guess;
+    Word(guessed + index * 4).v = guess;
   }
 }
