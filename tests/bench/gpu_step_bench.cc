@@ -35,6 +35,7 @@ struct Flags {
   gpu::GpuWorkerOptions worker;
   std::string packed_cache;  // empty: weights are packed anew
   bool skip_fill = false;
+  bool ceilings = false;
   bool json = false;
 };
 
@@ -175,6 +176,13 @@ absl::Status Run(Flags flags) {
   // First: without a device there is nothing to make a model for.
   TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
   Say("device     " + worker->description().device);
+  if (flags.ceilings) {
+    TANDEM_ASSIGN_OR_RETURN(const DeviceCeilings ceilings, worker->Ceilings());
+    Say(absl::StrFormat(
+        "ceilings   reads %.0f GB/s, float32 %.2f TFLOP/s, matrix units %.1f TFLOP/s",
+        ceilings.read_bytes_per_second * 1e-9, ceilings.fma_flops_per_second * 1e-12,
+        ceilings.matrix_flops_per_second * 1e-12));
+  }
   TANDEM_ASSIGN_OR_RETURN(const auto weights, MakeWeights(flags));
   const Stopwatch watch;
   TANDEM_ASSIGN_OR_RETURN(
@@ -187,6 +195,7 @@ absl::Status Run(Flags flags) {
   Say(absl::StrFormat("load       %.2f GB of weights (%s), %.2f GB of KV, ready in %.2f s",
                       report.weight_bytes * 1e-9, std::string(ImportPathName(report.weight_import)),
                       report.kv_bytes * 1e-9, load_seconds));
+  Say("tuning     " + report.tuning);
   StepRunner steps(*runner, *weights, flags.runner);
   std::vector<CaseResult> results;
   for (const StepCase& step_case : cases) {
@@ -232,6 +241,19 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--packed-cache", flags.packed_cache,
                  "Folder to read packed weights from, or to keep them in: measures second starts");
+  app.add_option_function<std::string>(
+         "--tune",
+         [&flags](const std::string& text) {
+           const auto mode = tandem::gpu::ParseTuneMode(text);
+           if (!mode.ok()) throw CLI::ValidationError(std::string(mode.status().message()));
+           flags.worker.tune = *mode;
+         },
+         "off, first-start or now, as tandem-gpu-worker")
+      ->default_str("first-start");
+  app.add_option("--tune-seconds", flags.worker.tune_seconds, "Device time that --tune=now takes")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_flag("--ceilings", flags.ceilings, "Also measure what the device does at best");
   app.add_flag("--json", flags.json, "Print JSON");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("gpu_step_bench");

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
       tandem::AddServeCommand,   tandem::AddGenerateCommand,   tandem::AddChatCommand,
       tandem::AddStatusCommand,  tandem::AddModelsCommand,     tandem::AddInspectCommand,
       tandem::AddConvertCommand, tandem::AddCompletionCommand, tandem::AddManualCommand,
-      tandem::AddBenchCommand,   tandem::AddDoctorCommand,
+      tandem::AddBenchCommand,   tandem::AddTuneCommand,       tandem::AddDoctorCommand,
   };
   std::map<CLI::App*, std::function<int()>> commands;
   for (const auto factory : factories) {

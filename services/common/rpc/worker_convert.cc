@@ -170,6 +170,7 @@ worker::v1::LoadPlanReport ToProto(const LoadReport& report) {
   proto.set_weight_bytes(report.weight_bytes);
   proto.set_kv_bytes(report.kv_bytes);
   proto.set_note(report.note);
+  proto.set_tuning(report.tuning);
   return proto;
 }
 

@@ -54,7 +54,8 @@ struct LoadReport {
   ImportPath exchange_import = ImportPath::kNone;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  std::string note;  // what a better path failed of, if one was tried
+  std::string note;    // what a better path failed of, if one was tried
+  std::string tuning;  // which table chose the kernels, for people; empty: there is no choice
 };
 
 struct StageTime {

@@ -78,6 +78,7 @@ void ExecutorStatus::SetReport(const std::string& worker,
   found->status.set_exchange_import(report.exchange_import());
   found->status.set_weight_bytes(report.weight_bytes());
   found->status.set_kv_bytes(report.kv_bytes());
+  found->status.set_tuning(report.tuning());
 }
 
 void ExecutorStatus::Count(const SegmentTiming& timing) {

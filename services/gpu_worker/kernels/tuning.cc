@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/gpu_worker/kernels/shipped_tables.h"
+
 namespace tandem::gpu {
 
 Tuning TuningFor(const vulkan::DeviceInfo& info) {
@@ -28,6 +30,9 @@ Tuning TuningFor(const vulkan::DeviceInfo& info) {
     tuning.matvec_max_rows = 16;
     // What an H200 needs; smaller devices are full with less and lose little by more.
     tuning.matvec_full_teams = 1792;
+  }
+  if (const ShippedTable table = FindShippedTable(info); table.apply != nullptr) {
+    table.apply(tuning);
   }
   return tuning;
 }

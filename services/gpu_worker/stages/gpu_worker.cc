@@ -49,6 +49,7 @@ absl::Status GpuWorker::OpenDevice() {
   TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
   TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
   if (options_.adjust_tuning) options_.adjust_tuning(kernels_->tuning());
+  untuned_ = kernels_->tuning();
   TANDEM_ASSIGN_OR_RETURN(self_test_, SelfTest::Create(*device_, *kernels_, *timeline_));
   return absl::OkStatus();
 }
@@ -87,8 +88,11 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
                                                          load.limits.max_rows, options_.name,
                                                          options_.max_rows));
   }
-  TANDEM_ASSIGN_OR_RETURN(
-      model_, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), progress));
+  kernels_->tuning() = untuned_;
+  TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
+  if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
+  TANDEM_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*device_, *kernels_, *timeline_,
+                                                      std::move(load), tune, progress));
   if (const absl::Status saved = kernels_->SaveCache(); !saved.ok()) {
     LogWarning("pipeline cache not kept", {{"reason", std::string(saved.message())}});
   }

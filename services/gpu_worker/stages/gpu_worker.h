@@ -24,7 +24,9 @@ struct GpuWorkerOptions {
   uint32_t max_rows = 512;    // in one step
   bool import_memory = true;  // false: weights are uploaded, activations copied
   bool validation = false;    // Khronos' validation layer, where installed
-  std::string cache_folder;   // for compiled pipelines; empty: none is kept
+  std::string cache_folder;   // for compiled pipelines and tables of tuning; empty: none is kept
+  TuneMode tune = TuneMode::kFirstStart;  // with a cache folder
+  double tune_seconds = 30;               // of the device, for TuneMode::kNow
   // Changes the shapes of kernels that the device's description led to.
   std::function<void(Tuning&)> adjust_tuning;
 };
@@ -52,6 +54,8 @@ class GpuWorker : public Worker {
   absl::StatusOr<DeviceCeilings> Ceilings() override;
 
   const vulkan::Device& device() const { return *device_; }
+  // What the model that is loaded runs with.
+  const Tuning& tuning() const { return kernels_->tuning(); }
   // Several lines for a person.
   std::string DescribeDevice() const;
 
@@ -68,6 +72,7 @@ class GpuWorker : public Worker {
   std::unique_ptr<vulkan::Device> device_;
   std::unique_ptr<vulkan::Timeline> timeline_;
   std::unique_ptr<KernelSet> kernels_;
+  Tuning untuned_;  // the kernels', before any model's table
   std::unique_ptr<SelfTest> self_test_;
   std::optional<DeviceCeilings> ceilings_;
   std::unique_ptr<LoadedModel> model_;  // null: none is loaded

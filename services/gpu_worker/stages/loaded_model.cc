@@ -7,8 +7,10 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/stages/tuner.h"
 
 namespace tandem::gpu {
 namespace {
@@ -16,6 +18,8 @@ namespace {
 // Longer than any step on a software device; callers have deadlines of their own.
 constexpr absl::Duration kStepTimeout = absl::Minutes(2);
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
+// Most drivers compile a new pipeline for longer than it is measured.
+constexpr double kWallForDevice = 10;
 
 std::vector<Stage> StagesOf(const ModelLoad& load) {
   std::vector<Stage> stages;
@@ -108,22 +112,23 @@ absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(const vulkan::Device& device,
-                                                                 KernelSet& kernels,
-                                                                 vulkan::Timeline& timeline,
-                                                                 ModelLoad load,
-                                                                 const Progress& progress) {
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(
+    const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
+    const TuneOptions& tune, const Progress& progress) {
   TANDEM_RETURN_IF_ERROR(CheckSupported(load, kernels.tuning()));
   std::unique_ptr<LoadedModel> model(new LoadedModel(kernels, timeline, std::move(load)));
   model->stages_ = StagesOf(model->load_);
-  TANDEM_RETURN_IF_ERROR(model->Import(device, progress));
+  TANDEM_RETURN_IF_ERROR(model->Import(device, tune, progress));
+  if (model->tuning_.measure) TANDEM_RETURN_IF_ERROR(model->Tune(device, tune, progress));
+  LogInfo("tuning", {{"table", model->tuning_.description}});
   TANDEM_RETURN_IF_ERROR(model->RecordSegments(device, progress));
   TANDEM_RETURN_IF_ERROR(model->WarmUp(progress));
   progress(1.0, "ready");
   return model;
 }
 
-absl::Status LoadedModel::Import(const vulkan::Device& device, const Progress& progress) {
+absl::Status LoadedModel::Import(const vulkan::Device& device, const TuneOptions& tune,
+                                 const Progress& progress) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<vulkan::Uploader> uploader,
                           vulkan::Uploader::Create(device, timeline_, kStagingBytes));
   const auto tensors = TensorsOf(*load_.weights, stages_);
@@ -134,10 +139,45 @@ absl::Status LoadedModel::Import(const vulkan::Device& device, const Progress& p
                                                                       "importing weights");
                                                            }));
   }
+  tuning_ = ChooseTuning(tune, device.info(), ShapesOf(tensors), kernels_.tuning());
   progress(0.4, "allocating buffers");
   TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeAccess::Create(device, load_.exchange));
   TANDEM_ASSIGN_OR_RETURN(
-      buffers_, ModelBuffers::Create(device, *uploader, kernels_.tuning(), load_, stages_));
+      buffers_,
+      ModelBuffers::Create(
+          device, *uploader,
+          tuning_.measure ? WidestTuning(device.info(), kernels_.tuning()) : kernels_.tuning(),
+          load_, stages_));
+  return absl::OkStatus();
+}
+
+RecordingContext LoadedModel::context() const {
+  return {.kernels = &kernels_,
+          .weights = load_.weights.get(),
+          .import = weights_.get(),
+          .buffers = buffers_.get(),
+          .exchange = exchange_.get(),
+          .limits = load_.limits,
+          .kv = load_.kv};
+}
+
+absl::Status LoadedModel::Tune(const vulkan::Device& device, const TuneOptions& tune,
+                               const Progress& progress) {
+  const bool now = tune.mode == TuneMode::kNow;
+  const absl::Duration device_time = now ? tune.now : tune.first_start;
+  TuningTable table{.key = tuning_.key, .made_by = now ? "tandem tune" : "first start"};
+  const RecordingContext recording = context();
+  Tuner tuner(device, recording, load_.segments, timeline_);
+  TANDEM_RETURN_IF_ERROR(tuner.Tune(
+      {.device = device_time, .wall = kWallForDevice * device_time},
+      [&progress](double fraction) { progress(0.4 + 0.1 * fraction, "measuring kernels"); },
+      table));
+  const std::string path = tune.folder + "/" + table.key.FileName();
+  tuning_.description = "tuned: " + path;
+  if (const absl::Status written = WriteTuningTable(tune.folder, table); !written.ok()) {
+    LogWarning("tuning table not kept", {{"reason", std::string(written.message())}});
+    tuning_.description = "tuned, and not kept: " + std::string(written.message());
+  }
   return absl::OkStatus();
 }
 
@@ -152,17 +192,11 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
       timestamps_,
       vulkan::TimestampPool::Create(device, num_timestamps * load_.exchange->layout.num_lanes));
   TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device));
-  const RecordingContext context{.kernels = &kernels_,
-                                 .weights = load_.weights.get(),
-                                 .import = weights_.get(),
-                                 .buffers = buffers_.get(),
-                                 .exchange = exchange_.get(),
-                                 .limits = load_.limits,
-                                 .kv = load_.kv};
+  const RecordingContext recording = context();
   for (const Segment& segment : load_.segments) {
     TANDEM_ASSIGN_OR_RETURN(
         SegmentProgram program,
-        SegmentProgram::Create(context, segment, load_.exchange->layout.num_lanes, commands_,
+        SegmentProgram::Create(recording, segment, load_.exchange->layout.num_lanes, commands_,
                                timestamps_, num_timestamps));
     programs_.emplace(segment.index, std::move(program));
     progress(0.5 + 0.3 * static_cast<double>(programs_.size()) /
@@ -201,6 +235,7 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
 LoadReport LoadedModel::report() const {
   LoadReport report;
   report.exchange_import = exchange_->path();
+  report.tuning = tuning_.description;
   report.kv_bytes = buffers_->kv_bytes;
   if (weights_ != nullptr) {
     report.weight_import = weights_->path();

@@ -14,6 +14,7 @@
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
+#include "services/gpu_worker/stages/model_tuning.h"
 #include "services/gpu_worker/stages/segment_program.h"
 #include "services/gpu_worker/stages/stage_shares.h"
 #include "services/gpu_worker/stages/weight_import.h"
@@ -30,12 +31,11 @@ class LoadedModel {
  public:
   using Progress = std::function<void(double, std::string_view)>;
 
-  // `device`, `kernels`, `timeline`: borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(const vulkan::Device& device,
-                                                             KernelSet& kernels,
-                                                             vulkan::Timeline& timeline,
-                                                             ModelLoad load,
-                                                             const Progress& progress);
+  // `device`, `kernels`, `timeline`: borrowed; must outlive this.  Changes the kernels' tuning as
+  // `tune` says.
+  static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(
+      const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
+      const TuneOptions& tune, const Progress& progress);
 
   // Waits for what is queued.
   ~LoadedModel();
@@ -59,7 +59,13 @@ class LoadedModel {
   };
   LoadedModel(KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load)
       : kernels_(kernels), timeline_(timeline), load_(std::move(load)) {}
-  absl::Status Import(const vulkan::Device& device, const Progress& progress);
+  absl::Status Import(const vulkan::Device& device, const TuneOptions& tune,
+                      const Progress& progress);
+  // What recordings refer to; the buffers must be there.
+  RecordingContext context() const;
+  // Measures, and keeps a table.  UNAVAILABLE: the device is lost.
+  absl::Status Tune(const vulkan::Device& device, const TuneOptions& tune,
+                    const Progress& progress);
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
   // Runs every recording once over no rows: a driver that compiles late does it now.
   absl::Status WarmUp(const Progress& progress);
@@ -74,6 +80,7 @@ class LoadedModel {
   std::unique_ptr<WeightImport> weights_;  // null: no stage reads any
   std::unique_ptr<ExchangeAccess> exchange_;
   std::unique_ptr<ModelBuffers> buffers_;
+  ModelTuning tuning_;
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;
   std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan

@@ -1,11 +1,7 @@
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -22,7 +18,7 @@
 #include "tools/tandem/bench/measure.h"
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
-#include "tools/tandem/supervisor/process.h"
+#include "tools/tandem/commands/own_cluster.h"
 
 namespace tandem {
 namespace {
@@ -34,69 +30,6 @@ struct BenchFlags {
   bool json = false;
   bool csv = false;
   std::string compare;  // a file; empty: with none
-};
-
-// A cluster of this command's own, in a temporary directory; stopped and removed at the end.
-class OwnCluster {
- public:
-  static absl::StatusOr<std::unique_ptr<OwnCluster>> Start(const BenchFlags& flags) {
-    std::string folder = (std::filesystem::temp_directory_path() / "tandem-bench.XXXXXX").string();
-    if (::mkdtemp(folder.data()) == nullptr) {
-      return absl::InternalError("no temporary directory at " + folder);
-    }
-    std::unique_ptr<OwnCluster> cluster(new OwnCluster(folder));
-    ClusterOptions options = flags.cluster.options;
-    for (const uint32_t batch : flags.bench.batches) {
-      options.max_sequences = std::max(options.max_sequences, batch);
-    }
-    ProcessSpec spec;
-    spec.name = "serve";
-    spec.argv = {ExecutableDirectory() + "/tandem",
-                 "serve",
-                 "--port",
-                 "0",
-                 "--http",
-                 "off",
-                 "--runtime-dir",
-                 folder,
-                 "--model",
-                 options.model,
-                 "--npu",
-                 flags.cluster.npu,
-                 "--max-sequences",
-                 absl::StrFormat("%d", options.max_sequences),
-                 "--max-rows",
-                 absl::StrFormat("%d", options.max_rows),
-                 "--context",
-                 absl::StrFormat("%d", options.context_len),
-                 "--kv-tokens",
-                 absl::StrFormat("%d", options.kv_tokens)};
-    if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
-    if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
-    if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");
-    if (!options.gpu_device.empty()) {
-      spec.argv.insert(spec.argv.end(), {"--gpu-device", options.gpu_device});
-    }
-    spec.log_path = folder + "/serve.log";
-    TANDEM_ASSIGN_OR_RETURN(cluster->pid_, StartProcess(spec));
-    return cluster;
-  }
-
-  ~OwnCluster() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGTERM);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-
-  std::string address() const { return absl::StrFormat("unix:%s/gateway.sock", folder_); }
-
- private:
-  explicit OwnCluster(std::string folder) : folder_(std::move(folder)) {}
-  std::string folder_;
-  pid_t pid_ = 0;
 };
 
 // Sensors are of this machine: no use for a cluster elsewhere.
@@ -142,7 +75,11 @@ absl::Status Bench(const BenchFlags& flags) {
     if (loader::IsSyntheticName(model)) {
       TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(model).status());
     }
-    TANDEM_ASSIGN_OR_RETURN(cluster, OwnCluster::Start(flags));
+    ClusterFlags own = flags.cluster;
+    for (const uint32_t batch : flags.bench.batches) {
+      own.options.max_sequences = std::max(own.options.max_sequences, batch);
+    }
+    TANDEM_ASSIGN_OR_RETURN(cluster, OwnCluster::Start(own));
     address = cluster->address();
   }
   const auto stub = MakeGenerationStub(address);
@@ -174,8 +111,8 @@ absl::Status Bench(const BenchFlags& flags) {
 std::function<int()> AddBenchCommand(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = app.add_subcommand(
-      "bench",
-      "Measure a running cluster, or with --model one started for the purpose.\n\n"
+      "bench", "Measure a running cluster, or with --model one started for the purpose");
+  command->footer(
       "Tests are named as llama-bench names them: pp512 is a prompt of 512 tokens, tg128 the "
       "making\n"
       "of 128, tg128@d4096 the same with 4096 positions before, b8 behind a name 8 sequences at a\n"

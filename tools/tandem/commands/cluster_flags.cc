@@ -13,6 +13,16 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
   command.add_option("--gpu-device", options.gpu_device,
                      "Vulkan device: index or part of its name");
+  command
+      .add_option("--tune", options.tune,
+                  "Tables of the fastest kernels: off, first-start (read the model's, measure a "
+                  "moment where none is) or now")
+      ->check(CLI::IsMember({"off", "first-start", "now"}))
+      ->capture_default_str();
+  command
+      .add_option("--tune-seconds", options.tune_seconds, "Of the device's time, for --tune now")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
   command.add_option("--max-sequences", options.max_sequences, "Requests running at a time")
       ->capture_default_str();
   command.add_option("--max-rows", options.max_rows, "Rows in one step")->capture_default_str();

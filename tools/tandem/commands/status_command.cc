@@ -28,6 +28,9 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("model", status.model());
   add("placement", status.placement());
   add("notice", status.placement_notice());
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    add(absl::StrFormat("tuning of %s", worker.name()).c_str(), worker.tuning());
+  }
   add("version", status.version());
   add("uptime",
       absl::FormatDuration(absl::Trunc(absl::Seconds(status.uptime_seconds()), absl::Seconds(1))));

@@ -119,9 +119,11 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root", model.root};
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
   services.push_back(Service(options, "loader", "tandem-loader", std::move(loading)));
-  std::vector<std::string> gpu = {"--listen",   Socket(options, "gpu"),
-                                  "--name",     "gpu0",
-                                  "--max-rows", absl::StrFormat("%d", options.max_rows)};
+  std::vector<std::string> gpu = {"--listen",       Socket(options, "gpu"),
+                                  "--name",         "gpu0",
+                                  "--max-rows",     absl::StrFormat("%d", options.max_rows),
+                                  "--tune",         options.tune,
+                                  "--tune-seconds", absl::StrFormat("%g", options.tune_seconds)};
   if (!options.gpu_device.empty()) gpu.insert(gpu.end(), {"--device", options.gpu_device});
   services.push_back(Service(options, "gpu_worker", "tandem-gpu-worker", std::move(gpu)));
   services.back().stop_rank = 1;

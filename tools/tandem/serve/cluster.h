@@ -24,10 +24,12 @@ struct ClusterOptions {
   std::vector<std::string> http_arguments;  // its other --http flags
   uint32_t max_sequences = 16;
   uint32_t max_rows = 512;
-  uint32_t context_len = 0;  // 0: the model's
-  uint64_t kv_tokens = 0;    // 0: chosen by memory
-  bool queue_steps = true;   // the gateway hands a step over while the one before it runs
-  bool packed_cache = true;  // the loader keeps packed weights on disk
+  uint32_t context_len = 0;          // 0: the model's
+  uint64_t kv_tokens = 0;            // 0: chosen by memory
+  bool queue_steps = true;           // the gateway hands a step over while the one before it runs
+  bool packed_cache = true;          // the loader keeps packed weights on disk
+  std::string tune = "first-start";  // the GPU worker's --tune
+  double tune_seconds = 30;          // of the device, for "now"
 };
 
 // Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad

@@ -1,0 +1,104 @@
+#include "services/gpu_worker/kernels/tuning_settings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace tandem::gpu {
+namespace {
+
+class SettingList {
+ public:
+  explicit SettingList(const Tuning& tuning) : tuning_(tuning) {}
+
+  void Add(std::string name, std::function<uint32_t&(Tuning&)> of, std::vector<uint32_t> values,
+           std::vector<uint32_t> rows) {
+    // What holds is always among the choices.
+    Tuning now = tuning_;
+    if (const uint32_t value = of(now); std::ranges::find(values, value) == values.end()) {
+      values.push_back(value);
+    }
+    settings_.push_back({std::move(name), std::move(of), std::move(values), std::move(rows)});
+  }
+  void Add(const char* name, uint32_t Tuning::*field, std::vector<uint32_t> values,
+           std::vector<uint32_t> rows) {
+    Add(
+        name, [field](Tuning& tuning) -> uint32_t& { return tuning.*field; }, std::move(values),
+        std::move(rows));
+  }
+  void AddTile(size_t i, const char* name, uint32_t MatrixTile::*field,
+               std::vector<uint32_t> values) {
+    const uint32_t most = tuning_.matrix.tiles[i].max_rows;
+    Add(absl::StrFormat("tile%d_%s", i, name),
+        [i, field](Tuning& tuning) -> uint32_t& { return tuning.matrix.tiles[i].*field; },
+        std::move(values), {most == ~0u ? 512u : most});
+  }
+
+  std::vector<TuningSetting> Take() { return std::move(settings_); }
+
+ private:
+  const Tuning& tuning_;
+  std::vector<TuningSetting> settings_;
+};
+
+std::vector<uint32_t> UpTo(uint32_t most, std::vector<uint32_t> values) {
+  std::erase_if(values, [most](uint32_t value) { return value > most; });
+  return values;
+}
+
+// Shapes that the kernel's registers and shared memory hold: those of tests/bench/matrix_bench.
+void AddTiles(const Tuning& tuning, SettingList& list) {
+  for (size_t i = 0; i < tuning.matrix.tiles.size(); ++i) {
+    const MatrixTile& tile = tuning.matrix.tiles[i];
+    list.AddTile(i, "groups", &MatrixTile::groups,
+                 {16, 32, 48, 64, 96, 132, 192, 264, 396, 528, 792});
+    if (tile.rows <= 16) list.AddTile(i, "columns", &MatrixTile::columns, {16, 32, 64});
+    if (tile.rows <= 32) list.AddTile(i, "chunk", &MatrixTile::chunk, {64, 128});
+    if (tile.rows == 64 && tile.columns == 32) {
+      list.AddTile(i, "subgroups", &MatrixTile::subgroups, {4, 8});
+    }
+    if (tile.rows <= 64) list.AddTile(i, "ahead", &MatrixTile::ahead, {1, 2});
+  }
+}
+
+}  // namespace
+
+std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const Tuning& tuning) {
+  SettingList list(tuning);
+  const bool is_cpu = info.type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  const bool matrix_units = tuning.matrix.pattern.path != MatrixPath::kNone;
+  const bool matvec = tuning.matvec_max_rows > 0;
+  if (matvec) {
+    list.Add("matvec_full_teams", &Tuning::matvec_full_teams, {112, 224, 448, 896, 1792, 3584},
+             {1, 4});
+    list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, {1, 4});
+    list.Add("matvec_teams", &Tuning::matvec_teams, {2, 4, 8}, {1, 4});
+    list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, {8, 16});
+    list.Add("matvec_max_rows", &Tuning::matvec_max_rows, {2, 4, 8, 16}, {4, 8, 16});
+  }
+  if (matrix_units) {
+    list.Add("matrix_min_rows", [](Tuning& t) -> uint32_t& { return t.matrix.min_rows; },
+             {2, 3, 5, 9, 17}, {2, 4, 8, 16});
+    AddTiles(tuning, list);
+  }
+  // The plain kernel: where there is no other, or for float32 weights alone.
+  if (!matvec || !matrix_units) {
+    const std::vector<uint32_t> rows = {matvec ? 32u : 1u, 64};
+    list.Add("matmul_columns", &Tuning::matmul_columns, {2, 4}, rows);
+    list.Add("matmul_rows", &Tuning::matmul_rows, {4, 8}, {64});
+    if (!is_cpu) {
+      list.Add(
+          "matmul_subgroups", &Tuning::matmul_subgroups,
+          UpTo(std::max(1u, info.max_workgroup_invocations / info.subgroup_size), {1, 2, 4, 8}),
+          rows);
+    }
+  }
+  if (tuning.wide_norm_threads > 0) {
+    list.Add("wide_norm_threads", &Tuning::wide_norm_threads,
+             UpTo(info.max_workgroup_invocations, {128, 256, 512, 1024}), {1, 8});
+  }
+  return list.Take();
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,68 @@
+// Tables of measured tuning, kept on disk: one file for a device, its driver, the kernels and the
+// shapes of a model's matrices.
+//
+//   { "format": 1, "device": ..., "driver": ..., "kernels": ..., "shapes": ..., "made_by": ...,
+//     "settings": {"matmul_columns": 4, ...},
+//     "trials": [{"setting": ..., "rows": [...], "chosen": 4, "time": {"2": 1.21, "4": 1.0}}] }
+//
+// docs/tuning.md says how to read one.  What is read back is checked: a file from elsewhere, one
+// that is damaged, and numbers that no kernel takes are refused.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/common/weights/packed_tensor.h"
+#include "services/gpu_worker/kernels/tuning_settings.h"
+
+namespace tandem::gpu {
+
+// What a table holds for.
+struct TuningKey {
+  std::string device;
+  std::string driver;   // with its version
+  std::string kernels;  // a hash of every shader
+  std::string shapes;   // "qkv q4_0 8192x5376, ..."
+  friend bool operator==(const TuningKey&, const TuningKey&) = default;
+
+  std::string FileName() const;  // without a folder
+};
+TuningKey MakeTuningKey(const vulkan::DeviceInfo& info, std::string shapes);
+// Every shape there is among the matrices, once, in their order.
+std::string ShapesOf(const std::vector<const PackedTensor*>& tensors);
+
+// One setting's measurement: times by value, that of the value before being 1.
+struct TuningTrial {
+  std::string setting;
+  std::vector<uint32_t> rows;
+  uint32_t chosen = 0;
+  std::map<uint32_t, double> time;
+};
+
+struct TuningTable {
+  TuningKey key;
+  std::string made_by;  // "tandem tune", "first start"
+  std::map<std::string, uint32_t> settings;
+  std::vector<TuningTrial> trials;
+};
+
+std::string ToJson(const TuningTable& table);
+// INVALID_ARGUMENT names the file and what is wrong.
+absl::StatusOr<TuningTable> ParseTuningTable(const std::string& text, const std::string& name);
+
+// Sets what the table says.  FAILED_PRECONDITION: it is another device's, driver's, kernels' or
+// model's; INVALID_ARGUMENT: a setting that is not there, or a value that no kernel takes. `tuning`
+// is then as before.
+absl::Status ApplyTuningTable(const TuningTable& table, const TuningKey& key,
+                              const vulkan::DeviceInfo& info, Tuning& tuning);
+
+// NOT_FOUND: there is no file of this key in the folder; else as ParseTuningTable.
+absl::StatusOr<TuningTable> ReadTuningTable(const std::string& folder, const TuningKey& key);
+// Through a rename, so that a reader sees all of it or the one before.
+absl::Status WriteTuningTable(const std::string& folder, const TuningTable& table);
+
+}  // namespace tandem::gpu

@@ -1,0 +1,182 @@
+#include "services/gpu_worker/stages/tuner.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/vulkan/query_pool.h"
+
+namespace tandem::gpu {
+namespace {
+
+constexpr uint64_t kWeightBytes = 256ull << 20;  // of a step: more than caches hold
+constexpr double kNoise = 0.02;                  // what a value must be better by
+constexpr int kLeastRuns = 3;
+constexpr int kMostRuns = 20;
+constexpr absl::Duration kRunFor = absl::Milliseconds(15);
+constexpr absl::Duration kStepTimeout = absl::Minutes(2);
+
+// Layers, from the first, whose weights are kWeightBytes or all there are.
+uint32_t LayersOfStep(const WeightSet& weights) {
+  const uint32_t num_layers = weights.config().num_layers;
+  std::vector<uint64_t> bytes(num_layers);
+  for (const PackedTensor& tensor : weights.tensors()) {
+    if (!IsPerLayer(tensor.role)) continue;
+    for (const Shard& shard : tensor.shards) bytes[tensor.layer_idx] += ShardBytes(tensor, shard);
+  }
+  uint64_t sum = 0;
+  for (uint32_t layer = 0; layer < num_layers; ++layer) {
+    sum += bytes[layer];
+    if (sum >= kWeightBytes) return layer + 1;
+  }
+  return num_layers;
+}
+
+}  // namespace
+
+Tuning WidestTuning(const vulkan::DeviceInfo& info, const Tuning& tuning) {
+  Tuning widest = tuning;
+  for (const TuningSetting& setting : TuningSettings(info, tuning)) {
+    if (setting.name != "matvec_max_rows") continue;  // rows that lie in slices
+    setting.of(widest) = *std::ranges::max_element(setting.values);
+  }
+  return widest;
+}
+
+Tuner::Tuner(const vulkan::Device& device, const RecordingContext& context,
+             const std::vector<Segment>& segments, vulkan::Timeline& timeline)
+    : device_(device),
+      context_(context),
+      segments_(segments),
+      timeline_(timeline),
+      tuning_(context.kernels->tuning()),
+      num_layers_(LayersOfStep(*context.weights)) {}
+
+bool Tuner::IsSpent() const {
+  return device_spent_ >= budget_.device || absl::Now() - begun_ >= budget_.wall;
+}
+
+absl::Status Tuner::RecordStep(uint32_t rows, vulkan::Recorder& recorder) {
+  const bool long_sequences = tuning_.decode.enabled && rows >= kLongRows;
+  const uint32_t num_layers = context_.weights->config().num_layers;
+  for (const Segment& segment : segments_) {
+    StageRecorder stages(context_, segment, 0, rows, long_sequences, recorder);
+    TANDEM_RETURN_IF_ERROR(stages.Begin());
+    for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
+      const Stage stage = StageAt(i, num_layers);
+      if (stage.kind == StageKind::kHead || stage.layer_idx >= num_layers_) break;
+      TANDEM_RETURN_IF_ERROR(stages.Record(stage));
+    }
+    TANDEM_RETURN_IF_ERROR(stages.Finish());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Tuner::Measure(uint32_t rows) {
+  const LaneBuffers& lane = context_.buffers->lanes[0];
+  const StepHeader header{.num_rows = rows};
+  std::memcpy(lane.step.mapped().data(), &header, sizeof(header));
+  TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(device_));
+  TANDEM_ASSIGN_OR_RETURN(const auto timestamps, vulkan::TimestampPool::Create(device_, 2));
+  TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, context_.kernels->layout()));
+  recorder.ResetTimestamps(timestamps.handle(), 0, 2);
+  recorder.WriteTimestamp(timestamps.handle(), 0);
+  TANDEM_RETURN_IF_ERROR(RecordStep(rows, recorder));
+  recorder.WriteTimestamp(timestamps.handle(), 1);
+  recorder.HostBarrier();
+  TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
+  double best = 0;
+  absl::Duration measured;
+  // The first run is for what a driver does late.
+  for (int run = 0; run <= kLeastRuns || (measured < kRunFor && run <= kMostRuns); ++run) {
+    const absl::Time start = absl::Now();
+    TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&commands, 1}, kStepTimeout));
+    double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    uint64_t ticks[2];
+    TANDEM_RETURN_IF_ERROR(timestamps.Read(0, ticks));
+    if (const uint64_t ns = timestamps.Nanoseconds(ticks[0], ticks[1]); ns > 0) {
+      seconds = 1e-9 * static_cast<double>(ns);
+    }
+    device_spent_ += absl::Seconds(seconds);
+    if (run == 0) continue;
+    measured += absl::Seconds(seconds);
+    best = run == 1 ? seconds : std::min(best, seconds);
+  }
+  return best;
+}
+
+absl::StatusOr<std::map<uint32_t, double>> Tuner::Baseline(const std::vector<uint32_t>& rows) {
+  std::map<uint32_t, double> times;
+  for (const uint32_t r : rows) {
+    if (!baseline_.contains(r)) {
+      TANDEM_ASSIGN_OR_RETURN(baseline_[r], Measure(r));
+    }
+    times[r] = baseline_[r];
+  }
+  return times;
+}
+
+absl::Status Tuner::Try(const TuningSetting& setting, TuningTable& table) {
+  TuningTrial trial{.setting = setting.name};
+  for (const uint32_t rows : setting.rows) {
+    if (rows <= std::bit_ceil(context_.limits.max_rows)) trial.rows.push_back(rows);
+  }
+  if (trial.rows.empty()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(const auto before, Baseline(trial.rows));
+  uint32_t& value = setting.of(tuning_);
+  const uint32_t kept = value;
+  trial.chosen = kept;
+  trial.time[kept] = 1;
+  double best = 1 - kNoise;
+  std::map<uint32_t, double> best_times;
+  for (const uint32_t candidate : setting.values) {
+    if (candidate == kept || IsSpent()) continue;
+    value = candidate;
+    double logarithms = 0;
+    std::map<uint32_t, double> times;
+    absl::Status status;
+    for (const uint32_t rows : trial.rows) {
+      const absl::StatusOr<double> time = Measure(rows);
+      status = time.status();
+      if (!status.ok()) break;
+      times[rows] = *time;
+      logarithms += std::log(*time / before.at(rows));
+    }
+    if (device_.lost()) return status;
+    if (!status.ok()) continue;  // a shape that this driver does not take
+    const double relative = std::exp(logarithms / static_cast<double>(trial.rows.size()));
+    trial.time[candidate] = relative;
+    if (relative >= best) continue;
+    best = relative;
+    trial.chosen = candidate;
+    best_times = std::move(times);
+  }
+  value = trial.chosen;
+  if (trial.chosen != kept) baseline_ = std::move(best_times);
+  if (trial.time.size() == 1) return absl::OkStatus();  // the time was up
+  table.settings[setting.name] = trial.chosen;
+  table.trials.push_back(std::move(trial));
+  return absl::OkStatus();
+}
+
+absl::Status Tuner::Tune(const TuneBudget& budget, absl::FunctionRef<void(double)> progress,
+                         TuningTable& table) {
+  budget_ = budget;
+  begun_ = absl::Now();
+  for (const LaneBuffers& lane : context_.buffers->lanes) {
+    std::ranges::fill(lane.step.mapped(), std::byte{0});
+    std::ranges::fill(lane.attention_step.mapped(), std::byte{0});
+  }
+  const std::vector<TuningSetting> settings = TuningSettings(device_.info(), tuning_);
+  for (size_t i = 0; i < settings.size() && !IsSpent(); ++i) {
+    progress(static_cast<double>(i) / static_cast<double>(settings.size()));
+    TANDEM_RETURN_IF_ERROR(Try(settings[i], table));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,71 @@
+#include "tools/tandem/commands/own_cluster.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/supervisor/process.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags& flags) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tandem-own.XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) {
+    return absl::InternalError("no temporary directory at " + folder);
+  }
+  std::unique_ptr<OwnCluster> cluster(new OwnCluster(folder));
+  const ClusterOptions& options = flags.options;
+  ProcessSpec spec;
+  spec.name = "serve";
+  spec.argv = {ExecutableDirectory() + "/tandem",
+               "serve",
+               "--port",
+               "0",
+               "--http",
+               "off",
+               "--runtime-dir",
+               folder,
+               "--model",
+               options.model,
+               "--npu",
+               flags.npu,
+               "--max-sequences",
+               absl::StrFormat("%d", options.max_sequences),
+               "--max-rows",
+               absl::StrFormat("%d", options.max_rows),
+               "--context",
+               absl::StrFormat("%d", options.context_len),
+               "--kv-tokens",
+               absl::StrFormat("%d", options.kv_tokens),
+               "--tune",
+               options.tune,
+               "--tune-seconds",
+               absl::StrFormat("%g", options.tune_seconds)};
+  if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
+  if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
+  if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");
+  if (!options.gpu_device.empty()) {
+    spec.argv.insert(spec.argv.end(), {"--gpu-device", options.gpu_device});
+  }
+  spec.log_path = folder + "/serve.log";
+  TANDEM_ASSIGN_OR_RETURN(cluster->pid_, StartProcess(spec));
+  return cluster;
+}
+
+OwnCluster::~OwnCluster() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGTERM);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+std::string OwnCluster::address() const { return absl::StrFormat("unix:%s/gateway.sock", folder_); }
+
+}  // namespace tandem
