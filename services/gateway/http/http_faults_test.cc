@@ -1,0 +1,367 @@
+// What clients do wrong, on purpose or not: FAULTS.md's requests against the real server.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "absl/time/clock.h"
+#include "services/gateway/http/testing/http_server_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::HttpServerFixture;
+using testing::HttpTestClient;
+using testing::HttpTestResponse;
+
+class HttpFaultsTest : public HttpServerFixture {
+ protected:
+  // Waits, as long as it takes, for something that another thread is about to do.
+  template <class Condition>
+  static void Await(Condition condition) {
+    const absl::Time patience = absl::Now() + absl::Seconds(60);
+    while (!condition()) {
+      ASSERT_LT(absl::Now(), patience);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+};
+
+TEST_F(HttpFaultsTest, AHeaderThatTakesTooLongIs408) {
+  StartServer({.header_timeout = absl::Milliseconds(100)});
+  HttpTestClient client = Connect();
+  client.Send("GET /echo HTTP/1.1\r\nHost: h\r\nX-Slow: ");
+  const HttpTestResponse response = client.Read();
+  EXPECT_EQ(response.status, 408);
+  EXPECT_EQ(response.Header("connection"), "close");
+  EXPECT_EQ(client.ReadUntilClosed(), "");
+}
+
+TEST_F(HttpFaultsTest, AHeaderThatComesByteByByteIs408AllTheSame) {
+  StartServer({.header_timeout = absl::Milliseconds(100)});
+  HttpTestClient client = Connect();
+  client.Send("GET /echo HTTP/1.1\r\nHost: h\r\n");
+  const absl::Time begin = absl::Now();
+  while (absl::Now() < begin + absl::Seconds(30) && client.TrySend("x")) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_LT(absl::Now(), begin + absl::Seconds(30));
+  EXPECT_EQ(client.Read().status, 408);
+}
+
+TEST_F(HttpFaultsTest, ABodyThatTakesTooLongIs408) {
+  StartServer({.body_timeout = absl::Milliseconds(100)});
+  HttpTestClient client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(client.Read().status, 408);
+}
+
+TEST_F(HttpFaultsTest, AnIdleConnectionIsClosed) {
+  StartServer({.idle_timeout = absl::Milliseconds(100)});
+  HttpTestClient client = Connect();
+  EXPECT_EQ(client.Call("GET", "/echo").status, 200);
+  EXPECT_EQ(client.ReadUntilClosed(), "");
+}
+
+TEST_F(HttpFaultsTest, ABodyOverTheLimitIs413BeforeItIsSent) {
+  StartServer({.max_body_bytes = 1000});
+  HttpTestClient declared = Connect();
+  declared.Send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n");
+  EXPECT_EQ(declared.Read().status, 413);
+  HttpTestClient chunked = Connect();
+  chunked.Send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n");
+  EXPECT_EQ(chunked.Read().status, 413);
+  // One that sends all of it regardless still gets to read the answer.
+  HttpTestClient eager = Connect();
+  const std::string body(200000, 'x');
+  eager.Request("POST", "/echo", body);
+  EXPECT_EQ(eager.Read().status, 413);
+}
+
+TEST_F(HttpFaultsTest, BodiesTogetherAreBounded) {
+  StartServer({.max_body_bytes = 1000, .max_bodies_bytes = 1500});
+  HttpTestClient first = Connect();
+  first.Send(
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(first.Read().status, 100);
+  first.Send(std::string(900, 'a'));
+  HttpTestClient second = Connect();
+  HttpTestResponse refused;
+  Await([&] {  // the first one's bytes are on their way
+    second = Connect();
+    refused = second.Call("POST", "/echo", std::string(800, 'b'));
+    return refused.status != 200;
+  });
+  EXPECT_EQ(refused.status, 503);
+  first.Send(std::string(100, 'a'));
+  EXPECT_EQ(first.Read().status, 200);
+  HttpTestClient third = Connect();
+  EXPECT_EQ(third.Call("POST", "/echo", std::string(800, 'b')).status, 200);
+}
+
+TEST_F(HttpFaultsTest, BadFramingIsRefusedAndTheConnectionEnds) {
+  StartServer();
+  for (const auto& [bytes, status] : std::vector<std::pair<std::string, int>>{
+           {"GET / HTTP/1.1\r\n\r\n", 400},
+           {"nonsense\r\n\r\n", 400},
+           {"GET / HTTP/3.0\r\nHost: h\r\n\r\n", 505},
+           {"GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(20000, 'x') + "\r\n\r\n", 431},
+           {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+           {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501}}) {
+    HttpTestClient client = Connect();
+    client.TrySend(bytes);
+    EXPECT_EQ(client.Read().status, status) << bytes.substr(0, 60);
+    EXPECT_EQ(client.ReadUntilClosed(), "");
+  }
+  // A request hidden behind a bad one is not answered.
+  HttpTestClient smuggler = Connect();
+  smuggler.Send(
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\n\r\nGET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(smuggler.Read().status, 400);
+  EXPECT_EQ(smuggler.ReadUntilClosed(), "");
+}
+
+TEST_F(HttpFaultsTest, AReaderThatFallsBehindIsCutOffWithinItsBound) {
+  StartServer({.max_unsent_bytes = 256 << 10});
+  HttpTestClient client = Connect();
+  client.Request("GET", "/held");
+  const auto responder = TakeHeld();
+  std::atomic<bool> gone = false;
+  responder->BeginStream({});
+  responder->SetCallbacks([] {}, [&gone] { gone = true; });
+  // A handler that writes without waiting: the kernel's buffers fill, then ours, then it ends.
+  const std::string piece(16 << 10, 'x');
+  size_t written = 0;
+  while (responder->Write(piece)) {
+    written += piece.size();
+    ASSERT_LT(written, size_t{256} << 20);
+  }
+  Await([&gone] { return gone.load(); });
+  EXPECT_TRUE(responder->gone());
+  Await([this] { return server_->counts().requests == 0; });
+}
+
+TEST_F(HttpFaultsTest, AReaderThatStandsStillHoldsBackItsOwnStreamAndEndsInTime) {
+  StartServer({.write_timeout = absl::Milliseconds(200)});
+  HttpTestClient client = Connect();
+  client.Request("GET", "/held");
+  const auto responder = TakeHeld();
+  std::atomic<bool> gone = false;
+  std::atomic<int> pieces = 0;
+  const std::string piece(64 << 10, 'x');
+  responder->BeginStream({});
+  responder->SetCallbacks(
+      [&] {
+        ++pieces;
+        responder->Write(piece);
+      },
+      [&gone] { gone = true; });
+  responder->Write(piece);
+  // Others are served meanwhile.
+  HttpTestClient other = Connect();
+  EXPECT_EQ(other.Call("GET", "/echo").status, 200);
+  Await([&gone] { return gone.load(); });
+  EXPECT_LT(pieces, 1000) << "64 MiB must not fit anywhere";
+}
+
+TEST_F(HttpFaultsTest, AClientThatGoesIsNoticedAtOnce) {
+  StartServer();
+  for (const bool streaming : {false, true}) {
+    HttpTestClient client = Connect();
+    client.Request("GET", "/held");
+    const auto responder = TakeHeld();
+    std::atomic<bool> gone = false;
+    responder->SetCallbacks([] {}, [&gone] { gone = true; });
+    if (streaming) {
+      responder->BeginStream({});
+      responder->Write("first");
+      EXPECT_EQ(client.ReadHead().status, 200);
+      EXPECT_EQ(client.ReadChunk(), "first");
+    }
+    EXPECT_FALSE(gone);
+    client.Close();
+    Await([&gone] { return gone.load(); });
+    EXPECT_FALSE(responder->Write("more"));
+    EXPECT_FALSE(responder->Send({}));
+  }
+}
+
+TEST_F(HttpFaultsTest, CallbacksOfAClientThatHasGoneAreCalledAtOnce) {
+  StartServer();
+  HttpTestClient client = Connect();
+  client.Request("GET", "/held");
+  const auto responder = TakeHeld();
+  client.Close();
+  Await([&] { return responder->gone(); });
+  bool gone = false;
+  responder->SetCallbacks([] {}, [&gone] { gone = true; });
+  EXPECT_TRUE(gone);
+}
+
+TEST_F(HttpFaultsTest, OverTheLimitIdleConnectionsMakeRoomAndBusyOnesDoNot) {
+  StartServer({.max_connections = 3});
+  HttpTestClient busy[3] = {Connect(), Connect(), Connect()};
+  std::vector<std::shared_ptr<HttpResponder>> held;
+  for (HttpTestClient& client : busy) {
+    client.Request("GET", "/held");
+    held.push_back(TakeHeld());
+  }
+  HttpTestClient refused = Connect();
+  const HttpTestResponse response = refused.Read();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.Header("retry-after"), "1");
+  for (size_t i = 0; i < 3; ++i) {
+    held[i]->Send({});
+    EXPECT_EQ(busy[i].Read().status, 200);
+  }
+  HttpTestClient next = Connect();
+  EXPECT_EQ(next.Call("GET", "/echo").status, 200);
+  EXPECT_EQ(busy[0].ReadUntilClosed(), "") << "idle longest";
+}
+
+TEST_F(HttpFaultsTest, TwoThousandConnectionsAreServed) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit old = limit;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_GE(limit.rlim_cur, 4200u) << "2,000 connections have 4,000 ends";
+  StartServer();
+  std::vector<HttpTestClient> clients;
+  for (int i = 0; i < 2000; ++i) {
+    clients.push_back(Connect());
+    clients.back().Request("GET", "/echo?" + std::to_string(i));
+  }
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(clients[i].Read().body, "GET /echo " + std::to_string(i) + " ") << i;
+  }
+  EXPECT_EQ(server_->counts().connections, 2000u);
+  clients.clear();
+  Await([this] { return server_->counts().connections == 0; });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+TEST_F(HttpFaultsTest, DescriptorsUsedUpComeBack) {
+  StartServer();
+  HttpTestClient before = Connect();
+  EXPECT_EQ(before.Call("GET", "/echo").status, 200);
+  before.Request("GET", "/held");
+  const auto held = TakeHeld();
+  // Connections wait in the kernel, then every descriptor is taken: accepting fails.
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit old = limit;
+  HttpTestClient waiting(server_->port());
+  const int highest = ::dup(waiting.fd());
+  ::close(highest);
+  limit.rlim_cur = static_cast<rlim_t>(highest) + 3;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<UniqueFd> taken;
+  std::vector<HttpTestClient> more;
+  while (true) {
+    UniqueFd fd(::dup(waiting.fd()));
+    if (!fd.valid()) break;
+    taken.push_back(std::move(fd));
+  }
+  ASSERT_GE(taken.size(), 1u);
+  taken.pop_back();
+  more.emplace_back(server_->port());  // takes the last one: nothing is left to accept it with
+  more.back().Request("GET", "/echo");
+  // What there is goes on meanwhile.
+  held->Send({.body = "still here"});
+  EXPECT_EQ(before.Read().body, "still here");
+  taken.clear();
+  EXPECT_EQ(more.back().Read().status, 200);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  HttpTestClient after = Connect();
+  EXPECT_EQ(after.Call("GET", "/echo").status, 200);
+}
+
+// A key and a certificate for it, signed by itself, in PEM files.
+class TlsFiles {
+ public:
+  TlsFiles() {
+    char pattern[] = "/tmp/tandem-tls-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+    EVP_PKEY* key = EVP_EC_gen("P-256");
+    X509* certificate = X509_new();
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, key);
+    X509_NAME* name = X509_get_subject_name(certificate);
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+    X509_set_issuer_name(certificate, name);
+    X509_sign(certificate, key, EVP_sha256());
+    BIO* out = BIO_new_file(this->key().c_str(), "w");
+    PEM_write_bio_PrivateKey(out, key, nullptr, nullptr, 0, nullptr, nullptr);
+    BIO_free(out);
+    out = BIO_new_file(this->certificate().c_str(), "w");
+    PEM_write_bio_X509(out, certificate);
+    BIO_free(out);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+  }
+  ~TlsFiles() { std::filesystem::remove_all(directory_); }
+  std::string key() const { return directory_ + "/key.pem"; }
+  std::string certificate() const { return directory_ + "/cert.pem"; }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(HttpFaultsTest, TlsServesHttpsAndSurvivesPlainText) {
+  const TlsFiles files;
+  StartServer({.tls_certificate = files.certificate(), .tls_key = files.key()});
+  EXPECT_THAT(server_->url(), HasSubstr("https://"));
+  HttpTestClient plain = Connect();
+  plain.Request("GET", "/echo");
+  plain.ReadUntilClosed();
+  HttpTestClient socket = Connect();
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  ASSERT_EQ(SSL_CTX_load_verify_locations(context, files.certificate().c_str(), nullptr), 1);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  SSL* tls = SSL_new(context);
+  SSL_set_fd(tls, socket.fd());
+  ASSERT_EQ(SSL_connect(tls), 1);
+  const std::string request =
+      "GET /count?3 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  ASSERT_EQ(SSL_write(tls, request.data(), static_cast<int>(request.size())),
+            static_cast<int>(request.size()));
+  std::string answer;
+  char bytes[4096];
+  for (int got = 0; (got = SSL_read(tls, bytes, sizeof(bytes))) > 0;) {
+    answer.append(bytes, static_cast<size_t>(got));
+  }
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+  EXPECT_THAT(answer, HasSubstr("2\r\n0\n\r\n2\r\n1\n\r\n2\r\n2\n\r\n0\r\n\r\n"));
+  EXPECT_EQ(SSL_get_shutdown(tls) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN)
+      << "the end is the server's, not somebody's who cut the wire";
+  SSL_free(tls);
+  SSL_CTX_free(context);
+}
+
+TEST_F(HttpFaultsTest, AHandshakeThatTakesTooLongIsCutOff) {
+  const TlsFiles files;
+  StartServer({.tls_certificate = files.certificate(),
+               .tls_key = files.key(),
+               .header_timeout = absl::Milliseconds(100)});
+  HttpTestClient client = Connect();
+  client.Send("\x16\x03\x01");
+  EXPECT_EQ(client.ReadUntilClosed(), "");
+}
+
+}  // namespace
+}  // namespace tandem::gateway
