@@ -10,6 +10,7 @@
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/page/page_routes.h"
 #include "services/gateway/rest/health_routes.h"
+#include "services/gateway/rest/openapi.h"
 #include "services/gateway/rest/rest_routes.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -33,8 +34,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   // slow readers.  Connected now, while there are descriptors.
   const auto channel = CreateChannel(grpc.targets()[0]);
   channel->GetState(/*try_to_connect=*/true);
-  TANDEM_RETURN_IF_ERROR(
-      AddRestRoutes(router, *v1::GenerateRequest::descriptor()->file()->service(0), channel));
+  const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
+  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel));
+  TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, TANDEM_VERSION));
   return HttpServer::Start(options, std::move(router));
 }
 

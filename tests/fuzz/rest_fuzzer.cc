@@ -1,0 +1,88 @@
+// REST's parsers: a path template, a path to match it with, and a query, each a line; then the JSON
+// guard and framing over all of it.
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "services/common/base/check.h"
+#include "services/gateway/http/json_guard.h"
+#include "services/gateway/http/path_template.h"
+#include "services/gateway/http/request_reader.h"
+#include "services/gateway/rest/field_binder.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace {
+
+using namespace tandem::gateway;
+
+std::string_view TakeLine(std::string_view& text) {
+  const size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text = end == std::string_view::npos ? "" : text.substr(end + 1);
+  return line;
+}
+
+void FuzzPath(std::string_view text, std::string_view path) {
+  const auto parsed = PathTemplate::Parse(text);
+  if (!parsed.ok()) return;
+  // What it says of itself is a template of the same paths.
+  const auto again = PathTemplate::Parse(parsed->Shape());
+  TANDEM_CHECK(again.ok());
+  TANDEM_CHECK(*again == *parsed);
+  if (!IsValidPath(path)) return;
+  const auto bindings = parsed->Match(path);
+  TANDEM_CHECK(bindings.has_value() == again->Match(path).has_value());
+  if (bindings.has_value()) TANDEM_CHECK(bindings->size() == parsed->variables().size());
+}
+
+void FuzzQuery(std::string_view query) {
+  const auto parameters = ParseQuery(query);
+  if (!parameters.ok()) return;
+  tandem::v1::GenerateRequest request;
+  FieldBinder binder(request);
+  for (const auto& [name, value] : *parameters) {
+    if (!binder.Set(name, value).ok()) return;
+  }
+  // Only what can be sent may have been set.
+  tandem::v1::GenerateRequest copy;
+  TANDEM_CHECK(copy.ParseFromString(request.SerializeAsString()));
+}
+
+// The same requests whether the bytes come at once or one by one.
+int Frame(std::string_view bytes, size_t piece) {
+  HttpRequestReader reader({.max_header_bytes = 1024, .max_body_bytes = 1024});
+  std::string in;
+  int num_requests = 0;
+  while (true) {
+    const size_t used = reader.Feed(in);
+    in.erase(0, used);
+    if (reader.state() == HttpRequestReader::State::kFailed) return -1 - num_requests;
+    if (reader.state() == HttpRequestReader::State::kDone) {
+      TANDEM_CHECK(reader.Take().body.size() <= 1024);
+      ++num_requests;
+      continue;
+    }
+    if (used > 0 && !in.empty()) continue;
+    if (bytes.empty()) return num_requests;
+    in += bytes.substr(0, piece);
+    bytes = bytes.substr(std::min(piece, bytes.size()));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  std::string_view text = all;
+  const std::string_view path_template = TakeLine(text);
+  const std::string_view path = TakeLine(text);
+  FuzzPath(path_template, path);
+  FuzzQuery(TakeLine(text));
+  (void)CheckJson(text);
+  if (size <= 4096) TANDEM_CHECK((Frame(all, size + 1) < 0) == (Frame(all, 1) < 0));
+  return 0;
+}
