@@ -9,6 +9,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.81 REQUIRED)  # headers: Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED)
+find_package(prometheus-cpp REQUIRED)
+find_package(civetweb REQUIRED)  # what it serves its pages with
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)

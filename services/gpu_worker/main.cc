@@ -6,6 +6,7 @@
 
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
+#include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/run_worker_service.h"
@@ -16,6 +17,7 @@ namespace {
 struct Flags {
   std::string listen = "unix:/run/tandem/gpu.sock";
   bool probe = false;
+  tandem::RunWorkerOptions run;
   tandem::gpu::GpuWorkerOptions worker;
 };
 
@@ -37,8 +39,11 @@ int Serve(Flags& flags) {
     return 0;
   }
   std::fprintf(stderr, "%s", (*worker)->DescribeDevice().c_str());
-  const absl::Status served =
-      tandem::RunWorkerService(*std::move(worker), {.server = {.listen = {flags.listen}}}, signals);
+  flags.run.server.listen = {flags.listen};
+  flags.run.more_metrics = [](tandem::MetricSamples& samples) {
+    tandem::AddAmdgpuMetrics("/", samples);
+  };
+  const absl::Status served = tandem::RunWorkerService(*std::move(worker), flags.run, signals);
   return served.ok() ? 0 : Fail(served);
 }
 
@@ -73,6 +78,9 @@ int main(int argc, char** argv) {
   app.add_flag("!--no-import", flags.worker.import_memory,
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
+  app.add_option("--metrics", flags.run.metrics,
+                 "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("gpu_worker");

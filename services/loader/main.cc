@@ -6,8 +6,10 @@
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/metrics/metrics_server.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/common/rpc/server.h"
+#include "services/loader/service/loader_metrics.h"
 #include "services/loader/service/loader_service.h"
 
 namespace tandem::loader {
@@ -17,6 +19,8 @@ struct Flags {
   std::string listen;
   ModelStore::Options store;
   bool no_packed_cache = false;
+  std::string metrics;
+  bool metrics_remote = false;
 };
 
 absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
@@ -33,9 +37,18 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<Server> server,
       Server::Start({.listen = {flags.listen}}, {{v1::Loader::service_full_name(), &service}}));
+  std::unique_ptr<MetricsServer> metrics;
+  if (!flags.metrics.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(
+        metrics,
+        MetricsServer::Start(flags.metrics, flags.metrics_remote, [&store](MetricSamples& samples) {
+          AddLoaderMetrics(store->GetStatus(), samples);
+        }));
+  }
   server->SetServing(true);
   signals.Wait();
   server->SetServing(false);
+  metrics.reset();
   service.Drain();
   server->Shutdown(absl::Seconds(2));
   return absl::OkStatus();
@@ -69,6 +82,8 @@ int main(int argc, char** argv) {
                  "size of that folder; what was not used for longest goes first")
       ->capture_default_str();
   app.add_flag("--no-packed-cache", flags.no_packed_cache, "keep no packed weights on disk");
+  app.add_option("--metrics", flags.metrics, "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
   CLI11_PARSE(app, argc, argv);
   if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();
   const absl::Status status = tandem::loader::Serve(flags, signals);

@@ -19,6 +19,7 @@ struct Flags {
   std::string policy = "prefer";
   bool probe = false;
   StartupOptions startup;
+  RunWorkerOptions run;
 };
 
 int Fail(NpuPolicy policy, const absl::Status& status) {
@@ -43,8 +44,8 @@ int Serve(Flags& flags) {
     std::printf("%s\n", (*worker)->description().device.c_str());
     return kExitOk;
   }
-  const absl::Status served =
-      RunWorkerService(*std::move(worker), {.server = {.listen = {flags.listen}}}, signals);
+  flags.run.server.listen = {flags.listen};
+  const absl::Status served = RunWorkerService(*std::move(worker), flags.run, signals);
   if (served.ok()) return kExitOk;
   LogError("cannot serve", {{"reason", std::string(served.message())}});
   return kExitFailure;
@@ -64,6 +65,9 @@ int main(int argc, char** argv) {
   app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
       ->check(CLI::Range(1, 65536));
   app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU");
+  app.add_option("--metrics", flags.run.metrics,
+                 "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
   try {
     app.parse(argc, argv);

@@ -10,6 +10,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/worker/service/loader_weight_source.h"
+#include "services/common/worker/service/worker_metrics.h"
 
 namespace tandem {
 namespace {
@@ -39,7 +40,7 @@ class ExitDeadline {
 
 absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOptions& options,
                               ShutdownSignals& signals) {
-  const WorkerDescription& description = worker->description();
+  const WorkerDescription description = worker->description();
   LogInfo("worker", {{"name", description.name}, {"device", description.device}});
   LoaderWeightSource source;
   TANDEM_ASSIGN_OR_RETURN(
@@ -54,9 +55,19 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
     usable = serving;
     show();
   });
+  std::unique_ptr<MetricsServer> metrics;
+  if (!options.metrics.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(
+        metrics,
+        MetricsServer::Start(options.metrics, options.metrics_remote, [&](MetricSamples& samples) {
+          AddWorkerMetrics(description, usable && !service->IsStuck(), service->Status(), samples);
+          if (options.more_metrics) options.more_metrics(samples);
+        }));
+  }
   while (!signals.WaitFor(kStuckCheckInterval)) show();
   const ExitDeadline exit_deadline(options.exit_deadline);
   server->SetServing(false);
+  metrics.reset();
   service->Drain();
   server->Shutdown(options.drain);
   service.reset();  // joins the device thread before the server it reports to goes

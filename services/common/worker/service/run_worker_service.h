@@ -13,9 +13,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/common/metrics/metrics_server.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/worker_service.h"
@@ -26,6 +28,9 @@ namespace tandem {
 struct RunWorkerOptions {
   ServerOptions server;
   WorkerServiceOptions service;
+  std::string metrics;          // HOST:PORT of the page for Prometheus; empty: none
+  bool metrics_remote = false;  // HOST need not be loopback
+  MetricSource more_metrics;    // of the device's kind; may be empty
   // After a signal: for the segment under way and for other calls, and in all; a device that
   // hangs longer does not keep the process from ending.
   absl::Duration drain = absl::Seconds(5);
@@ -34,7 +39,8 @@ struct RunWorkerOptions {
 
 // Serves until a signal comes, then drains.  The worker is self-tested on its device thread;
 // health says SERVING from then on, and only while it is usable.
-// Errors of Server::Start alone; what the device does is health's and the log's matter.
+// Errors of Server::Start and MetricsServer::Start alone; what the device does is health's and the
+// log's matter.
 absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOptions& options,
                               ShutdownSignals& signals);
 

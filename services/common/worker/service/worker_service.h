@@ -44,6 +44,7 @@ class WorkerService final : public worker::v1::Worker::CallbackService {
   // Starts the device thread, which runs the self-test.  `on_serving` is called from it whenever
   // the worker becomes usable or stops being so.
   void Start(std::function<void(bool)> on_serving);
+  worker::v1::GetStatusResponse Status() const { return host_.GetStatus(); }
   // Whether the device hangs.
   bool IsStuck() const { return host_.IsStuck(); }
   // Ends Execution; returns when the device has let go of its streams.

@@ -1,0 +1,40 @@
+#include "services/common/worker/service/worker_metrics.h"
+
+#include <string>
+
+#include "services/common/plan/stage.h"
+#include "services/common/rpc/worker_convert.h"
+
+namespace tandem {
+
+std::vector<MetricSpec> WorkerMetrics::All() {
+  return {kInfo, kServing,   kBusySeconds, kSegments, kSegmentsFailed,
+          kRows, kPlanEpoch, kWeightBytes, kKvBytes,  kLoadSeconds};
+}
+
+void AddWorkerMetrics(const WorkerDescription& worker, bool serving,
+                      const worker::v1::GetStatusResponse& status, MetricSamples& samples) {
+  using M = WorkerMetrics;
+  const std::string& name = worker.name;
+  samples.Add(M::kInfo, 1,
+              {name, worker.kind == DeviceKind::kNpu ? "npu" : "gpu", worker.device,
+               worker.emulated ? "true" : "false"});
+  samples.Add(M::kServing, serving ? 1 : 0, {name});
+  for (const worker::v1::StageTime& time : status.busy()) {
+    const auto kind = static_cast<StageKind>(time.kind() - ToProto(StageKind{}));
+    samples.Add(M::kBusySeconds, static_cast<double>(time.device_ns()) * 1e-9,
+                {name, StageKindName(kind)});
+  }
+  samples.Add(M::kSegments, static_cast<double>(status.segments_run()), {name});
+  samples.Add(M::kSegmentsFailed, static_cast<double>(status.segments_failed()), {name});
+  samples.Add(M::kRows, static_cast<double>(status.rows_run()), {name});
+  samples.Add(M::kPlanEpoch, static_cast<double>(status.epoch()), {name});
+  const worker::v1::LoadPlanReport& report = status.report();
+  if (status.epoch() == 0) return;
+  samples.Add(M::kWeightBytes, static_cast<double>(report.weight_bytes()),
+              {name, report.weight_import()});
+  samples.Add(M::kKvBytes, static_cast<double>(report.kv_bytes()), {name});
+  samples.Add(M::kLoadSeconds, report.load_seconds(), {name});
+}
+
+}  // namespace tandem

@@ -1,0 +1,60 @@
+// What a worker tells Prometheus.
+#pragma once
+
+#include <vector>
+
+#include "services/common/metrics/metric_spec.h"
+#include "services/common/worker/worker.h"
+#include "tandem/worker/v1/worker.pb.h"
+
+namespace tandem {
+
+struct WorkerMetrics {
+  static constexpr MetricSpec kInfo{"tandem_worker_info",
+                                    MetricType::kGauge,
+                                    "1: what this worker runs on.",
+                                    {"worker", "kind", "device", "emulated"}};
+  static constexpr MetricSpec kServing{"tandem_worker_serving",
+                                       MetricType::kGauge,
+                                       "1 while the device is usable, else 0.",
+                                       {"worker"}};
+  static constexpr MetricSpec kBusySeconds{
+      "tandem_device_busy_seconds_total",
+      MetricType::kCounter,
+      "Time the device worked by its own timestamps, seconds, by kind of stage.",
+      {"worker", "stage"}};
+  static constexpr MetricSpec kSegments{"tandem_worker_segments_total",
+                                        MetricType::kCounter,
+                                        "Segments run, failed ones included.",
+                                        {"worker"}};
+  static constexpr MetricSpec kSegmentsFailed{"tandem_worker_segments_failed_total",
+                                              MetricType::kCounter,
+                                              "Segments that failed.",
+                                              {"worker"}};
+  static constexpr MetricSpec kRows{"tandem_worker_rows_total",
+                                    MetricType::kCounter,
+                                    "Rows in segments run: a token in a segment is one.",
+                                    {"worker"}};
+  static constexpr MetricSpec kPlanEpoch{"tandem_worker_plan_epoch",
+                                         MetricType::kGauge,
+                                         "Epoch of the plan in force, 0 without one.",
+                                         {"worker"}};
+  static constexpr MetricSpec kWeightBytes{
+      "tandem_worker_weight_bytes",
+      MetricType::kGauge,
+      "Weights within the device's reach, bytes, by how they got "
+      "there.",
+      {"worker", "import"}};
+  static constexpr MetricSpec kKvBytes{
+      "tandem_worker_kv_bytes", MetricType::kGauge, "KV cache, bytes, used or not.", {"worker"}};
+  static constexpr MetricSpec kLoadSeconds{"tandem_worker_load_seconds",
+                                           MetricType::kGauge,
+                                           "How long loading the plan in force took, seconds.",
+                                           {"worker"}};
+  static std::vector<MetricSpec> All();
+};
+
+void AddWorkerMetrics(const WorkerDescription& worker, bool serving,
+                      const worker::v1::GetStatusResponse& status, MetricSamples& samples);
+
+}  // namespace tandem

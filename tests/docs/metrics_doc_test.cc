@@ -1,0 +1,62 @@
+// docs/metrics.md is what the tables in the code say.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "services/common/metrics/amdgpu_metrics.h"
+#include "services/common/metrics/process_metrics.h"
+#include "services/common/worker/service/worker_metrics.h"
+#include "services/loader/service/loader_metrics.h"
+
+namespace tandem {
+namespace {
+
+struct Section {
+  std::string heading;
+  std::vector<MetricSpec> specs;
+};
+
+std::vector<Section> Sections() {
+  return {{"GPU and NPU workers", WorkerMetrics::All()},
+          {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
+          {"Loader", loader::LoaderMetrics::All()},
+          {"Every process", ProcessMetrics::All()}};
+}
+
+std::string Document() {
+  std::string text =
+      "# Metrics\n\n"
+      "`--metrics HOST:PORT` gives a service a page for Prometheus at `/metrics`, on loopback "
+      "unless "
+      "`--metrics-remote` is\ngiven too. This list is made from the tables in the code; "
+      "`metrics_doc_test` says how to renew it.\n\n";
+  for (const Section& section : Sections()) text += DescribeMetrics(section.heading, section.specs);
+  text.pop_back();
+  return text;
+}
+
+TEST(MetricsDocTest, TheDocumentIsWhatTheCodeDeclares) {
+  std::ifstream file(TANDEM_SOURCE_DIR "/docs/metrics.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string made = TANDEM_BINARY_DIR "/metrics.md";
+  std::ofstream(made) << Document();
+  EXPECT_TRUE(text == Document()) << "to renew it: cp " << made << " docs/metrics.md";
+}
+
+TEST(MetricsDocTest, NamesAndLabelsFollowPrometheussRules) {
+  std::set<std::string_view> names;
+  for (const Section& section : Sections()) {
+    for (const MetricSpec& spec : section.specs) {
+      EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
+      EXPECT_EQ(spec.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), std::string::npos);
+      EXPECT_EQ(spec.type == MetricType::kCounter, spec.name.ends_with("_total")) << spec.name;
+      EXPECT_TRUE(spec.help.ends_with('.')) << spec.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
