@@ -152,6 +152,10 @@ size_t StepBytes(const StepHeader& header) {
                   header.num_draws);
 }
 
+size_t BlockTableOffset(const StepHeader& header) {
+  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, 0, 0);
+}
+
 absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
                                     std::vector<std::byte>& storage) {
   if (area.size() < sizeof(StepHeader)) {

@@ -145,6 +145,8 @@ struct StepBatch {
 size_t StepAreaBytes(const StepLimits& limits);
 // Bytes of one particular step, StepHeader included.
 size_t StepBytes(const StepHeader& header);
+// From the step's start to its block_table.
+size_t BlockTableOffset(const StepHeader& header);
 
 // Copies the step at the start of `area` into `storage` (resized as needed, reused between calls)
 // and checks it there, so that a writer who changes the area afterwards changes nothing.

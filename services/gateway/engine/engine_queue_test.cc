@@ -43,8 +43,8 @@ TEST(EngineQueueTest, WrongGuessesChangeNoToken) {
   for (uint32_t i = 0; i < 12; ++i) {
     EngineRequest& request = requests.emplace_back(GreedyRequest(i, 1 + 9 * i, 30));
     request.ignore_eos = i % 3 != 0;
-    // The last to run: those before are fed meanwhile.
-    if (i > 9) request.sampling = {.temperature = 0.9f, .min_p = 0.01f, .seed = i};
+    if (i % 2 == 1) request.sampling = {.temperature = 0.9f, .min_p = 0.01f, .seed = i};
+    if (i % 4 == 2) request.sampling.repetition_penalty = 1.3f;
     request.prompt_logprobs = i % 5 == 0;
     readers.push_back(std::make_unique<StreamReader>());
     ASSERT_TRUE(engine->Submit(request, readers.back()->stream()).ok());

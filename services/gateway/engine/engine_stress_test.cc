@@ -134,7 +134,7 @@ TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   EXPECT_GT(status.scheduler().preemptions(), 0u);
   EXPECT_EQ(status.scheduler().steps_queued() > 0, GetParam().queue_steps);
   EXPECT_EQ(status.scheduler().rows_fed() > 0, GetParam().queue_steps);
-  EXPECT_EQ(status.scheduler().wrong_guesses() > 0, GetParam().wrong_guess_in != 0);
+  EXPECT_EQ(status.scheduler().wrong_guesses() > 100, GetParam().wrong_guess_in != 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, EngineStressTest,

@@ -23,15 +23,11 @@ RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
       decoder_(tokenizer, request_.stops) {}
 
 SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
-  // Greedy ones alone: on an NVIDIA H200 the head did not come back from a step with draws, for a
-  // reason not found yet.
-  std::optional<GuessRule> guess = GuessRule::For(request_.sampling);
-  if (guess.has_value() && !guess->greedy()) guess.reset();
   return {.id = id,
           .prompt = request_.prompt,
           .prompt_logprobs = request_.prompt_logprobs,
           .needs = needs(),
-          .guess = guess,
+          .guess = GuessRule::For(request_.sampling),
           .max_answer = request_.max_tokens};
 }
 

@@ -72,7 +72,8 @@ TEST(OpenApiTest, TypesAreThoseOfProto3sJson) {
             "#/components/schemas/tandem.testing.v1.Fields");
   for (const Json& parameter : put["parameters"]) {
     EXPECT_NE(parameter["name"].get<std::string>().substr(0, 6), "nested") << "the body gives it";
-    if (parameter["in"] == "query") EXPECT_NE(parameter["name"], "text") << "the path gives it";
+    if (parameter["in"] != "query") continue;
+    EXPECT_NE(parameter["name"], "text") << "the path gives it";
   }
   EXPECT_FALSE(
       BuildOpenApi(*tandem::testing::v1::Fields::descriptor()->file()->service(1), "1").ok());

@@ -23,8 +23,7 @@ bool HasLongSequence(const StepBatch& batch) {
 void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layout,
                         std::span<std::byte> area) {
   TANDEM_CHECK(area.size() == layout.bytes);
-  const auto tables =
-      static_cast<uint32_t>(StepBytes(batch.header) - batch.block_table.size() * sizeof(uint32_t));
+  const auto tables = static_cast<uint32_t>(BlockTableOffset(batch.header));
   std::byte* to_row = area.data();
   std::byte* to_tile = area.data() + layout.tiles;
   const auto put = [](std::byte*& to, const auto& entry) {

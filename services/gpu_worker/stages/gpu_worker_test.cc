@@ -151,6 +151,37 @@ TEST_F(GpuWorkerTest, AQueuedStepCallsVulkanNoMore) {
   EXPECT_EQ(during, expected);
 }
 
+// What a step holds beside its rows is not taken for their block tables.
+TEST_F(GpuWorkerTest, DrawsLeaveTheLogitsAlone) {
+  Open({.validation = true, .adjust_tuning = [](Tuning& tuning) {
+          tuning.decode = {.enabled = true, .threads = 2 * tuning.subgroup_size, .lane_values = 16};
+        }});
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  std::vector<std::vector<float>> results;
+  for (const bool draw : {false, true}) {
+    ASSERT_OK_AND_ASSIGN(const auto runner, PlanRunner::Create(weights, {worker_.get()},
+                                                               testing::WholeModel(config), {}));
+    StepBuilder steps(runner->limits());
+    const uint32_t a = steps.AddSequence(), b = steps.AddSequence();
+    std::vector<float>& logits = results.emplace_back();
+    for (uint32_t step = 0; step < 40; ++step) {
+      steps.Begin();
+      steps.set_want_logits(true);
+      for (const uint32_t sequence : {a, b}) {
+        steps.AddOutput(steps.AddRows(sequence, {(7 * step + sequence) % config.vocab_size}));
+        if (draw) steps.DrawOutput({.temperature = 1.0f, .top_k = 8, .uniform = 0.5f});
+      }
+      ASSERT_OK(runner->RunStep(steps.batch()));
+      for (uint32_t i = 0; i < 2; ++i) {
+        logits.insert(logits.end(), runner->Logits(i).begin(), runner->Logits(i).end());
+      }
+    }
+  }
+  EXPECT_EQ(0,
+            std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(float)));
+}
+
 struct InvarianceCase {
   const char* name;
   DType dtype;
