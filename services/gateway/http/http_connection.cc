@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <random>
@@ -51,6 +52,12 @@ std::string_view BearerKey(const HttpRequest& head) {
     return {key.data(), key.size()};
   }
   return head.Header("x-api-key").value_or("");
+}
+
+// "[::1]:8080" -> "::1", "Example.com:80" -> "example.com".
+std::string NameOf(std::string_view host) {
+  if (host.starts_with('[')) return std::string(host.substr(1, host.find(']') - 1));
+  return absl::AsciiStrToLower(std::string(host.substr(0, host.find(':'))));
 }
 
 std::chrono::steady_clock::duration ToSteady(absl::Duration duration) {
@@ -210,9 +217,27 @@ void HttpConnection::Process() {
 
 bool HttpConnection::Admit() {
   const HttpRequest& head = reader_.head();
-  if (!CheckOrigin(head) || !FindRoute(head) || !CheckKey(head)) return false;
+  if (!CheckName(head) || !CheckOrigin(head) || !FindRoute(head) || !CheckKey(head)) return false;
   admitted_ = true;
   return true;
+}
+
+bool HttpConnection::CheckName(const HttpRequest& head) {
+  const auto host = head.Header("host");
+  if (!core_->check_names || !host.has_value()) return true;
+  const std::string name = NameOf(*host);
+  boost::system::error_code not_an_address;
+  asio::ip::make_address(name, not_an_address);
+  const std::vector<std::string>& own = core_->options.names;
+  if (!not_an_address || name == "localhost" || name.ends_with(".localhost") ||
+      std::find(own.begin(), own.end(), name) != own.end()) {
+    return true;
+  }
+  Refuse({403,
+          absl::PermissionDeniedError(absl::StrFormat(
+              "this server does not go by the name '%s' (--http-name adds it)", name)),
+          std::nullopt});
+  return false;
 }
 
 bool HttpConnection::CheckOrigin(const HttpRequest& head) {

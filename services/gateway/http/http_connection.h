@@ -55,6 +55,7 @@ class HttpConnection final : public HttpAnswer::Listener,
 
   // Whether the request may go on: origin, route, key.  Otherwise it has been refused.
   bool Admit();
+  bool CheckName(const HttpRequest& head);
   bool CheckOrigin(const HttpRequest& head);
   bool FindRoute(const HttpRequest& head);
   bool CheckKey(const HttpRequest& head);

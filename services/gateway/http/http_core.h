@@ -33,6 +33,7 @@ class HttpCore {
   boost::asio::io_context io;
   std::optional<boost::asio::ssl::context> tls;  // set before the first connection
   boost::asio::thread_pool* pool = nullptr;      // Borrowed; outlives the threads that run `io`
+  bool check_names = false;                      // likewise; see HttpServerOptions::names
   std::atomic<bool> draining = false;
 
   void Add(const std::shared_ptr<HttpConnection>& connection);

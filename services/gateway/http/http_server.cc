@@ -97,6 +97,7 @@ class HttpServer::Impl {
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) return BindError(core_->options.listen, error);
     endpoint_ = acceptor_.local_endpoint();
+    core_->check_names = endpoint_.address().is_loopback() && core_->options.keys == nullptr;
     return absl::OkStatus();
   }
 

@@ -35,6 +35,9 @@ struct HttpServerOptions {
   // Origins that other sites' pages may call from: "https://chat.example", or "*".  Requests from
   // pages of other origins are refused (403); those of this server's own pages never are.
   std::vector<std::string> cors_origins;
+  // Names this server goes by beside localhost and addresses.  On loopback without keys, requests
+  // for other names are refused (403): a page whose own name was made to lead here would send them.
+  std::vector<std::string> names;
   std::shared_ptr<ApiKeys> keys;  // null: everybody is served; shared with whoever reports on them
 
   uint32_t num_threads = 1;

@@ -184,6 +184,22 @@ TEST_F(HttpServerTest, OtherOriginsMustBeAllowed) {
   EXPECT_EQ(preflight.Header("access-control-allow-headers"), "authorization,content-type");
 }
 
+TEST_F(HttpServerTest, NamesThatAreNotItsOwnAreRefusedOnLoopback) {
+  StartServer({.names = {"models.example"}});
+  for (const auto& [host, status] : {std::pair{"localhost:80", 200},
+                                     {"[::1]:8080", 200},
+                                     {"127.0.0.1", 200},
+                                     {"Models.Example:1", 200},
+                                     {"api.localhost", 200},
+                                     {"evil.example", 403},
+                                     {"localhost.evil.example", 403},
+                                     {"", 403}}) {
+    HttpTestClient client = Connect();
+    client.Send(absl::StrFormat("GET /echo HTTP/1.1\r\nHost: %s\r\n\r\n", host));
+    EXPECT_EQ(client.Read().status, status) << host;
+  }
+}
+
 TEST_F(HttpServerTest, KeysAreAskedForAndTheirLimitsKept) {
   // sha256 of "one" and "two".
   auto keys = ApiKeys::Parse(

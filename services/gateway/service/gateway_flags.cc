@@ -18,6 +18,8 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
                  "File of API keys, asked for on every route but health (docs/rest.md)");
   app.add_option("--http-cors", flags.server.cors_origins,
                  "Origin whose pages may call, https://HOST[:PORT] or *; repeat for each");
+  app.add_option("--http-name", flags.server.names,
+                 "Name, in small letters, that the server goes by on loopback; repeat for each");
   app.add_option("--http-threads", flags.server.num_threads, "Threads for connections")
       ->check(CLI::Range(1u, 16u))
       ->capture_default_str();

@@ -21,7 +21,7 @@ struct ServeFlags {
   ClusterFlags cluster;
   std::string http = "127.0.0.1:8080";
   std::string http_tls_cert, http_tls_key, http_api_keys;
-  std::vector<std::string> http_cors;
+  std::vector<std::string> http_cors, http_names;
 };
 
 void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
@@ -32,6 +32,8 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--http-api-keys", flags.http_api_keys, "File of API keys (docs/rest.md)");
   command.add_option("--http-cors", flags.http_cors,
                      "Origin whose pages may call, or *; repeat for each");
+  command.add_option("--http-name", flags.http_names,
+                     "Name the server goes by beside localhost; repeat for each");
 }
 
 // As the gateway takes them.
@@ -44,6 +46,7 @@ std::vector<std::string> HttpArguments(const ServeFlags& flags) {
   add("--http-tls-key", flags.http_tls_key);
   add("--http-api-keys", flags.http_api_keys);
   for (const std::string& origin : flags.http_cors) add("--http-cors", origin);
+  for (const std::string& name : flags.http_names) add("--http-name", name);
   return arguments;
 }
 

@@ -49,6 +49,7 @@ class HttpServerFixture : public ::testing::Test {
  protected:
   void StartServer(HttpServerOptions options = {}) {
     options.listen = "127.0.0.1:0";
+    options.names.push_back("h");
     auto server = HttpServer::Start(options, MakeRouter());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
