@@ -34,7 +34,8 @@ class HttpRequestReader {
   // the bytes to come.
   size_t Feed(std::string_view bytes);
   State state() const { return state_; }
-  // 400 framing, 413 body, 414 target, 417 expectation, 431 header, 501 transfer encoding, 505.
+  // 400 framing, 413 body, 417 expectation, 431 header, its target included, 501 transfer encoding,
+  // 505.
   const HttpFailure& failure() const { return failure_; }
 
   // From kBody on: the request without its body.
