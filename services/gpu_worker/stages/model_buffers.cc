@@ -187,6 +187,7 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
     const ModelLoad& load, const std::vector<Stage>& stages) {
   const ModelConfig& config = load.weights->config();
   auto buffers = std::make_unique<ModelBuffers>();
+  const vulkan::FinishUploads before_they_go(uploader);
   buffers->head_tile = HeadTile(load);
   std::set<StageKind> kinds;
   for (const Stage& stage : stages) kinds.insert(stage.kind);

@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<WeightImport>> WeightImport::Create(
     std::shared_ptr<const WeightSet> weights, const std::vector<const PackedTensor*>& tensors,
     const std::function<void(double)>& progress) {
   std::unique_ptr<WeightImport> import(new WeightImport);
+  const vulkan::FinishUploads before_it_goes(uploader);
   import->weights_ = std::move(weights);
   if (!device.info().unified_memory()) {
     import->note_ = "a discrete device reads its own memory faster than the host's";

@@ -42,4 +42,17 @@ class Uploader {
   int next_ = 0;
 };
 
+// Waits at the end of its life for what is under way.  Declared after the buffers that are written
+// to, it keeps them from going first where something fails between upload and Finish.
+class FinishUploads {
+ public:
+  explicit FinishUploads(Uploader& uploader) : uploader_(uploader) {}
+  ~FinishUploads() { uploader_.Finish().IgnoreError(); }
+  FinishUploads(const FinishUploads&) = delete;
+  FinishUploads& operator=(const FinishUploads&) = delete;
+
+ private:
+  Uploader& uploader_;
+};
+
 }  // namespace tandem::vulkan
