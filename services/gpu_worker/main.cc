@@ -11,6 +11,7 @@
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/gpu_worker/tune_flags.h"
 
 namespace {
 
@@ -63,18 +64,7 @@ int main(int argc, char** argv) {
   app.add_option("--cache", flags.worker.cache_folder,
                  "Folder for compiled pipelines and tables of tuning")
       ->capture_default_str();
-  app.add_option_function<std::string>(
-         "--tune",
-         [&flags](const std::string& text) {
-           const auto mode = tandem::gpu::ParseTuneMode(text);
-           if (!mode.ok()) throw CLI::ValidationError(std::string(mode.status().message()));
-           flags.worker.tune = *mode;
-         },
-         "off, first-start (read the model's table, measure a moment where none is) or now")
-      ->default_str("first-start");
-  app.add_option("--tune-seconds", flags.worker.tune_seconds, "Device time that --tune=now takes")
-      ->check(CLI::Range(0.1, 3600.0))
-      ->capture_default_str();
+  tandem::gpu::AddTuneFlags(app, flags.worker);
   app.add_flag("!--no-import", flags.worker.import_memory,
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");

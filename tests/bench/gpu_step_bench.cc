@@ -19,6 +19,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/gpu_worker/tune_flags.h"
 #include "services/loader/formats/model_source.h"
 #include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
@@ -241,18 +242,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--packed-cache", flags.packed_cache,
                  "Folder to read packed weights from, or to keep them in: measures second starts");
-  app.add_option_function<std::string>(
-         "--tune",
-         [&flags](const std::string& text) {
-           const auto mode = tandem::gpu::ParseTuneMode(text);
-           if (!mode.ok()) throw CLI::ValidationError(std::string(mode.status().message()));
-           flags.worker.tune = *mode;
-         },
-         "off, first-start or now, as tandem-gpu-worker")
-      ->default_str("first-start");
-  app.add_option("--tune-seconds", flags.worker.tune_seconds, "Device time that --tune=now takes")
-      ->check(CLI::Range(0.1, 3600.0))
-      ->capture_default_str();
+  tandem::gpu::AddTuneFlags(app, flags.worker);
   app.add_flag("--ceilings", flags.ceilings, "Also measure what the device does at best");
   app.add_flag("--json", flags.json, "Print JSON");
   CLI11_PARSE(app, argc, argv);

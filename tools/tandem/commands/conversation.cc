@@ -16,7 +16,7 @@ constexpr char kHelp[] =
     "/system TEXT   instructs the model from here on; without a text shows the instruction\n"
     "/reset         forgets the conversation, not the instruction\n"
     "/save FILE     writes the conversation; /load FILE goes on with one\n"
-    "/stats         says what this session took\n"
+    "/stats         says what this chat took\n"
     "/exit          leaves, as Ctrl-D does; Ctrl-C stops an answer\n"
     "A line that ends with \\ goes on in the next; \"\"\" begins and ends a message of many "
     "lines.\n";

@@ -1,0 +1,27 @@
+// Flags of the programs that load models onto a Vulkan device.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "services/gpu_worker/stages/gpu_worker.h"
+
+namespace tandem::gpu {
+
+// --tune and --tune-seconds.
+inline void AddTuneFlags(CLI::App& app, GpuWorkerOptions& options) {
+  app.add_option_function<std::string>(
+         "--tune",
+         [&options](const std::string& text) {
+           const auto mode = ParseTuneMode(text);
+           if (!mode.ok()) throw CLI::ValidationError(std::string(mode.status().message()));
+           options.tune = *mode;
+         },
+         "off, first-start (read the model's table, measure a moment where none is) or now")
+      ->default_str("first-start");
+  app.add_option("--tune-seconds", options.tune_seconds, "Device time that --tune=now takes")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+}
+
+}  // namespace tandem::gpu
