@@ -158,6 +158,9 @@ void Engine::Accept(Mail mail) {
   const uint64_t id = next_id_++;
   auto run = std::make_unique<RequestRun>(std::move(mail.request), tokenizer_,
                                           std::move(mail.stream), mail.submitted);
+  for (EngineObserver* observer : options_.observers) {
+    observer->RequestAccepted(id, run->request(), run->submitted());
+  }
   const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(id));
   runs_.emplace(id, std::move(run));
   if (!status.ok()) End(id, status);
@@ -191,7 +194,9 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
-  stream->End({std::move(status), reason, run.MakeUsage(absl::Now())});
+  const absl::Time now = absl::Now();
+  if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
+  stream->End({std::move(status), reason, run.MakeUsage(now)});
   runs_.erase(found);
   // What the reader can ask about must be true by the time it learns of the end.
   Publish();

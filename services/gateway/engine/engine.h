@@ -22,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -33,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/stream_notifier.h"
 #include "services/gateway/engine/token_stream.h"
@@ -55,6 +57,8 @@ struct EngineOptions {
   absl::Duration idle_check = absl::Seconds(1);
   absl::Duration min_recovery_pause = absl::Milliseconds(500);
   absl::Duration max_recovery_pause = absl::Seconds(10);
+  // Borrowed; must outlive the engine.
+  std::vector<EngineObserver*> observers;
   // Told "ready" or "recovering" when that changes, on the engine's thread.
   std::function<void(bool ready)> on_ready_change;
 };
@@ -128,12 +132,21 @@ class Engine {
   struct Flight {
     const ScheduledStep* step = nullptr;  // the scheduler's
     uint32_t lane = 0;
+    bool queued = false;
+    absl::Time begin;
+    std::vector<RequestRows> rows;  // empty unless somebody observes
   };
 
   // One step more is handed over, or one less is under way.
   void RunOneStep();
   absl::Status HandOver(const ScheduledStep& step);
   void FinishOldest();
+  std::vector<RequestRows> RowsOf(const ScheduledStep& step) const;
+  // Tells the observers of a step that has ended.
+  void ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
+                  const absl::Status& status);
+  void ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& status,
+                 v1::FinishReason reason, absl::Time now) const;
   void ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings);
   void TakeOutput(const Flight& flight, uint32_t o);
   void TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o);
@@ -175,6 +188,7 @@ class Engine {
   uint32_t next_lane_ = 0;
   // The step before the oldest under way was refused: so may be one that was to be fed from it.
   bool refused_before_ = false;
+  absl::Time last_step_end_ = absl::InfinitePast();
 
   mutable Mutex mutex_;
   CondVar work_;   // the thread has something to do

@@ -20,12 +20,23 @@ void Engine::RunOneStep() {
 
 absl::Status Engine::HandOver(const ScheduledStep& step) {
   const absl::Time now = absl::Now();
-  for (const ScheduledRows& rows : step.rows) runs_.at(rows.sequence)->MarkStarted(now);
+  for (const ScheduledRows& rows : step.rows) {
+    RequestRun& run = *runs_.at(rows.sequence);
+    if (!run.MarkStarted(now)) continue;
+    for (EngineObserver* observer : options_.observers) {
+      observer->RequestStarted(rows.sequence, run.submitted(), now);
+    }
+  }
   const uint32_t lane = executor_->queues_steps() ? next_lane_ : 0;
   next_lane_ = 1 - next_lane_;
   snapshot_.step_bytes += WriteStep(step.batch, executor_->StepArea(lane));
   if (!flights_.empty()) ++snapshot_.steps_queued;
-  flights_.push_back({&step, lane});
+  flights_.push_back(
+      {.step = &step,
+       .lane = lane,
+       .queued = !flights_.empty(),
+       .begin = now,
+       .rows = options_.observers.empty() ? std::vector<RequestRows>() : RowsOf(step)});
   if (!executor_->queues_steps()) {
     Publish();
     return absl::OkStatus();
@@ -36,13 +47,15 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
 }
 
 void Engine::FinishOldest() {
-  const Flight flight = flights_.front();
-  const ScheduledStep& step = *flight.step;
+  const Flight& oldest = flights_.front();
   const auto timings = executor_->queues_steps()
                            ? executor_->AwaitStep()
-                           : executor_->RunStep(flight.lane, step.batch.header.step_id);
+                           : executor_->RunStep(oldest.lane, oldest.step->batch.header.step_id);
   if (!timings.ok()) return FailStep(timings.status());
+  const Flight flight = std::move(flights_.front());
+  const ScheduledStep& step = *flight.step;
   flights_.pop_front();
+  if (!options_.observers.empty()) ReportStep(flight, *timings, absl::OkStatus());
   refused_before_ = false;
   scheduler_->StepDone();
   ChargeDevices(step, *timings);
@@ -92,6 +105,11 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
       has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>(), rules_);
   if (!outcome.ok()) return End(id, outcome.status());
   snapshot_.completion_tokens += outcome->update.tokens.size();
+  if (run.num_decided() == 1 && !outcome->update.tokens.empty()) {
+    for (EngineObserver* observer : options_.observers) {
+      observer->RequestFirstToken(id, run.submitted(), *run.first_token_at());
+    }
+  }
   const bool over = outcome->finish != v1::FINISH_REASON_UNSPECIFIED;
   if (!over) {
     const uint32_t guess = executor_->queues_steps() ? executor_->Guess(flight.lane, o) : kNoToken;
@@ -116,6 +134,7 @@ void Engine::FailStep(const absl::Status& status) {
   LogError("step failed", {{"step", absl::StrFormat("%d", step.batch.header.step_id)},
                            {"rows", absl::StrFormat("%d", step.batch.header.num_rows)},
                            {"status", status.ToString()}});
+  if (!options_.observers.empty()) ReportStep(flights_.front(), {}, status);
   if (absl::IsUnavailable(status)) return LoseSteps(status);
   flights_.pop_front();
   // What was to be fed from a step that was refused is computed anew, once.

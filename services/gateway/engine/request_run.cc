@@ -40,8 +40,10 @@ OutputNeeds RequestRun::needs() const {
           .num_candidates = std::clamp(num_candidates, 1u, kMaxCandidates)};
 }
 
-void RequestRun::MarkStarted(absl::Time now) {
-  if (!started_.has_value()) started_ = now;
+bool RequestRun::MarkStarted(absl::Time now) {
+  if (started_.has_value()) return false;
+  started_ = now;
+  return true;
 }
 
 void RequestRun::AddDeviceTime(const std::string& worker, double seconds) {
@@ -82,7 +84,8 @@ absl::StatusOr<RequestRun::Outcome> RequestRun::TakeSample(const OutputResult& r
   if (!sampler_.NeedsLogits()) logits = {};
   TANDEM_ASSIGN_OR_RETURN(Decision decision, sampler_.Sample(result, logits));
   ++num_decided_;
-  if (!first_token_.has_value()) first_token_ = absl::Now();
+  last_token_ = absl::Now();
+  if (!first_token_.has_value()) first_token_ = last_token_;
   outcome.token = decision.token;
   outcome.update.tokens.push_back(std::move(decision));
   StreamDecoder::Piece piece;

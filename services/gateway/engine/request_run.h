@@ -53,9 +53,12 @@ class RequestRun {
   OutputNeeds needs() const;
   uint32_t num_decided() const { return num_decided_; }
 
-  // Rows of this request are computed for the first time.
-  void MarkStarted(absl::Time now);
+  // Rows of this request are computed; true when it is for the first time.
+  bool MarkStarted(absl::Time now);
   bool started() const { return started_.has_value(); }
+  std::optional<absl::Time> started_at() const { return started_; }
+  std::optional<absl::Time> first_token_at() const { return first_token_; }
+  std::optional<absl::Time> last_token_at() const { return last_token_; }
   // Steps in a row that failed with rows of this request.
   uint32_t failed_attempts = 0;
   // `seconds` of a worker's device time were spent on this request.
@@ -90,6 +93,7 @@ class RequestRun {
   uint32_t num_decided_ = 0;
   std::optional<absl::Time> started_;
   std::optional<absl::Time> first_token_;
+  std::optional<absl::Time> last_token_;
   std::vector<std::pair<std::string, double>> device_seconds_;
 };
 

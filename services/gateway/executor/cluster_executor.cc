@@ -40,6 +40,21 @@ bool WorthRetrying(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
+SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answered,
+                       absl::Duration round_trip, const worker::v1::ExecuteResponse& response) {
+  SegmentTiming timing{.segment_index = segment.index,
+                       .sent = sent,
+                       .answered = answered,
+                       .round_trip = round_trip,
+                       .worker_ns = response.worker_ns(),
+                       .device_ns = response.device_ns()};
+  for (const worker::v1::StageTime& time : response.stage_times()) {
+    const int kind = time.kind() - ToProto(StageKind{});
+    if (kind >= 0 && kind < kNumStageKinds) timing.stage_ns[kind] += time.device_ns();
+  }
+  return timing;
+}
+
 // Higher than any epoch of this gateway and of those before it, clocks permitting.
 uint64_t NextEpoch(uint64_t epoch) {
   return std::max<uint64_t>(epoch + 1, absl::ToUnixMicros(absl::Now()));
@@ -267,14 +282,13 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
                                                           uint64_t step_id) {
+  const absl::Time sent = absl::Now();
   const auto start = std::chrono::steady_clock::now();
   const auto response = workers_[segment.worker]->client->Execute(Request(segment, lane, step_id),
                                                                   options_.segment_deadline);
   if (!response.ok()) return CallFailed(segment, response.status());
-  return SegmentTiming{.segment_index = segment.index,
-                       .round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start),
-                       .worker_ns = (*response)->worker_ns(),
-                       .device_ns = (*response)->device_ns()};
+  const auto round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start);
+  return TimingOf(segment, sent, sent + round_trip, round_trip, **response);
 }
 
 absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Status& status) {
@@ -297,7 +311,7 @@ absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
   request_.set_another_follows(true);
   const absl::Status sent = workers_[0]->client->Send(request_, options_.segment_deadline);
   if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
-  queued_.push_back(std::chrono::steady_clock::now());
+  queued_.push_back({std::chrono::steady_clock::now(), absl::Now()});
   return absl::OkStatus();
 }
 
@@ -314,14 +328,14 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::AwaitStep() {
   }
   const auto response = worker.Receive(options_.segment_deadline);
   // A step that was queued behind another has the worker to itself from that one's answer on.
-  const auto start = std::max(queued_.front(), last_answer_);
+  const Sent sent = queued_.front();
+  const auto start = std::max(sent.steady, last_answer_);
   queued_.pop_front();
   last_answer_ = std::chrono::steady_clock::now();
   if (!response.ok()) return CallFailed(plan_.segments[0], response.status());
-  const SegmentTiming timing{.segment_index = plan_.segments[0].index,
-                             .round_trip = absl::FromChrono(last_answer_ - start),
-                             .worker_ns = (*response)->worker_ns(),
-                             .device_ns = (*response)->device_ns()};
+  const SegmentTiming timing = TimingOf(plan_.segments[0], sent.time,
+                                        sent.time + absl::FromChrono(last_answer_ - sent.steady),
+                                        absl::FromChrono(last_answer_ - start), **response);
   status_.Count(timing);
   return std::vector<SegmentTiming>{timing};
 }

@@ -84,7 +84,12 @@ class ClusterExecutor final : public Executor {
   std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_
   bool queues_steps_ = false;
   uint32_t num_lanes_ = 1;
-  std::deque<std::chrono::steady_clock::time_point> queued_;  // when; of the steps not awaited
+  // When the steps not awaited were sent: by the clock that never jumps, and the one people read.
+  struct Sent {
+    std::chrono::steady_clock::time_point steady;
+    absl::Time time;
+  };
+  std::deque<Sent> queued_;
   std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;

@@ -1,6 +1,7 @@
 // Runs steps over the workers: plan, exchange region, one long-lived stream per worker.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,9 +43,13 @@ struct ExecutorOptions {
 
 struct SegmentTiming {
   uint32_t segment_index = 0;
+  absl::Time sent;
+  absl::Time answered;
+  // From `sent`, or from the answer to the step that this one was queued behind.
   absl::Duration round_trip;
-  uint64_t worker_ns = 0;
+  uint64_t worker_ns = 0;  // of the round trip, in the worker
   uint64_t device_ns = 0;
+  std::array<uint64_t, kNumStageKinds> stage_ns = {};  // of the device's, by StageKind
 };
 
 // Thread rule: Start, Recover, steps and CheckWorkers from one engine thread; Status from any

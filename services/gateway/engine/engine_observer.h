@@ -1,0 +1,85 @@
+// What the engine tells those who measure it: metrics and traces.
+//
+//   RequestAccepted -> RequestStarted -> RequestFirstToken -> RequestEnded     of one request
+//   StepEnded, of steps in the order in which they ran, but for those lost with the one before
+//
+// A request that never gets so far is ended without the calls between.  A request that is
+// preempted or recomputed goes on under its number.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/common/plan/planner.h"
+#include "services/gateway/engine/request_run.h"
+#include "services/gateway/executor/executor.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+// A request's name within its engine: counted up, and never that of another.
+using RequestNumber = uint64_t;
+
+// Rows of one request in a step.
+struct RequestRows {
+  RequestNumber request = 0;
+  uint32_t first_position = 0;
+  uint32_t num_rows = 0;
+  // One row, of a token of the answer, with everything before it in the KV cache.  Otherwise the
+  // rows are of the prompt, or of tokens that are computed anew.
+  bool decode = false;
+};
+
+// One step, when its results are there or it has failed.
+struct StepReport {
+  uint64_t step_id = 0;
+  uint32_t lane = 0;
+  bool queued = false;  // handed over while another was under way
+  absl::Time begin;     // handed over
+  // The device had nothing else to do from here on: `begin`, or the end of the step before.
+  absl::Time turn;
+  absl::Time end;
+  uint32_t decode_rows = 0;
+  uint32_t prompt_rows = 0;
+  std::span<const RequestRows> requests;    // some may have ended since
+  std::span<const SegmentTiming> segments;  // in order; empty when the step failed
+  const Plan* plan = nullptr;               // Borrowed for the call
+  absl::Status status;
+};
+
+// A request's end.
+struct RequestReport {
+  RequestNumber number = 0;
+  const EngineRequest* request = nullptr;  // Borrowed for the call
+  absl::Time submitted;
+  absl::Time started = absl::InfiniteFuture();      // its first rows were handed over, if they were
+  absl::Time first_token = absl::InfiniteFuture();  // likewise
+  absl::Time last_token = absl::InfiniteFuture();
+  absl::Time end;
+  uint32_t completion_tokens = 0;
+  absl::Status status;
+  v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;  // when the status is OK
+};
+
+// Called on the engine's thread, one call at a time: what takes long holds every request back.
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+
+  // The engine's thread has taken a request that was submitted; `request` holds for the call.
+  virtual void RequestAccepted(RequestNumber /*number*/, const EngineRequest& /*request*/,
+                               absl::Time /*submitted*/) {}
+  // Its first rows are being handed over.
+  virtual void RequestStarted(RequestNumber /*number*/, absl::Time /*submitted*/,
+                              absl::Time /*now*/) {}
+  virtual void RequestFirstToken(RequestNumber /*number*/, absl::Time /*submitted*/,
+                                 absl::Time /*now*/) {}
+  virtual void RequestEnded(const RequestReport& /*report*/) {}
+  // Before the tokens that the step leads to are decided.
+  virtual void StepEnded(const StepReport& /*report*/) {}
+};
+
+}  // namespace tandem::gateway

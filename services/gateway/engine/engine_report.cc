@@ -1,0 +1,56 @@
+// Engine: what the observers are told.
+#include <algorithm>
+
+#include "services/gateway/engine/engine.h"
+
+namespace tandem::gateway {
+
+std::vector<RequestRows> Engine::RowsOf(const ScheduledStep& step) const {
+  std::vector<RequestRows> all;
+  all.reserve(step.rows.size());
+  for (const ScheduledRows& rows : step.rows) {
+    const size_t prompt_len = runs_.at(rows.sequence)->request().prompt.size();
+    all.push_back({.request = rows.sequence,
+                   .first_position = rows.first_position,
+                   .num_rows = rows.num_rows,
+                   .decode = rows.num_rows == 1 && rows.first_position >= prompt_len});
+  }
+  return all;
+}
+
+void Engine::ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
+                        const absl::Status& status) {
+  StepReport report{.step_id = flight.step->batch.header.step_id,
+                    .lane = flight.lane,
+                    .queued = flight.queued,
+                    .begin = flight.begin,
+                    .turn = std::max(flight.begin, last_step_end_),
+                    .end = absl::Now(),
+                    .requests = flight.rows,
+                    .segments = timings,
+                    .plan = &executor_->plan(),
+                    .status = status};
+  for (const RequestRows& rows : flight.rows) {
+    (rows.decode ? report.decode_rows : report.prompt_rows) += rows.num_rows;
+  }
+  last_step_end_ = report.end;
+  for (EngineObserver* observer : options_.observers) observer->StepEnded(report);
+}
+
+void Engine::ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& status,
+                       v1::FinishReason reason, absl::Time now) const {
+  constexpr absl::Time kNever = absl::InfiniteFuture();
+  const RequestReport report{.number = id,
+                             .request = &run.request(),
+                             .submitted = run.submitted(),
+                             .started = run.started_at().value_or(kNever),
+                             .first_token = run.first_token_at().value_or(kNever),
+                             .last_token = run.last_token_at().value_or(kNever),
+                             .end = now,
+                             .completion_tokens = run.num_decided(),
+                             .status = status,
+                             .reason = reason};
+  for (EngineObserver* observer : options_.observers) observer->RequestEnded(report);
+}
+
+}  // namespace tandem::gateway
