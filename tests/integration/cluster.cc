@@ -17,7 +17,10 @@ TemporaryDirectory::TemporaryDirectory() {
   path_ = pattern;
 }
 
-TemporaryDirectory::~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;  // a destructor must not throw
+  std::filesystem::remove_all(path_, ignored);
+}
 
 InProcessLoader::InProcessLoader(const std::string& socket_path, const std::string& root)
     : target_("unix:" + socket_path) {

@@ -80,6 +80,13 @@ void ClusterFixture::StartCluster(const ClusterSetup& setup) {
 void ClusterFixture::StopCluster() {
   gateway_.reset();
   loader_.reset();
+  // Not killed: what it started would outlive it for a moment, busy with files in the directory.
+  if (const auto serve = services_.find("serve"); serve != services_.end()) {
+    if (serve->second->pid() > 0) {
+      serve->second->Signal(SIGTERM);
+      serve->second->Wait();
+    }
+  }
   services_.clear();
   directory_.reset();
 }
