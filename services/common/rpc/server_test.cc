@@ -1,7 +1,6 @@
 #include "services/common/rpc/server.h"
 
 #include <fcntl.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,7 +12,7 @@
 #include <fstream>
 
 #include "services/common/base/unique_fd.h"
-#include "services/common/rpc/channel.h"
+#include "services/common/rpc/health_client.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem {
@@ -29,30 +28,8 @@ class ServerTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string SocketPath() const { return directory_ + "/s.sock"; }
 
-  // The health service's answer byte for byte: empty, or field 1 = status.
-  static absl::StatusOr<int> Health(const std::string& target) {
-    grpc::GenericStub stub(CreateChannel(target));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    const grpc::Slice empty;
-    grpc::ByteBuffer request(&empty, 1), response;
-    absl::Mutex mutex;
-    bool done = false;
-    grpc::Status status;
-    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
-                   [&](grpc::Status result) {
-                     absl::MutexLock lock(&mutex);
-                     status = std::move(result);
-                     done = true;
-                   });
-    absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(&done));
-    if (!status.ok()) return FromGrpcStatus(status);
-    std::vector<grpc::Slice> slices;
-    if (!response.Dump(&slices).ok() || slices.size() != 1 || slices[0].size() != 2) {
-      return absl::InternalError("unexpected health response");
-    }
-    return slices[0].begin()[1];
+  static absl::Status Health(const std::string& target, const std::string& service = "") {
+    return CheckHealth(target, service, absl::Seconds(10));
   }
 
   std::string directory_;
@@ -65,10 +42,26 @@ TEST_F(ServerTest, HealthFollowsTheServingStatus) {
   EXPECT_NE((*server)->targets()[1], "127.0.0.1:0");
   for (const std::string& target : (*server)->targets()) {
     (*server)->SetServing(false);
-    EXPECT_EQ(Health(target).value(), 2) << target;
+    const absl::Status health = Health(target);
+    EXPECT_EQ(health.code(), absl::StatusCode::kUnavailable) << target;
+    EXPECT_EQ(health.message(), target + " answers that it does not serve");
     (*server)->SetServing(true);
-    EXPECT_EQ(Health(target).value(), 1) << target;
+    EXPECT_TRUE(Health(target).ok()) << target << ": " << Health(target);
   }
+}
+
+TEST_F(ServerTest, HealthOfOneServiceIsAskedByItsName) {
+  const std::string target = "unix:" + SocketPath();
+  grpc::Service no_methods;
+  auto server = Server::Start({.listen = {target}}, {{"tandem.test.Named", &no_methods}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->SetServing(true);
+  EXPECT_TRUE(Health(target, "tandem.test.Named").ok());
+  const absl::Status unknown = Health(target, "tandem.test.Other");
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(unknown.message().find("tandem.test.Other of " + target), 0u) << unknown;
+  EXPECT_EQ(CheckHealth("unix:" + directory_ + "/none", "", absl::Seconds(10)).code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ServerTest, TheSocketIsForItsOwnerAlone) {
@@ -85,7 +78,7 @@ TEST_F(ServerTest, ASecondServerOnALiveSocketIsRefused) {
   auto second = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
   (*first)->SetServing(true);
-  EXPECT_EQ(Health("unix:" + SocketPath()).value(), 1) << "the first one lives on";
+  EXPECT_TRUE(Health("unix:" + SocketPath()).ok()) << "the first one lives on";
   auto on_port = Server::Start({.listen = {"127.0.0.1:0"}}, {});
   ASSERT_TRUE(on_port.ok());
   EXPECT_EQ(Server::Start({.listen = {(*on_port)->targets()[0]}}, {}).status().code(),
@@ -103,6 +96,7 @@ TEST_F(ServerTest, ASocketLeftByADeadProcessIsReplaced) {
   ASSERT_TRUE(std::filesystem::exists(SocketPath()));
   auto server = Server::Start({.listen = {"unix:" + SocketPath()}}, {});
   ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->SetServing(true);
   EXPECT_TRUE(Health("unix:" + SocketPath()).ok());
 }
 

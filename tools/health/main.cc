@@ -1,0 +1,24 @@
+// tandem-health: a probe for containers and supervisors.  0: TARGET serves; 1: it does not, and
+// why.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "services/common/rpc/health_client.h"
+
+int main(int argc, char** argv) {
+  std::string target;
+  std::string service;
+  double timeout_seconds = 2;
+  CLI::App app("Asks a gRPC server how it is, by grpc.health.v1.", "tandem-health");
+  app.add_option("target", target, "unix:PATH or HOST:PORT")->required();
+  app.add_option("--service", service, "Name of a service; empty: the server as a whole");
+  app.add_option("--timeout", timeout_seconds, "Seconds to wait for the answer")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = tandem::CheckHealth(target, service, absl::Seconds(timeout_seconds));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "tandem-health: %s\n", status.ToString().c_str());
+  return 1;
+}
