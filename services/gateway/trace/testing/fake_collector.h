@@ -1,0 +1,53 @@
+// An OpenTelemetry collector for tests: takes OTLP over HTTP on a port of its own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/base/mutex.h"
+#include "services/gateway/http/http_server.h"
+#include "tandem/otlp/v1/trace.pb.h"
+
+namespace tandem::gateway::testing {
+
+// Thread-safe.
+class FakeCollector {
+ public:
+  // What it answers to the `n`-th batch, counted from 0; 200 keeps the batch's spans.  Null: 200
+  // always.  Status 0: nothing, until the end.
+  using Answer = std::function<HttpResponse(int n)>;
+  explicit FakeCollector(Answer answer = nullptr);
+  ~FakeCollector();
+
+  const std::string& url() const { return url_; }
+  // Waits until it has been sent so many batches, or holds so many spans; false after ten seconds.
+  bool WaitForBatches(size_t num_batches);
+  bool WaitForSpans(size_t num_spans);
+
+  std::vector<otlp::v1::ExportTraceServiceRequest> batches() const;  // those kept
+  std::vector<otlp::v1::Span> spans() const;                         // of those
+  size_t num_posts() const;
+  std::string content_type() const;  // of the last
+
+ private:
+  void Take(const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder);
+  size_t CountSpans() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Answer answer_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  size_t num_posts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string content_type_ ABSL_GUARDED_BY(mutex_);
+  std::vector<otlp::v1::ExportTraceServiceRequest> kept_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<HttpResponder>> unanswered_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<HttpServer> server_;
+  std::string url_;
+};
+
+// Of a span; of an attribute that it lacks, an empty value.
+otlp::v1::AnyValue AttributeOf(const otlp::v1::Span& span, const std::string& key);
+
+}  // namespace tandem::gateway::testing
