@@ -12,6 +12,7 @@ if not PROMTOOL or not SERVER:
     print("SKIPPED: prometheus and promtool are not there (scripts/setup --tests fetches them)")
     sys.exit(77)
 
+from dashboards_test import DashboardsTest  # noqa: E402,F401
 from rules_test import RulesTest  # noqa: E402,F401
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""How long requests take, where that time goes, how they end, and what they ask for."""
+
+from panels import dashboard, graph, heatmap, quantiles
+
+CLUSTER = '{cluster="$cluster"}'
+
+
+def rate(metric):
+    return f"sum(rate({metric}{CLUSTER}[$__rate_interval]))"
+
+
+def rate_by(label, metric):
+    return f"sum by ({label}) (rate({metric}{CLUSTER}[$__rate_interval]))"
+
+
+def mean(histogram):
+    return f"{rate(histogram + '_sum')} / ({rate(histogram + '_count')} > 0)"
+
+
+LATENCY = [
+    heatmap("Time to the first token", "From a request's arrival to its first token: one observation a request.", "s",
+            "tandem_time_to_first_token_seconds"),
+    heatmap("Time per output token", "Mean time for each token after the first: one observation a request.", "s",
+            "tandem_time_per_output_token_seconds"),
+    graph("Time to the first token", "From a request's arrival to its first token.", "s",
+          quantiles("tandem_time_to_first_token_seconds")),
+    graph("Time per output token", "Mean time for each token after the first.", "s",
+          quantiles("tandem_time_per_output_token_seconds")),
+    graph("End to end", "From a request's arrival to its end.", "s", quantiles("tandem_request_duration_seconds")),
+    graph("Queue", "From a request's arrival to its first rows.", "s", quantiles("tandem_request_queue_seconds")),
+    graph("What the first token waits for", "Mean of the requests: in the queue, then for the prompt to be computed.", "s",
+          [(mean("tandem_request_queue_seconds"), "queue"),
+           (f"clamp_min({mean('tandem_time_to_first_token_seconds')} - {mean('tandem_request_queue_seconds')}, 0)", "prompt")],
+          stacked=True),
+    heatmap("End to end", "From a request's arrival to its end: one observation a request.", "s",
+            "tandem_request_duration_seconds", width=8, height=8),
+]
+
+ENDS = [
+    graph("Requests by outcome", "Requests a second that ended, by how. refused: before any of it was computed.", "reqps",
+          [(rate_by("outcome", "tandem_requests_total"), "{{outcome}}")], stacked=True),
+    graph("Requests by API", "Requests a second that ended, by the API they came by.", "reqps",
+          [(rate_by("api", "tandem_requests_total"), "{{api}}")], stacked=True),
+    graph("Errors by code", "Requests a second that were refused or failed, by gRPC code.", "reqps",
+          [(rate_by("code", "tandem_request_errors_total"), "{{code}}")], stacked=True),
+    graph("HTTP by route", "HTTP requests answered a second, by route.", "reqps",
+          [(rate_by("route", "tandem_http_requests_total"), "{{route}}")], stacked=True),
+    graph("HTTP by status", "HTTP requests answered a second, by status. 499: the client had gone.", "reqps",
+          [(rate_by("status", "tandem_http_requests_total"), "{{status}}")], stacked=True),
+    graph("HTTP connections", "Open connections.", "short", [(f"sum(tandem_http_connections{CLUSTER})", "open")]),
+]
+
+SIZES = [
+    graph("Tokens a second", "Tokens of answers decided and of prompts computed.", "short",
+          [(rate_by("kind", "tandem_tokens_total"), "{{kind}}")]),
+    graph("Prompt tokens", "Tokens of a request's prompt.", "short", quantiles("tandem_request_prompt_tokens")),
+    graph("Answer tokens", "Tokens of a request's answer.", "short", quantiles("tandem_request_completion_tokens")),
+]
+
+STEPS = [
+    graph("Steps a second", "Passes of the model over a batch of rows: done, handed over while the one before ran, failed.",
+          "short",
+          [(rate("tandem_steps_total"), "done"), (rate("tandem_steps_queued_total"), "queued behind another"),
+           (rate("tandem_steps_failed_total"), "failed")]),
+    graph("Time of a step", "Without the wait for a step that it was queued behind.", "s", quantiles("tandem_step_seconds")),
+    graph("Rows of a step", "Rows a step takes together: more rows, more tokens for the same reading of the weights.", "short",
+          quantiles("tandem_step_rows")),
+    graph("Rows a second", "decode: a token of an answer; prompt: of a prompt, or computed again.", "short",
+          [(rate_by("kind", "tandem_step_rows_total"), "{{kind}}")], stacked=True, width=12),
+    graph("Guesses of the device", "Tokens a second that the device guessed to feed a queued step, by whether the gateway "
+          "decided the same. With an NPU steps do not queue, and there are none.", "short",
+          [(rate_by("result", "tandem_guesses_total"), "{{result}}")], stacked=True, width=12),
+]
+
+DASHBOARD = dashboard(
+    "tandem-requests", "Requests", "How long requests take, where that time goes, how they end, and what they ask for.",
+    [("Latency", LATENCY), ("How requests end", ENDS), ("What they ask for", SIZES), ("Steps", STEPS)])
