@@ -17,14 +17,17 @@
 namespace tandem::gateway {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
-                                                          const Launcher& launcher, Server& grpc) {
+                                                          const Launcher& launcher, Server& grpc,
+                                                          MetricSource page, HttpTraffic& traffic) {
   if (flags.server.listen == kHttpOff) return nullptr;
   HttpServerOptions options = flags.server;
+  options.traffic = &traffic;
   if (!flags.api_keys.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
   }
   HttpRouter router;
   TANDEM_RETURN_IF_ERROR(AddHealthRoutes(router, launcher));
+  TANDEM_RETURN_IF_ERROR(AddMetricsRoute(router, std::move(page)));
   TANDEM_RETURN_IF_ERROR(AddPageRoutes(router));
   TANDEM_RETURN_IF_ERROR(AddTokenRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddOpenAiRoutes(router, launcher));
@@ -35,7 +38,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   const auto channel = CreateChannel(grpc.targets()[0]);
   channel->GetState(/*try_to_connect=*/true);
   const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel));
+  const auto refused = [&launcher](const google::protobuf::MethodDescriptor& method,
+                                   const absl::Status& status) {
+    if (method.server_streaming()) launcher.ReportRefused(Api::kRest, status);
+  };
+  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused));
   TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, TANDEM_VERSION));
   return HttpServer::Start(options, std::move(router));
 }

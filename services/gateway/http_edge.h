@@ -6,15 +6,17 @@
 #include "absl/status/statusor.h"
 #include "services/common/rpc/server.h"
 #include "services/gateway/http/http_server.h"
+#include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/service/gateway_flags.h"
 #include "services/gateway/service/launcher.h"
 
 namespace tandem::gateway {
 
-// Serves health, the chat page, REST, OpenAI's and Ollama's APIs as `flags` say; null with
-// --http=off.
-// `launcher`, `grpc`: Borrowed; must outlive the result.
+// Serves health, metrics, the chat page, REST, OpenAI's and Ollama's APIs as `flags` say; null with
+// --http=off.  `page`: of /metrics.  `traffic` counts what is answered.
+// `launcher`, `grpc`, `traffic`: Borrowed; must outlive the result.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
-                                                          const Launcher& launcher, Server& grpc);
+                                                          const Launcher& launcher, Server& grpc,
+                                                          MetricSource page, HttpTraffic& traffic);
 
 }  // namespace tandem::gateway

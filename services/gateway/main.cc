@@ -9,6 +9,7 @@
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/gateway/http_edge.h"
+#include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/service/gateway_flags.h"
 #include "services/gateway/service/generation_service.h"
 #include "services/gateway/service/launcher.h"
@@ -19,18 +20,27 @@ namespace {
 constexpr absl::Duration kDrainPatience = absl::Seconds(30);
 
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
+  GatewayMeters meters;
+  EngineOptions engine = flags.engine;
+  engine.observers.push_back(&meters.engine);
   Launcher launcher(
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
       },
-      flags.engine);
+      engine);
   GenerationService service(launcher, {.version = TANDEM_VERSION});
   auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
   if (!server.ok()) {
     LogError("cannot serve", {{"status", server.status().ToString()}});
     return 1;
   }
-  const auto http = StartHttpEdge(flags.http, launcher, **server);
+  const MetricSource page = GatewayPage(meters, launcher, TANDEM_VERSION);
+  auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
+  if (!metrics.ok()) {
+    LogError("cannot serve metrics", {{"status", metrics.status().ToString()}});
+    return 1;
+  }
+  const auto http = StartHttpEdge(flags.http, launcher, **server, page, meters.http);
   if (!http.ok()) {
     LogError("cannot serve HTTP", {{"status", http.status().ToString()}, {"flag", "--http"}});
     return 1;

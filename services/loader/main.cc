@@ -37,14 +37,11 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<Server> server,
       Server::Start({.listen = {flags.listen}}, {{v1::Loader::service_full_name(), &service}}));
-  std::unique_ptr<MetricsServer> metrics;
-  if (!flags.metrics.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(
-        metrics,
-        MetricsServer::Start(flags.metrics, flags.metrics_remote, [&store](MetricSamples& samples) {
-          AddLoaderMetrics(store->GetStatus(), samples);
-        }));
-  }
+  const auto page = [&store](MetricSamples& samples) {
+    AddLoaderMetrics(store->GetStatus(), samples);
+  };
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
+                          MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page));
   server->SetServing(true);
   signals.Wait();
   server->SetServing(false);

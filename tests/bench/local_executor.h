@@ -25,6 +25,7 @@ class LocalExecutor final : public gateway::Executor {
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return runner_->limits(); }
   std::string placement() const override { return plan_.workers[0].name; }
+  uint64_t epoch() const override { return 1; }
   std::span<std::byte> StepArea(uint32_t lane) override;
   absl::StatusOr<std::vector<gateway::SegmentTiming>> RunStep(uint32_t lane,
                                                               uint64_t step_id) override;

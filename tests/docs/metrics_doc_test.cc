@@ -9,7 +9,9 @@
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
+#include "services/gateway/metrics/gateway_metrics.h"
 #include "services/loader/service/loader_metrics.h"
+#include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
 namespace {
@@ -20,9 +22,11 @@ struct Section {
 };
 
 std::vector<Section> Sections() {
-  return {{"GPU and NPU workers", WorkerMetrics::All()},
+  return {{"Gateway", gateway::GatewayMetrics::All()},
+          {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
           {"Loader", loader::LoaderMetrics::All()},
+          {"tandem serve", SupervisorMetrics::All()},
           {"Every process", ProcessMetrics::All()}};
 }
 
@@ -30,9 +34,15 @@ std::string Document() {
   std::string text =
       "# Metrics\n\n"
       "`--metrics HOST:PORT` gives a service a page for Prometheus at `/metrics`, on loopback "
-      "unless "
-      "`--metrics-remote` is\ngiven too. This list is made from the tables in the code; "
-      "`metrics_doc_test` says how to renew it.\n\n";
+      "unless `--metrics-remote` is\ngiven too. The gateway has the same page on its HTTP port, "
+      "for clients on this machine and for holders of an API key;\na request that a proxy hands "
+      "on needs a key wherever it comes from. `tandem serve --metrics` gives every service a "
+      "page:\nthe gateway on port 9464, the GPU worker on 9465, the NPU worker on 9466, the "
+      "loader on 9467, itself on 9468.\n\n"
+      "Buckets of histograms are those of OpenTelemetry's conventions for generative AI. Labels "
+      "are names of workers,\nstages, routes, models and the like: nothing that a client sends "
+      "adds a series. This list is made from the tables in\nthe code; `metrics_doc_test` says "
+      "how to renew it.\n\n";
   for (const Section& section : Sections()) text += DescribeMetrics(section.heading, section.specs);
   text.pop_back();
   return text;

@@ -1,6 +1,7 @@
 #include "services/common/metrics/metric_spec.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,8 +14,20 @@ size_t MetricSpec::num_labels() const {
   return static_cast<size_t>(std::find(labels.begin(), labels.end(), "") - labels.begin());
 }
 
-void MetricSamples::Add(const MetricSpec& spec, double value,
-                        std::initializer_list<std::string_view> labels) {
+std::string_view MetricTypeName(MetricType type) {
+  switch (type) {
+    case MetricType::kCounter:
+      return "counter";
+    case MetricType::kGauge:
+      return "gauge";
+    case MetricType::kHistogram:
+      break;
+  }
+  return "histogram";
+}
+
+prometheus::ClientMetric& MetricSamples::NewMetric(const MetricSpec& spec,
+                                                   std::initializer_list<std::string_view> labels) {
   TANDEM_CHECK(labels.size() == spec.num_labels());
   const auto [it, added] = index_.emplace(spec.name, families_.size());
   if (added) {
@@ -22,18 +35,39 @@ void MetricSamples::Add(const MetricSpec& spec, double value,
     family.name = std::string(spec.name);
     family.help = std::string(spec.help);
     family.type = spec.type == MetricType::kCounter ? prometheus::MetricType::Counter
-                                                    : prometheus::MetricType::Gauge;
+                  : spec.type == MetricType::kGauge ? prometheus::MetricType::Gauge
+                                                    : prometheus::MetricType::Histogram;
   }
   prometheus::ClientMetric& metric = families_[it->second].metric.emplace_back();
   size_t i = 0;
   for (const std::string_view label : labels) {
     metric.label.push_back({std::string(spec.labels[i++]), std::string(label)});
   }
+  return metric;
+}
+
+void MetricSamples::Add(const MetricSpec& spec, double value,
+                        std::initializer_list<std::string_view> labels) {
+  TANDEM_CHECK(spec.type != MetricType::kHistogram);
+  prometheus::ClientMetric& metric = NewMetric(spec, labels);
   if (spec.type == MetricType::kCounter) {
     metric.counter.value = value;
   } else {
     metric.gauge.value = value;
   }
+}
+
+void MetricSamples::AddHistogram(const MetricSpec& spec, std::span<const uint64_t> counts,
+                                 double sum, std::initializer_list<std::string_view> labels) {
+  TANDEM_CHECK(spec.type == MetricType::kHistogram && counts.size() == spec.buckets.size() + 1);
+  prometheus::ClientMetric::Histogram& histogram = NewMetric(spec, labels).histogram;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    histogram.sample_count += counts[i];
+    const double bound =
+        i < spec.buckets.size() ? spec.buckets[i] : std::numeric_limits<double>::infinity();
+    histogram.bucket.push_back({.cumulative_count = histogram.sample_count, .upper_bound = bound});
+  }
+  histogram.sample_sum = sum;
 }
 
 std::vector<prometheus::MetricFamily> MetricSamples::Take() && { return std::move(families_); }
@@ -47,8 +81,8 @@ std::string DescribeMetrics(std::string_view heading, const std::vector<MetricSp
       labels.push_back(absl::StrFormat("`%s`", std::string(spec.labels[i])));
     }
     absl::StrAppendFormat(&text, "| `%s` | %s | %s | %s |\n", std::string(spec.name),
-                          spec.type == MetricType::kCounter ? "counter" : "gauge",
-                          absl::StrJoin(labels, ", "), std::string(spec.help));
+                          std::string(MetricTypeName(spec.type)), absl::StrJoin(labels, ", "),
+                          std::string(spec.help));
   }
   return text + "\n";
 }

@@ -17,13 +17,16 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tandem {
 
-enum class MetricType : uint8_t { kCounter, kGauge };
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+// "counter".
+std::string_view MetricTypeName(MetricType type);
 
 inline constexpr size_t kMaxMetricLabels = 4;
 
@@ -32,6 +35,7 @@ struct MetricSpec {
   MetricType type = MetricType::kGauge;
   std::string_view help;                                       // a sentence, with the unit
   std::array<std::string_view, kMaxMetricLabels> labels = {};  // the empty ones come last
+  std::span<const double> buckets = {};  // a histogram's: ascending upper bounds, without +Inf
 
   size_t num_labels() const;
 };
@@ -42,10 +46,15 @@ class MetricSamples {
   // One value for each label.
   void Add(const MetricSpec& spec, double value,
            std::initializer_list<std::string_view> labels = {});
+  // `counts`: by bucket, not cumulative, +Inf's last; `sum`: of what was counted.
+  void AddHistogram(const MetricSpec& spec, std::span<const uint64_t> counts, double sum,
+                    std::initializer_list<std::string_view> labels = {});
   // In the order in which each metric was first added.
   std::vector<prometheus::MetricFamily> Take() &&;
 
  private:
+  prometheus::ClientMetric& NewMetric(const MetricSpec& spec,
+                                      std::initializer_list<std::string_view> labels);
   std::vector<prometheus::MetricFamily> families_;
   std::map<std::string_view, size_t> index_;
 };

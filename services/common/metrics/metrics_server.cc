@@ -37,8 +37,7 @@ class MetricsServer::Page final : public CivetHandler {
   explicit Page(MetricSource source) : source_(std::move(source)) {}
   bool handleGet(CivetServer*, mg_connection* connection) override {
     const std::string text = MetricsText(source_);
-    mg_send_http_ok(connection, "text/plain; version=0.0.4; charset=utf-8",
-                    static_cast<long long>(text.size()));
+    mg_send_http_ok(connection, kMetricsContentType, static_cast<long long>(text.size()));
     mg_write(connection, text.data(), text.size());
     return true;
   }
@@ -62,6 +61,13 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   }
   server->server_->addHandler("/metrics$", server->page_.get());
   return server;
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartIf(const std::string& address,
+                                                                      bool allow_remote,
+                                                                      MetricSource source) {
+  if (address.empty()) return nullptr;
+  return Start(address, allow_remote, std::move(source));
 }
 
 MetricsServer::~MetricsServer() = default;

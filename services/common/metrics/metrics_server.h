@@ -26,6 +26,10 @@ class MetricsServer {
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,
                                                               bool allow_remote,
                                                               MetricSource source);
+  // As Start; null for an empty `address`.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> StartIf(const std::string& address,
+                                                                bool allow_remote,
+                                                                MetricSource source);
   ~MetricsServer();
 
   int port() const;
@@ -37,6 +41,7 @@ class MetricsServer {
   std::unique_ptr<CivetServer> server_;
 };
 
+inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 // The page as text, format 0.0.4: for servers that have a port already.
 std::string MetricsText(const MetricSource& source);
 

@@ -7,8 +7,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "services/common/metrics/amdgpu_metrics.h"
+#include "services/common/metrics/histogram.h"
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/testing/status_matchers.h"
@@ -46,6 +48,37 @@ TEST(MetricSpecTest, TablesNameTypeLabelsAndMeaning) {
             "## Test\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
             "| `test_things_total` | counter | `kind`, `place` | Things. |\n"
             "| `test_level` | gauge |  | Level. |\n\n");
+}
+
+constexpr double kBuckets[] = {0.5, 2};
+constexpr MetricSpec kSizes{"test_sizes", MetricType::kHistogram, "Sizes.", {"kind"}, kBuckets};
+
+TEST(HistogramTest, ABucketHoldsWhatIsAtMostItsBoundAndThoseBefore) {
+  Histogram histogram(kSizes);
+  for (const double value : {0.5, 0.51, 2.0, 2.5, -1.0}) histogram.Observe(value);
+  EXPECT_THAT(
+      MetricsText([&](MetricSamples& samples) { histogram.AddTo(samples, {"odd"}); }),
+      ::testing::StartsWith("# HELP test_sizes Sizes.\n# TYPE test_sizes histogram\n"
+                            "test_sizes_count{kind=\"odd\"} 5\ntest_sizes_sum{kind=\"odd\"} 4.51\n"
+                            "test_sizes_bucket{kind=\"odd\",le=\"0.5\"} 2\n"
+                            "test_sizes_bucket{kind=\"odd\",le=\"2\"} 4\n"
+                            "test_sizes_bucket{kind=\"odd\",le=\"+Inf\"} 5\n# HELP process"));
+}
+
+TEST(HistogramTest, ThreadsLoseNothing) {
+  Histogram histogram(kSizes);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&histogram] {
+      for (int i = 0; i < 10000; ++i) histogram.Observe(i % 2);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string page =
+      MetricsText([&](MetricSamples& samples) { histogram.AddTo(samples, {"odd"}); });
+  EXPECT_THAT(page, HasSubstr("test_sizes_sum{kind=\"odd\"} 20000\n"));
+  EXPECT_THAT(page, HasSubstr("le=\"0.5\"} 20000\n"));
+  EXPECT_THAT(page, HasSubstr("le=\"+Inf\"} 40000\n"));
 }
 
 TEST(ProcessMetricsTest, SayWhatTheKernelSays) {

@@ -51,6 +51,13 @@ void Engine::Stop() {
 }
 
 absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
+  const Api api = request.api;
+  absl::Status status = TakeRequest(std::move(request), std::move(stream));
+  if (!status.ok()) ReportRefused(api, status);
+  return status;
+}
+
+absl::Status Engine::TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   MutexLock lock(mutex_);
   if (draining_ || stopping_) return ShuttingDown();
   const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
@@ -117,6 +124,8 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   scheduler.set_steps_queued(now.steps_queued);
   scheduler.set_rows_fed(now.counts.fed_rows);
   scheduler.set_wrong_guesses(now.counts.wrong_guesses);
+  scheduler.set_right_guesses(now.counts.right_guesses);
+  scheduler.set_max_waiting(options_.max_waiting);
 }
 
 void Engine::Run() {
@@ -246,6 +255,11 @@ void Engine::PublishPlan() {
   snapshot_.max_sequence_len = rules_.max_sequence_len = scheduler_->max_sequence_len();
   snapshot_.placement = executor_->placement();
   snapshot_.notice = executor_->plan().notice;
+  for (EngineObserver* observer : options_.observers) {
+    observer->PlanInForce({.plan = &executor_->plan(),
+                           .num_layers = executor_->config().num_layers,
+                           .epoch = executor_->epoch()});
+  }
   MutexLock lock(mutex_);
   published_ = snapshot_;
 }

@@ -119,6 +119,9 @@ class Engine {
   static SchedulerOptions MakeSchedulerOptions(const EngineOptions& options,
                                                const StepLimits& limits);
 
+  absl::Status TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream);
+  void ReportRefused(Api api, const absl::Status& status) const;
+
   // The thread.
   void Run();
   bool WaitForWork();

@@ -64,10 +64,25 @@ struct RequestReport {
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;  // when the status is OK
 };
 
-// Called on the engine's thread, one call at a time: what takes long holds every request back.
+// The plan in force, from the engine's start and after each recovery.
+struct PlanReport {
+  const Plan* plan = nullptr;  // Borrowed for the call
+  uint32_t num_layers = 0;
+  uint64_t epoch = 0;
+};
+
+// Called on the engine's thread but where it says otherwise, one call at a time: what takes long
+// holds every request back.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
+
+  // From the thread that makes the engine at first, before all other calls.
+  virtual void PlanInForce(const PlanReport& /*report*/) {}
+
+  // A request was refused before the engine's thread had it: no other call tells of it.  From any
+  // thread.
+  virtual void RequestRefused(Api /*api*/, const absl::Status& /*status*/) {}
 
   // The engine's thread has taken a request that was submitted; `request` holds for the call.
   virtual void RequestAccepted(RequestNumber /*number*/, const EngineRequest& /*request*/,

@@ -5,6 +5,10 @@
 
 namespace tandem::gateway {
 
+void Engine::ReportRefused(Api api, const absl::Status& status) const {
+  for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
+}
+
 std::vector<RequestRows> Engine::RowsOf(const ScheduledStep& step) const {
   std::vector<RequestRows> all;
   all.reserve(step.rows.size());

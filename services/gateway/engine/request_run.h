@@ -20,8 +20,13 @@ namespace tandem::gateway {
 
 inline constexpr uint32_t kNoTokenLimit = std::numeric_limits<uint32_t>::max();
 
+// By which API a request came.
+enum class Api : uint8_t { kGrpc, kRest, kOpenAi, kOllama };
+inline constexpr int kNumApis = 4;
+
 // Already validated.
 struct EngineRequest {
+  Api api = Api::kGrpc;
   std::string request_id;
   std::vector<uint32_t> prompt;
   SamplingParams sampling;

@@ -39,6 +39,7 @@ class ClusterExecutor final : public Executor {
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return limits_; }
   std::string placement() const override { return DescribePlacement(plan_, config_); }
+  uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
   bool queues_steps() const override { return queues_steps_; }

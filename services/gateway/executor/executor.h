@@ -74,6 +74,8 @@ class Executor {
   virtual const Plan& plan() const = 0;
   virtual const StepLimits& limits() const = 0;
   virtual std::string placement() const = 0;
+  // Of the plan in force; higher after each Recover.
+  virtual uint64_t epoch() const = 0;
 
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
+#include "services/gateway/http/http_traffic.h"
 #include "services/gateway/http/path_template.h"
 
 namespace tandem::gateway {
@@ -293,7 +294,15 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
 }
 
 bool HttpConnection::CheckKey(const HttpRequest& head) {
-  if (core_->options.keys == nullptr || route_->open) return true;
+  if (route_->open || (route_->local && IsLocal(head))) return true;
+  if (core_->options.keys == nullptr) {
+    if (!route_->local) return true;
+    Refuse({403,
+            absl::PermissionDeniedError("this path is for this machine alone, or for holders of "
+                                        "an API key (--http-api-keys)"),
+            std::nullopt});
+    return false;
+  }
   auto admitted = core_->options.keys->Admit(BearerKey(head), absl::Now());
   if (auto* failure = std::get_if<HttpFailure>(&admitted)) {
     Refuse(*failure);
@@ -301,6 +310,18 @@ bool HttpConnection::CheckKey(const HttpRequest& head) {
   }
   lease_.emplace(std::get<KeyLease>(std::move(admitted)));
   return true;
+}
+
+bool HttpConnection::IsLocal(const HttpRequest& head) const {
+  boost::system::error_code error;
+  const asio::ip::address peer = asio::ip::make_address(peer_, error);
+  if (error) return false;
+  const bool mapped = peer.is_v6() && peer.to_v6().is_v4_mapped();
+  const bool loopback =
+      mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6()).is_loopback()
+             : peer.is_loopback();
+  return loopback && !head.Header("x-forwarded-for").has_value() &&
+         !head.Header("forwarded").has_value() && !head.Header("via").has_value();
 }
 
 bool HttpConnection::AccountBody() {
@@ -406,7 +427,7 @@ void HttpConnection::OnWritten(const boost::system::error_code& error, size_t nu
 void HttpConnection::FinishAnswer() {
   const auto answer = std::move(answer_);
   answer_ = nullptr;
-  LogAccess(answer->context(), answer->status());
+  Account(answer->context(), answer->status());
   lease_.reset();
   admitted_ = false;
   core_->ReleaseBody(std::exchange(body_bytes_, 0));
@@ -427,7 +448,7 @@ void HttpConnection::ClientGone() {
   const auto self = shared_from_this();
   Close();
   if (answer == nullptr) return;
-  LogAccess(answer->context(), answer->complete() ? answer->status() : 499);
+  Account(answer->context(), answer->complete() ? answer->status() : 499);
   answer->Gone();
   lease_.reset();
   core_->ReleaseBody(std::exchange(body_bytes_, 0));
@@ -498,10 +519,19 @@ void HttpConnection::OnTimer() {
   answer_->SendKeepAlive();
 }
 
+void HttpConnection::Account(const HttpAnswerContext& context, int status) {
+  LogAccess(context, status);
+  if (core_->options.traffic != nullptr) {
+    core_->options.traffic->CountAnswer(route_ != nullptr ? route_->path_template : "other",
+                                        status);
+  }
+  route_ = nullptr;
+}
+
 void HttpConnection::LogAccess(const HttpAnswerContext& context, int status) {
   // Never the query or the body: prompts are there.
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began_).count();
-  const bool probe = route_ != nullptr && route_->open && status < 400;
+  const bool probe = route_ != nullptr && (route_->open || route_->local) && status < 400;
   std::string path = context.path.substr(0, 256);
   for (char& c : path) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';

@@ -59,6 +59,8 @@ class HttpConnection final : public HttpAnswer::Listener,
   bool CheckOrigin(const HttpRequest& head);
   bool FindRoute(const HttpRequest& head);
   bool CheckKey(const HttpRequest& head);
+  // Whether the request comes from this machine itself.
+  bool IsLocal(const HttpRequest& head) const;
   bool AccountBody();
   void Refuse(const HttpFailure& failure, HttpHeaders headers = {});
   void Dispatch();
@@ -74,6 +76,8 @@ class HttpConnection final : public HttpAnswer::Listener,
 
   void Arm();
   void OnTimer();
+  // Logs and counts the request that has ended.
+  void Account(const HttpAnswerContext& context, int status);
   void LogAccess(const HttpAnswerContext& context, int status);
 
   const std::shared_ptr<HttpCore> core_;  // shared with the server and the other connections

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "services/gateway/http/http_connection.h"
+#include "services/gateway/http/http_traffic.h"
 
 namespace tandem::gateway {
 
 void HttpCore::Add(const std::shared_ptr<HttpConnection>& connection) {
   MutexLock lock(mutex_);
   members_[connection.get()] = {connection, std::nullopt};
+  if (options.traffic != nullptr) options.traffic->SetConnections(members_.size());
 }
 
 void HttpCore::Remove(HttpConnection* connection) {
@@ -18,6 +20,7 @@ void HttpCore::Remove(HttpConnection* connection) {
   if (found == members_.end()) return;
   if (found->second.idle.has_value()) idle_.erase(*found->second.idle);
   members_.erase(found);
+  if (options.traffic != nullptr) options.traffic->SetConnections(members_.size());
   if (members_.empty()) changed_.SignalAll();
 }
 

@@ -20,6 +20,9 @@ struct HttpRoute {
   HttpHandler handler;
   // Whether it is answered without an API key (health and the like).
   bool open = false;
+  // Whether it is for this machine: answered without a key to peers on loopback that no proxy
+  // speaks for, to others with a key alone, and to nobody else where there are no keys.
+  bool local = false;
 };
 
 // Filled before the server starts, constant from then on.

@@ -26,6 +26,7 @@
 namespace tandem::gateway {
 
 class ApiKeys;
+class HttpTraffic;
 
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:8080";  // HOST:PORT, host an address; port 0 takes a free one
@@ -38,7 +39,8 @@ struct HttpServerOptions {
   // Names this server goes by beside localhost and addresses.  On loopback without keys, requests
   // for other names are refused (403): a page whose own name was made to lead here would send them.
   std::vector<std::string> names;
-  std::shared_ptr<ApiKeys> keys;  // null: everybody is served; shared with whoever reports on them
+  std::shared_ptr<ApiKeys> keys;   // null: everybody is served; shared with whoever reports on them
+  HttpTraffic* traffic = nullptr;  // counts if it is there; Borrowed; must outlive the server
 
   uint32_t num_threads = 1;
   uint32_t max_connections = 4096;

@@ -27,11 +27,14 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
+      for (EngineRequest& run : job.runs) run.api = Api::kOpenAi;
       StartAnswer(*model, std::move(job), request.client, responder, options);
       return absl::OkStatus();
     };
     const absl::Status status = answer();
-    if (!status.ok()) responder->SendStatus(status);
+    if (status.ok()) return;
+    launcher.ReportRefused(Api::kOpenAi, status);
+    responder->SendStatus(status);
   };
 }
 

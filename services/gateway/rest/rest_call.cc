@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/error_details.h"
+#include "services/gateway/service/call_origin.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
@@ -68,12 +69,12 @@ void FillRequestId(Message& message, const std::string& id) {
 
 }  // namespace
 
-void RestCall::Start(grpc::GenericStub& stub, const RestBinding& binding, HttpRequest request,
-                     std::shared_ptr<HttpResponder> responder) {
+absl::Status RestCall::Start(grpc::GenericStub& stub, const RestBinding& binding,
+                             HttpRequest request, std::shared_ptr<HttpResponder> responder) {
   auto message = BuildRequest(binding, request);
   if (!message.ok()) {
     responder->SendStatus(message.status());
-    return;
+    return message.status();
   }
   FillRequestId(**message, request.id);
   const auto timeout = request.Header("grpc-timeout");
@@ -81,14 +82,16 @@ void RestCall::Start(grpc::GenericStub& stub, const RestBinding& binding, HttpRe
   if (timeout.has_value()) limit = ParseTimeout(std::string(*timeout));
   if (!limit.ok()) {
     responder->SendStatus(limit.status());
-    return;
+    return limit.status();
   }
   std::shared_ptr<RestCall> call(new RestCall(binding, std::move(request), std::move(responder)));
   if (*limit != absl::InfiniteDuration()) {
     call->context_.set_deadline(absl::ToChronoTime(absl::Now() + *limit));
   }
+  call->context_.AddMetadata(kApiMetadata, kRestApi);
   call->self_ = call;
   call->Begin(stub, **message);
+  return absl::OkStatus();
 }
 
 RestCall::RestCall(const RestBinding& binding, HttpRequest request,

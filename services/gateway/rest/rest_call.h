@@ -25,8 +25,9 @@ namespace tandem::gateway {
 class RestCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `stub`, `binding`: Borrowed; must outlive the call.
-  static void Start(grpc::GenericStub& stub, const RestBinding& binding, HttpRequest request,
-                    std::shared_ptr<HttpResponder> responder);
+  // Returns why no call was made, which is answered already.
+  static absl::Status Start(grpc::GenericStub& stub, const RestBinding& binding,
+                            HttpRequest request, std::shared_ptr<HttpResponder> responder);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

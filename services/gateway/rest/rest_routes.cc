@@ -11,20 +11,22 @@
 namespace tandem::gateway {
 
 absl::Status AddRestRoutes(HttpRouter& router, const google::protobuf::ServiceDescriptor& service,
-                           std::shared_ptr<grpc::Channel> channel) {
+                           std::shared_ptr<grpc::Channel> channel, RestRefused on_refused) {
   const auto stub = std::make_shared<grpc::GenericStub>(std::move(channel));
   for (int i = 0; i < service.method_count(); ++i) {
     TANDEM_ASSIGN_OR_RETURN(auto bindings, ReadBindings(*service.method(i)));
     for (RestBinding& read : bindings) {
       const auto binding = std::make_shared<const RestBinding>(std::move(read));
       // The route, which outlives its calls, shares both.
-      TANDEM_RETURN_IF_ERROR(
-          router.Add({.method = binding->http_method,
-                      .path_template = binding->path_template,
-                      .handler = [stub, binding](HttpRequest request,
-                                                 std::shared_ptr<HttpResponder> responder) {
-                        RestCall::Start(*stub, *binding, std::move(request), std::move(responder));
-                      }}));
+      TANDEM_RETURN_IF_ERROR(router.Add(
+          {.method = binding->http_method,
+           .path_template = binding->path_template,
+           .handler = [stub, binding, on_refused](HttpRequest request,
+                                                  std::shared_ptr<HttpResponder> responder) {
+             const absl::Status status =
+                 RestCall::Start(*stub, *binding, std::move(request), std::move(responder));
+             if (!status.ok() && on_refused) on_refused(*binding->method, status);
+           }}));
     }
   }
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/channel.h>
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -22,7 +23,10 @@ namespace tandem::gateway {
 //   ("10S", "500m") sets a deadline.
 //
 // INVALID_ARGUMENT names a method whose annotation is wrong; ALREADY_EXISTS: a route.
+// `on_refused` is told of requests that no call is made for, on threads of the server.
+using RestRefused = std::function<void(const google::protobuf::MethodDescriptor& method,
+                                       const absl::Status& status)>;
 absl::Status AddRestRoutes(HttpRouter& router, const google::protobuf::ServiceDescriptor& service,
-                           std::shared_ptr<grpc::Channel> channel);
+                           std::shared_ptr<grpc::Channel> channel, RestRefused on_refused = {});
 
 }  // namespace tandem::gateway

@@ -306,7 +306,11 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   }
   sequence->tokens[position] = token;
   // Whether the step under way took the guess, and it was wrong.
-  if (sequence->num_computed <= position || guess == token) return;
+  if (sequence->num_computed <= position) return;
+  if (guess == token) {
+    ++num_right_guesses_;
+    return;
+  }
   TANDEM_CHECK(!under_way_.empty());
   ++num_wrong_guesses_;
   sequence->void_step = under_way_.back()->batch.header.step_id;
@@ -345,7 +349,8 @@ SchedulerCounts Scheduler::counts() const {
                          .steps = num_steps_,
                          .preemptions = num_preemptions_,
                          .fed_rows = num_fed_rows_,
-                         .wrong_guesses = num_wrong_guesses_};
+                         .wrong_guesses = num_wrong_guesses_,
+                         .right_guesses = num_right_guesses_};
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     counts.blocks_total[group] = pools_.pools[group].num_blocks();
     counts.blocks_used[group] = pools_.pools[group].num_used();

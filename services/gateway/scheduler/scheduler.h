@@ -68,6 +68,7 @@ struct SchedulerCounts {
   uint64_t preemptions = 0;
   uint64_t fed_rows = 0;       // whose token was guessed
   uint64_t wrong_guesses = 0;  // whose row was computed anew
+  uint64_t right_guesses = 0;  // that were confirmed
 };
 
 // Pure data: no clock, no device, no randomness.  Single-thread.
@@ -144,6 +145,7 @@ class Scheduler {
   uint64_t num_preemptions_ = 0;
   uint64_t num_fed_rows_ = 0;
   uint64_t num_wrong_guesses_ = 0;
+  uint64_t num_right_guesses_ = 0;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and what of its budgets is used.

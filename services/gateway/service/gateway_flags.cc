@@ -35,6 +35,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
   AddHttpFlags(app, flags.http);
+  app.add_option("--metrics", flags.metrics,
+                 "HOST:PORT of a page for Prometheus beside --http's /metrics; empty: none");
+  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
   app.add_option("--worker", flags.executor.worker_targets, "A worker; repeat for each")

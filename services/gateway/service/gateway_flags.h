@@ -28,6 +28,8 @@ struct GatewayFlags {
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
   uint32_t port = 0;
+  std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
+  bool metrics_remote = false;  // HOST need not be loopback
   double worker_wait_seconds = 30.0;
   double segment_deadline_seconds = 30.0;
 };

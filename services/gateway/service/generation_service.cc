@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/service/call_origin.h"
 #include "services/gateway/service/client_status.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/stream_reactor.h"
@@ -25,6 +26,27 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+// What the two streaming methods have in common; `parse`: ParseGenerate or ParseChat.
+template <class Response, class Request, class Parse>
+grpc::ServerWriteReactor<Response>* Start(const Launcher& launcher,
+                                          const GenerationServiceOptions& options,
+                                          const grpc::CallbackServerContext& context,
+                                          const Request& request, Parse parse) {
+  using Reactor = StreamReactor<Response>;
+  const Api api = OriginOf(context);
+  const auto model = launcher.model();
+  auto parsed =
+      model.ok() ? parse(request, **model) : absl::StatusOr<EngineRequest>(model.status());
+  if (!parsed.ok()) {
+    launcher.ReportRefused(api, parsed.status());
+    return Reactor::Fail(parsed.status());
+  }
+  parsed->api = api;
+  parsed->deadline = Deadline(context);
+  return Reactor::Start(**model, *std::move(parsed), request.has_logprobs(),
+                        options.max_unread_tokens);
+}
+
 }  // namespace
 
 GenerationService::GenerationService(const Launcher& launcher, GenerationServiceOptions options)
@@ -32,26 +54,12 @@ GenerationService::GenerationService(const Launcher& launcher, GenerationService
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  using Reactor = StreamReactor<v1::GenerateResponse>;
-  const auto model = launcher_.model();
-  if (!model.ok()) return Reactor::Fail(model.status());
-  auto parsed = ParseGenerate(*request, **model);
-  if (!parsed.ok()) return Reactor::Fail(parsed.status());
-  parsed->deadline = Deadline(*context);
-  return Reactor::Start(**model, *std::move(parsed), request->has_logprobs(),
-                        options_.max_unread_tokens);
+  return Start<v1::GenerateResponse>(launcher_, options_, *context, *request, ParseGenerate);
 }
 
 grpc::ServerWriteReactor<v1::ChatResponse>* GenerationService::Chat(
     grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
-  using Reactor = StreamReactor<v1::ChatResponse>;
-  const auto model = launcher_.model();
-  if (!model.ok()) return Reactor::Fail(model.status());
-  auto parsed = ParseChat(*request, **model);
-  if (!parsed.ok()) return Reactor::Fail(parsed.status());
-  parsed->deadline = Deadline(*context);
-  return Reactor::Start(**model, *std::move(parsed), request->has_logprobs(),
-                        options_.max_unread_tokens);
+  return Start<v1::ChatResponse>(launcher_, options_, *context, *request, ParseChat);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

@@ -104,6 +104,10 @@ void Launcher::FillStatus(v1::GetStatusResponse& status) const {
   model->engine().FillStatus(status);
 }
 
+void Launcher::ReportRefused(Api api, const absl::Status& status) const {
+  for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
+}
+
 void Launcher::Drain(absl::Duration patience) {
   const ServedModel* model = nullptr;
   {

@@ -35,6 +35,8 @@ class Launcher {
   // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this.
   absl::StatusOr<const ServedModel*> model() const;
   void FillStatus(v1::GetStatusResponse& status) const;
+  // Tells the engine's observers of a request that was refused before it reached the engine.
+  void ReportRefused(Api api, const absl::Status& status) const;
 
   // No more requests; waits up to `patience` for those there are.
   void Drain(absl::Duration patience);

@@ -8,11 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/metrics/metrics_server.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/supervisor/supervisor.h"
+#include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
 namespace {
@@ -88,6 +90,12 @@ absl::Status Serve(const ServeFlags& flags) {
   options.http_arguments = HttpArguments(flags);
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
+  TANDEM_ASSIGN_OR_RETURN(
+      const auto metrics,
+      MetricsServer::StartIf(options.metrics ? MetricsAddress(MetricsPorts::kSupervisor) : "",
+                             /*allow_remote=*/false, [&supervisor](MetricSamples& samples) {
+                               AddSupervisorMetrics(*supervisor, samples);
+                             }));
   TANDEM_RETURN_IF_ERROR(supervisor->Start());
   std::atomic<bool> stopping = false;
   absl::Status readiness;
@@ -121,6 +129,9 @@ std::function<int()> AddServeCommand(CLI::App& app) {
                    "gRPC on 127.0.0.1; 0: the unix socket alone")
       ->capture_default_str();
   AddHttpFlags(*command, *flags);
+  command->add_flag("--metrics", flags->cluster.options.metrics,
+                    "Pages for Prometheus on loopback: gateway 9464, GPU 9465, NPU 9466, loader "
+                    "9467, this process 9468");
   return [flags] {
     InitLogging("serve");
     const absl::Status status = Serve(*flags);

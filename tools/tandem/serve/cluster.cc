@@ -44,7 +44,11 @@ std::string Socket(const ClusterOptions& options, const std::string& name) {
 }
 
 ServiceSpec Service(const ClusterOptions& options, const std::string& name,
-                    const std::string& executable, std::vector<std::string> arguments) {
+                    const std::string& executable, int metrics_port,
+                    std::vector<std::string> arguments) {
+  if (options.metrics) {
+    arguments.insert(arguments.end(), {"--metrics", MetricsAddress(metrics_port)});
+  }
   ServiceSpec spec;
   spec.process.name = name;
   spec.process.argv = {options.bin_dir + "/" + executable};
@@ -75,7 +79,8 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   if (options.port != 0) add("--port", static_cast<uint64_t>(options.port));
   if (options.context_len != 0) add("--context", options.context_len);
   if (options.kv_tokens != 0) add("--kv-tokens", options.kv_tokens);
-  ServiceSpec gateway = Service(options, "gateway", "tandem-gateway", std::move(arguments));
+  ServiceSpec gateway =
+      Service(options, "gateway", "tandem-gateway", MetricsPorts::kGateway, std::move(arguments));
   gateway.stop_rank = 2;
   gateway.stop_grace = absl::Seconds(35);  // it drains its requests for up to 30
   return gateway;
@@ -101,6 +106,8 @@ absl::StatusOr<ModelPlace> FindModel(const ClusterOptions& options) {
 
 }  // namespace
 
+std::string MetricsAddress(int port) { return absl::StrFormat("127.0.0.1:%d", port); }
+
 std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
 
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
@@ -118,17 +125,19 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   std::vector<ServiceSpec> services;
   std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root", model.root};
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
-  services.push_back(Service(options, "loader", "tandem-loader", std::move(loading)));
+  services.push_back(
+      Service(options, "loader", "tandem-loader", MetricsPorts::kLoader, std::move(loading)));
   std::vector<std::string> gpu = {"--listen",       Socket(options, "gpu"),
                                   "--name",         "gpu0",
                                   "--max-rows",     absl::StrFormat("%d", options.max_rows),
                                   "--tune",         options.tune,
                                   "--tune-seconds", absl::StrFormat("%g", options.tune_seconds)};
   if (!options.gpu_device.empty()) gpu.insert(gpu.end(), {"--device", options.gpu_device});
-  services.push_back(Service(options, "gpu_worker", "tandem-gpu-worker", std::move(gpu)));
+  services.push_back(
+      Service(options, "gpu_worker", "tandem-gpu-worker", MetricsPorts::kGpu, std::move(gpu)));
   services.back().stop_rank = 1;
   if (options.npu != NpuPolicy::kOff) {
-    services.push_back(Service(options, "npu_worker", "tandem-npu-worker",
+    services.push_back(Service(options, "npu_worker", "tandem-npu-worker", MetricsPorts::kNpu,
                                {"--listen", Socket(options, "npu"), "--name", "npu0", "--npu",
                                 std::string(NpuPolicyName(options.npu)), "--max-rows",
                                 absl::StrFormat("%d", options.max_rows)}));

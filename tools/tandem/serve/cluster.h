@@ -30,7 +30,19 @@ struct ClusterOptions {
   bool packed_cache = true;          // the loader keeps packed weights on disk
   std::string tune = "first-start";  // the GPU worker's --tune
   double tune_seconds = 30;          // of the device, for "now"
+  bool metrics = false;              // pages for Prometheus at MetricsPorts on loopback
 };
+
+// Where `metrics` puts the pages.
+struct MetricsPorts {
+  static constexpr int kGateway = 9464;
+  static constexpr int kGpu = 9465;
+  static constexpr int kNpu = 9466;
+  static constexpr int kLoader = 9467;
+  static constexpr int kSupervisor = 9468;
+};
+// "127.0.0.1:9464".
+std::string MetricsAddress(int port);
 
 // Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad
 // flags; an NPU that cannot be opened; one that gives wrong answers.

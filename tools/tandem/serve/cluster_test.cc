@@ -5,8 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_format.h"
 
@@ -66,6 +70,23 @@ TEST_F(ClusterTest, ASyntheticModelNeedsNoFileButARightName) {
               testing::IsSupersetOf({std::string("--model"), options_.model}));
   options_.model = "synthetic:gemma3-2b";
   EXPECT_EQ(PlanCluster(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ClusterTest, EveryServiceHasAPageForPrometheusWhereThatIsAskedFor) {
+  const auto pages = [this] {
+    std::set<std::string> addresses;
+    const auto services = PlanCluster(options_).value();
+    for (const ServiceSpec& service : services) {
+      const auto& argv = service.process.argv;
+      const auto flag = std::find(argv.begin(), argv.end(), "--metrics");
+      if (flag != argv.end()) addresses.insert(*std::next(flag));
+    }
+    return addresses;
+  };
+  EXPECT_THAT(pages(), testing::IsEmpty());
+  options_.metrics = true;
+  EXPECT_THAT(pages(), testing::ElementsAre("127.0.0.1:9464", "127.0.0.1:9465", "127.0.0.1:9466",
+                                            "127.0.0.1:9467"));
 }
 
 TEST_F(ClusterTest, OffStartsNoNpuWorker) {

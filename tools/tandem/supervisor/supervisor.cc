@@ -66,6 +66,7 @@ Supervisor::Supervisor(std::vector<ServiceSpec> services, SupervisorOptions opti
     service.delay = options_.first_delay;
     services_.push_back(std::move(service));
   }
+  restarts_.assign(services_.size(), 0);
 }
 
 Supervisor::~Supervisor() {
@@ -139,6 +140,10 @@ void Supervisor::StartDue() {
   for (Service& service : services_) {
     if (service.state.pid != 0 || service.next_start > absl::Now()) continue;
     ++service.state.restarts;
+    {
+      MutexLock lock(mutex_);
+      ++restarts_[static_cast<size_t>(&service - services_.data())];
+    }
     if (absl::Status status = StartService(service); !status.ok()) {
       LogError("service cannot be started", {{"error", std::string(status.message())}});
       service.next_start = absl::Now() + options_.open_delay;
@@ -222,6 +227,16 @@ void Supervisor::RequestStop() {
   if (::write(stop_fd_.get(), &one, sizeof(one)) != sizeof(one)) {
     LogError("stop request lost", {{"error", std::strerror(errno)}});
   }
+}
+
+std::vector<std::pair<std::string, int>> Supervisor::Restarts() const {
+  std::vector<std::pair<std::string, int>> restarts;
+  MutexLock lock(mutex_);
+  // Names do not change after the start.
+  for (size_t i = 0; i < services_.size(); ++i) {
+    restarts.emplace_back(services_[i].spec.process.name, restarts_[i]);
+  }
+  return restarts;
 }
 
 std::vector<Supervisor::ServiceState> Supervisor::States() const {

@@ -12,11 +12,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/base/mutex.h"
 #include "services/common/base/unique_fd.h"
 #include "tools/tandem/supervisor/process.h"
 
@@ -41,7 +43,7 @@ struct SupervisorOptions {
   bool handle_signals = true;  // SIGINT and SIGTERM drain; another, a second later, kills
 };
 
-// Single-thread: Create and Run on the main thread.  RequestStop from any thread.
+// Single-thread: Create and Run on the main thread.  RequestStop and Restarts from any thread.
 class Supervisor {
  public:
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(std::vector<ServiceSpec> services,
@@ -65,6 +67,8 @@ class Supervisor {
   };
   // Thread-compatible with Run (call from the same thread, or after it).
   std::vector<ServiceState> States() const;
+  // By service, in the order given.  Thread-safe.
+  std::vector<std::pair<std::string, int>> Restarts() const;
 
  private:
   struct Service {
@@ -90,6 +94,8 @@ class Supervisor {
   SupervisorOptions options_;
   UniqueFd signal_fd_;
   UniqueFd stop_fd_;  // eventfd of RequestStop
+  mutable Mutex mutex_;
+  std::vector<int> restarts_ ABSL_GUARDED_BY(mutex_);  // by service
 };
 
 }  // namespace tandem

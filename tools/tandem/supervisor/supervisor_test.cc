@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/metrics/metrics_server.h"
+#include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
 namespace {
@@ -69,6 +71,9 @@ TEST_F(SupervisorTest, RestartsAServiceThatEnds) {
   const absl::Status end = RunUntil(**supervisor, [&] { return Read("starts") == "x\nx\nx\nx\n"; });
   EXPECT_TRUE(end.ok()) << end;
   EXPECT_EQ((*supervisor)->States()[0].restarts, 3);
+  const std::string page =
+      MetricsText([&](MetricSamples& samples) { AddSupervisorMetrics(**supervisor, samples); });
+  EXPECT_NE(page.find("tandem_service_restarts_total{service=\"crasher\"} 3\n"), page.npos) << page;
 }
 
 TEST_F(SupervisorTest, LeavesAServiceAloneAfterAFinalExitCode) {

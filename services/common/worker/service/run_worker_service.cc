@@ -55,15 +55,12 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
     usable = serving;
     show();
   });
-  std::unique_ptr<MetricsServer> metrics;
-  if (!options.metrics.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(
-        metrics,
-        MetricsServer::Start(options.metrics, options.metrics_remote, [&](MetricSamples& samples) {
-          AddWorkerMetrics(description, usable && !service->IsStuck(), service->Status(), samples);
-          if (options.more_metrics) options.more_metrics(samples);
-        }));
-  }
+  const auto page = [&](MetricSamples& samples) {
+    AddWorkerMetrics(description, usable && !service->IsStuck(), service->Status(), samples);
+    if (options.more_metrics) options.more_metrics(samples);
+  };
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
+                          MetricsServer::StartIf(options.metrics, options.metrics_remote, page));
   while (!signals.WaitFor(kStuckCheckInterval)) show();
   const ExitDeadline exit_deadline(options.exit_deadline);
   server->SetServing(false);

@@ -137,6 +137,7 @@ absl::Status FakeExecutor::Recover(const Progress& progress) {
       options_.on_recover ? options_.on_recover(options_.limits) : absl::OkStatus();
   if (!status.ok()) return status;
   lost_ = false;
+  ++epoch_;
   Wipe();
   return absl::OkStatus();
 }

@@ -40,6 +40,7 @@ class FakeExecutor : public Executor {
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return options_.limits; }
   std::string placement() const override { return "everything on toy0"; }
+  uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override { return lanes_[lane].area; }
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
   bool queues_steps() const override { return options_.queue_steps; }
@@ -82,6 +83,7 @@ class FakeExecutor : public Executor {
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
   std::mt19937 random_;
   bool lost_ = false;
+  uint64_t epoch_ = 1;
   uint64_t last_step_id_ = 0;  // of the step handed over last
   uint64_t last_run_ = 0;
 };

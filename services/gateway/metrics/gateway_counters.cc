@@ -1,0 +1,216 @@
+#include "services/gateway/metrics/gateway_counters.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/common/plan/stage.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::string_view kApiNames[] = {"grpc", "rest", "openai", "ollama"};
+constexpr std::string_view kOutcomeNames[] = {"stop",     "length",  "cancelled",
+                                              "deadline", "refused", "failed"};
+
+double Read(const std::atomic<uint64_t>& count) {
+  return static_cast<double>(count.load(kRelaxed));
+}
+double ReadSeconds(const std::atomic<uint64_t>& ns) { return 1e-9 * Read(ns); }
+double Seconds(absl::Duration duration) { return absl::ToDoubleSeconds(duration); }
+
+// "resource_exhausted".
+std::string CodeName(int code) {
+  return absl::AsciiStrToLower(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
+}
+
+// "Embed,Qkv,Out": kinds of stage that `plan` has on a worker, in the model's order.
+std::string StagesOn(const Plan& plan, uint32_t worker, uint32_t num_layers) {
+  bool runs[kNumStageKinds] = {};
+  for (const Segment& segment : plan.segments) {
+    if (segment.worker != worker) continue;
+    for (uint32_t o = segment.first_ordinal; o <= segment.last_ordinal; ++o) {
+      runs[static_cast<int>(StageAt(o, num_layers).kind)] = true;
+    }
+  }
+  std::vector<std::string> names;
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    if (runs[kind]) names.emplace_back(StageKindName(static_cast<StageKind>(kind)));
+  }
+  return absl::StrJoin(names, ",");
+}
+
+void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
+  using M = GatewayMetrics;
+  samples.Add(M::kInfo, 1, {status.version(), status.model()});
+  samples.Add(M::kReady, status.state() == "ready" ? 1 : 0);
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    samples.Add(M::kWorkerUp, worker.state() == "lost" ? 0 : 1, {worker.name()});
+  }
+  samples.Add(M::kRecoveries, static_cast<double>(status.recoveries()));
+  const v1::SchedulerStatus& scheduler = status.scheduler();
+  samples.Add(M::kRunning, scheduler.running());
+  samples.Add(M::kWaiting, scheduler.waiting());
+  samples.Add(M::kWaitingLimit, scheduler.max_waiting());
+  samples.Add(M::kTokens, static_cast<double>(scheduler.prompt_tokens()), {"prompt"});
+  samples.Add(M::kTokens, static_cast<double>(scheduler.completion_tokens()), {"completion"});
+  samples.Add(M::kGuesses, static_cast<double>(scheduler.right_guesses()), {"right"});
+  samples.Add(M::kGuesses, static_cast<double>(scheduler.wrong_guesses()), {"wrong"});
+  samples.Add(M::kPreemptions, static_cast<double>(scheduler.preemptions()));
+  constexpr std::string_view kPools[] = {"global", "window"};
+  for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {
+    samples.Add(M::kKvBlocks, scheduler.kv_blocks_total(pool), {kPools[pool]});
+    samples.Add(M::kKvBlocksUsed, scheduler.kv_blocks_used(pool), {kPools[pool]});
+  }
+}
+
+void AddTraffic(const HttpTraffic& traffic, MetricSamples& samples) {
+  using M = GatewayMetrics;
+  const HttpTraffic::Counts counts = traffic.counts();
+  samples.Add(M::kHttpConnections, static_cast<double>(counts.connections));
+  for (const auto& [key, count] : counts.answers) {
+    samples.Add(M::kHttpRequests, static_cast<double>(count),
+                {key.first, absl::StrFormat("%d", key.second)});
+  }
+}
+
+}  // namespace
+
+GatewayCounters::GatewayCounters() = default;
+
+void GatewayCounters::PlanInForce(const PlanReport& report) {
+  const Plan& plan = *report.plan;
+  std::vector<Placement> placements;
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    placements.push_back({.worker = plan.workers[w].name,
+                          .device = plan.workers[w].device,
+                          .stages = StagesOn(plan, w, report.num_layers)});
+  }
+  MutexLock lock(mutex_);
+  plan_calls_.clear();
+  for (const Placement& placement : placements) {
+    plan_calls_.push_back(&calls_[placement.worker]);
+  }
+  placements_ = std::move(placements);
+  epoch_ = report.epoch;
+}
+
+void GatewayCounters::CountRequest(Api api, Outcome outcome, const absl::Status& status) {
+  requests_[static_cast<int>(api)][static_cast<int>(outcome)].fetch_add(1, kRelaxed);
+  if (status.ok()) return;
+  errors_[std::min(static_cast<int>(status.code()), kNumCodes - 1)].fetch_add(1, kRelaxed);
+}
+
+void GatewayCounters::RequestRefused(Api api, const absl::Status& status) {
+  CountRequest(api, Outcome::kRefused, status);
+}
+
+void GatewayCounters::RequestStarted(RequestNumber /*number*/, absl::Time submitted,
+                                     absl::Time now) {
+  queue_time_.Observe(Seconds(now - submitted));
+}
+
+void GatewayCounters::RequestFirstToken(RequestNumber /*number*/, absl::Time submitted,
+                                        absl::Time now) {
+  first_token_.Observe(Seconds(now - submitted));
+}
+
+void GatewayCounters::RequestEnded(const RequestReport& report) {
+  const absl::Status& status = report.status;
+  Outcome outcome = Outcome::kFailed;
+  if (status.ok()) {
+    outcome = report.reason == v1::FINISH_REASON_STOP ? Outcome::kStop : Outcome::kLength;
+  } else if (absl::IsCancelled(status)) {
+    outcome = Outcome::kCancelled;
+  } else if (absl::IsDeadlineExceeded(status)) {
+    outcome = Outcome::kDeadline;
+  }
+  CountRequest(report.request->api, outcome, status);
+  duration_.Observe(Seconds(report.end - report.submitted));
+  prompt_tokens_.Observe(static_cast<double>(report.request->prompt.size()));
+  completion_tokens_.Observe(report.completion_tokens);
+  if (report.completion_tokens > 1) {
+    token_time_.Observe(Seconds(report.last_token - report.first_token) /
+                        (report.completion_tokens - 1));
+  }
+}
+
+void GatewayCounters::StepEnded(const StepReport& report) {
+  if (!report.status.ok()) {
+    steps_failed_.fetch_add(1, kRelaxed);
+    return;
+  }
+  steps_done_.fetch_add(1, kRelaxed);
+  if (report.queued) steps_queued_.fetch_add(1, kRelaxed);
+  decode_rows_.fetch_add(report.decode_rows, kRelaxed);
+  prompt_rows_.fetch_add(report.prompt_rows, kRelaxed);
+  step_rows_.Observe(report.decode_rows + report.prompt_rows);
+  step_time_.Observe(Seconds(report.end - report.turn));
+  for (const SegmentTiming& timing : report.segments) {
+    WorkerCalls& calls = *plan_calls_[report.plan->segments[timing.segment_index].worker];
+    calls.calls.fetch_add(1, kRelaxed);
+    calls.round_trip_ns.fetch_add(
+        static_cast<uint64_t>(absl::ToInt64Nanoseconds(timing.round_trip)), kRelaxed);
+    calls.worker_ns.fetch_add(timing.worker_ns, kRelaxed);
+    calls.device_ns.fetch_add(timing.device_ns, kRelaxed);
+  }
+}
+
+void GatewayCounters::AddRequests(MetricSamples& samples) const {
+  using M = GatewayMetrics;
+  for (int api = 0; api < kNumApis; ++api) {
+    for (int outcome = 0; outcome < kNumOutcomes; ++outcome) {
+      samples.Add(M::kRequests, Read(requests_[api][outcome]),
+                  {kApiNames[api], kOutcomeNames[outcome]});
+    }
+  }
+  for (int code = 1; code < kNumCodes; ++code) {
+    samples.Add(M::kErrors, Read(errors_[code]), {CodeName(code)});
+  }
+  duration_.AddTo(samples);
+  first_token_.AddTo(samples);
+  token_time_.AddTo(samples);
+  queue_time_.AddTo(samples);
+  prompt_tokens_.AddTo(samples);
+  completion_tokens_.AddTo(samples);
+}
+
+void GatewayCounters::AddSteps(MetricSamples& samples) const {
+  using M = GatewayMetrics;
+  samples.Add(M::kSteps, Read(steps_done_));
+  samples.Add(M::kStepsFailed, Read(steps_failed_));
+  samples.Add(M::kStepsQueued, Read(steps_queued_));
+  step_time_.AddTo(samples);
+  samples.Add(M::kStepRowsTotal, Read(decode_rows_), {"decode"});
+  samples.Add(M::kStepRowsTotal, Read(prompt_rows_), {"prompt"});
+  step_rows_.AddTo(samples);
+}
+
+void GatewayCounters::AddPlan(MetricSamples& samples) const {
+  using M = GatewayMetrics;
+  MutexLock lock(mutex_);
+  samples.Add(M::kPlanEpoch, static_cast<double>(epoch_));
+  for (const Placement& placement : placements_) {
+    samples.Add(M::kPlacement, 1, {placement.worker, placement.device, placement.stages});
+  }
+  for (const auto& [worker, calls] : calls_) {
+    samples.Add(M::kCalls, Read(calls.calls), {worker});
+    samples.Add(M::kRoundTrip, ReadSeconds(calls.round_trip_ns), {worker});
+    samples.Add(M::kWorkerTime, ReadSeconds(calls.worker_ns), {worker});
+    samples.Add(M::kDeviceTime, ReadSeconds(calls.device_ns), {worker});
+  }
+}
+
+void GatewayCounters::AddTo(const v1::GetStatusResponse& status, const HttpTraffic& traffic,
+                            MetricSamples& samples) const {
+  AddStatus(status, samples);
+  AddPlan(samples);
+  AddRequests(samples);
+  AddSteps(samples);
+  AddTraffic(traffic, samples);
+}
+
+}  // namespace tandem::gateway

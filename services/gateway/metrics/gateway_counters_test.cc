@@ -1,0 +1,167 @@
+// Counters told of made-up steps and requests.
+#include "services/gateway/metrics/gateway_counters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "services/common/metrics/metrics_server.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two layers, attention of both on an NPU.
+Plan HybridPlan() {
+  Plan plan;
+  plan.workers = {{.name = "gpu0", .device = "some GPU"}, {.name = "npu0", .device = "some NPU"}};
+  // Embed Qkv | Attend | Out Ffn Qkv | Attend | Out Ffn Head
+  plan.segments = {{.index = 0, .worker = 0, .first_ordinal = 0, .last_ordinal = 1},
+                   {.index = 1, .worker = 1, .first_ordinal = 2, .last_ordinal = 2},
+                   {.index = 2, .worker = 0, .first_ordinal = 3, .last_ordinal = 5},
+                   {.index = 3, .worker = 1, .first_ordinal = 6, .last_ordinal = 6},
+                   {.index = 4, .worker = 0, .first_ordinal = 7, .last_ordinal = 9}};
+  return plan;
+}
+
+std::string Page(const GatewayCounters& counters) {
+  return MetricsText([&](MetricSamples& samples) {
+    v1::GetStatusResponse status;
+    status.set_version("1.2");
+    status.set_model("toy");
+    status.set_state("ready");
+    v1::WorkerStatus* worker = status.add_workers();
+    worker->set_name("gpu0");
+    worker->set_state("ready");
+    worker = status.add_workers();
+    worker->set_name("npu0");
+    worker->set_state("lost");
+    status.mutable_scheduler()->set_max_waiting(128);
+    counters.AddTo(status, HttpTraffic(), samples);
+  });
+}
+
+TEST(GatewayCountersTest, ThePlacementIsByWorkerWithItsKindsOfStage) {
+  GatewayCounters counters;
+  EXPECT_THAT(Page(counters), HasSubstr("tandem_plan_epoch 0\n"));
+  const Plan plan = HybridPlan();
+  counters.PlanInForce({.plan = &plan, .num_layers = 2, .epoch = 7});
+  const std::string page = Page(counters);
+  EXPECT_THAT(page, HasSubstr("tandem_plan_epoch 7\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_placement_info{worker=\"gpu0\",device=\"some GPU\","
+                              "stages=\"Embed,Qkv,Out,Ffn,Head\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("{worker=\"npu0\",device=\"some NPU\",stages=\"Attend\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"gpu0\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"npu0\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_gateway_info{version=\"1.2\",model=\"toy\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_requests_waiting_limit 128\n"));
+}
+
+TEST(GatewayCountersTest, StepsAreCountedWithTheirRowsAndCalls) {
+  GatewayCounters counters;
+  const Plan plan = HybridPlan();
+  counters.PlanInForce({.plan = &plan, .num_layers = 2, .epoch = 1});
+  std::vector<SegmentTiming> timings;
+  for (uint32_t s = 0; s < plan.segments.size(); ++s) {
+    timings.push_back({.segment_index = s,
+                       .round_trip = absl::Milliseconds(4),
+                       .worker_ns = 3'000'000,
+                       .device_ns = 2'000'000});
+  }
+  const absl::Time begin = absl::Now();
+  StepReport step{.begin = begin,
+                  .turn = begin + absl::Milliseconds(10),
+                  .end = begin + absl::Milliseconds(45),
+                  .decode_rows = 3,
+                  .prompt_rows = 17,
+                  .segments = timings,
+                  .plan = &plan};
+  counters.StepEnded(step);
+  step.queued = true;
+  counters.StepEnded(step);
+  step.status = absl::InternalError("no");
+  step.segments = {};
+  counters.StepEnded(step);
+  // A plan of one worker after it: what was counted stays.
+  Plan lone = HybridPlan();
+  lone.workers.pop_back();
+  lone.segments = {{.index = 0, .worker = 0, .first_ordinal = 0, .last_ordinal = 9}};
+  counters.PlanInForce({.plan = &lone, .num_layers = 2, .epoch = 2});
+  const std::string page = Page(counters);
+  EXPECT_THAT(page, HasSubstr("tandem_steps_total 2\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_steps_failed_total 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_steps_queued_total 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_step_rows_total{kind=\"decode\"} 6\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_step_rows_total{kind=\"prompt\"} 34\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_step_rows_bucket{le=\"16\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_step_rows_bucket{le=\"32\"} 2\n"));
+  // 35 ms, from its turn to its end.
+  EXPECT_THAT(page, HasSubstr("tandem_step_seconds_bucket{le=\"0.02\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_step_seconds_bucket{le=\"0.04\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_segment_calls_total{worker=\"gpu0\"} 6\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_segment_calls_total{worker=\"npu0\"} 4\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_segment_round_trip_seconds_total{worker=\"npu0\"} 0.016"));
+  EXPECT_THAT(page, HasSubstr("tandem_segment_worker_seconds_total{worker=\"npu0\"} 0.012"));
+  EXPECT_THAT(page, HasSubstr("tandem_segment_device_seconds_total{worker=\"npu0\"} 0.008"));
+  EXPECT_THAT(page, Not(HasSubstr("stages=\"Attend\"")));
+}
+
+TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
+  GatewayCounters counters;
+  EngineRequest request;
+  request.prompt.resize(100);
+  const absl::Time begin = absl::Now();
+  RequestReport report{.request = &request,
+                       .submitted = begin,
+                       .first_token = begin + absl::Seconds(1),
+                       .last_token = begin + absl::Seconds(3),
+                       .end = begin + absl::Seconds(3),
+                       .completion_tokens = 11,
+                       .reason = v1::FINISH_REASON_STOP};
+  counters.RequestStarted(1, begin, begin + absl::Milliseconds(3));
+  counters.RequestFirstToken(1, begin, report.first_token);
+  counters.RequestEnded(report);
+  request.api = Api::kOllama;
+  report.completion_tokens = 1;
+  report.reason = v1::FINISH_REASON_LENGTH;
+  counters.RequestEnded(report);
+  report.completion_tokens = 0;
+  for (const absl::Status& status :
+       {absl::CancelledError(""), absl::DeadlineExceededError(""), absl::UnavailableError("")}) {
+    report.status = status;
+    counters.RequestEnded(report);
+  }
+  counters.RequestRefused(Api::kOpenAi, absl::ResourceExhaustedError("full"));
+  // A code that no gRPC status has.
+  counters.RequestRefused(Api::kRest, absl::Status(static_cast<absl::StatusCode>(1234), "odd"));
+  const std::string page = Page(counters);
+  for (const char* count :
+       {"grpc\",outcome=\"stop", "ollama\",outcome=\"length", "ollama\",outcome=\"cancelled",
+        "ollama\",outcome=\"deadline", "ollama\",outcome=\"failed", "openai\",outcome=\"refused",
+        "rest\",outcome=\"refused"}) {
+    EXPECT_THAT(page, HasSubstr(std::string("tandem_requests_total{api=\"") + count + "\"} 1\n"));
+  }
+  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"grpc\",outcome=\"failed\"} 0\n"));
+  for (const char* code : {"cancelled", "deadline_exceeded", "unavailable", "resource_exhausted"}) {
+    EXPECT_THAT(page,
+                HasSubstr(std::string("tandem_request_errors_total{code=\"") + code + "\"} 1\n"));
+  }
+  EXPECT_THAT(page, HasSubstr("tandem_request_duration_seconds_count 5\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_duration_seconds_sum 15\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_time_to_first_token_seconds_bucket{le=\"0.75\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_time_to_first_token_seconds_bucket{le=\"1\"} 1\n"));
+  // Two seconds over ten tokens; of requests of one token there is no such time.
+  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_count 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_bucket{le=\"0.15\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_bucket{le=\"0.2\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_queue_seconds_bucket{le=\"0.005\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_prompt_tokens_bucket{le=\"64\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_prompt_tokens_bucket{le=\"256\"} 5\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_completion_tokens_bucket{le=\"1\"} 4\n"));
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,157 @@
+// What the gateway tells Prometheus.
+#pragma once
+
+#include <vector>
+
+#include "services/common/metrics/histogram.h"
+#include "services/common/metrics/metric_spec.h"
+
+namespace tandem::gateway {
+
+struct GatewayMetrics {
+  // The cluster.
+  static constexpr MetricSpec kInfo{"tandem_gateway_info",
+                                    MetricType::kGauge,
+                                    "1: what serves which model.",
+                                    {"version", "model"}};
+  static constexpr MetricSpec kReady{"tandem_gateway_ready", MetricType::kGauge,
+                                     "1 while requests are answered, else 0."};
+  static constexpr MetricSpec kPlacement{"tandem_placement_info",
+                                         MetricType::kGauge,
+                                         "1: which stages of the plan in force run on a worker.",
+                                         {"worker", "device", "stages"}};
+  static constexpr MetricSpec kPlanEpoch{"tandem_plan_epoch", MetricType::kGauge,
+                                         "Epoch of the plan in force, 0 without one."};
+  static constexpr MetricSpec kWorkerUp{"tandem_worker_up",
+                                        MetricType::kGauge,
+                                        "1 while the gateway has the worker, 0 when it is lost.",
+                                        {"worker"}};
+  static constexpr MetricSpec kRecoveries{"tandem_recoveries_total", MetricType::kCounter,
+                                          "Times that a worker was lost and the plan loaded anew."};
+
+  // Requests.
+  static constexpr MetricSpec kRequests{
+      "tandem_requests_total",
+      MetricType::kCounter,
+      "Requests that ended, by API and by how: each of several answers to one call is one. "
+      "refused: before any of it was computed.",
+      {"api", "outcome"}};
+  static constexpr MetricSpec kErrors{"tandem_request_errors_total",
+                                      MetricType::kCounter,
+                                      "Requests refused or failed, by gRPC code.",
+                                      {"code"}};
+  static constexpr MetricSpec kRunning{"tandem_requests_running", MetricType::kGauge,
+                                       "Requests that are being computed."};
+  static constexpr MetricSpec kWaiting{"tandem_requests_waiting", MetricType::kGauge,
+                                       "Requests that wait for their first or next rows."};
+  static constexpr MetricSpec kWaitingLimit{"tandem_requests_waiting_limit", MetricType::kGauge,
+                                            "Requests that may wait; more are refused."};
+  static constexpr MetricSpec kTokens{"tandem_tokens_total",
+                                      MetricType::kCounter,
+                                      "Tokens of prompts computed and of answers decided.",
+                                      {"kind"}};
+  static constexpr MetricSpec kDuration{"tandem_request_duration_seconds",
+                                        MetricType::kHistogram,
+                                        "From a request's arrival to its end, seconds.",
+                                        {},
+                                        kGenAiDurationBuckets};
+  static constexpr MetricSpec kFirstToken{"tandem_time_to_first_token_seconds",
+                                          MetricType::kHistogram,
+                                          "From a request's arrival to its first token, seconds.",
+                                          {},
+                                          kGenAiFirstTokenBuckets};
+  static constexpr MetricSpec kTokenTime{
+      "tandem_time_per_output_token_seconds",
+      MetricType::kHistogram,
+      "Time per token after the first, seconds: one mean for each request of two tokens or more.",
+      {},
+      kGenAiTokenTimeBuckets};
+  static constexpr MetricSpec kQueueTime{"tandem_request_queue_seconds",
+                                         MetricType::kHistogram,
+                                         "From a request's arrival to its first rows, seconds.",
+                                         {},
+                                         kGenAiFirstTokenBuckets};
+  static constexpr MetricSpec kPromptTokens{"tandem_request_prompt_tokens",
+                                            MetricType::kHistogram,
+                                            "Tokens of a request's prompt.",
+                                            {},
+                                            kGenAiTokenBuckets};
+  static constexpr MetricSpec kCompletionTokens{"tandem_request_completion_tokens",
+                                                MetricType::kHistogram,
+                                                "Tokens of a request's answer.",
+                                                {},
+                                                kGenAiTokenBuckets};
+
+  // Steps.
+  static constexpr MetricSpec kSteps{"tandem_steps_total", MetricType::kCounter,
+                                     "Steps done: passes of the model over a batch of rows."};
+  static constexpr MetricSpec kStepsFailed{"tandem_steps_failed_total", MetricType::kCounter,
+                                           "Steps that failed."};
+  static constexpr MetricSpec kStepsQueued{
+      "tandem_steps_queued_total", MetricType::kCounter,
+      "Steps handed to the worker while the one before them ran."};
+  static constexpr MetricSpec kStepTime{
+      "tandem_step_seconds",
+      MetricType::kHistogram,
+      "Time of a step, seconds, without the wait for one that it was queued behind.",
+      {},
+      kGenAiFirstTokenBuckets};
+  static constexpr MetricSpec kStepRowsTotal{
+      "tandem_step_rows_total",
+      MetricType::kCounter,
+      "Rows of steps done. decode: a token of an answer; prompt: of a prompt, or computed anew.",
+      {"kind"}};
+  static constexpr MetricSpec kStepRows{
+      "tandem_step_rows", MetricType::kHistogram, "Rows of a step.", {}, kRowBuckets};
+  static constexpr MetricSpec kGuesses{
+      "tandem_guesses_total",
+      MetricType::kCounter,
+      "Tokens that the device guessed to feed a step queued behind another, once decided.",
+      {"result"}};
+
+  // Calls to workers.
+  static constexpr MetricSpec kCalls{"tandem_segment_calls_total",
+                                     MetricType::kCounter,
+                                     "Segments that a worker was called for.",
+                                     {"worker"}};
+  static constexpr MetricSpec kRoundTrip{
+      "tandem_segment_round_trip_seconds_total",
+      MetricType::kCounter,
+      "From calls to their answers, seconds, without waits behind other steps.",
+      {"worker"}};
+  static constexpr MetricSpec kWorkerTime{
+      "tandem_segment_worker_seconds_total",
+      MetricType::kCounter,
+      "Of that, in the worker, seconds: the rest is the cost of the way there and back.",
+      {"worker"}};
+  static constexpr MetricSpec kDeviceTime{"tandem_segment_device_seconds_total",
+                                          MetricType::kCounter,
+                                          "Of that, on the device by its own timestamps, seconds.",
+                                          {"worker"}};
+
+  // KV cache.
+  static constexpr MetricSpec kKvBlocks{
+      "tandem_kv_blocks",
+      MetricType::kGauge,
+      "Blocks of KV cache there are. global: of layers that see everything; window: of those with "
+      "a sliding window.",
+      {"pool"}};
+  static constexpr MetricSpec kKvBlocksUsed{
+      "tandem_kv_blocks_used", MetricType::kGauge, "Blocks of KV cache in use.", {"pool"}};
+  static constexpr MetricSpec kPreemptions{
+      "tandem_preemptions_total", MetricType::kCounter,
+      "Requests set aside because no block was free; their rows are computed anew."};
+
+  // The HTTP port.
+  static constexpr MetricSpec kHttpConnections{"tandem_http_connections", MetricType::kGauge,
+                                               "HTTP connections open."};
+  static constexpr MetricSpec kHttpRequests{
+      "tandem_http_requests_total",
+      MetricType::kCounter,
+      "HTTP requests answered, by the route's template and status. other: no route; 499: the "
+      "client had gone.",
+      {"route", "status"}};
+  static std::vector<MetricSpec> All();
+};
+
+}  // namespace tandem::gateway

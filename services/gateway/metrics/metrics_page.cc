@@ -1,0 +1,33 @@
+#include "services/gateway/metrics/metrics_page.h"
+
+#include <memory>
+#include <utility>
+
+namespace tandem::gateway {
+
+MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
+                         MetricSource more) {
+  return [&meters, &launcher, version = std::move(version),
+          more = std::move(more)](MetricSamples& samples) {
+    v1::GetStatusResponse status;
+    launcher.FillStatus(status);
+    status.set_version(version);
+    meters.engine.AddTo(status, meters.http, samples);
+    if (more) more(samples);
+  };
+}
+
+absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page) {
+  return router.Add(
+      {.method = "GET",
+       .path_template = "/metrics",
+       .handler =
+           [page = std::move(page)](const HttpRequest&, const std::shared_ptr<HttpResponder>& to) {
+             HttpResponse response{.content_type = kMetricsContentType, .body = MetricsText(page)};
+             response.headers.emplace_back("Cache-Control", "no-store");
+             to->Send(std::move(response));
+           },
+       .local = true});
+}
+
+}  // namespace tandem::gateway

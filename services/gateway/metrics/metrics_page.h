@@ -1,0 +1,30 @@
+// The gateway's page for Prometheus.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/common/metrics/metrics_server.h"
+#include "services/gateway/http/http_router.h"
+#include "services/gateway/http/http_traffic.h"
+#include "services/gateway/metrics/gateway_counters.h"
+#include "services/gateway/service/launcher.h"
+
+namespace tandem::gateway {
+
+// What is counted from the process' start, before there is a launcher.
+struct GatewayMeters {
+  GatewayCounters engine;
+  HttpTraffic http;
+};
+
+// Everything in GatewayMetrics, then what `more` adds.  `meters`, `launcher`: Borrowed; must
+// outlive the result.
+MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
+                         MetricSource more = {});
+
+// GET /metrics, for this machine or holders of a key.
+absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,183 @@
+// The page as it is served, after requests by every API, and after everything that clients can
+// think of.
+#include "services/gateway/metrics/metrics_page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "services/gateway/http/api_keys.h"
+#include "services/gateway/http/http_server.h"
+#include "services/gateway/http/testing/http_test_client.h"
+#include "services/gateway/ollama/ollama_routes.h"
+#include "services/gateway/openai/openai_routes.h"
+#include "services/gateway/rest/rest_routes.h"
+#include "services/gateway/service/testing/service_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::HttpTestClient;
+using testing::HttpTestResponse;
+
+// printf %s secret | sha256sum
+constexpr char kKeys[] =
+    "tester sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
+constexpr char kHeaders[] = "Authorization: Bearer secret\r\n";
+constexpr char kOpenAiBody[] =
+    R"({"prompt": "the hat", "temperature": 0, "ignore_eos": true, "max_tokens": 5})";
+
+class MetricsPageTest : public testing::ServiceFixture {
+ protected:
+  void SetUp() override {
+    Start({}, {.max_sequences = 8,
+               .max_rows = 64,
+               .chunk_rows = 16,
+               .max_waiting = 20,
+               .observers = {&meters_.engine}});
+    HttpRouter router;
+    ASSERT_TRUE(AddMetricsRoute(router, GatewayPage(meters_, *launcher_, "test")).ok());
+    ASSERT_TRUE(AddOpenAiRoutes(router, *launcher_).ok());
+    ASSERT_TRUE(AddOllamaRoutes(router, *launcher_, "test").ok());
+    const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
+    const auto refused = [this](const auto&, const absl::Status& status) {
+      launcher_->ReportRefused(Api::kRest, status);
+    };
+    ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0]), refused).ok());
+    HttpServerOptions options{.listen = "127.0.0.1:0", .traffic = &meters_.http};
+    options.keys = ApiKeys::Parse(kKeys).value();
+    auto http = HttpServer::Start(options, std::move(router));
+    ASSERT_TRUE(http.ok()) << http.status();
+    http_ = *std::move(http);
+  }
+  void TearDown() override {
+    launcher_->EndRequests();
+    http_->Shutdown(absl::Seconds(5));
+    ServiceFixture::TearDown();
+  }
+
+  HttpTestResponse Call(const std::string& method, const std::string& path,
+                        const std::string& body = "", const std::string& headers = kHeaders) {
+    return HttpTestClient(http_->port()).Call(method, path, body, headers);
+  }
+  std::string Page() { return Call("GET", "/metrics", "", "").body; }
+
+  GatewayMeters meters_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+size_t NumSeries(const std::string& page) {
+  size_t count = 0;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    // Of this process; their number never changes.
+    if (!line.empty() && line[0] != '#') ++count;
+  }
+  return count;
+}
+
+TEST_F(MetricsPageTest, RequestsOfEveryApiAreCountedAndThoseRefusedToo) {
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(testing::kToyBos);
+  request.mutable_limits()->set_max_tokens(3);
+  request.mutable_limits()->set_ignore_eos(true);
+  ASSERT_TRUE(Generate(request).status.ok());
+  request.set_model("another");
+  EXPECT_EQ(Generate(request).status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Call("POST", "/v1/completions", kOpenAiBody).status, 200);
+  EXPECT_EQ(Call("POST", "/v1/completions", R"({"prompt": 7.5})").status, 400);
+  EXPECT_EQ(Call("POST", "/api/generate",
+                 R"({"model": "toy", "prompt": "a", "raw": true, "options": {"num_predict": 2}})")
+                .status,
+            200);
+  EXPECT_EQ(Call("POST", "/api/generate", "{").status, 400);
+  EXPECT_EQ(Call("POST", "/tandem/v1/generate",
+                 R"({"tokens": {"ids": [1]}, "limits": {"maxTokens": 2, "ignoreEos": true}})")
+                .status,
+            200);
+  EXPECT_EQ(Call("POST", "/tandem/v1/generate", R"({"no such field": 1})").status, 400);
+  EXPECT_EQ(Call("POST", "/tandem/v1/generate", R"({"model": "another"})").status, 404);
+  const std::string page = Page();
+  for (const char* api : {"grpc", "rest", "openai"}) {
+    EXPECT_THAT(page, HasSubstr(std::string("tandem_requests_total{api=\"") + api +
+                                "\",outcome=\"length\"} 1\n"));
+  }
+  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"grpc\",outcome=\"refused\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"rest\",outcome=\"refused\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"openai\",outcome=\"refused\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"ollama\",outcome=\"refused\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{code=\"not_found\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{code=\"invalid_argument\"} 3\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_http_requests_total{route=\"/v1/completions\","
+                              "status=\"200\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_gateway_ready 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_placement_info{worker=\"toy0\",device=\"none\","));
+  EXPECT_THAT(page, HasSubstr("tandem_http_connections "));
+  EXPECT_THAT(page, HasSubstr("process_cpu_seconds_total "));
+}
+
+TEST_F(MetricsPageTest, ThePageIsForThisMachineOrHoldersOfAKey) {
+  EXPECT_EQ(Call("GET", "/metrics", "", "").status, 200);
+  EXPECT_EQ(Call("HEAD", "/metrics", "", "").status, 200);
+  // What a proxy on this machine hands on is not from this machine.
+  for (const char* header :
+       {"X-Forwarded-For: 203.0.113.7\r\n", "Forwarded: for=_x\r\n", "Via: 1.1 somewhere\r\n"}) {
+    EXPECT_EQ(Call("GET", "/metrics", "", header).status, 401) << header;
+    EXPECT_EQ(Call("GET", "/metrics", "", std::string(header) + kHeaders).status, 200) << header;
+  }
+}
+
+// Whatever a client can choose: paths, methods, models, keys, ids, user agents, forwarded names.
+TEST_F(MetricsPageTest, NothingThatClientsSendAddsASeries) {
+  std::mt19937 random(7);
+  const auto word = [&random] {
+    std::string text;
+    for (uint32_t i = 0, n = 1 + random() % 24; i < n; ++i) {
+      text += static_cast<char>('a' + random() % 26);
+    }
+    return text;
+  };
+  const auto hammer = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      const std::string headers =
+          std::string(kHeaders) + "X-Request-Id: " + word() + "\r\nUser-Agent: " + word() + "\r\n";
+      EXPECT_EQ(Call("GET", "/" + word() + "/" + word(), "", headers).status, 404);
+      EXPECT_EQ(Call("GET", "/v1/models/" + word(), "", headers).status, 404);
+      EXPECT_EQ(
+          Call("POST", "/v1/completions", R"({"prompt": "a", "model": ")" + word() + "\"}", headers)
+              .status,
+          404);
+      EXPECT_EQ(Call("POST", "/v1/" + word(), "{}", headers).status, 404);
+      EXPECT_EQ(Call(word(), "/v1/models", "", headers).status, 405);
+      EXPECT_EQ(Call("GET", "/v1/models?" + word(), "", "Authorization: Bearer " + word() + "\r\n")
+                    .status,
+                401);
+      EXPECT_EQ(Call("GET", "/metrics?" + word(), "", "X-Forwarded-For: " + word() + "\r\n").status,
+                401);
+      v1::GenerateRequest request;
+      request.set_model(word());
+      EXPECT_FALSE(Generate(request).status.ok());
+      request.clear_model();
+      request.set_request_id(word());
+      request.mutable_tokens()->add_ids(testing::kToyBos);
+      request.mutable_limits()->set_max_tokens(1 + random() % 3);
+      EXPECT_TRUE(Generate(request).status.ok());
+    }
+  };
+  hammer(1);
+  Page();  // counted from the next page on
+  const size_t before = NumSeries(Page());
+  EXPECT_GT(before, 100u);
+  hammer(40);
+  const std::string page = Page();
+  EXPECT_EQ(NumSeries(page), before) << page;
+}
+
+}  // namespace
+}  // namespace tandem::gateway
