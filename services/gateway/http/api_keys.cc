@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <sstream>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
@@ -125,9 +125,10 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> ParseLine(absl::string_view line) {
       })) {
     return absl::InvalidArgumentError("64 hexadecimal digits expected after sha256:");
   }
-  const std::string bytes = absl::HexStringToBytes(hex);
   KeyDigest digest;
-  std::copy(bytes.begin(), bytes.end(), digest.begin());
+  for (size_t i = 0; i < digest.size(); ++i) {
+    std::from_chars(&hex[2 * i], &hex[2 * i] + 2, digest[i], 16);
+  }
   KeyLimits limits;
   for (size_t i = 2; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
