@@ -1,11 +1,13 @@
 // tandem-gpu-worker: runs stages of models on a Vulkan device for a gateway.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
+#include "services/common/energy/gpu_energy.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
@@ -41,8 +43,15 @@ int Serve(Flags& flags) {
   }
   std::fprintf(stderr, "%s", (*worker)->DescribeDevice().c_str());
   flags.run.server.listen = {flags.listen};
-  flags.run.more_metrics = [](tandem::MetricSamples& samples) {
+  // A device that is the processor has no sensor of its own.
+  std::unique_ptr<tandem::GpuEnergy> energy;
+  if (!flags.run.metrics.empty() &&
+      (*worker)->device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) {
+    energy = tandem::GpuEnergy::OfThisMachine();
+  }
+  flags.run.more_metrics = [&flags, &energy](tandem::MetricSamples& samples) {
     tandem::AddAmdgpuMetrics("/", samples);
+    if (energy != nullptr) energy->AddTo(flags.worker.name, samples);
   };
   const absl::Status served = tandem::RunWorkerService(*std::move(worker), flags.run, signals);
   return served.ok() ? 0 : Fail(served);
@@ -71,6 +80,9 @@ int main(int argc, char** argv) {
   app.add_option("--metrics", flags.run.metrics,
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
+  app.add_flag("!--no-ceilings", flags.run.measure_ceilings,
+               "With --metrics: do not measure what the device does at best, which takes it half a "
+               "second, once, when it is first idle with a plan");
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("gpu_worker");

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "services/common/energy/gpu_energy.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
@@ -25,6 +26,7 @@ std::vector<Section> Sections() {
   return {{"Gateway", gateway::GatewayMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
+          {"GPU workers whose power can be read", EnergyMetrics::All()},
           {"Loader", loader::LoaderMetrics::All()},
           {"tandem serve", SupervisorMetrics::All()},
           {"Every process", ProcessMetrics::All()}};

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/check.h"
@@ -71,6 +73,11 @@ void MetricSamples::AddHistogram(const MetricSpec& spec, std::span<const uint64_
 }
 
 std::vector<prometheus::MetricFamily> MetricSamples::Take() && { return std::move(families_); }
+
+std::string StatusCodeLabel(int code) {
+  const std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
+  return name.empty() ? "unknown" : absl::AsciiStrToLower(name);
+}
 
 std::string DescribeMetrics(std::string_view heading, const std::vector<MetricSpec>& specs) {
   std::string text = absl::StrFormat(

@@ -59,6 +59,9 @@ class MetricSamples {
   std::map<std::string_view, size_t> index_;
 };
 
+// The label for a gRPC code: "resource_exhausted"; "unknown" for one there is not.
+std::string StatusCodeLabel(int code);
+
 // A section of docs/metrics.md: a heading and a table.
 std::string DescribeMetrics(std::string_view heading, const std::vector<MetricSpec>& specs);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/plan/stage.h"
@@ -21,11 +20,6 @@ double Read(const std::atomic<uint64_t>& count) {
 }
 double ReadSeconds(const std::atomic<uint64_t>& ns) { return 1e-9 * Read(ns); }
 double Seconds(absl::Duration duration) { return absl::ToDoubleSeconds(duration); }
-
-// "resource_exhausted".
-std::string CodeName(int code) {
-  return absl::AsciiStrToLower(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
-}
 
 // "Embed,Qkv,Out": kinds of stage that `plan` has on a worker, in the model's order.
 std::string StagesOn(const Plan& plan, uint32_t worker, uint32_t num_layers) {
@@ -168,7 +162,7 @@ void GatewayCounters::AddRequests(MetricSamples& samples) const {
     }
   }
   for (int code = 1; code < kNumCodes; ++code) {
-    samples.Add(M::kErrors, Read(errors_[code]), {CodeName(code)});
+    samples.Add(M::kErrors, Read(errors_[code]), {StatusCodeLabel(code)});
   }
   duration_.AddTo(samples);
   first_token_.AddTo(samples);

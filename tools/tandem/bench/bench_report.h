@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/common/energy/energy.h"
 #include "tools/tandem/bench/bench_plan.h"
 
 namespace tandem {
@@ -27,11 +28,6 @@ struct BenchWorkerTime {
   std::map<std::string, double> stages;  // device seconds by kind of stage, if the worker answers
 };
 
-struct BenchEnergy {
-  std::string sensor;
-  double joules = 0;
-};
-
 struct BenchResult {
   BenchTest test;
   // Tokens a second, one a repetition.  Prompts: all of them, from the first request to the last
@@ -47,7 +43,7 @@ struct BenchResult {
   double bytes = 0;  // that the steps read at least: weights, keys and values
   double flops = 0;  // of products; a multiply-add is two
   std::vector<BenchWorkerTime> workers;
-  std::vector<BenchEnergy> energy;
+  std::vector<EnergyReading> energy;
   uint64_t preemptions = 0;  // sequences set aside for want of KV blocks: figures are then too low
 
   Spread rate() const { return SpreadOf(rates); }

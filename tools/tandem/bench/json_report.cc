@@ -60,7 +60,7 @@ Json ResultJson(const BenchReport& report, const BenchResult& result) {
   }
   if (result.energy.empty()) return json;
   double joules = 0;
-  for (const BenchEnergy& energy : result.energy) {
+  for (const EnergyReading& energy : result.energy) {
     json["energy"].push_back({{"sensor", energy.sensor}, {"joules", energy.joules}});
     joules += energy.joules;
   }
@@ -102,7 +102,7 @@ std::string ReportAsCsv(const BenchReport& report) {
   for (const BenchResult& result : report.results) {
     const Spread rate = result.rate();
     double joules = 0;
-    for (const BenchEnergy& energy : result.energy) joules += energy.joules;
+    for (const EnergyReading& energy : result.energy) joules += energy.joules;
     const std::vector<std::string> cells = {
         report.model,
         report.weight_format,

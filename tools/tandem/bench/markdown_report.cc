@@ -126,7 +126,7 @@ std::string WorkTable(const BenchReport& report) {
         absl::StrFormat("%.1f", 1e6 * outside / steps)};
     if (has_energy) {
       double joules = 0;
-      for (const BenchEnergy& energy : result.energy) joules += energy.joules;
+      for (const EnergyReading& energy : result.energy) joules += energy.joules;
       cells.push_back(result.energy.empty() ? "-" : absl::StrFormat("%.2f", joules));
       cells.push_back(result.energy.empty() ? "-"
                                             : absl::StrFormat("%.3g", joules / result.tokens));
@@ -207,7 +207,7 @@ std::string Footer(const BenchReport& report) {
   if (report.no_energy.empty()) {
     std::set<std::string> sensors;
     for (const BenchResult& result : report.results) {
-      for (const BenchEnergy& energy : result.energy) sensors.insert(energy.sensor);
+      for (const EnergyReading& energy : result.energy) sensors.insert(energy.sensor);
     }
     text += "- energy of";
     for (const std::string& sensor : sensors) text += " " + sensor + ";";

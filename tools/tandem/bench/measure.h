@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "services/common/energy/energy.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/bench/bench_report.h"
-#include "tools/tandem/bench/energy.h"
 
 namespace tandem {
 

@@ -37,9 +37,10 @@ absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
 }  // namespace
 
 DeviceHost::DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source,
-                       absl::Duration stuck_after, OnServing on_serving)
+                       absl::Duration stuck_after, bool measure_ceilings, OnServing on_serving)
     : source_(source),
       stuck_after_(stuck_after),
+      measure_ceilings_(measure_ceilings),
       on_serving_(std::move(on_serving)),
       worker_(std::move(worker)),
       holder_(absl::StrFormat("%s pid %d", worker_->description().name, ::getpid())),
@@ -88,6 +89,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
   if (!status.ok()) {
     LogWarning("plan refused", {{"epoch", absl::StrFormat("%d", request.epoch())},
                                 {"reason", std::string(status.message())}});
+    CountError(status);
     DropPlan();
     return status;
   }
@@ -120,6 +122,11 @@ absl::Status DeviceHost::LoadPlan(const worker::v1::LoadPlanRequest& request,
       worker_->Load(plan->MakeLoad(), [&progress](double fraction, std::string_view phase) {
         progress(fraction, phase);
       }));
+  const ModelLoad load = plan->MakeLoad();
+  costs_.assign(load.segments.back().index + 1, SegmentCosts());
+  for (const Segment& segment : load.segments) {
+    costs_[segment.index] = SegmentCosts(segment, *load.weights);
+  }
   plan_ = std::move(plan);
   report = ToProto(loaded);
   return absl::OkStatus();
@@ -172,17 +179,13 @@ uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
                                         .step_id = request.step_id(),
                                         .segment_index = request.segment_index(),
                                         .lane = request.lane()});
-  const absl::StatusOr<uint32_t> num_rows = QueueSegment(request);
-  if (num_rows.ok()) {
-    call.num_rows = *num_rows;
-  } else {
-    call.result = num_rows.status();
-  }
+  const absl::Status queued = QueueSegment(request, call);
+  if (!queued.ok()) call.result = queued;
   until_next_call_.WaitBegins(WakeAhead::Clock::now());
   return call.number;
 }
 
-absl::StatusOr<uint32_t> DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request) {
+absl::Status DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request, Call& call) {
   if (plan_ == nullptr) {
     return absl::AbortedError(
         absl::StrFormat("call of epoch %d, this worker has no plan loaded", request.epoch()));
@@ -201,7 +204,12 @@ absl::StatusOr<uint32_t> DeviceHost::QueueSegment(const worker::v1::ExecuteReque
   const absl::StatusOr<SegmentRun> run = plan_->Prepare(request);
   const absl::Status queued =
       run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
-  if (queued.ok()) return run->step->header.num_rows;
+  if (queued.ok()) {
+    // While the device works.
+    call.num_rows = run->step->header.num_rows;
+    call.work = costs_[request.segment_index()].Of(*run->step);
+    return absl::OkStatus();
+  }
   if (run.ok() && absl::IsUnavailable(queued)) DeviceLost(queued);
   if (request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());
   return queued;
@@ -213,7 +221,7 @@ void DeviceHost::Settle(uint64_t last) {
     if (call.result.has_value()) continue;
     call.result = Watched([this] { return worker_->Finish(); });
     if (call.result->ok()) {
-      Count(**call.result, call.num_rows);
+      Count(**call.result, call);
     } else {
       if (absl::IsUnavailable(call.result->status())) DeviceLost(call.result->status());
       plan_->ForgetStep(call.lane);
@@ -233,6 +241,7 @@ void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) 
   calls_.erase(call);
   if (!result.ok()) {
     segments_failed_.fetch_add(1, std::memory_order_relaxed);
+    CountError(result.status());
     response.set_code(static_cast<int32_t>(result.status().code()));
     response.set_message(std::string(result.status().message()));
     return;
@@ -258,9 +267,19 @@ absl::Duration DeviceHost::RunningFor() const {
   return since_ns == 0 ? absl::ZeroDuration() : absl::Nanoseconds(NowNanos() - since_ns);
 }
 
-void DeviceHost::Count(const SegmentResult& result, uint32_t num_rows) {
+void DeviceHost::CountError(const absl::Status& status) {
+  const int code = std::clamp(static_cast<int>(status.code()), 0, kNumStatusCodes - 1);
+  errors_[code].fetch_add(1, std::memory_order_relaxed);
+}
+
+void DeviceHost::Count(const SegmentResult& result, const Call& call) {
   segments_run_.fetch_add(1, std::memory_order_relaxed);
-  rows_run_.fetch_add(num_rows, std::memory_order_relaxed);
+  rows_run_.fetch_add(call.num_rows, std::memory_order_relaxed);
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    if (call.work[kind].bytes == 0) continue;
+    work_bytes_[kind].fetch_add(call.work[kind].bytes, std::memory_order_relaxed);
+    work_operations_[kind].fetch_add(call.work[kind].operations, std::memory_order_relaxed);
+  }
   for (const StageTime& time : result.stage_times) {
     busy_ns_[static_cast<int>(time.kind)].fetch_add(time.device_ns, std::memory_order_relaxed);
   }
@@ -271,7 +290,19 @@ void DeviceHost::CheckIdle() {
   if (!device_.ok()) return;
   SettleAll();
   const absl::Status status = Guarded("health check", [this] { return worker_->CheckHealth(); });
-  if (!status.ok()) DeviceLost(absl::UnavailableError(status.message()));
+  if (!status.ok()) return DeviceLost(absl::UnavailableError(status.message()));
+  if (!measure_ceilings_ || plan_ == nullptr) return;
+  measure_ceilings_ = false;
+  const auto measured = MeasureCeilings();
+  if (measured.ok()) {
+    LogInfo(
+        "ceilings measured",
+        {{"read_gbps", absl::StrFormat("%.1f", 1e-9 * measured->read_bytes_per_second())},
+         {"fma_tflops", absl::StrFormat("%.2f", 1e-12 * measured->fma_flops_per_second())},
+         {"matrix_tflops", absl::StrFormat("%.2f", 1e-12 * measured->matrix_flops_per_second())}});
+  } else if (!absl::IsUnimplemented(measured.status())) {
+    LogWarning("ceilings not measured", {{"reason", std::string(measured.status().message())}});
+  }
 }
 
 absl::StatusOr<worker::v1::MeasureCeilingsResponse> DeviceHost::MeasureCeilings() {
@@ -286,6 +317,8 @@ absl::StatusOr<worker::v1::MeasureCeilingsResponse> DeviceHost::MeasureCeilings(
   response.set_read_bytes_per_second(ceilings.read_bytes_per_second);
   response.set_fma_flops_per_second(ceilings.fma_flops_per_second);
   response.set_matrix_flops_per_second(ceilings.matrix_flops_per_second);
+  absl::MutexLock lock(&mutex_);
+  ceilings_ = response;
   return response;
 }
 
@@ -335,7 +368,21 @@ worker::v1::GetStatusResponse DeviceHost::GetStatus() const {
     time->set_kind(ToProto(static_cast<StageKind>(kind)));
     time->set_device_ns(busy_ns);
   }
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+    const uint64_t bytes = work_bytes_[kind].load(std::memory_order_relaxed);
+    if (bytes == 0) continue;
+    worker::v1::StageWork* work = status.add_work();
+    work->set_kind(ToProto(static_cast<StageKind>(kind)));
+    work->set_bytes(bytes);
+    work->set_operations(work_operations_[kind].load(std::memory_order_relaxed));
+  }
+  for (int code = 1; code < kNumStatusCodes; ++code) {
+    worker::v1::CodeCount* errors = status.add_errors();
+    errors->set_code(code);
+    errors->set_count(errors_[code].load(std::memory_order_relaxed));
+  }
   absl::MutexLock lock(&mutex_);
+  if (ceilings_.has_value()) *status.mutable_ceilings() = *ceilings_;
   status.set_epoch(plan_epoch_);
   status.set_model_id(model_id_);
   *status.mutable_report() = report_;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,10 +20,14 @@
 #include "services/common/rpc/wake_ahead.h"
 #include "services/common/worker/service/loaded_plan.h"
 #include "services/common/worker/service/weight_source.h"
+#include "services/common/worker/stage_work.h"
 #include "services/common/worker/worker.h"
 #include "tandem/worker/v1/worker.pb.h"
 
 namespace tandem {
+
+// google.rpc.Code has so many.
+inline constexpr int kNumStatusCodes = 17;
 
 // Epochs: AdmitEpoch raises the highest epoch seen; a plan below it is refused, and a call is run
 // only under the epoch of the plan in force.  Calls and plans of a gateway that has moved on
@@ -38,8 +43,9 @@ class DeviceHost {
 
   // `source` is borrowed and must outlive this.  A segment that runs for longer than `stuck_after`
   // means a device that hangs.
+  // `measure_ceilings`: at the first idle check with a plan in force.
   DeviceHost(std::unique_ptr<Worker> worker, WeightSource& source, absl::Duration stuck_after,
-             OnServing on_serving);
+             bool measure_ceilings, OnServing on_serving);
   ~DeviceHost();
 
   // --- From the device thread alone.
@@ -85,9 +91,11 @@ class DeviceHost {
     uint32_t segment_index = 0;
     uint32_t lane = 0;
     uint32_t num_rows = 0;
+    SegmentWork work;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
-  absl::StatusOr<uint32_t> QueueSegment(const worker::v1::ExecuteRequest& request);
+  // Fills the call's rows and work.
+  absl::Status QueueSegment(const worker::v1::ExecuteRequest& request, Call& call);
   // Waits for the segments of all calls up to `last`.
   void Settle(uint64_t last);
   void SettleAll() { Settle(std::numeric_limits<uint64_t>::max()); }
@@ -97,7 +105,8 @@ class DeviceHost {
   // How long what the worker is waited for has been going on; zero if it is not.
   absl::Duration RunningFor() const;
   void DropPlan();
-  void Count(const SegmentResult& result, uint32_t num_rows);
+  void Count(const SegmentResult& result, const Call& call);
+  void CountError(const absl::Status& status);
   // Out of service until a reload, for the reason given.
   void DeviceLost(const absl::Status& reason);
   void SetServing(bool serving);
@@ -105,6 +114,7 @@ class DeviceHost {
 
   WeightSource& source_;
   const absl::Duration stuck_after_;
+  bool measure_ceilings_;  // the device thread's own: still to be done
   const OnServing on_serving_;
   const std::unique_ptr<Worker> worker_;
   const std::string holder_;  // how the lease names this worker
@@ -115,6 +125,7 @@ class DeviceHost {
   absl::Status device_ = absl::OkStatus();  // why it is out of service
   LeasedWeights leased_;
   std::unique_ptr<LoadedPlan> plan_;
+  std::vector<SegmentCosts> costs_;  // by index in the plan; of other workers' segments none
   WakeAhead until_next_call_;
   uint64_t num_calls_ = 0;
   std::deque<Call> calls_;  // in order; few
@@ -125,6 +136,9 @@ class DeviceHost {
   std::atomic<uint64_t> segments_failed_{0};
   std::atomic<uint64_t> rows_run_{0};
   std::atomic<uint64_t> busy_ns_[kNumStageKinds] = {};
+  std::atomic<uint64_t> work_bytes_[kNumStageKinds] = {};
+  std::atomic<uint64_t> work_operations_[kNumStageKinds] = {};
+  std::atomic<uint64_t> errors_[kNumStatusCodes] = {};
 
   // What the device thread shows to others.
   mutable absl::Mutex mutex_;
@@ -134,6 +148,7 @@ class DeviceHost {
   uint64_t plan_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string model_id_ ABSL_GUARDED_BY(mutex_);
   worker::v1::LoadPlanReport report_ ABSL_GUARDED_BY(mutex_);
+  std::optional<worker::v1::MeasureCeilingsResponse> ceilings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem

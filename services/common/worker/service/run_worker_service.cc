@@ -43,9 +43,11 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
   const WorkerDescription description = worker->description();
   LogInfo("worker", {{"name", description.name}, {"device", description.device}});
   LoaderWeightSource source;
+  WorkerServiceOptions service_options = options.service;
+  service_options.measure_ceilings |= options.measure_ceilings && !options.metrics.empty();
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerService> service,
-      WorkerService::Create(std::move(worker), source, options.server, options.service));
+      WorkerService::Create(std::move(worker), source, options.server, service_options));
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<Server> server,
       Server::Start(options.server, {{worker::v1::Worker::service_full_name(), service.get()}}));

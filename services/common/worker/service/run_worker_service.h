@@ -30,7 +30,9 @@ struct RunWorkerOptions {
   WorkerServiceOptions service;
   std::string metrics;          // HOST:PORT of the page for Prometheus; empty: none
   bool metrics_remote = false;  // HOST need not be loopback
-  MetricSource more_metrics;    // of the device's kind; may be empty
+  // With a page: measure the device's ceilings for it (WorkerServiceOptions::measure_ceilings).
+  bool measure_ceilings = true;
+  MetricSource more_metrics;  // of the device's kind; may be empty
   // After a signal: for the segment under way and for other calls, and in all; a device that
   // hangs longer does not keep the process from ending.
   absl::Duration drain = absl::Seconds(5);

@@ -23,6 +23,33 @@ struct WorkerMetrics {
       MetricType::kCounter,
       "Time the device worked by its own timestamps, seconds, by kind of stage.",
       {"worker", "stage"}};
+  static constexpr MetricSpec kBytes{
+      "tandem_device_bytes_total",
+      MetricType::kCounter,
+      "Bytes that the shapes of the segments run say must be read and written, by kind of stage: "
+      "weights once a segment, KV cache, activations. The device may move more.",
+      {"worker", "stage"}};
+  static constexpr MetricSpec kOperations{
+      "tandem_device_operations_total",
+      MetricType::kCounter,
+      "Operations that those shapes say must be done, by kind of stage; a multiply-add is two.",
+      {"worker", "stage"}};
+  static constexpr MetricSpec kReadCeiling{
+      "tandem_device_read_ceiling_bytes_per_second",
+      MetricType::kGauge,
+      "What the device reads at best, measured on it once while it was idle.",
+      {"worker"}};
+  static constexpr MetricSpec kOperationsCeiling{
+      "tandem_device_ceiling_operations_per_second",
+      MetricType::kGauge,
+      "What the device computes at best, likewise. fma: float32; matrix: float16 into float32 on "
+      "matrix units, where there are any.",
+      {"worker", "unit"}};
+  static constexpr MetricSpec kErrors{
+      "tandem_worker_errors_total",
+      MetricType::kCounter,
+      "Segments that failed and plans that were refused, by gRPC code.",
+      {"worker", "code"}};
   static constexpr MetricSpec kSegments{"tandem_worker_segments_total",
                                         MetricType::kCounter,
                                         "Segments run, failed ones included.",

@@ -52,7 +52,7 @@ absl::Status QueueFull() {
 WorkerService::WorkerService(std::unique_ptr<tandem::Worker> worker, WeightSource& source,
                              WorkerServiceOptions options)
     : options_(options),
-      host_(std::move(worker), source, options.stuck_after,
+      host_(std::move(worker), source, options.stuck_after, options.measure_ceilings,
             [this](bool serving) {
               if (on_serving_) on_serving_(serving);
             }),

@@ -6,6 +6,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "services/common/metrics/metrics_server.h"
+#include "services/common/worker/service/worker_metrics.h"
 #include "services/common/worker/service/worker_service_fixture.h"
 
 namespace tandem {
@@ -233,6 +235,55 @@ TEST_F(WorkerServiceTest, CeilingsAreMeasuredWhereTheDeviceCan) {
   EXPECT_EQ(ceilings.read_bytes_per_second(), 100e9);
   EXPECT_EQ(ceilings.fma_flops_per_second(), 2e12);
   EXPECT_EQ(ceilings.matrix_flops_per_second(), 0);
+}
+
+TEST_F(WorkerServiceTest, CeilingsAreMeasuredOnceWhenTheDeviceIsIdleWithAPlanIfThatIsAskedFor) {
+  std::atomic<int> num_measured = 0;
+  Start({.ceilings =
+             [&num_measured] {
+               ++num_measured;
+               return DeviceCeilings{100e9, 2e12, 7e12};
+             }},
+        {.idle_check_interval = absl::Milliseconds(1), .measure_ceilings = true});
+  EXPECT_FALSE(worker_->service().Status().has_ceilings());
+  ASSERT_OK(Load(1));
+  while (!worker_->service().Status().has_ceilings()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_OK(Load(2));
+  EXPECT_EQ(num_measured, 1);
+  const std::string page = MetricsText([&](MetricSamples& samples) {
+    AddWorkerMetrics(testing::DescribeFakeWorker("fake0"), true, worker_->service().Status(),
+                     samples);
+  });
+  EXPECT_THAT(page, HasSubstr("_read_ceiling_bytes_per_second{worker=\"fake0\"} 100000000000\n"));
+  EXPECT_THAT(page, HasSubstr("{worker=\"fake0\",unit=\"fma\"} 2000000000000\n"));
+  EXPECT_THAT(page, HasSubstr("{worker=\"fake0\",unit=\"matrix\"} 7000000000000\n"));
+}
+
+TEST_F(WorkerServiceTest, WorkAndErrorsAreCountedWhereASegmentRanOrFailed) {
+  std::atomic<bool> fail = false;
+  Start({.run = [&fail](const SegmentRun&) -> absl::StatusOr<SegmentResult> {
+    if (fail) return absl::InternalError("no");
+    return SegmentResult{.device_ns = 3, .stage_times = {{StageKind::kFfn, 3}}};
+  }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  ASSERT_OK(Execute(Call(1, WriteStep(3))));
+  const worker::v1::GetStatusResponse once = worker_->service().Status();
+  EXPECT_EQ(once.work_size(), kNumStageKinds - 1) << "a head without outputs has none";
+  fail = true;
+  EXPECT_THAT(Execute(Call(1, WriteStep(3))), HasCode(absl::StatusCode::kInternal));
+  EXPECT_THAT(Execute(Call(1, WriteStep(3), 5)), HasCode(absl::StatusCode::kInvalidArgument));
+  const worker::v1::GetStatusResponse status = worker_->service().Status();
+  const uint64_t num_rows = 3, layers = 2;
+  const ModelConfig& config = weights_->config();
+  for (const worker::v1::StageWork& work : status.work()) {
+    if (work.kind() != worker::v1::STAGE_KIND_FFN) continue;
+    EXPECT_EQ(work.operations(), num_rows * layers * 6 * config.hidden_dim * config.ffn_dim);
+  }
+  for (const worker::v1::CodeCount& errors : status.errors()) {
+    const bool seen = errors.code() == 13 || errors.code() == 3;
+    EXPECT_EQ(errors.count(), seen ? 1u : 0u) << errors.code();
+  }
 }
 
 }  // namespace

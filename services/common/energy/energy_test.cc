@@ -1,4 +1,4 @@
-#include "tools/tandem/bench/energy.h"
+#include "services/common/energy/energy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,6 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "absl/time/clock.h"
+#include "services/common/energy/gpu_energy.h"
+#include "services/common/metrics/metrics_server.h"
 
 namespace tandem {
 namespace {
@@ -87,6 +91,28 @@ TEST_F(EnergyTest, ASensorThatFailsIsLeftOut) {
   fs::remove(root_ / "sys/class/hwmon/hwmon1/power1_average");
   meter.End();
   EXPECT_TRUE(meter.Joules().empty());
+}
+
+TEST_F(EnergyTest, TheEnergyOfAGpuIsCountedWhereOneSensorIsItsOwn) {
+  Write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
+  Write("sys/class/powercap/intel-rapl:0/energy_uj", "1\n");
+  EXPECT_EQ(GpuEnergy::Of(FindSysfsSensors(root_.string())), nullptr) << "a whole package is not";
+  Write("sys/class/hwmon/hwmon1/name", "amdgpu\n");
+  Write("sys/class/hwmon/hwmon1/energy1_input", "1000000\n");
+  const auto energy = GpuEnergy::Of(FindSysfsSensors(root_.string()));
+  ASSERT_NE(energy, nullptr);
+  Write("sys/class/hwmon/hwmon1/energy1_input", "3500000\n");
+  const auto page = [&energy] {
+    return MetricsText([&](MetricSamples& samples) { energy->AddTo("gpu0", samples); });
+  };
+  // The meter reads on by itself.
+  while (page().find("tandem_device_energy_joules_total{worker=\"gpu0\"} 2.5\n") ==
+         std::string::npos) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  Write("sys/class/hwmon/hwmon2/name", "amdgpu\n");
+  Write("sys/class/hwmon/hwmon2/energy1_input", "1\n");
+  EXPECT_EQ(GpuEnergy::Of(FindSysfsSensors(root_.string())), nullptr) << "which is the worker's?";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "tools/tandem/bench/energy.h"
+#include "services/common/energy/energy.h"
 
 namespace tandem {
 namespace {
@@ -49,6 +49,7 @@ class NvmlSensor final : public EnergySensor {
     return absl::UnavailableError(absl::StrFormat("NVML error %d", code));
   }
   bool counts_joules() const override { return true; }
+  bool of_gpu() const override { return true; }
 
  private:
   const Library library_;

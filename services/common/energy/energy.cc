@@ -1,4 +1,4 @@
-#include "tools/tandem/bench/energy.h"
+#include "services/common/energy/energy.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -37,9 +37,10 @@ std::string ReadWord(const fs::path& path) {
 // A file that holds millionths of joules or watts.
 class FileSensor final : public EnergySensor {
  public:
-  FileSensor(std::string name, fs::path path, bool counts_joules, double range)
+  FileSensor(std::string name, fs::path path, bool of_gpu, bool counts_joules, double range)
       : name_(std::move(name)),
         path_(std::move(path)),
+        of_gpu_(of_gpu),
         counts_joules_(counts_joules),
         range_(range) {}
   const std::string& name() const override { return name_; }
@@ -49,11 +50,13 @@ class FileSensor final : public EnergySensor {
     return value;
   }
   bool counts_joules() const override { return counts_joules_; }
+  bool of_gpu() const override { return of_gpu_; }
   double range() const override { return range_; }
 
  private:
   const std::string name_;
   const fs::path path_;
+  const bool of_gpu_;
   const bool counts_joules_;
   const double range_;
 };
@@ -92,7 +95,9 @@ EnergySensors FindSysfsSensors(const std::string& root) {
     for (const File file :
          {File{"energy1_input", true}, {"power1_average", false}, {"power1_input", false}}) {
       if (!fs::exists(folder / file.name)) continue;
-      Keep(std::make_unique<FileSensor>(name, folder / file.name, file.counts_joules, 0), sensors);
+      Keep(std::make_unique<FileSensor>(name, folder / file.name, /*of_gpu=*/true,
+                                        file.counts_joules, 0),
+           sensors);
       break;
     }
   }
@@ -102,7 +107,8 @@ EnergySensors FindSysfsSensors(const std::string& root) {
     if (!file.starts_with("intel-rapl:") || file.find(':', 11) != std::string::npos) continue;
     const auto range = ReadNumber(folder / "max_energy_range_uj");
     Keep(std::make_unique<FileSensor>(ReadWord(folder / "name") + " (RAPL)", folder / "energy_uj",
-                                      true, range.ok() ? *range * kMicro : 0),
+                                      /*of_gpu=*/false, /*counts_joules=*/true,
+                                      range.ok() ? *range * kMicro : 0),
          sensors);
   }
   return sensors;
@@ -175,9 +181,9 @@ void EnergyMeter::Watch() {
   }
 }
 
-std::vector<BenchEnergy> EnergyMeter::Joules() const {
+std::vector<EnergyReading> EnergyMeter::Joules() const {
   MutexLock lock(mutex_);
-  std::vector<BenchEnergy> energy;
+  std::vector<EnergyReading> energy;
   for (const Counter& counter : counters_) {
     if (!counter.failed) energy.push_back({counter.sensor->name(), counter.joules});
   }

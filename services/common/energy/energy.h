@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/base/mutex.h"
-#include "tools/tandem/bench/bench_report.h"
 
 namespace tandem {
 
@@ -23,8 +22,16 @@ class EnergySensor {
   // Joules since some time in the past, for a sensor that counts them; watts for one that does not.
   virtual absl::StatusOr<double> Read() = 0;
   virtual bool counts_joules() const = 0;
+  // Of a graphics processor alone; otherwise of a whole processor package.
+  virtual bool of_gpu() const = 0;
   // What the counter holds at most, joules; 0: it does not run over.
   virtual double range() const { return 0; }
+};
+
+// What a sensor has reported within a span of time.
+struct EnergyReading {
+  std::string sensor;
+  double joules = 0;
 };
 
 struct EnergySensors {
@@ -51,7 +58,7 @@ class EnergyMeter {
   void Begin();
   void End();
   // Since Reset.  A sensor that failed meanwhile is left out.
-  std::vector<BenchEnergy> Joules() const;
+  std::vector<EnergyReading> Joules() const;
 
  private:
   struct Counter {

@@ -1,0 +1,39 @@
+// The energy of a worker's own GPU, where this machine can say it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/energy/energy.h"
+#include "services/common/metrics/metric_spec.h"
+
+namespace tandem {
+
+struct EnergyMetrics {
+  static constexpr MetricSpec kJoules{
+      "tandem_device_energy_joules_total",
+      MetricType::kCounter,
+      "Energy that the device's own sensor reports since the worker's start, joules.",
+      {"worker"}};
+  static std::vector<MetricSpec> All() { return {kJoules}; }
+};
+
+// Counts from its start.  Thread-safe.
+class GpuEnergy {
+ public:
+  // The one sensor of a GPU among `sensors`; null when there is none, or several: which of them is
+  // the worker's device cannot be told from Vulkan's names.
+  static std::unique_ptr<GpuEnergy> Of(EnergySensors sensors);
+  // Those of this machine: NVML's, amdgpu's.
+  static std::unique_ptr<GpuEnergy> OfThisMachine();
+
+  // Nothing once the sensor has failed.
+  void AddTo(const std::string& worker, MetricSamples& samples) const;
+
+ private:
+  explicit GpuEnergy(std::vector<std::unique_ptr<EnergySensor>> sensor);
+  EnergyMeter meter_;
+};
+
+}  // namespace tandem
