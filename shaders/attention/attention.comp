@@ -13,6 +13,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 256
 layout(constant_id = 4) const uint QUERIES = 1;
 layout(constant_id = 5) const uint LANES = 8;  // the subgroup's size
+layout(constant_id = 6) const uint KV_FORMAT = 0;  // TEXELS: float16
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t q;  // float16 [rows, num_heads, HEAD_DIM]
@@ -42,10 +43,10 @@ uvec4 load_v(uint vector, uint chunk) { return imageLoad(v_texels, int(vector * 
 #else
 uvec4 load_q(uint at) { return load_uvec4(q + uint64_t(at) * 16); }
 uvec4 load_k(uint vector, uint chunk) {
-  return load_uvec4(k_cache + uint64_t(vector) * HEAD_DIM * 2 + chunk * 16);
+  return load_kv_chunk(KV_FORMAT, k_cache, vector, chunk, block_tokens, HEAD_DIM);
 }
 uvec4 load_v(uint vector, uint chunk) {
-  return load_uvec4(v_cache + uint64_t(vector) * HEAD_DIM * 2 + chunk * 16);
+  return load_kv_chunk(KV_FORMAT, v_cache, vector, chunk, block_tokens, HEAD_DIM);
 }
 #endif
 
@@ -92,7 +93,7 @@ void main() {
         packed_q[h] = load_q((first_head + h) * kChunks + own);
       }
       [[unroll]] for (uint c = 0; c < 8; ++c) {
-        packed_k[c] = load_k(vector, min(octet * 8 + c, kChunks - 1));
+        packed_k[c] = kv_halves(KV_FORMAT, load_k(vector, min(octet * 8 + c, kChunks - 1)));
       }
       [[unroll]] for (uint c = 0; c < 8; ++c) {
         vec4 k_low = low(packed_k[c]), k_high = high(packed_k[c]);
@@ -122,7 +123,8 @@ void main() {
       [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {
         uint value = subgroupShuffle(vector, t0 + t);
         [[unroll]] for (uint c = 0; c < kOwned; ++c) {
-          packed_v[t][c] = load_v(value, min(c * LANES + lane, kChunks - 1));
+          packed_v[t][c] =
+              kv_halves(KV_FORMAT, load_v(value, min(c * LANES + lane, kChunks - 1)));
         }
       }
       [[unroll]] for (uint t = 0; t < kAtOnce; ++t) {

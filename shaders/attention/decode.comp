@@ -36,6 +36,7 @@ layout(constant_id = 9) const uint PIECE = 64;  // the shortest
 layout(constant_id = 10) const uint MAX_PIECES = 32;  // and one more where the first is partial
 layout(constant_id = 11) const uint FRESH = 0;        // most rows of a sequence in the step
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: QUERIES whole blocks of 32
+layout(constant_id = 13) const uint KV_FORMAT = 0;
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t rows;  // AttentionRow [rows]
@@ -79,8 +80,8 @@ const uint kSplits = kFit == 0 ? 1 : (kFit > kSubgroups ? kSubgroups : kFit);
 const float kLowest = -1e30;
 const float kLog2E = 1.44269504088896;
 
-shared uvec2 q_halves[kAll];                     // four float16 each, as the next two
-shared uvec2 fresh_halves[2 * kFresh * kQuads];  // k, then v
+shared uvec2 q_halves[kAll];                   // four float16 each
+shared uvec2 fresh_quads[2 * kFresh * kQuads];  // k, then v, as kv_pack4 makes them
 shared vec4 sums[kSubgroups * kAll];
 shared vec2 totals[kSubgroups * QUERIES];  // max, sum of the weights
 shared vec2 pieces[(MAX_PIECES + 1) * QUERIES];  // weight, sum of the weights
@@ -92,7 +93,8 @@ vec4 high(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.
 uvec2 halves(vec4 x) { return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw)); }
 uvec4 fresh_chunk(uint vector, uint chunk) {
   uint at = vector * kQuads + 2 * chunk;
-  return uvec4(fresh_halves[at], fresh_halves[at + 1]);
+  if (KV_FORMAT == kKvF16) return uvec4(fresh_quads[at], fresh_quads[at + 1]);
+  return uvec4(fresh_quads[at].x, fresh_quads[at + 1].x, fresh_quads[at].y, 0);
 }
 
 // Over the lanes that share a position.
@@ -122,16 +124,19 @@ vec4 stream_sum4(vec4 value) {
 #include "decode_fresh.glsl"
 #include "decode_combine.glsl"
 
+uvec4 kv_chunk(uint64_t cache, uint vector, uint chunk) {
+  return load_kv_chunk(KV_FORMAT, cache, vector, chunk, BLOCK_TOKENS, HEAD_DIM);
+}
+
 // Requests the vectors of AT_ONCE positions of [from, end), from base on.
 #define REQUEST(base, from, end)                                                          \
   [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {                                         \
     uint position = clamp((base) + u * kStreams + stream, from, (end)-1);                 \
     uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);        \
-    uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);                                      \
     [[unroll]] for (uint c = 0; c < kMine; ++c) {                                         \
       uint chunk = min(c * GROUP + member, kChunks - 1);                                  \
-      next_k[u][c] = load_uvec4(k_cache + at + chunk * 16);                               \
-      next_v[u][c] = load_uvec4(v_cache + at + chunk * 16);                               \
+      next_k[u][c] = kv_chunk(k_cache, vector, chunk);                                    \
+      next_v[u][c] = kv_chunk(v_cache, vector, chunk);                                    \
     }                                                                                     \
   }
 
@@ -237,9 +242,11 @@ void main() {
       [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
         float x = 0.0;
         [[unroll]] for (uint c = 0; c < kMine; ++c) {
-          vec4 a = low(k_bits[u][c]), b = high(k_bits[u][c]);
-          [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_low[h][c][e], a[e], x);
-          [[unroll]] for (uint e = 0; e < 4; ++e) x = fma(q_high[h][c][e], b[e], x);
+          vec4 a = kv_low(KV_FORMAT, k_bits[u][c]), b = kv_high(KV_FORMAT, k_bits[u][c]);
+          float y = KV_FORMAT == kKvF16 ? x : 0.0;
+          [[unroll]] for (uint e = 0; e < 4; ++e) y = fma(q_low[h][c][e], a[e], y);
+          [[unroll]] for (uint e = 0; e < 4; ++e) y = fma(q_high[h][c][e], b[e], y);
+          x = KV_FORMAT == kKvF16 ? y : fma(y, kv_scale(k_bits[u][c]), x);
         }
         uint position = base + u * kStreams + stream;
         score[u] = group_sum(x);
@@ -257,8 +264,10 @@ void main() {
         float weight = exp2(score[u] - higher);
         weight_sum[h] += weight;
         [[unroll]] for (uint c = 0; c < kMine; ++c) {
-          sum_low[h][c] = fma(vec4(weight), low(v_bits[u][c]), sum_low[h][c]);
-          sum_high[h][c] = fma(vec4(weight), high(v_bits[u][c]), sum_high[h][c]);
+          float factor = KV_FORMAT == kKvF16 ? weight : weight * kv_scale(v_bits[u][c]);
+          vec4 a = kv_low(KV_FORMAT, v_bits[u][c]), b = kv_high(KV_FORMAT, v_bits[u][c]);
+          sum_low[h][c] = fma(vec4(factor), a, sum_low[h][c]);
+          sum_high[h][c] = fma(vec4(factor), b, sum_high[h][c]);
         }
       }
     }

@@ -38,28 +38,26 @@ void prepare(uint row, uint part, uint kv_head, uint position, uint fresh, uint6
   for (uint item = gl_SubgroupID; item < QUERIES + 2 * num_fresh; item += kSubgroups) {
     FreshVector v = fresh_vector(item, row, part, kv_head, fresh);
     uint at = v.is_q ? item * kQuads : ((item - QUERIES) / 2 + (v.is_v ? kFresh : 0)) * kQuads;
-    uint64_t to = 0;
-    if (!v.is_q && v.back == 0 && stores) {
-      uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
-      to = (v.is_v ? v_cache : k_cache) + uint64_t(vector) * (HEAD_DIM * 2);
-    }
+    bool is_stored = !v.is_q && v.back == 0 && stores;
+    uint vector = 0;
+    if (is_stored) vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
     float factor = v.is_v ? 1.0 : head_factor(v.from, HEAD_DIM, epsilon);
     for (uint i = lane; i < HEAD_DIM / 2; i += LANES * 4) {
       if (item != gl_SubgroupID || i != lane) inputs = load_fresh(v, position, i);
       RotatedPairs pairs = RotatedPairs(inputs.x, inputs.y);
       if (!v.is_v) pairs = rotate_pairs(inputs, factor);
-      uvec2 a = halves(pairs.low), b = halves(pairs.high);
       if (v.is_q) {
-        q_halves[at + i / 4] = a;
-        q_halves[at + i / 4 + kQuads / 2] = b;
-      } else {
-        fresh_halves[at + i / 4] = a;
-        fresh_halves[at + i / 4 + kQuads / 2] = b;
-        if (to != 0) {
-          Long(to + i * 2).v = pack64(a);
-          Long(to + i * 2 + HEAD_DIM).v = pack64(b);
-        }
+        q_halves[at + i / 4] = halves(pairs.low);
+        q_halves[at + i / 4 + kQuads / 2] = halves(pairs.high);
+        continue;
       }
+      uvec2 a = kv_pack4(KV_FORMAT, pairs.low), b = kv_pack4(KV_FORMAT, pairs.high);
+      fresh_quads[at + i / 4] = a;
+      fresh_quads[at + i / 4 + kQuads / 2] = b;
+      if (!is_stored) continue;
+      uint64_t cache = v.is_v ? v_cache : k_cache;
+      store_kv4(KV_FORMAT, cache, vector, i, a, BLOCK_TOKENS, HEAD_DIM);
+      store_kv4(KV_FORMAT, cache, vector, i + HEAD_DIM / 2, b, BLOCK_TOKENS, HEAD_DIM);
     }
   }
 }

@@ -3,6 +3,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "kv_cache.glsl"
 layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint KV_FORMAT = 0;
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t k;  // float16 [rows, num_kv_heads, head_dim]
@@ -15,16 +16,20 @@ layout(push_constant, scalar) uniform Push {
   uint group;  // KvGroup
 };
 
+void append(uint64_t cache, uint vector, uint i, uint64_t from) {
+  store_kv4(KV_FORMAT, cache, vector, i, kv_pack4(KV_FORMAT, load_half4(from + i * 2)),
+            block_tokens, head_dim);
+}
+
 void main() {
   uint row = gl_WorkGroupID.y;
   if (row >= num_rows(step)) return;
   uint kv_head = gl_WorkGroupID.x;
   uint64_t table = row_block_table(step, row, group);
   uint vector = kv_vector(table, row_position(step, row), block_tokens, num_kv_heads, kv_head);
-  uint64_t to = uint64_t(vector) * head_dim * 2;
   uint64_t from = (uint64_t(row) * num_kv_heads + kv_head) * head_dim * 2;
-  for (uint i = gl_LocalInvocationIndex * 16; i < head_dim * 2; i += gl_WorkGroupSize.x * 16) {
-    Wide(k_cache + to + i).v = Wide(k + from + i).v;
-    Wide(v_cache + to + i).v = Wide(v + from + i).v;
+  for (uint i = gl_SubgroupInvocationID * 4; i < head_dim; i += gl_SubgroupSize * 4) {
+    append(k_cache, vector, i, k + from);
+    append(v_cache, vector, i, v + from);
   }
 }

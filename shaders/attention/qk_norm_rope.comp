@@ -8,6 +8,7 @@
 #include "rotate.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint APPEND = 0;
+layout(constant_id = 4) const uint KV_FORMAT = 0;  // of the cache
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t qkv;       // float32 [rows, (num_heads + 2 num_kv_heads) * head_dim]
@@ -45,6 +46,10 @@ vec4 load_head_weight(uint64_t weight, uint i) { return load_vec4(weight + i * 4
 vec4 load_rotation(uint64_t table, uint i) { return load_vec4(table + uint64_t(i) * 4); }
 #endif
 
+void store(uint format, uint64_t to, uint vector, uint i, vec4 x) {
+  store_kv4(format, to, vector, i, kv_pack4(format, x), block_tokens, head_dim);
+}
+
 void main() {
   uint row = gl_WorkGroupID.y;
   if (row >= num_rows(step)) return;
@@ -59,19 +64,20 @@ void main() {
   uint lane = gl_SubgroupInvocationID * 4, stride = gl_SubgroupSize * 4;
   uint position = row_position(step, row);
   bool is_q = head < num_heads, is_k = !is_q && head < num_heads + num_kv_heads;
-  uint64_t to = q + (uint64_t(row) * num_heads + head) * head_dim * 2;
+  // Where the head goes: a vector of rows of heads, or of the cache.
+  uint64_t to = q;
+  uint vector = row * num_heads + head, format = kKvF16;
   if (!is_q) {
     uint kv_head = head - num_heads - (is_k ? 0 : num_kv_heads);
-    uint64_t vector = uint64_t(row) * num_kv_heads + kv_head;
+    to = is_k ? k : v;
+    vector = row * num_kv_heads + kv_head;
     if (APPEND != 0) {
       uint64_t blocks = row_block_table(step, row, group);
       vector = kv_vector(blocks, position, block_tokens, num_kv_heads, kv_head);
+      format = KV_FORMAT;
     }
-    to = (is_k ? k : v) + vector * head_dim * 2;
     if (!is_k) {
-      for (uint i = lane; i < head_dim; i += stride) {
-        store_half4(to + i * 2, load_head(from, i));
-      }
+      for (uint i = lane; i < head_dim; i += stride) store(format, to, vector, i, load_head(from, i));
       return;
     }
   }
@@ -80,7 +86,7 @@ void main() {
   for (uint i = lane; i < head_dim / 2; i += stride) {
     RotatedPairs pairs =
         rotate_pairs(load_pairs(from, weight, table, head_dim, position, i), factor);
-    store_half4(to + i * 2, pairs.low);
-    store_half4(to + (i + head_dim / 2) * 2, pairs.high);
+    store(format, to, vector, i, pairs.low);
+    store(format, to, vector, i + head_dim / 2, pairs.high);
   }
 }

@@ -22,6 +22,7 @@ layout(constant_id = 6) const uint AHEAD = 1;  // 1: the next positions are read
 layout(constant_id = 7) const uint ROW_BLOCKS = 1;
 layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: HEAD_DIM a multiple of 32
+layout(constant_id = 13) const uint KV_FORMAT = 0;
 layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t rows;   // AttentionRow [rows]
@@ -63,6 +64,11 @@ uvec4 chunk_of(uint64_t vector, uint chunk) {
   return chunk < kChunks ? load_uvec4(vector + chunk * 16) : uvec4(0);
 }
 
+uvec4 kv_chunk(uint64_t cache, uint vector, uint chunk) {
+  if (chunk >= kChunks) return uvec4(0);
+  return load_kv_chunk(KV_FORMAT, cache, vector, chunk, BLOCK_TOKENS, HEAD_DIM);
+}
+
 uvec4 next_k[kLoads], next_v[kLoads];  // chunks on their way
 
 void load_positions(uint64_t table, uint base, uint from, uint to, uint kv_head, uint thread) {
@@ -70,10 +76,9 @@ void load_positions(uint64_t table, uint base, uint from, uint to, uint kv_head,
     uint item = min(thread + i * THREADS, kStaged - 1);
     uint position = clamp(base + item / (2 * kSteps), from, to);  // what is read is always there
     uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
-    uint64_t at = uint64_t(vector) * (HEAD_DIM * 2);
     uint chunk = item % (2 * kSteps);
-    next_k[i] = chunk_of(k_cache + at, chunk);
-    next_v[i] = chunk_of(v_cache + at, chunk);
+    next_k[i] = kv_chunk(k_cache, vector, chunk);
+    next_v[i] = kv_chunk(v_cache, vector, chunk);
   }
 }
 void stage_positions(uint thread) {
@@ -81,8 +86,8 @@ void stage_positions(uint thread) {
     uint item = thread + i * THREADS;
     uint at = item / (2 * kSteps) * kStride + item % (2 * kSteps);
     if (kStaged % THREADS == 0 || item < kStaged) {
-      staged[at] = next_k[i];
-      staged[at + POSITIONS * kStride] = next_v[i];
+      staged[at] = kv_halves(KV_FORMAT, next_k[i]);
+      staged[at + POSITIONS * kStride] = kv_halves(KV_FORMAT, next_v[i]);
     }
   }
 }

@@ -1,4 +1,5 @@
 // Attend alone over a paged KV cache: sequences that grow by chunks and by single rows, together.
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -46,6 +47,7 @@ std::vector<Scenario> Scenarios() {
 struct AttendCase {
   testing::SmallModel model;
   Scenario scenario;
+  DType kv_dtype = DType::kF16;
 };
 
 std::vector<AttendCase> Cases() {
@@ -63,6 +65,11 @@ std::vector<AttendCase> Cases() {
       }
     }
   }
+  const size_t num_float16 = cases.size();
+  for (size_t i = 0; i < num_float16; i += 5) {
+    cases.push_back(cases[i]);
+    cases.back().kv_dtype = DType::kQ8_0;
+  }
   return cases;
 }
 
@@ -74,13 +81,19 @@ class AttendTest : public WorkerSuite, public ::testing::WithParamInterface<Atte
     config_ = testing::MakeConfig(GetParam().model);
     if (!Offers(StageKind::kAttend)) GTEST_SKIP() << "no Attend";
     if (!Takes(config_, DType::kBf16)) GTEST_SKIP() << "head size not offered";
+    const std::vector<DType>& kv_dtypes = worker().description().kv_dtypes;
+    if (GetParam().kv_dtype != DType::kF16 &&
+        std::ranges::find(kv_dtypes, GetParam().kv_dtype) == kv_dtypes.end()) {
+      GTEST_SKIP() << "KV cache in float16 alone";
+    }
     std::vector<Segment> segments;
     for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
       segments.push_back(testing::SingleStage({StageKind::kAttend, layer}, config_));
     }
     ASSERT_OK_AND_ASSIGN(
         runner_, PlanRunner::Create(testing::RandomWeightSet(config_), {&worker()}, segments,
-                                    {.block_tokens = GetParam().scenario.block_tokens}));
+                                    {.block_tokens = GetParam().scenario.block_tokens,
+                                     .kv_dtype = GetParam().kv_dtype}));
   }
 
   std::vector<float> RandomHalves(size_t n) {
@@ -88,6 +101,18 @@ class AttendTest : public WorkerSuite, public ::testing::WithParamInterface<Atte
     std::vector<float> values(n);
     for (float& value : values) value = normal(random_);
     reference::RoundToHalf(values);
+    return values;
+  }
+
+  // k or v that the cache holds exactly: for q8_0 whole quanta, of which every block of 32 begins
+  // with 127.
+  std::vector<float> RandomVectors(size_t n) {
+    std::vector<float> values = RandomHalves(n);
+    if (GetParam().kv_dtype == DType::kF16) return values;
+    for (size_t i = 0; i < n; ++i) {
+      const float quanta = std::clamp(std::round(values[i] * 32), -127.0f, 127.0f);
+      values[i] = (i % 32 == 0 ? std::copysign(127.0f, quanta) : quanta) / 32;
+    }
     return values;
   }
 
@@ -147,8 +172,8 @@ TEST_P(AttendTest, MatchesTheReference) {
     for (const Segment& segment : runner_->segments()) {
       reference::Activations in;
       in.q = RandomHalves(size_t{num_rows} * config_.q_dim());
-      in.k = RandomHalves(size_t{num_rows} * config_.kv_dim());
-      in.v = RandomHalves(size_t{num_rows} * config_.kv_dim());
+      in.k = RandomVectors(size_t{num_rows} * config_.kv_dim());
+      in.v = RandomVectors(size_t{num_rows} * config_.kv_dim());
       std::vector<float> expected;
       Reference(batch, ids, segment.index, in, expected);
       runner_->WritePort(Port::kQ, in.q);
@@ -168,7 +193,8 @@ TEST_P(AttendTest, MatchesTheReference) {
 INSTANTIATE_TEST_SUITE_P(Cases, AttendTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
   const testing::SmallModel& model = test.param.model;
   return test.param.scenario.name + "Head" + std::to_string(model.head_dim) + "Ratio" +
-         std::to_string(model.num_heads / model.num_kv_heads);
+         std::to_string(model.num_heads / model.num_kv_heads) +
+         (test.param.kv_dtype == DType::kQ8_0 ? "Q8" : "");
 });
 
 }  // namespace

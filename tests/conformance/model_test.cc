@@ -47,6 +47,31 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ModelShapeTest, ::testing::ValuesIn(testing::Aw
 
 using ModelTest = WorkerSuite;
 
+TEST_F(ModelTest, AQuantisedKvCacheAddsItsRoundingAndNoMore) {
+  const auto& kv_dtypes = worker().description().kv_dtypes;
+  if (std::ranges::find(kv_dtypes, DType::kQ8_0) == kv_dtypes.end()) {
+    GTEST_SKIP() << "KV cache in float16 alone";
+  }
+  const ModelConfig config = testing::MakeConfig({.head_dim = 64});
+  const auto weights = testing::RandomWeightSet(config);
+  const std::vector<uint32_t> tokens = MakeTokens(config, kNumTokens);
+  const std::vector<float> expected =
+      reference::ReferenceModel(*weights, {.half_precision_exchange = true}).Logits(tokens);
+  // k and v are rounded to 1 / 127 of their block's highest.
+  const double bound =
+      NormBound(std::max(epsilon(), 1.0 / 254), kRoundingsPerLayer * config.num_layers);
+  for (const uint32_t chunk : {1u, 7u, 64u}) {
+    SCOPED_TRACE(::testing::Message() << "chunk " << chunk);
+    std::vector<float> logits[2];
+    for (const DType dtype : {DType::kF16, DType::kQ8_0}) {
+      ASSERT_OK_AND_ASSIGN(const auto runner, RunWhole(weights, {.kv_dtype = dtype}));
+      ASSERT_OK_AND_ASSIGN(logits[dtype == DType::kQ8_0], LogitsOfSequence(*runner, tokens, chunk));
+    }
+    ExpectNearRows(logits[1], expected, config.vocab_size, bound);
+    EXPECT_NE(logits[1], logits[0]) << "the cache is not quantised";
+  }
+}
+
 TEST_F(ModelTest, NeighboursInTheBatchDoNotChangeASequence) {
   const ModelConfig config = testing::MakeConfig({});
   const auto weights = testing::RandomWeightSet(config);

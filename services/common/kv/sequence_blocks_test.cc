@@ -83,7 +83,7 @@ TEST(SequenceBlocksTest, ASequenceInSteadyStateHoldsAtMostWindowBlocksFor) {
 // what the tables hold is what the pools count as used.
 TEST(SequenceBlocksTest, RandomLivesNeverShareOrLeakABlock) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const uint32_t block_tokens = 1 + random() % 17;
     KvPools pools(Limits(block_tokens, 1 + random() % 40, 60, 30));

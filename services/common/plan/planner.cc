@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 
 namespace tandem {
 namespace {
@@ -21,14 +22,21 @@ bool Contains(const std::vector<T>& values, T value) {
 // Why a worker cannot run a kind of stage of this model; nothing if it can.
 std::optional<std::string> Obstacle(const WorkerDescription& worker, StageKind kind,
                                     const ModelConfig& config,
-                                    const std::vector<DType>& weight_dtypes) {
+                                    const std::vector<DType>& weight_dtypes, DType kv_dtype) {
   if (!Contains(worker.stages, kind)) {
     return absl::StrFormat("%s has no %s stage", worker.name, std::string(StageKindName(kind)));
   }
   if (kind == StageKind::kAttend) {
-    if (worker.head_dims.empty() || Contains(worker.head_dims, config.head_dim)) return {};
-    return absl::StrFormat("%s attends with head sizes %s, the model has %d", worker.name,
-                           absl::StrJoin(worker.head_dims, ", "), config.head_dim);
+    if (!worker.head_dims.empty() && !Contains(worker.head_dims, config.head_dim)) {
+      return absl::StrFormat("%s attends with head sizes %s, the model has %d", worker.name,
+                             absl::StrJoin(worker.head_dims, ", "), config.head_dim);
+    }
+    if (kv_dtype != DType::kF16 && !Contains(worker.kv_dtypes, kv_dtype)) {
+      return absl::StrFormat("%s has no %s KV cache", worker.name,
+                             std::string(Traits(kv_dtype).name));
+    }
+    if (std::string why = KvObstacle(kv_dtype, config.head_dim); !why.empty()) return why;
+    return {};
   }
   for (const DType dtype : weight_dtypes) {
     if (Contains(worker.weight_dtypes, dtype)) continue;
@@ -57,7 +65,7 @@ class Planner {
 
  private:
   std::optional<std::string> Why(uint32_t worker, StageKind kind) const {
-    return Obstacle(workers_[worker], kind, config_, weight_dtypes_);
+    return Obstacle(workers_[worker], kind, config_, weight_dtypes_, policy_.kv_dtype);
   }
   bool Can(uint32_t worker, StageKind kind) const { return !Why(worker, kind).has_value(); }
 

@@ -26,6 +26,7 @@ struct WorkerDescription {
   std::vector<StageKind> stages;     // stage kinds it can run
   std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
+  std::vector<DType> kv_dtypes;      // formats its KV cache can have; empty: float16 alone
   uint32_t max_rows = 0;             // rows in one step
   uint64_t memory_bytes = 0;         // of its largest heap
   uint64_t memory_available_bytes = 0;
@@ -49,6 +50,7 @@ struct PlacementPolicy {
   // GPUs that share the layers, each a range of them, in the order they are listed; 0: all that
   // can run every stage but Attend.  Fewer are used when there are fewer, and the plan says so.
   uint32_t num_gpus = 1;
+  DType kv_dtype = DType::kF16;  // of every KV cache (kv/kv_format.h)
 };
 
 struct Plan {

@@ -36,6 +36,7 @@ WorkerDescription Gpu(const std::string& name = "gpu0") {
   worker.stages = {StageKind::kEmbed, StageKind::kQkv, StageKind::kAttend,
                    StageKind::kOut,   StageKind::kFfn, StageKind::kHead};
   worker.weight_dtypes = {DType::kF32, DType::kF16, DType::kBf16, DType::kQ8_0, DType::kQ4_0};
+  worker.kv_dtypes = {DType::kF16, DType::kQ8_0};
   worker.max_rows = 512;
   return worker;
 }
@@ -182,6 +183,22 @@ TEST(PlannerTest, OffLeavesANpuOut) {
   EXPECT_EQ(plan.segments.size(), 1u);
   EXPECT_EQ(plan.workers[0].name, "gpu0");
   EXPECT_EQ(plan.notice, "");
+}
+
+TEST(PlannerTest, AttendGoesWhereTheCacheCanHaveItsFormat) {
+  const ModelConfig config = Config(2, 128);
+  const PlacementPolicy quantised = {.kv_dtype = DType::kQ8_0};
+  const Plan plan = MustPlan(config, {Gpu(), Npu()}, quantised);
+  EXPECT_EQ(plan.segments.size(), 1u);
+  EXPECT_THAT(plan.notice, HasSubstr("npu0 has no q8_0 KV cache"));
+  const auto refused = [](const ModelConfig& model, NpuPolicy npu) {
+    const auto result =
+        MakePlan(model, {DType::kBf16}, {Gpu(), Npu()}, {.npu = npu, .kv_dtype = DType::kQ8_0});
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(result.status().message());
+  };
+  EXPECT_THAT(refused(config, NpuPolicy::kRequire), HasSubstr("npu0 has no q8_0 KV cache"));
+  EXPECT_THAT(refused(Config(2, 72), NpuPolicy::kOff), HasSubstr("multiples of 64, not 72"));
 }
 
 TEST(PlannerTest, RefusesWeightsThatNoWorkerReads) {

@@ -1,7 +1,9 @@
 #include "services/common/reference/reference_worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +23,19 @@ KvGroup GroupOf(const ModelConfig& config, uint32_t layer_idx) {
   return config.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
 }
 
+// What a q8_0 cache makes of k or v (common/kv/kv_format.h).
+void RoundToQ8(std::vector<float>& values) {
+  constexpr size_t kBlock = 32;
+  for (size_t at = 0; at < values.size(); at += kBlock) {
+    const std::span<float> block = std::span(values).subspan(at, kBlock);
+    float highest = 0;
+    for (const float x : block) highest = std::max(highest, std::abs(x));
+    const float inverse = highest > 0 ? 127.0f / highest : 0.0f;
+    const float scale = HalfToFloat(FloatToHalf(highest / 127.0f));
+    for (float& x : block) x = std::nearbyint(x * inverse) * scale;
+  }
+}
+
 uint64_t NowNs() { return static_cast<uint64_t>(NowNanos()); }
 
 }  // namespace
@@ -33,6 +48,7 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .emulated = options.emulated,
                   .feeds_steps = true,
                   .stages = std::move(options.stages),
+                  .kv_dtypes = {DType::kF16, DType::kQ8_0},
                   .max_rows = options.max_rows,
                   .memory_bytes = uint64_t{8} << 30,
                   .memory_available_bytes = uint64_t{8} << 30};
@@ -185,6 +201,10 @@ void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step) {
     const uint32_t block = step.block_table[sequence.table_offset[group] + position / block_tokens];
     return (size_t{block} * block_tokens + position % block_tokens) * kv_dim;
   };
+  if (load_.kv.dtype == DType::kQ8_0) {
+    RoundToQ8(rows_.k);
+    RoundToQ8(rows_.v);
+  }
   for (size_t r = 0; r < step.rows.size(); ++r) {
     const size_t at = offset(step.sequences[step.rows[r].sequence], step.rows[r].position);
     std::copy_n(&rows_.k[r * kv_dim], kv_dim, &cache.keys[at]);

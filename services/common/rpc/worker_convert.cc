@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 
 namespace tandem {
 namespace {
@@ -36,6 +37,9 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
     proto.add_weight_dtypes(static_cast<uint32_t>(dtype));
   }
   for (const uint32_t head_dim : description.head_dims) proto.add_head_dims(head_dim);
+  for (const DType dtype : description.kv_dtypes) {
+    proto.add_kv_dtypes(static_cast<uint32_t>(dtype));
+  }
   proto.set_max_rows(description.max_rows);
   proto.set_memory_bytes(description.memory_bytes);
   proto.set_memory_available_bytes(description.memory_available_bytes);
@@ -77,6 +81,9 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
     if (dtype < kNumDTypes) description.weight_dtypes.push_back(static_cast<DType>(dtype));
   }
   description.head_dims.assign(proto.head_dims().begin(), proto.head_dims().end());
+  for (const uint32_t dtype : proto.kv_dtypes()) {
+    if (dtype < kNumDTypes) description.kv_dtypes.push_back(static_cast<DType>(dtype));
+  }
   description.max_rows = proto.max_rows();
   description.memory_bytes = proto.memory_bytes();
   description.memory_available_bytes = proto.memory_available_bytes();
@@ -132,6 +139,7 @@ worker::v1::StepLimits ToProto(const StepLimits& limits) {
   proto.set_max_table_len(limits.max_table_len);
   proto.set_block_tokens(limits.block_tokens);
   for (const uint32_t num_blocks : limits.num_blocks) proto.add_num_blocks(num_blocks);
+  proto.set_kv_dtype(static_cast<uint32_t>(limits.kv_dtype));
   return proto;
 }
 
@@ -146,6 +154,10 @@ absl::StatusOr<StepLimits> LimitsFromProto(const worker::v1::StepLimits& proto,
   TANDEM_RETURN_IF_ERROR(LimitWithin("block_tokens", proto.block_tokens(), 1, kMaxBlockTokens));
   TANDEM_RETURN_IF_ERROR(
       LimitWithin("num_blocks's length", proto.num_blocks_size(), kNumKvGroups, kNumKvGroups));
+  if (!IsKvDType(static_cast<DType>(proto.kv_dtype()))) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("limits: no KV cache is of number format %d", proto.kv_dtype()));
+  }
   StepLimits limits;
   limits.max_rows = proto.max_rows();
   limits.max_sequences = proto.max_sequences();
@@ -153,6 +165,7 @@ absl::StatusOr<StepLimits> LimitsFromProto(const worker::v1::StepLimits& proto,
   limits.max_logit_outputs = proto.max_logit_outputs();
   limits.max_table_len = proto.max_table_len();
   limits.block_tokens = proto.block_tokens();
+  limits.kv_dtype = static_cast<DType>(proto.kv_dtype());
   limits.vocab_size = config.vocab_size;
   limits.context_len = config.context_len;
   limits.sliding_window = config.sliding_window;

@@ -41,7 +41,8 @@ StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
                   .vocab_size = config.vocab_size,
                   .context_len = limits.context_len == 0 ? config.context_len : limits.context_len,
                   .block_tokens = limits.block_tokens,
-                  .sliding_window = config.sliding_window};
+                  .sliding_window = config.sliding_window,
+                  .kv_dtype = limits.kv_dtype};
   const uint32_t blocks_of_one = (step.context_len - 1) / step.block_tokens + 1;
   step.max_table_len = kNumKvGroups * blocks_of_one * limits.max_sequences;
   for (int group = 0; group < kNumKvGroups; ++group) {
@@ -78,7 +79,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
   for (uint32_t w = 0; w < runner->workers_.size(); ++w) {
     ModelLoad load{.weights = runner->weights_,
                    .limits = runner->limits_,
-                   .kv = {.block_tokens = limits.block_tokens},
+                   .kv = {.block_tokens = limits.block_tokens, .dtype = limits.kv_dtype},
                    .exchange = runner->exchange_};
     std::copy_n(runner->limits_.num_blocks, kNumKvGroups, load.kv.num_blocks);
     for (const Segment& segment : runner->segments_) {

@@ -27,6 +27,7 @@ struct RunLimits {
   uint32_t block_tokens = 16;
   uint32_t num_blocks[kNumKvGroups] = {0, 0};  // 0: enough for max_sequences of context_len
   uint32_t num_lanes = 1;
+  DType kv_dtype = DType::kF16;
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/common/tensor/dtype.h"
 
 namespace tandem {
 
@@ -121,6 +122,7 @@ struct StepLimits {
   uint32_t block_tokens = 0;
   uint32_t sliding_window = 0;
   uint32_t num_blocks[kNumKvGroups] = {};
+  DType kv_dtype = DType::kF16;
 };
 
 // First entry of a window table that rows from `first_position` on can see: what lies before it may

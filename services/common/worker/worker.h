@@ -24,6 +24,7 @@ namespace tandem {
 struct KvSpec {
   uint32_t block_tokens = 16;
   uint32_t num_blocks[kNumKvGroups] = {};
+  DType dtype = DType::kF16;  // one that the worker's description lists
 };
 
 // The exchange region as a worker holds it.

@@ -123,6 +123,7 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
                             {"epoch", absl::StrFormat("%d", epoch_)},
                             {"max_rows", absl::StrFormat("%d", limits_.max_rows)},
                             {"context_len", absl::StrFormat("%d", limits_.context_len)},
+                            {"kv_type", std::string(Traits(limits_.kv_dtype).name)},
                             {"kv_blocks", absl::StrFormat("%d+%d", limits_.num_blocks[kGlobalGroup],
                                                           limits_.num_blocks[kWindowGroup])}});
   return absl::OkStatus();
@@ -182,7 +183,8 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .max_sequences = options_.max_sequences,
                                                    .context_len = options_.context_len,
                                                    .block_tokens = options_.block_tokens,
-                                                   .kv_tokens = options_.kv_tokens}));
+                                                   .kv_tokens = options_.kv_tokens,
+                                                   .kv_dtype = options_.policy.kv_dtype}));
   plan_ = *std::move(plan);
   queues_steps_ =
       options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;

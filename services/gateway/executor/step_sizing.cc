@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 
 namespace tandem::gateway {
 namespace {
 
-constexpr uint64_t kKvElementBytes = 2;  // float16
 constexpr uint64_t kMinBlocks = 2;
 constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
@@ -31,14 +31,17 @@ absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& option
 
 // Blocks that fit the memory of every worker, once `window_blocks` are taken.  `what` tells of
 // the tightest worker.
-uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan, uint64_t block_tokens,
-                             uint64_t window_blocks, std::string& what) {
+uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
+                             const SizingOptions& options, uint64_t window_blocks,
+                             std::string& what) {
   uint64_t fit = kMaxBlocks;
   for (uint32_t w = 0; w < plan.workers.size(); ++w) {
     const uint64_t available = plan.workers[w].memory_available_bytes;
-    const uint64_t global = KvTokenBytes(config, plan, w, kGlobalGroup) * block_tokens;
-    const uint64_t window =
-        KvTokenBytes(config, plan, w, kWindowGroup) * block_tokens * window_blocks;
+    const auto block_bytes = [&](KvGroup group) {
+      return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
+    };
+    const uint64_t global = block_bytes(kGlobalGroup);
+    const uint64_t window = block_bytes(kWindowGroup) * window_blocks;
     if (available == 0 || global + window == 0) continue;
     const uint64_t budget = available / 4;
     const uint64_t rest = budget > window ? budget - window : 0;
@@ -55,7 +58,8 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan, uint64
 
 }  // namespace
 
-uint64_t KvTokenBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group) {
+uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group,
+                      DType kv_dtype, uint32_t block_tokens) {
   uint64_t num_layers = 0;
   for (const Segment& segment : plan.segments) {
     if (segment.worker != worker) continue;
@@ -65,7 +69,8 @@ uint64_t KvTokenBytes(const ModelConfig& config, const Plan& plan, uint32_t work
       if (stage.kind == StageKind::kAttend && of_stage == group) ++num_layers;
     }
   }
-  return num_layers * 2 * config.kv_dim() * kKvElementBytes;
+  return num_layers * 2 * config.num_kv_heads *
+         KvPageBytes(kv_dtype, block_tokens, config.head_dim);
 }
 
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan& plan,
@@ -81,6 +86,7 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
       std::min<uint64_t>(limits.max_rows, kLogitBytes / (config.vocab_size * sizeof(float))));
   limits.vocab_size = config.vocab_size;
   limits.block_tokens = options.block_tokens;
+  limits.kv_dtype = options.kv_dtype;
   limits.sliding_window = config.sliding_window;
   limits.context_len = options.context_len == 0 ? config.context_len : options.context_len;
 
@@ -92,7 +98,7 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
   std::string tightest;
   if (options.kv_tokens == 0) {
     const uint64_t window = std::min(global, window_blocks * limits.max_sequences);
-    global = std::min(global, GlobalBlocksThatFit(config, plan, block, window, tightest));
+    global = std::min(global, GlobalBlocksThatFit(config, plan, options, window, tightest));
   }
   global = std::min(global, kMaxBlocks);
   if (global < std::min(kMinBlocks, context_blocks)) {

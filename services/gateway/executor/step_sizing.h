@@ -16,11 +16,13 @@ struct SizingOptions {
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 0;
   uint64_t kv_tokens = 0;  // 0: chosen here
+  DType kv_dtype = DType::kF16;
 };
 
-// Bytes of KV cache (float16 K and V) that one position takes in the layers of a group whose
-// Attend runs on `worker` of the plan.
-uint64_t KvTokenBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group);
+// Bytes of KV cache that one block takes in the layers of a group whose Attend runs on `worker` of
+// the plan.
+uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group,
+                      DType kv_dtype, uint32_t block_tokens);
 
 // Limits that every worker of the plan can take.
 //   rows      at most the plan's max_rows; sequences at most the rows; an output for every row,

@@ -92,9 +92,13 @@ TEST(StepSizingTest, CountsTheLayersOfTheWorkerThatAttends) {
                              {MakeWorker(DeviceKind::kGpu, 1), MakeWorker(DeviceKind::kNpu, 0)},
                              {.npu = NpuPolicy::kRequire})
                         .value();
-  EXPECT_EQ(KvTokenBytes(config, plan, 0, kGlobalGroup), 0u);
-  EXPECT_EQ(KvTokenBytes(config, plan, 1, kGlobalGroup), 2 * kLayerBytes);
-  EXPECT_EQ(KvTokenBytes(config, plan, 1, kWindowGroup), 4 * kLayerBytes);
+  const auto bytes = [&](uint32_t worker, KvGroup group, DType dtype) {
+    return KvBlockBytes(config, plan, worker, group, dtype, 16);
+  };
+  EXPECT_EQ(bytes(0, kGlobalGroup, DType::kF16), 0u);
+  EXPECT_EQ(bytes(1, kGlobalGroup, DType::kF16), 16 * 2 * kLayerBytes);
+  EXPECT_EQ(bytes(1, kWindowGroup, DType::kF16), 16 * 4 * kLayerBytes);
+  EXPECT_EQ(bytes(1, kWindowGroup, DType::kQ8_0) * 32, 16 * 4 * kLayerBytes * 17);
   EXPECT_OK(MakeStepLimits(config, plan, Options())) << "the GPU's memory holds no KV";
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 #include "services/common/plan/planner.h"
 
 namespace tandem::gateway {
@@ -62,6 +63,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--kv-tokens", flags.executor.kv_tokens,
                  "Positions in the KV cache; 0: chosen by memory")
       ->capture_default_str();
+  app.add_option("--kv-type", flags.kv_type, "Numbers of the KV cache: f16, or q8_0 in half of it")
+      ->check(CLI::IsMember({"f16", "q8_0"}))
+      ->capture_default_str();
   app.add_option("--context", flags.executor.context_len,
                  "Tokens of a prompt and its answer; 0: the model's")
       ->capture_default_str();
@@ -80,6 +84,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
 
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
+  TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {
     return absl::InvalidArgumentError("give --listen unix:PATH or --port N");

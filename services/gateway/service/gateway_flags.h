@@ -27,6 +27,7 @@ struct GatewayFlags {
   ExecutorOptions executor;
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
+  std::string kv_type = "f16";
   uint32_t port = 0;
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
   bool metrics_remote = false;  // HOST need not be loopback

@@ -9,8 +9,6 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr uint64_t kKvElementBytes = 2;  // float16
-
 uint64_t BytesOf(const PackedTensor& tensor) {
   uint64_t bytes = 0;
   for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
@@ -42,7 +40,8 @@ std::string WeightFormat(const std::vector<PackedTensor>& tensors) {
                        [](std::string* out, const auto& format) { out->append(format.second); });
 }
 
-v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>& tensors) {
+v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>& tensors,
+                     DType kv_dtype) {
   const bool tied = std::none_of(tensors.begin(), tensors.end(), [](const PackedTensor& tensor) {
     return tensor.role == WeightRole::kHead;
   });
@@ -61,7 +60,7 @@ v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>&
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     global_layers += config.is_global(layer) ? 1 : 0;
   }
-  const uint64_t layer_kv_bytes = 2 * kKvElementBytes * config.kv_dim();
+  const uint64_t layer_kv_bytes = 2 * RowBytes(kv_dtype, config.kv_dim());
   work.set_step_weight_bytes(weight_bytes);
   work.set_row_multiply_adds(multiply_adds);
   work.set_global_kv_bytes(global_layers * layer_kv_bytes);

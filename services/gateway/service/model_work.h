@@ -17,6 +17,7 @@ uint64_t NumParameters(const std::vector<PackedTensor>& tensors);
 std::string WeightFormat(const std::vector<PackedTensor>& tensors);
 
 // REQUIRES every role that a model needs, as TensorsFromProto checks for a loaded one.
-v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>& tensors);
+v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>& tensors,
+                     DType kv_dtype);
 
 }  // namespace tandem::gateway

@@ -11,7 +11,7 @@ namespace {
 TEST(ModelWorkTest, CountsProductsBytesAndPositionsOnce) {
   const ModelConfig config = tandem::testing::MakeConfig({.num_layers = 7});
   const auto weights = tandem::testing::RandomWeightSet(config);
-  const v1::ModelWork work = WorkOf(config, weights->tensors());
+  const v1::ModelWork work = WorkOf(config, weights->tensors(), DType::kF16);
   const uint64_t hidden = config.hidden_dim, ffn = config.ffn_dim, q = config.q_dim();
   const uint64_t layer = config.qkv_dim() * hidden + hidden * q + 3 * ffn * hidden;
   EXPECT_EQ(work.row_multiply_adds(), 7 * layer);
@@ -26,6 +26,8 @@ TEST(ModelWorkTest, CountsProductsBytesAndPositionsOnce) {
   for (uint32_t i = 0; i < 7; ++i) global_layers += config.is_global(i) ? 1 : 0;
   EXPECT_EQ(work.global_kv_bytes(), global_layers * 4 * config.kv_dim());
   EXPECT_EQ(work.window_kv_bytes(), (7 - global_layers) * 4 * config.kv_dim());
+  EXPECT_EQ(WorkOf(config, weights->tensors(), DType::kQ8_0).global_kv_bytes() * 32,
+            work.global_kv_bytes() * 17);
   EXPECT_EQ(work.sliding_window(), config.sliding_window);
   EXPECT_GT(NumParameters(weights->tensors()), 7 * layer + work.output_multiply_adds());
 }

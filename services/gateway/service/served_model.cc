@@ -12,7 +12,8 @@
 namespace tandem::gateway {
 namespace {
 
-absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const ModelConfig& config) {
+absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const ModelConfig& config,
+                                       DType kv_dtype) {
   v1::ModelInfo info;
   info.set_name(model.name());
   info.set_model_id(model.model_id());
@@ -25,7 +26,7 @@ absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const Mod
   TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
   info.set_parameters(NumParameters(tensors));
   info.set_weight_format(WeightFormat(tensors));
-  *info.mutable_work() = WorkOf(config, tensors);
+  *info.mutable_work() = WorkOf(config, tensors, kv_dtype);
   return info;
 }
 
@@ -37,7 +38,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr
   const loader::v1::Model& model = executor->model();
   const Vocabulary& vocabulary = executor->vocabulary();
   served->config_ = executor->config();
-  TANDEM_ASSIGN_OR_RETURN(served->info_, MakeInfo(model, served->config_));
+  TANDEM_ASSIGN_OR_RETURN(served->info_,
+                          MakeInfo(model, served->config_, executor->limits().kv_dtype));
   if (model.has_default_top_k()) served->sampling_defaults_.top_k = model.default_top_k();
   if (model.has_default_top_p()) served->sampling_defaults_.top_p = model.default_top_p();
   if (model.has_default_temperature()) {

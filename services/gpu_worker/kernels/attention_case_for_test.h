@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/common/base/half.h"
+#include "services/common/kv/kv_format.h"
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/activation_format.h"
@@ -26,6 +27,7 @@ struct SequenceRows {
 struct AttentionCase {
   uint32_t num_heads, num_kv_heads, head_dim, block_tokens, window;
   std::vector<SequenceRows> sequences;
+  DType kv_dtype = DType::kF16;
 
   uint32_t num_rows() const {
     uint32_t rows = 0;
@@ -51,10 +53,15 @@ struct AttentionCase {
 };
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   out << c.num_heads << " heads of " << c.head_dim << " on " << c.num_kv_heads << ", blocks of "
-      << c.block_tokens << ", window " << c.window << ", rows";
+      << c.block_tokens << ", window " << c.window << ", KV in " << Traits(c.kv_dtype).name
+      << ", rows";
   for (const SequenceRows& s : c.sequences) out << " " << s.position << "+" << s.rows;
   return out;
 }
+
+// Of every block of a q8_0 cache that a test fills: what RandomVectors rounds to, so that the cache
+// holds its values exactly.
+inline constexpr float kKvQuantum = 0x1p-5f;
 
 // The sequences' positions and tables, for any choice of their rows.
 class AttentionWorld {
@@ -71,33 +78,66 @@ class AttentionWorld {
       tables_.emplace_back(next, next + n);
       next += n;
     }
-    cache_size_ = size_t{num_blocks} * c.block_tokens * c.kv_dim();
+    page_bytes_ = KvPageBytes(c.kv_dtype, c.block_tokens, c.head_dim);
+    cache_bytes_ = num_blocks * c.num_kv_heads * page_bytes_;
   }
 
-  // float16 elements of K, or of V.
-  size_t cache_size() const { return cache_size_; }
-  // Where a head's vector begins, elements.
-  size_t VectorAt(size_t sequence, uint32_t position, uint32_t kv_head) const {
-    const size_t block = tables_[sequence][position / c_.block_tokens];
-    return ((block * c_.num_kv_heads + kv_head) * c_.block_tokens + position % c_.block_tokens) *
-           c_.head_dim;
-  }
-  // A cache with `values` [end, kv_dim] of every sequence where a row may look from `end` rows
-  // back to its first, `rest` elsewhere.
-  std::vector<uint16_t> Cache(const std::vector<std::vector<uint16_t>>& values, uint16_t rest,
-                              bool with_rows) const {
-    std::vector<uint16_t> cache(cache_size_, rest);
+  // Of K, or of V.
+  size_t cache_bytes() const { return cache_bytes_; }
+  // A cache with `values` [end, kv_dim] of every sequence from the first position that one of its
+  // rows sees to before its rows, or, `with_rows`, after them; NaN elsewhere.
+  std::vector<std::byte> Cache(const std::vector<std::vector<uint16_t>>& values,
+                               bool with_rows) const {
+    std::vector<std::byte> cache(cache_bytes_);
+    for (size_t i = 0; i < cache_bytes_; i += 2) std::memcpy(&cache[i], &kNanHalf, 2);
     for (size_t s = 0; s < c_.sequences.size(); ++s) {
       const SequenceRows& rows = c_.sequences[s];
       const uint32_t end = rows.position + (with_rows ? rows.rows : 0);
-      for (uint32_t p = c_.FirstSeen(rows.position); p < end; ++p) {
-        for (uint32_t h = 0; h < c_.num_kv_heads; ++h) {
-          std::copy_n(values[s].begin() + size_t{p} * c_.kv_dim() + size_t{h} * c_.head_dim,
-                      c_.head_dim, cache.begin() + VectorAt(s, p, h));
-        }
-      }
+      for (uint32_t p = c_.FirstSeen(rows.position); p < end; ++p)
+        PutVectors(s, p, values[s], cache);
     }
     return cache;
+  }
+  // The heads of one position of `values` [end, kv_dim], in the cache's format.
+  void PutVectors(size_t sequence, uint32_t position, const std::vector<uint16_t>& values,
+                  std::vector<std::byte>& cache) const {
+    const uint16_t* from = values.data() + size_t{position} * c_.kv_dim();
+    for (uint32_t h = 0; h < c_.num_kv_heads; ++h, from += c_.head_dim) {
+      std::byte* const page = cache.data() + PageAt(sequence, position, h);
+      const size_t token = position % c_.block_tokens;
+      if (c_.kv_dtype == DType::kF16) {
+        std::memcpy(page + token * c_.head_dim * 2, from, size_t{c_.head_dim} * 2);
+        continue;
+      }
+      const uint16_t quantum = FloatToHalf(kKvQuantum);
+      for (uint32_t i = 0; i < c_.head_dim; ++i) {
+        page[token * c_.head_dim + i] =
+            static_cast<std::byte>(static_cast<int8_t>(HalfToFloat(from[i]) / kKvQuantum));
+      }
+      std::byte* const scales = page + size_t{c_.block_tokens} * c_.head_dim;
+      for (uint32_t b = 0; b < c_.head_dim / 32; ++b) {
+        std::memcpy(scales + (token * (c_.head_dim / 32) + b) * 2, &quantum, 2);
+      }
+    }
+  }
+  // Whether two caches hold the same up to one unit in the last place of each number.
+  ::testing::AssertionResult AreClose(std::span<const std::byte> a,
+                                      std::span<const std::byte> b) const {
+    const size_t bytes = c_.kv_dtype == DType::kF16 ? 0 : size_t{c_.block_tokens} * c_.head_dim;
+    for (size_t i = 0; i < cache_bytes_; ++i) {
+      int x = static_cast<int8_t>(a[i]), y = static_cast<int8_t>(b[i]);
+      if (i % page_bytes_ >= bytes) {
+        int16_t halves[2];
+        std::memcpy(&halves[0], &a[i], 2);
+        std::memcpy(&halves[1], &b[i], 2);
+        x = halves[0], y = halves[1];
+        ++i;
+      }
+      if (std::abs(x - y) > 1) {
+        return ::testing::AssertionFailure() << "byte " << i << ": " << x << ", " << y;
+      }
+    }
+    return ::testing::AssertionSuccess();
   }
 
   // `chosen`: rows of each sequence in the step, [first, first + num) of the case's; none: 0.
@@ -180,19 +220,31 @@ class AttentionWorld {
   }
 
  private:
+  static constexpr uint16_t kNanHalf = 0x7E00;
+
+  // Where a page begins, bytes.
+  size_t PageAt(size_t sequence, uint32_t position, uint32_t kv_head) const {
+    const size_t block = tables_[sequence][position / c_.block_tokens];
+    return (block * c_.num_kv_heads + kv_head) * page_bytes_;
+  }
   uint32_t BlocksFor(uint32_t end) const { return (end + c_.block_tokens - 1) / c_.block_tokens; }
 
   const AttentionCase c_;
   std::vector<std::vector<uint32_t>> tables_;
-  size_t cache_size_ = 0;
+  size_t page_bytes_ = 0, cache_bytes_ = 0;
 };
 
-// float16 values of every sequence's positions, [end, kv_dim].
+// float16 values of every sequence's positions, [end, kv_dim]; q8_0: whole quanta, and each block
+// of 32 begins with the 127 that makes the quantum its scale.
 inline std::vector<std::vector<uint16_t>> RandomVectors(const AttentionCase& c, uint32_t seed) {
   std::vector<std::vector<uint16_t>> values;
   for (const SequenceRows& s : c.sequences) {
-    values.push_back(
-        testing::FloatsToHalves(RandomFloats(size_t{s.position + s.rows} * c.kv_dim(), seed++)));
+    std::vector<float> floats = RandomFloats(size_t{s.position + s.rows} * c.kv_dim(), seed++);
+    for (size_t i = 0; c.kv_dtype == DType::kQ8_0 && i < floats.size(); ++i) {
+      const float quanta = std::clamp(std::round(floats[i] / kKvQuantum), -127.0f, 127.0f);
+      floats[i] = kKvQuantum * (i % 32 == 0 ? std::copysign(127.0f, quanta) : quanta);
+    }
+    values.push_back(testing::FloatsToHalves(floats));
   }
   return values;
 }

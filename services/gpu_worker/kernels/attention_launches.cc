@@ -5,23 +5,28 @@
 #include <cmath>
 
 #include "services/common/base/check.h"
+#include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
 namespace {
 
 // Constant ids, as in the shaders.
-constexpr uint32_t kAppend = 3;   // qk_norm_rope
-constexpr uint32_t kHeadDim = 3;  // attention, decode, tiled
+constexpr uint32_t kAppend = 3;          // qk_norm_rope
+constexpr uint32_t kRopeKvFormat = 4;    // qk_norm_rope
+constexpr uint32_t kAppendKvFormat = 3;  // kv_append
+constexpr uint32_t kHeadDim = 3;         // attention, decode, tiled
 constexpr uint32_t kQueries = 4;
 constexpr uint32_t kLanes = 5;
+constexpr uint32_t kAttentionKvFormat = 6;  // attention
 constexpr uint32_t kDecodeGroup = 6;
 constexpr uint32_t kDecodeAtOnce = 7;
 constexpr uint32_t kBlockTokens = 8;  // decode, tiled
 constexpr uint32_t kDecodePiece = 9;
 constexpr uint32_t kDecodeMaxPieces = 10;
 constexpr uint32_t kDecodeFresh = 11;
-constexpr uint32_t kFormat = 12;  // decode, tiled
+constexpr uint32_t kFormat = 12;    // decode, tiled
+constexpr uint32_t kKvFormat = 13;  // decode, tiled
 constexpr uint32_t kTiledPositions = 5;
 constexpr uint32_t kTiledAhead = 6;
 constexpr uint32_t kTiledRowBlocks = 7;
@@ -33,13 +38,25 @@ uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
   return queries;
 }
 
+// As shaders/include/kv_cache.glsl numbers them.
+uint32_t KvFormat(DType dtype, uint32_t head_dim) {
+  TANDEM_CHECK(IsKvDType(dtype) && KvObstacle(dtype, head_dim).empty());
+  return dtype == DType::kQ8_0 ? 1 : 0;
+}
+
 }  // namespace
 
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool append,
-                        uint32_t max_rows) {
+Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, DType kv_dtype,
+                              uint32_t max_rows) {
+  Launch launch = QkNormRopeLaunch(tuning, push, max_rows);
+  launch.constants[kAppend] = 1;
+  launch.constants[kRopeKvFormat] = KvFormat(kv_dtype, push.head_dim);
+  return launch;
+}
+
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows) {
   Launch launch = MakeLaunch(KernelId::kQkNormRope, tuning.subgroup_size, push,
                              push.num_heads + 2 * push.num_kv_heads, max_rows);
-  launch.constants[kAppend] = append ? 1 : 0;
   const uint64_t head_bytes = uint64_t{push.head_dim} * 4;
   const uint64_t bytes = max_rows * (push.num_heads + 2 * push.num_kv_heads) * head_bytes;
   if (bytes / 16 <= tuning.max_texels) {
@@ -53,12 +70,16 @@ Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool a
   return launch;
 }
 
-Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows) {
-  return MakeLaunch(KernelId::kKvAppend, tuning.subgroup_size, push, push.num_kv_heads, max_rows);
+Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_dtype,
+                      uint32_t max_rows) {
+  Launch launch =
+      MakeLaunch(KernelId::kKvAppend, tuning.subgroup_size, push, push.num_kv_heads, max_rows);
+  launch.constants[kAppendKvFormat] = KvFormat(kv_dtype, push.head_dim);
+  return launch;
 }
 
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint64_t cache_bytes, uint32_t max_rows) {
+                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows) {
   const uint32_t queries =
       QueriesAtOnce(push.num_heads / push.num_kv_heads, tuning.attention_queries);
   Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
@@ -66,8 +87,9 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
   launch.constants[kHeadDim] = head_dim;
   launch.constants[kQueries] = queries;
   launch.constants[kLanes] = tuning.subgroup_size;
+  launch.constants[kAttentionKvFormat] = KvFormat(kv_dtype, head_dim);
   const uint64_t q_bytes = uint64_t{max_rows} * push.num_heads * head_dim * 2;
-  if (std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
+  if (kv_dtype == DType::kF16 && std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
     constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_UINT;
     launch.kernel = KernelId::kAttentionTexels;
     launch.texels = Bind({{push.q, q_bytes, kTexel},
@@ -113,6 +135,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
   launch.constants[kDecodeMaxPieces] = shape.max_pieces;
   launch.constants[kDecodeFresh] = args.fused ? kLongRows - 1 : 0;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
+  launch.constants[kKvFormat] = KvFormat(args.kv_dtype, args.head_dim);
   return launch;
 }
 
@@ -152,6 +175,7 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   launch.constants[kTiledRowBlocks] = shape.row_blocks;
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
+  launch.constants[kKvFormat] = KvFormat(args.kv_dtype, args.head_dim);
   return launch;
 }
 

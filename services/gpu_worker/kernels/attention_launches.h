@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "services/common/tensor/dtype.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launch.h"
 #include "services/gpu_worker/kernels/push_constants.h"
@@ -13,13 +14,16 @@
 
 namespace tandem::gpu {
 
-// append: push.k and push.v are the layer's cache.
-Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, bool append,
-                        uint32_t max_rows);
-Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, uint32_t max_rows);
+// `kv_dtype` in all: of the layer's cache, one that suits head_dim (common/kv/kv_format.h).
+Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
+// push.k and push.v are the layer's cache.
+Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, DType kv_dtype,
+                              uint32_t max_rows);
+Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_dtype,
+                      uint32_t max_rows);
 // `cache_bytes`: of the layer's K, and of its V.
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       uint64_t cache_bytes, uint32_t max_rows);
+                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows);
 
 // How decode.comp cuts its work for a model's heads.
 struct DecodeShape {
@@ -40,6 +44,7 @@ struct DecodeArgs {
   DecodePush push;  // `slots` is set by the launch
   uint32_t head_dim = 0;
   uint32_t block_tokens = 0;
+  DType kv_dtype = DType::kF16;
   bool fused = false;  // q is the fused projection; no sequence has kLongRows rows
   ActivationFormat format = ActivationFormat::kF16;  // int8: whole blocks a workgroup
   uint32_t max_rows = 0;                             // from push.first_row on
@@ -62,6 +67,7 @@ struct TiledArgs {
   TiledPush push;
   uint32_t head_dim = 0;
   uint32_t block_tokens = 0;
+  DType kv_dtype = DType::kF16;
   ActivationFormat format = ActivationFormat::kF16;  // int8: head_dim is a multiple of 32
   uint32_t max_rows = 0;
 };

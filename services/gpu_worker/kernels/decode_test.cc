@@ -6,7 +6,6 @@ namespace tandem::gpu {
 namespace {
 
 constexpr float kEpsilon = 1e-6f;
-constexpr uint16_t kNan = 0x7E00;
 
 // `threads` in subgroups; small pieces make short contexts cross many of them.
 struct Variant {
@@ -74,6 +73,7 @@ class DecodeTest : public KernelTest, public ::testing::WithParamInterface<Decod
                                       .epsilon = kEpsilon},
                              .head_dim = c().head_dim,
                              .block_tokens = c().block_tokens,
+                             .kv_dtype = c().kv_dtype,
                              .fused = fused,
                              .format = format,
                              .max_rows = bucket};
@@ -98,8 +98,8 @@ TEST_P(DecodeTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   const AttentionWorld world(c());
   const auto k = RandomVectors(c(), 1), v = RandomVectors(c(), 101);
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 9));
-  const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, kNan, true)),
-      v_on(device(), world.Cache(v, kNan, true));
+  const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, true)),
+      v_on(device(), world.Cache(v, true));
   const auto out = Decode(world.WholeStep(0), c().num_rows(), std::bit_ceil(c().num_rows()), false,
                           q_on, k_on, v_on);
   world.Check(Floats(out), q, k, v, 0);
@@ -115,50 +115,41 @@ TEST_P(DecodeTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   const DeviceArray qkv(device(), RandomFloats(rows * size_t{c().qkv_dim()}, 5)),
       step(device(), made.step), table(device(), table_), weight(device(), weight_),
       q(device(), size_t{rows} * c().q_dim() * 2);
-  const auto old_k = world.Cache(RandomVectors(c(), 1), kNan, false),
-             old_v = world.Cache(RandomVectors(c(), 101), kNan, false);
+  const auto old_k = world.Cache(RandomVectors(c(), 1), false),
+             old_v = world.Cache(RandomVectors(c(), 101), false);
   const DeviceArray k(device(), old_k), v(device(), old_v), fused_k(device(), old_k),
       fused_v(device(), old_v);
-  Run({QkNormRopeLaunch(tuning(),
-                        {.step = step.address(),
-                         .qkv = qkv.address(),
-                         .q = q.address(),
-                         .k = k.address(),
-                         .v = v.address(),
-                         .q_weight = weight.address(),
-                         .k_weight = weight.address(),
-                         .rotation = table.address(),
-                         .num_heads = c().num_heads,
-                         .num_kv_heads = c().num_kv_heads,
-                         .head_dim = c().head_dim,
-                         .epsilon = kEpsilon,
-                         .block_tokens = c().block_tokens,
-                         .group = c().group()},
-                        true, bucket)});
+  Run({QkNormRopeAppendLaunch(tuning(),
+                              {.step = step.address(),
+                               .qkv = qkv.address(),
+                               .q = q.address(),
+                               .k = k.address(),
+                               .v = v.address(),
+                               .q_weight = weight.address(),
+                               .k_weight = weight.address(),
+                               .rotation = table.address(),
+                               .num_heads = c().num_heads,
+                               .num_kv_heads = c().num_kv_heads,
+                               .head_dim = c().head_dim,
+                               .epsilon = kEpsilon,
+                               .block_tokens = c().block_tokens,
+                               .group = c().group()},
+                              c().kv_dtype, bucket)});
   const auto expected = Floats(Decode(made, rows, bucket, false, q, k, v));
   const auto actual = Floats(Decode(made, rows, bucket, true, qkv, fused_k, fused_v));
   // One unit in the last place of float16 in q and k moves a score of order ten by its 2^-11.
   EXPECT_TRUE(testing::IsNear(actual, expected, 0.02, 0.02));
-  const auto same = [](const DeviceArray& a, const DeviceArray& b) {
-    const auto x = a.as<uint16_t>(), y = b.as<uint16_t>();
-    for (size_t i = 0; i < x.size(); ++i) {
-      if (std::abs(int{x[i]} - int{y[i]}) > 1) {
-        return ::testing::AssertionFailure() << "element " << i << ": " << x[i] << ", " << y[i];
-      }
-    }
-    return ::testing::AssertionSuccess();
-  };
-  EXPECT_TRUE(same(fused_k, k));
-  EXPECT_TRUE(same(fused_v, v));
-  EXPECT_NE(0, std::memcmp(k.data().data(), old_k.data(), old_k.size() * 2)) << "stored nothing";
+  EXPECT_TRUE(world.AreClose(fused_k.data(), k.data()));
+  EXPECT_TRUE(world.AreClose(fused_v.data(), v.data()));
+  EXPECT_NE(0, std::memcmp(k.data().data(), old_k.data(), old_k.size())) << "stored nothing";
 }
 
 TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
   SCOPED_TRACE(GetParam());
   const AttentionWorld world(c());
   const size_t width = c().q_dim(), qkv_width = c().qkv_dim();
-  const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
-      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+  const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), true));
   for (const bool fused : {false, true}) {
     const auto queries = RandomFloats(c().num_rows() * qkv_width, 7);
     const auto halves = testing::FloatsToHalves(
@@ -197,8 +188,8 @@ TEST_P(DecodeTest, QuantisesItsResultInBlocksOf32) {
   const AttentionWorld world(c());
   const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows), width = c().q_dim();
   const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
-      k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
-      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+      k(device(), world.Cache(RandomVectors(c(), 1), true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), true));
   const AttentionWorld::Step step = world.WholeStep(0);
   const auto exact = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kF32);
   const auto blocks = Decode(step, rows, bucket, false, q, k, v, ActivationFormat::kInt8);
@@ -207,6 +198,7 @@ TEST_P(DecodeTest, QuantisesItsResultInBlocksOf32) {
 
 // Subgroups, values, at once, piece, groups.
 constexpr Variant kSmall = {1, 16, 2, 8, 16}, kWide = {4, 32, 4, 64, 512}, kOdd = {3, 8, 1, 16, 40};
+constexpr DType kQ8 = DType::kQ8_0;
 INSTANTIATE_TEST_SUITE_P(
     Cases, DecodeTest,
     ::testing::Values(DecodeCase{{1, 1, 8, 4, 0, {{0, 1}}}, kSmall},
@@ -221,7 +213,11 @@ INSTANTIATE_TEST_SUITE_P(
                       DecodeCase{{2, 1, 80, 5, 0, {{129, 1}, {128, 1}, {127, 1}}}, kOdd},
                       DecodeCase{{2, 1, 64, 16, 0, {{20000, 1}, {10, 1}}}, kWide},
                       DecodeCase{{2, 1, 64, 16, 1024, {{32767, 1}}}, kWide},
-                      DecodeCase{{1, 1, 64, 16, 0, {{40000, 2}}}, kWide}));
+                      DecodeCase{{1, 1, 64, 16, 0, {{40000, 2}}}, kWide},
+                      DecodeCase{{4, 2, 64, 16, 0, {{0, 1}, {37, 1}, {5, 8}}, kQ8}, kSmall},
+                      DecodeCase{{4, 2, 128, 16, 0, {{700, 1}, {63, 1}, {64, 3}}, kQ8}, kWide},
+                      DecodeCase{{4, 1, 256, 16, 31, {{30, 5}, {900, 1}}, kQ8}, kWide},
+                      DecodeCase{{6, 3, 64, 7, 33, {{61, 3}, {7, 1}}, kQ8}, kOdd}));
 
 }  // namespace
 }  // namespace tandem::gpu

@@ -265,14 +265,14 @@ TEST_P(RopeTest, MatchesTheReference) {
                                .num_kv_heads = c.num_kv_heads,
                                .head_dim = c.head_dim,
                                .epsilon = kEpsilon};
-  Run({QkNormRopeLaunch(ByAddress(), push, false, 4)});
+  Run({QkNormRopeLaunch(ByAddress(), push, 4)});
   const DeviceArray* const outputs[] = {&q, &k, &v};
   std::vector<std::vector<std::byte>> by_address;
   for (const DeviceArray* out : outputs) {
     by_address.emplace_back(out->data().begin(), out->data().end());
     std::ranges::fill(out->data(), testing::kGuardByte);
   }
-  Run({QkNormRopeLaunch(tuning(), push, false, 4)});
+  Run({QkNormRopeLaunch(tuning(), push, 4)});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(outputs[i]->data(), by_address[i]));
   EXPECT_TRUE(q.Intact() && k.Intact() && v.Intact());
   const auto check = [&](const DeviceArray& out, uint32_t first_head, uint32_t heads,

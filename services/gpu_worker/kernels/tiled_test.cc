@@ -5,8 +5,6 @@
 namespace tandem::gpu {
 namespace {
 
-constexpr uint16_t kNan = 0x7E00;
-
 struct TiledCase {
   AttentionCase shape;
   TiledTuning tiled;
@@ -63,6 +61,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
                  .scale = c().scale()},
         .head_dim = c().head_dim,
         .block_tokens = c().block_tokens,
+        .kv_dtype = c().kv_dtype,
         .format = format,
         .max_rows = bucket};
     const DecodeArgs rest = {.push = {.step = step.address(),
@@ -80,6 +79,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
                                       .scale = c().scale()},
                              .head_dim = c().head_dim,
                              .block_tokens = c().block_tokens,
+                             .kv_dtype = c().kv_dtype,
                              .format = format,
                              .max_rows = bucket};
     Run({DecodeLaunch(tuning_, rest), TiledLaunch(tuning_, tiled)});
@@ -96,8 +96,8 @@ TEST_P(TiledTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
   const AttentionWorld world(c());
   const auto k = RandomVectors(c(), 1), v = RandomVectors(c(), 101);
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * size_t{c().q_dim()}, 9));
-  const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, kNan, true)),
-      v_on(device(), world.Cache(v, kNan, true));
+  const DeviceArray q_on(device(), q), k_on(device(), world.Cache(k, true)),
+      v_on(device(), world.Cache(v, true));
   const auto out = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
                           std::bit_ceil(c().num_rows()), q_on, k_on, v_on);
   std::vector<uint16_t> halves(out.size() / 2);
@@ -111,8 +111,8 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
   const AttentionWorld world(c());
   const size_t width = c().q_dim();
   const auto q = testing::FloatsToHalves(RandomFloats(c().num_rows() * width, 9));
-  const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
-      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+  const DeviceArray k(device(), world.Cache(RandomVectors(c(), 1), true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), true));
   const auto together = Attend(world.WholeStep(shape_.tile_rows), c().num_rows(),
                                std::bit_ceil(c().num_rows()), DeviceArray(device(), q), k, v);
   uint32_t first_row = 0;
@@ -140,8 +140,8 @@ TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
   const AttentionWorld world(c());
   const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows), width = c().q_dim();
   const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
-      k(device(), world.Cache(RandomVectors(c(), 1), kNan, true)),
-      v(device(), world.Cache(RandomVectors(c(), 101), kNan, true));
+      k(device(), world.Cache(RandomVectors(c(), 1), true)),
+      v(device(), world.Cache(RandomVectors(c(), 101), true));
   const AttentionWorld::Step step = world.WholeStep(shape_.tile_rows);
   const auto exact = Attend(step, rows, bucket, q, k, v, ActivationFormat::kF32);
   const auto blocks = Attend(step, rows, bucket, q, k, v, ActivationFormat::kInt8);
@@ -163,6 +163,8 @@ std::vector<TiledCase> Cases() {
       {1, 1, 80, 5, 9, {{1, 31}, {0, 32}}},
       {2, 2, 24, 1, 1, {{6, 9}}},
       {2, 1, 64, 16, 1024, {{3000, 64}}},
+      {4, 2, 64, 16, 24, {{0, 70}, {5, 1}, {37, 9}}, DType::kQ8_0},
+      {4, 2, 128, 7, 0, {{100, 33}, {3, 12}}, DType::kQ8_0},
   };
   std::vector<TiledCase> cases;
   for (const AttentionCase& shape : shapes) {

@@ -59,7 +59,8 @@ absl::Status AttentionRecorder::Qkv(uint32_t layer_idx) {
     push.k = cache.k.address();
     push.v = cache.v.address();
   }
-  return Run(QkNormRopeLaunch(tuning_, push, attends, bucket_));
+  if (!attends) return Run(QkNormRopeLaunch(tuning_, push, bucket_));
+  return Run(QkNormRopeAppendLaunch(tuning_, push, context_.kv.dtype, bucket_));
 }
 
 absl::Status AttentionRecorder::Append(uint32_t layer_idx, uint32_t ordinal) {
@@ -74,7 +75,7 @@ absl::Status AttentionRecorder::Append(uint32_t layer_idx, uint32_t ordinal) {
                              .head_dim = config_.head_dim,
                              .block_tokens = context_.kv.block_tokens,
                              .group = GroupOf(config_, layer_idx)},
-                            bucket_));
+                            context_.kv.dtype, bucket_));
 }
 
 // No barrier: it and Decode write different rows.
@@ -99,6 +100,7 @@ absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
                                      .scale = config_.attention_scale},
                             .head_dim = config_.head_dim,
                             .block_tokens = context_.kv.block_tokens,
+                            .kv_dtype = context_.kv.dtype,
                             .format = format,
                             .max_rows = bucket_}),
       recorder_);
@@ -125,6 +127,7 @@ absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, boo
                .epsilon = config_.rms_norm_eps},
       .head_dim = config_.head_dim,
       .block_tokens = context_.kv.block_tokens,
+      .kv_dtype = context_.kv.dtype,
       .fused = fused,
       .format = format,
       .max_rows = std::min(bucket_, context_.buffers->decode_rows)};
@@ -163,7 +166,7 @@ absl::Status AttentionRecorder::Attend(uint32_t layer_idx, ActivationFormat form
                               .group = group,
                               .window = group == kWindowGroup ? config_.sliding_window : 0,
                               .scale = config_.attention_scale},
-                             config_.head_dim, cache.k.bytes(), bucket_));
+                             config_.head_dim, context_.kv.dtype, cache.k.bytes(), bucket_));
 }
 
 }  // namespace tandem::gpu

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.device = info.name;
   description.kind = DeviceKind::kGpu;
   description.feeds_steps = true;
+  description.kv_dtypes = {DType::kF16, DType::kQ8_0};
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     description.stages.push_back(static_cast<StageKind>(kind));
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/matvec_launches.h"
@@ -215,7 +216,8 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
   for (const Stage& stage : stages) {
     if (stage.kind != StageKind::kAttend) continue;
     const uint64_t bytes = uint64_t{load.kv.num_blocks[GroupOf(config, stage.layer_idx)]} *
-                           load.kv.block_tokens * config.kv_dim() * 2;
+                           config.num_kv_heads *
+                           KvPageBytes(load.kv.dtype, load.kv.block_tokens, config.head_dim);
     const std::string what = absl::StrFormat("KV cache of layer %d", stage.layer_idx);
     KvBuffers& kv = buffers->kv[stage.layer_idx];
     TANDEM_ASSIGN_OR_RETURN(kv.k, Buffer::Allocate(device, bytes, MemoryKind::kDevice, what));

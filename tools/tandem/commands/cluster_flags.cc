@@ -29,6 +29,11 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command.add_option("--context", options.context_len, "Longest context; 0: the model's");
   command.add_option("--kv-tokens", options.kv_tokens,
                      "Positions in the KV cache; 0: by the memory there is");
+  command
+      .add_option("--kv-type", options.kv_type,
+                  "Numbers of the KV cache: f16, or q8_0 in half of it")
+      ->check(CLI::IsMember({"f16", "q8_0"}))
+      ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,

@@ -73,6 +73,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
     arguments.insert(arguments.end(), {"--worker", Socket(options, "npu")});
   }
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
+  arguments.insert(arguments.end(), {"--kv-type", options.kv_type});
   add("--max-sequences", options.max_sequences);
   add("--max-rows", options.max_rows);
   if (!options.queue_steps) arguments.emplace_back("--no-queued-steps");

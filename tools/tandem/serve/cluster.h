@@ -24,8 +24,9 @@ struct ClusterOptions {
   std::vector<std::string> http_arguments;  // its other --http flags
   uint32_t max_sequences = 16;
   uint32_t max_rows = 512;
-  uint32_t context_len = 0;          // 0: the model's
-  uint64_t kv_tokens = 0;            // 0: chosen by memory
+  uint32_t context_len = 0;  // 0: the model's
+  uint64_t kv_tokens = 0;    // 0: chosen by memory
+  std::string kv_type = "f16";
   bool queue_steps = true;           // the gateway hands a step over while the one before it runs
   bool packed_cache = true;          // the loader keeps packed weights on disk
   std::string tune = "first-start";  // the GPU worker's --tune

@@ -37,6 +37,13 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   TANDEM_RETURN_IF_ERROR(CheckStages(plan->segments_, description, config.num_layers));
   TANDEM_ASSIGN_OR_RETURN(plan->limits_,
                           LimitsFromProto(request.limits(), config, description.max_rows));
+  const DType kv_dtype = plan->limits_.kv_dtype;
+  if (kv_dtype != DType::kF16 &&
+      std::find(description.kv_dtypes.begin(), description.kv_dtypes.end(), kv_dtype) ==
+          description.kv_dtypes.end()) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s has no %s KV cache", description.name,
+                                                         std::string(Traits(kv_dtype).name)));
+  }
   if (request.num_lanes() < 1 || request.num_lanes() > kMaxLanes) {
     return absl::InvalidArgumentError(absl::StrFormat("plan: num_lanes is %d, must be in [1, %d]",
                                                       request.num_lanes(), kMaxLanes));
@@ -65,6 +72,7 @@ ModelLoad LoadedPlan::MakeLoad() const {
   load.segments = segments_;
   load.limits = limits_;
   load.kv.block_tokens = limits_.block_tokens;
+  load.kv.dtype = limits_.kv_dtype;
   std::copy(std::begin(limits_.num_blocks), std::end(limits_.num_blocks), load.kv.num_blocks);
   load.exchange = exchange_;
   return load;

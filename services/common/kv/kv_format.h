@@ -1,0 +1,34 @@
+// Number formats of the KV cache.
+//
+//   kF16   as k and v come
+//   kQ8_0  in blocks of 32 along a head: scale * int8, the scale a float16, the highest magnitude
+//   of
+//          the block / 127.  17 bytes where float16 takes 32.  Wants head sizes that are multiples
+//          of 64.
+//
+// A *page* is what a block holds of one KV head's K, or V: [block_tokens, head_dim].
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "services/common/tensor/dtype.h"
+
+namespace tandem {
+
+// Whether the cache of any worker can have the format.
+constexpr bool IsKvDType(DType dtype) { return dtype == DType::kF16 || dtype == DType::kQ8_0; }
+
+// Why heads of this size cannot be kept in `dtype`; empty if they can.
+std::string KvObstacle(DType dtype, uint32_t head_dim);
+
+// "f16" or "q8_0"; INVALID_ARGUMENT for anything else.
+absl::StatusOr<DType> ParseKvDType(std::string_view text);
+
+// Bytes of a page, filled up to a multiple of 16 where its parts would not be aligned.
+// REQUIRES IsKvDType(dtype).
+uint64_t KvPageBytes(DType dtype, uint32_t block_tokens, uint32_t head_dim);
+
+}  // namespace tandem
