@@ -31,13 +31,13 @@ function makeAuthority(name) {
   openssl("req", "-x509", ...key, "-days", "2", "-subj", `/CN=${name}`, "-keyout", `${name}.key`, "-out", `${name}.crt`);
 }
 
-// NAME.key, NAME.crt and, both in one, NAME.pem.
+// NAME.crt, its key beside it as NAME.crt.key, and both in NAME.pem.
 function makeCertificate(name, authority) {
   writeFileSync(join(folder, `${name}.ext`), "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
-  openssl("req", "-new", ...key, "-subj", `/CN=${name}`, "-keyout", `${name}.key`, "-out", `${name}.csr`);
+  openssl("req", "-new", ...key, "-subj", `/CN=${name}`, "-keyout", `${name}.crt.key`, "-out", `${name}.csr`);
   openssl("x509", "-req", "-in", `${name}.csr`, "-CA", `${authority}.crt`, "-CAkey", `${authority}.key`, "-CAcreateserial", "-days", "2",
     "-extfile", `${name}.ext`, "-out", `${name}.crt`);
-  writeFileSync(join(folder, `${name}.pem`), readFileSync(join(folder, `${name}.crt`), "utf8") + readFileSync(join(folder, `${name}.key`), "utf8"));
+  writeFileSync(join(folder, `${name}.pem`), readFileSync(join(folder, `${name}.crt`), "utf8") + readFileSync(join(folder, `${name}.crt.key`), "utf8"));
 }
 const pem = (name) => readFileSync(join(folder, name));
 
@@ -111,9 +111,9 @@ before(async () => {
   ca = pem("authority.crt");
   upstream = await startUpstream();
   open = await startProxy({ TANDEM_GATEWAY_HTTP: new URL(process.env.TANDEM_URL).host,
-    TANDEM_GATEWAY_GRPC: process.env.TANDEM_GRPC.replace("unix:", "unix@") });
+    TANDEM_GATEWAY_GRPC: process.env.TANDEM_GRPC.replace("unix:", "unix@"), TANDEM_PROXY_OPEN_GRPC: "1" });
   closed = await startProxy({ TANDEM_GATEWAY_HTTP: upstream.http, TANDEM_GATEWAY_GRPC: upstream.grpc,
-    TANDEM_PROXY_CLIENT_CA: join(folder, "authority.crt") });
+    TANDEM_PROXY_CLIENT_CA: join(folder, "authority.crt"), TANDEM_PROXY_CERTIFICATE: join(folder, "server.crt") });
 });
 after(async () => {
   for (const { child } of proxies) {
@@ -169,7 +169,7 @@ test("OpenAI's client streams over TLS", { skip }, async () => {
   assert.match(text, /Tokyo/);
 });
 
-const certificate = (name) => ({ cert: pem(`${name}.crt`), key: pem(`${name}.key`) });
+const certificate = (name) => ({ cert: pem(`${name}.crt`), key: pem(`${name}.crt.key`) });
 
 test("an event is with the client before the gateway writes the next", { skip, timeout: 20_000 }, async () => {
   const request = https.get(`${closed.url}/v1/stream`, { ca, ...certificate("client"), agent: false });
@@ -209,7 +209,7 @@ test("a gRPC message is with the other side before the next is written, both way
 test("a client needs a certificate that the authority signed", { skip }, async () => {
   await assert.rejects(call(closed, "/health"), /certificate required|ECONNRESET|EPIPE/i);
   await assert.rejects(call(closed, "/health", certificate("foreign")), /unknown ca|ECONNRESET|EPIPE/i);
-  for (const credentials of [grpc.credentials.createSsl(ca), grpc.credentials.createSsl(ca, pem("foreign.key"), pem("foreign.crt"))]) {
+  for (const credentials of [grpc.credentials.createSsl(ca), grpc.credentials.createSsl(ca, pem("foreign.crt.key"), pem("foreign.crt"))]) {
     const client = generation(closed, credentials);
     await assert.rejects(invoke(client, "ListModels", {}), (error) => error.code === grpc.status.UNAVAILABLE);
     client.close();
@@ -217,6 +217,14 @@ test("a client needs a certificate that the authority signed", { skip }, async (
   const allowed = call(closed, "/anything", certificate("client"));
   (await upstream.next()).response.end("in");
   assert.equal((await allowed).text, "in");
+});
+
+test("gRPC, which asks for no keys, wants certificates unless it is opened", { skip }, async () => {
+  const shut = await startProxy({ TANDEM_GATEWAY_HTTP: upstream.http, TANDEM_GATEWAY_GRPC: upstream.grpc });
+  const client = generation(shut, grpc.credentials.createSsl(ca));
+  await assert.rejects(invoke(client, "ListModels", {}),
+    (error) => error.code === grpc.status.UNAUTHENTICATED && /TANDEM_PROXY_CLIENT_CA/.test(error.details));
+  client.close();
 });
 
 test("what is not for the network is refused", { skip }, async () => {
@@ -233,7 +241,8 @@ test("what is not for the network is refused", { skip }, async () => {
 
 test("prompts and keys stay out of the log, and a gateway that is away is a clear answer", { skip }, async () => {
   await call(open, "/tandem/v1/tokenize?text=secretprompt", { headers: { authorization: "Bearer secretkey" } });
-  const away = await startProxy({ TANDEM_GATEWAY_HTTP: upstream.http, TANDEM_GATEWAY_GRPC: `unix@${folder}/none.sock` });
+  const away = await startProxy({ TANDEM_GATEWAY_HTTP: upstream.http, TANDEM_GATEWAY_GRPC: `unix@${folder}/none.sock`,
+    TANDEM_PROXY_OPEN_GRPC: "1" });
   const client = generation(away, grpc.credentials.createSsl(ca));
   await assert.rejects(invoke(client, "ListModels", {}), (error) => error.code === grpc.status.UNAVAILABLE);
   client.close();
