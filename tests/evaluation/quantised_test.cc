@@ -44,9 +44,11 @@ class QuantisedTest : public EvaluationTest, public ::testing::WithParamInterfac
   }
 
   // Perplexity of the text, by the placement and by float32 arithmetic.
-  void ExpectPerplexity(const std::string& path) {
+  void ExpectPerplexity(const std::string& path, DType kv_dtype = DType::kF16) {
     SCOPED_TRACE(path);
-    Place(GetParam(), path, kLimits);
+    testing::RunLimits limits = kLimits;
+    limits.kv_dtype = kv_dtype;
+    Place(GetParam(), path, limits);
     if (IsSkipped() || HasFatalFailure()) return;
     std::vector<uint32_t> tokens = OpenReferenceOutputs(TestDataPath("demo")).long_tokens;
     tokens.resize(kNumTokens);
@@ -84,6 +86,10 @@ TEST_P(QuantisedTest, PerplexityIsThatOfTheDequantisedWeights) {
     if (IsSkipped() || HasFatalFailure()) return;
     ExpectPerplexity(Converted(type));
   }
+}
+
+TEST_P(QuantisedTest, PerplexityOfAQuantisedKvCacheToo) {
+  ExpectPerplexity(TestDataPath("demo.Q4_0.gguf"), DType::kQ8_0);
 }
 
 // Files by other quantisers, where there are some: TANDEM_TEST_GGUF_FOLDER names a folder of the
