@@ -22,7 +22,8 @@ constexpr absl::Duration kDrainPatience = absl::Seconds(30);
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
   EngineOptions engine = flags.engine;
-  engine.observers.push_back(&meters.engine);
+  const bool has_page = flags.http.server.listen != kHttpOff || !flags.metrics.empty();
+  if (has_page) engine.observers.push_back(&meters.engine);
   Launcher launcher(
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
