@@ -1,6 +1,7 @@
 // tandem-npu-worker: runs attention on an NPU (or on the emulated one) for a gateway.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/npu_worker/npu_worker.h"
 #include "services/npu_worker/startup.h"
+#include "services/npu_worker/xrt/npu_sensors.h"
 
 namespace tandem::npu {
 namespace {
@@ -45,6 +47,11 @@ int Serve(Flags& flags) {
     return kExitOk;
   }
   flags.run.server.listen = {flags.listen};
+  std::unique_ptr<NpuSensors> sensors;
+  if (!flags.run.metrics.empty()) sensors = NpuSensors::Open(flags.startup.worker.device_index);
+  flags.run.more_metrics = [&flags, &sensors](MetricSamples& samples) {
+    if (sensors != nullptr) sensors->AddTo(flags.startup.worker.name, samples);
+  };
   const absl::Status served = RunWorkerService(*std::move(worker), flags.run, signals);
   if (served.ok()) return kExitOk;
   LogError("cannot serve", {{"reason", std::string(served.message())}});

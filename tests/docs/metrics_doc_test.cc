@@ -12,6 +12,7 @@
 #include "services/common/worker/service/worker_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "services/loader/service/loader_metrics.h"
+#include "services/npu_worker/xrt/npu_sensors.h"
 #include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
@@ -27,6 +28,7 @@ std::vector<Section> Sections() {
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
           {"GPU workers whose power can be read", EnergyMetrics::All()},
+          {"NPU workers on XRT's devices (not verified on hardware)", npu::NpuSensorMetrics::All()},
           {"Loader", loader::LoaderMetrics::All()},
           {"tandem serve", SupervisorMetrics::All()},
           {"Every process", ProcessMetrics::All()}};

@@ -1,0 +1,89 @@
+#include "services/npu_worker/xrt/npu_sensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "services/common/base/mutex.h"
+#include "services/npu_worker/xrt/device_access.h"
+#include "services/npu_worker/xrt/xrt_features.h"
+#include "services/npu_worker/xrt/xrt_status.h"
+
+namespace tandem::npu {
+namespace {
+
+using nlohmann::json;
+
+// A number, or a text that is one ("N/A" is none).
+std::optional<double> NumberOf(const json& object, const char* key) {
+  if (!object.is_object()) return std::nullopt;
+  const auto found = object.find(key);
+  if (found == object.end()) return std::nullopt;
+  if (found->is_number()) return found->get<double>();
+  double value = 0;
+  if (!found->is_string() || !absl::SimpleAtod(found->get<std::string>(), &value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+bool IsPresent(const json& sensor) {
+  const auto found = sensor.find("is_present");
+  return found == sensor.end() || *found == "true" || *found == true;
+}
+
+}  // namespace
+
+std::optional<double> PowerWatts(const std::string& electrical) {
+  return NumberOf(json::parse(electrical, nullptr, /*allow_exceptions=*/false),
+                  "power_consumption_watts");
+}
+
+std::optional<double> HottestCelsius(const std::string& thermal) {
+  const json report = json::parse(thermal, nullptr, /*allow_exceptions=*/false);
+  if (!report.is_object() || !report.contains("thermals")) return std::nullopt;
+  std::optional<double> hottest;
+  for (const json& sensor : report["thermals"]) {
+    const auto celsius = NumberOf(sensor, "temp_C");
+    if (celsius.has_value() && IsPresent(sensor)) {
+      hottest = std::max(hottest.value_or(*celsius), *celsius);
+    }
+  }
+  return hottest;
+}
+
+struct NpuSensors::Impl {
+  Mutex mutex;
+  xrt::device device ABSL_GUARDED_BY(mutex);
+};
+
+NpuSensors::NpuSensors() : impl_(std::make_unique<Impl>()) {}
+NpuSensors::~NpuSensors() = default;
+
+std::unique_ptr<NpuSensors> NpuSensors::Open(uint32_t index) {
+  if (IsEmulated()) return nullptr;
+  std::unique_ptr<NpuSensors> sensors(new NpuSensors);
+  const absl::Status opened = Guarded("XRT", [&] {
+    MutexLock lock(sensors->impl_->mutex);
+    sensors->impl_->device = xrt::device(index);
+  });
+  return opened.ok() ? std::move(sensors) : nullptr;
+}
+
+void NpuSensors::AddTo(const std::string& device, MetricSamples& samples) const {
+  std::string electrical, thermal;
+  {
+    MutexLock lock(impl_->mutex);
+    const xrt::device& xrt = impl_->device;
+    (void)Guarded("power", [&] { electrical = xrt.get_info<xrt::info::device::electrical>(); });
+    (void)Guarded("heat", [&] { thermal = xrt.get_info<xrt::info::device::thermal>(); });
+  }
+  if (const auto watts = PowerWatts(electrical)) {
+    samples.Add(NpuSensorMetrics::kPower, *watts, {device});
+  }
+  if (const auto celsius = HottestCelsius(thermal)) {
+    samples.Add(NpuSensorMetrics::kTemperature, *celsius, {device});
+  }
+}
+
+}  // namespace tandem::npu
