@@ -5,10 +5,9 @@
 namespace tandem {
 namespace {
 
-// Bytes of an element, by the ports' and the KV cache's formats.
+// Bytes of an element, by the ports' formats.
 constexpr uint64_t kResidualBytes = 4;
 constexpr uint64_t kHeadBytes = 2;  // q, k, v, attention's output
-constexpr uint64_t kKvBytes = 2;
 
 uint64_t BytesOf(const PackedTensor& tensor) {
   uint64_t bytes = 0;
@@ -31,9 +30,9 @@ SeenPositions PositionsSeen(uint64_t first, uint64_t num_rows, uint64_t window) 
           .pairs = num_full * (2 * first + num_full + 1) / 2 + (num_rows - num_full) * window};
 }
 
-SegmentCosts::SegmentCosts(const Segment& segment, const WeightSet& weights) {
+SegmentCosts::SegmentCosts(const Segment& segment, const WeightSet& weights, DType kv_dtype) {
   const ModelConfig& config = weights.config();
-  kv_position_bytes_ = 2 * kKvBytes * config.kv_dim();
+  kv_position_bytes_ = 2 * RowBytes(kv_dtype, config.kv_dim());
   pair_operations_ = 4 * uint64_t{config.q_dim()};  // q k^T and weights times v
   window_ = config.sliding_window;
   for (uint32_t o = segment.first_ordinal; o <= segment.last_ordinal; ++o) {

@@ -38,7 +38,8 @@ SeenPositions PositionsSeen(uint64_t first, uint64_t num_rows, uint64_t window);
 class SegmentCosts {
  public:
   SegmentCosts() = default;  // of no stage
-  SegmentCosts(const Segment& segment, const WeightSet& weights);
+  // `kv_dtype`: of the KV cache; k and v come in float16 whatever it is.
+  SegmentCosts(const Segment& segment, const WeightSet& weights, DType kv_dtype);
 
   // In time that grows with the step's sequences, not with its rows.
   SegmentWork Of(const StepBatch& step) const;

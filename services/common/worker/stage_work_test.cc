@@ -75,7 +75,7 @@ TEST(StageWorkTest, AWholeModelsStepIsTheSumOverItsTensorsRowsAndPositions) {
   const Segment whole{.first_ordinal = 0, .last_ordinal = NumStages(c.num_layers) - 1};
   const Step step({{0, 13}, {5, 1}, {c.sliding_window + 3, 4}, {c.sliding_window - 1, 1}});
   const uint64_t num_rows = 19, num_outputs = 4;
-  const SegmentWork work = SegmentCosts(whole, *weights).Of(step.batch);
+  const SegmentWork work = SegmentCosts(whole, *weights, DType::kF16).Of(step.batch);
 
   uint64_t qkv_bytes = 0, qkv_operations = 0, ffn_operations = 0, kv_bytes = 0, pairs = 0;
   for (uint32_t layer = 0; layer < c.num_layers; ++layer) {
@@ -118,11 +118,12 @@ TEST(StageWorkTest, SegmentsOfAModelAddUpToIt) {
   const uint32_t last = NumStages(weights->config().num_layers) - 1;
   const Step step({{3, 5}, {40, 1}});
   const SegmentWork whole =
-      SegmentCosts({.first_ordinal = 0, .last_ordinal = last}, *weights).Of(step.batch);
+      SegmentCosts({.first_ordinal = 0, .last_ordinal = last}, *weights, DType::kF16)
+          .Of(step.batch);
   SegmentWork sum;
   for (uint32_t first = 0; first <= last; first += 3) {
     const Segment part{.first_ordinal = first, .last_ordinal = std::min(first + 2, last)};
-    const SegmentWork work = SegmentCosts(part, *weights).Of(step.batch);
+    const SegmentWork work = SegmentCosts(part, *weights, DType::kF16).Of(step.batch);
     for (int kind = 0; kind < kNumStageKinds; ++kind) {
       sum[kind].bytes += work[kind].bytes;
       sum[kind].operations += work[kind].operations;
@@ -134,13 +135,28 @@ TEST(StageWorkTest, SegmentsOfAModelAddUpToIt) {
   }
 }
 
+TEST(StageWorkTest, ACacheOfFewerBytesTakesFewer) {
+  const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
+  const Segment attend{.first_ordinal = 2, .last_ordinal = 2};
+  const Step near({{0, 1}}), far({{20, 1}});
+  const auto bytes = [&](const Step& step, DType dtype) {
+    const SegmentWork work = SegmentCosts(attend, *weights, dtype).Of(step.batch);
+    return work[static_cast<int>(StageKind::kAttend)].bytes;
+  };
+  const uint64_t f16 = bytes(far, DType::kF16) - bytes(near, DType::kF16);
+  const uint64_t q8_0 = bytes(far, DType::kQ8_0) - bytes(near, DType::kQ8_0);
+  EXPECT_EQ(f16, 20 * 2 * 2 * weights->config().kv_dim());
+  EXPECT_EQ(q8_0 * 32, f16 * 17);
+}
+
 TEST(StageWorkTest, AStepWithoutOutputsLeavesTheHeadAlone) {
   const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
   const uint32_t last = NumStages(weights->config().num_layers) - 1;
   Step step({{0, 5}});
   step.batch.outputs = {};
   const SegmentWork work =
-      SegmentCosts({.first_ordinal = 0, .last_ordinal = last}, *weights).Of(step.batch);
+      SegmentCosts({.first_ordinal = 0, .last_ordinal = last}, *weights, DType::kF16)
+          .Of(step.batch);
   EXPECT_EQ(work[static_cast<int>(StageKind::kHead)].bytes, 0u);
   EXPECT_EQ(work[static_cast<int>(StageKind::kHead)].operations, 0u);
 }

@@ -125,7 +125,7 @@ absl::Status DeviceHost::LoadPlan(const worker::v1::LoadPlanRequest& request,
   const ModelLoad load = plan->MakeLoad();
   costs_.assign(load.segments.back().index + 1, SegmentCosts());
   for (const Segment& segment : load.segments) {
-    costs_[segment.index] = SegmentCosts(segment, *load.weights);
+    costs_[segment.index] = SegmentCosts(segment, *load.weights, load.kv.dtype);
   }
   plan_ = std::move(plan);
   report = ToProto(loaded);
