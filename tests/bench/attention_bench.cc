@@ -1,6 +1,7 @@
 // Times attention alone on a device: decode of many sequences at a depth, and chunks of a prompt.
 //
-//   attention_bench [--heads 32 --kv-heads 16 --head-dim 128 --window 1024] [--sweep]
+//   attention_bench [--heads 32 --kv-heads 16 --head-dim 128 --window 1024] [--kv-type q8_0]
+//   [--sweep]
 //
 // Launches follow one another with a barrier each, as they do in a step, and go round over caches
 // that together exceed the device's own caches.  --sweep tries shapes of decode.comp.
@@ -13,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
@@ -32,6 +34,7 @@ constexpr uint32_t kHalf = 0x2E662E66;  // two float16 of 0.1
 struct Options {
   std::string device;
   uint32_t heads = 32, kv_heads = 16, head_dim = 128, window = 1024, repeats = 60;
+  DType kv_dtype = DType::kF16;
   bool sweep = false;
 };
 
@@ -92,8 +95,8 @@ class Bench {
     TANDEM_RETURN_IF_ERROR(make(weight_, o_.head_dim * 4, MemoryKind::kDevice));
     TANDEM_RETURN_IF_ERROR(
         make(rotation_, uint64_t{257 + depth / 256} * o_.head_dim * 4, MemoryKind::kDevice));
-    const uint64_t cache_bytes =
-        uint64_t{blocks} * sequences * kBlockTokens * o_.kv_heads * o_.head_dim * 2;
+    const uint64_t cache_bytes = uint64_t{blocks} * sequences * o_.kv_heads *
+                                 KvPageBytes(o_.kv_dtype, kBlockTokens, o_.head_dim);
     const auto num_caches =
         static_cast<size_t>(std::clamp<uint64_t>((uint64_t{256} << 20) / (2 * cache_bytes), 1, 62));
     std::vector<const Buffer*> filled = {&qkv_, &weight_, &rotation_};
@@ -139,6 +142,7 @@ class Bench {
                                               .epsilon = 1e-6f},
                                      .head_dim = o_.head_dim,
                                      .block_tokens = kBlockTokens,
+                                     .kv_dtype = o_.kv_dtype,
                                      .fused = true,
                                      .max_rows = num_rows_});
     });
@@ -159,6 +163,7 @@ class Bench {
                                              .scale = 0.1f},
                                     .head_dim = o_.head_dim,
                                     .block_tokens = kBlockTokens,
+                                    .kv_dtype = o_.kv_dtype,
                                     .max_rows = num_rows_});
     });
   }
@@ -221,7 +226,8 @@ absl::Status DecodeTable(Bench& bench, const Options& o,
     for (const uint32_t window : {0u, o.window}) {
       TANDEM_ASSIGN_OR_RETURN(const double us, bench.TimeDecode(window));
       const double positions = window == 0 ? depth : std::min(depth, window);
-      const double bytes = positions * sequences * o.kv_heads * o.head_dim * 4;
+      const double bytes = 2 * positions * sequences *
+                           static_cast<double>(RowBytes(o.kv_dtype, o.kv_heads * o.head_dim));
       std::printf("%4u %6u %5u: %8.2f %7.0f\n", sequences, depth, window, us, bytes / us / 1e3);
       std::fflush(stdout);
     }
@@ -300,7 +306,10 @@ int main(int argc, char** argv) {
   app.add_option("--window", options.window);
   app.add_option("--repeats", options.repeats, "launches timed together");
   app.add_flag("--sweep", options.sweep, "try shapes of the kernels");
+  std::string kv_type = "f16";
+  app.add_option("--kv-type", kv_type)->check(CLI::IsMember({"f16", "q8_0"}));
   CLI11_PARSE(app, argc, argv);
+  options.kv_dtype = tandem::ParseKvDType(kv_type).value();
   const absl::Status status = tandem::gpu::Main(options);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;

@@ -18,6 +18,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
+#include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/tune_flags.h"
 #include "services/loader/formats/model_source.h"
@@ -35,6 +36,7 @@ struct Flags {
   RunnerOptions runner;
   gpu::GpuWorkerOptions worker;
   std::string packed_cache;  // empty: weights are packed anew
+  std::string kv_type = "f16";
   bool skip_fill = false;
   bool ceilings = false;
   bool json = false;
@@ -186,11 +188,12 @@ absl::Status Run(Flags flags) {
   }
   TANDEM_ASSIGN_OR_RETURN(const auto weights, MakeWeights(flags));
   const Stopwatch watch;
-  TANDEM_ASSIGN_OR_RETURN(
-      const auto runner,
-      testing::PlanRunner::Create(
-          weights, {worker.get()}, testing::WholeModel(weights->config()),
-          LimitsFor(weights->config(), cases, flags.max_rows, flags.runner.tokens)));
+  testing::RunLimits limits =
+      LimitsFor(weights->config(), cases, flags.max_rows, flags.runner.tokens);
+  TANDEM_ASSIGN_OR_RETURN(limits.kv_dtype, ParseKvDType(flags.kv_type));
+  TANDEM_ASSIGN_OR_RETURN(const auto runner, testing::PlanRunner::Create(
+                                                 weights, {worker.get()},
+                                                 testing::WholeModel(weights->config()), limits));
   const double load_seconds = watch.Seconds();
   const LoadReport& report = runner->load_reports()[0];
   Say(absl::StrFormat("load       %.2f GB of weights (%s), %.2f GB of KV, ready in %.2f s",
@@ -234,6 +237,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--candidates", flags.runner.candidates, "That the head reports for an output")
       ->check(CLI::Range(1u, tandem::kMaxCandidates))
+      ->capture_default_str();
+  app.add_option("--kv-type", flags.kv_type, "Numbers of the KV cache: f16 or q8_0")
       ->capture_default_str();
   app.add_flag("--skip-fill", flags.skip_fill,
                "Do not compute the positions before a depth: attention then reads what is there");

@@ -85,11 +85,11 @@ testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCa
   return limits;
 }
 
-StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, uint32_t max_rows,
+StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepLimits& limits,
                 uint32_t tokens) {
   const ModelConfig& config = weights.config();
   StepWork work;
-  const double num_steps = step_case.NumSteps(max_rows, tokens);
+  const double num_steps = step_case.NumSteps(limits.max_rows, tokens);
   const double rows = static_cast<double>(step_case.is_prompt ? step_case.prompt_tokens
                                                               : step_case.sequences * tokens) /
                       num_steps;
@@ -111,7 +111,8 @@ StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, uint32_t ma
   const double window = config.sliding_window + rows / step_case.sequences - 1;
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     const double seen = config.is_global(layer) ? length : std::min(length, window);
-    work.kv_bytes += step_case.sequences * seen * 2 * config.kv_dim() * 2;
+    work.kv_bytes += step_case.sequences * seen * 2 *
+                     static_cast<double>(RowBytes(limits.kv_dtype, config.kv_dim()));
   }
   return work;
 }

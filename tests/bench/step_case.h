@@ -37,11 +37,11 @@ testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCa
 // What one step must move and compute at least, averaged over a measurement's steps.
 struct StepWork {
   double weight_bytes = 0;  // every matrix once; of the embedding only as the head
-  double kv_bytes = 0;      // float16 keys and values that attention sees, read once a sequence
+  double kv_bytes = 0;      // keys and values that attention sees, read once a sequence
   double flops = 0;         // of products: 2 x elements x rows, the head's for outputs alone
   double bytes() const { return weight_bytes + kv_bytes; }
 };
-StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, uint32_t max_rows,
+StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepLimits& limits,
                 uint32_t tokens);
 
 }  // namespace tandem::bench

@@ -48,12 +48,12 @@ TEST(StepCaseTest, CountsEveryMatrixOnceAndTheWindowOfWindowLayers) {
     for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
     if (!IsNorm(tensor.role)) matrices += tensor.shape.rows * tensor.shape.cols;
   }
-  const StepWork decode = WorkOf(cases[0], *weights, 64, 8);
+  const StepWork decode = WorkOf(cases[0], *weights, {.max_rows = 64}, 8);
   EXPECT_EQ(decode.weight_bytes, static_cast<double>(bytes));
   EXPECT_EQ(decode.flops, 2.0 * 2 * static_cast<double>(matrices));
   const double row = 2.0 * config.kv_dim() * 2;
   EXPECT_EQ(decode.kv_bytes, 2 * row * (104 + 2 * config.sliding_window));
-  const StepWork prompt = WorkOf(cases[1], *weights, 64, 8);
+  const StepWork prompt = WorkOf(cases[1], *weights, {.max_rows = 64}, 8);
   const double head = static_cast<double>(config.vocab_size) * config.hidden_dim;
   EXPECT_EQ(prompt.flops, 2.0 * (64 * (static_cast<double>(matrices) - head) + 0.5 * head));
 }

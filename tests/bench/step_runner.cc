@@ -113,7 +113,7 @@ absl::StatusOr<CaseResult> StepRunner::Measure(const StepCase& step_case) {
   TANDEM_RETURN_IF_ERROR(step_case.is_prompt ? Prompt(step_case, times) : Decode(step_case, times));
   CaseResult result;
   result.step_case = step_case;
-  result.work = WorkOf(step_case, weights_, runner_.limits().max_rows, options_.tokens);
+  result.work = WorkOf(step_case, weights_, runner_.limits(), options_.tokens);
   result.median.wall = MedianOf(times, [](const StepTimes& step) { return step.wall; });
   result.median.device = MedianOf(times, [](const StepTimes& step) { return step.device; });
   for (size_t kind = 0; kind < kNumStageKinds; ++kind) {
