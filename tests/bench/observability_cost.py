@@ -10,7 +10,11 @@ Two clusters of the same model run side by side, one at a time under load (`tand
        this program plays
 
 Who goes first alternates. A pair is the quotient of its two decode rates; what is printed is the median over
-the pairs with its 95% interval (by order statistics, no assumption on the noise), as a cost in per cent.
+the pairs with its 95% interval (by order statistics, no assumption on the noise), as a cost in per cent. Runs
+are short, so that a machine whose speed wanders is about as fast in both halves of a pair; what is exported in
+the background may then fall into either half. So the processors' time that each cluster has used for a token
+is printed too, the background's included. On lavapipe set LP_NUM_THREADS=0: its threads wake one another for
+every dispatch, and how long that takes on an idle machine drowns everything else.
 """
 import argparse
 import http.server
@@ -81,6 +85,20 @@ def decode_rate(arguments, name, folder):
     return json.loads(done.stdout)["tests"][0]["tokens_per_second"]
 
 
+def processor_seconds(cluster):
+    """Of a cluster's processes until now."""
+    ticks = 0
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{int(entry)}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except (ValueError, OSError):
+            continue  # no process, or one that has ended
+        if int(entry) == cluster.pid or int(fields[1]) == cluster.pid:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def scrape(stop, counts):
     while not stop.wait(1.0):
         for service, port in PAGES.items():
@@ -100,14 +118,15 @@ def measure(arguments, folder):
         scraper.start()
         for name in ("off", "on"):
             decode_rate(arguments, name, folder)  # warms up
+        before = [processor_seconds(cluster) for cluster in clusters]
         until = time.monotonic() + arguments.seconds
         while time.monotonic() < until:
             rates = {}
             for name in ("off", "on") if len(pairs) % 2 == 0 else ("on", "off"):
                 rates[name] = decode_rate(arguments, name, folder)
-                if name == "on":
-                    time.sleep(arguments.pause)  # the last spans go out before the other's turn
             pairs.append(rates)
+        time.sleep(1.5)  # for what is still to be exported
+        used = [processor_seconds(cluster) - start for cluster, start in zip(clusters, before)]
     finally:
         stop.set()
         for cluster in clusters:
@@ -116,7 +135,7 @@ def measure(arguments, folder):
             cluster.wait()
     if len(pages) < len(PAGES) or Collector.taken == 0:
         sys.exit(f"not everything was on: pages {sorted(pages)}, {Collector.taken} bytes of spans")
-    return pairs, Collector.taken
+    return pairs, used, Collector.taken
 
 
 def main():
@@ -124,17 +143,16 @@ def main():
     parser.add_argument("--tandem", required=True, help="the program, its services beside it")
     parser.add_argument("--model", required=True)
     parser.add_argument("--npu", default="off")
-    parser.add_argument("--tokens", type=int, default=256, help="decoded by each sequence in one measurement")
+    parser.add_argument("--tokens", type=int, default=48, help="decoded by each sequence in one measurement")
     parser.add_argument("--batch", type=int, default=1, help="sequences at a time")
     parser.add_argument("--seconds", type=float, default=40, help="of measuring, clusters' starts aside")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each measurement with both on")
     arguments = parser.parse_args()
     for port in PAGES.values():
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 sys.exit(f"port {port} is in use: another cluster has its pages there")
     with tempfile.TemporaryDirectory(prefix="tandem-cost-") as folder:
-        pairs, span_bytes = measure(arguments, folder)
+        pairs, used, span_bytes = measure(arguments, folder)
     median, low, high = median_interval([pair["on"] / pair["off"] for pair in pairs])
     for name in ("off", "on"):
         rates = [pair[name] for pair in pairs]
@@ -142,6 +160,9 @@ def main():
     print(f"cost: {100 * (1 - median):.2f}% of decode throughput "
           f"(95%: {100 * (1 - high):.2f}% to {100 * (1 - low):.2f}%), {len(pairs)} pairs, "
           f"{span_bytes} bytes of spans")
+    tokens = len(pairs) * arguments.tokens * arguments.batch
+    off, on = (1000 * seconds / tokens for seconds in used)
+    print(f"processors: {off:.3f} ms a token off, {on:.3f} ms on: {100 * (on / off - 1):+.2f}%")
 
 
 if __name__ == "__main__":
