@@ -9,8 +9,9 @@
 // sum, accumulator) in memory, and the workgroup that finds itself to be the last adds them up in
 // the order of the pieces.
 //
-// Within a piece GROUP lanes share a position, each with every GROUP-th chunk of 8 dimensions, and
-// go through it AT_ONCE positions at a time, softmax online; the groups are put together at the end.
+// Within a piece GROUP lanes share a position, each with every GROUP-th chunk of 8 dimensions, or
+// every GROUP-th two where two come by one load, and go through it AT_ONCE positions at a time,
+// softmax online; the groups are put together at the end.
 // What comes next is on its way while a workgroup computes, the first from the very start.
 //
 // FRESH > 0: q, k and v come from the fused projection, normed and rotated here.  k and v of the
@@ -70,6 +71,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Cou
 const uint kChunks = HEAD_DIM / 8;
 const uint kQuads = HEAD_DIM / 4;
 const uint kMine = (kChunks + GROUP - 1) / GROUP;  // chunks of a lane
+const uint kPairs = KV_FORMAT == kKvQ8_0 ? 1 - kMine % 2 : 0;  // 1: chunks come two by one load
 const uint kStreams = THREADS / GROUP;
 const uint kTile = kStreams * AT_ONCE;  // positions of a workgroup at once
 const uint kSubgroups = THREADS / LANES;
@@ -124,20 +126,30 @@ vec4 stream_sum4(vec4 value) {
 #include "decode_fresh.glsl"
 #include "decode_combine.glsl"
 
-uvec4 kv_chunk(uint64_t cache, uint vector, uint chunk) {
-  return load_kv_chunk(KV_FORMAT, cache, vector, chunk, BLOCK_TOKENS, HEAD_DIM);
+// The c-th chunk of a lane; from kChunks on there is none.
+uint chunk_of(uint c, uint member) {
+  return kPairs != 0 ? (c / 2 * GROUP + member) * 2 + c % 2 : c * GROUP + member;
 }
+// A lane's chunks of a vector.
+#define LOAD_CHUNKS(to, cache, vector)                                                \
+  [[unroll]] for (uint c = 0; c < kMine; ++c) {                                       \
+    uint chunk = min(chunk_of(c, member), kChunks - 1);                               \
+    if (kPairs == 0) {                                                                \
+      to[c] = load_kv_chunk(KV_FORMAT, cache, vector, chunk, BLOCK_TOKENS, HEAD_DIM); \
+    } else if (c % 2 == 0) {                                                          \
+      uvec4 pair[2] = load_kv_pair(cache, vector, chunk / 2, BLOCK_TOKENS, HEAD_DIM); \
+      to[c] = pair[0];                                                                \
+      to[c + 1] = pair[1];                                                            \
+    }                                                                                 \
+  }
 
 // Requests the vectors of AT_ONCE positions of [from, end), from base on.
-#define REQUEST(base, from, end)                                                          \
-  [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {                                         \
-    uint position = clamp((base) + u * kStreams + stream, from, (end)-1);                 \
-    uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);        \
-    [[unroll]] for (uint c = 0; c < kMine; ++c) {                                         \
-      uint chunk = min(c * GROUP + member, kChunks - 1);                                  \
-      next_k[u][c] = kv_chunk(k_cache, vector, chunk);                                    \
-      next_v[u][c] = kv_chunk(v_cache, vector, chunk);                                    \
-    }                                                                                     \
+#define REQUEST(base, from, end)                                                      \
+  [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {                                     \
+    uint position = clamp((base) + u * kStreams + stream, from, (end)-1);             \
+    uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);    \
+    LOAD_CHUNKS(next_k[u], k_cache, vector)                                           \
+    LOAD_CHUNKS(next_v[u], v_cache, vector)                                           \
   }
 
 void main() {
@@ -183,7 +195,7 @@ void main() {
   vec4 q_low[QUERIES][kMine], q_high[QUERIES][kMine];
   [[unroll]] for (uint h = 0; h < QUERIES; ++h) {
     [[unroll]] for (uint c = 0; c < kMine; ++c) {
-      uint chunk = c * GROUP + member;
+      uint chunk = chunk_of(c, member);
       uint at = h * kQuads + 2 * min(chunk, kChunks - 1);
       uvec4 bits = uvec4(q_halves[at], q_halves[at + 1]);
       float factor = chunk < kChunks ? scale * kLog2E : 0.0;
@@ -230,7 +242,7 @@ void main() {
         uint position = clamp(base + u * kStreams + stream, from, end - 1);
         if (position >= first_fresh) {
           [[unroll]] for (uint c = 0; c < kMine; ++c) {
-            uint chunk = min(c * GROUP + member, kChunks - 1);
+            uint chunk = min(chunk_of(c, member), kChunks - 1);
             k_bits[u][c] = fresh_chunk(position - first_fresh, chunk);
             v_bits[u][c] = fresh_chunk(position - first_fresh + kFresh, chunk);
           }
@@ -281,7 +293,7 @@ void main() {
         uint at = (gl_SubgroupID * QUERIES + h) * kQuads;
         [[unroll]] for (uint c = 0; c < kMine; ++c) {
           vec4 a = stream_sum4(sum_low[h][c] * shrink), b = stream_sum4(sum_high[h][c] * shrink);
-          uint chunk = c * GROUP + member;
+          uint chunk = chunk_of(c, member);
           if (gl_SubgroupInvocationID < GROUP && chunk < kChunks) {
             sums[at + 2 * chunk] = a;
             sums[at + 2 * chunk + 1] = b;

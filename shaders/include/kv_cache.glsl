@@ -36,10 +36,21 @@ uvec4 load_kv_chunk(uint format, uint64_t cache, uint vector, uint chunk, uint b
   return uvec4(unpack32(Long(page + token * head_dim + chunk * 8).v),
                uint(Short(scales + chunk / 4 * 2).v), 0);
 }
+// Chunks 2 pair and 2 pair + 1 of a kKvQ8_0 vector, by one load.
+uvec4[2] load_kv_pair(uint64_t cache, uint vector, uint pair, uint block_tokens, uint head_dim) {
+  uint64_t page = kv_page(cache, vector, block_tokens, head_dim);
+  uint token = vector % block_tokens;
+  uvec4 bits = load_uvec4(page + token * head_dim + pair * 16);
+  uint64_t scales = page + block_tokens * head_dim + token * (head_dim / 16);
+  uint scale = uint(Short(scales + pair / 2 * 2).v);
+  return uvec4[2](uvec4(bits.xy, scale, 0), uvec4(bits.zw, scale, 0));
+}
+// Four int8.  The float16 1024 + (x + 128) has x + 128 for its low byte: conversions from integers
+// are slow on many devices.
 vec4 kv_bytes4(uint word) {
-  int bits = int(word);
-  return vec4(bitfieldExtract(bits, 0, 8), bitfieldExtract(bits, 8, 8),
-              bitfieldExtract(bits, 16, 8), bits >> 24);
+  vec2 even = unpackHalf2x16((word & 0x00FF00FFu) ^ 0x64806480u) - 1152.0;
+  vec2 odd = unpackHalf2x16(((word >> 8) & 0x00FF00FFu) ^ 0x64806480u) - 1152.0;
+  return vec4(even.x, odd.x, even.y, odd.y);
 }
 // What a chunk's elements are to be multiplied by: low and high of kKvQ8_0 are whole numbers.
 float kv_scale(uvec4 chunk) { return unpackHalf2x16(chunk.z).x; }
