@@ -7,8 +7,10 @@ import sys
 import tempfile
 import unittest
 
-from expressions import MAY_BE_EMPTY, dashboards, metrics_of, panels, recorded, targets
+from expressions import MAY_BE_EMPTY, NOT_HERE, dashboards, documented, metrics_of, panels, recorded, targets
 from tools import GRAFANA, PROMETHEUS
+
+EXTERNAL = {"up", "ALERTS"}  # Prometheus's own
 
 
 class DashboardsTest(unittest.TestCase):
@@ -18,6 +20,16 @@ class DashboardsTest(unittest.TestCase):
             made = {path.name: path.read_text() for path in pathlib.Path(folder).iterdir()}
         there = {path.name: path.read_text() for path in (GRAFANA / "dashboards").iterdir()}
         self.assertTrue(made == there, "to renew them: deploy/grafana/source/make.py")
+
+    def test_every_metric_asked_for_is_documented_or_recorded(self):
+        known = documented() | recorded() | EXTERNAL
+        for where, target in targets():
+            self.assertEqual(metrics_of(target["expr"]) - known, set(), where)
+        for rules in (PROMETHEUS / "rules").glob("*.yml"):
+            text = re.sub(r"#.*|summary:.*|description:.*", "", rules.read_text())
+            self.assertEqual(metrics_of(text) - known, set(), rules.name)
+        for metric in NOT_HERE:
+            self.assertTrue(any(name.startswith(metric) for name in known), f"{metric} is excused, and is not asked for")
 
     def test_every_recorded_series_is_used(self):
         used = set().union(*(metrics_of(target["expr"]) for _, target in targets()))

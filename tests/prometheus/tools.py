@@ -1,6 +1,7 @@
 """Where things are, and how things are waited for."""
 
 import pathlib
+import random
 import shutil
 import socket
 import time
@@ -28,6 +29,19 @@ def free_ports(count):
     for each in sockets:
         each.close()
     return ports
+
+
+def free_run(count):
+    """The first of so many ports in a row that nobody has now."""
+    for _ in range(100):
+        first = random.randrange(20000, 30000)  # below what is given out to clients
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+            return first
+        except OSError:
+            continue
+    raise OSError(f"no {count} free ports in a row")
 
 
 def wait_for(what, done, seconds=60):

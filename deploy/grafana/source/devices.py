@@ -54,9 +54,9 @@ CALLS = [
           [(rate("tandem_worker_segments_total", "worker"), "{{worker}} segments"),
            (f"{rate('tandem_worker_rows_total', 'worker')} / ({rate('tandem_worker_segments_total', 'worker')} > 0)",
             "{{worker}} rows in a segment")]),
-    graph("Segments that failed", "Failed segments a second, and errors answered by gRPC code.", "short",
+    graph("Segments that failed", "Failed segments a second, and errors answered by gRPC code: the six that come most.", "short",
           [(rate("tandem_worker_segments_failed_total", "worker"), "{{worker}} failed"),
-           (rate("tandem_worker_errors_total", "worker, code"), "{{worker}} {{code}}")]),
+           (f"topk(6, {rate('tandem_worker_errors_total', 'worker, code')})", "{{worker}} {{code}}")]),
     graph("Serving", "1 while the worker says that its device is usable, and while the gateway has the worker.", "none",
           [(f"tandem_worker_serving{WORKER}", "{{worker}} usable"), (f"tandem_worker_up{WORKER}", "{{worker}} connected")],
           high=1),
@@ -66,10 +66,9 @@ CALLS = [
 ]
 
 SYSTEM = [
-    graph("Load as the system sees it", "amdgpu's load of the graphics engine and the NPU's columns in use, by all processes. "
-          "AMD devices alone; not verified on hardware.", "percentunit",
-          [('tandem_amdgpu_busy_ratio{cluster="$cluster"}', "{{card}}"),
-           ('tandem_npu_column_utilisation_ratio{cluster="$cluster"}', "{{device}} columns")], high=1),
+    graph("Load as the system sees it", "amdgpu's own measure of the graphics engine's load, by all processes. AMD GPUs alone; "
+          "not verified on hardware.", "percentunit",
+          [('tandem_amdgpu_busy_ratio{cluster="$cluster"}', "{{card}}")], high=1),
     graph("Power", "As the drivers report it. AMD devices alone; not verified on hardware.", "watt",
           [('tandem_amdgpu_power_watts{cluster="$cluster"}', "{{card}}"),
            ('tandem_npu_power_watts{cluster="$cluster"}', "{{device}}")]),

@@ -118,7 +118,8 @@ def heatmap(title, description, unit, metric, *, width=12, height=9):
         "heatmap", title, description, "short", [(expr, "{{le}}")], width=width, height=height, form="heatmap",
         options={
             "calculate": False, "yAxis": {"unit": unit, "axisPlacement": "left"}, "cellGap": 1,
-            "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange"},
+            "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange",
+                      "reverse": False},
             "filterValues": {"le": 1e-9}, "tooltip": {"mode": "single", "yHistogram": False, "show": True},
             "legend": {"show": True}, "rowsFrame": {"layout": "auto"}, "showValue": "never",
         })
@@ -129,7 +130,7 @@ def table(title, description, expression, columns, *, width=12, height=7):
     order = {label: place for place, label in enumerate(columns)}
     made = panel(
         "table", title, description, "none", [(expression, "")], width=width, height=height, instant=True,
-        form="table", options={"showHeader": True, "cellHeight": "sm", "footer": {"show": False}})
+        form="table", options={"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": []}})
     made["transformations"] = [
         {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}},
         {"id": "organize", "options": {"indexByName": order, "renameByName": columns, "excludeByName": {}}},
@@ -147,17 +148,19 @@ def quantiles(metric, *, by="", legend=""):
 
 
 def variable(name, label, query, *, several=False):
-    return {
+    made = {
         "name": name, "label": label, "type": "query", "datasource": DATASOURCE,
-        "query": {"query": query, "refId": name}, "definition": query, "refresh": 2, "sort": 1,
-        "multi": several, "includeAll": several, "allValue": ".*" if several else None, "hide": 0,
-        "current": {"text": "All", "value": "$__all"} if several else {},
+        "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": several, "includeAll": several,
+        "hide": 0,
     }
+    if several:
+        made |= {"allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    return made
 
 
 VARIABLES = [
     {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1,
-     "hide": 0, "current": {}},
+     "hide": 0},
     variable("cluster", "Cluster", 'label_values(up{job=~"tandem-.+"}, cluster)'),
     variable("worker", "Worker", 'label_values(tandem_worker_info{cluster="$cluster"}, worker)', several=True),
 ]
@@ -193,7 +196,7 @@ def dashboard(uid, title, description, sections, *, refresh="5s", span="now-15m"
         "schemaVersion": 39, "version": 1, "editable": True, "graphTooltip": 1, "timezone": "browser",
         "refresh": refresh, "time": {"from": span, "to": "now"}, "templating": {"list": VARIABLES},
         "annotations": {"list": []},
-        "links": [{"type": "dashboards", "title": "Tandem", "tags": ["tandem"], "asDropdown": False,
+        "links": [{"type": "dashboards", "title": "Tandem", "tooltip": "", "tags": ["tandem"], "asDropdown": False,
                    "includeVars": True, "keepTime": True, "targetBlank": False, "icon": "external link"}],
         "panels": panels,
     }

@@ -92,10 +92,10 @@ absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
   TANDEM_ASSIGN_OR_RETURN(
       const auto metrics,
-      MetricsServer::StartIf(options.metrics ? MetricsAddress(MetricsPorts::kSupervisor) : "",
-                             /*allow_remote=*/false, [&supervisor](MetricSamples& samples) {
-                               AddSupervisorMetrics(*supervisor, samples);
-                             }));
+      MetricsServer::StartIf(
+          options.metrics ? MetricsAddress(options, MetricsPorts::kSupervisor) : "",
+          /*allow_remote=*/false,
+          [&supervisor](MetricSamples& samples) { AddSupervisorMetrics(*supervisor, samples); }));
   TANDEM_RETURN_IF_ERROR(supervisor->Start());
   std::atomic<bool> stopping = false;
   absl::Status readiness;
@@ -132,6 +132,10 @@ std::function<int()> AddServeCommand(CLI::App& app) {
   command->add_flag("--metrics", flags->cluster.options.metrics,
                     "Pages for Prometheus on loopback: gateway 9464, GPU 9465, NPU 9466, loader "
                     "9467, this process 9468");
+  command
+      ->add_option("--metrics-port", flags->cluster.options.metrics_port,
+                   "The gateway's page is here instead, and the others follow it")
+      ->check(CLI::Range(1, 65000));
   return [flags] {
     InitLogging("serve");
     const absl::Status status = Serve(*flags);

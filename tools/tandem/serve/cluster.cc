@@ -47,7 +47,7 @@ ServiceSpec Service(const ClusterOptions& options, const std::string& name,
                     const std::string& executable, int metrics_port,
                     std::vector<std::string> arguments) {
   if (options.metrics) {
-    arguments.insert(arguments.end(), {"--metrics", MetricsAddress(metrics_port)});
+    arguments.insert(arguments.end(), {"--metrics", MetricsAddress(options, metrics_port)});
   }
   ServiceSpec spec;
   spec.process.name = name;
@@ -107,7 +107,9 @@ absl::StatusOr<ModelPlace> FindModel(const ClusterOptions& options) {
 
 }  // namespace
 
-std::string MetricsAddress(int port) { return absl::StrFormat("127.0.0.1:%d", port); }
+std::string MetricsAddress(const ClusterOptions& options, int port) {
+  return absl::StrFormat("127.0.0.1:%d", options.metrics_port + port - MetricsPorts::kGateway);
+}
 
 std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
 

@@ -31,10 +31,11 @@ struct ClusterOptions {
   bool packed_cache = true;          // the loader keeps packed weights on disk
   std::string tune = "first-start";  // the GPU worker's --tune
   double tune_seconds = 30;          // of the device, for "now"
-  bool metrics = false;              // pages for Prometheus at MetricsPorts on loopback
+  bool metrics = false;              // pages for Prometheus on loopback
+  int metrics_port = 9464;           // of the gateway's page; the others follow it
 };
 
-// Where `metrics` puts the pages.
+// Where `metrics` puts the pages, by default.
 struct MetricsPorts {
   static constexpr int kGateway = 9464;
   static constexpr int kGpu = 9465;
@@ -42,8 +43,8 @@ struct MetricsPorts {
   static constexpr int kLoader = 9467;
   static constexpr int kSupervisor = 9468;
 };
-// "127.0.0.1:9464".
-std::string MetricsAddress(int port);
+// "127.0.0.1:9465": `port` is one of MetricsPorts, and moves along with `options.metrics_port`.
+std::string MetricsAddress(const ClusterOptions& options, int port);
 
 // Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad
 // flags; an NPU that cannot be opened; one that gives wrong answers.

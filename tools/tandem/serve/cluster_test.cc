@@ -87,6 +87,9 @@ TEST_F(ClusterTest, EveryServiceHasAPageForPrometheusWhereThatIsAskedFor) {
   options_.metrics = true;
   EXPECT_THAT(pages(), testing::ElementsAre("127.0.0.1:9464", "127.0.0.1:9465", "127.0.0.1:9466",
                                             "127.0.0.1:9467"));
+  options_.metrics_port = 20000;
+  EXPECT_THAT(pages(), testing::ElementsAre("127.0.0.1:20000", "127.0.0.1:20001", "127.0.0.1:20002",
+                                            "127.0.0.1:20003"));
 }
 
 TEST_F(ClusterTest, OffStartsNoNpuWorker) {

@@ -1,0 +1,145 @@
+"""A cluster on the bundled model with every page of metrics, under load, and a Prometheus that scrapes it."""
+
+import concurrent.futures
+import json
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from tools import MODEL, PROMETHEUS, SERVER, free_ports, free_run, wait_for
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def post(url, body):
+    """The answer; of a stream of JSON lines the last one."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read().strip().splitlines()[-1])
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"{url}: {error}: {error.read().decode()}") from error
+
+
+class Cluster:
+    """`tandem serve --metrics`, answering; end() ends it."""
+
+    PAGES = ("gateway", "gpu-worker", "npu-worker", "loader", "supervisor")  # in the order of their ports
+
+    def __init__(self, programs, folder):
+        self.has_npu = (programs / "tandem-npu-worker").exists()
+        self.logs = folder / "logs"
+        (self.http,), first = free_ports(1), free_run(len(self.PAGES))
+        self.pages = {f"tandem-{job}": first + i for i, job in enumerate(self.PAGES)
+                      if self.has_npu or job != "npu-worker"}
+        self.process = subprocess.Popen(
+            [programs / "tandem", "serve", "--model", MODEL, "--npu", "emulate" if self.has_npu else "off",
+             "--runtime-dir", folder, "--no-packed-cache", "--max-rows", "64", "--context", "512",
+             "--port", "0", "--http", f"127.0.0.1:{self.http}", "--metrics", "--metrics-port", str(first)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for("the cluster is ready", self.ready)
+        except TimeoutError as error:
+            self.end()
+            tails = "".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in self.logs.glob("*.log"))
+            raise RuntimeError(f"{error}\n{tails}") from error
+
+    def ready(self):
+        if self.process.poll() is not None:
+            raise TimeoutError(f"tandem serve ended with {self.process.returncode}")
+        return get(self.url("v1/models"))
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.http}/{path}"
+
+    def end(self):
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+class Load:
+    """Three clients that ask without a pause, each by another API, until end()."""
+
+    def __init__(self, cluster):
+        self.stopping = threading.Event()
+        self.tokens = 0
+        self.requests = 0
+        self.lock = threading.Lock()
+        self.pool = concurrent.futures.ThreadPoolExecutor(3)
+        self.clients = [self.pool.submit(self.ask, cluster.url, ask) for ask in (self.openai, self.ollama, self.rest)]
+
+    def ask(self, url, api):
+        number = 0
+        while not self.stopping.is_set():
+            number += 1
+            tokens = api(url, f"The capital of country {number} is", 16 + number % 7)
+            with self.lock:
+                self.tokens += tokens
+                self.requests += 1
+
+    @staticmethod
+    def openai(url, prompt, limit):
+        answer = post(url("v1/completions"), {"model": MODEL.name, "prompt": prompt, "max_tokens": limit})
+        return answer["usage"]["completion_tokens"]
+
+    @staticmethod
+    def ollama(url, prompt, limit):
+        answer = post(url("api/generate"), {"model": MODEL.name, "prompt": prompt, "stream": False, "raw": True,
+                                            "options": {"num_predict": limit}})
+        return answer["eval_count"]
+
+    @staticmethod
+    def rest(url, prompt, limit):
+        answer = post(url("tandem/v1/generate"), {"text": prompt, "limits": {"maxTokens": limit}})
+        return answer["usage"]["completionTokens"]
+
+    def end(self):
+        """Waits for the answers under way; what any client failed of is raised."""
+        self.stopping.set()
+        for client in self.clients:
+            client.result()
+        self.pool.shutdown()
+
+
+class Prometheus:
+    """deploy/prometheus as it is, but for the cluster's ports and one second instead of five; end() ends it."""
+
+    def __init__(self, pages, folder):
+        for name in ("prometheus.yml", "rules"):
+            source = PROMETHEUS / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+        config = folder / "prometheus.yml"
+        config.write_text(config.read_text().replace(": 5s", ": 1s"))
+        (folder / "targets").mkdir()
+        (folder / "targets/test.json").write_text(json.dumps(
+            [{"targets": [f"127.0.0.1:{port}"], "labels": {"cluster": "test", "job": job}}
+             for job, port in pages.items()]))
+        config.write_text(config.read_text().replace("targets/*.yml", "targets/*.json"))
+        (port,) = free_ports(1)
+        self.api = f"http://127.0.0.1:{port}/api/v1/"
+        self.process = subprocess.Popen(
+            [SERVER, f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"], stdout=subprocess.DEVNULL)
+        wait_for("Prometheus is ready", lambda: get(f"http://127.0.0.1:{port}/-/ready"))
+
+    def ask(self, what, **parameters):
+        return json.loads(get(self.api + what + "?" + urllib.parse.urlencode(parameters)))["data"]
+
+    def query(self, expression):
+        """The instant vector: [(labels, value)]."""
+        return [(each["metric"], float(each["value"][1])) for each in self.ask("query", query=expression)["result"]]
+
+    def query_range(self, expression, start, end, step=1):
+        """The same of a range: [(labels, values)]."""
+        data = self.ask("query_range", query=expression, start=start, end=end, step=step)
+        return [(each["metric"], [float(value) for _, value in each["values"]]) for each in data["result"]]
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(30)
