@@ -133,6 +133,16 @@ TEST_F(MetricsPageTest, ThePageIsForThisMachineOrHoldersOfAKey) {
   }
 }
 
+TEST_F(MetricsPageTest, WithoutKeysThePageIsForThisMachineAlone) {
+  HttpRouter router;
+  ASSERT_TRUE(AddMetricsRoute(router, GatewayPage(meters_, *launcher_, "test")).ok());
+  auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const uint16_t port = (*server)->port();
+  EXPECT_EQ(HttpTestClient(port).Call("GET", "/metrics").status, 200);
+  EXPECT_EQ(HttpTestClient(port).Call("GET", "/metrics", "", "Via: 1.1 somewhere\r\n").status, 403);
+}
+
 // Whatever a client can choose: paths, methods, models, keys, ids, user agents, forwarded names.
 TEST_F(MetricsPageTest, NothingThatClientsSendAddsASeries) {
   std::mt19937 random(7);
