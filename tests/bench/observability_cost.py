@@ -30,7 +30,8 @@ import threading
 import time
 import urllib.request
 
-PAGES = {"gateway": 9464, "gpu": 9465, "loader": 9467, "supervisor": 9468}
+# After --metrics-port.
+PAGES = {"gateway": 0, "gpu": 1, "loader": 3, "supervisor": 4}
 
 
 def median_interval(values, confidence=0.95):
@@ -99,10 +100,11 @@ def processor_seconds(cluster):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def scrape(stop, counts):
+def scrape(arguments, stop, counts):
     while not stop.wait(1.0):
-        for service, port in PAGES.items():
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        for service, offset in PAGES.items():
+            address = f"http://127.0.0.1:{arguments.metrics_port + offset}/metrics"
+            with urllib.request.urlopen(address, timeout=10) as page:
                 counts[service] = len(page.read())
 
 
@@ -113,8 +115,9 @@ def measure(arguments, folder):
     stop, pages, clusters, pairs = threading.Event(), {}, [], []
     try:
         clusters.append(serve(arguments, "off", folder, ["--otlp", "off", "--trace-keep", "0"]))
-        clusters.append(serve(arguments, "on", folder, ["--metrics", "--otlp", endpoint, "--trace-sample", "1"]))
-        scraper = threading.Thread(target=scrape, args=(stop, pages))
+        clusters.append(serve(arguments, "on", folder, ["--metrics", "--metrics-port", str(arguments.metrics_port),
+                                                           "--otlp", endpoint, "--trace-sample", "1"]))
+        scraper = threading.Thread(target=scrape, args=(arguments, stop, pages))
         scraper.start()
         for name in ("off", "on"):
             decode_rate(arguments, name, folder)  # warms up
@@ -146,8 +149,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=48, help="decoded by each sequence in one measurement")
     parser.add_argument("--batch", type=int, default=1, help="sequences at a time")
     parser.add_argument("--seconds", type=float, default=40, help="of measuring, clusters' starts aside")
+    parser.add_argument("--metrics-port", type=int, default=19464, help="the first of five free ports")
     arguments = parser.parse_args()
-    for port in PAGES.values():
+    for port in (arguments.metrics_port + offset for offset in PAGES.values()):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 sys.exit(f"port {port} is in use: another cluster has its pages there")
