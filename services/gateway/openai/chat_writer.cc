@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/gateway/api/answer_text.h"
 #include "services/gateway/api/token_json.h"
@@ -22,6 +23,8 @@ class ChatWriter : public AnswerWriter {
         id_(MakeId("chatcmpl-")),
         created_(absl::ToUnixSeconds(absl::Now())) {
     for (size_t i = 0; i < options.num_choices; ++i) choices_.emplace_back(model, options);
+    chunk_head_ = DumpJson(Head("chat.completion.chunk"));
+    chunk_head_.pop_back();  // its brace: more members follow
   }
 
   bool streams() const override { return options_.stream; }
@@ -104,16 +107,14 @@ class ChatWriter : public AnswerWriter {
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
 
-  void AppendDelta(size_t run, Json delta, const std::vector<Decision>& tokens, const char* reason,
-                   std::string& out) const {
-    Json chunk = Head("chat.completion.chunk");
-    chunk["choices"] =
-        Json::array({{{"index", run},
-                      {"delta", std::move(delta)},
-                      {"logprobs", tokens.empty() ? Json(nullptr) : Logprobs(tokens)},
-                      {"finish_reason", reason == nullptr ? Json(nullptr) : Json(reason)}}});
-    if (options_.include_usage) chunk["usage"] = nullptr;
-    AppendEvent(chunk, out);
+  // Once a token: what all chunks have in common is there already, as text.
+  void AppendDelta(size_t run, const Json& delta, const std::vector<Decision>& tokens,
+                   const char* reason, std::string& out) const {
+    absl::StrAppend(&out, "data: ", chunk_head_, R"(,"choices":[{"index":)", run, R"(,"delta":)",
+                    DumpJson(delta), R"(,"logprobs":)",
+                    tokens.empty() ? "null" : DumpJson(Logprobs(tokens)), R"(,"finish_reason":)",
+                    reason == nullptr ? "null" : DumpJson(reason),
+                    options_.include_usage ? R"(}],"usage":null})" : "}]}", "\n\n");
   }
 
   Json Whole() const {
@@ -139,6 +140,7 @@ class ChatWriter : public AnswerWriter {
   const ChatWriterOptions options_;
   const std::string id_;
   const int64_t created_;
+  std::string chunk_head_;
   std::vector<Choice> choices_;
   UsageSum usage_;
 };

@@ -112,6 +112,7 @@ void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
   lane.guesses.clear();
   for (const OutputEntry& output : step.outputs) {
     lane.logits.push_back(ToyLogits(row_states[output.row], limits.vocab_size));
+    if (options_.favourite != kNoToken) lane.logits.back()[options_.favourite] = 100.0f;
     lane.results.push_back(ToyHead(lane.logits.back(), step.header.num_candidates, output.target));
     if (step.header.want_logits == 0) lane.logits.back().clear();
     const DrawEntry* draw = output.draw == kNoDraw ? nullptr : &step.draws[output.draw];

@@ -20,6 +20,8 @@ struct FakeExecutorOptions {
   bool queue_steps = true;
   // One guess in so many is wrong; 0: none is.
   uint32_t wrong_guess_in = 0;
+  // The best candidate of every output, in place of the toy model's choice.
+  uint32_t favourite = kNoToken;
   // What a step answers; UNAVAILABLE loses the KV cache.  Called on the engine's thread.
   std::function<absl::Status(const StepBatch& step)> on_step;
   // What a check between steps answers; UNAVAILABLE loses the KV cache.
