@@ -5,12 +5,14 @@
 #include <string>
 
 #include "services/common/base/logging.h"
+#include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/gateway/http_edge.h"
 #include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/service/gateway_flags.h"
+#include "services/gateway/service/gateway_pulse.h"
 #include "services/gateway/service/generation_service.h"
 #include "services/gateway/service/launcher.h"
 
@@ -47,7 +49,11 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
     return 1;
   }
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  GatewayPulse pulse(launcher, flags.executor.segment_deadline);
+  Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(absl::Now()); });
   signals.Wait();
+  heartbeat.End("draining");
   LogInfo("draining", {{"patience", absl::FormatDuration(kDrainPatience)}});
   (*server)->SetServing(false);
   if (*http != nullptr) (*http)->BeginDrain();
@@ -69,6 +75,7 @@ int main(int argc, char** argv) {
   CLI::App app("Tandem gateway: serves one model over its workers", "tandem-gateway");
   tandem::gateway::GatewayFlags flags;
   tandem::gateway::AddGatewayFlags(app, flags);
+  tandem::AddServiceFlags(app, "tandem-gateway");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = tandem::gateway::FinishGatewayFlags(flags);
   if (!status.ok()) {

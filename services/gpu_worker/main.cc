@@ -8,6 +8,7 @@
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/energy/gpu_energy.h"
+#include "services/common/flags/service_flags.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
@@ -84,6 +85,7 @@ int main(int argc, char** argv) {
                "With --metrics: do not measure what the device does at best, which takes it half a "
                "second, once, when it is first idle with a plan");
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
+  tandem::AddServiceFlags(app, "tandem-gpu-worker");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("gpu_worker");
   return Serve(flags);

@@ -6,10 +6,12 @@
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/flags/service_flags.h"
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/common/rpc/server.h"
 #include "services/loader/service/loader_metrics.h"
+#include "services/loader/service/loader_pulse.h"
 #include "services/loader/service/loader_service.h"
 
 namespace tandem::loader {
@@ -26,7 +28,13 @@ struct Flags {
 absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   RegionServer::Options region_options;
   TANDEM_ASSIGN_OR_RETURN(region_options.socket_path, RegionSocketPath(flags.listen));
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore> store, ModelStore::Create(flags.store));
+  // First: a manager's descriptors have numbers of their own.
+  std::vector<InheritedDescriptor> inherited = TakeInheritedDescriptors();
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  std::shared_ptr<KeptWeights> kept;
+  if (manager.present()) kept = std::make_shared<KeptWeights>(manager, std::move(inherited));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore> store,
+                          ModelStore::Create(flags.store, std::move(kept)));
   // Before gRPC answers, so that whoever has a lease finds the descriptor socket.
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<RegionServer> regions,
@@ -43,7 +51,10 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                           MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page));
   server->SetServing(true);
+  TANDEM_ASSIGN_OR_RETURN(LoaderPulse pulse, LoaderPulse::Create(flags.listen));
+  Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(); });
   signals.Wait();
+  heartbeat.End("ending");
   server->SetServing(false);
   metrics.reset();
   service.Drain();
@@ -81,6 +92,7 @@ int main(int argc, char** argv) {
   app.add_flag("--no-packed-cache", flags.no_packed_cache, "keep no packed weights on disk");
   app.add_option("--metrics", flags.metrics, "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
+  tandem::AddServiceFlags(app, "tandem-loader");
   CLI11_PARSE(app, argc, argv);
   if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();
   const absl::Status status = tandem::loader::Serve(flags, signals);

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "services/common/base/logging.h"
+#include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/common/systemd/service_manager.h"
 #include "services/common/worker/service/run_worker_service.h"
 #include "services/npu_worker/npu_worker.h"
 #include "services/npu_worker/startup.h"
@@ -30,6 +32,10 @@ int Fail(NpuPolicy policy, const absl::Status& status) {
       {{"policy", std::string(NpuPolicyName(policy))},
        {"exit_code", std::to_string(code)},
        {"reason", std::string(status.message())}});
+  // An NPU that is not there is no failure of the unit under "prefer".
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  if (code == kExitNoNpu) manager.Ready();
+  manager.Status(status.message().empty() ? "no NPU" : std::string(status.message()));
   return code;
 }
 
@@ -76,6 +82,7 @@ int main(int argc, char** argv) {
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
+  tandem::AddServiceFlags(app, "tandem-npu-worker");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "services/common/flags/manual_page.h"
 #include "services/common/rpc/health_client.h"
 
 int main(int argc, char** argv) {
@@ -16,6 +17,10 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for the answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
+  tandem::AddManualFlag(app, {.version = TANDEM_VERSION,
+                              .description = "A probe for containers and supervisors.\n",
+                              .more_sections = ".SH EXIT STATUS\n0: it serves; 1: it does not, and "
+                                               "standard error says why.\n"});
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = tandem::CheckHealth(target, service, absl::Seconds(timeout_seconds));
   if (status.ok()) return 0;

@@ -130,6 +130,7 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
 
 void Engine::Run() {
   while (WaitForWork()) {
+    turns_.fetch_add(1, std::memory_order_relaxed);
     TakeMail();
     Sweep(absl::Now());
     if (!down_.ok()) {

@@ -18,6 +18,7 @@
 // tries again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -85,6 +86,9 @@ class Engine {
   // Ends every request with UNAVAILABLE within a step, and the engine with them.
   void Stop();
 
+  // Counts what the thread does: it goes on counting while there is nothing to do, and while
+  // workers are waited for.  Stands still within a step.
+  uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   // Whether a worker is lost; the destructor may then wait for the executor to give up on it.
   bool recovering() const;
   // Tokens of prompt and answer together.
@@ -192,6 +196,8 @@ class Engine {
   // The step before the oldest under way was refused: so may be one that was to be fed from it.
   bool refused_before_ = false;
   absl::Time last_step_end_ = absl::InfinitePast();
+
+  std::atomic<uint64_t> turns_{0};
 
   mutable Mutex mutex_;
   CondVar work_;   // the thread has something to do

@@ -87,6 +87,7 @@ void Engine::AfterFailedRecovery(const absl::Status& status, absl::Time began) {
 
 void Engine::Idle(absl::Time until, const std::function<bool()>& done) {
   while (!done() && absl::Now() < until && !(stopping() && until != absl::InfiniteFuture())) {
+    turns_.fetch_add(1, std::memory_order_relaxed);
     TakeMail();
     Sweep(absl::Now());
     if (stopping()) EndAll(ShuttingDown(), absl::InfiniteFuture());

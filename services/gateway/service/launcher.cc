@@ -108,6 +108,16 @@ void Launcher::ReportRefused(Api api, const absl::Status& status) const {
   for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
 }
 
+std::optional<uint64_t> Launcher::turns() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  if (model == nullptr) return std::nullopt;
+  return model->engine().turns();
+}
+
 void Launcher::Drain(absl::Duration patience) {
   const ServedModel* model = nullptr;
   {

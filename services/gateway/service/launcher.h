@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -37,6 +38,8 @@ class Launcher {
   void FillStatus(v1::GetStatusResponse& status) const;
   // Tells the engine's observers of a request that was refused before it reached the engine.
   void ReportRefused(Api api, const absl::Status& status) const;
+  // Engine::turns; nothing while there is no engine yet.
+  std::optional<uint64_t> turns() const;
 
   // No more requests; waits up to `patience` for those there are.
   void Drain(absl::Duration patience);

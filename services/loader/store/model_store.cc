@@ -40,9 +40,25 @@ absl::Status NoLease() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelStore>> ModelStore::Create(Options options) {
+absl::StatusOr<std::unique_ptr<ModelStore>> ModelStore::Create(Options options,
+                                                               std::shared_ptr<KeptWeights> kept) {
   TANDEM_ASSIGN_OR_RETURN(ModelCatalog catalog, ModelCatalog::Create(options.roots));
-  return std::unique_ptr<ModelStore>(new ModelStore(std::move(options), std::move(catalog)));
+  std::unique_ptr<ModelStore> store(
+      new ModelStore(std::move(options), std::move(catalog), std::move(kept)));
+  if (store->kept_ == nullptr) return store;
+  for (KeptModel& model : store->kept_->TakeInherited()) {
+    const std::string content_id = model.packed.content_id;
+    const absl::Status adopted = store->Adopt(std::move(model));
+    if (adopted.ok()) continue;
+    LogWarning("weights kept by the service manager are dropped",
+               {{"model_id", content_id}, {"reason", std::string(adopted.message())}});
+    store->kept_->Drop(content_id);
+  }
+  return store;
+}
+
+ModelStore::~ModelStore() {
+  if (kept_ != nullptr) kept_->LetGo();
 }
 
 absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
@@ -56,6 +72,7 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   if (auto resident = Find(source->content_id()); resident.ok()) {
     absl::MutexLock lock(&mutex_);
     last_ = *resident;
+    std::erase(adopted_, *resident);
     return resident;
   }
   auto packed = Pack(file, *source, progress);
@@ -65,15 +82,17 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   if (!packed.ok()) return packed.status();
   // What falls idle by this is freed after the lock.
   std::shared_ptr<const ResidentModel> previous = *packed;
+  std::vector<std::shared_ptr<const ResidentModel>> adopted;
   absl::MutexLock lock(&mutex_);
+  adopted_.swap(adopted);
   std::erase_if(models_, [](const auto& entry) { return entry.second.expired(); });
   models_[(*packed)->model_id] = *packed;
   last_.swap(previous);
   return packed;
 }
 
-ModelStore::ModelStore(Options options, ModelCatalog catalog)
-    : options_(std::move(options)), catalog_(std::move(catalog)) {
+ModelStore::ModelStore(Options options, ModelCatalog catalog, std::shared_ptr<KeptWeights> kept)
+    : options_(std::move(options)), catalog_(std::move(catalog)), kept_(std::move(kept)) {
   if (options_.packed_cache.folder.empty()) return;
   auto cache = PackedCache::Create(options_.packed_cache);
   if (!cache.ok()) {
@@ -124,23 +143,41 @@ void ModelStore::KeepInCache(const PackedName& name, const ResidentModel& model)
 absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
     const ModelFile& file, const ModelSource& source,
     const std::function<bool(const PackProgress&)>& progress) {
-  const absl::Time start = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(PackingPlan plan, PlanPacking(source.tensors(), source.config(),
                                                         options_.packing.max_region_bytes));
-  std::optional<PackedName> name;
-  if (cache_ != nullptr && source.format() != "synthetic" &&
-      plan.source_bytes >= options_.min_cached_bytes) {
-    name = NameOf(source.content_id(), plan);
-  }
+  const PackedName name = NameOf(source.content_id(), plan);
+  const bool cached = cache_ != nullptr && source.format() != "synthetic" &&
+                      plan.source_bytes >= options_.min_cached_bytes;
+  const std::shared_ptr<ResidentModel> model = Describe(file, source);
+  const absl::Time start = absl::Now();
   bool from_cache = false;
-  TANDEM_ASSIGN_OR_RETURN(PackedModel packed, ReadOrPack(source, name ? &*name : nullptr,
+  TANDEM_ASSIGN_OR_RETURN(PackedModel packed, ReadOrPack(source, cached ? &name : nullptr,
                                                          std::move(plan), progress, from_cache));
-  auto model = std::make_shared<ResidentModel>();
   for (PackedRegion& region : packed.regions) {
     TANDEM_ASSIGN_OR_RETURN(SealedRegion sealed, SealRegion(std::move(region)));
     model->weight_bytes += sealed.bytes;
     model->regions.push_back(std::move(sealed));
   }
+  model->tensors = std::move(packed.tensors);
+  model->source_bytes = packed.source_bytes;
+  model->load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  LogResident(*model, from_cache ? "packed cache" : "files");
+  if (kept_ != nullptr) {
+    const absl::Status kept = kept_->Keep(file.name, name, model->regions);
+    if (kept.ok()) {
+      model->hold = std::make_unique<KeptHold>(kept_, model->model_id);
+    } else {
+      LogWarning("the weights will not outlive this loader",
+                 {{"reason", std::string(kept.message())}});
+    }
+  }
+  if (cached && !from_cache) KeepInCache(name, *model);
+  return model;
+}
+
+std::shared_ptr<ResidentModel> ModelStore::Describe(const ModelFile& file,
+                                                    const ModelSource& source) {
+  auto model = std::make_shared<ResidentModel>();
   model->model_id = source.content_id();
   model->name = file.name;
   model->path = file.path;
@@ -148,29 +185,73 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
   model->vocabulary = source.vocabulary();
   model->chat_template = source.chat_template();
   model->sampling_defaults = source.sampling_defaults();
-  model->tensors = std::move(packed.tensors);
-  model->source_bytes = packed.source_bytes;
-  model->load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  LogInfo(
-      "model resident",
-      {{"model", file.name},
-       {"model_id", model->model_id},
-       {"weight_bytes", absl::StrFormat("%d", model->weight_bytes)},
-       {"regions", absl::StrFormat("%d", model->regions.size())},
-       {"dmabuf", !model->regions.empty() && model->regions[0].dmabuf_fd.valid() ? "yes" : "no"},
-       {"from", from_cache ? "packed cache" : "files"},
-       {"seconds", absl::StrFormat("%.3f", model->load_seconds)}});
-  if (name.has_value() && !from_cache) KeepInCache(*name, *model);
   return model;
+}
+
+absl::Status ModelStore::Adopt(KeptModel kept) {
+  const absl::Time start = absl::Now();
+  TANDEM_ASSIGN_OR_RETURN(const ModelFile file, catalog_.Resolve(kept.name));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
+  if (source->content_id() != kept.packed.content_id) {
+    return absl::DataLossError(
+        absl::StrFormat("%s is another model now, of id %s", file.path, source->content_id()));
+  }
+  TANDEM_ASSIGN_OR_RETURN(const PackingPlan plan, PlanPacking(source->tensors(), source->config(),
+                                                              options_.packing.max_region_bytes));
+  if (NameOf(source->content_id(), plan).key != kept.packed.key ||
+      kept.regions.size() != plan.region_bytes.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("this loader packs %s in another layout", kept.name));
+  }
+  const std::shared_ptr<ResidentModel> model = Describe(file, *source);
+  for (size_t i = 0; i < kept.regions.size(); ++i) {
+    if (kept.regions[i].bytes != plan.region_bytes[i]) {
+      return absl::DataLossError(absl::StrFormat("region %d of %s has %d bytes, wanted %d", i,
+                                                 kept.name, kept.regions[i].bytes,
+                                                 plan.region_bytes[i]));
+    }
+    model->weight_bytes += kept.regions[i].bytes;
+  }
+  model->regions = std::move(kept.regions);
+  for (const PlannedTensor& planned : plan.tensors) model->tensors.push_back(planned.tensor);
+  model->source_bytes = plan.source_bytes;
+  model->load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  model->hold = std::make_unique<KeptHold>(kept_, model->model_id);
+  LogResident(*model, "service manager");
+  absl::MutexLock lock(&mutex_);
+  models_[model->model_id] = model;
+  adopted_.push_back(model);
+  return absl::OkStatus();
+}
+
+void ModelStore::LogResident(const ResidentModel& model, const std::string& from) const {
+  LogInfo("model resident",
+          {{"model", model.name},
+           {"model_id", model.model_id},
+           {"weight_bytes", absl::StrFormat("%d", model.weight_bytes)},
+           {"regions", absl::StrFormat("%d", model.regions.size())},
+           {"dmabuf", !model.regions.empty() && model.regions[0].dmabuf_fd.valid() ? "yes" : "no"},
+           {"from", from},
+           {"seconds", absl::StrFormat("%.3f", model.load_seconds)}});
 }
 
 bool ModelStore::DropIdleModel() {
   if (writer_ != nullptr) writer_->Cancel();  // it holds the memory too
-  std::shared_ptr<const ResidentModel> dropped;
-  absl::MutexLock lock(&mutex_);
-  if (last_ == nullptr || last_.use_count() > 1) return false;
-  LogInfo("idle model dropped to make room", {{"model", last_->name}});
-  dropped.swap(last_);
+  std::vector<std::shared_ptr<const ResidentModel>> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto take_if_idle = [&dropped](std::shared_ptr<const ResidentModel>& model) {
+      if (model == nullptr || model.use_count() > 1) return;
+      LogInfo("idle model dropped to make room", {{"model", model->name}});
+      dropped.push_back(std::move(model));
+    };
+    for (auto& model : adopted_) take_if_idle(model);
+    std::erase(adopted_, nullptr);
+    take_if_idle(last_);
+  }
+  if (dropped.empty()) return false;
+  dropped.clear();
+  if (kept_ != nullptr) kept_->Settle();
   return true;
 }
 

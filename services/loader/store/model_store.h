@@ -22,6 +22,7 @@
 #include "services/loader/formats/model_source.h"
 #include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
+#include "services/loader/store/kept_weights.h"
 #include "services/loader/store/model_catalog.h"
 #include "services/loader/store/packed_cache_writer.h"
 #include "services/loader/store/weight_region.h"
@@ -42,6 +43,7 @@ struct ResidentModel {
   uint64_t source_bytes = 0;
   uint64_t weight_bytes = 0;  // of the regions
   double load_seconds = 0.0;
+  std::unique_ptr<KeptHold> hold;  // null: nobody beside the loader keeps the regions
 };
 
 struct LeaseGrant {
@@ -82,7 +84,11 @@ class ModelStore {
     uint32_t max_leases = 1024;
   };
 
-  static absl::StatusOr<std::unique_ptr<ModelStore>> Create(Options options);
+  // `kept`, shared with the models: what outlived an earlier loader is resident at once, if its
+  // model's files are still the same, and what is loaded will outlive this one.  May be null.
+  static absl::StatusOr<std::unique_ptr<ModelStore>> Create(
+      Options options, std::shared_ptr<KeptWeights> kept = nullptr);
+  ~ModelStore();
 
   const ModelCatalog& catalog() const { return catalog_; }
 
@@ -130,7 +136,7 @@ class ModelStore {
     uint64_t bytes = 0;
   };
 
-  ModelStore(Options options, ModelCatalog catalog);
+  ModelStore(Options options, ModelCatalog catalog, std::shared_ptr<KeptWeights> kept);
   absl::StatusOr<PackedModel> ReadOrPack(const ModelSource& source, const PackedName* name,
                                          PackingPlan plan,
                                          const std::function<bool(const PackProgress&)>& progress,
@@ -139,17 +145,27 @@ class ModelStore {
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Pack(
       const ModelFile& file, const ModelSource& source,
       const std::function<bool(const PackProgress&)>& progress);
-  // Lets the last model go if nobody else holds it; whether memory became free.
+  // Everything about a model but its weights.
+  static std::shared_ptr<ResidentModel> Describe(const ModelFile& file, const ModelSource& source);
+  // Makes a model resident that the service manager has kept.  FAILED_PRECONDITION: it would be
+  // packed differently now.  NOT_FOUND, DATA_LOSS: its files are gone, or others.
+  absl::Status Adopt(KeptModel kept);
+  void LogResident(const ResidentModel& model, const std::string& from) const;
+  // Lets the models go that nobody leases; whether memory became free.
   bool DropIdleModel();
 
   const Options options_;
   const ModelCatalog catalog_;
+  const std::shared_ptr<KeptWeights> kept_;    // null: the process's end is the weights' end
   std::unique_ptr<PackedCache> cache_;         // null: none is kept
   std::unique_ptr<PackedCacheWriter> writer_;  // null likewise
   absl::Mutex load_mutex_;                     // one model is packed at a time
   mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(load_mutex_);
   std::map<std::string, std::weak_ptr<const ResidentModel>> models_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const ResidentModel> last_ ABSL_GUARDED_BY(mutex_);
+  // What came from an earlier loader stays until another model is loaded: those who leased it there
+  // may come back.
+  std::vector<std::shared_ptr<const ResidentModel>> adopted_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };
 

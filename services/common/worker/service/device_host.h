@@ -78,6 +78,10 @@ class DeviceHost {
   // reason when the self-test has failed.
   absl::StatusOr<worker::v1::DescribeResponse> Describe() const;
   worker::v1::GetStatusResponse GetStatus() const;
+  // Counts what the device thread does, loads' progress included; at least once every idle
+  // interval.
+  uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+  void CountTurn() { turns_.fetch_add(1, std::memory_order_relaxed); }
   bool IsStuck() const { return RunningFor() > stuck_after_; }
 
  private:
@@ -132,6 +136,7 @@ class DeviceHost {
 
   std::atomic<uint64_t> highest_epoch_{0};
   std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment is under way
+  std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> segments_run_{0};
   std::atomic<uint64_t> segments_failed_{0};
   std::atomic<uint64_t> rows_run_{0};

@@ -9,7 +9,9 @@ namespace tandem {
 void DeviceTask::Happened(bool /*ok*/) {
   DeviceThread& thread = *thread_;
   --thread.num_tasks_;
+  thread.at_task_.store(true, std::memory_order_relaxed);
   RunOnDevice(thread.host_);
+  thread.at_task_.store(false, std::memory_order_relaxed);
 }
 
 DeviceThread::DeviceThread(DeviceHost& host, std::unique_ptr<grpc::ServerCompletionQueue> queue,
@@ -54,6 +56,7 @@ void DeviceThread::Run() {
       queue_->Shutdown();
       shut_down = true;
     }
+    host_.CountTurn();
     void* tag = nullptr;
     bool ok = false;
     const auto deadline = absl::ToChronoTime(absl::Now() + idle_interval_);

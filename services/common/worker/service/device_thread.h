@@ -63,6 +63,9 @@ class DeviceThread {
   // Thread-safe.  False, and the task is not run, when `max_tasks` have yet to begin.
   bool Push(DeviceTask* task);
 
+  // Whether a task is being run.  Thread-safe.
+  bool at_task() const { return at_task_.load(std::memory_order_relaxed); }
+
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
  private:
@@ -79,6 +82,7 @@ class DeviceThread {
   const uint32_t max_tasks_;
   const absl::Duration idle_interval_;
   std::atomic<uint32_t> num_tasks_{0};
+  std::atomic<bool> at_task_{false};
   std::function<bool()> may_end_;
   Stop stop_;
   std::thread thread_;

@@ -11,8 +11,10 @@ void LoadPlanStream::RunOnDevice(DeviceHost& host) {
   if (cancelled_.load(std::memory_order_relaxed)) {
     return Conclude(absl::CancelledError("the caller has gone"));
   }
-  Conclude(host.Load(request_,
-                     [this](double fraction, std::string_view phase) { Report(fraction, phase); }));
+  Conclude(host.Load(request_, [this, &host](double fraction, std::string_view phase) {
+    host.CountTurn();
+    Report(fraction, phase);
+  }));
 }
 
 void LoadPlanStream::Report(double fraction, std::string_view phase) {

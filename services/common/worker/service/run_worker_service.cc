@@ -9,6 +9,8 @@
 #include "absl/synchronization/notification.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/systemd/heartbeat.h"
+#include "services/common/systemd/progress_watch.h"
 #include "services/common/worker/service/loader_weight_source.h"
 #include "services/common/worker/service/worker_metrics.h"
 
@@ -16,6 +18,29 @@ namespace tandem {
 namespace {
 
 constexpr absl::Duration kStuckCheckInterval = absl::Seconds(1);
+// How long the device thread may be silent while it compiles, measures or uploads.
+constexpr absl::Duration kTaskPatience = absl::Minutes(10);
+
+// What the service manager is told of a worker.
+Pulse PulseOf(const WorkerService& service, const WorkerServiceOptions& options, bool usable,
+              ProgressWatch& watch) {
+  const absl::Duration patience =
+      service.at_task() ? kTaskPatience : options.stuck_after + 2 * options.idle_check_interval;
+  const bool stuck = service.IsStuck();
+  Pulse pulse{.serving = usable && !stuck, .starting = !service.self_tested()};
+  pulse.alive = watch.Moves(service.turns(), absl::Now(), patience) && !stuck;
+  if (!pulse.alive) {
+    pulse.status = "the device hangs";
+  } else if (pulse.starting) {
+    pulse.status = "testing the device";
+  } else if (!usable) {
+    pulse.status = "the device is not usable; the log says why";
+  } else {
+    const std::string model = service.Status().model_id();
+    pulse.status = model.empty() ? "waiting for a plan" : "serving model " + model;
+  }
+  return pulse;
+}
 
 // Ends the process when whoever made it is not done in time.
 class ExitDeadline {
@@ -63,7 +88,11 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
   };
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                           MetricsServer::StartIf(options.metrics, options.metrics_remote, page));
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  ProgressWatch watch;
+  Heartbeat heartbeat(manager, [&] { return PulseOf(*service, options.service, usable, watch); });
   while (!signals.WaitFor(kStuckCheckInterval)) show();
+  heartbeat.End("draining");
   const ExitDeadline exit_deadline(options.exit_deadline);
   server->SetServing(false);
   metrics.reset();

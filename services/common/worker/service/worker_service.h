@@ -50,6 +50,11 @@ class WorkerService final : public worker::v1::Worker::CallbackService {
   worker::v1::GetStatusResponse Status() const { return host_.GetStatus(); }
   // Whether the device hangs.
   bool IsStuck() const { return host_.IsStuck(); }
+  // Whether the self-test has run, what the device thread has counted (DeviceHost::turns), and
+  // whether it is at a load or another long call.
+  bool self_tested() const { return !absl::IsUnavailable(host_.Describe().status()); }
+  uint64_t turns() const { return host_.turns(); }
+  bool at_task() const { return device_->at_task(); }
   // Ends Execution; returns when the device has let go of its streams.
   void Drain();
 

@@ -1,0 +1,74 @@
+#include "services/common/flags/manual_page.h"
+
+#include <cstdio>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace tandem {
+
+std::vector<const CLI::Option*> ShownOptions(const CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) { return !option->get_group().empty(); });
+}
+
+std::vector<std::string> FlagNames(const CLI::Option& option) {
+  std::vector<std::string> flags;
+  for (const std::string& name : option.get_snames()) flags.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) flags.push_back("--" + name);
+  return flags;
+}
+
+bool TakesValue(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
+
+std::string ForRoff(const std::string& text) {
+  std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
+  if (escaped.starts_with('.') || escaped.starts_with('\'')) escaped = "\\&" + escaped;
+  return escaped;
+}
+
+std::string OptionParagraphs(const CLI::App& app) {
+  std::string page;
+  for (const CLI::Option* option : ShownOptions(app)) {
+    const std::vector<std::string> flags = FlagNames(*option);
+    std::string head = flags.empty()
+                           ? absl::StrFormat("\\fI%s\\fR", ForRoff(option->get_name(true)))
+                           : absl::StrFormat("\\fB%s\\fR", ForRoff(absl::StrJoin(flags, ", ")));
+    if (!flags.empty() && TakesValue(*option)) {
+      head += absl::StrFormat(" \\fI%s\\fR", ForRoff(option->get_type_name()));
+    }
+    absl::StrAppendFormat(&page, ".TP\n%s\n%s\n", head, ForRoff(option->get_description()));
+    if (!option->get_default_str().empty()) {
+      absl::StrAppendFormat(&page, "Default: %s.\n", ForRoff(option->get_default_str()));
+    }
+  }
+  return page;
+}
+
+std::string ManualOf(const CLI::App& app, const ManualPage& page) {
+  const std::string name = app.get_name();
+  std::string summary = app.get_description();
+  if (summary.ends_with('.')) summary.pop_back();
+  return absl::StrFormat(
+      ".TH %s %d \"\" \"Tandem %s\" \"%s\"\n"
+      ".SH NAME\n%s \\- %s\n"
+      ".SH SYNOPSIS\n.B %s\n.RI [ option ...]\n"
+      ".SH DESCRIPTION\n%s"
+      ".SH OPTIONS\n%s%s"
+      ".SH SEE ALSO\ntandem(1)\n",
+      absl::AsciiStrToUpper(name), page.section, page.version,
+      page.section == 8 ? "System Administration" : "User Commands", ForRoff(name),
+      ForRoff(summary), ForRoff(name), page.description, OptionParagraphs(app), page.more_sections);
+}
+
+void AddManualFlag(CLI::App& app, const ManualPage& page) {
+  app.add_flag_callback("--manual",
+                        [&app, page] {
+                          std::fputs(ManualOf(app, page).c_str(), stdout);
+                          throw CLI::Success();
+                        })
+      ->group("");
+}
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+// The flags that every service has.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace tandem {
+
+// Names the program, and adds
+//   --config FILE  the program's own flags, without their dashes, as TOML; the command line is
+//                  stronger; a key that is no flag, and a file that cannot be read, are usage
+//                  errors
+//   --version      this build's
+//   --manual       prints the manual page (not shown by --help)
+// Call it after the other flags are there.
+void AddServiceFlags(CLI::App& app, const std::string& name);
+
+}  // namespace tandem
