@@ -14,10 +14,14 @@ std::string DefaultRuntimeDir() {
   return absl::StrFormat("/tmp/tandem-%d", ::getuid());
 }
 
-std::string DefaultGatewayAddress() {
+std::string DefaultGatewayAddress(const std::string& system_socket) {
   const char* address = std::getenv("TANDEM_ADDRESS");
   if (address != nullptr && *address != '\0') return address;
-  return absl::StrFormat("unix:%s/gateway.sock", DefaultRuntimeDir());
+  const std::string own = DefaultRuntimeDir() + "/gateway.sock";
+  if (::access(own.c_str(), F_OK) != 0 && ::access(system_socket.c_str(), F_OK) == 0) {
+    return kSystemGatewayAddress;
+  }
+  return "unix:" + own;
 }
 
 }  // namespace tandem

@@ -8,7 +8,13 @@ namespace tandem {
 // $XDG_RUNTIME_DIR/tandem, or /tmp/tandem-UID where that is not set.
 std::string DefaultRuntimeDir();
 
-// The gateway to talk to: $TANDEM_ADDRESS, or unix:DefaultRuntimeDir()/gateway.sock.
-std::string DefaultGatewayAddress();
+// Where the gateway of the systemd units has its socket, which is not for other users to open...
+inline constexpr char kSystemGatewaySocket[] = "/run/tandem/gateway.sock";
+// ... and where it listens for them (deploy/systemd/etc/gateway.toml).
+inline constexpr char kSystemGatewayAddress[] = "127.0.0.1:50051";
+
+// The gateway to talk to: $TANDEM_ADDRESS; else one's own, unix:DefaultRuntimeDir()/gateway.sock;
+// else, when that is not there and `system_socket` is, the system's.
+std::string DefaultGatewayAddress(const std::string& system_socket = kSystemGatewaySocket);
 
 }  // namespace tandem

@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace tandem {
 namespace {
+
+constexpr char kNone[] = "/nonexistent/gateway.sock";
 
 class AddressTest : public testing::Test {
  protected:
@@ -24,12 +29,25 @@ TEST_F(AddressTest, IsWhatTheEnvironmentSays) {
 
 TEST_F(AddressTest, IsInTheRuntimeDirectory) {
   setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  EXPECT_EQ(DefaultGatewayAddress(), "unix:/run/user/7/tandem/gateway.sock");
+  EXPECT_EQ(DefaultGatewayAddress(kNone), "unix:/run/user/7/tandem/gateway.sock");
+}
+
+TEST_F(AddressTest, IsTheSystemsWhereOneRunsAndNoneOfOnesOwn) {
+  char pattern[] = "/tmp/tandem-address-XXXXXX";
+  ASSERT_NE(::mkdtemp(pattern), nullptr);
+  const std::string directory = pattern, system = directory + "/system.sock";
+  std::ofstream(system) << "stands for a socket";
+  setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
+  EXPECT_EQ(DefaultGatewayAddress(system), "127.0.0.1:50051");
+  std::filesystem::create_directory(directory + "/tandem");
+  std::ofstream(directory + "/tandem/gateway.sock") << "stands for one, too";
+  EXPECT_EQ(DefaultGatewayAddress(system), "unix:" + directory + "/tandem/gateway.sock");
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(AddressTest, IsTheUsersOwnUnderTmpWithoutOne) {
   setenv("XDG_RUNTIME_DIR", "", 1);
-  EXPECT_EQ(DefaultGatewayAddress(),
+  EXPECT_EQ(DefaultGatewayAddress(kNone),
             "unix:/tmp/tandem-" + std::to_string(getuid()) + "/gateway.sock");
 }
 

@@ -46,7 +46,7 @@ std::string OptionParagraphs(const CLI::App& app) {
   return page;
 }
 
-std::string ManualOf(const CLI::App& app, const ManualPage& page) {
+std::string ManualOf(const CLI::App& app, const ManualText& page) {
   const std::string name = app.get_name();
   std::string summary = app.get_description();
   if (summary.ends_with('.')) summary.pop_back();
@@ -62,7 +62,7 @@ std::string ManualOf(const CLI::App& app, const ManualPage& page) {
       ForRoff(summary), ForRoff(name), page.description, OptionParagraphs(app), page.more_sections);
 }
 
-void AddManualFlag(CLI::App& app, const ManualPage& page) {
+void AddManualFlag(CLI::App& app, const ManualText& page) {
   app.add_flag_callback("--manual",
                         [&app, page] {
                           std::fputs(ManualOf(app, page).c_str(), stdout);

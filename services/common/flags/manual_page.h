@@ -18,7 +18,7 @@ std::string ForRoff(const std::string& text);
 // The shown options, each as a tagged paragraph.
 std::string OptionParagraphs(const CLI::App& app);
 
-struct ManualPage {
+struct ManualText {
   int section = 1;
   std::string version;
   // Roff, below DESCRIPTION and after OPTIONS.
@@ -27,10 +27,10 @@ struct ManualPage {
 };
 
 // A whole page.  `app` has a name; its description is one sentence.
-std::string ManualOf(const CLI::App& app, const ManualPage& page);
+std::string ManualOf(const CLI::App& app, const ManualText& page);
 
 // Adds --manual, which --help does not show: prints the page and ends the program.  Call it after
 // the other flags are there.
-void AddManualFlag(CLI::App& app, const ManualPage& page);
+void AddManualFlag(CLI::App& app, const ManualText& page);
 
 }  // namespace tandem

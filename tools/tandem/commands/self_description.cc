@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "services/common/flags/manual_page.h"
 
 namespace tandem {
 namespace {
@@ -17,44 +18,9 @@ std::vector<const CLI::App*> Subcommands(const CLI::App& app) {
   return subcommands;
 }
 
-std::vector<const CLI::Option*> Options(const CLI::App& app) {
-  return app.get_options([](const CLI::Option* option) { return !option->get_group().empty(); });
-}
-
-std::vector<std::string> Flags(const CLI::Option& option) {
-  std::vector<std::string> flags;
-  for (const std::string& name : option.get_snames()) flags.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) flags.push_back("--" + name);
-  return flags;
-}
-
-bool TakesValue(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-
 // For single quotes in a shell, and the characters _arguments takes for its own.
 std::string ForZsh(const std::string& text) {
   return absl::StrReplaceAll(text, {{"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
-}
-
-std::string ForRoff(const std::string& text) {
-  std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
-  if (escaped.starts_with('.') || escaped.starts_with('\'')) escaped = "\\&" + escaped;
-  return escaped;
-}
-
-void AppendOptions(const CLI::App& app, std::string& page) {
-  for (const CLI::Option* option : Options(app)) {
-    const std::vector<std::string> flags = Flags(*option);
-    std::string head = flags.empty()
-                           ? absl::StrFormat("\\fI%s\\fR", ForRoff(option->get_name(true)))
-                           : absl::StrFormat("\\fB%s\\fR", ForRoff(absl::StrJoin(flags, ", ")));
-    if (!flags.empty() && TakesValue(*option)) {
-      head += absl::StrFormat(" \\fI%s\\fR", ForRoff(option->get_type_name()));
-    }
-    absl::StrAppendFormat(&page, ".TP\n%s\n%s\n", head, ForRoff(option->get_description()));
-    if (!option->get_default_str().empty()) {
-      absl::StrAppendFormat(&page, "Default: %s.\n", ForRoff(option->get_default_str()));
-    }
-  }
 }
 
 }  // namespace
@@ -65,8 +31,8 @@ std::string BashCompletion(const CLI::App& app) {
   for (const CLI::App* subcommand : Subcommands(app)) {
     names.push_back(subcommand->get_name());
     std::vector<std::string> flags;
-    for (const CLI::Option* option : Options(*subcommand)) {
-      for (const std::string& flag : Flags(*option)) flags.push_back(flag);
+    for (const CLI::Option* option : ShownOptions(*subcommand)) {
+      for (const std::string& flag : FlagNames(*option)) flags.push_back(flag);
     }
     absl::StrAppendFormat(&cases, "    %s) words='%s' ;;\n", subcommand->get_name(),
                           absl::StrJoin(flags, " "));
@@ -97,8 +63,8 @@ std::string ZshCompletion(const CLI::App& app) {
     absl::StrAppendFormat(&names, "    '%s:%s'\n", subcommand->get_name(),
                           ForZsh(subcommand->get_description()));
     absl::StrAppendFormat(&cases, "    %s)\n      _arguments \\\n", subcommand->get_name());
-    for (const CLI::Option* option : Options(*subcommand)) {
-      for (const std::string& flag : Flags(*option)) {
+    for (const CLI::Option* option : ShownOptions(*subcommand)) {
+      for (const std::string& flag : FlagNames(*option)) {
         absl::StrAppendFormat(&cases, "        '%s[%s]%s' \\\n", flag,
                               ForZsh(option->get_description()),
                               TakesValue(*option) ? ":value:_files" : "");
@@ -131,12 +97,12 @@ std::string ManualPage(const CLI::App& app, const std::string& version) {
       "Starts a cluster of services, talks to one, and looks at models and devices.\n"
       ".SH OPTIONS\n",
       version, ForRoff(app.get_description()));
-  AppendOptions(app, page);
+  page += OptionParagraphs(app);
   page += ".SH COMMANDS\n";
   for (const CLI::App* subcommand : Subcommands(app)) {
     absl::StrAppendFormat(&page, ".SS tandem %s\n%s.\n", ForRoff(subcommand->get_name()),
                           ForRoff(subcommand->get_description()));
-    AppendOptions(*subcommand, page);
+    page += OptionParagraphs(*subcommand);
   }
   page +=
       ".SH EXIT STATUS\n0, or 1 after an error, which is one line on standard error.\n"
