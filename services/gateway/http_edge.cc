@@ -18,10 +18,12 @@ namespace tandem::gateway {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
                                                           const Launcher& launcher, Server& grpc,
-                                                          MetricSource page, HttpTraffic& traffic) {
+                                                          MetricSource page, HttpTraffic& traffic,
+                                                          const TraceSampler& sampler) {
   if (flags.server.listen == kHttpOff) return nullptr;
   HttpServerOptions options = flags.server;
   options.traffic = &traffic;
+  options.sampler = sampler;
   if (!flags.api_keys.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
   }

@@ -4,17 +4,20 @@
 #include <cstdlib>
 #include <string>
 
+#include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/gateway/engine/request_log.h"
 #include "services/gateway/http_edge.h"
 #include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/service/gateway_flags.h"
 #include "services/gateway/service/gateway_pulse.h"
 #include "services/gateway/service/generation_service.h"
 #include "services/gateway/service/launcher.h"
+#include "services/gateway/trace/tracing.h"
 
 namespace tandem::gateway {
 namespace {
@@ -23,27 +26,40 @@ constexpr absl::Duration kDrainPatience = absl::Seconds(30);
 
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
+  RequestLog log;
+  const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, TANDEM_VERSION);
+  if (!tracing.ok()) {
+    LogError("cannot trace", {{"status", tracing.status().ToString()}});
+    return 1;
+  }
   EngineOptions engine = flags.engine;
   const bool has_page = flags.http.server.listen != kHttpOff || !flags.metrics.empty();
   if (has_page) engine.observers.push_back(&meters.engine);
+  engine.observers.push_back(&log);
+  if ((*tracing)->enabled()) engine.observers.push_back(&(*tracing)->tracer());
   Launcher launcher(
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
       },
       engine);
-  GenerationService service(launcher, {.version = TANDEM_VERSION});
+  GenerationService service(
+      launcher,
+      {.version = TANDEM_VERSION, .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
   auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
   if (!server.ok()) {
     LogError("cannot serve", {{"status", server.status().ToString()}});
     return 1;
   }
-  const MetricSource page = GatewayPage(meters, launcher, TANDEM_VERSION);
+  const MetricSource page =
+      GatewayPage(meters, launcher, TANDEM_VERSION,
+                  [&tracing](MetricSamples& samples) { (*tracing)->AddTo(samples); });
   auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
   if (!metrics.ok()) {
     LogError("cannot serve metrics", {{"status", metrics.status().ToString()}});
     return 1;
   }
-  const auto http = StartHttpEdge(flags.http, launcher, **server, page, meters.http);
+  const auto http =
+      StartHttpEdge(flags.http, launcher, **server, page, meters.http, (*tracing)->sampler());
   if (!http.ok()) {
     LogError("cannot serve HTTP", {{"status", http.status().ToString()}, {"flag", "--http"}});
     return 1;
@@ -61,6 +77,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   launcher.EndRequests();
   if (*http != nullptr) (*http)->Shutdown(absl::Seconds(2));
   (*server)->Shutdown(absl::Seconds(2));
+  (*tracing)->Flush();
   if (launcher.waiting_for_services()) std::_Exit(0);  // not there, and no longer needed
   return 0;
 }
@@ -75,6 +92,7 @@ int main(int argc, char** argv) {
   CLI::App app("Tandem gateway: serves one model over its workers", "tandem-gateway");
   tandem::gateway::GatewayFlags flags;
   tandem::gateway::AddGatewayFlags(app, flags);
+  tandem::AddLogFlags(app);
   tandem::AddServiceFlags(app, "tandem-gateway");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = tandem::gateway::FinishGatewayFlags(flags);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "services/common/base/cache_folder.h"
+#include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/energy/gpu_energy.h"
 #include "services/common/flags/service_flags.h"
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   app.add_flag("!--no-import", flags.worker.import_memory,
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
+  tandem::AddLogFlags(app);
   app.add_option("--metrics", flags.run.metrics,
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "services/common/base/cache_folder.h"
+#include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/service_flags.h"
@@ -90,6 +91,7 @@ int main(int argc, char** argv) {
                  "size of that folder; what was not used for longest goes first")
       ->capture_default_str();
   app.add_flag("--no-packed-cache", flags.no_packed_cache, "keep no packed weights on disk");
+  tandem::AddLogFlags(app);
   app.add_option("--metrics", flags.metrics, "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
   tandem::AddServiceFlags(app, "tandem-loader");

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
       ->check(CLI::Range(1, 65536));
   app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU");
+  tandem::AddLogFlags(app);
   app.add_option("--metrics", flags.run.metrics,
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");

@@ -11,6 +11,7 @@
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
+#include "services/gateway/trace/tracing.h"
 #include "services/loader/service/loader_metrics.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
 #include "tools/tandem/supervisor/supervisor_metrics.h"
@@ -25,6 +26,7 @@ struct Section {
 
 std::vector<Section> Sections() {
   return {{"Gateway", gateway::GatewayMetrics::All()},
+          {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
           {"GPU workers whose power can be read", EnergyMetrics::All()},

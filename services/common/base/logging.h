@@ -1,11 +1,17 @@
-// Structured logging: one `key=value` line per event on standard error, over spdlog.
+// Structured logging: one line per event on standard error, `key=value` or JSON, over spdlog.
 //
 //   Log(LogLevel::kInfo, "model loaded", {{"model", name}, {"bytes", absl::StrFormat("%d", n)}});
 //
+//   2026-01-31T12:00:00.000 level=info service=loader event="model loaded" model=demo bytes=7
+//   {"time":"2026-01-31T12:00:00.000+01:00","level":"info","service":"loader",
+//    "event":"model loaded","model":"demo","bytes":"7"}                            (one line)
+//
+// What is about one request has its `request_id`, and `trace_id` where it is traced.
 // Thread-safe.  Nothing per token is logged, and never a prompt.
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,10 +24,23 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // (debug|info|warning|error, default info).  Call once, first thing in main.
 void InitLogging(std::string_view service);
 
+enum class LogFormat { kText, kJson };
+// Of all lines from now on, whether InitLogging comes before or after.
+void SetLogFormat(LogFormat format);
+
 using LogField = std::pair<std::string_view, std::string>;
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+void Log(LogLevel level, std::string_view event, std::span<const LogField> fields);
+// Whether a line of that level would be written.
+bool LogEnabled(LogLevel level);
+// The part of a line that is not time, level and service.  Exposed for tests.
+std::string FormatLogFields(LogFormat format, std::string_view event,
+                            std::span<const LogField> fields);
 
+inline void LogDebug(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  Log(LogLevel::kDebug, event, fields);
+}
 inline void LogInfo(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kInfo, event, fields);
 }

@@ -43,6 +43,14 @@ class AnswerWriter {
 struct ApiJob {
   std::vector<EngineRequest> runs;
   std::unique_ptr<AnswerWriter> writer;
+
+  // Each run has a span of its own; the first has the request's.
+  void SetOrigin(Api api, const RequestTrace& trace) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      runs[i].api = api;
+      runs[i].trace = i == 0 ? trace : trace.Sibling();
+    }
+  }
 };
 
 }  // namespace tandem::gateway

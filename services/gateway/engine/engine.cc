@@ -201,7 +201,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   const std::shared_ptr<TokenStream> stream = run.stream();
   if (!status.ok() && !absl::IsCancelled(status)) {
     LogWarning("request failed",
-               {{"request", run.request().request_id}, {"status", status.ToString()}});
+               {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
   const absl::Time now = absl::Now();

@@ -1,7 +1,8 @@
 // What the engine tells those who measure it: metrics and traces.
 //
 //   RequestAccepted -> RequestStarted -> RequestFirstToken -> RequestEnded     of one request
-//   StepEnded, of steps in the order in which they ran, but for those lost with the one before
+//   StepBegins -> StepEnded   of steps in the order in which they ran, but for the end of those
+//                             lost with the one before
 //
 // A request that never gets so far is ended without the calls between.  A request that is
 // preempted or recomputed goes on under its number.
@@ -16,6 +17,7 @@
 #include "services/common/plan/planner.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/trace/trace_context.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
@@ -93,6 +95,10 @@ class EngineObserver {
   virtual void RequestFirstToken(RequestNumber /*number*/, absl::Time /*submitted*/,
                                  absl::Time /*now*/) {}
   virtual void RequestEnded(const RequestReport& /*report*/) {}
+  // A step is about to be handed over.  Who traces says in `trace` which span the workers' calls
+  // belong to.
+  virtual void StepBegins(uint64_t /*step_id*/, std::span<const RequestRows> /*requests*/,
+                          StepTrace& /*trace*/) {}
   // Before the tokens that the step leads to are decided.
   virtual void StepEnded(const StepReport& /*report*/) {}
 };

@@ -37,6 +37,11 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
        .queued = !flights_.empty(),
        .begin = now,
        .rows = options_.observers.empty() ? std::vector<RequestRows>() : RowsOf(step)});
+  StepTrace trace;
+  for (EngineObserver* observer : options_.observers) {
+    observer->StepBegins(step.batch.header.step_id, flights_.back().rows, trace);
+  }
+  executor_->SetStepTrace(trace);
   if (!executor_->queues_steps()) {
     Publish();
     return absl::OkStatus();

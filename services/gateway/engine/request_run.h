@@ -15,6 +15,7 @@
 #include "services/gateway/sampling/sampler.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/tokenizer/tokenizer.h"
+#include "services/gateway/trace/trace_context.h"
 
 namespace tandem::gateway {
 
@@ -27,7 +28,9 @@ inline constexpr int kNumApis = 4;
 // Already validated.
 struct EngineRequest {
   Api api = Api::kGrpc;
+  bool chat = false;  // asked for as a conversation
   std::string request_id;
+  RequestTrace trace;
   std::vector<uint32_t> prompt;
   SamplingParams sampling;
   uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated

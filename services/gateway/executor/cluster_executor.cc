@@ -279,6 +279,10 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
   request_.set_step_id(step_id);
   request_.set_segment_index(segment.index);
   request_.set_lane(lane);
+  if (step_trace_.step.trace_id.valid()) {
+    request_.set_traceparent(FormatTraceParent(step_trace_.Call(segment.index)));
+    request_.set_tracestate(step_trace_.state);
+  }
   return request_;
 }
 

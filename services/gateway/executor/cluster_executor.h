@@ -41,6 +41,7 @@ class ClusterExecutor final : public Executor {
   std::string placement() const override { return DescribePlacement(plan_, config_); }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
+  void SetStepTrace(const StepTrace& trace) override { step_trace_ = trace; }
   absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
   bool queues_steps() const override { return queues_steps_; }
   absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
@@ -99,6 +100,7 @@ class ClusterExecutor final : public Executor {
   std::unique_ptr<Exchange> exchange_;
   bool ready_ = false;  // every worker has loaded the plan and no stream has ended since
   worker::v1::ExecuteRequest request_;
+  StepTrace step_trace_;
   ExecutorStatus status_;
 };
 

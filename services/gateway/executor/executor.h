@@ -17,6 +17,7 @@
 #include "services/common/plan/planner.h"
 #include "services/common/worker/exchange_layout.h"
 #include "services/common/worker/step_batch.h"
+#include "services/gateway/trace/trace_context.h"
 #include "tandem/loader/v1/loader.pb.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -83,6 +84,9 @@ class Executor {
   // UNAVAILABLE: a worker is lost or missed its deadline: KV is gone, call Recover.
   // Other codes: the step was refused or failed, the workers are alive.
   virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
+  // The span that the workers are told of in the calls of the step handed over next.  An executor
+  // whose workers are in this process has nobody to tell.
+  virtual void SetStepTrace(const StepTrace& /*trace*/) {}
   // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of
   // one worker that does.  Changes at Recover alone.
   virtual bool queues_steps() const = 0;

@@ -48,6 +48,9 @@ void HttpAnswer::Head(int status, std::string_view content_type, const HttpHeade
     Append(out_, "Connection", "keep-alive");
   }
   if (!context_.id.empty()) Append(out_, "X-Request-Id", context_.id);
+  if (context_.trace.own.trace_id.valid()) {
+    Append(out_, "traceparent", FormatTraceParent(context_.trace.own));
+  }
   for (const HttpHeaders* fields : {&headers, &context_.headers}) {
     for (const auto& [name, value] : *fields) {
       if (IsPlain(name) && IsPlain(value)) Append(out_, name, value);

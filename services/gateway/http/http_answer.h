@@ -21,6 +21,7 @@ namespace tandem::gateway {
 // What the head of an answer depends on besides the handler.
 struct HttpAnswerContext {
   std::string method, path, id;
+  RequestTrace trace;
   HttpHeaders headers;  // CORS and the like
   bool http10 = false;
   bool close = false;  // the connection ends with this answer

@@ -8,6 +8,7 @@
 #include <boost/asio/write.hpp>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -43,6 +44,20 @@ std::string RequestId(const HttpRequest& head) {
   if (plain) return std::string(given);
   thread_local std::mt19937_64 random{std::random_device{}()};
   return absl::StrFormat("%016x", random());
+}
+
+// All fields of one name as one, as HTTP has it; of those that may come once alone this is invalid.
+std::string AllOf(const HttpRequest& head, std::string_view name) {
+  std::string all;
+  for (const auto& [field, value] : head.headers) {
+    if (!absl::EqualsIgnoreCase(absl::string_view(field.data(), field.size()),
+                                absl::string_view(name.data(), name.size()))) {
+      continue;
+    }
+    if (!all.empty()) all.push_back(',');
+    all.append(value);
+  }
+  return all;
 }
 
 std::string_view BearerKey(const HttpRequest& head) {
@@ -252,7 +267,7 @@ bool HttpConnection::CheckOrigin(const HttpRequest& head) {
     if (allowed != "*" && allowed != *origin) continue;
     cors_.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(*origin));
     cors_.emplace_back("Vary", "Origin");
-    cors_.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    cors_.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, traceparent");
     return true;
   }
   Refuse({403,
@@ -351,6 +366,7 @@ void HttpConnection::Dispatch() {
   request.client = lease_.has_value() ? lease_->client() : nobody;
   BeginAnswer(request, !reader_.keep_alive());
   request.id = answer_->context().id;
+  request.trace = answer_->context().trace;
   auto responder = std::make_shared<HttpAnswerHandle>(answer_);
   if (request.body.empty()) {
     route.handler(std::move(request), std::move(responder));
@@ -367,13 +383,15 @@ void HttpConnection::BeginAnswer(const HttpRequest& head, bool close) {
   EnterPhase(Phase::kAnswering, absl::InfiniteDuration());
   began_ = Clock::now();
   sent_bytes_ = 0;
-  HttpAnswerContext context{.method = head.method,
-                            .path = head.path,
-                            .id = RequestId(head),
-                            .headers = std::move(cors_),
-                            .http10 = reader_.http10(),
-                            .close = close || core_->draining,
-                            .max_unsent_bytes = core_->options.max_unsent_bytes};
+  HttpAnswerContext context{
+      .method = head.method,
+      .path = head.path,
+      .id = RequestId(head),
+      .trace = core_->options.sampler.Begin(AllOf(head, "traceparent"), AllOf(head, "tracestate")),
+      .headers = std::move(cors_),
+      .http10 = reader_.http10(),
+      .close = close || core_->draining,
+      .max_unsent_bytes = core_->options.max_unsent_bytes};
   cors_ = {};
   core_->BeginRequest();
   answer_ = std::make_shared<HttpAnswer>(weak_from_this(), std::move(context));
@@ -536,15 +554,18 @@ void HttpConnection::LogAccess(const HttpAnswerContext& context, int status) {
   for (char& c : path) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';
   }
-  Log(probe ? LogLevel::kDebug : LogLevel::kInfo, "http",
-      {{"method", context.method},
-       {"path", path},
-       {"status", absl::StrFormat("%d", status)},
-       {"bytes", absl::StrFormat("%d", sent_bytes_)},
-       {"ms", absl::StrFormat("%.1f", ms)},
-       {"peer", peer_},
-       {"client", lease_.has_value() ? lease_->client()->name() : "-"},
-       {"request_id", context.id}});
+  std::vector<LogField> fields = {{"method", context.method},
+                                  {"path", path},
+                                  {"status", absl::StrFormat("%d", status)},
+                                  {"bytes", absl::StrFormat("%d", sent_bytes_)},
+                                  {"ms", absl::StrFormat("%.1f", ms)},
+                                  {"peer", peer_},
+                                  {"client", lease_.has_value() ? lease_->client()->name() : "-"},
+                                  {"request_id", context.id}};
+  if (context.trace.own.sampled) {
+    fields.emplace_back("trace_id", FormatTraceId(context.trace.own.trace_id));
+  }
+  Log(probe ? LogLevel::kDebug : LogLevel::kInfo, "http", fields);
 }
 
 }  // namespace tandem::gateway

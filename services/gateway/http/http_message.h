@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/gateway/trace/trace_context.h"
 
 namespace tandem::gateway {
 
@@ -39,6 +40,8 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> variables;
   // The client's X-Request-Id where it is a plain token, else made up.  Sent back with the answer.
   std::string id;
+  // The trace it belongs to, and its own span there.  Sent back as traceparent.
+  RequestTrace trace;
   // Never null; without API keys one client that is nobody and has no limits.
   std::shared_ptr<HttpClient> client;  // shared with the server's table of keys
 

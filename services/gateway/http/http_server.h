@@ -42,6 +42,8 @@ struct HttpServerOptions {
   std::shared_ptr<ApiKeys> keys;   // null: everybody is served; shared with whoever reports on them
   HttpTraffic* traffic = nullptr;  // counts if it is there; Borrowed; must outlive the server
 
+  TraceSampler sampler;  // of requests whose clients do not say
+
   uint32_t num_threads = 1;
   uint32_t max_connections = 4096;
   size_t max_header_bytes = 16 << 10;

@@ -34,6 +34,23 @@ TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
   EXPECT_NE(client.Call("GET", "/echo", "", "X-Request-Id: a b\r\n").Header("x-request-id"), "a b");
 }
 
+TEST_F(HttpServerTest, GoesOnWithTheClientsTraceOrBeginsOne) {
+  StartServer();
+  HttpTestClient client = Connect();
+  const auto traceparent = [&client](const std::string& headers) {
+    return client.Call("GET", "/echo", "", headers).Header("traceparent");
+  };
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-";
+  const std::string header = "Traceparent: " + trace + "00f067aa0ba902b7-01\r\n";
+  EXPECT_THAT(traceparent(header), MatchesRegex(trace + "[0-9a-f]{16}-01"));
+  EXPECT_NE(traceparent(header), trace + "00f067aa0ba902b7-01") << "the request's own span";
+  for (const std::string& none :
+       {std::string(), std::string("traceparent: 00-xyz\r\n"), header + header}) {
+    EXPECT_THAT(traceparent(none), MatchesRegex("00-[0-9a-f]{32}-[0-9a-f]{16}-00"));
+    EXPECT_NE(traceparent(none).substr(0, trace.size()), trace);
+  }
+}
+
 TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
   StartServer();
   HttpTestClient client = Connect();

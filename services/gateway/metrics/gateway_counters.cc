@@ -11,9 +11,6 @@ namespace tandem::gateway {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::string_view kApiNames[] = {"grpc", "rest", "openai", "ollama"};
-constexpr std::string_view kOutcomeNames[] = {"stop",     "length",  "cancelled",
-                                              "deadline", "refused", "failed"};
 
 double Read(const std::atomic<uint64_t>& count) {
   return static_cast<double>(count.load(kRelaxed));
@@ -92,14 +89,14 @@ void GatewayCounters::PlanInForce(const PlanReport& report) {
   epoch_ = report.epoch;
 }
 
-void GatewayCounters::CountRequest(Api api, Outcome outcome, const absl::Status& status) {
+void GatewayCounters::CountRequest(Api api, RequestOutcome outcome, const absl::Status& status) {
   requests_[static_cast<int>(api)][static_cast<int>(outcome)].fetch_add(1, kRelaxed);
   if (status.ok()) return;
   errors_[std::min(static_cast<int>(status.code()), kNumCodes - 1)].fetch_add(1, kRelaxed);
 }
 
 void GatewayCounters::RequestRefused(Api api, const absl::Status& status) {
-  CountRequest(api, Outcome::kRefused, status);
+  CountRequest(api, RequestOutcome::kRefused, status);
 }
 
 void GatewayCounters::RequestStarted(RequestNumber /*number*/, absl::Time submitted,
@@ -113,16 +110,7 @@ void GatewayCounters::RequestFirstToken(RequestNumber /*number*/, absl::Time sub
 }
 
 void GatewayCounters::RequestEnded(const RequestReport& report) {
-  const absl::Status& status = report.status;
-  Outcome outcome = Outcome::kFailed;
-  if (status.ok()) {
-    outcome = report.reason == v1::FINISH_REASON_STOP ? Outcome::kStop : Outcome::kLength;
-  } else if (absl::IsCancelled(status)) {
-    outcome = Outcome::kCancelled;
-  } else if (absl::IsDeadlineExceeded(status)) {
-    outcome = Outcome::kDeadline;
-  }
-  CountRequest(report.request->api, outcome, status);
+  CountRequest(report.request->api, OutcomeOf(report), report.status);
   duration_.Observe(Seconds(report.end - report.submitted));
   prompt_tokens_.Observe(static_cast<double>(report.request->prompt.size()));
   completion_tokens_.Observe(report.completion_tokens);
@@ -156,9 +144,10 @@ void GatewayCounters::StepEnded(const StepReport& report) {
 void GatewayCounters::AddRequests(MetricSamples& samples) const {
   using M = GatewayMetrics;
   for (int api = 0; api < kNumApis; ++api) {
-    for (int outcome = 0; outcome < kNumOutcomes; ++outcome) {
-      samples.Add(M::kRequests, Read(requests_[api][outcome]),
-                  {kApiNames[api], kOutcomeNames[outcome]});
+    for (int outcome = 0; outcome < kNumRequestOutcomes; ++outcome) {
+      samples.Add(
+          M::kRequests, Read(requests_[api][outcome]),
+          {ApiName(static_cast<Api>(api)), OutcomeName(static_cast<RequestOutcome>(outcome))});
     }
   }
   for (int code = 1; code < kNumCodes; ++code) {

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
 #include "services/gateway/engine/engine_observer.h"
+#include "services/gateway/engine/request_outcome.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "tandem/v1/generation.pb.h"
@@ -34,8 +35,6 @@ class GatewayCounters final : public EngineObserver {
              MetricSamples& samples) const;
 
  private:
-  enum class Outcome : uint8_t { kStop, kLength, kCancelled, kDeadline, kRefused, kFailed };
-  static constexpr int kNumOutcomes = 6;
   static constexpr int kNumCodes = 17;
   struct WorkerCalls {
     std::atomic<uint64_t> calls{0}, round_trip_ns{0}, worker_ns{0}, device_ns{0};
@@ -44,12 +43,12 @@ class GatewayCounters final : public EngineObserver {
     std::string worker, device, stages;
   };
 
-  void CountRequest(Api api, Outcome outcome, const absl::Status& status);
+  void CountRequest(Api api, RequestOutcome outcome, const absl::Status& status);
   void AddRequests(MetricSamples& samples) const;
   void AddSteps(MetricSamples& samples) const;
   void AddPlan(MetricSamples& samples) const;
 
-  std::atomic<uint64_t> requests_[kNumApis][kNumOutcomes] = {};
+  std::atomic<uint64_t> requests_[kNumApis][kNumRequestOutcomes] = {};
   std::atomic<uint64_t> errors_[kNumCodes] = {};
   std::atomic<uint64_t> steps_done_{0}, steps_failed_{0}, steps_queued_{0};
   std::atomic<uint64_t> decode_rows_{0}, prompt_rows_{0};

@@ -28,7 +28,7 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
-      for (EngineRequest& run : job.runs) run.api = Api::kOllama;
+      job.SetOrigin(Api::kOllama, request.trace);
       StartAnswer(*model, std::move(job), request.client, to, options);
       return absl::OkStatus();
     };

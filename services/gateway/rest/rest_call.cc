@@ -84,11 +84,13 @@ absl::Status RestCall::Start(grpc::GenericStub& stub, const RestBinding& binding
     responder->SendStatus(limit.status());
     return limit.status();
   }
+  const RequestTrace trace = request.trace;
   std::shared_ptr<RestCall> call(new RestCall(binding, std::move(request), std::move(responder)));
   if (*limit != absl::InfiniteDuration()) {
     call->context_.set_deadline(absl::ToChronoTime(absl::Now() + *limit));
   }
   call->context_.AddMetadata(kApiMetadata, kRestApi);
+  AddTrace(trace, call->context_);
   call->self_ = call;
   call->Begin(stub, **message);
   return absl::OkStatus();

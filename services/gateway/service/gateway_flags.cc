@@ -32,6 +32,18 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
       ->capture_default_str();
 }
 
+void AddTraceFlags(CLI::App& app, TraceFlags& flags) {
+  app.add_option("--otlp", flags.otlp,
+                 "Collector of traces, http://HOST:4318/v1/traces, or off; default: "
+                 "OTEL_EXPORTER_OTLP_ENDPOINT's, else none (docs/tracing.md)");
+  app.add_option("--trace-sample", flags.sample,
+                 "Share of the requests exported whose clients do not say; default: all")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--trace-keep", flags.keep, "Requests whose traces are kept for `tandem trace`")
+      ->check(CLI::Range(0u, 100000u))
+      ->capture_default_str();
+}
+
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
@@ -39,6 +51,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--metrics", flags.metrics,
                  "HOST:PORT of a page for Prometheus beside --http's /metrics; empty: none");
   app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
+  AddTraceFlags(app, flags.trace);
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
   app.add_option("--worker", flags.executor.worker_targets, "A worker; repeat for each")

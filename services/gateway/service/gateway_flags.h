@@ -10,6 +10,7 @@
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/http/http_server.h"
+#include "services/gateway/trace/tracing.h"
 
 namespace tandem::gateway {
 
@@ -31,6 +32,7 @@ struct GatewayFlags {
   uint32_t port = 0;
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
   bool metrics_remote = false;  // HOST need not be loopback
+  TraceFlags trace;
   double worker_wait_seconds = 30.0;
   double segment_deadline_seconds = 30.0;
 };
@@ -39,6 +41,7 @@ struct GatewayFlags {
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags);
 // The --http flags alone, for commands that pass them on.
 void AddHttpFlags(CLI::App& app, HttpFlags& flags);
+void AddTraceFlags(CLI::App& app, TraceFlags& flags);
 // After parsing.  INVALID_ARGUMENT names the flag.
 absl::Status FinishGatewayFlags(GatewayFlags& flags);
 

@@ -10,6 +10,7 @@
 #include "services/gateway/service/client_status.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/stream_reactor.h"
+#include "services/gateway/trace/trace_response.h"
 
 namespace tandem::gateway {
 namespace {
@@ -30,10 +31,12 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 template <class Response, class Request, class Parse>
 grpc::ServerWriteReactor<Response>* Start(const Launcher& launcher,
                                           const GenerationServiceOptions& options,
-                                          const grpc::CallbackServerContext& context,
+                                          grpc::CallbackServerContext& context,
                                           const Request& request, Parse parse) {
   using Reactor = StreamReactor<Response>;
   const Api api = OriginOf(context);
+  RequestTrace trace = TraceOf(context, options.sampler);
+  context.AddInitialMetadata(kTraceParent, FormatTraceParent(trace.own));
   const auto model = launcher.model();
   auto parsed =
       model.ok() ? parse(request, **model) : absl::StatusOr<EngineRequest>(model.status());
@@ -41,7 +44,9 @@ grpc::ServerWriteReactor<Response>* Start(const Launcher& launcher,
     launcher.ReportRefused(api, parsed.status());
     return Reactor::Fail(parsed.status());
   }
+  context.AddInitialMetadata(kRequestId, parsed->request_id);
   parsed->api = api;
+  parsed->trace = std::move(trace);
   parsed->deadline = Deadline(context);
   return Reactor::Start(**model, *std::move(parsed), request.has_logprobs(),
                         options.max_unread_tokens);
@@ -107,6 +112,29 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
   const auto model = launcher_.model();
   if (model.ok()) *response->add_models() = (*model)->info();
   return Answer(context, model.status());
+}
+
+grpc::ServerUnaryReactor* GenerationService::GetTrace(grpc::CallbackServerContext* context,
+                                                      const v1::GetTraceRequest* request,
+                                                      v1::GetTraceResponse* response) {
+  return Answer(context, DoGetTrace(*request, *response));
+}
+
+absl::Status GenerationService::DoGetTrace(const v1::GetTraceRequest& request,
+                                           v1::GetTraceResponse& response) const {
+  if (options_.traces == nullptr || options_.traces->max_requests() == 0) {
+    return absl::FailedPreconditionError("no traces are kept (--trace-keep 0)");
+  }
+  const std::vector<KeptTrace> found = options_.traces->Find(request.id());
+  if (found.empty()) {
+    return absl::NotFoundError(
+        request.id().empty()
+            ? std::string("no request has ended yet")
+            : absl::StrFormat("no request '%s' is among the last %d that ended (--trace-keep)",
+                              request.id(), options_.traces->max_requests()));
+  }
+  FillTrace(found, response);
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* GenerationService::GetStatus(grpc::CallbackServerContext* context,

@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "services/gateway/service/launcher.h"
+#include "services/gateway/trace/trace_ring.h"
 #include "tandem/v1/generation.grpc.pb.h"
 
 namespace tandem::gateway {
@@ -13,6 +14,9 @@ struct GenerationServiceOptions {
   std::string version;
   // Tokens that a reader may leave unread before its request is given up.
   uint32_t max_unread_tokens = 4096;
+  TraceSampler sampler;  // of calls whose clients do not say
+  // Of requests that have ended; Borrowed, must outlive the service.  Null: there are none.
+  const TraceRing* traces = nullptr;
 };
 
 // Thread-safe.  Errors of each method are in generation.proto.
@@ -37,8 +41,12 @@ class GenerationService final : public v1::Generation::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* GetTrace(grpc::CallbackServerContext* context,
+                                     const v1::GetTraceRequest* request,
+                                     v1::GetTraceResponse* response) override;
 
  private:
+  absl::Status DoGetTrace(const v1::GetTraceRequest& request, v1::GetTraceResponse& response) const;
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response) const;
   absl::Status DoDetokenize(const v1::DetokenizeRequest& request,
                             v1::DetokenizeResponse& response) const;

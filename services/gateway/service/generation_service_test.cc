@@ -134,6 +134,35 @@ TEST_F(GenerationServiceTest, ListsTheModelAndTellsItsStatus) {
   EXPECT_GT(status.scheduler().step_bytes(), 31u * sizeof(StepHeader));
 }
 
+TEST_F(GenerationServiceTest, MetadataNameTheRequestAndItsSpan) {
+  Start();
+  v1::GenerateRequest proto = Greedy(GreedyRequest(1, 20, 3));
+  proto.set_request_id("mine");
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-";
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", trace + "00f067aa0ba902b7-01");
+  auto reader = stub_->Generate(&context, proto);
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  const auto& metadata = context.GetServerInitialMetadata();
+  ASSERT_EQ(metadata.count("traceparent"), 1u);
+  ASSERT_EQ(metadata.count("x-request-id"), 1u);
+  EXPECT_EQ(metadata.find("x-request-id")->second, "mine");
+  const grpc::string_ref span = metadata.find("traceparent")->second;
+  EXPECT_TRUE(span.starts_with(trace));
+  EXPECT_NE(span, trace + "00f067aa0ba902b7-01");
+}
+
+TEST_F(GenerationServiceTest, TracesThatAreNotKeptCannotBeAskedFor) {
+  Start();
+  grpc::ClientContext context;
+  v1::GetTraceResponse trace;
+  EXPECT_EQ(stub_->GetTrace(&context, {}, &trace).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
 TEST_F(GenerationServiceTest, BeforeTheModelIsUpRequestsAreUnavailable) {
   Start();
   auto blocked = std::make_unique<Launcher>(

@@ -149,6 +149,7 @@ absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
 absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model) {
   TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseCommon(request, model));
   TANDEM_ASSIGN_OR_RETURN(parsed.prompt, ParseMessages(request, model));
+  parsed.chat = true;
   return parsed;
 }
 

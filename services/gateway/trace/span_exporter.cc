@@ -36,6 +36,7 @@ std::string_view SpanDropName(SpanDrop reason) {
 
 absl::StatusOr<std::unique_ptr<SpanExporter>> SpanExporter::Start(SpanExporterOptions options) {
   TANDEM_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
+  if (url.target == "/") url.target = "/v1/traces";
   return std::unique_ptr<SpanExporter>(new SpanExporter(std::move(options), std::move(url)));
 }
 
@@ -44,16 +45,20 @@ SpanExporter::SpanExporter(SpanExporterOptions options, HttpUrl url)
   thread_ = std::thread([this] { Run(); });
 }
 
+void SpanExporter::Flush() {
+  MutexLock lock(mutex_);
+  if (!stopping_) stop_by_ = absl::Now() + options_.flush;
+  stopping_ = true;
+  changed_.SignalAll();
+  while (counts_.queued > 0 && changed_.WaitUntil(mutex_, stop_by_)) {
+  }
+}
+
 SpanExporter::~SpanExporter() {
-  absl::Time stop_by = absl::Now() + options_.flush;
+  Flush();
   {
+    // The thread drops what it has left.
     MutexLock lock(mutex_);
-    stopping_ = true;
-    stop_by_ = stop_by;
-    changed_.SignalAll();
-    // The thread drops what it has when it is done, or out of time.
-    while (counts_.queued > 0 && changed_.WaitUntil(mutex_, stop_by)) {
-    }
     stop_by_ = absl::InfinitePast();
     changed_.SignalAll();
   }

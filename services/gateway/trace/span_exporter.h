@@ -38,7 +38,7 @@ class SpanSource {
 };
 
 struct SpanExporterOptions {
-  std::string url;  // "http://localhost:4318/v1/traces"
+  std::string url;  // "http://localhost:4318/v1/traces"; that path may be left out
   // Attributes of the resource: {"service.name", "tandem-gateway"}, ...
   std::vector<std::pair<std::string, std::string>> resource;
   size_t max_queued_spans = 65536;
@@ -73,10 +73,12 @@ class SpanExporter {
  public:
   // Begins; whether there is a collector is found out by and by.  INVALID_ARGUMENT: the URL.
   static absl::StatusOr<std::unique_ptr<SpanExporter>> Start(SpanExporterOptions options);
-  // Sends what is queued, within options.flush, and drops the rest.
+  // Flushes, and drops the rest.
   ~SpanExporter();
 
   void Add(std::shared_ptr<const SpanSource> source);
+  // Takes no more, and waits up to options.flush until all that is queued has been sent.
+  void Flush();
   SpanCounts counts() const;
 
  private:

@@ -73,7 +73,8 @@ struct StepTrace {
 class TraceSampler {
  public:
   // Of the traces that begin here, `ratio` in [0, 1]; a caller's flag decides for its own.
-  explicit TraceSampler(double ratio = 0.0);
+  explicit TraceSampler(double ratio);
+  TraceSampler() = default;  // none
 
   // Goes on with a client's trace, or begins one where `parent` is empty or invalid, as the rules
   // have it.

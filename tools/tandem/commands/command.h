@@ -23,6 +23,7 @@ std::function<int()> AddManualCommand(CLI::App& app);
 std::function<int()> AddConvertCommand(CLI::App& app);
 std::function<int()> AddModelsCommand(CLI::App& app);
 std::function<int()> AddStatusCommand(CLI::App& app);
+std::function<int()> AddTraceCommand(CLI::App& app);
 std::function<int()> AddTuneCommand(CLI::App& app);
 
 // Prints one line, "tandem: MESSAGE (CODE)", to standard error and returns 1.

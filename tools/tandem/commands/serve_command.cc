@@ -24,6 +24,7 @@ struct ServeFlags {
   std::string http = "127.0.0.1:8080";
   std::string http_tls_cert, http_tls_key, http_api_keys;
   std::vector<std::string> http_cors, http_names;
+  std::string otlp, trace_sample, trace_keep;  // as the gateway takes them
 };
 
 void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
@@ -38,8 +39,21 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
                      "Name the server goes by beside localhost; repeat for each");
 }
 
+void AddTraceFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("--otlp", flags.otlp,
+                     "Collector of traces, http://HOST:4318/v1/traces (docs/tracing.md)");
+  command
+      .add_option("--trace-sample", flags.trace_sample,
+                  "Share of the requests exported whose clients do not say; default: all")
+      ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option("--trace-keep", flags.trace_keep,
+                  "Requests whose traces are kept for `tandem trace`; default: 64")
+      ->check(CLI::Range(0u, 100000u));
+}
+
 // As the gateway takes them.
-std::vector<std::string> HttpArguments(const ServeFlags& flags) {
+std::vector<std::string> GatewayArguments(const ServeFlags& flags) {
   std::vector<std::string> arguments;
   const auto add = [&arguments](const char* flag, const std::string& value) {
     if (!value.empty()) arguments.insert(arguments.end(), {flag, value});
@@ -47,6 +61,9 @@ std::vector<std::string> HttpArguments(const ServeFlags& flags) {
   add("--http-tls-cert", flags.http_tls_cert);
   add("--http-tls-key", flags.http_tls_key);
   add("--http-api-keys", flags.http_api_keys);
+  add("--otlp", flags.otlp);
+  add("--trace-sample", flags.trace_sample);
+  add("--trace-keep", flags.trace_keep);
   for (const std::string& origin : flags.http_cors) add("--http-cors", origin);
   for (const std::string& name : flags.http_names) add("--http-name", name);
   return arguments;
@@ -87,7 +104,7 @@ absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
 absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(ClusterOptions options, ResolveClusterFlags(flags.cluster));
   options.http = flags.http;
-  options.http_arguments = HttpArguments(flags);
+  options.gateway_arguments = GatewayArguments(flags);
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
   TANDEM_ASSIGN_OR_RETURN(
@@ -128,7 +145,13 @@ std::function<int()> AddServeCommand(CLI::App& app) {
       ->add_option("--port", flags->cluster.options.port,
                    "gRPC on 127.0.0.1; 0: the unix socket alone")
       ->capture_default_str();
+  command
+      ->add_option("--log-format", flags->cluster.options.log_format,
+                   "Lines of every service's log: text (key=value) or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   AddHttpFlags(*command, *flags);
+  AddTraceFlags(*command, *flags);
   command->add_flag("--metrics", flags->cluster.options.metrics,
                     "Pages for Prometheus on loopback: gateway 9464, GPU 9465, NPU 9466, loader "
                     "9467, this process 9468");
@@ -138,6 +161,7 @@ std::function<int()> AddServeCommand(CLI::App& app) {
       ->check(CLI::Range(1, 65000));
   return [flags] {
     InitLogging("serve");
+    if (flags->cluster.options.log_format == "json") SetLogFormat(LogFormat::kJson);
     const absl::Status status = Serve(*flags);
     return status.ok() ? 0 : Fail(status);
   };

@@ -53,6 +53,9 @@ ServiceSpec Service(const ClusterOptions& options, const std::string& name,
   spec.process.name = name;
   spec.process.argv = {options.bin_dir + "/" + executable};
   for (std::string& argument : arguments) spec.process.argv.push_back(std::move(argument));
+  if (options.log_format != "text") {
+    spec.process.argv.insert(spec.process.argv.end(), {"--log-format", options.log_format});
+  }
   if (!options.log_dir.empty()) spec.process.log_path = options.log_dir + "/" + name + ".log";
   return spec;
 }
@@ -64,7 +67,8 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
                                         "--model",  model_name,
                                         "--npu",    std::string(NpuPolicyName(options.npu)),
                                         "--http",   options.http};
-  arguments.insert(arguments.end(), options.http_arguments.begin(), options.http_arguments.end());
+  arguments.insert(arguments.end(), options.gateway_arguments.begin(),
+                   options.gateway_arguments.end());
   const auto add = [&arguments](const char* flag, uint64_t value) {
     arguments.emplace_back(flag);
     arguments.push_back(absl::StrFormat("%d", value));

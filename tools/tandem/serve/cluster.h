@@ -18,10 +18,10 @@ struct ClusterOptions {
   std::string log_dir;      // one file a service; empty: they write to our standard error
   NpuPolicy npu = NpuPolicy::kPrefer;
   bool out_on_npu = false;
-  std::string gpu_device;                   // the GPU worker's --device; empty: its choice
-  int port = 0;                             // gRPC on 127.0.0.1; 0: the unix socket alone
-  std::string http = "off";                 // the gateway's --http
-  std::vector<std::string> http_arguments;  // its other --http flags
+  std::string gpu_device;                      // the GPU worker's --device; empty: its choice
+  int port = 0;                                // gRPC on 127.0.0.1; 0: the unix socket alone
+  std::string http = "off";                    // the gateway's --http
+  std::vector<std::string> gateway_arguments;  // its other flags of HTTP and tracing
   uint32_t max_sequences = 16;
   uint32_t max_rows = 512;
   uint32_t context_len = 0;  // 0: the model's
@@ -33,6 +33,7 @@ struct ClusterOptions {
   double tune_seconds = 30;          // of the device, for "now"
   bool metrics = false;              // pages for Prometheus on loopback
   int metrics_port = 9464;           // of the gateway's page; the others follow it
+  std::string log_format = "text";   // of every service: "text" or "json"
 };
 
 // Where `metrics` puts the pages, by default.

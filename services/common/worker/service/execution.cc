@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/clock.h"
+#include "services/common/base/logging.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem {
@@ -61,6 +62,11 @@ void ExecuteStream::OnRead(bool ok) {
 
 void ExecuteStream::Take() {
   const int64_t arrival_ns = NowNanos();
+  if (LogEnabled(LogLevel::kDebug)) {
+    LogDebug("call", {{"step", absl::StrFormat("%d", request_.step_id())},
+                      {"segment", absl::StrFormat("%d", request_.segment_index())},
+                      {"traceparent", request_.traceparent()}});
+  }
   const Held taken{.call = owner_.host_.Begin(request_), .arrival_ns = arrival_ns};
   Release();
   held_ = taken;

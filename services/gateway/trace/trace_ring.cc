@@ -1,0 +1,35 @@
+#include "services/gateway/trace/trace_ring.h"
+
+#include <utility>
+
+namespace tandem::gateway {
+
+void TraceRing::Add(KeptTrace trace) {
+  if (max_requests_ == 0) return;
+  size_t num_bytes = sizeof(TracedRequest);
+  for (const auto& step : trace.steps) num_bytes += step->num_bytes();
+  std::vector<Entry> gone;  // freed without the lock
+  MutexLock lock(mutex_);
+  entries_.push_back({std::move(trace), num_bytes});
+  num_bytes_ += num_bytes;
+  while (entries_.size() > 1 && (entries_.size() > max_requests_ || num_bytes_ > max_bytes_)) {
+    num_bytes_ -= entries_.front().num_bytes;
+    gone.push_back(std::move(entries_.front()));
+    entries_.pop_front();
+  }
+}
+
+std::vector<KeptTrace> TraceRing::Find(std::string_view request_id) const {
+  std::vector<KeptTrace> found;
+  MutexLock lock(mutex_);
+  if (entries_.empty()) return found;
+  const std::string last = entries_.back().trace.request->request_id;
+  for (const Entry& entry : entries_) {
+    if (entry.trace.request->request_id == (request_id.empty() ? last : request_id)) {
+      found.push_back(entry.trace);
+    }
+  }
+  return found;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,148 @@
+#include "services/gateway/trace/tracer.h"
+
+#include <algorithm>
+
+#include "services/gateway/engine/request_outcome.h"
+
+namespace tandem::gateway {
+
+Tracer::Tracer(TracerOptions options)
+    : options_(std::move(options)), ring_(options_.keep_requests, options_.max_kept_bytes) {}
+
+void Tracer::RequestAccepted(RequestNumber number, const EngineRequest& request,
+                             absl::Time /*submitted*/) {
+  live_[number].trace = request.trace;
+}
+
+void Tracer::RequestFirstToken(RequestNumber number, absl::Time /*submitted*/, absl::Time now) {
+  live_.at(number).first_token = now;
+}
+
+void Tracer::StepBegins(uint64_t step_id, std::span<const RequestRows> requests, StepTrace& trace) {
+  Begun begun{.step_id = step_id};
+  const RequestTrace* owner = nullptr;
+  for (const RequestRows& rows : requests) {
+    const auto found = live_.find(rows.request);
+    if (found == live_.end()) continue;
+    const RequestTrace& candidate = found->second.trace;
+    if (owner != nullptr && (owner->own.sampled || !candidate.own.sampled)) continue;
+    owner = &candidate;
+    begun.owner = rows.request;
+  }
+  if (owner == nullptr) return;
+  trace.step = {owner->own.trace_id, RandomSpanId(), owner->own.sampled};
+  trace.state = owner->state;
+  begun.trace = trace;
+  begun_.push_back(std::move(begun));
+}
+
+void Tracer::StepEnded(const StepReport& report) {
+  // Steps lost together end with the first of them.
+  while (!begun_.empty() && begun_.front().step_id < report.step_id) begun_.pop_front();
+  if (begun_.empty() || begun_.front().step_id != report.step_id) return;
+  const Begun begun = std::move(begun_.front());
+  begun_.pop_front();
+  std::vector<StepShare> shares = SharesOf(report, begun.owner);
+  const bool exported = options_.exporter != nullptr && begun.trace.step.sampled;
+  if (shares.empty() || (!exported && options_.keep_requests == 0)) return;
+  if (plan_ == nullptr || !plan_->Describes(*report.plan)) {
+    plan_ = std::make_shared<const TracedPlan>(*report.plan);
+  }
+  auto step = std::make_shared<TracedStep>();
+  step->step_id = report.step_id;
+  step->context = begun.trace.step;
+  step->state = begun.trace.state;
+  step->begin = report.turn;
+  step->end = report.end;
+  step->decode_rows = report.decode_rows;
+  step->prompt_rows = report.prompt_rows;
+  step->queued = report.queued;
+  step->status = report.status;
+  step->plan = plan_;
+  step->shares = std::move(shares);
+  step->segments.reserve(report.segments.size());
+  for (const SegmentTiming& timing : report.segments) {
+    const absl::Duration hop = timing.answered - timing.sent - absl::Nanoseconds(timing.worker_ns);
+    // The times come from two clocks, which differ by less than a microsecond: kept in order.
+    const absl::Time answered = std::clamp(timing.answered, report.turn, report.end);
+    step->segments.push_back({.index = timing.segment_index,
+                              .sent = std::clamp(timing.sent, report.turn, answered),
+                              .answered = answered,
+                              .way_back = std::max(hop, absl::ZeroDuration()) / 2,
+                              .worker_ns = timing.worker_ns,
+                              .device_ns = timing.device_ns,
+                              .stage_ns = timing.stage_ns});
+  }
+  if (options_.keep_requests > 0) Keep(step);
+  if (exported) options_.exporter->Add(std::move(step));
+}
+
+std::vector<StepShare> Tracer::SharesOf(const StepReport& report, RequestNumber owner) {
+  std::vector<StepShare> shares;
+  shares.reserve(report.requests.size());
+  for (const RequestRows& rows : report.requests) {
+    const auto found = live_.find(rows.request);
+    if (found == live_.end()) continue;  // ended while the step was under way
+    Live& live = found->second;
+    const bool decodes = live.first_token != absl::InfiniteFuture();
+    // A step that was queued may have begun on the device before the token was decided.
+    if (decodes) live.decode_begin = std::min({live.decode_begin, live.first_token, report.turn});
+    shares.push_back({.request = rows.request,
+                      .root = live.trace.own,
+                      .phase = decodes ? RequestPhase::kDecode : RequestPhase::kPrompt,
+                      .num_rows = rows.num_rows});
+    if (rows.request == owner) std::swap(shares.front(), shares.back());
+  }
+  if (!shares.empty() && shares.front().request != owner) shares.clear();  // its trace is complete
+  return shares;
+}
+
+void Tracer::Keep(const std::shared_ptr<const TracedStep>& step) {
+  const size_t num_bytes = step->num_bytes();
+  for (const StepShare& share : step->shares) {
+    Live& live = live_.at(share.request);
+    if (live.num_bytes + num_bytes > options_.max_request_bytes) {
+      ++live.steps_left_out;
+      continue;
+    }
+    live.num_bytes += num_bytes;
+    live.steps.push_back(step);
+  }
+}
+
+void Tracer::RequestEnded(const RequestReport& report) {
+  const auto found = live_.find(report.number);
+  if (found == live_.end()) return;
+  Live live = std::move(found->second);
+  live_.erase(found);
+  const EngineRequest& from = *report.request;
+  auto request = std::make_shared<TracedRequest>();
+  request->number = report.number;
+  request->request_id = from.request_id;
+  request->trace = std::move(live.trace);
+  request->model = options_.model;
+  request->api = std::string(ApiName(from.api));
+  request->operation = from.chat ? "chat" : "text_completion";
+  request->outcome = std::string(OutcomeName(OutcomeOf(report)));
+  request->submitted = report.submitted;
+  request->end = report.end;
+  request->started = report.started;
+  request->first_token = report.first_token;
+  request->decode_begin = std::min(live.decode_begin, report.first_token);
+  request->prompt_tokens = static_cast<uint32_t>(from.prompt.size());
+  request->completion_tokens = report.completion_tokens;
+  request->max_tokens = from.max_tokens;
+  request->temperature = from.sampling.temperature;
+  request->top_p = from.sampling.top_p;
+  request->top_k = from.sampling.top_k;
+  request->seed = from.sampling.seed;
+  request->status = report.status;
+  request->reason = report.reason;
+  request->steps_left_out = live.steps_left_out;
+  if (options_.keep_requests > 0) ring_.Add({request, std::move(live.steps)});
+  if (options_.exporter != nullptr && request->trace.own.sampled) {
+    options_.exporter->Add(std::move(request));
+  }
+}
+
+}  // namespace tandem::gateway

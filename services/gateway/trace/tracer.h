@@ -1,0 +1,77 @@
+// Makes traces of what the engine does.
+//
+//   engine --observer--> Tracer: a record a step and a request
+//                          |-> TraceRing: the last requests whole, for `tandem trace`
+//                          |-> SpanExporter: what is sampled, to a collector
+//
+// Costs the engine's thread one small allocation or two a step; spans are made elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/gateway/engine/engine_observer.h"
+#include "services/gateway/trace/span_exporter.h"
+#include "services/gateway/trace/trace_ring.h"
+
+namespace tandem::gateway {
+
+struct TracerOptions {
+  std::string model;  // as the loader lists it
+  size_t keep_requests = 64;
+  size_t max_kept_bytes = 64 << 20;
+  // Steps beyond are left out of the request's kept trace, and counted.
+  size_t max_request_bytes = 16 << 20;
+  SpanExporter* exporter = nullptr;  // Borrowed; must outlive this.  Null: nothing is exported
+};
+
+// Its ring is thread-safe; all else is the engine thread's.
+class Tracer final : public EngineObserver {
+ public:
+  explicit Tracer(TracerOptions options);
+
+  void RequestAccepted(RequestNumber number, const EngineRequest& request,
+                       absl::Time submitted) override;
+  void RequestFirstToken(RequestNumber number, absl::Time submitted, absl::Time now) override;
+  void RequestEnded(const RequestReport& report) override;
+  void StepBegins(uint64_t step_id, std::span<const RequestRows> requests,
+                  StepTrace& trace) override;
+  void StepEnded(const StepReport& report) override;
+
+  const TraceRing& ring() const { return ring_; }
+
+ private:
+  struct Live {
+    RequestTrace trace;
+    absl::Time first_token = absl::InfiniteFuture();
+    absl::Time decode_begin = absl::InfiniteFuture();
+    std::vector<std::shared_ptr<const TracedStep>> steps;
+    size_t num_bytes = 0;
+    uint32_t steps_left_out = 0;
+  };
+  // A step handed over, and the request whose trace it belongs to.
+  struct Begun {
+    uint64_t step_id = 0;
+    StepTrace trace;
+    RequestNumber owner = 0;
+  };
+
+  // The shares of the requests that are still there, the owner's first.
+  std::vector<StepShare> SharesOf(const StepReport& report, RequestNumber owner);
+  void Keep(const std::shared_ptr<const TracedStep>& step);
+
+  const TracerOptions options_;
+  TraceRing ring_;
+  std::unordered_map<RequestNumber, Live> live_;
+  std::deque<Begun> begun_;  // in order
+  std::shared_ptr<const TracedPlan> plan_;
+};
+
+}  // namespace tandem::gateway

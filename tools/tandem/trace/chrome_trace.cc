@@ -1,0 +1,175 @@
+#include "tools/tandem/trace/chrome_trace.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kGateway = 1;  // processes
+constexpr int kDevices = 2;
+constexpr int kSteps = 1;  // threads of the gateway's; runs come behind
+constexpr int kCalls = 2;
+constexpr int kFirstRun = 10;
+
+class Writer {
+ public:
+  explicit Writer(int64_t zero_ns) : zero_ns_(zero_ns) {}
+
+  void Name(int process, const std::string& name) {
+    events_.push_back(
+        {{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", name}}}});
+    events_.push_back({{"ph", "M"},
+                       {"name", "process_sort_index"},
+                       {"pid", process},
+                       {"args", {{"sort_index", process}}}});
+  }
+  void Name(int process, int lane, const std::string& name, int order) {
+    events_.push_back({{"ph", "M"},
+                       {"name", "thread_name"},
+                       {"pid", process},
+                       {"tid", lane},
+                       {"args", {{"name", name}}}});
+    events_.push_back({{"ph", "M"},
+                       {"name", "thread_sort_index"},
+                       {"pid", process},
+                       {"tid", lane},
+                       {"args", {{"sort_index", order}}}});
+  }
+  void Span(int process, int lane, const std::string& name, const char* category, int64_t begin_ns,
+            int64_t end_ns, Json args) {
+    events_.push_back({{"ph", "X"},
+                       {"name", name},
+                       {"cat", category},
+                       {"pid", process},
+                       {"tid", lane},
+                       {"ts", 1e-3 * static_cast<double>(begin_ns - zero_ns_)},
+                       {"dur", 1e-3 * static_cast<double>(std::max<int64_t>(end_ns - begin_ns, 0))},
+                       {"args", std::move(args)}});
+  }
+  Json Take() && { return std::move(events_); }
+
+ private:
+  const int64_t zero_ns_;
+  Json events_ = Json::array();
+};
+
+void WriteRun(const v1::GetTraceResponse& trace, int index, Writer& writer) {
+  const v1::TraceRun& run = trace.runs(index);
+  const int lane = kFirstRun + index;
+  writer.Name(kGateway, lane,
+              trace.runs_size() == 1 ? "request" : absl::StrFormat("request, choice %d", index),
+              index - trace.runs_size());
+  writer.Span(kGateway, lane, run.operation() + " " + trace.model(), "request", run.submitted_ns(),
+              run.ended_ns(),
+              {{"request_id", trace.request_id()},
+               {"trace_id", trace.trace_id()},
+               {"span_id", run.span_id()},
+               {"api", run.api()},
+               {"outcome", run.outcome()},
+               {"prompt_tokens", run.prompt_tokens()},
+               {"completion_tokens", run.completion_tokens()},
+               {"steps_left_out", run.steps_left_out()}});
+  const auto phase = [&](const char* name, int64_t begin_ns, int64_t end_ns) {
+    if (begin_ns == 0) return;
+    end_ns = end_ns == 0 ? run.ended_ns() : std::min(end_ns, run.ended_ns());
+    writer.Span(kGateway, lane, name, "phase", begin_ns, end_ns, Json::object());
+  };
+  phase("queue", run.submitted_ns(), run.started_ns());
+  phase("prompt", run.started_ns(), run.decode_begin_ns());
+  phase("decode", run.decode_begin_ns(), 0);
+}
+
+// A call's time on its device.
+struct DeviceSpan {
+  const v1::TraceStep* step = nullptr;
+  const v1::TraceSegment* segment = nullptr;
+  const v1::TracePlannedSegment* planned = nullptr;
+  int64_t end_ns = 0;
+  int64_t begin_ns() const { return end_ns - static_cast<int64_t>(segment->device_ns()); }
+};
+
+void WriteDevice(int lane, std::vector<DeviceSpan>& spans, Writer& writer) {
+  for (size_t i = spans.size(); i-- > 1;) {
+    spans[i - 1].end_ns = std::min(spans[i - 1].end_ns, spans[i].begin_ns());
+  }
+  for (const DeviceSpan& span : spans) {
+    const auto& stages = span.segment->stages();
+    writer.Span(kDevices, lane, span.planned->kinds(), "device", span.begin_ns(), span.end_ns,
+                {{"step", span.step->step_id()},
+                 {"segment", span.segment->index()},
+                 {"stages", span.planned->stages()},
+                 {"device_ns", span.segment->device_ns()}});
+    if (stages.size() < 2) continue;
+    int64_t begin_ns = span.begin_ns();
+    for (const v1::TraceStageTime& stage : stages) {
+      const int64_t end_ns = begin_ns + static_cast<int64_t>(stage.device_ns());
+      writer.Span(kDevices, lane, stage.stage(), "stage", begin_ns, std::min(end_ns, span.end_ns),
+                  {{"device_ns", stage.device_ns()}});
+      begin_ns = std::min(end_ns, span.end_ns);
+    }
+  }
+}
+
+}  // namespace
+
+std::string ChromeTrace(const v1::GetTraceResponse& trace) {
+  int64_t zero_ns = trace.runs(0).submitted_ns();
+  for (const v1::TraceRun& run : trace.runs()) zero_ns = std::min(zero_ns, run.submitted_ns());
+  Writer writer(zero_ns);
+  writer.Name(kGateway, "gateway");
+  writer.Name(kDevices, "devices");
+  for (int r = 0; r < trace.runs_size(); ++r) WriteRun(trace, r, writer);
+  writer.Name(kGateway, kSteps, "steps", 1);
+  writer.Name(kGateway, kCalls, "calls", 2);
+  std::map<std::string, std::vector<DeviceSpan>> devices;  // by worker
+  std::map<std::string, std::string> names;
+  for (const v1::TraceStep& step : trace.steps()) {
+    Json args = {{"step", step.step_id()},
+                 {"decode_rows", step.decode_rows()},
+                 {"prompt_rows", step.prompt_rows()},
+                 {"requests", step.requests()},
+                 {"queued", step.queued()},
+                 {"span_id", step.span_id()}};
+    if (!step.error().empty()) args["error"] = step.error();
+    writer.Span(kGateway, kSteps, absl::StrFormat("step %d", step.step_id()), "step",
+                step.begin_ns(), step.end_ns(), std::move(args));
+    const v1::TracePlan& plan = trace.plans(static_cast<int>(step.plan()));
+    for (const v1::TraceSegment& segment : step.segments()) {
+      const v1::TracePlannedSegment& planned = plan.segments(static_cast<int>(segment.index()));
+      const v1::TraceWorker& worker = plan.workers(static_cast<int>(planned.worker()));
+      writer.Span(kGateway, kCalls, worker.name() + " " + planned.kinds(), "call",
+                  segment.sent_ns(), segment.answered_ns(),
+                  {{"step", step.step_id()},
+                   {"segment", segment.index()},
+                   {"stages", planned.stages()},
+                   {"worker_ns", segment.worker_ns()},
+                   {"device_ns", segment.device_ns()}});
+      names[worker.name()] = absl::StrFormat("%s: %s%s", worker.name(), worker.device(),
+                                             worker.emulated() ? " (emulated)" : "");
+      devices[worker.name()].push_back({&step, &segment, &planned, segment.device_end_ns()});
+    }
+  }
+  int lane = 0;
+  for (auto& [worker, spans] : devices) {
+    ++lane;
+    writer.Name(kDevices, lane, names[worker], lane);
+    WriteDevice(lane, spans, writer);
+  }
+  const Json document = {{"displayTimeUnit", "ns"},
+                         {"otherData",
+                          {{"request_id", trace.request_id()},
+                           {"trace_id", trace.trace_id()},
+                           {"begin_unix_ns", absl::StrFormat("%d", zero_ns)}}},
+                         {"traceEvents", std::move(writer).Take()}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tandem
