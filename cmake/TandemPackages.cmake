@@ -130,10 +130,10 @@ function(tandem_package NAME)
   set_field(PACKAGE_CONTROL_EXTRA "${scripts}")
 endfunction()
 
-set(about "Tandem serves Gemma 3 on machines with an AMD NPU and a GPU, both working on one model, as"
-  "a small cluster of services.")
-tandem_package(tandem ALL SUMMARY "language models on NPU and GPU together"
-  LINES ${about} "This package brings all of them, to run on one machine."
+set(about "Tandem serves Gemma 3 on machines with an AMD NPU and a GPU, both working"
+  "on one model, as a small cluster of services.")
+tandem_package(tandem ALL SUMMARY "language models on NPU and GPU together (metapackage)"
+  LINES ${about} "This metapackage brings all of them, to run on one machine."
   DEPENDS "tandem-gateway (>= ${version})" "tandem-gpu-worker (>= ${version})"
           "tandem-loader (>= ${version})" "tandem-tools (>= ${version})"
   RECOMMENDS "tandem-npu-worker (>= ${version})" "tandem-demo-model (>= ${version})")
@@ -142,27 +142,28 @@ tandem_package(tandem-common ALL SUMMARY "user, systemd target and documents of 
   DEPENDS "init-system-helpers (>= 1.54~)" "systemd | systemd-standalone-sysusers | systemd-sysusers"
   SUGGESTS "tandem")
 tandem_package(tandem-demo-model ALL SUMMARY "small language model to try Tandem with"
-  LINES ${about} "This package has the model of 11 MB that comes with it: it knows capitals, sums,"
-        "lists, JSON and stories." SUGGESTS "tandem")
+  LINES ${about} "This package has the model of 11 MB that comes with it: it knows capitals,"
+        "sums, lists, JSON and stories."
+  SUGGESTS "tandem")
 tandem_package(tandem-gateway SUMMARY "gateway of Tandem, for clients of language models"
-  LINES ${about} "This is the one that clients talk to: gRPC, OpenAI's and Ollama's HTTP APIs, a chat"
-        "page; it makes tokens of text, batches requests and samples."
+  LINES ${about} "This is the one that clients talk to, by gRPC, by OpenAI's and Ollama's HTTP"
+        "APIs and by a chat page. It makes tokens of text, batches and samples."
   DEPENDS "tandem-common (>= ${version})"
   RECOMMENDS "tandem-loader (>= ${version})" "tandem-gpu-worker (>= ${version})"
   SUGGESTS "tandem-npu-worker")
 tandem_package(tandem-gpu-worker SUMMARY "GPU worker of Tandem, over Vulkan"
-  LINES ${about} "This one runs a model's matrix products, and attention where there is no NPU, on any"
-        "GPU with Vulkan 1.3."
+  LINES ${about} "This one runs a model's matrix products, and attention where there is no"
+        "NPU, on any GPU with Vulkan 1.3."
   DEPENDS "tandem-common (>= ${version})" RECOMMENDS "mesa-vulkan-drivers | vulkan-icd")
 tandem_package(tandem-loader SUMMARY "loader of Tandem, for models and their weights"
-  LINES ${about} "This one reads GGUF and safetensors, packs the weights once into shared memory, and"
-        "hands them to the workers."
+  LINES ${about} "This one reads GGUF and safetensors, packs the weights once into shared"
+        "memory, and hands them to the workers."
   DEPENDS "tandem-common (>= ${version})" SUGGESTS "tandem-demo-model")
 tandem_package(tandem-npu-worker SUMMARY "NPU worker of Tandem, over XRT"
   LINES ${about} "This one runs attention on an AMD NPU, or on an emulated one to try it out."
   DEPENDS "tandem-common (>= ${version})")
 tandem_package(tandem-tools SUMMARY "command line of Tandem, for language models"
-  LINES ${about} "This package has 'tandem': chat, generate, status, bench, tune, inspect, convert,"
-        "doctor, and a supervisor of one's own cluster."
+  LINES ${about} "This package has 'tandem': chat, generate, status, bench, tune, inspect,"
+        "convert, doctor, and a supervisor of one's own cluster."
   RECOMMENDS "tandem-gateway" "tandem-gpu-worker" "tandem-loader")
 include(CPack)
