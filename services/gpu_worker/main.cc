@@ -13,7 +13,7 @@
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
-#include "services/common/worker/service/run_worker_service.h"
+#include "services/common/worker/service/worker_flags.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/tune_flags.h"
 
@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
   tandem::AddLogFlags(app);
+  tandem::AddHostFlags(app, flags.run);
   app.add_option("--metrics", flags.run.metrics,
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");

@@ -11,7 +11,7 @@
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/systemd/service_manager.h"
-#include "services/common/worker/service/run_worker_service.h"
+#include "services/common/worker/service/worker_flags.h"
 #include "services/npu_worker/npu_worker.h"
 #include "services/npu_worker/startup.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 65536));
   app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU");
   tandem::AddLogFlags(app);
+  tandem::AddHostFlags(app, flags.run);
   app.add_option("--metrics", flags.run.metrics,
                  "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");

@@ -53,7 +53,7 @@ ChildProcess::ChildProcess(const std::string& program, const std::vector<std::st
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
   argv.push_back(nullptr);
-  TANDEM_CHECK(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv.data(), environ) == 0);
+  TANDEM_CHECK(::posix_spawnp(&pid_, program.c_str(), nullptr, nullptr, argv.data(), environ) == 0);
 }
 
 ChildProcess::~ChildProcess() {

@@ -41,7 +41,7 @@ class InProcessLoader {
   std::unique_ptr<Server> server_;
 };
 
-// A program of build/<preset>/bin, killed and reaped at the end.
+// A program, by its path or found in PATH, killed and reaped at the end.
 class ChildProcess {
  public:
   ChildProcess(const std::string& program, const std::vector<std::string>& arguments);

@@ -31,11 +31,14 @@ class ExecutorTest : public ::testing::Test {
   void StartLoader() {
     loader_ = std::make_unique<InProcessLoader>(Socket("loader"), TANDEM_SOURCE_DIR "/models/demo");
   }
-  void StartWorker(const std::string& name) {
-    workers_[name] = std::make_unique<ChildProcess>(
-        TANDEM_BINARY_DIR "/bin/reference_worker",
-        std::vector<std::string>{"--listen", "unix:" + Socket(name), "--name", name, "--kind",
-                                 name.substr(0, 3)});
+  void StartWorker(const std::string& name) { StartWorker(name, "unix:" + Socket(name), {}); }
+  void StartWorker(const std::string& name, const std::string& listen,
+                   const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"--listen", listen,   "--name",
+                                          name,       "--kind", name.substr(0, 3)};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    workers_[name] =
+        std::make_unique<ChildProcess>(TANDEM_BINARY_DIR "/bin/reference_worker", arguments);
   }
   ExecutorOptions Options(const std::vector<std::string>& workers, NpuPolicy npu) {
     ExecutorOptions options;
@@ -77,6 +80,39 @@ class ExecutorTest : public ::testing::Test {
       answer.push_back(executor.Output(0, 0).candidates[0].token);
       prompt = {answer.back()};
     }
+    return answer;
+  }
+
+  // The same with two steps under way at a time, all but the first fed; the results of step n in
+  // lane n % 2.
+  static absl::StatusOr<std::vector<uint32_t>> QueuedGreedy(Executor& executor,
+                                                            const std::vector<uint32_t>& prompt,
+                                                            uint32_t num_tokens) {
+    static uint64_t step_id = 1'000'000;
+    testing::StepBuilder builder(executor.limits());
+    const uint32_t sequence = builder.AddSequence();
+    std::vector<uint32_t> answer;
+    const auto take = [&](uint32_t step) -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor.AwaitStep());
+      EXPECT_EQ(timings.size(), 1u);
+      answer.push_back(executor.Guess(step % 2, 0));
+      EXPECT_EQ(answer.back(), executor.Output(step % 2, 0).candidates[0].token);
+      return absl::OkStatus();
+    };
+    for (uint32_t step = 0; step < num_tokens; ++step) {
+      builder.Begin();
+      const uint32_t first =
+          builder.AddRows(sequence, step == 0 ? prompt : std::vector<uint32_t>{0});
+      if (step > 0) builder.FeedRow(first, 0);
+      builder.AddOutput(builder.num_rows() - 1);
+      StepBatch batch = builder.batch();
+      batch.header.step_id = ++step_id;
+      if (step > 0) batch.header.after_step = step_id - 1;
+      WriteStep(batch, executor.StepArea(step % 2));
+      TANDEM_RETURN_IF_ERROR(executor.QueueStep(step % 2, step_id));
+      if (step > 0) TANDEM_RETURN_IF_ERROR(take(step - 1));
+    }
+    TANDEM_RETURN_IF_ERROR(take(num_tokens - 1));
     return answer;
   }
 

@@ -89,7 +89,6 @@ TEST_F(ExecutorTest, ASmallerStepThanTheLimitsAndEveryLogit) {
   EXPECT_EQ(executor->Output(0, 1).target_logit, executor->Logits(0, 1)[17]);
 }
 
-// Two steps under way at a time, all but the first fed; the results of step n in lane n % 2.
 TEST_F(ExecutorTest, QueuedStepsGiveTheTokensOfStepsOneByOne) {
   StartLoader();
   StartWorker("gpu0");
@@ -98,41 +97,13 @@ TEST_F(ExecutorTest, QueuedStepsGiveTheTokensOfStepsOneByOne) {
   ASSERT_TRUE(executor->queues_steps());
   constexpr uint32_t kTokens = 9;
   ASSERT_OK_AND_ASSIGN(const auto expected, Greedy(*executor, prompt_, kTokens));
-  const auto decode = [&](uint32_t num_tokens) -> absl::StatusOr<std::vector<uint32_t>> {
-    static uint64_t step_id = 1'000;
-    testing::StepBuilder builder(executor->limits());
-    const uint32_t sequence = builder.AddSequence();
-    std::vector<uint32_t> answer;
-    const auto take = [&](uint32_t step) -> absl::Status {
-      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor->AwaitStep());
-      EXPECT_EQ(timings.size(), 1u);
-      answer.push_back(executor->Guess(step % 2, 0));
-      EXPECT_EQ(answer.back(), executor->Output(step % 2, 0).candidates[0].token);
-      return absl::OkStatus();
-    };
-    for (uint32_t step = 0; step < num_tokens; ++step) {
-      builder.Begin();
-      const uint32_t first =
-          builder.AddRows(sequence, step == 0 ? prompt_ : std::vector<uint32_t>{0});
-      if (step > 0) builder.FeedRow(first, 0);
-      builder.AddOutput(builder.num_rows() - 1);
-      StepBatch batch = builder.batch();
-      batch.header.step_id = ++step_id;
-      if (step > 0) batch.header.after_step = step_id - 1;
-      WriteStep(batch, executor->StepArea(step % 2));
-      TANDEM_RETURN_IF_ERROR(executor->QueueStep(step % 2, step_id));
-      if (step > 0) TANDEM_RETURN_IF_ERROR(take(step - 1));
-    }
-    TANDEM_RETURN_IF_ERROR(take(num_tokens - 1));
-    return answer;
-  };
-  ASSERT_OK_AND_ASSIGN(const auto queued, decode(kTokens));
+  ASSERT_OK_AND_ASSIGN(const auto queued, QueuedGreedy(*executor, prompt_, kTokens));
   EXPECT_EQ(queued, expected);
   workers_.erase("gpu0");
-  EXPECT_THAT(decode(3), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(QueuedGreedy(*executor, prompt_, 3), HasCode(absl::StatusCode::kUnavailable));
   StartWorker("gpu0");
   ASSERT_OK(executor->Recover(nullptr));
-  ASSERT_OK_AND_ASSIGN(const auto recovered, decode(kTokens));
+  ASSERT_OK_AND_ASSIGN(const auto recovered, QueuedGreedy(*executor, prompt_, kTokens));
   EXPECT_EQ(recovered, expected);
 }
 

@@ -6,28 +6,28 @@
 #include "services/common/base/logging.h"
 #include "services/common/reference/reference_worker.h"
 #include "services/common/rpc/polling.h"
-#include "services/common/worker/service/run_worker_service.h"
+#include "services/common/worker/service/worker_flags.h"
 
 int main(int argc, char** argv) {
   tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   tandem::InitLogging("reference_worker");
   tandem::reference::ReferenceWorkerOptions options;
-  std::string listen;
+  tandem::RunWorkerOptions run;
   std::string kind = "gpu";
   CLI::App app("A worker on the host, for tests.", "reference_worker");
-  app.add_option("--listen", listen, "unix:PATH to serve on")->required();
+  app.add_option("--listen", run.server.listen, "unix:PATH or HOST:PORT")->required();
   app.add_option("--name", options.name, "name in the cluster");
   app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")
       ->check(CLI::IsMember({"gpu", "npu"}));
+  tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};
   }
-  const absl::Status status =
-      tandem::RunWorkerService(std::make_unique<tandem::reference::ReferenceWorker>(options),
-                               {.server = {.listen = {listen}}}, signals);
+  const absl::Status status = tandem::RunWorkerService(
+      std::make_unique<tandem::reference::ReferenceWorker>(options), run, signals);
   if (status.ok()) return 0;
   tandem::LogError("worker stopped", {{"reason", std::string(status.message())}});
   return 1;

@@ -10,8 +10,8 @@ namespace {
 
 std::string Shown(const WorkerDescription& worker) {
   const bool says_so = worker.device.find("emulated") != std::string::npos;
-  return absl::StrFormat("%s (%s%s)", worker.name, worker.emulated && !says_so ? "emulated " : "",
-                         worker.device);
+  return absl::StrFormat("%s (%s%s%s)", worker.name, worker.emulated && !says_so ? "emulated " : "",
+                         worker.device, worker.remote ? ", another host" : "");
 }
 
 // "Attend x12", "Head", or "Ffn(6-11)" where it is not every layer's.
@@ -23,6 +23,27 @@ std::string DescribeKind(StageKind kind, const std::vector<uint32_t>& layers, ui
     return absl::StrFormat("%s(%d-%d)", name, layers.front(), layers.back());
   }
   return absl::StrFormat("%s(%s)", name, absl::StrJoin(layers, ","));
+}
+
+// Whole layers are named as such: "layers 6-11".
+std::vector<std::string> DescribeKinds(const std::vector<std::vector<uint32_t>>& layers,
+                                       uint32_t num_layers) {
+  const auto of = [&layers](StageKind kind) -> const std::vector<uint32_t>& {
+    return layers[static_cast<int>(kind)];
+  };
+  const std::vector<uint32_t>& first = of(StageKind::kQkv);
+  const bool whole = !first.empty() && first.back() - first.front() + 1 == first.size() &&
+                     of(StageKind::kAttend) == first && of(StageKind::kOut) == first &&
+                     of(StageKind::kFfn) == first;
+  std::vector<std::string> kinds;
+  for (int k = 0; k < kNumStageKinds; ++k) {
+    const StageKind kind = static_cast<StageKind>(k);
+    const bool of_layer = kind != StageKind::kEmbed && kind != StageKind::kHead;
+    if (layers[k].empty() || (whole && of_layer && kind != StageKind::kQkv)) continue;
+    kinds.push_back(whole && of_layer ? absl::StrFormat("layers %d-%d", first.front(), first.back())
+                                      : DescribeKind(kind, layers[k], num_layers));
+  }
+  return kinds;
 }
 
 }  // namespace
@@ -44,13 +65,9 @@ std::string DescribePlacement(const Plan& plan, const ModelConfig& config) {
   std::vector<std::string> parts;
   for (size_t w = 0; w < plan.workers.size(); ++w) {
     if (w == rest) continue;
-    std::vector<std::string> kinds;
-    for (int k = 0; k < kNumStageKinds; ++k) {
-      if (layers[w][k].empty()) continue;
-      kinds.push_back(DescribeKind(static_cast<StageKind>(k), layers[w][k], config.num_layers));
-    }
-    parts.push_back(
-        absl::StrFormat("%s on %s", absl::StrJoin(kinds, " and "), Shown(plan.workers[w])));
+    parts.push_back(absl::StrFormat(
+        "%s on %s", absl::StrJoin(DescribeKinds(layers[w], config.num_layers), " and "),
+        Shown(plan.workers[w])));
   }
   parts.push_back("the rest on " + Shown(plan.workers[rest]));
   return absl::StrJoin(parts, ", ");

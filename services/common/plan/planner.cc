@@ -55,8 +55,13 @@ class Planner {
   absl::StatusOr<Plan> Make() {
     TANDEM_RETURN_IF_ERROR(CheckWorkers());
     TANDEM_RETURN_IF_ERROR(ChooseAttendNpus());
-    ChooseGpus();
+    if (policy_.layers.empty()) {
+      ChooseGpus();
+    } else {
+      TANDEM_RETURN_IF_ERROR(TakeRanges());
+    }
     TANDEM_RETURN_IF_ERROR(AssignStages());
+    TANDEM_RETURN_IF_ERROR(NoteWhereAttendRuns());
     Plan plan = Cut();
     SetPorts(plan.segments);
     plan.notice = absl::StrJoin(notices_, "; ");
@@ -92,7 +97,10 @@ class Planner {
     for (uint32_t w = 0; w < workers_.size(); ++w) {
       const WorkerDescription& worker = workers_[w];
       if (worker.kind != DeviceKind::kNpu) continue;
-      if (worker.emulated != want_emulated) {
+      if (worker.remote) {
+        reasons.push_back(absl::StrFormat(
+            "%s is on another host, and attention alone does not cross hosts", worker.name));
+      } else if (worker.emulated != want_emulated) {
         reasons.push_back(
             absl::StrFormat("%s is %s (policy emulate takes emulated NPUs, and only those)",
                             worker.name, worker.emulated ? "emulated" : "a real NPU"));
@@ -113,43 +121,84 @@ class Planner {
         "Attend: policy %s wants an NPU: %s", std::string(NpuPolicyName(policy_.npu)), why));
   }
 
-  // Fills gpus_ with the owners of layer ranges: those that run all that is not on the NPU.
+  // What keeps a GPU from owning a range of layers; nothing if it can.
+  std::optional<std::string> WhyNoRange(uint32_t w) const {
+    if (workers_[w].kind != DeviceKind::kGpu) {
+      return absl::StrFormat("%s is an NPU", workers_[w].name);
+    }
+    for (int k = 0; k < kNumStageKinds; ++k) {
+      const StageKind kind = static_cast<StageKind>(k);
+      const bool npus_part = kind == StageKind::kAttend && !npus_.empty() && !workers_[w].remote;
+      if (npus_part) continue;
+      if (auto why = Why(w, kind)) return why;
+    }
+    return {};
+  }
+
+  // Fills gpus_ with the owners of layer ranges, those that run all that is not on the NPU, and
+  // ends_ with where the ranges end.
   void ChooseGpus() {
     const uint32_t wanted =
         std::min(policy_.num_gpus == 0 ? UINT32_MAX : policy_.num_gpus, config_.num_layers);
     for (uint32_t w = 0; w < workers_.size() && gpus_.size() < wanted; ++w) {
-      if (workers_[w].kind != DeviceKind::kGpu) continue;
-      bool all = npus_.empty() ? Can(w, StageKind::kAttend) : true;
-      for (const StageKind kind : {StageKind::kEmbed, StageKind::kQkv, StageKind::kOut,
-                                   StageKind::kFfn, StageKind::kHead}) {
-        all = all && Can(w, kind);
-      }
-      if (all) gpus_.push_back(w);
+      if (!WhyNoRange(w).has_value()) gpus_.push_back(w);
     }
     if (policy_.num_gpus > 1 && gpus_.size() < policy_.num_gpus) {
       notices_.push_back(absl::StrFormat("layers are split over %d GPUs, %d were asked for",
                                          gpus_.size(), policy_.num_gpus));
     }
+    std::vector<uint64_t> memory_bytes;
+    for (const uint32_t w : gpus_) memory_bytes.push_back(workers_[w].memory_bytes);
+    ends_ = ShareLayers(memory_bytes, config_.num_layers);
   }
 
-  // Owner of layer `layer_idx` when `owners` share the layers in equal ranges.
-  uint32_t OwnerOf(const std::vector<uint32_t>& owners, uint32_t layer_idx) const {
-    if (owners.empty()) return kNobody;
-    return owners[uint64_t{layer_idx} * owners.size() / config_.num_layers];
+  // The same from the policy's ranges.
+  absl::Status TakeRanges() {
+    TANDEM_RETURN_IF_ERROR(CheckLayerRanges(policy_.layers, config_.num_layers));
+    for (const LayerRange& range : policy_.layers) {
+      uint32_t w = 0;
+      while (w < workers_.size() && workers_[w].name != range.worker) ++w;
+      const std::optional<std::string> why =
+          w == workers_.size() ? absl::StrFormat("%s is not connected", range.worker)
+                               : WhyNoRange(w);
+      if (why.has_value()) {
+        return absl::FailedPreconditionError(
+            absl::StrFormat("layers %d-%d on %s: %s", range.first, range.last, range.worker, *why));
+      }
+      gpus_.push_back(w);
+      ends_.push_back(range.last + 1);
+    }
+    return absl::OkStatus();
+  }
+
+  // The GPU whose range layer `layer_idx` is in.
+  uint32_t GpuOf(uint32_t layer_idx) const {
+    if (gpus_.empty()) return kNobody;
+    const auto range = std::upper_bound(ends_.begin(), ends_.end(), layer_idx);
+    return gpus_[range - ends_.begin()];
+  }
+  // The NPU that attends in layer `layer_idx`: they share the layers equally.
+  uint32_t NpuOf(uint32_t layer_idx) const {
+    if (npus_.empty()) return kNobody;
+    if (const uint32_t gpu = GpuOf(layer_idx); gpu != kNobody && workers_[gpu].remote) {
+      return kNobody;
+    }
+    return npus_[uint64_t{layer_idx} * npus_.size() / config_.num_layers];
   }
 
   uint32_t Choose(Stage stage, uint32_t previous) const {
-    if (stage.kind == StageKind::kAttend && !npus_.empty()) return OwnerOf(npus_, stage.layer_idx);
-    if (stage.kind == StageKind::kOut && policy_.out_on_npu && !npus_.empty()) {
-      const uint32_t npu = OwnerOf(npus_, stage.layer_idx);
-      if (Can(npu, StageKind::kOut)) return npu;
+    const uint32_t npu = NpuOf(stage.layer_idx);
+    if (stage.kind == StageKind::kAttend && npu != kNobody) return npu;
+    if (stage.kind == StageKind::kOut && policy_.out_on_npu && npu != kNobody &&
+        Can(npu, StageKind::kOut)) {
+      return npu;
     }
     const uint32_t layer =
         stage.kind == StageKind::kHead ? config_.num_layers - 1 : stage.layer_idx;
-    if (const uint32_t owner = OwnerOf(gpus_, layer); owner != kNobody) return owner;
+    if (const uint32_t owner = GpuOf(layer); owner != kNobody) return owner;
     // No GPU runs everything: the fewest changes of worker, then the first that can.
     const auto eligible = [&](uint32_t w) {
-      return workers_[w].kind == DeviceKind::kGpu && Can(w, stage.kind);
+      return workers_[w].kind == DeviceKind::kGpu && !workers_[w].remote && Can(w, stage.kind);
     };
     if (previous != kNobody && eligible(previous)) return previous;
     for (uint32_t w = 0; w < workers_.size(); ++w) {
@@ -175,11 +224,31 @@ class Planner {
   absl::Status NobodyRuns(Stage stage) const {
     std::vector<std::string> reasons;
     for (uint32_t w = 0; w < workers_.size(); ++w) {
-      if (workers_[w].kind == DeviceKind::kGpu) reasons.push_back(*Why(w, stage.kind));
+      if (workers_[w].kind != DeviceKind::kGpu) continue;
+      reasons.push_back(workers_[w].remote ? *WhyNoRange(w) : *Why(w, stage.kind));
     }
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s: no worker can run it: %s", StageName(stage),
         reasons.empty() ? "no GPU worker is connected" : absl::StrJoin(reasons, "; ")));
+  }
+
+  // Where there is an NPU, but layers that it does not attend in: all of them, or some.
+  absl::Status NoteWhereAttendRuns() {
+    if (npus_.empty()) return absl::OkStatus();
+    std::vector<uint32_t> layers;
+    for (uint32_t l = 0; l < config_.num_layers; ++l) {
+      if (NpuOf(l) == kNobody) layers.push_back(l);
+    }
+    if (layers.empty()) return absl::OkStatus();
+    if (layers.size() == config_.num_layers && policy_.npu != NpuPolicy::kPrefer) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "Attend: policy %s wants an NPU, and every layer is on another host than %s",
+          std::string(NpuPolicyName(policy_.npu)), workers_[npus_[0]].name));
+    }
+    notices_.push_back(absl::StrFormat(
+        "Attend of %d of %d layers runs on the GPU: they are on another host than %s",
+        layers.size(), config_.num_layers, workers_[npus_[0]].name));
+    return absl::OkStatus();
   }
 
   void NoteWhereOutRuns() {
@@ -248,6 +317,7 @@ class Planner {
   const PlacementPolicy& policy_;
   std::vector<uint32_t> npus_;  // indices into workers_, as are the following
   std::vector<uint32_t> gpus_;
+  std::vector<uint32_t> ends_;   // of the layer ranges of gpus_: one past the last layer
   std::vector<uint32_t> owner_;  // by stage ordinal
   std::vector<std::string> notices_;
 };

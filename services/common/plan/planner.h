@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/model/model_config.h"
+#include "services/common/plan/layer_ranges.h"
 #include "services/common/plan/stage.h"
 #include "services/common/tensor/dtype.h"
 
@@ -21,6 +22,7 @@ struct WorkerDescription {
   std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
   DeviceKind kind = DeviceKind::kGpu;
   bool emulated = false;  // the device is emulated on the host
+  bool remote = false;    // on another host than the gateway: every activation crosses a network
   // It takes a step while the one before it runs, and feeds its rows from that one's guesses.
   bool feeds_steps = false;
   std::vector<StageKind> stages;     // stage kinds it can run
@@ -49,8 +51,11 @@ struct PlacementPolicy {
   bool out_on_npu = false;  // Out(i) beside Attend(i), where the NPU reads the weights
   // GPUs that share the layers, each a range of them, in the order they are listed; 0: all that
   // can run every stage but Attend.  Fewer are used when there are fewer, and the plan says so.
+  // The ranges are as long as the memory each GPU has, where all say what they have, else equal.
   uint32_t num_gpus = 1;
   DType kv_dtype = DType::kF16;  // of every KV cache (kv/kv_format.h)
+  // The ranges themselves, in order, of every layer; num_gpus means nothing then.
+  std::vector<LayerRange> layers;
 };
 
 struct Plan {
@@ -64,8 +69,12 @@ struct Plan {
 // Liveness decides the ports: a tensor is exported when its next reader runs elsewhere, so the
 // residual stays on the GPU while attention runs on the NPU.  A tensor is imported by every
 // segment that reads it first and whose worker did not write it last.
-// FAILED_PRECONDITION names the stage that nobody can run, or the missing NPU under kRequire.
-// INVALID_ARGUMENT: two workers of one name, or one that takes no rows.
+// A worker on another host gets a range of whole layers or nothing: no activation but the residual
+// crosses hosts.  Attend of its layers therefore runs on it and not on an NPU, and an NPU on
+// another host is left out; the plan says so. FAILED_PRECONDITION names the stage that nobody can
+// run, the missing NPU under kRequire, or the worker that cannot take the range it is given.
+// INVALID_ARGUMENT: two workers of one name, one that takes no rows, or ranges that do not cover
+// the layers once, in order.
 // `weight_dtypes`: formats of the model's matrices, all of which a matrix worker must read.
 absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                               const std::vector<WorkerDescription>& workers,

@@ -3,82 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include "services/common/plan/planner_test_workers.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr PortMask kNone = 0;
-
-ModelConfig Config(uint32_t num_layers, uint32_t head_dim) {
-  ModelConfig config;
-  config.num_layers = num_layers;
-  config.hidden_dim = 256;
-  config.ffn_dim = 512;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = head_dim;
-  config.vocab_size = 1000;
-  config.context_len = 2048;
-  config.sliding_window = 64;
-  config.layer_is_global = EverySixthGlobal(num_layers);
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  config.embedding_scale = 16.0f;
-  return config;
-}
-
-WorkerDescription Gpu(const std::string& name = "gpu0") {
-  WorkerDescription worker;
-  worker.name = name;
-  worker.device = "llvmpipe";
-  worker.stages = {StageKind::kEmbed, StageKind::kQkv, StageKind::kAttend,
-                   StageKind::kOut,   StageKind::kFfn, StageKind::kHead};
-  worker.weight_dtypes = {DType::kF32, DType::kF16, DType::kBf16, DType::kQ8_0, DType::kQ4_0};
-  worker.kv_dtypes = {DType::kF16, DType::kQ8_0};
-  worker.max_rows = 512;
-  return worker;
-}
-
-WorkerDescription Npu(const std::string& name = "npu0") {
-  WorkerDescription worker;
-  worker.name = name;
-  worker.device = "Strix";
-  worker.kind = DeviceKind::kNpu;
-  worker.stages = {StageKind::kAttend, StageKind::kOut};
-  worker.weight_dtypes = {DType::kF16, DType::kBf16};
-  worker.head_dims = {64, 128, 256};
-  worker.max_rows = 256;
-  return worker;
-}
-
-WorkerDescription EmulatedNpu() {
-  WorkerDescription worker = Npu();
-  worker.emulated = true;
-  return worker;
-}
-
-Plan MustPlan(const ModelConfig& config, const std::vector<WorkerDescription>& workers,
-              const PlacementPolicy& policy, const std::vector<DType>& dtypes = {DType::kBf16}) {
-  absl::StatusOr<Plan> plan = MakePlan(config, dtypes, workers, policy);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  if (!plan.ok()) return {};
-  // Whatever the placement: every stage exactly once, in order, neighbours on different workers.
-  uint32_t next = 0;
-  for (uint32_t i = 0; i < plan->segments.size(); ++i) {
-    const Segment& segment = plan->segments[i];
-    EXPECT_EQ(segment.index, i);
-    EXPECT_EQ(segment.first_ordinal, next);
-    EXPECT_GE(segment.last_ordinal, segment.first_ordinal);
-    if (i > 0) {
-      EXPECT_NE(segment.worker, plan->segments[i - 1].worker);
-    }
-    next = segment.last_ordinal + 1;
-  }
-  EXPECT_EQ(next, NumStages(config.num_layers));
-  return *std::move(plan);
-}
+using namespace planner_test;  // NOLINT(google-build-using-namespace)
 
 TEST(PlannerTest, PutsEverythingOnTheGpuInOneSegmentWithoutPorts) {
   for (const uint32_t num_layers : {1u, 2u, 13u, 62u}) {

@@ -33,10 +33,6 @@ void EnablePlugins() {
   });
 }
 
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
-}
-
 // Checks one address before gRPC sees it, whose own errors say nothing.
 absl::Status CheckAddress(const std::string& address, bool allow_remote) {
   if (const auto path = UnixSocketPath(address)) return RemoveStaleSocket(*path);
@@ -46,22 +42,31 @@ absl::Status CheckAddress(const std::string& address, bool allow_remote) {
     return absl::InvalidArgumentError(
         absl::StrFormat("listen address '%s' is neither unix:/PATH nor HOST:PORT", address));
   }
-  if (!allow_remote && !IsLoopback(address.substr(0, colon))) {
+  if (!allow_remote && !IsLoopback(address)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("listen address '%s' is not loopback: this traffic is neither encrypted "
-                        "nor authenticated; use 127.0.0.1 and a proxy in front",
+                        "nor authenticated; use 127.0.0.1 and a proxy in front, or mutual TLS "
+                        "where the service has --tls-cert",
                         address));
   }
   return absl::OkStatus();
 }
 
-void SetLimits(grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+void SetLimits(grpc::ServerBuilder& builder, int max_message_bytes) {
+  builder.SetMaxReceiveMessageSize(max_message_bytes);
+  builder.SetMaxSendMessageSize(max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+}
+
+// Other hosts vanish without a word.  A ping waits for its answer for as long as a segment may run:
+// the thread that would read it may be the device's.
+void SetLimitsForOtherHosts(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
 }
 
 class NoPlugins final : public grpc::ServerBuilderOption {
@@ -89,17 +94,26 @@ std::unique_ptr<grpc::Server> BuildPrivately(grpc::ServerBuilder& builder) {
 
 }  // namespace
 
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<ServedService>& services) {
   if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
   EnablePlugins();
   grpc::ServerBuilder builder;
-  SetLimits(builder);
+  SetLimits(builder, options.max_message_bytes);
+  if (options.tls.given() || options.allow_remote) SetLimitsForOtherHosts(builder);
   if (!options.with_plugins) LeaveOutPlugins(builder);
   std::vector<int> ports(options.listen.size(), 0);
   for (size_t i = 0; i < options.listen.size(); ++i) {
-    TANDEM_RETURN_IF_ERROR(CheckAddress(options.listen[i], options.allow_remote));
-    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+    const bool tls = options.tls.given() && !UnixSocketPath(options.listen[i]).has_value();
+    TANDEM_RETURN_IF_ERROR(CheckAddress(options.listen[i], tls || options.allow_remote));
+    builder.AddListeningPort(
+        options.listen[i],
+        tls ? MakeServerCredentials(options.tls) : grpc::InsecureServerCredentials(), &ports[i]);
   }
   std::unique_ptr<Server> result(new Server);
   for (const ServedService& served : services) {

@@ -20,16 +20,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/rpc/channel.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/common/rpc/tls.h"
 #include "services/common/rpc/unix_socket.h"
 
 namespace tandem {
 
 struct ServerOptions {
   // "unix:/path" or "host:port" each; port 0 takes a free one.  Hosts other than loopback are
-  // refused unless `allow_remote`: traffic is neither encrypted nor authenticated.
+  // refused without `tls` unless `allow_remote`: traffic is neither encrypted nor authenticated.
   std::vector<std::string> listen;
   bool allow_remote = false;
+  TlsFiles tls;  // for every port; a unix socket needs none.  CheckTlsFiles is the caller's.
+  int max_message_bytes = kMaxMessageBytes;
   // Health and reflection; off for a listener beside a main one.
   bool with_plugins = true;
   // Applied to the builder last, for completion queues of one's own.
@@ -40,6 +44,9 @@ struct ServedService {
   std::string full_name;             // "tandem.loader.v1.Loader"
   grpc::Service* service = nullptr;  // Borrowed; must outlive the server
 };
+
+// Whether "host:port" is on this machine's loopback.
+bool IsLoopback(const std::string& address);
 
 // Thread-safe.
 class Server {

@@ -31,6 +31,40 @@ absl::Status FromCall(const grpc::Status& status, const std::string& target) {
   return absl::Status(code, absl::StrFormat("worker at %s: %s", target, status.error_message()));
 }
 
+constexpr char kGone[] = "is gone";
+
+std::string NoAnswer(absl::Duration timeout) {
+  return absl::StrFormat("did not answer within %s", absl::FormatDuration(timeout));
+}
+
+// gRPC's words for a connection that did not come about, and what they mean.
+std::string ConnectionError(const std::string& message, bool tls) {
+  struct Meaning {
+    const char* words;
+    bool tls;
+    const char* meaning;
+  };
+  static constexpr char kRefused[] =
+      "it may have refused this gateway's certificate: its log says why";
+  static constexpr char kExpectsTls[] = "if it expects TLS, name it tls://";
+  static constexpr Meaning kMeanings[] = {
+      {"certificate verify failed", true,
+       "its certificate is not signed by an authority of --tls-ca, or has expired, or has not "
+       "begun"},
+      {"Hostname Verification Check failed", true, "its certificate is for another name"},
+      {"wrong version number", true, "does it speak TLS?"},
+      {"Handshake read failed", true, "no answer to the handshake"},
+      {"Socket closed", true, kRefused},
+      {"Connection reset", true, kRefused},
+      {"Socket closed", false, kExpectsTls},
+      {"Connection reset", false, kExpectsTls}};
+  for (const Meaning& known : kMeanings) {
+    if (known.tls != tls || message.find(known.words) == std::string::npos) continue;
+    return absl::StrFormat("%s (%s)", known.meaning, message);
+  }
+  return message;
+}
+
 }  // namespace
 
 void HopStatistics::Add(int64_t hop_ns) {
@@ -67,22 +101,26 @@ class WorkerClient::Stream {
     }
   }
 
-  // False when the stream has ended or the time is up.
-  bool Send(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
-    if (!Await({&started_, &written_}, absl::ToChronoTime(deadline))) return false;
+  enum class Outcome { kDone, kEnded, kLate };
+
+  Outcome Send(const worker::v1::ExecuteRequest& request, absl::Time deadline) {
+    const Outcome outcome = Await({&started_, &written_}, absl::ToChronoTime(deadline));
+    if (outcome != Outcome::kDone) return outcome;
     written_ = Operation::kUnderWay;
     stream_->Write(request, &written_);
-    return true;
+    return outcome;
   }
 
-  // True when the next answer has come; false when the stream has ended or the time is up.
-  bool Receive(absl::Time deadline) {
-    read_ = Operation::kUnderWay;
-    stream_->Read(&response_, &read_);
-    wake_ahead_.WaitBegins(WakeAhead::Clock::now());
-    const bool answered = Await({&written_, &read_}, absl::ToChronoTime(deadline));
+  // Done when the next answer has come.  Late: to be called again for the same answer.
+  Outcome Receive(absl::Time deadline) {
+    if (read_ == Operation::kDone) {
+      read_ = Operation::kUnderWay;
+      stream_->Read(&response_, &read_);
+      wake_ahead_.WaitBegins(WakeAhead::Clock::now());
+    }
+    const Outcome outcome = Await({&written_, &read_}, absl::ToChronoTime(deadline));
     wake_ahead_.WaitEnds(WakeAhead::Clock::now());
-    return answered;
+    return outcome;
   }
 
   const worker::v1::ExecuteResponse& response() const { return response_; }
@@ -90,19 +128,19 @@ class WorkerClient::Stream {
  private:
   enum class Operation { kUnderWay, kDone };
 
-  // Takes events until all of `operations` are done; false when one fails or the time is up.
-  bool Await(std::initializer_list<const Operation*> operations,
-             std::chrono::system_clock::time_point until) {
+  // Takes events until all of `operations` are done, one fails or the time is up.
+  Outcome Await(std::initializer_list<const Operation*> operations,
+                std::chrono::system_clock::time_point until) {
     const auto under_way = [](const Operation* o) { return *o == Operation::kUnderWay; };
     while (std::any_of(operations.begin(), operations.end(), under_way)) {
       void* tag = nullptr;
       bool ok = false;
-      if (wake_ahead_.Next(queue_, &tag, &ok, until) != grpc::CompletionQueue::GOT_EVENT || !ok) {
-        return false;
-      }
+      const auto next = wake_ahead_.Next(queue_, &tag, &ok, until);
+      if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kLate;
+      if (next != grpc::CompletionQueue::GOT_EVENT || !ok) return Outcome::kEnded;
       *static_cast<Operation*>(tag) = Operation::kDone;
     }
-    return true;
+    return Outcome::kDone;
   }
 
   grpc::ClientContext context_;
@@ -118,9 +156,27 @@ class WorkerClient::Stream {
 };
 
 WorkerClient::WorkerClient(std::string target)
-    : target_(std::move(target)),
-      channel_(CreateChannel(target_)),
-      stub_(worker::v1::Worker::NewStub(channel_)) {}
+    : WorkerClient({.text = target, .address = target}, nullptr) {}
+
+WorkerClient::WorkerClient(WorkerTarget target,
+                           std::shared_ptr<grpc::ChannelCredentials> credentials)
+    : target_(std::move(target)), credentials_(std::move(credentials)) {
+  TANDEM_CHECK(!target_.remote || credentials_ != nullptr);
+  Reconnect();
+}
+
+void WorkerClient::Reconnect() {
+  auto channel = target_.remote ? CreateRemoteChannel(target_.address, credentials_, Keepalive::kOn)
+                                : CreateChannel(target_.address);
+  absl::MutexLock lock(&mutex_);
+  channel_ = std::move(channel);
+  stub_ = worker::v1::Worker::NewStub(channel_);
+}
+
+std::shared_ptr<worker::v1::Worker::Stub> WorkerClient::stub() const {
+  absl::MutexLock lock(&mutex_);
+  return stub_;
+}
 
 WorkerClient::~WorkerClient() = default;
 
@@ -129,26 +185,51 @@ absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
   SetTimeout(context, timeout);
   context.set_wait_for_ready(true);
   worker::v1::DescribeResponse response;
-  const grpc::Status status = stub_->Describe(&context, {}, &response);
+  const grpc::Status status = stub()->Describe(&context, {}, &response);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::UnavailableError(absl::StrFormat("worker at %s is not there", target_));
+    return absl::UnavailableError(absl::StrFormat("worker at %s is not there%s", target(),
+                                                  remote() ? ": " + Cause(timeout) : ""));
   }
-  TANDEM_RETURN_IF_ERROR(FromCall(status, target_));
+  TANDEM_RETURN_IF_ERROR(FromCall(status, target()));
   RemoteWorker worker;
   TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
   worker.pid = response.pid();
-  worker.execution_target = ExecutionAddress(target_, response.execution_port());
+  worker.description.remote = remote();
+  worker.execution_target = ExecutionAddress(target_.address, response.execution_port());
   return worker;
+}
+
+std::string WorkerClient::Cause(absl::Duration timeout) {
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    absl::MutexLock lock(&mutex_);
+    channel = channel_;
+  }
+  if (channel->GetState(false) == GRPC_CHANNEL_READY) {
+    Reconnect();
+    return "connected, but silent";
+  }
+  // A call that does not wait gives the error of the attempt before.
+  grpc::ClientContext context;
+  SetTimeout(context, timeout / 2);
+  worker::v1::DescribeResponse response;
+  const grpc::Status status =
+      worker::v1::Worker::NewStub(channel)->Describe(&context, {}, &response);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return ConnectionError(status.error_message(), target_.tls);
+  }
+  return "no answer to attempts to connect";
 }
 
 absl::StatusOr<worker::v1::LoadPlanReport> WorkerClient::LoadPlan(
     const worker::v1::LoadPlanRequest& request, const Progress& progress, absl::Duration timeout) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
-  const auto reader = stub_->LoadPlan(&context, request);
+  const auto calls = stub();
+  const auto reader = calls->LoadPlan(&context, request);
   worker::v1::LoadPlanResponse message;
   absl::StatusOr<worker::v1::LoadPlanReport> report =
-      absl::InternalError(absl::StrFormat("worker at %s sent no report", target_));
+      absl::InternalError(absl::StrFormat("worker at %s sent no report", target()));
   while (reader->Read(&message)) {
     if (message.has_report()) {
       report = message.report();
@@ -156,7 +237,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> WorkerClient::LoadPlan(
       progress(message.progress().fraction(), message.progress().phase());
     }
   }
-  TANDEM_RETURN_IF_ERROR(FromCall(reader->Finish(), target_));
+  TANDEM_RETURN_IF_ERROR(FromCall(reader->Finish(), target()));
   return report;
 }
 
@@ -166,14 +247,14 @@ absl::Status WorkerClient::UnloadPlan(uint64_t epoch, absl::Duration timeout) {
   worker::v1::UnloadPlanRequest request;
   request.set_epoch(epoch);
   worker::v1::UnloadPlanResponse response;
-  return FromCall(stub_->UnloadPlan(&context, request, &response), target_);
+  return FromCall(stub()->UnloadPlan(&context, request, &response), target());
 }
 
 absl::StatusOr<worker::v1::GetStatusResponse> WorkerClient::GetStatus(absl::Duration timeout) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   worker::v1::GetStatusResponse response;
-  TANDEM_RETURN_IF_ERROR(FromCall(stub_->GetStatus(&context, {}, &response), target_));
+  TANDEM_RETURN_IF_ERROR(FromCall(stub()->GetStatus(&context, {}, &response), target()));
   return response;
 }
 
@@ -182,18 +263,21 @@ absl::StatusOr<worker::v1::MeasureCeilingsResponse> WorkerClient::MeasureCeiling
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   worker::v1::MeasureCeilingsResponse response;
-  TANDEM_RETURN_IF_ERROR(FromCall(stub_->MeasureCeilings(&context, {}, &response), target_));
+  TANDEM_RETURN_IF_ERROR(FromCall(stub()->MeasureCeilings(&context, {}, &response), target()));
   return response;
 }
 
 void WorkerClient::Open(const std::string& execution_target) {
   Close();
-  if (execution_stub_ == nullptr || execution_target != execution_target_) {
-    // No keepalive: the worker does not look at its socket while a segment runs.
+  // No keepalive: the worker does not look at its socket while a segment runs.
+  if (remote()) {
+    execution_stub_ = worker::v1::Execution::NewStub(
+        CreateRemoteChannel(execution_target, credentials_, Keepalive::kOff));
+  } else if (execution_stub_ == nullptr || execution_target != execution_target_) {
     execution_stub_ =
         worker::v1::Execution::NewStub(CreateChannel(execution_target, Keepalive::kOff));
-    execution_target_ = execution_target;
   }
+  execution_target_ = execution_target;
   stream_ = std::make_unique<Stream>(*execution_stub_);
 }
 
@@ -202,36 +286,60 @@ void WorkerClient::Close() {
   sent_ns_.clear();
 }
 
-bool WorkerClient::connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
+bool WorkerClient::connected() const {
+  absl::MutexLock lock(&mutex_);
+  return channel_->GetState(false) == GRPC_CHANNEL_READY;
+}
 
-absl::Status WorkerClient::Lost(int64_t start_ns, absl::Duration timeout) {
+absl::Status WorkerClient::Lost(const std::string& why) {
   Close();
-  const bool late = NowNanos() - start_ns >= absl::ToInt64Nanoseconds(timeout);
-  return absl::UnavailableError(late ? absl::StrFormat("worker at %s did not answer within %s",
-                                                       target_, absl::FormatDuration(timeout))
-                                     : absl::StrFormat("worker at %s is gone", target_));
+  return absl::UnavailableError(absl::StrFormat("worker at %s %s", target(), why));
 }
 
 absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
   if (stream_ == nullptr) {
-    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
+    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
   const int64_t start_ns = NowNanos();
-  if (!stream_->Send(request, absl::Now() + timeout)) return Lost(start_ns, timeout);
+  switch (stream_->Send(request, absl::Now() + timeout)) {
+    case Stream::Outcome::kEnded:
+      return Lost(kGone);
+    case Stream::Outcome::kLate:
+      return Lost(NoAnswer(timeout));
+    case Stream::Outcome::kDone:
+      break;
+  }
+  if (remote()) sent_bytes_.fetch_add(request.ByteSizeLong(), std::memory_order_relaxed);
   if (!request.flush()) sent_ns_.push_back(start_ns);
   return absl::OkStatus();
 }
 
+std::string WorkerClient::AwaitAnswer(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    const absl::Time until = remote() ? std::min(deadline, absl::Now() + kSilence) : deadline;
+    const Stream::Outcome outcome = stream_->Receive(until);
+    if (outcome == Stream::Outcome::kDone) return "";
+    if (outcome == Stream::Outcome::kEnded) return kGone;
+    if (absl::Now() >= deadline) return NoAnswer(timeout);
+    const auto status = GetStatus(std::min(kSilence, deadline - absl::Now()));
+    if (absl::IsUnavailable(status.status())) {
+      return absl::StrFormat("is silent and its host cannot be reached: %s",
+                             std::string(status.status().message()));
+    }
+  }
+}
+
 absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Receive(absl::Duration timeout) {
   if (stream_ == nullptr) {
-    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target_));
+    return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
   TANDEM_CHECK(!sent_ns_.empty());
-  const int64_t start_ns = NowNanos();
-  if (!stream_->Receive(absl::Now() + timeout)) return Lost(start_ns, timeout);
+  if (const std::string why = AwaitAnswer(timeout); !why.empty()) return Lost(why);
   const worker::v1::ExecuteResponse& response = stream_->response();
   hops_.Add(NowNanos() - sent_ns_.front() - static_cast<int64_t>(response.worker_ns()));
   sent_ns_.pop_front();
+  if (remote()) received_bytes_.fetch_add(response.ByteSizeLong(), std::memory_order_relaxed);
   if (response.code() != 0) {
     return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
   }

@@ -1,6 +1,9 @@
 // A worker as the gateway sees it.
 #pragma once
 
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -10,10 +13,13 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/plan/planner.h"
+#include "services/common/rpc/worker_target.h"
 #include "tandem/worker/v1/worker.grpc.pb.h"
 
 namespace tandem {
@@ -51,13 +57,19 @@ class WorkerClient {
 
   // Connects lazily, and for ever again.
   explicit WorkerClient(std::string target);
+  // `credentials`: for a remote target.  A remote worker that has gone silent is connected anew:
+  // its host may have been cut off, and a connection of before would not come back for minutes.
+  WorkerClient(WorkerTarget target, std::shared_ptr<grpc::ChannelCredentials> credentials);
   ~WorkerClient();
   WorkerClient(const WorkerClient&) = delete;
   WorkerClient& operator=(const WorkerClient&) = delete;
 
-  const std::string& target() const { return target_; }
+  const std::string& target() const { return target_.text; }
+  bool remote() const { return target_.remote; }
+  bool tls() const { return target_.tls; }
 
-  // Waits up to `timeout` for the worker to be there.  UNAVAILABLE: it is not.
+  // Waits up to `timeout` for the worker to be there.  UNAVAILABLE: it is not; for a remote one the
+  // message says what became of the connection.
   // FAILED_PRECONDITION: it is of another protocol version, or its self-test has failed.
   absl::StatusOr<RemoteWorker> Describe(absl::Duration timeout);
   // Errors as the worker gives them; UNAVAILABLE when it is lost or too slow.
@@ -73,6 +85,8 @@ class WorkerClient {
   // Runs one segment over the stream and returns the answer, which holds until the next call.
   // UNAVAILABLE: no stream is open, the worker has died, or `timeout` has passed; the stream is
   // closed then, and what comes late goes nowhere.  Other codes are the worker's answer.
+  // A remote worker that is silent for kSilence is asked for its status, and counts as lost when
+  // that fails: a host that has been cut off is found before the deadline of a long segment.
   absl::StatusOr<const worker::v1::ExecuteResponse*> Execute(
       const worker::v1::ExecuteRequest& request, absl::Duration timeout);
   // The two halves of Execute, for requests that do not wait for one another's answers.  Send fails
@@ -86,19 +100,36 @@ class WorkerClient {
   bool connected() const;
 
   const HopStatistics& hops() const { return hops_; }
+  // Bytes of the calls and answers of Execute, with a remote worker.
+  uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
+  uint64_t received_bytes() const { return received_bytes_.load(std::memory_order_relaxed); }
+
+  static constexpr absl::Duration kSilence = absl::Seconds(2);
 
  private:
   class Stream;
+  // A connection in place of the one there is.
+  void Reconnect();
+  // Shared with a call that may be under way.
+  std::shared_ptr<worker::v1::Worker::Stub> stub() const;
+  // Why a remote worker cannot be reached.
+  std::string Cause(absl::Duration timeout);
+  // Waits for an answer; empty when it is there, else what is to be said of the worker.
+  std::string AwaitAnswer(absl::Duration timeout);
   // Closes the stream; what is returned says why.
-  absl::Status Lost(int64_t start_ns, absl::Duration timeout);
+  absl::Status Lost(const std::string& why);
 
-  const std::string target_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<worker::v1::Worker::Stub> stub_;
+  const WorkerTarget target_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of a remote target
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<worker::v1::Worker::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   std::string execution_target_;
   std::unique_ptr<worker::v1::Execution::Stub> execution_stub_;
   std::unique_ptr<Stream> stream_;
   std::deque<int64_t> sent_ns_;  // of the calls that have had no answer
+  std::atomic<uint64_t> sent_bytes_{0};
+  std::atomic<uint64_t> received_bytes_{0};
   HopStatistics hops_;
 };
 

@@ -12,6 +12,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/convert.h"
+#include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
 #include "services/gateway/executor/parallel_load.h"
 #include "services/gateway/executor/step_sizing.h"
@@ -78,15 +79,26 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
     return absl::InvalidArgumentError(
         absl::StrFormat("num_lanes is %d, must be in [1, %d]", options.num_lanes, kMaxLanes));
   }
-  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(std::move(options)));
+  std::vector<WorkerTarget> targets;
+  for (const std::string& text : options.worker_targets) {
+    TANDEM_ASSIGN_OR_RETURN(targets.emplace_back(), ParseWorkerTarget(text));
+    if (!targets.back().tls || options.tls.given()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("worker %s needs --tls-cert, --tls-key and --tls-ca", text));
+  }
+  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(std::move(options), targets));
   TANDEM_ASSIGN_OR_RETURN(executor->loader_,
                           LoaderClient::Create(executor->options_.loader_target));
   return executor;
 }
 
-ClusterExecutor::ClusterExecutor(ExecutorOptions options) : options_(std::move(options)) {
-  for (const std::string& target : options_.worker_targets) {
-    peers_.push_back({.client = std::make_shared<WorkerClient>(target)});
+ClusterExecutor::ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets)
+    : options_(std::move(options)) {
+  const auto encrypted = options_.tls.given() ? MakeChannelCredentials(options_.tls) : nullptr;
+  const auto clear = grpc::InsecureChannelCredentials();
+  for (const WorkerTarget& target : targets) {
+    peers_.push_back(
+        {.client = std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)});
   }
   status_.SetPeers(peers_);
 }
@@ -220,15 +232,20 @@ absl::Status ClusterExecutor::MakeExchange() {
 worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const {
   worker::v1::LoadPlanRequest request;
   request.set_epoch(epoch_);
-  request.set_loader_target(options_.loader_target);
   request.set_model_id(model_id_);
   for (const Segment& segment : plan_.segments) {
     if (segment.worker == worker) *request.add_segments() = ToProto(segment);
   }
   *request.mutable_limits() = ToProto(limits_);
+  request.set_num_lanes(num_lanes_);
+  if (workers_[worker]->client->remote()) {
+    request.set_inline_activations(true);
+    request.set_model_name(options_.model_name);
+    return request;
+  }
+  request.set_loader_target(options_.loader_target);
   request.set_exchange_lease_token(lease_->token());
   request.set_exchange_region_id(exchange_region_id_);
-  request.set_num_lanes(num_lanes_);
   return request;
 }
 
@@ -272,8 +289,9 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lan
   return timings;
 }
 
-const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment, uint32_t lane,
-                                                           uint64_t step_id) {
+absl::StatusOr<const worker::v1::ExecuteRequest*> ClusterExecutor::Request(const Segment& segment,
+                                                                           uint32_t lane,
+                                                                           uint64_t step_id) {
   request_.Clear();
   request_.set_epoch(epoch_);
   request_.set_step_id(step_id);
@@ -283,16 +301,35 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
     request_.set_traceparent(FormatTraceParent(step_trace_.Call(segment.index)));
     request_.set_tracestate(step_trace_.state);
   }
-  return request_;
+  if (workers_[segment.worker]->client->remote()) {
+    TANDEM_ASSIGN_OR_RETURN(const StepHeader header, HeaderOf(*exchange_, lane, limits_));
+    const auto first =
+        std::find_if(plan_.segments.begin(), plan_.segments.end(),
+                     [&segment](const Segment& other) { return other.worker == segment.worker; });
+    PutInputs(*exchange_, lane, segment, header, first->index == segment.index,
+              *request_.mutable_inputs());
+  }
+  return &request_;
+}
+
+absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
+                                         const worker::v1::ExecuteResponse& response) {
+  if (!workers_[segment.worker]->client->remote()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(const StepHeader header, HeaderOf(*exchange_, lane, limits_));
+  return TakeOutputs(response.outputs(), *exchange_, lane, segment, header,
+                     EndsWithHead(segment, config_.num_layers), config_.vocab_size);
 }
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
                                                           uint64_t step_id) {
   const absl::Time sent = absl::Now();
   const auto start = std::chrono::steady_clock::now();
-  const auto response = workers_[segment.worker]->client->Execute(Request(segment, lane, step_id),
-                                                                  options_.segment_deadline);
+  TANDEM_ASSIGN_OR_RETURN(const auto* request, Request(segment, lane, step_id));
+  const auto response =
+      workers_[segment.worker]->client->Execute(*request, options_.segment_deadline);
   if (!response.ok()) return CallFailed(segment, response.status());
+  const absl::Status taken = TakeAnswer(segment, lane, **response);
+  if (!taken.ok()) return CallFailed(segment, taken);
   const auto round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start);
   return TimingOf(segment, sent, sent + round_trip, round_trip, **response);
 }
@@ -313,11 +350,11 @@ absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Sta
 absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
   TANDEM_CHECK(queues_steps_ && lane < num_lanes_ && queued_.size() < 2);
   if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
-  Request(plan_.segments[0], lane, step_id);
+  TANDEM_RETURN_IF_ERROR(Request(plan_.segments[0], lane, step_id).status());
   request_.set_another_follows(true);
   const absl::Status sent = workers_[0]->client->Send(request_, options_.segment_deadline);
   if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
-  queued_.push_back({std::chrono::steady_clock::now(), absl::Now()});
+  queued_.push_back({std::chrono::steady_clock::now(), absl::Now(), lane});
   return absl::OkStatus();
 }
 
@@ -339,6 +376,8 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::AwaitStep() {
   queued_.pop_front();
   last_answer_ = std::chrono::steady_clock::now();
   if (!response.ok()) return CallFailed(plan_.segments[0], response.status());
+  const absl::Status taken = TakeAnswer(plan_.segments[0], sent.lane, **response);
+  if (!taken.ok()) return CallFailed(plan_.segments[0], taken);
   const SegmentTiming timing = TimingOf(plan_.segments[0], sent.time,
                                         sent.time + absl::FromChrono(last_answer_ - sent.steady),
                                         absl::FromChrono(last_answer_ - start), **response);

@@ -54,7 +54,7 @@ class ClusterExecutor final : public Executor {
   void FillStatus(v1::GetStatusResponse& status) const override { status_.Fill(status); }
 
  private:
-  explicit ClusterExecutor(ExecutorOptions options);
+  ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
 
   // The model at the loader, waited for until `deadline`, and a lease on it.
   absl::Status LeaseModel(const Progress& progress, absl::Time deadline);
@@ -67,8 +67,11 @@ class ClusterExecutor final : public Executor {
   absl::Status LoadWorkers(const Progress& progress);
   worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
   absl::StatusOr<SegmentTiming> RunSegment(const Segment& segment, uint32_t lane, uint64_t step_id);
-  const worker::v1::ExecuteRequest& Request(const Segment& segment, uint32_t lane,
-                                            uint64_t step_id);
+  absl::StatusOr<const worker::v1::ExecuteRequest*> Request(const Segment& segment, uint32_t lane,
+                                                            uint64_t step_id);
+  // Puts a remote worker's answer into the exchange region.
+  absl::Status TakeAnswer(const Segment& segment, uint32_t lane,
+                          const worker::v1::ExecuteResponse& response);
   // The error of a call, as RunStep gives it.
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
@@ -90,6 +93,7 @@ class ClusterExecutor final : public Executor {
   struct Sent {
     std::chrono::steady_clock::time_point steady;
     absl::Time time;
+    uint32_t lane = 0;
   };
   std::deque<Sent> queued_;
   std::chrono::steady_clock::time_point last_answer_;

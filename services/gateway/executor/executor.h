@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "services/common/model/vocabulary.h"
 #include "services/common/plan/planner.h"
+#include "services/common/rpc/tls.h"
 #include "services/common/worker/exchange_layout.h"
 #include "services/common/worker/step_batch.h"
 #include "services/gateway/trace/trace_context.h"
@@ -24,9 +25,10 @@
 namespace tandem::gateway {
 
 struct ExecutorOptions {
-  std::string loader_target;  // "unix:/run/tandem/loader.sock"
-  std::vector<std::string> worker_targets;
-  std::string model_name;  // as the loader lists it
+  std::string loader_target;                // "unix:/run/tandem/loader.sock"
+  std::vector<std::string> worker_targets;  // as ParseWorkerTarget takes them
+  TlsFiles tls;                             // for tls:// targets.  CheckTlsFiles is the caller's.
+  std::string model_name;                   // as the loader lists it
   PlacementPolicy policy;
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;

@@ -20,6 +20,11 @@ void Describe(const RemoteWorker& remote, v1::WorkerStatus& status) {
   }
 }
 
+std::string TransportOf(const WorkerClient& client) {
+  if (!client.remote()) return "shared memory";
+  return client.tls() ? "mutual TLS" : "TCP";
+}
+
 bool SameSegments(const std::vector<v1::SegmentStatus>& a,
                   const std::vector<v1::SegmentStatus>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -37,6 +42,7 @@ void ExecutorStatus::SetPeers(const std::vector<WorkerPeer>& peers) {
     Worker& worker = workers_[i];
     worker.client = peers[i].client;
     worker.status.set_target(peers[i].client->target());
+    worker.status.set_transport(TransportOf(*peers[i].client));
     worker.status.set_state(peers[i].remote.ok() ? "connected" : "lost");
     if (peers[i].remote.ok()) Describe(*peers[i].remote, worker.status);
     if (worker.status.name().empty()) worker.status.set_name(worker.status.target());
@@ -97,6 +103,8 @@ void ExecutorStatus::Fill(v1::GetStatusResponse& status) const {
     const HopStatistics::Quantiles hops = worker.client->hops().Read();
     shown->set_hop_p50_us(hops.p50_us);
     shown->set_hop_p99_us(hops.p99_us);
+    shown->set_sent_bytes(worker.client->sent_bytes());
+    shown->set_received_bytes(worker.client->received_bytes());
   }
   for (size_t i = 0; i < segments_->descriptions.size(); ++i) {
     const Counters& counters = segments_->counters[i];

@@ -6,6 +6,9 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/kv/kv_format.h"
 #include "services/common/plan/planner.h"
+#include "services/common/rpc/server.h"
+#include "services/common/rpc/tls_flags.h"
+#include "services/common/rpc/worker_target.h"
 
 namespace tandem::gateway {
 
@@ -54,11 +57,23 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   AddTraceFlags(app, flags.trace);
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
-  app.add_option("--worker", flags.executor.worker_targets, "A worker; repeat for each")
+  app.add_option("--worker", flags.executor.worker_targets,
+                 "A worker: unix:PATH, or tls://HOST:PORT on another host; repeat for each")
       ->required();
+  AddTlsFlags(app, flags.executor.tls);
+  app.add_flag("--allow-remote", flags.allow_clear,
+               "Take tcp://HOST:PORT beyond loopback for a worker: neither encrypted nor "
+               "authenticated");
   app.add_option("--model", flags.executor.model_name, "The model, as the loader lists it")
       ->required();
   app.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
+  app.add_option("--gpus", flags.num_gpus,
+                 "GPU workers that share the layers, in the order of --worker; 0: all there are; "
+                 "default: 1, or all where a worker is on another host")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--layers", flags.layers,
+                 "WORKER=FIRST-LAST: layers of a GPU worker, by its name; repeat until every "
+                 "layer has one");
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
   app.add_option("--max-sequences", flags.engine.max_sequences, "Sequences running together")
@@ -95,9 +110,42 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->capture_default_str();
 }
 
+namespace {
+
+// Workers on other hosts, and which layers go where.
+absl::Status FinishHostFlags(GatewayFlags& flags) {
+  ExecutorOptions& executor = flags.executor;
+  TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
+  bool any_remote = false;
+  for (const std::string& text : executor.worker_targets) {
+    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+    any_remote = any_remote || target.remote;
+    if (target.remote && !target.tls && !flags.allow_clear && !IsLoopback(target.address)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--worker %s: is neither encrypted nor authenticated; use tls:// with --tls-cert, "
+          "--tls-key and --tls-ca, or --allow-remote where the network itself sees to that",
+          text));
+    }
+    if (target.tls && !executor.tls.given()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--worker %s: needs --tls-cert, --tls-key and --tls-ca", text));
+    }
+  }
+  for (const std::string& text : flags.layers) {
+    TANDEM_ASSIGN_OR_RETURN(executor.policy.layers.emplace_back(), ParseLayerRange(text));
+  }
+  const int by_default = any_remote ? 0 : 1;
+  executor.policy.num_gpus =
+      static_cast<uint32_t>(flags.num_gpus < 0 ? by_default : flags.num_gpus);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));
+  TANDEM_RETURN_IF_ERROR(FinishHostFlags(flags));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {
     return absl::InvalidArgumentError("give --listen unix:PATH or --port N");

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "services/common/rpc/server.h"
@@ -29,6 +30,9 @@ struct GatewayFlags {
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
   std::string kv_type = "f16";
+  std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
+  int num_gpus = -1;
+  bool allow_clear = false;  // workers on other hosts without TLS
   uint32_t port = 0;
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
   bool metrics_remote = false;  // HOST need not be loopback

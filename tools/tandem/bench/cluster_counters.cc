@@ -47,9 +47,9 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
 ClusterCounters::ClusterCounters(GenerationStub& stub, const v1::GetStatusResponse& status)
     : stub_(stub) {
   for (const v1::WorkerStatus& worker : status.workers()) {
-    if (!worker.target().empty()) {
-      workers_[worker.name()] = std::make_unique<WorkerClient>(worker.target());
-    }
+    const auto target = ParseWorkerTarget(worker.target());
+    if (worker.target().empty() || !target.ok() || target->remote) continue;
+    workers_[worker.name()] = std::make_unique<WorkerClient>(worker.target());
   }
 }
 
@@ -86,7 +86,7 @@ std::vector<BenchDevice> ClusterCounters::Devices(const v1::GetStatusResponse& s
         .worker = worker.name(), .device = worker.device(), .emulated = worker.emulated()};
     const auto client = workers_.find(worker.name());
     const auto ceilings = client == workers_.end()
-                              ? absl::UnavailableError("the gateway knows no address of it")
+                              ? absl::UnavailableError("it cannot be asked from here")
                               : client->second->MeasureCeilings(kMeasureTimeout);
     if (ceilings.ok()) {
       device.read_bytes_per_second = ceilings->read_bytes_per_second();

@@ -21,6 +21,9 @@ namespace {
 
 struct ServeFlags {
   ClusterFlags cluster;
+  std::vector<std::string> workers, layers;
+  std::string tls_cert, tls_key, tls_ca;
+  bool allow_remote = false;
   std::string http = "127.0.0.1:8080";
   std::string http_tls_cert, http_tls_key, http_api_keys;
   std::vector<std::string> http_cors, http_names;
@@ -69,6 +72,35 @@ std::vector<std::string> GatewayArguments(const ServeFlags& flags) {
   return arguments;
 }
 
+void AddHostFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("--worker", flags.workers,
+                     "A worker on another host: tls://HOST:PORT (docs/hosts.md); repeat for each");
+  command.add_option("--layers", flags.layers,
+                     "WORKER=FIRST-LAST: layers of a GPU worker, by its name (gpu0 is this "
+                     "machine's); repeat until every layer has one; default: by memory");
+  command.add_option("--tls-cert", flags.tls_cert,
+                     "PEM file: the certificate shown to other hosts' workers");
+  command.add_option("--tls-key", flags.tls_key, "PEM file: the certificate's key");
+  command.add_option("--tls-ca", flags.tls_ca, "PEM file: who signs the other hosts' certificates");
+  command.add_flag("--allow-remote", flags.allow_remote,
+                   "Take tcp://HOST:PORT for a worker: neither encrypted nor authenticated");
+}
+
+// As the gateway takes them.
+std::vector<std::string> HostArguments(const ServeFlags& flags) {
+  std::vector<std::string> arguments;
+  const auto add = [&arguments](const char* flag, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {flag, value});
+  };
+  for (const std::string& worker : flags.workers) add("--worker", worker);
+  for (const std::string& range : flags.layers) add("--layers", range);
+  add("--tls-cert", flags.tls_cert);
+  add("--tls-key", flags.tls_key);
+  add("--tls-ca", flags.tls_ca);
+  if (flags.allow_remote) arguments.emplace_back("--allow-remote");
+  return arguments;
+}
+
 // Says once a second what is being done, waits for readiness and announces it, unless the cluster
 // is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
 absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
@@ -105,6 +137,7 @@ absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(ClusterOptions options, ResolveClusterFlags(flags.cluster));
   options.http = flags.http;
   options.gateway_arguments = GatewayArguments(flags);
+  options.host_arguments = HostArguments(flags);
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
   TANDEM_ASSIGN_OR_RETURN(
@@ -159,6 +192,7 @@ std::function<int()> AddServeCommand(CLI::App& app) {
       ->add_option("--metrics-port", flags->cluster.options.metrics_port,
                    "The gateway's page is here instead, and the others follow it")
       ->check(CLI::Range(1, 65000));
+  AddHostFlags(*command, *flags);
   return [flags] {
     InitLogging("serve");
     if (flags->cluster.options.log_format == "json") SetLogFormat(LogFormat::kJson);

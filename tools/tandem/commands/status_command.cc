@@ -30,6 +30,11 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("notice", status.placement_notice());
   for (const v1::WorkerStatus& worker : status.workers()) {
     add(absl::StrFormat("tuning of %s", worker.name()).c_str(), worker.tuning());
+    if (!worker.transport().empty() && worker.transport() != "shared memory") {
+      add(absl::StrFormat("host of %s", worker.name()).c_str(),
+          absl::StrFormat("%s by %s; %s MiB sent, %s received", worker.target(), worker.transport(),
+                          Mib(worker.sent_bytes()), Mib(worker.received_bytes())));
+    }
   }
   add("version", status.version());
   add("uptime",

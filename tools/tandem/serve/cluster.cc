@@ -76,6 +76,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   if (options.npu != NpuPolicy::kOff) {
     arguments.insert(arguments.end(), {"--worker", Socket(options, "npu")});
   }
+  arguments.insert(arguments.end(), options.host_arguments.begin(), options.host_arguments.end());
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
   arguments.insert(arguments.end(), {"--kv-type", options.kv_type});
   add("--max-sequences", options.max_sequences);

@@ -22,6 +22,7 @@ struct ClusterOptions {
   int port = 0;                                // gRPC on 127.0.0.1; 0: the unix socket alone
   std::string http = "off";                    // the gateway's --http
   std::vector<std::string> gateway_arguments;  // its other flags of HTTP and tracing
+  std::vector<std::string> host_arguments;     // its flags for workers on other hosts
   uint32_t max_sequences = 16;
   uint32_t max_rows = 512;
   uint32_t context_len = 0;  // 0: the model's

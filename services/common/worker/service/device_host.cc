@@ -111,10 +111,12 @@ absl::Status DeviceHost::LoadPlan(const worker::v1::LoadPlanRequest& request,
                                   const Progress& progress, worker::v1::LoadPlanReport& report) {
   plan_.reset();
   TANDEM_RETURN_IF_ERROR(FetchWeights(request, progress));
-  TANDEM_ASSIGN_OR_RETURN(
-      UniqueFd exchange_fd,
-      source_.FetchExchange(request.loader_target(), request.exchange_lease_token(),
-                            request.exchange_region_id()));
+  UniqueFd exchange_fd;
+  if (!request.inline_activations()) {
+    TANDEM_ASSIGN_OR_RETURN(
+        exchange_fd, source_.FetchExchange(request.loader_target(), request.exchange_lease_token(),
+                                           request.exchange_region_id()));
+  }
   TANDEM_ASSIGN_OR_RETURN(auto plan, LoadedPlan::Create(request, worker_->description(),
                                                         leased_.weights, std::move(exchange_fd)));
   TANDEM_ASSIGN_OR_RETURN(
@@ -142,7 +144,10 @@ absl::Status DeviceHost::FetchWeights(const worker::v1::LoadPlanRequest& request
     leased_ = {};
   }
   progress(0.0, "fetching weights");
-  auto fetched = source_.FetchWeights(request.loader_target(), request.model_id(), holder_);
+  auto fetched =
+      request.inline_activations()
+          ? source_.FetchOwnWeights(request.model_id(), request.model_name(), holder_, progress)
+          : source_.FetchWeights(request.loader_target(), request.model_id(), holder_);
   if (!fetched.ok()) {
     if (!same_model) return fetched.status();
     LogWarning("lease lost, going on with the weights as mapped",
@@ -178,7 +183,8 @@ uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
   Call& call = calls_.emplace_back(Call{.number = ++num_calls_,
                                         .step_id = request.step_id(),
                                         .segment_index = request.segment_index(),
-                                        .lane = request.lane()});
+                                        .lane = request.lane(),
+                                        .epoch = request.epoch()});
   const absl::Status queued = QueueSegment(request, call);
   if (!queued.ok()) call.result = queued;
   until_next_call_.WaitBegins(WakeAhead::Clock::now());
@@ -206,7 +212,7 @@ absl::Status DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request,
       run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
   if (queued.ok()) {
     // While the device works.
-    call.num_rows = run->step->header.num_rows;
+    call.header = run->step->header;
     call.work = costs_[request.segment_index()].Of(*run->step);
     return absl::OkStatus();
   }
@@ -237,7 +243,11 @@ void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) 
   response.Clear();
   response.set_step_id(call->step_id);
   response.set_segment_index(call->segment_index);
-  const absl::StatusOr<SegmentResult> result = *std::move(call->result);
+  absl::StatusOr<SegmentResult> result = *std::move(call->result);
+  if (result.ok() && (plan_ == nullptr || plan_->epoch() != call->epoch)) {
+    result = absl::AbortedError("the plan has been replaced while the call was under way");
+  }
+  if (result.ok()) plan_->PutOutputs(call->segment_index, call->lane, call->header, response);
   calls_.erase(call);
   if (!result.ok()) {
     segments_failed_.fetch_add(1, std::memory_order_relaxed);
@@ -274,7 +284,7 @@ void DeviceHost::CountError(const absl::Status& status) {
 
 void DeviceHost::Count(const SegmentResult& result, const Call& call) {
   segments_run_.fetch_add(1, std::memory_order_relaxed);
-  rows_run_.fetch_add(call.num_rows, std::memory_order_relaxed);
+  rows_run_.fetch_add(call.header.num_rows, std::memory_order_relaxed);
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     if (call.work[kind].bytes == 0) continue;
     work_bytes_[kind].fetch_add(call.work[kind].bytes, std::memory_order_relaxed);

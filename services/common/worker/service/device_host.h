@@ -94,11 +94,12 @@ class DeviceHost {
     uint64_t step_id = 0;
     uint32_t segment_index = 0;
     uint32_t lane = 0;
-    uint32_t num_rows = 0;
+    uint64_t epoch = 0;
+    StepHeader header;  // of the step, once its segment is queued
     SegmentWork work;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
-  // Fills the call's rows and work.
+  // Fills the call's header and work.
   absl::Status QueueSegment(const worker::v1::ExecuteRequest& request, Call& call);
   // Waits for the segments of all calls up to `last`.
   void Settle(uint64_t last);

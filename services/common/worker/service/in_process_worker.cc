@@ -21,6 +21,13 @@ absl::StatusOr<LeasedWeights> LocalWeightSource::FetchWeights(const std::string&
   return LeasedWeights{weights_, nullptr};
 }
 
+absl::StatusOr<LeasedWeights> LocalWeightSource::FetchOwnWeights(const std::string& model_id,
+                                                                 const std::string& /*model_name*/,
+                                                                 const std::string& holder,
+                                                                 const Progress& /*progress*/) {
+  return FetchWeights("", model_id, holder);
+}
+
 absl::StatusOr<UniqueFd> LocalWeightSource::FetchExchange(const std::string& /*loader_target*/,
                                                           const std::string& /*lease_token*/,
                                                           uint32_t region_id) {

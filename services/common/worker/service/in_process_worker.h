@@ -30,6 +30,10 @@ class LocalWeightSource final : public WeightSource {
   absl::StatusOr<LeasedWeights> FetchWeights(const std::string& loader_target,
                                              const std::string& model_id,
                                              const std::string& holder) override;
+  absl::StatusOr<LeasedWeights> FetchOwnWeights(const std::string& model_id,
+                                                const std::string& model_name,
+                                                const std::string& holder,
+                                                const Progress& progress) override;
   bool IsAlive(const LeasedWeights& /*weights*/) const override { return lease_alive; }
   absl::StatusOr<UniqueFd> FetchExchange(const std::string& loader_target,
                                          const std::string& lease_token,

@@ -5,10 +5,24 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/channel.h"
+#include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
 
 namespace tandem {
 namespace {
+
+// Most that a gateway on another host can make a worker set aside for its activations.
+constexpr uint64_t kMaxOwnExchangeBytes = uint64_t{2} << 30;
+
+absl::StatusOr<UniqueFd> MakeOwnExchange(uint64_t bytes) {
+  if (bytes > kMaxOwnExchangeBytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "activations of the plan take %d MiB, a worker gives another host %d: lower --max-rows",
+        bytes >> 20, kMaxOwnExchangeBytes >> 20));
+  }
+  return CreateSharedMemory("exchange", bytes);
+}
 
 absl::Status CheckStages(const std::vector<Segment>& segments, const WorkerDescription& worker,
                          uint32_t num_layers) {
@@ -33,6 +47,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   const ModelConfig& config = weights->config();
   std::unique_ptr<LoadedPlan> plan(new LoadedPlan);
   plan->epoch_ = request.epoch();
+  plan->num_layers_ = config.num_layers;
   TANDEM_ASSIGN_OR_RETURN(plan->segments_, SegmentsFromProto(request, config.num_layers));
   TANDEM_RETURN_IF_ERROR(CheckStages(plan->segments_, description, config.num_layers));
   TANDEM_ASSIGN_OR_RETURN(plan->limits_,
@@ -50,11 +65,17 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   }
   auto exchange = std::make_shared<Exchange>();
   exchange->layout = MakeExchangeLayout(config, plan->limits_, request.num_lanes());
-  exchange->fd = std::move(exchange_fd);
+  plan->inline_activations_ = request.inline_activations();
+  if (plan->inline_activations_) {
+    TANDEM_ASSIGN_OR_RETURN(exchange->fd, MakeOwnExchange(exchange->layout.total_bytes()));
+  } else {
+    exchange->fd = std::move(exchange_fd);
+  }
   TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
                           Mapping::Map(exchange->fd.get(), exchange->layout.total_bytes(),
                                        Mapping::Access::kReadWrite));
   plan->exchange_ = std::move(exchange);
+  if (plan->inline_activations_) TANDEM_RETURN_IF_ERROR(plan->CheckInlineSizes());
   plan->is_mine_.resize(plan->segments_.back().index + 1);
   for (const Segment& segment : plan->segments_) plan->is_mine_[segment.index] = true;
   plan->feeds_steps_ = description.feeds_steps && plan->segments_.size() == 1 &&
@@ -64,6 +85,25 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   for (Lane& lane : plan->lanes_) lane.storage.resize(plan->exchange_->layout.step.bytes);
   plan->weights_ = std::move(weights);
   return plan;
+}
+
+absl::Status LoadedPlan::CheckInlineSizes() const {
+  for (const Segment& segment : segments_) {
+    const uint64_t bytes =
+        LargestInlineMessage(*exchange_, segment, EndsWithHead(segment, num_layers_));
+    if (bytes + kMaxInlineMessageBytes / 256 <= kMaxInlineMessageBytes) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "segment %d: messages of up to %d MiB, at most %d travel between hosts: lower --max-rows "
+        "or --max-sequences",
+        segment.index, bytes >> 20, kMaxInlineMessageBytes >> 20));
+  }
+  return absl::OkStatus();
+}
+
+const Segment& LoadedPlan::SegmentOf(uint32_t segment_index) const {
+  return *std::find_if(segments_.begin(), segments_.end(), [segment_index](const Segment& segment) {
+    return segment.index == segment_index;
+  });
 }
 
 ModelLoad LoadedPlan::MakeLoad() const {
@@ -89,15 +129,37 @@ absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest&
     return absl::InvalidArgumentError(
         absl::StrFormat("lane %d, the exchange region has %d", request.lane(), lanes_.size()));
   }
+  if (request.has_inputs() != inline_activations_) {
+    return absl::InvalidArgumentError(
+        inline_activations_ ? "a call without inputs, under a plan whose activations come inline"
+                            : "a call with inputs, under a plan whose activations lie in memory");
+  }
   Lane& lane = lanes_[request.lane()];
   SegmentRun run;
   run.segment_index = segment_index;
   run.lane = request.lane();
   run.first_of_step = !lane.parsed || lane.step.header.step_id != request.step_id() ||
                       segment_index == segments_.front().index;
-  if (run.first_of_step) TANDEM_RETURN_IF_ERROR(ReadStep(request.lane(), request.step_id()));
+  if (run.first_of_step) {
+    if (inline_activations_) {
+      TANDEM_RETURN_IF_ERROR(TakeStep(request.inputs(), *exchange_, request.lane()));
+    }
+    TANDEM_RETURN_IF_ERROR(ReadStep(request.lane(), request.step_id()));
+  }
   run.step = &lane.step;
+  if (inline_activations_) {
+    TANDEM_RETURN_IF_ERROR(TakeInputs(request.inputs(), *exchange_, request.lane(),
+                                      SegmentOf(segment_index), lane.step.header.num_rows));
+  }
   return run;
+}
+
+void LoadedPlan::PutOutputs(uint32_t segment_index, uint32_t lane, const StepHeader& header,
+                            worker::v1::ExecuteResponse& response) const {
+  if (!inline_activations_) return;
+  const Segment& segment = SegmentOf(segment_index);
+  tandem::PutOutputs(*exchange_, lane, segment, header, EndsWithHead(segment, num_layers_),
+                     *response.mutable_outputs());
 }
 
 absl::Status LoadedPlan::ReadStep(uint32_t lane_idx, uint64_t step_id) {

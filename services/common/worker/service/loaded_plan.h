@@ -17,8 +17,10 @@ namespace tandem {
 class LoadedPlan {
  public:
   // Checks the request against the model and the worker, and maps the exchange region behind
-  // `exchange_fd`.  INVALID_ARGUMENT: a limit, a segment, a lane count, or a region that is too
-  // small.  FAILED_PRECONDITION: a stage that the worker does not run.
+  // `exchange_fd`, or makes one where activations come inline.  INVALID_ARGUMENT: a limit, a
+  // segment, a lane count, or a region that is too small.  FAILED_PRECONDITION: a stage that the
+  // worker does not run.  RESOURCE_EXHAUSTED: limits that ask for a region or for messages beyond
+  // what a worker gives to another host.
   static absl::StatusOr<std::unique_ptr<LoadedPlan>> Create(
       const worker::v1::LoadPlanRequest& request, const WorkerDescription& description,
       std::shared_ptr<const WeightSet> weights, UniqueFd exchange_fd);
@@ -31,9 +33,14 @@ class LoadedPlan {
 
   // Checks a call and fills what Worker::Run takes.  The step area of the lane is read at the
   // first call of a step alone; `run.step` points into this plan until the lane's next step.
-  // INVALID_ARGUMENT: no such segment or lane, a step that is malformed or another, or one whose
-  // rows are fed from another step than the one read before it.
+  // Where activations come inline, they and the step are put into the lane first.
+  // INVALID_ARGUMENT: no such segment or lane, a step that is malformed or another, one whose
+  // rows are fed from another step than the one read before it, or inputs of another size.
   absl::StatusOr<SegmentRun> Prepare(const worker::v1::ExecuteRequest& request);
+  // What a segment that has been run wrote, where that goes inline.  REQUIRES the header of the
+  // step that Prepare returned.
+  void PutOutputs(uint32_t segment_index, uint32_t lane, const StepHeader& header,
+                  worker::v1::ExecuteResponse& response) const;
   // Forgets the step in a lane, so that its next call reads the step area again; nothing can be fed
   // from it.
   void ForgetStep(uint32_t lane) {
@@ -51,14 +58,18 @@ class LoadedPlan {
   LoadedPlan() = default;
   absl::Status ReadStep(uint32_t lane, uint64_t step_id);
   absl::Status CheckFeeds(const StepBatch& step) const;
+  absl::Status CheckInlineSizes() const;
+  const Segment& SegmentOf(uint32_t segment_index) const;
 
   uint64_t epoch_ = 0;
+  uint32_t num_layers_ = 0;
   std::shared_ptr<const WeightSet> weights_;  // shared with the Worker
   std::shared_ptr<const Exchange> exchange_;  // shared with the Worker
   std::vector<Segment> segments_;
   std::vector<bool> is_mine_;  // by index in the plan
   StepLimits limits_;
   std::vector<Lane> lanes_;
+  bool inline_activations_ = false;
   bool feeds_steps_ = false;  // the worker does, and runs the whole model
   // The step read last, whose guesses the next one's rows may take.
   uint64_t last_step_ = 0;

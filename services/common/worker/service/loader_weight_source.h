@@ -3,17 +3,30 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "services/common/rpc/loader_client.h"
 #include "services/common/worker/service/weight_source.h"
 
 namespace tandem {
 
+// A loader on this worker's host, for gateways on others.
+struct OwnLoader {
+  std::string target;      // "unix:PATH"; empty: there is none
+  std::string model_name;  // as it lists the model; empty: as the gateway's loader does
+};
+
 class LoaderWeightSource final : public WeightSource {
  public:
+  explicit LoaderWeightSource(OwnLoader own = {}) : own_(std::move(own)) {}
+
   absl::StatusOr<LeasedWeights> FetchWeights(const std::string& loader_target,
                                              const std::string& model_id,
                                              const std::string& holder) override;
+  absl::StatusOr<LeasedWeights> FetchOwnWeights(const std::string& model_id,
+                                                const std::string& model_name,
+                                                const std::string& holder,
+                                                const Progress& progress) override;
   bool IsAlive(const LeasedWeights& weights) const override;
   absl::StatusOr<UniqueFd> FetchExchange(const std::string& loader_target,
                                          const std::string& lease_token,
@@ -23,6 +36,7 @@ class LoaderWeightSource final : public WeightSource {
   // The client of a target, kept while the target stays the same.
   absl::StatusOr<LoaderClient*> Client(const std::string& loader_target);
 
+  const OwnLoader own_;
   std::string target_;
   std::unique_ptr<LoaderClient> client_;
 };

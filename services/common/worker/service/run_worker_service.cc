@@ -11,7 +11,6 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/systemd/heartbeat.h"
 #include "services/common/systemd/progress_watch.h"
-#include "services/common/worker/service/loader_weight_source.h"
 #include "services/common/worker/service/worker_metrics.h"
 
 namespace tandem {
@@ -67,15 +66,18 @@ absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOpt
                               ShutdownSignals& signals) {
   const WorkerDescription description = worker->description();
   LogInfo("worker", {{"name", description.name}, {"device", description.device}});
-  LoaderWeightSource source;
+  TANDEM_RETURN_IF_ERROR(CheckTlsFiles(options.server.tls));
+  LoaderWeightSource source(options.own_loader);
+  ServerOptions listening = options.server;
+  if (!options.own_loader.target.empty()) listening.max_message_bytes = kMaxInlineMessageBytes;
   WorkerServiceOptions service_options = options.service;
   service_options.measure_ceilings |= options.measure_ceilings && !options.metrics.empty();
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerService> service,
-      WorkerService::Create(std::move(worker), source, options.server, service_options));
+      WorkerService::Create(std::move(worker), source, listening, service_options));
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<Server> server,
-      Server::Start(options.server, {{worker::v1::Worker::service_full_name(), service.get()}}));
+      Server::Start(listening, {{worker::v1::Worker::service_full_name(), service.get()}}));
   std::atomic<bool> usable{false};
   const auto show = [&] { server->SetServing(usable && !service->IsStuck()); };
   service->Start([&](bool serving) {

@@ -20,6 +20,7 @@
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/common/worker/service/loader_weight_source.h"
 #include "services/common/worker/service/worker_service.h"
 #include "services/common/worker/worker.h"
 
@@ -27,6 +28,7 @@ namespace tandem {
 
 struct RunWorkerOptions {
   ServerOptions server;
+  OwnLoader own_loader;  // for gateways on other hosts
   WorkerServiceOptions service;
   std::string metrics;          // HOST:PORT of the page for Prometheus; empty: none
   bool metrics_remote = false;  // HOST need not be loopback
@@ -41,8 +43,8 @@ struct RunWorkerOptions {
 
 // Serves until a signal comes, then drains.  The worker is self-tested on its device thread;
 // health says SERVING from then on, and only while it is usable.
-// Errors of Server::Start and MetricsServer::Start alone; what the device does is health's and the
-// log's matter.
+// Errors of CheckTlsFiles, Server::Start and MetricsServer::Start alone; what the device does is
+// health's and the log's matter.
 absl::Status RunWorkerService(std::unique_ptr<Worker> worker, const RunWorkerOptions& options,
                               ShutdownSignals& signals);
 

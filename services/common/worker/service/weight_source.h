@@ -1,8 +1,10 @@
 // Where a worker gets a model's weights and the exchange region from.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "services/common/base/unique_fd.h"
@@ -25,6 +27,14 @@ class WeightSource {
   virtual absl::StatusOr<LeasedWeights> FetchWeights(const std::string& loader_target,
                                                      const std::string& model_id,
                                                      const std::string& holder) = 0;
+  // The same from a loader of this worker's own, which loads the model if it is not resident, by
+  // the name it was configured with or else by `model_name`.  FAILED_PRECONDITION: there is no such
+  // loader, or its model of that name is another.
+  using Progress = std::function<void(double fraction, std::string_view phase)>;
+  virtual absl::StatusOr<LeasedWeights> FetchOwnWeights(const std::string& model_id,
+                                                        const std::string& model_name,
+                                                        const std::string& holder,
+                                                        const Progress& progress) = 0;
   // Whether the lease still holds anything at the loader.
   virtual bool IsAlive(const LeasedWeights& weights) const = 0;
   // The exchange region, read-write.

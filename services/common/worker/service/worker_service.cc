@@ -64,7 +64,9 @@ absl::StatusOr<std::unique_ptr<WorkerService>> WorkerService::Create(
   std::unique_ptr<WorkerService> service(new WorkerService(std::move(worker), source, options));
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   ServerOptions beside = server;
-  for (std::string& address : beside.listen) address = ExecutionAddress(address, 0);
+  for (std::string& address : beside.listen) {
+    address = ExecutionAddress(address, options.execution_port);
+  }
   beside.with_plugins = false;
   beside.configure = [&queue](grpc::ServerBuilder& builder) {
     queue = builder.AddCompletionQueue();

@@ -26,6 +26,7 @@ struct WorkerServiceOptions {
   // A segment that runs for longer means a device that hangs.
   absl::Duration stuck_after = absl::Seconds(20);
   uint32_t max_execute_streams = 16;
+  uint32_t execution_port = 0;  // of Execution, where Worker listens on a port too; 0: a free one
   // Measure what the device does at best, once, at the first idle check with a plan in force: takes
   // about half a second, in which a segment would wait.
   bool measure_ceilings = false;
