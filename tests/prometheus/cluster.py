@@ -1,6 +1,8 @@
-"""A cluster on the bundled model with every page of metrics, under load, and a Prometheus that scrapes it."""
+"""A cluster on the bundled model with every page of metrics, under load, a Prometheus that scrapes it, and a
+collector that takes its traces."""
 
 import concurrent.futures
+import http.server
 import json
 import shutil
 import subprocess
@@ -27,12 +29,34 @@ def post(url, body):
         raise RuntimeError(f"{url}: {error}: {error.read().decode()}") from error
 
 
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes every batch of spans, as OTLP over HTTP; end() ends it."""
+
+    class Taker(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")  # an ExportTraceServiceResponse that has nothing to say
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.Taker)
+        threading.Thread(target=self.serve_forever).start()
+
+    def end(self):
+        self.shutdown()
+        self.server_close()
+
+
 class Cluster:
-    """`tandem serve --metrics`, answering; end() ends it."""
+    """`tandem serve --metrics` with traces to `collector`, answering; end() ends it."""
 
     PAGES = ("gateway", "gpu-worker", "npu-worker", "loader", "supervisor")  # in the order of their ports
 
-    def __init__(self, programs, folder):
+    def __init__(self, programs, folder, collector):
         self.has_npu = (programs / "tandem-npu-worker").exists()
         self.logs = folder / "logs"
         (self.http,), first = free_ports(1), free_run(len(self.PAGES))
@@ -41,7 +65,8 @@ class Cluster:
         self.process = subprocess.Popen(
             [programs / "tandem", "serve", "--model", MODEL, "--npu", "emulate" if self.has_npu else "off",
              "--runtime-dir", folder, "--no-packed-cache", "--max-rows", "64", "--context", "512",
-             "--port", "0", "--http", f"127.0.0.1:{self.http}", "--metrics", "--metrics-port", str(first)],
+             "--port", "0", "--http", f"127.0.0.1:{self.http}", "--metrics", "--metrics-port", str(first),
+             "--otlp", f"http://127.0.0.1:{collector.server_port}/v1/traces"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for("the cluster is ready", self.ready)

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from cluster import Cluster, Load, Prometheus, get
+from cluster import Cluster, Collector, Load, Prometheus, get
 from expressions import MAY_BE_EMPTY, is_not_here, metrics_of, targets
 from tools import PROMTOOL, wait_for
 
@@ -28,7 +28,9 @@ class LiveTest(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         for name in ("cluster", "prometheus"):
             (pathlib.Path(folder.name) / name).mkdir(mode=0o700)
-        cls.cluster = Cluster(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(folder.name) / "cluster")
+        collector = Collector()
+        cls.addClassCleanup(collector.end)
+        cls.cluster = Cluster(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(folder.name) / "cluster", collector)
         cls.addClassCleanup(cls.cluster.end)
         cls.prometheus = Prometheus(cls.cluster.pages, pathlib.Path(folder.name) / "prometheus")
         cls.addClassCleanup(cls.prometheus.end)
@@ -101,3 +103,4 @@ class LiveTest(unittest.TestCase):
         ended = self.prometheus.query('sum(tandem_requests_total{outcome=~"stop|length"})')
         self.assertEqual(ended[0][1], self.load.requests)
         self.assertGreater(self.load.requests, 0)
+        wait_for("spans were exported", lambda: self.prometheus.query("tandem_spans_exported_total > 0"), 10)

@@ -84,6 +84,10 @@ HISTORY = [
     graph("Processor", "Processors in use by each service; 1 is one whole core.", "short",
           [('sum by (job) (rate(process_cpu_seconds_total{cluster="$cluster"}[$__rate_interval]))', "{{job}}")],
           stacked=True),
+    graph("Spans", "Spans of traces a second: exported, and dropped rather than holding requests up.", "short",
+          [('sum(rate(tandem_spans_exported_total{cluster="$cluster"}[$__rate_interval]))', "exported"),
+           ('sum by (reason) (rate(tandem_spans_dropped_total{cluster="$cluster"}[$__rate_interval]))',
+            "dropped: {{reason}}")]),
 ]
 
 DASHBOARD = dashboard(
