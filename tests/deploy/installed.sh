@@ -85,7 +85,7 @@ done
 say "restarting the loader, first in order, then by kill -9"
 memory_of_worker() {
   pid=$(inside systemctl show -P MainPID tandem-gpu-worker@gpu0)
-  inside cat "/proc/$pid/maps" | sed -n 's/.* \([0-9]*\) *\/memfd:tandem-weights.*/\1/p' | sort -u | head -n 1
+  inside cat "/proc/$pid/maps" | awk '/memfd:tandem-weights/ && !seen++ {print $5}'
 }
 worker_memory=$(memory_of_worker)
 kept=$(inside systemctl show -P NFileDescriptorStore tandem-loader)
@@ -123,5 +123,10 @@ say "stopping"
 inside systemctl stop tandem.target
 [ "$(inside systemctl --no-pager --plain --no-legend list-units --state=failed 'tandem*' | wc -l)" = 0 ] ||
   die "a unit failed: $(inside systemctl --no-pager list-units --state=failed 'tandem*')"
-[ "$(inside systemctl show -P NFileDescriptorStore tandem-loader)" = 0 ] || die "memory is kept after the end"
+for _ in $(seq 30); do
+  kept=$(inside systemctl show -P NFileDescriptorStore tandem-loader)
+  [ "$kept" = 0 ] && break
+  sleep 0.3
+done
+[ "$kept" = 0 ] || die "systemd keeps $kept descriptors after the end"
 say "all of it holds"
