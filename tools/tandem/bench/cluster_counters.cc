@@ -85,9 +85,11 @@ std::vector<BenchDevice> ClusterCounters::Devices(const v1::GetStatusResponse& s
     BenchDevice device{
         .worker = worker.name(), .device = worker.device(), .emulated = worker.emulated()};
     const auto client = workers_.find(worker.name());
-    const auto ceilings = client == workers_.end()
-                              ? absl::UnavailableError("it cannot be asked from here")
-                              : client->second->MeasureCeilings(kMeasureTimeout);
+    const auto ceilings =
+        client == workers_.end()
+            ? absl::UnavailableError(worker.target().empty() ? "the gateway knows no address of it"
+                                                             : "it is on another host")
+            : client->second->MeasureCeilings(kMeasureTimeout);
     if (ceilings.ok()) {
       device.read_bytes_per_second = ceilings->read_bytes_per_second();
       device.fma_flops_per_second = ceilings->fma_flops_per_second();
