@@ -92,10 +92,6 @@ std::vector<double> ReadAll(const std::vector<HttpTestClient>& clients) {
       for (const char* at = bytes; (at = std::strstr(at, "{\"t\":")) != nullptr; at += 5) {
         latencies.push_back(static_cast<double>(now - std::atoll(at + 5)) * 1e-3);
       }
-      if (std::strstr(bytes, "0\r\n\r\n") != nullptr) {
-        p.fd = -1;
-        --num_open;
-      }
     }
   }
   return latencies;
@@ -122,7 +118,7 @@ void MeasureStreams(int num_streams, int num_tokens, absl::Duration period) {
   std::vector<HttpTestClient> clients;
   for (int i = 0; i < num_streams; ++i) {
     clients.emplace_back(server->port());
-    clients.back().Request("GET", "/stream");
+    clients.back().Request("GET", "/stream", "", "Connection: close\r\n");
   }
   while (source.num_streams() < clients.size()) absl::SleepFor(absl::Milliseconds(1));
   std::thread writer([&source] { source.Run(); });

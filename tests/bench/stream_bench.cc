@@ -84,7 +84,7 @@ struct Stream {
     size_t at = bytes.size() - std::min(bytes.size(), kToken.size() - 1);
     bytes.append(buffer, static_cast<size_t>(got));
     for (; (at = bytes.find(kToken, at)) != std::string::npos; ++at) tokens.push_back(now);
-    return !bytes.ends_with("0\r\n\r\n");
+    return true;
   }
 };
 
@@ -143,7 +143,8 @@ void Measure(int num_streams, int num_tokens, absl::Duration step_time) {
                         absl::StrFormat(R"({"messages": [{"role": "user", "content": "hat"}], )"
                                         R"("temperature": 0, "ignore_eos": true, "stream": true, )"
                                         R"("max_tokens": %d})",
-                                        num_tokens));
+                                        num_tokens),
+                        "Connection: close\r\n");
   }
   ReadAll(streams);
 
