@@ -43,7 +43,7 @@ int Serve(Flags& flags) {
                 (*worker)->description().device.c_str());
     return 0;
   }
-  std::fprintf(stderr, "%s", (*worker)->DescribeDevice().c_str());
+  tandem::LogInfo("device", {{"description", (*worker)->DescribeDevice()}});
   flags.run.server.listen = {flags.listen};
   // A device that is the processor has no sensor of its own.
   std::unique_ptr<tandem::GpuEnergy> energy;

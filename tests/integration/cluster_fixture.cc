@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
@@ -27,22 +28,24 @@ std::string ClusterFixture::Program(const std::string& name) {
 
 std::vector<std::string> ClusterFixture::Arguments(const std::string& name) const {
   if (name == "serve") {
-    return {"serve",
-            "--model",
-            TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
-            "--npu",
-            setup_.npu ? "emulate" : "off",
-            "--max-rows",
-            "64",
-            "--context",
-            std::to_string(setup_.context_len),
-            "--runtime-dir",
-            directory_->path(),
-            "--no-packed-cache",
-            "--port",
-            "0",
-            "--http",
-            "off"};
+    std::vector<std::string> arguments = {"serve",
+                                          "--model",
+                                          TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
+                                          "--npu",
+                                          setup_.npu ? "emulate" : "off",
+                                          "--max-rows",
+                                          "64",
+                                          "--context",
+                                          std::to_string(setup_.context_len),
+                                          "--runtime-dir",
+                                          directory_->path(),
+                                          "--no-packed-cache",
+                                          "--port",
+                                          "0",
+                                          "--http",
+                                          setup_.http};
+    arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
+    return arguments;
   }
   std::vector<std::string> arguments = {"--listen", Target(name)};
   const auto add = [&arguments](std::initializer_list<std::string> more) {
@@ -54,11 +57,16 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   if (name == "gateway") {
     add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", "demo.Q8_0.gguf",
          "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
-         std::to_string(setup_.context_len), "--http", "off"});
+         std::to_string(setup_.context_len), "--http", setup_.http});
     if (setup_.npu) add({"--worker", Target("npu")});
     arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
   }
   return arguments;
+}
+
+std::string ClusterFixture::LogOf(const std::string& name) const {
+  std::ifstream file(directory_->path() + "/logs/" + name + ".log");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 void ClusterFixture::StartCluster(const ClusterSetup& setup) {

@@ -19,9 +19,10 @@ namespace tandem::testing {
 
 struct ClusterSetup {
   bool npu = true;     // Attend on the emulated NPU; else everything on the GPU
-  bool serve = false;  // started and kept running by `tandem serve`; without gateway_flags
+  bool serve = false;  // started and kept running by `tandem serve`, which logs to files
   uint32_t context_len = 512;
-  std::vector<std::string> gateway_flags;
+  std::string http = "off";
+  std::vector<std::string> gateway_flags;  // or those of `tandem serve`
 };
 
 // What a call brought.
@@ -62,6 +63,9 @@ class ClusterFixture : public ::testing::Test {
   Answer Generate(const v1::GenerateRequest& request,
                   const std::function<void()>& on_message = nullptr);
   Answer Chat(const std::string& question);
+  // Of the gateway's socket; of what a service under `tandem serve` has logged.
+  std::string GatewayTarget() const { return Target("gateway"); }
+  std::string LogOf(const std::string& name) const;
 
   v1::Generation::Stub& gateway() { return *gateway_; }
 
