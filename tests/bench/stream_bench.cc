@@ -91,6 +91,7 @@ struct Stream {
 // Reads every stream to its end, on one thread.
 void ReadAll(std::vector<Stream>& streams) {
   std::vector<pollfd> polled;
+  polled.reserve(streams.size());
   for (const Stream& stream : streams) polled.push_back({stream.client.fd(), POLLIN, 0});
   for (size_t num_open = streams.size(); num_open > 0;) {
     ::poll(polled.data(), polled.size(), -1);
