@@ -279,6 +279,10 @@ TEST_F(CommandsTest, LinesTypedAtATerminalCanBeEditedAndComeBack) {
     EXPECT_EQ(terminal.Wait(), 0);
   }
   EXPECT_TRUE(std::filesystem::exists(home + "/.local/state/tandem/history"));
+  Terminal terminal({"chat", "--quiet", "--address", gateway_.address()}, home);
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type(std::string_view("x\0\x7f\0", 4));  // Ctrl-D typed ahead: counts on an empty line
+  EXPECT_EQ(terminal.Wait(), 0);
 }
 
 TEST_F(CommandsTest, ChatEndsWithItsInput) {

@@ -38,6 +38,11 @@ struct LineEditor::State {
   }
   static char* Prompt(EditLine* editor) { return const_cast<char*>(Of(editor)->prompt); }
 
+  bool LineIsEmpty() const {
+    const LineInfo* line = el_line(editor);
+    return line->buffer == line->lastchar;
+  }
+
   // One character for the editor: 1, or 0 at the end of input and on Ctrl-C.
   static int GetCharacter(EditLine* editor, wchar_t* character) {
     State& state = *Of(editor);
@@ -58,6 +63,10 @@ struct LineEditor::State {
       const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
       if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (count <= 0) return 0;
+      if (byte == '\0') {  // how Ctrl-D reads that was typed before the editor had the terminal
+        if (state.LineIsEmpty()) return 0;
+        continue;
+      }
       const size_t used = std::mbrtowc(character, &byte, 1, &state.partial);
       if (used == static_cast<size_t>(-2)) continue;
       if (used == static_cast<size_t>(-1)) {
@@ -112,6 +121,8 @@ std::unique_ptr<LineEditor> LineEditor::Create(int signals, std::string history_
 InputEvent LineEditor::Read(const char* prompt, std::string& line) {
   state_->prompt = prompt;
   state_->interrupted = false;
+  // Before the prompt says that keys are the editor's.
+  el_set(state_->editor, EL_PREP_TERM, 1);
   int count = 0;
   const char* text = el_gets(state_->editor, &count);
   if (state_->interrupted) {

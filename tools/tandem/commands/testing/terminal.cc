@@ -66,6 +66,8 @@ bool Terminal::WaitFor(std::string_view text) {
 int Terminal::Wait() {
   while (ReadSome()) {
   }
+  pollfd polled = {terminal_.get(), POLLHUP, 0};
+  if (::poll(&polled, 1, 0) == 0) return kStillRuns;
   int status = 0;
   ::waitpid(pid_, &status, 0);
   pid_ = -1;

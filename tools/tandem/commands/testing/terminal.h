@@ -22,7 +22,9 @@ class Terminal {
   // Reads until `text` comes after what was waited for before; false when the program ends, or
   // after 30 seconds.
   bool WaitFor(std::string_view text);
-  // Waits for the end.  Exit code, or minus the signal's number.
+  // Waits for the end.  Exit code, or minus the signal's number; kStillRuns after 30 seconds
+  // without a word from it.
+  static constexpr int kStillRuns = 1000;
   int Wait();
 
  private:
