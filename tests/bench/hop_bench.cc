@@ -23,6 +23,7 @@
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/step_builder.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/common/worker/service/in_process_worker.h"
 
 namespace tandem {
@@ -103,9 +104,8 @@ int Main(int argc, char** argv) {
   PollForLatency();
   const int num_calls = argc > 1 ? std::atoi(argv[1]) : 20000;
   const absl::Duration device_time = absl::Microseconds(argc > 2 ? std::atoi(argv[2]) : 0);
-  char pattern[] = "/tmp/tandem-hop-XXXXXX";
-  TANDEM_CHECK(::mkdtemp(pattern) != nullptr);
-  const std::string directory = pattern;
+  const TemporaryDirectory temporary;
+  const std::string& directory = temporary.path();
   Fixture fixture;
   testing::LocalWeightSource source(fixture.weights);
   const worker::v1::LoadPlanRequest load =
@@ -118,7 +118,6 @@ int Main(int argc, char** argv) {
   Measure("unix:" + directory + "/w.sock", fixture, load, num_calls);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  std::filesystem::remove_all(directory);
   return 0;
 }
 

@@ -11,17 +11,6 @@
 
 namespace tandem::testing {
 
-TemporaryDirectory::TemporaryDirectory() {
-  char pattern[] = "/tmp/tandem-cluster-XXXXXX";
-  TANDEM_CHECK(::mkdtemp(pattern) != nullptr);
-  path_ = pattern;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;  // a destructor must not throw
-  std::filesystem::remove_all(path_, ignored);
-}
-
 InProcessLoader::InProcessLoader(const std::string& socket_path, const std::string& root)
     : target_("unix:" + socket_path) {
   auto store = loader::ModelStore::Create({.roots = {root}});

@@ -9,21 +9,11 @@
 
 #include "services/common/rpc/region_channel.h"
 #include "services/common/rpc/server.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/loader/service/loader_service.h"
 #include "services/loader/store/model_store.h"
 
 namespace tandem::testing {
-
-// A directory for sockets, gone with this.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // tandem-loader without its main.
 class InProcessLoader {

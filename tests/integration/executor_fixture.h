@@ -116,7 +116,7 @@ class ExecutorTest : public ::testing::Test {
     return answer;
   }
 
-  testing::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
   std::unique_ptr<InProcessLoader> loader_;
   std::map<std::string, std::unique_ptr<ChildProcess>> workers_;
   const std::vector<uint32_t> prompt_ = {2, 105, 17, 300, 4, 52, 9};

@@ -1,4 +1,5 @@
 #include "tools/tandem/address.h"
+#include "services/common/testing/temporary_directory.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,16 +34,14 @@ TEST_F(AddressTest, IsInTheRuntimeDirectory) {
 }
 
 TEST_F(AddressTest, IsTheSystemsWhereOneRunsAndNoneOfOnesOwn) {
-  char pattern[] = "/tmp/tandem-address-XXXXXX";
-  ASSERT_NE(::mkdtemp(pattern), nullptr);
-  const std::string directory = pattern, system = directory + "/system.sock";
+  const TemporaryDirectory temporary;
+  const std::string directory = temporary.path(), system = directory + "/system.sock";
   std::ofstream(system) << "stands for a socket";
   setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
   EXPECT_EQ(DefaultGatewayAddress(system), "127.0.0.1:50051");
   std::filesystem::create_directory(directory + "/tandem");
   std::ofstream(directory + "/tandem/gateway.sock") << "stands for one, too";
   EXPECT_EQ(DefaultGatewayAddress(system), "unix:" + directory + "/tandem/gateway.sock");
-  std::filesystem::remove_all(directory);
 }
 
 TEST_F(AddressTest, IsTheUsersOwnUnderTmpWithoutOne) {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "services/common/energy/gpu_energy.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
 namespace {
@@ -18,19 +19,13 @@ namespace fs = std::filesystem;
 
 class EnergyTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tandem-energy-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   void Write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
 
-  fs::path root_;
+  const TemporaryDirectory temporary_;
+  const fs::path root_ = temporary_.path();
 };
 
 TEST_F(EnergyTest, AMachineWithoutSensorsHasNone) {

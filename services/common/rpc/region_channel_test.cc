@@ -13,6 +13,7 @@
 #include "services/common/base/shared_memory.h"
 #include "services/common/rpc/region_wire.h"
 #include "services/common/rpc/unix_socket.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
 namespace {
@@ -25,16 +26,10 @@ size_t OpenDescriptors() {
 class RegionChannelTest : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tandem-region-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
     options_.socket_path = directory_ + "/loader.sock.fds";
     memory_ = CreateSharedMemory("region", 4096).value();
   }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { server_.reset(); }
 
   void Start() {
     auto server = RegionServer::Start(
@@ -80,7 +75,8 @@ class RegionChannelTest : public testing::Test {
   }
 
   const std::string token_ = std::string(31, 't') + '\0';
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
   RegionServer::Options options_;
   UniqueFd memory_;
   std::unique_ptr<RegionServer> server_;

@@ -14,25 +14,21 @@
 #include "services/common/base/unique_fd.h"
 #include "services/common/rpc/health_client.h"
 #include "services/common/rpc/status.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
 namespace {
 
 class ServerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tandem-rpc-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string SocketPath() const { return directory_ + "/s.sock"; }
 
   static absl::Status Health(const std::string& target, const std::string& service = "") {
     return CheckHealth(target, service, absl::Seconds(10));
   }
 
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 TEST_F(ServerTest, HealthFollowsTheServingStatus) {

@@ -13,6 +13,7 @@
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/testing/certificates.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
 namespace {
@@ -23,12 +24,7 @@ using testing::StatusIs;
 
 class TlsTest : public ::testing::Test {
  protected:
-  TlsTest() {
-    char pattern[] = "/tmp/tandem-tls-XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-    ca_ = std::make_unique<CertificateAuthority>(folder_, "ca");
-  }
-  ~TlsTest() override { std::filesystem::remove_all(folder_); }
+  TlsTest() { ca_ = std::make_unique<CertificateAuthority>(folder_, "ca"); }
 
   std::unique_ptr<Server> Serve(TlsFiles files) {
     auto server = Server::Start({.listen = {"127.0.0.1:0"}, .tls = std::move(files)}, {});
@@ -53,7 +49,8 @@ class TlsTest : public ::testing::Test {
     return status.ok();
   }
 
-  std::string folder_;
+  const TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
   std::unique_ptr<CertificateAuthority> ca_;
 };
 

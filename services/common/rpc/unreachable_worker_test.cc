@@ -12,6 +12,7 @@
 #include "services/common/rpc/testing/certificates.h"
 #include "services/common/rpc/worker_client.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
 namespace {
@@ -23,8 +24,6 @@ using testing::StatusIs;
 
 class UnreachableWorkerTest : public ::testing::Test {
  protected:
-  ~UnreachableWorkerTest() override { std::filesystem::remove_all(folder_); }
-
   // Where a server with those files listens; without files in plain text.
   std::string Serve(const TlsFiles& files) {
     auto server = Server::Start({.listen = {"127.0.0.1:0"}, .tls = files}, {});
@@ -45,10 +44,8 @@ class UnreachableWorkerTest : public ::testing::Test {
                     AllOf(HasSubstr("worker at " + target + " is not there"), HasSubstr(why)));
   }
 
-  std::string folder_ = [] {
-    char pattern[] = "/tmp/tandem-tls-XXXXXX";
-    return std::string(::mkdtemp(pattern));
-  }();
+  const TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
   const CertificateAuthority ca_{folder_, "ca"};
   const TlsFiles gateway_ = ca_.Issue("gateway", "DNS:gateway.example");
   std::vector<std::unique_ptr<Server>> servers_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <random>
@@ -14,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
+#include "services/gateway/http/access_log.h"
+#include "services/gateway/http/http_admission.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/http/path_template.h"
 
@@ -58,22 +59,6 @@ std::string AllOf(const HttpRequest& head, std::string_view name) {
     all.append(value);
   }
   return all;
-}
-
-std::string_view BearerKey(const HttpRequest& head) {
-  const std::string_view field = head.Header("authorization").value_or("");
-  const absl::string_view view(field.data(), field.size());
-  if (absl::StartsWithIgnoreCase(view, "bearer ")) {
-    const absl::string_view key = absl::StripAsciiWhitespace(view.substr(7));
-    return {key.data(), key.size()};
-  }
-  return head.Header("x-api-key").value_or("");
-}
-
-// "[::1]:8080" -> "::1", "Example.com:80" -> "example.com".
-std::string NameOf(std::string_view host) {
-  if (host.starts_with('[')) return std::string(host.substr(1, host.find(']') - 1));
-  return absl::AsciiStrToLower(std::string(host.substr(0, host.find(':'))));
 }
 
 std::chrono::steady_clock::duration ToSteady(absl::Duration duration) {
@@ -233,49 +218,30 @@ void HttpConnection::Process() {
 
 bool HttpConnection::Admit() {
   const HttpRequest& head = reader_.head();
-  if (!CheckName(head) || !CheckOrigin(head) || !FindRoute(head) || !CheckKey(head)) return false;
+  const HttpServerOptions& options = core_->options;
+  cors_.clear();
+  if (core_->check_names) {
+    if (const auto failure = RefuseHost(head, options.names)) {
+      Refuse(*failure);
+      return false;
+    }
+  }
+  auto origin = AdmitOrigin(head, options.cors_origins);
+  if (const auto* failure = std::get_if<HttpFailure>(&origin)) {
+    Refuse(*failure);
+    return false;
+  }
+  cors_ = std::get<HttpHeaders>(std::move(origin));
+  if (!FindRoute(head)) return false;
+  auto sender = AdmitSender(head, *route_, peer_, options.keys.get(), absl::Now());
+  if (const auto* failure = std::get_if<HttpFailure>(&sender)) {
+    Refuse(*failure);
+    return false;
+  }
+  auto& lease = std::get<std::optional<KeyLease>>(sender);
+  if (lease.has_value()) lease_.emplace(*std::move(lease));
   admitted_ = true;
   return true;
-}
-
-bool HttpConnection::CheckName(const HttpRequest& head) {
-  const auto host = head.Header("host");
-  if (!core_->check_names || !host.has_value()) return true;
-  const std::string name = NameOf(*host);
-  boost::system::error_code not_an_address;
-  asio::ip::make_address(name, not_an_address);
-  const std::vector<std::string>& own = core_->options.names;
-  if (!not_an_address || name == "localhost" || name.ends_with(".localhost") ||
-      std::find(own.begin(), own.end(), name) != own.end()) {
-    return true;
-  }
-  Refuse({403,
-          absl::PermissionDeniedError(absl::StrFormat(
-              "this server does not go by the name '%s' (--http-name adds it)", name)),
-          std::nullopt});
-  return false;
-}
-
-bool HttpConnection::CheckOrigin(const HttpRequest& head) {
-  cors_.clear();
-  const auto origin = head.Header("origin");
-  if (!origin.has_value()) return true;
-  const std::string_view host = head.Header("host").value_or("");
-  const size_t scheme = origin->find("://");
-  if (scheme != std::string_view::npos && origin->substr(scheme + 3) == host) return true;
-  for (const std::string& allowed : core_->options.cors_origins) {
-    if (allowed != "*" && allowed != *origin) continue;
-    cors_.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(*origin));
-    cors_.emplace_back("Vary", "Origin");
-    cors_.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, traceparent");
-    return true;
-  }
-  Refuse({403,
-          absl::PermissionDeniedError(absl::StrFormat(
-              "pages of origin '%s' may not call this server (--http-cors allows them)",
-              std::string(*origin))),
-          std::nullopt});
-  return false;
 }
 
 bool HttpConnection::FindRoute(const HttpRequest& head) {
@@ -306,37 +272,6 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
            {{"Allow", match.allow}});
   }
   return false;
-}
-
-bool HttpConnection::CheckKey(const HttpRequest& head) {
-  if (route_->open || (route_->local && IsLocal(head))) return true;
-  if (core_->options.keys == nullptr) {
-    if (!route_->local) return true;
-    Refuse({403,
-            absl::PermissionDeniedError("this path is for this machine alone, or for holders of "
-                                        "an API key (--http-api-keys)"),
-            std::nullopt});
-    return false;
-  }
-  auto admitted = core_->options.keys->Admit(BearerKey(head), absl::Now());
-  if (auto* failure = std::get_if<HttpFailure>(&admitted)) {
-    Refuse(*failure);
-    return false;
-  }
-  lease_.emplace(std::get<KeyLease>(std::move(admitted)));
-  return true;
-}
-
-bool HttpConnection::IsLocal(const HttpRequest& head) const {
-  boost::system::error_code error;
-  const asio::ip::address peer = asio::ip::make_address(peer_, error);
-  if (error) return false;
-  const bool mapped = peer.is_v6() && peer.to_v6().is_v4_mapped();
-  const bool loopback =
-      mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6()).is_loopback()
-             : peer.is_loopback();
-  return loopback && !head.Header("x-forwarded-for").has_value() &&
-         !head.Header("forwarded").has_value() && !head.Header("via").has_value();
 }
 
 bool HttpConnection::AccountBody() {
@@ -538,34 +473,18 @@ void HttpConnection::OnTimer() {
 }
 
 void HttpConnection::Account(const HttpAnswerContext& context, int status) {
-  LogAccess(context, status);
+  const bool probe = route_ != nullptr && (route_->open || route_->local) && status < 400;
+  LogAccess(context, {.status = status,
+                      .sent_bytes = sent_bytes_,
+                      .taken = absl::FromChrono(Clock::now() - began_),
+                      .peer = peer_,
+                      .client = lease_.has_value() ? lease_->client()->name() : "-",
+                      .level = probe ? LogLevel::kDebug : LogLevel::kInfo});
   if (core_->options.traffic != nullptr) {
     core_->options.traffic->CountAnswer(route_ != nullptr ? route_->path_template : "other",
                                         status);
   }
   route_ = nullptr;
-}
-
-void HttpConnection::LogAccess(const HttpAnswerContext& context, int status) {
-  // Never the query or the body: prompts are there.
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began_).count();
-  const bool probe = route_ != nullptr && (route_->open || route_->local) && status < 400;
-  std::string path = context.path.substr(0, 256);
-  for (char& c : path) {
-    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';
-  }
-  std::vector<LogField> fields = {{"method", context.method},
-                                  {"path", path},
-                                  {"status", absl::StrFormat("%d", status)},
-                                  {"bytes", absl::StrFormat("%d", sent_bytes_)},
-                                  {"ms", absl::StrFormat("%.1f", ms)},
-                                  {"peer", peer_},
-                                  {"client", lease_.has_value() ? lease_->client()->name() : "-"},
-                                  {"request_id", context.id}};
-  if (context.trace.own.sampled) {
-    fields.emplace_back("trace_id", FormatTraceId(context.trace.own.trace_id));
-  }
-  Log(probe ? LogLevel::kDebug : LogLevel::kInfo, "http", fields);
 }
 
 }  // namespace tandem::gateway

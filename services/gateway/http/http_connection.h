@@ -53,14 +53,9 @@ class HttpConnection final : public HttpAnswer::Listener,
   void Process();
   void EnterPhase(Phase phase, absl::Duration limit);
 
-  // Whether the request may go on: origin, route, key.  Otherwise it has been refused.
+  // Whether the request may go on (http_admission.h).  Otherwise it has been answered.
   bool Admit();
-  bool CheckName(const HttpRequest& head);
-  bool CheckOrigin(const HttpRequest& head);
   bool FindRoute(const HttpRequest& head);
-  bool CheckKey(const HttpRequest& head);
-  // Whether the request comes from this machine itself.
-  bool IsLocal(const HttpRequest& head) const;
   bool AccountBody();
   void Refuse(const HttpFailure& failure, HttpHeaders headers = {});
   void Dispatch();
@@ -78,7 +73,6 @@ class HttpConnection final : public HttpAnswer::Listener,
   void OnTimer();
   // Logs and counts the request that has ended.
   void Account(const HttpAnswerContext& context, int status);
-  void LogAccess(const HttpAnswerContext& context, int status);
 
   const std::shared_ptr<HttpCore> core_;  // shared with the server and the other connections
   boost::asio::ip::tcp::socket socket_;

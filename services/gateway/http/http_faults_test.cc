@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/gateway/http/testing/http_server_fixture.h"
 
 namespace tandem::gateway {
@@ -292,8 +293,6 @@ TEST_F(HttpFaultsTest, DescriptorsUsedUpComeBack) {
 class TlsFiles {
  public:
   TlsFiles() {
-    char pattern[] = "/tmp/tandem-tls-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
     EVP_PKEY* key = EVP_EC_gen("P-256");
     X509* certificate = X509_new();
     ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
@@ -314,12 +313,12 @@ class TlsFiles {
     X509_free(certificate);
     EVP_PKEY_free(key);
   }
-  ~TlsFiles() { std::filesystem::remove_all(directory_); }
   std::string key() const { return directory_ + "/key.pem"; }
   std::string certificate() const { return directory_ + "/cert.pem"; }
 
  private:
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 TEST_F(HttpFaultsTest, TlsServesHttpsAndSurvivesPlainText) {

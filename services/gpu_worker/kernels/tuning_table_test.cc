@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "services/common/testing/temporary_directory.h"
 #include "services/gpu_worker/kernels/shipped_tables.h"
 
 namespace tandem::gpu {
@@ -39,16 +40,10 @@ TuningTable TableFor(const vulkan::DeviceInfo& info) {
 
 class TuningTableTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tandem-tuning-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   const vulkan::DeviceInfo info_ = Card("Card 9");
   const TuningTable table_ = TableFor(info_);
-  std::string folder_;
+  const TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(TuningTableTest, IsReadBackAndChangesWhatItNamesAlone) {

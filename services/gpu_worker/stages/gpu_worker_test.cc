@@ -16,6 +16,7 @@
 #include "services/common/testing/compare.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/gpu_worker/stages/gpu_worker_for_test.h"
 
 namespace tandem::gpu {
@@ -225,13 +226,6 @@ std::string ReadAll(const std::string& path) {
 // Tables in a folder of this test's own.
 class TunedGpuWorkerTest : public GpuWorkerTest {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tandem-tuned-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   struct Outcome {
     std::vector<float> logits;
     std::string tuning;  // as reported
@@ -266,7 +260,8 @@ class TunedGpuWorkerTest : public GpuWorkerTest {
 
   const ModelConfig config_ = testing::MakeConfig({.num_layers = 2});
   const std::shared_ptr<const WeightSet> weights_ = testing::RandomWeightSet(config_);
-  std::string folder_;
+  const TemporaryDirectory temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(TunedGpuWorkerTest, ATableChangesTheKernelsAndNotTheAnswers) {

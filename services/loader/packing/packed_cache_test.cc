@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/loader/packing/packing_check.h"
 #include "services/loader/packing/region_memory.h"
 #include "services/loader/synthetic/synthetic_model.h"
@@ -30,13 +31,9 @@ using enum absl::StatusCode;
 class PackedCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tandem-packed-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
     Open({});
     Model("synthetic:gemma3-270m?type=q4_0&layers=3&hidden=512&vocab=5001&ffn=1056");
   }
-  void TearDown() override { fs::remove_all(directory_); }
 
   void Open(PackedCacheOptions options) {
     options.folder = directory_ + "/packed";
@@ -82,7 +79,8 @@ class PackedCacheTest : public ::testing::Test {
     ASSERT_TRUE(file.flush());
   }
 
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
   std::unique_ptr<PackedCache> cache_;
   std::unique_ptr<ModelSource> source_;
   PackingPlan plan_;

@@ -16,6 +16,7 @@
 
 #include "services/common/rpc/loader_client.h"
 #include "services/common/rpc/server.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
 #include "services/loader/packing/packing_check.h"
 
@@ -42,9 +43,6 @@ void Eventually(const std::function<bool()>& condition) {
 class LoaderServiceTest : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tandem-loader-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
     target_ = "unix:" + directory_ + "/l.sock";
     StartLoader();
     client_ = LoaderClient::Create(target_).value();
@@ -52,7 +50,6 @@ class LoaderServiceTest : public testing::Test {
   void TearDown() override {
     client_.reset();
     StopLoader();
-    std::filesystem::remove_all(directory_);
   }
 
   void StartLoader() {
@@ -85,7 +82,9 @@ class LoaderServiceTest : public testing::Test {
     return client_->AcquireLease(LoadDemo().model_id(), "test").value();
   }
 
-  std::string directory_, target_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
+  std::string target_;
   std::unique_ptr<ModelStore> store_;
   std::unique_ptr<RegionServer> regions_;
   std::unique_ptr<LoaderService> service_;

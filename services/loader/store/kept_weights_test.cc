@@ -13,6 +13,7 @@
 
 #include "services/common/base/shared_memory.h"
 #include "services/common/systemd/testing/fake_service_manager.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/loader/store/model_store.h"
 
 namespace tandem::loader {
@@ -36,9 +37,6 @@ std::vector<ino_t> Inodes(const ResidentModel& model) {
 class KeptWeightsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tandem-kept-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    root_ = pattern;
     for (const char* name : {"demo.Q4_0.gguf", "other.gguf"}) {
       std::filesystem::copy_file(TANDEM_TEST_DATA_DIR "/demo.Q4_0.gguf", root_ + "/" + name);
     }
@@ -47,10 +45,7 @@ class KeptWeightsTest : public ::testing::Test {
     ::unsetenv("NOTIFY_SOCKET");
     StartLoader();
   }
-  void TearDown() override {
-    store_.reset();
-    std::filesystem::remove_all(root_);
-  }
+  void TearDown() override { store_.reset(); }
 
   // The store as the next loader finds it; `edit` may spoil it first.
   void StartLoader(const std::function<void(std::vector<InheritedDescriptor>&)>& edit = nullptr,
@@ -97,7 +92,8 @@ class KeptWeightsTest : public ::testing::Test {
     EXPECT_TRUE(packed);
   }
 
-  std::string root_;
+  const TemporaryDirectory temporary_;
+  const std::string root_ = temporary_.path();
   testing::FakeServiceManager fake_;
   std::unique_ptr<ServiceManager> manager_;
   std::unique_ptr<ModelStore> store_;

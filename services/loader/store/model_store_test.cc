@@ -1,4 +1,5 @@
 #include "services/loader/store/model_store.h"
+#include "services/common/testing/temporary_directory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -113,13 +114,7 @@ TEST_F(ModelStoreTest, LimitsHold) {
 
 class CachedModelStoreTest : public ModelStoreTest {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tandem-store-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-    Start(directory_ + "/packed");
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void SetUp() override { Start(directory_ + "/packed"); }
 
   void Start(const std::string& folder) {
     Create({.packed_cache = {.folder = folder, .min_free_bytes = 0}, .min_cached_bytes = 0});
@@ -140,7 +135,8 @@ class CachedModelStoreTest : public ModelStoreTest {
     return begin(files) == end(files) ? "" : begin(files)->path().string();
   }
 
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 TEST_F(CachedModelStoreTest, TheNextLoaderReadsWhatThisOnePacked) {

@@ -23,10 +23,7 @@ constexpr absl::Duration kPatience = absl::Minutes(1);
 }  // namespace
 
 FakeServiceManager::FakeServiceManager() {
-  char pattern[] = "/tmp/tandem-manager-XXXXXX";
-  TANDEM_CHECK(::mkdtemp(pattern) != nullptr);
-  directory_ = pattern;
-  socket_path_ = directory_ + "/notify";
+  socket_path_ = directory_.path() + "/notify";
   socket_.Reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   stop_.Reset(::eventfd(0, EFD_CLOEXEC));
   sockaddr_un address{};
@@ -40,7 +37,6 @@ FakeServiceManager::~FakeServiceManager() {
   const uint64_t one = 1;
   TANDEM_CHECK(::write(stop_.get(), &one, sizeof(one)) == sizeof(one));
   thread_.join();
-  std::filesystem::remove_all(directory_);
 }
 
 void FakeServiceManager::Run() {

@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/base/unique_fd.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem::testing {
 
@@ -46,7 +47,7 @@ class FakeServiceManager {
   void Run();
   void Take(const std::string& message, std::vector<UniqueFd> fds);
 
-  std::string directory_;
+  const TemporaryDirectory directory_;
   std::string socket_path_;
   UniqueFd socket_;
   UniqueFd stop_;

@@ -18,6 +18,7 @@
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/step_builder.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/common/worker/service/in_process_worker.h"
 
 namespace tandem {
@@ -29,9 +30,6 @@ class WorkerServiceTest : public ::testing::Test {
   static void SetUpTestSuite() { PollForLatency(); }  // as workers do
 
   void SetUp() override {
-    char pattern[] = "/tmp/tandem-worker-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern), nullptr);
-    directory_ = pattern;
     limits_ = testing::MakeStepLimits(weights_->config(), {.max_rows = 16, .max_sequences = 2});
     limits_.max_outputs = limits_.max_logit_outputs = 16;
     exchange_ = testing::MakeLocalExchange(weights_->config(), limits_, 2);
@@ -39,7 +37,6 @@ class WorkerServiceTest : public ::testing::Test {
   void TearDown() override {
     client_.reset();
     worker_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   void Start(testing::FakeWorker::Hooks hooks, WorkerServiceOptions options = {}) {
@@ -82,7 +79,8 @@ class WorkerServiceTest : public ::testing::Test {
     return client_->Execute(request, timeout).status();
   }
 
-  std::string directory_;
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path();
   std::shared_ptr<const WeightSet> weights_ =
       testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
   testing::LocalWeightSource source_{weights_};

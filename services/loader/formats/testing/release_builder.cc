@@ -30,17 +30,8 @@ StoredTensor Bf16Tensor(const std::string& name, std::vector<uint64_t> shape) {
 
 }  // namespace
 
-TemporaryFolder::TemporaryFolder() {
-  path_ = (std::filesystem::temp_directory_path() / "tandem-formats-XXXXXX").string();
-  TANDEM_CHECK(::mkdtemp(path_.data()) != nullptr);
-}
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 std::string TemporaryFolder::Write(const std::string& name, std::string_view bytes) const {
-  const std::filesystem::path file = std::filesystem::path(path_) / name;
+  const std::filesystem::path file = std::filesystem::path(path()) / name;
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<int64_t>(bytes.size()));
   return file.string();

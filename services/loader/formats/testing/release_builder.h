@@ -7,24 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "services/common/testing/temporary_directory.h"
 #include "services/loader/formats/testing/gguf_builder.h"
 
 namespace tandem::loader::testing {
 
-// A folder under the system's temporary directory, removed with all its files at the end.
-class TemporaryFolder {
+// A temporary directory that files are written to.
+class TemporaryFolder : public TemporaryDirectory {
  public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
   // Returns the file's path.  Folders in `name` are made.
   std::string Write(const std::string& name, std::string_view bytes) const;
-
- private:
-  std::string path_;
 };
 
 struct StoredTensor {
