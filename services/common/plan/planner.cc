@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/kv/kv_format.h"
+#include "services/common/plan/segment_cut.h"
 
 namespace tandem {
 namespace {
@@ -63,7 +63,6 @@ class Planner {
     TANDEM_RETURN_IF_ERROR(AssignStages());
     TANDEM_RETURN_IF_ERROR(NoteWhereAttendRuns());
     Plan plan = Cut();
-    SetPorts(plan.segments);
     plan.notice = absl::StrJoin(notices_, "; ");
     return plan;
   }
@@ -263,52 +262,24 @@ class Planner {
     }
   }
 
-  // Maximal runs of one owner; workers renumbered in order of first use.
+  // Workers renumbered in order of first use.
   Plan Cut() const {
     Plan plan;
     std::vector<uint32_t> number(workers_.size(), kNobody);
-    for (uint32_t s = 0; s < owner_.size(); ++s) {
-      if (s > 0 && owner_[s] == owner_[s - 1]) {
-        plan.segments.back().last_ordinal = s;
-        continue;
+    std::vector<uint32_t> owner;
+    for (const uint32_t w : owner_) {
+      if (number[w] == kNobody) {
+        number[w] = static_cast<uint32_t>(plan.workers.size());
+        plan.workers.push_back(workers_[w]);
       }
-      uint32_t& worker = number[owner_[s]];
-      if (worker == kNobody) {
-        worker = plan.workers.size();
-        plan.workers.push_back(workers_[owner_[s]]);
-      }
-      plan.segments.push_back(
-          {static_cast<uint32_t>(plan.segments.size()), worker, s, s, PortMask{0}, PortMask{0}});
+      owner.push_back(number[w]);
     }
+    plan.segments = CutSegments(owner, config_.num_layers);
     plan.max_rows = UINT32_MAX;
     for (const WorkerDescription& worker : plan.workers) {
       plan.max_rows = std::min(plan.max_rows, worker.max_rows);
     }
     return plan;
-  }
-
-  // A port read before it is written in the segment, and last written elsewhere, is an input
-  // here and an output where it was written.
-  void SetPorts(std::vector<Segment>& segments) const {
-    uint32_t writer[kNumPorts];
-    std::fill(std::begin(writer), std::end(writer), kNobody);
-    for (Segment& segment : segments) {
-      for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
-        const StageKind kind = StageAt(s, config_.num_layers).kind;
-        for (int bit = 0; bit < kNumPorts; ++bit) {
-          const PortMask port = 1u << bit;
-          if ((InputsOf(kind) & port) != 0) {
-            TANDEM_CHECK(writer[bit] != kNobody);
-            Segment& source = segments[writer[bit]];
-            if (source.worker != segment.worker) {
-              source.outputs |= port;
-              segment.inputs |= port;
-            }
-          }
-          if ((OutputsOf(kind) & port) != 0) writer[bit] = segment.index;
-        }
-      }
-    }
   }
 
   const ModelConfig& config_;

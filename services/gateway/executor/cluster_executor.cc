@@ -20,26 +20,7 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
-
-// Formats of the matrices; norms are float32 always.
-std::vector<DType> MatrixDTypes(const std::vector<PackedTensor>& tensors) {
-  std::vector<DType> dtypes;
-  for (const PackedTensor& tensor : tensors) {
-    if (IsNorm(tensor.role)) continue;
-    for (const Shard& shard : tensor.shards) {
-      if (std::find(dtypes.begin(), dtypes.end(), shard.dtype) == dtypes.end()) {
-        dtypes.push_back(shard.dtype);
-      }
-    }
-  }
-  return dtypes;
-}
-
-bool WorthRetrying(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-}
 
 SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answered,
                        absl::Duration round_trip, const worker::v1::ExecuteResponse& response) {
@@ -87,8 +68,8 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
         absl::StrFormat("worker %s needs --tls-cert, --tls-key and --tls-ca", text));
   }
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(std::move(options), targets));
-  TANDEM_ASSIGN_OR_RETURN(executor->loader_,
-                          LoaderClient::Create(executor->options_.loader_target));
+  TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_.loader_target,
+                                                                executor->options_.model_name));
   return executor;
 }
 
@@ -113,7 +94,7 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   const Progress report = progress ? progress : [](std::string_view, double) {};
   absl::Time deadline = absl::Now() + options_.worker_wait;
   while (true) {
-    absl::Status status = LeaseModel(report, deadline);
+    absl::Status status = model_->Acquire(report, deadline);
     // Packing a model takes its time; the workers get theirs all the same.
     if (epoch_ == 0) deadline = std::max(deadline, absl::Now() + options_.worker_wait);
     if (status.ok()) {
@@ -141,56 +122,14 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   return absl::OkStatus();
 }
 
-absl::Status ClusterExecutor::LeaseModel(const Progress& progress, absl::Time deadline) {
-  absl::StatusOr<loader::v1::Model> model;
-  while (true) {
-    model = loader_->LoadModel(options_.model_name, [&](const loader::v1::LoadProgress& done) {
-      const double total = static_cast<double>(std::max<uint64_t>(done.total_bytes(), 1));
-      progress("loading model: " + done.phase(), static_cast<double>(done.done_bytes()) / total);
-      return true;
-    });
-    if (model.ok() || !WorthRetrying(model.status()) || absl::Now() >= deadline) break;
-    absl::SleepFor(kRetryPause);
-  }
-  if (!model.ok()) {
-    return absl::Status(
-        model.status().code(),
-        absl::StrFormat("loader at %s: model '%s': %s", options_.loader_target, options_.model_name,
-                        std::string(model.status().message())));
-  }
-  if (model_id_.empty()) {
-    TANDEM_RETURN_IF_ERROR(AdoptModel(*model));
-  } else if (model->model_id() != model_id_) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("model '%s' has changed on disk while it was served; restart the gateway",
-                        options_.model_name));
-  }
-  // The new lease before the old one goes, so that the model stays resident.
-  TANDEM_ASSIGN_OR_RETURN(
-      std::unique_ptr<Lease> lease,
-      loader_->AcquireLease(model_id_, absl::StrFormat("gateway pid %d", ::getpid())));
-  lease_ = std::move(lease);
-  return absl::OkStatus();
-}
-
-absl::Status ClusterExecutor::AdoptModel(const loader::v1::Model& model) {
-  TANDEM_ASSIGN_OR_RETURN(config_, ConfigFromProto(model.config()));
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors,
-                          TensorsFromProto(model, config_));
-  weight_dtypes_ = MatrixDTypes(tensors);
-  TANDEM_ASSIGN_OR_RETURN(vocabulary_, loader_->ReadVocabulary(model));
-  model_id_ = model.model_id();
-  return absl::OkStatus();
-}
-
 absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
-  auto plan = FindWorkers(peers_, options_.worker_grace, wait,
-                          [this](const std::vector<WorkerDescription>& workers) {
-                            return MakePlan(config_, weight_dtypes_, workers, options_.policy);
-                          });
+  auto plan = FindWorkers(
+      peers_, options_.worker_grace, wait, [this](const std::vector<WorkerDescription>& workers) {
+        return MakePlan(config(), model_->weight_dtypes(), workers, options_.policy);
+      });
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
-  TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config_, *plan,
+  TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
                                                   {.max_rows = options_.max_rows,
                                                    .max_sequences = options_.max_sequences,
                                                    .context_len = options_.context_len,
@@ -201,7 +140,7 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
   queues_steps_ =
       options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
   num_lanes_ = std::max(options_.num_lanes, queues_steps_ ? 2u : 1u);
-  status_.SetPlan(plan_, config_.num_layers);
+  status_.SetPlan(plan_, config().num_layers);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {
     for (const WorkerPeer& peer : peers_) {
@@ -217,11 +156,10 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
 absl::Status ClusterExecutor::MakeExchange() {
   epoch_ = NextEpoch(epoch_);
   auto exchange = std::make_unique<Exchange>();
-  exchange->layout = MakeExchangeLayout(config_, limits_, num_lanes_);
+  exchange->layout = MakeExchangeLayout(config(), limits_, num_lanes_);
   const uint64_t bytes = exchange->layout.total_bytes();
-  TANDEM_ASSIGN_OR_RETURN(exchange_region_id_, loader_->CreateRegion(*lease_, bytes, "exchange"));
-  TANDEM_ASSIGN_OR_RETURN(Region region,
-                          loader_->FetchRegion(lease_->token(), exchange_region_id_));
+  TANDEM_ASSIGN_OR_RETURN(LeasedModel::NewRegion region, model_->CreateRegion(bytes, "exchange"));
+  exchange_region_id_ = region.id;
   exchange->fd = std::move(region.fd);
   TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
                           Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
@@ -232,7 +170,7 @@ absl::Status ClusterExecutor::MakeExchange() {
 worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const {
   worker::v1::LoadPlanRequest request;
   request.set_epoch(epoch_);
-  request.set_model_id(model_id_);
+  request.set_model_id(model_->model().model_id());
   for (const Segment& segment : plan_.segments) {
     if (segment.worker == worker) *request.add_segments() = ToProto(segment);
   }
@@ -244,7 +182,7 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
     return request;
   }
   request.set_loader_target(options_.loader_target);
-  request.set_exchange_lease_token(lease_->token());
+  request.set_exchange_lease_token(model_->lease_token());
   request.set_exchange_region_id(exchange_region_id_);
   return request;
 }
@@ -317,7 +255,7 @@ absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
   if (!workers_[segment.worker]->client->remote()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(const StepHeader header, HeaderOf(*exchange_, lane, limits_));
   return TakeOutputs(response.outputs(), *exchange_, lane, segment, header,
-                     EndsWithHead(segment, config_.num_layers), config_.vocab_size);
+                     EndsWithHead(segment, config().num_layers), config().vocab_size);
 }
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
@@ -343,7 +281,7 @@ absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Sta
   }
   return absl::Status(
       code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
-                            DescribeSegment(segment, config_.num_layers),
+                            DescribeSegment(segment, config().num_layers),
                             plan_.workers[segment.worker].name, std::string(status.message())));
 }
 
@@ -422,7 +360,7 @@ std::span<const float> ClusterExecutor::Logits(uint32_t lane, uint32_t o) const 
   const ExchangeArea& logits = exchange_->layout.logits;
   const std::span<std::byte> row =
       exchange_->Area(lane, logits).subspan(o * logits.row_bytes, logits.row_bytes);
-  return {reinterpret_cast<const float*>(row.data()), config_.vocab_size};
+  return {reinterpret_cast<const float*>(row.data()), config().vocab_size};
 }
 
 }  // namespace tandem::gateway

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "services/common/rpc/loader_client.h"
 #include "services/common/worker/worker.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/executor/executor_status.h"
+#include "services/gateway/executor/leased_model.h"
 #include "services/gateway/executor/worker_finder.h"
 
 namespace tandem::gateway {
@@ -33,12 +33,12 @@ class ClusterExecutor final : public Executor {
   // Tries again until worker_wait has passed when a worker is lost on the way.
   absl::Status Build(const Progress& progress);
 
-  const loader::v1::Model& model() const override { return lease_->model(); }
-  const ModelConfig& config() const override { return config_; }
-  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  const loader::v1::Model& model() const override { return model_->model(); }
+  const ModelConfig& config() const override { return model_->config(); }
+  const Vocabulary& vocabulary() const override { return model_->vocabulary(); }
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return limits_; }
-  std::string placement() const override { return DescribePlacement(plan_, config_); }
+  std::string placement() const override { return DescribePlacement(plan_, config()); }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
   void SetStepTrace(const StepTrace& trace) override { step_trace_ = trace; }
@@ -56,9 +56,6 @@ class ClusterExecutor final : public Executor {
  private:
   ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
 
-  // The model at the loader, waited for until `deadline`, and a lease on it.
-  absl::Status LeaseModel(const Progress& progress, absl::Time deadline);
-  absl::Status AdoptModel(const loader::v1::Model& model);
   // Plan and limits from the workers that are there.
   absl::Status MakePlacement(absl::Duration wait);
   // A region of its own for every epoch.
@@ -78,12 +75,7 @@ class ClusterExecutor final : public Executor {
   void Lose(uint32_t worker);
 
   const ExecutorOptions options_;
-  std::unique_ptr<LoaderClient> loader_;
-  std::unique_ptr<Lease> lease_;
-  std::string model_id_;
-  ModelConfig config_;
-  Vocabulary vocabulary_;
-  std::vector<DType> weight_dtypes_;
+  std::unique_ptr<LeasedModel> model_;
 
   std::vector<WorkerPeer> peers_;           // by worker target
   std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_

@@ -89,7 +89,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
   if (!status.ok()) {
     LogWarning("plan refused", {{"epoch", absl::StrFormat("%d", request.epoch())},
                                 {"reason", std::string(status.message())}});
-    CountError(status);
+    counters_.CountError(status);
     DropPlan();
     return status;
   }
@@ -227,7 +227,7 @@ void DeviceHost::Settle(uint64_t last) {
     if (call.result.has_value()) continue;
     call.result = Watched([this] { return worker_->Finish(); });
     if (call.result->ok()) {
-      Count(**call.result, call);
+      counters_.Count(**call.result, call.header.num_rows, call.work);
     } else {
       if (absl::IsUnavailable(call.result->status())) DeviceLost(call.result->status());
       plan_->ForgetStep(call.lane);
@@ -250,8 +250,7 @@ void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) 
   if (result.ok()) plan_->PutOutputs(call->segment_index, call->lane, call->header, response);
   calls_.erase(call);
   if (!result.ok()) {
-    segments_failed_.fetch_add(1, std::memory_order_relaxed);
-    CountError(result.status());
+    counters_.CountFailedSegment(result.status());
     response.set_code(static_cast<int32_t>(result.status().code()));
     response.set_message(std::string(result.status().message()));
     return;
@@ -275,24 +274,6 @@ auto DeviceHost::Watched(F&& call) -> decltype(call()) {
 absl::Duration DeviceHost::RunningFor() const {
   const int64_t since_ns = run_since_ns_.load(std::memory_order_relaxed);
   return since_ns == 0 ? absl::ZeroDuration() : absl::Nanoseconds(NowNanos() - since_ns);
-}
-
-void DeviceHost::CountError(const absl::Status& status) {
-  const int code = std::clamp(static_cast<int>(status.code()), 0, kNumStatusCodes - 1);
-  errors_[code].fetch_add(1, std::memory_order_relaxed);
-}
-
-void DeviceHost::Count(const SegmentResult& result, const Call& call) {
-  segments_run_.fetch_add(1, std::memory_order_relaxed);
-  rows_run_.fetch_add(call.header.num_rows, std::memory_order_relaxed);
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
-    if (call.work[kind].bytes == 0) continue;
-    work_bytes_[kind].fetch_add(call.work[kind].bytes, std::memory_order_relaxed);
-    work_operations_[kind].fetch_add(call.work[kind].operations, std::memory_order_relaxed);
-  }
-  for (const StageTime& time : result.stage_times) {
-    busy_ns_[static_cast<int>(time.kind)].fetch_add(time.device_ns, std::memory_order_relaxed);
-  }
 }
 
 void DeviceHost::CheckIdle() {
@@ -368,29 +349,7 @@ absl::StatusOr<worker::v1::DescribeResponse> DeviceHost::Describe() const {
 
 worker::v1::GetStatusResponse DeviceHost::GetStatus() const {
   worker::v1::GetStatusResponse status;
-  status.set_segments_run(segments_run_.load(std::memory_order_relaxed));
-  status.set_segments_failed(segments_failed_.load(std::memory_order_relaxed));
-  status.set_rows_run(rows_run_.load(std::memory_order_relaxed));
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
-    const uint64_t busy_ns = busy_ns_[kind].load(std::memory_order_relaxed);
-    if (busy_ns == 0) continue;
-    worker::v1::StageTime* time = status.add_busy();
-    time->set_kind(ToProto(static_cast<StageKind>(kind)));
-    time->set_device_ns(busy_ns);
-  }
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
-    const uint64_t bytes = work_bytes_[kind].load(std::memory_order_relaxed);
-    if (bytes == 0) continue;
-    worker::v1::StageWork* work = status.add_work();
-    work->set_kind(ToProto(static_cast<StageKind>(kind)));
-    work->set_bytes(bytes);
-    work->set_operations(work_operations_[kind].load(std::memory_order_relaxed));
-  }
-  for (int code = 1; code < kNumStatusCodes; ++code) {
-    worker::v1::CodeCount* errors = status.add_errors();
-    errors->set_code(code);
-    errors->set_count(errors_[code].load(std::memory_order_relaxed));
-  }
+  counters_.Fill(status);
   absl::MutexLock lock(&mutex_);
   if (ceilings_.has_value()) *status.mutable_ceilings() = *ceilings_;
   status.set_epoch(plan_epoch_);

@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/rpc/wake_ahead.h"
+#include "services/common/worker/service/device_counters.h"
 #include "services/common/worker/service/loaded_plan.h"
 #include "services/common/worker/service/weight_source.h"
 #include "services/common/worker/stage_work.h"
@@ -25,9 +26,6 @@
 #include "tandem/worker/v1/worker.pb.h"
 
 namespace tandem {
-
-// google.rpc.Code has so many.
-inline constexpr int kNumStatusCodes = 17;
 
 // Epochs: AdmitEpoch raises the highest epoch seen; a plan below it is refused, and a call is run
 // only under the epoch of the plan in force.  Calls and plans of a gateway that has moved on
@@ -110,8 +108,6 @@ class DeviceHost {
   // How long what the worker is waited for has been going on; zero if it is not.
   absl::Duration RunningFor() const;
   void DropPlan();
-  void Count(const SegmentResult& result, const Call& call);
-  void CountError(const absl::Status& status);
   // Out of service until a reload, for the reason given.
   void DeviceLost(const absl::Status& reason);
   void SetServing(bool serving);
@@ -138,13 +134,7 @@ class DeviceHost {
   std::atomic<uint64_t> highest_epoch_{0};
   std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment is under way
   std::atomic<uint64_t> turns_{0};
-  std::atomic<uint64_t> segments_run_{0};
-  std::atomic<uint64_t> segments_failed_{0};
-  std::atomic<uint64_t> rows_run_{0};
-  std::atomic<uint64_t> busy_ns_[kNumStageKinds] = {};
-  std::atomic<uint64_t> work_bytes_[kNumStageKinds] = {};
-  std::atomic<uint64_t> work_operations_[kNumStageKinds] = {};
-  std::atomic<uint64_t> errors_[kNumStatusCodes] = {};
+  DeviceCounters counters_;
 
   // What the device thread shows to others.
   mutable absl::Mutex mutex_;

@@ -1,0 +1,65 @@
+// The model that a gateway serves: what it needs to know of it, and a lease that keeps it resident.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/unique_fd.h"
+#include "services/common/model/model_config.h"
+#include "services/common/rpc/loader_client.h"
+#include "services/gateway/executor/executor.h"
+
+namespace tandem::gateway {
+
+// Pause between two tries of a call whose other end is not there (yet).
+inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+bool WorthRetrying(const absl::Status& status);
+
+// Single-thread.
+class LeasedModel {
+ public:
+  struct NewRegion {
+    uint32_t id = 0;
+    UniqueFd fd;
+  };
+
+  // INVALID_ARGUMENT: no such target.
+  static absl::StatusOr<std::unique_ptr<LeasedModel>> Create(const std::string& loader_target,
+                                                             const std::string& model_name);
+
+  // The model at the loader, waited for until `deadline`, and a new lease on it.
+  // FAILED_PRECONDITION: it is another one than at first.
+  absl::Status Acquire(const Executor::Progress& progress, absl::Time deadline);
+  // A region of shared memory that lives as long as the lease.
+  absl::StatusOr<NewRegion> CreateRegion(uint64_t bytes, std::string_view purpose);
+
+  // The following REQUIRE that Acquire has succeeded.
+  const loader::v1::Model& model() const { return lease_->model(); }
+  const std::string& lease_token() const { return lease_->token(); }
+  const ModelConfig& config() const { return config_; }
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  // Formats of the matrices; norms are float32 always.
+  const std::vector<DType>& weight_dtypes() const { return weight_dtypes_; }
+
+ private:
+  LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loader_target,
+              std::string model_name);
+  absl::Status Adopt(const loader::v1::Model& model);
+
+  const std::unique_ptr<LoaderClient> loader_;
+  const std::string loader_target_;
+  const std::string model_name_;
+  std::unique_ptr<Lease> lease_;
+  std::string model_id_;  // empty: none adopted
+  ModelConfig config_;
+  Vocabulary vocabulary_;
+  std::vector<DType> weight_dtypes_;
+};
+
+}  // namespace tandem::gateway
