@@ -8,7 +8,7 @@
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
-#include "services/common/energy/gpu_energy.h"
+#include "services/common/energy/device_energy.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/rpc/polling.h"
@@ -46,10 +46,10 @@ int Serve(Flags& flags) {
   tandem::LogInfo("device", {{"description", (*worker)->DescribeDevice()}});
   flags.run.server.listen = {flags.listen};
   // A device that is the processor has no sensor of its own.
-  std::unique_ptr<tandem::GpuEnergy> energy;
+  std::unique_ptr<tandem::DeviceEnergy> energy;
   if (!flags.run.metrics.empty() &&
       (*worker)->device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) {
-    energy = tandem::GpuEnergy::OfThisMachine();
+    energy = tandem::DeviceEnergy::OfThisMachinesGpu();
   }
   flags.run.more_metrics = [&flags, &energy](tandem::MetricSamples& samples) {
     tandem::AddAmdgpuMetrics("/", samples);

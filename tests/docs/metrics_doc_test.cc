@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "services/common/energy/gpu_energy.h"
+#include "services/common/energy/device_energy.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
@@ -29,7 +29,7 @@ std::vector<Section> Sections() {
           {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
-          {"GPU workers whose power can be read", EnergyMetrics::All()},
+          {"Workers whose device's power can be read", EnergyMetrics::All()},
           {"NPU workers on XRT's devices (not verified on hardware)", npu::NpuSensorMetrics::All()},
           {"Loader", loader::LoaderMetrics::All()},
           {"tandem serve", SupervisorMetrics::All()},

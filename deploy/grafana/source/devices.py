@@ -66,9 +66,10 @@ CALLS = [
 ]
 
 SYSTEM = [
-    graph("Load as the system sees it", "amdgpu's own measure of the graphics engine's load, by all processes. AMD GPUs alone; "
-          "not verified on hardware.", "percentunit",
-          [('tandem_amdgpu_busy_ratio{cluster="$cluster"}', "{{card}}")], high=1),
+    graph("Load as the system sees it", "The drivers' own measures, by all processes: of the graphics engine, and of the NPU's "
+          "columns. AMD devices alone; not verified on hardware.", "percentunit",
+          [('tandem_amdgpu_busy_ratio{cluster="$cluster"}', "{{card}}"),
+           ('tandem_npu_column_busy_ratio{cluster="$cluster"}', "{{device}} column {{column}}")], high=1),
     graph("Power", "As the drivers report it. AMD devices alone; not verified on hardware.", "watt",
           [('tandem_amdgpu_power_watts{cluster="$cluster"}', "{{card}}"),
            ('tandem_npu_power_watts{cluster="$cluster"}', "{{device}}")]),

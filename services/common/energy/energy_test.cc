@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/time/clock.h"
-#include "services/common/energy/gpu_energy.h"
+#include "services/common/energy/device_energy.h"
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/testing/temporary_directory.h"
 
@@ -91,10 +91,11 @@ TEST_F(EnergyTest, ASensorThatFailsIsLeftOut) {
 TEST_F(EnergyTest, TheEnergyOfAGpuIsCountedWhereOneSensorIsItsOwn) {
   Write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
   Write("sys/class/powercap/intel-rapl:0/energy_uj", "1\n");
-  EXPECT_EQ(GpuEnergy::Of(FindSysfsSensors(root_.string())), nullptr) << "a whole package is not";
+  EXPECT_EQ(DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string())), nullptr)
+      << "a whole package is not";
   Write("sys/class/hwmon/hwmon1/name", "amdgpu\n");
   Write("sys/class/hwmon/hwmon1/energy1_input", "1000000\n");
-  const auto energy = GpuEnergy::Of(FindSysfsSensors(root_.string()));
+  const auto energy = DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string()));
   ASSERT_NE(energy, nullptr);
   Write("sys/class/hwmon/hwmon1/energy1_input", "3500000\n");
   const auto page = [&energy] {
@@ -107,7 +108,8 @@ TEST_F(EnergyTest, TheEnergyOfAGpuIsCountedWhereOneSensorIsItsOwn) {
   }
   Write("sys/class/hwmon/hwmon2/name", "amdgpu\n");
   Write("sys/class/hwmon/hwmon2/energy1_input", "1\n");
-  EXPECT_EQ(GpuEnergy::Of(FindSysfsSensors(root_.string())), nullptr) << "which is the worker's?";
+  EXPECT_EQ(DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string())), nullptr)
+      << "which is the worker's?";
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/mutex.h"
+#include "services/npu_worker/driver/amdxdna_sensors.h"
 #include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/xrt_features.h"
 #include "services/npu_worker/xrt/xrt_status.h"
@@ -53,6 +57,7 @@ std::optional<double> HottestCelsius(const std::string& thermal) {
 }
 
 struct NpuSensors::Impl {
+  std::shared_ptr<const AmdxdnaSensors> driver;  // null where it has none
   Mutex mutex;
   xrt::device device ABSL_GUARDED_BY(mutex);
 };
@@ -63,26 +68,49 @@ NpuSensors::~NpuSensors() = default;
 std::unique_ptr<NpuSensors> NpuSensors::Open(uint32_t index) {
   if (IsEmulated()) return nullptr;
   std::unique_ptr<NpuSensors> sensors(new NpuSensors);
+  Impl& impl = *sensors->impl_;
+  std::string pci_address;
   const absl::Status opened = Guarded("XRT", [&] {
-    MutexLock lock(sensors->impl_->mutex);
-    sensors->impl_->device = xrt::device(index);
+    MutexLock lock(impl.mutex);
+    impl.device = xrt::device(index);
+    pci_address = impl.device.get_info<xrt::info::device::bdf>();
   });
-  return opened.ok() ? std::move(sensors) : nullptr;
+  if (!opened.ok()) return nullptr;
+  auto driver = AmdxdnaSensors::Open("/", pci_address);
+  if (driver.ok()) {
+    impl.driver = *std::move(driver);
+  } else {
+    LogInfo("the NPU's driver is not asked for its load",
+            {{"reason", std::string(driver.status().message())}});
+  }
+  return sensors;
+}
+
+std::unique_ptr<DeviceEnergy> NpuSensors::MakeEnergy() const {
+  if (impl_->driver == nullptr) return nullptr;
+  std::unique_ptr<EnergySensor> power = PowerSensor(impl_->driver);
+  return power == nullptr ? nullptr : std::make_unique<DeviceEnergy>(std::move(power));
 }
 
 void NpuSensors::AddTo(const std::string& device, MetricSamples& samples) const {
-  std::string electrical, thermal;
-  {
+  NpuReading reading;
+  if (impl_->driver != nullptr) reading = impl_->driver->Read().value_or(NpuReading());
+  if (!reading.watts.has_value() || !reading.celsius.has_value()) {
+    std::string electrical, thermal;
     MutexLock lock(impl_->mutex);
     const xrt::device& xrt = impl_->device;
     (void)Guarded("power", [&] { electrical = xrt.get_info<xrt::info::device::electrical>(); });
     (void)Guarded("heat", [&] { thermal = xrt.get_info<xrt::info::device::thermal>(); });
+    if (!reading.watts.has_value()) reading.watts = PowerWatts(electrical);
+    if (!reading.celsius.has_value()) reading.celsius = HottestCelsius(thermal);
   }
-  if (const auto watts = PowerWatts(electrical)) {
-    samples.Add(NpuSensorMetrics::kPower, *watts, {device});
+  if (reading.watts.has_value()) samples.Add(NpuSensorMetrics::kPower, *reading.watts, {device});
+  if (reading.celsius.has_value()) {
+    samples.Add(NpuSensorMetrics::kTemperature, *reading.celsius, {device});
   }
-  if (const auto celsius = HottestCelsius(thermal)) {
-    samples.Add(NpuSensorMetrics::kTemperature, *celsius, {device});
+  for (size_t column = 0; column < reading.column_busy.size(); ++column) {
+    samples.Add(NpuSensorMetrics::kColumnBusy, reading.column_busy[column],
+                {device, absl::StrCat(column)});
   }
 }
 

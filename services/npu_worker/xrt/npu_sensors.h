@@ -1,8 +1,8 @@
-// What XRT reports of an NPU's power and temperature.
+// What the driver and XRT report of an NPU: load of its columns, power, temperature.
 //
-// Source: XRT's xrt::device::get_info, device::electrical and device::thermal (JSON, numbers as
-// text).  XRT has no public query for the columns in use.  Not verified on hardware; the emulated
-// NPU answers no queries.
+// The driver is asked first (amdxdna_sensors.h).  What it does not say: XRT's
+// xrt::device::get_info, device::electrical and device::thermal (JSON, numbers as text).  Not
+// verified on hardware; the emulated NPU answers no queries.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "services/common/energy/device_energy.h"
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem::npu {
@@ -18,14 +19,19 @@ namespace tandem::npu {
 struct NpuSensorMetrics {
   static constexpr MetricSpec kPower{"tandem_npu_power_watts",
                                      MetricType::kGauge,
-                                     "Power draw by XRT's report, watts.",
+                                     "Power draw by the driver's report or XRT's, watts.",
                                      {"device"}};
   static constexpr MetricSpec kTemperature{
       "tandem_npu_temperature_celsius",
       MetricType::kGauge,
-      "Temperature of the hottest of the sensors that XRT reports, degrees Celsius.",
+      "Temperature by the driver's report, or of the hottest of XRT's sensors, degrees Celsius.",
       {"device"}};
-  static std::vector<MetricSpec> All() { return {kPower, kTemperature}; }
+  static constexpr MetricSpec kColumnBusy{
+      "tandem_npu_column_busy_ratio",
+      MetricType::kGauge,
+      "Load of a column of the NPU by the driver's report, by all processes, 0 to 1.",
+      {"device", "column"}};
+  static std::vector<MetricSpec> All() { return {kPower, kTemperature, kColumnBusy}; }
 };
 
 // Of the texts that XRT answers; nullopt where they have no such number.
@@ -39,7 +45,9 @@ class NpuSensors {
   static std::unique_ptr<NpuSensors> Open(uint32_t index);
   ~NpuSensors();
 
-  // `device`: the label.  What XRT does not say is left out.
+  // The device's energy from now on; null where the driver does not report its power.
+  std::unique_ptr<DeviceEnergy> MakeEnergy() const;
+  // `device`: the label.  What nobody says is left out.
   void AddTo(const std::string& device, MetricSamples& samples) const;
 
  private:

@@ -1,4 +1,4 @@
-// The energy of a worker's own GPU, where this machine can say it.
+// The energy of a worker's own device, where this machine can say it.
 #pragma once
 
 #include <memory>
@@ -20,19 +20,20 @@ struct EnergyMetrics {
 };
 
 // Counts from its start.  Thread-safe.
-class GpuEnergy {
+class DeviceEnergy {
  public:
-  // The one sensor of a GPU among `sensors`; null when there is none, or several: which of them is
-  // the worker's device cannot be told from Vulkan's names.
-  static std::unique_ptr<GpuEnergy> Of(EnergySensors sensors);
-  // Those of this machine: NVML's, amdgpu's.
-  static std::unique_ptr<GpuEnergy> OfThisMachine();
+  explicit DeviceEnergy(std::unique_ptr<EnergySensor> sensor);
+
+  // Of the one sensor of a GPU among `sensors`; null when there is none, or several: which of them
+  // is the worker's device cannot be told from Vulkan's names.
+  static std::unique_ptr<DeviceEnergy> OfOneGpu(EnergySensors sensors);
+  // Among those of this machine: NVML's, amdgpu's.
+  static std::unique_ptr<DeviceEnergy> OfThisMachinesGpu();
 
   // Nothing once the sensor has failed.
   void AddTo(const std::string& worker, MetricSamples& samples) const;
 
  private:
-  explicit GpuEnergy(std::vector<std::unique_ptr<EnergySensor>> sensor);
   EnergyMeter meter_;
 };
 

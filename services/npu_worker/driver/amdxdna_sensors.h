@@ -1,0 +1,79 @@
+// What the kernel's amdxdna driver reports of an NPU: power, temperature, load of its columns.
+//
+// Source: include/uapi/drm/amdxdna_accel.h, DRM_IOCTL_AMDXDNA_GET_INFO with
+// DRM_AMDXDNA_QUERY_SENSORS.  Drivers of before 2026 refuse, or report what is not there.  Not
+// verified on hardware.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/base/mutex.h"
+#include "services/common/base/unique_fd.h"
+#include "services/common/energy/energy.h"
+
+namespace tandem::npu {
+
+// struct amdxdna_drm_query_sensor.
+struct SensorRecord {
+  enum Type : uint8_t { kPower = 0, kColumnUtilization = 1, kTemperature = 2 };
+  char label[64];
+  uint32_t input;
+  uint32_t max;
+  uint32_t average;
+  uint32_t highest;
+  char status[64];
+  char units[16];
+  int8_t exponent;  // the value is input * 10^exponent, in `units`: mW is W with -3
+  uint8_t type;
+  uint8_t pad[6];
+};
+static_assert(sizeof(SensorRecord) == 168);
+
+struct NpuReading {
+  std::optional<double> watts;
+  std::optional<double> celsius;
+  std::vector<double> column_busy;  // by column, 0 to 1
+};
+
+// Records without a label were not filled.
+NpuReading ReadingOf(std::span<const SensorRecord> records);
+
+// Thread-safe.
+class AmdxdnaSensors {
+ public:
+  using Ioctl = std::function<int(int fd, unsigned long request, void* argument)>;
+
+  // The NPU at `pci_address` ("0000:c5:00.1"; without a domain, 0000 is meant).  `root` is "/", and
+  // `ioctl` the system's, but in tests.  NOT_FOUND: no driver has it; otherwise what the system
+  // says of its device node.
+  static absl::StatusOr<std::unique_ptr<AmdxdnaSensors>> Open(const std::string& root,
+                                                              std::string_view pci_address,
+                                                              Ioctl ioctl = SystemIoctl);
+
+  // An NPU that is suspended is not woken: no power, and no load of the columns seen before.
+  // UNIMPLEMENTED: the driver has no sensors; otherwise what the system says.
+  absl::StatusOr<NpuReading> Read() const;
+
+ private:
+  AmdxdnaSensors(UniqueFd node, std::string runtime_status_path, Ioctl ioctl);
+  static int SystemIoctl(int fd, unsigned long request, void* argument);
+
+  const UniqueFd node_;
+  const std::string runtime_status_path_;
+  const Ioctl ioctl_;
+  mutable Mutex mutex_;
+  mutable size_t num_columns_ ABSL_GUARDED_BY(mutex_) = 0;  // that have reported
+};
+
+// The NPU's power, for an EnergyMeter; null where the driver does not report it.
+std::unique_ptr<EnergySensor> PowerSensor(std::shared_ptr<const AmdxdnaSensors> sensors);
+
+}  // namespace tandem::npu
