@@ -68,7 +68,9 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   const ServiceManager manager = ServiceManager::FromEnvironment();
   GatewayPulse pulse(launcher, flags.executor.segment_deadline);
   Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(absl::Now()); });
+  if (*http != nullptr) signals.OnReload([&http] { (*http)->Reload(); });
   signals.Wait();
+  signals.OnReload(nullptr);
   heartbeat.End("draining");
   LogInfo("draining", {{"patience", absl::FormatDuration(kDrainPatience)}});
   (*server)->SetServing(false);

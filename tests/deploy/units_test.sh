@@ -10,14 +10,14 @@ failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
 units=$repository/deploy/systemd
-mkdir -p "$root/usr/lib/systemd/system" "$root/usr/bin" "$root/etc"
+mkdir -p "$root/usr/lib/systemd/system" "$root/usr/bin" "$root/bin" "$root/etc"
 # Those they refer to come from the machine.
 cp -r /usr/lib/systemd/system/. /lib/systemd/system/. "$root/usr/lib/systemd/system/" 2>/dev/null || true
 rm -f "$root"/usr/lib/systemd/system/tandem*
 cp "$units"/tandem* "$root/usr/lib/systemd/system/"
-for program in gateway gpu-worker loader npu-worker; do
-  printf '#!/bin/sh\n' >"$root/usr/bin/tandem-$program"
-  chmod +x "$root/usr/bin/tandem-$program"
+for program in usr/bin/tandem-{gateway,gpu-worker,loader,npu-worker} bin/sh; do
+  printf '#!/bin/sh\n' >"$root/$program"
+  chmod +x "$root/$program"
 done
 
 services=(tandem-gateway.service tandem-gpu-worker@gpu0.service tandem-loader.service
@@ -43,6 +43,7 @@ for service in "${services[@]}"; do
   config=$(sed -n 's|^ExecStart=.*--config /etc/tandem/\([^ ]*\).*|\1|p' "$file")
   [ -f "$units/etc/${config/\%i/gpu0}" ] || fail "$service reads /etc/tandem/$config: not packaged"
 done
+grep -q '^ExecReload=.*-HUP' "$units/tandem-gateway.service" || fail "the gateway has no reload"
 # Whoever is required would be restarted with what requires it, and weights live in the loader.
 grep -nE '^(Requires|BindsTo|Requisite)=' "$units"/*.service && fail "no service may require another"
 

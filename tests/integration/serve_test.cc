@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "absl/time/clock.h"
+#include "services/gateway/http/testing/http_test_client.h"
 #include "tests/integration/cluster_fixture.h"
 
 namespace tandem::testing {
@@ -62,6 +64,48 @@ TEST_F(ServeTest, ItsEndIsTheEndOfEveryService) {
   ASSERT_EQ(::kill(Pid("serve"), SIGTERM), 0);
   EXPECT_EQ(EndOf("serve"), 0);
   for (const pid_t pid : pids) EXPECT_EQ(::kill(pid, 0), -1) << pid;
+}
+
+using ServeReloadTest = ClusterFixture;
+
+TEST_F(ServeReloadTest, AHangupHasTheGatewayReadItsKeysAgain) {
+  const TemporaryDirectory folder;
+  const std::string keys = folder.path() + "/keys";
+  // sha256 of "one" and "two".
+  std::ofstream(keys)
+      << "first sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n";
+  StartCluster({.npu = false,
+                .serve = true,
+                .http = "127.0.0.1:0",
+                .gateway_flags = {"--http-api-keys", keys}});
+  const pid_t before = Pid("gateway");
+  const std::string log = LogOf("gateway");
+  const std::string url = "http://127.0.0.1:";
+  ASSERT_NE(log.find(url), std::string::npos) << log;
+  gateway::testing::HttpTestClient client(
+      static_cast<uint16_t>(std::stoi(log.substr(log.find(url) + url.size()))));
+  const auto status_with = [&client](const std::string& key) {
+    return client.Call("GET", "/v1/models", "", "Authorization: Bearer " + key + "\r\n").status;
+  };
+  EXPECT_EQ(status_with("one"), 200);
+  EXPECT_EQ(status_with("two"), 401);
+  const auto hang_up_and_await = [this](const std::string& event) {
+    ASSERT_EQ(::kill(Pid("serve"), SIGHUP), 0);
+    for (const absl::Time patience = absl::Now() + absl::Seconds(60);
+         LogOf("gateway").find(event) == std::string::npos;) {
+      ASSERT_LT(absl::Now(), patience) << LogOf("gateway");
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  };
+  std::ofstream(keys) << "second sha256:3fc\n";
+  hang_up_and_await("line 1: 64 hexadecimal digits expected");
+  EXPECT_EQ(status_with("one"), 200) << "the old keys hold";
+  std::ofstream(keys)
+      << "second sha256:3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n";
+  hang_up_and_await("API keys read again");
+  EXPECT_EQ(status_with("one"), 401) << "on the same connection";
+  EXPECT_EQ(status_with("two"), 200);
+  EXPECT_EQ(Pid("gateway"), before);
 }
 
 }  // namespace

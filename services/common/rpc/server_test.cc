@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/synchronization/notification.h"
 #include "services/common/base/unique_fd.h"
 #include "services/common/rpc/health_client.h"
 #include "services/common/rpc/status.h"
@@ -125,6 +126,42 @@ TEST(ShutdownSignalsDeathTest, TheFirstSignalIsAnEventAndTheSecondEndsTheProcess
         ::pause();
       },
       testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(ShutdownSignalsDeathTest, AHangupIsTheTerminalsEndIfThatHasGone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        // The leader of a new session, with a terminal of its own.
+        const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+        if (::setsid() < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) std::exit(1);
+        if (::open(::ptsname(terminal), O_RDWR) < 0) std::exit(2);
+        ShutdownSignals signals;
+        ::close(terminal);
+        std::exit(signals.Wait() == SIGHUP ? 42 : 3);
+      },
+      testing::ExitedWithCode(42), "");
+}
+
+TEST(ShutdownSignalsDeathTest, AnyOtherHangupIsACallToReadFilesAgain) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ShutdownSignals signals;
+        ::kill(::getpid(), SIGHUP);
+        absl::Notification first;
+        signals.OnReload([&first] { first.Notify(); });
+        first.WaitForNotification();
+        absl::Notification second;
+        signals.OnReload([&second] { second.Notify(); });
+        ::kill(::getpid(), SIGHUP);
+        second.WaitForNotification();
+        signals.OnReload(nullptr);
+        ::kill(::getpid(), SIGHUP);
+        ::kill(::getpid(), SIGTERM);
+        std::exit(signals.Wait() == SIGTERM ? 42 : 1);
+      },
+      testing::ExitedWithCode(42), "");
 }
 
 TEST(ShutdownSignalsTest, CanBeRequestedFromWithin) {

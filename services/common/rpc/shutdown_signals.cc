@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
@@ -20,6 +21,7 @@ ShutdownSignals::ShutdownSignals() {
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGTERM);
   sigaddset(&wanted, SIGINT);
+  sigaddset(&wanted, SIGHUP);
   TANDEM_CHECK(pthread_sigmask(SIG_BLOCK, &wanted, &old_mask_) == 0);
   signal_fd_.Reset(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
   stop_fd_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -42,15 +44,38 @@ void ShutdownSignals::Run() {
     signalfd_siginfo info{};
     if (::read(signal_fd_.get(), &info, sizeof(info)) != sizeof(info)) continue;
     const int number = static_cast<int>(info.ssi_signo);
-    absl::MutexLock lock(&mutex_);
-    if (requested_) {
-      LogWarning("second signal, ending at once", {{"signal", absl::StrFormat("%d", number)}});
-      ::_exit(128 + number);
+    if (number == SIGHUP && !terminal_.Gone()) {
+      Reload();
+    } else {
+      ShutDown(number);
     }
-    LogInfo("shutting down", {{"signal", absl::StrFormat("%d", number)}});
-    requested_ = true;
-    signal_ = number;
   }
+}
+
+void ShutdownSignals::ShutDown(int number) {
+  absl::MutexLock lock(&mutex_);
+  if (requested_) {
+    LogWarning("second signal, ending at once", {{"signal", absl::StrFormat("%d", number)}});
+    ::_exit(128 + number);
+  }
+  LogInfo("shutting down", {{"signal", absl::StrFormat("%d", number)}});
+  requested_ = true;
+  signal_ = number;
+}
+
+void ShutdownSignals::Reload() {
+  absl::MutexLock lock(&reload_mutex_);
+  if (reload_ == nullptr) {
+    reload_pending_ = true;
+  } else {
+    reload_();
+  }
+}
+
+void ShutdownSignals::OnReload(std::function<void()> reload) {
+  absl::MutexLock lock(&reload_mutex_);
+  reload_ = std::move(reload);
+  if (reload_ != nullptr && std::exchange(reload_pending_, false)) reload_();
 }
 
 int ShutdownSignals::Wait() {

@@ -27,8 +27,11 @@ using KeyDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 // afterwards.
 class RateBucket {
  public:
-  explicit RateBucket(std::optional<uint64_t> per_minute) : per_minute_(per_minute) {
-    level_ = static_cast<double>(per_minute.value_or(0));
+  // What is in it stays, up to the new limit; without a limit before, it begins full.
+  void SetLimit(std::optional<uint64_t> per_minute) {
+    const double capacity = static_cast<double>(per_minute.value_or(0));
+    level_ = per_minute_.has_value() ? std::min(level_, capacity) : capacity;
+    per_minute_ = per_minute;
   }
   // Seconds until there is one to take; 0: now.
   double Wait(absl::Time now) {
@@ -43,7 +46,7 @@ class RateBucket {
   void Take(double amount) { level_ -= amount; }
 
  private:
-  const std::optional<uint64_t> per_minute_;
+  std::optional<uint64_t> per_minute_;
   double level_ = 0.0;
   absl::Time filled_ = absl::InfinitePast();
 };
@@ -59,33 +62,31 @@ HttpFailure TooMany(const std::string& name, const char* what, uint64_t limit, d
 
 }  // namespace
 
+// What has been used under one key, whatever it is called in each version of the file.
 // Thread-safe.
-class KeyAccount final : public HttpClient {
+class KeyUsage {
  public:
-  KeyAccount(std::string name, KeyDigest digest, const KeyLimits& limits)
-      : name_(std::move(name)),
-        digest_(digest),
-        limits_(limits),
-        requests_(limits.requests_per_minute),
-        tokens_(limits.tokens_per_minute) {}
-
-  const std::string& name() const override { return name_; }
-  const KeyDigest& digest() const { return digest_; }
-  void ChargeTokens(uint64_t num_tokens) override {
+  void SetLimits(const KeyLimits& limits) {
+    MutexLock lock(mutex_);
+    limits_ = limits;
+    requests_.SetLimit(limits.requests_per_minute);
+    tokens_.SetLimit(limits.tokens_per_minute);
+  }
+  void ChargeTokens(uint64_t num_tokens) {
     MutexLock lock(mutex_);
     tokens_.Take(static_cast<double>(num_tokens));
   }
-
-  std::optional<HttpFailure> Enter(absl::Time now) {
+  // `name`: for the refusal.
+  std::optional<HttpFailure> Enter(const std::string& name, absl::Time now) {
     MutexLock lock(mutex_);
     if (limits_.concurrency.has_value() && running_ >= *limits_.concurrency) {
-      return TooMany(name_, "requests at a time", *limits_.concurrency, 1.0);
+      return TooMany(name, "requests at a time", *limits_.concurrency, 1.0);
     }
     if (const double wait = tokens_.Wait(now); wait > 0.0) {
-      return TooMany(name_, "tokens a minute", *limits_.tokens_per_minute, wait);
+      return TooMany(name, "tokens a minute", *limits_.tokens_per_minute, wait);
     }
     if (const double wait = requests_.Wait(now); wait > 0.0) {
-      return TooMany(name_, "requests a minute", *limits_.requests_per_minute, wait);
+      return TooMany(name, "requests a minute", *limits_.requests_per_minute, wait);
     }
     requests_.Take(1.0);
     ++running_;
@@ -97,13 +98,37 @@ class KeyAccount final : public HttpClient {
   }
 
  private:
-  const std::string name_;
-  const KeyDigest digest_;
-  const KeyLimits limits_;
   Mutex mutex_;
+  KeyLimits limits_ ABSL_GUARDED_BY(mutex_);
   RateBucket requests_ ABSL_GUARDED_BY(mutex_);
   RateBucket tokens_ ABSL_GUARDED_BY(mutex_);
   uint64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// One line of the file.  Thread-safe once it is in use.
+class KeyAccount final : public HttpClient {
+ public:
+  KeyAccount(std::string name, KeyDigest digest, const KeyLimits& limits)
+      : name_(std::move(name)), digest_(digest), limits_(limits) {}
+
+  const std::string& name() const override { return name_; }
+  const KeyDigest& digest() const { return digest_; }
+  void ChargeTokens(uint64_t num_tokens) override { usage_->ChargeTokens(num_tokens); }
+
+  // Before it is in use: goes on where `before` is, under the limits of this line.
+  void Begin(const KeyAccount* before) {
+    if (before != nullptr) usage_ = before->usage_;
+    usage_->SetLimits(limits_);
+  }
+  std::optional<HttpFailure> Enter(absl::Time now) { return usage_->Enter(name_, now); }
+  void Leave() { usage_->Leave(); }
+
+ private:
+  const std::string name_;
+  const KeyDigest digest_;
+  const KeyLimits limits_;
+  // Shared by the lines of this key in each version of the file.
+  std::shared_ptr<KeyUsage> usage_ = std::make_shared<KeyUsage>();
 };
 
 KeyLease::~KeyLease() {
@@ -150,8 +175,8 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> ParseLine(absl::string_view line) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Parse(std::string_view text) {
-  auto keys = std::make_shared<ApiKeys>();
+absl::StatusOr<ApiKeys::Accounts> ApiKeys::ParseAccounts(std::string_view text) {
+  Accounts accounts;
   int number = 0;
   for (const absl::string_view line :
        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
@@ -163,32 +188,69 @@ absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Parse(std::string_view text) {
       return absl::InvalidArgumentError(
           absl::StrFormat("API keys, line %d: %s", number, account.status().message()));
     }
-    for (const auto& other : keys->accounts_) {
+    for (const auto& other : accounts) {
       if (other->name() == (*account)->name() || other->digest() == (*account)->digest()) {
         return absl::InvalidArgumentError(absl::StrFormat(
             "API keys, line %d: the name or the key of '%s' again", number, other->name()));
       }
     }
-    keys->accounts_.push_back(*std::move(account));
+    accounts.push_back(*std::move(account));
   }
-  if (keys->accounts_.empty()) return absl::InvalidArgumentError("API keys: there is none");
+  if (accounts.empty()) return absl::InvalidArgumentError("API keys: there is none");
+  return accounts;
+}
+
+absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Parse(std::string_view text) {
+  auto keys = std::make_shared<ApiKeys>();
+  TANDEM_RETURN_IF_ERROR(keys->Replace(text).status());
   return keys;
 }
 
+absl::StatusOr<ApiKeys::Change> ApiKeys::Replace(std::string_view text) {
+  TANDEM_ASSIGN_OR_RETURN(Accounts accounts, ParseAccounts(text));
+  MutexLock lock(mutex_);
+  Change change;
+  for (const auto& account : accounts) {
+    const auto same = std::find_if(
+        accounts_->begin(), accounts_->end(),
+        [&account](const auto& before) { return before->digest() == account->digest(); });
+    account->Begin(same == accounts_->end() ? nullptr : same->get());
+    ++(same == accounts_->end() ? change.num_new : change.num_kept);
+  }
+  change.num_removed = accounts_->size() - change.num_kept;
+  accounts_ = std::make_shared<const Accounts>(std::move(accounts));
+  return change;
+}
+
 absl::StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::Load(const std::string& path) {
-  std::ifstream file(path);
+  auto keys = std::make_shared<ApiKeys>();
+  keys->path_ = path;
+  TANDEM_RETURN_IF_ERROR(keys->Reload().status());
+  return keys;
+}
+
+absl::StatusOr<ApiKeys::Change> ApiKeys::Reload() {
+  std::ifstream file(path_);
   std::stringstream text;
   if (!file || !(text << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrFormat("API keys: cannot read '%s'", path));
+    return absl::NotFoundError(absl::StrFormat("API keys: cannot read '%s'", path_));
   }
-  return Parse(text.str());
+  auto change = Replace(text.str());
+  if (change.ok()) return change;
+  return absl::Status(change.status().code(),
+                      absl::StrFormat("'%s': %s", path_, change.status().message()));
 }
 
 std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::Time now) {
   KeyDigest digest;
   ::SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  std::shared_ptr<const Accounts> accounts;
+  {
+    MutexLock lock(mutex_);
+    accounts = accounts_;
+  }
   std::shared_ptr<KeyAccount> found;
-  for (const auto& account : accounts_) {  // all of them, found or not
+  for (const auto& account : *accounts) {  // all of them, found or not
     if (::CRYPTO_memcmp(digest.data(), account->digest().data(), digest.size()) == 0) {
       found = account;
     }

@@ -6,7 +6,7 @@
 //
 // HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
 // key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.
-// What is left out is unlimited.
+// What is left out is unlimited.  The file can be read again while requests run.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,11 @@
 #include <variant>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/http/http_message.h"
 
 namespace tandem::gateway {
@@ -50,12 +53,30 @@ class ApiKeys {
   static absl::StatusOr<std::shared_ptr<ApiKeys>> Load(const std::string& path);
   static absl::StatusOr<std::shared_ptr<ApiKeys>> Parse(std::string_view text);
 
+  struct Change {
+    size_t num_kept = 0;
+    size_t num_new = 0;
+    size_t num_removed = 0;
+  };
+  // Puts what Load's file says now in the place of all keys.  A key that stays, by its hash, keeps
+  // what it has used and what runs under it, whatever its name and limits are now; requests of one
+  // that is gone go on.  After an error, which is one of Load's, everything is as it was.
+  absl::StatusOr<Change> Reload();
+
   // A place for one request under `key`, or 401 (no such key) or 429 (over a limit, with the
   // seconds until it is not).  Takes the same time whichever key it is, and if it is none.
   std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now);
 
  private:
-  std::vector<std::shared_ptr<KeyAccount>> accounts_;  // shared with leases
+  using Accounts = std::vector<std::shared_ptr<KeyAccount>>;  // shared with leases
+  static absl::StatusOr<Accounts> ParseAccounts(std::string_view text);
+  absl::StatusOr<Change> Replace(std::string_view text);
+
+  std::string path_;  // set by Load
+  Mutex mutex_;
+  // Shared with the calls of Admit under way.
+  std::shared_ptr<const Accounts> accounts_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const Accounts>();
 };
 
 }  // namespace tandem::gateway

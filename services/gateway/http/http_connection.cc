@@ -123,14 +123,14 @@ HttpResponse HttpConnection::Format(const std::string& path, const HttpFailure& 
 }
 
 void HttpConnection::Begin() {
-  if (core_->tls.has_value()) return Handshake();
+  if (core_->has_tls()) return Handshake();
   EnterPhase(Phase::kIdle, core_->options.idle_timeout);
   Read();
 }
 
 void HttpConnection::Handshake() {
   EnterPhase(Phase::kHandshake, core_->options.header_timeout);
-  tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *core_->tls);
+  tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *core_->tls());
   tls_->async_handshake(asio::ssl::stream_base::server,
                         [self = shared_from_this()](const boost::system::error_code& error) {
                           if (self->phase_ == Phase::kClosed) return;

@@ -3,10 +3,41 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "services/gateway/http/http_connection.h"
 #include "services/gateway/http/http_traffic.h"
 
 namespace tandem::gateway {
+
+absl::Status HttpCore::LoadTls() {
+  namespace ssl = boost::asio::ssl;
+  auto tls = std::make_shared<ssl::context>(ssl::context::tls_server);
+  boost::system::error_code error;
+  tls->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
+                       ssl::context::no_sslv3 | ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 |
+                       SSL_OP_NO_RENEGOTIATION,
+                   error);
+  SSL_CTX_set_mode(tls->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  tls->use_certificate_chain_file(options.tls_certificate, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("TLS certificate '%s': %s", options.tls_certificate, error.message()));
+  }
+  tls->use_private_key_file(options.tls_key, ssl::context::pem, error);
+  if (error || SSL_CTX_check_private_key(tls->native_handle()) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("TLS key '%s': %s", options.tls_key,
+                        error ? error.message() : "it does not belong to the certificate"));
+  }
+  MutexLock lock(mutex_);
+  tls_ = std::move(tls);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<boost::asio::ssl::context> HttpCore::tls() const {
+  MutexLock lock(mutex_);
+  return tls_;
+}
 
 void HttpCore::Add(const std::shared_ptr<HttpConnection>& connection) {
   MutexLock lock(mutex_);

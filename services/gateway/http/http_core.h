@@ -31,10 +31,16 @@ class HttpCore {
   const HttpServerOptions options;
   const HttpRouter router;
   boost::asio::io_context io;
-  std::optional<boost::asio::ssl::context> tls;  // set before the first connection
-  boost::asio::thread_pool* pool = nullptr;      // Borrowed; outlives the threads that run `io`
-  bool check_names = false;                      // likewise; see HttpServerOptions::names
+  boost::asio::thread_pool* pool = nullptr;  // Borrowed; outlives the threads that run `io`
+  bool check_names = false;                  // likewise; see HttpServerOptions::names
   std::atomic<bool> draining = false;
+
+  bool has_tls() const { return !options.tls_certificate.empty(); }
+  // Reads certificate and key; connections from now on use them.  After an error everything is as
+  // it was.  INVALID_ARGUMENT names the file.
+  absl::Status LoadTls();
+  // Of connections that begin now; null before LoadTls.
+  std::shared_ptr<boost::asio::ssl::context> tls() const;
 
   void Add(const std::shared_ptr<HttpConnection>& connection);
   void Remove(HttpConnection* connection);
@@ -64,6 +70,8 @@ class HttpCore {
   };
   mutable Mutex mutex_;
   CondVar changed_;
+  // Shared with the connections that began under it.
+  std::shared_ptr<boost::asio::ssl::context> tls_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<HttpConnection*, Member> members_ ABSL_GUARDED_BY(mutex_);
   std::list<HttpConnection*> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;

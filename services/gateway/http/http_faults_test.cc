@@ -1,19 +1,15 @@
 // What clients do wrong, on purpose or not: FAULTS.md's requests against the real server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/bio.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 
 #include "absl/time/clock.h"
+#include "services/common/rpc/testing/certificates.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/http/testing/http_server_fixture.h"
 
@@ -289,48 +285,22 @@ TEST_F(HttpFaultsTest, DescriptorsUsedUpComeBack) {
   EXPECT_EQ(after.Call("GET", "/echo").status, 200);
 }
 
-// A key and a certificate for it, signed by itself, in PEM files.
-class TlsFiles {
- public:
-  TlsFiles() {
-    EVP_PKEY* key = EVP_EC_gen("P-256");
-    X509* certificate = X509_new();
-    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-    X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
-    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-    X509_set_pubkey(certificate, key);
-    X509_NAME* name = X509_get_subject_name(certificate);
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-    X509_set_issuer_name(certificate, name);
-    X509_sign(certificate, key, EVP_sha256());
-    BIO* out = BIO_new_file(this->key().c_str(), "w");
-    PEM_write_bio_PrivateKey(out, key, nullptr, nullptr, 0, nullptr, nullptr);
-    BIO_free(out);
-    out = BIO_new_file(this->certificate().c_str(), "w");
-    PEM_write_bio_X509(out, certificate);
-    BIO_free(out);
-    X509_free(certificate);
-    EVP_PKEY_free(key);
-  }
-  std::string key() const { return directory_ + "/key.pem"; }
-  std::string certificate() const { return directory_ + "/cert.pem"; }
-
- private:
-  const TemporaryDirectory temporary_;
-  const std::string directory_ = temporary_.path();
-};
+tandem::TlsFiles MakeCertificate(const std::string& folder) {
+  return tandem::testing::CertificateAuthority(folder, "authority")
+      .Issue("server", "DNS:localhost");
+}
 
 TEST_F(HttpFaultsTest, TlsServesHttpsAndSurvivesPlainText) {
-  const TlsFiles files;
-  StartServer({.tls_certificate = files.certificate(), .tls_key = files.key()});
+  const TemporaryDirectory folder;
+  const tandem::TlsFiles files = MakeCertificate(folder.path());
+  StartServer({.tls_certificate = files.certificate, .tls_key = files.key});
   EXPECT_THAT(server_->url(), HasSubstr("https://"));
   HttpTestClient plain = Connect();
   plain.Request("GET", "/echo");
   plain.ReadUntilClosed();
   HttpTestClient socket = Connect();
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
-  ASSERT_EQ(SSL_CTX_load_verify_locations(context, files.certificate().c_str(), nullptr), 1);
+  ASSERT_EQ(SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr), 1);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   SSL* tls = SSL_new(context);
   SSL_set_fd(tls, socket.fd());
@@ -353,9 +323,10 @@ TEST_F(HttpFaultsTest, TlsServesHttpsAndSurvivesPlainText) {
 }
 
 TEST_F(HttpFaultsTest, AHandshakeThatTakesTooLongIsCutOff) {
-  const TlsFiles files;
-  StartServer({.tls_certificate = files.certificate(),
-               .tls_key = files.key(),
+  const TemporaryDirectory folder;
+  const tandem::TlsFiles files = MakeCertificate(folder.path());
+  StartServer({.tls_certificate = files.certificate,
+               .tls_key = files.key,
                .header_timeout = absl::Milliseconds(100)});
   HttpTestClient client = Connect();
   client.Send("\x16\x03\x01");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_connection.h"
 #include "services/gateway/http/http_core.h"
 
@@ -40,32 +41,6 @@ absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& listen) {
   return tcp::endpoint(address, static_cast<uint16_t>(port));
 }
 
-absl::Status SetUpTls(const HttpServerOptions& options, HttpCore& core) {
-  if (options.tls_certificate.empty() != options.tls_key.empty()) {
-    return absl::InvalidArgumentError("TLS needs both a certificate and a key");
-  }
-  if (options.tls_certificate.empty()) return absl::OkStatus();
-  auto& tls = core.tls.emplace(asio::ssl::context::tls_server);
-  boost::system::error_code error;
-  tls.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
-                      asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
-                      asio::ssl::context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION,
-                  error);
-  SSL_CTX_set_mode(tls.native_handle(), SSL_MODE_RELEASE_BUFFERS);
-  tls.use_certificate_chain_file(options.tls_certificate, error);
-  if (error) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("TLS certificate '%s': %s", options.tls_certificate, error.message()));
-  }
-  tls.use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
-  if (error || SSL_CTX_check_private_key(tls.native_handle()) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("TLS key '%s': %s", options.tls_key,
-                        error ? error.message() : "it does not belong to the certificate"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status BindError(const std::string& listen, const boost::system::error_code& error) {
   const std::string message = absl::StrFormat("cannot listen on '%s': %s", listen, error.message());
   if (error == asio::error::address_in_use) return absl::AlreadyExistsError(message);
@@ -88,7 +63,10 @@ class HttpServer::Impl {
   ~Impl() { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen() {
-    TANDEM_RETURN_IF_ERROR(SetUpTls(core_->options, *core_));
+    if (core_->options.tls_certificate.empty() != core_->options.tls_key.empty()) {
+      return absl::InvalidArgumentError("TLS needs both a certificate and a key");
+    }
+    if (core_->has_tls()) TANDEM_RETURN_IF_ERROR(core_->LoadTls());
     TANDEM_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, ParseAddress(core_->options.listen));
     boost::system::error_code error;
     acceptor_.open(endpoint.protocol(), error);
@@ -110,11 +88,35 @@ class HttpServer::Impl {
 
   std::string Url() const {
     const std::string host = endpoint_.address().to_string();
-    return absl::StrFormat("%s://%s:%d", core_->tls.has_value() ? "https" : "http",
+    return absl::StrFormat("%s://%s:%d", core_->has_tls() ? "https" : "http",
                            endpoint_.address().is_v6() ? "[" + host + "]" : host, endpoint_.port());
   }
   uint16_t port() const { return endpoint_.port(); }
   HttpServerCounts counts() const { return core_->counts(); }
+
+  bool Reload() {
+    const HttpServerOptions& options = core_->options;
+    bool all = true;
+    if (core_->has_tls()) {
+      const absl::Status status = core_->LoadTls();
+      all = status.ok();
+      if (all) {
+        LogInfo("TLS certificate read again", {{"file", options.tls_certificate}});
+      } else {
+        LogError("TLS certificate stays as it was", {{"error", std::string(status.message())}});
+      }
+    }
+    if (options.keys == nullptr) return all;
+    const auto change = options.keys->Reload();
+    if (change.ok()) {
+      LogInfo("API keys read again", {{"kept", absl::StrFormat("%d", change->num_kept)},
+                                      {"new", absl::StrFormat("%d", change->num_new)},
+                                      {"removed", absl::StrFormat("%d", change->num_removed)}});
+    } else {
+      LogError("API keys stay as they were", {{"error", std::string(change.status().message())}});
+    }
+    return all && change.ok();
+  }
 
   void BeginDrain() {
     core_->draining = true;
@@ -166,7 +168,7 @@ class HttpServer::Impl {
     auto connection = std::make_shared<HttpConnection>(core_, std::move(socket));
     if (core_->counts().connections < core_->options.max_connections || core_->EvictIdle()) {
       connection->Start();
-    } else if (core_->tls.has_value()) {
+    } else if (core_->has_tls()) {
       connection = nullptr;  // no answer without a handshake
     } else {
       connection->StartAndRefuse(FailureOf(absl::UnavailableError("too many connections")));
@@ -199,6 +201,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() { Shutdown(absl::ZeroDuration()); }
 HttpServerCounts HttpServer::counts() const { return impl_->counts(); }
+bool HttpServer::Reload() { return impl_->Reload(); }
 void HttpServer::BeginDrain() { impl_->BeginDrain(); }
 void HttpServer::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
 

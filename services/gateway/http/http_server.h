@@ -76,6 +76,10 @@ class HttpServer {
   uint16_t port() const { return port_; }
   HttpServerCounts counts() const;
 
+  // Reads the TLS files and the file of API keys again: connections and requests from now on go by
+  // them, those there are go on.  What cannot be read stays as it was; the log says so.  Whether
+  // all was read.
+  bool Reload();
   // Still answers, but closes each connection with its answer, and idle ones now.
   void BeginDrain();
   // Stops listening, waits up to `grace` for the requests being answered, cuts off the rest.

@@ -88,6 +88,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   ServiceSpec gateway =
       Service(options, "gateway", "tandem-gateway", MetricsPorts::kGateway, std::move(arguments));
   gateway.stop_rank = 2;
+  gateway.takes_hangup = true;
   gateway.stop_grace = absl::Seconds(35);  // it drains its requests for up to 30
   return gateway;
 }

@@ -27,6 +27,7 @@ struct ExecPlan {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != plan.parent) ::_exit(126);
   ::setpgid(0, 0);  // a terminal's Ctrl-C reaches the supervisor alone, which drains in order
+  ::signal(SIGHUP, SIG_IGN);  // until it asks for it: one passed on early must not end it
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

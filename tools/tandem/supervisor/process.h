@@ -26,8 +26,9 @@ struct ProcessEnd {
   std::string Text() const;  // "exit code 1", "signal 9 (Killed)"
 };
 
-// Starts a child whose signal mask is empty and which gets SIGTERM when the thread that started
-// it ends.  NOT_FOUND: no such executable.  Safe in a process with threads.
+// Starts a child whose signal mask is empty, which ignores SIGHUP unless it blocks it, and which
+// gets SIGTERM when the thread that started it ends.  NOT_FOUND: no such executable.  Safe in a
+// process with threads.
 absl::StatusOr<pid_t> StartProcess(const ProcessSpec& spec);
 
 // Collects `pid` if it has ended; never waits.

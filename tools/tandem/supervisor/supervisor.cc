@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(std::vector<Servi
   if (options.handle_signals) {
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
   }
   // Blocked here and read from the descriptor; threads made from now on inherit the mask.
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -160,11 +161,23 @@ bool Supervisor::WaitForEvent(absl::Time deadline) {
   bool stop = false;
   signalfd_siginfo info;
   while (::read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
-    stop |= info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+    if (info.ssi_signo == SIGHUP && !terminal_.Gone()) {
+      PassHangupOn();
+    } else {
+      stop |= info.ssi_signo != SIGCHLD;
+    }
   }
   uint64_t count = 0;
   stop |= ::read(stop_fd_.get(), &count, sizeof(count)) == sizeof(count);
   return stop;
+}
+
+void Supervisor::PassHangupOn() {
+  for (const Service& service : services_) {
+    if (!service.spec.takes_hangup || service.state.pid == 0) continue;
+    LogInfo("passing SIGHUP on", {{"name", service.state.name}});
+    ::kill(service.state.pid, SIGHUP);
+  }
 }
 
 absl::Status Supervisor::Run() {

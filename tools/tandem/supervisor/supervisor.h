@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
+#include "services/common/base/terminal.h"
 #include "services/common/base/unique_fd.h"
 #include "tools/tandem/supervisor/process.h"
 
@@ -31,6 +32,7 @@ struct ServiceSpec {
   // Services are stopped in descending order, those of one rank together.
   int stop_rank = 0;
   absl::Duration stop_grace = absl::Seconds(5);  // then SIGKILL
+  bool takes_hangup = false;                     // reads files again at SIGHUP
 };
 
 struct SupervisorOptions {
@@ -40,7 +42,9 @@ struct SupervisorOptions {
   int crash_limit = 8;
   absl::Duration crash_window = absl::Seconds(60);
   absl::Duration open_delay = absl::Seconds(30);
-  bool handle_signals = true;  // SIGINT and SIGTERM drain; another, a second later, kills
+  // SIGINT and SIGTERM drain, as does SIGHUP when the terminal has gone; another, a second later,
+  // kills.  Any other SIGHUP is passed on.
+  bool handle_signals = true;
 };
 
 // Single-thread: Create and Run on the main thread.  RequestStop and Restarts from any thread.
@@ -86,12 +90,14 @@ class Supervisor {
   void ScheduleRestart(Service& service, const ProcessEnd& end);
   void StartDue();
   absl::Status Drain();
+  void PassHangupOn();
   // Waits for a signal or until `deadline`; true when asked to stop (again).
   bool WaitForEvent(absl::Time deadline);
 
   std::vector<Service> services_;
   absl::Status fatal_;  // why everything must stop
   SupervisorOptions options_;
+  const StartingTerminal terminal_;
   UniqueFd signal_fd_;
   UniqueFd stop_fd_;  // eventfd of RequestStop
   mutable Mutex mutex_;
