@@ -12,10 +12,14 @@ const uint kNumSequencesOffset = 8;
 const uint kNumOutputsOffset = 12;
 const uint kNumCandidatesOffset = 24;
 const uint kTableLenOffset = 32;
+const uint kNumDrawsOffset = 36;
+const uint kNumPoolsOffset = 48;
 const uint kDrawBytes = 20;
 
 uint num_rows(uint64_t step) { return load_uint(step + kNumRowsOffset); }
 uint num_outputs(uint64_t step) { return load_uint(step + kNumOutputsOffset); }
+
+uint num_pools(uint64_t step) { return load_uint(step + kNumPoolsOffset); }
 
 uint64_t row_entry(uint64_t step, uint row) { return step + 64 + uint64_t(row) * 16; }
 // `guesses`: of the outputs of the step before.
@@ -25,14 +29,17 @@ uint row_token(uint64_t step, uint row, uint64_t guesses) {
 }
 uint row_position(uint64_t step, uint row) { return load_uint(row_entry(step, row) + 4); }
 
+uint64_t sequence_entry(uint64_t step, uint sequence) {
+  return step + 64 + uint64_t(num_rows(step) + sequence) * 16;
+}
+
 // Address of the block table of `row`'s sequence in a KvGroup.
 uint64_t row_block_table(uint64_t step, uint row, uint group) {
   uint rows = num_rows(step);
   uint sequences = load_uint(step + kNumSequencesOffset);
   uint outputs = num_outputs(step);
   uint sequence = load_uint(row_entry(step, row) + 8);
-  uint64_t entry = step + 64 + uint64_t(rows + sequence) * 16;
-  uint table_offset = load_uint(entry + 8 + 4 * group);
+  uint table_offset = load_uint(sequence_entry(step, sequence) + 8 + 4 * group);
   return step + 64 + uint64_t(rows + sequences + outputs) * 16 + uint64_t(table_offset) * 4;
 }
 
@@ -47,5 +54,11 @@ uint64_t output_draw(uint64_t step, uint index) {
   if (draw == kNoDraw) return 0;
   uint64_t table = output_entry(step, num_outputs(step));
   return table + uint64_t(load_uint(step + kTableLenOffset)) * 4 + uint64_t(draw) * kDrawBytes;
+}
+
+uint pooled_sequence(uint64_t step, uint pool) {
+  uint64_t draws = output_entry(step, num_outputs(step)) +
+                   uint64_t(load_uint(step + kTableLenOffset)) * 4;
+  return load_uint(draws + uint64_t(load_uint(step + kNumDrawsOffset)) * kDrawBytes + pool * 4);
 }
 #endif

@@ -185,6 +185,7 @@ void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run) {
     case StageKind::kFfn:
       return Ffn(*parameters_, stage.layer_idx, num_threads_, rows_);
     case StageKind::kHead:
+      WritePooled(run);
       return WriteHead(run);
   }
 }
@@ -255,6 +256,20 @@ void ReferenceWorker::WriteHead(const SegmentRun& run) {
   if (step.header.want_logits != 0) {
     std::memcpy(exchange.Area(run.lane, exchange.layout.logits).data(), logits.data(),
                 logits.size() * sizeof(float));
+  }
+}
+
+void ReferenceWorker::WritePooled(const SegmentRun& run) {
+  const Exchange& exchange = *load_.exchange;
+  const size_t hidden_dim = parameters_->config().hidden_dim;
+  std::byte* to = exchange.Area(run.lane, exchange.layout.pooled).data();
+  for (const uint32_t s : run.step->pools) {
+    const SequenceEntry& sequence = run.step->sequences[s];
+    const std::vector<float> sum = Pool(*parameters_, std::span(rows_.residual)
+                                                          .subspan(sequence.first_row * hidden_dim,
+                                                                   sequence.num_rows * hidden_dim));
+    std::memcpy(to, sum.data(), exchange.layout.pooled.row_bytes);
+    to += exchange.layout.pooled.row_bytes;
   }
 }
 

@@ -44,6 +44,7 @@ class ReferenceWorker : public Worker {
   void RunStage(Stage stage, const SegmentRun& run);
   void Attend(uint32_t layer_idx, const StepBatch& step);
   void WriteHead(const SegmentRun& run);
+  void WritePooled(const SegmentRun& run);
   void ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows);
   void WritePorts(PortMask ports, uint32_t lane);
   std::vector<float>& PortRows(Port port);

@@ -101,6 +101,15 @@ std::vector<float> Head(const Parameters& parameters, std::span<const float> res
                  parameters.head(), num_threads);
 }
 
+std::vector<float> Pool(const Parameters& parameters, std::span<const float> residual) {
+  const std::vector<float> normed =
+      NormRows(residual, parameters.final_norm(), parameters.config().rms_norm_eps);
+  const size_t hidden_dim = parameters.config().hidden_dim;
+  std::vector<double> sums(hidden_dim);
+  for (size_t i = 0; i < normed.size(); ++i) sums[i % hidden_dim] += normed[i];
+  return {sums.begin(), sums.end()};
+}
+
 uint32_t FirstVisible(const ModelConfig& config, uint32_t layer_idx, uint32_t position) {
   if (config.is_global(layer_idx)) return 0;
   return position + 1 - std::min(position + 1, config.sliding_window);

@@ -42,6 +42,11 @@ void Ffn(const Parameters& parameters, uint32_t layer_idx, int num_threads, Acti
 std::vector<float> Head(const Parameters& parameters, std::span<const float> residual,
                         int num_threads);
 
+//   sum over the rows of rmsnorm(residual)
+//
+// residual [num_rows, hidden_dim]; returns [hidden_dim], added up in float64.
+std::vector<float> Pool(const Parameters& parameters, std::span<const float> residual);
+
 // First position that a row at `position` sees in a layer.
 uint32_t FirstVisible(const ModelConfig& config, uint32_t layer_idx, uint32_t position);
 

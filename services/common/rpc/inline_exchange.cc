@@ -70,6 +70,10 @@ uint64_t LogitBytes(const Exchange& exchange, const StepHeader& header) {
   return header.want_logits * header.num_outputs * exchange.layout.logits.row_bytes;
 }
 
+uint64_t PooledBytes(const Exchange& exchange, const StepHeader& header) {
+  return header.num_pools * exchange.layout.pooled.row_bytes;
+}
+
 absl::Status Wrong(const Segment& segment, const std::string& what) {
   return absl::InternalError(absl::StrFormat("answer to segment %d: %s", segment.index, what));
 }
@@ -110,7 +114,7 @@ absl::StatusOr<StepHeader> HeaderOf(const Exchange& exchange, uint32_t lane,
       header.want_logits != 0 ? limits.max_logit_outputs : limits.max_outputs;
   if (header.num_rows <= limits.max_rows && header.num_outputs <= max_outputs &&
       header.num_candidates <= kMaxCandidates && header.want_logits <= 1 &&
-      StepBytes(header) <= area.size()) {
+      header.num_pools <= limits.max_sequences && StepBytes(header) <= area.size()) {
     return header;
   }
   return absl::InternalError(
@@ -125,7 +129,9 @@ bool EndsWithHead(const Segment& segment, uint32_t num_layers) {
 uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, bool head) {
   const ExchangeLayout& layout = exchange.layout;
   uint64_t request = layout.step.bytes;
-  uint64_t answer = head ? layout.candidates.bytes + layout.guesses.bytes + layout.logits.bytes : 0;
+  uint64_t answer = head ? layout.candidates.bytes + layout.guesses.bytes + layout.logits.bytes +
+                               layout.pooled.bytes
+                         : 0;
   ForEachPort(exchange, segment.inputs, [&](const ExchangeArea& area) { request += area.bytes; });
   ForEachPort(exchange, segment.outputs, [&](const ExchangeArea& area) { answer += area.bytes; });
   return std::max(request, answer);
@@ -184,6 +190,8 @@ void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
        *outputs.mutable_guesses());
   Copy(exchange.Area(lane, layout.logits).first(LogitBytes(exchange, header)),
        *outputs.mutable_logits());
+  Copy(exchange.Area(lane, layout.pooled).first(PooledBytes(exchange, header)),
+       *outputs.mutable_pooled());
 }
 
 absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchange& exchange,
@@ -196,7 +204,8 @@ absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchang
     const std::tuple<const char*, uint64_t, uint64_t> parts[] = {
         {"candidates", outputs.candidates().size(), header.num_outputs * result_bytes},
         {"guesses", outputs.guesses().size(), header.num_outputs * sizeof(uint32_t)},
-        {"logits", outputs.logits().size(), LogitBytes(exchange, header)}};
+        {"logits", outputs.logits().size(), LogitBytes(exchange, header)},
+        {"pooled sums", outputs.pooled().size(), PooledBytes(exchange, header)}};
     for (const auto& [what, bytes, due] : parts) {
       if (bytes != due) return WrongSize(segment, what, bytes, due);
     }
@@ -211,6 +220,7 @@ absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchang
   }
   Copy(outputs.guesses(), exchange.Area(lane, exchange.layout.guesses));
   Copy(outputs.logits(), exchange.Area(lane, exchange.layout.logits));
+  Copy(outputs.pooled(), exchange.Area(lane, exchange.layout.pooled));
   return absl::OkStatus();
 }
 

@@ -30,12 +30,13 @@ class InlineExchangeTest : public ::testing::Test {
     std::fill(exchange.mapping.bytes().begin(), exchange.mapping.bytes().end(), kGuard);
     return exchange;
   }
-  // Writes a step of five rows and three outputs into the gateway's lane.
+  // Writes a step of five rows, pooled, and three outputs into the gateway's lane.
   StepHeader WriteStep(bool want_logits = false) {
     testing::StepBuilder builder(limits_);
     builder.Begin();
     const uint32_t first = builder.AddRows(builder.AddSequence(), {1, 2, 3, 4, 5});
     for (const uint32_t row : {0u, 3u, 4u}) builder.AddOutput(first + row);
+    builder.AddPool();
     builder.set_num_candidates(7);
     builder.set_want_logits(want_logits);
     tandem::WriteStep(builder.batch(), gateway_.Area(kLane, gateway_.layout.step));
@@ -106,6 +107,7 @@ TEST_F(InlineExchangeTest, OutputsArriveAsTheStepAsksForThem) {
     Fill(worker_, layout.port(Port::kProjection), layout.port(Port::kProjection).bytes, 4);
     Fill(worker_, layout.guesses, layout.guesses.bytes, 5);
     Fill(worker_, layout.logits, layout.logits.bytes, 6);
+    Fill(worker_, layout.pooled, layout.pooled.bytes, 7);
     auto* const results =
         reinterpret_cast<OutputResult*>(worker_.Area(kLane, layout.candidates).data());
     for (uint32_t o = 0; o < 3; ++o) {
@@ -122,6 +124,7 @@ TEST_F(InlineExchangeTest, OutputsArriveAsTheStepAsksForThem) {
     ExpectArrived(worker_, gateway_, layout.guesses, 3 * sizeof(uint32_t));
     ExpectArrived(worker_, gateway_, layout.logits,
                   want_logits ? 3 * uint64_t{config_.vocab_size} * sizeof(float) : 0);
+    ExpectArrived(worker_, gateway_, layout.pooled, config_.hidden_dim * sizeof(float));
     const auto* const got =
         reinterpret_cast<const OutputResult*>(gateway_.Area(kLane, layout.candidates).data());
     for (uint32_t o = 0; o < 3; ++o) {
@@ -133,7 +136,8 @@ TEST_F(InlineExchangeTest, OutputsArriveAsTheStepAsksForThem) {
     // Without Head there are ports alone.
     outputs.Clear();
     PutOutputs(worker_, kLane, segment_, header, false, outputs);
-    EXPECT_TRUE(outputs.candidates().empty() && outputs.logits().empty());
+    EXPECT_TRUE(outputs.candidates().empty() && outputs.logits().empty() &&
+                outputs.pooled().empty());
     EXPECT_OK(TakeOutputs(outputs, gateway_, kLane, segment_, header, false, config_.vocab_size));
   }
 }
@@ -157,7 +161,7 @@ TEST_F(InlineExchangeTest, AStepOfAnotherSizeThanItsHeaderSaysIsRefused) {
   EXPECT_THAT(take(whole + "x"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("its header says")));
   StepHeader huge = header;
-  huge.num_rows = huge.table_len = huge.num_outputs = huge.num_draws = UINT32_MAX;
+  huge.num_rows = huge.table_len = huge.num_outputs = huge.num_draws = huge.num_pools = UINT32_MAX;
   std::string lying = whole;
   std::memcpy(lying.data(), &huge, sizeof(huge));
   EXPECT_THAT(take(lying), StatusIs(StatusCode::kInvalidArgument, HasSubstr("its header says")));
@@ -206,7 +210,7 @@ TEST_F(InlineExchangeTest, AnswersThatDoNotFitTheStepAreRefused) {
   using absl::StatusCode;
   for (const auto part :
        {&worker::v1::InlineOutputs::mutable_candidates, &worker::v1::InlineOutputs::mutable_guesses,
-        &worker::v1::InlineOutputs::mutable_logits}) {
+        &worker::v1::InlineOutputs::mutable_logits, &worker::v1::InlineOutputs::mutable_pooled}) {
     worker::v1::InlineOutputs outputs = good;
     (outputs.*part)()->pop_back();
     EXPECT_THAT(take(outputs), StatusIs(StatusCode::kInternal, HasSubstr("are due")));
@@ -241,7 +245,7 @@ TEST_F(InlineExchangeTest, AHeaderThatWasOverwrittenIsNotBelieved) {
       reinterpret_cast<StepHeader*>(gateway_.Area(kLane, gateway_.layout.step).data());
   for (uint32_t StepHeader::*const field :
        {&StepHeader::num_rows, &StepHeader::num_outputs, &StepHeader::num_candidates,
-        &StepHeader::want_logits, &StepHeader::table_len}) {
+        &StepHeader::want_logits, &StepHeader::table_len, &StepHeader::num_pools}) {
     const uint32_t before = header->*field;
     header->*field = UINT32_MAX;
     EXPECT_THAT(HeaderOf(gateway_, kLane, limits_),

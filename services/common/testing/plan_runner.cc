@@ -203,6 +203,13 @@ std::span<const float> PlanRunner::Logits(uint32_t output, uint32_t lane) const 
   return {reinterpret_cast<const float*>(row), config().vocab_size};
 }
 
+std::span<const float> PlanRunner::Pooled(uint32_t pool, uint32_t lane) const {
+  TANDEM_CHECK(pool < limits_.max_sequences);
+  const ExchangeArea& area = exchange_->layout.pooled;
+  const std::byte* row = Area(area, lane).data() + pool * area.row_bytes;
+  return {reinterpret_cast<const float*>(row), config().hidden_dim};
+}
+
 void PlanRunner::FillGuards(uint32_t lane) {
   const auto fill = [&](const ExchangeArea& area) {
     std::ranges::fill(Area(area, lane), kGuardByte);
@@ -211,6 +218,7 @@ void PlanRunner::FillGuards(uint32_t lane) {
   fill(exchange_->layout.candidates);
   fill(exchange_->layout.guesses);
   fill(exchange_->layout.logits);
+  fill(exchange_->layout.pooled);
 }
 
 ::testing::AssertionResult PlanRunner::GuardsIntact(uint32_t lane) const {
@@ -243,6 +251,8 @@ void PlanRunner::FillGuards(uint32_t lane) {
   if (!result) return result << " (guesses)";
   result = check(layout.logits, header.want_logits != 0 ? header.num_outputs : 0);
   if (!result) return result << " (logits)";
+  result = check(layout.pooled, header.num_pools);
+  if (!result) return result << " (pooled)";
   return result;
 }
 

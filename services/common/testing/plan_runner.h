@@ -72,10 +72,11 @@ class PlanRunner {
   void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
   const OutputResult& Output(uint32_t output, uint32_t lane = 0) const;
   std::span<const float> Logits(uint32_t output, uint32_t lane = 0) const;
+  std::span<const float> Pooled(uint32_t pool, uint32_t lane = 0) const;
   uint32_t Guess(uint32_t output, uint32_t lane = 0) const;
 
   // Fills a lane with guard bytes, and checks that beyond the rows and outputs of the step last
-  // written nothing was touched in ports, candidates and logits.
+  // written nothing was touched in ports, candidates, logits and pooled sums.
   void FillGuards(uint32_t lane = 0);
   ::testing::AssertionResult GuardsIntact(uint32_t lane = 0) const;
 

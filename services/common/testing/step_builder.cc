@@ -38,6 +38,7 @@ void StepBuilder::Begin() {
   entry_sequence_.clear();
   outputs_.clear();
   draws_.clear();
+  pools_.clear();
 }
 
 void StepBuilder::FreeBeforeWindow(Sequence& sequence) {
@@ -89,7 +90,8 @@ StepBatch StepBuilder::batch() {
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
-  return {header_, rows_, entries_, outputs_, table_, draws_};
+  header_.num_pools = static_cast<uint32_t>(pools_.size());
+  return {header_, rows_, entries_, outputs_, table_, draws_, pools_};
 }
 
 }  // namespace tandem::testing

@@ -50,6 +50,8 @@ class StepBuilder {
     rows_[row].feed = output + 1;
     header_.after_step = header_.step_id - 1;
   }
+  // Has the rows added last pooled.  REQUIRES there are some, and once for them.
+  void AddPool() { pools_.push_back(static_cast<uint32_t>(entries_.size()) - 1); }
   void set_num_candidates(uint32_t n) { header_.num_candidates = n; }
   void set_want_logits(bool want) { header_.want_logits = want ? 1 : 0; }
 
@@ -80,6 +82,7 @@ class StepBuilder {
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
+  std::vector<uint32_t> pools_;
 };
 
 }  // namespace tandem::testing

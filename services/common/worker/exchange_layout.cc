@@ -45,6 +45,8 @@ ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& l
   layout.guesses = place(sizeof(uint32_t) * limits.max_outputs, sizeof(uint32_t));
   const uint64_t logit_row_bytes = uint64_t{config.vocab_size} * sizeof(float);
   layout.logits = place(logit_row_bytes * limits.max_logit_outputs, logit_row_bytes);
+  const uint64_t hidden_bytes = uint64_t{config.hidden_dim} * sizeof(float);
+  layout.pooled = place(hidden_bytes * limits.max_sequences, hidden_bytes);
   layout.lane_bytes = offset;
   return layout;
 }

@@ -2,8 +2,9 @@
 //
 // The region is cut into `num_lanes` equal lanes, so that one step's activations can be on their
 // way while another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
-// the step area (step_batch.h), one area per Port, candidates, guesses, logits.  Offsets never
-// change while a model is loaded, so consumers import the region once and keep addresses.
+// the step area (step_batch.h), one area per Port, candidates, guesses, logits, pooled sums.
+// Offsets never change while a model is loaded, so consumers import the region once and keep
+// addresses.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct ExchangeLayout {
   ExchangeArea candidates;        // OutputResult [max_outputs]
   ExchangeArea guesses;           // uint32 [max_outputs]: the token guessed for each output
   ExchangeArea logits;            // float32 [max_logit_outputs, vocab_size]
+  ExchangeArea pooled;            // float32 [max_sequences, hidden_dim], by index of the pool
 
   uint64_t total_bytes() const { return num_lanes * lane_bytes; }
   const ExchangeArea& port(Port p) const;

@@ -82,11 +82,14 @@ void SegmentCosts::AddStage(Stage stage, const WeightSet& weights) {
 
 SegmentWork SegmentCosts::Of(const StepBatch& step) const {
   SegmentWork work;
+  uint64_t pooled_rows = 0;
+  for (const uint32_t sequence : step.pools) pooled_rows += step.sequences[sequence].num_rows;
   for (int k = 0; k < kNumStageKinds; ++k) {
     const bool head = static_cast<StageKind>(k) == StageKind::kHead;
     const uint64_t num_rows = head ? step.outputs.size() : step.rows.size();
+    if (head) work[k].bytes += pooled_rows * kinds_[k].row_bytes;
     if (num_rows == 0) continue;
-    work[k].bytes = kinds_[k].weight_bytes + num_rows * kinds_[k].row_bytes;
+    work[k].bytes += kinds_[k].weight_bytes + num_rows * kinds_[k].row_bytes;
     work[k].operations = num_rows * kinds_[k].row_operations;
   }
   if (attend_layers_[kGlobalGroup] + attend_layers_[kWindowGroup] == 0) return work;

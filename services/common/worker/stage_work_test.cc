@@ -113,6 +113,19 @@ TEST(StageWorkTest, AWholeModelsStepIsTheSumOverItsTensorsRowsAndPositions) {
   EXPECT_LT(of(StageKind::kEmbed).bytes, num_rows * (4 + 5) * c.hidden_dim) << "rows, no table";
 }
 
+TEST(StageWorkTest, AStepThatOnlyPoolsReadsRowsAndNoneOfTheHead) {
+  const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
+  const ModelConfig& c = weights->config();
+  Step step({{0, 13}, {5, 3}});
+  const std::vector<uint32_t> pools = {1};
+  step.batch.outputs = {};
+  step.batch.pools = pools;
+  const SegmentCosts whole({.last_ordinal = NumStages(c.num_layers) - 1}, *weights, DType::kF16);
+  const StageWork head = whole.Of(step.batch)[static_cast<int>(StageKind::kHead)];
+  EXPECT_EQ(head.bytes, 3 * 4 * c.hidden_dim);
+  EXPECT_EQ(head.operations, 0u);
+}
+
 TEST(StageWorkTest, SegmentsOfAModelAddUpToIt) {
   const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 3}));
   const uint32_t last = NumStages(weights->config().num_layers) - 1;

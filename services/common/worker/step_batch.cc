@@ -10,9 +10,10 @@ namespace tandem {
 namespace {
 
 size_t BytesFor(uint64_t rows, uint64_t sequences, uint64_t outputs, uint64_t table_len,
-                uint64_t draws) {
+                uint64_t draws, uint64_t pools) {
   return sizeof(StepHeader) + rows * sizeof(RowEntry) + sequences * sizeof(SequenceEntry) +
-         outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t) + draws * sizeof(DrawEntry);
+         outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t) + draws * sizeof(DrawEntry) +
+         pools * sizeof(uint32_t);
 }
 
 absl::Status CountWithin(const char* what, uint32_t value, uint32_t low, uint32_t high) {
@@ -37,6 +38,7 @@ absl::Status CheckHeader(const StepHeader& header, const StepLimits& limits) {
     TANDEM_RETURN_IF_ERROR(CountWithin("num_candidates", header.num_candidates, 1, kMaxCandidates));
   }
   TANDEM_RETURN_IF_ERROR(CountWithin("num_draws", header.num_draws, 0, limits.max_sequences));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_pools", header.num_pools, 0, limits.max_sequences));
   return CountWithin("table_len", header.table_len, 1, limits.max_table_len);
 }
 
@@ -124,6 +126,19 @@ absl::Status CheckDraws(const StepBatch& batch) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPools(const StepBatch& batch) {
+  for (uint32_t p = 0; p < batch.pools.size(); ++p) {
+    const uint32_t sequence = batch.pools[p];
+    if (sequence < batch.header.num_sequences && (p == 0 || sequence > batch.pools[p - 1])) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrFormat("step: pool %d: sequence %d of %d, which must ascend", p, sequence,
+                        batch.header.num_sequences));
+  }
+  return absl::OkStatus();
+}
+
 StepBatch View(const StepHeader& header, const std::byte* data) {
   StepBatch batch;
   batch.header = header;
@@ -137,6 +152,8 @@ StepBatch View(const StepHeader& header, const std::byte* data) {
   batch.block_table = {reinterpret_cast<const uint32_t*>(p), header.table_len};
   p += header.table_len * sizeof(uint32_t);
   batch.draws = {reinterpret_cast<const DrawEntry*>(p), header.num_draws};
+  p += header.num_draws * sizeof(DrawEntry);
+  batch.pools = {reinterpret_cast<const uint32_t*>(p), header.num_pools};
   return batch;
 }
 
@@ -144,16 +161,16 @@ StepBatch View(const StepHeader& header, const std::byte* data) {
 
 size_t StepAreaBytes(const StepLimits& limits) {
   return BytesFor(limits.max_rows, limits.max_sequences, limits.max_outputs, limits.max_table_len,
-                  limits.max_sequences);
+                  limits.max_sequences, limits.max_sequences);
 }
 
 size_t StepBytes(const StepHeader& header) {
   return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, header.table_len,
-                  header.num_draws);
+                  header.num_draws, header.num_pools);
 }
 
 size_t BlockTableOffset(const StepHeader& header) {
-  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, 0, 0);
+  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, 0, 0, 0);
 }
 
 absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
@@ -188,6 +205,7 @@ absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepL
     }
   }
   TANDEM_RETURN_IF_ERROR(CheckDraws(batch));
+  TANDEM_RETURN_IF_ERROR(CheckPools(batch));
   return batch;
 }
 
@@ -199,6 +217,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   TANDEM_CHECK(batch.outputs.size() == batch.header.num_outputs);
   TANDEM_CHECK(batch.block_table.size() == batch.header.table_len);
   TANDEM_CHECK(batch.draws.size() == batch.header.num_draws);
+  TANDEM_CHECK(batch.pools.size() == batch.header.num_pools);
   std::byte* p = area.data();
   const auto put = [&p](const void* data, size_t n) {
     if (n > 0) std::memcpy(p, data, n);
@@ -210,6 +229,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   put(batch.outputs.data(), batch.outputs.size_bytes());
   put(batch.block_table.data(), batch.block_table.size_bytes());
   put(batch.draws.data(), batch.draws.size_bytes());
+  put(batch.pools.data(), batch.pools.size_bytes());
   return bytes;
 }
 

@@ -4,7 +4,7 @@
 // trust: ParseStep copies the counts out, checks every index, and only then is a row used.
 //
 //   StepHeader | RowEntry[num_rows] | SequenceEntry[num_sequences] | OutputEntry[num_outputs]
-//              | uint32 block_table[table_len] | DrawEntry[num_draws]
+//              | uint32 block_table[table_len] | DrawEntry[num_draws] | uint32 pools[num_pools]
 //
 // All parts follow one another without gaps, little-endian, 16-byte aligned up to the table.
 // Rows of one sequence are consecutive and their positions increase by one.
@@ -21,6 +21,10 @@
 // or the one that the output's DrawEntry draws.  A row with `feed` takes the guess of an output of
 // the step before for its token.  Guesses are reported (area guesses of the exchange layout); who
 // decides otherwise throws the row's result away and computes it anew.
+//
+// Pooling: for each of `pools`, an index of a sequence, the head sums the final-normed hidden
+// states of that sequence's rows in the step (area pooled of the exchange layout).  No logits are
+// made for it: a step that pools and has no outputs needs the final norm alone.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +57,8 @@ struct StepHeader {
   uint32_t table_len = 0;
   uint32_t num_draws = 0;
   uint64_t after_step = 0;  // the step whose guesses rows take; 0: no row does
-  uint32_t reserved[4] = {};
+  uint32_t num_pools = 0;
+  uint32_t reserved[3] = {};
 };
 static_assert(sizeof(StepHeader) == 64);
 
@@ -113,7 +118,7 @@ static_assert(sizeof(OutputResult) == 16 + 8 * kMaxCandidates);
 // Limits a step is checked against.
 struct StepLimits {
   uint32_t max_rows = 0;
-  uint32_t max_sequences = 0;
+  uint32_t max_sequences = 0;  // and pools
   uint32_t max_outputs = 0;
   uint32_t max_logit_outputs = 0;  // outputs in a step with want_logits
   uint32_t max_table_len = 0;
@@ -141,6 +146,7 @@ struct StepBatch {
   std::span<const OutputEntry> outputs;
   std::span<const uint32_t> block_table;
   std::span<const DrawEntry> draws;
+  std::span<const uint32_t> pools;  // indices of sequences, ascending
 };
 
 // Bytes of a step area that holds any step within `limits`.

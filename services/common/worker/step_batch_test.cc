@@ -22,16 +22,23 @@ StepLimits Limits() {
 
 // Two sequences: one chunk of three rows at position 0, one decode row at position 70.
 struct Step {
-  StepHeader header{
-      .num_rows = 4, .num_sequences = 2, .num_outputs = 2, .num_candidates = 4, .table_len = 12};
+  StepHeader header{.num_rows = 4,
+                    .num_sequences = 2,
+                    .num_outputs = 2,
+                    .num_candidates = 4,
+                    .table_len = 12,
+                    .num_draws = 1,
+                    .num_pools = 2};
   std::vector<RowEntry> rows{{5, 0, 0}, {6, 1, 0}, {7, 2, 0}, {9, 70, 1}};
   std::vector<SequenceEntry> sequences{{0, 3, {0, 1}}, {3, 1, {2, 7}}};
   std::vector<OutputEntry> outputs{{2, 42}, {3, kNoToken}};
   std::vector<uint32_t> table{9, 5, 0, 1, 2, 3, 4, kNoBlock, kNoBlock, 0, 1, 2};
+  std::vector<DrawEntry> draws{{}};
+  std::vector<uint32_t> pools{0, 1};
 
   std::vector<std::byte> Write() const {
-    std::vector<std::byte> area(StepAreaBytes(Limits()));
-    WriteStep({header, rows, sequences, outputs, table}, area);
+    std::vector<std::byte> area(StepAreaBytes(Limits()) + 64);
+    WriteStep({header, rows, sequences, outputs, table, draws, pools}, area);
     return area;
   }
 };
@@ -44,6 +51,8 @@ TEST(StepBatchTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(batch->sequences[1].table_offset[kWindowGroup], 7u);
   EXPECT_EQ(batch->outputs[0].target, 42u);
   EXPECT_EQ(batch->block_table[11], 2u);
+  EXPECT_EQ(batch->draws[0].temperature, 1.0f);
+  EXPECT_EQ(batch->pools[1], 1u);
 }
 
 TEST(StepBatchTest, RefusesEveryIndexOutOfRange) {
@@ -62,6 +71,16 @@ TEST(StepBatchTest, RefusesEveryIndexOutOfRange) {
       [](Step& s) { s.sequences[1].table_offset[0] = 0xFFFFFFFF; },
       [](Step& s) { s.outputs[0].row = 4; },
       [](Step& s) { s.outputs[0].target = 100; },
+      [](Step& s) { s.pools[1] = 2; },  // there are two sequences
+      [](Step& s) { s.pools[0] = 1; },  // twice the same
+      [](Step& s) {
+        s.pools = {1, 0};
+      },
+      [](Step& s) {  // more than there may be sequences
+        s.pools.resize(5);
+        s.header.num_pools = 5;
+      },
+      [](Step& s) { s.draws[0].top_p = 0; },
       [](Step& s) { s.table[0] = 10; },
       [](Step& s) { s.table[1] = 6; },
       [](Step& s) { s.table[0] = kNoBlock; },   // the global group keeps everything

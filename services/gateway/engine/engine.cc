@@ -206,7 +206,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   scheduler_->Remove(id);
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
-  stream->End({std::move(status), reason, run.MakeUsage(now)});
+  stream->End({std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()});
   runs_.erase(found);
   // What the reader can ask about must be true by the time it learns of the end.
   Publish();

@@ -156,6 +156,7 @@ class Engine {
                  v1::FinishReason reason, absl::Time now) const;
   void ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings);
   void TakeOutput(const Flight& flight, uint32_t o);
+  void TakePooled(const Flight& flight, uint32_t p);
   void TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o);
   // What becomes of the steps under way when the oldest has failed.
   void FailStep(const absl::Status& status);

@@ -65,6 +65,7 @@ void Engine::FinishOldest() {
   scheduler_->StepDone();
   ChargeDevices(step, *timings);
   for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
+  for (uint32_t p = 0; p < step.batch.pools.size(); ++p) TakePooled(flight, p);
 }
 
 RequestRun* Engine::FindRun(uint64_t id) {
@@ -100,6 +101,18 @@ void Engine::TakeOutput(const Flight& flight, uint32_t o) {
   absl::Status status =
       run.AddPromptToken(step.batch.outputs[o].target, executor_->Output(flight.lane, o));
   if (!status.ok()) End(output.sequence, std::move(status));
+}
+
+void Engine::TakePooled(const Flight& flight, uint32_t p) {
+  const ScheduledRows& rows = flight.step->rows[flight.step->batch.pools[p]];
+  RequestRun* const run = FindRun(rows.sequence);
+  if (run == nullptr) return;  // ended while the step was under way
+  const auto whole =
+      run->AddPooled(rows.first_position, rows.num_rows, executor_->Pooled(flight.lane, p));
+  if (!whole.ok()) return End(rows.sequence, whole.status());
+  if (!*whole) return;
+  snapshot_.prompt_tokens += run->request().prompt.size();
+  End(rows.sequence, absl::OkStatus(), v1::FINISH_REASON_STOP);
 }
 
 void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o) {

@@ -12,6 +12,7 @@
 namespace tandem::gateway {
 namespace {
 
+using testing::ExpectedEmbedding;
 using testing::ExpectedTokens;
 using testing::FakeExecutorOptions;
 using testing::GreedyRequest;
@@ -38,6 +39,7 @@ EngineRequest RandomRequest(std::mt19937& random) {
     if (random() % 3 == 0) request.sampling.repetition_penalty = 1.2f;
   }
   request.prompt_logprobs = random() % 5 == 0;
+  if (random() % 6 == 0) request = testing::EmbeddingRequest(random(), 1 + random() % 90);
   return request;
 }
 
@@ -60,6 +62,9 @@ void OneRequest(Engine& engine, std::mt19937& random, Tally& tally) {
   if (end.status.ok()) {
     ++tally.finished;
     EXPECT_EQ(tokens.size(), expected.size());
+    if (request.embedding) {
+      EXPECT_EQ(end.embedding, ExpectedEmbedding(request, ToyLimits())) << request.request_id;
+    }
     if (request.prompt_logprobs) {
       EXPECT_EQ(reader.prompt.size(), request.prompt.size() - 1);
     }

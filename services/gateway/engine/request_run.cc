@@ -1,8 +1,10 @@
 #include "services/gateway/engine/request_run.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 
 namespace tandem::gateway {
@@ -26,6 +28,7 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
   return {.id = id,
           .prompt = request_.prompt,
           .prompt_logprobs = request_.prompt_logprobs,
+          .pool = request_.embedding,
           .needs = needs(),
           .guess = GuessRule::For(request_.sampling),
           .max_answer = request_.max_tokens};
@@ -69,6 +72,30 @@ absl::Status RequestRun::AddPromptToken(uint32_t target, const OutputResult& res
   }
   prompt_tokens_.push_back(std::move(decision));
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RequestRun::AddPooled(uint32_t first_row, uint32_t num_rows,
+                                           std::span<const float> sum) {
+  if (first_row == 0) {
+    pooled_.assign(sum.size(), 0.0);
+    num_pooled_ = 0;
+  }
+  TANDEM_CHECK(first_row == num_pooled_ && sum.size() == pooled_.size());
+  num_pooled_ += num_rows;
+  for (size_t i = 0; i < sum.size(); ++i) pooled_[i] += sum[i];
+  if (num_pooled_ < request_.prompt.size()) return false;
+  double squares = 0;
+  for (const double value : pooled_) squares += value * value;
+  // The mean and its multiples have the same direction.
+  const double length = std::sqrt(squares);
+  if (!(length > 0) || !std::isfinite(length)) {
+    return absl::DataLossError(
+        absl::StrFormat("the model gave hidden states whose sum over %d tokens has length %g",
+                        num_pooled_, length));
+  }
+  embedding_.reserve(pooled_.size());
+  for (const double value : pooled_) embedding_.push_back(static_cast<float>(value / length));
+  return true;
 }
 
 absl::StatusOr<RequestRun::Outcome> RequestRun::TakeSample(const OutputResult& result,

@@ -29,6 +29,8 @@ inline constexpr int kNumApis = 4;
 struct EngineRequest {
   Api api = Api::kGrpc;
   bool chat = false;  // asked for as a conversation
+  // The prompt's embedding is wanted and nothing generated: see RequestRun::AddPooled.
+  bool embedding = false;
   std::string request_id;
   RequestTrace trace;
   std::vector<uint32_t> prompt;
@@ -75,6 +77,13 @@ class RequestRun {
   // The head's word on prompt token `target`.  DATA_LOSS: logits that are not finite.
   absl::Status AddPromptToken(uint32_t target, const OutputResult& result);
 
+  // The sum of the final-normed hidden states of the prompt's rows [first_row, first_row +
+  // num_rows); true when it was the last: the embedding is there.  Sums begin anew with row 0.
+  // REQUIRES embedding; rows in order.  DATA_LOSS: the mean has no direction.
+  absl::StatusOr<bool> AddPooled(uint32_t first_row, uint32_t num_rows, std::span<const float> sum);
+  // The mean of the prompt's hidden states, divided by its Euclidean length; empty before that.
+  std::vector<float> TakeEmbedding() { return std::exchange(embedding_, {}); }
+
   // What a sampled output led to.
   struct Outcome {
     StreamUpdate update;
@@ -98,6 +107,9 @@ class RequestRun {
   Sampler sampler_;
   StreamDecoder decoder_;
   std::vector<Decision> prompt_tokens_;  // until they are handed over with the first token
+  std::vector<double> pooled_;           // over rows [0, num_pooled_)
+  uint32_t num_pooled_ = 0;
+  std::vector<float> embedding_;
   uint32_t num_decided_ = 0;
   std::optional<absl::Time> started_;
   std::optional<absl::Time> first_token_;

@@ -35,6 +35,7 @@ struct StreamEnd {
   absl::Status status;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
   v1::Usage usage;
+  std::vector<float> embedding;  // [hidden_dim], of a request for one
 };
 
 // Thread-safe.

@@ -363,4 +363,12 @@ std::span<const float> ClusterExecutor::Logits(uint32_t lane, uint32_t o) const 
   return {reinterpret_cast<const float*>(row.data()), config().vocab_size};
 }
 
+std::span<const float> ClusterExecutor::Pooled(uint32_t lane, uint32_t p) const {
+  TANDEM_CHECK(lane < num_lanes_ && p < limits_.max_sequences);
+  const ExchangeArea& pooled = exchange_->layout.pooled;
+  const std::span<std::byte> row =
+      exchange_->Area(lane, pooled).subspan(p * pooled.row_bytes, pooled.row_bytes);
+  return {reinterpret_cast<const float*>(row.data()), config().hidden_dim};
+}
+
 }  // namespace tandem::gateway

@@ -50,6 +50,7 @@ class ClusterExecutor final : public Executor {
   uint32_t Guess(uint32_t lane, uint32_t o) const override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override;
+  std::span<const float> Pooled(uint32_t lane, uint32_t p) const override;
   absl::Status Recover(const Progress& progress) override;
   void FillStatus(v1::GetStatusResponse& status) const override { status_.Fill(status); }
 

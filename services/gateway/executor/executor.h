@@ -100,6 +100,8 @@ class Executor {
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
+  // Sums of hidden states, [hidden_dim], p < its num_pools.
+  virtual std::span<const float> Pooled(uint32_t lane, uint32_t p) const = 0;
   // What the device guessed and feeds to the next step's rows.  REQUIRES queues_steps().
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 

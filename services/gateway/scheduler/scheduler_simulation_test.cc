@@ -28,6 +28,8 @@ struct Expected {
   uint32_t final_len = 0;
   bool prompt_logprobs = false;
   bool needs_logits = false;
+  bool pool = false;
+  uint32_t num_pooled = 0;  // rows, since row 0 was pooled last
   std::set<uint32_t> prompt_outputs;
 };
 
@@ -98,12 +100,14 @@ class Simulation {
     for (uint32_t i = 0; i < expected.prompt_len; ++i) expected.tokens.push_back(random_() % 1000);
     expected.final_len = expected.prompt_len + 1 +
                          random_() % (scheduler_->max_sequence_len() - expected.prompt_len);
-    expected.prompt_logprobs = random_() % 4 == 0;
+    expected.pool = random_() % 5 == 0;
+    expected.prompt_logprobs = !expected.pool && random_() % 4 == 0;
     expected.needs_logits = random_() % 4 == 0;
     const absl::Status status = scheduler_->Add(
         {.id = id,
          .prompt = expected.tokens,
          .prompt_logprobs = expected.prompt_logprobs,
+         .pool = expected.pool,
          .needs = {.logits = expected.needs_logits},
          .guess = random_() % 5 == 0 ? std::nullopt : GuessRule::For({.seed = id}),
          .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30});
@@ -177,6 +181,7 @@ class Simulation {
       if (!scheduler_->Counts(flight.batch.header.step_id, output.sequence)) continue;
       TakeOutput(output, decided[o], guesses_[o]);
     }
+    for (const uint32_t s : flight.batch.pools) TakePooled(flight.step->rows[s]);
   }
 
   void CheckTables(const StepBatch& batch) {
@@ -220,8 +225,22 @@ class Simulation {
     }
   }
 
+  void TakePooled(const ScheduledRows& rows) {
+    const auto found = live_.find(rows.sequence);
+    if (found == live_.end()) return;  // cancelled
+    Expected& expected = found->second;
+    ASSERT_TRUE(expected.pool);
+    if (rows.first_position == 0) expected.num_pooled = 0;
+    ASSERT_EQ(rows.first_position, expected.num_pooled) << "a row is left out or summed twice";
+    expected.num_pooled += rows.num_rows;
+    if (expected.num_pooled < expected.prompt_len) return;
+    scheduler_->Remove(rows.sequence);
+    live_.erase(found);
+  }
+
   void TakeOutput(const ScheduledOutput& output, uint32_t token, uint32_t guess) {
     Expected& expected = live_.at(output.sequence);
+    ASSERT_FALSE(expected.pool);
     if (!output.sample) {
       EXPECT_TRUE(expected.prompt_logprobs);
       EXPECT_TRUE(expected.prompt_outputs.insert(output.position).second) << "reported twice";

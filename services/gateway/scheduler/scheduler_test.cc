@@ -72,6 +72,29 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
   EXPECT_EQ(step->batch.rows[0].position, 35u);
 }
 
+TEST(SchedulerTest, APooledPromptHasAPoolInEveryStepAndNoOutput) {
+  auto scheduler = Make(Options());
+  SequenceSpec pooled = Spec(1, 35);
+  pooled.pool = true;
+  ASSERT_TRUE(scheduler->Add(pooled).ok());
+  ASSERT_TRUE(scheduler->Add(Spec(2, 3)).ok());
+  uint32_t position = 0;
+  for (const uint32_t rows : {16u, 16u, 3u}) {
+    const ScheduledStep* step = scheduler->Schedule();
+    ASSERT_NE(step, nullptr);
+    ASSERT_EQ(step->batch.pools.size(), 1u);
+    const ScheduledRows& sum = step->rows[step->batch.pools[0]];
+    EXPECT_EQ(sum.sequence, 1u);
+    EXPECT_EQ(sum.first_position, position);
+    EXPECT_EQ(sum.num_rows, rows);
+    position += rows;
+    for (const ScheduledOutput& output : step->outputs) EXPECT_EQ(output.sequence, 2u);
+    Finish(*scheduler, *step);
+  }
+  scheduler->Remove(2);
+  EXPECT_EQ(scheduler->Schedule(), nullptr);  // nothing follows its prompt
+}
+
 TEST(SchedulerTest, DecodeRowsComeBeforePromptChunks) {
   auto scheduler = Make(Options());
   ASSERT_TRUE(scheduler->Add(Spec(1, 1)).ok());

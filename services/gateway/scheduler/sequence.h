@@ -22,6 +22,9 @@ struct SequenceSpec {
   uint64_t id = 0;  // unique among the scheduler's sequences
   std::vector<uint32_t> prompt;
   bool prompt_logprobs = false;  // an output per prompt token but the first
+  // Every row's hidden state is summed and no token is chosen.  No row may be left out, whatever is
+  // in the KV cache.  Without prompt_logprobs.
+  bool pool = false;
   OutputNeeds needs;
   // None: every token is waited for.  Else `needs` never change.
   std::optional<GuessRule> guess;
@@ -39,6 +42,7 @@ struct Sequence {
         tokens(std::move(spec.prompt)),
         prompt_len(static_cast<uint32_t>(tokens.size())),
         max_answer(spec.max_answer),
+        pool(spec.pool),
         guess(spec.guess),
         num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
@@ -59,7 +63,7 @@ struct Sequence {
     const uint32_t prompt_begin = std::max(num_computed, next_prompt_output);
     const uint32_t prompt_end = std::min(end, prompt_len - 1);
     return (prompt_end > prompt_begin ? prompt_end - prompt_begin : 0) +
-           (num_rows == num_remaining() ? 1 : 0);
+           (num_rows == num_remaining() && !pool ? 1 : 0);
   }
 
   const uint64_t id;
@@ -67,6 +71,7 @@ struct Sequence {
   std::vector<uint32_t> tokens;  // prompt, then answer
   const uint32_t prompt_len;
   const uint32_t max_answer;
+  const bool pool;  // a pool each step, and no output that chooses a token
   const std::optional<GuessRule> guess;
   uint32_t num_known;         // leading tokens that are decided
   uint32_t num_computed = 0;  // positions whose KV is in the cache, or will be when steps are done

@@ -11,6 +11,7 @@ const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint6
   outputs_.clear();
   table_.clear();
   draws_.clear();
+  pools_.clear();
   scheduled_rows_.clear();
   scheduled_outputs_.clear();
   header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
@@ -22,7 +23,8 @@ const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint6
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
-  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_};
+  header_.num_pools = static_cast<uint32_t>(pools_.size());
+  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_, pools_};
   step_.rows = scheduled_rows_;
   step_.outputs = scheduled_outputs_;
   return step_;
@@ -38,6 +40,7 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
     entry.table_offset[group] = static_cast<uint32_t>(table_.size());
     table_.insert(table_.end(), table.begin(), table.end());
   }
+  if (sequence.pool) pools_.push_back(index);
   sequences_.push_back(entry);
   scheduled_rows_.push_back({sequence.id, first_position, num_rows});
   for (uint32_t i = 0; i < num_rows; ++i) {
@@ -49,7 +52,7 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
       row.feed = sequence.fed_output + 1;
       header_.after_step = after_step;
     }
-    const bool sample = position + 1 == sequence.tokens.size();
+    const bool sample = !sequence.pool && position + 1 == sequence.tokens.size();
     if (sample || sequence.HasPromptOutput(position)) {
       AddOutput(sequence, first_row + i, position, sample);
     }

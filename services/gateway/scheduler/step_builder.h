@@ -37,6 +37,7 @@ struct ScheduledStep {
   StepBatch batch;
   std::span<const ScheduledRows> rows;       // by index of the step's sequences
   std::span<const ScheduledOutput> outputs;  // by index of the step's outputs
+  // The p-th pool sums rows[batch.pools[p]].
 };
 
 // Owns the arrays that a step's spans point into, reused from step to step.
@@ -56,6 +57,7 @@ class StepBuilder {
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
+  std::vector<uint32_t> pools_;
   std::vector<ScheduledRows> scheduled_rows_;
   std::vector<ScheduledOutput> scheduled_outputs_;
   StepHeader header_;

@@ -20,6 +20,7 @@ enum class KernelId : uint8_t {
   kEmbed,
   kCopyRows,
   kAddSlices,
+  kPool,
   kRmsNorm,
   kAddNorm,
   kAddNormTexels,

@@ -14,6 +14,7 @@ namespace {
 constexpr uint32_t kDtype = 3;   // embed, matmul
 constexpr uint32_t kGather = 3;  // rms_norm
 constexpr uint32_t kAddSlicesSlices = 3;
+constexpr uint32_t kPoolColumns = 3;
 constexpr uint32_t kRmsNormFormat = 4;
 constexpr uint32_t kAddNormFormat = 3;
 constexpr uint32_t kAddNormSlices = 4;
@@ -60,6 +61,7 @@ const KernelTraits& Traits(KernelId id) {
       {"embed", shaders::kEmbed},
       {"copy_rows", shaders::kCopyRows},
       {"add_slices", shaders::kAddSlices},
+      {"pool", shaders::kPool},
       {"rms_norm", shaders::kRmsNorm},
       {"add_norm", shaders::kAddNorm},
       {"add_norm_texels", shaders::kAddNormTexels},
@@ -114,6 +116,17 @@ Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t
                        uint32_t max_rows) {
   Launch launch = MakeLaunch(KernelId::kAddSlices, tuning.norm_threads, push, max_rows, 1);
   launch.constants[kAddSlicesSlices] = slices;
+  return launch;
+}
+
+Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools) {
+  constexpr uint32_t kMostThreads = 256;  // pool.comp
+  constexpr uint32_t kMostColumns = 16;   // 256 bytes of a row side by side
+  const uint32_t threads = std::bit_floor(std::min(tuning.reduce_threads, kMostThreads));
+  const uint32_t columns = std::min(threads, kMostColumns);
+  Launch launch = MakeLaunch(KernelId::kPool, threads, push,
+                             DivideUp(push.cols, uint64_t{columns} * 4), max_pools);
+  launch.constants[kPoolColumns] = columns;
   return launch;
 }
 

@@ -43,6 +43,9 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
 Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t slices,
                        uint32_t max_rows);
 
+// `max_pools`: of the step.
+Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools);
+
 // gather: the rows are those of the step's outputs, from push.first_row on.
 // `format`: of the destination, a multiple of 32 columns for int8.
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,

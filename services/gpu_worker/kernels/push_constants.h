@@ -38,6 +38,15 @@ struct AddSlicesPush {  // shaders/memory/add_slices.comp
 };
 static_assert(sizeof(AddSlicesPush) == 32);
 
+struct PoolPush {  // shaders/memory/pool.comp
+  uint64_t step;
+  uint64_t source;
+  uint64_t destination;
+  uint32_t cols;
+  uint32_t unused;
+};
+static_assert(sizeof(PoolPush) == 32);
+
 struct RmsNormPush {  // shaders/norm/rms_norm.comp
   uint64_t step;
   uint64_t source;

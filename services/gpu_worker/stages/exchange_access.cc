@@ -58,11 +58,12 @@ void ExchangeAccess::CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) c
   }
 }
 
-void ExchangeAccess::CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const {
+void ExchangeAccess::CopyOutResults(uint32_t lane, const StepHeader& header) const {
   if (path_ != ImportPath::kUpload) return;
-  CopyRows(lane, layout().candidates, num_outputs, false);
-  CopyRows(lane, layout().guesses, num_outputs, false);
-  if (want_logits) CopyRows(lane, layout().logits, num_outputs, false);
+  CopyRows(lane, layout().candidates, header.num_outputs, false);
+  CopyRows(lane, layout().guesses, header.num_outputs, false);
+  if (header.want_logits != 0) CopyRows(lane, layout().logits, header.num_outputs, false);
+  CopyRows(lane, layout().pooled, header.num_pools, false);
 }
 
 }  // namespace tandem::gpu

@@ -32,8 +32,8 @@ class ExchangeAccess {
 
   void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
-  // Candidates and guesses, and logits where `want_logits`, of `num_outputs` outputs.
-  void CopyOutResults(uint32_t lane, uint32_t num_outputs, bool want_logits) const;
+  // Candidates and guesses, and logits where wanted, of the step's outputs; its pooled sums.
+  void CopyOutResults(uint32_t lane, const StepHeader& header) const;
 
  private:
   ExchangeAccess() = default;

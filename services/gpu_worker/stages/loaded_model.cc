@@ -215,6 +215,7 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
     const auto run = [&, this](uint32_t rows, bool long_sequences) {
       StepHeader header{.num_rows = rows};
       header.num_outputs = std::min(rows, load_.limits.max_outputs);
+      header.num_pools = 1;
       const auto submission = program.For(0, header, long_sequences, true);
       return timeline_.SubmitAndWait(std::span(submission.commands).first(submission.num_commands),
                                      kStepTimeout);
@@ -306,7 +307,7 @@ void LoadedModel::FinishResults(uint32_t lane, const StepHeader& header) {
     std::memcpy(results.data() + o * sizeof(OutputResult) + offsetof(OutputResult, log_sum_exp),
                 &log_sum_exp, sizeof(log_sum_exp));
   }
-  exchange_->CopyOutResults(lane, header.num_outputs, header.want_logits != 0);
+  exchange_->CopyOutResults(lane, header);
 }
 
 absl::StatusOr<SegmentResult> LoadedModel::ReadTimes(const Flight& flight) {

@@ -63,7 +63,7 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
     make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
   }
   const uint64_t hidden_row_bytes = LargestActivationRowBytes(config.hidden_dim);
-  if (any({kQkv, kFfn})) {
+  if (any({kQkv, kFfn, kHead})) {
     make.Make(lane.normed, rows * hidden_row_bytes, MemoryKind::kDevice, "normed");
   }
   if (any({kQkv})) {

@@ -53,6 +53,9 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
       TANDEM_ASSIGN_OR_RETURN(lane.heads_with_logits.emplace_back(),
                               program.RecordHead(context, l, bucket, true, pool, timestamps));
     }
+    TANDEM_ASSIGN_OR_RETURN(lane.pool, program.RecordPool(context, l, false, pool, timestamps));
+    TANDEM_ASSIGN_OR_RETURN(lane.pool_alone,
+                            program.RecordPool(context, l, true, pool, timestamps));
   }
   return program;
 }
@@ -94,6 +97,20 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
   return recorder.End();
 }
 
+absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordPool(
+    const RecordingContext& context, uint32_t lane, bool last, const vulkan::CommandPool& pool,
+    const vulkan::TimestampPool& timestamps) {
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
+  StageRecorder stages(context, segment_, lane, context.limits.max_rows, false, recorder);
+  TANDEM_RETURN_IF_ERROR(stages.RecordPool());
+  if (last) {
+    recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
+  }
+  recorder.HostBarrier();
+  return recorder.End();
+}
+
 SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header,
                                                bool long_sequences, bool every_stage) const {
   const Lane& recorded = lanes_[lane];
@@ -103,9 +120,16 @@ SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& 
   const uint32_t within = every_stage ? 0 : body_end() - 1;
   submission.first_timestamp = lane * timestamps_per_lane_ + within;
   submission.num_timestamps = body_end() + 1 - within;
-  if (has_head_ && header.num_outputs > 0) {
+  if (!has_head_) return submission;
+  if (header.num_pools > 0) {
+    submission.commands[submission.num_commands++] =
+        header.num_outputs > 0 ? recorded.pool : recorded.pool_alone;
+  }
+  if (header.num_outputs > 0) {
     const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;
     submission.commands[submission.num_commands++] = heads[BucketIndex(header.num_outputs)];
+  }
+  if (header.num_outputs > 0 || header.num_pools > 0) {
     ++submission.num_timestamps;
     submission.head = true;
   }

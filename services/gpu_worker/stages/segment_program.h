@@ -23,11 +23,11 @@ class SegmentProgram {
  public:
   // What is submitted for one step.
   struct Submission {
-    std::array<VkCommandBuffer, 2> commands = {};
+    std::array<VkCommandBuffer, 3> commands = {};
     uint32_t num_commands = 0;
     uint32_t first_timestamp = 0;  // where the body begins
     uint32_t num_timestamps = 0;   // up to the head's, if it runs
-    bool head = false;
+    bool head = false;             // outputs, pools or both
   };
 
   // Records every lane and bucket.  `context`: its pointers must outlive this.
@@ -65,11 +65,18 @@ class SegmentProgram {
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
 
+  // `last`: no head follows.
+  absl::StatusOr<VkCommandBuffer> RecordPool(const RecordingContext& context, uint32_t lane,
+                                             bool last, const vulkan::CommandPool& pool,
+                                             const vulkan::TimestampPool& timestamps);
+
   struct Lane {
     // By row bucket; [long sequences][every stage].  The same where it makes no difference.
     std::vector<VkCommandBuffer> bodies[2][2];
     std::vector<VkCommandBuffer> heads;  // by output bucket
     std::vector<VkCommandBuffer> heads_with_logits;
+    VkCommandBuffer pool = VK_NULL_HANDLE;  // before a head
+    VkCommandBuffer pool_alone = VK_NULL_HANDLE;
   };
   Segment segment_;
   bool has_head_ = false;

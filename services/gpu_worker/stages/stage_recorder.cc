@@ -236,6 +236,25 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
   return AddNorm(norm, project.slices(), next);
 }
 
+absl::Status StageRecorder::RecordPool() {
+  const uint64_t normed = buffers_.normed.address();
+  TANDEM_RETURN_IF_ERROR(Run(RmsNormLaunch(tuning_,
+                                           {.step = step_,
+                                            .source = buffers_.residual.address(),
+                                            .weight = NormWeight(WeightRole::kFinalNorm),
+                                            .destination = normed,
+                                            .cols = config_.hidden_dim,
+                                            .epsilon = config_.rms_norm_eps},
+                                           false, context_.limits.max_rows)));
+  return Run(PoolLaunch(
+      tuning_,
+      {.step = step_,
+       .source = normed,
+       .destination = context_.exchange->Address(lane_, context_.exchange->layout().pooled),
+       .cols = config_.hidden_dim},
+      context_.limits.max_sequences));
+}
+
 absl::Status StageRecorder::RecordHead(bool with_logits) {
   const ExchangeLayout& layout = context_.exchange->layout();
   const DeviceTensor& head = context_.import->Find(context_.weights->head());

@@ -48,6 +48,8 @@ class StageRecorder {
   absl::Status Finish();
   // The Head for an output bucket, logits to the exchange region too where `with_logits`.
   absl::Status RecordHead(bool with_logits);
+  // What the step's pools ask of the Head, for any number of them.
+  absl::Status RecordPool();
 
  private:
   absl::Status Embed();

@@ -1,6 +1,7 @@
 // An engine over the toy model, and what it must answer.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <random>
 #include <string>
@@ -59,6 +60,28 @@ inline std::vector<uint32_t> ExpectedTokens(const EngineRequest& request,
     if (stops && !request.ignore_eos) break;
   }
   return answer;
+}
+
+// A request for the embedding of `prompt_len` random letters.
+inline EngineRequest EmbeddingRequest(uint32_t seed, uint32_t prompt_len) {
+  EngineRequest request = GreedyRequest(seed, prompt_len, 0);
+  request.embedding = true;
+  return request;
+}
+
+// The toy model's, computed at once.
+inline std::vector<float> ExpectedEmbedding(const EngineRequest& request,
+                                            const StepLimits& limits) {
+  std::vector<double> sum(ToyConfig(limits.context_len, limits.sliding_window).hidden_dim);
+  for (const uint64_t state : ToyStates(request.prompt, limits)) {
+    const std::vector<float> hidden = ToyHidden(state, static_cast<uint32_t>(sum.size()));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += hidden[i];
+  }
+  double squares = 0;
+  for (const double value : sum) squares += value * value;
+  std::vector<float> unit;
+  for (const double value : sum) unit.push_back(static_cast<float>(value / std::sqrt(squares)));
+  return unit;
 }
 
 }  // namespace tandem::gateway::testing

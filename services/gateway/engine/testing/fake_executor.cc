@@ -107,6 +107,15 @@ void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
       at(kGlobalGroup, p) = at(kWindowGroup, p) = row_states[r];
     }
   }
+  lane.pooled.clear();
+  for (const uint32_t s : step.pools) {
+    const SequenceEntry& sequence = step.sequences[s];
+    std::vector<float>& sum = lane.pooled.emplace_back(config_.hidden_dim);
+    for (uint32_t r = sequence.first_row; r < sequence.first_row + sequence.num_rows; ++r) {
+      const std::vector<float> hidden = ToyHidden(row_states[r], config_.hidden_dim);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += hidden[i];
+    }
+  }
   lane.results.clear();
   lane.logits.clear();
   lane.guesses.clear();

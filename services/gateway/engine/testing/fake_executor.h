@@ -54,6 +54,9 @@ class FakeExecutor : public Executor {
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override {
     return lanes_[lane].logits[o];
   }
+  std::span<const float> Pooled(uint32_t lane, uint32_t p) const override {
+    return lanes_[lane].pooled[p];
+  }
   uint32_t Guess(uint32_t lane, uint32_t o) const override { return lanes_[lane].guesses[o]; }
   absl::Status CheckWorkers() override;
   absl::Status Recover(const Progress& progress) override;
@@ -66,6 +69,7 @@ class FakeExecutor : public Executor {
     std::vector<OutputResult> results;
     std::vector<std::vector<float>> logits;
     std::vector<uint32_t> guesses;
+    std::vector<std::vector<float>> pooled;
   };
   struct Queued {
     uint32_t lane = 0;

@@ -75,14 +75,25 @@ std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size) {
   return logits;
 }
 
-std::vector<float> ToyLogitsAfter(std::span<const uint32_t> tokens, const StepLimits& limits) {
+std::vector<uint64_t> ToyStates(std::span<const uint32_t> tokens, const StepLimits& limits) {
   std::vector<uint64_t> states;
   for (uint32_t p = 0; p < tokens.size(); ++p) {
     const uint32_t window_start = p + 1 > limits.sliding_window ? p + 1 - limits.sliding_window : 0;
     states.push_back(ToyState(p > 0 ? states.back() : 1,
                               window_start < p ? states[window_start] : 2, tokens[p]));
   }
-  return ToyLogits(states.back(), limits.vocab_size);
+  return states;
+}
+
+std::vector<float> ToyLogitsAfter(std::span<const uint32_t> tokens, const StepLimits& limits) {
+  return ToyLogits(ToyStates(tokens, limits).back(), limits.vocab_size);
+}
+
+std::vector<float> ToyHidden(uint64_t state, uint32_t hidden_dim) {
+  std::vector<float> hidden(hidden_dim, state == 0 ? std::nanf("") : 0.0f);
+  for (uint32_t i = 0; i < hidden_dim; ++i)
+    hidden[i] += static_cast<float>(Mix(state ^ i) >> 60) - 8;
+  return hidden;
 }
 
 OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target) {

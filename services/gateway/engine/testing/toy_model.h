@@ -29,8 +29,12 @@ ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window);
 uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token);
 // [vocab_size] logits of the token after a state.
 std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size);
+// States of `tokens`, without any KV cache.
+std::vector<uint64_t> ToyStates(std::span<const uint32_t> tokens, const StepLimits& limits);
 // Logits after the last of `tokens`, without any KV cache.
 std::vector<float> ToyLogitsAfter(std::span<const uint32_t> tokens, const StepLimits& limits);
+// Whole numbers below 8, so that sums are exact; not finite after kToyPoison.
+std::vector<float> ToyHidden(uint64_t state, uint32_t hidden_dim);
 // What the head writes for these logits.
 OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target);
 
