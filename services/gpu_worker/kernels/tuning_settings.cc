@@ -8,31 +8,54 @@
 namespace tandem::gpu {
 namespace {
 
+// Shared memory that decode.comp takes with 256 threads, four heads of 256 and subgroups of 32.
+constexpr uint32_t kWideDecodeBytes = 48 << 10;
+
+std::vector<TuningCase> Rows(const std::vector<uint32_t>& rows) {
+  std::vector<TuningCase> cases;
+  for (const uint32_t r : rows) cases.push_back({TuningWork::kLayers, r});
+  return cases;
+}
+std::vector<TuningCase> Outputs(const std::vector<uint32_t>& outputs) {
+  std::vector<TuningCase> cases;
+  for (const uint32_t o : outputs) cases.push_back({TuningWork::kHead, o});
+  return cases;
+}
+
 class SettingList {
  public:
   explicit SettingList(const Tuning& tuning) : tuning_(tuning) {}
 
   void Add(std::string name, std::function<uint32_t&(Tuning&)> of, std::vector<uint32_t> values,
-           std::vector<uint32_t> rows) {
+           std::vector<TuningCase> cases) {
     // What holds is always among the choices.
     Tuning now = tuning_;
     if (const uint32_t value = of(now); std::ranges::find(values, value) == values.end()) {
       values.push_back(value);
     }
-    settings_.push_back({std::move(name), std::move(of), std::move(values), std::move(rows)});
+    settings_.push_back({std::move(name), std::move(of), std::move(values), std::move(cases)});
   }
   void Add(const char* name, uint32_t Tuning::*field, std::vector<uint32_t> values,
-           std::vector<uint32_t> rows) {
+           std::vector<TuningCase> cases) {
     Add(
         name, [field](Tuning& tuning) -> uint32_t& { return tuning.*field; }, std::move(values),
-        std::move(rows));
+        std::move(cases));
+  }
+  // Of one of Tuning's parts.
+  template <typename Part>
+  void Add(const char* name, Part Tuning::*part, uint32_t Part::*field,
+           std::vector<uint32_t> values, std::vector<TuningCase> cases) {
+    Add(
+        name, [part, field](Tuning& tuning) -> uint32_t& { return tuning.*part.*field; },
+        std::move(values), std::move(cases));
   }
   void AddTile(size_t i, const char* name, uint32_t MatrixTile::*field,
                std::vector<uint32_t> values) {
     const uint32_t most = tuning_.matrix.tiles[i].max_rows;
-    Add(absl::StrFormat("tile%d_%s", i, name),
+    Add(
+        absl::StrFormat("tile%d_%s", i, name),
         [i, field](Tuning& tuning) -> uint32_t& { return tuning.matrix.tiles[i].*field; },
-        std::move(values), {most == ~0u ? 512u : most});
+        std::move(values), Rows({most == ~0u ? 512u : most}));
   }
 
   std::vector<TuningSetting> Take() { return std::move(settings_); }
@@ -62,7 +85,35 @@ void AddTiles(const Tuning& tuning, SettingList& list) {
   }
 }
 
+// Depths: a short conversation, a whole window, and one that grows long.
+void AddAttention(const vulkan::DeviceInfo& info, SettingList& list) {
+  const std::vector<TuningCase> decode = {{TuningWork::kDecode, 1, 300},
+                                          {TuningWork::kDecode, 1, 1023},
+                                          {TuningWork::kDecode, 1, 4000},
+                                          {TuningWork::kDecode, 8, 1023}};
+  const std::vector<TuningCase> prompt = {{TuningWork::kPrompt, 512, 0},
+                                          {TuningWork::kPrompt, 512, 2048}};
+  list.Add("decode_piece_bytes", &Tuning::decode, &DecodeTuning::piece_bytes,
+           {16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10}, decode);
+  const uint32_t most_threads = info.max_shared_memory_bytes >= kWideDecodeBytes ? 256 : 128;
+  list.Add("decode_threads", &Tuning::decode, &DecodeTuning::threads,
+           UpTo(std::min(most_threads, info.max_workgroup_invocations), {64, 128, 256}), decode);
+  list.Add("decode_lane_values", &Tuning::decode, &DecodeTuning::lane_values, {16, 32, 64}, decode);
+  list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
+  list.Add("tiled_row_blocks", &Tuning::tiled, &TiledTuning::row_blocks, {1, 2}, prompt);
+  list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
+}
+
 }  // namespace
+
+std::string TuningCase::Name() const {
+  constexpr char kLetters[] = {'r', 'd', 'p', 'h'};  // by TuningWork
+  std::string name = absl::StrFormat("%c%d", kLetters[static_cast<int>(work)], rows);
+  if (work == TuningWork::kDecode || work == TuningWork::kPrompt) {
+    name += absl::StrFormat("@%d", depth);
+  }
+  return name;
+}
 
 std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const Tuning& tuning) {
   SettingList list(tuning);
@@ -71,22 +122,30 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
   const bool matvec = tuning.matvec_max_rows > 0;
   if (matvec) {
     list.Add("matvec_full_teams", &Tuning::matvec_full_teams, {112, 224, 448, 896, 1792, 3584},
-             {1, 4});
-    list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, {1, 4});
-    list.Add("matvec_teams", &Tuning::matvec_teams, {2, 4, 8}, {1, 4});
-    list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, {8, 16});
-    list.Add("matvec_max_rows", &Tuning::matvec_max_rows, {2, 4, 8, 16}, {4, 8, 16});
+             Rows({1, 4}));
+    list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, Rows({1, 4}));
+    list.Add("matvec_teams", &Tuning::matvec_teams, {2, 4, 8}, Rows({1, 4}));
+    list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, Rows({8, 16}));
+    list.Add("matvec_max_rows", &Tuning::matvec_max_rows, {2, 4, 8, 16}, Rows({4, 8, 16}));
   }
+  if (tuning.decode.enabled) AddAttention(info, list);
   if (matrix_units) {
-    list.Add("matrix_min_rows", [](Tuning& t) -> uint32_t& { return t.matrix.min_rows; },
-             {2, 3, 5, 9, 17}, {2, 4, 8, 16});
+    list.Add("matrix_min_rows", &Tuning::matrix, &MatrixTuning::min_rows, {2, 3, 5, 9, 17},
+             Rows({2, 4, 8, 16}));
     AddTiles(tuning, list);
+  }
+  if (matvec && tuning.matrix.byte_sums) {
+    list.Add("bytes_min_rows", &Tuning::matrix, &MatrixTuning::bytes_min_rows, {2, 3, 5, 9},
+             Rows({2, 4, 8}));
+    list.Add("bytes_max_rows", &Tuning::matrix, &MatrixTuning::bytes_max_rows, {8, 16}, Rows({16}));
+    list.Add("bytes_max_rows_small", &Tuning::matrix, &MatrixTuning::bytes_max_rows_small, {8, 16},
+             Rows({16}));
   }
   // The plain kernel: where there is no other, or for float32 weights alone.
   if (!matvec || !matrix_units) {
-    const std::vector<uint32_t> rows = {matvec ? 32u : 1u, 64};
+    const std::vector<TuningCase> rows = Rows({matvec ? 32u : 1u, 64});
     list.Add("matmul_columns", &Tuning::matmul_columns, {2, 4}, rows);
-    list.Add("matmul_rows", &Tuning::matmul_rows, {4, 8}, {64});
+    list.Add("matmul_rows", &Tuning::matmul_rows, {4, 8}, Rows({64}));
     if (!is_cpu) {
       list.Add(
           "matmul_subgroups", &Tuning::matmul_subgroups,
@@ -96,7 +155,11 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
   }
   if (tuning.wide_norm_threads > 0) {
     list.Add("wide_norm_threads", &Tuning::wide_norm_threads,
-             UpTo(info.max_workgroup_invocations, {128, 256, 512, 1024}), {1, 8});
+             UpTo(info.max_workgroup_invocations, {128, 256, 512, 1024}), Rows({1, 8}));
+  }
+  if (!is_cpu) {
+    list.Add("reduce_threads", &Tuning::reduce_threads,
+             UpTo(info.max_workgroup_invocations, {64, 128, 256}), Outputs({1, 8}));
   }
   return list.Take();
 }

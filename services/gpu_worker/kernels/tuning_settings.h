@@ -1,6 +1,7 @@
 // The numbers of Tuning that measuring may change, each with what it may become.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -11,11 +12,28 @@
 
 namespace tandem::gpu {
 
+enum class TuningWork : uint8_t {
+  kLayers,  // whole layers, over rows that see nothing
+  kDecode,  // attention of rows of which each has a sequence to itself
+  kPrompt,  // attention of the rows of one sequence
+  kHead,    // the head, of so many outputs
+};
+
+// What a setting is judged by.
+struct TuningCase {
+  TuningWork work = TuningWork::kLayers;
+  uint32_t rows = 1;
+  uint32_t depth = 0;  // positions before a sequence's first row; kDecode and kPrompt
+
+  std::string Name() const;  // "r4", "d8@1024", "p512@1024", "h1"
+  friend auto operator<=>(const TuningCase&, const TuningCase&) = default;
+};
+
 struct TuningSetting {
   std::string name;  // "matmul_columns", "tile2_groups": a table's key
   std::function<uint32_t&(Tuning&)> of;
   std::vector<uint32_t> values;  // that the kernels take on this device
-  std::vector<uint32_t> rows;    // of the steps that it is judged by
+  std::vector<TuningCase> cases;
 };
 
 // Those that have an effect on the device, the most important first.  `tuning`: what holds before.

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr uint64_t kMostBytes = 1 << 20;  // of a file
 
 // FNV-1a (Fowler, Noll, Vo): tells apart what has not been made to look alike.
@@ -93,7 +93,7 @@ std::string ToJson(const TuningTable& table) {
     Json time = Json::object();
     for (const auto& [value, relative] : trial.time) time[absl::StrFormat("%d", value)] = relative;
     json["trials"].push_back({{"setting", trial.setting},
-                              {"rows", trial.rows},
+                              {"cases", trial.cases},
                               {"chosen", trial.chosen},
                               {"time", std::move(time)}});
   }
@@ -116,7 +116,7 @@ absl::StatusOr<TuningTable> ParseTuningTable(const std::string& text, const std:
     table.settings = json.at("settings").get<std::map<std::string, uint32_t>>();
     for (const Json& trial : json.at("trials")) {
       table.trials.push_back({.setting = trial.at("setting"),
-                              .rows = trial.at("rows").get<std::vector<uint32_t>>(),
+                              .cases = trial.at("cases").get<std::vector<std::string>>(),
                               .chosen = trial.at("chosen")});
       for (const auto& [value, relative] : trial.at("time").items()) {
         table.trials.back().time[static_cast<uint32_t>(std::stoul(value))] = relative;

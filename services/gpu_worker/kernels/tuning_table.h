@@ -1,9 +1,10 @@
 // Tables of measured tuning, kept on disk: one file for a device, its driver, the kernels and the
 // shapes of a model's matrices.
 //
-//   { "format": 1, "device": ..., "driver": ..., "kernels": ..., "shapes": ..., "made_by": ...,
+//   { "format": 2, "device": ..., "driver": ..., "kernels": ..., "shapes": ..., "made_by": ...,
 //     "settings": {"matmul_columns": 4, ...},
-//     "trials": [{"setting": ..., "rows": [...], "chosen": 4, "time": {"2": 1.21, "4": 1.0}}] }
+//     "trials": [{"setting": ..., "cases": ["r1", ...], "chosen": 4, "time": {"2": 1.21,
+//     "4": 1.0}}] }
 //
 // docs/tuning.md says how to read one.  What is read back is checked: a file from elsewhere, one
 // that is damaged, and numbers that no kernel takes are refused.
@@ -38,7 +39,7 @@ std::string ShapesOf(const std::vector<const PackedTensor*>& tensors);
 // One setting's measurement: times by value, that of the value before being 1.
 struct TuningTrial {
   std::string setting;
-  std::vector<uint32_t> rows;
+  std::vector<std::string> cases;  // TuningCase::Name
   uint32_t chosen = 0;
   std::map<uint32_t, double> time;
 };

@@ -35,7 +35,7 @@ TuningTable TableFor(const vulkan::DeviceInfo& info) {
   return {.key = MakeTuningKey(info, "qkv q4_0 8192x5376"),
           .made_by = "tandem tune",
           .settings = {{"matvec_rounds", 2}, {"tile1_groups", 132}},
-          .trials = {{"matvec_rounds", {1, 4}, 2, {{2, 0.9}, {3, 1.0}}}}};
+          .trials = {{"matvec_rounds", {"r1", "d8@1023"}, 2, {{2, 0.9}, {3, 1.0}}}}};
 }
 
 class TuningTableTest : public ::testing::Test {
@@ -98,7 +98,7 @@ TEST_F(TuningTableTest, DamagedFilesAreRefusedByName) {
     const auto parsed = ParseTuningTable(good.substr(0, length), "t.json");
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << length;
   }
-  for (const char* bad : {"[]", "{}", "{\"format\": 2}", "{\"format\": \"1\"}", "3"}) {
+  for (const char* bad : {"[]", "{}", "{\"format\": 1}", "{\"format\": \"2\"}", "3"}) {
     EXPECT_THAT(std::string(ParseTuningTable(bad, "t.json").status().message()),
                 HasSubstr("t.json"));
   }
@@ -121,7 +121,7 @@ TEST_F(TuningTableTest, WhatHoldsIsAlwaysAmongTheChoices) {
     for (const TuningSetting& setting : settings) {
       EXPECT_THAT(setting.values, ::testing::Contains(setting.of(tuning))) << setting.name;
       EXPECT_GT(setting.values.size(), 1u) << setting.name;
-      EXPECT_FALSE(setting.rows.empty()) << setting.name;
+      EXPECT_FALSE(setting.cases.empty()) << setting.name;
     }
   }
 }

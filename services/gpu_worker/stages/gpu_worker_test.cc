@@ -1,5 +1,5 @@
 // What the Vulkan worker promises beyond the conformance suite: nothing but submissions per step,
-// every import path, tables of tuning, a device that is lost.
+// every import path, a device that is lost.
 #include "services/gpu_worker/stages/gpu_worker.h"
 
 #include <gtest/gtest.h>
@@ -216,89 +216,6 @@ TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndMeasuredOnce) {
   EXPECT_EQ(ceilings.matrix_flops_per_second > 0, !worker_->device().info().matrix_shapes.empty());
   ASSERT_OK_AND_ASSIGN(const DeviceCeilings again, worker_->Ceilings());
   EXPECT_EQ(again.read_bytes_per_second, ceilings.read_bytes_per_second);
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// Tables in a folder of this test's own.
-class TunedGpuWorkerTest : public GpuWorkerTest {
- protected:
-  struct Outcome {
-    std::vector<float> logits;
-    std::string tuning;  // as reported
-    uint32_t matmul_columns = 0;
-  };
-  // Of the plain kernels, which every device has.
-  Outcome RunWith(TuneMode mode) {
-    Open({.validation = true,
-          .cache_folder = folder_,
-          .tune = mode,
-          .tune_seconds = 0.5,
-          .adjust_tuning = UsePlainKernels});
-    if (IsSkipped()) return {};
-    Outcome outcome;
-    const auto runner = PlanRunner::Create(weights_, {worker_.get()}, testing::WholeModel(config_),
-                                           {.max_rows = 64});
-    EXPECT_OK(runner.status());
-    if (!runner.ok()) return outcome;
-    outcome.logits = Logits(**runner, Tokens(40, config_.vocab_size, 3), 20);
-    outcome.tuning = (*runner)->load_reports()[0].tuning;
-    outcome.matmul_columns = worker_->tuning().matmul_columns;
-    return outcome;
-  }
-  std::string OnlyTable() const {
-    std::string found;
-    for (const auto& file : std::filesystem::directory_iterator(folder_ + "/tuning")) {
-      EXPECT_EQ(found, "");
-      found = file.path();
-    }
-    return found;
-  }
-
-  const ModelConfig config_ = testing::MakeConfig({.num_layers = 2});
-  const std::shared_ptr<const WeightSet> weights_ = testing::RandomWeightSet(config_);
-  const TemporaryDirectory temporary_;
-  const std::string folder_ = temporary_.path();
-};
-
-TEST_F(TunedGpuWorkerTest, ATableChangesTheKernelsAndNotTheAnswers) {
-  const Outcome untuned = RunWith(TuneMode::kOff);
-  if (IsSkipped()) return;
-  const Outcome measured = RunWith(TuneMode::kNow);
-  const std::string path = OnlyTable();
-  EXPECT_EQ(measured.tuning, "tuned: " + path);
-  EXPECT_EQ(measured.logits, untuned.logits) << "each output is one chain of sums";
-  auto table = ParseTuningTable(ReadAll(path), path);
-  ASSERT_OK(table.status());
-  EXPECT_EQ(table->made_by, "tandem tune");
-  ASSERT_TRUE(table->settings.contains("matmul_columns"));
-  EXPECT_EQ(measured.matmul_columns, table->settings["matmul_columns"]);
-  EXPECT_LE(table->trials[0].time.at(table->trials[0].chosen), 1);
-  // Another choice than the one in force without a table.
-  const uint32_t other = untuned.matmul_columns == 4 ? 2 : 4;
-  table->settings["matmul_columns"] = other;
-  ASSERT_OK(WriteTuningTable(folder_ + "/tuning", *table));
-  const Outcome tuned = RunWith(TuneMode::kFirstStart);
-  EXPECT_EQ(tuned.tuning, "tuned: " + path);
-  EXPECT_EQ(tuned.matmul_columns, other);
-  EXPECT_EQ(tuned.logits, untuned.logits);
-  EXPECT_EQ(RunWith(TuneMode::kOff).matmul_columns, untuned.matmul_columns) << "nor is it read";
-}
-
-TEST_F(TunedGpuWorkerTest, ABrokenTableIsRefusedAndSaidToBe) {
-  const Outcome untuned = RunWith(TuneMode::kOff);
-  if (IsSkipped()) return;
-  RunWith(TuneMode::kNow);
-  const std::string path = OnlyTable();
-  std::ofstream(path) << "{\"format\": 1";
-  const Outcome refused = RunWith(TuneMode::kFirstStart);
-  EXPECT_THAT(refused.tuning, ::testing::HasSubstr("refused: " + path + ": "));
-  EXPECT_THAT(refused.tuning, ::testing::HasSubstr("not a table of tuning"));
-  EXPECT_EQ(refused.matmul_columns, untuned.matmul_columns);
-  EXPECT_EQ(refused.logits, untuned.logits);
 }
 
 TEST_F(GpuWorkerTest, RefusesWhatItsKernelsCannotRead) {

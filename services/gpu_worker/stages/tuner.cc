@@ -1,13 +1,12 @@
 #include "services/gpu_worker/stages/tuner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/stages/tuning_step.h"
 #include "services/gpu_worker/vulkan/query_pool.h"
 
 namespace tandem::gpu {
@@ -60,32 +59,53 @@ bool Tuner::IsSpent() const {
   return device_spent_ >= budget_.device || absl::Now() - begun_ >= budget_.wall;
 }
 
-absl::Status Tuner::RecordStep(uint32_t rows, vulkan::Recorder& recorder) {
-  const bool long_sequences = tuning_.decode.enabled && rows >= kLongRows;
+bool Tuner::CanRun(const TuningCase& tuning_case) const {
+  if (!Fits(tuning_case, context_.limits)) return false;
+  if (tuning_case.work == TuningWork::kLayers) return true;
+  const StageKind wanted =
+      tuning_case.work == TuningWork::kHead ? StageKind::kHead : StageKind::kAttend;
   const uint32_t num_layers = context_.weights->config().num_layers;
   for (const Segment& segment : segments_) {
-    StageRecorder stages(context_, segment, 0, rows, long_sequences, recorder);
-    TANDEM_RETURN_IF_ERROR(stages.Begin());
+    for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
+      if (StageAt(i, num_layers).kind == wanted) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& recorder) {
+  const bool is_head = tuning_case.work == TuningWork::kHead;
+  const bool is_layers = tuning_case.work == TuningWork::kLayers;
+  const bool long_sequences = tuning_.decode.enabled && tuning_case.work != TuningWork::kDecode &&
+                              tuning_case.rows >= kLongRows;
+  const uint32_t num_layers = context_.weights->config().num_layers;
+  for (const Segment& segment : segments_) {
+    StageRecorder stages(context_, segment, 0, tuning_case.rows, long_sequences, recorder);
+    if (is_layers) TANDEM_RETURN_IF_ERROR(stages.Begin());
     for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
       const Stage stage = StageAt(i, num_layers);
-      if (stage.kind == StageKind::kHead || stage.layer_idx >= num_layers_) break;
+      if (stage.kind == StageKind::kHead) {
+        if (is_head) TANDEM_RETURN_IF_ERROR(stages.RecordHead(false));
+        break;
+      }
+      if (is_layers && stage.layer_idx >= num_layers_) break;
+      if (is_head || (!is_layers && stage.kind != StageKind::kAttend)) continue;
       TANDEM_RETURN_IF_ERROR(stages.Record(stage));
     }
-    TANDEM_RETURN_IF_ERROR(stages.Finish());
+    if (is_layers) TANDEM_RETURN_IF_ERROR(stages.Finish());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Tuner::Measure(uint32_t rows) {
-  const LaneBuffers& lane = context_.buffers->lanes[0];
-  const StepHeader header{.num_rows = rows};
-  std::memcpy(lane.step.mapped().data(), &header, sizeof(header));
+absl::StatusOr<double> Tuner::Measure(const TuningCase& tuning_case) {
+  WriteTuningStep(tuning_case, context_.limits, context_.buffers->tile_rows,
+                  context_.buffers->lanes[0]);
   TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(device_));
   TANDEM_ASSIGN_OR_RETURN(const auto timestamps, vulkan::TimestampPool::Create(device_, 2));
   TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, context_.kernels->layout()));
   recorder.ResetTimestamps(timestamps.handle(), 0, 2);
   recorder.WriteTimestamp(timestamps.handle(), 0);
-  TANDEM_RETURN_IF_ERROR(RecordStep(rows, recorder));
+  TANDEM_RETURN_IF_ERROR(RecordStep(tuning_case, recorder));
   recorder.WriteTimestamp(timestamps.handle(), 1);
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
@@ -109,46 +129,49 @@ absl::StatusOr<double> Tuner::Measure(uint32_t rows) {
   return best;
 }
 
-absl::StatusOr<std::map<uint32_t, double>> Tuner::Baseline(const std::vector<uint32_t>& rows) {
-  std::map<uint32_t, double> times;
-  for (const uint32_t r : rows) {
-    if (!baseline_.contains(r)) {
-      TANDEM_ASSIGN_OR_RETURN(baseline_[r], Measure(r));
+absl::StatusOr<Tuner::Times> Tuner::Baseline(const std::vector<TuningCase>& cases) {
+  Times times;
+  for (const TuningCase& tuning_case : cases) {
+    if (!baseline_.contains(tuning_case)) {
+      TANDEM_ASSIGN_OR_RETURN(baseline_[tuning_case], Measure(tuning_case));
     }
-    times[r] = baseline_[r];
+    times[tuning_case] = baseline_[tuning_case];
   }
   return times;
 }
 
 absl::Status Tuner::Try(const TuningSetting& setting, TuningTable& table) {
   TuningTrial trial{.setting = setting.name};
-  for (const uint32_t rows : setting.rows) {
-    if (rows <= std::bit_ceil(context_.limits.max_rows)) trial.rows.push_back(rows);
+  std::vector<TuningCase> cases;
+  for (const TuningCase& tuning_case : setting.cases) {
+    if (!CanRun(tuning_case)) continue;
+    cases.push_back(tuning_case);
+    trial.cases.push_back(tuning_case.Name());
   }
-  if (trial.rows.empty()) return absl::OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(const auto before, Baseline(trial.rows));
+  if (cases.empty()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(const Times before, Baseline(cases));
   uint32_t& value = setting.of(tuning_);
   const uint32_t kept = value;
   trial.chosen = kept;
   trial.time[kept] = 1;
   double best = 1 - kNoise;
-  std::map<uint32_t, double> best_times;
+  Times best_times;
   for (const uint32_t candidate : setting.values) {
     if (candidate == kept || IsSpent()) continue;
     value = candidate;
     double logarithms = 0;
-    std::map<uint32_t, double> times;
+    Times times;
     absl::Status status;
-    for (const uint32_t rows : trial.rows) {
-      const absl::StatusOr<double> time = Measure(rows);
+    for (const TuningCase& tuning_case : cases) {
+      const absl::StatusOr<double> time = Measure(tuning_case);
       status = time.status();
       if (!status.ok()) break;
-      times[rows] = *time;
-      logarithms += std::log(*time / before.at(rows));
+      times[tuning_case] = *time;
+      logarithms += std::log(*time / before.at(tuning_case));
     }
     if (device_.lost()) return status;
     if (!status.ok()) continue;  // a shape that this driver does not take
-    const double relative = std::exp(logarithms / static_cast<double>(trial.rows.size()));
+    const double relative = std::exp(logarithms / static_cast<double>(cases.size()));
     trial.time[candidate] = relative;
     if (relative >= best) continue;
     best = relative;
@@ -167,10 +190,6 @@ absl::Status Tuner::Tune(const TuneBudget& budget, absl::FunctionRef<void(double
                          TuningTable& table) {
   budget_ = budget;
   begun_ = absl::Now();
-  for (const LaneBuffers& lane : context_.buffers->lanes) {
-    std::ranges::fill(lane.step.mapped(), std::byte{0});
-    std::ranges::fill(lane.attention_step.mapped(), std::byte{0});
-  }
   const std::vector<TuningSetting> settings = TuningSettings(device_.info(), tuning_);
   for (size_t i = 0; i < settings.size() && !IsSpent(); ++i) {
     progress(static_cast<double>(i) / static_cast<double>(settings.size()));

@@ -21,10 +21,10 @@ struct TuneBudget {
   absl::Duration wall;    // with the driver's compiling of pipelines
 };
 
-// One setting after another is given each of its values, and keeps the one with which steps of its
-// row buckets take least time, if it is more than the noise less.  A step here is the first layers
-// whose weights no cache holds, every stage of theirs that runs on this worker, over rows that see
-// nothing: attention is not measured.
+// One setting after another is given each of its values, and keeps the one with which its cases
+// take least time, if it is more than the noise less.  A case is the first layers whose weights no
+// cache holds, every stage of theirs that runs on this worker, over rows that see nothing; or
+// attention alone, in all layers; or the head.
 //
 // Single-use, single-thread.  What it runs writes to the buffers, which must hold nothing yet.
 class Tuner {
@@ -40,12 +40,15 @@ class Tuner {
                     TuningTable& table);
 
  private:
-  // Seconds of a step of `rows`.  Fails where the device's driver refuses a pipeline.
-  absl::StatusOr<double> Measure(uint32_t rows);
-  // Times of the rows under the tuning in force, remembered until it changes.
-  absl::StatusOr<std::map<uint32_t, double>> Baseline(const std::vector<uint32_t>& rows);
+  using Times = std::map<TuningCase, double>;
+  // Of the case's work, there is some on this worker, within the limits of its steps.
+  bool CanRun(const TuningCase& tuning_case) const;
+  // Seconds of a step.  Fails where the device's driver refuses a pipeline.
+  absl::StatusOr<double> Measure(const TuningCase& tuning_case);
+  // Times of the cases under the tuning in force, remembered until it changes.
+  absl::StatusOr<Times> Baseline(const std::vector<TuningCase>& cases);
   absl::Status Try(const TuningSetting& setting, TuningTable& table);
-  absl::Status RecordStep(uint32_t rows, vulkan::Recorder& recorder);
+  absl::Status RecordStep(const TuningCase& tuning_case, vulkan::Recorder& recorder);
   bool IsSpent() const;
 
   const vulkan::Device& device_;          // Borrowed.
@@ -53,11 +56,11 @@ class Tuner {
   const std::vector<Segment>& segments_;  // Borrowed.
   vulkan::Timeline& timeline_;            // Borrowed.
   Tuning& tuning_;                        // the kernels'
-  uint32_t num_layers_ = 0;               // of a step
+  uint32_t num_layers_ = 0;               // of a step of kLayers
   TuneBudget budget_;
   absl::Duration device_spent_;
   absl::Time begun_;
-  std::map<uint32_t, double> baseline_;
+  Times baseline_;
 };
 
 // The largest buffers that any choice of the settings needs.

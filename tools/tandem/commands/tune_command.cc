@@ -29,14 +29,14 @@ struct TuneFlags {
 // What was tried and chosen, as the table tells it.
 std::string Describe(const nlohmann::ordered_json& table) {
   TextTable text({false, false, true, false});
-  text.Add({"SETTING", "ROWS", "CHOSEN", "TIME BY VALUE"});
+  text.Add({"SETTING", "STEPS", "CHOSEN", "TIME BY VALUE"});
   for (const auto& trial : table.at("trials")) {
-    std::vector<std::string> rows, times;
-    for (const auto& row : trial.at("rows")) rows.push_back(row.dump());
+    std::vector<std::string> cases, times;
+    for (const auto& name : trial.at("cases")) cases.push_back(name.get<std::string>());
     for (const auto& [value, time] : trial.at("time").items()) {
       times.push_back(absl::StrFormat("%s: %.3f", value, time.get<double>()));
     }
-    text.Add({trial.at("setting").get<std::string>(), absl::StrJoin(rows, ","),
+    text.Add({trial.at("setting").get<std::string>(), absl::StrJoin(cases, ","),
               trial.at("chosen").dump(), absl::StrJoin(times, "  ")});
   }
   return text.Print();
