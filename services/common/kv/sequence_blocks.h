@@ -6,56 +6,49 @@
 //   block_tokens 4, window 6, next position 13      0   1   2   3
 //     global table                                [ 9 | 4 | 7 | 2 ]
 //     window table (sees 8..13)                   [ - | - | 5 | 1 ]      - is kNoBlock
+//
+// Whole blocks whose rows are computed can be *published*: other sequences with the same beginning
+// then share them, and when nobody holds them any more they are cached (KvBlockPool) until their
+// room is needed.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "services/common/kv/kv_block_pool.h"
+#include "services/common/kv/kv_pools.h"
 #include "services/common/worker/step_batch.h"
 
 namespace tandem {
 
-// The pools of one replica, and how positions map to their blocks.  Single-thread.
-struct KvPools {
-  explicit KvPools(const StepLimits& limits)
-      : block_tokens(limits.block_tokens),
-        sliding_window(limits.sliding_window),
-        pools{KvBlockPool(limits.num_blocks[kGlobalGroup]),
-              KvBlockPool(limits.num_blocks[kWindowGroup])} {}
-
-  uint32_t BlocksFor(uint64_t num_positions) const {
-    return static_cast<uint32_t>((num_positions + block_tokens - 1) / block_tokens);
-  }
-  // Most blocks of the window group that a sequence holds in a step of `num_rows` of its rows.
-  uint32_t WindowBlocksFor(uint32_t num_rows) const {
-    return BlocksFor(uint64_t{sliding_window} + num_rows) + 1;
-  }
-
-  uint32_t block_tokens;
-  uint32_t sliding_window;
-  std::array<KvBlockPool, kNumKvGroups> pools;  // by KvGroup
-};
-
 // Move-only; frees what it holds on destruction.  Single-thread.
 class SequenceBlocks {
  public:
-  // `pools`: Borrowed; must outlive this.
-  explicit SequenceBlocks(KvPools& pools) : pools_(&pools) {}
+  // `pools`: Borrowed; must outlive this.  `publishes`: whether Publish is going to be called; a
+  // block is then only given back when it is published, or when ReleaseUnpublished says so.
+  // `scope`: PrefixTree.
+  explicit SequenceBlocks(KvPools& pools, bool publishes = false, uint32_t scope = 0)
+      : pools_(&pools), publishes_(publishes), scope_(scope) {}
   SequenceBlocks(const SequenceBlocks&) = delete;
   SequenceBlocks& operator=(const SequenceBlocks&) = delete;
   ~SequenceBlocks() { FreeAll(); }
 
+  // Holds the blocks of a beginning that KvPools::Find found just now.  REQUIRES both tables are
+  // empty (checked).
+  void Share(const CachedPrefix& prefix);
   // Gives back window blocks that rows from `first_position` on cannot see: exactly those whose
   // entries ParseStep lets be kNoBlock.
   void ReleaseBefore(uint32_t first_position);
-  // Positions [0, n) that the blocks held and all free ones could cover.
+  // Gives those back that ReleaseBefore held back for being published; false if there are none.
+  bool ReleaseUnpublished();
+  // Positions [0, n) that the blocks held and all available ones could cover.
   uint64_t NumCoverable() const;
   // Grows both tables to cover positions [0, num_positions).  False, with nothing changed, when
-  // there are not enough free blocks.
+  // there are not enough blocks available.
   bool Extend(uint32_t num_positions);
+  // Publishes the whole blocks of the first positions, whose rows are computed with `tokens`.
+  void Publish(std::span<const uint32_t> tokens);
+  // Gives everything back, the last first: a beginning outlives what follows it.
   void FreeAll();
 
   // Entries of a table: equally many in both.
@@ -67,9 +60,17 @@ class SequenceBlocks {
   }
 
  private:
+  bool publishing() const { return publishes_ && epoch_ == pools_->epoch; }
+  void ReleaseTo(uint32_t end);
+
   KvPools* pools_;
+  bool publishes_;
+  uint32_t scope_;
+  uint64_t epoch_ = 0;  // of the pools when the first block was taken
   std::vector<uint32_t> tables_[kNumKvGroups];
-  uint32_t num_released_ = 0;  // leading entries of the window table that are kNoBlock
+  uint32_t num_released_ = 0;   // leading entries of the window table that are kNoBlock
+  uint32_t num_unseen_ = 0;     // leading entries of the window table that no row to come can see
+  uint32_t num_published_ = 0;  // leading entries: their global blocks are nodes of the tree
 };
 
 }  // namespace tandem

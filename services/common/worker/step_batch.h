@@ -14,7 +14,8 @@
 // layers that attend to everything, kWindowGroup for layers with a sliding window.  Position p of
 // a sequence lies in block table[p / block_tokens] at slot p % block_tokens, in every layer of the
 // group.  A window table's entries before the window of every row in the step may be kNoBlock:
-// they have been given back.  Block ids are below KvSpec::num_blocks of the group.
+// they have been given back.  Block ids are below KvSpec::num_blocks of the group.  Sequences may
+// share blocks that no row of the step lies in.
 //
 // Feeding: a step may be queued while the one before it runs, before anybody has decided that
 // one's tokens.  Every output has the device *guess* the token it leads to: the best candidate,

@@ -15,7 +15,8 @@ SchedulerOptions Engine::MakeSchedulerOptions(const EngineOptions& options,
           .max_sequences = options.max_sequences,
           .max_rows = options.max_rows,
           .chunk_rows = options.chunk_rows,
-          .max_waiting = options.max_waiting};
+          .max_waiting = options.max_waiting,
+          .prefix_cache = options.prefix_cache};
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Executor> executor,
@@ -204,6 +205,8 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
+  // What gave numbers that are none must not be what the next request starts from.
+  if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
   stream->End({std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()});

@@ -161,7 +161,7 @@ void Engine::FailStep(const absl::Status& status) {
     return scheduler_->StepFailed();
   }
   refused_before_ = !flights_.empty();
-  scheduler_->StepDone();
+  scheduler_->StepRefused();
   for (const ScheduledRows& rows : step.rows) {
     if (FindRun(rows.sequence) != nullptr) End(rows.sequence, status);
   }

@@ -36,8 +36,7 @@ absl::Status CheckLimits(const StepLimits& limits) {
 }
 
 // Tokens that fit alone.  The last token is never computed, so it needs no place in a pool.
-uint32_t MaxSequenceLen(const StepLimits& limits) {
-  const KvPools pools(limits);
+uint32_t MaxSequenceLen(const StepLimits& limits, const KvPools& pools) {
   uint64_t tokens = limits.context_len;
   tokens = std::min(tokens, uint64_t{limits.num_blocks[kGlobalGroup]} * limits.block_tokens + 1);
   if (limits.num_blocks[kWindowGroup] < pools.WindowBlocksFor(1)) {
@@ -58,8 +57,8 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
-      max_sequence_len_(MaxSequenceLen(options.limits)),
-      pools_(options.limits) {}
+      pools_(options.limits),
+      max_sequence_len_(MaxSequenceLen(options.limits, pools_)) {}
 
 absl::Status Scheduler::Add(SequenceSpec spec) {
   if (sequences_.size() >= uint64_t{options_.max_sequences} + options_.max_waiting) {
@@ -75,7 +74,8 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
         spec.prompt.size(), max_sequence_len_));
   }
   const uint64_t id = spec.id;
-  auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_, pools_);
+  auto sequence =
+      std::make_unique<Sequence>(std::move(spec), num_arrivals_, pools_, options_.prefix_cache);
   Sequence* const added = sequence.get();
   if (!sequences_.emplace(id, std::move(sequence)).second) {
     return absl::InvalidArgumentError(absl::StrFormat("sequence id %d is in use", id));
@@ -144,6 +144,10 @@ void Scheduler::Issue(uint64_t step_id) {
   for (const PlannedRows& planned : plan_) {
     Sequence& sequence = *planned.sequence;
     if (sequence.num_known < sequence.tokens.size()) ++num_fed_rows_;
+    if (sequence.last_served == 0 && sequence.looks_up) {
+      num_tokens_looked_up_ += sequence.prompt_len;
+      num_tokens_found_ += sequence.num_computed;
+    }
     sequence.num_computed += planned.num_rows;
     sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
     sequence.last_served = step_id;
@@ -169,31 +173,57 @@ void Scheduler::AdmitWaiting() {
   while (!waiting_.empty() && running_.size() < max_running) {
     Sequence& sequence = *waiting_.front();
     // Set aside while its token is being chosen: its rows are computed with that token.
-    if (sequence.num_known < sequence.tokens.size() || !CanAdmit(sequence)) return;
+    if (sequence.num_known < sequence.tokens.size()) return;
+    if (!CanAdmit(sequence) && !(ReleaseUnpublished() && CanAdmit(sequence))) return;
     waiting_.pop_front();
-    running_.push_back(&sequence);
+    Admit(sequence);
     PlanRows(sequence);
   }
 }
 
-bool Scheduler::CanAdmit(const Sequence& sequence) const {
+void Scheduler::AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const {
+  const uint32_t all = pools_.BlocksFor(sequence.tokens.size());
+  const uint32_t window = std::min(
+      all, pools_.WindowBlocksFor(std::min(sequence.num_remaining(), options_.chunk_rows)));
+  const uint32_t want[kNumKvGroups] = {all, window};
+  for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+    const uint32_t held = sequence.blocks.num_held(group);
+    if (want[group] > held) due[group] += want[group] - held;
+  }
+}
+
+bool Scheduler::AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const {
+  return due[kGlobalGroup] <= pools_.pools[kGlobalGroup].num_available() &&
+         due[kWindowGroup] <= pools_.pools[kWindowGroup].num_available();
+}
+
+bool Scheduler::CanAdmit(const Sequence& sequence) {
+  found_.nodes.clear();
+  std::array<uint64_t, kNumKvGroups> due = {};
+  for (const Sequence* running : running_) AddDue(*running, due);
+  if (!running_.empty() && !AreAvailable(due)) return false;
+  if (sequence.use_prefix_cache)
+    pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
   if (running_.empty()) return true;
-  uint64_t due[kNumKvGroups] = {};
-  const auto add = [&](const Sequence& s) {
-    const uint32_t num_tokens = static_cast<uint32_t>(s.tokens.size());
-    const uint32_t all = pools_.BlocksFor(num_tokens);
-    const uint32_t window =
-        std::min(all, pools_.WindowBlocksFor(std::min(s.num_remaining(), options_.chunk_rows)));
-    const uint32_t want[kNumKvGroups] = {all, window};
-    for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
-      const uint32_t held = s.blocks.num_held(group);
-      if (want[group] > held) due[group] += want[group] - held;
-    }
-  };
-  for (const Sequence* running : running_) add(*running);
-  add(sequence);
-  return due[kGlobalGroup] <= pools_.pools[kGlobalGroup].num_free() &&
-         due[kWindowGroup] <= pools_.pools[kWindowGroup].num_free();
+  AddDue(sequence, due);
+  // What others hold is there already, and need not be had.
+  const auto num_found = static_cast<uint32_t>(found_.nodes.size());
+  due[kGlobalGroup] -= num_found - pools_.NumUnheld(found_, kGlobalGroup);
+  due[kWindowGroup] -= num_found - found_.first_window - pools_.NumUnheld(found_, kWindowGroup);
+  return AreAvailable(due);
+}
+
+void Scheduler::Admit(Sequence& sequence) {
+  running_.push_back(&sequence);
+  if (found_.nodes.empty()) return;
+  sequence.blocks.Share(found_);
+  sequence.num_computed = static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
+}
+
+bool Scheduler::ReleaseUnpublished() {
+  bool any = false;
+  for (Sequence* sequence : running_) any |= sequence->blocks.ReleaseUnpublished();
+  return any;
 }
 
 uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
@@ -218,6 +248,9 @@ void Scheduler::PlanRows(Sequence& sequence) {
   uint32_t num_rows = FitBudgets(sequence);
   if (num_rows == 0) return;
   sequence.blocks.ReleaseBefore(sequence.num_computed);
+  if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
+    ReleaseUnpublished();
+  }
   if (!MakeRoom(sequence)) return;
   const uint64_t coverable = sequence.blocks.NumCoverable() - sequence.num_computed;
   num_rows = static_cast<uint32_t>(std::min<uint64_t>(num_rows, coverable));
@@ -249,6 +282,7 @@ void Scheduler::Preempt(Sequence& victim) {
   std::erase(running_, &victim);
   victim.blocks.FreeAll();
   victim.num_computed = 0;
+  victim.stale_step = last_step_id_;
   const auto place = std::find_if(waiting_.begin(), waiting_.end(), [&](const Sequence* waiting) {
     return waiting->arrival > victim.arrival;
   });
@@ -267,12 +301,21 @@ void Scheduler::AddUsage(const PlannedRows& planned, int sign) {
 void Scheduler::StepDone() {
   TANDEM_CHECK(!under_way_.empty());
   ++num_steps_;
+  const uint64_t step_id = under_way_.front()->batch.header.step_id;
   for (const ScheduledRows& rows : under_way_.front()->rows) {
     Sequence* const sequence = Find(rows.sequence);
     if (sequence == nullptr) continue;
-    sequence->prompt_outputs_done =
-        std::max(sequence->prompt_outputs_done, rows.first_position + rows.num_rows);
+    const uint32_t end = rows.first_position + rows.num_rows;
+    sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
+    if (step_id <= sequence->stale_step || step_id == sequence->void_step) continue;
+    TANDEM_CHECK(end <= sequence->num_known);
+    sequence->blocks.Publish(std::span(sequence->tokens).first(end));
   }
+  under_way_.pop_front();
+}
+
+void Scheduler::StepRefused() {
+  TANDEM_CHECK(!under_way_.empty());
   under_way_.pop_front();
 }
 
@@ -334,8 +377,8 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
   std::sort(waiting_.begin(), waiting_.end(),
             [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   options_.limits = limits;
-  pools_ = KvPools(limits);
-  max_sequence_len_ = MaxSequenceLen(limits);
+  pools_.Reset(limits);
+  max_sequence_len_ = MaxSequenceLen(limits, pools_);
   for (const Sequence* sequence : waiting_) {
     if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
   }
@@ -346,6 +389,8 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
 SchedulerCounts Scheduler::counts() const {
   SchedulerCounts counts{.running = static_cast<uint32_t>(running_.size()),
                          .waiting = static_cast<uint32_t>(waiting_.size()),
+                         .tokens_looked_up = num_tokens_looked_up_,
+                         .tokens_found = num_tokens_found_,
                          .steps = num_steps_,
                          .preemptions = num_preemptions_,
                          .fed_rows = num_fed_rows_,
@@ -354,6 +399,8 @@ SchedulerCounts Scheduler::counts() const {
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     counts.blocks_total[group] = pools_.pools[group].num_blocks();
     counts.blocks_used[group] = pools_.pools[group].num_used();
+    counts.blocks_cached[group] = pools_.pools[group].num_cached();
+    counts.blocks_evicted[group] = pools_.num_evicted[group];
   }
   return counts;
 }

@@ -33,9 +33,15 @@
 // sequence that must wait for its token (no GuessRule) will go on, the whole step waits, so that
 // it is not served at half its neighbours' rate.
 //
+// Beginnings are shared: when a step is done, the whole blocks that it completed are published, and
+// a sequence that is admitted, for the first time or again, starts after the longest beginning of
+// its tokens that is held or cached (kv_pools.h).  Cached blocks that nobody holds count as free
+// wherever there is talk of free blocks.
+//
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -57,13 +63,20 @@ struct SchedulerOptions {
   uint32_t max_rows = 512;      // in one step; cut to the limits'
   uint32_t chunk_rows = 512;    // of one sequence's prompt in one step
   uint32_t max_waiting = 128;   // beyond those running
+  bool prefix_cache = true;     // no: every token of every sequence is computed
 };
 
 struct SchedulerCounts {
   uint32_t running = 0;
   uint32_t waiting = 0;
   uint32_t blocks_total[kNumKvGroups] = {};
-  uint32_t blocks_used[kNumKvGroups] = {};
+  uint32_t blocks_used[kNumKvGroups] = {};     // held by running sequences
+  uint32_t blocks_cached[kNumKvGroups] = {};   // by none, and kept until they are needed
+  uint64_t blocks_evicted[kNumKvGroups] = {};  // cached ones given up for others
+  // Tokens of prompts that were looked up when they were first admitted, and those of them that
+  // were found.
+  uint64_t tokens_looked_up = 0;
+  uint64_t tokens_found = 0;
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t fed_rows = 0;       // whose token was guessed
@@ -90,6 +103,8 @@ class Scheduler {
   const ScheduledStep* Schedule();
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
+  // The oldest step under way was refused, and its sequences are going to be removed.
+  void StepRefused();
   // The rows of the oldest step under way, of those sequences that are not removed, must be
   // computed anew.  REQUIRES it is the only one.
   void StepFailed();
@@ -102,6 +117,10 @@ class Scheduler {
   // appended, and fewer tokens than max_sequence_len() and max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
+  // What is in the KV cache cannot be trusted: no sequence is given what was computed up to now but
+  // those that have it.
+  void ForgetPrefixes() { pools_.ForgetAll(); }
+
   // The KV cache is lost: all running sequences wait again, in order of arrival, with their
   // tokens.  `limits` are those of the recovered workers.  Returns (and forgets) the ids of
   // sequences that can no longer fit.  INVALID_ARGUMENT as Create.
@@ -111,6 +130,7 @@ class Scheduler {
   uint32_t max_sequence_len() const { return max_sequence_len_; }
   bool empty() const { return sequences_.empty(); }
   SchedulerCounts counts() const;
+  const KvPools& pools() const { return pools_; }
 
  private:
   explicit Scheduler(const SchedulerOptions& options);
@@ -123,7 +143,14 @@ class Scheduler {
   void Issue(uint64_t step_id);
   void PlanRunning();
   void AdmitWaiting();
-  bool CanAdmit(const Sequence& sequence) const;
+  // Looks for the beginning of `sequence`, in found_.  False: it does not fit.
+  bool CanAdmit(const Sequence& sequence);
+  // Blocks that a running sequence still needs for the tokens it has.
+  void AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const;
+  bool AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const;
+  void Admit(Sequence& sequence);
+  // Blocks held for being published are given back; false if there are none.
+  bool ReleaseUnpublished();
   // Plans as many rows of a running sequence as fit; none when a budget or the blocks are used up.
   void PlanRows(Sequence& sequence);
   // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
@@ -134,8 +161,8 @@ class Scheduler {
   void AddUsage(const PlannedRows& planned, int sign);
 
   SchedulerOptions options_;
-  uint32_t max_sequence_len_ = 0;
   KvPools pools_;  // outlives sequences_
+  uint32_t max_sequence_len_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> waiting_;   // by arrival
   std::vector<Sequence*> running_;  // in no particular order
@@ -146,11 +173,14 @@ class Scheduler {
   uint64_t num_fed_rows_ = 0;
   uint64_t num_wrong_guesses_ = 0;
   uint64_t num_right_guesses_ = 0;
+  uint64_t num_tokens_looked_up_ = 0;
+  uint64_t num_tokens_found_ = 0;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and what of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
+  CachedPrefix found_;
   uint32_t rows_used_ = 0;
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit

@@ -1,7 +1,8 @@
-// Random requests against random limits.  The simulated worker keeps, per block and slot, which
-// sequence's which token lies there; every step is checked against it.  Steps are queued behind the
-// one under way at random, and fed with guesses that are often wrong; what cancelled requests and
-// wrong guesses leave under way is run too, into whatever the blocks have become.
+// Random requests against random limits.  The simulated worker keeps, per block and slot, what was
+// computed there: a hash of the position's token and of all before it; every step is checked
+// against it.  Many requests begin alike, and share what is there.  Steps are queued behind the one
+// under way at random, and fed with guesses that are often wrong; what cancelled requests and wrong
+// guesses leave under way is run too, into whatever the blocks have become.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -15,12 +16,10 @@
 namespace tandem::gateway {
 namespace {
 
-struct Cell {
-  uint64_t sequence = 0;
-  uint32_t position = 0;
-  uint32_t token = 0;
-  friend bool operator==(const Cell&, const Cell&) = default;
-};
+// Of a position, given that of the one before (1 before the first).
+uint64_t StateAfter(uint64_t before, uint32_t token) {
+  return (before ^ token) * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u;
+}
 
 struct Expected {
   std::vector<uint32_t> tokens;
@@ -30,7 +29,18 @@ struct Expected {
   bool needs_logits = false;
   bool pool = false;
   uint32_t num_pooled = 0;  // rows, since row 0 was pooled last
+  bool use_prefix_cache = true;
   std::set<uint32_t> prompt_outputs;
+
+  // After positions [0, n).
+  uint64_t State(uint32_t n) {
+    if (states.empty()) states.push_back(1);
+    while (states.size() <= n) {
+      states.push_back(StateAfter(states.back(), tokens[states.size() - 1]));
+    }
+    return states[n];
+  }
+  std::vector<uint64_t> states;
 };
 
 // A step as the worker has it.
@@ -60,6 +70,8 @@ class Simulation {
     options_.max_rows = limits.max_rows;
     options_.chunk_rows = 1 + random_() % 20;
     options_.max_waiting = 5;
+    options_.prefix_cache = seed % 8 != 0;
+    for (uint32_t i = 0; i < 3 * limits.context_len; ++i) stories_.push_back(random_() % 1000);
     Wipe();
   }
 
@@ -87,6 +99,12 @@ class Simulation {
     EXPECT_EQ(counts.blocks_used[0], 0u);
     EXPECT_EQ(counts.blocks_used[1], 0u);
     EXPECT_TRUE(scheduler_->empty());
+    EXPECT_EQ(counts.tokens_found, found_);
+    EXPECT_EQ(counts.tokens_looked_up, looked_up_);
+    if (!options_.prefix_cache) {
+      EXPECT_EQ(counts.blocks_cached[0] + counts.blocks_cached[1], 0u);
+      EXPECT_EQ(found_, 0u);
+    }
   }
 
   SchedulerCounts counts() const { return scheduler_->counts(); }
@@ -97,12 +115,18 @@ class Simulation {
     Expected expected;
     const uint32_t longest = scheduler_->max_sequence_len() - 1;
     expected.prompt_len = 1 + random_() % longest;
-    for (uint32_t i = 0; i < expected.prompt_len; ++i) expected.tokens.push_back(random_() % 1000);
+    // One of three stories up to somewhere, then something of its own.
+    const uint32_t story = random_() % 3 * options_.limits.context_len;
+    const uint32_t alike = random_() % 4 == 0 ? 0 : random_() % (expected.prompt_len + 1);
+    for (uint32_t i = 0; i < expected.prompt_len; ++i) {
+      expected.tokens.push_back(i < alike ? stories_[story + i] : random_() % 1000);
+    }
     expected.final_len = expected.prompt_len + 1 +
                          random_() % (scheduler_->max_sequence_len() - expected.prompt_len);
     expected.pool = random_() % 5 == 0;
     expected.prompt_logprobs = !expected.pool && random_() % 4 == 0;
     expected.needs_logits = random_() % 4 == 0;
+    expected.use_prefix_cache = random_() % 8 != 0;
     const absl::Status status = scheduler_->Add(
         {.id = id,
          .prompt = expected.tokens,
@@ -110,7 +134,8 @@ class Simulation {
          .pool = expected.pool,
          .needs = {.logits = expected.needs_logits},
          .guess = random_() % 5 == 0 ? std::nullopt : GuessRule::For({.seed = id}),
-         .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30});
+         .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30,
+         .use_prefix_cache = expected.use_prefix_cache});
     if (absl::IsResourceExhausted(status)) {
       EXPECT_EQ(live_.size(), options_.max_sequences + options_.max_waiting);
       return false;
@@ -142,7 +167,7 @@ class Simulation {
     }
   }
 
-  Cell& At(int group, std::span<const uint32_t> table, uint32_t position) {
+  uint64_t& At(int group, std::span<const uint32_t> table, uint32_t position) {
     const uint32_t block_tokens = options_.limits.block_tokens;
     return cells_[group][table[position / block_tokens] * block_tokens + position % block_tokens];
   }
@@ -159,7 +184,23 @@ class Simulation {
       ASSERT_EQ(flights_.size(), 2u);
       ASSERT_EQ(step.batch.header.after_step, flights_[0].batch.header.step_id);
     }
-    CheckTables(flight.batch);
+    CheckWrites(step, flight.batch);
+    for (const ScheduledRows& rows : step.rows) CountFound(rows);
+  }
+
+  // What is found is what the first rows of a request leave out.
+  void CountFound(const ScheduledRows& rows) {
+    Expected& expected = live_.at(rows.sequence);
+    if (!started_.insert(rows.sequence).second) return;
+    ASSERT_LT(rows.first_position, expected.prompt_len);
+    ASSERT_EQ(rows.first_position % options_.limits.block_tokens, 0u);
+    if (!options_.prefix_cache || !expected.use_prefix_cache || expected.prompt_logprobs ||
+        expected.pool) {
+      ASSERT_EQ(rows.first_position, 0u);
+    } else {
+      looked_up_ += expected.prompt_len;
+      found_ += rows.first_position;
+    }
   }
 
   void FinishOldest() {
@@ -184,15 +225,18 @@ class Simulation {
     for (const uint32_t s : flight.batch.pools) TakePooled(flight.step->rows[s]);
   }
 
-  void CheckTables(const StepBatch& batch) {
+  // A block that rows are written to is that of one sequence alone, and nobody can find it.
+  void CheckWrites(const ScheduledStep& step, const StepBatch& batch) {
     for (int group = 0; group < kNumKvGroups; ++group) {
-      std::set<uint32_t> used;
-      for (const SequenceEntry& entry : batch.sequences) {
-        const uint32_t last = batch.rows[entry.first_row + entry.num_rows - 1].position;
-        for (uint32_t i = 0; i <= last / options_.limits.block_tokens; ++i) {
-          const uint32_t block = batch.block_table[entry.table_offset[group] + i];
-          if (block == kNoBlock) continue;
-          ASSERT_TRUE(used.insert(block).second) << "block " << block << " has two owners";
+      const KvBlockPool& pool = scheduler_->pools().pools[group];
+      for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+        const uint32_t first = step.rows[s].first_position;
+        const uint32_t last = first + step.rows[s].num_rows - 1;
+        for (uint32_t p = first; p <= last; ++p) {
+          const uint32_t entry = p / options_.limits.block_tokens;
+          const uint32_t block = batch.block_table[batch.sequences[s].table_offset[group] + entry];
+          ASSERT_EQ(pool.num_holders(block), 1u) << "block " << block << " has two owners";
+          ASSERT_FALSE(pool.kept(block)) << "block " << block << " can be found";
         }
       }
     }
@@ -208,17 +252,19 @@ class Simulation {
       if (counts) {
         ASSERT_EQ(token, live_.at(scheduled.sequence).tokens[row.position]);
       }
+      const auto global = batch.block_table.subspan(entry.table_offset[kGlobalGroup]);
       for (int group = 0; group < kNumKvGroups; ++group) {
         const auto table = batch.block_table.subspan(entry.table_offset[group]);
-        At(group, table, row.position) = {scheduled.sequence, row.position, token};
+        const uint64_t before = row.position == 0 ? 1 : At(kGlobalGroup, global, row.position - 1);
+        At(group, table, row.position) = StateAfter(before, token);
         if (!counts) continue;
-        const Expected& expected = live_.at(scheduled.sequence);
+        Expected& expected = live_.at(scheduled.sequence);
         uint32_t first = 0;
         if (group == kWindowGroup && row.position + 1 > options_.limits.sliding_window) {
           first = row.position + 1 - options_.limits.sliding_window;
         }
         for (uint32_t p = first; p <= row.position; ++p) {
-          ASSERT_EQ(At(group, table, p), (Cell{scheduled.sequence, p, expected.tokens[p]}))
+          ASSERT_EQ(At(group, table, p), expected.State(p + 1))
               << "group " << group << " position " << p;
         }
       }
@@ -263,7 +309,11 @@ class Simulation {
   SchedulerOptions options_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<uint64_t, Expected> live_;
-  std::vector<Cell> cells_[kNumKvGroups];
+  std::set<uint64_t> started_;
+  std::vector<uint32_t> stories_;
+  uint64_t looked_up_ = 0;
+  uint64_t found_ = 0;
+  std::vector<uint64_t> cells_[kNumKvGroups];
   std::deque<Flight> flights_;
   std::vector<uint32_t> guesses_;  // of the step run last
   uint64_t next_id_ = 1;
@@ -273,6 +323,8 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
   uint64_t preemptions = 0;
   uint64_t fed_rows = 0;
   uint64_t wrong_guesses = 0;
+  uint64_t tokens_found = 0;
+  uint64_t evictions = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
@@ -281,10 +333,14 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
     preemptions += simulation.counts().preemptions;
     fed_rows += simulation.counts().fed_rows;
     wrong_guesses += simulation.counts().wrong_guesses;
+    tokens_found += simulation.counts().tokens_found;
+    evictions += simulation.counts().blocks_evicted[0] + simulation.counts().blocks_evicted[1];
   }
   EXPECT_GT(preemptions, 100u) << "the simulation no longer exercises preemption";
   EXPECT_GT(fed_rows, 1000u);
   EXPECT_GT(wrong_guesses, 100u);
+  EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares beginnings";
+  EXPECT_GT(evictions, 1000u);
   EXPECT_LT(wrong_guesses, fed_rows);
 }
 

@@ -29,10 +29,11 @@ SchedulerOptions Options() {
   return options;
 }
 
+// No two prompts begin alike.
 SequenceSpec Spec(uint64_t id, uint32_t prompt_len) {
   SequenceSpec spec{.id = id};
   spec.prompt.resize(prompt_len);
-  std::iota(spec.prompt.begin(), spec.prompt.end(), 1u);
+  std::iota(spec.prompt.begin(), spec.prompt.end(), static_cast<uint32_t>(1000 * id - 999));
   return spec;
 }
 

@@ -22,13 +22,14 @@ struct SequenceSpec {
   uint64_t id = 0;  // unique among the scheduler's sequences
   std::vector<uint32_t> prompt;
   bool prompt_logprobs = false;  // an output per prompt token but the first
-  // Every row's hidden state is summed and no token is chosen.  No row may be left out, whatever is
-  // in the KV cache.  Without prompt_logprobs.
+  // Every row's hidden state is summed and no token is chosen.  No row is left out, whatever is in
+  // the KV cache.  Without prompt_logprobs.
   bool pool = false;
   OutputNeeds needs;
   // None: every token is waited for.  Else `needs` never change.
   std::optional<GuessRule> guess;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
+  bool use_prefix_cache = true;  // others' blocks for its beginning, and its own for others
 };
 
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
@@ -36,7 +37,8 @@ struct SequenceSpec {
 // While the step that chooses it is under way, kNoToken may stand in its place: a row that is
 // scheduled then is fed with the device's guess.  [num_known, tokens.size()) are such, at most two.
 struct Sequence {
-  Sequence(SequenceSpec spec, uint64_t arrival_number, KvPools& pools)
+  // `prefix_cache`: whether there is one.
+  Sequence(SequenceSpec spec, uint64_t arrival_number, KvPools& pools, bool prefix_cache)
       : id(spec.id),
         arrival(arrival_number),
         tokens(std::move(spec.prompt)),
@@ -44,11 +46,13 @@ struct Sequence {
         max_answer(spec.max_answer),
         pool(spec.pool),
         guess(spec.guess),
+        use_prefix_cache(prefix_cache && spec.use_prefix_cache),
+        looks_up(use_prefix_cache && !spec.prompt_logprobs && !pool),
         num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
         prompt_outputs_done(next_prompt_output),
         needs(spec.needs),
-        blocks(pools) {}
+        blocks(pools, use_prefix_cache) {}
 
   uint32_t num_remaining() const { return static_cast<uint32_t>(tokens.size()) - num_computed; }
   bool decoding() const { return num_remaining() == 1; }
@@ -56,6 +60,13 @@ struct Sequence {
   // Whether the row at `position` reports the log-probability of the prompt token after it.
   bool HasPromptOutput(uint32_t position) const {
     return position >= next_prompt_output && position + 1 < prompt_len;
+  }
+  // Positions that need not be computed if they are in the KV cache: up to the last token, and to
+  // the first whose output is still wanted.  None where every row is summed.
+  uint32_t MaxReused() const {
+    if (pool) return 0;
+    const uint32_t last = static_cast<uint32_t>(tokens.size()) - 1;
+    return next_prompt_output + 1 < prompt_len ? std::min(last, next_prompt_output) : last;
   }
   // Outputs of the next `num_rows` rows.
   uint32_t NumOutputs(uint32_t num_rows) const {
@@ -73,8 +84,11 @@ struct Sequence {
   const uint32_t max_answer;
   const bool pool;  // a pool each step, and no output that chooses a token
   const std::optional<GuessRule> guess;
+  const bool use_prefix_cache;
+  const bool looks_up;        // counts among those whose prompts may be found in the KV cache
   uint32_t num_known;         // leading tokens that are decided
   uint32_t num_computed = 0;  // positions whose KV is in the cache, or will be when steps are done
+  uint64_t stale_step = 0;    // rows of steps up to this one are in blocks that were given back
   uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet asked for
   uint32_t prompt_outputs_done;  // as far as they have come back
   uint32_t fed_output = 0;       // of the step under way: what guesses the last token

@@ -1,0 +1,72 @@
+// The KV blocks of one replica: a pool for each group, and which of their blocks hold which
+// beginnings of sequences.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "services/common/kv/kv_block_pool.h"
+#include "services/common/kv/prefix_tree.h"
+#include "services/common/worker/step_batch.h"
+
+namespace tandem {
+
+// A beginning that is in the cache: whole blocks, and those of the window group that rows after
+// them can see.
+struct CachedPrefix {
+  std::vector<uint32_t> nodes;  // of the tree, from the first
+  uint32_t first_window = 0;    // nodes[first_window..] still have their window blocks
+};
+
+// Single-thread.
+struct KvPools {
+  explicit KvPools(const StepLimits& limits)
+      : block_tokens(limits.block_tokens),
+        sliding_window(limits.sliding_window),
+        pools{KvBlockPool(limits.num_blocks[kGlobalGroup]),
+              KvBlockPool(limits.num_blocks[kWindowGroup])},
+        tree(std::make_unique<PrefixTree>(limits)) {}
+
+  // New pools, with everything free.  REQUIRES nobody holds a block.
+  void Reset(const StepLimits& limits);
+
+  uint32_t BlocksFor(uint64_t num_positions) const {
+    return static_cast<uint32_t>((num_positions + block_tokens - 1) / block_tokens);
+  }
+  // Most blocks of the window group that a sequence needs in a step of `num_rows` of its rows.
+  uint32_t WindowBlocksFor(uint32_t num_rows) const {
+    return BlocksFor(uint64_t{sliding_window} + num_rows) + 1;
+  }
+
+  // A block held once: a free one, or the cached one that is to be given up next.  kNoBlock when
+  // every block is held.
+  uint32_t Allocate(KvGroup group);
+
+  // The longest cached beginning of `tokens` that a sequence can go on from, of at most
+  // `max_positions`.  `found` is overwritten.
+  void Find(uint32_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
+            CachedPrefix& found) const;
+  // Blocks of `found` in a group that nobody holds: to be taken from what is available.
+  uint32_t NumUnheld(const CachedPrefix& found, KvGroup group) const;
+
+  // Lets others find a whole block after `parent` (PrefixTree) that a sequence holds: `global`, and
+  // `window` unless it is kNoBlock.  Where there is a block for these tokens already, the sequence
+  // holds that one afterwards instead of its own, which may still be read by steps that were made
+  // before.
+  void Publish(uint64_t parent, std::span<const uint32_t> tokens, uint32_t& global,
+               uint32_t& window);
+  // Nothing that is cached or published so far is found any more.
+  void ForgetAll();
+
+  uint32_t block_tokens;
+  uint32_t sliding_window;
+  std::array<KvBlockPool, kNumKvGroups> pools;  // by KvGroup
+  std::unique_ptr<PrefixTree> tree;
+  uint64_t epoch = 0;                                   // counts ForgetAll
+  std::array<uint64_t, kNumKvGroups> num_evicted = {};  // cached blocks given up for others
+};
+
+}  // namespace tandem
