@@ -250,7 +250,9 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
   route_variables_.variables = std::move(match.variables);
   if (route_ != nullptr) return true;
   if (match.allow.empty()) {
-    Refuse({404, absl::NotFoundError("no such path"), std::nullopt});
+    Refuse({404,
+            absl::NotFoundError(absl::StrFormat("no such path: %s %.200s", head.method, head.path)),
+            std::nullopt});
   } else if (head.method == "OPTIONS") {
     HttpResponse response{.status = 204, .content_type = "", .body = "", .headers = {}};
     response.headers.emplace_back("Allow", match.allow);

@@ -35,6 +35,12 @@ void HttpRouter::SetErrorFormat(std::string prefix, HttpErrorFormat format) {
 }
 
 HttpRouter::Match HttpRouter::Find(std::string_view method, std::string_view path) const {
+  Match match = FindAsIs(method, path);
+  if (match.route != nullptr || !match.allow.empty() || !path.ends_with('/')) return match;
+  return FindAsIs(method, path.substr(0, path.size() - 1));
+}
+
+HttpRouter::Match HttpRouter::FindAsIs(std::string_view method, std::string_view path) const {
   Match match;
   std::set<std::string> allowed;
   for (const Entry& entry : entries_) {
@@ -53,7 +59,10 @@ HttpRouter::Match HttpRouter::Find(std::string_view method, std::string_view pat
 
 HttpResponse HttpRouter::Format(std::string_view path, const HttpFailure& failure) const {
   for (const auto& [prefix, format] : formats_) {
-    if (path.substr(0, prefix.size()) == prefix) return format(failure);
+    // "/v1" itself is of "/v1/" too.
+    if (path.starts_with(prefix) || path == std::string_view(prefix).substr(0, prefix.size() - 1)) {
+      return format(failure);
+    }
   }
   return StatusResponse(failure);
 }

@@ -31,7 +31,8 @@ class HttpRouter {
   // INVALID_ARGUMENT: the template; ALREADY_EXISTS: another route matches just the same paths.
   // A GET route answers HEAD too.
   absl::Status Add(HttpRoute route);
-  // Errors of paths that begin with `prefix` are written by `format`; the longest prefix wins, and
+  // Errors of paths that begin with `prefix`, as "/v1/" and "/v1" do with "/v1/", are written by
+  // `format`; the longest prefix wins, and
   // "" is google.rpc.Status as JSON unless set.
   void SetErrorFormat(std::string prefix, HttpErrorFormat format);
 
@@ -40,11 +41,14 @@ class HttpRouter {
     PathTemplate::Bindings variables;
     std::string allow;  // methods the path has, "GET, HEAD"; empty: no such path
   };
-  // `path`: as sent, percent-encoded.  Literal segments win over `*`, and `*` over `**`.
+  // `path`: as sent, percent-encoded.  Literal segments win over `*`, and `*` over `**`.  A slash
+  // at its end is overlooked where nothing matches it.
   Match Find(std::string_view method, std::string_view path) const;
   HttpResponse Format(std::string_view path, const HttpFailure& failure) const;
 
  private:
+  Match FindAsIs(std::string_view method, std::string_view path) const;
+
   struct Entry {
     HttpRoute route;
     PathTemplate path;

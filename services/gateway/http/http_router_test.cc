@@ -36,6 +36,20 @@ TEST(HttpRouterTest, AMethodThatIsNotThereLeavesTheLessSpecificRoutes) {
   EXPECT_EQ(router.Find("GET", "/v2").allow, "");
 }
 
+TEST(HttpRouterTest, ASlashAtTheEndIsOverlookedWhereNothingWantsIt) {
+  HttpRouter router;
+  for (const char* path : {"/", "/v1/chat", "/v1/models/{name=**}"}) {
+    ASSERT_TRUE(router.Add(Route("POST", path)).ok()) << path;
+  }
+  EXPECT_EQ(router.Find("POST", "/v1/chat/").route->path_template, "/v1/chat");
+  EXPECT_EQ(router.Find("GET", "/v1/chat/").allow, "OPTIONS, POST");
+  EXPECT_EQ(router.Find("POST", "/v1/chat//").route, nullptr);
+  EXPECT_EQ(router.Find("POST", "/v1/models/a/").variables[0].second, "a/");
+  EXPECT_EQ(router.Find("POST", "/").route->path_template, "/");
+  EXPECT_EQ(router.Find("POST", "//").route->path_template, "/");
+  EXPECT_EQ(router.Find("POST", std::string(16000, '/')).route, nullptr);
+}
+
 TEST(HttpRouterTest, RefusesTemplatesThatAreWrongOrThereAlready) {
   HttpRouter router;
   ASSERT_TRUE(router.Add(Route("GET", "/v1/{a}")).ok());
@@ -54,6 +68,8 @@ TEST(HttpRouterTest, TheLongestPrefixWritesErrors) {
   const HttpFailure failure = FailureOf(absl::NotFoundError("x"));
   EXPECT_EQ(router.Format("/v1/chat/x", failure).body, "long");
   EXPECT_EQ(router.Format("/v1/y", failure).body, "short");
+  EXPECT_EQ(router.Format("/v1", failure).body, "short");
+  EXPECT_EQ(router.Format("/v1x", failure).body, R"({"code":5,"message":"x","details":[]})");
   EXPECT_EQ(router.Format("/", failure).body, R"({"code":5,"message":"x","details":[]})");
 }
 

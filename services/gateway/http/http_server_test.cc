@@ -178,7 +178,7 @@ TEST_F(HttpServerTest, RoutesByMethodAndPath) {
   EXPECT_EQ(options.Header("allow"), "GET, HEAD, OPTIONS");
   const HttpTestResponse special = client.Call("GET", "/special/none");
   EXPECT_EQ(special.status, 404);
-  EXPECT_EQ(special.body, "special: no such path");
+  EXPECT_EQ(special.body, "special: no such path: GET /special/none");
 }
 
 TEST_F(HttpServerTest, OtherOriginsMustBeAllowed) {
@@ -238,21 +238,22 @@ TEST_F(HttpServerTest, KeysAreAskedForAndTheirLimitsKept) {
   large.Send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
   EXPECT_EQ(large.Read().status, 401);
   const char* two = "Authorization: bearer two\r\n";
-  EXPECT_EQ(client.Call("GET", "/echo", "", two).status, 200);
-  EXPECT_EQ(client.Call("GET", "/echo", "", "X-Api-Key: two\r\n").status, 200);
-  const HttpTestResponse third = client.Call("GET", "/echo", "", two);
+  EXPECT_EQ(client.Call("POST", "/echo", "", two).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", "X-Api-Key: two\r\n").status, 200);
+  const HttpTestResponse third = client.Call("POST", "/echo", "", two);
   EXPECT_EQ(third.status, 429);
   EXPECT_EQ(third.Header("retry-after"), "30");
+  EXPECT_EQ(client.Call("GET", "/echo", "", two).status, 200) << "looking costs nothing";
   // One at a time, and free again afterwards.
   const char* one = "Authorization: Bearer one\r\n";
   HttpTestClient other = Connect();
-  other.Request("GET", "/held", "", one);
+  other.Request("POST", "/held", "", one);
   const auto held = TakeHeld();
-  EXPECT_EQ(client.Call("GET", "/echo", "", one).status, 429);
+  EXPECT_EQ(client.Call("POST", "/echo", "", one).status, 429);
   held->Send({.body = "done"});
   EXPECT_EQ(other.Read().body, "done");
-  EXPECT_EQ(client.Call("GET", "/charge?15", "", one).status, 200);
-  const HttpTestResponse owing = client.Call("GET", "/echo", "", one);
+  EXPECT_EQ(client.Call("POST", "/charge?15", "", one).status, 200);
+  const HttpTestResponse owing = client.Call("POST", "/echo", "", one);
   EXPECT_EQ(owing.status, 429);
   EXPECT_THAT(owing.body, HasSubstr("10 tokens a minute"));
 }

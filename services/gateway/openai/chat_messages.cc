@@ -85,6 +85,8 @@ void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& 
     message.RefuseIfSet("tool_calls", kNoTools);
     message.RefuseIfSet("function_call", kNoTools);
     message.RefuseIfSet("audio", "this model takes text only.");
+    // null where the assistant called a tool; clients keep it in their history.
+    if (added->role() == "assistant" && message.Find("content") == nullptr) continue;
     added->set_content(ReadContent(message, {"text", "input_text", "output_text"}));
   }
 }

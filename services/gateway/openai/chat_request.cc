@@ -27,7 +27,7 @@ void RefuseUnsupported(JsonFields& fields) {
   fields.RefuseUnless("modalities", Json::array({"text"}), "only text is answered.");
   fields.RefuseIfSet("audio", "only text is answered.");
   fields.RefuseIfSet("prediction", "predicted outputs are not supported.");
-  fields.RefuseIfSet("reasoning_effort", "this model does not reason separately.");
+  fields.RefuseUnless("reasoning_effort", "none", "this model does not reason separately.");
   fields.RefuseIfSet("web_search_options", "there is no web search here.");
   fields.RefuseIfSet("store", "nothing is stored here.");
   const Json* tier = fields.Find("service_tier");

@@ -230,9 +230,56 @@ TEST_F(OpenAiRequestTest, WrongMessagesAreNamedByTheirPath) {
     EXPECT_EQ(ErrorParam(status), fault.param) << fault.fields << ": " << status;
     EXPECT_EQ(ErrorCode(status), fault.code) << fault.fields << ": " << status;
   }
-  const auto twice = ParseJsonObject(
-      R"({"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}]})");
-  EXPECT_EQ(ErrorParam(MakeChatJob(*twice, *model_, "r").status()), "messages[1].role");
+  const auto bad = ParseJsonObject(
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": null}]})");
+  EXPECT_EQ(ErrorParam(MakeChatJob(*bad, *model_, "r").status()), "messages[1].content");
+}
+
+// Bodies as LangChain, LiteLLM, Open WebUI, Continue and others write them, with every member that
+// they set to nothing in particular.
+TEST_F(OpenAiRequestTest, MembersThatSayNothingChangeNothing) {
+  const auto plain = Chat(R"("seed": 1)");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  for (const char* fields :
+       {R"("seed": 1, "stream": false, "stream_options": null, "max_tokens": null, "stop": null,
+           "tools": [], "tool_choice": "none", "parallel_tool_calls": true,
+           "response_format": {"type": "text"}, "logit_bias": {}, "n": null, "logprobs": null,
+           "top_logprobs": null, "temperature": null, "top_p": null, "presence_penalty": null,
+           "frequency_penalty": null, "user": null, "metadata": null)",
+        R"("seed": 1, "n": 1, "logprobs": false, "top_logprobs": 0, "presence_penalty": 0,
+           "frequency_penalty": 0.0, "stop": [], "tools": null, "tool_choice": null,
+           "functions": [], "function_call": "none", "response_format": null,
+           "logit_bias": null, "max_completion_tokens": null, "store": false,
+           "reasoning_effort": null, "modalities": ["text"], "audio": null, "prediction": null,
+           "service_tier": "auto", "user": "")",
+        R"("seed": 1, "tool_choice": "auto", "reasoning_effort": "none", "verbosity": "medium",
+           "metadata": {"chat_id": "1"}, "session_id": "s", "features": {}, "options": {},
+           "chat_template_kwargs": {"enable_thinking": false}, "keep_alive": "5m",
+           "extra_body": {}, "cache_prompt": true, "num_ctx": 4096, "store": null)"}) {
+    const auto job = Chat(fields);
+    ASSERT_TRUE(job.ok()) << job.status() << " " << fields;
+    EXPECT_EQ(job->runs.size(), 1u);
+    EXPECT_EQ(job->runs[0].prompt, plain->runs[0].prompt);
+    EXPECT_EQ(job->runs[0].max_tokens, plain->runs[0].max_tokens);
+    EXPECT_EQ(job->runs[0].sampling, plain->runs[0].sampling) << fields;
+    EXPECT_TRUE(job->runs[0].stops.empty());
+  }
+}
+
+TEST_F(OpenAiRequestTest, ConversationsOfAnyOrderAreTaken) {
+  const auto body = ParseJsonObject(R"({"messages": [
+      {"role": "system", "content": "be"}, {"role": "system", "content": "in", "name": "rules"},
+      {"role": "user", "content": "the"}, {"role": "user", "content": "hat", "name": "someone"},
+      {"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null,
+       "function_call": null, "tool_calls": null},
+      {"role": "developer", "content": "an"}, {"role": "user", "content": "he"},
+      {"role": "assistant", "content": "the"}]})");
+  const auto job = MakeChatJob(*body, *model_, "r");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->runs[0].prompt, Rendered({{"user", "be\n\nin\n\nthe\n\nhat"},
+                                           {"assistant", ""},
+                                           {"user", "an\n\nhe"},
+                                           {"assistant", "the"}}));
 }
 
 TEST_F(OpenAiRequestTest, APromptThatIsTooLongIsSaidOfItsParameter) {

@@ -48,28 +48,19 @@ Json ModelJson(const ServedModel& model, int64_t created) {
           {"max_model_len", info.context_len()}};
 }
 
-HttpHandler ListsModels(const Launcher& launcher, int64_t created) {
-  return [&launcher, created](const HttpRequest&, const Responder& responder) {
-    const auto model = launcher.model();
-    if (!model.ok()) {
-      responder->SendStatus(model.status());
-      return;
-    }
-    const Json list = {{"object", "list"}, {"data", Json::array({ModelJson(**model, created)})}};
-    responder->Send({.body = DumpJson(list)});
-  };
-}
-
-HttpHandler GetsModel(const Launcher& launcher, int64_t created) {
+// All of them, or the one that the path names.
+HttpHandler GetsModels(const Launcher& launcher, int64_t created) {
   return [&launcher, created](const HttpRequest& request, const Responder& responder) {
     const auto model = launcher.model();
-    const absl::Status status =
-        model.ok() ? (*model)->CheckName(std::string(request.Variable("model"))) : model.status();
-    if (status.ok()) {
-      responder->Send({.body = DumpJson(ModelJson(**model, created))});
-    } else {
+    const std::string name(request.Variable("model"));
+    const absl::Status status = model.ok() ? (*model)->CheckName(name) : model.status();
+    if (!status.ok()) {
       responder->SendStatus(status);
+      return;
     }
+    const Json one = ModelJson(**model, created);
+    const Json all = {{"object", "list"}, {"data", Json::array({one})}};
+    responder->Send({.body = DumpJson(name.empty() ? all : one)});
   };
 }
 
@@ -89,8 +80,8 @@ absl::Status AddOpenAiRoutes(HttpRouter& router, const Launcher& launcher,
       {"POST", "/v1/completions", Generates(MakeCompletionJob, launcher, options)},
       {"POST", "/v1/responses", Generates(MakeResponsesJob, launcher, options)},
       {"POST", "/v1/embeddings", RefuseEmbeddings},
-      {"GET", "/v1/models", ListsModels(launcher, created)},
-      {"GET", "/v1/models/{model=**}", GetsModel(launcher, created)},
+      {"GET", "/v1/models", GetsModels(launcher, created)},
+      {"GET", "/v1/models/{model=**}", GetsModels(launcher, created)},
   };
   for (HttpRoute& route : routes) TANDEM_RETURN_IF_ERROR(router.Add(std::move(route)));
   router.SetErrorFormat("/v1/", FormatOpenAiFailure);

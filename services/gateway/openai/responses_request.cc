@@ -31,7 +31,8 @@ void RefuseStateAndTools(JsonFields& fields) {
   }
   if (const Json* reasoning = fields.Object("reasoning")) {
     JsonFields inner(*reasoning, fields.error(), "reasoning.");
-    for (const char* name : {"effort", "summary", "generate_summary"}) {
+    inner.RefuseUnless("effort", "none", "this model does not reason separately.");
+    for (const char* name : {"summary", "generate_summary"}) {
       inner.RefuseIfSet(name, "this model does not reason separately.");
     }
   }

@@ -30,6 +30,7 @@ struct SamplingParams {
 
   // INVALID_ARGUMENT naming the parameter, its value and its range (NaN is out of every range).
   absl::Status Validate(uint32_t vocab_size) const;
+  bool operator==(const SamplingParams&) const = default;
 };
 
 struct Alternative {

@@ -41,42 +41,42 @@ absl::StatusOr<uint32_t> FindMarker(const Tokenizer& tokenizer, std::string_view
       "the model's vocabulary has no piece %s: it cannot chat, use Generate", std::string(piece)));
 }
 
-absl::Status CheckMessages(const std::vector<Message>& messages) {
+// The text between two markers, the role's line left out.
+struct Turn {
+  bool user;
+  std::string text;
+};
+
+absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages) {
   if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
-  const size_t first_turn = messages[0].role == "system" ? 1 : 0;
+  std::vector<Turn> turns;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& role = messages[i].role;
-    if (const auto bad = FindInvalidUtf8(messages[i].content)) {
+    const auto& [role, content] = messages[i];
+    if (const auto bad = FindInvalidUtf8(content)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("messages[%d].content is not UTF-8 at byte %d", i, *bad));
     }
-    if (role == "system") {
-      if (i == 0) continue;
-      return absl::InvalidArgumentError(
-          absl::StrFormat("messages[%d].role: a system message must come first", i));
-    }
-    const bool is_user = role == "user";
-    if (!is_user && role != "assistant" && role != "model") {
+    const bool user = role == "user" || role == "system";
+    if (!user && role != "assistant" && role != "model") {
       return absl::InvalidArgumentError(absl::StrFormat(
           "messages[%d].role \"%s\" is unknown: system, user and assistant are", i, role));
     }
-    const bool user_expected = (i - first_turn) % 2 == 0;
-    if (is_user != user_expected) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "messages[%d].role \"%s\": turns alternate user, assistant, user, ...", i, role));
+    const bool heads = i == 0 && role == "system";  // untrimmed, as in Gemma's template
+    const std::string text(heads ? content : Trim(content));
+    if (turns.empty() || turns.back().user != user) {
+      turns.push_back({user, text});
+    } else {
+      turns.back().text += "\n\n" + text;
     }
   }
-  if (messages.back().role != "user") {
-    return absl::InvalidArgumentError("messages: the last must be the user's");
-  }
-  return absl::OkStatus();
+  return turns;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages) {
-  TANDEM_RETURN_IF_ERROR(CheckMessages(messages));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
   TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, "<start_of_turn>"));
   TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, "<end_of_turn>"));
 
@@ -88,17 +88,11 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
     return absl::OkStatus();
   };
 
-  std::string system;  // goes before the first turn's content, untrimmed as in Gemma's template
-  for (const Message& message : messages) {
-    if (message.role == "system") {
-      system = message.content + "\n\n";
-      continue;
-    }
+  for (const Turn& turn : turns) {
     ids.push_back(start_of_turn);
     // The text between two markers is encoded as one.
-    const std::string role = message.role == "user" ? "user\n" : "model\n";
-    TANDEM_RETURN_IF_ERROR(append(role + system + std::string(Trim(message.content))));
-    system.clear();
+    TANDEM_RETURN_IF_ERROR(append((turn.user ? "user\n" : "model\n") + turn.text));
+    if (!turn.user && &turn == &turns.back()) return ids;  // to be gone on with
     ids.push_back(end_of_turn);
     TANDEM_RETURN_IF_ERROR(append("\n"));
   }

@@ -18,9 +18,12 @@ struct Message {
 // <bos>(<start_of_turn>role\n content <end_of_turn>\n)* <start_of_turn>model\n
 //
 // Turn markers are control tokens; content is trimmed and encoded as plain text, so that markers
-// spelt in it stay text.  A leading system message is put before the first user message with a
-// blank line between, as Gemma's template does.  INVALID_ARGUMENT: unknown role, system message
-// not first, turns that do not alternate starting with the user, no messages, last not the user's.
+// spelt in it stay text.  Gemma knows two roles that take turns.  What Gemma's template takes comes
+// out as there: a leading system message before the first user message with a blank line between.
+// What that refuses and clients send all the same is brought to it: a system message counts as the
+// user's wherever it is, messages of one role after another are one turn with blank lines between,
+// and a last message of the assistant is left open, so that the model goes on with it.
+// INVALID_ARGUMENT: no messages, an unknown role, content that is not UTF-8.
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages);
 
