@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
     TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
   }
   HttpRouter router;
-  TANDEM_RETURN_IF_ERROR(AddHealthRoutes(router, launcher));
+  TANDEM_RETURN_IF_ERROR(AddHealthRoutes(router, launcher, /*api_keys=*/options.keys != nullptr));
   TANDEM_RETURN_IF_ERROR(AddMetricsRoute(router, std::move(page)));
   TANDEM_RETURN_IF_ERROR(AddPageRoutes(router));
   TANDEM_RETURN_IF_ERROR(AddTokenRoutes(router, launcher));
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
                                    const absl::Status& status) {
     if (method.server_streaming()) launcher.ReportRefused(Api::kRest, status);
   };
-  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused));
+  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused, EngineStreams(launcher)));
   TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, TANDEM_VERSION));
   return HttpServer::Start(options, std::move(router));
 }

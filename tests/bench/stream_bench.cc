@@ -1,11 +1,11 @@
 // What the way from a step's end to the client's hands adds to a token: the decision, its text, the
-// API's JSON, HTTP and the client's read, with many streams of /v1/chat/completions at once.  The
-// toy model stands for the devices, a step every so often.
+// API's form of it, the transport and the client's read, with many streams at once.  The toy model
+// stands for the devices, a step every so often.
 //
-//   stream_bench [streams] [tokens] [step_us]
-#include <poll.h>
-#include <sys/socket.h>
-
+//   stream_bench [streams] [tokens] [step_us] [openai|lines|events|grpc ...]
+//
+// openai: /v1/chat/completions; lines, events: /tandem/v1/chat in its two forms; grpc:
+// Generation.Chat.  Without one: all of them in turn.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,25 +13,28 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
+#include "services/common/rpc/channel.h"
+#include "services/common/rpc/polling.h"
+#include "services/common/rpc/server.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/engine/testing/gate.h"
 #include "services/gateway/http/http_server.h"
-#include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/openai/openai_routes.h"
+#include "services/gateway/rest/rest_routes.h"
+#include "services/gateway/service/generation_service.h"
 #include "services/gateway/service/launcher.h"
+#include "tests/bench/stream_clients.h"
 
 namespace tandem::gateway {
 namespace {
-
-using testing::HttpTestClient;
 
 // Every token: the toy model's own answers are mostly bytes of halves of characters, whose text has
 // to wait for the rest.
@@ -61,98 +64,108 @@ class StepEnds final : public EngineObserver {
   std::map<std::string, std::vector<absl::Time>> ends_;  // by request id
 };
 
-// One stream as its client sees it.
-struct Stream {
-  explicit Stream(uint16_t port) : client(port) {}
-  HttpTestClient client;
-  std::string bytes;               // head included
-  std::vector<absl::Time> tokens;  // when each was read
+constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "hat"}], )";
 
-  std::string RequestId() const {
-    constexpr std::string_view kName = "\r\nX-Request-Id: ";
-    const size_t at = bytes.find(kName);
-    TANDEM_CHECK(at != std::string::npos);
-    return bytes.substr(at + kName.size(), bytes.find('\r', at + 2) - at - kName.size());
-  }
-  // Takes what has come; false at the stream's end.
-  bool Read() {
-    constexpr std::string_view kToken = R"("content":"a")";
-    char buffer[8192];
-    const ssize_t got = ::recv(client.fd(), buffer, sizeof(buffer), 0);
-    const absl::Time now = absl::Now();
-    if (got <= 0) return false;
-    size_t at = bytes.size() - std::min(bytes.size(), kToken.size() - 1);
-    bytes.append(buffer, static_cast<size_t>(got));
-    for (; (at = bytes.find(kToken, at)) != std::string::npos; ++at) tokens.push_back(now);
-    return true;
-  }
-};
-
-// Reads every stream to its end, on one thread.
-void ReadAll(std::vector<Stream>& streams) {
-  std::vector<pollfd> polled;
-  polled.reserve(streams.size());
-  for (const Stream& stream : streams) polled.push_back({stream.client.fd(), POLLIN, 0});
-  for (size_t num_open = streams.size(); num_open > 0;) {
-    ::poll(polled.data(), polled.size(), -1);
-    for (size_t i = 0; i < polled.size(); ++i) {
-      if ((polled[i].revents & (POLLIN | POLLHUP)) == 0 || streams[i].Read()) continue;
-      polled[i].fd = -1;
-      --num_open;
-    }
-  }
+HttpStreamKind OpenAiKind(int num_tokens) {
+  return {
+      .path = "/v1/chat/completions",
+      .headers = "",
+      .body = kChat + absl::StrFormat(R"("temperature": 0, "ignore_eos": true, "stream": true, )"
+                                      R"("max_tokens": %d})",
+                                      num_tokens),
+      .token = R"("content":"a")"};
 }
 
-void Measure(int num_streams, int num_tokens, absl::Duration step_time) {
-  StepLimits limits = testing::ToyLimits();
-  const auto sequences = static_cast<uint32_t>(num_streams);
-  limits.max_sequences = sequences;
-  limits.max_rows = limits.max_outputs = 64 * sequences;
-  limits.context_len = static_cast<uint32_t>(num_tokens) + 64;
-  limits.num_blocks[kGlobalGroup] = limits.num_blocks[kWindowGroup] =
-      sequences * (limits.context_len / limits.block_tokens + 1);
-  limits.max_table_len = 2 * limits.num_blocks[kGlobalGroup];
-  absl::Time next = absl::Now();
-  const auto on_step = [&next, step_time](const StepBatch&) {
-    next = std::max(next + step_time, absl::Now());
-    absl::SleepFor(next - absl::Now());
-    return absl::OkStatus();
-  };
-  StepEnds ends;
-  Launcher launcher(
-      [&](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
-        return std::make_unique<testing::FakeExecutor>(testing::FakeExecutorOptions{
-            .limits = limits, .queue_steps = false, .favourite = kLetter, .on_step = on_step});
-      },
-      {.max_sequences = sequences,
-       .max_rows = limits.max_rows,
-       .chunk_rows = limits.max_rows,
-       .max_waiting = sequences,
-       .observers = {&ends}});
-  HttpRouter router;
-  TANDEM_CHECK(AddOpenAiRoutes(router, launcher, {}).ok());
-  auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
-  TANDEM_CHECK(server.ok());
-  auto ready = std::make_shared<testing::Gate>();
-  launcher.Begin([ready](bool) { ready->Open(); });
-  ready->Wait();
+HttpStreamKind RestKind(int num_tokens, const std::string& accept) {
+  return {.path = "/tandem/v1/chat",
+          .headers = "Accept: " + accept + "\r\n",
+          .body = kChat + absl::StrFormat(R"("sampling": {"temperature": 0}, "limits": )"
+                                          R"({"ignoreEos": true, "maxTokens": %d}})",
+                                          num_tokens),
+          .token = R"("id":)"};
+}
 
-  std::vector<Stream> streams;
-  for (uint32_t i = 0; i < sequences; ++i) {
-    streams.emplace_back((*server)->port())
-        .client.Request("POST", "/v1/chat/completions",
-                        absl::StrFormat(R"({"messages": [{"role": "user", "content": "hat"}], )"
-                                        R"("temperature": 0, "ignore_eos": true, "stream": true, )"
-                                        R"("max_tokens": %d})",
-                                        num_tokens),
-                        "Connection: close\r\n");
+struct Load {
+  int num_streams = 32;
+  int num_tokens = 500;
+  absl::Duration step_time = absl::Milliseconds(20);
+};
+
+// A gateway over the toy model, with its gRPC socket and its HTTP port.
+class Gateway {
+ public:
+  explicit Gateway(const Load& load) : limits_(Limits(load)), step_time_(load.step_time) {
+    auto grpc = Server::Start({.listen = {"unix:" + folder_.path() + "/gateway.sock"}},
+                              {{v1::Generation::service_full_name(), &service_}});
+    TANDEM_CHECK(grpc.ok());
+    grpc_ = *std::move(grpc);
+    HttpRouter router;
+    TANDEM_CHECK(AddOpenAiRoutes(router, launcher_, {}).ok());
+    TANDEM_CHECK(AddRestRoutes(router, *v1::ChatRequest::descriptor()->file()->service(0),
+                               CreateChannel(target()), {}, EngineStreams(launcher_))
+                     .ok());
+    auto http = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
+    TANDEM_CHECK(http.ok());
+    http_ = *std::move(http);
+    auto ready = std::make_shared<testing::Gate>();
+    launcher_.Begin([ready](bool) { ready->Open(); });
+    ready->Wait();
   }
-  ReadAll(streams);
+  ~Gateway() {
+    launcher_.EndRequests();
+    http_->Shutdown(absl::Seconds(5));
+    grpc_->Shutdown(absl::Seconds(5));
+  }
+  std::string target() const { return grpc_->targets()[0]; }
+  uint16_t port() const { return http_->port(); }
+  StepEnds& ends() { return ends_; }
 
+ private:
+  static StepLimits Limits(const Load& load) {
+    StepLimits limits = testing::ToyLimits();
+    limits.max_sequences = static_cast<uint32_t>(load.num_streams);
+    limits.max_rows = limits.max_outputs = 64 * limits.max_sequences;
+    limits.context_len = static_cast<uint32_t>(load.num_tokens) + 64;
+    limits.num_blocks[kGlobalGroup] = limits.num_blocks[kWindowGroup] =
+        limits.max_sequences * (limits.context_len / limits.block_tokens + 1);
+    limits.max_table_len = 2 * limits.num_blocks[kGlobalGroup];
+    return limits;
+  }
+  absl::StatusOr<std::unique_ptr<Executor>> StartExecutor() {
+    return std::make_unique<testing::FakeExecutor>(
+        testing::FakeExecutorOptions{.limits = limits_,
+                                     .queue_steps = false,
+                                     .favourite = kLetter,
+                                     .on_step = [this](const StepBatch&) { return Step(); }});
+  }
+  absl::Status Step() {
+    next_ = std::max(next_ + step_time_, absl::Now());
+    absl::SleepFor(next_ - absl::Now());
+    return absl::OkStatus();
+  }
+
+  const StepLimits limits_;
+  const absl::Duration step_time_;
+  absl::Time next_ = absl::Now();
+  const TemporaryDirectory folder_;
+  StepEnds ends_;
+  Launcher launcher_{[this](const Executor::Progress&) { return StartExecutor(); },
+                     {.max_sequences = limits_.max_sequences,
+                      .max_rows = limits_.max_rows,
+                      .chunk_rows = limits_.max_rows,
+                      .max_waiting = limits_.max_sequences,
+                      .observers = {&ends_}}};
+  GenerationService service_{launcher_, {}};
+  std::unique_ptr<Server> grpc_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+void Report(const std::string& kind, const Load& load, const std::vector<ClientStream>& streams,
+            StepEnds& ends) {
   std::vector<double> us;
-  for (const Stream& stream : streams) {
-    const std::vector<absl::Time> decided = ends.Of(stream.RequestId());
-    TANDEM_CHECK(stream.tokens.size() == static_cast<size_t>(num_tokens));
+  for (const ClientStream& stream : streams) {
+    const std::vector<absl::Time> decided = ends.Of(stream.request_id);
+    TANDEM_CHECK(stream.tokens.size() == static_cast<size_t>(load.num_tokens));
     TANDEM_CHECK(decided.size() == stream.tokens.size());
     for (size_t i = 0; i < stream.tokens.size(); ++i) {
       us.push_back(absl::ToDoubleMicroseconds(stream.tokens[i] - decided[i]));
@@ -164,21 +177,47 @@ void Measure(int num_streams, int num_tokens, absl::Duration step_time) {
     return us[static_cast<size_t>(static_cast<double>(us.size() - 1) * q)];
   };
   std::printf(
-      "%d streams, %zu tokens: us from the step's end to the client p50 %.0f p90 %.0f "
+      "%-6s %d streams, %zu tokens: us from the step's end to the client p50 %.0f p90 %.0f "
       "p99 %.0f p99.9 %.0f\n",
-      num_streams, us.size(), quantile(0.5), quantile(0.9), quantile(0.99), quantile(0.999));
-  launcher.EndRequests();
-  (*server)->Shutdown(absl::Seconds(5));
+      kind.c_str(), load.num_streams, us.size(), quantile(0.5), quantile(0.9), quantile(0.99),
+      quantile(0.999));
+}
+
+// False: there is no such kind.
+bool Measure(const std::string& kind, const Load& load) {
+  Gateway gateway(load);
+  std::vector<ClientStream> streams;
+  if (kind == "grpc") {
+    streams = RunGrpcStreams(gateway.target(), load.num_tokens, load.num_streams);
+  } else if (kind == "openai") {
+    streams = RunHttpStreams(gateway.port(), OpenAiKind(load.num_tokens), load.num_streams);
+  } else if (kind == "lines" || kind == "events") {
+    const char* accept = kind == "lines" ? "application/x-ndjson" : "text/event-stream";
+    streams = RunHttpStreams(gateway.port(), RestKind(load.num_tokens, accept), load.num_streams);
+  } else {
+    return false;
+  }
+  Report(kind, load, streams, gateway.ends());
+  return true;
 }
 
 }  // namespace
 }  // namespace tandem::gateway
 
 int main(int argc, char** argv) {
+  tandem::PollForLatency();             // as in the gateway
   tandem::InitLogging("stream_bench");  // TANDEM_LOG=error leaves the figures alone
-  const int num_streams = argc > 1 ? std::atoi(argv[1]) : 32;
-  const int num_tokens = argc > 2 ? std::atoi(argv[2]) : 500;
-  const int step_us = argc > 3 ? std::atoi(argv[3]) : 20000;
-  tandem::gateway::Measure(num_streams, num_tokens, absl::Microseconds(step_us));
+  tandem::gateway::Load load;
+  if (argc > 1) load.num_streams = std::atoi(argv[1]);
+  if (argc > 2) load.num_tokens = std::atoi(argv[2]);
+  if (argc > 3) load.step_time = absl::Microseconds(std::atoi(argv[3]));
+  std::vector<std::string> kinds(argv + std::min(argc, 4), argv + argc);
+  if (kinds.empty()) kinds = {"openai", "lines", "events", "grpc"};
+  for (const std::string& kind : kinds) {
+    if (tandem::gateway::Measure(kind, load)) continue;
+    std::fprintf(stderr, "stream_bench: '%s' is none of openai, lines, events, grpc\n",
+                 kind.c_str());
+    return 2;
+  }
   return 0;
 }

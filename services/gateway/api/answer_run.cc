@@ -57,7 +57,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       over_ = true;
       for (const auto& stream : streams_) stream->Cancel();
     }
-    responder_->SendStatus(status);
+    responder_->SendStatus(writer_->Told(status));
   }
 
   void OnDrained() {
@@ -144,7 +144,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 
   // Ends the answer with an error: a response of its own if none of it is on its way yet.
   void Break(const absl::Status& failure, std::string out) {
-    if (responder_->SendStatus(failure) || responder_->gone()) return;
+    if (responder_->SendStatus(writer_->Told(failure)) || responder_->gone()) return;
     {
       MutexLock lock(mutex_);
       writer_->Fail(failure, out);

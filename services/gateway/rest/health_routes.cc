@@ -9,13 +9,14 @@
 namespace tandem::gateway {
 namespace {
 
-HttpResponse Report(const v1::GetStatusResponse& status, bool good) {
+HttpResponse Report(const v1::GetStatusResponse& status, bool good, bool api_keys) {
   const nlohmann::json body = {{"status", status.state()},
                                {"detail", status.detail()},
                                {"model", status.model()},
                                {"placement", status.placement()},
                                {"running", status.scheduler().running()},
-                               {"waiting", status.scheduler().waiting()}};
+                               {"waiting", status.scheduler().waiting()},
+                               {"api_keys", api_keys}};
   HttpResponse response{.status = good ? 200 : 503, .body = body.dump()};
   response.headers.emplace_back("Cache-Control", "no-store");
   if (!good) response.headers.emplace_back("Retry-After", "1");
@@ -24,15 +25,15 @@ HttpResponse Report(const v1::GetStatusResponse& status, bool good) {
 
 }  // namespace
 
-absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher) {
+absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher, bool api_keys) {
   const auto add = [&](const char* path, bool (*good)(const std::string& state)) {
     return router.Add({.method = "GET",
                        .path_template = path,
                        .handler =
-                           [&launcher, good](const HttpRequest&, const auto& responder) {
+                           [&launcher, good, api_keys](const HttpRequest&, const auto& responder) {
                              v1::GetStatusResponse status;
                              launcher.FillStatus(status);
-                             responder->Send(Report(status, good(status.state())));
+                             responder->Send(Report(status, good(status.state()), api_keys));
                            },
                        .open = true});
   };

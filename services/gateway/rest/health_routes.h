@@ -7,11 +7,12 @@
 
 namespace tandem::gateway {
 
-// Both answer {"status": STATE, "detail", "model", "placement", "running", "waiting"}, STATE as in
-// GetStatusResponse.
+// Both answer {"status": STATE, "detail", "model", "placement", "running", "waiting", "api_keys"},
+// STATE as in GetStatusResponse, the last whether other routes ask for a key.
 //   /health  200 while the engine works or is coming up; 503 when it has failed, or has lost a
-//   worker. /ready   200 when requests are taken and answered; 503 otherwise.
+//            worker.
+//   /ready   200 when requests are taken and answered; 503 otherwise.
 // `launcher`: Borrowed; must outlive the router.
-absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher);
+absl::Status AddHealthRoutes(HttpRouter& router, const Launcher& launcher, bool api_keys);
 
 }  // namespace tandem::gateway

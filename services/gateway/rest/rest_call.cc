@@ -4,10 +4,11 @@
 
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/error_details.h"
+#include "services/gateway/rest/rest_format.h"
+#include "services/gateway/rest/rest_input.h"
 #include "services/gateway/service/call_origin.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -16,29 +17,6 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-
-// gRPC's wire form: up to eight digits and one of H, M, S, m, u, n.
-absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
-  uint64_t amount = 0;
-  if (text.size() >= 2 && text.size() <= 9 &&
-      text.find_first_not_of("0123456789") == text.size() - 1 &&
-      absl::SimpleAtoi(text.substr(0, text.size() - 1), &amount)) {
-    const int64_t n = static_cast<int64_t>(amount);
-    switch (text.back()) {
-      // clang-format off
-      case 'H': return absl::Hours(n);
-      case 'M': return absl::Minutes(n);
-      case 'S': return absl::Seconds(n);
-      case 'm': return absl::Milliseconds(n);
-      case 'u': return absl::Microseconds(n);
-      case 'n': return absl::Nanoseconds(n);
-      default: break;
-        // clang-format on
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("Grpc-Timeout: '%s' is not like 10S or 500m", text.substr(0, 32)));
-}
 
 grpc::ByteBuffer Serialize(const Message& message) {
   const std::string bytes = message.SerializeAsString();
@@ -58,41 +36,24 @@ uint64_t TokensUsed(const Message& response) {
   return uint64_t{usage.prompt_tokens()} + usage.completion_tokens();
 }
 
-void FillRequestId(Message& message, const std::string& id) {
-  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName("request_id");
-  if (field == nullptr || field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated() ||
-      !message.GetReflection()->GetString(message, field).empty()) {
-    return;
-  }
-  message.GetReflection()->SetString(&message, field, id);
-}
-
 }  // namespace
 
 absl::Status RestCall::Start(grpc::GenericStub& stub, const RestBinding& binding,
                              HttpRequest request, std::shared_ptr<HttpResponder> responder) {
-  auto message = BuildRequest(binding, request);
-  if (!message.ok()) {
-    responder->SendStatus(message.status());
-    return message.status();
-  }
-  FillRequestId(**message, request.id);
-  const auto timeout = request.Header("grpc-timeout");
-  absl::StatusOr<absl::Duration> limit = absl::InfiniteDuration();
-  if (timeout.has_value()) limit = ParseTimeout(std::string(*timeout));
-  if (!limit.ok()) {
-    responder->SendStatus(limit.status());
-    return limit.status();
+  const auto input = ReadRestInput(binding, request);
+  if (!input.ok()) {
+    responder->SendStatus(input.status());
+    return input.status();
   }
   const RequestTrace trace = request.trace;
   std::shared_ptr<RestCall> call(new RestCall(binding, std::move(request), std::move(responder)));
-  if (*limit != absl::InfiniteDuration()) {
-    call->context_.set_deadline(absl::ToChronoTime(absl::Now() + *limit));
+  if (input->deadline != absl::InfiniteFuture()) {
+    call->context_.set_deadline(absl::ToChronoTime(input->deadline));
   }
   call->context_.AddMetadata(kApiMetadata, kRestApi);
   AddTrace(trace, call->context_);
   call->self_ = call;
-  call->Begin(stub, **message);
+  call->Begin(stub, *input->message);
   return absl::OkStatus();
 }
 
@@ -113,8 +74,8 @@ void RestCall::Begin(grpc::GenericStub& stub, const Message& request) {
   request_ = Serialize(request);
   if (streaming_) {
     HttpStreamStart start;
-    start.content_type = events_ ? "text/event-stream" : "application/x-ndjson";
-    start.keep_alive = events_ ? ": keep-alive\n\n" : "\n";
+    start.content_type = RestStreamType(events_);
+    start.keep_alive = RestKeepAlive(events_);
     responder_->BeginStream(std::move(start));
   }
   stub.PrepareBidiStreamingCall(&context_, method_path_, {}, this);
@@ -159,9 +120,11 @@ absl::Status RestCall::TakeMessage() {
   TANDEM_ASSIGN_OR_RETURN(std::string json, PrintResponse(binding_, *message_));
   if (!streaming_) {
     body_ = std::move(json);
-  } else if (!responder_->Write(events_ ? absl::StrFormat("data: %s\n\n", json) : json + "\n")) {
-    return absl::CancelledError("the client has gone");
+    return absl::OkStatus();
   }
+  std::string out;
+  AppendRestMessage(json, events_, out);
+  if (!responder_->Write(std::move(out))) return absl::CancelledError("the client has gone");
   return absl::OkStatus();
 }
 
@@ -187,9 +150,9 @@ void RestCall::OnDone(const grpc::Status& status) {
 
 // Too late for an HTTP status.
 void RestCall::EndStream(const absl::Status& status) {
-  const std::string json = StatusResponse(FailureOf(status)).body;
-  responder_->Write(events_ ? absl::StrFormat("event: error\ndata: %s\n\n", json)
-                            : absl::StrFormat("{\"error\":%s}\n", json));
+  std::string out;
+  AppendRestError(status, events_, out);
+  responder_->Write(std::move(out));
   responder_->End();
 }
 

@@ -28,12 +28,35 @@ class RestCallTest : public testing::RestFixture {
     }
     EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
   }
+  // The body of a stream whose engine fails once a part of it has been read.
+  std::string BreakOffInMidStream(const char* headers);
 };
 
 constexpr char kEndless[] =
     R"({"tokens": {"ids": [5, 6]}, "limits": {"ignoreEos": true}, "sampling": {"temperature": 0}})";
 
-TEST_F(RestCallTest, AClientThatGoesAwayInDecodingFreesItsPlace) {
+std::string RestCallTest::BreakOffInMidStream(const char* headers) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch& step) {
+    if (step.header.step_id <= 10) return absl::OkStatus();
+    go->Wait();
+    return absl::InternalError("segment 2: refused");
+  };
+  StartRest(fake);
+  HttpTestClient client = Connect();
+  client.Request("POST", "/tandem/v1/generate", kEndless, headers);
+  EXPECT_EQ(client.ReadHead().status, 200);
+  std::string body;
+  for (auto chunk = client.ReadChunk(); chunk.has_value() && !chunk->empty();
+       chunk = client.ReadChunk()) {
+    body += *chunk;
+    go->Open();
+  }
+  return body;
+}
+
+TEST_P(RestCallTest, AClientThatGoesAwayInDecodingFreesItsPlace) {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch&) {
     absl::SleepFor(absl::Milliseconds(1));
@@ -48,7 +71,7 @@ TEST_F(RestCallTest, AClientThatGoesAwayInDecodingFreesItsPlace) {
   ExpectFreed();
 }
 
-TEST_F(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
+TEST_P(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
   auto go = std::make_shared<Gate>();
   auto begun = std::make_shared<Gate>();
   FakeExecutorOptions fake;
@@ -71,39 +94,24 @@ TEST_F(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
   ExpectFreed();
 }
 
-TEST_F(RestCallTest, AnErrorInMidStreamIsItsLastLine) {
-  FakeExecutorOptions fake;
-  fake.on_step = [](const StepBatch& step) {
-    return step.header.step_id > 10 ? absl::InternalError("segment 2: refused") : absl::OkStatus();
-  };
-  StartRest(fake);
-  HttpTestClient client = Connect();
-  const HttpTestResponse lines = client.Call("POST", "/tandem/v1/generate", kEndless);
-  EXPECT_EQ(lines.status, 200);
-  EXPECT_TRUE(lines.complete);
-  const std::string last = lines.body.substr(lines.body.rfind('\n', lines.body.size() - 2) + 1);
+TEST_P(RestCallTest, AnErrorInMidStreamIsItsLastLine) {
+  const std::string body = BreakOffInMidStream("");
+  EXPECT_THAT(body, StartsWith("{\"text\":"));
+  const std::string last = body.substr(body.rfind('\n', body.size() - 2) + 1);
   EXPECT_EQ(last, R"({"error":{"code":13,"message":"segment 2: refused","details":[]}})"
                   "\n");
 }
 
-TEST_F(RestCallTest, AnErrorInMidStreamIsAnEventOfItsOwn) {
-  FakeExecutorOptions fake;
-  fake.on_step = [](const StepBatch& step) {
-    return step.header.step_id > 10 ? absl::InternalError("segment 2: refused") : absl::OkStatus();
-  };
-  StartRest(fake);
-  HttpTestClient client = Connect();
-  const HttpTestResponse events =
-      client.Call("POST", "/tandem/v1/generate", kEndless, "Accept: text/event-stream\r\n");
-  EXPECT_THAT(events.body, StartsWith("data: {"));
-  EXPECT_THAT(
-      events.body,
-      ::testing::EndsWith("event: error\n"
-                          "data: {\"code\":13,\"message\":\"segment 2: refused\",\"details\":[]}"
-                          "\n\n"));
+TEST_P(RestCallTest, AnErrorInMidStreamIsAnEventOfItsOwn) {
+  const std::string body = BreakOffInMidStream("Accept: text/event-stream\r\n");
+  EXPECT_THAT(body, StartsWith("data: {"));
+  EXPECT_THAT(body, ::testing::EndsWith(
+                        "event: error\n"
+                        "data: {\"code\":13,\"message\":\"segment 2: refused\",\"details\":[]}"
+                        "\n\n"));
 }
 
-TEST_F(RestCallTest, TimeoutsAreDeadlines) {
+TEST_P(RestCallTest, TimeoutsAreDeadlines) {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch&) {
     absl::SleepFor(absl::Milliseconds(5));
@@ -119,7 +127,7 @@ TEST_F(RestCallTest, TimeoutsAreDeadlines) {
             400);
 }
 
-TEST_F(RestCallTest, AFullQueueIs429WithRetryAfter) {
+TEST_P(RestCallTest, AFullQueueIs429WithRetryAfter) {
   auto go = std::make_shared<Gate>();
   FakeExecutorOptions fake;
   fake.on_step = [go](const StepBatch&) {
@@ -148,7 +156,7 @@ TEST_F(RestCallTest, AFullQueueIs429WithRetryAfter) {
   ExpectFreed();
 }
 
-TEST_F(RestCallTest, BadBodiesAre400AndNameTheFault) {
+TEST_P(RestCallTest, BadBodiesAre400AndNameTheFault) {
   StartRest();
   HttpTestClient client = Connect();
   const auto call = [&client](const std::string& body) {
@@ -168,7 +176,7 @@ TEST_F(RestCallTest, BadBodiesAre400AndNameTheFault) {
       HasSubstr("context_length_exceeded"));
 }
 
-TEST_F(RestCallTest, TheRequestIdAndTokensAreCounted) {
+TEST_P(RestCallTest, TheRequestIdAndTokensAreCounted) {
   // sha256 of "one".
   const auto keys = ApiKeys::Parse(
       "a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed tokens=5\n");
@@ -185,6 +193,9 @@ TEST_F(RestCallTest, TheRequestIdAndTokensAreCounted) {
   EXPECT_EQ(client.Call("GET", "/ready").status, 200);
   EXPECT_EQ(client.Call("GET", "/tandem/v1/status").status, 401);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, RestCallTest, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "FromTheEngine" : "ByCalls"; });
 
 }  // namespace
 }  // namespace tandem::gateway

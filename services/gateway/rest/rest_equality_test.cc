@@ -292,7 +292,7 @@ class RestEqualityTest : public testing::RestFixture {
   }
 };
 
-TEST_F(RestEqualityTest, EveryMethodAnswersTheSameOverBoth) {
+TEST_P(RestEqualityTest, EveryMethodAnswersTheSameOverBoth) {
   StartRest();
   const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
   int num_good = 0;
@@ -326,6 +326,9 @@ TEST_F(RestEqualityTest, EveryMethodAnswersTheSameOverBoth) {
   EXPECT_GT(num_good, 20);
   EXPECT_GT(num_errors, 20);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, RestEqualityTest, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "FromTheEngine" : "ByCalls"; });
 
 }  // namespace
 }  // namespace tandem::gateway

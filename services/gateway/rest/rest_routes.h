@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "services/gateway/http/http_router.h"
+#include "services/gateway/rest/rest_stream.h"
 
 namespace tandem::gateway {
 
@@ -22,11 +23,13 @@ namespace tandem::gateway {
 //   field `request_id`, where there is one and it is empty, is the HTTP request's id; Grpc-Timeout
 //   ("10S", "500m") sets a deadline.
 //
+// Methods that are in `streams` are not called but answered by what is there.
 // INVALID_ARGUMENT names a method whose annotation is wrong; ALREADY_EXISTS: a route.
 // `on_refused` is told of requests that no call is made for, on threads of the server.
 using RestRefused = std::function<void(const google::protobuf::MethodDescriptor& method,
                                        const absl::Status& status)>;
 absl::Status AddRestRoutes(HttpRouter& router, const google::protobuf::ServiceDescriptor& service,
-                           std::shared_ptr<grpc::Channel> channel, RestRefused on_refused = {});
+                           std::shared_ptr<grpc::Channel> channel, RestRefused on_refused = {},
+                           const RestStreams& streams = {});
 
 }  // namespace tandem::gateway

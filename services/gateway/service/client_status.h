@@ -9,10 +9,13 @@ namespace tandem::gateway {
 inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 // With google.rpc.RetryInfo where trying again is worth while: RESOURCE_EXHAUSTED and UNAVAILABLE.
-inline grpc::Status ToClientStatus(const absl::Status& status) {
+inline absl::Status ToClientError(const absl::Status& status) {
   const bool passing = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
-  if (!passing || RetryAfterOf(status).has_value()) return ToDetailedGrpcStatus(status);
-  return ToDetailedGrpcStatus(WithRetryAfter(status, kRetryDelay));
+  if (!passing || RetryAfterOf(status).has_value()) return status;
+  return WithRetryAfter(status, kRetryDelay);
+}
+inline grpc::Status ToClientStatus(const absl::Status& status) {
+  return ToDetailedGrpcStatus(ToClientError(status));
 }
 
 }  // namespace tandem::gateway

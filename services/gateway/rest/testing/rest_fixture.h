@@ -12,15 +12,19 @@
 
 namespace tandem::gateway::testing {
 
-class RestFixture : public ServiceFixture {
+// The parameter: whether streams come straight from the engine, as in the gateway, or by calls like
+// those of any other method.
+class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<bool> {
  protected:
   void StartRest(const FakeExecutorOptions& fake = {}, HttpServerOptions options = {}) {
     Start(fake);
     options.listen = "127.0.0.1:0";
     HttpRouter router;
-    ASSERT_TRUE(AddHealthRoutes(router, *launcher_).ok());
+    ASSERT_TRUE(AddHealthRoutes(router, *launcher_, /*api_keys=*/false).ok());
     const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-    ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0])).ok());
+    ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0]), {},
+                              GetParam() ? EngineStreams(*launcher_) : RestStreams())
+                    .ok());
     auto http = HttpServer::Start(options, std::move(router));
     ASSERT_TRUE(http.ok()) << http.status();
     http_ = *std::move(http);
