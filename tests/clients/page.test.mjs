@@ -1,21 +1,17 @@
 // The chat page in a real browser, driven by its keys and buttons.
 //   TANDEM_SHOTS=FOLDER leaves screenshots there.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { chromium } from "playwright-core";
+import { browserPath, checkAccessibility as checkAccessibilityOf, listen, shoot } from "./browser.mjs";
 
 const url = process.env.TANDEM_URL;
-const browserPath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
-if (!browserPath) console.log("SKIPPED: there is no chromium (scripts/setup --tests installs it)");
-const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 describe("the chat page", { skip: !browserPath }, () => {
   let browser;
   let context;
   let page;
-  const complaints = [];
+  let complaints = [];
   const strangers = new Set();
 
   async function open(options = {}) {
@@ -23,17 +19,14 @@ describe("the chat page", { skip: !browserPath }, () => {
     context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", ...options });
     page = await context.newPage();
     page.setDefaultTimeout(30000);
-    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-    page.on("pageerror", (error) => complaints.push(error.message));
+    complaints = listen(page);
     page.on("request", (request) => {
       if (new URL(request.url()).origin !== new URL(url).origin) strangers.add(request.url());
     });
     await page.goto(url);
     await page.waitForSelector(".state.ready");
   }
-  const shot = async (name) => {
-    if (process.env.TANDEM_SHOTS) await page.screenshot({ path: `${process.env.TANDEM_SHOTS}/${name}.png` });
-  };
+  const shot = (name) => shoot(page, name);
   const settle = () => page.waitForSelector("article.assistant:last-child .tools");
   const answer = () => page.locator("article.assistant .answer").last().innerText();
 
@@ -56,12 +49,7 @@ describe("the chat page", { skip: !browserPath }, () => {
     await page.reload();
     await page.waitForSelector(".answer");
   }
-  async function checkAccessibility(what) {
-    await page.evaluate(axeSource);
-    const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-    const violations = found.violations.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target} ${n.failureSummary}`).join("; ")}`);
-    assert.deepEqual(violations, [], what);
-  }
+  const checkAccessibility = (what) => checkAccessibilityOf(page, what);
 
   before(async () => {
     browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox"] });
@@ -171,8 +159,8 @@ describe("the chat page", { skip: !browserPath }, () => {
   test("a refusal is shown in the server's words", async () => {
     await open();
     await ask("long ".repeat(2000));
-    await page.waitForSelector(".error");
-    assert.match(await page.locator(".error").innerText(), /context/);
+    await page.waitForSelector("article .error");
+    assert.match(await page.locator("article .error").innerText(), /context/);
     complaints.length = 0;  // the browser itself logs the 400
     await shot("refused");
   });

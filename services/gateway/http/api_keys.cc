@@ -132,7 +132,7 @@ class KeyAccount final : public HttpClient {
 };
 
 KeyLease::~KeyLease() {
-  if (account_ != nullptr) account_->Leave();
+  if (account_ != nullptr && has_place_) account_->Leave();
 }
 std::shared_ptr<HttpClient> KeyLease::client() const { return account_; }
 
@@ -241,7 +241,8 @@ absl::StatusOr<ApiKeys::Change> ApiKeys::Reload() {
                       absl::StrFormat("'%s': %s", path_, change.status().message()));
 }
 
-std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::Time now) {
+std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::Time now,
+                                                   bool counts) {
   KeyDigest digest;
   ::SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
   std::shared_ptr<const Accounts> accounts;
@@ -262,8 +263,10 @@ std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::T
                                                : "this API key is not known"),
         std::nullopt};
   }
-  if (auto failure = found->Enter(now)) return *std::move(failure);
-  return KeyLease(std::move(found));
+  if (counts) {
+    if (auto failure = found->Enter(now)) return *std::move(failure);
+  }
+  return KeyLease(std::move(found), counts);
 }
 
 }  // namespace tandem::gateway

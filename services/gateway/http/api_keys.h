@@ -32,11 +32,14 @@ struct KeyLimits {
   std::optional<uint64_t> concurrency;
 };
 
-// A key's place among its requests; gives it back when destroyed.
 class KeyAccount;
+
+// A request's leave to run under a key, and its place among the key's requests if it takes one,
+// which is given back when this is destroyed.
 class KeyLease {
  public:
-  explicit KeyLease(std::shared_ptr<KeyAccount> account) : account_(std::move(account)) {}
+  KeyLease(std::shared_ptr<KeyAccount> account, bool has_place)
+      : account_(std::move(account)), has_place_(has_place) {}
   KeyLease(KeyLease&&) = default;
   KeyLease& operator=(KeyLease&&) = delete;
   ~KeyLease();
@@ -44,6 +47,7 @@ class KeyLease {
 
  private:
   std::shared_ptr<KeyAccount> account_;  // shared with the table and other leases; null once moved
+  bool has_place_;
 };
 
 // Thread-safe.
@@ -63,9 +67,11 @@ class ApiKeys {
   // that is gone go on.  After an error, which is one of Load's, everything is as it was.
   absl::StatusOr<Change> Reload();
 
-  // A place for one request under `key`, or 401 (no such key) or 429 (over a limit, with the
-  // seconds until it is not).  Takes the same time whichever key it is, and if it is none.
-  std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now);
+  // Leave for one request under `key`, or 401 (no such key) or 429 (over a limit, with the seconds
+  // until it is not).  Takes the same time whichever key it is, and if it is none.  One that does
+  // not count against the limits is not refused by them either.
+  std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now,
+                                            bool counts = true);
 
  private:
   using Accounts = std::vector<std::shared_ptr<KeyAccount>>;  // shared with leases

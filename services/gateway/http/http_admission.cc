@@ -90,7 +90,8 @@ std::variant<std::optional<KeyLease>, HttpFailure> AdmitSender(const HttpRequest
     return Forbidden(
         "this path is for this machine alone, or for holders of an API key (--http-api-keys)");
   }
-  auto admitted = keys->Admit(BearerKey(head), now);
+  const bool counts = head.method != "GET" && head.method != "HEAD";
+  auto admitted = keys->Admit(BearerKey(head), now, counts);
   if (auto* failure = std::get_if<HttpFailure>(&admitted)) return std::move(*failure);
   return std::get<KeyLease>(std::move(admitted));
 }

@@ -30,6 +30,7 @@ std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
 bool IsLocal(const HttpRequest& head, const std::string& peer);
 
 // The lease of the holder of the request's key, nothing where the route asks for none; or why not.
+// GET and HEAD, which look at things and make none, count against no limit of a key.
 // `keys` is null where everybody is served.
 std::variant<std::optional<KeyLease>, HttpFailure> AdmitSender(const HttpRequest& head,
                                                                const HttpRoute& route,

@@ -48,17 +48,17 @@ class HttpReloadTest : public HttpServerFixture {
 TEST_F(HttpReloadTest, KeysComeAndGoWhileConnectionsAndRequestsGoOn) {
   StartWithKeys(absl::StrFormat("first %s\n", kOneHash));
   HttpTestClient client = Connect();
-  EXPECT_EQ(client.Call("GET", "/echo", "", kTwo).status, 401);
-  EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kTwo).status, 401);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 200);
   HttpTestClient busy = Connect();
-  busy.Request("GET", "/held", "", kOne);
+  busy.Request("POST", "/held", "", kOne);
   const auto held = TakeHeld();
   held->BeginStream({});
   held->Write("before ");
   WriteKeys(absl::StrFormat("second %s\n", kTwoHash));
   ASSERT_TRUE(server_->Reload());
-  EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 401) << "the connection is the same";
-  EXPECT_EQ(client.Call("GET", "/echo", "", kTwo).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 401) << "the connection is the same";
+  EXPECT_EQ(client.Call("POST", "/echo", "", kTwo).status, 200);
   EXPECT_TRUE(held->Write("and after"));
   held->End();
   EXPECT_EQ(busy.Read().body, "before and after") << "it was let in under the key that is gone";
@@ -67,35 +67,35 @@ TEST_F(HttpReloadTest, KeysComeAndGoWhileConnectionsAndRequestsGoOn) {
 TEST_F(HttpReloadTest, AKeyThatStaysKeepsWhatItHasUsedUnderItsNewNameAndLimits) {
   StartWithKeys(absl::StrFormat("first %s requests=5 concurrency=1\n", kOneHash));
   HttpTestClient client = Connect();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 200);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 200);
   HttpTestClient busy = Connect();
-  busy.Request("GET", "/held", "", kOne);
+  busy.Request("POST", "/held", "", kOne);
   const auto held = TakeHeld();
   WriteKeys(
       absl::StrFormat("renamed %s requests=5 concurrency=2\nsecond %s\n", kOneHash, kTwoHash));
   ASSERT_TRUE(server_->Reload());
   HttpTestClient another = Connect();
-  another.Request("GET", "/held", "", kOne);  // the fifth, and the second at a time
+  another.Request("POST", "/held", "", kOne);  // the fifth, and the second at a time
   const auto held_too = TakeHeld();
-  const HttpTestResponse third = client.Call("GET", "/echo", "", kOne);
+  const HttpTestResponse third = client.Call("POST", "/echo", "", kOne);
   EXPECT_EQ(third.status, 429);
   EXPECT_THAT(third.body, HasSubstr("'renamed': its limit of 2 requests at a time"));
   held->Send({});
   held_too->Send({});
   EXPECT_EQ(busy.Read().status, 200);
   EXPECT_EQ(another.Read().status, 200);
-  const HttpTestResponse sixth = client.Call("GET", "/echo", "", kOne);
+  const HttpTestResponse sixth = client.Call("POST", "/echo", "", kOne);
   EXPECT_EQ(sixth.status, 429);
   EXPECT_THAT(sixth.body, HasSubstr("5 requests a minute"));
   // Without a limit there is nothing to wait for; one that is new begins full.
   WriteKeys(absl::StrFormat("first %s\n", kOneHash));
   ASSERT_TRUE(server_->Reload());
-  EXPECT_EQ(client.Call("GET", "/charge?1000", "", kOne).status, 200);
-  EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 200);
+  EXPECT_EQ(client.Call("POST", "/charge?1000", "", kOne).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 200);
   WriteKeys(absl::StrFormat("first %s tokens=10\n", kOneHash));
   ASSERT_TRUE(server_->Reload());
-  EXPECT_EQ(client.Call("GET", "/charge?15", "", kOne).status, 200);
-  EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 429);
+  EXPECT_EQ(client.Call("POST", "/charge?15", "", kOne).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 429);
 }
 
 TEST_F(HttpReloadTest, AFileThatIsWrongChangesNothingAndIsNamedWithItsLine) {
@@ -111,13 +111,13 @@ TEST_F(HttpReloadTest, AFileThatIsWrongChangesNothingAndIsNamedWithItsLine) {
     const auto change = keys_->Reload();
     EXPECT_THAT(std::string(change.status().message()), HasSubstr(KeyFile()));
     EXPECT_THAT(std::string(change.status().message()), HasSubstr(reason));
-    EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 200);
-    EXPECT_EQ(client.Call("GET", "/echo", "", kTwo).status, 401);
+    EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 200);
+    EXPECT_EQ(client.Call("POST", "/echo", "", kTwo).status, 401);
   }
   std::filesystem::remove(KeyFile());
   EXPECT_FALSE(server_->Reload());
   EXPECT_EQ(keys_->Reload().status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(client.Call("GET", "/echo", "", kOne).status, 200);
+  EXPECT_EQ(client.Call("POST", "/echo", "", kOne).status, 200);
 }
 
 // A connection that was encrypted when it was made, and the certificate it was shown.

@@ -85,13 +85,15 @@ class HttpServerFixture : public ::testing::Test {
     add("GET", "/count", [](const HttpRequest& request, const auto& responder) {
       Count(std::stoi(request.query), responder);
     });
-    add("GET", "/held", [this](const HttpRequest&, auto responder) { held_.Put(responder); });
+    for (const char* method : {"GET", "POST"}) {
+      add(method, "/held", [this](const HttpRequest&, auto responder) { held_.Put(responder); });
+    }
     add("GET", "/silent", [this](const HttpRequest&, auto responder) {
       responder->BeginStream(
           {.keep_alive = ": still here\n\n", .keep_alive_interval = absl::Milliseconds(10)});
       silent_.Put(responder);
     });
-    add("GET", "/charge", [](const HttpRequest& request, const auto& responder) {
+    add("POST", "/charge", [](const HttpRequest& request, const auto& responder) {
       request.client->ChargeTokens(std::stoul(request.query));
       responder->Send({});
     });

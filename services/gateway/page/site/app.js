@@ -1,16 +1,21 @@
 // The page: chats on the left, the conversation, the box below it, the strip above.
 
-import { streamChat } from "./api.js";
+import { ApiError, streamChat } from "./api.js";
 import { $, copyButton, icon, kIcons, make } from "./dom.js";
+import { KeyDialog } from "./key.js";
 import { showMarkdown } from "./markdown.js";
 import { Settings } from "./settings.js";
 import { Chats, saveTheme } from "./storage.js";
 import { Strip } from "./strip.js";
 
-const settings = new Settings();
+const settings = new Settings(begin);
 const chats = new Chats();
 let running = null;  // {abort, chat, message} of the answer under way
 const strip = new Strip(() => settings.key, () => running !== null, showStatus);
+const keyDialog = new KeyDialog(settings, () => {
+  begin();
+  $("prompt").focus();
+});
 
 // ---- The list of chats -------------------------------------------------------------------------
 
@@ -196,7 +201,8 @@ async function ask(chat) {
     if (abort.signal.aborted) {
       message.note = "stopped";
     } else {
-      message.error = error.status === 401 ? `${error.message} Set an API key in the settings.` : error.message;
+      message.error = error.status === 401 ? "The server asks for an API key." : error.message;
+      if (error.status === 401) showStatus(null, error);
     }
   }
   const follow = nearEnd();
@@ -210,6 +216,7 @@ async function ask(chat) {
 function send() {
   const text = $("prompt").value.trim();
   if (!text || running) return;
+  if (!$("open-key").hidden) return keyDialog.open();
   $("prompt").value = "";
   fitPrompt();
   chats.current.messages.push({ role: "user", content: text });
@@ -244,7 +251,13 @@ function fitPrompt() {
 }
 
 function showStatus(status, error) {
-  const state = status?.state ?? (error.status === 401 ? "API key needed" : "not reachable");
+  const keyless = error?.status === 401;
+  const state = status?.state ?? (keyless ? "API key needed" : "not reachable");
+  if (keyless && $("open-key").hidden) {
+    keyDialog.open(settings.key ? "The server does not know the key that this browser has." : "");
+  }
+  $("open-key").hidden = !keyless;
+  $("strip").hidden = keyless;
   $("state").textContent = state;
   $("state").className = `state ${status ? state : "failed"}`;
   $("state").title = [status?.detail, status?.placement, status?.placementNotice].filter(Boolean).join("\n");
@@ -252,6 +265,12 @@ function showStatus(status, error) {
     $("model").textContent = status.model;
     document.title = `${status.model} \u00b7 Tandem`;
   }
+}
+
+// Asks for the server's state, or first for the key without which there is none to be had.
+async function begin() {
+  if (await keyDialog.missing()) showStatus(null, new ApiError("", 401));
+  else strip.poll();
 }
 
 $("composer").addEventListener("submit", (event) => {
@@ -279,7 +298,7 @@ $("theme").addEventListener("click", () => {
   saveTheme(theme);
 });
 document.addEventListener("keydown", (event) => {
-  if ($("settings").open) return;
+  if (document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") {
     if (document.body.classList.contains("sidebar-open")) closeSidebar();
     else stop();
@@ -291,5 +310,7 @@ document.addEventListener("keydown", (event) => {
     $("prompt").focus();
   }
 });
+document.addEventListener("visibilitychange", () => document.hidden || begin());
 
 showAll();
+begin();

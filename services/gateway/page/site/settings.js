@@ -15,7 +15,8 @@ const kFields = [
 ];
 
 export class Settings {
-  constructor() {
+  // `onKey` is called when another API key was typed here.
+  constructor(onKey) {
     this.values = loadSettings();
     for (const field of kFields) {
       const id = `set-${field.name}`;
@@ -27,8 +28,9 @@ export class Settings {
     this.form = $("settings-form");
     this.fill();
     this.form.addEventListener("input", () => this.read());
+    $("set-key").addEventListener("change", onKey);
     $("reset-settings").addEventListener("click", () => {
-      this.values = {};
+      this.values = this.key ? { key: this.key } : {};  // it is no matter of taste
       saveSettings(this.values);
       this.fill();
     });
@@ -41,6 +43,12 @@ export class Settings {
 
   get key() {
     return this.values.key ?? "";
+  }
+
+  setKey(key) {
+    this.values.key = key;
+    saveSettings(this.values);
+    this.fill();
   }
 
   // What a request gets beside its messages.

@@ -61,11 +61,9 @@ export class Strip {
       $("strip-more").setAttribute("aria-label", open ? "Hide the segments" : "Show every segment");
       if (this.shown) this.showTable(...this.shown);
     });
-    document.addEventListener("visibilitychange", () => this.poll());
-    this.poll();
   }
 
-  // Asks now, and then again and again while the page can be seen.
+  // Asks now, and then again and again while the page can be seen and the server takes its key.
   async poll() {
     clearTimeout(this.timer);
     if (document.hidden) return;
@@ -82,6 +80,7 @@ export class Strip {
       if (this.busy() || number(status.scheduler?.running) > 0) pause = kBusyPause;
     } catch (error) {
       this.onStatus(null, error);
+      if (error.status === 401) return;
     }
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.poll(), pause);
