@@ -102,8 +102,17 @@ absl::Status CheckRange(const SourceTensor& tensor, DType to, std::span<const fl
     const bool fits = std::isfinite(number) && (to == DType::kF32 || to == DType::kBf16 ||
                                                 (FloatToHalf(number) & 0x7FFFu) < 0x7C00u);
     if (fits) continue;
+    const bool vocabulary =
+        tensor.role == WeightRole::kEmbedding || tensor.role == WeightRole::kHead;
+    if (!std::isfinite(number)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor '%s' holds %g, which no weight is: the source is damaged, fetch it again",
+          tensor.name, number));
+    }
     return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor '%s': %g does not fit %s", tensor.name, number, std::string(Traits(to).name)));
+        "tensor '%s' holds %g, which does not fit %s (numbers up to 65504): %s bf16 or f32 keeps "
+        "it",
+        tensor.name, number, std::string(Traits(to).name), vocabulary ? "--embedding" : "--type"));
   }
   return absl::OkStatus();
 }
@@ -163,6 +172,12 @@ class Conversion {
           "tensor '%s' is in %s already; --requantise makes it %s, which loses more than the "
           "original weights would",
           tensor.name, std::string(Traits(tensor.dtype).name), std::string(Traits(to).name)));
+    }
+    if (cols % Traits(to).block_elements != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor '%s' has rows of %d numbers, which %s cannot hold (it has blocks of %d): use "
+          "--type f16, bf16 or f32",
+          tensor.name, cols, std::string(Traits(to).name), Traits(to).block_elements));
     }
     const auto index = static_cast<uint32_t>(header_.entries().size());
     header_.AddTensor(GgufTensorName(tensor.role, tensor.layer_idx, tensor.part),

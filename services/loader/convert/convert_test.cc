@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -97,8 +98,43 @@ TEST_F(ConvertTest, ReleasesBecomeFilesOfTheSameModel) {
     EXPECT_EQ(to.norm_offset, 0.0f);
     EXPECT_TRUE(SameBits(Numbers(*written, to), Numbers(*source, source->tensors()[i]))) << to.name;
   }
-  const auto refused = Convert(*source, "f16", {.overwrite = true}).status();
-  EXPECT_THAT(refused.message(), HasSubstr("does not fit f16"));
+}
+
+TEST_F(ConvertTest, ANumberThatDoesNotFitIsNamedWithItsTensorAndAWayOut) {
+  testing::Release release = testing::SmallRelease();
+  for (auto& tensor : release.tensors) std::fill(tensor.data.begin(), tensor.data.end(), '\0');
+  const auto message_with = [&](const std::string& name, const char* bf16, const char* type) {
+    const std::string before = release.FindTensor(name).data;
+    release.FindTensor(name).data.replace(2, 2, bf16, 2);
+    TemporaryFolder folder;
+    release.Write(folder);
+    release.FindTensor(name).data = before;
+    const auto source = OpenModelSource(folder.path());
+    EXPECT_OK(source.status());
+    const absl::Status status = Convert(**source, type, {.overwrite = true}).status();
+    EXPECT_OK(Convert(**source, "bf16", {.overwrite = true}).status());
+    return std::string(status.message());
+  };
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  const std::string message = message_with(down, "\x89\x47", "f16");
+  EXPECT_THAT(message, HasSubstr("'" + down + "' holds 70144, which does not fit f16"));
+  EXPECT_THAT(message, HasSubstr("--type bf16 or f32 keeps it"));
+  EXPECT_THAT(message_with("model.embed_tokens.weight", "\x89\xC7", "f16"),
+              HasSubstr("holds -70144, which does not fit f16 (numbers up to 65504): --embedding"));
+  EXPECT_THAT(message_with(down, "\x80\x7F", "f16"), HasSubstr("holds inf, which no weight is"));
+  EXPECT_THAT(Files(), ElementsAre("out.gguf"));
+}
+
+TEST_F(ConvertTest, RowsThatAreNoWholeBlocksAreRefused) {
+  TemporaryFolder folder;
+  testing::SmallRelease().Write(folder);
+  ASSERT_OK_AND_ASSIGN(const auto source, OpenModelSource(folder.path()));
+  for (const char* type : {"q8_0", "q4_k_m"}) {
+    const absl::Status status = Convert(*source, type).status();
+    EXPECT_THAT(status, tandem::testing::HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(status.message(), HasSubstr("blocks of 32"));
+  }
+  EXPECT_THAT(Files(), ElementsAre());
 }
 
 TEST_F(ConvertTest, MixesGiveEachMatrixItsFormat) {
