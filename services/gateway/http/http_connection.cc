@@ -250,9 +250,10 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
   route_variables_.variables = std::move(match.variables);
   if (route_ != nullptr) return true;
   if (match.allow.empty()) {
-    Refuse({404,
-            absl::NotFoundError(absl::StrFormat("no such path: %s %.200s", head.method, head.path)),
-            std::nullopt});
+    Refuse(
+        {404,
+         absl::NotFoundError(absl::StrFormat("'%s %.200s': no such path", head.method, head.path)),
+         std::nullopt});
   } else if (head.method == "OPTIONS") {
     HttpResponse response{.status = 204, .content_type = "", .body = "", .headers = {}};
     response.headers.emplace_back("Allow", match.allow);

@@ -178,7 +178,7 @@ TEST_F(HttpServerTest, RoutesByMethodAndPath) {
   EXPECT_EQ(options.Header("allow"), "GET, HEAD, OPTIONS");
   const HttpTestResponse special = client.Call("GET", "/special/none");
   EXPECT_EQ(special.status, 404);
-  EXPECT_EQ(special.body, "special: no such path: GET /special/none");
+  EXPECT_EQ(special.body, "special: 'GET /special/none': no such path");
 }
 
 TEST_F(HttpServerTest, OtherOriginsMustBeAllowed) {
@@ -256,6 +256,33 @@ TEST_F(HttpServerTest, KeysAreAskedForAndTheirLimitsKept) {
   const HttpTestResponse owing = client.Call("POST", "/echo", "", one);
   EXPECT_EQ(owing.status, 429);
   EXPECT_THAT(owing.body, HasSubstr("10 tokens a minute"));
+}
+
+TEST_F(HttpServerTest, AnAllowedPageOfAnotherOriginSeesThatAKeyIsMissing) {
+  // sha256 of "one".
+  const auto keys =
+      ApiKeys::Parse("a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  StartServer({.cors_origins = {"https://chat.example"}, .keys = *keys});
+  HttpTestClient client = Connect();
+  const std::string origin = "Origin: https://chat.example\r\n";
+  const std::string asks = "Access-Control-Request-Method: POST\r\n";
+  EXPECT_EQ(client.Call("OPTIONS", "/echo", "", origin + asks).status, 204)
+      << "no key goes with it";
+  const HttpTestResponse keyless = client.Call("POST", "/echo", "", origin);
+  EXPECT_EQ(keyless.status, 401);
+  EXPECT_EQ(keyless.Header("access-control-allow-origin"), "https://chat.example");
+  EXPECT_EQ(client.Call("POST", "/echo", "", origin + "Authorization: Bearer one\r\n").status, 200);
+}
+
+TEST_F(HttpServerTest, BodiesAreSentAndTakenAsTheyAre) {
+  StartServer();
+  HttpTestClient client = Connect();
+  const HttpTestResponse plain = client.Call(
+      "POST", "/echo", "x", "Accept-Encoding: gzip, br\r\nContent-Encoding: identity\r\n");
+  EXPECT_EQ(plain.body, "POST /echo  x");
+  EXPECT_EQ(plain.Header("content-encoding"), "");
+  EXPECT_EQ(client.Call("POST", "/echo", "x", "Content-Encoding: gzip\r\n").status, 415);
 }
 
 TEST_F(HttpServerTest, DrainsAndEnds) {

@@ -126,6 +126,10 @@ void HttpRequestReader::CheckHeader() {
         return Fail(501, "of transfer encodings 'chunked' alone is known");
       }
     }
+    if (absl::EqualsIgnoreCase(name, "content-encoding") &&
+        !absl::EqualsIgnoreCase(value, "identity")) {
+      return Fail(415, "bodies are taken as they are, without a content encoding");
+    }
     if (absl::EqualsIgnoreCase(name, "expect") && !http10_) {
       if (!absl::EqualsIgnoreCase(value, "100-continue")) {
         return Fail(417, "of expectations '100-continue' alone is known");

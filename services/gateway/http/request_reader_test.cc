@@ -75,6 +75,7 @@ std::vector<FramingCase> Cases() {
       {"body too long", Get("Content-Length: 2000\r\n\r\n"), 413},
       {"chunk too long", Chunked("800\r\n"), 413},
       {"chunks too long", Chunked("300\r\n" + std::string(0x300, 'x') + "\r\n300\r\n"), 413},
+      {"compressed body", Get("Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"), 415},
       {"unknown expectation", Get("Expect: miracle\r\n\r\n"), 417},
       {"header too long", Get("A: " + std::string(3000, 'x') + "\r\n\r\n"), 431},
       {"header without end", Get("A: " + std::string(3000, 'x')), 431},

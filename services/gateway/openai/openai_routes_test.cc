@@ -143,6 +143,8 @@ TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
        "invalid_request_error"},
       {"/v1/embeddings", R"({"input": "x"})", 400, "invalid_request_error"},
       {"/v1/nothing", "{}", 404, "invalid_request_error"},
+      {"/v1", "{}", 404, "invalid_request_error"},
+      {"/v1/chat/completions/", "{}", 400, "invalid_request_error"},
       {"/v1/models", "{}", 405, "invalid_request_error"},
   };
   for (const Case& c : cases) {
@@ -151,6 +153,7 @@ TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
     EXPECT_EQ(ErrorOf(response)["type"], c.type) << response.body;
     EXPECT_FALSE(ErrorOf(response)["message"].get<std::string>().empty());
   }
+  EXPECT_TRUE(ErrorOf(Post("/v1/nothing", "{}"))["param"].is_null());
   EXPECT_EQ(Scheduler().running(), 0u);
 }
 

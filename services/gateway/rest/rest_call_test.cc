@@ -1,7 +1,10 @@
 // Calls that do not just run to their end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 
@@ -154,6 +157,48 @@ TEST_P(RestCallTest, AFullQueueIs429WithRetryAfter) {
   clients.clear();
   go->Open();
   ExpectFreed();
+}
+
+TEST_P(RestCallTest, OfManyRequestsAtOnceTheExcessIs429AndHealthAnswers) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit old = limit;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  constexpr int kNumRequests = 1280;
+  constexpr int kNumTaken = 28;  // eight places, twenty wait
+  std::vector<HttpTestClient> clients;
+  for (int i = 0; i < kNumRequests; ++i) clients.push_back(Connect());
+  for (HttpTestClient& client : clients) client.Request("POST", "/tandem/v1/generate", kEndless);
+  // The best of some: what the machine does besides is not the server's doing.
+  absl::Duration health = absl::InfiniteDuration();
+  for (int i = 0; i < 5; ++i) {
+    HttpTestClient probe = Connect();
+    const absl::Time begin = absl::Now();
+    EXPECT_EQ(probe.Call("GET", "/health").status, 200);
+    health = std::min(health, absl::Now() - begin);
+  }
+  EXPECT_LT(health, absl::Milliseconds(100));
+  while (http_->counts().requests > kNumTaken) absl::SleepFor(absl::Milliseconds(1));
+  int num_refused = 0;
+  for (HttpTestClient& client : clients) {
+    pollfd polled{client.fd(), POLLIN, 0};
+    if (::poll(&polled, 1, 0) == 0) continue;
+    EXPECT_EQ(client.Read().status, 429);
+    ++num_refused;
+  }
+  EXPECT_EQ(num_refused, kNumRequests - kNumTaken);
+  clients.clear();
+  go->Open();
+  ExpectFreed();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
 TEST_P(RestCallTest, BadBodiesAre400AndNameTheFault) {

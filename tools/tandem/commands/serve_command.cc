@@ -27,7 +27,8 @@ struct ServeFlags {
   std::string http = "127.0.0.1:8080";
   std::string http_tls_cert, http_tls_key, http_api_keys;
   std::vector<std::string> http_cors, http_names;
-  std::string otlp, trace_sample, trace_keep;  // as the gateway takes them
+  std::string http_threads, http_connections, http_body_bytes;  // as the gateway takes them
+  std::string otlp, trace_sample, trace_keep;                   // as the gateway takes them
 };
 
 void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
@@ -40,6 +41,16 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
                      "Origin whose pages may call, or *; repeat for each");
   command.add_option("--http-name", flags.http_names,
                      "Name the server goes by beside localhost; repeat for each");
+  command.add_option("--http-threads", flags.http_threads, "Threads for connections; default: 1")
+      ->check(CLI::Range(1u, 16u));
+  command
+      .add_option("--http-connections", flags.http_connections,
+                  "Connections at a time; default: 4096")
+      ->check(CLI::Range(1u, 1000000u));
+  command
+      .add_option("--http-body-bytes", flags.http_body_bytes,
+                  "Longest request body; default: 16777216")
+      ->check(CLI::Range(size_t{1024}, size_t{1} << 30));
 }
 
 void AddTraceFlags(CLI::App& command, ServeFlags& flags) {
@@ -64,6 +75,9 @@ std::vector<std::string> GatewayArguments(const ServeFlags& flags) {
   add("--http-tls-cert", flags.http_tls_cert);
   add("--http-tls-key", flags.http_tls_key);
   add("--http-api-keys", flags.http_api_keys);
+  add("--http-threads", flags.http_threads);
+  add("--http-connections", flags.http_connections);
+  add("--http-body-bytes", flags.http_body_bytes);
   add("--otlp", flags.otlp);
   add("--trace-sample", flags.trace_sample);
   add("--trace-keep", flags.trace_keep);
