@@ -7,19 +7,25 @@
 #include "services/common/base/check.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/ollama/ollama_embed.h"
 #include "services/gateway/ollama/ollama_request.h"
 #include "services/gateway/openai/chat_request.h"
 #include "services/gateway/openai/completion_request.h"
+#include "services/gateway/openai/embedding_request.h"
 #include "services/gateway/openai/responses_request.h"
 
 namespace {
 
 using namespace tandem::gateway;
 
+bool IsComplete(const ApiJob& job) { return job.writer != nullptr; }
+bool IsComplete(const EmbedJob& job) { return job.to_body != nullptr; }
+
 // What is wrong with a body is the client's to mend: no code that says otherwise.
-void Check(const absl::StatusOr<ApiJob>& job) {
+template <class Job>
+void Check(const absl::StatusOr<Job>& job) {
   if (job.ok()) {
-    TANDEM_CHECK(job->writer != nullptr);
+    TANDEM_CHECK(IsComplete(*job));
     for (const EngineRequest& run : job->runs) TANDEM_CHECK(!run.prompt.empty());
     return;
   }
@@ -39,5 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(MakeResponsesJob(*body, *model, "request"));
   Check(MakeOllamaChatJob(*body, *model, "request"));
   Check(MakeOllamaGenerateJob(*body, *model, "request"));
+  Check(MakeEmbeddingJob(*body, *model, "request"));
+  Check(MakeOllamaEmbedJob(*body, *model, "request"));
+  Check(MakeOllamaEmbeddingsJob(*body, *model, "request"));
   return 0;
 }

@@ -7,6 +7,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
+#include "services/gateway/ollama/ollama_embed.h"
 #include "services/gateway/ollama/ollama_model.h"
 #include "services/gateway/ollama/ollama_request.h"
 
@@ -30,6 +31,26 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
       TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
       job.SetOrigin(Api::kOllama, request.trace);
       StartAnswer(*model, std::move(job), request.client, to, options);
+      return absl::OkStatus();
+    };
+    const absl::Status status = answer();
+    if (status.ok()) return;
+    launcher.ReportRefused(Api::kOllama, status);
+    to->SendStatus(status);
+  };
+}
+
+using MakeEmbeds = absl::StatusOr<EmbedJob> (*)(const Json& body, const ServedModel& model,
+                                                const std::string& request_id);
+
+HttpHandler Embeds(MakeEmbeds make_job, const Launcher& launcher) {
+  return [make_job, &launcher](const HttpRequest& request, const To& to) {
+    const auto answer = [&]() -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
+      TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
+      TANDEM_ASSIGN_OR_RETURN(EmbedJob job, make_job(body, *model, request.id));
+      job.SetOrigin(Api::kOllama, request.trace);
+      StartEmbedding(*model, std::move(job), request.client, to);
       return absl::OkStatus();
     };
     const absl::Status status = answer();
@@ -85,6 +106,8 @@ absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
   HttpRoute routes[] = {
       {"POST", "/api/chat", Generates(MakeOllamaChatJob, launcher, options)},
       {"POST", "/api/generate", Generates(MakeOllamaGenerateJob, launcher, options)},
+      {"POST", "/api/embed", Embeds(MakeOllamaEmbedJob, launcher)},
+      {"POST", "/api/embeddings", Embeds(MakeOllamaEmbeddingsJob, launcher)},
       {"GET", "/api/tags", Describes(launcher, list(OllamaTag))},
       {"GET", "/api/ps", Describes(launcher, list(OllamaProcess))},
       {"POST", "/api/show", Describes(launcher, show)},

@@ -1,4 +1,5 @@
-// Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps, /api/version.
+// Ollama's API: /api/chat, /api/generate, /api/embed, /api/embeddings, /api/tags, /api/show,
+// /api/ps, /api/version.
 #pragma once
 
 #include <string>

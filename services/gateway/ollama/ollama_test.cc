@@ -6,6 +6,7 @@
 
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/ollama/ollama_embed.h"
 #include "services/gateway/ollama/ollama_model.h"
 #include "services/gateway/ollama/ollama_request.h"
 #include "services/gateway/ollama/ollama_writer.h"
@@ -104,6 +105,50 @@ TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
   }
   const absl::Status other = Make(MakeOllamaChatJob, R"({"model": "llama3"})").status();
   EXPECT_EQ(other, absl::NotFoundError("model 'llama3' not found"));
+}
+
+TEST_F(OllamaTest, EmbedsOneTextOrManyOrNone) {
+  const auto make = [this](auto make_job, const std::string& fields) {
+    const auto body = ParseJsonObject("{\"model\": \"toy\"" + fields + "}");
+    return make_job(*body, *model_, "request");
+  };
+  EmbedResult result{.embeddings = {{0.5f, -0.25f}, {1.0f, 0.0f}}};
+  result.usage.set_prompt_tokens(9);
+  result.usage.set_total_seconds(1.5);
+  const auto many = make(MakeOllamaEmbedJob, R"(, "input": ["h", "hat"], "truncate": false)");
+  ASSERT_TRUE(many.ok()) << many.status();
+  EXPECT_THAT(many->runs, SizeIs(2));
+  EXPECT_TRUE(many->runs[0].embedding);
+  EXPECT_EQ(Json::parse(many->to_body(result)),
+            Json::parse(R"({"model": "toy", "embeddings": [[0.5, -0.25], [1, 0]],
+                            "total_duration": 1500000000, "load_duration": 0,
+                            "prompt_eval_count": 9})"));
+  const auto one = make(MakeOllamaEmbeddingsJob, R"(, "prompt": "hat")");
+  EXPECT_THAT(one->runs, SizeIs(1));
+  EXPECT_EQ(one->to_body(result), R"({"embedding":[0.5,-0.25]})");
+  for (const char* none : {"", R"(, "input": "")", R"(, "input": [])"}) {
+    const auto job = make(MakeOllamaEmbedJob, none);
+    ASSERT_TRUE(job.ok()) << none << job.status();
+    EXPECT_THAT(job->runs, SizeIs(0));
+    EXPECT_EQ(Json::parse(job->to_body({}))["embeddings"], Json::array());
+  }
+  EXPECT_EQ(make(MakeOllamaEmbeddingsJob, "")->to_body({}), R"({"embedding":[]})");
+}
+
+TEST_F(OllamaTest, EmbeddingsThatCannotBeAreRefusedByName) {
+  const std::pair<const char*, const char*> faults[] = {
+      {R"("model": "toy", "input": ["h", ""])", "input[1].text"},
+      {R"("model": "toy", "input": 5)", "input"},
+      {R"("model": "toy", "input": "h", "dimensions": 7)", "dimensions"},
+      {R"("model": "toy", "input": "h", "truncate": "no")", "truncate"},
+      {R"("input": "h")", "model"},
+  };
+  for (const auto& [fields, param] : faults) {
+    const auto body = ParseJsonObject("{" + std::string(fields) + "}");
+    const absl::Status status = MakeOllamaEmbedJob(*body, *model_, "request").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << fields << status;
+    EXPECT_EQ(ErrorParam(status), param) << fields << status;
+  }
 }
 
 TEST_F(OllamaTest, AStreamIsALineAPieceAndNanosecondsAtTheEnd) {

@@ -6,62 +6,13 @@
 #include "absl/strings/str_format.h"
 #include "services/gateway/openai/completion_writer.h"
 #include "services/gateway/openai/openai_options.h"
+#include "services/gateway/openai/prompt_list.h"
 #include "services/gateway/service/request_parser.h"
 
 namespace tandem::gateway {
 namespace {
 
 constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
-
-bool IsTokens(const Json& value) {
-  return value.is_array() && !value.empty() && value[0].is_number();
-}
-
-// One prompt, a text or token ids.
-void ReadPrompt(JsonFields& fields, const std::string& name, const Json& value,
-                v1::GenerateRequest& request) {
-  if (value.is_string()) {
-    request.set_text(value.get<std::string>());
-    return;
-  }
-  for (const Json& id : value) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > UINT32_MAX) {
-      return fields.Fail(name, "invalid_type",
-                         absl::StrFormat("Invalid '%s': token ids are whole numbers of 32 bits.",
-                                         fields.PathOf(name)));
-    }
-    request.mutable_tokens()->add_ids(id.get<uint32_t>());
-  }
-}
-
-std::vector<v1::GenerateRequest> ReadPrompts(JsonFields& fields) {
-  std::vector<v1::GenerateRequest> requests;
-  const Json* prompt = fields.Find("prompt");
-  if (prompt == nullptr) {
-    fields.Missing("prompt");
-  } else if (prompt->is_string() || IsTokens(*prompt)) {
-    ReadPrompt(fields, "prompt", *prompt, requests.emplace_back());
-  } else if (!prompt->is_array() || prompt->empty()) {
-    fields.WrongType("prompt", "a string, an array of strings or of token ids, not empty");
-  } else if (prompt->size() > static_cast<size_t>(kMaxChoices)) {
-    fields.Fail("prompt", "array_above_max_length",
-                absl::StrFormat("Invalid 'prompt': %d prompts, at most %d in one request.",
-                                prompt->size(), kMaxChoices));
-  } else {
-    for (size_t i = 0; i < prompt->size(); ++i) {
-      const Json& element = (*prompt)[i];
-      if (!element.is_string() && !IsTokens(element)) {
-        fields.Fail("prompt", "invalid_type",
-                    absl::StrFormat("Invalid type for 'prompt[%d]': expected a string or an array "
-                                    "of token ids, but got %s instead.",
-                                    i, std::string(JsonTypeName(element))));
-        break;
-      }
-      ReadPrompt(fields, absl::StrFormat("prompt[%d]", i), element, requests.emplace_back());
-    }
-  }
-  return requests;
-}
 
 int64_t ReadNumChoices(JsonFields& fields, size_t num_prompts) {
   const int64_t n = fields.Integer("n", 1, kMaxChoices).value_or(1);
@@ -93,7 +44,7 @@ absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& mo
   absl::Status error;
   JsonFields fields(body, error);
   CheckModel(fields, model);
-  std::vector<v1::GenerateRequest> prompts = ReadPrompts(fields);
+  auto prompts = ReadPrompts<v1::GenerateRequest>(fields, "prompt", kMaxChoices);
   const v1::SamplingParams sampling = ReadSampling(fields);
   v1::GenerationLimits limits;
   limits.set_max_tokens(static_cast<uint32_t>(

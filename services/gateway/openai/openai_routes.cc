@@ -7,10 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
-#include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/openai/chat_request.h"
 #include "services/gateway/openai/completion_request.h"
+#include "services/gateway/openai/embedding_request.h"
 #include "services/gateway/openai/openai_error.h"
 #include "services/gateway/openai/responses_request.h"
 
@@ -64,10 +64,21 @@ HttpHandler GetsModels(const Launcher& launcher, int64_t created) {
   };
 }
 
-void RefuseEmbeddings(const HttpRequest&, const Responder& responder) {
-  responder->SendStatus(ParamError("model", "unsupported_model",
-                                   "model: the models served here answer, they do not make "
-                                   "embeddings."));
+HttpHandler Embeds(const Launcher& launcher) {
+  return [&launcher](const HttpRequest& request, const Responder& responder) {
+    const auto answer = [&]() -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
+      TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
+      TANDEM_ASSIGN_OR_RETURN(EmbedJob job, MakeEmbeddingJob(body, *model, request.id));
+      job.SetOrigin(Api::kOpenAi, request.trace);
+      StartEmbedding(*model, std::move(job), request.client, responder);
+      return absl::OkStatus();
+    };
+    const absl::Status status = answer();
+    if (status.ok()) return;
+    launcher.ReportRefused(Api::kOpenAi, status);
+    responder->SendStatus(status);
+  };
 }
 
 }  // namespace
@@ -79,7 +90,7 @@ absl::Status AddOpenAiRoutes(HttpRouter& router, const Launcher& launcher,
       {"POST", "/v1/chat/completions", Generates(MakeChatJob, launcher, options)},
       {"POST", "/v1/completions", Generates(MakeCompletionJob, launcher, options)},
       {"POST", "/v1/responses", Generates(MakeResponsesJob, launcher, options)},
-      {"POST", "/v1/embeddings", RefuseEmbeddings},
+      {"POST", "/v1/embeddings", Embeds(launcher)},
       {"GET", "/v1/models", GetsModels(launcher, created)},
       {"GET", "/v1/models/{model=**}", GetsModels(launcher, created)},
   };

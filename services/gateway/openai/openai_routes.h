@@ -1,4 +1,4 @@
-// OpenAI's API: /v1/models, /v1/chat/completions, /v1/completions, /v1/responses.
+// OpenAI's API: /v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,8 +8,7 @@
 
 namespace tandem::gateway {
 
-// Adds the routes, and OpenAI's form for the errors of all paths below /v1/.  /v1/embeddings says
-// that the model makes none.
+// Adds the routes, and OpenAI's form for the errors of all paths below /v1/.
 // `launcher`: Borrowed; must outlive the server.
 absl::Status AddOpenAiRoutes(HttpRouter& router, const Launcher& launcher,
                              const AnswerRunOptions& options = {});

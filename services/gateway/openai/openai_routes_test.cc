@@ -98,6 +98,43 @@ TEST_F(OpenAiRoutesTest, AnswersWholeAndStreamed) {
   EXPECT_EQ(client.Call("GET", "/v1/models/toy").status, 200);
 }
 
+TEST_F(OpenAiRoutesTest, EmbedsTextsIntoUnitVectorsInOrder) {
+  Start();
+  WaitReady();
+  const HttpTestResponse both = Post("/v1/embeddings", R"({"input": ["the hat", "in"]})");
+  ASSERT_EQ(both.status, 200) << both.body;
+  const Json body = Json::parse(both.body);
+  ASSERT_EQ(body["data"].size(), 2u);
+  const Json second = Json::parse(Post("/v1/embeddings", R"({"input": "in"})").body);
+  EXPECT_EQ(body["data"][1]["embedding"], second["data"][0]["embedding"]);
+  EXPECT_NE(body["data"][0]["embedding"], second["data"][0]["embedding"]);
+  double squares = 0;
+  for (const Json& value : body["data"][0]["embedding"]) {
+    squares += value.get<double>() * value.get<double>();
+  }
+  EXPECT_NEAR(squares, 1.0, 32 * 0x1p-23);  // 32 roundings to float32
+  EXPECT_GT(body["usage"]["total_tokens"].get<int>(), 3);
+}
+
+TEST_F(OpenAiRoutesTest, AClientThatGoesAwayFreesItsInputs) {
+  auto go = std::make_shared<Gate>();
+  FakeExecutorOptions fake;
+  fake.on_step = [go](const StepBatch&) {
+    go->Wait();
+    return absl::OkStatus();
+  };
+  Start(fake);
+  WaitReady();
+  {
+    HttpTestClient client(server_->port());
+    client.Request("POST", "/v1/embeddings", R"({"input": ["a", "b", "c", "d", "e", "f"]})");
+    while (Scheduler().running() + Scheduler().waiting() == 0) {
+    }
+  }
+  go->Open();
+  WaitUntilIdle();
+}
+
 TEST_F(OpenAiRoutesTest, KeepsAStreamAliveWhileThePromptIsFed) {
   auto go = std::make_shared<Gate>();
   FakeExecutorOptions fake;
@@ -141,7 +178,8 @@ TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
        "invalid_request_error"},
       {"/v1/chat/completions", std::string(kChat) + R"(, "model": "other"})", 404,
        "invalid_request_error"},
-      {"/v1/embeddings", R"({"input": "x"})", 400, "invalid_request_error"},
+      {"/v1/embeddings", R"({"input": ""})", 400, "invalid_request_error"},
+      {"/v1/embeddings", R"({"input": "x", "model": "other"})", 404, "invalid_request_error"},
       {"/v1/nothing", "{}", 404, "invalid_request_error"},
       {"/v1", "{}", 404, "invalid_request_error"},
       {"/v1/chat/completions/", "{}", 400, "invalid_request_error"},

@@ -136,6 +136,7 @@ const std::map<std::string, const char*>& GoodRequests() {
       {"ChatRequest",
        "messages { role: 'user' content: 'a b' } sampling { temperature: 0 seed: 7 } "
        "limits { max_tokens: 6 ignore_eos: true } logprobs: 2"},
+      {"EmbedRequest", "inputs { text: 'a b' } inputs { tokens { ids: 5 ids: 9 } }"},
       {"TokenizeRequest", "text: 'a b' add_bos: true"},
       {"DetokenizeRequest", "ids: 5 ids: 6"},
   };

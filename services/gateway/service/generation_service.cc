@@ -8,6 +8,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/gateway/service/call_origin.h"
 #include "services/gateway/service/client_status.h"
+#include "services/gateway/service/embed_reactor.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/stream_reactor.h"
 #include "services/gateway/trace/trace_response.h"
@@ -65,6 +66,29 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
 grpc::ServerWriteReactor<v1::ChatResponse>* GenerationService::Chat(
     grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
   return Start<v1::ChatResponse>(launcher_, options_, *context, *request, ParseChat);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Embed(grpc::CallbackServerContext* context,
+                                                   const v1::EmbedRequest* request,
+                                                   v1::EmbedResponse* response) {
+  const Api api = OriginOf(*context);
+  const RequestTrace trace = TraceOf(*context, options_.sampler);
+  context->AddInitialMetadata(kTraceParent, FormatTraceParent(trace.own));
+  const auto model = launcher_.model();
+  auto parsed = model.ok() ? ParseEmbed(*request, **model)
+                           : absl::StatusOr<std::vector<EngineRequest>>(model.status());
+  if (!parsed.ok()) {
+    launcher_.ReportRefused(api, parsed.status());
+    return Answer(context, parsed.status());
+  }
+  context->AddInitialMetadata(kRequestId, parsed->front().request_id);
+  for (size_t i = 0; i < parsed->size(); ++i) {
+    EngineRequest& input = (*parsed)[i];
+    input.api = api;
+    input.trace = i == 0 ? trace : trace.Sibling();
+    input.deadline = Deadline(*context);
+  }
+  return EmbedReactor::Start(**model, *std::move(parsed), *response);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

@@ -80,7 +80,9 @@ absl::Status CheckTextBytes(uint64_t num_bytes, const ServedModel& model) {
   return CheckContext(num_bytes / model.max_token_bytes(), "at least ", model);
 }
 
-absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const v1::GenerateRequest& request,
+// Request: v1::GenerateRequest or v1::EmbedInput.
+template <class Request>
+absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
                                                   const ServedModel& model) {
   std::vector<uint32_t> prompt;
   if (request.has_tokens()) {
@@ -136,7 +138,39 @@ absl::StatusOr<EngineRequest> ParseCommon(const Request& proto, const ServedMode
   return request;
 }
 
+// An error about input `i`, by its place.
+absl::Status NameInput(const absl::Status& status, int i) {
+  const std::string message(status.message());
+  if (message.starts_with("context_length_exceeded")) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s (inputs[%d])", message, i));
+  }
+  return absl::Status(status.code(), absl::StrFormat("inputs[%d].%s", i, message));
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<EngineRequest>> ParseEmbed(const v1::EmbedRequest& request,
+                                                      const ServedModel& model) {
+  TANDEM_RETURN_IF_ERROR(model.CheckName(request.model()));
+  TANDEM_ASSIGN_OR_RETURN(const std::string request_id, ParseRequestId(request.request_id()));
+  if (request.inputs_size() < 1 || request.inputs_size() > kMaxEmbedInputs) {
+    return absl::InvalidArgumentError(absl::StrFormat("inputs: %d of them, must be 1 to %d",
+                                                      request.inputs_size(), kMaxEmbedInputs));
+  }
+  std::vector<EngineRequest> parsed(request.inputs_size());
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    if (request.inputs(i).has_text() && request.inputs(i).text().empty()) {
+      return absl::InvalidArgumentError(absl::StrFormat("inputs[%d].text: is empty", i));
+    }
+    auto prompt = ParsePrompt(request.inputs(i), model);
+    if (!prompt.ok()) return NameInput(prompt.status(), i);
+    parsed[i].request_id = request_id;
+    parsed[i].prompt = *std::move(prompt);
+    parsed[i].embedding = true;
+    parsed[i].max_tokens = 0;
+  }
+  return parsed;
+}
 
 absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
                                             const ServedModel& model) {

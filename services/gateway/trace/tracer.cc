@@ -122,7 +122,7 @@ void Tracer::RequestEnded(const RequestReport& report) {
   request->trace = std::move(live.trace);
   request->model = options_.model;
   request->api = std::string(ApiName(from.api));
-  request->operation = from.chat ? "chat" : "text_completion";
+  request->operation = from.embedding ? "embeddings" : from.chat ? "chat" : "text_completion";
   request->outcome = std::string(OutcomeName(OutcomeOf(report)));
   request->submitted = report.submitted;
   request->end = report.end;

@@ -1,0 +1,56 @@
+#include "services/gateway/api/embed_answer.h"
+
+#include <bit>
+#include <charconv>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+
+namespace tandem::gateway {
+
+static_assert(std::endian::native == std::endian::little);
+
+void EmbedJob::SetOrigin(Api api, const RequestTrace& trace) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].api = api;
+    runs[i].trace = i == 0 ? trace : trace.Sibling();
+  }
+}
+
+void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
+                    std::shared_ptr<HttpResponder> responder) {
+  if (job.runs.empty()) {
+    responder->Send({.body = job.to_body({})});
+    return;
+  }
+  auto run = EmbedRun::Start(model.engine(), std::move(job.runs),
+                             [client = std::move(client), responder,
+                              to_body = std::move(job.to_body)](const EmbedResult& result) {
+                               client->ChargeTokens(result.usage.prompt_tokens());
+                               if (result.status.ok()) {
+                                 responder->Send({.body = to_body(result)});
+                               } else {
+                                 responder->SendStatus(result.status);
+                               }
+                             });
+  responder->SetCallbacks([] {}, [run = std::move(run)] { run->Cancel(); });
+}
+
+std::string FloatsToJson(std::span<const float> values) {
+  std::string json = "[";
+  for (const float value : values) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
+    if (json.size() > 1) json.push_back(',');
+    json.append(digits, end);
+  }
+  json.push_back(']');
+  return json;
+}
+
+std::string FloatsToBase64(std::span<const float> values) {
+  const auto bytes = std::as_bytes(values);
+  return absl::Base64Escape({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+}  // namespace tandem::gateway

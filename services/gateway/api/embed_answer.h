@@ -1,0 +1,35 @@
+// Answers one HTTP request for embeddings.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "services/gateway/http/http_message.h"
+#include "services/gateway/service/embed_run.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// What one HTTP request asks of the engine.
+struct EmbedJob {
+  std::vector<EngineRequest> runs;                         // none: nothing was asked for
+  std::function<std::string(const EmbedResult&)> to_body;  // of a result that is OK
+
+  // Each run has a span of its own; the first has the request's.
+  void SetOrigin(Api api, const RequestTrace& trace);
+};
+
+// Hands the runs to the engine and returns; the answer completes `responder`.  A client that goes
+// away has its runs cancelled.  `model`: Borrowed; must outlive the request.
+void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
+                    std::shared_ptr<HttpResponder> responder);
+
+// "[0.25,-1e-05]": the fewest digits that give each float32 back.
+std::string FloatsToJson(std::span<const float> values);
+// The float32's bytes, little-endian, in base64.
+std::string FloatsToBase64(std::span<const float> values);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,17 @@
+// POST /v1/embeddings: a body to engine requests and the writer of their answer.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/gateway/api/embed_answer.h"
+#include "services/gateway/api/json.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// INVALID_ARGUMENT (a ParamError) names what is wrong or not done here; NOT_FOUND: another model.
+absl::StatusOr<EmbedJob> MakeEmbeddingJob(const Json& body, const ServedModel& model,
+                                          const std::string& request_id);
+
+}  // namespace tandem::gateway

@@ -1,0 +1,52 @@
+// Answers one call of Embed.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/gateway/service/client_status.h"
+#include "services/gateway/service/embed_run.h"
+#include "services/gateway/service/served_model.h"
+
+namespace tandem::gateway {
+
+// Thread-safe.  Lives until gRPC is done with it, which is after its run is.
+class EmbedReactor : public grpc::ServerUnaryReactor {
+ public:
+  // `model`: Borrowed; must outlive the server.  `response`: the call's, filled before it ends.
+  static grpc::ServerUnaryReactor* Start(const ServedModel& model,
+                                         std::vector<EngineRequest> requests,
+                                         v1::EmbedResponse& response) {
+    auto* reactor = new EmbedReactor;
+    response.set_request_id(requests[0].request_id);
+    auto run = EmbedRun::Start(model.engine(), std::move(requests),
+                               [reactor, &model, &response](EmbedResult result) {
+                                 if (result.status.ok()) Fill(result.embeddings, response);
+                                 *response.mutable_usage() = std::move(result.usage);
+                                 response.set_placement(model.engine().placement());
+                                 reactor->Finish(ToClientStatus(result.status));
+                               });
+    // gRPC reacts to nothing before it has the reactor.
+    reactor->run_ = std::move(run);
+    return reactor;
+  }
+
+  void OnCancel() override { run_->Cancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  EmbedReactor() = default;
+  static void Fill(const std::vector<std::vector<float>>& embeddings, v1::EmbedResponse& response) {
+    for (const std::vector<float>& embedding : embeddings) {
+      response.add_embeddings()->mutable_values()->Assign(embedding.begin(), embedding.end());
+    }
+  }
+
+  std::shared_ptr<EmbedRun> run_;  // shared with the engine's streams
+};
+
+}  // namespace tandem::gateway
