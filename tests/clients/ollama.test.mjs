@@ -50,6 +50,19 @@ test("generate renders the template unless the prompt is raw", async () => {
   assert.equal(raw.done_reason, "length");
 });
 
+test("texts are embedded, and by the older route too", async () => {
+  const input = ["What is the capital of Japan?", "Once"];
+  const answer = await client.embed({ model, input });
+  const { model_info } = await client.show({ model });
+  assert.equal(answer.model, model);
+  assert.equal(answer.embeddings.length, 2);
+  assert.equal(answer.embeddings[0].length, model_info["gemma3.embedding_length"]);
+  assert.ok(answer.prompt_eval_count > 5 && answer.total_duration > 0);
+  const { embedding } = await client.embeddings({ model, prompt: input[0] });
+  const cosine = embedding.reduce((sum, value, i) => sum + value * answer.embeddings[0][i], 0);
+  assert.ok(Math.abs(cosine - 1) < 1e-3);
+});
+
 test("errors carry their text and status", async () => {
   await assert.rejects(client.chat({ ...request, model: "llama3" }), (error) => error.status_code === 404 && /model 'llama3' not found/.test(error.error));
   await assert.rejects(client.chat({ ...request, format: "json" }), (error) => error.status_code === 400 && /format/.test(error.error));

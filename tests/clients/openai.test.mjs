@@ -161,7 +161,42 @@ test("errors have a class, a type, a parameter and a code", async () => {
     "messages[0].content[0].type", "unsupported_parameter");
   await refuse({ messages: [{ role: "user", content: "long ".repeat(2000) }] }, "messages", "context_length_exceeded");
   await assert.rejects(client.chat.completions.create({ ...greedy, model: "gpt-9" }), (error) => error instanceof OpenAI.NotFoundError);
-  await assert.rejects(client.embeddings.create({ model, input: "a" }), (error) => error instanceof OpenAI.BadRequestError && error.param === "model");
+});
+
+const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+
+test("embeddings are unit vectors, the same for texts and their tokens, in numbers and in base64", async () => {
+  const input = ["What is the capital of Japan?", "The sum of 2 and 3 is", "Once"];
+  const answer = await client.embeddings.create({ model, input });  // the package asks for base64 and decodes it
+  assert.equal(answer.object, "list");
+  assert.equal(answer.model, model);
+  assert.deepEqual(answer.data.map((entry) => [entry.object, entry.index]), input.map((_, i) => ["embedding", i]));
+  const vectors = answer.data.map((entry) => entry.embedding);
+  for (const vector of vectors) {
+    assert.equal(vector.length, vectors[0].length);
+    assert.ok(Math.abs(dot(vector, vector) - 1) < 1e-5);
+  }
+  assert.ok(dot(vectors[0], vectors[1]) < 0.999);
+  // Rows are summed in other chunks and company, and the device's rounding may differ.
+  const numbers = await client.embeddings.create({ model, input: input[1], encoding_format: "float" });
+  assert.equal(numbers.data.length, 1);
+  assert.ok(Math.abs(dot(numbers.data[0].embedding, vectors[1]) - 1) < 1e-3);
+  const { tokens } = await (await fetch(`${process.env.TANDEM_URL}/tokenize`, { method: "POST", body: JSON.stringify({ content: input[1], add_special: true }) })).json();
+  const ids = await client.embeddings.create({ model, input: [tokens] });
+  assert.ok(Math.abs(dot(ids.data[0].embedding, vectors[1]) - 1) < 1e-3);
+  assert.equal(ids.usage.prompt_tokens, tokens.length);
+  assert.equal(ids.usage.total_tokens, tokens.length);
+});
+
+test("more texts than the queue holds are embedded, and wrong ones named", async () => {
+  const input = Array.from({ length: 200 }, (_, i) => `Text ${i}`);
+  const answer = await client.embeddings.create({ model, input });
+  assert.equal(answer.data.length, 200);
+  const refuse = (body, param, code) => assert.rejects(client.embeddings.create({ model, input: "a", ...body }),
+    (error) => error instanceof OpenAI.BadRequestError && error.param === param && error.code === code);
+  await refuse({ dimensions: 7 }, "dimensions", "unsupported_parameter");
+  await refuse({ input: ["a", ""] }, "input", "invalid_value");
+  await refuse({ input: "long ".repeat(2000) }, "input", "context_length_exceeded");
 });
 
 test("an aborted stream frees its place", async () => {

@@ -6,6 +6,7 @@
 
 #include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/step_builder.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/support/greedy.h"
 
@@ -110,6 +111,35 @@ TEST_P(OutputsTest, DistributionsOfEveryPositionOfTheLongTextAgree) {
     worst = std::max(worst, divergence);
   }
   std::printf("worst divergence of %zu positions %.2e nats\n", actual.size() / vocab, worst);
+}
+
+// Sums over the rows of chunks, past every window, against our own float32 arithmetic.
+TEST_P(OutputsTest, MeanHiddenStatesAgreeWhateverTheChunks) {
+  constexpr uint32_t kTokens = 300;
+  const std::vector<uint32_t> tokens(expected_->long_tokens.begin(),
+                                     expected_->long_tokens.begin() + kTokens);
+  const reference::ReferenceModel model(*OpenCheckpoint(folder()).weights, {.num_threads = 2});
+  std::vector<float> expected;
+  (void)model.Logits(tokens, [&](Stage stage, const reference::Activations& rows) {
+    if (stage != Stage{StageKind::kFfn, model.config().num_layers - 1}) return;
+    expected = reference::Pool(model.parameters(), rows.residual);
+  });
+  for (const uint32_t chunk : {37u, kTokens}) {
+    testing::StepBuilder steps(runner_->limits());
+    const uint32_t sequence = steps.AddSequence();
+    std::vector<float> sum(expected.size());
+    for (uint32_t at = 0; at < kTokens; at += chunk) {
+      steps.Begin();
+      steps.AddRows(sequence, {tokens.begin() + at,
+                               tokens.begin() + std::min<uint32_t>(at + chunk, kTokens)});
+      steps.AddPool();
+      ASSERT_OK(runner_->RunStep(steps.batch()));
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += runner_->Pooled(0)[i];
+    }
+    const double error = testing::RelativeError(sum, expected);
+    std::printf("chunk %u: relative error %.2e\n", chunk, error);
+    EXPECT_LT(error, 0.01);
+  }
 }
 
 TEST_P(OutputsTest, GreedyContinuationsAreTheSameWhateverTheBatch) {

@@ -83,6 +83,23 @@ class ExecutorTest : public ::testing::Test {
     return answer;
   }
 
+  // The sum of the hidden states of `tokens`, in one step without an output.
+  static absl::StatusOr<std::vector<float>> Pool(Executor& executor,
+                                                 const std::vector<uint32_t>& tokens) {
+    static uint64_t step_id = 2'000'000;
+    testing::StepBuilder builder(executor.limits());
+    builder.Begin();
+    builder.AddRows(builder.AddSequence(), tokens);
+    builder.AddPool();
+    StepBatch batch = builder.batch();
+    batch.header.step_id = ++step_id;
+    WriteStep(batch, executor.StepArea(0));
+    TANDEM_RETURN_IF_ERROR(executor.RunStep(0, step_id).status());
+    const std::span<const float> sum = executor.Pooled(0, 0);
+    EXPECT_EQ(sum.size(), executor.config().hidden_dim);
+    return std::vector<float>(sum.begin(), sum.end());
+  }
+
   // The same with two steps under way at a time, all but the first fed; the results of step n in
   // lane n % 2.
   static absl::StatusOr<std::vector<uint32_t>> QueuedGreedy(Executor& executor,

@@ -69,17 +69,19 @@ class ExecutorHostsTest : public ExecutorTest {
   const TlsFiles host_ = ca_.Issue("host", "IP:127.0.0.1");
 };
 
-TEST_F(ExecutorHostsTest, LayersOverHostsGiveTheSameTokens) {
+TEST_F(ExecutorHostsTest, LayersOverHostsGiveTheSameTokensAndPooledSums) {
   StartWorker("gpu0");
   StartWorker("npu0");
   std::vector<std::string> flags = WithOwnLoader();
   flags.insert(flags.end(), {"--tls-allow", "gateway.example"});
   const std::string remote = StartRemote("gpu1", host_, flags);
   std::vector<uint32_t> expected;
+  std::vector<float> expected_sum;
   {
     const auto alone = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
     ASSERT_NE(alone, nullptr);
     ASSERT_OK_AND_ASSIGN(expected, Greedy(*alone, prompt_, 12));
+    ASSERT_OK_AND_ASSIGN(expected_sum, Pool(*alone, prompt_));
   }
   {
     const auto split = MustStart(HostOptions({"gpu0"}, {remote}));
@@ -105,6 +107,8 @@ TEST_F(ExecutorHostsTest, LayersOverHostsGiveTheSameTokens) {
     const uint64_t answers = 12 * (16 + sizeof(Candidate) + sizeof(uint32_t));
     EXPECT_GE(status.workers(1).received_bytes(), answers);
     EXPECT_LE(status.workers(1).received_bytes(), answers + 12 * 120);
+    ASSERT_OK_AND_ASSIGN(const auto sum, Pool(*split, prompt_));
+    EXPECT_EQ(sum, expected_sum);
   }
   {
     ExecutorOptions options = HostOptions({"gpu0", "npu0"}, {remote});
@@ -114,6 +118,8 @@ TEST_F(ExecutorHostsTest, LayersOverHostsGiveTheSameTokens) {
     EXPECT_EQ(hybrid->plan().segments.size(), hybrid->config().num_layers + 2);
     ASSERT_OK_AND_ASSIGN(const auto tokens, Greedy(*hybrid, prompt_, 12));
     EXPECT_EQ(tokens, expected);
+    ASSERT_OK_AND_ASSIGN(const auto sum, Pool(*hybrid, prompt_));
+    EXPECT_EQ(sum, expected_sum);
   }
   ExecutorOptions options = HostOptions({"gpu0"}, {remote});
   const uint32_t last = 11;
@@ -124,6 +130,8 @@ TEST_F(ExecutorHostsTest, LayersOverHostsGiveTheSameTokens) {
   EXPECT_EQ(twice->plan().segments.size(), 3u);
   ASSERT_OK_AND_ASSIGN(const auto tokens, Greedy(*twice, prompt_, 12));
   EXPECT_EQ(tokens, expected);
+  ASSERT_OK_AND_ASSIGN(const auto sum, Pool(*twice, prompt_));
+  EXPECT_EQ(sum, expected_sum);
 }
 
 TEST_F(ExecutorHostsTest, EveryLogitComesBackOverTheNetwork) {

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
       tandem::AddStatusCommand,  tandem::AddModelsCommand,     tandem::AddInspectCommand,
       tandem::AddConvertCommand, tandem::AddCompletionCommand, tandem::AddManualCommand,
       tandem::AddBenchCommand,   tandem::AddTuneCommand,       tandem::AddDoctorCommand,
-      tandem::AddTraceCommand,
+      tandem::AddTraceCommand,   tandem::AddEmbedCommand,
   };
   std::map<CLI::App*, std::function<int()>> commands;
   for (const auto factory : factories) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/gateway/api/api_error.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/prompt_list.h"
 #include "services/gateway/service/request_parser.h"
@@ -29,12 +30,12 @@ std::string ToBody(const EmbedResult& result, const std::string& model, bool bas
 
 // What ParseEmbed says of "inputs", said of "input".
 absl::Status NameEmbedInput(const absl::Status& status) {
-  constexpr std::string_view kInputs = "inputs";
+  constexpr std::string_view kInputs = "inputs", kTooLong = "context_length_exceeded";
   std::string message(status.message());
-  if (const size_t at = message.find(kInputs); at != std::string::npos) {
-    message.replace(at, kInputs.size(), "input");
-  }
-  return NamePrompt(absl::Status(status.code(), message), "input");
+  const size_t at = message.find(kInputs);
+  if (at == std::string::npos) return status;
+  message.replace(at, kInputs.size(), "input");
+  return ParamError("input", message.starts_with(kTooLong) ? kTooLong : "invalid_value", message);
 }
 
 }  // namespace

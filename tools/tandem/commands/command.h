@@ -17,6 +17,7 @@ std::function<int()> AddBenchCommand(CLI::App& app);
 std::function<int()> AddDoctorCommand(CLI::App& app);
 std::function<int()> AddGenerateCommand(CLI::App& app);
 std::function<int()> AddChatCommand(CLI::App& app);
+std::function<int()> AddEmbedCommand(CLI::App& app);
 std::function<int()> AddInspectCommand(CLI::App& app);
 std::function<int()> AddCompletionCommand(CLI::App& app);
 std::function<int()> AddManualCommand(CLI::App& app);

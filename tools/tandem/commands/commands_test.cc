@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -51,6 +52,22 @@ TEST_F(CommandsTest, GenerateStreamsTheAnswerAndDescribesIt) {
       "placement: Attend on npu0 (emulated), the rest on gpu0\n"
       "device time: gpu0 0.125 s\n");
   EXPECT_EQ(Run({"generate", "--quiet", "one"}).errors, "");
+}
+
+TEST_F(CommandsTest, EmbedPrintsALineForATextOrForEachLineOfStandardInput) {
+  EXPECT_EQ(Run({"embed", "one", "two"}).output, "{\"text\":\"one two\",\"embedding\":[7,0]}\n");
+  EXPECT_EQ(Run({"embed"}, "a \"b\"\nc").output,
+            "{\"text\":\"a \\\"b\\\"\",\"embedding\":[5,0]}\n"
+            "{\"text\":\"c\",\"embedding\":[1,0.1]}\n");
+  std::string lines;
+  for (int i = 0; i < 65; ++i) lines += "text\n";
+  const std::string output = Run({"embed", "-"}, lines).output;
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 65);
+  EXPECT_TRUE(output.ends_with("[4,0]}\n")) << "a call of its own";
+  EXPECT_EQ(Run({"embed"}, "").output, "");
+  EXPECT_THAT(Run({"embed", "fail"}).errors, HasSubstr("not finite"));
+  EXPECT_THAT(Run({"embed"}, "a\n\nb\n").errors, HasSubstr("line 2 is empty"));
+  EXPECT_THAT(Run({"embed"}, "a\n\xFF\n").errors, HasSubstr("line 2"));
 }
 
 TEST_F(CommandsTest, GenerateReadsThePromptFromStandardInput) {

@@ -17,7 +17,7 @@
 namespace tandem {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(30);
+constexpr auto kTraceTimeout = std::chrono::seconds(30);
 
 struct TraceFlags {
   std::string address = DefaultGatewayAddress();
@@ -42,7 +42,7 @@ absl::Status WriteTrace(const TraceFlags& flags) {
   }
   const auto stub = MakeGenerationStub(flags.address);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + kTraceTimeout);
   v1::GetTraceRequest request;
   request.set_id(flags.request_id);
   v1::GetTraceResponse trace;

@@ -110,6 +110,18 @@ grpc::Status FakeGateway::Chat(grpc::ServerContext* context, const v1::ChatReque
                     request->has_logprobs(), *writer);
 }
 
+grpc::Status FakeGateway::Embed(grpc::ServerContext*, const v1::EmbedRequest* request,
+                                v1::EmbedResponse* response) {
+  for (int i = 0; i < request->inputs_size(); ++i) {
+    const std::string& text = request->inputs(i).text();
+    if (text == "fail") return {grpc::StatusCode::DATA_LOSS, "not finite"};
+    v1::Embedding* embedding = response->add_embeddings();
+    embedding->add_values(static_cast<float>(text.size()));
+    embedding->add_values(0.1f * static_cast<float>(i));
+  }
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeGateway::ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                                      v1::ListModelsResponse* response) {
   v1::ModelInfo* model = response->add_models();

@@ -28,6 +28,9 @@ class FakeGateway final : public v1::Generation::Service {
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override;
   grpc::Status Chat(grpc::ServerContext* context, const v1::ChatRequest* request,
                     grpc::ServerWriter<v1::ChatResponse>* writer) override;
+  // Of each text its length and its place in the call.
+  grpc::Status Embed(grpc::ServerContext* context, const v1::EmbedRequest* request,
+                     v1::EmbedResponse* response) override;
   grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
                           v1::ListModelsResponse* response) override;
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
