@@ -23,17 +23,19 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
     responder->Send({.body = job.to_body({})});
     return;
   }
-  auto run = EmbedRun::Start(model.engine(), std::move(job.runs),
-                             [client = std::move(client), responder,
-                              to_body = std::move(job.to_body)](const EmbedResult& result) {
-                               client->ChargeTokens(result.usage.prompt_tokens());
-                               if (result.status.ok()) {
-                                 responder->Send({.body = to_body(result)});
-                               } else {
-                                 responder->SendStatus(result.status);
-                               }
-                             });
-  responder->SetCallbacks([] {}, [run = std::move(run)] { run->Cancel(); });
+  const auto run = EmbedRun::Create(model.engine(), std::move(job.runs),
+                                    [client = std::move(client), responder,
+                                     to_body = std::move(job.to_body)](const EmbedResult& result) {
+                                      client->ChargeTokens(result.usage.prompt_tokens());
+                                      if (result.status.ok()) {
+                                        responder->Send({.body = to_body(result)});
+                                      } else {
+                                        responder->SendStatus(result.status);
+                                      }
+                                    });
+  // Dropped by the responder when the answer is complete or the client has gone.
+  responder->SetCallbacks([] {}, [run] { run->Cancel(); });
+  run->Start();
 }
 
 std::string FloatsToJson(std::span<const float> values) {

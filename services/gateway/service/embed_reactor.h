@@ -23,15 +23,15 @@ class EmbedReactor : public grpc::ServerUnaryReactor {
                                          v1::EmbedResponse& response) {
     auto* reactor = new EmbedReactor;
     response.set_request_id(requests[0].request_id);
-    auto run = EmbedRun::Start(model.engine(), std::move(requests),
-                               [reactor, &model, &response](EmbedResult result) {
-                                 if (result.status.ok()) Fill(result.embeddings, response);
-                                 *response.mutable_usage() = std::move(result.usage);
-                                 response.set_placement(model.engine().placement());
-                                 reactor->Finish(ToClientStatus(result.status));
-                               });
-    // gRPC reacts to nothing before it has the reactor.
-    reactor->run_ = std::move(run);
+    reactor->run_ = EmbedRun::Create(model.engine(), std::move(requests),
+                                     [reactor, &model, &response](const EmbedResult& result) {
+                                       if (result.status.ok()) Fill(result.embeddings, response);
+                                       *response.mutable_usage() = result.usage;
+                                       response.set_placement(model.engine().placement());
+                                       reactor->Finish(ToClientStatus(result.status));
+                                     });
+    // gRPC reacts to nothing, and so keeps the reactor, before it has got it.
+    reactor->run_->Start();
     return reactor;
   }
 

@@ -14,11 +14,9 @@ EmbedRun::EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done don
   result_.embeddings.resize(requests_.size());
 }
 
-std::shared_ptr<EmbedRun> EmbedRun::Start(Engine& engine, std::vector<EngineRequest> requests,
-                                          Done done) {
-  std::shared_ptr<EmbedRun> run(new EmbedRun(engine, std::move(requests), std::move(done)));
-  run->Pump();
-  return run;
+std::shared_ptr<EmbedRun> EmbedRun::Create(Engine& engine, std::vector<EngineRequest> requests,
+                                           Done done) {
+  return std::shared_ptr<EmbedRun>(new EmbedRun(engine, std::move(requests), std::move(done)));
 }
 
 void EmbedRun::Cancel() {

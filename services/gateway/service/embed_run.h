@@ -35,11 +35,14 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   static constexpr size_t kMostAtOnce = 8;
   using Done = std::function<void(EmbedResult result)>;
 
-  // `engine`: Borrowed; must outlive the run.  `done` is called once, from Start or from a thread
-  // of the engine, with no lock held.  REQUIRES requests for embeddings, one at least.
-  static std::shared_ptr<EmbedRun> Start(Engine& engine, std::vector<EngineRequest> requests,
-                                         Done done);
+  // `engine`: Borrowed; must outlive the run.  `done` is called once, from Start, Cancel or a
+  // thread of the engine, with no lock held, and then destroyed.  REQUIRES requests for embeddings,
+  // one at least.
+  static std::shared_ptr<EmbedRun> Create(Engine& engine, std::vector<EngineRequest> requests,
+                                          Done done);
 
+  // Begins, once; not if it was cancelled.
+  void Start() { Pump(); }
   // Nobody waits for the result any more: it ends with CANCELLED within a step.
   void Cancel();
 

@@ -233,6 +233,20 @@ TEST(TracerTest, AFailedStepSaysSo) {
             "length");
 }
 
+TEST(TracerTest, AnEmbeddingIsAnOperationOfItsOwnWithEveryChunkOfItsPrompt) {
+  FakeCollector collector;
+  const auto tracing = MakeTracing({.otlp = collector.url()});
+  EngineRequest request = Traced(3, 40, 0, tracing->sampler());
+  request.embedding = true;
+  RunAll(*tracing, {request});
+  const std::vector<Span> spans = AllSpans(*tracing, collector);
+  const auto roots = Named(spans, "embeddings toy");
+  ASSERT_EQ(roots.size(), 1u);
+  EXPECT_EQ(AttributeOf(roots[0], "gen_ai.usage.input_tokens").int_value(), 40);
+  EXPECT_EQ(AttributeOf(roots[0], "tandem.outcome").string_value(), "stop");
+  EXPECT_EQ(Named(spans, "step").size(), 3u);  // of 16 rows at most
+}
+
 TEST(TracerTest, LongAnswersAreKeptInPart) {
   Tracer tracer({.model = "toy", .max_request_bytes = 4096});
   auto engine = testing::MakeEngine({}, Observed(tracer));
