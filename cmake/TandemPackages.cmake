@@ -36,6 +36,15 @@ foreach(service tandem-gateway tandem-gpu-worker tandem-loader tandem-npu-worker
 endforeach()
 add_custom_target(tandem_manuals ALL DEPENDS ${pages})
 
+# All that is installed, for scripts/package to build.
+add_custom_target(packaged)
+add_dependencies(packaged programs tandem_share tandem_manuals tandem_descriptor_set)
+foreach(target tandem_npu_emulated_package tandem_npu_emulated_xrt)
+  if(TARGET ${target})
+    add_dependencies(packaged ${target})
+  endif()
+endforeach()
+
 # Units and what they read.
 set(unit_folder lib/systemd/system)
 install(FILES ${units}/tandem.target DESTINATION ${unit_folder} COMPONENT tandem-common)
