@@ -72,6 +72,16 @@ test("models, status and tokens", async () => {
   assert.equal((await unary("Detokenize", { ids })).text, "The capital");
 });
 
+test("texts and tokens are embedded", async () => {
+  const { ids } = await unary("Tokenize", { text: "The capital", add_bos: true });
+  const { embeddings, usage } = await unary("Embed", { inputs: [{ text: "The capital" }, { tokens: { ids } }] });
+  assert.equal(usage.prompt_tokens, 2 * ids.length);
+  const [text, tokens] = embeddings.map((embedding) => embedding.values);
+  const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+  assert.ok(Math.abs(dot(text, text) - 1) < 1e-5);
+  assert.ok(Math.abs(dot(text, tokens) - 1) < 1e-3);
+});
+
 test("a chat streams its answer and ends with usage", async () => {
   const messages = await collect(client.Chat({ messages: [{ role: "user", content: "What is the capital of Japan?" }],
     sampling: { temperature: 0 }, limits: { max_tokens: 12 } }));
