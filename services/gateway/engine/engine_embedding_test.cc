@@ -52,9 +52,8 @@ TEST(EngineEmbeddingTest, IsTheUnitMeanOfThePromptWhateverTheChunksAndNeighbours
   }
 }
 
-TEST(EngineEmbeddingTest, APromptThatIsSetAsideOrComputedAnewIsNotCountedTwice) {
+TEST(EngineEmbeddingTest, APromptThatIsComputedAnewIsNotCountedTwice) {
   FakeExecutorOptions fake;
-  fake.limits.num_blocks[kGlobalGroup] = 33;  // 264 positions for five prompts of up to 250
   fake.on_step = [](const StepBatch& step) {
     return step.header.step_id % 9 == 5 ? absl::UnavailableError("gpu0 is gone") : absl::OkStatus();
   };
@@ -79,6 +78,39 @@ TEST(EngineEmbeddingTest, APromptThatIsSetAsideOrComputedAnewIsNotCountedTwice) 
   v1::GetStatusResponse status;
   engine->FillStatus(status);
   EXPECT_GT(status.recoveries(), 0u);
+}
+
+TEST(EngineEmbeddingTest, APromptThatIsSetAsideIsNotCountedTwice) {
+  testing::Gate all_there;
+  FakeExecutorOptions fake;
+  fake.limits.num_blocks[kGlobalGroup] = 33;  // 264 positions
+  fake.on_step = [&](const StepBatch&) {
+    all_there.Wait();
+    return absl::OkStatus();
+  };
+  // Four answers grow for as long as the youngest's prompt is fed, four rows a step.
+  auto engine =
+      MakeEngine(fake, {.max_sequences = 8, .max_rows = 48, .chunk_rows = 4, .max_waiting = 100});
+  StreamReader neighbours[4], readers[3];
+  for (uint32_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(engine->Submit(GreedyRequest(i, 4, 80), neighbours[i].stream()).ok());
+  }
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(engine->Submit(EmbeddingRequest(i, 150 + i), readers[i].stream()).ok());
+  }
+  all_there.Open();
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(readers[i].ReadToEnd().status.ok()) << readers[i].end->status;
+    EXPECT_EQ(readers[i].end->embedding,
+              ExpectedEmbedding(EmbeddingRequest(i, 150 + i), ToyLimits()));
+  }
+  for (uint32_t i = 0; i < 4; ++i) {
+    neighbours[i].ReadToEnd();
+    EXPECT_EQ(neighbours[i].tokens(), ExpectedTokens(GreedyRequest(i, 4, 80), ToyLimits()));
+  }
+  v1::GetStatusResponse status;
+  engine->FillStatus(status);
+  EXPECT_GT(status.scheduler().preemptions(), 0u);
 }
 
 TEST(EngineEmbeddingTest, HiddenStatesThatAreNotFiniteFailTheirRequestAlone) {
