@@ -79,6 +79,7 @@ absl::StatusOr<Times> RunClients(gateway::Engine& engine, const ServeFlags& flag
         }
         request.max_tokens = flags.tokens;
         request.ignore_eos = true;
+        request.use_prefix_cache = false;
         request.sampling.seed = random();
         if (flags.greedy) request.sampling.temperature = 0.0f;
         gateway::testing::StreamReader reader;

@@ -33,7 +33,7 @@ test("a chat answers, with usage and a reason", async () => {
   assert.ok(answer.usage.prompt_tokens > 5);
   assert.ok(answer.usage.completion_tokens > 0);
   assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
-  assert.equal(answer.usage.prompt_tokens_details.cached_tokens, 0);
+  assert.ok(answer.usage.prompt_tokens_details.cached_tokens < answer.usage.prompt_tokens);
   assert.match(answer.tandem.placement, /gpu0/);
 });
 
@@ -50,6 +50,20 @@ test("a stream has the same text, one id, a role, a reason and usage at its end"
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.deepEqual(chunks.at(-1).usage, whole.usage);
   assert.ok(chunks.slice(0, -1).every((chunk) => chunk.usage === null));
+});
+
+test("a conversation's next turn starts where the last one ended", async () => {
+  const messages = [{ role: "user", content: `Which number follows? ${Array.from({ length: 60 }, (_, i) => 7 * i).join(" ")}` }];
+  const ask = (extra = {}) => client.chat.completions.create({ model, temperature: 0, max_tokens: 8, messages, ...extra });
+  const alone = await ask({ cache_prompt: false });
+  assert.equal(alone.usage.prompt_tokens_details.cached_tokens, 0);
+  const first = await ask();
+  assert.equal(first.usage.prompt_tokens_details.cached_tokens, 0);
+  assert.equal(first.choices[0].message.content, alone.choices[0].message.content);
+  messages.push(first.choices[0].message, { role: "user", content: "And then?" });
+  const second = await ask();
+  assert.ok(second.usage.prompt_tokens_details.cached_tokens > first.usage.prompt_tokens - 16);
+  assert.ok(second.usage.prompt_tokens_details.cached_tokens < second.usage.prompt_tokens);
 });
 
 test("the package's own stream helper puts the message together", async () => {

@@ -116,6 +116,8 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   for (int group = 0; group < kNumKvGroups; ++group) {
     scheduler.add_kv_blocks_total(now.counts.blocks_total[group]);
     scheduler.add_kv_blocks_used(now.counts.blocks_used[group]);
+    scheduler.add_kv_blocks_cached(now.counts.blocks_cached[group]);
+    scheduler.add_kv_blocks_evicted(now.counts.blocks_evicted[group]);
   }
   scheduler.set_steps(now.counts.steps);
   scheduler.set_prompt_tokens(now.prompt_tokens);
@@ -127,6 +129,8 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   scheduler.set_wrong_guesses(now.counts.wrong_guesses);
   scheduler.set_right_guesses(now.counts.right_guesses);
   scheduler.set_max_waiting(options_.max_waiting);
+  scheduler.set_prefix_tokens_looked_up(now.counts.tokens_looked_up);
+  scheduler.set_prefix_tokens_found(now.counts.tokens_found);
 }
 
 void Engine::Run() {

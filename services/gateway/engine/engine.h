@@ -51,7 +51,7 @@ struct EngineOptions {
   uint32_t max_rows = 512;      // of one step
   uint32_t chunk_rows = 512;    // of one prompt in one step
   uint32_t max_waiting = 128;   // requests beyond those running
-  bool prefix_cache = false;    // scheduler.h
+  bool prefix_cache = true;     // scheduler.h
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
   uint32_t max_attempts = 3;
   absl::Duration down_wait = absl::Seconds(20);

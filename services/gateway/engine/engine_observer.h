@@ -62,6 +62,7 @@ struct RequestReport {
   absl::Time last_token = absl::InfiniteFuture();
   absl::Time end;
   uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, in the KV cache when it started
   absl::Status status;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;  // when the status is OK
 };

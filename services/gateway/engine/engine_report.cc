@@ -52,6 +52,7 @@ void Engine::ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& s
                              .last_token = run.last_token_at().value_or(kNever),
                              .end = now,
                              .completion_tokens = run.num_decided(),
+                             .cached_tokens = run.cached_tokens(),
                              .status = status,
                              .reason = reason};
   for (EngineObserver* observer : options_.observers) observer->RequestEnded(report);

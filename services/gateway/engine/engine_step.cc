@@ -22,7 +22,7 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
   const absl::Time now = absl::Now();
   for (const ScheduledRows& rows : step.rows) {
     RequestRun& run = *runs_.at(rows.sequence);
-    if (!run.MarkStarted(now)) continue;
+    if (!run.MarkStarted(now, rows.first_position)) continue;
     for (EngineObserver* observer : options_.observers) {
       observer->RequestStarted(rows.sequence, run.submitted(), now);
     }

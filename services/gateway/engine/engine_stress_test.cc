@@ -32,6 +32,13 @@ struct Tally {
 
 EngineRequest RandomRequest(std::mt19937& random) {
   EngineRequest request = GreedyRequest(random(), 1 + random() % 90, 1 + random() % 40);
+  // Half of them begin as one of four others.
+  if (random() % 2 == 0) {
+    const EngineRequest story = GreedyRequest(random() % 4, 90, 1);
+    const size_t alike = random() % request.prompt.size();
+    std::copy_n(story.prompt.begin(), alike, request.prompt.begin());
+  }
+  request.use_prefix_cache = random() % 10 != 0;
   request.ignore_eos = random() % 2 == 0;
   if (random() % 2 == 0) {
     request.sampling = {.temperature = 0.7f + 0.1f * (random() % 10), .seed = random()};
@@ -137,6 +144,8 @@ TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   EXPECT_EQ(status.scheduler().kv_blocks_used(1), 0u);
   EXPECT_GT(status.recoveries(), 0u);
   EXPECT_GT(status.scheduler().preemptions(), 0u);
+  EXPECT_GT(status.scheduler().prefix_tokens_found(), 500u);
+  EXPECT_GT(status.scheduler().kv_blocks_evicted(0), 0u);
   EXPECT_EQ(status.scheduler().steps_queued() > 0, GetParam().queue_steps);
   EXPECT_EQ(status.scheduler().rows_fed() > 0, GetParam().queue_steps);
   EXPECT_EQ(status.scheduler().wrong_guesses() > 100, GetParam().wrong_guess_in != 0);

@@ -26,6 +26,7 @@ void RequestLog::RequestEnded(const RequestReport& report) {
       {"completion_tokens", absl::StrFormat("%d", report.completion_tokens)},
       {"seconds", SecondsText(report.end - report.submitted)}};
   if (report.started != absl::InfiniteFuture()) {
+    fields.emplace_back("cached_tokens", absl::StrFormat("%d", report.cached_tokens));
     fields.emplace_back("queue_seconds", SecondsText(report.started - report.submitted));
   }
   if (report.first_token != absl::InfiniteFuture()) {

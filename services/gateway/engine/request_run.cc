@@ -31,7 +31,8 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .pool = request_.embedding,
           .needs = needs(),
           .guess = GuessRule::For(request_.sampling),
-          .max_answer = request_.max_tokens};
+          .max_answer = request_.max_tokens,
+          .use_prefix_cache = request_.use_prefix_cache};
 }
 
 OutputNeeds RequestRun::needs() const {
@@ -43,9 +44,10 @@ OutputNeeds RequestRun::needs() const {
           .num_candidates = std::clamp(num_candidates, 1u, kMaxCandidates)};
 }
 
-bool RequestRun::MarkStarted(absl::Time now) {
+bool RequestRun::MarkStarted(absl::Time now, uint32_t first_position) {
   if (started_.has_value()) return false;
   started_ = now;
+  cached_tokens_ = first_position;
   return true;
 }
 
@@ -139,6 +141,7 @@ v1::Usage RequestRun::MakeUsage(absl::Time now) const {
   v1::Usage usage;
   usage.set_prompt_tokens(static_cast<uint32_t>(request_.prompt.size()));
   usage.set_completion_tokens(num_decided_);
+  usage.set_cached_tokens(cached_tokens_);
   usage.set_seed(request_.sampling.seed);
   usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - submitted_));
   usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - submitted_));

@@ -40,6 +40,7 @@ struct EngineRequest {
   bool ignore_eos = false;
   uint32_t num_alternatives = 0;  // reported with each token
   bool prompt_logprobs = false;
+  bool use_prefix_cache = true;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -63,8 +64,11 @@ class RequestRun {
   OutputNeeds needs() const;
   uint32_t num_decided() const { return num_decided_; }
 
-  // Rows of this request are computed; true when it is for the first time.
-  bool MarkStarted(absl::Time now);
+  // Rows of this request are computed, from `first_position` on; true when it is for the first
+  // time.
+  bool MarkStarted(absl::Time now, uint32_t first_position);
+  // Tokens of the prompt that were in the KV cache when it started.
+  uint32_t cached_tokens() const { return cached_tokens_; }
   bool started() const { return started_.has_value(); }
   std::optional<absl::Time> started_at() const { return started_; }
   std::optional<absl::Time> first_token_at() const { return first_token_; }
@@ -111,6 +115,7 @@ class RequestRun {
   uint32_t num_pooled_ = 0;
   std::vector<float> embedding_;
   uint32_t num_decided_ = 0;
+  uint32_t cached_tokens_ = 0;
   std::optional<absl::Time> started_;
   std::optional<absl::Time> first_token_;
   std::optional<absl::Time> last_token_;

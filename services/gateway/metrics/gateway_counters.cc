@@ -51,10 +51,17 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
   samples.Add(M::kGuesses, static_cast<double>(scheduler.right_guesses()), {"right"});
   samples.Add(M::kGuesses, static_cast<double>(scheduler.wrong_guesses()), {"wrong"});
   samples.Add(M::kPreemptions, static_cast<double>(scheduler.preemptions()));
+  const uint64_t found = scheduler.prefix_tokens_found();
+  const uint64_t computed = scheduler.prefix_tokens_looked_up() - found;
+  samples.Add(M::kPrefixTokens, static_cast<double>(found), {"found"});
+  samples.Add(M::kPrefixTokens, static_cast<double>(computed), {"computed"});
   constexpr std::string_view kPools[] = {"global", "window"};
   for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {
     samples.Add(M::kKvBlocks, scheduler.kv_blocks_total(pool), {kPools[pool]});
     samples.Add(M::kKvBlocksUsed, scheduler.kv_blocks_used(pool), {kPools[pool]});
+    samples.Add(M::kKvBlocksCached, scheduler.kv_blocks_cached(pool), {kPools[pool]});
+    samples.Add(M::kKvBlocksEvicted, static_cast<double>(scheduler.kv_blocks_evicted(pool)),
+                {kPools[pool]});
   }
 }
 

@@ -138,6 +138,21 @@ struct GatewayMetrics {
       {"pool"}};
   static constexpr MetricSpec kKvBlocksUsed{
       "tandem_kv_blocks_used", MetricType::kGauge, "Blocks of KV cache in use.", {"pool"}};
+  static constexpr MetricSpec kKvBlocksCached{
+      "tandem_kv_blocks_cached",
+      MetricType::kGauge,
+      "Blocks of KV cache that no request holds, kept for those that begin alike until their room "
+      "is needed.",
+      {"pool"}};
+  static constexpr MetricSpec kKvBlocksEvicted{"tandem_kv_blocks_evicted_total",
+                                               MetricType::kCounter,
+                                               "Of those, given up because their room was needed.",
+                                               {"pool"}};
+  static constexpr MetricSpec kPrefixTokens{
+      "tandem_prefix_cache_tokens_total",
+      MetricType::kCounter,
+      "Tokens of prompts when their requests started. found: in the KV cache; computed: not there.",
+      {"result"}};
   static constexpr MetricSpec kPreemptions{
       "tandem_preemptions_total", MetricType::kCounter,
       "Requests set aside because no block was free; their rows are computed anew."};

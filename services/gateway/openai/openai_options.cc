@@ -90,6 +90,7 @@ void ReadStops(JsonFields& fields, v1::GenerationLimits& limits) {
     limits.add_stop(std::move(stop));
   }
   limits.set_ignore_eos(fields.Bool("ignore_eos").value_or(false));
+  if (const auto cache = fields.Bool("cache_prompt")) limits.set_cache_prompt(*cache);
 }
 
 StreamOptions ReadStreamOptions(JsonFields& fields) {

@@ -20,7 +20,7 @@ inline constexpr char kNoTools[] = "tool calls are not supported by this model."
 // Where there is no seed one is drawn, of at most 53 bits, so that it can be reported exactly.
 v1::SamplingParams ReadSampling(JsonFields& fields);
 
-// "stop", a string or a list, and ignore_eos.
+// "stop", a string or a list, ignore_eos and cache_prompt.
 void ReadStops(JsonFields& fields, v1::GenerationLimits& limits);
 
 // stream and stream_options.include_usage.

@@ -10,7 +10,10 @@ const char* FinishReasonName(v1::FinishReason reason) {
 
 void UsageSum::Add(const v1::Usage& usage, bool new_prompt, bool first) {
   if (first) seed_ = usage.seed();
-  if (new_prompt) prompt_tokens_ += usage.prompt_tokens();
+  if (new_prompt) {
+    prompt_tokens_ += usage.prompt_tokens();
+    cached_tokens_ += usage.cached_tokens();
+  }
   completion_tokens_ += usage.completion_tokens();
   runs_.push_back(usage);
 }
@@ -19,7 +22,7 @@ Json UsageSum::ToJson() const {
   return {{"prompt_tokens", prompt_tokens_},
           {"completion_tokens", completion_tokens_},
           {"total_tokens", prompt_tokens_ + completion_tokens_},
-          {"prompt_tokens_details", {{"cached_tokens", 0}, {"audio_tokens", 0}}},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}, {"audio_tokens", 0}}},
           {"completion_tokens_details",
            {{"reasoning_tokens", 0},
             {"audio_tokens", 0},
@@ -29,7 +32,7 @@ Json UsageSum::ToJson() const {
 
 Json UsageSum::ToResponsesJson() const {
   return {{"input_tokens", prompt_tokens_},
-          {"input_tokens_details", {{"cached_tokens", 0}}},
+          {"input_tokens_details", {{"cached_tokens", cached_tokens_}}},
           {"output_tokens", completion_tokens_},
           {"output_tokens_details", {{"reasoning_tokens", 0}}},
           {"total_tokens", prompt_tokens_ + completion_tokens_}};

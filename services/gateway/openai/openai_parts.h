@@ -29,6 +29,7 @@ class UsageSum {
 
  private:
   uint64_t prompt_tokens_ = 0;
+  uint64_t cached_tokens_ = 0;
   uint64_t completion_tokens_ = 0;
   uint64_t seed_ = 0;
   std::vector<v1::Usage> runs_;

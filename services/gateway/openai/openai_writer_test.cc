@@ -35,6 +35,7 @@ StreamUpdate Letters(const std::string& letters) {
 StreamEnd EndOf(uint32_t prompt, uint32_t completion, v1::FinishReason reason) {
   StreamEnd end{.reason = reason};
   end.usage.set_prompt_tokens(prompt);
+  end.usage.set_cached_tokens(prompt / 2);
   end.usage.set_completion_tokens(completion);
   end.usage.set_seed(7);
   v1::DeviceTime* time = end.usage.add_device_times();
@@ -99,7 +100,7 @@ TEST_F(OpenAiWriterTest, AChatStreamHasRoleTextReasonUsageAndDone) {
   EXPECT_EQ(events[4]["usage"]["prompt_tokens"], 11);
   EXPECT_EQ(events[4]["usage"]["completion_tokens"], 4);
   EXPECT_EQ(events[4]["usage"]["total_tokens"], 15);
-  EXPECT_EQ(events[4]["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(events[4]["usage"]["prompt_tokens_details"]["cached_tokens"], 5);
   EXPECT_EQ(events[4]["tandem"]["device_seconds"]["gpu0"], 0.25);
   EXPECT_EQ(events[4]["tandem"]["seed"], 7);
   EXPECT_EQ(events[5], "[DONE]");
@@ -133,6 +134,7 @@ TEST_F(OpenAiWriterTest, AWholeChatHasItsChoicesInOrderAndCountsThePromptOnce) {
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(body["choices"][1]["message"]["content"], "b");
   EXPECT_EQ(body["usage"]["prompt_tokens"], 5);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 2) << "counted once, too";
   EXPECT_EQ(body["usage"]["completion_tokens"], 2);
   const Json token = body["choices"][0]["logprobs"]["content"][0];
   EXPECT_EQ(token["token"], "a");
@@ -225,6 +227,7 @@ TEST_F(OpenAiWriterTest, AResponseStreamHasItsEventsInOrder) {
   EXPECT_EQ(last["output"][0]["content"][0]["text"], "he");
   EXPECT_EQ(last["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(last["usage"]["input_tokens"], 3);
+  EXPECT_EQ(last["usage"]["input_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(last["usage"]["output_tokens"], 2);
 }
 

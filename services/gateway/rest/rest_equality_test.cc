@@ -48,7 +48,8 @@ void Fold(const Message& next, Message& all) {
   if (text != nullptr) reflection.SetString(&all, text, joined);
 }
 
-// Takes out what differs from call to call by its nature: times, and the load of the moment.
+// Takes out what differs from call to call by its nature: times, what is cached, the load of the
+// moment.
 void DropTimes(Message& message) {
   const Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
@@ -56,7 +57,7 @@ void DropTimes(Message& message) {
   for (const FieldDescriptor* field : fields) {
     const std::string& name = field->name();
     if (absl::EndsWith(name, "seconds") || name == "device_times" || name == "request_id" ||
-        name == "scheduler") {
+        name == "cached_tokens" || name == "scheduler") {
       reflection.ClearField(&message, field);
     } else if (field->message_type() != nullptr && field->is_repeated()) {
       for (int i = 0; i < reflection.FieldSize(message, field); ++i) {

@@ -128,9 +128,12 @@ TEST_F(PrefixReuseTest, PromptLogProbabilitiesWantEveryRow) {
   EXPECT_EQ(Serve(prompt), 2u) << "others find what it computed";
 }
 
-TEST_F(PrefixReuseTest, WhatIsPooledIsComputedWhole) {
-  const Tokens prompt = Text(30, 100);
+TEST_F(PrefixReuseTest, WhatIsPooledIsComputedWholeAndNotKept) {
+  Tokens prompt = Text(30, 100);
   EXPECT_EQ(Serve(prompt), 30u);
+  const uint32_t num_kept = scheduler_->pools().tree->size();
+  prompt.back() = 0;
+  prompt.insert(prompt.end(), 2, 0);
   ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = prompt, .pool = true}).ok());
   for (const uint32_t first : {0u, 16u}) {
     const ScheduledStep* step = scheduler_->Schedule();
@@ -139,6 +142,7 @@ TEST_F(PrefixReuseTest, WhatIsPooledIsComputedWhole) {
     scheduler_->StepDone();
   }
   EXPECT_EQ(scheduler_->counts().tokens_looked_up, 30u);
+  EXPECT_EQ(scheduler_->pools().tree->size(), num_kept);
 }
 
 TEST_F(PrefixReuseTest, AStepThatWasRefusedIsNotFound) {

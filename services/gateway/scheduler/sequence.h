@@ -23,7 +23,8 @@ struct SequenceSpec {
   std::vector<uint32_t> prompt;
   bool prompt_logprobs = false;  // an output per prompt token but the first
   // Every row's hidden state is summed and no token is chosen.  No row is left out, whatever is in
-  // the KV cache.  Without prompt_logprobs.
+  // the KV cache, and none is kept there: nothing goes on from such a text.  Without
+  // prompt_logprobs.
   bool pool = false;
   OutputNeeds needs;
   // None: every token is waited for.  Else `needs` never change.
@@ -46,8 +47,8 @@ struct Sequence {
         max_answer(spec.max_answer),
         pool(spec.pool),
         guess(spec.guess),
-        use_prefix_cache(prefix_cache && spec.use_prefix_cache),
-        looks_up(use_prefix_cache && !spec.prompt_logprobs && !pool),
+        use_prefix_cache(prefix_cache && spec.use_prefix_cache && !pool),
+        looks_up(use_prefix_cache && !spec.prompt_logprobs),
         num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
         prompt_outputs_done(next_prompt_output),
@@ -62,9 +63,8 @@ struct Sequence {
     return position >= next_prompt_output && position + 1 < prompt_len;
   }
   // Positions that need not be computed if they are in the KV cache: up to the last token, and to
-  // the first whose output is still wanted.  None where every row is summed.
+  // the first whose output is still wanted.
   uint32_t MaxReused() const {
-    if (pool) return 0;
     const uint32_t last = static_cast<uint32_t>(tokens.size()) - 1;
     return next_prompt_output + 1 < prompt_len ? std::min(last, next_prompt_output) : last;
   }

@@ -86,6 +86,11 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "Rows of one prompt in one step; 0: as many as the step has")
       ->check(CLI::Range(0u, 65536u))
       ->capture_default_str();
+  app.add_option("--prefix-cache", flags.prefix_cache,
+                 "on: what was computed for the beginning of a prompt is kept while there is room, "
+                 "for requests that begin alike; or off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
   app.add_flag("!--no-queued-steps", flags.executor.queue_steps,
                "Hand a step to the worker only when the one before it is done");
   app.add_option("--kv-tokens", flags.executor.kv_tokens,
@@ -153,6 +158,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
+  flags.engine.prefix_cache = flags.prefix_cache == "on";
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   return absl::OkStatus();

@@ -30,6 +30,7 @@ struct GatewayFlags {
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
   std::string kv_type = "f16";
+  std::string prefix_cache = "on";
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS

@@ -38,6 +38,7 @@ absl::StatusOr<SamplingParams> ParseSampling(const v1::SamplingParams& proto,
 absl::Status ParseLimits(const v1::GenerationLimits& proto, EngineRequest& request) {
   if (proto.has_max_tokens()) request.max_tokens = proto.max_tokens();
   request.ignore_eos = proto.ignore_eos();
+  request.use_prefix_cache = !proto.has_cache_prompt() || proto.cache_prompt();
   if (proto.stop_size() > kMaxStops) {
     return absl::InvalidArgumentError(
         absl::StrFormat("stop: %d texts, %d at most", proto.stop_size(), kMaxStops));

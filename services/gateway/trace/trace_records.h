@@ -102,6 +102,7 @@ struct TracedRequest final : SpanSource {
   absl::Time first_token = absl::InfiniteFuture();
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;
   uint32_t max_tokens = kNoTokenLimit;
   float temperature = 0.0f;
   float top_p = 1.0f;

@@ -78,6 +78,7 @@ void FillRun(const TracedRequest& request, v1::TraceRun& shown) {
   shown.set_outcome(request.outcome);
   shown.set_prompt_tokens(request.prompt_tokens);
   shown.set_completion_tokens(request.completion_tokens);
+  shown.set_cached_tokens(request.cached_tokens);
   shown.set_submitted_ns(NanosOrZero(request.submitted));
   shown.set_started_ns(NanosOrZero(request.started));
   shown.set_decode_begin_ns(NanosOrZero(request.decode_begin));

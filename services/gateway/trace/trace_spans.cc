@@ -169,6 +169,7 @@ void TracedRequest::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   Set(root, "gen_ai.request.top_k", static_cast<int64_t>(top_k));
   Set(root, "gen_ai.request.seed", static_cast<int64_t>(seed));
   Set(root, "gen_ai.usage.input_tokens", static_cast<int64_t>(prompt_tokens));
+  Set(root, "gen_ai.usage.cache_read.input_tokens", static_cast<int64_t>(cached_tokens));
   Set(root, "gen_ai.usage.output_tokens", static_cast<int64_t>(completion_tokens));
   if (status.ok()) {
     Attribute(root, "gen_ai.response.finish_reasons")

@@ -131,6 +131,7 @@ void Tracer::RequestEnded(const RequestReport& report) {
   request->decode_begin = std::min(live.decode_begin, report.first_token);
   request->prompt_tokens = static_cast<uint32_t>(from.prompt.size());
   request->completion_tokens = report.completion_tokens;
+  request->cached_tokens = report.cached_tokens;
   request->max_tokens = from.max_tokens;
   request->temperature = from.sampling.temperature;
   request->top_p = from.sampling.top_p;

@@ -109,6 +109,7 @@ TEST(TracerTest, ARequestIsATreeOfSpans) {
   EXPECT_EQ(root.trace_state(), "a=1");
   EXPECT_EQ(AttributeOf(root, "gen_ai.request.model").string_value(), "toy");
   EXPECT_EQ(AttributeOf(root, "gen_ai.usage.input_tokens").int_value(), 40);
+  EXPECT_EQ(AttributeOf(root, "gen_ai.usage.cache_read.input_tokens").int_value(), 0);
   EXPECT_EQ(AttributeOf(root, "gen_ai.usage.output_tokens").int_value(), 5);
   EXPECT_EQ(AttributeOf(root, "gen_ai.response.id").string_value(), "r3");
   EXPECT_EQ(

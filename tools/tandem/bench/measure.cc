@@ -105,6 +105,8 @@ class Measurement {
       request.mutable_sampling()->set_temperature(0);
       request.mutable_limits()->set_max_tokens(max_tokens);
       request.mutable_limits()->set_ignore_eos(true);
+      // Prompts are drawn as they were in the last run.
+      request.mutable_limits()->set_cache_prompt(false);
     }
     return requests;
   }

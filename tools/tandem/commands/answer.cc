@@ -40,6 +40,7 @@ std::string DescribeAnswer(const Answer& answer) {
   const uint32_t num_tokens = usage.completion_tokens();
   std::string line = absl::StrFormat("%d token%s after %d", num_tokens, num_tokens == 1 ? "" : "s",
                                      usage.prompt_tokens());
+  if (usage.cached_tokens() > 0) line += absl::StrFormat(" (%d cached)", usage.cached_tokens());
   const double decode_seconds = usage.total_seconds() - usage.first_token_seconds();
   if (num_tokens > 1 && decode_seconds > 0) {
     line += absl::StrFormat(", %.1f tokens/s", (num_tokens - 1) / decode_seconds);

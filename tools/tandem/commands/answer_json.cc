@@ -38,6 +38,7 @@ nlohmann::ordered_json AnswerAsJson(const Answer& answer) {
   Json times = Json::object();
   for (const v1::DeviceTime& time : usage.device_times()) times[time.worker()] = time.seconds();
   json["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
+                   {"cached_tokens", usage.cached_tokens()},
                    {"completion_tokens", usage.completion_tokens()},
                    {"seed", usage.seed()},
                    {"queue_seconds", usage.queue_seconds()},

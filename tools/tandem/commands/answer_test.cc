@@ -22,6 +22,10 @@ TEST(DescribeAnswerTest, LeavesOutWhatIsNotKnown) {
   answer.usage.set_first_token_seconds(0.5);
   answer.usage.set_total_seconds(0.5);
   EXPECT_EQ(DescribeAnswer(answer), "1 token after 0, first token after 0.500 s, seed 0\n");
+  answer.usage.set_prompt_tokens(40);
+  answer.usage.set_cached_tokens(32);
+  EXPECT_EQ(DescribeAnswer(answer),
+            "1 token after 40 (32 cached), first token after 0.500 s, seed 0\n");
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                   "Numbers of the KV cache: f16, or q8_0 in half of it")
       ->check(CLI::IsMember({"f16", "q8_0"}))
       ->capture_default_str();
+  command
+      .add_option("--prefix-cache", options.prefix_cache,
+                  "on: what was computed for the beginning of a prompt is kept while there is "
+                  "room, for requests that begin alike; or off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,

@@ -385,7 +385,8 @@ TEST_F(CommandsTest, StatusIsTables) {
   EXPECT_THAT(result.output, HasSubstr("Attend on npu0 (emulated), the rest on gpu0\n"));
   EXPECT_THAT(result.output, HasSubstr("there is no NPU\n"));
   EXPECT_THAT(result.output, HasSubstr("2 running, 0 waiting, 16 at most\n"));
-  EXPECT_THAT(result.output, HasSubstr("7 of 100\n"));
+  EXPECT_THAT(result.output, HasSubstr("7 of 100, 31 more cached\n"));
+  EXPECT_THAT(result.output, HasSubstr("20 of 50 tokens of prompts found\n"));
   EXPECT_THAT(result.output, HasSubstr("npu0    ready  emulated NPU (emulated)  dmabuf"));
   EXPECT_THAT(result.output,
               HasSubstr("npu0    Attend         3     30       10.0           40.0\n"));

@@ -193,6 +193,7 @@ void Conversation::Count(const Answer& answer) {
   const v1::Usage& usage = answer.usage;
   totals_.answers += 1;
   totals_.prompt_tokens += usage.prompt_tokens();
+  totals_.cached_tokens += usage.cached_tokens();
   totals_.completion_tokens += usage.completion_tokens();
   totals_.decode_seconds += usage.total_seconds() - usage.first_token_seconds();
   for (const v1::DeviceTime& time : usage.device_times()) {
@@ -203,6 +204,9 @@ void Conversation::Count(const Answer& answer) {
 std::string Conversation::DescribeTotals() const {
   std::string text = absl::StrFormat("%d answers, %d tokens after %d of prompts", totals_.answers,
                                      totals_.completion_tokens, totals_.prompt_tokens);
+  if (totals_.cached_tokens > 0) {
+    absl::StrAppendFormat(&text, " (%d cached)", totals_.cached_tokens);
+  }
   // Each answer's first token belongs to its prompt.
   const uint64_t decoded = totals_.completion_tokens - totals_.answers;
   if (decoded > 0 && totals_.decode_seconds > 0) {

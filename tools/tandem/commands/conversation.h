@@ -31,7 +31,7 @@ class Conversation {
 
  private:
   struct Totals {
-    uint64_t answers = 0, prompt_tokens = 0, completion_tokens = 0;
+    uint64_t answers = 0, prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
     double decode_seconds = 0.0;
     std::map<std::string, double> device_seconds;
   };

@@ -42,6 +42,8 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                absl::StrFormat("%d", options.context_len),
                "--kv-tokens",
                absl::StrFormat("%d", options.kv_tokens),
+               "--prefix-cache",
+               options.prefix_cache,
                "--tune",
                options.tune,
                "--tune-seconds",

@@ -45,9 +45,10 @@ std::string Summary(const v1::GetStatusResponse& status) {
                                    scheduler.waiting(), scheduler.max_sequences()));
   for (int i = 0; i < scheduler.kv_blocks_total_size(); ++i) {
     add(i == 0 ? "KV blocks, global layers" : "KV blocks, window layers",
-        absl::StrFormat("%d of %d",
+        absl::StrFormat("%d of %d, %d more cached",
                         i < scheduler.kv_blocks_used_size() ? scheduler.kv_blocks_used(i) : 0,
-                        scheduler.kv_blocks_total(i)));
+                        scheduler.kv_blocks_total(i),
+                        i < scheduler.kv_blocks_cached_size() ? scheduler.kv_blocks_cached(i) : 0));
   }
   add("steps", absl::StrFormat("%d, of %d rows at most", scheduler.steps(), scheduler.max_rows()));
   add("queued",
@@ -56,6 +57,9 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("tokens",
       absl::StrFormat("%d of prompts, %d of answers; %d preemptions", scheduler.prompt_tokens(),
                       scheduler.completion_tokens(), scheduler.preemptions()));
+  add("prefix cache",
+      absl::StrFormat("%d of %d tokens of prompts found", scheduler.prefix_tokens_found(),
+                      scheduler.prefix_tokens_looked_up()));
   return table.Print();
 }
 

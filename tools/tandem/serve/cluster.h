@@ -28,6 +28,7 @@ struct ClusterOptions {
   uint32_t context_len = 0;  // 0: the model's
   uint64_t kv_tokens = 0;    // 0: chosen by memory
   std::string kv_type = "f16";
+  std::string prefix_cache = "on";
   bool queue_steps = true;           // the gateway hands a step over while the one before it runs
   bool packed_cache = true;          // the loader keeps packed weights on disk
   std::string tune = "first-start";  // the GPU worker's --tune

@@ -75,6 +75,7 @@ void WriteRun(const v1::GetTraceResponse& trace, int index, Writer& writer) {
                {"api", run.api()},
                {"outcome", run.outcome()},
                {"prompt_tokens", run.prompt_tokens()},
+               {"cached_tokens", run.cached_tokens()},
                {"completion_tokens", run.completion_tokens()},
                {"steps_left_out", run.steps_left_out()}});
   const auto phase = [&](const char* name, int64_t begin_ns, int64_t end_ns) {

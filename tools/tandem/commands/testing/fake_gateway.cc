@@ -165,6 +165,9 @@ grpc::Status FakeGateway::GetStatus(grpc::ServerContext*, const v1::GetStatusReq
   scheduler->set_max_sequences(16);
   scheduler->add_kv_blocks_total(100);
   scheduler->add_kv_blocks_used(7);
+  scheduler->add_kv_blocks_cached(31);
+  scheduler->set_prefix_tokens_looked_up(50);
+  scheduler->set_prefix_tokens_found(20);
   return grpc::Status::OK;
 }
 
