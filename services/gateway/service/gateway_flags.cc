@@ -18,8 +18,10 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
   app.add_option("--http-tls-cert", flags.server.tls_certificate,
                  "PEM file: the certificate and those it is signed with; HTTPS alone then");
   app.add_option("--http-tls-key", flags.server.tls_key, "PEM file: the certificate's key");
-  app.add_option("--http-api-keys", flags.api_keys,
-                 "File of API keys, asked for on every route but health (docs/rest.md)");
+  app.add_option(
+      "--http-api-keys", flags.api_keys,
+      "File of API keys, asked for on every route but health (docs/rest.md).  It and the "
+      "two before are read again at SIGHUP");
   app.add_option("--http-cors", flags.server.cors_origins,
                  "Origin whose pages may call, https://HOST[:PORT] or *; repeat for each");
   app.add_option("--http-name", flags.server.names,

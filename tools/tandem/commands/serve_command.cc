@@ -36,7 +36,9 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command.add_option("--http-tls-cert", flags.http_tls_cert, "PEM file: serve HTTPS with this");
   command.add_option("--http-tls-key", flags.http_tls_key, "PEM file: the certificate's key");
-  command.add_option("--http-api-keys", flags.http_api_keys, "File of API keys (docs/rest.md)");
+  command.add_option(
+      "--http-api-keys", flags.http_api_keys,
+      "File of API keys (docs/rest.md).  It and the two before are read again at SIGHUP");
   command.add_option("--http-cors", flags.http_cors,
                      "Origin whose pages may call, or *; repeat for each");
   command.add_option("--http-name", flags.http_names,
