@@ -38,6 +38,9 @@ class LocalExecutor final : public gateway::Executor {
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override {
     return runner_->Logits(o, lane);
   }
+  std::span<const float> Pooled(uint32_t lane, uint32_t p) const override {
+    return runner_->Pooled(p, lane);
+  }
   uint32_t Guess(uint32_t lane, uint32_t o) const override { return runner_->Guess(o, lane); }
   absl::Status CheckWorkers() override { return absl::OkStatus(); }
   absl::Status Recover(const Progress& progress) override;
