@@ -18,7 +18,7 @@ void EmbedJob::SetOrigin(Api api, const RequestTrace& trace) {
 }
 
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
-                    std::shared_ptr<HttpResponder> responder) {
+                    const std::shared_ptr<HttpResponder>& responder) {
   if (job.runs.empty()) {
     responder->Send({.body = job.to_body({})});
     return;

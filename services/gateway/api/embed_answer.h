@@ -25,7 +25,7 @@ struct EmbedJob {
 // Hands the runs to the engine and returns; the answer completes `responder`.  A client that goes
 // away has its runs cancelled.  `model`: Borrowed; must outlive the request.
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
-                    std::shared_ptr<HttpResponder> responder);
+                    const std::shared_ptr<HttpResponder>& responder);
 
 // "[0.25,-1e-05]": the fewest digits that give each float32 back.
 std::string FloatsToJson(std::span<const float> values);

@@ -48,7 +48,7 @@ class PathTemplate {
   // Less: to be tried first.  Literals come before `*`, `*` before `**`, a verb before none.
   // Equal: both match the same paths.
   std::strong_ordering operator<=>(const PathTemplate& other) const;
-  bool operator==(const PathTemplate& other) const { return (*this <=> other) == 0; }
+  bool operator==(const PathTemplate& other) const { return std::is_eq(*this <=> other); }
 
  private:
   friend class PathTemplateParser;

@@ -112,8 +112,7 @@ template <class Request, class Response, class Parse>
 auto Answers(const Launcher& launcher, Parse parse) {
   return [&launcher, parse](const RestBinding& binding, const HttpRequest& request,
                             std::shared_ptr<HttpResponder> responder) {
-    const absl::Status status =
-        Start<Request, Response>(launcher, parse, binding, request, responder);
+    absl::Status status = Start<Request, Response>(launcher, parse, binding, request, responder);
     if (!status.ok()) responder->SendStatus(ToClientError(status));
     return status;
   };
