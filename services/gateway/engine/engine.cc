@@ -213,15 +213,17 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
-  stream->End({std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()});
+  StreamEnd end{std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()};
   runs_.erase(found);
-  // What the reader can ask about must be true by the time it learns of the end.
+  // What the reader can ask about must be true by the time it learns of the end, and it may be
+  // looking already, for the tokens before.
   Publish();
   {
     MutexLock lock(mutex_);
     --num_requests_;
     ended_.SignalAll();
   }
+  stream->End(std::move(end));
   notifier_.Post(stream);
 }
 
