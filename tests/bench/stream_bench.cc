@@ -208,6 +208,12 @@ int main(int argc, char** argv) {
   tandem::PollForLatency();             // as in the gateway
   tandem::InitLogging("stream_bench");  // TANDEM_LOG=error leaves the figures alone
   tandem::gateway::Load load;
+  for (int i = 1; i < std::min(argc, 4); ++i) {
+    if (std::atoi(argv[i]) > 0) continue;
+    std::fprintf(stderr,
+                 "stream_bench [STREAMS [TOKENS [STEP_US [openai|lines|events|grpc]...]]]\n");
+    return 2;
+  }
   if (argc > 1) load.num_streams = std::atoi(argv[1]);
   if (argc > 2) load.num_tokens = std::atoi(argv[2]);
   if (argc > 3) load.step_time = absl::Microseconds(std::atoi(argv[3]));
