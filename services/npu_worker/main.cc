@@ -55,12 +55,9 @@ int Serve(Flags& flags) {
   }
   flags.run.server.listen = {flags.listen};
   std::unique_ptr<NpuSensors> sensors;
-  std::unique_ptr<DeviceEnergy> energy;
   if (!flags.run.metrics.empty()) sensors = NpuSensors::Open(flags.startup.worker.device_index);
-  if (sensors != nullptr) energy = sensors->MakeEnergy();
   flags.run.more_metrics = [&](MetricSamples& samples) {
     if (sensors != nullptr) sensors->AddTo(flags.startup.worker.name, samples);
-    if (energy != nullptr) energy->AddTo(flags.startup.worker.name, samples);
   };
   const absl::Status served = RunWorkerService(*std::move(worker), flags.run, signals);
   if (served.ok()) return kExitOk;

@@ -29,7 +29,7 @@ std::vector<Section> Sections() {
           {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
-          {"Workers whose device's power can be read", EnergyMetrics::All()},
+          {"GPU workers whose power can be read", EnergyMetrics::All()},
           {"NPU workers on XRT's devices (not verified on hardware)", npu::NpuSensorMetrics::All()},
           {"Loader", loader::LoaderMetrics::All()},
           {"tandem serve", SupervisorMetrics::All()},

@@ -202,8 +202,9 @@ bool Scheduler::CanAdmit(const Sequence& sequence) {
   std::array<uint64_t, kNumKvGroups> due = {};
   for (const Sequence* running : running_) AddDue(*running, due);
   if (!running_.empty() && !AreAvailable(due)) return false;
-  if (sequence.use_prefix_cache)
+  if (sequence.use_prefix_cache) {
     pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
+  }
   if (running_.empty()) return true;
   AddDue(sequence, due);
   // What others hold is there already, and need not be had.

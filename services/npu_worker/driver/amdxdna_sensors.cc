@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "services/common/base/status_macros.h"
+#include "absl/time/clock.h"
 
 namespace tandem::npu {
 namespace {
@@ -37,23 +37,6 @@ constexpr unsigned long kGetInfo = _IOWR('d', kDrmCommandBase + 7, GetInfo);
 constexpr size_t kMaxRecords = 32;
 // Of drivers from before there was anything to report.
 constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
-
-class NpuPower final : public EnergySensor {
- public:
-  explicit NpuPower(std::shared_ptr<const AmdxdnaSensors> sensors) : sensors_(std::move(sensors)) {}
-  const std::string& name() const override { return name_; }
-  absl::StatusOr<double> Read() override {
-    TANDEM_ASSIGN_OR_RETURN(const NpuReading reading, sensors_->Read());
-    if (reading.watts.has_value()) return *reading.watts;
-    return absl::UnimplementedError("amdxdna reports no power");
-  }
-  bool counts_joules() const override { return false; }
-  bool of_gpu() const override { return false; }
-
- private:
-  const std::string name_ = "NPU (amdxdna)";
-  const std::shared_ptr<const AmdxdnaSensors> sensors_;
-};
 
 }  // namespace
 
@@ -117,6 +100,15 @@ absl::StatusOr<NpuReading> AmdxdnaSensors::Read() const {
   if (power_state == "suspended" || power_state == "suspending") {
     return NpuReading{.watts = 0.0, .celsius = {}, .column_busy = std::vector(num_columns_, 0.0)};
   }
+  if (const absl::Time now = absl::Now(); now - asked_ >= kAskEvery) {
+    asked_ = now;
+    last_ = Ask();
+    if (last_.ok()) num_columns_ = last_->column_busy.size();
+  }
+  return last_;
+}
+
+absl::StatusOr<NpuReading> AmdxdnaSensors::Ask() const {
   std::array<SensorRecord, kMaxRecords> records = {};
   GetInfo info{.param = kQuerySensors,
                .buffer_size = sizeof(records),
@@ -132,15 +124,7 @@ absl::StatusOr<NpuReading> AmdxdnaSensors::Read() const {
     return absl::ErrnoToStatus(errno, "amdxdna's sensors");
   }
   const size_t num_records = std::min<size_t>(info.buffer_size / sizeof(SensorRecord), kMaxRecords);
-  NpuReading reading = ReadingOf(std::span(records).first(num_records));
-  num_columns_ = reading.column_busy.size();
-  return reading;
-}
-
-std::unique_ptr<EnergySensor> PowerSensor(std::shared_ptr<const AmdxdnaSensors> sensors) {
-  auto power = std::make_unique<NpuPower>(std::move(sensors));
-  if (!power->Read().ok()) return nullptr;
-  return power;
+  return ReadingOf(std::span(records).first(num_records));
 }
 
 }  // namespace tandem::npu

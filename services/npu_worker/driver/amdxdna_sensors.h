@@ -1,8 +1,9 @@
 // What the kernel's amdxdna driver reports of an NPU: power, temperature, load of its columns.
 //
 // Source: include/uapi/drm/amdxdna_accel.h, DRM_IOCTL_AMDXDNA_GET_INFO with
-// DRM_AMDXDNA_QUERY_SENSORS.  Drivers of before 2026 refuse, or report what is not there.  Not
-// verified on hardware.
+// DRM_AMDXDNA_QUERY_SENSORS.  A query wakes the NPU and counts as use (aie2_get_info resumes the
+// device), so one that is asked every few seconds would never fall asleep.  Drivers of before 2026
+// refuse, or report what is not there.  Not verified on hardware.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/common/base/mutex.h"
 #include "services/common/base/unique_fd.h"
-#include "services/common/energy/energy.h"
 
 namespace tandem::npu {
 
@@ -58,22 +59,24 @@ class AmdxdnaSensors {
                                                               std::string_view pci_address,
                                                               Ioctl ioctl = SystemIoctl);
 
-  // An NPU that is suspended is not woken: no power, and no load of the columns seen before.
+  // The driver is asked once in kAskEvery at most; between, the last reading is given again.  An
+  // NPU that is suspended is not woken: no power, and no load of the columns seen before.
   // UNIMPLEMENTED: the driver has no sensors; otherwise what the system says.
+  static constexpr absl::Duration kAskEvery = absl::Seconds(15);
   absl::StatusOr<NpuReading> Read() const;
 
  private:
   AmdxdnaSensors(UniqueFd node, std::string runtime_status_path, Ioctl ioctl);
+  absl::StatusOr<NpuReading> Ask() const;
   static int SystemIoctl(int fd, unsigned long request, void* argument);
 
   const UniqueFd node_;
   const std::string runtime_status_path_;
   const Ioctl ioctl_;
   mutable Mutex mutex_;
+  mutable absl::StatusOr<NpuReading> last_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::Time asked_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   mutable size_t num_columns_ ABSL_GUARDED_BY(mutex_) = 0;  // that have reported
 };
-
-// The NPU's power, for an EnergyMeter; null where the driver does not report it.
-std::unique_ptr<EnergySensor> PowerSensor(std::shared_ptr<const AmdxdnaSensors> sensors);
 
 }  // namespace tandem::npu

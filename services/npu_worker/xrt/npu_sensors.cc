@@ -86,23 +86,18 @@ std::unique_ptr<NpuSensors> NpuSensors::Open(uint32_t index) {
   return sensors;
 }
 
-std::unique_ptr<DeviceEnergy> NpuSensors::MakeEnergy() const {
-  if (impl_->driver == nullptr) return nullptr;
-  std::unique_ptr<EnergySensor> power = PowerSensor(impl_->driver);
-  return power == nullptr ? nullptr : std::make_unique<DeviceEnergy>(std::move(power));
-}
-
 void NpuSensors::AddTo(const std::string& device, MetricSamples& samples) const {
-  NpuReading reading;
-  if (impl_->driver != nullptr) reading = impl_->driver->Read().value_or(NpuReading());
-  if (!reading.watts.has_value() || !reading.celsius.has_value()) {
+  absl::StatusOr<NpuReading> driver = absl::UnimplementedError("");
+  if (impl_->driver != nullptr) driver = impl_->driver->Read();
+  NpuReading reading = driver.value_or(NpuReading());
+  if (absl::IsUnimplemented(driver.status())) {
     std::string electrical, thermal;
     MutexLock lock(impl_->mutex);
     const xrt::device& xrt = impl_->device;
     (void)Guarded("power", [&] { electrical = xrt.get_info<xrt::info::device::electrical>(); });
     (void)Guarded("heat", [&] { thermal = xrt.get_info<xrt::info::device::thermal>(); });
-    if (!reading.watts.has_value()) reading.watts = PowerWatts(electrical);
-    if (!reading.celsius.has_value()) reading.celsius = HottestCelsius(thermal);
+    reading.watts = PowerWatts(electrical);
+    reading.celsius = HottestCelsius(thermal);
   }
   if (reading.watts.has_value()) samples.Add(NpuSensorMetrics::kPower, *reading.watts, {device});
   if (reading.celsius.has_value()) {

@@ -1,8 +1,8 @@
 // What the driver and XRT report of an NPU: load of its columns, power, temperature.
 //
-// The driver is asked first (amdxdna_sensors.h).  What it does not say: XRT's
-// xrt::device::get_info, device::electrical and device::thermal (JSON, numbers as text).  Not
-// verified on hardware; the emulated NPU answers no queries.
+// Where the driver has no sensors (amdxdna_sensors.h), those of XRT: xrt::device::get_info,
+// device::electrical and device::thermal (JSON, numbers as text).  Not verified on hardware; the
+// emulated NPU answers no queries.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "services/common/energy/device_energy.h"
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem::npu {
@@ -45,9 +44,7 @@ class NpuSensors {
   static std::unique_ptr<NpuSensors> Open(uint32_t index);
   ~NpuSensors();
 
-  // The device's energy from now on; null where the driver does not report its power.
-  std::unique_ptr<DeviceEnergy> MakeEnergy() const;
-  // `device`: the label.  What nobody says is left out.
+  // `device`: the label.  What nobody says is left out.  An NPU that sleeps is left asleep.
   void AddTo(const std::string& device, MetricSamples& samples) const;
 
  private:
