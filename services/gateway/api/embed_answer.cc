@@ -1,7 +1,6 @@
 #include "services/gateway/api/embed_answer.h"
 
 #include <bit>
-#include <charconv>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -36,18 +35,6 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
   // Dropped by the responder when the answer is complete or the client has gone.
   responder->SetCallbacks([] {}, [run] { run->Cancel(); });
   run->Start();
-}
-
-std::string FloatsToJson(std::span<const float> values) {
-  std::string json = "[";
-  for (const float value : values) {
-    char digits[32];
-    const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
-    if (json.size() > 1) json.push_back(',');
-    json.append(digits, end);
-  }
-  json.push_back(']');
-  return json;
 }
 
 std::string FloatsToBase64(std::span<const float> values) {

@@ -27,8 +27,6 @@ struct EmbedJob {
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
                     const std::shared_ptr<HttpResponder>& responder);
 
-// "[0.25,-1e-05]": the fewest digits that give each float32 back.
-std::string FloatsToJson(std::span<const float> values);
 // The float32's bytes, little-endian, in base64.
 std::string FloatsToBase64(std::span<const float> values);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/json_floats.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/ollama/ollama_request.h"

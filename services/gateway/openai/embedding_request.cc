@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/json_floats.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/prompt_list.h"

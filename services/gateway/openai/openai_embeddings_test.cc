@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "services/common/base/json_floats.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/openai/embedding_request.h"

@@ -1,6 +1,5 @@
 #include <grpcpp/client_context.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/common/base/json_floats.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/status.h"
 #include "tools/tandem/api_client.h"
@@ -27,19 +27,13 @@ struct EmbedFlags {
   std::vector<std::string> words;
 };
 
-// {"text": ..., "embedding": [...]}, the fewest digits that give each float32 back.
+// {"text": ..., "embedding": [...]}.
 std::string Line(const std::string& text, const v1::Embedding& embedding) {
   std::string line = "{\"text\":" + PrintJson(text, -1);
   line.pop_back();
   line += ",\"embedding\":";
-  char separator = '[';
-  for (const float value : embedding.values()) {
-    char digits[32];
-    line += separator;
-    line.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-    separator = ',';
-  }
-  return line + "]}\n";
+  line += FloatsToJson({embedding.values().data(), static_cast<size_t>(embedding.values_size())});
+  return line + "}\n";
 }
 
 // Embeds the request's texts, prints them and takes them out.
