@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for a time, two at a time: tests/fuzz/run.sh SECONDS BUILD_DIR
-# One line for each; fails when one crashes, hangs or leaks, and leaves the input and the log in
-# BUILD_DIR/fuzzers/NAME.found/.
+# One line for each.  Fails when one crashes, hangs or leaks: leaves the input and the log in
+# BUILD_DIR/fuzzers/NAME.found/ and prints the log's end and the input in base64, so that what was
+# printed is enough to see it again (base64 -d >INPUT; BUILD_DIR/fuzzers/NAME INPUT).
 set -euo pipefail
 
 if [[ $# -ne 2 || ! $1 =~ ^[0-9]+$ || ! -d $2/fuzzers ]]; then
@@ -11,6 +12,17 @@ fi
 seconds=$1
 fuzzers=$(cd "$2/fuzzers" && pwd)
 corpora=$(cd "$(dirname "$0")" && pwd)/corpus
+
+# In one piece: another target may be printing.
+report() {
+  local name=$1 found=$2 status=$3 text input
+  text="$name: FAILED ($status), see $found; the log ends:"$'\n'$(tail -n 40 "$found/log")
+  for input in "$found"/*-*; do
+    [[ -f $input ]] || continue
+    text+=$'\n'"$name: $(basename "$input"), $(wc -c <"$input") bytes in base64:"$'\n'$(base64 "$input")
+  done
+  printf '%s\n' "$text"
+}
 
 run_one() {
   local binary=$1 name found work
@@ -29,13 +41,13 @@ run_one() {
   local runs
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$found/log")
   if [[ $status -ne 0 ]]; then
-    echo "$name: FAILED ($status), see $found"
+    report "$name" "$found" "$status"
     return 1
   fi
   echo "$name: ${runs:-0} inputs in $seconds s, nothing found"
   rm -rf "$found"
 }
-export -f run_one
+export -f report run_one
 export seconds corpora
 
 targets=()

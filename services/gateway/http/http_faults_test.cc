@@ -114,6 +114,10 @@ TEST_F(HttpFaultsTest, BadFramingIsRefusedAndTheConnectionEnds) {
            {"GET / HTTP/3.0\r\nHost: h\r\n\r\n", 505},
            {"GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(20000, 'x') + "\r\n\r\n", 431},
            {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+           {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nab\r\n", 400},
+           {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: " +
+                std::string(20000, 'x'),
+            431},
            {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501}}) {
     HttpTestClient client = Connect();
     client.TrySend(bytes);
@@ -127,6 +131,28 @@ TEST_F(HttpFaultsTest, BadFramingIsRefusedAndTheConnectionEnds) {
       "0\r\n\r\nGET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(smuggler.Read().status, 400);
   EXPECT_EQ(smuggler.ReadUntilClosed(), "");
+}
+
+TEST_F(HttpFaultsTest, TrailersInPiecesAreReadOrRefused) {
+  StartServer();
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const auto& [body, status] :
+       {std::pair{"0\r\na: b\r\n\r\n", 200}, {"0\r\nabc\r\n0rter-.0\r\n\r\n", 400}}) {
+    HttpTestClient client = Connect();
+    client.Send(head);
+    for (const char c : std::string(body)) client.TrySend(std::string(1, c));
+    EXPECT_EQ(client.Read().status, status) << body;
+  }
+  EXPECT_EQ(Connect().Call("GET", "/echo").status, 200);
+}
+
+TEST_F(HttpFaultsTest, ABodyOverTheLimitIsRefusedAsItsPathDoes) {
+  StartServer({.max_body_bytes = 1000});
+  HttpTestClient client = Connect();
+  client.Send("POST /special/a HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n");
+  const HttpTestResponse response = client.Read();
+  EXPECT_EQ(response.status, 413);
+  EXPECT_EQ(response.body, "special: the body is too long");
 }
 
 TEST_F(HttpFaultsTest, AReaderThatFallsBehindIsCutOffWithinItsBound) {

@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+#include "services/gateway/http/chunk_decoder.h"
+#include "services/gateway/http/header_scanner.h"
 #include "services/gateway/http/path_template.h"
 
 namespace tandem::gateway {
 namespace {
 
 namespace http = boost::beast::http;
+
+// Boost.Beast counts a field's bytes in 16 bits.
+constexpr size_t kMaxHeaderBytes = 64 << 10;
 
 template <class View>
 std::string Text(const View& view) {
@@ -24,20 +31,12 @@ std::string Text(const View& view) {
 // The client's fault as HTTP calls it.
 std::pair<int, const char*> Explain(http::error error) {
   switch (error) {
-    case http::error::header_limit:
-      return {431, "the header is too long"};
-    case http::error::body_limit:
-    case http::error::buffer_overflow:
-      return {413, "the body is too long"};
     case http::error::bad_version:
       return {505, "HTTP/1.1 is spoken here"};
     case http::error::bad_transfer_encoding:
       return {400, "Transfer-Encoding: malformed, or beside Content-Length"};
     case http::error::bad_content_length:
       return {400, "Content-Length: malformed, or given twice"};
-    case http::error::bad_chunk:
-    case http::error::bad_chunk_extension:
-      return {400, "malformed chunk"};
     default:
       return {400, "malformed request"};
   }
@@ -45,81 +44,117 @@ std::pair<int, const char*> Explain(http::error error) {
 
 }  // namespace
 
-struct HttpRequestReader::Parser {
-  http::request_parser<http::string_body> beast;
+// Of the request on its way.
+struct HttpRequestReader::Progress {
+  explicit Progress(const HttpReadLimits& limits)
+      : scanner(HeaderScanner::Begin::kRequestLine, limits.max_header_bytes) {}
+
+  HeaderScanner scanner;
+  std::string header;                  // as sent
+  std::optional<ChunkDecoder> chunks;  // of a chunked body
+  uint64_t body_left = 0;              // bytes to come of a body that is not chunked
+  std::string body;
 };
 
-HttpRequestReader::HttpRequestReader(const HttpReadLimits& limits) : limits_(limits) {}
+HttpRequestReader::HttpRequestReader(const HttpReadLimits& limits) : limits_(limits) {
+  TANDEM_CHECK(limits.max_header_bytes <= kMaxHeaderBytes);
+}
 HttpRequestReader::~HttpRequestReader() = default;
 
 size_t HttpRequestReader::body_bytes() const {
-  return parser_ == nullptr ? 0 : parser_->beast.get().body().size();
+  return progress_ == nullptr ? 0 : progress_->body.size();
 }
 
 size_t HttpRequestReader::Feed(std::string_view bytes) {
   size_t used = 0;
-  // Empty lines before a request are passed over (RFC 9112, 2.2).
-  while (state_ == State::kIdle && used < bytes.size()) {
-    if (bytes[used] == '\r' || bytes[used] == '\n') {
-      ++used;
-      continue;
-    }
-    parser_ = std::make_unique<Parser>();
-    parser_->beast.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
-    parser_->beast.body_limit(limits_.max_body_bytes);
+  if (state_ == State::kIdle) {
+    // Empty lines before a request are passed over (RFC 9112, 2.2).
+    while (used < bytes.size() && (bytes[used] == '\r' || bytes[used] == '\n')) ++used;
+    if (used == bytes.size()) return used;
+    progress_ = std::make_unique<Progress>(limits_);
     state_ = State::kHeader;
   }
-  while ((state_ == State::kHeader || state_ == State::kBody) && used < bytes.size()) {
-    boost::system::error_code error;
-    used += parser_->beast.put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used),
-                               error);
-    if (error == http::error::need_more) {
-      // The header is left in place until it is whole, and so is each chunk's size line.
-      if (bytes.size() - used >= limits_.max_header_bytes) {
-        Fail(state_ == State::kHeader ? 431 : 400, state_ == State::kHeader
-                                                       ? "the header is too long"
-                                                       : "a chunk's size line is too long");
-      }
-      return used;
-    }
-    if (error) {
-      // The parser's own type for errors of its category.
-      const auto [status, what] = Explain(static_cast<http::error>(error.value()));
-      Fail(status, what);
-      return used;
-    }
-    if (state_ == State::kHeader && parser_->beast.is_header_done()) {
-      CheckHeader();
-      if (state_ == State::kFailed) return used;
-      state_ = parser_->beast.is_done() ? State::kDone : State::kBody;
-      return used;
-    }
-    if (parser_->beast.is_done()) state_ = State::kDone;
+  if (state_ == State::kHeader) return used + FeedHeader(bytes.substr(used));
+  if (state_ == State::kBody) return FeedBody(bytes);
+  return used;
+}
+
+size_t HttpRequestReader::FeedHeader(std::string_view bytes) {
+  HeaderScanner& scanner = progress_->scanner;
+  const size_t used = scanner.Feed(bytes);
+  progress_->header.append(bytes.substr(0, used));
+  switch (scanner.state()) {
+    case HeaderScanner::State::kMore:
+      break;
+    case HeaderScanner::State::kWhole:
+      ParseHeader();
+      break;
+    case HeaderScanner::State::kMalformed:
+      Fail(400, "malformed request");
+      break;
+    case HeaderScanner::State::kTooLong:
+      Fail(431, "the header is too long");
+      break;
   }
   return used;
 }
 
-void HttpRequestReader::CheckHeader() {
-  const auto& message = parser_->beast.get();
+size_t HttpRequestReader::FeedBody(std::string_view bytes) {
+  std::string& body = progress_->body;
+  size_t used = 0;
+  if (auto& chunks = progress_->chunks; chunks.has_value()) {
+    used = chunks->Feed(bytes, body);
+    if (chunks->failure().has_value()) {
+      Fail(chunks->failure()->http_status, chunks->failure()->what);
+    } else if (chunks->done()) {
+      state_ = State::kDone;
+    }
+  } else {
+    if (body.empty()) body.reserve(progress_->body_left);
+    used = std::min<uint64_t>(bytes.size(), progress_->body_left);
+    body.append(bytes.substr(0, used));
+    progress_->body_left -= used;
+    if (progress_->body_left == 0) state_ = State::kDone;
+  }
+  return used;
+}
+
+void HttpRequestReader::ParseHeader() {
+  const std::string header = std::move(progress_->header);
+  http::request_parser<http::empty_body> parser;
+  parser.header_limit(static_cast<uint32_t>(header.size()));
+  parser.skip(true);  // the body
+  boost::system::error_code error;
+  const size_t parsed = parser.put(boost::asio::buffer(header), error);
+  if (error || parsed != header.size() || !parser.is_done()) {
+    // The parser's own type for errors of its category.
+    const auto [status, what] = Explain(static_cast<http::error>(error.value()));
+    return Fail(status, what);
+  }
+  const auto& message = parser.get();
   head_ = {};
   head_.method = Text(message.method_string());
-  http10_ = message.version() == 10;
-  keep_alive_ = message.keep_alive();
-  expects_continue_ = false;
-  size_t num_hosts = 0;
   for (const auto& field : message) {
     head_.headers.emplace_back(Text(field.name_string()), Text(field.value()));
-    if (field.name() == http::field::host) ++num_hosts;
   }
+  http10_ = message.version() == 10;
+  keep_alive_ = message.keep_alive();
+  CheckFields();
+  if (state_ == State::kFailed) return;
+  if (!CheckTarget(Text(message.target()))) return Fail(400, "the target is no valid path");
+  BeginBody(parser.content_length().value_or(0));
+}
+
+void HttpRequestReader::CheckFields() {
+  expects_continue_ = false;
   if (head_.headers.size() > limits_.max_fields) {
     return Fail(431, absl::StrFormat("%d header fields, at most %d are taken", head_.headers.size(),
                                      limits_.max_fields));
   }
-  if (num_hosts > 1 || (num_hosts == 0 && !http10_)) {
-    return Fail(400, "one Host field is needed");
-  }
+  size_t num_hosts = 0;
   size_t num_encodings = 0;
   for (const auto& [name, value] : head_.headers) {
+    if (absl::EqualsIgnoreCase(name, "host")) ++num_hosts;
     if (absl::EqualsIgnoreCase(name, "transfer-encoding")) {
       if (http10_) return Fail(400, "Transfer-Encoding in HTTP/1.0");
       if (!absl::EqualsIgnoreCase(value, "chunked") || ++num_encodings > 1) {
@@ -137,7 +172,20 @@ void HttpRequestReader::CheckHeader() {
       expects_continue_ = true;
     }
   }
-  if (!CheckTarget(Text(message.target()))) Fail(400, "the target is no valid path");
+  if (num_hosts > 1 || (num_hosts == 0 && !http10_)) {
+    return Fail(400, "one Host field is needed");
+  }
+  if (num_encodings > 0) {
+    progress_->chunks.emplace(ChunkLimits{.max_body_bytes = limits_.max_body_bytes,
+                                          .max_trailer_bytes = limits_.max_header_bytes});
+  }
+}
+
+void HttpRequestReader::BeginBody(uint64_t content_length) {
+  if (content_length > limits_.max_body_bytes) return Fail(413, "the body is too long");
+  progress_->body_left = content_length;
+  const bool chunked = progress_->chunks.has_value();
+  state_ = chunked || content_length > 0 ? State::kBody : State::kDone;
 }
 
 // Splits path and query; of absolute targets ("http://host/path") only the path counts.
@@ -157,9 +205,9 @@ bool HttpRequestReader::CheckTarget(std::string_view target) {
 
 HttpRequest HttpRequestReader::Take() {
   HttpRequest request = std::move(head_);
-  request.body = std::move(parser_->beast.get().body());
+  request.body = std::move(progress_->body);
   head_ = {};
-  parser_ = nullptr;
+  progress_ = nullptr;
   state_ = State::kIdle;
   return request;
 }

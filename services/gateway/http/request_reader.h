@@ -1,8 +1,12 @@
-// Bytes in, one request out: HTTP/1.1 framing over Boost.Beast's parser, with limits.
+// Bytes in, one request out: HTTP/1.1 framing with limits.  Framing is done here, byte by byte;
+// Boost.Beast's parser sees headers alone, each whole and in one call: fed in pieces it keeps
+// neither to its limit for headers nor, in chunked bodies, to its own preconditions.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "services/gateway/http/http_message.h"
@@ -10,7 +14,7 @@
 namespace tandem::gateway {
 
 struct HttpReadLimits {
-  size_t max_header_bytes = 16 << 10;
+  size_t max_header_bytes = 16 << 10;  // at most 64 KiB
   size_t max_body_bytes = 16 << 20;
   size_t max_fields = 100;
 };
@@ -30,8 +34,8 @@ class HttpRequestReader {
   ~HttpRequestReader();
 
   // Takes what it can of `bytes` and returns how much.  Stops after the header, so that a request
-  // can be refused before its body is read, and after the body.  What it leaves belongs in front of
-  // the bytes to come.
+  // can be refused before its body is read, and after the body; what it leaves comes after that.
+  // Pieces make no difference: the same bytes give the same requests and failures.
   size_t Feed(std::string_view bytes);
   State state() const { return state_; }
   // 400 framing, 413 body, 417 expectation, 431 header, its target included, 501 transfer encoding,
@@ -50,14 +54,18 @@ class HttpRequestReader {
   HttpRequest Take();
 
  private:
-  struct Parser;
-  void Fail(int http_status, std::string message);
-  void CheckHeader();
+  struct Progress;
+  size_t FeedHeader(std::string_view bytes);
+  size_t FeedBody(std::string_view bytes);
+  void ParseHeader();
+  void CheckFields();
+  void BeginBody(uint64_t content_length);
   bool CheckTarget(std::string_view target);
+  void Fail(int http_status, std::string message);
 
   const HttpReadLimits limits_;
   State state_ = State::kIdle;
-  std::unique_ptr<Parser> parser_;  // null while idle
+  std::unique_ptr<Progress> progress_;  // null while idle
   HttpRequest head_;
   HttpFailure failure_;
   bool http10_ = false;
