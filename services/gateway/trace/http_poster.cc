@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/http/chunk_decoder.h"
 
 namespace tandem::gateway {
 namespace {
@@ -131,12 +132,21 @@ class HttpPoster::Connection {
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
     stream_->expires_after(Until(deadline));
-    http::async_read(*stream_, buffer, parser,
-                     [&](const boost::system::error_code& e, size_t) { error = e; });
+    http::async_read_header(*stream_, buffer, parser,
+                            [&](const boost::system::error_code& e, size_t) { error = e; });
     Run();
     if (error) return Failed(url, error);
+    PostResult result{.status = static_cast<int>(parser.get().result_int())};
+    if (parser.chunked()) {
+      error = ReadChunks(buffer, result.body);
+    } else if (!parser.is_done()) {
+      http::async_read(*stream_, buffer, parser,
+                       [&](const boost::system::error_code& e, size_t) { error = e; });
+      Run();
+      result.body = std::move(parser.get().body());
+    }
+    if (error) return Failed(url, error);
     const auto& response = parser.get();
-    PostResult result{.status = static_cast<int>(response.result_int()), .body = response.body()};
     if (const auto field = response.find(http::field::retry_after); field != response.end()) {
       result.retry_after = ParseRetryAfter(std::string(field->value()));
     }
@@ -145,6 +155,25 @@ class HttpPoster::Connection {
   }
 
  private:
+  // Boost.Beast's parser aborts on some cuts within a chunked body's trailers.
+  boost::system::error_code ReadChunks(boost::beast::flat_buffer& buffer, std::string& body) {
+    ChunkDecoder decoder({.max_body_bytes = kMaxAnswerBytes});
+    boost::system::error_code error;
+    while (true) {
+      const auto bytes = buffer.data();
+      buffer.consume(decoder.Feed({static_cast<const char*>(bytes.data()), bytes.size()}, body));
+      if (decoder.done()) return error;
+      if (decoder.failure().has_value()) return http::make_error_code(http::error::bad_chunk);
+      stream_->async_read_some(buffer.prepare(4096),
+                               [&](const boost::system::error_code& e, size_t num_bytes) {
+                                 error = e;
+                                 buffer.commit(num_bytes);
+                               });
+      Run();
+      if (error) return error;
+    }
+  }
+
   static std::chrono::nanoseconds Until(absl::Time deadline) {
     return absl::ToChronoNanoseconds(std::max(deadline - absl::Now(), absl::ZeroDuration()));
   }
