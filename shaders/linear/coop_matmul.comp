@@ -5,7 +5,7 @@
 // A workgroup makes ROWS rows of x by SUBGROUPS * COLUMNS rows of w.  Its subgroups share the tile of
 // x, twice in shared memory: one is read while the next arrives.  Each has rows of w of its own,
 // which go from memory to registers, become float16 there and never enter shared memory.  Memory is
-// read AHEAD chunks before it is needed.
+// read a chunk before it is needed.
 //
 // Where the tiles are too few to fill the device, `splits` workgroups share a tile, each with a part
 // of k.  They leave their sums in `workspace`; the last to arrive adds them, in order of k.
@@ -17,8 +17,7 @@ layout(constant_id = 4) const uint COLUMNS = 32;  // of a subgroup: 16, 32 or 64
 layout(constant_id = 5) const uint ROWS = 32;     // a multiple of 16
 layout(constant_id = 6) const uint SUBGROUPS = 4;
 layout(constant_id = 7) const uint CHUNK = 64;
-layout(constant_id = 8) const uint AHEAD = 1;
-layout(constant_id = 9) const uint OUTPUT = 0;  // see coop_output.glsl
+layout(constant_id = 8) const uint OUTPUT = 0;  // see coop_output.glsl
 layout(push_constant, scalar) uniform Push {
   uint64_t count;        // address of the number of rows of x
   uint64_t x;            // float16 [rows, k_dim]
@@ -55,6 +54,49 @@ const uint SUMS = A_TILES * B_TILES, LANE_BLOCKS = LANE_ROWS * LANE_QUARTERS;
 
 #include "coop_output.glsl"
 
+// What a lane holds of its weights' rows in a chunk, as it comes from memory.
+const uint RAW_ROWS = A_TILES * LANE_BLOCKS;
+
+// Requests a chunk of the lane's `weights`; blocks beyond the last repeat it, and meet zeros.
+#define LOAD_CHUNK(chunk, raw)                                                                   \
+  [[unroll]] for (uint u = 0; u < LANE_QUARTERS; ++u) {                                          \
+    uint t = lane_quarter() + u;                                                                 \
+    uint block = min((chunk) * (CHUNK / 32) + lane_block(t), blocks - 1);                        \
+    [[unroll]] for (uint i = 0; i < A_TILES; ++i) {                                              \
+      LaneAddress at = block_address(weights[i / 2], block, lane_part(t));                       \
+      [[unroll]] for (uint r = 0; r < LANE_ROWS; ++r) {                                          \
+        load_row(at, 16 * (i % 2) + 8 * r, (raw)[(i * LANE_ROWS + r) * LANE_QUARTERS + u]);      \
+      }                                                                                          \
+    }                                                                                            \
+  }
+
+// Adds a chunk's products with the input's tile `turn`.
+void multiply_chunk(uint raw[RAW_ROWS][ROW_WORDS], uint turn, inout MatrixC sum[SUMS]) {
+  f16vec2 scale[RAW_ROWS];
+  [[unroll]] for (uint i = 0; i < RAW_ROWS; ++i) {
+    scale[i] = row_scale(raw[i], lane_block(lane_quarter() + i % LANE_QUARTERS) % 2);
+  }
+  UNROLL_STEPS for (uint s = 0; s < STEPS; ++s) {
+    MatrixA a[A_TILES];
+    [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+      f16vec2 pair[LANE_PAIRS];
+      [[unroll]] for (uint p = 0; p < LANE_PAIRS; ++p) {
+        uint b = i * LANE_BLOCKS + p / 2;
+        uint part = lane_part(lane_quarter() + p / 2 % LANE_QUARTERS);
+        pair[p] = weight_pair(raw[b], scale[b], part, s / 2, s % 2, p % 2);
+      }
+      a[i] = make_a(pair);
+    }
+    [[unroll]] for (uint j = 0; j < B_TILES; ++j) {
+      MatrixB b;
+      LOAD_B(b, (turn * ROWS + j * 16) * X_STRIDE + 2 * s, X_STRIDE);
+      [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
+        MULTIPLY_ADD(a[i], b, sum[i * B_TILES + j]);
+      }
+    }
+  }
+}
+
 void main() {
   uint rows = load_uint(count);
   rows = rows > first_row ? rows - first_row : 0;
@@ -81,55 +123,17 @@ void main() {
 
   MatrixC sum[SUMS];
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sum[i] = ZERO_C;
-  uint ahead[AHEAD + 1][A_TILES * LANE_BLOCKS][ROW_WORDS];
+  uint raw[RAW_ROWS][ROW_WORDS], next_raw[RAW_ROWS][ROW_WORDS];
   uvec4 held[X_WORDS];
-
-  for (int c = -int(AHEAD); c < num_chunks; ++c) {
-    uint chunk = first_chunk + uint(min(c + int(AHEAD), num_chunks - 1));
-    [[unroll]] for (uint u = 0; u < LANE_QUARTERS; ++u) {
-      uint t = lane_quarter() + u;
-      uint block = min(chunk * (CHUNK / 32) + lane_block(t), blocks - 1);
-      [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
-        LaneAddress at = block_address(weights[i / 2], block, lane_part(t));
-        [[unroll]] for (uint r = 0; r < LANE_ROWS; ++r) {
-          load_row(at, 16 * (i % 2) + 8 * r,
-                   ahead[AHEAD][(i * LANE_ROWS + r) * LANE_QUARTERS + u]);
-        }
-      }
-    }
-    bool next_input = c + 1 >= 0 && c + 1 < num_chunks;
-    if (next_input) load_input(input_at, first_chunk + uint(c + 1), k_dim, held);
-
-    if (c >= 0) {
-      f16vec2 scale[A_TILES * LANE_BLOCKS];
-      [[unroll]] for (uint i = 0; i < A_TILES * LANE_BLOCKS; ++i) {
-        scale[i] = row_scale(ahead[0][i], lane_block(lane_quarter() + i % LANE_QUARTERS) % 2);
-      }
-      UNROLL_STEPS for (uint s = 0; s < STEPS; ++s) {
-        MatrixA a[A_TILES];
-        [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
-          f16vec2 pair[LANE_PAIRS];
-          [[unroll]] for (uint p = 0; p < LANE_PAIRS; ++p) {
-            uint b = i * LANE_BLOCKS + p / 2;
-            uint part = lane_part(lane_quarter() + p / 2 % LANE_QUARTERS);
-            pair[p] = weight_pair(ahead[0][b], scale[b], part, s / 2, s % 2, p % 2);
-          }
-          a[i] = make_a(pair);
-        }
-        [[unroll]] for (uint j = 0; j < B_TILES; ++j) {
-          MatrixB b;
-          LOAD_B(b, ((uint(c) & 1) * ROWS + j * 16) * X_STRIDE + 2 * s, X_STRIDE);
-          [[unroll]] for (uint i = 0; i < A_TILES; ++i) {
-            MULTIPLY_ADD(a[i], b, sum[i * B_TILES + j]);
-          }
-        }
-      }
-    }
-    if (next_input) store_input(held, uint(c + 1) & 1);
-    [[unroll]] for (uint d = 0; d < AHEAD; ++d) {
-      [[unroll]] for (uint i = 0; i < A_TILES * LANE_BLOCKS; ++i) {
-        [[unroll]] for (uint w = 0; w < ROW_WORDS; ++w) ahead[d][i][w] = ahead[d + 1][i][w];
-      }
+  for (int c = -1; c < num_chunks; ++c) {
+    bool next = c + 1 < num_chunks;
+    uint chunk = first_chunk + uint(next ? c + 1 : c);
+    LOAD_CHUNK(chunk, next_raw)
+    if (next) load_input(input_at, chunk, k_dim, held);
+    if (c >= 0) multiply_chunk(raw, uint(c) & 1, sum);
+    if (next) store_input(held, uint(c + 1) & 1);
+    [[unroll]] for (uint i = 0; i < RAW_ROWS; ++i) {
+      [[unroll]] for (uint w = 0; w < ROW_WORDS; ++w) raw[i][w] = next_raw[i][w];
     }
     barrier();
   }

@@ -13,12 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
 #include "services/common/kv/kv_format.h"
+#include "services/gpu_worker/kernels/tuning_settings.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/tune_flags.h"
 #include "services/loader/formats/model_source.h"
@@ -37,6 +39,7 @@ struct Flags {
   gpu::GpuWorkerOptions worker;
   std::string packed_cache;  // empty: weights are packed anew
   std::string kv_type = "f16";
+  std::vector<std::string> settings;
   bool skip_fill = false;
   bool ceilings = false;
   bool json = false;
@@ -167,7 +170,31 @@ std::string AsJson(const Flags& flags, const std::string& device, double load_se
   return json.dump(2) + "\n";
 }
 
+// What --set asks for: a setting's value, listed for the device or not.
+absl::Status Set(const std::string& text, gpu::Tuning& tuning) {
+  const size_t equals = text.find('=');
+  uint32_t value = 0;
+  if (equals == std::string::npos || !absl::SimpleAtoi(text.substr(equals + 1), &value)) {
+    return absl::InvalidArgumentError("--set " + text + ": must be NAME=VALUE");
+  }
+  // The names go by the tuning; of the device only its kind counts.
+  vulkan::DeviceInfo info;
+  info.type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  info.subgroup_size = tuning.subgroup_size;
+  info.max_workgroup_invocations = 1024;
+  for (const gpu::TuningSetting& setting : gpu::TuningSettings(info, tuning)) {
+    if (setting.name != text.substr(0, equals)) continue;
+    setting.of(tuning) = value;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("--set " + text + ": no such setting on this device");
+}
+
 absl::Status Run(Flags flags) {
+  absl::Status set = absl::OkStatus();
+  flags.worker.adjust_tuning = [&](gpu::Tuning& tuning) {
+    for (const std::string& text : flags.settings) set.Update(Set(text, tuning));
+  };
   TANDEM_ASSIGN_OR_RETURN(const std::vector<StepCase> cases, ParseCases(flags.cases));
   for (const StepCase& step_case : cases) {
     if (step_case.is_prompt || step_case.sequences <= flags.max_rows) continue;
@@ -178,6 +205,7 @@ absl::Status Run(Flags flags) {
   flags.runner.fill = !flags.skip_fill;
   // First: without a device there is nothing to make a model for.
   TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
+  TANDEM_RETURN_IF_ERROR(set);
   Say("device     " + worker->description().device);
   if (flags.ceilings) {
     TANDEM_ASSIGN_OR_RETURN(const DeviceCeilings ceilings, worker->Ceilings());
@@ -248,6 +276,7 @@ int main(int argc, char** argv) {
   app.add_option("--packed-cache", flags.packed_cache,
                  "Folder to read packed weights from, or to keep them in: measures second starts");
   tandem::gpu::AddTuneFlags(app, flags.worker);
+  app.add_option("--set", flags.settings, "NAME=VALUE: a setting of docs/tuning.md");
   app.add_flag("--ceilings", flags.ceilings, "Also measure what the device does at best");
   app.add_flag("--json", flags.json, "Print JSON");
   CLI11_PARSE(app, argc, argv);

@@ -53,38 +53,20 @@ struct Options {
 // Tiles to try for products of up to `rows` rows.
 std::vector<MatrixTile> SweptTiles(uint32_t rows) {
   std::vector<MatrixTile> tiles;
-  if (rows <= 16) {
+  if (rows <= 32) {
     for (const uint32_t chunk : {64u, 128u}) {
-      for (const uint32_t ahead : {1u, 2u}) {
-        for (const uint32_t columns : {16u, 32u, 64u}) {
-          tiles.push_back({.columns = columns, .rows = 16, .chunk = chunk, .ahead = ahead});
-        }
+      for (const uint32_t columns : {16u, 32u, 64u}) {
+        if (rows > 16 && columns == 64) continue;
+        tiles.push_back({.columns = columns, .rows = rows <= 16 ? 16u : 32u, .chunk = chunk});
       }
     }
-  } else if (rows <= 32) {
-    for (const uint32_t chunk : {64u, 128u}) {
-      for (const uint32_t ahead : {1u, 2u}) {
-        for (const uint32_t columns : {16u, 32u}) {
-          tiles.push_back({.columns = columns, .rows = 32, .chunk = chunk, .ahead = ahead});
-        }
-      }
-    }
-    tiles.push_back({.columns = 32, .rows = 32, .subgroups = 8, .ahead = 2});
-  } else if (rows <= 128) {
-    for (const uint32_t subgroups : {4u, 8u}) {
-      for (const uint32_t ahead : {1u, 2u}) {
-        tiles.push_back({.columns = 32, .rows = 64, .subgroups = subgroups, .ahead = ahead});
-      }
-    }
-    tiles.push_back({.columns = 32, .rows = 64, .subgroups = 4, .chunk = 128});
-    tiles.push_back({.columns = 64, .rows = 64, .subgroups = 4});
-    if (rows > 64) tiles.push_back({.columns = 32, .rows = 128, .subgroups = 8});
   } else {
+    for (const uint32_t subgroups : {4u, 8u}) {
+      tiles.push_back({.columns = 32, .rows = 64, .subgroups = subgroups});
+      if (rows > 64) tiles.push_back({.columns = 32, .rows = 128, .subgroups = subgroups});
+    }
     tiles.push_back({.columns = 64, .rows = 64, .subgroups = 4});
-    tiles.push_back({.columns = 64, .rows = 64, .subgroups = 4, .chunk = 128});
-    tiles.push_back({.columns = 32, .rows = 64, .subgroups = 8, .ahead = 2});
-    tiles.push_back({.columns = 32, .rows = 128, .subgroups = 4});
-    tiles.push_back({.columns = 32, .rows = 128, .subgroups = 8});
+    if (rows <= 128) tiles.push_back({.columns = 32, .rows = 64, .subgroups = 4, .chunk = 128});
   }
   return tiles;
 }
@@ -328,11 +310,11 @@ class Bench {
           const double stored = static_cast<double>(shape.elements()) * format.bytes_of_element;
           const auto constant = [&](uint32_t id) { return launches[0].constants.at(id); };
           std::printf(
-              "%s %-7s n %4u tile %2ux%3ux%u/%3u+%u groups %3u x %4u %8.1f us %6.1f "
+              "%s %-7s n %4u tile %2ux%3ux%u/%3u groups %3u x %4u %8.1f us %6.1f "
               "TFLOP/s %5.2f TB/s error %.2e\n",
               name.c_str(), shape.name, rows, constant(4), constant(5), constant(6), constant(7),
-              constant(8), launches[0].groups_x, launches[0].groups_y, seconds * 1e6,
-              flops / seconds * 1e-12, stored / seconds * 1e-12, error);
+              launches[0].groups_x, launches[0].groups_y, seconds * 1e6, flops / seconds * 1e-12,
+              stored / seconds * 1e-12, error);
           best = std::min(best, seconds);
         }
       }

@@ -13,8 +13,7 @@ constexpr uint32_t kColumns = 4;
 constexpr uint32_t kRows = 5;
 constexpr uint32_t kSubgroups = 6;
 constexpr uint32_t kChunk = 7;
-constexpr uint32_t kAhead = 8;
-constexpr uint32_t kOutput = 9;
+constexpr uint32_t kOutput = 8;
 constexpr uint32_t kPairRows = 10;
 constexpr uint32_t kPairHalves = 11;
 
@@ -31,10 +30,11 @@ uint32_t BitsOf(DType dtype) {
   }
 }
 
-const MatrixTile& TileFor(const Tuning& tuning, DType dtype, uint64_t columns, uint32_t max_rows) {
+const MatrixTile& TileFor(const Tuning& tuning, const DeviceTensor& weights, uint64_t columns,
+                          uint32_t max_rows) {
   for (const MatrixTile& tile : tuning.matrix.tiles) {
     if (max_rows <= tile.max_rows && columns >= tile.min_columns &&
-        BitsOf(dtype) >= tile.min_bits) {
+        weights.cols >= tile.min_depth && BitsOf(weights.dtype) >= tile.min_bits) {
       return tile;
     }
   }
@@ -73,7 +73,7 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   TANDEM_CHECK(UsesMatrixUnits(tuning, weights.dtype, args.max_rows));
   const uint64_t per_column = args.output == MatrixOutput::kF32 ? 1 : 2;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
-  const MatrixTile& tile = TileFor(tuning, weights.dtype, shard.num_rows, args.max_rows);
+  const MatrixTile& tile = TileFor(tuning, weights, shard.num_rows, args.max_rows);
   const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
   const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
   const uint64_t tiles = uint64_t{row_tiles} * column_tiles;
@@ -99,7 +99,6 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   launch.constants[kRows] = tile.rows;
   launch.constants[kSubgroups] = tile.subgroups;
   launch.constants[kChunk] = tile.chunk;
-  launch.constants[kAhead] = tile.ahead;
   launch.constants[kOutput] = static_cast<uint32_t>(args.output);
   launch.constants[kPairRows] = tuning.matrix.pattern.pair_rows;
   launch.constants[kPairHalves] = tuning.matrix.pattern.pair_halves;

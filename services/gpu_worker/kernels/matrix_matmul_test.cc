@@ -28,9 +28,8 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << TileFormatName(c.format) << " rows " << c.rows << " n " << c.n_dim << " k "
              << c.k_dim << " tile " << c.tile.columns << "x" << c.tile.rows << "x"
-             << c.tile.subgroups << " chunk " << c.tile.chunk << " ahead " << c.tile.ahead
-             << " groups " << c.tile.groups << " output " << static_cast<int>(c.output)
-             << " shards " << c.shard_rows.size();
+             << c.tile.subgroups << " chunk " << c.tile.chunk << " groups " << c.tile.groups
+             << " output " << static_cast<int>(c.output) << " shards " << c.shard_rows.size();
 }
 
 class MatrixMatmulTest : public KernelTest {
@@ -231,7 +230,7 @@ TEST_F(MatrixFormTest, EveryFormatMatchesThePlainSumInEitherChunk) {
 }
 
 TEST_F(MatrixFormTest, WiderTilesMatchThePlainSum) {
-  const MatrixTile tile = {.columns = 32, .rows = 32, .subgroups = 2, .chunk = 64, .ahead = 2};
+  const MatrixTile tile = {.columns = 32, .rows = 32, .subgroups = 2, .chunk = 64};
   for (const uint32_t n : {1u, 31u, 33u, 63u, 64u, 65u, 131u}) {
     Check({.rows = 37, .n_dim = n, .k_dim = 96, .tile = tile});
   }

@@ -13,12 +13,12 @@ struct MatrixTile {
   // Of the tiles that fit a product, the first is taken.
   uint32_t max_rows = ~0u;   // of x
   uint32_t min_columns = 0;  // rows of weights
+  uint32_t min_depth = 0;    // columns of weights, the k of a product
   uint32_t min_bits = 0;     // of a weight, without its scale
   uint32_t columns = 32;     // of a subgroup: 16, 32 or 64
   uint32_t rows = 32;        // a multiple of 16
   uint32_t subgroups = 4;    // side by side in columns
   uint32_t chunk = 64;       // of k between barriers: 64 or 128
-  uint32_t ahead = 1;        // chunks of weights under way
   uint32_t groups = 1;       // workgroups that run at once: k is split to have as many
 };
 

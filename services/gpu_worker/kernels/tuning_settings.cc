@@ -77,11 +77,12 @@ void AddTiles(const Tuning& tuning, SettingList& list) {
     list.AddTile(i, "groups", &MatrixTile::groups,
                  {16, 32, 48, 64, 96, 132, 192, 264, 396, 528, 792});
     if (tile.rows <= 16) list.AddTile(i, "columns", &MatrixTile::columns, {16, 32, 64});
-    if (tile.rows <= 32) list.AddTile(i, "chunk", &MatrixTile::chunk, {64, 128});
+    if (tile.rows <= 32 || (tile.rows == 64 && tile.columns == 32 && tile.min_bits == 0)) {
+      list.AddTile(i, "chunk", &MatrixTile::chunk, {64, 128});
+    }
     if (tile.rows == 64 && tile.columns == 32) {
       list.AddTile(i, "subgroups", &MatrixTile::subgroups, {4, 8});
     }
-    if (tile.rows <= 64) list.AddTile(i, "ahead", &MatrixTile::ahead, {1, 2});
   }
 }
 

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr uint64_t kMostBytes = 1 << 20;  // of a file
 
 // FNV-1a (Fowler, Noll, Vo): tells apart what has not been made to look alike.
