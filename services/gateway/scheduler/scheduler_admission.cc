@@ -1,0 +1,68 @@
+// Who leaves the waiting queue.
+#include "services/gateway/scheduler/scheduler.h"
+
+#include <algorithm>
+
+namespace tandem::gateway {
+
+void Scheduler::AdmitWaiting() {
+  const uint32_t max_running = std::min({options_.max_sequences, options_.limits.max_sequences,
+                                         options_.max_rows, options_.limits.max_rows});
+  while (!waiting_.empty() && running_.size() < max_running) {
+    Sequence& sequence = *waiting_.front();
+    // Set aside while its token is being chosen: its rows are computed with that token.
+    if (sequence.num_known < sequence.tokens.size()) return;
+    if (!CanAdmit(sequence) && !(ReleaseUnpublished() && CanAdmit(sequence))) return;
+    waiting_.pop_front();
+    Admit(sequence);
+    PlanRows(sequence);
+  }
+}
+
+bool Scheduler::CanAdmit(const Sequence& sequence) {
+  found_.nodes.clear();
+  std::array<uint64_t, kNumKvGroups> due = {};
+  for (const Sequence* running : running_) AddDue(*running, due);
+  if (!running_.empty() && !AreAvailable(due)) return false;
+  if (sequence.use_prefix_cache) {
+    pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
+  }
+  if (running_.empty()) return true;
+  AddDue(sequence, due);
+  // What others hold is there already, and need not be had.
+  const auto num_found = static_cast<uint32_t>(found_.nodes.size());
+  due[kGlobalGroup] -= num_found - pools_.NumUnheld(found_, kGlobalGroup);
+  due[kWindowGroup] -= num_found - found_.first_window - pools_.NumUnheld(found_, kWindowGroup);
+  return AreAvailable(due);
+}
+
+void Scheduler::AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const {
+  const uint32_t all = pools_.BlocksFor(sequence.tokens.size());
+  const uint32_t window = std::min(
+      all, pools_.WindowBlocksFor(std::min(sequence.num_remaining(), options_.chunk_rows)));
+  const uint32_t want[kNumKvGroups] = {all, window};
+  for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+    const uint32_t held = sequence.blocks.num_held(group);
+    if (want[group] > held) due[group] += want[group] - held;
+  }
+}
+
+bool Scheduler::AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const {
+  return due[kGlobalGroup] <= pools_.pools[kGlobalGroup].num_available() &&
+         due[kWindowGroup] <= pools_.pools[kWindowGroup].num_available();
+}
+
+void Scheduler::Admit(Sequence& sequence) {
+  running_.push_back(&sequence);
+  if (found_.nodes.empty()) return;
+  sequence.blocks.Share(found_);
+  sequence.num_computed = static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
+}
+
+bool Scheduler::ReleaseUnpublished() {
+  bool any = false;
+  for (Sequence* sequence : running_) any |= sequence->blocks.ReleaseUnpublished();
+  return any;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,74 @@
+// What has become of a step.
+#include "services/gateway/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <span>
+
+#include "services/common/base/check.h"
+
+namespace tandem::gateway {
+
+void Scheduler::StepDone() {
+  TANDEM_CHECK(!under_way_.empty());
+  ++num_steps_;
+  const uint64_t step_id = under_way_.front()->batch.header.step_id;
+  for (const ScheduledRows& rows : under_way_.front()->rows) {
+    Sequence* const sequence = Find(rows.sequence);
+    if (sequence == nullptr) continue;
+    const uint32_t end = rows.first_position + rows.num_rows;
+    sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
+    if (step_id <= sequence->stale_step || step_id == sequence->void_step) continue;
+    TANDEM_CHECK(end <= sequence->num_known);
+    sequence->blocks.Publish(std::span(sequence->tokens).first(end));
+  }
+  under_way_.pop_front();
+}
+
+void Scheduler::StepRefused() {
+  TANDEM_CHECK(!under_way_.empty());
+  under_way_.pop_front();
+}
+
+void Scheduler::StepFailed() {
+  TANDEM_CHECK(under_way_.size() == 1);
+  for (const ScheduledRows& rows : under_way_.front()->rows) {
+    Sequence* const sequence = Find(rows.sequence);
+    if (sequence == nullptr) continue;
+    sequence->tokens.resize(sequence->num_known);
+    sequence->num_computed = std::min(sequence->num_computed, rows.first_position);
+    sequence->next_prompt_output = sequence->prompt_outputs_done;
+  }
+  under_way_.pop_front();
+}
+
+bool Scheduler::Counts(uint64_t step_id, uint64_t id) const {
+  const Sequence* const sequence = Find(id);
+  return sequence != nullptr && sequence->void_step != step_id;
+}
+
+void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess) {
+  Sequence* const sequence = Find(id);
+  TANDEM_CHECK(sequence != nullptr);
+  sequence->needs = needs;
+  const uint32_t position = sequence->num_known++;
+  TANDEM_CHECK(position < max_sequence_len_);
+  if (position == sequence->tokens.size()) {
+    TANDEM_CHECK(sequence->num_computed == position);
+    sequence->tokens.push_back(token);
+    return;
+  }
+  sequence->tokens[position] = token;
+  // Whether the step under way took the guess, and it was wrong.
+  if (sequence->num_computed <= position) return;
+  if (guess == token) {
+    ++num_right_guesses_;
+    return;
+  }
+  TANDEM_CHECK(!under_way_.empty());
+  ++num_wrong_guesses_;
+  sequence->void_step = under_way_.back()->batch.header.step_id;
+  sequence->tokens.resize(position + 1);
+  sequence->num_computed = position;
+}
+
+}  // namespace tandem::gateway
