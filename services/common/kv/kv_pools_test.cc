@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "services/common/kv/sequence_blocks.h"
 
@@ -215,6 +216,7 @@ class Lives {
       }
       if (random_() % 500 == 0) pools_.ForgetAll();
       Check();
+      CheckVersion();
       if (::testing::Test::HasFatalFailure()) return;
     }
     EXPECT_GT(pools_.num_evicted[kGlobalGroup] + pools_.num_evicted[kWindowGroup], 0u);
@@ -226,11 +228,14 @@ class Lives {
     std::unique_ptr<SequenceBlocks> blocks;
     Tokens tokens;
     uint32_t num_computed = 0;
+    CachedPrefix found;  // of lives_[0], at `version`
+    uint64_t version = 0;
   };
 
   // Positions that differ in few tokens, so that beginnings are often alike.
   void Begin(Life& life) {
     life.tokens.resize(1 + random_() % 150);
+    life.found = {};
     for (uint32_t& token : life.tokens) token = random_() % 25 == 0;
     life.blocks = std::make_unique<SequenceBlocks>(pools_, random_() % 10 != 0);
     CachedPrefix found;
@@ -297,6 +302,18 @@ class Lives {
       ASSERT_EQ(pool.num_cached(), cached);
       ASSERT_EQ(pool.num_free() + cached + used, pool.num_blocks());
     }
+  }
+
+  // What is found changes with the tree's version alone.
+  void CheckVersion() {
+    Life& life = lives_[0];
+    if (life.blocks == nullptr) return;
+    const CachedPrefix before = std::exchange(life.found, {});
+    pools_.Find(0, life.tokens, life.tokens.size(), life.found);
+    const uint64_t version = std::exchange(life.version, pools_.tree->version());
+    if (version != life.version || before.nodes.empty()) return;
+    ASSERT_EQ(before.nodes, life.found.nodes);
+    ASSERT_EQ(before.first_window, life.found.first_window);
   }
 
   std::mt19937 random_;

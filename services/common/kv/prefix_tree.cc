@@ -41,6 +41,7 @@ void PrefixTree::Add(uint32_t node, uint64_t parent, std::span<const uint32_t> t
   std::ranges::copy(tokens, tokens_.begin() + (end - block_tokens_));
   nodes_[node] = {.parent = parent};
   if (parent < nodes_.size()) ++nodes_[parent].num_children;
+  ++version_;
   const bool added = found_.insert(node).second;
   TANDEM_CHECK(added);
 }
@@ -51,18 +52,24 @@ void PrefixTree::Remove(uint32_t node) {
   const uint64_t parent = nodes_[node].parent;
   if (parent < nodes_.size()) --nodes_[parent].num_children;
   nodes_[node] = {};
+  ++version_;
 }
 
 void PrefixTree::Clear() {
   found_.clear();
   std::ranges::fill(nodes_, Node{});
+  ++version_;
 }
 
 void PrefixTree::SetWindowBlock(uint32_t node, uint32_t block) {
   nodes_[node].window_block = block;
   node_of_window_[block] = node;
+  ++version_;
 }
 
-void PrefixTree::DropWindowBlock(uint32_t node) { nodes_[node].window_block = kNoBlock; }
+void PrefixTree::DropWindowBlock(uint32_t node) {
+  nodes_[node].window_block = kNoBlock;
+  ++version_;
+}
 
 }  // namespace tandem

@@ -49,6 +49,8 @@ class PrefixTree {
 
   bool contains(uint32_t node) const { return nodes_[node].parent != kNoParent; }
   uint32_t size() const { return static_cast<uint32_t>(found_.size()); }
+  // Another number after every change, never one that there was before.
+  uint64_t version() const { return version_; }
 
  private:
   static constexpr uint64_t kNoParent = ~uint64_t{0};
@@ -83,6 +85,7 @@ class PrefixTree {
   std::vector<uint32_t> tokens_;          // block_tokens each, up to the highest node there was
   std::vector<uint32_t> node_of_window_;  // by block of the window group; means nothing for others
   absl::flat_hash_set<uint32_t, Hash, Equal> found_;
+  uint64_t version_ = 0;
 };
 
 }  // namespace tandem

@@ -199,6 +199,25 @@ class SmallPoolsTest : public PrefixReuseTest {
   }
 };
 
+TEST_F(SmallPoolsTest, WhoWaitsIsLookedUpOnceForEachChangeOfWhatIsCached) {
+  ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = Text(24, 100)}).ok());
+  ASSERT_TRUE(scheduler_->Add({.id = 60, .prompt = Text(40, 200)}).ok());
+  const auto run = [this](int num_steps) {
+    for (int i = 0; i < num_steps; ++i) {
+      const ScheduledStep* step = scheduler_->Schedule();
+      ASSERT_EQ(step->rows.size(), 1u);
+      scheduler_->StepDone();
+      if (!step->outputs.empty()) scheduler_->Append(50, kAnswer, {});
+    }
+  };
+  run(2);  // 24 tokens, 16 a step, make 6 blocks
+  const uint64_t before = scheduler_->counts().lookups;
+  run(9);  // 24 and 28 positions are there before the first and the fifth of these, 32 before the
+           // ninth
+  EXPECT_EQ(scheduler_->counts().waiting, 1u);
+  EXPECT_EQ(scheduler_->counts().lookups - before, 3u);
+}
+
 TEST_F(SmallPoolsTest, APreemptedSequenceFindsWhatIsLeftOfIt) {
   ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = Text(24, 100)}).ok());
   ASSERT_TRUE(scheduler_->Add({.id = 60, .prompt = Text(24, 200)}).ok());

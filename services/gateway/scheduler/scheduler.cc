@@ -114,6 +114,7 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
             [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   options_.limits = limits;
   pools_.Reset(limits);
+  lookup_.reset();  // another tree counts its changes anew
   max_sequence_len_ = MaxSequenceLen(limits, pools_);
   for (const Sequence* sequence : waiting_) {
     if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
@@ -127,6 +128,7 @@ SchedulerCounts Scheduler::counts() const {
                          .waiting = static_cast<uint32_t>(waiting_.size()),
                          .tokens_looked_up = num_tokens_looked_up_,
                          .tokens_found = num_tokens_found_,
+                         .lookups = num_lookups_,
                          .steps = num_steps_,
                          .preemptions = num_preemptions_,
                          .fed_rows = num_fed_rows_,

@@ -45,6 +45,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -77,6 +78,7 @@ struct SchedulerCounts {
   // were found.
   uint64_t tokens_looked_up = 0;
   uint64_t tokens_found = 0;
+  uint64_t lookups = 0;  // times that a beginning was looked for
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t fed_rows = 0;       // whose token was guessed
@@ -143,8 +145,11 @@ class Scheduler {
   void Issue(uint64_t step_id);
   void PlanRunning();
   void AdmitWaiting();
-  // Looks for the beginning of `sequence`, in found_.  False: it does not fit.
+  // Whether `sequence`, whose beginning is then in found_, fits beside those that run.
   bool CanAdmit(const Sequence& sequence);
+  // What is cached of the beginning of `sequence`, into found_; it is there already unless another
+  // was looked for since, or what is cached has changed.
+  void LookUp(const Sequence& sequence);
   // Blocks that a running sequence still needs for the tokens it has.
   void AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const;
   bool AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const;
@@ -175,11 +180,21 @@ class Scheduler {
   uint64_t num_right_guesses_ = 0;
   uint64_t num_tokens_looked_up_ = 0;
   uint64_t num_tokens_found_ = 0;
+  uint64_t num_lookups_ = 0;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and what of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
+  // For whom found_ was looked up, and when.
+  struct Lookup {
+    uint64_t arrival = 0;
+    size_t num_tokens = 0;
+    uint32_t max_reused = 0;
+    uint64_t tree_version = 0;
+    bool operator==(const Lookup&) const = default;
+  };
+  std::optional<Lookup> lookup_;
   CachedPrefix found_;
   uint32_t rows_used_ = 0;
   uint32_t outputs_used_ = 0;

@@ -20,13 +20,10 @@ void Scheduler::AdmitWaiting() {
 }
 
 bool Scheduler::CanAdmit(const Sequence& sequence) {
-  found_.nodes.clear();
   std::array<uint64_t, kNumKvGroups> due = {};
   for (const Sequence* running : running_) AddDue(*running, due);
   if (!running_.empty() && !AreAvailable(due)) return false;
-  if (sequence.use_prefix_cache) {
-    pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
-  }
+  LookUp(sequence);
   if (running_.empty()) return true;
   AddDue(sequence, due);
   // What others hold is there already, and need not be had.
@@ -34,6 +31,20 @@ bool Scheduler::CanAdmit(const Sequence& sequence) {
   due[kGlobalGroup] -= num_found - pools_.NumUnheld(found_, kGlobalGroup);
   due[kWindowGroup] -= num_found - found_.first_window - pools_.NumUnheld(found_, kWindowGroup);
   return AreAvailable(due);
+}
+
+void Scheduler::LookUp(const Sequence& sequence) {
+  if (!sequence.use_prefix_cache) {
+    lookup_.reset();
+    found_ = {};
+    return;
+  }
+  const Lookup now{sequence.arrival, sequence.tokens.size(), sequence.MaxReused(),
+                   pools_.tree->version()};
+  if (lookup_ == now) return;
+  lookup_ = now;
+  ++num_lookups_;
+  pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
 }
 
 void Scheduler::AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const {
