@@ -48,6 +48,10 @@ class SequenceBlocks {
   bool Extend(uint32_t num_positions);
   // Publishes the whole blocks of the first positions, whose rows are computed with `tokens`.
   void Publish(std::span<const uint32_t> tokens);
+  // Whether Publish is still to publish some of the first `num_blocks` blocks.
+  bool WillPublish(uint32_t num_blocks) const {
+    return publishing() && num_published_ < num_blocks;
+  }
   // Gives everything back, the last first: a beginning outlives what follows it.
   void FreeAll();
 

@@ -1,7 +1,9 @@
 // What of a request's beginning the scheduler has computed again, and what not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "services/gateway/scheduler/scheduler.h"
 
@@ -189,6 +191,85 @@ TEST_F(PrefixReuseTest, CachedBlocksAreFreeForWhoNeedsThem) {
   EXPECT_EQ(Serve(Text(81, 900)), 1u) << "the last one is there";
 }
 
+class HeldBackTest : public PrefixReuseTest {
+ protected:
+  void AddAll(const std::vector<Tokens>& prompts) {
+    for (const Tokens& prompt : prompts) {
+      ASSERT_TRUE(scheduler_->Add({.id = ++last_id_, .prompt = prompt}).ok());
+    }
+  }
+  // Rows of sequences 1, 2, ... in the next step.
+  std::vector<uint32_t> Step() {
+    std::vector<uint32_t> num_rows(last_id_);
+    const ScheduledStep* step = scheduler_->Schedule();
+    if (step == nullptr) return {};
+    for (const ScheduledRows& rows : step->rows) num_rows[rows.sequence - 1] = rows.num_rows;
+    scheduler_->StepDone();
+    for (const ScheduledOutput& output : step->outputs) {
+      if (scheduler_->Counts(step->batch.header.step_id, output.sequence)) {
+        scheduler_->Append(output.sequence, kAnswer, {});
+      }
+    }
+    return num_rows;
+  }
+  using Rows = std::vector<uint32_t>;
+};
+
+TEST_F(HeldBackTest, OnePromptOfSeveralAnswersIsComputedOnce) {
+  AddAll({Text(30, 100), Text(30, 100), Text(30, 100)});
+  EXPECT_EQ(Step(), (Rows{16, 0, 0}));
+  EXPECT_EQ(scheduler_->counts().waiting, 2u);
+  EXPECT_EQ(Step(), (Rows{14, 0, 0}));
+  EXPECT_EQ(Step(), (Rows{1, 2, 2}));
+  EXPECT_EQ(Step(), (Rows{1, 1, 1}));
+  EXPECT_EQ(scheduler_->counts().tokens_found, 2 * 28u);
+}
+
+TEST_F(HeldBackTest, OnlyAsLongAsWhatIsAlikeIsBeingComputed) {
+  Tokens other = Text(40, 100);
+  std::iota(other.begin() + 18, other.end(), 500);
+  Tokens short_beginning = Text(20, 700);
+  std::copy_n(other.begin(), 3, short_beginning.begin());
+  AddAll({Text(40, 100), other, short_beginning});
+  EXPECT_EQ(Step(), (Rows{16, 0, 16})) << "three tokens are no block";
+  EXPECT_EQ(Step(), (Rows{16, 16, 4})) << "18 tokens are four blocks";
+}
+
+TEST_F(HeldBackTest, OthersAreAdmittedPastThem) {
+  AddAll({Text(30, 100), Text(30, 100), Text(10, 500)});
+  EXPECT_EQ(Step(), (Rows{16, 0, 10}));
+  // When the one that computes it goes, the next one does.
+  scheduler_->Remove(1);
+  EXPECT_EQ(Step(), (Rows{0, 14, 1}));
+}
+
+TEST_F(HeldBackTest, NobodyWaitsForWhatIsNotPublished) {
+  ASSERT_TRUE(scheduler_->Add({.id = 1, .prompt = Text(30, 100), .use_prefix_cache = false}).ok());
+  last_id_ = 1;
+  AddAll({Text(30, 100)});
+  EXPECT_EQ(Step(), (Rows{16, 16}));
+  // What the running ones have computed is not to be trusted any more.
+  scheduler_->ForgetPrefixes();
+  AddAll({Text(30, 100)});
+  EXPECT_EQ(Step(), (Rows{14, 14, 16}));
+}
+
+class FewPlacesTest : public HeldBackTest {
+ protected:
+  FewPlacesTest() {
+    SchedulerOptions options = ReuseOptions();
+    options.max_sequences = 2;
+    scheduler_ = Scheduler::Create(options).value();
+  }
+};
+
+TEST_F(FewPlacesTest, ThePlaceOfWhoIsHeldBackIsKept) {
+  AddAll({Text(30, 100), Text(30, 100), Text(10, 500)});
+  EXPECT_EQ(Step(), (Rows{16, 0, 0}));
+  EXPECT_EQ(Step(), (Rows{14, 0, 0}));
+  EXPECT_EQ(Step(), (Rows{1, 2, 0}));
+}
+
 class SmallPoolsTest : public PrefixReuseTest {
  protected:
   SmallPoolsTest() : PrefixReuseTest(Options()) {}
@@ -198,6 +279,16 @@ class SmallPoolsTest : public PrefixReuseTest {
     return options;
   }
 };
+
+TEST_F(SmallPoolsTest, BlocksOfWhoIsHeldBackAreKept) {
+  for (const auto& [id, prompt] :
+       {std::pair{1, Text(24, 100)}, {2, Text(24, 100)}, {3, Text(8, 500)}}) {
+    ASSERT_TRUE(scheduler_->Add({.id = static_cast<uint64_t>(id), .prompt = prompt}).ok());
+  }
+  // 6 blocks and 6 more, of 14.
+  ASSERT_NE(scheduler_->Schedule(), nullptr);
+  EXPECT_EQ(scheduler_->counts().running, 2u);
+}
 
 TEST_F(SmallPoolsTest, WhoWaitsIsLookedUpOnceForEachChangeOfWhatIsCached) {
   ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = Text(24, 100)}).ok());

@@ -36,7 +36,9 @@
 // Beginnings are shared: when a step is done, the whole blocks that it completed are published, and
 // a sequence that is admitted, for the first time or again, starts after the longest beginning of
 // its tokens that is held or cached (kv_pools.h).  Cached blocks that nobody holds count as free
-// wherever there is talk of free blocks.
+// wherever there is talk of free blocks.  A sequence that begins as an older running one, which has
+// not computed that yet, is held back until it has; others are admitted past it meanwhile, but its
+// place among those running, and blocks for it, are kept.
 //
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
@@ -145,6 +147,9 @@ class Scheduler {
   void Issue(uint64_t step_id);
   void PlanRunning();
   void AdmitWaiting();
+  // Whether an older running sequence is about to publish more of the blocks that `sequence` begins
+  // with.
+  bool IsBeingComputed(const Sequence& sequence) const;
   // Whether `sequence`, whose beginning is then in found_, fits beside those that run.
   bool CanAdmit(const Sequence& sequence);
   // What is cached of the beginning of `sequence`, into found_; it is there already unless another
@@ -186,6 +191,7 @@ class Scheduler {
   // The step being planned, and what of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
+  std::vector<const Sequence*> held_back_;  // the first of waiting_
   // For whom found_ was looked up, and when.
   struct Lookup {
     uint64_t arrival = 0;

@@ -2,26 +2,49 @@
 #include "services/gateway/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tandem::gateway {
 
 void Scheduler::AdmitWaiting() {
   const uint32_t max_running = std::min({options_.max_sequences, options_.limits.max_sequences,
                                          options_.max_rows, options_.limits.max_rows});
-  while (!waiting_.empty() && running_.size() < max_running) {
-    Sequence& sequence = *waiting_.front();
+  held_back_.clear();
+  while (held_back_.size() < waiting_.size() && running_.size() + held_back_.size() < max_running) {
+    const auto next = waiting_.begin() + static_cast<std::ptrdiff_t>(held_back_.size());
+    Sequence& sequence = **next;
     // Set aside while its token is being chosen: its rows are computed with that token.
     if (sequence.num_known < sequence.tokens.size()) return;
+    if (IsBeingComputed(sequence)) {
+      held_back_.push_back(&sequence);
+      continue;
+    }
     if (!CanAdmit(sequence) && !(ReleaseUnpublished() && CanAdmit(sequence))) return;
-    waiting_.pop_front();
+    waiting_.erase(next);
     Admit(sequence);
     PlanRows(sequence);
   }
 }
 
+bool Scheduler::IsBeingComputed(const Sequence& sequence) const {
+  if (!sequence.use_prefix_cache) return false;
+  const uint32_t max_reused = sequence.MaxReused();
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
+    if (other->arrival > sequence.arrival) return false;
+    // Seldom true of those that decode, and quickly told.
+    if (!other->blocks.WillPublish(max_reused / pools_.block_tokens)) return false;
+    const uint32_t most = std::min(max_reused, other->num_known);
+    const auto begin = sequence.tokens.begin();
+    const auto differs = std::mismatch(begin, begin + most, other->tokens.begin()).first;
+    const auto num_same = static_cast<uint32_t>(differs - begin);
+    return other->blocks.WillPublish(num_same / pools_.block_tokens);
+  });
+}
+
 bool Scheduler::CanAdmit(const Sequence& sequence) {
   std::array<uint64_t, kNumKvGroups> due = {};
   for (const Sequence* running : running_) AddDue(*running, due);
+  for (const Sequence* held_back : held_back_) AddDue(*held_back, due);
   if (!running_.empty() && !AreAvailable(due)) return false;
   LookUp(sequence);
   if (running_.empty()) return true;
