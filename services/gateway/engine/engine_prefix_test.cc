@@ -53,6 +53,22 @@ TEST(EnginePrefixTest, EachTurnOfAConversationStartsAfterTheOneBefore) {
   }
 }
 
+// Whether the first is still computing it, or has ended.
+TEST(EnginePrefixTest, OfEqualPromptsAtOnceTheFirstAloneIsComputed) {
+  auto engine = MakeEngine();
+  const EngineRequest request = GreedyRequest(1, 60, 5);
+  StreamReader readers[4];
+  for (StreamReader& reader : readers) {
+    ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+  }
+  for (StreamReader& reader : readers) {
+    const StreamEnd& end = reader.ReadToEnd();
+    ASSERT_TRUE(end.status.ok()) << end.status;
+    EXPECT_EQ(reader.tokens(), ExpectedTokens(request, ToyLimits()));
+    EXPECT_EQ(end.usage.cached_tokens(), &reader == readers ? 0u : 56u);
+  }
+}
+
 TEST(EnginePrefixTest, RequestsAndEnginesCanDoWithout) {
   auto engine = MakeEngine();
   EngineRequest request = GreedyRequest(1, 40, 5);
