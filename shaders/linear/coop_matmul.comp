@@ -7,8 +7,9 @@
 // which go from memory to registers, become float16 there and never enter shared memory.  Memory is
 // read a chunk before it is needed.
 //
-// Where the tiles are too few to fill the device, `splits` workgroups share a tile, each with a part
-// of k.  They leave their sums in `workspace`; the last to arrive adds them, in order of k.
+// Where tiles are too few to fill the device, and in those that are left when it has been full some
+// times, `splits` workgroups share a tile, each with a part of k.  They leave their sums in
+// `workspace`; the last to arrive adds them, in order of k.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "memory.glsl"
@@ -23,8 +24,8 @@ layout(push_constant, scalar) uniform Push {
   uint64_t x;            // float16 [rows, k_dim]
   uint64_t plane[4];     // of w
   uint64_t destination;  // [rows, out_stride] of OUTPUT's type
-  uint64_t workspace;    // float32 [tiles, splits, ROWS * SUBGROUPS * COLUMNS]
-  uint64_t arrivals;     // uint32 [tiles], zero before and after
+  uint64_t workspace;    // float32 [split tiles, splits, ROWS * SUBGROUPS * COLUMNS]
+  uint64_t arrivals;     // uint32 [split tiles], zero before and after
   uint k_dim;            // a multiple of 32
   uint n_dim;            // rows of w in this shard
   uint out_stride;
@@ -32,6 +33,7 @@ layout(push_constant, scalar) uniform Push {
   uint first_row;   // subtracted from the count
   uint splits;
   float x_scale;
+  uint whole;  // tiles of columns that are not split: the first ones
 };
 
 const uint THREADS = SUBGROUPS * 32;
@@ -102,13 +104,18 @@ void main() {
   rows = rows > first_row ? rows - first_row : 0;
   uint row0 = gl_WorkGroupID.x * ROWS;
   if (row0 >= rows) return;
-  uint column_tile = gl_WorkGroupID.y / splits, split = gl_WorkGroupID.y % splits;
+  uint column_tile = gl_WorkGroupID.y, parts = 1, split = 0;
+  if (column_tile >= whole) {
+    parts = splits;
+    split = (column_tile - whole) % parts;
+    column_tile = whole + (column_tile - whole) / parts;
+  }
   uint column0 = (column_tile * SUBGROUPS + subgroup_id()) * COLUMNS;
   prepare_weights();
 
   uint blocks = k_dim / 32, chunks = (k_dim + CHUNK - 1) / CHUNK;
-  uint first_chunk = chunks * split / splits;
-  int num_chunks = int(chunks * (split + 1) / splits - first_chunk);
+  uint first_chunk = chunks * split / parts;
+  int num_chunks = int(chunks * (split + 1) / parts - first_chunk);
 
   // Columns beyond the last tile repeat it; their outputs are not stored.
   uint last_tile = (n_dim - 1) / kTileRows;
@@ -138,8 +145,8 @@ void main() {
     barrier();
   }
 
-  if (splits > 1) {
-    uint tile = column_tile * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+  if (parts > 1) {
+    uint tile = (column_tile - whole) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     if (!add_splits(sum, tile, split)) return;
   }
   store_output(sum, row0, rows, column0);

@@ -21,8 +21,8 @@ constexpr uint64_t kMostBytesOnCpu = 256ull << 20;
 constexpr uint32_t kReadGroups = 4096;
 constexpr uint32_t kBytesOfRound = 128;  // read_rate.comp, a thread
 constexpr uint32_t kFmasOfRound = 32;    // fma_rate.comp, a thread
-// matrix_rate.comp, a subgroup: eight products of 16 x 16 x 16.
-constexpr uint32_t kMatrixFmasOfRound = 8 * 16 * 16 * 16;
+// matrix_rate.comp, a subgroup: sixteen products of 16 x 16 x 16.
+constexpr uint32_t kMatrixFmasOfRound = 16 * 16 * 16 * 16;
 constexpr uint32_t kMatrixLanes = 32;
 constexpr auto kMeasureFor = std::chrono::milliseconds(120);
 constexpr int kLeastRuns = 3;
@@ -89,7 +89,7 @@ class CeilingMeasurement {
   }
 
   absl::StatusOr<double> Matrix() {
-    const uint32_t groups = 4096, rounds = 512, subgroups = 4;
+    const uint32_t groups = 4096, rounds = 256, subgroups = 4;
     TANDEM_ASSIGN_OR_RETURN(const double seconds,
                             BestTime("matrix_rate", shaders::kMatrixRate, subgroups * kMatrixLanes,
                                      ComputePush{sink_.address(), rounds, 0.001f}, groups));

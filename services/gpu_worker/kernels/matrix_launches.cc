@@ -55,10 +55,26 @@ KernelId KernelOf(MatrixPath path) {
 // Of k: each with four chunks at least.
 uint64_t MostSplits(const MatrixTile& tile, uint64_t tiles, uint64_t cols,
                     const MatrixWorkspace& workspace) {
-  if (workspace.sums == 0 || tiles > kMatrixMaxTiles) return 1;
+  if (workspace.sums == 0 || tiles == 0 || tiles > kMatrixMaxTiles) return 1;
   const uint64_t tile_bytes = uint64_t{tile.rows} * tile.columns * tile.subgroups * sizeof(float);
   return std::min(DivideUp(cols, tile.chunk) / uint64_t{4},
                   workspace.sums_bytes / (tiles * tile_bytes));
+}
+
+struct Splits {
+  uint32_t whole = 0;  // tiles of columns that are not split
+  uint32_t parts = 1;  // of the others
+};
+
+// Tiles that fill the device some times are whole; the others, without which it would be idle in
+// part, are cut so that they fill it too.
+Splits ChooseSplits(const MatrixTile& tile, uint32_t row_tiles, uint32_t column_tiles,
+                    uint64_t cols, const MatrixWorkspace& workspace) {
+  const uint64_t tiles = uint64_t{row_tiles} * column_tiles;
+  const auto whole = static_cast<uint32_t>(tiles / tile.groups * tile.groups / row_tiles);
+  const uint64_t rest = tiles - uint64_t{whole} * row_tiles;
+  return {whole,
+          NumSplits(tile.groups, tiles % tile.groups, MostSplits(tile, rest, cols, workspace))};
 }
 
 }  // namespace
@@ -76,9 +92,7 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   const MatrixTile& tile = TileFor(tuning, weights, shard.num_rows, args.max_rows);
   const uint32_t row_tiles = DivideUp(args.max_rows, tile.rows);
   const uint32_t column_tiles = DivideUp(shard.num_rows, uint64_t{tile.columns} * tile.subgroups);
-  const uint64_t tiles = uint64_t{row_tiles} * column_tiles;
-  const uint32_t splits =
-      NumSplits(tile.groups, tiles, MostSplits(tile, tiles, weights.cols, args.workspace));
+  const Splits splits = ChooseSplits(tile, row_tiles, column_tiles, weights.cols, args.workspace);
   MatrixPush push{.count = args.count,
                   .x = args.x,
                   .destination = args.destination,
@@ -89,11 +103,13 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                   .out_stride = args.out_stride,
                   .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                   .first_row = args.first_row,
-                  .splits = splits,
-                  .x_scale = args.x_scale};
+                  .splits = splits.parts,
+                  .x_scale = args.x_scale,
+                  .whole = splits.whole};
   std::copy_n(shard.plane, 4, push.plane);
-  Launch launch = MakeLaunch(KernelOf(tuning.matrix.pattern.path), 32 * tile.subgroups, push,
-                             row_tiles, column_tiles * splits);
+  Launch launch =
+      MakeLaunch(KernelOf(tuning.matrix.pattern.path), 32 * tile.subgroups, push, row_tiles,
+                 splits.whole + (column_tiles - splits.whole) * splits.parts);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kColumns] = tile.columns;
   launch.constants[kRows] = tile.rows;

@@ -22,7 +22,8 @@ struct MatrixWorkspace {
   uint64_t arrivals = 0;  // address of kMatrixMaxTiles uint32, zero
 };
 inline constexpr uint32_t kMatrixMaxTiles = 4096;
-inline constexpr uint64_t kMatrixSumsBytes = 40 << 20;  // what products of 512 rows split well with
+// What products of 2,048 rows split well with.
+inline constexpr uint64_t kMatrixSumsBytes = 52 << 20;
 
 struct MatrixArgs {
   uint64_t count = 0;  // address of the number of rows

@@ -170,13 +170,16 @@ TEST_P(MatrixPathTest, OddShapesMatchThePlainSum) {
 }
 
 TEST_P(MatrixPathTest, SplitSumsAreWholeAndTheSameEveryTime) {
-  const MatrixTile tile = {.columns = 16, .rows = 16, .subgroups = 2, .groups = 24};
-  const Case c = {.rows = 18, .n_dim = 70, .k_dim = 1056, .tile = tile};
-  Check(c);
-  const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 3);
-  const auto x = testing::FloatsToHalves(RandomFloats(size_t{c.rows} * c.k_dim, 4));
-  const std::vector<float> first = Product(c, matrix, x);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Product(c, matrix, x), first);
+  // Six tiles: all of them in four parts, then four tiles whole and two in halves.
+  for (const uint32_t groups : {24u, 4u}) {
+    const MatrixTile tile = {.columns = 16, .rows = 16, .subgroups = 2, .groups = groups};
+    const Case c = {.rows = 18, .n_dim = 70, .k_dim = 1056, .tile = tile};
+    Check(c);
+    const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 3);
+    const auto x = testing::FloatsToHalves(RandomFloats(size_t{c.rows} * c.k_dim, 4));
+    const std::vector<float> first = Product(c, matrix, x);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(Product(c, matrix, x), first);
+  }
 }
 
 TEST_P(MatrixPathTest, GegluMatchesTheReference) {

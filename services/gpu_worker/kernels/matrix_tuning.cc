@@ -22,7 +22,7 @@ std::vector<MatrixTile> MatrixTiles() {
 
 // Waves of workgroups for each part of k, and 4% of a part's time for the sum of the parts.
 uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most) {
-  if (tiles >= groups) return 1;
+  if (tiles == 0 || tiles >= groups) return 1;
   uint32_t best = 1;
   double best_time = 1.04;
   for (uint32_t splits = 2; splits <= most; ++splits) {

@@ -127,7 +127,7 @@ struct MatrixPush {  // shaders/linear/coop_matmul.comp
   uint32_t first_row;
   uint32_t splits;
   float x_scale;
-  uint32_t unused;
+  uint32_t whole;
 };
 static_assert(sizeof(MatrixPush) == 104);
 

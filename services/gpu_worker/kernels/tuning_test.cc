@@ -43,6 +43,8 @@ TEST(TuningTest, SplitsKToFillTheDevice) {
   EXPECT_EQ(NumSplits(264, 256, 100), 1u);
   EXPECT_EQ(NumSplits(264, 336, 100), 1u);
   EXPECT_EQ(NumSplits(1, 1, 100), 1u);
+  EXPECT_EQ(NumSplits(264, 144, 5), 5u) << "what 672 tiles leave";
+  EXPECT_EQ(NumSplits(264, 0, 100), 1u);
 }
 
 TEST(TuningTest, TheLastMatrixTileFitsAll) {
