@@ -58,9 +58,11 @@ layout(push_constant, scalar) uniform Push {
   uint first_row;
   float scale;
   float epsilon;
+  layout(offset = 120) uint64_t phase;
 };
+#include "phase.glsl"
 
-vec4 load_head(uint64_t from, uint i) { return load_vec4(from + i * 4); }
+vec4 load_head(uint64_t from, uint i) { return load_passed_vec4(from + i * 4); }
 vec4 load_head_weight(uint64_t weight, uint i) { return load_vec4(weight + i * 4); }
 vec4 load_rotation(uint64_t table, uint i) { return load_vec4(table + uint64_t(i) * 4); }
 
@@ -158,14 +160,20 @@ void main() {
   uint part = gl_WorkGroupID.x % parts, slot = gl_WorkGroupID.x / parts;
   uint row = first_row + gl_WorkGroupID.y;
   AttentionRow own = attention_row(rows, row);
-  if (own.fresh == 0) return;
+  if (own.fresh == 0) {
+    skip_phase();
+    return;
+  }
   uint kv_head = part / (num_heads / num_kv_heads / QUERIES);
   uint last = own.position;
   uint first = window != 0 && last + 1 > window ? last + 1 - window : 0;
   uint piece = PIECE;
   while ((last - first) / piece >= MAX_PIECES) piece += piece;
   uint first_piece = first / piece, count = last / piece - first_piece + 1;
-  if (slot >= count) return;
+  if (slot >= count) {
+    skip_phase();
+    return;
+  }
   uint num_taken = (count - 1 - slot) / slots + 1;
   uint64_t table = step + own.tables[group];
 
@@ -175,8 +183,12 @@ void main() {
   uint base = begin + (from - begin) / kTile * kTile;
   uvec4 next_k[AT_ONCE][kMine], next_v[AT_ONCE][kMine];
   PairInputs fresh_inputs;
-  if (FRESH != 0) fresh_inputs = first_fresh_pairs(row, part, kv_head, last, own.fresh);
+  if (FRESH == 0) await_phase();  // it wrote the cache
   REQUEST(base, from, end)
+  if (FRESH != 0) {
+    await_phase();
+    fresh_inputs = first_fresh_pairs(row, part, kv_head, last, own.fresh);
+  }
 
   uint first_fresh = last + 1;  // the cache has what lies before
   if (FRESH != 0) {
@@ -187,7 +199,7 @@ void main() {
   } else {
     uint64_t q_from = q + (uint64_t(row) * num_heads + part * QUERIES) * (HEAD_DIM * 2);
     for (uint j = thread; j < kAll; j += THREADS) {
-      q_halves[j] = unpack32(Long(q_from + j * 8).v);
+      q_halves[j] = load_passed_uvec2(q_from + j * 8);
     }
   }
   barrier();
@@ -327,14 +339,21 @@ void main() {
     from = next_from;
     end = next_end;
   }
-  if (count == 1) return;
+  if (count == 1) {
+    end_phase();
+    return;
+  }
   memoryBarrierBuffer();
   barrier();
   uint64_t counter = counters + (gl_WorkGroupID.y * parts + part) * 4;
   if (thread == 0) num_done = atomicAdd(Counter(counter).v, num_taken) + num_taken;
   barrier();
-  if (num_done != count) return;
+  if (num_done != count) {
+    end_phase();
+    return;
+  }
   memoryBarrierBuffer();
   if (thread == 0) Counter(counter).v = 0;
   combine(block, count, to, column, thread);
+  end_phase();
 }

@@ -1,12 +1,14 @@
 // A unit of 256 columns of a team's activations on its way into shared memory, as blocks of signed
 // bytes: 16 uvec4 of elements, two of scales, `staged` at `to` + row * kStaged and on.  Who includes
-// this has named x, k_dim, X_FORMAT, ROWS, kStaged and staged.
+// this has named x, k_dim, X_FORMAT, ROWS, kStaged and staged, and says how x is read.
 #ifndef TANDEM_STAGED_BLOCKS_GLSL
 #define TANDEM_STAGED_BLOCKS_GLSL
 #include "activation.glsl"
 #include "unit_weights.glsl"
 
 const uint kBlockLoads = (ROWS * 18 + 31) / 32;  // of a lane
+
+uvec4 load_input(uint64_t address);
 
 uint64_t x_row(uint row) { return x + row * activation_row_bytes(X_FORMAT, k_dim); }
 
@@ -15,7 +17,7 @@ void stage_blocks(uint to, uint m0, uint rows, uint u, uint lane) {
   uvec4 loaded[kBlockLoads];
   [[unroll]] for (uint i = 0; i < kBlockLoads; ++i) {
     uint at = i * 32 + lane;
-    loaded[i] = load_uvec4(x_row(m0 + min(at / 18, rows - 1)) + u * kUnitBytes + at % 18 * 16);
+    loaded[i] = load_input(x_row(m0 + min(at / 18, rows - 1)) + u * kUnitBytes + at % 18 * 16);
   }
   [[unroll]] for (uint i = 0; i < kBlockLoads; ++i) {
     uint at = i * 32 + lane, row = at / 18, piece = at % 18;
@@ -41,12 +43,12 @@ void stage_quantized(uint to, uint m0, uint rows, uint u, uint lane) {
     a[m] = b[m] = vec4(0.0);
     if (k >= k_dim) continue;
     if (X_FORMAT == kActivationF16) {
-      uvec4 bits = load_uvec4(row + k * 2);
+      uvec4 bits = load_input(row + k * 2);
       a[m] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
       b[m] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
     } else {
-      a[m] = load_vec4(row + k * 4);
-      b[m] = load_vec4(row + k * 4 + 16);
+      a[m] = uintBitsToFloat(load_input(row + k * 4));
+      b[m] = uintBitsToFloat(load_input(row + k * 4 + 16));
     }
   }
   [[unroll]] for (uint m = 0; m < ROWS; ++m) {

@@ -56,6 +56,7 @@ void team_barrier() {
 }
 
 #include "staged_blocks.glsl"
+uvec4 load_input(uint64_t address) { return load_uvec4(address); }
 #include "byte_matrix.glsl"
 
 float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }

@@ -9,7 +9,7 @@
 // are added in order.  Slices (grid y) write sums of their own, which the consumer adds in order.
 // So a row's result depends on k's division alone, not on ROWS or TILES or the rows beside it.
 //
-// Grid: x groups of TILES tiles, y slices times passes over ROWS rows.
+// Grid: x workgroups that share the groups of TILES tiles, y slices times passes over ROWS rows.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
@@ -36,7 +36,9 @@ layout(push_constant, scalar) uniform Push {
   uint out_column;       // where this shard's outputs begin
   uint first_row;        // subtracted from the count
   uint slice_stride;     // elements between the sums of two slices
+  layout(offset = 120) uint64_t phase;
 };
+#include "phase.glsl"
 
 const uint kTeams = THREADS / 32;
 const uint kUnit = kIsFloat ? 64 : 256;
@@ -60,6 +62,7 @@ void team_barrier() {
 }
 
 #include "staged_blocks.glsl"
+uvec4 load_input(uint64_t address) { return load_passed_uvec4(address); }
 
 // Float activations of unit u, 4 elements a load.
 void stage_floats(uint to, uint m0, uint rows, uint u, uint lane) {
@@ -68,7 +71,9 @@ void stage_floats(uint to, uint m0, uint rows, uint u, uint lane) {
     uint at = i * 32 + lane, k = u * 64 + at % 16 * 4;
     uint64_t row = x_row(m0 + min(at / 16, rows - 1));
     vec4 v = vec4(0.0);
-    if (k < k_dim) v = X_FORMAT == kActivationF16 ? load_half4(row + k * 2) : load_vec4(row + k * 4);
+    if (k < k_dim) {
+      v = X_FORMAT == kActivationF16 ? load_passed_half4(row + k * 2) : load_passed_vec4(row + k * 4);
+    }
     loaded[i] = floatBitsToUint(v);
   }
   [[unroll]] for (uint i = 0; i < kFloatLoads; ++i) {
@@ -123,20 +128,14 @@ void add_blocks(inout float sum[kSums], Unit w[TILES], uint to, uint part) {
   }
 }
 
-void main() {
-  uint rows = load_uint(count);
-  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
-  if (m0 >= rows) return;
-  rows = min(rows - m0, ROWS);
-  m0 -= first_row;
+// Tiles tile0 .. of `rows` rows from m0 on; `waits`: for the phase before.
+void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
   uint slice = gl_WorkGroupID.y % SLICES;
   uint thread = gl_LocalInvocationIndex, lane = thread % 32, team = thread / 32;
-  uint tile0 = gl_WorkGroupID.x * TILES, last_tile = (n_dim - 1) / 32;
+  uint last_tile = (n_dim - 1) / 32;
   uint units = (k_dim + kUnit - 1) / kUnit;
   uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
   uint to = team * ROWS * kStaged;
-  prepare_weights(thread, THREADS);
-
   float sum[kSums];  // row m, tile t at m * TILES + t
   [[unroll]] for (uint i = 0; i < kSums; ++i) sum[i] = 0.0;
   for (uint first = begin; first < end; first += kTeams) {
@@ -148,6 +147,9 @@ void main() {
         load_scales(w[t], plane, tile, u, k_dim, lane);
         load_quants(w[t], plane, tile, u, k_dim, lane, 0, PARTS);
       }
+    }
+    if (waits && first == begin) await_phase();
+    if (u < end) {
       if (kIsFloat) {
         stage_floats(to, m0, rows, u, lane);
       } else if (X_FORMAT == kActivationInt8) {
@@ -207,4 +209,21 @@ void main() {
     uint64_t to_row = destination + (m0 + row) * activation_row_bytes(OUT_FORMAT, out_stride);
     store_activation(OUT_FORMAT, to_row, out_column + column, v, valid);
   }
+}
+
+void main() {
+  uint rows = load_uint(count);
+  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
+  if (m0 >= rows) {
+    skip_phase();
+    return;
+  }
+  rows = min(rows - m0, ROWS);
+  m0 -= first_row;
+  prepare_weights(gl_LocalInvocationIndex, THREADS);
+  for (uint group = gl_WorkGroupID.x; group * TILES * 32 < n_dim; group += gl_NumWorkGroups.x) {
+    if (group != gl_WorkGroupID.x) barrier();
+    multiply_tiles(group * TILES, m0, rows, group == gl_WorkGroupID.x);
+  }
+  end_phase();
 }

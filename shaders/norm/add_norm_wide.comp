@@ -21,26 +21,37 @@ layout(push_constant, scalar) uniform Push {
   uint cols;             // a multiple of 4; of 32 for int8
   float epsilon;
   uint slice_stride;  // elements
+  layout(offset = 120) uint64_t phase;
 };
+#include "phase.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.x;
-  if (row >= num_rows(step)) return;
+  if (row >= num_rows(step)) {
+    skip_phase();
+    return;
+  }
   uint64_t base = uint64_t(row) * cols * 4;
   bool has_next = next_weight != 0;
   vec4 parts[HELD * SLICES], x[HELD], scale[HELD], next_scale[HELD];
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
-    x[j] = scale[j] = next_scale[j] = vec4(0.0);
+    scale[j] = next_scale[j] = vec4(0.0);
+    if (i >= cols) continue;
+    scale[j] = load_vec4(weight + i * 4);
+    if (has_next) next_scale[j] = load_vec4(next_weight + i * 4);
+  }
+  await_phase();
+  [[unroll]] for (uint j = 0; j < HELD; ++j) {
+    uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
+    x[j] = vec4(0.0);
     [[unroll]] for (uint s = 0; s < SLICES; ++s) parts[j * SLICES + s] = vec4(0.0);
     if (i >= cols) continue;
     [[unroll]] for (uint s = 0; s < SLICES; ++s) {
       uint64_t slice = source + uint64_t(s) * slice_stride * 4;
-      parts[j * SLICES + s] = load_vec4(slice + base + i * 4);
+      parts[j * SLICES + s] = load_passed_vec4(slice + base + i * 4);
     }
-    x[j] = load_vec4(residual + base + i * 4);
-    scale[j] = load_vec4(weight + i * 4);
-    if (has_next) next_scale[j] = load_vec4(next_weight + i * 4);
+    x[j] = load_passed_vec4(residual + base + i * 4);
   }
   float sum = 0.0;
   vec4 y[HELD];
@@ -57,11 +68,15 @@ void main() {
     sum += dot(x[j], x[j]);
     if (i < cols) store_vec4(residual + base + i * 4, x[j]);
   }
-  if (!has_next) return;
+  if (!has_next) {
+    end_phase();
+    return;
+  }
   factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
   uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
     store_activation(OUT_FORMAT, to, i, x[j] * factor * next_scale[j], i < cols);
   }
+  end_phase();
 }

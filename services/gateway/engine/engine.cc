@@ -110,8 +110,7 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   status.set_recoveries(now.recoveries);
   v1::SchedulerStatus& scheduler = *status.mutable_scheduler();
   scheduler.set_running(now.counts.running);
-  // On its way from the mailbox to the scheduler a request is in neither.
-  scheduler.set_waiting(num_requests_ - now.counts.running);
+  scheduler.set_waiting(now.counts.waiting + static_cast<uint32_t>(mailbox_.size()));
   scheduler.set_max_sequences(options_.max_sequences);
   scheduler.set_max_rows(options_.max_rows);
   for (int group = 0; group < kNumKvGroups; ++group) {

@@ -144,30 +144,6 @@ TEST(EngineObserverTest, StepsThatFailAndRowsComputedAnewAreToldOfAsSuch) {
   EXPECT_EQ(num_failed, 1u);
 }
 
-TEST(EngineObserverTest, ARequestIsCountedWhereverItIs) {
-  struct Counter final : EngineObserver {
-    void RequestAccepted(RequestNumber, const EngineRequest&, absl::Time) override { Count(); }
-    void RequestStarted(RequestNumber, absl::Time, absl::Time) override { Count(); }
-    void RequestEnded(const RequestReport&) override { Count(); }
-    void Count() {
-      v1::GetStatusResponse status;
-      engine->FillStatus(status);
-      counts.push_back(status.scheduler().running() + status.scheduler().waiting());
-    }
-    const Engine* engine = nullptr;
-    std::vector<uint32_t> counts;
-  };
-  Counter counter;
-  auto engine = MakeEngine({}, {.max_sequences = 8, .observers = {&counter}});
-  counter.engine = engine.get();
-  StreamReader reader;
-  ASSERT_TRUE(engine->Submit(GreedyRequest(1, 5, 3), reader.stream()).ok());
-  ASSERT_TRUE(reader.ReadToEnd().status.ok());
-  EXPECT_EQ(counter.counts, (std::vector<uint32_t>{1, 1, 1}));
-  counter.Count();
-  EXPECT_EQ(counter.counts.back(), 0u);
-}
-
 TEST(EngineObserverTest, ARequestThatNeverRunsIsToldOfItsEndAlone) {
   Recorder recorder;
   auto engine = MakeEngine({}, Observed(recorder));

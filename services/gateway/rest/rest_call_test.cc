@@ -23,6 +23,14 @@ using ::testing::StartsWith;
 
 class RestCallTest : public testing::RestFixture {
  protected:
+  // Waits until the engine has nothing left, which a client that left must bring about.
+  void ExpectFreed() {
+    const absl::Time patience = absl::Now() + absl::Seconds(30);
+    while (Status().scheduler().running() + Status().scheduler().waiting() > 0) {
+      ASSERT_LT(absl::Now(), patience);
+    }
+    EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
+  }
   // The body of a stream whose engine fails once a part of it has been read.
   std::string BreakOffInMidStream(const char* headers);
 };
@@ -135,7 +143,9 @@ TEST_P(RestCallTest, AFullQueueIs429WithRetryAfter) {
     clients.push_back(Connect());
     clients.back().Request("POST", "/tandem/v1/generate", kEndless);
   }
-  while (NumRequests() < 28) absl::SleepFor(absl::Milliseconds(1));
+  while (Status().scheduler().running() + Status().scheduler().waiting() < 28) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   HttpTestClient refused = Connect();
   const HttpTestResponse response = refused.Call("POST", "/tandem/v1/generate", kEndless);
   EXPECT_EQ(response.status, 429);

@@ -27,6 +27,10 @@ class KernelSet {
   const Tuning& tuning() const { return tuning_; }
   Tuning& tuning() { return tuning_; }
   const vulkan::PipelineLayout& layout() const { return layout_; }
+  // Whether counters stand between phases, where kernels can (phases.h).
+  bool counts_phases() const { return tuning_.phase_counters != 0 && !no_phase_counters_; }
+  // The device does not work as they need it to.
+  void ForbidPhaseCounters() { no_phase_counters_ = true; }
   size_t num_pipelines() const { return pipelines_.size(); }
 
   // Records one launch; builds its pipeline if there is none yet.
@@ -43,6 +47,7 @@ class KernelSet {
 
   const vulkan::Device& device_;  // Borrowed.
   Tuning tuning_;
+  bool no_phase_counters_ = false;
   vulkan::PipelineLayout layout_;
   std::unique_ptr<vulkan::PipelineCache> cache_;
   std::map<Key, vulkan::Pipeline> pipelines_;

@@ -157,9 +157,12 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .first_row = args.first_row,
                   .slice_stride = args.slice_stride};
   std::copy_n(shard.plane, 4, push.plane);
+  uint32_t groups = DivideUp(shard.num_rows, uint64_t{kTileRows} * shape.tiles);
+  if (!shape.bytes && shape.tiles > 1 && groups / 2 >= tuning.matvec_groups) {
+    groups = DivideUp(groups, DivideUp(groups, tuning.matvec_groups));
+  }
   Launch launch = MakeLaunch(shape.bytes ? KernelId::kCoopMatvec : KernelId::kMatvec,
-                             shape.teams * kTeamThreads, push,
-                             DivideUp(shard.num_rows, uint64_t{kTileRows} * shape.tiles),
+                             shape.teams * kTeamThreads, push, groups,
                              DivideUp(args.max_rows, shape.rows) * shape.slices);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kWholeUnits] = weights.cols % UnitElements(weights.dtype) == 0 ? 1 : 0;

@@ -114,6 +114,25 @@ TEST_F(MatvecTest, ARowsBitsDoNotDependOnItsNeighbours) {
   }
 }
 
+TEST_F(MatvecTest, FewerWorkgroupsThanTilesGiveTheSameBits) {
+  for (const bool geglu : {false, true}) {
+    MatvecCase c{.shape = {.teams = 2, .slices = geglu ? 1u : 2u, .tiles = 2, .rows = 2},
+                 .rows = 3,
+                 .n_dim = geglu ? 448u : 421u,
+                 .k_dim = 800,
+                 .geglu = geglu,
+                 .out_format = ActivationFormat::kInt8};
+    const TileMatrix matrix(device(), TileFormat::kQ4_0, c.n_dim, c.k_dim, 3);
+    const TestActivations x(c.rows, c.k_dim, 4);
+    tuning_.matvec_groups = ~0u;
+    const Output alone = Product(c, matrix, x);
+    for (const uint32_t most : {1u, 2u, 3u}) {  // of seven
+      tuning_.matvec_groups = most;
+      EXPECT_EQ(Product(c, matrix, x).bytes, alone.bytes) << c << " by " << most;
+    }
+  }
+}
+
 TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
   const TileMatrix matrix(device(), TileFormat::kQ8_0, 64, 64, 5);
   const DeviceArray step = MakeStep(0), output(device(), 64 * sizeof(float));

@@ -18,6 +18,11 @@ bool Contains(const vulkan::DeviceInfo& info, std::span<const std::string_view> 
   });
 }
 
+void Hopper(Tuning& tuning) {
+  tuning.phase_counters = 1;
+  tuning.matvec_groups = 264;  // two for each of 132 processors: no more have their registers
+}
+
 // Inferred, not measured: see docs/tuning.md.
 void Rdna3(Tuning& tuning) {
   if (tuning.matvec_max_rows > 0) tuning.matvec_full_teams = 256;
@@ -34,7 +39,7 @@ ShippedTable FindShippedTable(const vulkan::DeviceInfo& info) {
   if (info.type == VK_PHYSICAL_DEVICE_TYPE_CPU)
     return {.name = "software device", .measured = true};
   if (info.name.find("NVIDIA") != std::string::npos && Contains(info, kHopper)) {
-    return {.name = "NVIDIA Hopper", .measured = true};
+    return {.name = "NVIDIA Hopper", .measured = true, .apply = &Hopper};
   }
   if (Contains(info, kRdna3)) return {.name = "RDNA 3 (untested)", .apply = &Rdna3};
   return {};

@@ -42,10 +42,14 @@ struct Tuning {
   uint32_t matvec_teams = 8;       // most teams of 32 threads in a workgroup
   uint32_t matvec_rounds = 4;      // units of k a team should take at most, before slices
   uint32_t matvec_full_teams = 1;  // that keep the device's memory busy
+  // Most workgroups of a product whose threads have several tiles and that has twice as many: they
+  // share the tiles then.
+  uint32_t matvec_groups = ~0u;
   uint32_t attention_queries = 4;  // most query heads at once
   DecodeTuning decode;
   TiledTuning tiled;
   uint32_t reduce_threads = 8;        // a workgroup of the head's reduction
+  uint32_t phase_counters = 0;        // 1: between phases in place of barriers, see phases.h
   uint32_t max_shared_bytes = 16384;  // of a workgroup
   uint32_t max_loop_iterations = 0;   // of one invocation; 0: no limit.  See DeviceInfo.
   MatrixTuning matrix;

@@ -9,8 +9,7 @@ namespace tandem::gpu {
 
 AttentionRecorder::AttentionRecorder(const RecordingContext& context, const Segment& segment,
                                      const PortPlaces& places, const LaneBuffers& buffers,
-                                     uint32_t bucket, bool long_sequences,
-                                     vulkan::Recorder& recorder)
+                                     uint32_t bucket, bool long_sequences, PhaseRecorder& phases)
     : context_(context),
       config_(context.weights->config()),
       tuning_(context.kernels->tuning()),
@@ -19,13 +18,7 @@ AttentionRecorder::AttentionRecorder(const RecordingContext& context, const Segm
       buffers_(buffers),
       bucket_(bucket),
       long_sequences_(long_sequences),
-      recorder_(recorder) {}
-
-absl::Status AttentionRecorder::Run(const Launch& launch) {
-  TANDEM_RETURN_IF_ERROR(context_.kernels->Record(launch, recorder_));
-  recorder_.Barrier();
-  return absl::OkStatus();
-}
+      phases_(phases) {}
 
 uint64_t AttentionRecorder::NormWeight(WeightRole role, uint32_t layer_idx) const {
   return context_.import->Find(*context_.weights->Find(role, layer_idx)).shards[0].plane[0];
@@ -78,14 +71,14 @@ absl::Status AttentionRecorder::Append(uint32_t layer_idx, uint32_t ordinal) {
                             context_.kv.dtype, bucket_));
 }
 
-// No barrier: it and Decode write different rows.
+// A phase together with Decode: they write different rows.
 absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
                                       ActivationFormat format) {
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
   const AttentionStepLayout layout(context_.limits.max_rows, context_.buffers->tile_rows);
   const uint64_t rows = buffers_.attention_step.address();
-  return context_.kernels->Record(
+  return phases_.Record(
       TiledLaunch(tuning_, {.push = {.step = buffers_.step.address(),
                                      .rows = rows,
                                      .tiles = rows + layout.tiles,
@@ -102,8 +95,7 @@ absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
                             .block_tokens = context_.kv.block_tokens,
                             .kv_dtype = context_.kv.dtype,
                             .format = format,
-                            .max_rows = bucket_}),
-      recorder_);
+                            .max_rows = bucket_}));
 }
 
 absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, bool fused,

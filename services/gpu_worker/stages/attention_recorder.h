@@ -20,7 +20,7 @@ class AttentionRecorder {
   // All borrowed; must outlive this.  `long_sequences`: the step may have some.
   AttentionRecorder(const RecordingContext& context, const Segment& segment,
                     const PortPlaces& places, const LaneBuffers& buffers, uint32_t bucket,
-                    bool long_sequences, vulkan::Recorder& recorder);
+                    bool long_sequences, PhaseRecorder& phases);
 
   // What is left of Qkv after its product.
   absl::Status Qkv(uint32_t layer_idx);
@@ -29,7 +29,7 @@ class AttentionRecorder {
   bool CanWriteBlocks() const { return tuning_.decode.enabled && config_.head_dim % 32 == 0; }
 
  private:
-  absl::Status Run(const Launch& launch);
+  absl::Status Run(const Launch& launch) { return phases_.Run(launch); }
   absl::Status Append(uint32_t layer_idx, uint32_t ordinal);
   absl::Status Tiles(uint32_t layer_idx, uint32_t ordinal, ActivationFormat format);
   absl::Status Decode(uint32_t layer_idx, uint32_t ordinal, bool fused, ActivationFormat format);
@@ -45,7 +45,7 @@ class AttentionRecorder {
   const LaneBuffers& buffers_;
   const uint32_t bucket_;
   const bool long_sequences_;
-  vulkan::Recorder& recorder_;
+  PhaseRecorder& phases_;
 };
 
 }  // namespace tandem::gpu

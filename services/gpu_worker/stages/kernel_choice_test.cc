@@ -184,5 +184,33 @@ TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
   }
 }
 
+// Whether barriers or counters order the dispatches, step by step.
+TEST_F(GpuWorkerTest, PhaseCountersChangeNoBit) {
+  const ModelConfig config = testing::MakeConfig(kMatvecModel);
+  const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ4_0});
+  const std::vector<uint32_t> tokens = Tokens(23, config.vocab_size, 5);
+  std::vector<std::vector<float>> results;
+  for (const uint32_t counters : {0u, 1u}) {
+    Open({.validation = true, .adjust_tuning = [counters](Tuning& tuning) {
+            UseMatvec(tuning);
+            tuning.matvec_max_rows = 4;  // steps of more have barriers between, and counters
+            tuning.decode = {.enabled = true,
+                             .threads = 2 * tuning.subgroup_size,
+                             .lane_values = 16,
+                             .piece_bytes = 2048};
+            tuning.phase_counters = counters;
+          }});
+    ASSERT_OK_AND_ASSIGN(const auto runner,
+                         PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config),
+                                            {.max_rows = 16}));
+    for (const uint32_t chunk : {1u, 3u, 7u, 1u}) {
+      results.push_back(Logits(*runner, tokens, chunk, chunk == 3));
+    }
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(0, std::memcmp(results[i].data(), results[i + 4].data(), results[i].size() * 4)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gpu

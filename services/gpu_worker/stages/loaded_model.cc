@@ -141,6 +141,7 @@ absl::Status LoadedModel::Import(const vulkan::Device& device, const TuneOptions
   }
   tuning_ = ChooseTuning(tune, device.info(), ShapesOf(tensors), kernels_.tuning());
   progress(0.4, "allocating buffers");
+  TANDEM_ASSIGN_OR_RETURN(phases_, PhaseCounters::Create(device));
   TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeAccess::Create(device, load_.exchange));
   TANDEM_ASSIGN_OR_RETURN(
       buffers_,
@@ -157,6 +158,7 @@ RecordingContext LoadedModel::context() const {
           .import = weights_.get(),
           .buffers = buffers_.get(),
           .exchange = exchange_.get(),
+          .phases = phases_.get(),
           .limits = load_.limits,
           .kv = load_.kv};
 }
@@ -193,6 +195,7 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
       vulkan::TimestampPool::Create(device, num_timestamps * load_.exchange->layout.num_lanes));
   TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device));
   const RecordingContext recording = context();
+  phases_->Clear();
   for (const Segment& segment : load_.segments) {
     TANDEM_ASSIGN_OR_RETURN(
         SegmentProgram program,
@@ -203,7 +206,7 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
                        static_cast<double>(load_.segments.size()),
              "building pipelines");
   }
-  return absl::OkStatus();
+  return phases_->ResetAll(commands_, kernels_.layout(), timeline_);
 }
 
 absl::Status LoadedModel::WarmUp(const Progress& progress) {
@@ -284,6 +287,7 @@ absl::StatusOr<SegmentResult> LoadedModel::Finish() {
   const Flight flight = flights_.front();
   flights_.pop_front();
   TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
+  TANDEM_RETURN_IF_ERROR(phases_->Check(kernels_));
   exchange_->CopyOut(flight.lane, flight.program->segment().outputs, flight.header.num_rows);
   if (flight.program->has_head()) FinishResults(flight.lane, flight.header);
   return ReadTimes(flight);

@@ -80,6 +80,7 @@ class LoadedModel {
   std::unique_ptr<WeightImport> weights_;  // null: no stage reads any
   std::unique_ptr<ExchangeAccess> exchange_;
   std::unique_ptr<ModelBuffers> buffers_;
+  std::unique_ptr<PhaseCounters> phases_;
   ModelTuning tuning_;
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;

@@ -67,7 +67,8 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
   const uint32_t first = lane * timestamps_per_lane_;
-  recorder.Barrier();  // what the step before wrote is there, and what it read may be written
+  recorder
+      .TransferBarrier();  // what the step before wrote is there, and what it read may be written
   recorder.ResetTimestamps(timestamps.handle(), first, body_end() + 2);
   recorder.WriteTimestamp(timestamps.handle(), first + (every_stage ? 0 : body_end() - 1));
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
@@ -80,6 +81,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
       recorder.WriteTimestamp(timestamps.handle(), first + i + 1);
     }
   }
+  stages.Close();
   recorder.WriteTimestamp(timestamps.handle(), first + body_end());
   recorder.HostBarrier();
   return recorder.End();
@@ -92,6 +94,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
+  stages.Close();
   recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
   recorder.HostBarrier();
   return recorder.End();
@@ -104,6 +107,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordPool(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   StageRecorder stages(context, segment_, lane, context.limits.max_rows, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordPool());
+  stages.Close();
   if (last) {
     recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
   }

@@ -11,6 +11,10 @@
 namespace tandem::gpu {
 namespace {
 
+// Of a step whose phases are counted.  With more, other kernels than those that count make most
+// of the products.
+constexpr uint32_t kMostCountedRows = 4;
+
 constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
 constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 
@@ -26,18 +30,12 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       places_(segment, config_.num_layers, *context.exchange, buffers_, lane),
       lane_(lane),
       bucket_(bucket),
-      recorder_(recorder),
+      phases_(*context.kernels, bucket <= kMostCountedRows ? context.phases : nullptr, recorder),
       step_(buffers_.step.address()),
       attention_(std::make_unique<AttentionRecorder>(context, segment, places_, buffers_, bucket,
-                                                     long_sequences, recorder)) {}
+                                                     long_sequences, phases_)) {}
 
 StageRecorder::~StageRecorder() = default;
-
-absl::Status StageRecorder::Run(const Launch& launch) {
-  TANDEM_RETURN_IF_ERROR(context_.kernels->Record(launch, recorder_));
-  recorder_.Barrier();
-  return absl::OkStatus();
-}
 
 absl::Status StageRecorder::Multiply(const Product& product, const DeviceTensor& weights,
                                      const ProductArgs& args) {
@@ -51,12 +49,12 @@ absl::Status StageRecorder::Multiply(std::span<const Product> products,
     for (const DeviceShard& shard : parts[i].shards) {
       // One workspace: its users wait for each other.
       const bool uses_workspace = products[i].kernel == ProductKernel::kMatrix;
-      if (uses_workspace && shard.first_row > 0) recorder_.Barrier();
-      TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
-          ProductLaunch(tuning_, products[i], parts[i], shard, args), recorder_));
+      if (uses_workspace && shard.first_row > 0) phases_.Next();
+      TANDEM_RETURN_IF_ERROR(
+          phases_.Record(ProductLaunch(tuning_, products[i], parts[i], shard, args)));
     }
   }
-  recorder_.Barrier();
+  phases_.Next();
   return absl::OkStatus();
 }
 
@@ -132,12 +130,11 @@ absl::Status StageRecorder::Record(Stage stage) {
 absl::Status StageRecorder::Embed() {
   const DeviceTensor& table = Weight(WeightRole::kEmbedding);
   for (const DeviceShard& shard : table.shards) {
-    TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+    TANDEM_RETURN_IF_ERROR(phases_.Record(
         EmbedLaunch(tuning_, table, shard, step_, context_.buffers->guesses.address(),
-                    buffers_.residual.address(), config_.embedding_scale, bucket_),
-        recorder_));
+                    buffers_.residual.address(), config_.embedding_scale, bucket_)));
   }
-  recorder_.Barrier();
+  phases_.Next();
   return absl::OkStatus();
 }
 
@@ -279,7 +276,7 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                                      .first_row = first,
                                      .max_rows = tile}));
     if (with_logits) {
-      TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+      TANDEM_RETURN_IF_ERROR(phases_.Record(
           CopyRowsLaunch(tuning_,
                          {.count = step_ + kOutputCount,
                           .source = buffers_.logits.address(),
@@ -288,8 +285,7 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                           .source_stride = logit_stride,
                           .destination_stride = config_.vocab_size,
                           .first_row = first},
-                         tile),
-          recorder_));
+                         tile)));
     }
     for (const Launch& launch :
          HeadReduceLaunches(tuning_,

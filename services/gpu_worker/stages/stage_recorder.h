@@ -12,6 +12,7 @@
 #include "services/gpu_worker/kernels/product.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
+#include "services/gpu_worker/stages/phase_recorder.h"
 #include "services/gpu_worker/stages/port_places.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
@@ -27,6 +28,7 @@ struct RecordingContext {
   const WeightImport* import = nullptr;  // null when no stage reads weights
   const ModelBuffers* buffers = nullptr;
   const ExchangeAccess* exchange = nullptr;
+  PhaseCounters* phases = nullptr;  // null: barriers alone
   StepLimits limits;
   KvSpec kv;
 };
@@ -50,14 +52,16 @@ class StageRecorder {
   absl::Status RecordHead(bool with_logits);
   // What the step's pools ask of the Head, for any number of them.
   absl::Status RecordPool();
+  // After the last of them.
+  void Close() { phases_.Close(); }
 
  private:
   absl::Status Embed();
   absl::Status Qkv(uint32_t layer_idx);
   absl::Status Out(uint32_t layer_idx);
   absl::Status Ffn(uint32_t layer_idx);
-  absl::Status Run(const Launch& launch);
-  // One launch a shard, then a barrier.
+  absl::Status Run(const Launch& launch) { return phases_.Run(launch); }
+  // One launch a shard, a phase all together.
   absl::Status Multiply(const Product& product, const DeviceTensor& weights,
                         const ProductArgs& args);
   // The same for a matrix in several formats, a product for each.
@@ -81,7 +85,7 @@ class StageRecorder {
   const PortPlaces places_;
   const uint32_t lane_;
   const uint32_t bucket_;
-  vulkan::Recorder& recorder_;
+  PhaseRecorder phases_;
   uint64_t step_;
   const std::unique_ptr<AttentionRecorder> attention_;
   bool normed_ = false;             // the lane's `normed` holds the input of the next Qkv

@@ -93,6 +93,7 @@ absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& 
       TANDEM_RETURN_IF_ERROR(stages.Record(stage));
     }
     if (is_layers) TANDEM_RETURN_IF_ERROR(stages.Finish());
+    stages.Close();
   }
   return absl::OkStatus();
 }
@@ -103,18 +104,21 @@ absl::StatusOr<double> Tuner::Measure(const TuningCase& tuning_case) {
   TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(device_));
   TANDEM_ASSIGN_OR_RETURN(const auto timestamps, vulkan::TimestampPool::Create(device_, 2));
   TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, context_.kernels->layout()));
+  context_.phases->Clear();
   recorder.ResetTimestamps(timestamps.handle(), 0, 2);
   recorder.WriteTimestamp(timestamps.handle(), 0);
   TANDEM_RETURN_IF_ERROR(RecordStep(tuning_case, recorder));
   recorder.WriteTimestamp(timestamps.handle(), 1);
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
+  TANDEM_RETURN_IF_ERROR(context_.phases->ResetAll(pool, context_.kernels->layout(), timeline_));
   double best = 0;
   absl::Duration measured;
   // The first run is for what a driver does late.
   for (int run = 0; run <= kLeastRuns || (measured < kRunFor && run <= kMostRuns); ++run) {
     const absl::Time start = absl::Now();
     TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&commands, 1}, kStepTimeout));
+    TANDEM_RETURN_IF_ERROR(context_.phases->Check(*context_.kernels));
     double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     uint64_t ticks[2];
     TANDEM_RETURN_IF_ERROR(timestamps.Read(0, ticks));

@@ -57,6 +57,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(CmdCopyBuffer)                        \
   X(CmdDispatch)                          \
   X(CmdFillBuffer)                        \
+  X(CmdUpdateBuffer)                      \
   X(CmdPipelineBarrier2)                  \
   X(CmdPushConstants)                     \
   X(CmdResetQueryPool)                    \

@@ -1,5 +1,7 @@
 #include "services/gpu_worker/vulkan/command_buffer.h"
 
+#include <algorithm>
+
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 
@@ -86,6 +88,17 @@ void Recorder::Barrier() {
   MemoryBarrier(memory);
 }
 
+void Recorder::TransferBarrier() {
+  VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
+  memory.srcStageMask = memory.dstStageMask =
+      VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_ALL_TRANSFER_BIT;
+  memory.srcAccessMask = VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_2_SHADER_STORAGE_READ_BIT |
+                         VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_READ_BIT |
+                         VK_ACCESS_2_TRANSFER_WRITE_BIT;
+  MemoryBarrier(memory);
+}
+
 void Recorder::HostBarrier() {
   VkMemoryBarrier2 memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
   memory.srcStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT |
@@ -112,6 +125,16 @@ void Recorder::Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, 
 
 void Recorder::Fill(const Buffer& buffer, uint32_t word) {
   device_->vk().CmdFillBuffer(commands_, buffer.handle(), 0, VK_WHOLE_SIZE, word);
+}
+
+void Recorder::Update(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes) {
+  constexpr size_t kMost = 65536;  // Vulkan's limit
+  while (!bytes.empty()) {
+    const size_t now = std::min(bytes.size(), kMost);
+    device_->vk().CmdUpdateBuffer(commands_, buffer.handle(), offset, now, bytes.data());
+    offset += now;
+    bytes = bytes.subspan(now);
+  }
 }
 
 absl::StatusOr<VkCommandBuffer> Recorder::End() {

@@ -50,6 +50,8 @@ class Recorder {
   // What was dispatched before is over, and what it wrote is seen, where what is dispatched after
   // begins.
   void Barrier();
+  // The same among dispatches, copies, fills and updates.
+  void TransferBarrier();
   // At the end: what was written before is seen by the host.
   void HostBarrier();
   void ResetTimestamps(VkQueryPool pool, uint32_t first, uint32_t count);
@@ -57,6 +59,8 @@ class Recorder {
   void Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
             uint64_t bytes);
   void Fill(const Buffer& buffer, uint32_t word);
+  // REQUIRES offset and size are multiples of four.
+  void Update(const Buffer& buffer, uint64_t offset, std::span<const std::byte> bytes);
 
   absl::StatusOr<VkCommandBuffer> End();
 

@@ -92,18 +92,6 @@ class ServiceFixture : public ::testing::Test {
     return response;
   }
 
-  // Requests that run or wait, all at one time.
-  uint32_t NumRequests() {
-    const v1::GetStatusResponse status = Status();
-    return status.scheduler().running() + status.scheduler().waiting();
-  }
-  // Waits until there are none, as those who left must bring about.
-  void ExpectFreed() {
-    const absl::Time patience = absl::Now() + absl::Seconds(30);
-    while (NumRequests() > 0) ASSERT_LT(absl::Now(), patience);
-    EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
-  }
-
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<GenerationService> service_;
   std::filesystem::path path_;

@@ -1,0 +1,92 @@
+// Order between a recording's dispatches without barriers (stages/phase_recorder.h): a phase's
+// counter holds how many of its workgroups have not ended.  A workgroup of the next phase requests
+// what no phase writes, weights above all, and then waits for the counter to be zero.  What a phase
+// before has written is read past caches that the workgroup has of its own (load_passed_..).
+//
+// Devices start the workgroups of one dispatch before those of the next, so the ones waited for are
+// never kept from running.  Vulkan does not promise that: a wait that takes too long is given up,
+// all others soon after, and the host, told, throws the step away.
+//
+// Who includes this has `layout(offset = 120) uint64_t phase;` among its push constants: the
+// address of the own phase's counter, plus kWaits and kCounts.
+#ifndef TANDEM_PHASE_GLSL
+#define TANDEM_PHASE_GLSL
+#include "memory.glsl"
+#extension GL_KHR_memory_scope_semantics : require
+layout(constant_id = 14) const uint MOST_POLLS = 1u << 22;  // seconds
+layout(constant_id = 15) const bool PHASES = false;
+
+const uint kWaits = 1;   // for the phase before
+const uint kCounts = 2;  // what ends
+const uint kPhaseBytes = 64;
+
+layout(buffer_reference, scalar, buffer_reference_align = 16) volatile coherent buffer PhaseCounter {
+  int left;
+  uint unused;
+  uint64_t given_up;  // address of a PhaseFlag
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) volatile coherent buffer PhaseFlag {
+  uint v;
+};
+
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Passed16 { u64vec2 v; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Passed8 { uint64_t v; };
+
+uvec4 load_passed_uvec4(uint64_t address) {
+  if (!PHASES) return load_uvec4(address);
+  u64vec2 pair = Passed16(address).v;
+  return uvec4(unpack32(pair.x), unpack32(pair.y));
+}
+vec4 load_passed_vec4(uint64_t address) { return uintBitsToFloat(load_passed_uvec4(address)); }
+uvec2 load_passed_uvec2(uint64_t address) {
+  return unpack32(PHASES ? Passed8(address).v : Long(address).v);
+}
+vec4 load_passed_half4(uint64_t address) {
+  uvec2 bits = load_passed_uvec2(address);
+  return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+}
+
+// For memory too.  On an H200 groupMemoryBarrier waits for all loads that are under way, those of
+// weights included; this does not.
+void workgroup_barrier() {
+  controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup,
+                 gl_StorageSemanticsBuffer | gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
+
+uint64_t phase_counter() { return phase - (uint(phase) & (kPhaseBytes - 1)); }
+
+// Where all invocations of the workgroup come by once.
+void await_phase() {
+  if (!PHASES || (uint(phase) & kWaits) == 0) return;
+  if (gl_LocalInvocationIndex == 0) {
+    PhaseCounter before = PhaseCounter(phase_counter() - kPhaseBytes);
+    uint polls = 0;
+    while (before.left > 0) {
+      ++polls;
+      if (polls % 1024 == 0 && PhaseFlag(before.given_up).v != 0) break;
+      if (polls < MOST_POLLS) continue;
+      PhaseFlag(before.given_up).v = 1;
+      break;
+    }
+    memoryBarrierBuffer();
+  }
+  workgroup_barrier();
+}
+
+// The last that a workgroup does.
+void end_phase() {
+  if (!PHASES || (uint(phase) & kCounts) == 0) return;
+  workgroup_barrier();
+  if (gl_LocalInvocationIndex == 0) {
+    memoryBarrierBuffer();
+    atomicAdd(PhaseCounter(phase_counter()).left, -1);
+  }
+}
+
+// In workgroups with nothing to do.  One of them waits, for the phase is not over before the one
+// before is.
+void skip_phase() {
+  if (gl_WorkGroupID.x == 0 && gl_WorkGroupID.y == 0) await_phase();
+  end_phase();
+}
+#endif
