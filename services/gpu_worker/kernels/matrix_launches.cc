@@ -34,7 +34,7 @@ const MatrixTile& TileFor(const Tuning& tuning, const DeviceTensor& weights, uin
                           uint32_t max_rows) {
   for (const MatrixTile& tile : tuning.matrix.tiles) {
     if (max_rows <= tile.max_rows && columns >= tile.min_columns &&
-        weights.cols >= tile.min_depth && BitsOf(weights.dtype) >= tile.min_bits) {
+        BitsOf(weights.dtype) >= tile.min_bits) {
       return tile;
     }
   }

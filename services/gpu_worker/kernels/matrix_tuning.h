@@ -13,7 +13,6 @@ struct MatrixTile {
   // Of the tiles that fit a product, the first is taken.
   uint32_t max_rows = ~0u;   // of x
   uint32_t min_columns = 0;  // rows of weights
-  uint32_t min_depth = 0;    // columns of weights, the k of a product
   uint32_t min_bits = 0;     // of a weight, without its scale
   uint32_t columns = 32;     // of a subgroup: 16, 32 or 64
   uint32_t rows = 32;        // a multiple of 16

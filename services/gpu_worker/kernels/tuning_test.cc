@@ -51,7 +51,6 @@ TEST(TuningTest, TheLastMatrixTileFitsAll) {
   const MatrixTile last = MatrixTiles().back();
   EXPECT_EQ(last.max_rows, ~0u);
   EXPECT_EQ(last.min_columns, 0u);
-  EXPECT_EQ(last.min_depth, 0u);
   EXPECT_EQ(last.min_bits, 0u);
 }
 
