@@ -67,8 +67,8 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
   const uint32_t first = lane * timestamps_per_lane_;
-  recorder
-      .TransferBarrier();  // what the step before wrote is there, and what it read may be written
+  // What the step before wrote is there, and what it read may be written.
+  recorder.TransferBarrier();
   recorder.ResetTimestamps(timestamps.handle(), first, body_end() + 2);
   recorder.WriteTimestamp(timestamps.handle(), first + (every_stage ? 0 : body_end() - 1));
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
