@@ -4,19 +4,9 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "services/gateway/http/hex_digit.h"
 
 namespace tandem::gateway {
-namespace {
-
-// -1: no hexadecimal digit.
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
 
 ChunkDecoder::ChunkDecoder(const ChunkLimits& limits)
     : body_left_(limits.max_body_bytes),

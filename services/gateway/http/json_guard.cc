@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/utf8.h"
+#include "services/gateway/http/hex_digit.h"
 
 namespace tandem::gateway {
 namespace {
@@ -16,10 +16,9 @@ std::optional<uint32_t> CodeUnit(std::string_view json, size_t at) {
   if (at + 6 > json.size() || json[at] != '\\' || json[at + 1] != 'u') return std::nullopt;
   uint32_t unit = 0;
   for (size_t i = at + 2; i < at + 6; ++i) {
-    const unsigned char c = static_cast<unsigned char>(json[i]);
-    if (!absl::ascii_isxdigit(c)) return std::nullopt;
-    unit =
-        unit << 4 | static_cast<uint32_t>(absl::ascii_isdigit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    const int digit = HexValue(json[i]);
+    if (digit < 0) return std::nullopt;
+    unit = unit << 4 | static_cast<uint32_t>(digit);
   }
   return unit;
 }

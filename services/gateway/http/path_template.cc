@@ -3,16 +3,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/http/hex_digit.h"
 
 namespace tandem::gateway {
 namespace {
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 bool IsEscape(std::string_view text, size_t at) {
   return text[at] == '%' && at + 2 < text.size() && HexValue(text[at + 1]) >= 0 &&
