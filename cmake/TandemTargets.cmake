@@ -48,6 +48,15 @@ function(tandem_test)
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
+  # What is tested is in libraries; the tests themselves are half of a build's time.
+  if(TANDEM_SANITIZE MATCHES "address")
+    target_compile_options(${ARG_NAME} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${ARG_NAME} PRIVATE -O1)
+  endif()
+  if(TANDEM_BUILD_FUZZERS)
+    target_compile_options(${ARG_NAME} PRIVATE -fno-sanitize=fuzzer-no-link)
+  endif()
   target_compile_definitions(${ARG_NAME} PRIVATE
     TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}"
     TANDEM_TEST_DATA_DIR="${TANDEM_TEST_DATA_DIR}")
