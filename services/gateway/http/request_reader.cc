@@ -212,7 +212,7 @@ HttpRequest HttpRequestReader::Take() {
   return request;
 }
 
-void HttpRequestReader::Fail(int http_status, std::string message) {
+void HttpRequestReader::Fail(int http_status, const std::string& message) {
   state_ = State::kFailed;
   const absl::StatusCode code = http_status == 501   ? absl::StatusCode::kUnimplemented
                                 : http_status == 413 ? absl::StatusCode::kOutOfRange

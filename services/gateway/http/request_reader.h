@@ -61,7 +61,7 @@ class HttpRequestReader {
   void CheckFields();
   void BeginBody(uint64_t content_length);
   bool CheckTarget(std::string_view target);
-  void Fail(int http_status, std::string message);
+  void Fail(int http_status, const std::string& message);
 
   const HttpReadLimits limits_;
   State state_ = State::kIdle;
