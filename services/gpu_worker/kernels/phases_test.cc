@@ -69,10 +69,5 @@ TEST_F(PhasesTest, AWaitThatTakesTooLongIsGivenUpAndSaid) {
   EXPECT_EQ(RunAfter(7, true, 1, 1).own.left, 0) << "once it is, nobody waits for long";
 }
 
-TEST_F(PhasesTest, OnlyLaunchesThatCanCount) {
-  EXPECT_TRUE(CountsPhases(KernelId::kMatvec));
-  EXPECT_FALSE(CountsPhases(KernelId::kMatmul));
-}
-
 }  // namespace
 }  // namespace tandem::gpu

@@ -124,7 +124,7 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
   if (matvec) {
     list.Add("matvec_full_teams", &Tuning::matvec_full_teams, {112, 224, 448, 896, 1792, 3584},
              Rows({1, 4}));
-    list.Add("matvec_groups", &Tuning::matvec_groups, {264, 396, 528, ~0u}, Rows({1, 4}));
+    list.Add("matvec_groups", &Tuning::matvec_groups, {48, 132, 264, 528, ~0u}, Rows({1, 4}));
     list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, Rows({1, 4}));
     list.Add("matvec_teams", &Tuning::matvec_teams, {2, 4, 8}, Rows({1, 4}));
     list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, Rows({8, 16}));
@@ -160,7 +160,7 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
              UpTo(info.max_workgroup_invocations, {128, 256, 512, 1024}), Rows({1, 8}));
   }
   if (!is_cpu && matvec && tuning.wide_norm_threads > 0) {
-    list.Add("phase_counters", &Tuning::phase_counters, {0, 1}, Rows({1, 8}));
+    list.Add("phase_counters", &Tuning::phase_counters, {0, 1}, Rows({1, 4}));
   }
   if (!is_cpu) {
     list.Add("reduce_threads", &Tuning::reduce_threads,
