@@ -1,5 +1,6 @@
 // How fast the GPU worker's steps are, without a cluster: a model read or made in this process, the
-// whole of it in one segment of one worker, and steps through it.
+// whole of it in one segment of one worker, and steps through it.  Decoding goes as it is served: a
+// step is queued while the one before it runs, whose guesses are its tokens.
 //
 //   gpu_step_bench --model 'synthetic:gemma3-27b?type=q4_0' --cases d1,d8,d32,p2048,d1@8192
 //
@@ -41,6 +42,7 @@ struct Flags {
   std::string kv_type = "f16";
   std::vector<std::string> settings;
   bool skip_fill = false;
+  bool one_by_one = false;
   bool ceilings = false;
   bool json = false;
 };
@@ -119,27 +121,28 @@ absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const Flags& flags)
 }
 
 std::string AsTable(const std::vector<CaseResult>& results) {
-  std::vector<std::string> head = {"case",    "ms/step",   "tok/s",   "GB/s",
-                                   "TFLOP/s", "device ms", "host us", "host %"};
+  std::vector<std::string> head = {"case", "steps",   "ms/step",   "slowest", "tok/s",
+                                   "GB/s", "TFLOP/s", "device ms", "busy %",  "host us"};
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     head.emplace_back(std::string(StageKindName(static_cast<StageKind>(kind))) + " ms");
   }
   std::vector<bool> right(head.size(), true);
-  right[0] = false;
+  right[0] = right[1] = false;
   TextTable table(right);
   table.Add(head);
   for (const CaseResult& result : results) {
     const StepTimes& step = result.median;
-    const double host = step.wall - step.device;
     std::vector<std::string> cells = {
         result.step_case.name,
+        result.queued ? "queued" : "one by one",
         absl::StrFormat("%.3f", step.wall * 1e3),
+        absl::StrFormat("%.3f", result.slowest_wall * 1e3),
         absl::StrFormat("%.1f", result.tokens_per_second),
         absl::StrFormat("%.0f", result.work.bytes() / step.wall * 1e-9),
         absl::StrFormat("%.2f", result.work.flops / step.wall * 1e-12),
         absl::StrFormat("%.3f", step.device * 1e3),
-        absl::StrFormat("%.0f", host * 1e6),
-        absl::StrFormat("%.1f", 100 * host / step.wall)};
+        absl::StrFormat("%.1f", 100 * result.busy),
+        absl::StrFormat("%.0f", (step.wall - step.device) * 1e6)};
     for (const double stage : step.stages) cells.push_back(absl::StrFormat("%.3f", stage * 1e3));
     table.Add(std::move(cells));
   }
@@ -158,10 +161,12 @@ std::string AsJson(const Flags& flags, const std::string& device, double load_se
           step.stages[static_cast<size_t>(kind)];
     }
     json["cases"].push_back({{"case", result.step_case.name},
+                             {"queued", result.queued},
                              {"step_seconds", step.wall},
                              {"slowest_step_seconds", result.slowest_wall},
                              {"tokens_per_second", result.tokens_per_second},
                              {"device_seconds", step.device},
+                             {"busy", result.busy},
                              {"weight_bytes", result.work.weight_bytes},
                              {"kv_bytes", result.work.kv_bytes},
                              {"flops", result.work.flops},
@@ -206,6 +211,7 @@ absl::Status Run(Flags flags) {
   // First: without a device there is nothing to make a model for.
   TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
   TANDEM_RETURN_IF_ERROR(set);
+  flags.runner.queue_steps = !flags.one_by_one && worker->description().feeds_steps;
   Say("device     " + worker->description().device);
   if (flags.ceilings) {
     TANDEM_ASSIGN_OR_RETURN(const DeviceCeilings ceilings, worker->Ceilings());
@@ -218,6 +224,7 @@ absl::Status Run(Flags flags) {
   const Stopwatch watch;
   testing::RunLimits limits =
       LimitsFor(weights->config(), cases, flags.max_rows, flags.runner.tokens);
+  if (flags.runner.queue_steps) limits.num_lanes = 2;
   TANDEM_ASSIGN_OR_RETURN(limits.kv_dtype, ParseKvDType(flags.kv_type));
   TANDEM_ASSIGN_OR_RETURN(const auto runner, testing::PlanRunner::Create(
                                                  weights, {worker.get()},
@@ -270,6 +277,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--skip-fill", flags.skip_fill,
                "Do not compute the positions before a depth: attention then reads what is there");
+  app.add_flag("--one-by-one", flags.one_by_one,
+               "Decode a step when the host has read the one before, not behind it while it runs");
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
       ->capture_default_str();

@@ -9,13 +9,7 @@
 namespace tandem::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr uint32_t kWarmUpSteps = 3;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The median of a part of every step's times.
 template <typename Part>
@@ -40,21 +34,26 @@ std::vector<uint32_t> StepRunner::Tokens(uint32_t count) {
 
 absl::StatusOr<StepTimes> StepRunner::RunStep() {
   const StepBatch step = steps_->batch();
-  const Clock::time_point start = Clock::now();
-  TANDEM_RETURN_IF_ERROR(runner_.WriteAndCheckStep(step));
-  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, runner_.RunSegment(0));
+  Clock::time_point since = Clock::now();
+  TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, 0));
+  return Finish(0, step.header.num_outputs, since);
+}
+
+absl::StatusOr<StepTimes> StepRunner::Finish(uint32_t lane, uint32_t num_outputs,
+                                             Clock::time_point& since) {
+  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, runner_.FinishStep());
+  const Clock::time_point end = Clock::now();
   StepTimes times;
-  times.wall = SecondsSince(start);
+  times.wall = std::chrono::duration<double>(end - since).count();
+  since = end;
   times.device = static_cast<double>(result.device_ns) * 1e-9;
   for (const StageTime& stage : result.stage_times) {
     times.stages[static_cast<size_t>(stage.kind)] = static_cast<double>(stage.device_ns) * 1e-9;
   }
-  for (uint32_t o = 0; o < step.header.num_outputs; ++o) {
-    if (options_.fill && runner_.Output(o).num_nonfinite != 0) {
-      return absl::InternalError(
-          absl::StrFormat("step %d: output %d has %d logits that are no numbers",
-                          step.header.step_id, o, runner_.Output(o).num_nonfinite));
-    }
+  for (uint32_t o = 0; options_.fill && o < num_outputs; ++o) {
+    if (runner_.Output(o, lane).num_nonfinite == 0) continue;
+    return absl::InternalError(absl::StrFormat("output %d has %d logits that are no numbers", o,
+                                               runner_.Output(o, lane).num_nonfinite));
   }
   return times;
 }
@@ -75,18 +74,46 @@ absl::StatusOr<std::vector<uint32_t>> StepRunner::Fill(const StepCase& step_case
   return sequences;
 }
 
-absl::Status StepRunner::Decode(const StepCase& step_case, std::vector<StepTimes>& times) {
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> sequences, Fill(step_case));
-  for (uint32_t i = 0; i < options_.tokens; ++i) {
-    steps_->Begin();
-    steps_->set_num_candidates(options_.candidates);
-    for (const uint32_t sequence : sequences) {
-      steps_->AddOutput(steps_->AddRows(sequence, Tokens(1)));
-    }
-    TANDEM_ASSIGN_OR_RETURN(const StepTimes step, RunStep());
-    if (i >= std::min(kWarmUpSteps, options_.tokens - 1)) times.push_back(step);
+void StepRunner::BeginDecode(const std::vector<uint32_t>& sequences,
+                             const std::vector<uint32_t>& tokens) {
+  steps_->Begin();
+  steps_->set_num_candidates(options_.candidates);
+  for (uint32_t s = 0; s < sequences.size(); ++s) {
+    const uint32_t row = steps_->AddRows(sequences[s], {tokens.empty() ? 0 : tokens[s]});
+    if (tokens.empty()) steps_->FeedRow(row, s);
+    steps_->AddOutput(row);
   }
-  return absl::OkStatus();
+}
+
+absl::Status StepRunner::Decode(const StepCase& step_case, std::vector<StepTimes>& times,
+                                std::vector<uint32_t>& tokens) {
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> sequences, Fill(step_case));
+  std::vector<uint32_t> next = Tokens(step_case.sequences);
+  const uint32_t lanes = options_.queue_steps ? 2 : 1;
+  Clock::time_point since;
+  const auto finish = [&](uint32_t i) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(const StepTimes step, Finish(i % lanes, step_case.sequences, since));
+    if (i >= std::min(kWarmUpSteps, options_.tokens - 1)) times.push_back(step);
+    for (uint32_t s = 0; s < step_case.sequences; ++s) {
+      const OutputResult& output = runner_.Output(s, i % lanes);
+      tokens.push_back(output.num_candidates > 0 ? output.candidates[0].token : 0);
+    }
+    return absl::OkStatus();
+  };
+  for (uint32_t i = 0; i < options_.tokens; ++i) {
+    BeginDecode(sequences, next);
+    const StepBatch step = steps_->batch();
+    if (i == 0 || !options_.queue_steps) since = Clock::now();
+    TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, i % lanes));
+    if (options_.queue_steps) {
+      next.clear();
+      if (i > 0) TANDEM_RETURN_IF_ERROR(finish(i - 1));
+    } else {
+      TANDEM_RETURN_IF_ERROR(finish(i));
+      next.assign(tokens.end() - step_case.sequences, tokens.end());
+    }
+  }
+  return options_.queue_steps ? finish(options_.tokens - 1) : absl::OkStatus();
 }
 
 absl::Status StepRunner::Prompt(const StepCase& step_case, std::vector<StepTimes>& times) {
@@ -110,8 +137,10 @@ absl::Status StepRunner::Prompt(const StepCase& step_case, std::vector<StepTimes
 
 absl::StatusOr<CaseResult> StepRunner::Measure(const StepCase& step_case) {
   std::vector<StepTimes> times;
-  TANDEM_RETURN_IF_ERROR(step_case.is_prompt ? Prompt(step_case, times) : Decode(step_case, times));
   CaseResult result;
+  TANDEM_RETURN_IF_ERROR(step_case.is_prompt ? Prompt(step_case, times)
+                                             : Decode(step_case, times, result.tokens));
+  result.queued = options_.queue_steps && !step_case.is_prompt;
   result.step_case = step_case;
   result.work = WorkOf(step_case, weights_, runner_.limits(), options_.tokens);
   result.median.wall = MedianOf(times, [](const StepTimes& step) { return step.wall; });
@@ -120,15 +149,17 @@ absl::StatusOr<CaseResult> StepRunner::Measure(const StepCase& step_case) {
     result.median.stages[kind] =
         MedianOf(times, [kind](const StepTimes& step) { return step.stages[kind]; });
   }
-  double total = 0;
+  double total = 0, device = 0;
   for (const StepTimes& step : times) {
     total += step.wall;
+    device += step.device;
     result.slowest_wall = std::max(result.slowest_wall, step.wall);
   }
   const double tokens = step_case.is_prompt
                             ? static_cast<double>(options_.repetitions) * step_case.prompt_tokens
                             : static_cast<double>(times.size()) * step_case.sequences;
   result.tokens_per_second = tokens / total;
+  result.busy = device / total;
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,18 +18,23 @@ namespace tandem::bench {
 
 // Times of a step, seconds.
 struct StepTimes {
-  double wall = 0;    // from rows to results in the exchange region
+  // From the end of the step before where steps are queued; else from rows to results in the
+  // exchange region.
+  double wall = 0;
   double device = 0;  // as the device counts it
   std::array<double, kNumStageKinds> stages = {};
 };
 
-// Medians over all steps of all repetitions, but for the rate.
+// Over all steps of all repetitions.
 struct CaseResult {
   StepCase step_case;
+  bool queued = false;
   StepTimes median;
   double tokens_per_second = 0;  // over all steps' wall time
+  double busy = 0;               // share of it that the device counts
   double slowest_wall = 0;
   StepWork work;
+  std::vector<uint32_t> tokens;  // that decoding made, [step, sequence]
 };
 
 struct RunnerOptions {
@@ -36,9 +42,13 @@ struct RunnerOptions {
   uint32_t repetitions = 3;  // of prompts
   uint32_t candidates = 1;   // that the head reports
   bool fill = true;          // compute the positions before a case's depth; else they hold nothing
+  // Decode with a step queued behind the one that runs, its rows fed with the device's guesses;
+  // else one step after another, its rows the tokens that the host has read.  Prompts are never
+  // queued. Wants a runner of two lanes and a worker that feeds steps.
+  bool queue_steps = false;
 };
 
-// Single-thread.
+// Decoding is greedy, from a random token of each sequence on.  Single-thread.
 class StepRunner {
  public:
   // `runner`: borrowed; must outlive this.
@@ -48,11 +58,19 @@ class StepRunner {
   absl::StatusOr<CaseResult> Measure(const StepCase& step_case);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   // Runs the step and returns what it took.
   absl::StatusOr<StepTimes> RunStep();
+  // Waits for the step queued first, of `num_outputs` outputs.  `since`: when its time began; is
+  // set to when it ended.
+  absl::StatusOr<StepTimes> Finish(uint32_t lane, uint32_t num_outputs, Clock::time_point& since);
   // Brings new sequences to the case's depth.
   absl::StatusOr<std::vector<uint32_t>> Fill(const StepCase& step_case);
-  absl::Status Decode(const StepCase& step_case, std::vector<StepTimes>& times);
+  // Begins the sequences' next decoding step.  `tokens`: by sequence; none: rows are fed.
+  void BeginDecode(const std::vector<uint32_t>& sequences, const std::vector<uint32_t>& tokens);
+  absl::Status Decode(const StepCase& step_case, std::vector<StepTimes>& times,
+                      std::vector<uint32_t>& tokens);
   absl::Status Prompt(const StepCase& step_case, std::vector<StepTimes>& times);
   std::vector<uint32_t> Tokens(uint32_t count);
 

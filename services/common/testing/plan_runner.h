@@ -65,7 +65,7 @@ class PlanRunner {
 
   // For plans of one segment: writes and queues the step; waits for the oldest that is queued.
   absl::Status QueueStep(const StepBatch& step, uint32_t lane);
-  absl::Status FinishStep() { return workers_[0]->Finish().status(); }
+  absl::StatusOr<SegmentResult> FinishStep() { return workers_[0]->Finish(); }
 
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
