@@ -40,8 +40,9 @@ struct BenchResult {
   double seconds = 0;
   double tokens = 0;
   uint64_t steps = 0;
-  double bytes = 0;  // that the steps read at least: weights, keys and values
-  double flops = 0;  // of products; a multiply-add is two
+  uint64_t steps_queued = 0;  // of them: handed over while the one before ran
+  double bytes = 0;           // that the steps read at least: weights, keys and values
+  double flops = 0;           // of products; a multiply-add is two
   std::vector<BenchWorkerTime> workers;
   std::vector<EnergyReading> energy;
   uint64_t preemptions = 0;  // sequences set aside for want of KV blocks: figures are then too low

@@ -47,6 +47,7 @@ BenchReport Report() {
   decode.rates = {100, 102};
   decode.bytes = 100e9;
   decode.steps = 256;
+  decode.steps_queued = 240;
   decode.tokens = 2048;
   report.results = {prompt, decode};
   return report;
@@ -67,10 +68,10 @@ TEST(BenchReportTest, MarkdownIsWhatPeoplePaste) {
 | gemma, "small" q4_0 | 3.00 GiB | 4.30 B | Card 9 |          pp512 | 1005.00 ± 7.07 |         0.510 |
 | gemma, "small" q4_0 | 3.00 GiB | 4.30 B | Card 9 | tg128@d4096 b8 |  101.00 ± 1.41 |         0.510 |
 
-| test           | ms/step | GB/s | of read | TFLOP/s | of peak | device % | outside us/step |
-| -------------- | ------: | ---: | ------: | ------: | ------: | -------: | --------------: |
-| pp512          | 500.000 | 6.00 |    3.0% |    4.00 |   50.0% |     90.0 |         50000.0 |
-| tg128@d4096 b8 |   3.906 |  100 |   50.0% |    4.00 |   50.0% |     90.0 |           390.6 |
+| test           | ms/step | GB/s | of read | TFLOP/s | of peak | device % | outside us/step | queued % |
+| -------------- | ------: | ---: | ------: | ------: | ------: | -------: | --------------: | -------: |
+| pp512          | 500.000 | 6.00 |    3.0% |    4.00 |   50.0% |     90.0 |         50000.0 |        0 |
+| tg128@d4096 b8 |   3.906 |  100 |   50.0% |    4.00 |   50.0% |     90.0 |           390.6 |       94 |
 
 | ms/step        | worker | calls/step |  device | hop and host |     Qkv |     Ffn |
 | -------------- | ------ | ---------: | ------: | -----------: | ------: | ------: |
@@ -115,12 +116,13 @@ TEST(BenchReportTest, JsonAndCsvHoldTheFigures) {
   const auto json = nlohmann::json::parse(ReportAsJson(Report()));
   EXPECT_EQ(json["tests"][1]["test"], "tg128@d4096 b8");
   EXPECT_EQ(json["tests"][1]["samples"], (std::vector<double>{100, 102}));
+  EXPECT_EQ(json["tests"][1]["steps_queued"], 240);
   EXPECT_EQ(json["tests"][0]["share_of_peak"], 0.5);
   EXPECT_EQ(json["tests"][0]["workers"][0]["stage_seconds"]["Ffn"], 0.6);
   EXPECT_EQ(json["devices"][0]["matrix_flops_per_second"], nullptr);
   const std::string csv = ReportAsCsv(Report());
   EXPECT_THAT(csv, HasSubstr("\"gemma, \"\"small\"\"\",q4_0,3221225472,4300000000,"
-                             "everything on gpu0,pp512,512,1,0,1005,7.07107,2,0.51,1,2,"
+                             "everything on gpu0,pp512,512,1,0,1005,7.07107,2,0.51,1,2,0,"
                              "6e+09,4e+12,0.9,\n"));
 }
 

@@ -27,6 +27,7 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
     return static_cast<uint64_t>(std::llround(scale * static_cast<double>(count)));
   };
   result.steps += scaled(after.steps - before.steps);
+  result.steps_queued += scaled(after.steps_queued - before.steps_queued);
   result.preemptions += after.preemptions - before.preemptions;
   for (const BenchWorkerTime& now : after.workers) {
     const auto then = std::find_if(before.workers.begin(), before.workers.end(),
@@ -57,6 +58,7 @@ absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
   TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_, kStatusTimeout));
   ClusterCounts counts;
   counts.steps = status.scheduler().steps();
+  counts.steps_queued = status.scheduler().steps_queued();
   counts.step_bytes = status.scheduler().step_bytes();
   counts.preemptions = status.scheduler().preemptions();
   for (const v1::WorkerStatus& worker : status.workers()) WorkerOf(counts.workers, worker.name());

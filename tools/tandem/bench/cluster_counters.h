@@ -16,6 +16,7 @@ namespace tandem {
 
 struct ClusterCounts {
   uint64_t steps = 0;
+  uint64_t steps_queued = 0;
   uint64_t step_bytes = 0;
   uint64_t preemptions = 0;
   std::vector<BenchWorkerTime> workers;  // in the order of the status

@@ -40,6 +40,7 @@ Json ResultJson(const BenchReport& report, const BenchResult& result) {
                {"first_token_seconds", SpreadOf(result.first_token_seconds).mean},
                {"seconds", result.seconds},
                {"steps", result.steps},
+               {"steps_queued", result.steps_queued},
                {"bytes_per_second", result.bytes_per_second()},
                {"flops_per_second", result.flops_per_second()}};
   if (const BenchDevice* device = report.measured_device(); device != nullptr) {
@@ -98,7 +99,7 @@ std::string ReportAsCsv(const BenchReport& report) {
   std::string text =
       "model,weight_format,weight_bytes,parameters,placement,test,tokens,batch,depth,"
       "tokens_per_second,deviation,repetitions,first_token_seconds,seconds,steps,"
-      "bytes_per_second,flops_per_second,device_seconds,joules_per_token\n";
+      "steps_queued,bytes_per_second,flops_per_second,device_seconds,joules_per_token\n";
   for (const BenchResult& result : report.results) {
     const Spread rate = result.rate();
     double joules = 0;
@@ -119,6 +120,7 @@ std::string ReportAsCsv(const BenchReport& report) {
         absl::StrFormat("%.6g", SpreadOf(result.first_token_seconds).mean),
         absl::StrFormat("%.6g", result.seconds),
         absl::StrFormat("%d", result.steps),
+        absl::StrFormat("%d", result.steps_queued),
         absl::StrFormat("%.6g", result.bytes_per_second()),
         absl::StrFormat("%.6g", result.flops_per_second()),
         absl::StrFormat("%.6g", result.device_seconds()),

@@ -108,8 +108,9 @@ std::string RateTable(const BenchReport& report) {
 std::string WorkTable(const BenchReport& report) {
   const BenchDevice* device = report.measured_device();
   const bool has_energy = report.no_energy.empty();
-  std::vector<std::string> names = {"test",    "ms/step", "GB/s",     "of read",
-                                    "TFLOP/s", "of peak", "device %", "outside us/step"};
+  std::vector<std::string> names = {"test",     "ms/step",         "GB/s",
+                                    "of read",  "TFLOP/s",         "of peak",
+                                    "device %", "outside us/step", "queued %"};
   if (has_energy) names.insert(names.end(), {"J", "J/token"});
   MarkdownTable table(names, 1);
   for (const BenchResult& result : report.results) {
@@ -123,7 +124,8 @@ std::string WorkTable(const BenchReport& report) {
         Per(result.flops_per_second(), 1e12),
         device == nullptr ? "-" : Share(result.flops_per_second(), device->best_flops_per_second()),
         absl::StrFormat("%.1f", 100 * result.device_seconds() / result.seconds),
-        absl::StrFormat("%.1f", 1e6 * outside / steps)};
+        absl::StrFormat("%.1f", 1e6 * outside / steps),
+        absl::StrFormat("%.0f", 100 * static_cast<double>(result.steps_queued) / steps)};
     if (has_energy) {
       double joules = 0;
       for (const EnergyReading& energy : result.energy) joules += energy.joules;

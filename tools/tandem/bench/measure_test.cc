@@ -55,6 +55,7 @@ class FakeGateway final : public v1::Generation::Service {
     response->set_placement("everything on gpu0");
     const uint64_t n = steps;
     response->mutable_scheduler()->set_steps(n);
+    response->mutable_scheduler()->set_steps_queued(n / 2);
     response->mutable_scheduler()->set_step_bytes(n * 200);
     response->mutable_scheduler()->set_max_sequences(4);
     response->mutable_scheduler()->set_max_rows(64);
@@ -123,6 +124,7 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
     EXPECT_GE(result.tokens, 3 * 8 * result.test.batch);
     const auto steps = static_cast<double>(result.steps);
     EXPECT_NEAR(steps, result.tokens / result.test.batch, 3) << "rounded in each repetition";
+    EXPECT_NEAR(static_cast<double>(result.steps_queued), steps / 2, 3);
     EXPECT_NEAR(static_cast<double>(result.workers[1].calls), 2 * steps, 6);
     EXPECT_NEAR(result.workers[1].device_seconds / steps, 20e-6, 3e-6);
     EXPECT_NEAR(result.workers[0].round_trip_seconds / steps, 80e-6, 12e-6);
