@@ -29,6 +29,27 @@ absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& option
   return absl::OkStatus();
 }
 
+// What a worker's KV cache may take; 0: it knows no bound.
+uint64_t KvBudget(const Plan& plan, uint32_t worker) {
+  return plan.workers[worker].memory_available_bytes / 4;
+}
+
+// Window blocks that leave half of every worker's budget to the global ones, where it has any.
+uint64_t WindowBlocksThatFit(const ModelConfig& config, const Plan& plan,
+                             const SizingOptions& options) {
+  uint64_t fit = kMaxBlocks;
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    const auto block_bytes = [&](KvGroup group) {
+      return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
+    };
+    const uint64_t window = block_bytes(kWindowGroup);
+    if (KvBudget(plan, w) == 0 || window == 0) continue;
+    const uint64_t share = block_bytes(kGlobalGroup) > 0 ? 2 : 1;
+    fit = std::min(fit, KvBudget(plan, w) / share / window);
+  }
+  return fit;
+}
+
 // Blocks that fit the memory of every worker, once `window_blocks` are taken.  `what` tells of
 // the tightest worker.
 uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
@@ -36,14 +57,13 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
                              std::string& what) {
   uint64_t fit = kMaxBlocks;
   for (uint32_t w = 0; w < plan.workers.size(); ++w) {
-    const uint64_t available = plan.workers[w].memory_available_bytes;
+    const uint64_t budget = KvBudget(plan, w);
     const auto block_bytes = [&](KvGroup group) {
       return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
     };
     const uint64_t global = block_bytes(kGlobalGroup);
     const uint64_t window = block_bytes(kWindowGroup) * window_blocks;
-    if (available == 0 || global + window == 0) continue;
-    const uint64_t budget = available / 4;
+    if (budget == 0 || global + window == 0) continue;
     const uint64_t rest = budget > window ? budget - window : 0;
     const uint64_t blocks = global == 0 ? (rest > 0 ? kMaxBlocks : 0) : rest / global;
     if (blocks >= fit) continue;
@@ -51,7 +71,7 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
     what = absl::StrFormat(
         "%s has %d MiB available, a quarter of it for KV; the window pool "
         "takes %d MiB, a block of all sequences' positions %d bytes",
-        plan.workers[w].name, available >> 20, window >> 20, global);
+        plan.workers[w].name, plan.workers[w].memory_available_bytes >> 20, window >> 20, global);
   }
   return fit;
 }
@@ -95,10 +115,12 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
       CeilDiv(uint64_t{limits.sliding_window} + limits.max_rows, block) + 1, context_blocks);
   uint64_t global = options.kv_tokens != 0 ? CeilDiv(options.kv_tokens, block)
                                            : context_blocks * limits.max_sequences;
+  uint64_t window = window_blocks * limits.max_sequences;
   std::string tightest;
   if (options.kv_tokens == 0) {
-    const uint64_t window = std::min(global, window_blocks * limits.max_sequences);
-    global = std::min(global, GlobalBlocksThatFit(config, plan, options, window, tightest));
+    window = std::min(window, std::max(window_blocks, WindowBlocksThatFit(config, plan, options)));
+    global = std::min(
+        global, GlobalBlocksThatFit(config, plan, options, std::min(global, window), tightest));
   }
   global = std::min(global, kMaxBlocks);
   if (global < std::min(kMinBlocks, context_blocks)) {
@@ -106,7 +128,7 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
         "no room for KV: %s; lower max_sequences, max_rows or context_len", tightest));
   }
   limits.num_blocks[kGlobalGroup] = global;
-  limits.num_blocks[kWindowGroup] = std::min(global, window_blocks * limits.max_sequences);
+  limits.num_blocks[kWindowGroup] = std::min(global, window);
   limits.context_len = std::min<uint64_t>(limits.context_len, global * block);
   limits.max_table_len = kNumKvGroups * CeilDiv(limits.context_len, block) * limits.max_sequences;
   return limits;

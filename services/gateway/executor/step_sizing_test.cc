@@ -76,6 +76,22 @@ TEST(StepSizingTest, KvTakesAQuarterOfTheAvailableMemoryAtMost) {
   }
 }
 
+TEST(StepSizingTest, WindowsOfManySequencesLeaveHalfTheMemory) {
+  constexpr uint64_t kWindowBlock = 16 * 4 * kLayerBytes, kGlobalBlock = 16 * 2 * kLayerBytes;
+  const ModelConfig config = testing::MakeConfig(kModel);
+  const auto limits = [&](uint64_t budget) {
+    return MakeStepLimits(config, GpuPlan(4 * budget), Options()).value();
+  };
+  // 44 blocks were wanted.
+  const StepLimits half = limits(2 * 30 * kWindowBlock);
+  EXPECT_EQ(half.num_blocks[kWindowGroup], 30u);
+  EXPECT_EQ(half.num_blocks[kGlobalGroup], 60u);
+  EXPECT_EQ(half.context_len, 960u);
+  const StepLimits one = limits(11 * kWindowBlock + 13 * kGlobalBlock);
+  EXPECT_EQ(one.num_blocks[kWindowGroup], 11u) << "one sequence's";
+  EXPECT_EQ(one.num_blocks[kGlobalGroup], 13u);
+}
+
 TEST(StepSizingTest, AContextLongerThanThePoolIsCutToIt) {
   SizingOptions options = Options();
   options.kv_tokens = 333;
