@@ -121,8 +121,9 @@ absl::StatusOr<std::shared_ptr<const WeightSet>> MakeWeights(const Flags& flags)
 }
 
 std::string AsTable(const std::vector<CaseResult>& results) {
-  std::vector<std::string> head = {"case", "steps",   "ms/step",   "slowest", "tok/s",
-                                   "GB/s", "TFLOP/s", "device ms", "busy %",  "host us"};
+  std::vector<std::string> head = {"case",   "steps",   "ms/step",     "slowest",
+                                   "tok/s",  "GB/s",    "TFLOP/s",     "device ms",
+                                   "busy %", "host us", "hand-over us"};
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     head.emplace_back(std::string(StageKindName(static_cast<StageKind>(kind))) + " ms");
   }
@@ -142,7 +143,8 @@ std::string AsTable(const std::vector<CaseResult>& results) {
         absl::StrFormat("%.2f", result.work.flops / step.wall * 1e-12),
         absl::StrFormat("%.3f", step.device * 1e3),
         absl::StrFormat("%.1f", 100 * result.busy),
-        absl::StrFormat("%.0f", (step.wall - step.device) * 1e6)};
+        absl::StrFormat("%.0f", (step.wall - step.device) * 1e6),
+        absl::StrFormat("%.1f", step.hand_over * 1e6)};
     for (const double stage : step.stages) cells.push_back(absl::StrFormat("%.3f", stage * 1e3));
     table.Add(std::move(cells));
   }
@@ -167,6 +169,7 @@ std::string AsJson(const Flags& flags, const std::string& device, double load_se
                              {"tokens_per_second", result.tokens_per_second},
                              {"device_seconds", step.device},
                              {"busy", result.busy},
+                             {"hand_over_seconds", step.hand_over},
                              {"weight_bytes", result.work.weight_bytes},
                              {"kv_bytes", result.work.kv_bytes},
                              {"flops", result.work.flops},

@@ -35,8 +35,15 @@ std::vector<uint32_t> StepRunner::Tokens(uint32_t count) {
 absl::StatusOr<StepTimes> StepRunner::RunStep() {
   const StepBatch step = steps_->batch();
   Clock::time_point since = Clock::now();
-  TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, 0));
+  TANDEM_RETURN_IF_ERROR(Queue(step, 0));
   return Finish(0, step.header.num_outputs, since);
+}
+
+absl::Status StepRunner::Queue(const StepBatch& step, uint32_t lane) {
+  const Clock::time_point start = Clock::now();
+  TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, lane));
+  hand_over_[lane] = std::chrono::duration<double>(Clock::now() - start).count();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepTimes> StepRunner::Finish(uint32_t lane, uint32_t num_outputs,
@@ -47,6 +54,7 @@ absl::StatusOr<StepTimes> StepRunner::Finish(uint32_t lane, uint32_t num_outputs
   times.wall = std::chrono::duration<double>(end - since).count();
   since = end;
   times.device = static_cast<double>(result.device_ns) * 1e-9;
+  times.hand_over = hand_over_[lane];
   for (const StageTime& stage : result.stage_times) {
     times.stages[static_cast<size_t>(stage.kind)] = static_cast<double>(stage.device_ns) * 1e-9;
   }
@@ -104,7 +112,7 @@ absl::Status StepRunner::Decode(const StepCase& step_case, std::vector<StepTimes
     BeginDecode(sequences, next);
     const StepBatch step = steps_->batch();
     if (i == 0 || !options_.queue_steps) since = Clock::now();
-    TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, i % lanes));
+    TANDEM_RETURN_IF_ERROR(Queue(step, i % lanes));
     if (options_.queue_steps) {
       next.clear();
       if (i > 0) TANDEM_RETURN_IF_ERROR(finish(i - 1));
@@ -145,6 +153,7 @@ absl::StatusOr<CaseResult> StepRunner::Measure(const StepCase& step_case) {
   result.work = WorkOf(step_case, weights_, runner_.limits(), options_.tokens);
   result.median.wall = MedianOf(times, [](const StepTimes& step) { return step.wall; });
   result.median.device = MedianOf(times, [](const StepTimes& step) { return step.device; });
+  result.median.hand_over = MedianOf(times, [](const StepTimes& step) { return step.hand_over; });
   for (size_t kind = 0; kind < kNumStageKinds; ++kind) {
     result.median.stages[kind] =
         MedianOf(times, [kind](const StepTimes& step) { return step.stages[kind]; });

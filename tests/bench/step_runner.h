@@ -22,6 +22,8 @@ struct StepTimes {
   // exchange region.
   double wall = 0;
   double device = 0;  // as the device counts it
+  // Of the host, until the step was submitted: writing, checking and handing it over.
+  double hand_over = 0;
   std::array<double, kNumStageKinds> stages = {};
 };
 
@@ -62,6 +64,8 @@ class StepRunner {
 
   // Runs the step and returns what it took.
   absl::StatusOr<StepTimes> RunStep();
+  // Queues the step and notes what that took.
+  absl::Status Queue(const StepBatch& step, uint32_t lane);
   // Waits for the step queued first, of `num_outputs` outputs.  `since`: when its time began; is
   // set to when it ended.
   absl::StatusOr<StepTimes> Finish(uint32_t lane, uint32_t num_outputs, Clock::time_point& since);
@@ -78,6 +82,7 @@ class StepRunner {
   const WeightSet& weights_;     // Borrowed.
   const RunnerOptions options_;
   std::unique_ptr<testing::StepBuilder> steps_;
+  double hand_over_[2] = {};  // by lane, of the step queued last
   uint32_t next_token_ = 1;
 };
 

@@ -44,6 +44,7 @@ TEST(StepRunnerTest, DecodesTheSameTokensQueuedAsOneByOne) {
   for (const CaseResult& result : decoded) {
     EXPECT_GT(result.busy, 0);
     EXPECT_GT(result.median.device, 0);
+    EXPECT_GT(result.median.hand_over, 0);
     EXPECT_GT(result.median.stages[static_cast<size_t>(StageKind::kFfn)], 0);
     EXPECT_GE(result.slowest_wall, result.median.wall);
   }

@@ -192,7 +192,8 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
   ticks_.resize(num_timestamps);
   TANDEM_ASSIGN_OR_RETURN(
       timestamps_,
-      vulkan::TimestampPool::Create(device, num_timestamps * load_.exchange->layout.num_lanes));
+      vulkan::TimestampPool::Create(device, num_timestamps * load_.exchange->layout.num_lanes,
+                                    device.info().query_reads_wait));
   TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device));
   const RecordingContext recording = context();
   phases_->Clear();

@@ -67,10 +67,11 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
                           vulkan::Recorder::Begin(pool, context.kernels->layout()));
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
   const uint32_t first = lane * timestamps_per_lane_;
+  const uint32_t begin = first + (every_stage ? 0 : body_end() - 1), end = first + body_end();
   // What the step before wrote is there, and what it read may be written.
   recorder.TransferBarrier();
-  recorder.ResetTimestamps(timestamps.handle(), first, body_end() + 2);
-  recorder.WriteTimestamp(timestamps.handle(), first + (every_stage ? 0 : body_end() - 1));
+  recorder.ResetTimestamps(timestamps.handle(), begin, end + 2 - begin);  // with the head's
+  recorder.WriteTimestamp(timestamps.handle(), begin);
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
   TANDEM_RETURN_IF_ERROR(stages.Begin());
   for (uint32_t i = 0; i < num_stages; ++i) {
@@ -82,9 +83,17 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
     }
   }
   stages.Close();
-  recorder.WriteTimestamp(timestamps.handle(), first + body_end());
+  recorder.WriteTimestamp(timestamps.handle(), end);
+  recorder.CopyTimestamps(timestamps, begin, end + 1 - begin);
   recorder.HostBarrier();
   return recorder.End();
+}
+
+void SegmentProgram::WriteHeadEnd(uint32_t lane, const vulkan::TimestampPool& timestamps,
+                                  vulkan::Recorder& recorder) const {
+  const uint32_t index = lane * timestamps_per_lane_ + body_end() + 1;
+  recorder.WriteTimestamp(timestamps.handle(), index);
+  recorder.CopyTimestamps(timestamps, index, 1);
 }
 
 absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
@@ -95,7 +104,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
   stages.Close();
-  recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
+  WriteHeadEnd(lane, timestamps, recorder);
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -108,9 +117,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordPool(
   StageRecorder stages(context, segment_, lane, context.limits.max_rows, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordPool());
   stages.Close();
-  if (last) {
-    recorder.WriteTimestamp(timestamps.handle(), lane * timestamps_per_lane_ + body_end() + 1);
-  }
+  if (last) WriteHeadEnd(lane, timestamps, recorder);
   recorder.HostBarrier();
   return recorder.End();
 }

@@ -65,6 +65,8 @@ class SegmentProgram {
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
 
+  void WriteHeadEnd(uint32_t lane, const vulkan::TimestampPool& timestamps,
+                    vulkan::Recorder& recorder) const;
   // `last`: no head follows.
   absl::StatusOr<VkCommandBuffer> RecordPool(const RecordingContext& context, uint32_t lane,
                                              bool last, const vulkan::CommandPool& pool,

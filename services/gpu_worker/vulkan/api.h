@@ -55,6 +55,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(CmdBindDescriptorSets)                \
   X(CmdBindPipeline)                      \
   X(CmdCopyBuffer)                        \
+  X(CmdCopyQueryPoolResults)              \
   X(CmdDispatch)                          \
   X(CmdFillBuffer)                        \
   X(CmdUpdateBuffer)                      \

@@ -117,6 +117,13 @@ void Recorder::WriteTimestamp(VkQueryPool pool, uint32_t index) {
   device_->vk().CmdWriteTimestamp2(commands_, VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT, pool, index);
 }
 
+void Recorder::CopyTimestamps(const TimestampPool& pool, uint32_t first, uint32_t count) {
+  if (pool.copies() == nullptr) return;
+  device_->vk().CmdCopyQueryPoolResults(
+      commands_, pool.handle(), first, count, pool.copies()->handle(), first * sizeof(uint64_t),
+      sizeof(uint64_t), VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+}
+
 void Recorder::Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
                     uint64_t bytes) {
   const VkBufferCopy copy = {from_offset, to_offset, bytes};

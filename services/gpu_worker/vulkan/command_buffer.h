@@ -11,6 +11,7 @@
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/device.h"
 #include "services/gpu_worker/vulkan/pipeline.h"
+#include "services/gpu_worker/vulkan/query_pool.h"
 #include "services/gpu_worker/vulkan/texel_sets.h"
 
 namespace tandem::vulkan {
@@ -56,6 +57,8 @@ class Recorder {
   void HostBarrier();
   void ResetTimestamps(VkQueryPool pool, uint32_t first, uint32_t count);
   void WriteTimestamp(VkQueryPool pool, uint32_t index);
+  // Copies timestamps written before to where pool.Read looks; nothing where it asks the driver.
+  void CopyTimestamps(const TimestampPool& pool, uint32_t first, uint32_t count);
   void Copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
             uint64_t bytes);
   void Fill(const Buffer& buffer, uint32_t word);

@@ -47,6 +47,8 @@ struct DeviceInfo {
   // (Mesa's llvmpipe: a loop over the lanes for each).
   bool reads_texels = false;
   uint64_t max_texels = 0;  // of one texel buffer
+  // Reading a query waits for everything submitted, also what came after it (Mesa's lavapipe).
+  bool query_reads_wait = false;
   uint64_t max_allocation_bytes = 0;
   uint64_t max_buffer_bytes = 0;
 

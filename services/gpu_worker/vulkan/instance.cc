@@ -79,6 +79,7 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
   info.type = p.deviceType;
   if (v12.driverID == VK_DRIVER_ID_MESA_LLVMPIPE) {
     info.max_loop_iterations = 65535;
+    info.query_reads_wait = true;
     info.reads_texels = limits.minTexelBufferOffsetAlignment <= kTexelAlignment;
   }
   info.max_texels = limits.maxTexelBufferElements;

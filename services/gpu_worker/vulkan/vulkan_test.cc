@@ -1,10 +1,12 @@
 // The Vulkan layer on whatever device this machine has.  No driver: skipped.
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/udmabuf.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -209,6 +211,30 @@ TEST_F(VulkanTest, TimestampsAscend) {
   uint64_t ticks[2];
   ASSERT_OK(pool.Read(0, ticks));
   EXPECT_LT(pool.Nanoseconds(ticks[0], ticks[1]), 1'000'000'000u);
+}
+
+TEST_F(VulkanTest, CopiedTimestampsAreThoseOfTheQueries) {
+  if (device_->info().timestamp_valid_bits == 0) GTEST_SKIP() << "the queue has no timestamps";
+  constexpr uint32_t kCount = 5;
+  ASSERT_OK_AND_ASSIGN(const auto pool, TimestampPool::Create(*device_, kCount, true));
+  std::ranges::fill(pool.copies()->mapped(), std::byte{0xA5});
+  ASSERT_OK_AND_ASSIGN(const auto commands, CommandPool::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(const auto layout, PipelineLayout::Create(*device_));
+  ASSERT_OK_AND_ASSIGN(Recorder recorder, Recorder::Begin(commands, layout));
+  recorder.ResetTimestamps(pool.handle(), 0, kCount);
+  for (uint32_t i = 0; i < kCount; ++i) recorder.WriteTimestamp(pool.handle(), i);
+  recorder.CopyTimestamps(pool, 1, 3);
+  recorder.HostBarrier();
+  ASSERT_OK_AND_ASSIGN(const VkCommandBuffer recorded, recorder.End());
+  ASSERT_OK(timeline_->SubmitAndWait({&recorded, 1}, absl::Seconds(10)));
+  uint64_t asked[kCount], read[kCount];
+  ASSERT_EQ(
+      device_->vk().GetQueryPoolResults(device_->handle(), pool.handle(), 0, kCount, sizeof(asked),
+                                        asked, sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+      VK_SUCCESS);
+  ASSERT_OK(pool.Read(0, read));
+  const uint64_t guard = 0xA5A5A5A5A5A5A5A5u;
+  EXPECT_THAT(read, ::testing::ElementsAre(guard, asked[1], asked[2], asked[3], guard));
 }
 
 class PipelineCacheTest : public VulkanTest {
