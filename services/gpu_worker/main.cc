@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
                  "Folder for compiled pipelines and tables of tuning")
       ->capture_default_str();
   tandem::gpu::AddTuneFlags(app, flags.worker);
+  tandem::gpu::AddPollFlag(app, flags.worker);
   app.add_flag("!--no-import", flags.worker.import_memory,
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");

@@ -4,9 +4,20 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "absl/time/time.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 
 namespace tandem::gpu {
+
+// --poll-us.
+inline void AddPollFlag(CLI::App& app, GpuWorkerOptions& options) {
+  app.add_option_function<uint32_t>(
+         "--poll-us", [&options](uint32_t us) { options.poll = absl::Microseconds(us); },
+         "Ask the device for so long whether it is done before sleeping until it says so: saves "
+         "waking a thread, keeps a processor busy")
+      ->check(CLI::Range(0, 1'000'000))
+      ->default_str("0");
+}
 
 // --tune and --tune-seconds.
 inline void AddTuneFlags(CLI::App& app, GpuWorkerOptions& options) {

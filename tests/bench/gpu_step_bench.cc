@@ -288,6 +288,7 @@ int main(int argc, char** argv) {
   app.add_option("--packed-cache", flags.packed_cache,
                  "Folder to read packed weights from, or to keep them in: measures second starts");
   tandem::gpu::AddTuneFlags(app, flags.worker);
+  tandem::gpu::AddPollFlag(app, flags.worker);
   app.add_option("--set", flags.settings, "NAME=VALUE: a setting of docs/tuning.md");
   app.add_flag("--ceilings", flags.ceilings, "Also measure what the device does at best");
   app.add_flag("--json", flags.json, "Print JSON");

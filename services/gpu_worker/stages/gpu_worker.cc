@@ -48,6 +48,7 @@ absl::Status GpuWorker::OpenDevice() {
   TANDEM_ASSIGN_OR_RETURN(
       device_, vulkan::Device::Create(*instance_, device_index_, options_.import_memory));
   TANDEM_ASSIGN_OR_RETURN(timeline_, vulkan::Timeline::Create(*device_));
+  timeline_->PollFor(options_.poll);
   TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, options_.cache_folder));
   if (options_.adjust_tuning) options_.adjust_tuning(kernels_->tuning());
   untuned_ = kernels_->tuning();

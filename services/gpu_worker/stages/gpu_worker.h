@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/loaded_model.h"
@@ -27,6 +28,8 @@ struct GpuWorkerOptions {
   std::string cache_folder;   // for compiled pipelines and tables of tuning; empty: none is kept
   TuneMode tune = TuneMode::kFirstStart;  // with a cache folder
   double tune_seconds = 30;               // of the device, for TuneMode::kNow
+  // Waits for the device ask it for so long before they sleep (vulkan::Timeline::PollFor).
+  absl::Duration poll;
   // Changes the shapes of kernels that the device's description led to.
   std::function<void(Tuning&)> adjust_tuning;
 };

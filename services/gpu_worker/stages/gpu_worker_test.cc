@@ -107,6 +107,27 @@ TEST_F(GpuWorkerTest, AQueuedStepCallsVulkanNoMore) {
   EXPECT_EQ(CallsSince(before, *worker_), CallsOf(50, *worker_));
 }
 
+TEST_F(GpuWorkerTest, WaitsThatPollSleepOnlyWhereTheDeviceTakesLonger) {
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  std::vector<std::vector<float>> results;
+  for (const absl::Duration poll :
+       {absl::ZeroDuration(), absl::Nanoseconds(1), absl::Seconds(100)}) {
+    Open({.validation = true, .poll = poll});
+    ASSERT_OK_AND_ASSIGN(const auto runner, PlanRunner::Create(weights, {worker_.get()},
+                                                               testing::WholeModel(config), {}));
+    const auto before = worker_->device().vk().CallCounts();
+    results.push_back(Logits(*runner, Tokens(30, config.vocab_size, 4), 3));
+    auto calls = CallsSince(before, *worker_);
+    EXPECT_EQ(calls["vkGetSemaphoreCounterValue"] >= 10, poll > absl::ZeroDuration());
+    // The only question of a nanosecond may find the device done.
+    EXPECT_GE(calls["vkWaitSemaphores"], poll == absl::ZeroDuration() ? 10u : 0u);
+    EXPECT_LE(calls["vkWaitSemaphores"], poll == absl::Seconds(100) ? 0u : 10u);
+  }
+  EXPECT_EQ(results[1], results[0]);
+  EXPECT_EQ(results[2], results[0]);
+}
+
 // Uploaded weights and copied activations give the bits of imported ones.
 TEST_F(GpuWorkerTest, EveryImportPathGivesTheSameBits) {
   const ModelConfig config = testing::MakeConfig({});

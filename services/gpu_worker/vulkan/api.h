@@ -95,6 +95,7 @@ class Entry<R(VKAPI_PTR*)(Args...)> {
   X(GetDeviceQueue)                       \
   X(GetPipelineCacheData)                 \
   X(GetQueryPoolResults)                  \
+  X(GetSemaphoreCounterValue)             \
   X(MapMemory)                            \
   X(QueueSubmit2)                         \
   X(UpdateDescriptorSets)                 \

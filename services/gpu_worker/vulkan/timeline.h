@@ -19,6 +19,9 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
   ~Timeline();
 
+  // Waits ask the device for so long before they sleep, which saves waking the thread and keeps a
+  // processor busy.  Zero, as at first: they sleep at once.
+  void PollFor(absl::Duration longest) { longest_poll_ = longest; }
   // Submits in one vkQueueSubmit2 and returns the value that says they are done.
   absl::StatusOr<uint64_t> Submit(std::span<const VkCommandBuffer> commands);
   // UNAVAILABLE: the device is lost, or did not get there in time (it counts as lost then).
@@ -29,9 +32,13 @@ class Timeline {
 
  private:
   explicit Timeline(const Device& device) : device_(device) {}
+  // Whether `value` was reached while it asked.
+  bool Poll(uint64_t value) const;
+
   const Device& device_;  // Borrowed.
   VkSemaphore semaphore_ = VK_NULL_HANDLE;
   uint64_t value_ = 0;
+  absl::Duration longest_poll_;
 };
 
 }  // namespace tandem::vulkan
