@@ -160,8 +160,11 @@ void main() {
   uint part = gl_WorkGroupID.x % parts, slot = gl_WorkGroupID.x / parts;
   uint row = first_row + gl_WorkGroupID.y;
   AttentionRow own = attention_row(rows, row);
-  if (own.fresh == 0) {
-    skip_phase();
+  if (own.fresh == 0) {  // the row's first workgroup counts for all of them
+    if (gl_WorkGroupID.x == 0) {
+      if (gl_WorkGroupID.y == 0) await_phase();
+      end_phase_of(int(gl_NumWorkGroups.x));
+    }
     return;
   }
   uint kv_head = part / (num_heads / num_kv_heads / QUERIES);
@@ -170,10 +173,9 @@ void main() {
   uint piece = PIECE;
   while ((last - first) / piece >= MAX_PIECES) piece += piece;
   uint first_piece = first / piece, count = last / piece - first_piece + 1;
-  if (slot >= count) {
-    skip_phase();
-    return;
-  }
+  if (slot >= count) return;
+  // A part's first workgroup counts for those that have nothing to do.
+  int counted = slot == 0 ? int(1 + slots - min(count, slots)) : 1;
   uint num_taken = (count - 1 - slot) / slots + 1;
   uint64_t table = step + own.tables[group];
 
@@ -340,7 +342,7 @@ void main() {
     end = next_end;
   }
   if (count == 1) {
-    end_phase();
+    end_phase_of(counted);
     return;
   }
   memoryBarrierBuffer();
@@ -349,11 +351,11 @@ void main() {
   if (thread == 0) num_done = atomicAdd(Counter(counter).v, num_taken) + num_taken;
   barrier();
   if (num_done != count) {
-    end_phase();
+    end_phase_of(counted);
     return;
   }
   memoryBarrierBuffer();
   if (thread == 0) Counter(counter).v = 0;
   combine(block, count, to, column, thread);
-  end_phase();
+  end_phase_of(counted);
 }

@@ -22,8 +22,9 @@ const uint kPhaseBytes = 64;
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) volatile coherent buffer PhaseCounter {
   int left;
-  uint unused;
+  int groups;
   uint64_t given_up;  // address of a PhaseFlag
+  uint waits, awaited;
 };
 layout(buffer_reference, scalar, buffer_reference_align = 4) volatile coherent buffer PhaseFlag {
   uint v;
@@ -73,15 +74,21 @@ void await_phase() {
   workgroup_barrier();
 }
 
-// The last that a workgroup does.
-void end_phase() {
+// The last that a workgroup does, for `groups` workgroups, itself and some that end without a word.
+// The phase's last one sets back the counters that nobody looks at any more.
+void end_phase_of(int groups) {
   if (!PHASES || (uint(phase) & kCounts) == 0) return;
   workgroup_barrier();
-  if (gl_LocalInvocationIndex == 0) {
-    memoryBarrierBuffer();
-    atomicAdd(PhaseCounter(phase_counter()).left, -1);
-  }
+  if (gl_LocalInvocationIndex != 0) return;
+  memoryBarrierBuffer();
+  PhaseCounter own = PhaseCounter(phase_counter());
+  if (atomicAdd(own.left, -groups) != groups) return;
+  if (own.awaited == 0) own.left = own.groups;
+  if (own.waits == 0) return;
+  PhaseCounter before = PhaseCounter(phase_counter() - kPhaseBytes);
+  before.left = before.groups;
 }
+void end_phase() { end_phase_of(1); }
 
 // In workgroups with nothing to do.  One of them waits, for the phase is not over before the one
 // before is.

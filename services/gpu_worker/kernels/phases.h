@@ -11,9 +11,11 @@ namespace tandem::gpu {
 
 // A phase's counter in the device's memory.  That of the phase before lies right before it.
 struct alignas(64) PhaseCounter {
-  int32_t left = 0;  // workgroups that have not ended
-  uint32_t unused = 0;
+  int32_t left = 0;       // workgroups that have not ended
+  int32_t groups = 0;     // all of them: what `left` begins with
   uint64_t given_up = 0;  // address of a uint32, set where a wait was given up
+  uint32_t waits = 0;     // 1: workgroups of the phase wait for the one before
+  uint32_t awaited = 0;   // 1: those of the next one wait for it
 };
 static_assert(sizeof(PhaseCounter) == 64);
 

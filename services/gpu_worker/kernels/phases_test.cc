@@ -16,9 +16,12 @@ class PhasesTest : public MatvecTest {
  protected:
   static constexpr uint32_t kOut = 100, kColumns = 96, kGroups = 4;
 
+  static constexpr int32_t kBefore = 9;  // workgroups of the phase before
+
   // A product in a phase that waits, or does not, for one of which `left` workgroups have not
-  // ended.
-  Outcome RunAfter(int32_t left, bool waits, uint32_t rows = 1, uint32_t already_given_up = 0) {
+  // ended, and is waited for itself or not.
+  Outcome RunAfter(int32_t left, bool waits, uint32_t rows = 1, uint32_t already_given_up = 0,
+                   bool awaited = true) {
     const TileMatrix matrix(device(), TileFormat::kQ8_0, kOut, kColumns, 5);
     const TestActivations x(1, kColumns, 4);
     const DeviceArray step = MakeStep(rows), input(device(), x.Bytes(ActivationFormat::kInt8)),
@@ -27,8 +30,13 @@ class PhasesTest : public MatvecTest {
                       counters(device(), 3 * sizeof(PhaseCounter));
     const uint64_t begin = (counters.address() + 63) / 64 * 64;
     const auto at = counters.data().subspan(begin - counters.address());
-    const PhaseCounter phases[2] = {{.left = left, .given_up = given_up.address()},
-                                    {.left = kGroups, .given_up = given_up.address()}};
+    const PhaseCounter phases[2] = {
+        {.left = left, .groups = kBefore, .given_up = given_up.address(), .awaited = 1},
+        {.left = kGroups,
+         .groups = kGroups,
+         .given_up = given_up.address(),
+         .waits = waits ? 1u : 0u,
+         .awaited = awaited ? 1u : 0u}};
     std::memcpy(at.data(), phases, sizeof(phases));
     Launch launch = MatvecLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {},
                                  {.count = RowCount(step),
@@ -53,11 +61,19 @@ TEST_F(PhasesTest, CountWorkgroupsDown) {
   for (const bool waits : {false, true}) {
     const Outcome outcome = RunAfter(0, waits);
     EXPECT_EQ(outcome.own.left, 0);
-    EXPECT_EQ(outcome.before.left, 0);
+    EXPECT_EQ(outcome.before.left, waits ? kBefore : 0) << "set back by who waited for it";
     EXPECT_EQ(outcome.given_up, 0u);
     EXPECT_EQ(outcome.output, RunAfter(7, false).output) << "who does not wait sees nothing of it";
   }
   EXPECT_EQ(RunAfter(0, true, 0).own.left, 0) << "with no rows too";
+}
+
+TEST_F(PhasesTest, ACounterThatNobodyAwaitsIsSetBackAtOnce) {
+  for (const uint32_t rows : {0u, 1u}) {
+    const Outcome outcome = RunAfter(0, true, rows, 0, false);
+    EXPECT_EQ(outcome.own.left, kGroups);
+    EXPECT_EQ(outcome.before.left, kBefore);
+  }
 }
 
 TEST_F(PhasesTest, AWaitThatTakesTooLongIsGivenUpAndSaid) {

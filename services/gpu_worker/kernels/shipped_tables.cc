@@ -20,6 +20,7 @@ bool Contains(const vulkan::DeviceInfo& info, std::span<const std::string_view> 
 
 void Hopper(Tuning& tuning) {
   tuning.phase_counters = 1;
+  tuning.wide_norm_threads = 1024;
   tuning.matvec_groups = 264;  // two for each of 132 processors: no more have their registers
 }
 

@@ -207,7 +207,7 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
                        static_cast<double>(load_.segments.size()),
              "building pipelines");
   }
-  return phases_->ResetAll(commands_, kernels_.layout(), timeline_);
+  return phases_->Begin(commands_, kernels_.layout(), timeline_);
 }
 
 absl::Status LoadedModel::WarmUp(const Progress& progress) {

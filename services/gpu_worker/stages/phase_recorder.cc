@@ -11,7 +11,7 @@ namespace tandem::gpu {
 namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 20;
-constexpr absl::Duration kResetTimeout = absl::Minutes(1);
+constexpr absl::Duration kBeginTimeout = absl::Minutes(1);
 
 }  // namespace
 
@@ -29,39 +29,38 @@ absl::StatusOr<std::unique_ptr<PhaseCounters>> PhaseCounters::Create(const vulka
 }
 
 void PhaseCounters::Clear() {
-  groups_.clear();
+  taken_.clear();
   std::ranges::fill(given_up_.mapped(), std::byte{0});
 }
 
 int64_t PhaseCounters::Take() {
-  if ((groups_.size() + 1) * sizeof(PhaseCounter) > kMostBytes) return -1;
-  groups_.push_back(0);
-  return taken() - 1;
+  if ((taken_.size() + 1) * sizeof(PhaseCounter) > kMostBytes) return -1;
+  taken_.push_back({.given_up = given_up_.address()});
+  return static_cast<int64_t>(taken_.size()) - 1;
 }
 
 uint64_t PhaseCounters::Address(int64_t index) const {
   return counters_.address() + static_cast<uint64_t>(index) * sizeof(PhaseCounter);
 }
 
-void PhaseCounters::Reset(vulkan::Recorder& recorder, int64_t first) const {
-  std::vector<PhaseCounter> begin(static_cast<size_t>(taken() - first));
-  for (size_t i = 0; i < begin.size(); ++i) {
-    begin[i] = {.left = static_cast<int32_t>(groups_[static_cast<size_t>(first) + i]),
-                .given_up = given_up_.address()};
-  }
-  recorder.Update(counters_, static_cast<uint64_t>(first) * sizeof(PhaseCounter),
-                  std::as_bytes(std::span(begin)));
+void PhaseCounters::Add(int64_t index, uint32_t groups, bool waits) {
+  PhaseCounter& counter = taken_[static_cast<size_t>(index)];
+  counter.groups += static_cast<int32_t>(groups);
+  counter.left = counter.groups;
+  if (!waits) return;
+  counter.waits = 1;
+  taken_[static_cast<size_t>(index) - 1].awaited = 1;
 }
 
-absl::Status PhaseCounters::ResetAll(const vulkan::CommandPool& pool,
-                                     const vulkan::PipelineLayout& layout,
-                                     vulkan::Timeline& timeline) const {
-  if (groups_.empty()) return absl::OkStatus();
+absl::Status PhaseCounters::Begin(const vulkan::CommandPool& pool,
+                                  const vulkan::PipelineLayout& layout,
+                                  vulkan::Timeline& timeline) const {
+  if (taken_.empty()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, layout));
-  Reset(recorder, 0);
+  recorder.Update(counters_, 0, std::as_bytes(std::span(taken_)));
   recorder.TransferBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
-  return timeline.SubmitAndWait({&commands, 1}, kResetTimeout);
+  return timeline.SubmitAndWait({&commands, 1}, kBeginTimeout);
 }
 
 absl::Status PhaseCounters::Check(KernelSet& kernels) const {
@@ -78,7 +77,6 @@ absl::Status PhaseRecorder::Record(Launch launch) {
   bool counts = counters_ != nullptr && CountsPhases(launch.kernel);
   if (counts && own_ < 0) {
     own_ = counters_->Take();
-    if (first_ < 0) first_ = own_;
   }
   counts = counts && own_ >= 0;
   if (due_ == Due::kBarrier || (due_ == Due::kCounter && !counts)) {
@@ -86,8 +84,9 @@ absl::Status PhaseRecorder::Record(Launch launch) {
     due_ = Due::kNothing;
   }
   if (counts) {
-    counters_->Add(own_, launch.groups_x * launch.groups_y);
-    SetPhase(launch, counters_->Address(own_), due_ == Due::kCounter);
+    const bool waits = due_ == Due::kCounter;
+    counters_->Add(own_, launch.groups_x * launch.groups_y, waits);
+    SetPhase(launch, counters_->Address(own_), waits);
   }
   counted_ = counted_ && counts;
   empty_ = false;
@@ -113,10 +112,6 @@ void PhaseRecorder::Close() {
   if (due_ == Due::kNothing) return;
   due_ = Due::kNothing;
   recorder_.Barrier();
-  if (first_ < 0) return;
-  recorder_.TransferBarrier();
-  counters_->Reset(recorder_, first_);
-  first_ = -1;
 }
 
 }  // namespace tandem::gpu

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/kernels/phases.h"
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 #include "services/gpu_worker/vulkan/timeline.h"
@@ -24,23 +25,21 @@ class PhaseCounters {
   // Index of the next counter; those of a recording's phases follow one another.  None is left: -1.
   int64_t Take();
   uint64_t Address(int64_t index) const;
-  // How many workgroups a phase has.  It is what its counter begins with.
-  void Add(int64_t index, uint32_t groups) { groups_[index] += groups; }
-  // Sets counters [first, taken()) to what they begin with; what was recorded before must be over.
-  void Reset(vulkan::Recorder& recorder, int64_t first) const;
-  // The same at once for all of them, before recordings are first submitted.
-  absl::Status ResetAll(const vulkan::CommandPool& pool, const vulkan::PipelineLayout& layout,
-                        vulkan::Timeline& timeline) const;
+  // More workgroups of a phase; `waits`: for the phase before.
+  void Add(int64_t index, uint32_t groups, bool waits);
+  // Sets all counters to what they begin with, before recordings are first submitted.  Whoever
+  // counts sets them back.
+  absl::Status Begin(const vulkan::CommandPool& pool, const vulkan::PipelineLayout& layout,
+                     vulkan::Timeline& timeline) const;
   // For recordings that take the place of all there were.
   void Clear();
-  int64_t taken() const { return static_cast<int64_t>(groups_.size()); }
   // UNAVAILABLE: a workgroup has given up waiting, and what ran since Clear is worth nothing.  What
   // `kernels` records from then on has barriers.
   absl::Status Check(KernelSet& kernels) const;
 
  private:
   vulkan::Buffer counters_, given_up_;
-  std::vector<uint32_t> groups_;
+  std::vector<PhaseCounter> taken_;
 };
 
 class PhaseRecorder {
@@ -69,7 +68,6 @@ class PhaseRecorder {
   bool empty_ = true;        // the phase
   bool counted_ = true;      // all that it has so far
   int64_t own_ = -1;         // the phase's counter
-  int64_t first_ = -1;       // the first of this recording
 };
 
 }  // namespace tandem::gpu

@@ -111,7 +111,7 @@ absl::StatusOr<double> Tuner::Measure(const TuningCase& tuning_case) {
   recorder.WriteTimestamp(timestamps.handle(), 1);
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
-  TANDEM_RETURN_IF_ERROR(context_.phases->ResetAll(pool, context_.kernels->layout(), timeline_));
+  TANDEM_RETURN_IF_ERROR(context_.phases->Begin(pool, context_.kernels->layout(), timeline_));
   double best = 0;
   absl::Duration measured;
   // The first run is for what a driver does late.
