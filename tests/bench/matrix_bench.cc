@@ -294,15 +294,15 @@ class Bench {
       double best = 1e9;
       for (const MatrixTile& tile : tiles) {
         std::vector<uint32_t> tried;
-        for (const uint32_t groups : {0u, 132u, 200u, 264u, 396u, 528u, 792u}) {
-          if (!options_.sweep && groups != 0) break;
+        for (const uint32_t groups : {1u, 132u, 200u, 264u, 396u, 528u, 792u}) {
+          if (!options_.sweep && groups != 1) break;
           MatrixTile t = tile;
           if (options_.sweep) t.groups = groups;
           const std::vector<Launch> launches = Launches(shape, format, rows, t, copies);
           if (!pipelines_.at({launches[0].kernel, launches[0].constants}).handle()) continue;
           if (std::ranges::find(tried, launches[0].groups_y) != tried.end()) continue;
           tried.push_back(launches[0].groups_y);
-          if (launches[0].groups_y * launches[0].groups_x > 3000 && groups != 0) continue;
+          if (launches[0].groups_y * launches[0].groups_x > 3000 && groups != 1) continue;
           TANDEM_RETURN_IF_ERROR(Seconds({launches[0]}).status());
           const double error = Error(shape, format, rows);
           TANDEM_ASSIGN_OR_RETURN(const double seconds, Seconds(launches));
