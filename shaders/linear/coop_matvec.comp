@@ -1,7 +1,9 @@
 // As matvec.comp, for several rows of x, on matrix units that multiply signed bytes (byte_matrix.glsl).
 // A thread loads and unpacks its row of w as there; the blocks of signed bytes then go to a team's
 // matrices through shared memory.  A block of 32 columns is one step of the matrices, so that its sum
-// is exact; it becomes float32 there and is scaled by the block's two scales.
+// is exact; it becomes float32 there and is scaled by the block's two scales.  The weights' scales
+// reach the lanes that have the sums with each block or, with UNIT_SCALES, once a unit: fewer
+// accesses and registers where a team has several tiles and blocks at once.
 //
 // Teams, units, slices and the order of sums are those of matvec.comp.
 #version 460
@@ -24,6 +26,7 @@ layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
 layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
 layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
 layout(constant_id = 13) const uint BATCH = 1;       // blocks that go through shared memory at once
+layout(constant_id = 14) const bool UNIT_SCALES = false;  // BATCH is even
 layout(push_constant, scalar) uniform Push {
   uint64_t count;  // as in matvec.comp
   uint64_t x;
@@ -39,12 +42,19 @@ layout(push_constant, scalar) uniform Push {
 
 const uint kTeams = THREADS / 32;
 const uint kStaged = 19;  // of a row and unit: 16 of elements, 2 of scales, 1 against bank conflicts
-const uint kLine = 3;     // a row's block: 2 of elements, 1 begins with the scale
+// A row's blocks: 2 of elements each, and 1 that begins with the block's scale, or after all blocks 1
+// against bank conflicts.
+const uint kLine = UNIT_SCALES ? 2 * BATCH + 1 : 3;
+const uint kNextBlock = UNIT_SCALES ? 2 : 32 * kLine;
+const uint kTeamLines = UNIT_SCALES ? 32 * kLine : BATCH * 32 * kLine;
 const uint kRowTiles = ROWS / 8;
+const uint kPartBlocks = 8 / PARTS;
+const uint kXFours = (kPartBlocks + 3) / 4;  // pieces of x's scales of a row and part
 const uint kSums = TILES * 2 * kRowTiles * 4;  // of a lane
 // Later the teams' sums of a tile: 32 float32 a row.
 shared uvec4 staged[kTeams * ROWS * kStaged];
-shared uvec4 lines[kTeams * BATCH * 32 * kLine];
+shared uvec4 lines[kTeams * kTeamLines];
+shared uvec4 unit_scales[UNIT_SCALES ? kTeams * TILES * 32 : 1];  // eight float16 a row
 
 void team_barrier() {
   if (LANES < 32) {
@@ -61,34 +71,65 @@ uvec4 load_input(uint64_t address) { return load_uvec4(address); }
 
 float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }
 float line_scale(uint line) { return uintBitsToFloat(lines[line + 2].x); }
+// Puts blocks b .. b + BATCH - 1 of the lane's row into `lines`.
+void put_blocks(Unit w, uint to_lines, uint b, uint lane) {
+  [[unroll]] for (uint i = 0; i < BATCH; ++i) {
+    Block block = unpack_block(w, b + i);
+    uint line = to_lines + i * kNextBlock + lane * kLine;
+    lines[line] = block.low;
+    lines[line + 1] = block.high;
+    if (!UNIT_SCALES) lines[line + 2].x = floatBitsToUint(block.scale);
+  }
+}
 
 // Adds the products of part `part` of a unit.
-void add_part(inout float sum[kSums], Unit w[TILES], uint to, uint to_lines, uint part, uint lane,
+void add_part(inout float sum[kSums], Unit w[TILES], uint team, uint part, uint lane,
               bool is_there) {
-  [[unroll]] for (uint first = 0; first < 8 / PARTS; first += BATCH) {
+  uint to = team * ROWS * kStaged, to_lines = team * kTeamLines;
+  vec4 x_scales[kRowTiles * 2 * kXFours];  // of the lane's two rows each
+  if (UNIT_SCALES) {
+    if (part == 0) team_barrier();
+    [[unroll]] for (uint i = 0; i < kRowTiles * 2 * kXFours; ++i) {
+      uint row = i / kXFours / 2 * 8 + lane % 4 * 2 + i / kXFours % 2;
+      uint four = part * kPartBlocks / 4 + i % kXFours;
+      x_scales[i] = uintBitsToFloat(staged[to + row * kStaged + 16 + four]);
+    }
+  }
+  [[unroll]] for (uint first = 0; first < kPartBlocks; first += BATCH) {
     [[unroll]] for (uint t = 0; t < TILES; ++t) {
-      [[unroll]] for (uint i = 0; i < BATCH; ++i) {
-        Block block = unpack_block(w[t], part * (8 / PARTS) + first + i);
-        uint line = to_lines + (i * 32 + lane) * kLine;
-        lines[line] = block.low;
-        lines[line + 1] = block.high;
-        lines[line + 2].x = floatBitsToUint(block.scale);
+      uint pairs[4 * ((BATCH + 1) / 2)];  // scales of two blocks each, of rows lane / 4 + 8 r
+      [[unroll]] for (uint i = 0; i < 2 * BATCH; ++i) {
+        if (!UNIT_SCALES) break;
+        uint row = (team * TILES + t) * 32 + lane / 4 + 8 * (i % 4);
+        pairs[i] = unit_scales[row][(part * kPartBlocks + first) / 2 + i / 4];
       }
+      put_blocks(w[t], to_lines, part * kPartBlocks + first, lane);
       team_barrier();
       [[unroll]] for (uint i = 0; i < BATCH; ++i) {
-        uint b = part * (8 / PARTS) + first + i, line = to_lines + i * 32 * kLine;
+        uint b = part * kPartBlocks + first + i, line = to_lines + i * kNextBlock;
         ByteMatrixA a[2];
         vec2 scale[2];
         [[unroll]] for (uint h = 0; h < 2; ++h) {
           LOAD_BYTES_A(a[h], line + h * 16 * kLine, kLine);
-          uint own = line + (h * 16 + lane / 4) * kLine;
-          scale[h] = vec2(line_scale(own), line_scale(own + 8 * kLine));
+          uint row = h * 16 + lane / 4;
+          if (UNIT_SCALES) {
+            scale[h] = vec2(unpackHalf2x16(pairs[i / 2 * 4 + 2 * h])[i % 2],
+                            unpackHalf2x16(pairs[i / 2 * 4 + 2 * h + 1])[i % 2]);
+          } else {
+            scale[h] = vec2(line_scale(line + row * kLine), line_scale(line + (row + 8) * kLine));
+          }
         }
         [[unroll]] for (uint j = 0; j < kRowTiles; ++j) {
           ByteMatrixB x_block;
           uint at = to + j * 8 * kStaged, own = at + lane % 4 * 2 * kStaged + 16;
           LOAD_BYTES_B(x_block, at + 2 * b, kStaged);
-          vec2 x_scale = vec2(staged_float(own, b), staged_float(own + kStaged, b));
+          vec2 x_scale = vec2(0.0);
+          if (UNIT_SCALES) {
+            uint four = j * 2 * kXFours + (first + i) / 4, e = PARTS == 4 ? b % 4 : (first + i) % 4;
+            x_scale = vec2(x_scales[four][e], x_scales[four + kXFours][e]);
+          } else {
+            x_scale = vec2(staged_float(own, b), staged_float(own + kStaged, b));
+          }
           [[unroll]] for (uint h = 0; h < 2; ++h) {
             ByteSums c;
             MULTIPLY_BYTES(c, a[h], x_block);
@@ -137,7 +178,7 @@ void main() {
   uint tile0 = gl_WorkGroupID.x * TILES, last_tile = (n_dim - 1) / 32;
   uint units = (k_dim + 255) / 256;
   uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
-  uint to = team * ROWS * kStaged, to_lines = team * BATCH * 32 * kLine;
+  uint to = team * ROWS * kStaged;
   prepare_weights(thread, THREADS);
 
   float sum[kSums];  // of half h of tile t and rows j: 4 ((2 t + h) * kRowTiles + j), a lane's elements
@@ -151,6 +192,7 @@ void main() {
         uint tile = min(tile0 + t, last_tile);
         load_scales(w[t], plane, tile, u, k_dim, lane);
         load_quants(w[t], plane, tile, u, k_dim, lane, 0, PARTS);
+        if (UNIT_SCALES) unit_scales[(team * TILES + t) * 32 + lane] = w[t].scales;
       }
       if (X_FORMAT == kActivationInt8) {
         stage_blocks(to, m0, rows, u, lane);
@@ -158,7 +200,7 @@ void main() {
         stage_quantized(to, m0, rows, u, lane);
       }
       [[unroll]] for (uint part = 0; part < PARTS; ++part) {
-        add_part(sum, w, to, to_lines, part, lane, is_there);
+        add_part(sum, w, team, part, lane, is_there);
         [[unroll]] for (uint t = 0; t < TILES; ++t) {
           if (part + 1 == PARTS) break;
           load_quants(w[t], plane, min(tile0 + t, last_tile), u, k_dim, lane, part + 1, PARTS);

@@ -40,6 +40,24 @@ TEST_P(CoopMatvecFormTest, TakesTilesAndBlocksTogether) {
          .shard_rows = {32}});
 }
 
+TEST_P(CoopMatvecFormTest, TakesScalesOnceAUnit) {
+  for (const auto& [parts, batch, rows] :
+       {std::tuple{1u, 4u, 16u}, {1u, 2u, 8u}, {2u, 4u, 8u}, {4u, 2u, 16u}}) {
+    Check({.format = GetParam(),
+           .shape = {.bytes = true,
+                     .teams = 2,
+                     .tiles = 2,
+                     .rows = rows,
+                     .parts = parts,
+                     .batch = batch,
+                     .unit_scales = true},
+           .rows = 27,
+           .n_dim = 97,
+           .k_dim = 25 * 32,
+           .shard_rows = {32}});
+  }
+}
+
 TEST_P(CoopMatvecFormTest, ActivatesPairsOfRows) {
   for (const ActivationFormat out : {ActivationFormat::kF16, ActivationFormat::kInt8}) {
     Check({.format = GetParam(),
@@ -78,6 +96,7 @@ TEST_P(CoopMatvecFormTest, ARowsBitsDoNotDependOnItsNeighbours) {
     c.shape.rows = at_once;
     c.shape.tiles = tiles;
     c.shape.parts = c.shape.batch = tiles;
+    c.shape.unit_scales = tiles > 1;
     const std::vector<float> alone = Sums(c, Product(c, matrix, x));
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float))) << c;
   }

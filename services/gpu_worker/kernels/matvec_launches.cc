@@ -19,7 +19,9 @@ constexpr uint32_t kGeglu = 9;
 constexpr uint32_t kOutFormat = 10;
 constexpr uint32_t kLanes = 11;
 constexpr uint32_t kParts = 12;
-constexpr uint32_t kBatch = 13;  // coop_matvec.comp, which has the others too
+// coop_matvec.comp has those above, and
+constexpr uint32_t kBatch = 13;
+constexpr uint32_t kUnitScales = 14;
 
 constexpr uint32_t kTileRows = 32;
 constexpr uint32_t kTeamThreads = 32;
@@ -74,20 +76,28 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
                             bool can_split, uint32_t max_rows) {
   constexpr uint32_t kStagedBytes = 304;  // of a row and unit
   constexpr uint32_t kLinesBytes = 1536;  // of a block of 32 rows of weights
+  constexpr uint32_t kScaleBytes = 512;   // of a unit of 32 rows
   constexpr uint32_t kOtherBytes = 1024;
   MatvecShape shape = {.bytes = true};
   shape.rows = std::clamp(std::bit_ceil(max_rows), 8u, 16u);
   if (geglu) {
     shape.teams = units < 16 ? std::min(units, 2u) : 4;
     shape.tiles = 2;
-    shape.parts = 2;
-    shape.batch = 4;
   } else {
-    DivideColumns({.most_teams = 7, .most_rounds = 4, .full_teams = 1500}, units, tiles, can_split,
-                  shape);
-    if (shape.slices > 1 && units > shape.slices * shape.teams) shape.batch = 2;
+    // Short sums in workgroups of few teams, which leave room for more of them.
+    const bool is_short = can_split && units <= 32;
+    DivideColumns({.most_teams = is_short ? 4u : 7u,
+                   .most_rounds = 4,
+                   .full_teams = is_short ? 1300u : 1500u},
+                  units, tiles, can_split, shape);
   }
-  const uint32_t team_bytes = shape.rows * kStagedBytes + shape.batch * kLinesBytes;
+  if (geglu || units > 3 * shape.slices * shape.teams) {
+    shape.parts = 2;
+    shape.batch = 2;
+    shape.unit_scales = true;
+  }
+  const uint32_t team_bytes = shape.rows * kStagedBytes + shape.batch * kLinesBytes +
+                              (shape.unit_scales ? shape.tiles * kScaleBytes : 0);
   shape.teams = std::clamp((tuning.max_shared_bytes - kOtherBytes) / team_bytes, 1u, shape.teams);
   return shape;
 }
@@ -175,7 +185,9 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   launch.constants[kLanes] = tuning.subgroup_size;
   launch.constants[kParts] = shape.parts;
   if (shape.bytes) {
+    TANDEM_CHECK(!shape.unit_scales || shape.batch % 2 == 0);
     launch.constants[kBatch] = shape.batch;
+    launch.constants[kUnitScales] = shape.unit_scales ? 1 : 0;
   }
   return launch;
 }
