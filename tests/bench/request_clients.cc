@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -183,7 +184,8 @@ absl::StatusOr<LoadResult> RunLoad(const Load& load, const std::function<Client(
 }
 
 double Quantile(const std::vector<double>& ascending, double q) {
-  return ascending[static_cast<size_t>(static_cast<double>(ascending.size() - 1) * q + 0.5)];
+  const double place = static_cast<double>(ascending.size() - 1) * q;
+  return ascending[static_cast<size_t>(std::lround(place))];
 }
 
 }  // namespace tandem::bench
