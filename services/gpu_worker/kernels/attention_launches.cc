@@ -112,7 +112,21 @@ DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t n
   const uint32_t tile = decode.threads / shape.group * decode.at_once;
   shape.piece = std::max(tile, std::bit_ceil(decode.piece_bytes / (head_dim * 4)));
   shape.max_pieces = std::clamp(std::bit_floor(decode.num_groups / shape.parts), 16u, 128u);
+  shape.num_groups = decode.num_groups;
   return shape;
+}
+
+uint32_t DecodeShape::Pieces(uint32_t position, uint32_t window) const {
+  const uint32_t first = window != 0 && position + 1 > window ? position + 1 - window : 0;
+  uint32_t length = piece;
+  while ((position - first) / length >= max_pieces) length += length;
+  return position / length - first / length + 1;
+}
+
+uint32_t DecodeShape::Slots(uint32_t max_rows, uint32_t window) const {
+  // Longer pieces than the shortest are no more.
+  const uint32_t seen = window == 0 ? ~0u : DivideUp(window - 1, piece) + 1;
+  return std::clamp(num_groups / (parts * max_rows), 1u, std::min(seen, max_pieces + 1));
 }
 
 Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
@@ -121,8 +135,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
       MakeDecodeShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || shape.queries * args.head_dim % 32 == 0);
   DecodePush push = args.push;
-  push.slots =
-      std::clamp(decode.num_groups / (shape.parts * args.max_rows), 1u, shape.max_pieces + 1);
+  push.slots = shape.Slots(args.max_rows, push.window);
   Launch launch =
       MakeLaunch(KernelId::kDecode, decode.threads, push, shape.parts * push.slots, args.max_rows);
   launch.constants[kHeadDim] = args.head_dim;

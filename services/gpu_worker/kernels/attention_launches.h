@@ -32,10 +32,16 @@ struct DecodeShape {
   uint32_t group = 1;       // lanes that share a position
   uint32_t piece = 1;       // shortest piece, positions
   uint32_t max_pieces = 1;  // of a row, and one more where the first is partial
+  uint32_t num_groups = 1;  // workgroups that fill the device
   // Of a row, for the kernel's partial results.
   uint64_t PartialBytes(uint32_t head_dim) const {
     return uint64_t{parts} * (max_pieces + 1) * queries * (head_dim + 4) * 4;
   }
+  // Of what a row at `position` sees; `window` 0: none.
+  uint32_t Pieces(uint32_t position, uint32_t window) const;
+  // Most workgroups that share a row's part in a launch for `max_rows` rows: as many as fill the
+  // device and some row has pieces.
+  uint32_t Slots(uint32_t max_rows, uint32_t window) const;
 };
 DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                             uint32_t head_dim);
