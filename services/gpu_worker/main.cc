@@ -15,7 +15,7 @@
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/worker_flags.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/gpu_worker/tune_flags.h"
+#include "services/gpu_worker/worker_flags.h"
 
 namespace {
 

@@ -71,6 +71,7 @@ uvec4 load_input(uint64_t address) { return load_uvec4(address); }
 
 float staged_float(uint piece, uint i) { return uintBitsToFloat(staged[piece + i / 4][i % 4]); }
 float line_scale(uint line) { return uintBitsToFloat(lines[line + 2].x); }
+
 // Puts blocks b .. b + BATCH - 1 of the lane's row into `lines`.
 void put_blocks(Unit w, uint to_lines, uint b, uint lane) {
   [[unroll]] for (uint i = 0; i < BATCH; ++i) {

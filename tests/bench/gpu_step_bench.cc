@@ -23,7 +23,7 @@
 #include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/kernels/tuning_settings.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/gpu_worker/tune_flags.h"
+#include "services/gpu_worker/worker_flags.h"
 #include "services/loader/formats/model_source.h"
 #include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"

@@ -116,13 +116,6 @@ DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t n
   return shape;
 }
 
-uint32_t DecodeShape::Pieces(uint32_t position, uint32_t window) const {
-  const uint32_t first = window != 0 && position + 1 > window ? position + 1 - window : 0;
-  uint32_t length = piece;
-  while ((position - first) / length >= max_pieces) length += length;
-  return position / length - first / length + 1;
-}
-
 uint32_t DecodeShape::Slots(uint32_t max_rows, uint32_t window) const {
   // Longer pieces than the shortest are no more.
   const uint32_t seen = window == 0 ? ~0u : DivideUp(window - 1, piece) + 1;

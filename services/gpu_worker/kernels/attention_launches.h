@@ -37,10 +37,8 @@ struct DecodeShape {
   uint64_t PartialBytes(uint32_t head_dim) const {
     return uint64_t{parts} * (max_pieces + 1) * queries * (head_dim + 4) * 4;
   }
-  // Of what a row at `position` sees; `window` 0: none.
-  uint32_t Pieces(uint32_t position, uint32_t window) const;
   // Most workgroups that share a row's part in a launch for `max_rows` rows: as many as fill the
-  // device and some row has pieces.
+  // device and some row has pieces.  `window` 0: none.
   uint32_t Slots(uint32_t max_rows, uint32_t window) const;
 };
 DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,

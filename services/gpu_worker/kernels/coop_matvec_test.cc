@@ -22,6 +22,10 @@ TEST_P(CoopMatvecTest, MatchesSumsInFloat64AtOddShapes) {
     Check({.format = GetParam(), .shape = shape, .rows = 3, .n_dim = n, .k_dim = 41 * 32});
   }
   Check({.format = GetParam(), .shape = shape, .rows = 19, .n_dim = 40, .k_dim = 32});
+  MatvecShape unit_scales = shape;
+  unit_scales.parts = unit_scales.batch = 2;
+  unit_scales.unit_scales = true;
+  Check({.format = GetParam(), .shape = unit_scales, .rows = 11, .n_dim = 33, .k_dim = 41 * 32});
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecTest,

@@ -1,6 +1,7 @@
 // Attention of rows that have a sequence (nearly) to themselves: pieces, fused and not.
 #include "services/gpu_worker/kernels/attention_case_for_test.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/phases.h"
 
 namespace tandem::gpu {
 namespace {
@@ -77,7 +78,10 @@ class DecodeTest : public KernelTest, public ::testing::WithParamInterface<Decod
                              .fused = fused,
                              .format = format,
                              .max_rows = bucket};
-    Run({DecodeLaunch(tuning_, args)});
+    Launch launch = DecodeLaunch(tuning_, args);
+    if (phase_ != 0) SetPhase(launch, phase_, false);
+    num_groups_ = launch.groups_x * launch.groups_y;
+    Run({launch});
     EXPECT_TRUE(out.Intact() && partials.Intact() && counters.Intact() && k.Intact());
     EXPECT_TRUE(
         std::ranges::all_of(counters.as<uint32_t>(), [](uint32_t count) { return count == 0; }));
@@ -91,6 +95,8 @@ class DecodeTest : public KernelTest, public ::testing::WithParamInterface<Decod
 
   Tuning tuning_;
   std::vector<float> table_, weight_;
+  uint64_t phase_ = 0;       // address of its counter; 0: none
+  uint32_t num_groups_ = 0;  // of the last launch
 };
 
 TEST_P(DecodeTest, MatchesTheReferenceAndReadsOnlyWhatARowSees) {
@@ -142,6 +148,24 @@ TEST_P(DecodeTest, FusedTakesNewVectorsFromTheProjectionAndStoresThem) {
   EXPECT_TRUE(world.AreClose(fused_k.data(), k.data()));
   EXPECT_TRUE(world.AreClose(fused_v.data(), v.data()));
   EXPECT_NE(0, std::memcmp(k.data().data(), old_k.data(), old_k.size())) << "stored nothing";
+}
+
+// Those that find nothing to do and those whose row is not there are counted too.
+using DecodePhaseTest = DecodeTest;
+TEST_P(DecodePhaseTest, CountsAllItsWorkgroups) {
+  SCOPED_TRACE(GetParam());
+  const AttentionWorld world(c());
+  const DeviceArray q(device(), size_t{c().num_rows()} * c().q_dim() * 2),
+      k(device(), world.cache_bytes()), v(device(), world.cache_bytes()),
+      counters(device(), 2 * sizeof(PhaseCounter));
+  phase_ = (counters.address() + alignof(PhaseCounter) - 1) / alignof(PhaseCounter) *
+           alignof(PhaseCounter);
+  const auto at = counters.data().subspan(phase_ - counters.address(), sizeof(PhaseCounter));
+  PhaseCounter counter{.left = 0, .groups = 1 << 30};
+  std::memcpy(at.data(), &counter, sizeof(counter));
+  Decode(world.WholeStep(0), c().num_rows(), 2 * std::bit_ceil(c().num_rows()), false, q, k, v);
+  std::memcpy(&counter, at.data(), sizeof(counter));
+  EXPECT_EQ(counter.left, -static_cast<int32_t>(num_groups_));
 }
 
 TEST_P(DecodeTest, ARowsBitsDoNotDependOnItsNeighbours) {
@@ -218,6 +242,11 @@ INSTANTIATE_TEST_SUITE_P(
                       DecodeCase{{4, 2, 128, 16, 0, {{700, 1}, {63, 1}, {64, 3}}, kQ8}, kWide},
                       DecodeCase{{4, 1, 256, 16, 31, {{30, 5}, {900, 1}}, kQ8}, kWide},
                       DecodeCase{{6, 3, 64, 7, 33, {{61, 3}, {7, 1}}, kQ8}, kOdd}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, DecodePhaseTest,
+    ::testing::Values(DecodeCase{{1, 1, 8, 4, 0, {{0, 1}}}, kSmall},
+                      DecodeCase{{6, 3, 128, 7, 33, {{61, 3}}}, kOdd},
+                      DecodeCase{{2, 1, 80, 5, 0, {{129, 1}, {128, 1}, {27, 1}}}, kOdd}));
 
 }  // namespace
 }  // namespace tandem::gpu

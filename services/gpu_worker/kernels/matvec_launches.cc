@@ -91,6 +91,7 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
                    .full_teams = is_short ? 1300u : 1500u},
                   units, tiles, can_split, shape);
   }
+  // Long sums: fewer registers, so more workgroups at once; short ones have nothing to win.
   if (geglu || units > 3 * shape.slices * shape.teams) {
     shape.parts = 2;
     shape.batch = 2;

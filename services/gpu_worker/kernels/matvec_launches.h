@@ -17,10 +17,8 @@ struct MatvecShape {
   uint32_t tiles = 1;   // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU
   uint32_t rows = 1;    // of activations to a pass, a power of two
   uint32_t parts = 1;   // in which a unit's weights are loaded: 1, 2 or 4
-  // bytes: blocks that go through shared memory at once, 8 / parts at most; where weights' scales
-  // do once a unit it is even.
-  uint32_t batch = 1;
-  bool unit_scales = false;
+  uint32_t batch = 1;   // bytes: blocks that go through shared memory at once, 8 / parts at most
+  bool unit_scales = false;  // bytes: weights' scales do once a unit; batch is even then
 };
 
 // The most slices a shape has.

@@ -119,10 +119,9 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
       "time, whose tokens are counted together while all of them decode. t/s is the mean and the\n"
       "standard deviation of the repetitions. GB/s is what the steps must read (weights, keys and\n"
       "values) and TFLOP/s their products, also as shares of what small kernels reach on the same\n"
-      "device. device % is the share of the time that the devices' own clocks count, queued % "
-      "that\n"
-      "of steps handed over while the one before ran. What a device does not report, energy for "
-      "one, is said to be missing.");
+      "device. device % is the share of the time that the devices' own clocks count, queued %\n"
+      "that of steps handed over while the one before ran. What a device does not report, energy\n"
+      "for one, is said to be missing.");
   AddClusterFlags(*command, flags->cluster);
   command->add_option("--address", flags->address, "The gateway")->capture_default_str();
   const auto add_list = [command](const char* name, std::vector<uint32_t>& list, CLI::Range range,
