@@ -5,6 +5,7 @@
 // Half rows: invocation i of a team has row i / 2, columns 8 (i % 2) and on.
 #ifndef TANDEM_MATRIX16_GLSL
 #define TANDEM_MATRIX16_GLSL
+#include "half_row.glsl"
 #include "memory.glsl"
 #ifdef COOPERATIVE
 #extension GL_KHR_cooperative_matrix : require
@@ -13,14 +14,6 @@
 
 vec4 low_halves(uvec4 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
 vec4 high_halves(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w)); }
-
-struct HalfRow {
-  float e[8];
-};
-uvec4 packed(HalfRow h) {
-  return uvec4(packHalf2x16(vec2(h.e[0], h.e[1])), packHalf2x16(vec2(h.e[2], h.e[3])),
-               packHalf2x16(vec2(h.e[4], h.e[5])), packHalf2x16(vec2(h.e[6], h.e[7])));
-}
 
 // `array`: uvec4s in shared memory, eight elements each; at, by: in uvec4s.  LOAD_A, LOAD_B: row i is
 // at + i * by; LOAD_B_TRANSPOSED: column i is.  What B was loaded from must stay until it is used.

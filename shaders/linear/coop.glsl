@@ -19,6 +19,9 @@
 
 layout(constant_id = 10) const uint PAIR_ROWS = 12;
 layout(constant_id = 11) const uint PAIR_HALVES = 10;
+// Likewise for the pairs of a lane's elements of C, where a kernel asks where they stand.
+layout(constant_id = 14) const uint SUM_PAIR_ROWS = 12;
+layout(constant_id = 15) const uint SUM_PAIR_HALVES = 10;
 
 // A lane gives rows g + 8 r for r < LANE_ROWS, and of each the pairs of columns 2 u + 8 h + {0, 1} for
 // LANE_QUARTERS values of u (its own, or all four) and h < 2.  Elements: pair[(r * LANE_QUARTERS +
@@ -41,6 +44,9 @@ uint subgroup_id() { return gl_SubgroupID; }
 #endif
 uint lane_row() { return A_PATTERN == 2 ? lane_id() & 15 : lane_id() >> 2; }
 uint lane_quarter() { return A_PATTERN == 2 ? 0 : lane_id() & 3; }
+// Element e of C lies in row lane_row() + 8 sum_half(e), pattern 1.
+uint sum_half(uint e) { return (SUM_PAIR_ROWS >> (e / 2)) & 1; }
+uint sum_column(uint e) { return 8 * ((SUM_PAIR_HALVES >> (e / 2)) & 1) + 2 * lane_quarter() + e % 2; }
 
 // Shared memory is counted in uvec4.  `shared_words` is the kernel's: tiles of B, and C on its way out.
 const uint A_STRIDE = 3;  // of a row of A: two and one against bank conflicts
@@ -63,8 +69,13 @@ void put_a(f16vec2 pair[LANE_PAIRS]) {
 #define ZERO_C MatrixC(0.0)
 #define C_ELEMENT(c, e) (c)[e]
 #define LOAD_B(b, at, stride) coopMatLoad(b, shared_words, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+// Row i of B at + i * stride; LOAD_B: its column.
+#define LOAD_B_ROWS(b, at, stride) coopMatLoad(b, shared_words, at, stride, gl_CooperativeMatrixLayoutRowMajor)
 #define MULTIPLY_ADD(a, b, c) c = coopMatMulAdd(a, b, c)
+// C's columns, or rows, one after another.
 #define STORE_C(c, at, stride) coopMatStore(c, shared_words, at, stride, gl_CooperativeMatrixLayoutColumnMajor)
+#define STORE_C_ROWS(c, at, stride) coopMatStore(c, shared_words, at, stride, gl_CooperativeMatrixLayoutRowMajor)
+#define UNROLL_MATRICES [[unroll]]
 
 MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   MatrixA a;
@@ -97,15 +108,19 @@ struct MatrixA {
 };
 struct MatrixB {
   uint at, stride;  // where it lies
+  bool is_rows;
 };
 struct MatrixC {
   float e[C_ELEMENTS];
 };
 #define ZERO_C MatrixC(float[8](0, 0, 0, 0, 0, 0, 0, 0))
 #define C_ELEMENT(c, i) (c).e[i]
-#define LOAD_B(b, where, by) b = MatrixB(where, by)
+#define LOAD_B(b, where, by) b = MatrixB(where, by, false)
+#define LOAD_B_ROWS(b, where, by) b = MatrixB(where, by, true)
 #define MULTIPLY_ADD(a, b, c) multiply_add(a, b, c)
 #define STORE_C(c, at, stride) store_c(c, at, stride)
+#define STORE_C_ROWS(c, at, stride) store_c_rows(c, at, stride)
+#define UNROLL_MATRICES [[dont_unroll]]  // a fraction of the time to compile
 
 MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   MatrixA a;
@@ -138,9 +153,10 @@ void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
   for (uint e = 0; e < C_ELEMENTS; ++e) {
     uint row = subgroup_id() * 16 + c_row(e);
     for (uint k = 0; k < 16; ++k) {
-      uint x = shared_words[b.at + c_column(e) * b.stride + k / 8][(k % 8) / 2];
+      uint line = b.is_rows ? k : c_column(e), at = b.is_rows ? c_column(e) : k;
+      uint x = shared_words[b.at + line * b.stride + at / 8][(at % 8) / 2];
       uint w = shared_a[row * A_STRIDE + k / 8][(k % 8) / 2];
-      c.e[e] += float(half_of(w, k & 1)) * float(half_of(x, k & 1));
+      c.e[e] += float(half_of(w, k & 1)) * float(half_of(x, at & 1));
     }
   }
 }
@@ -148,6 +164,12 @@ void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
 void store_c(MatrixC c, uint at, uint stride) {
   for (uint e = 0; e < C_ELEMENTS; ++e) {
     shared_words[at + c_column(e) * stride + c_row(e) / 4][c_row(e) % 4] = floatBitsToUint(c.e[e]);
+  }
+}
+void store_c_rows(MatrixC c, uint at, uint stride) {
+  for (uint e = 0; e < C_ELEMENTS; ++e) {
+    shared_words[at + c_row(e) * stride + c_column(e) / 4][c_column(e) % 4] =
+        floatBitsToUint(c.e[e]);
   }
 }
 #endif

@@ -1,5 +1,5 @@
-// Which elements of a matrix A (16 x 16, float16) each of a subgroup's 32 lanes holds: loads one whose
-// elements say where they stand.  For the start of a device.
+// Which elements of matrices A (16 x 16, float16) and C (float32) each of a subgroup's 32 lanes holds:
+// loads some whose elements say where they stand.  For the start of a device.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -8,24 +8,33 @@
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push {
   uint64_t destination;  // uint32: a lane's elements of A and of C, their numbers; then
-                         // [32, 16] 16 row + column
+                         // [2, 32, 16] 16 row + column, of A and of C
 };
 
 const uint kMaxElements = 16;
 shared float16_t numbers[256];
+shared float sum_numbers[256];
 
 void main() {
   uint lane = gl_SubgroupInvocationID;
-  for (uint i = lane; i < 256; i += 32) numbers[i] = float16_t(i);
+  for (uint i = lane; i < 256; i += 32) {
+    numbers[i] = float16_t(i);
+    sum_numbers[i] = float(i);
+  }
   barrier();
   coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a;
   coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> c;
   coopMatLoad(a, numbers, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatLoad(c, sum_numbers, 0, 16, gl_CooperativeMatrixLayoutRowMajor);
   if (lane == 0) {
     Word(destination).v = a.length();
     Word(destination + 4).v = c.length();
   }
   for (uint i = 0; i < min(a.length(), kMaxElements); ++i) {
     Word(destination + 8 + (lane * kMaxElements + i) * 4).v = uint(a[i]);
+  }
+  const uint kSums = 8 + 32 * kMaxElements * 4;
+  for (uint i = 0; i < min(c.length(), kMaxElements); ++i) {
+    Word(destination + kSums + (lane * kMaxElements + i) * 4).v = uint(c[i]);
   }
 }

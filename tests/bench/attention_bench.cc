@@ -282,12 +282,17 @@ absl::Status Main(const Options& o) {
     TANDEM_RETURN_IF_ERROR(DecodeTable(bench, o, few));
   }
   bench.tuning() = before;
-  // Matrix units, pairs, row blocks, ahead.
-  for (const auto& [cooperative, pairs, row_blocks, ahead] : std::vector<std::array<uint32_t, 4>>{
-           {1, 64, 2, 0}, {1, 128, 2, 0}, {1, 128, 2, 1}, {1, 64, 1, 1}, {0, 64, 1, 1}}) {
-    bench.tuning().tiled = {true, cooperative != 0, pairs, row_blocks, ahead};
-    std::printf("%s, %u pairs, row blocks %u, ahead %u\n",
-                cooperative != 0 ? "matrix units" : "plain", pairs, row_blocks, ahead);
+  // Matrix units, pairs, quads, row blocks, ahead.
+  for (const auto& [cooperative, pairs, quads, row_blocks, ahead] :
+       std::vector<std::array<uint32_t, 5>>{{1, 128, 1, 1, 1},
+                                            {1, 64, 0, 2, 0},
+                                            {1, 128, 0, 2, 0},
+                                            {1, 128, 0, 2, 1},
+                                            {1, 64, 0, 1, 1},
+                                            {0, 64, 0, 1, 1}}) {
+    bench.tuning().tiled = {true, cooperative != 0, pairs, quads, row_blocks, ahead};
+    std::printf("%s, %u pairs, quads %u, row blocks %u, ahead %u\n",
+                cooperative != 0 ? "matrix units" : "plain", pairs, quads, row_blocks, ahead);
     TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));
   }
   return absl::OkStatus();

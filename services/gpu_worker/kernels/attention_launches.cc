@@ -30,6 +30,10 @@ constexpr uint32_t kKvFormat = 13;  // decode, tiled
 constexpr uint32_t kTiledPositions = 5;
 constexpr uint32_t kTiledAhead = 6;
 constexpr uint32_t kTiledRowBlocks = 7;
+constexpr uint32_t kTiledPairRows = 10;       // tiled_quads
+constexpr uint32_t kTiledPairHalves = 11;     // tiled_quads
+constexpr uint32_t kTiledSumPairRows = 14;    // tiled_quads
+constexpr uint32_t kTiledSumPairHalves = 15;  // tiled_quads
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -42,6 +46,16 @@ uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
 uint32_t KvFormat(DType dtype, uint32_t head_dim) {
   TANDEM_CHECK(IsKvDType(dtype) && KvObstacle(dtype, head_dim).empty());
   return dtype == DType::kQ8_0 ? 1 : 0;
+}
+
+// Positions of tiled_quads.comp that fit in shared memory, K and V twice; 0: it does not serve.
+uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
+  const bool enabled = tuning.tiled.cooperative && tuning.tiled.quads != 0;
+  if (!enabled || !tuning.matrix.pattern.quad_sums || head_dim % 16 != 0) return 0;
+  for (const uint32_t positions : {32u, 16u}) {
+    if (4 * positions * (head_dim / 8 + 1) * 16 <= tuning.max_shared_bytes) return positions;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -157,11 +171,17 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
   // Beside K and V: scores, weights and factors of every pair.
   const uint32_t exchanged_bytes =
       pairs * ((shape.positions + 4) * 4 + (shape.positions / 8 + 1) * 16 + 4);
-  shape.cooperative = tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
-                      staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes;
-  // More sums than this do not fit in registers.
-  if (shape.cooperative && head_dim <= 128) shape.row_blocks = tuning.tiled.row_blocks;
-  if (!shape.cooperative && staged_bytes() > tuning.max_shared_bytes) shape.positions = 16;
+  if (const uint32_t positions = QuadPositions(tuning, head_dim); positions > 0) {
+    shape.kernel = KernelId::kTiledQuads;
+    shape.positions = positions;
+  } else if (tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
+             staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes) {
+    shape.kernel = KernelId::kTiledCooperative;
+    // More sums than this do not fit in registers.
+    if (head_dim <= 128) shape.row_blocks = tuning.tiled.row_blocks;
+  } else if (staged_bytes() > tuning.max_shared_bytes) {
+    shape.positions = 16;
+  }
   return shape;
 }
 
@@ -170,15 +190,22 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
       MakeTiledShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
   TANDEM_CHECK(shape.tile_rows > 0);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
-  Launch launch = MakeLaunch(shape.cooperative ? KernelId::kTiledCooperative : KernelId::kTiled,
-                             tuning.tiled.pairs * 2 / shape.row_blocks, args.push,
+  Launch launch = MakeLaunch(shape.kernel, tuning.tiled.pairs * 2 / shape.row_blocks, args.push,
                              args.push.num_heads / shape.queries,
                              std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;
-  launch.constants[kTiledAhead] = tuning.tiled.ahead;
-  launch.constants[kTiledRowBlocks] = shape.row_blocks;
+  if (shape.kernel == KernelId::kTiledQuads) {
+    const MatrixPattern& pattern = tuning.matrix.pattern;
+    launch.constants[kTiledPairRows] = pattern.pair_rows;
+    launch.constants[kTiledPairHalves] = pattern.pair_halves;
+    launch.constants[kTiledSumPairRows] = pattern.sum_pair_rows;
+    launch.constants[kTiledSumPairHalves] = pattern.sum_pair_halves;
+  } else {
+    launch.constants[kTiledAhead] = tuning.tiled.ahead;
+    launch.constants[kTiledRowBlocks] = shape.row_blocks;
+  }
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
   launch.constants[kKvFormat] = KvFormat(args.kv_dtype, args.head_dim);

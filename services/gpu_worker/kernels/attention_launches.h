@@ -56,13 +56,13 @@ struct DecodeArgs {
 // REQUIRES tuning.decode.enabled.
 Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 
-// How tiled.comp cuts its work for a model's heads.
+// How attention of long sequences cuts its work for a model's heads.
 struct TiledShape {
-  bool cooperative = false;
-  uint32_t queries = 1;    // query heads of a workgroup, of one KV head
-  uint32_t tile_rows = 0;  // rows of a tile; 0: tiled.comp is not used
-  uint32_t row_blocks = 1;
-  uint32_t positions = 32;
+  KernelId kernel = KernelId::kTiled;  // or kTiledCooperative, kTiledQuads
+  uint32_t queries = 1;                // query heads of a workgroup, of one KV head
+  uint32_t tile_rows = 0;   // rows of a tile; 0: there are no tiles, every row is decoded
+  uint32_t row_blocks = 1;  // of 16 (row, head) pairs, a subgroup's
+  uint32_t positions = 32;  // of K and V at once
 };
 TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                           uint32_t head_dim);

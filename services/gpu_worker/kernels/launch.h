@@ -38,6 +38,7 @@ enum class KernelId : uint8_t {
   kDecode,
   kTiled,
   kTiledCooperative,
+  kTiledQuads,
   kHeadSlice,
   kHeadSliceTexels,
   kHeadMerge,

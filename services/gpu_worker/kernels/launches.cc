@@ -79,6 +79,7 @@ const KernelTraits& Traits(KernelId id) {
       {"decode", shaders::kDecode},
       {"tiled", shaders::kTiled},
       {"tiled_cooperative", shaders::kTiledCooperative},
+      {"tiled_quads", shaders::kTiledQuads},
       {"head_slice", shaders::kHeadSlice},
       {"head_slice_texels", shaders::kHeadSliceTexels},
       {"head_merge", shaders::kHeadMerge},

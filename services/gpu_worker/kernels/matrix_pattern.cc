@@ -26,22 +26,23 @@ bool IsRows(std::span<const uint32_t> positions) {
 }
 
 // Takes the pairs' places from lane 0 and expects all others to be alike.
-bool IsQuads(std::span<const uint32_t> positions, MatrixPattern& pattern) {
+bool IsQuads(std::span<const uint32_t> positions, uint32_t& pair_rows, uint32_t& pair_halves) {
+  pair_rows = pair_halves = 0;
   for (uint32_t p = 0; p < 4; ++p) {
     const uint32_t row = positions[2 * p] / 16, column = positions[2 * p] % 16;
-    pattern.pair_rows |= (row == 8 ? 1u : 0u) << p;
-    pattern.pair_halves |= (column == 8 ? 1u : 0u) << p;
+    pair_rows |= (row == 8 ? 1u : 0u) << p;
+    pair_halves |= (column == 8 ? 1u : 0u) << p;
   }
   uint32_t seen = 0;  // all four of two rows and two halves
   for (uint32_t p = 0; p < 4; ++p) {
-    seen |= 1u << ((pattern.pair_rows >> p & 1) * 2 + (pattern.pair_halves >> p & 1));
+    seen |= 1u << ((pair_rows >> p & 1) * 2 + (pair_halves >> p & 1));
   }
   if (seen != 15) return false;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < 8; ++e) {
       const uint32_t p = e / 2;
-      const uint32_t row = lane / 4 + 8 * (pattern.pair_rows >> p & 1);
-      const uint32_t column = lane % 4 * 2 + e % 2 + 8 * (pattern.pair_halves >> p & 1);
+      const uint32_t row = lane / 4 + 8 * (pair_rows >> p & 1);
+      const uint32_t column = lane % 4 * 2 + e % 2 + 8 * (pair_halves >> p & 1);
       if (positions[lane * kPatternMaxElements + e] != 16 * row + column) return false;
     }
   }
@@ -54,11 +55,11 @@ bool Has(const vulkan::Device& device, const vulkan::MatrixShape& shape) {
          std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
 }
 
-// What a probe writes: two numbers, then positions.
+// What a probe writes: two numbers, then positions of one matrix, or two.
 absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
                                                const vulkan::PipelineLayout& layout,
                                                VkPipelineCache cache, KernelId probe) {
-  constexpr uint32_t kWords = 2 + kLanes * kPatternMaxElements;
+  constexpr uint32_t kWords = 2 + 2 * kLanes * kPatternMaxElements;
   TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer result,
                           vulkan::Buffer::Allocate(device, kWords * sizeof(uint32_t),
                                                    vulkan::MemoryKind::kExchange, "matrix probe"));
@@ -79,18 +80,23 @@ absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
   return words;
 }
 
-std::span<const uint32_t> Positions(const std::vector<uint32_t>& words) {
-  return std::span(words).subspan(2);
+std::span<const uint32_t> Positions(const std::vector<uint32_t>& words, size_t matrix = 0) {
+  constexpr size_t kPositions = kLanes * kPatternMaxElements;
+  return std::span(words).subspan(2 + matrix * kPositions, kPositions);
 }
 
 }  // namespace
 
 MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
-                                    std::span<const uint32_t> positions) {
+                                    std::span<const uint32_t> positions,
+                                    std::span<const uint32_t> sums) {
   if (elements_c != kElementsC) return {};
   if (elements_a == 16 && IsRows(positions)) return {.path = MatrixPath::kRows};
   MatrixPattern quads{.path = MatrixPath::kQuads};
-  if (elements_a == 8 && IsQuads(positions, quads)) return quads;
+  if (elements_a == 8 && IsQuads(positions, quads.pair_rows, quads.pair_halves)) {
+    quads.quad_sums = IsQuads(sums, quads.sum_pair_rows, quads.sum_pair_halves);
+    return quads;
+  }
   return {.path = MatrixPath::kShared};
 }
 
@@ -111,7 +117,7 @@ absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
   constexpr vulkan::MatrixShape kShape = {16, 16, 16};  // f16 f16 f32 f32
   if (!Has(device, kShape)) return MatrixPattern{};
   TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kCoopProbe));
-  return ClassifyMatrixPattern(words[0], words[1], Positions(words));
+  return ClassifyMatrixPattern(words[0], words[1], Positions(words), Positions(words, 1));
 }
 
 absl::StatusOr<bool> ProbeByteSums(const vulkan::Device& device,

@@ -1,6 +1,7 @@
 // Attention of long sequences in tiles, beside short ones that are decoded.
 #include "services/gpu_worker/kernels/attention_case_for_test.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
+#include "shaders/tandem_gpu_emulated_shaders.h"
 
 namespace tandem::gpu {
 namespace {
@@ -8,10 +9,14 @@ namespace {
 struct TiledCase {
   AttentionCase shape;
   TiledTuning tiled;
+  // tiled_quads.comp: shared memory for 16 positions alone, emulated matrices with pairs in another
+  // order.
+  bool few_positions = false;
 };
 std::ostream& operator<<(std::ostream& out, const TiledCase& c) {
   return out << c.shape << "; " << c.tiled.pairs << " pairs, blocks " << c.tiled.row_blocks
-             << ", ahead " << c.tiled.ahead << (c.tiled.cooperative ? ", matrix units" : ", plain");
+             << ", ahead " << c.tiled.ahead << (c.tiled.cooperative ? ", matrix units" : ", plain")
+             << (c.tiled.quads != 0 ? ", quads" : "") << (c.few_positions ? " of 16" : "");
 }
 
 class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledCase> {
@@ -26,9 +31,27 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
                       .at_once = 2,
                       .piece_bytes = 16 * c().head_dim * 4};
     tuning_.tiled = GetParam().tiled;
+    const bool quads = tuning_.tiled.quads != 0;
+    if (quads && !tuning_.matrix.pattern.quad_sums) {
+      kernels().Replace(KernelId::kTiledQuads, shaders::kTiledQuadsEmulated);
+      tuning_.matrix.pattern = {MatrixPath::kQuads, 12, 10, true, 12, 10};
+      if (GetParam().few_positions) {
+        std::swap(tuning_.matrix.pattern.pair_rows, tuning_.matrix.pattern.pair_halves);
+      }
+    }
+    if (GetParam().few_positions) {
+      tuning_.max_shared_bytes =
+          std::min(tuning_.max_shared_bytes, 4 * 16 * (c().head_dim / 8 + 1) * 16);
+    }
     shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
-    if (shape_.cooperative != tuning_.tiled.cooperative) GTEST_SKIP() << "no matrix units for it";
-    if (device().info().type == VK_PHYSICAL_DEVICE_TYPE_CPU && c().head_dim > 80) {
+    if (shape_.kernel != (quads                       ? KernelId::kTiledQuads
+                          : tuning_.tiled.cooperative ? KernelId::kTiledCooperative
+                                                      : KernelId::kTiled)) {
+      GTEST_SKIP() << "no matrix units, or not for such heads";
+    }
+    if (device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) return;
+    const bool many_sums = c().head_dim > 80 && (!quads || GetParam().few_positions);
+    if (many_sums || tuning_.tiled.pairs > 64) {
       GTEST_SKIP() << "unrolled, it compiles for long on a software device, which never uses it";
     }
   }
@@ -137,6 +160,9 @@ TEST_P(TiledTest, ARowsBitsDoNotDependOnTheTileItIsIn) {
 TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
   SCOPED_TRACE(GetParam());
   if (c().head_dim % 32 != 0) GTEST_SKIP() << "no whole blocks a head";
+  if (device().info().type == VK_PHYSICAL_DEVICE_TYPE_CPU && c().head_dim > 80) {
+    GTEST_SKIP() << "it compiles for long on a software device";
+  }
   const AttentionWorld world(c());
   const uint32_t rows = c().num_rows(), bucket = std::bit_ceil(rows), width = c().q_dim();
   const DeviceArray q(device(), testing::FloatsToHalves(RandomFloats(rows * size_t{width}, 9))),
@@ -148,10 +174,14 @@ TEST_P(TiledTest, QuantisesItsResultInBlocksOf32) {
   CheckQuantised(exact, blocks, rows, width);
 }
 
-constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .pairs = 64};
-constexpr TiledTuning kNarrow = {.enabled = true, .cooperative = false, .pairs = 16, .ahead = 0};
-constexpr TiledTuning kUnits = {.enabled = true, .pairs = 64, .row_blocks = 2};
-constexpr TiledTuning kUnitsSingle = {.enabled = true, .pairs = 64, .row_blocks = 1, .ahead = 0};
+constexpr TiledTuning kPlain = {.enabled = true, .cooperative = false, .quads = 0};
+constexpr TiledTuning kNarrow = {
+    .enabled = true, .cooperative = false, .pairs = 16, .quads = 0, .ahead = 0};
+constexpr TiledTuning kUnits = {.enabled = true, .quads = 0, .row_blocks = 2};
+constexpr TiledTuning kUnitsSingle = {.enabled = true, .quads = 0, .ahead = 0};
+constexpr TiledTuning kQuads = {.enabled = true};
+constexpr TiledTuning kQuadsNarrow = {.enabled = true, .pairs = 32};
+constexpr TiledTuning kQuadsWide = {.enabled = true, .pairs = 128};
 
 std::vector<TiledCase> Cases() {
   const std::vector<AttentionCase> shapes = {
@@ -168,9 +198,10 @@ std::vector<TiledCase> Cases() {
   };
   std::vector<TiledCase> cases;
   for (const AttentionCase& shape : shapes) {
-    for (const TiledTuning& tiled : {kPlain, kNarrow, kUnits, kUnitsSingle}) {
+    for (const TiledTuning& tiled : {kPlain, kNarrow, kUnits, kUnitsSingle, kQuads, kQuadsWide}) {
       cases.push_back({shape, tiled});
     }
+    cases.push_back({shape, kQuadsNarrow, true});
   }
   return cases;
 }

@@ -19,12 +19,14 @@ struct DecodeTuning {
   uint32_t num_groups = 512;        // workgroups that fill the device
 };
 
-// How rows of long sequences (attention_step.h) are attended to: tiled.comp.  Only where
-// decode.comp is enabled.
+// How rows of long sequences (attention_step.h) are attended to: tiled.comp, tiled_quads.comp. Only
+// where decode.comp is enabled.
 struct TiledTuning {
   bool enabled = false;
   bool cooperative = true;  // on matrix units where the device has them
   uint32_t pairs = 64;      // of a row and a query head, a workgroup: a multiple of 16
+  uint32_t quads = 1;       // 1: tiled_quads.comp where MatrixPattern::quad_sums and heads fit
+  // tiled.comp alone:
   uint32_t row_blocks = 1;  // of 16 pairs, a subgroup's on matrix units where they fit
   uint32_t ahead = 1;       // 1: the next positions are read ahead
 };

@@ -87,7 +87,7 @@ void AddTiles(const Tuning& tuning, SettingList& list) {
 }
 
 // Depths: a short conversation, a whole window, and one that grows long.
-void AddAttention(const vulkan::DeviceInfo& info, SettingList& list) {
+void AddAttention(const vulkan::DeviceInfo& info, const Tuning& tuning, SettingList& list) {
   const std::vector<TuningCase> decode = {{TuningWork::kDecode, 1, 300},
                                           {TuningWork::kDecode, 1, 1023},
                                           {TuningWork::kDecode, 1, 4000},
@@ -101,8 +101,13 @@ void AddAttention(const vulkan::DeviceInfo& info, SettingList& list) {
            UpTo(std::min(most_threads, info.max_workgroup_invocations), {64, 128, 256}), decode);
   list.Add("decode_lane_values", &Tuning::decode, &DecodeTuning::lane_values, {16, 32, 64}, decode);
   list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
-  list.Add("tiled_row_blocks", &Tuning::tiled, &TiledTuning::row_blocks, {1, 2}, prompt);
-  list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
+  if (tuning.matrix.pattern.quad_sums) {
+    list.Add("tiled_quads", &Tuning::tiled, &TiledTuning::quads, {0, 1}, prompt);
+  } else {
+    list.Add("tiled_row_blocks", &Tuning::tiled, &TiledTuning::row_blocks, {1, 2}, prompt);
+    list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
+  }
+  list.Add("tiled_pairs", &Tuning::tiled, &TiledTuning::pairs, {64, 128}, prompt);
 }
 
 }  // namespace
@@ -130,7 +135,7 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
     list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, Rows({8, 16}));
     list.Add("matvec_max_rows", &Tuning::matvec_max_rows, {2, 4, 8, 16}, Rows({4, 8, 16}));
   }
-  if (tuning.decode.enabled) AddAttention(info, list);
+  if (tuning.decode.enabled) AddAttention(info, tuning, list);
   if (matrix_units) {
     list.Add("matrix_min_rows", &Tuning::matrix, &MatrixTuning::min_rows, {2, 3, 5, 9, 17},
              Rows({2, 4, 8, 16}));

@@ -126,6 +126,20 @@ TEST_F(TuningTableTest, WhatHoldsIsAlwaysAmongTheChoices) {
   }
 }
 
+TEST_F(TuningTableTest, OffersWhatThePromptsKernelHas) {
+  Tuning tuning = TuningOf(info_);
+  const auto tiled = [&] {
+    std::vector<std::string> names;
+    for (const TuningSetting& setting : TuningSettings(info_, tuning)) {
+      if (setting.name.starts_with("tiled")) names.push_back(setting.name);
+    }
+    return names;
+  };
+  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_row_blocks", "tiled_ahead", "tiled_pairs"));
+  tuning.matrix.pattern.quad_sums = true;
+  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_quads", "tiled_pairs"));
+}
+
 TEST(ShippedTableTest, DevicesAreKnownByName) {
   EXPECT_EQ(FindShippedTable(Card("NVIDIA H200")).name, "NVIDIA Hopper");
   EXPECT_EQ(FindShippedTable(Card("NVIDIA GeForce RTX 4090")).name, "");

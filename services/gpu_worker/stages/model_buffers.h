@@ -56,7 +56,7 @@ struct ModelBuffers {
   vulkan::Buffer guesses;    // uint32 [max_outputs], of the last step with outputs
   uint32_t head_tile = 0;    // outputs whose logits are there at once, a power of two
   uint32_t decode_rows = 0;  // rows that decode.comp takes at once, a power of two
-  uint32_t tile_rows = 0;    // of tiled.comp; 0: it is not used
+  uint32_t tile_rows = 0;    // of a tile (TiledShape); 0: there are none
   uint64_t kv_bytes = 0;
 
   // `stages`: those this worker runs.  RESOURCE_EXHAUSTED names the buffer and its size.

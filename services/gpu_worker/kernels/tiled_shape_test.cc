@@ -1,0 +1,58 @@
+// Which kernel attention of long sequences takes, and how many positions at once.
+#include <gtest/gtest.h>
+
+#include "services/gpu_worker/kernels/attention_launches.h"
+
+namespace tandem::gpu {
+namespace {
+
+// A device with 48 KiB of shared memory.
+Tuning With(const MatrixPattern& pattern) {
+  Tuning tuning;
+  tuning.decode.enabled = tuning.tiled.enabled = true;
+  tuning.max_shared_bytes = 48 << 10;
+  tuning.matrix.pattern = pattern;
+  return tuning;
+}
+constexpr MatrixPattern kQuads = {MatrixPath::kQuads, 12, 10, true, 12, 10};
+
+TEST(TiledShapeTest, TakesQuadsWithThePositionsThatFit) {
+  struct {
+    uint32_t head_dim, positions;
+  } constexpr kHeads[] = {{16, 32}, {64, 32}, {80, 32}, {128, 32}, {192, 16}, {256, 16}};
+  for (const auto& [head_dim, positions] : kHeads) {
+    const TiledShape shape = MakeTiledShape(With(kQuads), 4, 2, head_dim);
+    EXPECT_EQ(shape.kernel, KernelId::kTiledQuads) << head_dim;
+    EXPECT_EQ(shape.positions, positions) << head_dim;
+    EXPECT_EQ(shape.tile_rows, 32u) << "64 pairs of two heads";
+  }
+}
+
+TEST(TiledShapeTest, TakesTheOtherKernelsWhereQuadsDoNotServe) {
+  for (const uint32_t head_dim : {24u, 72u}) {
+    EXPECT_EQ(MakeTiledShape(With(kQuads), 4, 2, head_dim).kernel, KernelId::kTiledCooperative)
+        << "heads of " << head_dim << " end within a matrix";
+  }
+  Tuning off = With(kQuads);
+  off.tiled.quads = 0;
+  EXPECT_EQ(MakeTiledShape(off, 4, 2, 128).kernel, KernelId::kTiledCooperative);
+  off.tiled.cooperative = false;
+  EXPECT_EQ(MakeTiledShape(off, 4, 2, 128).kernel, KernelId::kTiled);
+  for (const MatrixPattern& other :
+       {MatrixPattern{MatrixPath::kQuads, 12, 10}, MatrixPattern{.path = MatrixPath::kRows}}) {
+    EXPECT_EQ(MakeTiledShape(With(other), 4, 2, 128).kernel, KernelId::kTiledCooperative);
+  }
+  EXPECT_EQ(MakeTiledShape(With({}), 4, 2, 128).kernel, KernelId::kTiled);
+}
+
+TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
+  Tuning small = With(kQuads);
+  small.max_shared_bytes = 32 << 10;
+  EXPECT_EQ(MakeTiledShape(small, 4, 2, 128).positions, 16u);
+  EXPECT_EQ(MakeTiledShape(small, 4, 2, 128).kernel, KernelId::kTiledQuads);
+  EXPECT_EQ(MakeTiledShape(small, 4, 2, 256).kernel, KernelId::kTiled);
+  EXPECT_EQ(MakeTiledShape(small, 4, 2, 256).positions, 16u) << "of K and V once";
+}
+
+}  // namespace
+}  // namespace tandem::gpu
