@@ -9,6 +9,9 @@
 // are added in order.  Slices (grid y) write sums of their own, which the consumer adds in order.
 // So a row's result depends on k's division alone, not on ROWS or TILES or the rows beside it.
 //
+// With NORM_UNITS the workgroup makes its one row of input first (norm_input.glsl), for all tiles
+// it takes; SETS sets of teams, each with tiles of its own, share it then.
+//
 // Grid: x workgroups that share the groups of TILES tiles, y slices times passes over ROWS rows.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -25,6 +28,8 @@ layout(constant_id = 9) const bool GEGLU = false;    // TILES is even
 layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
 layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
 layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
+layout(constant_id = 13) const uint NORM_UNITS = 0;  // of k_dim; 0: x is read as it is
+layout(constant_id = 17) const uint SETS = 1;        // of teams in a workgroup
 layout(push_constant, scalar) uniform Push {
   uint64_t count;  // address of the number of rows of x
   uint64_t x;      // activations [rows, k_dim]
@@ -36,20 +41,26 @@ layout(push_constant, scalar) uniform Push {
   uint out_column;       // where this shard's outputs begin
   uint first_row;        // subtracted from the count
   uint slice_stride;     // elements between the sums of two slices
+  // With NORM_UNITS, x being float32 [NORM_SLICES, k_dim]:
+  uint64_t weight, next_weight;  // float32 [k_dim]
+  uint64_t residual;             // float32 [k_dim]
+  uint64_t updated;              // float32 [k_dim], or 0: not written
+  float epsilon;
   layout(offset = 120) uint64_t phase;
 };
 #include "phase.glsl"
 
-const uint kTeams = THREADS / 32;
+const uint kTeams = THREADS / 32 / SETS;
+const uint kSetThreads = kTeams * 32;
 const uint kUnit = kIsFloat ? 64 : 256;
 // 16 bytes each, for a row and unit: 16 of elements; 2 of scales; 2 of scaled sums.
 const uint kStaged = kIsFloat ? 16 : kHasMinimum ? 20 : 18;
 const uint kFloatLoads = (ROWS * 16 + 31) / 32;
 const uint kSums = ROWS * TILES;
 const uint kAtOnce = kSums < 8 ? kSums : 8;  // sums a thread hands over at once
-shared uvec4 staged[kTeams * ROWS * kStaged];
+shared uvec4 staged[(NORM_UNITS > 0 ? NORM_UNITS : SETS * kTeams * ROWS) * kStaged];
 shared float sums[kAtOnce * THREADS];
-shared float columns[GEGLU ? kAtOnce * 16 : 1];
+shared float columns[GEGLU ? SETS * kAtOnce * 16 : 1];
 
 // A team's threads see what they stored.
 void team_barrier() {
@@ -61,6 +72,7 @@ void team_barrier() {
   }
 }
 
+#include "norm_input.glsl"
 #include "staged_blocks.glsl"
 uvec4 load_input(uint64_t address) { return load_passed_uvec4(address); }
 
@@ -131,25 +143,31 @@ void add_blocks(inout float sum[kSums], Unit w[TILES], uint to, uint part) {
 // Tiles tile0 .. of `rows` rows from m0 on; `waits`: for the phase before.
 void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
   uint slice = gl_WorkGroupID.y % SLICES;
-  uint thread = gl_LocalInvocationIndex, lane = thread % 32, team = thread / 32;
+  uint thread = gl_LocalInvocationIndex % kSetThreads, set = gl_LocalInvocationIndex / kSetThreads;
+  uint lane = thread % 32, team = thread / 32;
   uint last_tile = (n_dim - 1) / 32;
   uint units = (k_dim + kUnit - 1) / kUnit;
   uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
-  uint to = team * ROWS * kStaged;
+  uint own_end = tile0 <= last_tile ? end : begin;  // a set may have no tiles left
   float sum[kSums];  // row m, tile t at m * TILES + t
   [[unroll]] for (uint i = 0; i < kSums; ++i) sum[i] = 0.0;
   for (uint first = begin; first < end; first += kTeams) {
     uint u = first + team;
+    uint to = (NORM_UNITS > 0 ? u : (set * kTeams + team) * ROWS) * kStaged;
     Unit w[TILES];
-    if (u < end) {
+    if (u < own_end) {
       [[unroll]] for (uint t = 0; t < TILES; ++t) {
         uint tile = min(tile0 + t, last_tile);
         load_scales(w[t], plane, tile, u, k_dim, lane);
         load_quants(w[t], plane, tile, u, k_dim, lane, 0, PARTS);
       }
     }
-    if (waits && first == begin) await_phase();
-    if (u < end) {
+    if (waits && first == begin) {
+      if (NORM_UNITS > 0) touch_norm_weights();
+      await_phase();
+      if (NORM_UNITS > 0) stage_normed();
+    }
+    if (NORM_UNITS == 0 && u < own_end) {
       if (kIsFloat) {
         stage_floats(to, m0, rows, u, lane);
       } else if (X_FORMAT == kActivationInt8) {
@@ -158,12 +176,12 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
         stage_quantized(to, m0, rows, u, lane);
       }
     }
-    team_barrier();
-    if (kHasMinimum) {
-      if (u < end) stage_sums(to, lane);
+    if (NORM_UNITS == 0) team_barrier();
+    if (kHasMinimum && NORM_UNITS == 0) {
+      if (u < own_end) stage_sums(to, lane);
       team_barrier();
     }
-    if (u < end) {
+    if (u < own_end) {
       [[unroll]] for (uint part = 0; part < PARTS; ++part) {
         if (kIsFloat) {
           add_floats(sum, w, to, part);
@@ -176,20 +194,20 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
         }
       }
     }
-    team_barrier();
+    if (NORM_UNITS == 0) team_barrier();
   }
 
   [[unroll]] for (uint first = 0; first < kSums; first += kAtOnce) {
     if (first > 0) barrier();
-    [[unroll]] for (uint i = 0; i < kAtOnce; ++i) sums[i * THREADS + thread] = sum[first + i];
+    [[unroll]] for (uint i = 0; i < kAtOnce; ++i) sums[i * THREADS + set * kSetThreads + thread] = sum[first + i];
     barrier();
-    for (uint at = thread; at < kAtOnce * 32; at += THREADS) {
+    for (uint at = thread; at < kAtOnce * 32; at += kSetThreads) {
       uint i = at / 32, row = (first + i) / TILES, tile = tile0 + (first + i) % TILES;
       float total = 0.0;
-      for (uint j = 0; j < kTeams; ++j) total += sums[i * THREADS + j * 32 + lane];
+      for (uint j = 0; j < kTeams; ++j) total += sums[i * THREADS + set * kSetThreads + j * 32 + lane];
       if (GEGLU) {
         float other = subgroupShuffleXor(total, 1);
-        if ((lane & 1) == 0) columns[at / 2] = gelu_tanh(total) * other;
+        if ((lane & 1) == 0) columns[set * kAtOnce * 16 + at / 2] = gelu_tanh(total) * other;
       } else if (row < rows && tile * 32 + lane < n_dim) {
         uint64_t element = uint64_t(slice) * slice_stride + uint64_t(m0 + row) * out_stride;
         Float(destination + (element + out_column + tile * 32 + lane) * 4).v = total;
@@ -202,7 +220,7 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
     bool valid = i < kAtOnce && row < rows && column < n_dim / 2;
     vec4 v = vec4(0.0);
     if (valid) {
-      uint at = thread * 4;
+      uint at = set * kAtOnce * 16 + thread * 4;
       v = vec4(columns[at], columns[at + 1], columns[at + 2], columns[at + 3]);
     }
     if (OUT_FORMAT == kActivationF16) v /= kGegluHalfScale;
@@ -221,9 +239,11 @@ void main() {
   rows = min(rows - m0, ROWS);
   m0 -= first_row;
   prepare_weights(gl_LocalInvocationIndex, THREADS);
-  for (uint group = gl_WorkGroupID.x; group * TILES * 32 < n_dim; group += gl_NumWorkGroups.x) {
+  uint set = gl_LocalInvocationIndex / kSetThreads;
+  for (uint group = gl_WorkGroupID.x; group * SETS * TILES * 32 < n_dim;
+       group += gl_NumWorkGroups.x) {
     if (group != gl_WorkGroupID.x) barrier();
-    multiply_tiles(group * TILES, m0, rows, group == gl_WorkGroupID.x);
+    multiply_tiles((group * SETS + set) * TILES, m0, rows, group == gl_WorkGroupID.x);
   }
   end_phase();
 }

@@ -1,5 +1,5 @@
-// residual[row, :] += rmsnorm(x[row, :]) * weight; then, where next_weight is not 0,
-// normed[row, :] = rmsnorm(residual[row, :]) * next_weight.  One workgroup a row.
+// updated[row, :] = residual[row, :] + rmsnorm(x[row, :]) * weight; then, where next_weight is not
+// 0, normed[row, :] = rmsnorm(updated[row, :]) * next_weight.  One workgroup a row.
 // TEXELS: what is read comes through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -12,11 +12,13 @@ layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t source;       // float32 [rows, cols]
   uint64_t weight;       // float32 [cols]
-  uint64_t residual;     // float32 [rows, cols], read and written
+  uint64_t residual;     // float32 [rows, cols]
   uint64_t next_weight;  // float32 [cols], or 0
   uint64_t normed;       // activations [rows, cols]
   uint cols;             // a multiple of 4; of 32 for int8
   float epsilon;
+  uint slice_stride, unused;
+  uint64_t updated;  // float32 [rows, cols], may be `residual`
 };
 
 // Elements [4 i, 4 i + 4).
@@ -59,7 +61,7 @@ void main() {
   uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
   for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
     vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(base + i);
-    store_vec4(residual + uint64_t(base + i) * 16, x);
+    store_vec4(updated + uint64_t(base + i) * 16, x);
     if (next_weight == 0) continue;
     store_activation(OUT_FORMAT, to, i * 4, x * next_factor * load_next_weight(i), true);
   }

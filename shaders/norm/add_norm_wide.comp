@@ -15,12 +15,14 @@ layout(push_constant, scalar) uniform Push {
   uint64_t step;
   uint64_t source;       // float32 [SLICES, slice_stride], rows of cols elements
   uint64_t weight;       // float32 [cols]
-  uint64_t residual;     // float32 [rows, cols], read and written
+  uint64_t residual;     // float32 [rows, cols]
   uint64_t next_weight;  // float32 [cols], or 0
   uint64_t normed;       // activations [rows, cols]
   uint cols;             // a multiple of 4; of 32 for int8
   float epsilon;
   uint slice_stride;  // elements
+  uint unused;
+  uint64_t updated;   // float32 [rows, cols], may be `residual`
   layout(offset = 120) uint64_t phase;
 };
 #include "phase.glsl"
@@ -66,7 +68,7 @@ void main() {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
     x[j] += y[j] * factor * scale[j];
     sum += dot(x[j], x[j]);
-    if (i < cols) store_vec4(residual + base + i * 4, x[j]);
+    if (i < cols) store_vec4(updated + base + i * 4, x[j]);
   }
   if (!has_next) {
     end_phase();

@@ -163,15 +163,16 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
                           uint32_t head_dim) {
   TiledShape shape;
   if (!tuning.decode.enabled || !tuning.tiled.enabled) return shape;
-  const uint32_t ratio = num_heads / num_kv_heads, pairs = tuning.tiled.pairs;
+  const uint32_t ratio = num_heads / num_kv_heads, positions = QuadPositions(tuning, head_dim);
   shape.queries = std::min(16u, ratio & -ratio);  // a power of two
-  shape.tile_rows = pairs / shape.queries;
+  shape.pairs = positions > 0 && head_dim > 128 ? tuning.tiled.wide_pairs : tuning.tiled.pairs;
+  shape.tile_rows = shape.pairs / shape.queries;
   const uint32_t vector_bytes = (2 * DivideUp(head_dim, 16) + 1) * 16;
   const auto staged_bytes = [&] { return 2 * shape.positions * vector_bytes; };
   // Beside K and V: scores, weights and factors of every pair.
   const uint32_t exchanged_bytes =
-      pairs * ((shape.positions + 4) * 4 + (shape.positions / 8 + 1) * 16 + 4);
-  if (const uint32_t positions = QuadPositions(tuning, head_dim); positions > 0) {
+      shape.pairs * ((shape.positions + 4) * 4 + (shape.positions / 8 + 1) * 16 + 4);
+  if (positions > 0) {
     shape.kernel = KernelId::kTiledQuads;
     shape.positions = positions;
   } else if (tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
@@ -190,7 +191,7 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
       MakeTiledShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
   TANDEM_CHECK(shape.tile_rows > 0);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
-  Launch launch = MakeLaunch(shape.kernel, tuning.tiled.pairs * 2 / shape.row_blocks, args.push,
+  Launch launch = MakeLaunch(shape.kernel, shape.pairs * 2 / shape.row_blocks, args.push,
                              args.push.num_heads / shape.queries,
                              std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
   launch.constants[kHeadDim] = args.head_dim;

@@ -60,6 +60,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 struct TiledShape {
   KernelId kernel = KernelId::kTiled;  // or kTiledCooperative, kTiledQuads
   uint32_t queries = 1;                // query heads of a workgroup, of one KV head
+  uint32_t pairs = 0;                  // of a row and a query head, a workgroup
   uint32_t tile_rows = 0;   // rows of a tile; 0: there are no tiles, every row is decoded
   uint32_t row_blocks = 1;  // of 16 (row, head) pairs, a subgroup's
   uint32_t positions = 32;  // of K and V at once

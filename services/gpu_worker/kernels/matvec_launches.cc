@@ -19,20 +19,27 @@ constexpr uint32_t kGeglu = 9;
 constexpr uint32_t kOutFormat = 10;
 constexpr uint32_t kLanes = 11;
 constexpr uint32_t kParts = 12;
+constexpr uint32_t kNormUnits = 13;
+constexpr uint32_t kNormSlices = 16;
+constexpr uint32_t kSets = 17;
 // coop_matvec.comp has those above, and
 constexpr uint32_t kBatch = 13;
 constexpr uint32_t kUnitScales = 14;
 
 constexpr uint32_t kTileRows = 32;
+// Of a workgroup of several sets of teams: each has 128 of 65,536 registers then.
+constexpr uint32_t kMostSetThreads = 512;
 constexpr uint32_t kTeamThreads = 32;
+constexpr uint32_t kFewRows = 2;
 
 bool IsFloat(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBf16; }
 
 // Columns a team takes at a time: with 16-bit weights as many bytes as with 8-bit ones.
 uint32_t UnitElements(DType dtype) { return IsFloat(dtype) ? 64 : kUnitElements; }
 
+constexpr uint32_t kStagedBytes = 320;  // of a row and unit, at most
+
 uint32_t SharedBytes(uint32_t teams, uint32_t rows, uint32_t tiles) {
-  constexpr uint32_t kStagedBytes = 320;  // of a row and unit, at most
   const uint32_t at_once = std::min(8u, rows * tiles);
   return teams * rows * kStagedBytes + at_once * (teams * kTeamThreads * 4 + 64) + 1024;
 }
@@ -74,7 +81,7 @@ void DivideColumns(const Division& by, uint32_t units, uint32_t tiles, bool can_
 // For coop_matvec.comp, as measured on an H200.
 MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles, bool geglu,
                             bool can_split, uint32_t max_rows) {
-  constexpr uint32_t kStagedBytes = 304;  // of a row and unit
+  constexpr uint32_t kRowBytes = 304;     // of a row and unit
   constexpr uint32_t kLinesBytes = 1536;  // of a block of 32 rows of weights
   constexpr uint32_t kScaleBytes = 512;   // of a unit of 32 rows
   constexpr uint32_t kOtherBytes = 1024;
@@ -97,7 +104,7 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
     shape.batch = 2;
     shape.unit_scales = true;
   }
-  const uint32_t team_bytes = shape.rows * kStagedBytes + shape.batch * kLinesBytes +
+  const uint32_t team_bytes = shape.rows * kRowBytes + shape.batch * kLinesBytes +
                               (shape.unit_scales ? shape.tiles * kScaleBytes : 0);
   shape.teams = std::clamp((tuning.max_shared_bytes - kOtherBytes) / team_bytes, 1u, shape.teams);
   return shape;
@@ -131,7 +138,8 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
     return ChooseByteShape(tuning, units, tiles, geglu, can_split, max_rows);
   }
   MatvecShape shape;
-  DivideColumns({tuning.matvec_teams, tuning.matvec_rounds, tuning.matvec_full_teams}, units, tiles,
+  const uint32_t rounds = max_rows <= kFewRows ? tuning.matvec_rounds_few : tuning.matvec_rounds;
+  DivideColumns({tuning.matvec_teams, rounds, tuning.matvec_full_teams}, units, tiles,
                 can_split && !geglu, shape);
   shape.rows = std::min(std::bit_floor(max_rows), tuning.matvec_rows);
   shape.tiles = geglu ? 2 : 1;
@@ -146,6 +154,12 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
     shape.parts = 2;
   }
   return shape;
+}
+
+bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const MatvecShape& shape) {
+  const uint32_t units = DivideUp(weights.cols, kUnitElements);
+  return !shape.bytes && !IsFloat(weights.dtype) && shape.slices == 1 &&
+         SharedBytes(shape.teams, 1, shape.tiles) + units * kStagedBytes <= tuning.max_shared_bytes;
 }
 
 Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
@@ -168,12 +182,27 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .first_row = args.first_row,
                   .slice_stride = args.slice_stride};
   std::copy_n(shard.plane, 4, push.plane);
+  if (args.norm.has_value()) {
+    TANDEM_CHECK(CanNormInput(tuning, weights, shape) && args.max_rows == 1);
+    push.weight = args.norm->weight;
+    push.next_weight = args.norm->next_weight;
+    push.residual = args.norm->residual;
+    push.updated = args.norm->updated;
+    push.epsilon = args.norm->epsilon;
+  }
   uint32_t groups = DivideUp(shard.num_rows, uint64_t{kTileRows} * shape.tiles);
-  if (!shape.bytes && shape.tiles > 1 && groups / 2 >= tuning.matvec_groups) {
+  uint32_t sets = 1;
+  if (args.norm.has_value()) {
+    // As many sets as a workgroup has room for, before workgroups take tiles in turn.
+    const uint32_t room =
+        std::min(kMostSetThreads, tuning.wide_norm_threads) / (shape.teams * kTeamThreads);
+    sets = std::clamp(DivideUp(groups, tuning.norm_groups), 1u, std::max(room, 1u));
+    groups = std::min(DivideUp(groups, sets), tuning.norm_groups);
+  } else if (!shape.bytes && shape.tiles > 1 && groups / 2 >= tuning.matvec_groups) {
     groups = DivideUp(groups, DivideUp(groups, tuning.matvec_groups));
   }
   Launch launch = MakeLaunch(shape.bytes ? KernelId::kCoopMatvec : KernelId::kMatvec,
-                             shape.teams * kTeamThreads, push, groups,
+                             sets * shape.teams * kTeamThreads, push, groups,
                              DivideUp(args.max_rows, shape.rows) * shape.slices);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kWholeUnits] = weights.cols % UnitElements(weights.dtype) == 0 ? 1 : 0;
@@ -185,6 +214,11 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   launch.constants[kOutFormat] = static_cast<uint32_t>(args.out_format);
   launch.constants[kLanes] = tuning.subgroup_size;
   launch.constants[kParts] = shape.parts;
+  if (args.norm.has_value()) {
+    launch.constants[kNormUnits] = DivideUp(weights.cols, kUnitElements);
+    launch.constants[kNormSlices] = args.norm->slices;
+    launch.constants[kSets] = sets;
+  }
   if (shape.bytes) {
     TANDEM_CHECK(!shape.unit_scales || shape.batch % 2 == 0);
     launch.constants[kBatch] = shape.batch;

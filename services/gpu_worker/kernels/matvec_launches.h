@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/launches.h"
@@ -9,7 +10,7 @@
 namespace tandem::gpu {
 
 // How a product is divided.  A row's bits depend on teams and slices, which depend on the weights'
-// shape alone, not on the number of rows.
+// shape and on whether there are more than two rows, not on their number otherwise.
 struct MatvecShape {
   bool bytes = false;   // coop_matvec.comp: on matrix units that multiply signed bytes
   uint32_t teams = 1;   // of 32 threads in a workgroup, sharing a slice of k
@@ -37,6 +38,17 @@ ActivationFormat MatvecInput(DType dtype);
 MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights, bool geglu,
                               bool can_split, uint32_t max_rows);
 
+// What makes a product's one row of input of the sums that the product before has left:
+// shaders/linear/norm_input.glsl.
+struct InputNorm {
+  uint32_t slices = 1;       // of x, which is float32 [slices, cols]
+  uint64_t weight = 0;       // float32 [cols], of x's norm
+  uint64_t next_weight = 0;  // float32 [cols], of the input's
+  uint64_t residual = 0;     // float32 [cols]
+  uint64_t updated = 0;      // float32 [cols], where the new residual goes; 0: nowhere
+  float epsilon = 0.0f;
+};
+
 struct MatvecArgs {
   uint64_t count = 0;  // address of the number of rows
   uint64_t x = 0;
@@ -50,10 +62,14 @@ struct MatvecArgs {
   ActivationFormat out_format = ActivationFormat::kF32;
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
+  std::optional<InputNorm> norm;  // x_format is int8 then
 };
 
-// REQUIRES HasMatvec; f16 or f32 activations for 16-bit weights; with GeGLU shards of whole tiles,
-// of whole pairs of tiles for int8.
+// Whether products of that shape can take an InputNorm.
+bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const MatvecShape& shape);
+
+// REQUIRES HasMatvec; CanNormInput and one row with a norm; f16 or f32 activations for 16-bit
+// weights; with GeGLU shards of whole tiles, of whole pairs of tiles for int8.
 Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
                     const MatvecShape& shape, const MatvecArgs& args);
 

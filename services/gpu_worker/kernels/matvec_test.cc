@@ -145,10 +145,11 @@ TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
   EXPECT_TRUE(testing::IsGuard(output.data()));
 }
 
-TEST_F(MatvecTest, ShapesDivideKAlikeForAnyNumberOfRows) {
+TEST_F(MatvecTest, ShapesDivideKAlikeForOneAndTwoRowsAndForAnyMore) {
   Tuning fast = tuning();
   fast.matrix.byte_sums = false;
   fast.matvec_full_teams = 1792;
+  fast.matvec_rounds_few = 6;
   for (const auto& [rows, cols] : {std::pair{8192u, 5376u},
                                    {5376u, 4096u},
                                    {5376u, 21504u},
@@ -159,10 +160,12 @@ TEST_F(MatvecTest, ShapesDivideKAlikeForAnyNumberOfRows) {
     const MatvecShape one = ChooseMatvecShape(fast, weights, false, true, 1);
     EXPECT_LE(one.slices, kMaxSlices);
     EXPECT_LE(one.slices * one.teams, (cols + 255) / 256) << "a team with nothing to do";
+    const MatvecShape four = ChooseMatvecShape(fast, weights, false, true, 4);
+    EXPECT_LE(one.slices, four.slices) << "more rounds, no more slices";
     for (const uint32_t bucket : {2u, 4u, 8u, 16u}) {
       const MatvecShape more = ChooseMatvecShape(fast, weights, false, true, bucket);
-      EXPECT_EQ(more.slices, one.slices);
-      EXPECT_EQ(more.teams, one.teams);
+      EXPECT_EQ(more.slices, (bucket == 2 ? one : four).slices);
+      EXPECT_EQ(more.teams, (bucket == 2 ? one : four).teams);
       EXPECT_LE(more.rows, bucket);
     }
     EXPECT_EQ(ChooseMatvecShape(fast, weights, false, false, 1).slices, 1u);

@@ -114,7 +114,8 @@ TEST_P(NormTest, AddNormUpdatesTheResidualAndNormsIt) {
                               .next_weight = with_next ? w2.address() : 0,
                               .normed = out.address(),
                               .cols = cols(),
-                              .epsilon = kEpsilon};
+                              .epsilon = kEpsilon,
+                              .updated = res.address()};
     Run({AddNormLaunch(ByAddress(), push, 8)});
     const std::vector<float> by_address = res.floats(), normed = out.floats();
     std::ranges::copy(residual, res.as<float>().begin());
@@ -159,8 +160,8 @@ TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
       if (format == ActivationFormat::kInt8 && cols() % 32 != 0) continue;
       const uint64_t row_bytes = ActivationRowBytes(format, cols());
       const DeviceArray step = MakeStep(kRows), in(device(), parts), w(device(), weight),
-                        res(device(), residual), w2(device(), next),
-                        out(device(), kRows * row_bytes);
+                        res(device(), residual), updated(device(), residual.size() * 4),
+                        w2(device(), next), out(device(), kRows * row_bytes);
       Run({AddNormLaunch(wide,
                          {.step = step.address(),
                           .source = in.address(),
@@ -170,12 +171,14 @@ TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
                           .normed = out.address(),
                           .cols = cols(),
                           .epsilon = kEpsilon,
-                          .slice_stride = slice_stride},
+                          .slice_stride = slice_stride,
+                          .updated = updated.address()},
                          4, format, slices)});
-      EXPECT_TRUE(res.Intact() && out.Intact());
+      EXPECT_TRUE(updated.Intact() && out.Intact());
+      EXPECT_EQ(res.floats(), residual);
       const double bound = largest * NormRelativeBound(cols());
-      EXPECT_TRUE(testing::IsNear(res.floats(), sum, bound, 2 * testing::kEpsilonF32));
-      CheckActivations(out, format, Normed(res.floats(), next));
+      EXPECT_TRUE(testing::IsNear(updated.floats(), sum, bound, 2 * testing::kEpsilonF32));
+      CheckActivations(out, format, Normed(updated.floats(), next));
     }
   }
 }
@@ -225,7 +228,8 @@ TEST_P(NormTest, NarrowNormsWriteEveryFormat) {
                         .next_weight = w.address(),
                         .normed = twice.address(),
                         .cols = cols(),
-                        .epsilon = kEpsilon},
+                        .epsilon = kEpsilon,
+                        .updated = residual.address()},
                        4, format)});
     EXPECT_TRUE(normed.Intact() && twice.Intact());
     CheckActivations(normed, format, Normed(x, weight));

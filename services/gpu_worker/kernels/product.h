@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,9 @@ Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool ge
 std::vector<Product> ChooseProducts(const Tuning& tuning, std::span<const DeviceTensor> parts,
                                     uint32_t max_rows);
 
+// Whether the product makes its input itself, of what the one before has left: of one row it may.
+bool TakesInputNorm(const Tuning& tuning, const Product& product, const DeviceTensor& weights,
+                    uint32_t max_rows);
 // Makes `product` read attention's float16.
 void TakeAttention(Product& product);
 // Chooses the format between a product with GeGLU over `weights` and the product that reads it.
@@ -52,6 +56,7 @@ struct ProductArgs {
   ActivationFormat out_format = ActivationFormat::kF32;  // with geglu
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
+  std::optional<InputNorm> norm;  // of products that take it
   MatrixWorkspace workspace;
 };
 Launch ProductLaunch(const Tuning& tuning, const Product& product, const DeviceTensor& weights,

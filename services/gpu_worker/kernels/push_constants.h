@@ -70,8 +70,9 @@ struct AddNormPush {  // shaders/norm/add_norm.comp, add_norm_wide.comp
   float epsilon;
   uint32_t slice_stride;  // add_norm_wide.comp
   uint32_t unused;
+  uint64_t updated;
 };
-static_assert(sizeof(AddNormPush) == 64);
+static_assert(sizeof(AddNormPush) == 72);
 
 struct MatmulPush {  // shaders/linear/matmul.comp
   uint64_t count;
@@ -110,8 +111,14 @@ struct MatvecPush {  // shaders/linear/matvec.comp
   uint32_t out_column;
   uint32_t first_row;
   uint32_t slice_stride;
+  uint64_t weight;
+  uint64_t next_weight;
+  uint64_t residual;
+  uint64_t updated;
+  float epsilon;
+  uint32_t unused;
 };
-static_assert(sizeof(MatvecPush) == 80);
+static_assert(sizeof(MatvecPush) == 120);
 
 struct MatrixPush {  // shaders/linear/coop_matmul.comp
   uint64_t count;

@@ -23,9 +23,10 @@ struct DecodeTuning {
 // where decode.comp is enabled.
 struct TiledTuning {
   bool enabled = false;
-  bool cooperative = true;  // on matrix units where the device has them
-  uint32_t pairs = 64;      // of a row and a query head, a workgroup: a multiple of 16
-  uint32_t quads = 1;       // 1: tiled_quads.comp where MatrixPattern::quad_sums and heads fit
+  bool cooperative = true;   // on matrix units where the device has them
+  uint32_t pairs = 64;       // of a row and a query head, a workgroup: a multiple of 16
+  uint32_t quads = 1;        // 1: tiled_quads.comp where MatrixPattern::quad_sums and heads fit
+  uint32_t wide_pairs = 32;  // its pairs with heads of more than 128: a multiple of 16
   // tiled.comp alone:
   uint32_t row_blocks = 1;  // of 16 pairs, a subgroup's on matrix units where they fit
   uint32_t ahead = 1;       // 1: the next positions are read ahead
@@ -43,6 +44,7 @@ struct Tuning {
   uint32_t matvec_rows = 8;        // most rows of x at once there
   uint32_t matvec_teams = 8;       // most teams of 32 threads in a workgroup
   uint32_t matvec_rounds = 4;      // units of k a team should take at most, before slices
+  uint32_t matvec_rounds_few = 4;  // the same for one or two rows
   uint32_t matvec_full_teams = 1;  // that keep the device's memory busy
   // Most workgroups of a product whose threads have several tiles and that has twice as many: they
   // share the tiles then.
@@ -50,8 +52,12 @@ struct Tuning {
   uint32_t attention_queries = 4;  // most query heads at once
   DecodeTuning decode;
   TiledTuning tiled;
-  uint32_t reduce_threads = 8;        // a workgroup of the head's reduction
-  uint32_t phase_counters = 0;        // 1: between phases in place of barriers, see phases.h
+  uint32_t reduce_threads = 8;  // a workgroup of the head's reduction
+  uint32_t phase_counters = 0;  // 1: between phases in place of barriers, see phases.h
+  // 1: products of one row make their input of what the product before has left (norm_input.glsl),
+  // in at most norm_groups workgroups, one for each processor.
+  uint32_t norm_inputs = 0;
+  uint32_t norm_groups = 132;
   uint32_t max_shared_bytes = 16384;  // of a workgroup
   uint32_t max_loop_iterations = 0;   // of one invocation; 0: no limit.  See DeviceInfo.
   MatrixTuning matrix;

@@ -130,7 +130,8 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
     list.Add("matvec_full_teams", &Tuning::matvec_full_teams, {112, 224, 448, 896, 1792, 3584},
              Rows({1, 4}));
     list.Add("matvec_groups", &Tuning::matvec_groups, {48, 132, 264, 528, ~0u}, Rows({1, 4}));
-    list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, Rows({1, 4}));
+    list.Add("matvec_rounds", &Tuning::matvec_rounds, {1, 2, 3, 4, 6}, Rows({4}));
+    list.Add("matvec_rounds_few", &Tuning::matvec_rounds_few, {1, 2, 3, 4, 6, 12}, Rows({1, 2}));
     list.Add("matvec_teams", &Tuning::matvec_teams, {2, 4, 8}, Rows({1, 4}));
     list.Add("matvec_rows", &Tuning::matvec_rows, {4, 8}, Rows({8, 16}));
     list.Add("matvec_max_rows", &Tuning::matvec_max_rows, {2, 4, 8, 16}, Rows({4, 8, 16}));
@@ -165,6 +166,10 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
              UpTo(info.max_workgroup_invocations, {128, 256, 512, 1024}), Rows({1, 8}));
   }
   if (!is_cpu && matvec && tuning.wide_norm_threads > 0) {
+    list.Add("norm_inputs", &Tuning::norm_inputs, {0, 1}, Rows({1}));
+    if (tuning.norm_inputs != 0) {
+      list.Add("norm_groups", &Tuning::norm_groups, {16, 32, 48, 64, 96, 132, 264}, Rows({1}));
+    }
     list.Add("phase_counters", &Tuning::phase_counters, {0, 1}, Rows({1, 4}));
   }
   if (!is_cpu) {

@@ -68,6 +68,7 @@ inline void UsePlainKernels(Tuning& tuning) {
   tuning.matrix.pattern = {};
   tuning.matrix.byte_sums = false;
   tuning.matvec_max_rows = 0;
+  tuning.norm_inputs = 0;
   tuning.decode = {};
   tuning.tiled = {};
 }

@@ -59,7 +59,7 @@ void UseMatvec(Tuning& tuning) {
   tuning.matvec_max_rows = 128;
   tuning.matvec_rows = 2;
   tuning.matvec_teams = 1;
-  tuning.matvec_rounds = 1;
+  tuning.matvec_rounds = tuning.matvec_rounds_few = 1;
   tuning.wide_norm_threads = 64;
 }
 
@@ -210,6 +210,36 @@ TEST_F(GpuWorkerTest, PhaseCountersChangeNoBit) {
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(0, std::memcmp(results[i].data(), results[i + 4].data(), results[i].size() * 4)) << i;
   }
+}
+
+// One row: norms by themselves and within the products that read them.
+TEST_F(GpuWorkerTest, ProductsThatNormTheirInputAgreeWithNormsByThemselves) {
+  const ModelConfig config = testing::MakeConfig(kMatvecModel);
+  const std::vector<uint32_t> tokens = Tokens(23, config.vocab_size, 5);
+  const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ4_0});
+  std::vector<std::vector<float>> results;
+  for (const auto& [norm_inputs, counters] : {std::pair{0u, 0u}, {1u, 0u}, {1u, 1u}}) {
+    Open({.validation = true,
+          .adjust_tuning = [norm = norm_inputs, counters = counters](Tuning& tuning) {
+            UseMatvec(tuning);
+            tuning.decode = {.enabled = true,
+                             .threads = 2 * tuning.subgroup_size,
+                             .lane_values = 16,
+                             .piece_bytes = 2048};
+            tuning.phase_counters = counters;
+            tuning.norm_inputs = norm;
+            tuning.norm_groups = 64;  // one set of teams, so sums in another order
+          }});
+    ASSERT_OK_AND_ASSIGN(
+        const auto runner,
+        PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config), {.max_rows = 4}));
+    results.push_back(Logits(*runner, tokens, 1));
+  }
+  // That tips some of the int8 over.
+  EXPECT_TRUE(testing::IsNearInNorm(results[1], results[0], Int8Bound(config)));
+  EXPECT_NE(0, std::memcmp(results[1].data(), results[0].data(), results[0].size() * 4))
+      << "the same kernels";
+  EXPECT_EQ(0, std::memcmp(results[1].data(), results[2].data(), results[1].size() * 4));
 }
 
 }  // namespace

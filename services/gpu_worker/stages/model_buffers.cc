@@ -61,6 +61,7 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
   const uint64_t hidden_bytes = rows * config.hidden_dim * 4;
   if (any({kEmbed, kQkv, kFfn, kHead})) {
     make.Make(lane.residual, hidden_bytes, MemoryKind::kDevice, "residual");
+    make.Make(lane.updated, uint64_t{config.hidden_dim} * 4, MemoryKind::kDevice, "residual");
   }
   const uint64_t hidden_row_bytes = LargestActivationRowBytes(config.hidden_dim);
   if (any({kQkv, kFfn, kHead})) {
@@ -111,10 +112,10 @@ absl::Status MakeMapped(const vulkan::Device& device, const StepLimits& limits, 
 void ShareScratch(const LaneBuffers& from, LaneBuffers& to) {
   for (Buffer LaneBuffers::*buffer :
        {&LaneBuffers::partials, &LaneBuffers::counters, &LaneBuffers::residual,
-        &LaneBuffers::normed, &LaneBuffers::qkv, &LaneBuffers::q, &LaneBuffers::k, &LaneBuffers::v,
-        &LaneBuffers::attention, &LaneBuffers::projection, &LaneBuffers::activated,
-        &LaneBuffers::head_normed, &LaneBuffers::logits, &LaneBuffers::head_slices,
-        &LaneBuffers::matrix_sums, &LaneBuffers::matrix_arrivals}) {
+        &LaneBuffers::updated, &LaneBuffers::normed, &LaneBuffers::qkv, &LaneBuffers::q,
+        &LaneBuffers::k, &LaneBuffers::v, &LaneBuffers::attention, &LaneBuffers::projection,
+        &LaneBuffers::activated, &LaneBuffers::head_normed, &LaneBuffers::logits,
+        &LaneBuffers::head_slices, &LaneBuffers::matrix_sums, &LaneBuffers::matrix_arrivals}) {
     to.*buffer = (from.*buffer).Alias();
   }
 }

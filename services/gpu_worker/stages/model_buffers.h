@@ -24,6 +24,7 @@ struct LaneBuffers {
   // Where decode.comp attends: mapped, see attention_step.h; its partial results; its counters.
   vulkan::Buffer attention_step, partials, counters;
   vulkan::Buffer residual;         // float32 [max_rows, hidden_dim]
+  vulkan::Buffer updated;          // float32 [hidden_dim], a residual of one row on its way
   vulkan::Buffer normed;           // activations [max_rows, hidden_dim] of any format
   vulkan::Buffer qkv;              // float32 [max_rows, qkv_dim]
   vulkan::Buffer q, k, v;          // float16 [max_rows, q_dim or kv_dim]

@@ -18,6 +18,16 @@ constexpr uint32_t kMostCountedRows = 4;
 constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
 constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 
+// What `push` does, within the product that reads it.
+InputNorm MakeInputNorm(const AddNormPush& push, uint32_t slices) {
+  return {.slices = slices,
+          .weight = push.weight,
+          .next_weight = push.next_weight,
+          .residual = push.residual,
+          .updated = push.updated,
+          .epsilon = push.epsilon};
+}
+
 }  // namespace
 
 StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
@@ -52,6 +62,8 @@ absl::Status StageRecorder::Multiply(std::span<const Product> products,
       if (uses_workspace && shard.first_row > 0) phases_.Next();
       TANDEM_RETURN_IF_ERROR(
           phases_.Record(ProductLaunch(tuning_, products[i], parts[i], shard, args)));
+      // One launch writes the residual.
+      if (args.norm.has_value()) args.norm->updated = 0;
     }
   }
   phases_.Next();
@@ -141,7 +153,15 @@ absl::Status StageRecorder::Embed() {
 absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
   const std::span<const DeviceTensor> parts = QkvWeights(layer_idx);
   const std::vector<Product> products = ChooseProducts(tuning_, parts, bucket_);
-  if (!normed_) {
+  ProductArgs args = {.count = step_ + kRowCount,
+                      .x = buffers_.normed.address(),
+                      .destination = buffers_.qkv.address(),
+                      .out_stride = config_.qkv_dim(),
+                      .max_rows = bucket_};
+  if (input_norm_.has_value()) {
+    args.x = buffers_.projection.address();
+    args.norm = std::exchange(input_norm_, std::nullopt);
+  } else if (!normed_) {
     TANDEM_RETURN_IF_ERROR(
         Run(RmsNormLaunch(tuning_,
                           {.step = step_,
@@ -153,12 +173,7 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                           false, bucket_, products[0].input)));
   }
   normed_ = false;
-  TANDEM_RETURN_IF_ERROR(Multiply(products, parts,
-                                  {.count = step_ + kRowCount,
-                                   .x = buffers_.normed.address(),
-                                   .destination = buffers_.qkv.address(),
-                                   .out_stride = config_.qkv_dim(),
-                                   .max_rows = bucket_}));
+  TANDEM_RETURN_IF_ERROR(Multiply(products, parts, args));
   return attention_->Qkv(layer_idx);
 }
 
@@ -198,23 +213,33 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
                    .next_weight = NormWeight(WeightRole::kPreFfnNorm, layer_idx),
                    .normed = buffers_.normed.address(),
                    .cols = config_.hidden_dim,
-                   .epsilon = config_.rms_norm_eps};
+                   .epsilon = config_.rms_norm_eps,
+                   .updated = buffers_.residual.address()};
   const DeviceTensor& gate_up = Weight(WeightRole::kGateUp, layer_idx);
   const DeviceTensor& down = Weight(WeightRole::kDown, layer_idx);
   const Product activate = ChooseProduct(tuning_, gate_up, true, false, bucket_);
   Product project =
       ChooseProduct(tuning_, down, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
   MatchGeglu(activate, gate_up, project);
-  TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input));
+  ProductArgs args = {.count = step_ + kRowCount,
+                      .x = buffers_.normed.address(),
+                      .destination = buffers_.activated.address(),
+                      .out_stride = config_.ffn_dim,
+                      .geglu = true,
+                      .out_format = project.input,
+                      .max_rows = bucket_};
+  const bool takes_norm = TakesInputNorm(tuning_, activate, gate_up, bucket_);
+  if (takes_norm) {
+    // One workgroup writes what all read, so it goes to another place.
+    norm.updated = buffers_.updated.address();
+    args.x = norm.source;
+    args.norm = MakeInputNorm(norm, projection_slices_);
+    std::swap(norm.residual, norm.updated);
+  } else {
+    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input));
+  }
   projection_slices_ = 1;
-  TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up,
-                                  {.count = step_ + kRowCount,
-                                   .x = buffers_.normed.address(),
-                                   .destination = buffers_.activated.address(),
-                                   .out_stride = config_.ffn_dim,
-                                   .geglu = true,
-                                   .out_format = project.input,
-                                   .max_rows = bucket_}));
+  TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up, args));
   TANDEM_RETURN_IF_ERROR(Multiply(project, down,
                                   {.count = step_ + kRowCount,
                                    .x = buffers_.activated.address(),
@@ -223,14 +248,23 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
                                    .slice_stride = bucket_ * config_.hidden_dim,
                                    .max_rows = bucket_}));
   // The next layer's input norm goes along where it runs here.
-  normed_ = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
+  const bool goes_on = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
-  norm.next_weight = normed_ ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  const ActivationFormat next =
-      normed_ ? ChooseProducts(tuning_, QkvWeights(layer_idx + 1), bucket_)[0].input
-              : ActivationFormat::kF32;
-  return AddNorm(norm, project.slices(), next);
+  norm.next_weight = goes_on ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
+  if (!goes_on) return AddNorm(norm, project.slices(), ActivationFormat::kF32);
+  const std::span<const DeviceTensor> parts = QkvWeights(layer_idx + 1);
+  const std::vector<Product> next = ChooseProducts(tuning_, parts, bucket_);
+  bool next_takes_norm = takes_norm;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    next_takes_norm = next_takes_norm && TakesInputNorm(tuning_, next[i], parts[i], bucket_);
+  }
+  if (next_takes_norm) {
+    input_norm_ = MakeInputNorm(norm, project.slices());
+    return absl::OkStatus();
+  }
+  normed_ = true;
+  return AddNorm(norm, project.slices(), next[0].input);
 }
 
 absl::Status StageRecorder::RecordPool() {

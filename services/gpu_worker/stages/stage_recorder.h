@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -88,8 +89,9 @@ class StageRecorder {
   PhaseRecorder phases_;
   uint64_t step_;
   const std::unique_ptr<AttentionRecorder> attention_;
-  bool normed_ = false;             // the lane's `normed` holds the input of the next Qkv
-  uint32_t projection_slices_ = 1;  // that Out has left for Ffn
+  bool normed_ = false;                  // the lane's `normed` holds the input of the next Qkv
+  std::optional<InputNorm> input_norm_;  // what the next Qkv does to the lane's `projection`
+  uint32_t projection_slices_ = 1;       // that Out has left for Ffn
 };
 
 }  // namespace tandem::gpu

@@ -5,7 +5,8 @@
 
 namespace tandem::gpu {
 
-StageShares::ByKind StageShares::Share(uint64_t total_ns) const {
+StageShares::ByKind StageShares::Share(uint64_t total_ns) {
+  since_ns_ += total_ns;
   const uint64_t whole = std::accumulate(shares_.begin(), shares_.end(), uint64_t{0});
   ByKind parts = {};
   uint64_t left = total_ns;

@@ -7,11 +7,19 @@
 namespace tandem::gpu {
 namespace {
 
-TEST(StageSharesTest, OneStepInAPeriodIsWholeAndTheFirstIs) {
+TEST(StageSharesTest, TheFirstStepIsWholeAndOneAfterEachPeriodSpent) {
+  constexpr uint64_t kStepNs = StageShares::kPeriodNs / 10;
   StageShares shares;
-  for (uint32_t i = 0; i < 3 * StageShares::kPeriod; ++i) {
-    EXPECT_EQ(shares.NextIsWhole(), i % StageShares::kPeriod == 0) << i;
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(shares.NextIsWhole(), i % 10 == 0) << i;
+    shares.Share(kStepNs);
   }
+}
+
+TEST(StageSharesTest, StepsQueuedBehindAWholeOneAreNot) {
+  StageShares shares;
+  EXPECT_TRUE(shares.NextIsWhole());
+  EXPECT_FALSE(shares.NextIsWhole());
 }
 
 TEST(StageSharesTest, PartsAreInProportionAndAddUp) {
