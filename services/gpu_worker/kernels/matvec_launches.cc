@@ -114,6 +114,10 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
 
 bool HasMatvec(DType dtype) { return dtype != DType::kF32; }
 
+bool HasFourBits(DType dtype) {
+  return dtype == DType::kQ4_0 || dtype == DType::kIq4Nl || dtype == DType::kQ4_K;
+}
+
 bool HasByteMatvec(DType dtype) {
   return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ5_0 ||
          dtype == DType::kIq4Nl;
@@ -138,7 +142,8 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
     return ChooseByteShape(tuning, units, tiles, geglu, can_split, max_rows);
   }
   MatvecShape shape;
-  const uint32_t rounds = max_rows <= kFewRows ? tuning.matvec_rounds_few : tuning.matvec_rounds;
+  const bool few = max_rows <= kFewRows && HasFourBits(weights.dtype);
+  const uint32_t rounds = few ? tuning.matvec_rounds_few : tuning.matvec_rounds;
   DivideColumns({tuning.matvec_teams, rounds, tuning.matvec_full_teams}, units, tiles,
                 can_split && !geglu, shape);
   shape.rows = std::min(std::bit_floor(max_rows), tuning.matvec_rows);

@@ -44,7 +44,7 @@ struct Tuning {
   uint32_t matvec_rows = 8;        // most rows of x at once there
   uint32_t matvec_teams = 8;       // most teams of 32 threads in a workgroup
   uint32_t matvec_rounds = 4;      // units of k a team should take at most, before slices
-  uint32_t matvec_rounds_few = 4;  // the same for one or two rows
+  uint32_t matvec_rounds_few = 4;  // the same at four bits for one or two rows
   uint32_t matvec_full_teams = 1;  // that keep the device's memory busy
   // Most workgroups of a product whose threads have several tiles and that has twice as many: they
   // share the tiles then.
