@@ -1,0 +1,64 @@
+# Precompiled headers, for builds that no compiler cache makes short: what most units include and is not
+# written here, read once for each kind of target.  Units still include all that they use: a build with a
+# cache is without, and so are TANDEM_PRECOMPILED_HEADERS=OFF and every target and file that is set so by
+# DISABLE_PRECOMPILE_HEADERS or SKIP_PRECOMPILE_HEADERS.
+if(TANDEM_CCACHE)
+  set(precompile OFF)  # the header's path and content would be part of every object's key
+else()
+  set(precompile ON)
+endif()
+option(TANDEM_PRECOMPILED_HEADERS "Precompile the libraries' headers" ${precompile})
+
+set(standard_headers <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream>
+  <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <utility>
+  <vector> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
+  <absl/strings/str_join.h> <absl/strings/str_split.h> <absl/time/clock.h> <absl/time/time.h>)
+set(rpc_headers <grpcpp/grpcpp.h> <nlohmann/json.hpp> <tandem/loader/v1/loader.grpc.pb.h>
+  <tandem/v1/generation.grpc.pb.h> <tandem/worker/v1/worker.grpc.pb.h>)
+
+# tandem_precompiled(NAME x KIND test TARGETS ... HEADERS <vector> ... DEPS GTest::gtest): gives TARGETS, all of
+# KIND, one precompiled header.  It is compiled as they are, with no macro that one of them has not.
+function(tandem_precompiled)
+  cmake_parse_arguments(ARG "" "NAME;KIND" "TARGETS;HEADERS;DEPS" ${ARGN})
+  if(NOT ARG_TARGETS)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/${ARG_NAME}.cc CONTENT "")
+  add_library(${ARG_NAME} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/${ARG_NAME}.cc)
+  target_link_libraries(${ARG_NAME} PRIVATE tandem_warnings ${ARG_DEPS})
+  cmake_language(CALL tandem_${ARG_KIND}_units ${ARG_NAME})
+  target_precompile_headers(${ARG_NAME} PRIVATE ${ARG_HEADERS})
+  foreach(target ${ARG_TARGETS})
+    target_precompile_headers(${target} REUSE_FROM ${ARG_NAME})
+  endforeach()
+endfunction()
+
+# Called when every target is of its kind.
+function(tandem_precompile_headers)
+  if(NOT TANDEM_PRECOMPILED_HEADERS)
+    return()
+  endif()
+  if(TANDEM_BUILD_TESTS)
+    set(test_headers <random> <gmock/gmock.h> <gtest/gtest.h>)
+    set(test_deps GTest::gtest GTest::gmock)
+  endif()
+  foreach(kind library fuzzed unhurried program test)
+    get_property(targets GLOBAL PROPERTY TANDEM_${kind}_TARGETS)
+    set(plain "")
+    set(rpc "")
+    foreach(target ${targets})
+      get_target_property(disabled ${target} DISABLE_PRECOMPILE_HEADERS)
+      tandem_links_rpc(${target} links_rpc)
+      if(links_rpc AND NOT disabled)
+        list(APPEND rpc ${target})
+      elseif(NOT disabled)
+        list(APPEND plain ${target})
+      endif()
+    endforeach()
+    set(name tandem_precompiled_${kind})
+    set(headers ${standard_headers} ${${kind}_headers})
+    tandem_precompiled(NAME ${name} KIND ${kind} TARGETS ${plain} HEADERS ${headers} DEPS ${${kind}_deps})
+    tandem_precompiled(NAME ${name}_rpc KIND ${kind} TARGETS ${rpc} HEADERS ${headers} ${rpc_headers}
+      DEPS ${${kind}_deps} tandem_proto_grpc)
+  endforeach()
+endfunction()
