@@ -15,6 +15,9 @@ struct Backend {
   absl::StatusOr<std::unique_ptr<Worker>> (*make_worker)();
   // Unit roundoff of the narrowest format to which activations or weights are rounded.
   double epsilon = 0.0;
+  // The same where weights are blocks of integers, which may have activations rounded like them;
+  // null: no other.
+  double (*quantised_epsilon)(const Worker& worker) = nullptr;
 };
 
 // Defined once in each executable.

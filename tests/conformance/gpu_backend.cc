@@ -11,6 +11,13 @@ const Backend& BackendUnderTest() {
         return gpu::GpuWorker::Create({.validation = true});
       },
       .epsilon = testing::kEpsilonF16,
+      .quantised_epsilon =
+          [](const Worker& worker) {
+            // Half a step of a block's 127.
+            const bool bytes =
+                static_cast<const gpu::GpuWorker&>(worker).tuning().matvec_max_rows > 0;
+            return bytes ? 1.0 / 254 : testing::kEpsilonF16;
+          },
   };
   return backend;
 }

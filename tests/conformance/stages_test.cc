@@ -177,7 +177,7 @@ TEST_P(StageFormatTest, EveryStageReadsTheFormatAcrossShards) {
       config,
       {.dtype = GetParam(), .separate_head = true, .seed = 5, .max_region_bytes = 128 << 10});
   ASSERT_OK_AND_ASSIGN(const auto runner, RunStages(weights, kLimits));
-  CheckEveryRowCount(*runner, Capture(*weights), epsilon());
+  CheckEveryRowCount(*runner, Capture(*weights), EpsilonWith(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, StageFormatTest,

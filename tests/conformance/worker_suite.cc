@@ -26,6 +26,12 @@ void WorkerSuite::SetUp() {
 
 Worker& WorkerSuite::worker() const { return **SharedWorker(); }
 
+double WorkerSuite::EpsilonWith(DType dtype) const {
+  const bool quantised = Traits(dtype).block_elements > 1;
+  const auto of = BackendUnderTest().quantised_epsilon;
+  return quantised && of != nullptr ? of(worker()) : epsilon();
+}
+
 bool WorkerSuite::Offers(StageKind kind) const {
   const auto& stages = worker().description().stages;
   return std::ranges::find(stages, kind) != stages.end();

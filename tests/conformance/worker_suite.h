@@ -39,6 +39,8 @@ class WorkerSuite : public ::testing::Test {
 
   Worker& worker() const;
   double epsilon() const { return BackendUnderTest().epsilon; }
+  // With weights of that format.
+  double EpsilonWith(DType dtype) const;
   bool Offers(StageKind kind) const;
   bool OffersEverything() const;
   // Whether the worker's description says it can run (its stages of) such a model.

@@ -34,6 +34,10 @@ constexpr uint32_t kFewRows = 2;
 
 bool IsFloat(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBf16; }
 
+bool HasFourBits(DType dtype) {
+  return dtype == DType::kQ4_0 || dtype == DType::kIq4Nl || dtype == DType::kQ4_K;
+}
+
 // Columns a team takes at a time: with 16-bit weights as many bytes as with 8-bit ones.
 uint32_t UnitElements(DType dtype) { return IsFloat(dtype) ? 64 : kUnitElements; }
 
@@ -113,10 +117,6 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
 }  // namespace
 
 bool HasMatvec(DType dtype) { return dtype != DType::kF32; }
-
-bool HasFourBits(DType dtype) {
-  return dtype == DType::kQ4_0 || dtype == DType::kIq4Nl || dtype == DType::kQ4_K;
-}
 
 bool HasByteMatvec(DType dtype) {
   return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ5_0 ||

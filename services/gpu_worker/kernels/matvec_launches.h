@@ -27,8 +27,6 @@ inline constexpr uint32_t kMaxSlices = 8;
 
 // The formats the kernel reads: all but f32.
 bool HasMatvec(DType dtype);
-// Four bits a weight and scales: units of k that leave a thread registers for other things.
-bool HasFourBits(DType dtype);
 // Those that coop_matvec.comp reads: blocks of 32 with one scale.
 bool HasByteMatvec(DType dtype);
 // Whether products of up to `max_rows` rows run on coop_matvec.comp here.
