@@ -165,7 +165,8 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
   if (!tuning.decode.enabled || !tuning.tiled.enabled) return shape;
   const uint32_t ratio = num_heads / num_kv_heads, positions = QuadPositions(tuning, head_dim);
   shape.queries = std::min(16u, ratio & -ratio);  // a power of two
-  shape.pairs = positions > 0 && head_dim > 128 ? tuning.tiled.wide_pairs : tuning.tiled.pairs;
+  const bool wide = tuning.matrix.pattern.quad_sums && head_dim > 128;
+  shape.pairs = wide ? tuning.tiled.wide_pairs : tuning.tiled.pairs;
   shape.tile_rows = shape.pairs / shape.queries;
   const uint32_t vector_bytes = (2 * DivideUp(head_dim, 16) + 1) * 16;
   const auto staged_bytes = [&] { return 2 * shape.positions * vector_bytes; };

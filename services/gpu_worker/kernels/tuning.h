@@ -23,10 +23,12 @@ struct DecodeTuning {
 // where decode.comp is enabled.
 struct TiledTuning {
   bool enabled = false;
-  bool cooperative = true;   // on matrix units where the device has them
-  uint32_t pairs = 64;       // of a row and a query head, a workgroup: a multiple of 16
-  uint32_t quads = 1;        // 1: tiled_quads.comp where MatrixPattern::quad_sums and heads fit
-  uint32_t wide_pairs = 32;  // its pairs with heads of more than 128: a multiple of 16
+  bool cooperative = true;  // on matrix units where the device has them
+  uint32_t pairs = 64;      // of a row and a query head, a workgroup: a multiple of 16
+  uint32_t quads = 1;       // 1: tiled_quads.comp where MatrixPattern::quad_sums and heads fit
+  // In place of `pairs` with heads of more than 128, where MatrixPattern::quad_sums.  Neither is a
+  // setting, nor goes by one: a step is cut into tiles before settings are measured.
+  uint32_t wide_pairs = 32;
   // tiled.comp alone:
   uint32_t row_blocks = 1;  // of 16 pairs, a subgroup's on matrix units where they fit
   uint32_t ahead = 1;       // 1: the next positions are read ahead

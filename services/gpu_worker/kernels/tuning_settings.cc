@@ -107,7 +107,6 @@ void AddAttention(const vulkan::DeviceInfo& info, const Tuning& tuning, SettingL
     list.Add("tiled_row_blocks", &Tuning::tiled, &TiledTuning::row_blocks, {1, 2}, prompt);
     list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
   }
-  list.Add("tiled_pairs", &Tuning::tiled, &TiledTuning::pairs, {64, 128}, prompt);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "services/common/testing/temporary_directory.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/shipped_tables.h"
 
 namespace tandem::gpu {
@@ -135,9 +136,29 @@ TEST_F(TuningTableTest, OffersWhatThePromptsKernelHas) {
     }
     return names;
   };
-  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_row_blocks", "tiled_ahead", "tiled_pairs"));
+  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_row_blocks", "tiled_ahead"));
   tuning.matrix.pattern.quad_sums = true;
-  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_quads", "tiled_pairs"));
+  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_quads"));
+}
+
+// Buffers are made for the tiles of a step before settings are measured, and taken with them.
+TEST_F(TuningTableTest, NoSettingChangesHowAStepIsCutIntoTiles) {
+  for (const bool quads : {false, true}) {
+    Tuning tuning = TuningOf(info_);
+    tuning.matrix.pattern.quad_sums = quads;
+    tuning.max_shared_bytes = 48 << 10;
+    for (const TuningSetting& setting : TuningSettings(info_, tuning)) {
+      for (const uint32_t value : setting.values) {
+        Tuning changed = tuning;
+        setting.of(changed) = value;
+        for (const uint32_t head_dim : {64u, 72u, 128u, 256u}) {
+          EXPECT_EQ(MakeTiledShape(changed, 8, 4, head_dim).tile_rows,
+                    MakeTiledShape(tuning, 8, 4, head_dim).tile_rows)
+              << setting.name << " " << value << " heads of " << head_dim;
+        }
+      }
+    }
+  }
 }
 
 TEST(ShippedTableTest, DevicesAreKnownByName) {
