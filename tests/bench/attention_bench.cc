@@ -290,7 +290,13 @@ absl::Status Main(const Options& o) {
                                             {1, 128, 0, 2, 1},
                                             {1, 64, 0, 1, 1},
                                             {0, 64, 0, 1, 1}}) {
-    bench.tuning().tiled = {true, cooperative != 0, pairs, quads, row_blocks, ahead};
+    bench.tuning().tiled = {.enabled = true,
+                            .cooperative = cooperative != 0,
+                            .pairs = pairs,
+                            .quads = quads,
+                            .wide_pairs = pairs,
+                            .row_blocks = row_blocks,
+                            .ahead = ahead};
     std::printf("%s, %u pairs, quads %u, row blocks %u, ahead %u\n",
                 cooperative != 0 ? "matrix units" : "plain", pairs, quads, row_blocks, ahead);
     TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));

@@ -31,6 +31,7 @@ constexpr uint32_t kTileRows = 32;
 constexpr uint32_t kMostSetThreads = 512;
 constexpr uint32_t kTeamThreads = 32;
 constexpr uint32_t kFewRows = 2;
+constexpr uint32_t kStagedBytes = 320;  // of a row and unit, at most
 
 bool IsFloat(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBf16; }
 
@@ -40,8 +41,6 @@ bool HasFourBits(DType dtype) {
 
 // Columns a team takes at a time: with 16-bit weights as many bytes as with 8-bit ones.
 uint32_t UnitElements(DType dtype) { return IsFloat(dtype) ? 64 : kUnitElements; }
-
-constexpr uint32_t kStagedBytes = 320;  // of a row and unit, at most
 
 uint32_t SharedBytes(uint32_t teams, uint32_t rows, uint32_t tiles) {
   const uint32_t at_once = std::min(8u, rows * tiles);
@@ -163,8 +162,11 @@ MatvecShape ChooseMatvecShape(const Tuning& tuning, const DeviceTensor& weights,
 
 bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const MatvecShape& shape) {
   const uint32_t units = DivideUp(weights.cols, kUnitElements);
+  const uint32_t sets = kMostSetThreads / kTeamThreads;
+  const uint32_t shared_bytes =
+      units * kStagedBytes + std::min(8u, shape.tiles) * (kMostSetThreads * 4 + sets * 64) + 1024;
   return !shape.bytes && !IsFloat(weights.dtype) && shape.slices == 1 &&
-         SharedBytes(shape.teams, 1, shape.tiles) + units * kStagedBytes <= tuning.max_shared_bytes;
+         shared_bytes <= tuning.max_shared_bytes;
 }
 
 Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
