@@ -1,8 +1,9 @@
 // Products that make their input themselves, against the norm and the product one after the other.
-// All sums of squares are exact and the first is a power of four, so the order of sums does not
-// show and the bits are the same.
+// The numbers are such that all sums of squares are exact, and the first norm divides by 2: the
+// order of sums does not show, so the bits are the same.
 #include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
+#include "services/gpu_worker/kernels/product.h"
 
 namespace tandem::gpu {
 namespace {
@@ -98,7 +99,9 @@ class InputNormTest : public MatvecTest {
                                        .out_format = format,
                                        .max_rows = 1,
                                        .norm = norm}));
-      EXPECT_LE(launches.back().groups_x, norm.has_value() ? c.groups : ~0u);
+      if (norm.has_value()) {
+        EXPECT_LE(launches.back().groups_x, c.groups);
+      }
     }
     Run(launches);
     EXPECT_TRUE(output.Intact());
@@ -127,6 +130,25 @@ TEST_F(InputNormTest, DividesTilesInAnyWay) {
     Check({.n_dim = 448, .groups = groups, .threads = threads, .geglu = true});
   }
   Check({.n_dim = 225, .groups = 2, .shard_rows = {96}});
+}
+
+TEST_F(InputNormTest, IsTakenWhereItWasSeenToGain) {
+  tuning_.norm_inputs = 1;
+  tuning_.matvec_max_rows = 4;
+  tuning_.matrix.byte_sums = false;
+  tuning_.max_shared_bytes = 48 << 10;
+  const auto takes = [this](DType dtype, uint32_t rows) {
+    const DeviceTensor weights = {dtype, 8192, 5376, {}};
+    const gpu::Product product = ChooseProduct(tuning_, weights, false, false, rows);
+    EXPECT_EQ(product.kernel, ProductKernel::kMatvec);
+    return TakesInputNorm(tuning_, product, weights, rows);
+  };
+  EXPECT_TRUE(takes(DType::kQ4_0, 1));
+  EXPECT_FALSE(takes(DType::kQ4_0, 2));
+  EXPECT_FALSE(takes(DType::kQ4_K, 1));
+  EXPECT_FALSE(takes(DType::kQ8_0, 1));
+  tuning_.norm_inputs = 0;
+  EXPECT_FALSE(takes(DType::kQ4_0, 1));
 }
 
 TEST_F(InputNormTest, IsNotForFloatsSlicesOrMoreThanFits) {

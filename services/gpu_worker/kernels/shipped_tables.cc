@@ -22,7 +22,7 @@ void Hopper(Tuning& tuning) {
   tuning.phase_counters = 1;
   tuning.wide_norm_threads = 1024;
   tuning.norm_inputs = 1;
-  tuning.norm_groups = 132;
+  tuning.norm_groups = 132;  // one for each processor
   tuning.matvec_rounds_few = 6;
   tuning.matvec_groups = 264;  // two for each of 132 processors: no more have their registers
 }
