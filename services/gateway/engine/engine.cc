@@ -165,6 +165,8 @@ void Engine::TakeMail() {
   {
     MutexLock lock(mutex_);
     mails.swap(mailbox_);
+    // Until the scheduler's counts are published, with these.
+    published_.counts.waiting += static_cast<uint32_t>(mails.size());
   }
   for (Mail& mail : mails) Accept(std::move(mail));
 }

@@ -281,11 +281,12 @@ TEST_F(HttpFaultsTest, DescriptorsUsedUpComeBack) {
   EXPECT_EQ(before.Call("GET", "/echo").status, 200);
   before.Request("GET", "/held");
   const auto held = TakeHeld();
-  // Connections wait in the kernel, then every descriptor is taken: accepting fails.
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit old = limit;
   HttpTestClient waiting(server_->port());
+  EXPECT_EQ(waiting.Call("GET", "/echo").status, 200) << "accepted: no descriptor is still due";
+  // Every descriptor is taken, and a connection waits in the kernel: accepting fails.
   const int highest = ::dup(waiting.fd());
   ::close(highest);
   limit.rlim_cur = static_cast<rlim_t>(highest) + 3;

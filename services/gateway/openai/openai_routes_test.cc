@@ -11,6 +11,7 @@
 #include "services/gateway/api/json.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/engine/testing/gate.h"
+#include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/service/launcher.h"
@@ -24,6 +25,7 @@ using testing::Gate;
 using ::testing::HasSubstr;
 using testing::HttpTestClient;
 using testing::HttpTestResponse;
+using testing::Unfinished;
 
 constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "the hat"}], )"
                          R"("temperature": 0, "ignore_eos": true, "max_tokens": 5)";
@@ -70,7 +72,7 @@ class OpenAiRoutesTest : public ::testing::Test {
   }
   void WaitUntilIdle() {
     const absl::Time patience = absl::Now() + absl::Seconds(60);
-    while (Scheduler().running() + Scheduler().waiting() > 0) {
+    while (Unfinished(Scheduler()) > 0) {
       ASSERT_LT(absl::Now(), patience);
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -128,7 +130,7 @@ TEST_F(OpenAiRoutesTest, AClientThatGoesAwayFreesItsInputs) {
   {
     HttpTestClient client(server_->port());
     client.Request("POST", "/v1/embeddings", R"({"input": ["a", "b", "c", "d", "e", "f"]})");
-    while (Scheduler().running() + Scheduler().waiting() == 0) {
+    while (Unfinished(Scheduler()) == 0) {
     }
   }
   go->Open();
@@ -216,7 +218,7 @@ TEST_F(OpenAiRoutesTest, AFullQueueIs429WithRetryAfter) {
   HttpTestClient first(server_->port());
   first.Request("POST", "/v1/chat/completions", std::string(kChat) + "}");
   const absl::Time patience = absl::Now() + absl::Seconds(60);
-  while (Scheduler().running() + Scheduler().waiting() == 0) ASSERT_LT(absl::Now(), patience);
+  while (Unfinished(Scheduler()) == 0) ASSERT_LT(absl::Now(), patience);
   const HttpTestResponse refused = Post("/v1/chat/completions", std::string(kChat) + "}");
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(ErrorOf(refused)["code"], "rate_limit_exceeded");

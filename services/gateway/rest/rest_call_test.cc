@@ -8,6 +8,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/rest/testing/rest_fixture.h"
 
@@ -20,13 +21,14 @@ using ::testing::HasSubstr;
 using testing::HttpTestClient;
 using testing::HttpTestResponse;
 using ::testing::StartsWith;
+using testing::Unfinished;
 
 class RestCallTest : public testing::RestFixture {
  protected:
   // Waits until the engine has nothing left, which a client that left must bring about.
   void ExpectFreed() {
     const absl::Time patience = absl::Now() + absl::Seconds(30);
-    while (Status().scheduler().running() + Status().scheduler().waiting() > 0) {
+    while (Unfinished(Status().scheduler()) > 0) {
       ASSERT_LT(absl::Now(), patience);
     }
     EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
@@ -143,7 +145,7 @@ TEST_P(RestCallTest, AFullQueueIs429WithRetryAfter) {
     clients.push_back(Connect());
     clients.back().Request("POST", "/tandem/v1/generate", kEndless);
   }
-  while (Status().scheduler().running() + Status().scheduler().waiting() < 28) {
+  while (Unfinished(Status().scheduler()) < 28) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   HttpTestClient refused = Connect();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/testing/service_fixture.h"
 
@@ -17,6 +18,7 @@ using testing::GreedyRequest;
 using ::testing::HasSubstr;
 using testing::ToyLimits;
 using testing::ToyTokenizer;
+using testing::Unfinished;
 
 class EmbedTest : public testing::ServiceFixture {
  protected:
@@ -34,7 +36,7 @@ class EmbedTest : public testing::ServiceFixture {
   }
   void WaitUntilIdle() {
     const absl::Time patience = absl::Now() + absl::Seconds(30);
-    while (Status().scheduler().running() + Status().scheduler().waiting() > 0) {
+    while (Unfinished(Status().scheduler()) > 0) {
       ASSERT_LT(absl::Now(), patience);
     }
     EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
@@ -152,7 +154,7 @@ TEST_F(EmbedTest, AFullQueueRefusesTheWholeRequest) {
   Start(fake, {.max_sequences = 1, .max_rows = 64, .chunk_rows = 16, .max_waiting = 0});
   grpc::ClientContext context;
   auto reader = stub_->Generate(&context, Greedy(GreedyRequest(1, 20, 5)));
-  while (Status().scheduler().running() + Status().scheduler().waiting() == 0) {
+  while (Unfinished(Status().scheduler()) == 0) {
   }
   v1::EmbedRequest request;
   AddTokens(EmbeddingRequest(1, 10), request);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/service/testing/service_fixture.h"
 
 namespace tandem::gateway {
@@ -16,6 +17,7 @@ using testing::Gate;
 using testing::Greedy;
 using testing::GreedyRequest;
 using ::testing::HasSubstr;
+using testing::Unfinished;
 
 class StreamReactorTest : public testing::ServiceFixture {};
 
@@ -108,7 +110,7 @@ TEST_F(StreamReactorTest, AFullQueueIsResourceExhausted) {
       if (Generate(Greedy(GreedyRequest(i, 5, 3))).status.ok()) ++served;
     });
   }
-  while (Status().scheduler().running() + Status().scheduler().waiting() < 2) {
+  while (Unfinished(Status().scheduler()) < 2) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   const grpc::Status refused = Generate(Greedy(GreedyRequest(9, 5, 3))).status;
