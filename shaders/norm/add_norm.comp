@@ -1,11 +1,12 @@
 // updated[row, :] = residual[row, :] + rmsnorm(x[row, :]) * weight; then, where next_weight is not
-// 0, normed[row, :] = rmsnorm(updated[row, :]) * next_weight.  One workgroup a row.
+// 0, normed[row, :] = rmsnorm(updated[row, :]) * next_weight.  One workgroup a row; which they are,
+// and where in x, norm_rows.glsl says; in normed they follow one another.
 // TEXELS: what is read comes through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
 #include "reduce.glsl"
-#include "step.glsl"
+#include "norm_rows.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint OUT_FORMAT = 0;
 layout(push_constant, scalar) uniform Push {
@@ -39,9 +40,9 @@ vec4 load_next_weight(uint i) { return load_vec4(next_weight + i * 16); }
 #endif
 
 void main() {
-  uint row = gl_WorkGroupID.x;
-  if (row >= num_rows(step)) return;
-  uint count = cols / 4, base = row * count;
+  NormRow row = norm_row(step);
+  if (!row.exists) return;
+  uint count = cols / 4, base = row.source * count, kept = row.residual * count;
   float sum = 0.0;
   for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
     vec4 x = load_source(base + i);
@@ -52,16 +53,16 @@ void main() {
   if (next_weight != 0) {
     sum = 0.0;
     for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
-      vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(base + i);
+      vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(kept + i);
       sum += dot(x, x);
     }
     next_factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
   }
   // Each invocation reads what no other writes.
-  uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
   for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
-    vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(base + i);
-    store_vec4(updated + uint64_t(base + i) * 16, x);
+    vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(kept + i);
+    store_vec4(updated + uint64_t(kept + i) * 16, x);
     if (next_weight == 0) continue;
     store_activation(OUT_FORMAT, to, i * 4, x * next_factor * load_next_weight(i), true);
   }

@@ -5,7 +5,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
 #include "reduce.glsl"
-#include "step.glsl"
+#include "norm_rows.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 32;
 layout(constant_id = 3) const uint OUT_FORMAT = 0;
@@ -28,12 +28,12 @@ layout(push_constant, scalar) uniform Push {
 #include "phase.glsl"
 
 void main() {
-  uint row = gl_WorkGroupID.x;
-  if (row >= num_rows(step)) {
+  NormRow row = norm_row(step);
+  if (!row.exists) {
     skip_phase();
     return;
   }
-  uint64_t base = uint64_t(row) * cols * 4;
+  uint64_t base = uint64_t(row.source) * cols * 4, kept = uint64_t(row.residual) * cols * 4;
   bool has_next = next_weight != 0;
   vec4 parts[HELD * SLICES], x[HELD], scale[HELD], next_scale[HELD];
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
@@ -53,7 +53,7 @@ void main() {
       uint64_t slice = source + uint64_t(s) * slice_stride * 4;
       parts[j * SLICES + s] = load_passed_vec4(slice + base + i * 4);
     }
-    x[j] = load_passed_vec4(residual + base + i * 4);
+    x[j] = load_passed_vec4(residual + kept + i * 4);
   }
   float sum = 0.0;
   vec4 y[HELD];
@@ -68,14 +68,14 @@ void main() {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
     x[j] += y[j] * factor * scale[j];
     sum += dot(x[j], x[j]);
-    if (i < cols) store_vec4(updated + base + i * 4, x[j]);
+    if (i < cols) store_vec4(updated + kept + i * 4, x[j]);
   }
   if (!has_next) {
     end_phase();
     return;
   }
   factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
-  uint64_t to = normed + row * activation_row_bytes(OUT_FORMAT, cols);
+  uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
     store_activation(OUT_FORMAT, to, i, x[j] * factor * next_scale[j], i < cols);

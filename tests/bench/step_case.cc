@@ -94,16 +94,19 @@ StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepL
                                                               : step_case.sequences * tokens) /
                       num_steps;
   const double outputs = step_case.is_prompt ? 1.0 / num_steps : step_case.sequences;
+  const std::vector<WeightRole> ffn_roles = RolesOfStage(StageKind::kFfn);
   for (const PackedTensor& tensor : weights.tensors()) {
     const bool is_head = &tensor == &weights.head();
     if (tensor.role == WeightRole::kEmbedding && !is_head) continue;
+    const bool of_outputs = is_head || (tensor.layer_idx + 1 == config.num_layers &&
+                                        std::ranges::count(ffn_roles, tensor.role) > 0);
     const double elements =
         static_cast<double>(tensor.shape.rows) * static_cast<double>(tensor.shape.cols);
-    const double share = is_head ? std::min(1.0, outputs) : 1.0;
+    const double share = of_outputs ? std::min(1.0, outputs) : 1.0;
     for (const Shard& shard : tensor.shards) {
       work.weight_bytes += share * static_cast<double>(ShardBytes(tensor, shard));
     }
-    if (!IsNorm(tensor.role)) work.flops += 2 * elements * (is_head ? outputs : rows);
+    if (!IsNorm(tensor.role)) work.flops += 2 * elements * (of_outputs ? outputs : rows);
   }
   // The middle step stands for all of them.
   const double length =

@@ -38,7 +38,8 @@ testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCa
 struct StepWork {
   double weight_bytes = 0;  // every matrix once; of the embedding only as the head
   double kv_bytes = 0;      // keys and values that attention sees, read once a sequence
-  double flops = 0;         // of products: 2 x elements x rows, the head's for outputs alone
+  double flops = 0;         // of products: 2 x elements x rows, in the head and the last layer's
+                            // Ffn for outputs alone
   double bytes() const { return weight_bytes + kv_bytes; }
 };
 StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepLimits& limits,

@@ -54,8 +54,10 @@ TEST(StepCaseTest, CountsEveryMatrixOnceAndTheWindowOfWindowLayers) {
   const double row = 2.0 * config.kv_dim() * 2;
   EXPECT_EQ(decode.kv_bytes, 2 * row * (104 + 2 * config.sliding_window));
   const StepWork prompt = WorkOf(cases[1], *weights, {.max_rows = 64}, 8);
-  const double head = static_cast<double>(config.vocab_size) * config.hidden_dim;
-  EXPECT_EQ(prompt.flops, 2.0 * (64 * (static_cast<double>(matrices) - head) + 0.5 * head));
+  const double of_outputs =
+      (static_cast<double>(config.vocab_size) + 3 * config.ffn_dim) * config.hidden_dim;
+  EXPECT_EQ(prompt.flops,
+            2.0 * (64 * (static_cast<double>(matrices) - of_outputs) + 0.5 * of_outputs));
 }
 
 }  // namespace

@@ -36,16 +36,18 @@ SegmentCosts::SegmentCosts(const Segment& segment, const WeightSet& weights, DTy
   pair_operations_ = 4 * uint64_t{config.q_dim()};  // q k^T and weights times v
   window_ = config.sliding_window;
   for (uint32_t o = segment.first_ordinal; o <= segment.last_ordinal; ++o) {
-    AddStage(StageAt(o, config.num_layers), weights);
+    const Stage stage = StageAt(o, config.num_layers);
+    const bool before_head = stage.kind == StageKind::kFfn &&
+                             o + 2 == NumStages(config.num_layers) && segment.last_ordinal == o + 1;
+    AddStage(stage, weights, before_head ? last_ffn_ : kinds_[static_cast<int>(stage.kind)]);
   }
 }
 
-void SegmentCosts::AddStage(Stage stage, const WeightSet& weights) {
+void SegmentCosts::AddStage(Stage stage, const WeightSet& weights, Kind& kind) {
   const ModelConfig& config = weights.config();
   const uint64_t hidden_bytes = kResidualBytes * config.hidden_dim;
   const uint64_t q_bytes = kHeadBytes * config.q_dim();
   const uint64_t qkv_bytes = kHeadBytes * config.qkv_dim();
-  Kind& kind = kinds_[static_cast<int>(stage.kind)];
   const auto add_weights = [&kind](const PackedTensor& tensor) {
     kind.weight_bytes += BytesOf(tensor);
     kind.row_operations += ProductOperations(tensor);
@@ -80,18 +82,23 @@ void SegmentCosts::AddStage(Stage stage, const WeightSet& weights) {
   }
 }
 
+void SegmentCosts::Add(const Kind& kind, uint64_t num_rows, StageWork& work) {
+  if (num_rows == 0) return;
+  work.bytes += kind.weight_bytes + num_rows * kind.row_bytes;
+  work.operations += num_rows * kind.row_operations;
+}
+
 SegmentWork SegmentCosts::Of(const StepBatch& step) const {
   SegmentWork work;
   uint64_t pooled_rows = 0;
   for (const uint32_t sequence : step.pools) pooled_rows += step.sequences[sequence].num_rows;
   for (int k = 0; k < kNumStageKinds; ++k) {
     const bool head = static_cast<StageKind>(k) == StageKind::kHead;
-    const uint64_t num_rows = head ? step.outputs.size() : step.rows.size();
     if (head) work[k].bytes += pooled_rows * kinds_[k].row_bytes;
-    if (num_rows == 0) continue;
-    work[k].bytes += kinds_[k].weight_bytes + num_rows * kinds_[k].row_bytes;
-    work[k].operations = num_rows * kinds_[k].row_operations;
+    Add(kinds_[k], head ? step.outputs.size() : step.rows.size(), work[k]);
   }
+  Add(last_ffn_, step.pools.empty() ? step.outputs.size() : step.rows.size(),
+      work[static_cast<int>(StageKind::kFfn)]);
   if (attend_layers_[kGlobalGroup] + attend_layers_[kWindowGroup] == 0) return work;
   StageWork& attend = work[static_cast<int>(StageKind::kAttend)];
   for (const SequenceEntry& sequence : step.sequences) {

@@ -1,6 +1,9 @@
 // What a segment must at least read, write and multiply for a step, by its shapes: what a device
 // achieves is measured against its ceilings by it.
 //
+// The last layer's Ffn is one for the rows whose results a Head in the segment reads: those of the
+// step's outputs, or all where it pools.
+//
 //   bytes       a segment's weights once; the KV cache of the positions that rows see, once for the
 //               rows of a sequence; what stages hand to one another, written once and read once;
 //               of the head's weights nothing where a step only pools
@@ -51,9 +54,11 @@ class SegmentCosts {
     uint64_t row_bytes = 0;
     uint64_t row_operations = 0;
   };
-  void AddStage(Stage stage, const WeightSet& weights);
+  static void Add(const Kind& kind, uint64_t num_rows, StageWork& work);
+  void AddStage(Stage stage, const WeightSet& weights, Kind& kind);
 
   std::array<Kind, kNumStageKinds> kinds_;
+  Kind last_ffn_;  // before a Head; not in kinds_
   // Layers whose Attend is here, by KvGroup.
   uint64_t attend_layers_[kNumKvGroups] = {};
   uint64_t kv_position_bytes_ = 0;  // of one position in one layer

@@ -85,7 +85,8 @@ TEST(StageWorkTest, AWholeModelsStepIsTheSumOverItsTensorsRowsAndPositions) {
     }
     qkv_bytes += num_rows * (4 * c.hidden_dim + 2 * (c.q_dim() + 2 * c.kv_dim()));
     qkv_operations += num_rows * 2 * c.hidden_dim * (c.q_dim() + 2 * c.kv_dim());
-    ffn_operations += num_rows * 2 * 3 * c.hidden_dim * c.ffn_dim;
+    const uint64_t ffn_rows = layer + 1 < c.num_layers ? num_rows : num_outputs;
+    ffn_operations += ffn_rows * 2 * 3 * c.hidden_dim * c.ffn_dim;
     // In and out, and the rows' own k and v into the cache.
     kv_bytes += num_rows * (2 * c.q_dim() + 4 * c.kv_dim() + 4 * c.kv_dim() + 2 * c.q_dim());
     for (const SequenceEntry& sequence : step.sequences) {
@@ -113,7 +114,7 @@ TEST(StageWorkTest, AWholeModelsStepIsTheSumOverItsTensorsRowsAndPositions) {
   EXPECT_LT(of(StageKind::kEmbed).bytes, num_rows * (4 + 5) * c.hidden_dim) << "rows, no table";
 }
 
-TEST(StageWorkTest, AStepThatOnlyPoolsReadsRowsAndNoneOfTheHead) {
+TEST(StageWorkTest, AStepThatOnlyPoolsNeedsEveryRowOfTheLastLayerAndNoneOfTheHead) {
   const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
   const ModelConfig& c = weights->config();
   Step step({{0, 13}, {5, 3}});
@@ -121,9 +122,12 @@ TEST(StageWorkTest, AStepThatOnlyPoolsReadsRowsAndNoneOfTheHead) {
   step.batch.outputs = {};
   step.batch.pools = pools;
   const SegmentCosts whole({.last_ordinal = NumStages(c.num_layers) - 1}, *weights, DType::kF16);
-  const StageWork head = whole.Of(step.batch)[static_cast<int>(StageKind::kHead)];
+  const SegmentWork work = whole.Of(step.batch);
+  const StageWork head = work[static_cast<int>(StageKind::kHead)];
   EXPECT_EQ(head.bytes, 3 * 4 * c.hidden_dim);
   EXPECT_EQ(head.operations, 0u);
+  EXPECT_EQ(work[static_cast<int>(StageKind::kFfn)].operations,
+            2 * 16 * 2 * 3 * c.hidden_dim * c.ffn_dim);
 }
 
 TEST(StageWorkTest, SegmentsOfAModelAddUpToIt) {
@@ -162,9 +166,10 @@ TEST(StageWorkTest, ACacheOfFewerBytesTakesFewer) {
   EXPECT_EQ(q8_0 * 32, f16 * 17);
 }
 
-TEST(StageWorkTest, AStepWithoutOutputsLeavesTheHeadAlone) {
+TEST(StageWorkTest, AStepWithoutOutputsLeavesTheHeadAndTheLastFfnAlone) {
   const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
-  const uint32_t last = NumStages(weights->config().num_layers) - 1;
+  const ModelConfig& c = weights->config();
+  const uint32_t last = NumStages(c.num_layers) - 1;
   Step step({{0, 5}});
   step.batch.outputs = {};
   const SegmentWork work =
@@ -172,6 +177,8 @@ TEST(StageWorkTest, AStepWithoutOutputsLeavesTheHeadAlone) {
           .Of(step.batch);
   EXPECT_EQ(work[static_cast<int>(StageKind::kHead)].bytes, 0u);
   EXPECT_EQ(work[static_cast<int>(StageKind::kHead)].operations, 0u);
+  EXPECT_EQ(work[static_cast<int>(StageKind::kFfn)].operations,
+            5 * 2 * 3 * c.hidden_dim * c.ffn_dim);
 }
 
 }  // namespace

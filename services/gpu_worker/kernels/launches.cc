@@ -19,6 +19,7 @@ constexpr uint32_t kRmsNormFormat = 4;
 constexpr uint32_t kAddNormFormat = 3;
 constexpr uint32_t kAddNormSlices = 4;
 constexpr uint32_t kAddNormHeld = 5;
+constexpr uint32_t kAddNormRows = 6;
 constexpr uint32_t kMatmulRows = 4;
 constexpr uint32_t kMatmulColumns = 5;
 constexpr uint32_t kMatmulXF16 = 6;
@@ -147,13 +148,15 @@ bool AddsSlices(const Tuning& tuning, uint32_t cols) {
 }
 
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
-                     ActivationFormat format, uint32_t slices) {
+                     ActivationFormat format, uint32_t slices, NormRows rows) {
   if (!AddsSlices(tuning, push.cols)) {
     TANDEM_CHECK(slices == 1);
     Launch launch = MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
     launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
+    launch.constants[kAddNormRows] = static_cast<uint32_t>(rows);
     const uint64_t row_bytes = uint64_t{push.cols} * 4, bytes = max_rows * row_bytes;
-    if (bytes / 16 <= tuning.max_texels) {
+    // Of outputs' rows there are few, and they lie anywhere in a step's.
+    if (rows == NormRows::kStep && bytes / 16 <= tuning.max_texels) {
       constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_SFLOAT;
       const uint64_t next = push.next_weight == 0 ? push.weight : push.next_weight;
       launch.kernel = KernelId::kAddNormTexels;
@@ -169,6 +172,7 @@ Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max
   launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
   launch.constants[kAddNormSlices] = slices;
   launch.constants[kAddNormHeld] = DivideUp(push.cols, threads * 4);
+  launch.constants[kAddNormRows] = static_cast<uint32_t>(rows);
   return launch;
 }
 

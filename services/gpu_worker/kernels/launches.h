@@ -51,11 +51,19 @@ Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
                      ActivationFormat format = ActivationFormat::kF32);
 
+// The rows of an AddNormLaunch; in what is normed they follow one another.
+enum class NormRows : uint32_t {
+  kStep,       // all of the step
+  kGathered,   // those of the step's outputs, out of all in the source and the residual
+  kOfOutputs,  // the same, of which the source has nothing but a row each
+};
+
 // `slices`: sums of a split product that make the source, 1 where AddsSlices says no; `format`: of
-// what is normed.
+// what is normed; `max_rows`: of `rows`.  Outputs must differ in their rows: each is updated once.
 bool AddsSlices(const Tuning& tuning, uint32_t cols);
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
-                     ActivationFormat format = ActivationFormat::kF32, uint32_t slices = 1);
+                     ActivationFormat format = ActivationFormat::kF32, uint32_t slices = 1,
+                     NormRows rows = NormRows::kStep);
 
 struct MatmulArgs {
   uint64_t count = 0;  // address of the number of rows

@@ -183,6 +183,61 @@ TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
   }
 }
 
+// The bits that those rows have where all of the step's are taken; no other row is touched.
+TEST_P(NormTest, AddNormTakesTheRowsOfTheOutputs) {
+  constexpr uint32_t kRows = 7;
+  const std::vector<OutputEntry> outputs = {{6}, {0}, {3}};
+  const auto x = RandomFloats(kRows * cols(), 5, 9.0f), weight = RandomFloats(cols(), 6),
+             residual = RandomFloats(kRows * cols(), 7), next = RandomFloats(cols(), 8);
+  const auto pick = [&](std::span<const float> all) {
+    std::vector<float> picked;
+    for (const OutputEntry& output : outputs) {
+      const auto row = all.subspan(size_t{output.row} * cols(), cols());
+      picked.insert(picked.end(), row.begin(), row.end());
+    }
+    return picked;
+  };
+  Tuning wide = tuning();
+  wide.wide_norm_threads = 256;
+  for (const Tuning& chosen : {tuning(), wide}) {
+    const auto run = [&](NormRows rows, const std::vector<float>& source, uint32_t max_rows,
+                         std::vector<float>& updated) {
+      const DeviceArray step = MakeStep(kRows, outputs), in(device(), source), w(device(), weight),
+                        res(device(), residual), w2(device(), next),
+                        out(device(), source.size() * 4);
+      Run({AddNormLaunch(chosen,
+                         {.step = step.address(),
+                          .source = in.address(),
+                          .weight = w.address(),
+                          .residual = res.address(),
+                          .next_weight = w2.address(),
+                          .normed = out.address(),
+                          .cols = cols(),
+                          .epsilon = kEpsilon,
+                          .updated = res.address()},
+                         max_rows, ActivationFormat::kF32, 1, rows)});
+      EXPECT_TRUE(res.Intact() && out.Intact());
+      updated = res.floats();
+      return out.floats();
+    };
+    std::vector<float> all_updated, updated;
+    const std::vector<float> all_normed = run(NormRows::kStep, x, 8, all_updated);
+    std::vector<float> expected = residual;
+    for (const OutputEntry& output : outputs) {
+      const size_t at = size_t{output.row} * cols();
+      std::copy_n(all_updated.begin() + at, cols(), expected.begin() + at);
+    }
+    for (const bool gathered : {true, false}) {
+      const std::vector<float> normed = gathered ? run(NormRows::kGathered, x, 4, updated)
+                                                 : run(NormRows::kOfOutputs, pick(x), 4, updated);
+      EXPECT_EQ(updated, expected) << gathered;
+      EXPECT_EQ(std::vector<float>(normed.begin(), normed.begin() + pick(x).size()),
+                pick(all_normed))
+          << gathered;
+    }
+  }
+}
+
 TEST_P(NormTest, AddSlicesAddsInTheOrderOfTheNorm) {
   constexpr uint32_t kRows = 3, kSlices = 3;
   const uint32_t slice_stride = (kRows + 2) * cols();

@@ -73,7 +73,7 @@ TEST_F(GpuWorkerTest, AHundredStepsOnlySubmitWaitAndReadTimestamps) {
       steps.set_want_logits(i % 3 == 0);
       steps.set_num_candidates(1 + i % 64);
       const uint32_t first = steps.AddRows(a, {i % config.vocab_size});
-      steps.AddRows(b, Tokens(1 + i % 3, config.vocab_size, i));
+      steps.AddRows(b, Tokens(i % 25 == 9 ? 20 : 1 + i % 2, config.vocab_size, i));
       if (i % 4 != 0) steps.AddOutput(first);
       ASSERT_OK(runner->RunStep(steps.batch()));
     }

@@ -216,21 +216,23 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
   size_t done = 0;
   for (const auto& entry : programs_) {
     const SegmentProgram& program = entry.second;
-    const auto run = [&, this](uint32_t rows, bool long_sequences) {
-      StepHeader header{.num_rows = rows};
-      header.num_outputs = std::min(rows, load_.limits.max_outputs);
-      header.num_pools = 1;
-      const auto submission = program.For(0, header, long_sequences, true);
+    const auto run = [&, this](const StepShape& shape) {
+      const auto submission = program.For(0, shape, true);
       return timeline_.SubmitAndWait(std::span(submission.commands).first(submission.num_commands),
                                      kStepTimeout);
     };
     // Wider buckets use the kernels of these.
-    for (uint32_t rows = 1;
-         rows <= std::min(kernels_.tuning().matmul_rows, std::bit_ceil(load_.limits.max_rows));
-         rows *= 2) {
-      TANDEM_RETURN_IF_ERROR(run(rows, false));
+    const StepLimits& limits = load_.limits;
+    const uint32_t most = std::min(kernels_.tuning().matmul_rows, std::bit_ceil(limits.max_rows));
+    const uint32_t more = std::min(std::max(2 * most, kFewestSplitRows), limits.max_rows);
+    for (uint32_t rows = 1; rows <= most; rows *= 2) {
+      const uint32_t outputs = std::min(rows, limits.max_outputs);
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = rows, .num_outputs = outputs, .num_pools = 1}));
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = more, .num_outputs = outputs}));
     }
-    if (buffers_->decode_rows > 0) TANDEM_RETURN_IF_ERROR(run(load_.limits.max_rows, true));
+    if (buffers_->decode_rows > 0) {
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = limits.max_rows, .long_sequences = true}));
+    }
     progress(0.8 + 0.2 * static_cast<double>(++done) / static_cast<double>(programs_.size()),
              "warming up");
   }
@@ -271,11 +273,10 @@ absl::Status LoadedModel::Queue(const SegmentRun& run) {
   Flight flight{.program = &program, .header = run.step->header, .lane = run.lane};
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
-  const bool long_sequences = HasLongSequence(*run.step);
-  flight.shares =
-      &shares_[{run.segment_index, BucketIndex(flight.header.num_rows), long_sequences}];
+  const StepShape shape = StepShape::Of(*run.step);
+  flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
   flight.whole = flight.shares->NextIsWhole();
-  flight.submission = program.For(run.lane, flight.header, long_sequences, flight.whole);
+  flight.submission = program.For(run.lane, shape, flight.whole);
   TANDEM_ASSIGN_OR_RETURN(
       flight.done,
       timeline_.Submit(

@@ -1,9 +1,24 @@
 #include "services/gpu_worker/stages/segment_program.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 
 namespace tandem::gpu {
+
+StepShape StepShape::Of(const StepBatch& step) {
+  // A row cannot come twice where they rise, as they do in practice.
+  const bool differ = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
+                                                 &OutputEntry::row) == step.outputs.end();
+  return {.num_rows = step.header.num_rows,
+          .num_outputs = step.header.num_outputs,
+          .num_pools = step.header.num_pools,
+          .want_logits = step.header.want_logits != 0,
+          .long_sequences = HasLongSequence(step),
+          .outputs_differ = differ};
+}
 
 std::vector<uint32_t> Buckets(uint32_t max) {
   std::vector<uint32_t> buckets = {1};
@@ -28,6 +43,7 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
       program.body_stages_.push_back(stage);
     }
   }
+  program.splits_.resize(Buckets(context.limits.max_rows).size());
   for (uint32_t l = 0; l < num_lanes; ++l) {
     Lane& lane = program.lanes_.emplace_back();
     for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
@@ -45,6 +61,7 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
       }
     }
     if (!program.has_head_) continue;
+    TANDEM_RETURN_IF_ERROR(program.RecordLastFfns(context, l, pool, timestamps));
     for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
       TANDEM_ASSIGN_OR_RETURN(lane.heads.emplace_back(),
                               program.RecordHead(context, l, bucket, false, pool, timestamps));
@@ -73,8 +90,11 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
   recorder.ResetTimestamps(timestamps.handle(), begin, end + 2 - begin);  // with the head's
   recorder.WriteTimestamp(timestamps.handle(), begin);
   StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
+  const bool splits = bucket >= kFewestSplitRows && stages.CanLeaveLastFfn();
+  splits_[BucketIndex(bucket)] = splits;
+  const uint32_t num_recorded = num_stages - (splits ? 1 : 0);
   TANDEM_RETURN_IF_ERROR(stages.Begin());
-  for (uint32_t i = 0; i < num_stages; ++i) {
+  for (uint32_t i = 0; i < num_recorded; ++i) {
     TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
     if (i + 1 == num_stages) {
       TANDEM_RETURN_IF_ERROR(stages.Finish());
@@ -83,15 +103,52 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
     }
   }
   stages.Close();
-  recorder.WriteTimestamp(timestamps.handle(), end);
-  recorder.CopyTimestamps(timestamps, begin, end + 1 - begin);
+  if (!splits) recorder.WriteTimestamp(timestamps.handle(), end);
+  recorder.CopyTimestamps(timestamps, begin, end - begin + (splits ? 0 : 1));
   recorder.HostBarrier();
   return recorder.End();
 }
 
-void SegmentProgram::WriteHeadEnd(uint32_t lane, const vulkan::TimestampPool& timestamps,
-                                  vulkan::Recorder& recorder) const {
-  const uint32_t index = lane * timestamps_per_lane_ + body_end() + 1;
+absl::Status SegmentProgram::RecordLastFfns(const RecordingContext& context, uint32_t lane,
+                                            const vulkan::CommandPool& pool,
+                                            const vulkan::TimestampPool& timestamps) {
+  Lane& recorded = lanes_[lane];
+  recorded.last_ffns.resize(splits_.size(), VK_NULL_HANDLE);
+  if (std::ranges::find(splits_, true) == splits_.end()) return absl::OkStatus();
+  const auto record = [&](uint32_t bucket, LastFfn which) {
+    return RecordLastFfn(context, lane, bucket, which, pool, timestamps);
+  };
+  for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
+    const size_t index = BucketIndex(bucket);
+    if (!splits_[index]) continue;
+    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns[index], record(bucket, LastFfn::kOfAllRows));
+  }
+  for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
+    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns_of_outputs.emplace_back(),
+                            record(bucket, LastFfn::kOfOutputs));
+  }
+  TANDEM_ASSIGN_OR_RETURN(recorded.no_last_ffn, record(1, LastFfn::kNone));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordLastFfn(
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, LastFfn which,
+    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
+  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
+  if (which == LastFfn::kOfAllRows) TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_.back()));
+  if (which == LastFfn::kOfOutputs) TANDEM_RETURN_IF_ERROR(stages.RecordOutputsFfn());
+  stages.Close();
+  WriteEnd(lane, body_end(), timestamps, recorder);
+  recorder.HostBarrier();
+  return recorder.End();
+}
+
+void SegmentProgram::WriteEnd(uint32_t lane, uint32_t index,
+                              const vulkan::TimestampPool& timestamps,
+                              vulkan::Recorder& recorder) const {
+  index += lane * timestamps_per_lane_;
   recorder.WriteTimestamp(timestamps.handle(), index);
   recorder.CopyTimestamps(timestamps, index, 1);
 }
@@ -104,7 +161,7 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
   StageRecorder stages(context, segment_, lane, bucket, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
   stages.Close();
-  WriteHeadEnd(lane, timestamps, recorder);
+  WriteEnd(lane, body_end() + 1, timestamps, recorder);
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -117,30 +174,44 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordPool(
   StageRecorder stages(context, segment_, lane, context.limits.max_rows, false, recorder);
   TANDEM_RETURN_IF_ERROR(stages.RecordPool());
   stages.Close();
-  if (last) WriteHeadEnd(lane, timestamps, recorder);
+  if (last) WriteEnd(lane, body_end() + 1, timestamps, recorder);
   recorder.HostBarrier();
   return recorder.End();
 }
 
-SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepHeader& header,
-                                               bool long_sequences, bool every_stage) const {
+VkCommandBuffer SegmentProgram::LastFfnFor(uint32_t lane, const StepShape& shape) const {
+  const Lane& recorded = lanes_[lane];
+  const size_t rows = BucketIndex(shape.num_rows);
+  if (!splits_[rows]) return VK_NULL_HANDLE;
+  if (shape.num_pools > 0) return recorded.last_ffns[rows];
+  if (shape.num_outputs == 0) return recorded.no_last_ffn;
+  const size_t outputs = BucketIndex(shape.num_outputs);
+  const bool outputs_alone = outputs < rows && shape.outputs_differ;
+  return outputs_alone ? recorded.last_ffns_of_outputs[outputs] : recorded.last_ffns[rows];
+}
+
+SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepShape& shape,
+                                               bool every_stage) const {
   const Lane& recorded = lanes_[lane];
   Submission submission;
-  const auto& bodies = recorded.bodies[long_sequences][every_stage];
-  submission.commands[submission.num_commands++] = bodies[BucketIndex(header.num_rows)];
+  const auto& bodies = recorded.bodies[shape.long_sequences][every_stage];
+  submission.commands[submission.num_commands++] = bodies[BucketIndex(shape.num_rows)];
+  if (const VkCommandBuffer last_ffn = LastFfnFor(lane, shape); last_ffn != VK_NULL_HANDLE) {
+    submission.commands[submission.num_commands++] = last_ffn;
+  }
   const uint32_t within = every_stage ? 0 : body_end() - 1;
   submission.first_timestamp = lane * timestamps_per_lane_ + within;
   submission.num_timestamps = body_end() + 1 - within;
   if (!has_head_) return submission;
-  if (header.num_pools > 0) {
+  if (shape.num_pools > 0) {
     submission.commands[submission.num_commands++] =
-        header.num_outputs > 0 ? recorded.pool : recorded.pool_alone;
+        shape.num_outputs > 0 ? recorded.pool : recorded.pool_alone;
   }
-  if (header.num_outputs > 0) {
-    const auto& heads = header.want_logits != 0 ? recorded.heads_with_logits : recorded.heads;
-    submission.commands[submission.num_commands++] = heads[BucketIndex(header.num_outputs)];
+  if (shape.num_outputs > 0) {
+    const auto& heads = shape.want_logits ? recorded.heads_with_logits : recorded.heads;
+    submission.commands[submission.num_commands++] = heads[BucketIndex(shape.num_outputs)];
   }
-  if (header.num_outputs > 0 || header.num_pools > 0) {
+  if (shape.num_outputs > 0 || shape.num_pools > 0) {
     ++submission.num_timestamps;
     submission.head = true;
   }

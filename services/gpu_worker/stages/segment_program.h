@@ -1,8 +1,13 @@
 // A segment's command buffers, recorded at load and resubmitted step by step.
+//
+// A step is its body and then, where the Head is here, what its outputs and pools ask for.  Nothing
+// but those reads the last layer's Ffn, so where a step has many rows its body ends before that
+// Ffn, and the Ffn follows for the rows of the outputs alone, for all rows, or not at all.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,11 +24,25 @@ namespace tandem::gpu {
 std::vector<uint32_t> Buckets(uint32_t max);
 inline size_t BucketIndex(uint32_t count) { return static_cast<size_t>(std::bit_width(count - 1)); }
 
+// Rows of a step from which on its last Ffn may come after the body.  With fewer, as when few
+// sequences decode, mostly all rows have outputs.
+inline constexpr uint32_t kFewestSplitRows = 16;
+
+// What decides which of a segment's recordings a step takes.
+struct StepShape {
+  uint32_t num_rows = 0, num_outputs = 0, num_pools = 0;
+  bool want_logits = false;
+  bool long_sequences = false;  // see attention_step.h
+  bool outputs_differ = true;   // no two are of one row
+
+  static StepShape Of(const StepBatch& step);
+};
+
 class SegmentProgram {
  public:
   // What is submitted for one step.
   struct Submission {
-    std::array<VkCommandBuffer, 3> commands = {};
+    std::array<VkCommandBuffer, 4> commands = {};
     uint32_t num_commands = 0;
     uint32_t first_timestamp = 0;  // where the body begins
     uint32_t num_timestamps = 0;   // up to the head's, if it runs
@@ -40,15 +59,15 @@ class SegmentProgram {
   const Segment& segment() const { return segment_; }
   bool has_head() const { return has_head_; }
 
-  // REQUIRES counts within the limits, a lane there is.  `long_sequences`: see attention_step.h.
-  // `every_stage`: the end of each stage is noted, not the body's alone.
-  Submission For(uint32_t lane, const StepHeader& header, bool long_sequences,
-                 bool every_stage) const;
+  // REQUIRES counts within the limits, a lane there is.  `every_stage`: the end of each stage is
+  // noted, not the body's alone.
+  Submission For(uint32_t lane, const StepShape& shape, bool every_stage) const;
   // The segment's stages but the head.
   const std::vector<Stage>& body_stages() const { return body_stages_; }
 
-  // Timestamps: where the body begins, the ends of its stages, the head's end.  Where stages are
-  // not noted the body begins right before its end, so that what is written is always in a row.
+  // Timestamps: where the body begins, the ends of its stages, the last Ffn's wherever it is
+  // recorded, the head's end.  Where stages are not noted the body begins right before its end, so
+  // that what is written is always in a row.
   uint32_t body_end() const {
     return std::max<uint32_t>(1, static_cast<uint32_t>(body_stages_.size()));
   }
@@ -65,8 +84,20 @@ class SegmentProgram {
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
 
-  void WriteHeadEnd(uint32_t lane, const vulkan::TimestampPool& timestamps,
-                    vulkan::Recorder& recorder) const;
+  enum class LastFfn { kOfAllRows, kOfOutputs, kNone };
+  absl::Status RecordLastFfns(const RecordingContext& context, uint32_t lane,
+                              const vulkan::CommandPool& pool,
+                              const vulkan::TimestampPool& timestamps);
+  // What ends a body that lacks the last Ffn; `bucket`: of its rows.
+  absl::StatusOr<VkCommandBuffer> RecordLastFfn(const RecordingContext& context, uint32_t lane,
+                                                uint32_t bucket, LastFfn which,
+                                                const vulkan::CommandPool& pool,
+                                                const vulkan::TimestampPool& timestamps);
+  // What of these a step needs; null: its body has all.
+  VkCommandBuffer LastFfnFor(uint32_t lane, const StepShape& shape) const;
+  // The timestamp `index` of the lane's.
+  void WriteEnd(uint32_t lane, uint32_t index, const vulkan::TimestampPool& timestamps,
+                vulkan::Recorder& recorder) const;
   // `last`: no head follows.
   absl::StatusOr<VkCommandBuffer> RecordPool(const RecordingContext& context, uint32_t lane,
                                              bool last, const vulkan::CommandPool& pool,
@@ -75,6 +106,9 @@ class SegmentProgram {
   struct Lane {
     // By row bucket; [long sequences][every stage].  The same where it makes no difference.
     std::vector<VkCommandBuffer> bodies[2][2];
+    std::vector<VkCommandBuffer> last_ffns;             // by row bucket, null where bodies have it
+    std::vector<VkCommandBuffer> last_ffns_of_outputs;  // by output bucket
+    VkCommandBuffer no_last_ffn = VK_NULL_HANDLE;
     std::vector<VkCommandBuffer> heads;  // by output bucket
     std::vector<VkCommandBuffer> heads_with_logits;
     VkCommandBuffer pool = VK_NULL_HANDLE;  // before a head
@@ -83,6 +117,7 @@ class SegmentProgram {
   Segment segment_;
   bool has_head_ = false;
   std::vector<Stage> body_stages_;
+  std::vector<bool> splits_;  // by row bucket: bodies lack the last Ffn, as RecordBody found
   std::vector<Lane> lanes_;
   uint32_t timestamps_per_lane_ = 0;
 };

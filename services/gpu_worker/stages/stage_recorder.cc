@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "services/common/base/status_macros.h"
-#include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/stages/attention_recorder.h"
 
 namespace tandem::gpu {
@@ -87,9 +86,10 @@ Product StageRecorder::OutProduct(uint32_t layer_idx) const {
   return product;
 }
 
-absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format) {
+absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format,
+                                    NormRows rows) {
   push.slice_stride = bucket_ * config_.hidden_dim;
-  return Run(AddNormLaunch(tuning_, push, bucket_, format, slices));
+  return Run(AddNormLaunch(tuning_, push, bucket_, format, slices, rows));
 }
 
 const DeviceTensor& StageRecorder::Weight(WeightRole role, uint32_t layer_idx) const {
@@ -132,7 +132,7 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kOut:
       return Out(stage.layer_idx);
     case StageKind::kFfn:
-      return Ffn(stage.layer_idx);
+      return Ffn(stage.layer_idx, /*outputs_alone=*/false);
     case StageKind::kHead:
       break;
   }
@@ -204,7 +204,18 @@ absl::Status StageRecorder::Out(uint32_t layer_idx) {
                              std::exchange(projection_slices_, 1), bucket_));
 }
 
-absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
+bool StageRecorder::CanLeaveLastFfn() const {
+  const uint32_t layer_idx = config_.num_layers - 1;
+  const uint32_t head = NumStages(config_.num_layers) - 1, out = head - 2;
+  if (segment_.last_ordinal != head || segment_.first_ordinal > head - 1) return false;
+  return segment_.first_ordinal > out || OutProduct(layer_idx).slices() == 1;
+}
+
+absl::Status StageRecorder::RecordOutputsFfn() {
+  return Ffn(config_.num_layers - 1, /*outputs_alone=*/true);
+}
+
+absl::Status StageRecorder::Ffn(uint32_t layer_idx, bool outputs_alone) {
   const uint32_t ordinal = StageOrdinal({StageKind::kFfn, layer_idx}, config_.num_layers);
   AddNormPush norm{.step = step_,
                    .source = places_.ReadAt(Port::kProjection, ordinal),
@@ -221,14 +232,15 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
   Product project =
       ChooseProduct(tuning_, down, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
   MatchGeglu(activate, gate_up, project);
-  ProductArgs args = {.count = step_ + kRowCount,
+  const uint64_t count = step_ + (outputs_alone ? kOutputCount : kRowCount);
+  ProductArgs args = {.count = count,
                       .x = buffers_.normed.address(),
                       .destination = buffers_.activated.address(),
                       .out_stride = config_.ffn_dim,
                       .geglu = true,
                       .out_format = project.input,
                       .max_rows = bucket_};
-  const bool takes_norm = TakesInputNorm(tuning_, activate, gate_up, bucket_);
+  const bool takes_norm = !outputs_alone && TakesInputNorm(tuning_, activate, gate_up, bucket_);
   if (takes_norm) {
     // One workgroup writes what all read, so it goes to another place.
     norm.updated = buffers_.updated.address();
@@ -236,12 +248,13 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
     args.norm = MakeInputNorm(norm, projection_slices_);
     std::swap(norm.residual, norm.updated);
   } else {
-    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input));
+    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input,
+                                   outputs_alone ? NormRows::kGathered : NormRows::kStep));
   }
   projection_slices_ = 1;
   TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up, args));
   TANDEM_RETURN_IF_ERROR(Multiply(project, down,
-                                  {.count = step_ + kRowCount,
+                                  {.count = count,
                                    .x = buffers_.activated.address(),
                                    .destination = buffers_.projection.address(),
                                    .out_stride = config_.hidden_dim,
@@ -249,10 +262,11 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx) {
                                    .max_rows = bucket_}));
   // The next layer's input norm goes along where it runs here.
   const bool goes_on = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
+  const NormRows rows = outputs_alone ? NormRows::kOfOutputs : NormRows::kStep;
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
   norm.next_weight = goes_on ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  if (!goes_on) return AddNorm(norm, project.slices(), ActivationFormat::kF32);
+  if (!goes_on) return AddNorm(norm, project.slices(), ActivationFormat::kF32, rows);
   const std::span<const DeviceTensor> parts = QkvWeights(layer_idx + 1);
   const std::vector<Product> next = ChooseProducts(tuning_, parts, bucket_);
   bool next_takes_norm = takes_norm;

@@ -10,6 +10,7 @@
 #include "services/common/plan/stage.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/product.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
@@ -49,6 +50,12 @@ class StageRecorder {
   absl::Status Begin();
   absl::Status Record(Stage stage);
   absl::Status Finish();
+  // Whether Ffn of the last layer may be left to RecordOutputsFfn: it is here, what Out hands to it
+  // is whole, and nothing but the Head follows.
+  bool CanLeaveLastFfn() const;
+  // Ffn of the last layer for the rows of the outputs alone, which must differ, for an output
+  // bucket: no other row of its result is read but where a step pools.
+  absl::Status RecordOutputsFfn();
   // The Head for an output bucket, logits to the exchange region too where `with_logits`.
   absl::Status RecordHead(bool with_logits);
   // What the step's pools ask of the Head, for any number of them.
@@ -60,7 +67,7 @@ class StageRecorder {
   absl::Status Embed();
   absl::Status Qkv(uint32_t layer_idx);
   absl::Status Out(uint32_t layer_idx);
-  absl::Status Ffn(uint32_t layer_idx);
+  absl::Status Ffn(uint32_t layer_idx, bool outputs_alone);
   absl::Status Run(const Launch& launch) { return phases_.Run(launch); }
   // One launch a shard, a phase all together.
   absl::Status Multiply(const Product& product, const DeviceTensor& weights,
@@ -72,7 +79,8 @@ class StageRecorder {
   // Reads what attention writes: int8 where both are here and agree on it, else f16.
   Product OutProduct(uint32_t layer_idx) const;
   // As AddNormLaunch, over the slices of the product that made the source.
-  absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format);
+  absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format,
+                       NormRows rows = NormRows::kStep);
   absl::Status CopyResidual(uint64_t from, uint64_t to);
 
   const DeviceTensor& Weight(WeightRole role, uint32_t layer_idx = 0) const;
