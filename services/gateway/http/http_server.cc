@@ -4,11 +4,13 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/http/api_keys.h"
@@ -57,10 +59,19 @@ class HttpServer::Impl {
         acceptor_(core_->io),
         pause_(core_->io),
         work_(asio::make_work_guard(core_->io)),
-        pool_(2) {
-    core_->pool = &pool_;
+        pool_(std::in_place, 2) {
+    core_->pool = &*pool_;
   }
-  ~Impl() { Shutdown(absl::ZeroDuration()); }
+  ~Impl() {
+    Shutdown(absl::ZeroDuration());
+    pool_.reset();  // handlers that have not begun go, and what they hold
+    // Who answers last, on whatever thread, may hold a connection still and post to it.  What the
+    // routes hold goes here, not there.
+    while (core_.use_count() > 1) {
+      PollOnce();
+      absl::SleepFor(absl::Microseconds(100));
+    }
+  }
 
   absl::Status Listen() {
     if (core_->options.tls_certificate.empty() != core_->options.tls_key.empty()) {
@@ -133,16 +144,20 @@ class HttpServer::Impl {
     });
     core_->WaitForNoRequest(absl::Now() + grace);
     core_->CutAll();
-    pool_.join();  // handlers that have begun end
+    pool_->join();  // handlers that have begun end
     while (!core_->WaitForNoConnection(absl::Now() + absl::Milliseconds(20))) core_->CutAll();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
-    core_->io.restart();
-    core_->io.poll();  // what handlers' threads posted since
+    PollOnce();
   }
 
  private:
+  // Runs what was posted since the threads ended.
+  void PollOnce() {
+    core_->io.restart();
+    core_->io.poll();
+  }
   void Accept() {
     acceptor_.async_accept(asio::make_strand(core_->io),
                            [this](const boost::system::error_code& error, tcp::socket socket) {
@@ -180,7 +195,7 @@ class HttpServer::Impl {
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  asio::thread_pool pool_;
+  std::optional<asio::thread_pool> pool_;
   tcp::endpoint endpoint_;
   bool starved_ = false;
   std::vector<std::thread> threads_;

@@ -99,6 +99,26 @@ TEST_P(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
   ExpectFreed();
 }
 
+// A thread of gRPC's that were the last to hold the channel would wait for itself.
+TEST_P(RestCallTest, NoCallHoldsItsChannelOnceTheServerIsGone) {
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  };
+  StartRest(fake);
+  std::vector<HttpTestClient> clients;
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(Connect());
+    clients.back().Request("POST", "/tandem/v1/generate", kEndless);
+    clients.push_back(Connect());
+    clients.back().Request("POST", "/tandem/v1/tokenize", R"({"text": "hat"})");
+  }
+  while (http_->counts().requests < 10) absl::SleepFor(absl::Milliseconds(1));
+  http_.reset();
+  EXPECT_TRUE(channel_.expired());
+}
+
 TEST_P(RestCallTest, AnErrorInMidStreamIsItsLastLine) {
   const std::string body = BreakOffInMidStream("");
   EXPECT_THAT(body, StartsWith("{\"text\":"));

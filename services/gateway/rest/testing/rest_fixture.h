@@ -22,7 +22,9 @@ class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<
     HttpRouter router;
     ASSERT_TRUE(AddHealthRoutes(router, *launcher_, /*api_keys=*/false).ok());
     const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-    ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0]), {},
+    const auto channel = CreateChannel(server_->targets()[0]);
+    channel_ = channel;
+    ASSERT_TRUE(AddRestRoutes(router, service, channel, {},
                               GetParam() ? EngineStreams(*launcher_) : RestStreams())
                     .ok());
     auto http = HttpServer::Start(options, std::move(router));
@@ -36,6 +38,7 @@ class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<
   }
   HttpTestClient Connect() const { return HttpTestClient(http_->port()); }
 
+  std::weak_ptr<grpc::Channel> channel_;  // of the calls that requests become
   std::unique_ptr<HttpServer> http_;
 };
 
