@@ -183,7 +183,7 @@ void RestCall::OnReadDone(bool ok) {
   if (!ok) return RemoveHold();
   if (broken_.ok()) broken_ = TakeMessage();
   if (!broken_.ok()) Cancel();
-  // Of a stream that goes on, ReadNext or Abandon reads the next.
+  // Of a stream that goes on, the callbacks read the next.
   if (!streaming_ || !broken_.ok()) ReadNext();
 }
 
