@@ -1,5 +1,5 @@
 // The last layer's Ffn, of which nothing but the outputs' rows is read.
-#include <cstring>
+#include <algorithm>
 
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
@@ -28,7 +28,10 @@ std::vector<OutputResult> Results(PlanRunner& runner, StepBuilder& steps,
 
 bool SameBits(const OutputResult& a, const OutputResult& b) {
   return a.log_sum_exp == b.log_sum_exp && a.target_logit == b.target_logit &&
-         std::memcmp(a.candidates, b.candidates, 8 * sizeof(Candidate)) == 0;
+         std::equal(a.candidates, a.candidates + 8, b.candidates,
+                    [](const Candidate& x, const Candidate& y) {
+                      return x.token == y.token && x.logit == y.logit;
+                    });
 }
 
 TEST_F(GpuWorkerTest, FewOutputsAreWhatTheyAreAmongAll) {
