@@ -88,15 +88,15 @@ TEST_F(GpuWorkerTest, AStepWithoutOutputsLeavesItsKeysAndValues) {
   EXPECT_TRUE(SameBits(runner->Output(0), expected));
 }
 
-TEST(StepShapeTest, SaysWhetherARowHasTwoOutputs) {
-  const auto differ = [](const std::vector<OutputEntry>& outputs) {
-    return StepShape::Of({.outputs = outputs}).outputs_differ;
+TEST(StepShapeTest, SaysWhetherOutputsRiseSoThatNoRowHasTwo) {
+  const auto rise = [](const std::vector<OutputEntry>& outputs) {
+    return StepShape::Of({.outputs = outputs}).outputs_rise;
   };
-  EXPECT_TRUE(differ({}));
-  EXPECT_TRUE(differ({{7}}));
-  EXPECT_TRUE(differ({{2}, {7}, {9}}));
-  EXPECT_FALSE(differ({{2}, {7}, {7}}));
-  EXPECT_FALSE(differ({{7}, {2}, {7}}));
+  EXPECT_TRUE(rise({}));
+  EXPECT_TRUE(rise({{7}}));
+  EXPECT_TRUE(rise({{2}, {7}, {9}}));
+  EXPECT_FALSE(rise({{2}, {7}, {7}}));
+  EXPECT_FALSE(rise({{7}, {2}, {7}}));
 }
 
 }  // namespace

@@ -9,15 +9,14 @@
 namespace tandem::gpu {
 
 StepShape StepShape::Of(const StepBatch& step) {
-  // A row cannot come twice where they rise, as they do in practice.
-  const bool differ = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
-                                                 &OutputEntry::row) == step.outputs.end();
+  const bool rise = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
+                                               &OutputEntry::row) == step.outputs.end();
   return {.num_rows = step.header.num_rows,
           .num_outputs = step.header.num_outputs,
           .num_pools = step.header.num_pools,
           .want_logits = step.header.want_logits != 0,
           .long_sequences = HasLongSequence(step),
-          .outputs_differ = differ};
+          .outputs_rise = rise};
 }
 
 std::vector<uint32_t> Buckets(uint32_t max) {
@@ -62,17 +61,7 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
     }
     if (!program.has_head_) continue;
     TANDEM_RETURN_IF_ERROR(program.RecordLastFfns(context, l, pool, timestamps));
-    for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
-      TANDEM_ASSIGN_OR_RETURN(lane.heads.emplace_back(),
-                              program.RecordHead(context, l, bucket, false, pool, timestamps));
-    }
-    for (const uint32_t bucket : Buckets(context.limits.max_logit_outputs)) {
-      TANDEM_ASSIGN_OR_RETURN(lane.heads_with_logits.emplace_back(),
-                              program.RecordHead(context, l, bucket, true, pool, timestamps));
-    }
-    TANDEM_ASSIGN_OR_RETURN(lane.pool, program.RecordPool(context, l, false, pool, timestamps));
-    TANDEM_ASSIGN_OR_RETURN(lane.pool_alone,
-                            program.RecordPool(context, l, true, pool, timestamps));
+    TANDEM_RETURN_IF_ERROR(program.RecordHeads(context, l, pool, timestamps));
   }
   return program;
 }
@@ -109,74 +98,73 @@ absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
   return recorder.End();
 }
 
+absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordAfterBody(
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
+    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps,
+    absl::FunctionRef<absl::Status(StageRecorder&)> record) const {
+  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
+  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
+  TANDEM_RETURN_IF_ERROR(record(stages));
+  stages.Close();
+  if (end.has_value()) {
+    const uint32_t index = lane * timestamps_per_lane_ + *end;
+    recorder.WriteTimestamp(timestamps.handle(), index);
+    recorder.CopyTimestamps(timestamps, index, 1);
+  }
+  recorder.HostBarrier();
+  return recorder.End();
+}
+
 absl::Status SegmentProgram::RecordLastFfns(const RecordingContext& context, uint32_t lane,
                                             const vulkan::CommandPool& pool,
                                             const vulkan::TimestampPool& timestamps) {
   Lane& recorded = lanes_[lane];
   recorded.last_ffns.resize(splits_.size(), VK_NULL_HANDLE);
   if (std::ranges::find(splits_, true) == splits_.end()) return absl::OkStatus();
-  const auto record = [&](uint32_t bucket, LastFfn which) {
-    return RecordLastFfn(context, lane, bucket, which, pool, timestamps);
+  const auto record = [&](uint32_t bucket, absl::FunctionRef<absl::Status(StageRecorder&)> what) {
+    return RecordAfterBody(context, lane, bucket, body_end(), pool, timestamps, what);
   };
   for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
     const size_t index = BucketIndex(bucket);
     if (!splits_[index]) continue;
-    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns[index], record(bucket, LastFfn::kOfAllRows));
+    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns[index], record(bucket, [&](StageRecorder& stages) {
+                              return stages.Record(body_stages_.back());
+                            }));
   }
   for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
-    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns_of_outputs.emplace_back(),
-                            record(bucket, LastFfn::kOfOutputs));
+    TANDEM_ASSIGN_OR_RETURN(
+        recorded.last_ffns_of_outputs.emplace_back(),
+        record(bucket, [](StageRecorder& stages) { return stages.RecordOutputsFfn(); }));
   }
-  TANDEM_ASSIGN_OR_RETURN(recorded.no_last_ffn, record(1, LastFfn::kNone));
+  TANDEM_ASSIGN_OR_RETURN(recorded.no_last_ffn,
+                          record(1, [](StageRecorder&) { return absl::OkStatus(); }));
   return absl::OkStatus();
 }
 
-absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordLastFfn(
-    const RecordingContext& context, uint32_t lane, uint32_t bucket, LastFfn which,
-    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
-  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
-                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
-  if (which == LastFfn::kOfAllRows) TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_.back()));
-  if (which == LastFfn::kOfOutputs) TANDEM_RETURN_IF_ERROR(stages.RecordOutputsFfn());
-  stages.Close();
-  WriteEnd(lane, body_end(), timestamps, recorder);
-  recorder.HostBarrier();
-  return recorder.End();
-}
-
-void SegmentProgram::WriteEnd(uint32_t lane, uint32_t index,
-                              const vulkan::TimestampPool& timestamps,
-                              vulkan::Recorder& recorder) const {
-  index += lane * timestamps_per_lane_;
-  recorder.WriteTimestamp(timestamps.handle(), index);
-  recorder.CopyTimestamps(timestamps, index, 1);
-}
-
-absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordHead(
-    const RecordingContext& context, uint32_t lane, uint32_t bucket, bool with_logits,
-    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
-  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
-                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  StageRecorder stages(context, segment_, lane, bucket, false, recorder);
-  TANDEM_RETURN_IF_ERROR(stages.RecordHead(with_logits));
-  stages.Close();
-  WriteEnd(lane, body_end() + 1, timestamps, recorder);
-  recorder.HostBarrier();
-  return recorder.End();
-}
-
-absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordPool(
-    const RecordingContext& context, uint32_t lane, bool last, const vulkan::CommandPool& pool,
-    const vulkan::TimestampPool& timestamps) {
-  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
-                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
-  StageRecorder stages(context, segment_, lane, context.limits.max_rows, false, recorder);
-  TANDEM_RETURN_IF_ERROR(stages.RecordPool());
-  stages.Close();
-  if (last) WriteEnd(lane, body_end() + 1, timestamps, recorder);
-  recorder.HostBarrier();
-  return recorder.End();
+absl::Status SegmentProgram::RecordHeads(const RecordingContext& context, uint32_t lane,
+                                         const vulkan::CommandPool& pool,
+                                         const vulkan::TimestampPool& timestamps) {
+  Lane& recorded = lanes_[lane];
+  const uint32_t end = body_end() + 1;
+  const auto record_head = [&](uint32_t bucket, bool with_logits) {
+    return RecordAfterBody(
+        context, lane, bucket, end, pool, timestamps,
+        [with_logits](StageRecorder& stages) { return stages.RecordHead(with_logits); });
+  };
+  for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
+    TANDEM_ASSIGN_OR_RETURN(recorded.heads.emplace_back(), record_head(bucket, false));
+  }
+  for (const uint32_t bucket : Buckets(context.limits.max_logit_outputs)) {
+    TANDEM_ASSIGN_OR_RETURN(recorded.heads_with_logits.emplace_back(), record_head(bucket, true));
+  }
+  const auto record_pool = [&](std::optional<uint32_t> pool_end) {
+    return RecordAfterBody(context, lane, context.limits.max_rows, pool_end, pool, timestamps,
+                           [](StageRecorder& stages) { return stages.RecordPool(); });
+  };
+  TANDEM_ASSIGN_OR_RETURN(recorded.pool, record_pool(std::nullopt));
+  TANDEM_ASSIGN_OR_RETURN(recorded.pool_alone, record_pool(end));
+  return absl::OkStatus();
 }
 
 VkCommandBuffer SegmentProgram::LastFfnFor(uint32_t lane, const StepShape& shape) const {
@@ -186,7 +174,7 @@ VkCommandBuffer SegmentProgram::LastFfnFor(uint32_t lane, const StepShape& shape
   if (shape.num_pools > 0) return recorded.last_ffns[rows];
   if (shape.num_outputs == 0) return recorded.no_last_ffn;
   const size_t outputs = BucketIndex(shape.num_outputs);
-  const bool outputs_alone = outputs < rows && shape.outputs_differ;
+  const bool outputs_alone = outputs < rows && shape.outputs_rise;
   return outputs_alone ? recorded.last_ffns_of_outputs[outputs] : recorded.last_ffns[rows];
 }
 

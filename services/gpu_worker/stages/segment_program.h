@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "services/common/plan/stage.h"
 #include "services/gpu_worker/stages/stage_recorder.h"
@@ -33,7 +35,7 @@ struct StepShape {
   uint32_t num_rows = 0, num_outputs = 0, num_pools = 0;
   bool want_logits = false;
   bool long_sequences = false;  // see attention_step.h
-  bool outputs_differ = true;   // no two are of one row
+  bool outputs_rise = true;     // each is of a later row than the one before: none has two
 
   static StepShape Of(const StepBatch& step);
 };
@@ -79,29 +81,21 @@ class SegmentProgram {
                                              uint32_t bucket, bool long_sequences, bool every_stage,
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
-  absl::StatusOr<VkCommandBuffer> RecordHead(const RecordingContext& context, uint32_t lane,
-                                             uint32_t bucket, bool with_logits,
-                                             const vulkan::CommandPool& pool,
-                                             const vulkan::TimestampPool& timestamps);
-
-  enum class LastFfn { kOfAllRows, kOfOutputs, kNone };
+  // What follows a body: `record` for a bucket of its rows or outputs, then, unless it is null, the
+  // lane's timestamp `end`.
+  absl::StatusOr<VkCommandBuffer> RecordAfterBody(
+      const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
+      const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps,
+      absl::FunctionRef<absl::Status(StageRecorder&)> record) const;
+  // All of that, for a lane whose bodies are recorded.
   absl::Status RecordLastFfns(const RecordingContext& context, uint32_t lane,
                               const vulkan::CommandPool& pool,
                               const vulkan::TimestampPool& timestamps);
-  // What ends a body that lacks the last Ffn; `bucket`: of its rows.
-  absl::StatusOr<VkCommandBuffer> RecordLastFfn(const RecordingContext& context, uint32_t lane,
-                                                uint32_t bucket, LastFfn which,
-                                                const vulkan::CommandPool& pool,
-                                                const vulkan::TimestampPool& timestamps);
-  // What of these a step needs; null: its body has all.
+  absl::Status RecordHeads(const RecordingContext& context, uint32_t lane,
+                           const vulkan::CommandPool& pool,
+                           const vulkan::TimestampPool& timestamps);
+  // The last Ffn as a step of `shape` needs it; null: its body has it.
   VkCommandBuffer LastFfnFor(uint32_t lane, const StepShape& shape) const;
-  // The timestamp `index` of the lane's.
-  void WriteEnd(uint32_t lane, uint32_t index, const vulkan::TimestampPool& timestamps,
-                vulkan::Recorder& recorder) const;
-  // `last`: no head follows.
-  absl::StatusOr<VkCommandBuffer> RecordPool(const RecordingContext& context, uint32_t lane,
-                                             bool last, const vulkan::CommandPool& pool,
-                                             const vulkan::TimestampPool& timestamps);
 
   struct Lane {
     // By row bucket; [long sequences][every stage].  The same where it makes no difference.
