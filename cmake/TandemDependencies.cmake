@@ -7,6 +7,7 @@ find_package(gRPC CONFIG REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_path(TANDEM_TOMLPLUSPLUS toml++/toml.h REQUIRED)  # headers; libtomlplusplus-dev
 find_package(Boost 1.81 REQUIRED)  # headers: Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED)
 find_package(prometheus-cpp REQUIRED)

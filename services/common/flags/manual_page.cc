@@ -68,6 +68,7 @@ void AddManualFlag(CLI::App& app, const ManualText& page) {
                           std::fputs(ManualOf(app, page).c_str(), stdout);
                           throw CLI::Success();
                         })
+      ->configurable(false)
       ->group("");
 }
 

@@ -1,5 +1,6 @@
 #include "services/common/flags/service_flags.h"
 
+#include "services/common/flags/config_file.h"
 #include "services/common/flags/manual_page.h"
 
 namespace tandem {
@@ -26,8 +27,7 @@ constexpr char kMoreSections[] =
 
 void AddServiceFlags(CLI::App& app, const std::string& name) {
   app.name(name);
-  app.set_config("--config", "", "Read flags from this file (TOML)");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  AddConfigFlag(app);
   app.set_version_flag("--version", TANDEM_VERSION);
   AddManualFlag(app, {.section = 8,
                       .version = TANDEM_VERSION,

@@ -7,9 +7,7 @@
 namespace tandem {
 
 // Names the program, and adds
-//   --config FILE  the program's own flags, without their dashes, as TOML; the command line is
-//                  stronger; a key that is no flag, and a file that cannot be read, are usage
-//                  errors
+//   --config FILE  the program's own flags as TOML (config_file.h)
 //   --version      this build's
 //   --manual       prints the manual page (not shown by --help)
 // Call it after the other flags are there.

@@ -52,6 +52,8 @@ absl::Status BindError(const std::string& listen, const boost::system::error_cod
 
 }  // namespace
 
+absl::Status CheckHttpAddress(const std::string& listen) { return ParseAddress(listen).status(); }
+
 class HttpServer::Impl {
  public:
   Impl(const HttpServerOptions& options, HttpRouter router)

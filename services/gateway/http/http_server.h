@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/http/http_message.h"
@@ -55,6 +56,9 @@ struct HttpServerOptions {
   absl::Duration idle_timeout = absl::Seconds(75);    // between requests
   absl::Duration write_timeout = absl::Seconds(30);   // without a byte being taken
 };
+
+// INVALID_ARGUMENT: `listen` is not ADDRESS:PORT.
+absl::Status CheckHttpAddress(const std::string& listen);
 
 struct HttpServerCounts {
   uint64_t connections = 0;  // open now

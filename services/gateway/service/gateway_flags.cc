@@ -4,28 +4,71 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/flags/flag_checks.h"
 #include "services/common/kv/kv_format.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/tls_flags.h"
 #include "services/common/rpc/worker_target.h"
+#include "services/gateway/http/api_keys.h"
+#include "services/gateway/trace/http_poster.h"
 
 namespace tandem::gateway {
 
+namespace {
+
+absl::Status CheckHttp(const std::string& listen) {
+  return listen == kHttpOff ? absl::OkStatus() : CheckHttpAddress(listen);
+}
+
+// As browsers send it: no path, not even a slash.
+absl::Status CheckOrigin(const std::string& origin) {
+  const size_t host = origin.find("://");
+  if (origin == "*" || (host != std::string::npos && host > 0 && host + 3 < origin.size() &&
+                        origin.find('/', host + 3) == std::string::npos)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "'%s' is no origin: https://HOST[:PORT] without a path, or *, is expected", origin));
+}
+
+absl::Status CheckName(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+  });
+  if (plain && !name.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "'%s' is no host name: small letters, digits, '-' and '.' are expected", name));
+}
+
+absl::Status CheckOtlp(const std::string& url) {
+  return url.empty() || url == kOtlpOff ? absl::OkStatus() : ParseHttpUrl(url).status();
+}
+
+}  // namespace
+
 void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
   app.add_option("--http", flags.server.listen, "Where to serve HTTP: ADDRESS:PORT, or off")
+      ->check(CheckedBy(CheckHttp))
       ->capture_default_str();
+  app.add_flag("--http-open", flags.open,
+               "Serve everybody who reaches --http, without API keys, beyond loopback");
   app.add_option("--http-tls-cert", flags.server.tls_certificate,
-                 "PEM file: the certificate and those it is signed with; HTTPS alone then");
-  app.add_option("--http-tls-key", flags.server.tls_key, "PEM file: the certificate's key");
+                 "PEM file: the certificate and those it is signed with; HTTPS alone then")
+      ->check(CheckedBy(CheckReadable));
+  app.add_option("--http-tls-key", flags.server.tls_key, "PEM file: the certificate's key")
+      ->check(CheckedBy(CheckReadable));
   app.add_option(
-      "--http-api-keys", flags.api_keys,
-      "File of API keys, asked for on every route but health (docs/rest.md).  It and the "
-      "two before are read again at SIGHUP");
+         "--http-api-keys", flags.api_keys,
+         "File of API keys, asked for on every route but health (docs/rest.md).  It and the "
+         "two before are read again at SIGHUP")
+      ->check(CheckedBy(ApiKeys::Load));
   app.add_option("--http-cors", flags.server.cors_origins,
-                 "Origin whose pages may call, https://HOST[:PORT] or *; repeat for each");
+                 "Origin whose pages may call, https://HOST[:PORT] or *; repeat for each")
+      ->check(CheckedBy(CheckOrigin));
   app.add_option("--http-name", flags.server.names,
-                 "Name, in small letters, that the server goes by on loopback; repeat for each");
+                 "Name, in small letters, that the server goes by on loopback; repeat for each")
+      ->check(CheckedBy(CheckName));
   app.add_option("--http-threads", flags.server.num_threads, "Threads for connections")
       ->check(CLI::Range(1u, 16u))
       ->capture_default_str();
@@ -40,13 +83,29 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
 void AddTraceFlags(CLI::App& app, TraceFlags& flags) {
   app.add_option("--otlp", flags.otlp,
                  "Collector of traces, http://HOST:4318/v1/traces, or off; default: "
-                 "OTEL_EXPORTER_OTLP_ENDPOINT's, else none (docs/tracing.md)");
+                 "OTEL_EXPORTER_OTLP_ENDPOINT's, else none (docs/tracing.md)")
+      ->check(CheckedBy(CheckOtlp));
   app.add_option("--trace-sample", flags.sample,
                  "Share of the requests exported whose clients do not say; default: all")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--trace-keep", flags.keep, "Requests whose traces are kept for `tandem trace`")
       ->check(CLI::Range(0u, 100000u))
       ->capture_default_str();
+}
+
+void AddHostFlags(CLI::App& app, GatewayFlags& flags) {
+  app.add_option("--worker", flags.executor.worker_targets,
+                 "A worker: unix:PATH, or tls://HOST:PORT on another host (docs/hosts.md); repeat "
+                 "for each")
+      ->check(CheckedBy(ParseWorkerTarget));
+  app.add_option("--layers", flags.layers,
+                 "WORKER=FIRST-LAST: layers of a GPU worker, by its name (tandem serve's own is "
+                 "gpu0); repeat until every layer has one; default: by memory")
+      ->check(CheckedBy(ParseLayerRange));
+  AddTlsFlags(app, flags.executor.tls);
+  app.add_flag("--allow-remote", flags.allow_clear,
+               "Take tcp://HOST:PORT beyond loopback for a worker: neither encrypted nor "
+               "authenticated");
 }
 
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
@@ -59,23 +118,17 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   AddTraceFlags(app, flags.trace);
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
-  app.add_option("--worker", flags.executor.worker_targets,
-                 "A worker: unix:PATH, or tls://HOST:PORT on another host; repeat for each")
-      ->required();
-  AddTlsFlags(app, flags.executor.tls);
-  app.add_flag("--allow-remote", flags.allow_clear,
-               "Take tcp://HOST:PORT beyond loopback for a worker: neither encrypted nor "
-               "authenticated");
+  AddHostFlags(app, flags);
+  app.get_option("--worker")->required();
   app.add_option("--model", flags.executor.model_name, "The model, as the loader lists it")
       ->required();
-  app.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
+  app.add_option("--npu", flags.npu, "require, prefer, emulate or off")
+      ->check(CheckedBy(ParseNpuPolicy))
+      ->capture_default_str();
   app.add_option("--gpus", flags.num_gpus,
                  "GPU workers that share the layers, in the order of --worker; 0: all there are; "
                  "default: 1, or all where a worker is on another host")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--layers", flags.layers,
-                 "WORKER=FIRST-LAST: layers of a GPU worker, by its name; repeat until every "
-                 "layer has one");
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
   app.add_option("--max-sequences", flags.engine.max_sequences, "Sequences running together")
@@ -149,9 +202,23 @@ absl::Status FinishHostFlags(GatewayFlags& flags) {
 
 }  // namespace
 
+absl::Status CheckHttpFlags(const HttpFlags& flags) {
+  const HttpServerOptions& server = flags.server;
+  if (server.listen == kHttpOff) return absl::OkStatus();
+  if (server.tls_certificate.empty() != server.tls_key.empty()) {
+    return absl::InvalidArgumentError("--http-tls-cert and --http-tls-key go together: give both");
+  }
+  if (IsLoopback(server.listen) || !flags.api_keys.empty() || flags.open) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--http %s is not loopback: everybody who reaches it could use the model; give "
+      "--http-api-keys FILE, or --http-open where that is meant (a proxy or firewall in front)",
+      server.listen));
+}
+
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));
+  TANDEM_RETURN_IF_ERROR(CheckHttpFlags(flags.http));
   TANDEM_RETURN_IF_ERROR(FinishHostFlags(flags));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {

@@ -21,6 +21,7 @@ inline constexpr char kHttpOff[] = "off";
 struct HttpFlags {
   HttpServerOptions server;
   std::string api_keys;  // a file; empty: everybody is served
+  bool open = false;     // ... beyond loopback too
 };
 
 struct GatewayFlags {
@@ -44,9 +45,13 @@ struct GatewayFlags {
 
 // `flags`: Borrowed; must outlive parsing.
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags);
-// The --http flags alone, for commands that pass them on.
+// Some of them alone, for commands that pass them on: HTTP, tracing, workers on other hosts.
 void AddHttpFlags(CLI::App& app, HttpFlags& flags);
 void AddTraceFlags(CLI::App& app, TraceFlags& flags);
+void AddHostFlags(CLI::App& app, GatewayFlags& flags);
+// What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, or an
+// address beyond loopback with neither API keys nor --http-open.
+absl::Status CheckHttpFlags(const HttpFlags& flags);
 // After parsing.  INVALID_ARGUMENT names the flag.
 absl::Status FinishGatewayFlags(GatewayFlags& flags);
 

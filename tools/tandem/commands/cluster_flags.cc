@@ -1,15 +1,20 @@
 #include "tools/tandem/commands/cluster_flags.h"
 
 #include "services/common/base/status_macros.h"
+#include "services/common/flags/flag_checks.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem {
 
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   ClusterOptions& options = flags.options;
-  command.add_option("--model", options.model,
-                     "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0");
-  command.add_option("--npu", flags.npu, "require, prefer, emulate or off")->capture_default_str();
+  command
+      .add_option("--model", options.model,
+                  "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0")
+      ->check(CheckedBy(FindModel));
+  command.add_option("--npu", flags.npu, "require, prefer, emulate or off")
+      ->check(CheckedBy(ParseNpuPolicy))
+      ->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
   command.add_option("--gpu-device", options.gpu_device,
                      "Vulkan device: index or part of its name");
@@ -24,8 +29,11 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   command.add_option("--max-sequences", options.max_sequences, "Requests running at a time")
+      ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
-  command.add_option("--max-rows", options.max_rows, "Rows in one step")->capture_default_str();
+  command.add_option("--max-rows", options.max_rows, "Rows in one step")
+      ->check(CLI::Range(1u, 65535u))
+      ->capture_default_str();
   command.add_option("--context", options.context_len, "Longest context; 0: the model's");
   command.add_option("--kv-tokens", options.kv_tokens,
                      "Positions in the KV cache; 0: by the memory there is");

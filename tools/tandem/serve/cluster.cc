@@ -94,25 +94,20 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
   return gateway;
 }
 
-// What the loader is told: where to look, and for what.
-struct ModelPlace {
-  std::string root, name;
-};
+}  // namespace
 
-absl::StatusOr<ModelPlace> FindModel(const ClusterOptions& options) {
-  if (loader::IsSyntheticName(options.model)) {
-    TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(options.model).status());
-    return ModelPlace{options.runtime_dir, options.model};  // no file is looked for
+absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
+  if (loader::IsSyntheticName(model)) {
+    TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(model).status());
+    return ModelPlace{"", model};
   }
   std::error_code error;
-  const fs::path path = fs::canonical(options.model, error);
+  const fs::path path = fs::canonical(model, error);
   if (error) {
-    return absl::NotFoundError(absl::StrFormat("model %s: %s", options.model, error.message()));
+    return absl::NotFoundError(absl::StrFormat("model %s: %s", model, error.message()));
   }
   return ModelPlace{path.parent_path().string(), path.filename().string()};
 }
-
-}  // namespace
 
 std::string MetricsAddress(const ClusterOptions& options, int port) {
   return absl::StrFormat("127.0.0.1:%d", options.metrics_port + port - MetricsPorts::kGateway);
@@ -121,7 +116,7 @@ std::string MetricsAddress(const ClusterOptions& options, int port) {
 std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
 
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options));
+  TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options.model));
   TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.runtime_dir));
   if (!options.log_dir.empty()) TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.log_dir));
   // The longest name is the loader's descriptor socket.
@@ -133,7 +128,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
         options.runtime_dir, sizeof(sockaddr_un::sun_path) - 1, longest, longest.size()));
   }
   std::vector<ServiceSpec> services;
-  std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root", model.root};
+  std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root",
+                                      model.root.empty() ? options.runtime_dir : model.root};
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
   services.push_back(
       Service(options, "loader", "tandem-loader", MetricsPorts::kLoader, std::move(loading)));

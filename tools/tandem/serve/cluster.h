@@ -57,6 +57,14 @@ inline constexpr int kNpuFatalExitCodes[] = {2, 4, 5};
 // unix:RUNTIME_DIR/gateway.sock
 std::string GatewayTarget(const ClusterOptions& options);
 
+// What the loader is told: where to look, and for what.
+struct ModelPlace {
+  std::string root;  // empty: a synthetic model, no file is looked for
+  std::string name;
+};
+// INVALID_ARGUMENT: a wrong synthetic name; NOT_FOUND: no such model.
+absl::StatusOr<ModelPlace> FindModel(const std::string& model);
+
 // Makes the directories and describes the processes.  INVALID_ARGUMENT: the model's path, a
 // runtime directory too long for a socket's name or owned by somebody else; NOT_FOUND: no such
 // model.

@@ -1,0 +1,94 @@
+#include "tools/tandem/commands/serve_flags.h"
+
+#include <functional>
+#include <utility>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/flags/config_file.h"
+#include "services/common/flags/flag_checks.h"
+#include "services/common/flags/manual_page.h"
+#include "tools/tandem/address.h"
+
+namespace tandem {
+namespace {
+
+// The options that `add` adds to `command`.
+std::vector<const CLI::Option*> Added(CLI::App& command, const std::function<void()>& add) {
+  const size_t before = command.get_options().size();
+  add();
+  const std::vector<CLI::Option*> all = command.get_options();
+  return {all.begin() + static_cast<std::ptrdiff_t>(before), all.end()};
+}
+
+// The options that were given, as a command line.
+std::vector<std::string> Arguments(const std::vector<const CLI::Option*>& options) {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : options) {
+    const std::string& name = option->get_lnames().front();
+    for (const std::string& value : option->results()) {
+      if (TakesValue(*option)) {
+        arguments.insert(arguments.end(), {"--" + name, value});
+      } else if (value == option->get_flag_value(name, "")) {
+        arguments.push_back("--" + name);
+      }
+    }
+  }
+  return arguments;
+}
+
+void AddPlaceFlags(CLI::App& command, ClusterOptions& options) {
+  command.add_option("--runtime-dir", options.runtime_dir, "Sockets and logs")
+      ->capture_default_str();
+  command.add_option("--log-dir", options.log_dir, "One file a service; default: RUNTIME_DIR/logs");
+  command
+      .add_option("--log-format", options.log_format,
+                  "Lines of every service's log: text (key=value) or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  command.add_option("--port", options.port, "gRPC on 127.0.0.1; 0: the unix socket alone")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+}
+
+void AddMetricsFlags(CLI::App& command, ClusterOptions& options) {
+  CLI::Option* metrics =
+      command.add_flag("--metrics", options.metrics,
+                       "Pages for Prometheus on loopback: gateway 9464, GPU 9465, NPU 9466, loader "
+                       "9467, this process 9468");
+  command
+      .add_option("--metrics-port", options.metrics_port,
+                  "The gateway's page is here instead, and the others follow it; with --metrics")
+      ->check(CLI::Range(1, 65000))
+      ->needs(metrics);
+}
+
+}  // namespace
+
+void AddServeFlags(CLI::App& command, ServeFlags& flags) {
+  ClusterOptions& options = flags.cluster.options;
+  options.runtime_dir = DefaultRuntimeDir();
+  options.port = 50051;
+  AddClusterFlags(command, flags.cluster);
+  command.get_option("--model")->required();
+  AddPlaceFlags(command, options);
+  flags.http_options = Added(command, [&] {
+    gateway::AddHttpFlags(command, flags.gateway.http);
+    gateway::AddTraceFlags(command, flags.gateway.trace);
+  });
+  // That one has a place of its own among a cluster's options.
+  std::erase(flags.http_options, command.get_option("--http"));
+  AddMetricsFlags(command, options);
+  flags.host_options = Added(command, [&] { gateway::AddHostFlags(command, flags.gateway); });
+  AddConfigFlag(command);
+}
+
+absl::StatusOr<ClusterOptions> ResolveServeFlags(const ServeFlags& flags) {
+  TANDEM_RETURN_IF_ERROR(gateway::CheckHttpFlags(flags.gateway.http));
+  TANDEM_ASSIGN_OR_RETURN(ClusterOptions options, ResolveClusterFlags(flags.cluster));
+  options.http = flags.gateway.http.server.listen;
+  options.gateway_arguments = Arguments(flags.http_options);
+  options.host_arguments = Arguments(flags.host_options);
+  return options;
+}
+
+}  // namespace tandem
