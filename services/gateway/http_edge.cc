@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/gateway/api/token_routes.h"
@@ -24,6 +25,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   HttpServerOptions options = flags.server;
   options.traffic = &traffic;
   options.sampler = sampler;
+  if (flags.api_keys.empty() && !IsLoopback(options.listen)) {
+    LogWarning("HTTP is open: whoever reaches it may use the model, without an API key",
+               {{"http", options.listen}});
+  }
   if (!flags.api_keys.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "services/common/base/exit_codes.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/service_flags.h"
@@ -24,14 +25,16 @@ namespace {
 
 constexpr absl::Duration kDrainPatience = absl::Seconds(30);
 
+int Fail(const char* event, const absl::Status& status) {
+  LogError(event, {{"reason", std::string(status.message())}});
+  return ServeExitCode(status);
+}
+
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
   RequestLog log;
   const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, TANDEM_VERSION);
-  if (!tracing.ok()) {
-    LogError("cannot trace", {{"status", tracing.status().ToString()}});
-    return 1;
-  }
+  if (!tracing.ok()) return Fail("cannot trace", tracing.status());
   EngineOptions engine = flags.engine;
   const bool has_page = flags.http.server.listen != kHttpOff || !flags.metrics.empty();
   if (has_page) engine.observers.push_back(&meters.engine);
@@ -46,24 +49,15 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       launcher,
       {.version = TANDEM_VERSION, .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
   auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
-  if (!server.ok()) {
-    LogError("cannot serve", {{"status", server.status().ToString()}});
-    return 1;
-  }
+  if (!server.ok()) return Fail("cannot serve", server.status());
   const MetricSource page =
       GatewayPage(meters, launcher, TANDEM_VERSION,
                   [&tracing](MetricSamples& samples) { (*tracing)->AddTo(samples); });
   auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
-  if (!metrics.ok()) {
-    LogError("cannot serve metrics", {{"status", metrics.status().ToString()}});
-    return 1;
-  }
+  if (!metrics.ok()) return Fail("cannot serve metrics", metrics.status());
   const auto http =
       StartHttpEdge(flags.http, launcher, **server, page, meters.http, (*tracing)->sampler());
-  if (!http.ok()) {
-    LogError("cannot serve HTTP", {{"status", http.status().ToString()}, {"flag", "--http"}});
-    return 1;
-  }
+  if (!http.ok()) return Fail("cannot serve HTTP", http.status());
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   const ServiceManager manager = ServiceManager::FromEnvironment();
   GatewayPulse pulse(launcher, flags.executor.segment_deadline);
@@ -99,8 +93,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = tandem::gateway::FinishGatewayFlags(flags);
   if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", status.ToString().c_str());
-    return 2;
+    std::fprintf(stderr, "tandem-gateway: %s\n", std::string(status.message()).c_str());
+    return tandem::kExitUsage;
   }
   return tandem::gateway::Serve(flags, signals);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "services/common/base/cache_folder.h"
+#include "services/common/base/exit_codes.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/energy/device_energy.h"
@@ -26,9 +27,9 @@ struct Flags {
   tandem::gpu::GpuWorkerOptions worker;
 };
 
-int Fail(const absl::Status& status) {
+int Fail(const absl::Status& status, int exit_code) {
   tandem::LogError("no GPU worker", {{"reason", std::string(status.message())}});
-  return 1;
+  return exit_code;
 }
 
 int Serve(Flags& flags) {
@@ -36,9 +37,11 @@ int Serve(Flags& flags) {
   tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   auto worker = tandem::gpu::GpuWorker::Create(flags.worker);
-  if (!worker.ok()) return Fail(worker.status());
+  if (!worker.ok()) return Fail(worker.status(), tandem::DeviceExitCode(worker.status()));
   if (flags.probe) {
-    if (const absl::Status health = (*worker)->CheckHealth(); !health.ok()) return Fail(health);
+    if (const absl::Status health = (*worker)->CheckHealth(); !health.ok()) {
+      return Fail(health, tandem::kExitFailure);
+    }
     std::printf("%s%s\n", (*worker)->DescribeDevice().c_str(),
                 (*worker)->description().device.c_str());
     return 0;
@@ -56,7 +59,7 @@ int Serve(Flags& flags) {
     if (energy != nullptr) energy->AddTo(flags.worker.name, samples);
   };
   const absl::Status served = tandem::RunWorkerService(*std::move(worker), flags.run, signals);
-  return served.ok() ? 0 : Fail(served);
+  return served.ok() ? tandem::kExitSuccess : Fail(served, tandem::ServeExitCode(served));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "services/common/base/cache_folder.h"
+#include "services/common/base/exit_codes.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
@@ -100,5 +101,5 @@ int main(int argc, char** argv) {
   const absl::Status status = tandem::loader::Serve(flags, signals);
   if (status.ok()) return 0;
   tandem::LogError("loader stopped", {{"reason", std::string(status.message())}});
-  return 1;
+  return tandem::ServeExitCode(status);
 }

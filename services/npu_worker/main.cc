@@ -7,6 +7,7 @@
 
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
+#include "services/common/flags/flag_checks.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
@@ -29,13 +30,13 @@ struct Flags {
 
 int Fail(NpuPolicy policy, const absl::Status& status) {
   const ExitCode code = ExitCodeFor(policy, status);
-  Log(code == kExitNoNpu ? LogLevel::kWarning : LogLevel::kError, "no NPU worker",
+  Log(code == kExitNothingToDo ? LogLevel::kWarning : LogLevel::kError, "no NPU worker",
       {{"policy", std::string(NpuPolicyName(policy))},
        {"exit_code", std::to_string(code)},
        {"reason", std::string(status.message())}});
   // An NPU that is not there is no failure of the unit under "prefer".
   const ServiceManager manager = ServiceManager::FromEnvironment();
-  if (code == kExitNoNpu) manager.Ready();
+  if (code == kExitNothingToDo) manager.Ready();
   manager.Status(status.message().empty() ? "no NPU" : std::string(status.message()));
   return code;
 }
@@ -51,7 +52,7 @@ int Serve(Flags& flags) {
   if (!worker.ok()) return Fail(policy, worker.status());
   if (flags.probe) {
     std::printf("%s\n", (*worker)->description().device.c_str());
-    return kExitOk;
+    return kExitSuccess;
   }
   flags.run.server.listen = {flags.listen};
   std::unique_ptr<NpuSensors> sensors;
@@ -60,9 +61,9 @@ int Serve(Flags& flags) {
     if (sensors != nullptr) sensors->AddTo(flags.startup.worker.name, samples);
   };
   const absl::Status served = RunWorkerService(*std::move(worker), flags.run, signals);
-  if (served.ok()) return kExitOk;
+  if (served.ok()) return kExitSuccess;
   LogError("cannot serve", {{"reason", std::string(served.message())}});
-  return kExitFailure;
+  return ServeExitCode(served);
 }
 
 }  // namespace
@@ -73,7 +74,9 @@ int main(int argc, char** argv) {
   CLI::App app("Runs attention on an NPU for a Tandem gateway.");
   app.add_option("--listen", flags.listen, "unix:PATH or HOST:PORT")->capture_default_str();
   app.add_option("--name", flags.startup.worker.name, "Name in the cluster")->capture_default_str();
-  app.add_option("--npu", flags.policy, "require | prefer | emulate | off")->capture_default_str();
+  app.add_option("--npu", flags.policy, "require, prefer, emulate or off")
+      ->check(tandem::CheckedBy(tandem::ParseNpuPolicy))
+      ->capture_default_str();
   app.add_option("--kernels", flags.startup.worker.kernel_folder, "Folder of the kernel package");
   app.add_option("--emulated-xrt", flags.startup.emulated_xrt, "XRT root of the emulated NPU");
   app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
@@ -89,13 +92,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tandem::npu::kExitOk : tandem::npu::kExitUsage;
+    return app.exit(error) == 0 ? tandem::kExitSuccess : tandem::kExitUsage;
   }
   tandem::InitLogging("npu_worker");
   const auto policy = tandem::ParseNpuPolicy(flags.policy);
   if (!policy.ok()) {
     tandem::LogError("bad flag", {{"reason", std::string(policy.status().message())}});
-    return tandem::npu::kExitUsage;
+    return tandem::kExitUsage;
   }
   flags.startup.policy = *policy;
   return tandem::npu::Serve(flags);

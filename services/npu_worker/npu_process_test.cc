@@ -37,7 +37,7 @@ bool HasNpu() { return std::filesystem::exists("/dev/accel"); }
 
 TEST(NpuProcessTest, TheEmulatedNpuIsFoundBesideTheExecutable) {
   const Ended ended = RunWorker("--npu=emulate --probe");
-  EXPECT_EQ(ended.code, kExitOk) << ended.text;
+  EXPECT_EQ(ended.code, kExitSuccess) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("NPU emulated on the host"));
 }
 
@@ -45,21 +45,21 @@ TEST(NpuProcessTest, XrtsNoopDeviceIsNotServed) {
   const Ended ended =
       RunWorker("--npu=emulate --emulated-xrt " TANDEM_BINARY_DIR
                 "/tests/xrt-plain-noop --listen unix:/nonexistent/never-reached.sock");
-  EXPECT_EQ(ended.code, kExitSelfTest) << ended.text;
+  EXPECT_EQ(ended.code, kExitWrongAnswers) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("wrote nothing"));
 }
 
 TEST(NpuProcessTest, RequireFailsWithoutAnNpuAndNamesTheFix) {
   if (HasNpu()) GTEST_SKIP() << "this machine has an NPU";
   const Ended ended = RunWorker("--npu=require --probe");
-  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_EQ(ended.code, kExitNoDevice) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("modprobe amdxdna"));
 }
 
 TEST(NpuProcessTest, PreferSaysThatThereIsNoneAndEndsWell) {
   if (HasNpu()) GTEST_SKIP() << "this machine has an NPU";
   const Ended ended = RunWorker("--npu=prefer --probe");
-  EXPECT_EQ(ended.code, kExitNoNpu) << ended.text;
+  EXPECT_EQ(ended.code, kExitNothingToDo) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("no NPU device node"));
 }
 
@@ -67,7 +67,7 @@ TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {
   const std::string emulated =
       "XILINX_XRT=" TANDEM_BINARY_DIR "/lib/tandem/xrt-emulated XCL_EMULATION_MODE=noop";
   const Ended ended = RunWorker("--npu=require --probe", emulated);
-  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_EQ(ended.code, kExitNoDevice) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("--npu=emulate"));
 }
 
@@ -76,17 +76,17 @@ TEST(NpuProcessTest, OffAndBadFlagsAreUsageErrors) {
   EXPECT_EQ(RunWorker("--npu=perhaps --probe").code, kExitUsage);
   EXPECT_EQ(RunWorker("--no-such-flag").code, kExitUsage);
   EXPECT_EQ(RunWorker("--max-rows 0").code, kExitUsage);
-  EXPECT_EQ(RunWorker("--help").code, kExitOk);
+  EXPECT_EQ(RunWorker("--help").code, kExitSuccess);
 }
 
 TEST(NpuProcessTest, AnAddressThatCannotBeListenedOnIsNotAMissingNpu) {
   const Ended ended = RunWorker("--npu=emulate --listen unix:/nonexistent/a.sock");
-  EXPECT_EQ(ended.code, kExitFailure) << ended.text;
+  EXPECT_EQ(ended.code, kExitUsage) << ended.text;
 }
 
 TEST(NpuProcessTest, AMissingKernelPackageNamesItsManifest) {
   const Ended ended = RunWorker("--npu=emulate --kernels /nonexistent --probe");
-  EXPECT_EQ(ended.code, kExitUnusable) << ended.text;
+  EXPECT_EQ(ended.code, kExitNoDevice) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("/nonexistent/manifest.json"));
 }
 

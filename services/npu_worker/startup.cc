@@ -60,10 +60,10 @@ absl::Status PrepareNpu(StartupOptions& options) {
 }
 
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status) {
-  if (status.ok()) return kExitOk;
+  if (status.ok()) return kExitSuccess;
   if (policy == NpuPolicy::kOff) return kExitUsage;
-  if (policy == NpuPolicy::kPrefer) return kExitNoNpu;
-  return absl::IsDataLoss(status) ? kExitSelfTest : kExitUnusable;
+  if (policy == NpuPolicy::kPrefer) return kExitNothingToDo;
+  return absl::IsDataLoss(status) ? kExitWrongAnswers : kExitNoDevice;
 }
 
 }  // namespace tandem::npu

@@ -6,20 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/common/base/exit_codes.h"
 #include "services/common/plan/planner.h"
 #include "services/npu_worker/npu_worker.h"
 
 namespace tandem::npu {
-
-// How tandem-npu-worker ends; docs/npu.md says what to do about each.
-enum ExitCode : int {
-  kExitOk = 0,
-  kExitFailure = 1,   // it cannot listen
-  kExitUsage = 2,     // flags, or --npu=off
-  kExitNoNpu = 3,     // --npu=prefer and no NPU can be used here: attention belongs on the GPU
-  kExitUnusable = 4,  // --npu=require or emulate, and the NPU cannot be opened
-  kExitSelfTest = 5,  // ... or it opens and gives wrong answers
-};
 
 // The folder of this executable, and what lies beside it after a build and an installation:
 // ../lib/tandem/npu/{emulated,hardware} and ../lib/tandem/xrt-emulated.
@@ -40,7 +31,8 @@ absl::Status UseEmulatedNpu(const std::string& xrt_root);
 // FAILED_PRECONDITION: policy off, or XRT is told to emulate although the policy wants an NPU.
 absl::Status PrepareNpu(StartupOptions& options);
 
-// What to exit with when PrepareNpu or NpuWorker::Create failed with `status`.
+// What to exit with when PrepareNpu or NpuWorker::Create failed with `status` (docs/npu.md):
+// kExitNothingToDo under "prefer", where attention belongs on the GPU then.
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status);
 
 }  // namespace tandem::npu

@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
       tandem::AddStatusCommand,  tandem::AddModelsCommand,     tandem::AddInspectCommand,
       tandem::AddConvertCommand, tandem::AddCompletionCommand, tandem::AddManualCommand,
       tandem::AddBenchCommand,   tandem::AddTuneCommand,       tandem::AddDoctorCommand,
-      tandem::AddTraceCommand,   tandem::AddEmbedCommand,
+      tandem::AddTraceCommand,   tandem::AddEmbedCommand,      tandem::AddStopCommand,
+      tandem::AddLogsCommand,
   };
   std::map<CLI::App*, std::function<int()>> commands;
   for (const auto factory : factories) {

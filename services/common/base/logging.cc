@@ -1,12 +1,15 @@
 #include "services/common/base/logging.h"
 
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/utf8.h"
@@ -78,7 +81,29 @@ void ApplyFormat(spdlog::logger& logger) {
                          : "%Y-%m-%dT%H:%M:%S.%e level=%l service=%n %v");
 }
 
+class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit DescriptorSink(int fd) : fd_(fd) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    (void)!::write(fd_, line.data(), line.size());
+  }
+  void flush_() override {}
+
+  const int fd_;
+};
+
 }  // namespace
+
+void CopyLogTo(int fd) {
+  spdlog::logger& logger = *spdlog::default_logger_raw();
+  logger.sinks().resize(1);
+  if (fd >= 0) logger.sinks().push_back(std::make_shared<DescriptorSink>(fd));
+  ApplyFormat(logger);
+}
 
 void InitLogging(std::string_view service) {
   auto logger = std::make_shared<spdlog::logger>(std::string(service),

@@ -28,6 +28,10 @@ enum class LogFormat { kText, kJson };
 // Of all lines from now on, whether InitLogging comes before or after.
 void SetLogFormat(LogFormat format);
 
+// Every line from now on also goes to `fd`, as it stands on standard error; -1: no longer.
+// Borrowed. Not while other threads log.
+void CopyLogTo(int fd);
+
 using LogField = std::pair<std::string_view, std::string>;
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});

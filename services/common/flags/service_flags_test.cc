@@ -65,6 +65,31 @@ TEST_F(ServiceFlagsTest, MisspeltKeysAndMissingFilesAreErrors) {
                CLI::ParseError);
 }
 
+TEST_F(ServiceFlagsTest, WhatIsWrongInAFileIsNamedByFileLineAndKey) {
+  const auto error = [this](const std::string& config) -> std::string {
+    try {
+      Parse(config);
+    } catch (const CLI::ParseError& refused) {
+      app_.clear();
+      return refused.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error("\nrows = \"many\"\n"), path_ + ":2: rows: 'many' is no INT");
+  EXPECT_EQ(error("name = [\"a\", \"b\"]\n"),
+            path_ + ":1: name: one value is expected, not a list");
+  EXPECT_EQ(error("no-import = 1\n"), path_ + ":1: no-import: true or false is expected");
+  EXPECT_EQ(error("naem = \"a\"\n"), path_ + ":1: naem: no such flag");
+  EXPECT_EQ(error("manual = true\n"), path_ + ":1: manual: no such flag");
+  EXPECT_THAT(error("rows = 1\nname = gpu0\n"), HasSubstr(path_ + ":2: not TOML: "));
+}
+
+TEST_F(ServiceFlagsTest, AListMayTakeSeveralLines) {
+  Parse("root = [\n  \"/a\",  # one\n  \"/b\",\n]\nno-import = false\n");
+  EXPECT_EQ(roots_, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_TRUE(import_);
+}
+
 TEST_F(ServiceFlagsTest, AnEmptyFileChangesNothing) {
   Parse("# name = \"gpu0\"\n");
   EXPECT_EQ(name_, "none");

@@ -9,6 +9,7 @@
 #include <grpcpp/server_builder.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -122,11 +123,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   if (options.configure) options.configure(builder);
   result->server_ = BuildPrivately(builder);
+  // gRPC stops at the first address that it cannot have: those before it have a port, a socket one
+  // of 1.
+  const auto failed = std::find(ports.begin(), ports.end(), 0);
+  if (result->server_ == nullptr || failed != ports.end()) {
+    const size_t i = std::min<size_t>(failed - ports.begin(), ports.size() - 1);
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "cannot listen on %s: the address is in use or not permitted", options.listen[i]));
+  }
   for (size_t i = 0; i < options.listen.size(); ++i) {
-    if (result->server_ == nullptr || ports[i] == 0) {
-      return absl::AlreadyExistsError(absl::StrFormat(
-          "cannot listen on '%s': address in use or not permitted", options.listen[i]));
-    }
     std::string target = options.listen[i];
     if (const auto path = UnixSocketPath(target)) {
       if (::chmod(path->c_str(), 0600) != 0) {

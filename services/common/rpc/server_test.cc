@@ -82,6 +82,17 @@ TEST_F(ServerTest, ASecondServerOnALiveSocketIsRefused) {
             absl::StatusCode::kAlreadyExists);
 }
 
+TEST_F(ServerTest, OfSeveralAddressesTheOneInUseIsNamed) {
+  const auto first = Server::Start({.listen = {"127.0.0.1:0"}}, {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string taken = (*first)->targets()[0];
+  const std::string socket = "unix:" + SocketPath();
+  const auto second = Server::Start({.listen = {socket, taken}}, {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(second.status().message().find(taken), std::string_view::npos) << second.status();
+  EXPECT_EQ(second.status().message().find("unix:"), std::string_view::npos) << second.status();
+}
+
 TEST_F(ServerTest, ASocketLeftByADeadProcessIsReplaced) {
   {
     const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

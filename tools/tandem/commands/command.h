@@ -20,10 +20,12 @@ std::function<int()> AddChatCommand(CLI::App& app);
 std::function<int()> AddEmbedCommand(CLI::App& app);
 std::function<int()> AddInspectCommand(CLI::App& app);
 std::function<int()> AddCompletionCommand(CLI::App& app);
+std::function<int()> AddLogsCommand(CLI::App& app);
 std::function<int()> AddManualCommand(CLI::App& app);
 std::function<int()> AddConvertCommand(CLI::App& app);
 std::function<int()> AddModelsCommand(CLI::App& app);
 std::function<int()> AddStatusCommand(CLI::App& app);
+std::function<int()> AddStopCommand(CLI::App& app);
 std::function<int()> AddTraceCommand(CLI::App& app);
 std::function<int()> AddTuneCommand(CLI::App& app);
 

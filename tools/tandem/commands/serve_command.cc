@@ -3,56 +3,100 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/metrics/metrics_server.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/serve_flags.h"
+#include "tools/tandem/serve/ports.h"
+#include "tools/tandem/serve/runtime_lock.h"
 #include "tools/tandem/supervisor/supervisor.h"
 #include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
 namespace {
 
-// Says once a second what is being done, waits for readiness and announces it, unless the cluster
-// is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
+// The gateway of a `tandem serve` that was killed lets its requests end first.
+constexpr absl::Duration kStalePatience = absl::Seconds(40);
+
+void Say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+// What is started, and where to look while it starts.
+void SayStart(const ClusterOptions& options, const std::vector<ServiceSpec>& services) {
+  const auto name = [](std::string* out, const ServiceSpec& service) {
+    out->append(service.process.name);
+  };
+  Say(absl::StrFormat("starting %s: %s\n  logs: %s", options.model,
+                      absl::StrJoin(services, ", ", name), options.log_dir));
+}
+
+void SayReady(const ServeFlags& flags, const ClusterOptions& options,
+              const v1::GetStatusResponse& status) {
+  const std::string port = options.port != 0 ? absl::StrFormat(", 127.0.0.1:%d", options.port) : "";
+  Say(absl::StrFormat("ready: %s\n  placement: %s\n  gRPC: %s%s", options.model, status.placement(),
+                      GatewayTarget(options), port));
+  const gateway::HttpFlags& http = flags.gateway.http;
+  if (options.http != gateway::kHttpOff) {
+    const bool tls = !http.server.tls_certificate.empty();
+    const bool open = http.api_keys.empty() && !IsLoopback(options.http);
+    Say(absl::StrFormat("  HTTP: %s://%s%s", tls ? "https" : "http", options.http,
+                        open ? " (open: whoever reaches it may use the model)" : ""));
+  }
+  if (!status.placement_notice().empty()) Say("  notice: " + status.placement_notice());
+}
+
+// Says what is being done whenever that changes, waits for readiness and announces it, unless the
+// cluster is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
 absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
-                      const std::atomic<bool>& stopping) {
-  const std::string target = GatewayTarget(options);
-  const auto stub = MakeGenerationStub(target);
+                      Supervisor& supervisor, const std::atomic<bool>& stopping) {
+  const auto stub = MakeGenerationStub(GatewayTarget(options));
   std::string said;
   while (!stopping) {
     const auto status = WaitReady(*stub, absl::Seconds(1));
     if (absl::IsFailedPrecondition(status.status())) return status.status();
-    if (!status.ok()) {
-      const auto now = FetchStatus(*stub, absl::Milliseconds(100));
-      if (!now.ok() || now->detail().empty() || now->detail() == said) continue;
-      said = now->detail();
-      std::fprintf(stderr, "  %s\n", said.c_str());
-      continue;
+    if (status.ok()) {
+      supervisor.MarkReady();
+      SayReady(flags, options, *status);
+      break;
     }
-    std::fprintf(stderr, "ready: %s\n  placement: %s\n  gRPC: %s%s\n", options.model.c_str(),
-                 status->placement().c_str(), target.c_str(),
-                 options.port != 0 ? absl::StrFormat(", 127.0.0.1:%d", options.port).c_str() : "");
-    if (options.http != "off") {
-      std::fprintf(stderr, "  HTTP: %s://%s\n", flags.gateway.http.server.tls_certificate.empty() ? "http" : "https",
-                   options.http.c_str());
-    }
-    if (!status->placement_notice().empty()) {
-      std::fprintf(stderr, "  notice: %s\n", status->placement_notice().c_str());
-    }
-    break;
+    const auto now = FetchStatus(*stub, absl::Milliseconds(100));
+    const std::string detail =
+        now.ok() ? now->detail() : std::string("waiting for the gateway to answer");
+    if (detail.empty() || detail == said) continue;
+    said = detail;
+    Say("  " + said);
   }
   return absl::OkStatus();
 }
 
+// The log of this process goes to serve.log too, while this lives.
+class OwnLog {
+ public:
+  static absl::StatusOr<std::unique_ptr<OwnLog>> Begin(LogCollector& logs,
+                                                       const std::string& log_dir) {
+    TANDEM_ASSIGN_OR_RETURN(const int fd, logs.Add(log_dir + "/serve.log"));
+    CopyLogTo(fd);
+    return std::make_unique<OwnLog>();
+  }
+  ~OwnLog() { CopyLogTo(-1); }
+};
+
 absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const ClusterOptions options, ResolveServeFlags(flags));
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
-  TANDEM_ASSIGN_OR_RETURN(const auto supervisor, Supervisor::Create(std::move(services), {}));
+  TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,
+                          RuntimeLock::Take(options.runtime_dir, options.log_dir));
+  TANDEM_RETURN_IF_ERROR(AwaitStaleServices(options.runtime_dir, kStalePatience, Say));
+  TANDEM_RETURN_IF_ERROR(CheckPorts(WantedPorts(options)));
+  SayStart(options, services);
+  TANDEM_ASSIGN_OR_RETURN(const auto supervisor,
+                          Supervisor::Create(std::move(services), {.rotation = options.rotation}));
+  TANDEM_ASSIGN_OR_RETURN(const auto own_log, OwnLog::Begin(supervisor->logs(), options.log_dir));
   TANDEM_ASSIGN_OR_RETURN(
       const auto metrics,
       MetricsServer::StartIf(
@@ -63,7 +107,7 @@ absl::Status Serve(const ServeFlags& flags) {
   std::atomic<bool> stopping = false;
   absl::Status readiness;
   std::thread announcer([&] {
-    readiness = Announce(flags, options, stopping);
+    readiness = Announce(flags, options, *supervisor, stopping);
     if (!readiness.ok()) supervisor->RequestStop();
   });
   const absl::Status status = supervisor->Run();

@@ -41,6 +41,15 @@ void AddPlaceFlags(CLI::App& command, ClusterOptions& options) {
       ->capture_default_str();
   command.add_option("--log-dir", options.log_dir, "One file a service; default: RUNTIME_DIR/logs");
   command
+      .add_option("--log-bytes", options.rotation.max_bytes,
+                  "Longest log file: another is begun then, and old ones are SERVICE.log.1 and on")
+      ->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 40))
+      ->capture_default_str();
+  command
+      .add_option("--log-files", options.rotation.num_old, "Old log files kept for each service")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  command
       .add_option("--log-format", options.log_format,
                   "Lines of every service's log: text (key=value) or json")
       ->check(CLI::IsMember({"text", "json"}))

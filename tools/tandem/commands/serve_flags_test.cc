@@ -71,6 +71,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"prefix-cache", {"\"off\"", "\"maybe\""}},
         {"log-format", {"\"json\"", "\"xml\""}},
         {"port", {"50052", "80000"}},
+        {"log-bytes", {"65536", "1"}},
         {"http", {"\"127.0.0.1:9999\"", "\"28080\""}},
         {"http-tls-cert", {Quoted("pem"), Quoted("absent.pem")}},
         {"http-tls-key", {Quoted("pem"), Quoted("absent.pem")}},
@@ -96,7 +97,7 @@ class ServeFlagsTest : public ::testing::Test {
     return {"7", "\"seven\""};
   }
 
-  const testing::TemporaryDirectory folder_;
+  const TemporaryDirectory folder_;
   std::unique_ptr<CLI::App> app_;
   std::unique_ptr<ServeFlags> flags_;
   CLI::App* serve_ = nullptr;

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/exit_codes.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/synthetic/synthetic_spec.h"
 
@@ -57,6 +58,9 @@ ServiceSpec Service(const ClusterOptions& options, const std::string& name,
     spec.process.argv.insert(spec.process.argv.end(), {"--log-format", options.log_format});
   }
   if (!options.log_dir.empty()) spec.process.log_path = options.log_dir + "/" + name + ".log";
+  spec.fatal_exit_codes = {std::begin(kPermanentExitCodes), std::end(kPermanentExitCodes)};
+  // A library that is missing, a program of another machine.
+  spec.fatal_exit_codes.insert({126, 127});
   return spec;
 }
 
@@ -148,10 +152,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
                                 std::string(NpuPolicyName(options.npu)), "--max-rows",
                                 absl::StrFormat("%d", options.max_rows)}));
     services.back().stop_rank = 1;
-    services.back().fatal_exit_codes = {std::begin(kNpuFatalExitCodes),
-                                        std::end(kNpuFatalExitCodes)};
     if (options.npu == NpuPolicy::kPrefer) {
-      services.back().final_exit_codes = {kNoNpuExitCode};
+      services.back().final_exit_codes = {kExitNothingToDo};
     }
   }
   services.push_back(Gateway(options, model.name));

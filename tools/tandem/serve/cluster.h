@@ -36,6 +36,7 @@ struct ClusterOptions {
   bool metrics = false;              // pages for Prometheus on loopback
   int metrics_port = 9464;           // of the gateway's page; the others follow it
   std::string log_format = "text";   // of every service: "text" or "json"
+  LogRotation rotation;              // of the files in log_dir
 };
 
 // Where `metrics` puts the pages, by default.
@@ -48,11 +49,6 @@ struct MetricsPorts {
 };
 // "127.0.0.1:9465": `port` is one of MetricsPorts, and moves along with `options.metrics_port`.
 std::string MetricsAddress(const ClusterOptions& options, int port);
-
-// Exit codes of tandem-npu-worker (docs/npu.md): no NPU, which `prefer` takes for an answer; bad
-// flags; an NPU that cannot be opened; one that gives wrong answers.
-inline constexpr int kNoNpuExitCode = 3;
-inline constexpr int kNpuFatalExitCodes[] = {2, 4, 5};
 
 // unix:RUNTIME_DIR/gateway.sock
 std::string GatewayTarget(const ClusterOptions& options);

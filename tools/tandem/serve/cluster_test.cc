@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/exit_codes.h"
 
 namespace tandem {
 namespace {
@@ -55,7 +56,7 @@ TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
     options_.npu = policy;
     const auto services = PlanCluster(options_);
     ASSERT_TRUE(services.ok());
-    EXPECT_EQ((*services)[2].final_exit_codes.contains(kNoNpuExitCode),
+    EXPECT_EQ((*services)[2].final_exit_codes.contains(kExitNothingToDo),
               policy == NpuPolicy::kPrefer);
   }
 }

@@ -65,7 +65,7 @@ absl::StatusOr<pid_t> StartProcess(const ProcessSpec& spec) {
         absl::StrFormat("%s: cannot execute %s: %s", spec.name, spec.argv[0], ::strerror(errno)));
   }
   UniqueFd log;
-  if (!spec.log_path.empty()) {
+  if (spec.output_fd < 0 && !spec.log_path.empty()) {
     log.Reset(::open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!log.valid()) {
       return absl::InternalError(
@@ -79,7 +79,7 @@ absl::StatusOr<pid_t> StartProcess(const ProcessSpec& spec) {
   plan.argv.push_back(nullptr);
   for (std::string& entry : environment) plan.envp.push_back(entry.data());
   plan.envp.push_back(nullptr);
-  plan.output_fd = log.get();
+  plan.output_fd = spec.output_fd >= 0 ? spec.output_fd : log.get();
   plan.parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) Exec(plan);

@@ -17,6 +17,7 @@ struct ProcessSpec {
   std::vector<std::string> argv;  // argv[0] is the path of the executable
   std::vector<std::pair<std::string, std::string>> environment;  // added to our own
   std::string log_path;  // standard output and error are appended here; empty: inherited
+  int output_fd = -1;    // ... or go here, if it is one.  Borrowed; must outlive the start
 };
 
 // How a child ended.

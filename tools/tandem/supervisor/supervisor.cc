@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -17,22 +16,13 @@
 #include "absl/time/clock.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "tools/tandem/supervisor/log_line.h"
 
 namespace tandem {
 namespace {
 
 // One press of a key can arrive twice: from the terminal's group and from a wrapper's.
 constexpr absl::Duration kSignalEcho = absl::Seconds(1);
-
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::string last;
-  while (std::getline(file, line)) {
-    if (!line.empty()) last = line;
-  }
-  return last;
-}
 
 }  // namespace
 
@@ -54,6 +44,12 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(std::vector<Servi
   if (!supervisor->signal_fd_.valid() || !supervisor->stop_fd_.valid()) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("supervisor descriptors: %s", std::strerror(errno)));
+  }
+  TANDEM_ASSIGN_OR_RETURN(supervisor->logs_, LogCollector::Create(options.rotation));
+  for (Service& service : supervisor->services_) {
+    ProcessSpec& process = service.spec.process;
+    if (process.log_path.empty()) continue;
+    TANDEM_ASSIGN_OR_RETURN(process.output_fd, supervisor->logs_->Add(process.log_path));
   }
   return supervisor;
 }
@@ -109,23 +105,35 @@ void Supervisor::ReapAll(bool draining) {
                  {{"name", service.state.name}, {"end", service.state.last_end}});
       continue;
     }
-    if (!end->signalled && service.spec.fatal_exit_codes.contains(end->code) &&
-        service.state.restarts == 0) {
+    service.ends.push_back(absl::Now());
+    while (service.ends.back() - service.ends.front() > options_.crash_window) {
+      service.ends.pop_front();
+    }
+    if (EndsAll(service, *end)) {
       service.state.finished = true;
       fatal_.Update(absl::FailedPreconditionError(
-          absl::StrFormat("%s cannot run: %s: %s", service.state.name, service.state.last_end,
-                          LastLine(service.spec.process.log_path))));
+          absl::StrFormat("%s cannot run: %s (%s)", service.state.name,
+                          LogReason(LastLine(service)), service.state.last_end)));
       continue;
     }
     ScheduleRestart(service, *end);
   }
 }
 
+bool Supervisor::EndsAll(const Service& service, const ProcessEnd& end) const {
+  if (ready_) return false;
+  if (static_cast<int>(service.ends.size()) >= options_.crash_limit) return true;
+  return !end.signalled && service.spec.fatal_exit_codes.contains(end.code);
+}
+
+std::string Supervisor::LastLine(const Service& service) {
+  std::string line = logs_->LastLine(service.spec.process.log_path);
+  return line.empty() ? "it has logged nothing" : line;
+}
+
 void Supervisor::ScheduleRestart(Service& service, const ProcessEnd& end) {
   const absl::Time now = absl::Now();
   if (now - service.started >= options_.steady_after) service.delay = options_.first_delay;
-  service.ends.push_back(now);
-  while (now - service.ends.front() > options_.crash_window) service.ends.pop_front();
   const bool open = static_cast<int>(service.ends.size()) >= options_.crash_limit;
   const absl::Duration delay = open ? options_.open_delay : service.delay;
   service.next_start = now + delay;
@@ -134,6 +142,7 @@ void Supervisor::ScheduleRestart(Service& service, const ProcessEnd& end) {
            {{"name", service.state.name},
             {"end", end.Text()},
             {"restart_in", absl::FormatDuration(delay)},
+            {"last_line", LastLine(service)},
             {"log", service.spec.process.log_path}});
 }
 

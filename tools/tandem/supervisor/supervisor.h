@@ -4,9 +4,13 @@
 // `last_delay` and is forgotten once it has run for `steady_after`.  After `crash_limit` ends
 // within `crash_window` its circuit opens: one try every `open_delay`, loudly.  An exit code in
 // `final_exit_codes` means that the service has nothing to do here; it is left alone.  One in
-// `fatal_exit_codes` at its first start means that it never will: everything is stopped.
+// `fatal_exit_codes` means that another start would end the same way.  Until MarkReady such an end,
+// and a circuit that opens, stop everything: what never worked is not tried for ever.
+//
+// What services print goes to rotated files (log_collector.h).
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -21,6 +25,7 @@
 #include "services/common/base/mutex.h"
 #include "services/common/base/terminal.h"
 #include "services/common/base/unique_fd.h"
+#include "tools/tandem/supervisor/log_collector.h"
 #include "tools/tandem/supervisor/process.h"
 
 namespace tandem {
@@ -45,11 +50,14 @@ struct SupervisorOptions {
   // SIGINT and SIGTERM drain, as does SIGHUP when the terminal has gone; another, a second later,
   // kills.  Any other SIGHUP is passed on.
   bool handle_signals = true;
+  LogRotation rotation;
 };
 
-// Single-thread: Create and Run on the main thread.  RequestStop and Restarts from any thread.
+// Single-thread: Create and Run on the main thread.  RequestStop, MarkReady and Restarts from any
+// thread.
 class Supervisor {
  public:
+  // INTERNAL: a log file cannot be opened.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(std::vector<ServiceSpec> services,
                                                             SupervisorOptions options);
   ~Supervisor();
@@ -58,9 +66,12 @@ class Supervisor {
   absl::Status Start();
   // Watches until a signal or RequestStop, then drains.  OK when every service ended by itself
   // within its grace, DEADLINE_EXCEEDED naming those that had to be killed, FAILED_PRECONDITION
-  // with the end of its log when a service ended with a fatal exit code.
+  // with the last line of its log when a service cannot run.
   absl::Status Run();
   void RequestStop();
+  // The services work together: from now on each is started again however it ends.
+  void MarkReady() { ready_ = true; }
+  LogCollector& logs() { return *logs_; }
 
   struct ServiceState {
     std::string name;
@@ -87,14 +98,19 @@ class Supervisor {
   Supervisor(std::vector<ServiceSpec> services, SupervisorOptions options);
   absl::Status StartService(Service& service);
   void ReapAll(bool draining);
+  // Whether it is the end of everything.
+  bool EndsAll(const Service& service, const ProcessEnd& end) const;
   void ScheduleRestart(Service& service, const ProcessEnd& end);
+  std::string LastLine(const Service& service);
   void StartDue();
   absl::Status Drain();
   void PassHangupOn();
   // Waits for a signal or until `deadline`; true when asked to stop (again).
   bool WaitForEvent(absl::Time deadline);
 
+  std::unique_ptr<LogCollector> logs_;
   std::vector<Service> services_;
+  std::atomic<bool> ready_ = false;
   absl::Status fatal_;  // why everything must stop
   SupervisorOptions options_;
   const StartingTerminal terminal_;

@@ -95,7 +95,7 @@ TEST_F(SupervisorTest, StopsEverythingAtAFatalExitCodeAndSaysWhatTheLogSays) {
   ASSERT_TRUE(supervisor.ok());
   ASSERT_TRUE((*supervisor)->Start().ok());
   EXPECT_EQ((*supervisor)->Run(),
-            absl::FailedPreconditionError("broken cannot run: exit code 4: no such device"));
+            absl::FailedPreconditionError("broken cannot run: no such device (exit code 4)"));
   EXPECT_EQ(Read("starts"), "x\n");
   EXPECT_EQ((*supervisor)->States()[0].pid, 0);
 }
@@ -104,10 +104,54 @@ TEST_F(SupervisorTest, OpensTheCircuitOfACrashLoop) {
   options_.crash_limit = 3;
   auto supervisor = Supervisor::Create({Shell("loop", "echo x >> $DIR/starts; exit 1")}, options_);
   ASSERT_TRUE(supervisor.ok());
+  (*supervisor)->MarkReady();
   ASSERT_TRUE((*supervisor)->Start().ok());
   const absl::Time until = absl::Now() + absl::Milliseconds(400);
   EXPECT_TRUE(RunUntil(**supervisor, [&] { return absl::Now() > until; }).ok());
   EXPECT_EQ(Read("starts"), "x\nx\nx\n");
+}
+
+TEST_F(SupervisorTest, WhatNeverWorkedIsNotTriedForEver) {
+  options_.crash_limit = 3;
+  auto supervisor = Supervisor::Create(
+      {Shell("loop", "echo x >> $DIR/starts; echo out of memory >&2; kill -9 $$")}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_EQ((*supervisor)->Run(),
+            absl::FailedPreconditionError("loop cannot run: out of memory (signal 9 (Killed))"));
+  EXPECT_EQ(Read("starts"), "x\nx\nx\n");
+}
+
+TEST_F(SupervisorTest, WhatHasWorkedIsStartedAgainHoweverItEnds) {
+  ServiceSpec spec = Shell("device",
+                           "echo x >> $DIR/starts; [ $(wc -l < $DIR/starts) -lt 2 ] && "
+                           "exit 4; exec sleep 60");
+  spec.fatal_exit_codes = {4};
+  auto supervisor = Supervisor::Create({spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  (*supervisor)->MarkReady();
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return Read("starts") == "x\nx\n"; }).ok());
+}
+
+TEST_F(SupervisorTest, RotatesWhatServicesPrint) {
+  options_.rotation = {.max_bytes = 4096, .num_old = 2};
+  auto supervisor = Supervisor::Create(
+      {Shell("talker",
+             "i=0; while [ $i -lt 500 ]; do echo a line of some thirty letters; "
+             "echo and one to the other end >&2; i=$((i+1)); done; echo up > $DIR/up; "
+             "exec sleep 60")},
+      options_);
+  ASSERT_TRUE(supervisor.ok());
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return !Read("up").empty(); }).ok());
+  supervisor->reset();
+  for (const char* name : {"talker.log", "talker.log.1", "talker.log.2"}) {
+    EXPECT_GT(Read(name).size(), 0u) << name;
+    EXPECT_LE(Read(name).size(), 4096u) << name;
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "talker.log.3"));
+  EXPECT_NE(Read("talker.log").find("other end"), std::string::npos);
 }
 
 TEST_F(SupervisorTest, StopsHigherRanksFirst) {

@@ -1,0 +1,85 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/tandem/address.h"
+#include "tools/tandem/commands/command.h"
+#include "tools/tandem/serve/runtime_lock.h"
+
+namespace tandem {
+namespace {
+
+// As of `systemctl is-active` and init scripts.
+constexpr int kExitNotRunning = 3;
+// The supervisor takes signals that come within a second for one.
+constexpr absl::Duration kSecondSignalAfter = absl::Milliseconds(1200);
+
+struct StopFlags {
+  std::string runtime_dir = DefaultRuntimeDir();
+  double timeout_seconds = 60;
+  bool now = false;
+};
+
+// Whether that process lets go of the directory in time.
+bool AwaitEnd(const StopFlags& flags, pid_t pid, absl::Duration patience) {
+  const absl::Time until = absl::Now() + patience;
+  while (true) {
+    const auto serve = FindServe(flags.runtime_dir);
+    if (!serve.has_value() || serve->pid != pid) return true;
+    if (absl::Now() > until) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+}
+
+int NotRunning(const StopFlags& flags) {
+  const bool denied = ::access(flags.runtime_dir.c_str(), X_OK) != 0 && errno == EACCES;
+  const bool system = ::access(kSystemGatewaySocket, F_OK) == 0;
+  std::fprintf(stderr, "tandem: %s (runtime directory %s)%s\n",
+               denied ? "cannot look: Permission denied" : "not running", flags.runtime_dir.c_str(),
+               system ? "; `systemctl stop tandem.target` ends the system's services" : "");
+  return denied ? 1 : kExitNotRunning;
+}
+
+int Stop(const StopFlags& flags) {
+  const auto serve = FindServe(flags.runtime_dir);
+  if (!serve.has_value() || serve->pid <= 0) return NotRunning(flags);
+  std::fprintf(stderr, "stopping tandem serve, pid %d: %s\n", serve->pid,
+               flags.now ? "requests are cut off" : "running requests have 30 s to end");
+  if (::kill(serve->pid, SIGTERM) != 0) {
+    return Fail(absl::InternalError(
+        absl::StrFormat("signal to pid %d: %s", serve->pid, std::strerror(errno))));
+  }
+  if (flags.now && !AwaitEnd(flags, serve->pid, kSecondSignalAfter)) ::kill(serve->pid, SIGTERM);
+  if (!AwaitEnd(flags, serve->pid, absl::Seconds(flags.timeout_seconds))) {
+    return Fail(absl::DeadlineExceededError(
+        absl::StrFormat("pid %d still runs after %g s: `tandem stop --now` cuts its requests off",
+                        serve->pid, flags.timeout_seconds)));
+  }
+  std::fprintf(stderr, "stopped\n");
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> AddStopCommand(CLI::App& app) {
+  auto flags = std::make_shared<StopFlags>();
+  CLI::App* command =
+      app.add_subcommand("stop", "Drain and end the cluster of `tandem serve`; waits for its end");
+  command->add_option("--runtime-dir", flags->runtime_dir, "That of `tandem serve`")
+      ->capture_default_str();
+  command->add_option("--timeout", flags->timeout_seconds, "Seconds to wait until it has ended")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  command->add_flag("--now", flags->now, "Cut running requests off");
+  return [flags] { return Stop(*flags); };
+}
+
+}  // namespace tandem

@@ -1,0 +1,25 @@
+// Ports that a cluster wants, looked at before any of its services starts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/tandem/serve/cluster.h"
+
+namespace tandem {
+
+struct WantedPort {
+  std::string flag;     // "--http 127.0.0.1:8080", for errors
+  std::string address;  // ADDRESS:PORT; port 0 is always free
+};
+
+// Those of the services and of this process's page for Prometheus.
+std::vector<WantedPort> WantedPorts(const ClusterOptions& options);
+
+// Listens on all of them at once, and lets go.  ALREADY_EXISTS: one is in use, which names the flag
+// and the process where that can be seen, or two flags want the same; PERMISSION_DENIED;
+// INVALID_ARGUMENT: the address is not this machine's.
+absl::Status CheckPorts(const std::vector<WantedPort>& ports);
+
+}  // namespace tandem

@@ -1,0 +1,51 @@
+// One `tandem serve` a runtime directory, and how other commands find it.
+//
+// RUNTIME_DIR/serve.pid holds two lines, the process id and the log directory, and is locked for as
+// long as the process lives.  The lock is the kernel's: it goes with the process however that ends,
+// so that a file left behind keeps nobody out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/unique_fd.h"
+
+namespace tandem {
+
+struct RunningServe {
+  pid_t pid = 0;
+  std::string log_dir;
+};
+
+// Holds the directory until it is destroyed, and removes the file then.
+class RuntimeLock {
+ public:
+  // REQUIRES: the directory is there.  ALREADY_EXISTS: another process holds it, "already running,
+  // pid N (runtime directory D)"; INTERNAL: the file cannot be written.
+  static absl::StatusOr<RuntimeLock> Take(const std::string& runtime_dir,
+                                          const std::string& log_dir);
+  RuntimeLock(RuntimeLock&&) = default;
+  RuntimeLock& operator=(RuntimeLock&&) = delete;
+  ~RuntimeLock();
+
+ private:
+  RuntimeLock(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  std::string path_;
+  UniqueFd fd_;  // not valid once moved
+};
+
+// Who holds the directory; nothing when nobody does.
+std::optional<RunningServe> FindServe(const std::string& runtime_dir);
+
+// Waits until no server answers on the sockets in the directory: the services of a `tandem serve`
+// that was killed end by themselves, the gateway after the requests it has.  `say` is called once
+// if there is something to wait for.  ALREADY_EXISTS: one still answers after `patience`.
+absl::Status AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
+                                void (*say)(const std::string& text));
+
+}  // namespace tandem
