@@ -16,6 +16,25 @@ namespace {
 // The length-preserving `absl::string_view` of a standard one.
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
+// Whether a field called `name` lists `wanted` outright, with a weight above 0.
+bool Offers(const HttpHeaders& headers, std::string_view name, std::string_view wanted) {
+  for (const auto& [key, value] : headers) {
+    if (!absl::EqualsIgnoreCase(View(key), View(name))) continue;
+    for (const absl::string_view range : absl::StrSplit(View(value), ',')) {
+      const std::vector<absl::string_view> parts = absl::StrSplit(range, ';');
+      if (!absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(parts[0]), View(wanted))) continue;
+      double weight = 1.0;
+      for (size_t i = 1; i < parts.size(); ++i) {
+        absl::string_view parameter = absl::StripAsciiWhitespace(parts[i]);
+        if (!absl::StartsWithIgnoreCase(parameter, "q=")) continue;
+        if (!absl::SimpleAtod(parameter.substr(2), &weight)) weight = 0.0;
+      }
+      return weight > 0.0;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<std::string_view> HttpRequest::Header(std::string_view name) const {
@@ -33,21 +52,11 @@ std::string_view HttpRequest::Variable(std::string_view name) const {
 }
 
 bool HttpRequest::Accepts(std::string_view media_type) const {
-  for (const auto& [key, value] : headers) {
-    if (!absl::EqualsIgnoreCase(View(key), "accept")) continue;
-    for (const absl::string_view range : absl::StrSplit(View(value), ',')) {
-      const std::vector<absl::string_view> parts = absl::StrSplit(range, ';');
-      if (!absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(parts[0]), View(media_type))) continue;
-      double weight = 1.0;
-      for (size_t i = 1; i < parts.size(); ++i) {
-        absl::string_view parameter = absl::StripAsciiWhitespace(parts[i]);
-        if (!absl::StartsWithIgnoreCase(parameter, "q=")) continue;
-        if (!absl::SimpleAtod(parameter.substr(2), &weight)) weight = 0.0;
-      }
-      return weight > 0.0;
-    }
-  }
-  return false;
+  return Offers(headers, "accept", media_type);
+}
+
+bool HttpRequest::AcceptsEncoding(std::string_view coding) const {
+  return Offers(headers, "accept-encoding", coding);
 }
 
 int HttpStatusOf(absl::StatusCode code) {

@@ -51,6 +51,8 @@ struct HttpRequest {
   std::string_view Variable(std::string_view name) const;
   // Whether Accept names `media_type` ("text/event-stream") outright, with a weight above 0.
   bool Accepts(std::string_view media_type) const;
+  // Whether Accept-Encoding names `coding` ("gzip") outright, with a weight above 0.
+  bool AcceptsEncoding(std::string_view coding) const;
 };
 
 struct HttpResponse {

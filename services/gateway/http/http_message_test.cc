@@ -55,6 +55,20 @@ TEST(HttpMessageTest, AcceptNamesTypesWithWeights) {
   }
 }
 
+TEST(HttpMessageTest, AcceptEncodingNamesCodingsWithWeights) {
+  const auto accepts = [](const char* field) {
+    HttpRequest request;
+    request.headers = {{"Accept-Encoding", field}};
+    return request.AcceptsEncoding("gzip");
+  };
+  for (const char* yes : {"gzip", "GZIP", "br, gzip", "gzip;q=0.1", "deflate;q=1, gzip ; q=0.5"}) {
+    EXPECT_TRUE(accepts(yes)) << yes;
+  }
+  for (const char* no : {"", "*", "identity", "gzip;q=0", "br, gzip;q=0.0", "gzipped"}) {
+    EXPECT_FALSE(accepts(no)) << no;
+  }
+}
+
 TEST(JsonGuardTest, CountsDepthOutsideOfStrings) {
   EXPECT_TRUE(CheckJson(R"({"a": ["[[[[", "\"[[[", {"b": {}}]})", 4).ok());
   EXPECT_EQ(CheckJson("[[[[]]]]", 3).message(), "JSON: nested deeper than 3 at byte 3");

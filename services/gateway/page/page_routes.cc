@@ -12,31 +12,37 @@ namespace tandem::gateway {
 namespace {
 
 constexpr char kContentSecurityPolicy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
 const char* ContentType(std::string_view name) {
   if (name.ends_with(".html")) return "text/html; charset=utf-8";
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (name.ends_with(".woff2")) return "font/woff2";
+  if (name.ends_with(".txt")) return "text/plain; charset=utf-8";
   return "image/svg+xml";
 }
 
 void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& responder) {
-  const std::string tag =
-      absl::StrFormat("\"%016x\"", XXH3_64bits(file.bytes.data(), file.bytes.size()));
+  const bool gzip = !file.gzip.empty() && request.AcceptsEncoding("gzip");
+  // The two forms are two things to a cache.
+  const std::string tag = absl::StrFormat(
+      "\"%016x%s\"", XXH3_64bits(file.bytes.data(), file.bytes.size()), gzip ? "-gzip" : "");
   HttpResponse response;
   response.content_type = ContentType(file.name);
   response.headers = {{"Cache-Control", "no-cache"},
                       {"ETag", tag},
                       {"Content-Security-Policy", kContentSecurityPolicy},
                       {"X-Content-Type-Options", "nosniff"},
-                      {"Referrer-Policy", "no-referrer"}};
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Vary", "Accept-Encoding"}};
   if (request.Header("if-none-match") == tag) {
     response.status = 304;
   } else {
-    response.body = std::string(file.bytes);
+    if (gzip) response.headers.emplace_back("Content-Encoding", "gzip");
+    response.body = std::string(gzip ? file.gzip : file.bytes);
   }
   responder.Send(std::move(response));
 }

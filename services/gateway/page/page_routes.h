@@ -1,7 +1,7 @@
 // The chat page: `/` and what it loads, from files that are part of this program.
 //
-// Nothing is loaded from elsewhere, and the Content-Security-Policy sees to it: scripts, styles,
-// images and requests from this server alone, no inline code, no text parsed as HTML.
+// The Content-Security-Policy allows scripts, styles, fonts, images and requests of this server
+// alone, no inline code, and no text parsed as HTML.
 #pragma once
 
 #include <span>
@@ -15,9 +15,10 @@ namespace tandem::gateway {
 struct PageFile {
   std::string_view name;  // "app.js"
   std::string_view bytes;
+  std::string_view gzip;  // the same bytes compressed; empty where that is not smaller
 };
 
-// The files of site/, generated at build.
+// The files of site/ and of vendor/dist/, generated at build.
 std::span<const PageFile> PageFiles();
 
 // Adds `/` and `/page/{file}`; they need no API key.

@@ -54,7 +54,7 @@ TEST_F(PageTest, NothingMayComeFromElsewhereOrBeParsedFromText) {
   const auto root = client.Call("GET", "/");
   const std::string policy = root.Header("content-security-policy");
   for (const char* rule : {"default-src 'none'", "script-src 'self'", "connect-src 'self'",
-                           "frame-ancestors 'none'", "trusted-types 'none'"}) {
+                           "font-src 'self'", "frame-ancestors 'none'", "trusted-types 'none'"}) {
     EXPECT_THAT(policy, HasSubstr(rule));
   }
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
@@ -78,6 +78,35 @@ TEST_F(PageTest, AFileThatHasNotChangedIsNotSentAgain) {
                   "Connection: close\r\nIf-None-Match: " + first.Header("etag") + "\r\n");
   EXPECT_EQ(again.status, 304);
   EXPECT_EQ(again.body, "");
+}
+
+TEST_F(PageTest, FilesAreCompressedForThoseWhoAsk) {
+  testing::HttpTestClient client(server_->port());
+  const auto plain = client.Call("GET", "/page/app.js");
+  const auto packed =
+      client.Call("GET", "/page/app.js", "", "Accept-Encoding: deflate, gzip;q=0.8\r\n");
+  EXPECT_EQ(plain.body, File("app.js"));
+  EXPECT_EQ(plain.Header("content-encoding"), "");
+  EXPECT_EQ(packed.status, 200);
+  EXPECT_EQ(packed.Header("content-encoding"), "gzip");
+  EXPECT_EQ(packed.Header("vary"), "Accept-Encoding");
+  EXPECT_EQ(packed.body.substr(0, 3), "\x1f\x8b\x08");
+  EXPECT_EQ(packed.body.substr(4, 4), std::string(4, '\0')) << "the time of the build is not in it";
+  EXPECT_LT(packed.body.size(), plain.body.size());
+  EXPECT_NE(packed.Header("etag"), plain.Header("etag"));
+  EXPECT_EQ(client.Call("GET", "/page/app.js", "", "Accept-Encoding: gzip;q=0\r\n").body,
+            plain.body);
+  const auto font =
+      client.Call("GET", "/page/KaTeX_Main-Regular.woff2", "", "Accept-Encoding: gzip\r\n");
+  EXPECT_EQ(font.Header("content-type"), "font/woff2");
+  EXPECT_EQ(font.Header("content-encoding"), "") << "fonts are compressed already";
+}
+
+TEST_F(PageTest, LicencesOfTheLibrariesAreServed) {
+  const std::string licences = File("licences.txt");
+  for (const char* library : {"katex 0", "markdown-it 15", "entities", "linkify-it"}) {
+    EXPECT_THAT(licences, HasSubstr(library));
+  }
 }
 
 }  // namespace
