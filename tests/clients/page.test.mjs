@@ -2,65 +2,25 @@
 //   TANDEM_SHOTS=FOLDER leaves screenshots there.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { chromium } from "playwright-core";
-import { browserPath, checkAccessibility as checkAccessibilityOf, listen, shoot } from "./browser.mjs";
+import { answer as answerOf, ask as askOf, Browser, browserPath, checkAccessibility as checkAccessibilityOf, set as setOf, settle as settleOf, shoot, showAnswer as showAnswerOf } from "./browser.mjs";
 
 const url = process.env.TANDEM_URL;
 
 describe("the chat page", { skip: !browserPath }, () => {
-  let browser;
-  let context;
+  const browser = new Browser();
   let page;
-  let complaints = [];
-  const strangers = new Set();
-
-  async function open(options = {}) {
-    await context?.close();
-    context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light", ...options });
-    page = await context.newPage();
-    page.setDefaultTimeout(30000);
-    complaints = listen(page);
-    page.on("request", (request) => {
-      if (new URL(request.url()).origin !== new URL(url).origin) strangers.add(request.url());
-    });
-    await page.goto(url);
-    await page.waitForSelector(".state.ready");
-  }
+  const open = async (options) => { page = await browser.open(url, options); };
   const shot = (name) => shoot(page, name);
-  const settle = () => page.waitForSelector("article.assistant:last-child .tools");
-  const answer = () => page.locator("article.assistant .answer").last().innerText();
-
-  // Through the dialog, as a person does.
-  async function set(values) {
-    await page.click("#open-settings");
-    for (const [name, value] of Object.entries(values)) await page.fill(`#set-${name}`, String(value));
-    await shot("settings");
-    await page.keyboard.press("Escape");
-    await page.waitForSelector("#settings:not([open])", { state: "hidden" });
-  }
-  async function ask(text) {
-    await page.fill("#prompt", text);
-    await page.keyboard.press("Enter");
-  }
-  // A page whose history holds one answer, as a model could have written it.
-  async function showAnswer(content) {
-    await page.evaluate((text) => localStorage.setItem("tandem.chats", JSON.stringify([{ id: "1", title: "t",
-      messages: [{ role: "user", content: "q" }, { role: "assistant", content: text }] }])), content);
-    await page.reload();
-    await page.waitForSelector(".answer");
-  }
+  const settle = () => settleOf(page);
+  const answer = () => answerOf(page);
+  const set = (values) => setOf(page, values);
+  const ask = (text) => askOf(page, text);
+  const showAnswer = (content) => showAnswerOf(page, content);
   const checkAccessibility = (what) => checkAccessibilityOf(page, what);
 
-  before(async () => {
-    browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox"] });
-  });
-  beforeEach(() => {
-    complaints.length = 0;
-    strangers.clear();
-  });
-  after(async () => {
-    await browser?.close();
-  });
+  before(() => browser.start());
+  beforeEach(() => browser.strangers.clear());
+  after(() => browser.stop());
 
   test("sends, streams, answers again, and keeps the chat over a reload", async () => {
     await open();
@@ -74,21 +34,20 @@ describe("the chat page", { skip: !browserPath }, () => {
     assert.match(note, /\d+ tokens .* tok\/s .* gpu0 \d+% .* seed \d+/);
     await shot("answered");
 
-    await page.evaluate(() => { document.querySelector("article.assistant").dataset.old = "yes"; });
     await page.click(".regenerate");
-    await page.waitForSelector("article.assistant:not([data-old]) .tools");
+    await settle();
     assert.equal(await answer(), first);
     assert.equal(await page.locator("article").count(), 2);
 
     await ask("And of France?");
-    await page.waitForFunction(() => document.querySelectorAll("article .tools").length === 2);
+    await page.waitForFunction(() => document.querySelectorAll("article.assistant .tools").length === 2);
     await page.reload();
     await page.waitForSelector("article");
     assert.equal(await page.locator("article").count(), 4);
     assert.equal(await page.locator(".answer").first().innerText(), first);
     assert.equal(await page.inputValue("#set-max_tokens"), "12");
-    assert.deepEqual(complaints, []);
-    assert.deepEqual([...strangers], []);
+    assert.deepEqual(browser.complaints, []);
+    assert.deepEqual([...browser.strangers], []);
   });
 
   test("stops an answer, and the server with it", async () => {
@@ -111,58 +70,62 @@ describe("the chat page", { skip: !browserPath }, () => {
     await page.click("#stop");
     await settle();
     assert.equal(await page.locator(".tools .note").last().innerText(), "stopped");
-    assert.deepEqual(complaints, []);
+    assert.deepEqual(browser.complaints, []);
   });
 
-  test("the strip shows every segment on its device", async () => {
+  test("the strip is one line in plain words, and its table sums stages and devices", async () => {
     await open();
+    const height = async () => (await page.locator("#strip").boundingBox()).height;
+    const idle = await height();
+    assert.equal(await page.innerText("#activity"), "Idle");
     await set({ max_tokens: 60, temperature: 0 });
+    const heights = page.evaluate(() => new Promise((resolve) => {
+      const seen = new Set();
+      const look = () => {
+        seen.add(document.getElementById("strip").getBoundingClientRect().height);
+        if (document.querySelector("article .note")) resolve([...seen]);
+        else requestAnimationFrame(look);
+      };
+      look();
+    }));
     await ask("Tell me a story.");
     const status = await (await fetch(`${url}/tandem/v1/status`)).json();
     // The difference between two looks a second apart: seen even if the answer has ended meanwhile.
     await page.waitForFunction((numWorkers) => {
       const devices = [...document.querySelectorAll("#devices li")].map((item) => item.innerText);
-      const figures = document.getElementById("figures").innerText;
-      return devices.length === numWorkers && /gpu0.* \d+% of a step, \d+% busy/.test(devices[0]) &&
-        /Decode\s*[\d.]+ tok\/s[\s\S]*KV\s*[\d.]+%/.test(figures) && !document.querySelector("#segments.idle");
+      return devices.length === numWorkers && /gpu0.* \d+% of a step/.test(devices[0]) &&
+        /^(Writing|Reading) [\d.]+ tokens\/s/.test(document.getElementById("activity").innerText) && !document.querySelector("#segments.idle");
     }, status.workers.length);
-    assert.equal(await page.locator("#segments .seg").count(), status.segments.length);
+    assert.deepEqual(await heights, [idle], "its height never changes");
+    assert.equal(await page.locator("#segments .seg").count(), status.workers.length);
     await page.click("#strip-more");
     await page.waitForSelector("#strip-table tbody tr");
-    assert.equal(await page.locator("#strip-table tbody tr").count(), status.segments.length);
+    const rows = (table) => page.locator(`#strip-table table:nth-of-type(${table}) tbody tr`);
+    assert.ok(await rows(1).count() <= 4, "all layers' attention is one row");
+    assert.equal(await rows(2).count(), status.workers.length);
+    const percents = (await rows(1).allInnerTexts()).map((row) => Number(/(\d+)%/.exec(row)[1]));
+    const sum = percents.reduce((a, b) => a + b, 0);
+    assert.ok(sum >= 98 && sum <= 102, `the shares are ${percents}`);
+    if (status.workers.length > 1) assert.match((await rows(1).allInnerTexts()).join("\n"), /Attention in \d+ parts\s*npu0/);
     await shot("strip");
     await settle();
-    assert.deepEqual(complaints, []);
+    assert.deepEqual(browser.complaints, []);
   });
 
-  test("markdown becomes elements, and nothing else does", async () => {
+  test("an NPU that this machine does without is no device", async () => {
     await open();
-    await showAnswer(["# Title", "A *b* **c** `d` [e](https://example.com/) ~~f~~", "1. one", "   - inner", "2. two", "",
-      "| a | b |", "|---|---|", "| 1 | `2|3` |", "", "> quoted", "", "```js", "const x = \"<b>\"; // note", "```"].join("\n"));
-    const count = (selector) => page.locator(`.answer ${selector}`).count();
-    for (const selector of ["h2", "em", "strong", "del", "p code", "ol > li", "ul > li", "table th", "blockquote", ".code pre", ".t-keyword", ".t-string", ".t-comment"]) {
-      assert.ok(await count(selector) > 0, selector);
-    }
-    assert.equal(await page.locator(".answer a").getAttribute("rel"), "noopener noreferrer nofollow");
-    assert.equal(await page.locator(".code pre").innerText(), "const x = \"<b>\"; // note");
-
-    const attack = ["<img src=x onerror=\"window.hit=1\">", "<script>window.hit=1</script>", "[a](javascript:window.hit=1)",
-      "[b](data:text/html,x)", "![c](https://example.com/pixel.png)", "<iframe src=//example.com></iframe>", "```\"><script>window.hit=1</script>", "x", "```",
-      "`".repeat(2000), "*".repeat(2000), "[".repeat(2000), `${"> ".repeat(200)}deep`].join("\n\n");
-    await showAnswer(attack);
-    for (const tag of ["img", "script", "iframe", "a[href^=javascript]", "a[href^=data]"]) assert.equal(await count(tag), 0, tag);
-    assert.equal(await page.evaluate(() => window.hit), undefined);
-    assert.deepEqual(complaints, []);
-    assert.deepEqual([...strangers], []);
-  });
-
-  test("a refusal is shown in the server's words", async () => {
-    await open();
-    await ask("long ".repeat(2000));
-    await page.waitForSelector("article .error");
-    assert.match(await page.locator("article .error").innerText(), /context/);
-    complaints.length = 0;  // the browser itself logs the 400
-    await shot("refused");
+    await page.route("**/tandem/v1/status", async (route) => {
+      const response = await route.fetch();
+      const status = await response.json();
+      const gpu = status.workers.filter((worker) => worker.kind === "gpu");
+      await route.fulfill({ response, json: { ...status, workers: [...gpu, { name: "unix:/run/tandem/npu.sock", kind: "npu", target: "unix:/run/tandem/npu.sock", state: "absent", detail: "this machine has no NPU" }] } });
+    });
+    await page.reload();
+    await page.waitForSelector("#devices li");
+    assert.equal(await page.locator("#devices li").count(), 1);
+    await page.click("#strip-more");
+    assert.match(await page.innerText("#strip-table"), /No NPU: this machine has no NPU\./);
+    assert.ok(!(await page.innerText("#strip")).includes("sock"));
   });
 
   test("the keyboard is enough", async () => {
@@ -178,26 +141,58 @@ describe("the chat page", { skip: !browserPath }, () => {
     await page.locator("#chats .chat", { hasText: "t" }).last().focus();
     await page.keyboard.press("Enter");
     await page.waitForSelector("article");
-    assert.deepEqual(complaints, []);
+    assert.deepEqual(browser.complaints, []);
   });
 
   for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 390], ["dark", 390]]) {
     test(`is sound in ${theme} at ${width} pixels`, async () => {
       await open({ colorScheme: theme, viewport: { width, height: 844 } });
       assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
-      await showAnswer("# Title\n\nText with `code` and a [link](https://example.com).\n\n```py\n# note\nx = \"s\" + 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote");
+      await set({ max_tokens: 4, system: "Answer in one word." });
+      await showAnswer("# Title\n\nText with `code`, \\(x^2\\) and a [link](https://example.com).\n\n```py\n# note\nx = \"s\" + 1\n```\n\n- [x] done\n- [ ] open\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n> quote\n\n\\[ \\frac{1}{2} \\]");
+      await page.waitForSelector(".katex");
       await page.waitForSelector(".state.ready");
-      const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
-      assert.ok(wide <= 0, `the page is ${wide} pixels wider than its window`);
-      await shot(`${theme}-${width}`);
-      await checkAccessibility(`${theme} at ${width}`);
+      const fits = async (what) => {
+        const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `the page is ${wide} pixels wider than its window: ${what}`);
+        await shot(`${theme}-${width}-${what}`);
+        await checkAccessibility(`${what}, ${theme} at ${width}`);
+      };
+      await fits("answer");
+      await page.click("#strip-more");
+      await fits("strip");
+      await page.click("#strip-more");
+      await page.click(".regenerate");
+      await settle();
+      await fits("versions");
+      await page.focus("#prompt");
+      await page.keyboard.press("ArrowUp");
+      await fits("editing");
+      await page.keyboard.press("Escape");
+      await page.route("**/v1/chat/completions", (route) => route.abort());
+      await ask("Is anybody there?");
+      await page.waitForSelector("article .error");
+      await fits("error");
+      browser.complaints.length = 0;  // the browser itself logs the failure
       await page.click("#open-settings");
-      await checkAccessibility(`settings, ${theme} at ${width}`);
+      await fits("settings");
       await page.keyboard.press("Escape");
       if (width < 500) {
         assert.ok(!(await page.isVisible("#new-chat")));
         await page.click("#open-sidebar");
         await page.waitForSelector("#new-chat");
+        await page.waitForFunction(() => document.getElementById("sidebar").getBoundingClientRect().left === 0);
+      }
+      await page.fill("#search", "title");
+      await fits("search");
+      await page.click("#open-transfer");
+      await fits("transfer");
+      await page.keyboard.press("Escape");
+      await page.locator("#chats li.current").hover();
+      await page.click("[aria-label='Delete t']");
+      await fits("deleted");
+      if (width < 500) {
+        await page.focus("#open-transfer");
         await page.keyboard.press("Escape");
         await page.waitForSelector("#new-chat", { state: "hidden" });
       }
@@ -206,7 +201,7 @@ describe("the chat page", { skip: !browserPath }, () => {
       assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), other);
       await page.reload();
       assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), other, "the choice is kept");
-      assert.deepEqual(complaints, []);
+      assert.deepEqual(browser.complaints, []);
     });
   }
 });

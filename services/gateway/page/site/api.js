@@ -1,32 +1,44 @@
 // The gateway's API, as the page uses it.
 
-// A refusal or failure, in the server's words.
-export class ApiError extends Error {
-  constructor(message, status) {
-    super(message);
-    this.status = status;
-  }
-}
+import { ApiError, kBroken } from "./problems.js";
 
-function headers(key) {
-  return key ? { Authorization: `Bearer ${key}` } : {};
-}
+const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
+// A failure in the server's words.
 async function failure(response) {
   let message = `${response.status} ${response.statusText}`;
+  let code = null;
   try {
     const body = await response.json();
     message = body.error?.message ?? body.message ?? message;
+    code = body.error?.code ?? null;
   } catch {
     // No JSON: the status line says it.
   }
-  return new ApiError(message, response.status);
+  const retryAfter = Number.parseInt(response.headers.get("retry-after") ?? "", 10);
+  return new ApiError(message, response.status, { code, retryAfter: Number.isFinite(retryAfter) ? retryAfter : null });
+}
+
+// fetch(), which throws for a failure to connect as for a mistake in the program.
+async function send(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(error.message, 0);
+  }
+  if (!response.ok) throw await failure(response);
+  return response;
 }
 
 export async function getJson(path, key) {
-  const response = await fetch(path, { headers: headers(key), cache: "no-store" });
-  if (!response.ok) throw await failure(response);
-  return response.json();
+  const response = await send(path, { headers: headers(key), cache: "no-store" });
+  try {
+    return await response.json();
+  } catch {
+    throw new ApiError("the answer is not JSON", 0);
+  }
 }
 
 // The data of each event of a server-sent stream; comments are skipped.
@@ -49,25 +61,29 @@ async function* events(body) {
 
 // Asks for an answer and yields {text} as it comes and {end: {reason, usage, tandem}} once.
 export async function* streamChat(request, key, signal) {
-  const response = await fetch("v1/chat/completions", {
+  const response = await send("v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers(key) },
     body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
     signal,
   });
-  if (!response.ok) throw await failure(response);
   const end = {};
-  for await (const data of events(response.body)) {
-    if (data === "[DONE]") {
-      yield { end };
-      return;
+  try {
+    for await (const data of events(response.body)) {
+      if (data === "[DONE]") {
+        yield { end };
+        return;
+      }
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new ApiError(chunk.error.message, 500, { code: chunk.error.code });
+      const choice = chunk.choices[0];
+      if (choice?.delta.content) yield { text: choice.delta.content };
+      if (choice?.finish_reason) end.reason = choice.finish_reason;
+      if (chunk.usage) Object.assign(end, { usage: chunk.usage, tandem: chunk.tandem });
     }
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw new ApiError(chunk.error.message, 500);
-    const choice = chunk.choices[0];
-    if (choice?.delta.content) yield { text: choice.delta.content };
-    if (choice?.finish_reason) end.reason = choice.finish_reason;
-    if (chunk.usage) Object.assign(end, { usage: chunk.usage, tandem: chunk.tandem });
+  } catch (error) {
+    if (error instanceof ApiError || error.name === "AbortError") throw error;
+    throw new ApiError(error.message, 0, { code: kBroken });
   }
-  throw new ApiError("The connection was lost before the answer ended.", 0);
+  throw new ApiError("the stream ended early", 0, { code: kBroken });
 }

@@ -32,7 +32,12 @@ export const kIcons = {
   copy: "M9 9h10v11H9zM5 15V4h10",
   done: "M5 13l5 5L19 7",
   again: "M19 12a7 7 0 1 1-2.2-5.1M19 4v4h-4",
-  remove: "M6 6l12 12M18 6L6 18",
+  remove: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10.5 11v5M13.5 11v5",
+  close: "M6 6l12 12M18 6L6 18",
+  edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
+  before: "M14 6l-6 6 6 6",
+  after: "M10 6l6 6-6 6",
+  go: "M8 5l11 7-11 7z",
 };
 
 // Pages from plain HTTP of another machine have no clipboard; selecting and copying works there.
@@ -46,13 +51,22 @@ async function copy(text) {
   area.remove();
 }
 
+// A button with a drawing alone, named `label`.
+export function iconButton(kind, label, onclick, more = "") {
+  return make("button", { type: "button", class: `icon small ${more}`, "aria-label": label, title: label, onclick }, icon(kIcons[kind]));
+}
+
 // A button that copies what `text` returns and says so for a moment.
 export function copyButton(text, label) {
-  const button = make("button", { type: "button", class: "icon small", "aria-label": label }, icon(kIcons.copy));
+  const button = make("button", { type: "button", class: "icon small", "aria-label": label, title: label }, icon(kIcons.copy));
   button.addEventListener("click", async () => {
     await copy(text());
     button.replaceChildren(icon(kIcons.done));
-    setTimeout(() => button.replaceChildren(icon(kIcons.copy)), 1200);
+    button.setAttribute("aria-label", "Copied");
+    setTimeout(() => {
+      button.replaceChildren(icon(kIcons.copy));
+      button.setAttribute("aria-label", label);
+    }, 1200);
   });
   return button;
 }

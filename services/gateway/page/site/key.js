@@ -1,7 +1,8 @@
 // The API key: whether the server wants one, and the dialog that asks for it.
 
-import { ApiError, getJson } from "./api.js";
+import { getJson } from "./api.js";
 import { $ } from "./dom.js";
+import { explain } from "./problems.js";
 
 export class KeyDialog {
   // `settings` keeps the key.  `onKey` is called when there is one that the server takes.
@@ -47,7 +48,7 @@ export class KeyDialog {
     } catch (error) {
       // What else is wrong is not the key's fault: it is kept, and the page says it.
       if (error.status === 401) return this.refuse();
-      if (!(error instanceof ApiError)) return this.say("The server cannot be reached.");
+      if (!error.status) return this.say(explain(error).text);
     } finally {
       $("use-key").disabled = false;
     }

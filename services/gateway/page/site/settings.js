@@ -30,15 +30,17 @@ export class Settings {
     this.form.addEventListener("input", () => this.read());
     $("set-key").addEventListener("change", onKey);
     $("reset-settings").addEventListener("click", () => {
-      this.values = this.key ? { key: this.key } : {};  // it is no matter of taste
+      this.values = this.key ? { key: this.key } : {};  // a key is no matter of taste
       saveSettings(this.values);
       this.fill();
     });
     $("open-settings").addEventListener("click", () => $("settings").showModal());
-    // A click beside the dialog closes it, as Escape does.
-    $("settings").addEventListener("click", (event) => {
-      if (event.target === $("settings")) $("settings").close();
-    });
+    // A click beside a dialog closes it, as Escape does.
+    for (const dialog of [$("settings"), $("transfer")]) {
+      dialog.addEventListener("click", (event) => {
+        if (event.target === dialog) dialog.close();
+      });
+    }
   }
 
   get key() {
@@ -60,6 +62,7 @@ export class Settings {
     return parameters;
   }
 
+  // The system message of new chats.
   system() {
     return (this.values.system ?? "").trim();
   }

@@ -1,7 +1,7 @@
-// What the page keeps in this browser: chats, settings, theme.
+// What the page keeps in this browser: chats in IndexedDB, settings and theme in localStorage.
 
-const kChats = "tandem.chats";
 const kSettings = "tandem.settings";
+const kOldChats = "tandem.chats";  // where earlier versions kept all chats as one text
 
 function read(key, fallback) {
   try {
@@ -11,72 +11,91 @@ function read(key, fallback) {
   }
 }
 
-export function loadSettings() {
-  return read(kSettings, {});
-}
-
-export function saveSettings(settings) {
+function write(key, text) {
   try {
-    localStorage.setItem(kSettings, JSON.stringify(settings));
+    localStorage.setItem(key, text);
   } catch {
-    // Storage is off or full: they last as long as the page.
+    // Storage is off or full: it lasts as long as the page.
   }
 }
 
-export function saveTheme(theme) {
+export const loadSettings = () => read(kSettings, {});
+export const saveSettings = (settings) => write(kSettings, JSON.stringify(settings));
+export const saveTheme = (theme) => write("tandem.theme", theme);
+
+// The chats that an earlier version left, and leaving only some of them there.
+export function oldChats() {
+  const kept = read(kOldChats, []);
+  return Array.isArray(kept) ? kept : [];
+}
+export function keepOldChats(chats) {
   try {
-    localStorage.setItem("tandem.theme", theme);
+    if (chats.length > 0) localStorage.setItem(kOldChats, JSON.stringify(chats));
+    else localStorage.removeItem(kOldChats);
   } catch {
     // As above.
   }
 }
 
-// Chats, newest first.  A chat is {id, title, messages}; a message {role, content} and, of an
-// assistant, {note, error}: what is said about how it was made.
-export class Chats {
-  constructor() {
-    const kept = read(kChats, []);
-    this.list = Array.isArray(kept) ? kept.filter((chat) => Array.isArray(chat?.messages)) : [];
-    this.current = this.list[0] ?? this.begin();
+const done = (request) => new Promise((resolve, reject) => {
+  request.onsuccess = () => resolve(request.result);
+  request.onerror = () => reject(request.error);
+});
+
+// The chats of this browser, each a record, so that two windows do not overwrite one another.
+export class ChatStore {
+  // `onChange(id)` is called when another window saved or deleted a chat, `onProblem` when one
+  // cannot be saved.
+  constructor(onChange, onProblem) {
+    this.onProblem = onProblem;
+    this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("tandem.chats") : null;
+    if (this.channel) this.channel.onmessage = (event) => onChange(event.data);
   }
 
-  // An empty chat; one that is empty already is taken again.
-  begin() {
-    const empty = this.list.find((chat) => chat.messages.length === 0);
-    this.current = empty ?? { id: crypto.randomUUID?.() ?? String(Math.random()), title: "New chat", messages: [] };
-    this.list = [this.current, ...this.list.filter((chat) => chat !== this.current)];
-    return this.current;
-  }
-
-  open(id) {
-    this.current = this.list.find((chat) => chat.id === id) ?? this.current;
-  }
-
-  remove(id) {
-    this.list = this.list.filter((chat) => chat.id !== id);
-    if (this.current.id === id) this.current = this.list[0] ?? this.begin();
-    this.save();
-  }
-
-  // The current chat has changed: it comes first.
-  touch() {
-    const first = this.current.messages.find((message) => message.role === "user");
-    if (first) this.current.title = first.content.trim().split("\n")[0].slice(0, 80);
-    this.list = [this.current, ...this.list.filter((chat) => chat !== this.current)];
-    this.save();
-  }
-
-  // When the browser's room is used up the oldest chats go.
-  save() {
-    const kept = this.list.filter((chat) => chat.messages.length > 0);
-    while (true) {
-      try {
-        localStorage.setItem(kChats, JSON.stringify(kept));
-        return;
-      } catch {
-        if (kept.length <= 1) return;
-        kept.pop();
-      }
+  // False if this browser keeps nothing: then saving does nothing.
+  async open() {
+    try {
+      const request = indexedDB.open("tandem", 1);
+      request.onupgradeneeded = () => request.result.createObjectStore("chats", { keyPath: "id" });
+      this.db = await done(request);
+      this.db.onversionchange = () => this.db.close();
+    } catch {
+      this.db = null;
     }
+    return this.db !== null;
+  }
+
+  async all() {
+    return this.db ? done(this.db.transaction("chats").objectStore("chats").getAll()) : [];
+  }
+
+  async get(id) {
+    return this.db ? done(this.db.transaction("chats").objectStore("chats").get(id)) : undefined;
+  }
+
+  // All or none of `chats`; true once they are on the disk.
+  async save(...chats) {
+    return this.change((store) => chats.forEach((chat) => store.put(chat)), chats.map((chat) => chat.id));
+  }
+
+  async remove(id) {
+    return this.change((store) => store.delete(id), [id]);
+  }
+
+  async change(work, ids) {
+    if (!this.db) return false;
+    try {
+      const transaction = this.db.transaction("chats", "readwrite");
+      work(transaction.objectStore("chats"));
+      await new Promise((resolve, reject) => {
+        transaction.oncomplete = resolve;
+        transaction.onabort = () => reject(transaction.error);
+      });
+    } catch (error) {
+      this.onProblem(error);
+      return false;
+    }
+    for (const id of ids) this.channel?.postMessage(id);
+    return true;
   }
 }

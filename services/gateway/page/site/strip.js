@@ -1,51 +1,16 @@
-// The live strip: one step of the model from left to right, segment by segment, each as wide as its
-// share of the step's time and in the colour of its device.
+// The strip, one line: how the time of a step is shared by the devices, each in its colour, and what
+// the server is doing in words.  It opens into a table.
 
-import { $, make } from "./dom.js";
 import { getJson } from "./api.js";
+import { $, make } from "./dom.js";
+import { activityWords, bytes, difference, duration, kvWords, missingWords, nameOf, number, percent, presentWorkers, sumByDevice, sumByStage } from "./strip_words.js";
 
 const kBusyPause = 1000;
 const kIdlePause = 3000;
 
-// 64-bit integers come as strings.
-const number = (value) => Number(value ?? 0);
-const percent = (share) => `${Math.round(100 * share)}%`;
-
-function duration(seconds) {
-  if (seconds >= 1) return `${seconds.toFixed(1)} s`;
-  if (seconds >= 1e-3) return `${(1e3 * seconds).toFixed(1)} ms`;
-  return `${Math.round(1e6 * seconds)} \u00b5s`;
-}
-
-function bytes(count) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
-  let unit = 0;
-  for (; count >= 1000 && unit < 4; ++unit) count /= 1000;
-  return `${count.toFixed(count < 10 && unit > 0 ? 1 : 0)} ${units[unit]}`;
-}
-
-// "Out(3)+Ffn(3)+Qkv(4)" stays; a whole model becomes its ends.
-function stages(text) {
-  const all = text.split("+");
-  return all.length <= 4 ? all.join(" ") : `${all[0]} \u2026 ${all.at(-1)}, ${all.length} stages`;
-}
-
-// What the time between two statuses was spent on.
-function difference(now, before) {
-  const segments = (now.segments ?? []).map((segment, i) => {
-    const old = before.segments?.[i] ?? {};
-    return {
-      worker: segment.worker,
-      stages: segment.stages,
-      calls: number(segment.calls) - number(old.calls),
-      device: number(segment.deviceSeconds) - number(old.deviceSeconds),
-      trip: number(segment.roundTripSeconds) - number(old.roundTripSeconds),
-    };
-  });
-  const scheduler = now.scheduler ?? {};
-  const seconds = number(now.uptimeSeconds) - number(before.uptimeSeconds);
-  const per = (name) => (number(scheduler[name]) - number(before.scheduler?.[name])) / seconds;
-  return { segments, seconds, decode: per("completionTokens"), prompt: per("promptTokens"), steps: per("steps") };
+// Sets text that changes only where it does, so that nothing is drawn or read out anew.
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }
 
 export class Strip {
@@ -58,7 +23,7 @@ export class Strip {
     $("strip-more").addEventListener("click", () => {
       const open = $("strip-table").toggleAttribute("hidden") === false;
       $("strip-more").setAttribute("aria-expanded", String(open));
-      $("strip-more").setAttribute("aria-label", open ? "Hide the segments" : "Show every segment");
+      $("strip-more").setAttribute("aria-label", open ? "Hide the devices' work" : "Show the devices' work");
       if (this.shown) this.showTable(...this.shown);
     });
   }
@@ -71,11 +36,8 @@ export class Strip {
     try {
       const status = await getJson("tandem/v1/status", this.key());
       this.onStatus(status);
-      if (this.last && number(status.uptimeSeconds) > number(this.last.uptimeSeconds)) {
-        this.show(status, difference(status, this.last));
-      } else {
-        this.show(status, null);
-      }
+      const later = this.last && number(status.uptimeSeconds) > number(this.last.uptimeSeconds);
+      this.show(status, later ? difference(status, this.last) : null);
       this.last = status;
       if (this.busy() || number(status.scheduler?.running) > 0) pause = kBusyPause;
     } catch (error) {
@@ -87,79 +49,80 @@ export class Strip {
   }
 
   show(status, spent) {
-    const workers = status.workers ?? [];
-    const kinds = new Map(workers.map((worker) => [worker.name, worker.kind]));
     const active = spent !== null && spent.segments.some((segment) => segment.calls > 0);
     // With nothing running the last step that did is shown, dimmed.
     if (active) this.recent = spent.segments;
     // Before this page has seen any step: the average since start.
-    const zero = { segments: [], scheduler: {}, uptimeSeconds: 0 };
-    const segments = this.recent ?? difference(status, zero).segments;
-    const total = segments.reduce((sum, segment) => sum + segment.trip, 0);
+    const segments = this.recent ?? difference(status, { uptimeSeconds: 0 }).segments;
+    const workers = presentWorkers(status);
+    const shares = sumByDevice(segments);
+    const total = shares.reduce((sum, share) => sum + share.trip, 0);
     $("segments").classList.toggle("idle", !active);
-    this.showSegments(segments, total, kinds);
-    this.showDevices(workers, segments, total, active ? spent : null);
-    this.showFigures(status, active ? spent : null);
-    this.shown = [segments, total, kinds];
+    this.showBar(shares, total, workers);
+    this.showDevices(workers, shares, total);
+    say($("activity"), activityWords(status, active ? spent : null));
+    this.shown = [status, segments, total, workers, active ? spent : null];
     this.showTable(...this.shown);
   }
 
-  showSegments(segments, total, kinds) {
+  showBar(shares, total, workers) {
     const element = $("segments");
-    while (element.childElementCount > segments.length) element.lastChild.remove();
-    while (element.childElementCount < segments.length) element.append(make("i"));
-    segments.forEach((segment, i) => {
-      const cell = element.children[i];
-      const share = total > 0 ? segment.trip / total : 1 / segments.length;
-      cell.className = `seg ${kinds.get(segment.worker) ?? ""}`;
-      cell.style.flexGrow = String(Math.max(share, 0.002));
-      const each = segment.calls > 0 ? `, ${duration(segment.trip / segment.calls)} a call` : "";
-      cell.title = `${stages(segment.stages)} on ${segment.worker}: ${percent(share)}${each}`;
+    const kinds = new Map(workers.map((worker) => [worker.name, worker.kind]));
+    while (element.childElementCount > shares.length) element.lastChild.remove();
+    while (element.childElementCount < shares.length) element.append(make("i"));
+    shares.forEach((share, i) => {
+      element.children[i].className = `seg ${kinds.get(share.worker) ?? ""}`;
+      element.children[i].style.flexGrow = String(Math.max(total > 0 ? share.trip / total : 1 / shares.length, 0.002));
     });
-    const shares = new Map();
-    for (const segment of segments) shares.set(segment.worker, (shares.get(segment.worker) ?? 0) + segment.trip);
-    const words = [...shares].map(([worker, time]) => `${worker} ${total > 0 ? percent(time / total) : "not used yet"}`);
-    element.setAttribute("aria-label", `One step in ${segments.length} segments: ${words.join(", ")}`);
+    const words = shares.map((share) => `${share.worker} ${total > 0 ? percent(share.trip / total) : "not used yet"}`);
+    element.setAttribute("aria-label", words.length > 0 ? `Share of a step's time: ${words.join(", ")}` : "No step has run yet");
   }
 
-  showDevices(workers, segments, total, spent) {
-    $("devices").replaceChildren(...workers.map((worker) => {
-      const of = segments.filter((segment) => segment.worker === worker.name);
-      const trip = of.reduce((sum, segment) => sum + segment.trip, 0);
-      const device = spent ? of.reduce((sum, segment) => sum + segment.device, 0) / spent.seconds : 0;
-      const name = worker.emulated ? `${worker.name}, emulated` : worker.name;
-      const share = total > 0 ? `${percent(trip / total)} of a step` : "idle";
-      const busy = spent ? `, ${percent(Math.min(device, 1))} busy` : "";
-      return make("li", { title: `${worker.device}: ${bytes(number(worker.weightBytes))} weights, ${bytes(number(worker.kvBytes))} KV` },
-        make("i", { class: `dot ${worker.kind}` }), make("b", {}, name), ` ${share}${busy}`);
+  showDevices(workers, shares, total) {
+    const items = workers.map((worker) => {
+      const share = shares.find((other) => other.worker === worker.name);
+      const words = share && total > 0 ? percent(share.trip / total) : worker.state === "ready" ? "" : worker.state;
+      return [worker, `${nameOf(worker)}\n${words}`];
+    });
+    // The same elements, where they say the same.
+    const state = JSON.stringify(items.map(([, text]) => text));
+    if ($("devices").dataset.state === state) return;
+    $("devices").dataset.state = state;
+    $("devices").replaceChildren(...items.map(([worker, text]) => {
+      const [name, words] = text.split("\n");
+      const item = make("li", { title: worker.detail || worker.device || null }, make("i", { class: `dot ${worker.kind}` }), make("b", {}, name));
+      if (words) item.append(" ", make("span", {}, words));
+      if (words.endsWith("%")) item.append(make("span", { class: "seldom" }, " of a step"));
+      return item;
     }));
   }
 
-  showFigures(status, spent) {
-    const scheduler = status.scheduler ?? {};
-    const used = (scheduler.kvBlocksUsed ?? []).reduce((sum, n) => sum + n, 0);
-    const all = (scheduler.kvBlocksTotal ?? []).reduce((sum, n) => sum + n, 0);
-    const rate = (value) => (value >= 100 ? value.toFixed(0) : value.toFixed(1));
-    const figures = [
-      ["Decode", spent ? `${rate(spent.decode)} tok/s` : "\u2013"],
-      ["Prompt", spent && spent.prompt > 0 ? `${rate(spent.prompt)} tok/s` : "\u2013"],
-      ["KV", all > 0 ? `${((100 * used) / all).toFixed(used > 0 ? 1 : 0)}%` : "\u2013"],
-      ["Requests", number(scheduler.waiting) > 0 ? `${number(scheduler.running)} + ${number(scheduler.waiting)} waiting` : String(number(scheduler.running))],
-    ];
-    $("figures").replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-  }
-
-  showTable(segments, total, kinds) {
+  showTable(status, segments, total, workers, spent) {
     if ($("strip-table").hidden) return;
-    const head = ["Segment", "Device", "Share", "Each call", "On the device"];
-    const rows = segments.map((segment) => make("tr", {},
-      make("td", {}, stages(segment.stages)),
-      make("td", {}, make("i", { class: `dot ${kinds.get(segment.worker) ?? ""}` }), segment.worker),
-      make("td", {}, total > 0 ? percent(segment.trip / total) : "\u2013"),
-      make("td", {}, segment.calls > 0 ? duration(segment.trip / segment.calls) : "\u2013"),
-      make("td", {}, segment.calls > 0 ? duration(segment.device / segment.calls) : "\u2013")));
-    $("strip-table").replaceChildren(make("table", {},
-      make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, ...rows)));
+    const kinds = new Map(workers.map((worker) => [worker.name, worker.kind]));
+    const dot = (worker) => make("i", { class: `dot ${kinds.get(worker) ?? ""}` });
+    const times = (row) => [
+      make("td", {}, total > 0 ? percent(row.trip / total) : "\u2013"),
+      make("td", {}, row.steps > 0 ? duration(row.trip / row.steps) : "\u2013"),
+      make("td", {}, row.steps > 0 ? duration(row.device / row.steps) : "\u2013"),
+    ];
+    const table = (caption, head, rows) => make("table", {}, make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))), make("tbody", {}, ...rows));
+    const stages = sumByStage(segments).map((row) => make("tr", {},
+      make("th", { scope: "row" }, row.words, row.count > 1 ? make("small", {}, ` in ${row.count} parts`) : null),
+      make("td", {}, dot(row.worker), row.worker), ...times(row)));
+    const shares = sumByDevice(segments);
+    const devices = workers.map((worker) => {
+      const share = shares.find((row) => row.worker === worker.name) ?? { steps: 0, device: 0, trip: 0 };
+      const busy = spent ? percent(Math.min(share.device / spent.seconds, 1)) : "\u2013";
+      return make("tr", {}, make("th", { scope: "row" }, dot(worker.name), nameOf(worker)), make("td", {}, worker.device || worker.state), ...times(share),
+        make("td", {}, busy), make("td", {}, bytes(number(worker.weightBytes))), make("td", {}, bytes(number(worker.kvBytes))));
+    });
+    const missing = missingWords(status);
+    const notes = [...(missing.length > 0 ? missing : [status.placementNotice]), `KV cache in use: ${kvWords(status)}.`].filter(Boolean);
+    $("strip-table").replaceChildren(
+      table("By stage", ["Stage", "Device", "Share", "Each step", "On the device"], stages),
+      table("By device", ["Device", "Hardware", "Share", "Each step", "On the device", "Busy", "Weights", "KV cache"], devices),
+      make("p", { class: "note" }, notes.join(" ")));
   }
 }

@@ -1,0 +1,110 @@
+// What the strip says, from the statuses of the server.
+
+// 64-bit integers come as strings.
+export const number = (value) => Number(value ?? 0);
+export const percent = (share) => `${Math.round(100 * share)}%`;
+export const rate = (value) => (value >= 100 ? value.toFixed(0) : value.toFixed(1));
+
+export function duration(seconds) {
+  if (seconds >= 1) return `${seconds.toFixed(1)} s`;
+  if (seconds >= 1e-3) return `${(1e3 * seconds).toFixed(1)} ms`;
+  return `${Math.round(1e6 * seconds)} \u00b5s`;
+}
+
+export function bytes(count) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  for (; count >= 1000 && unit < 4; ++unit) count /= 1000;
+  return `${count.toFixed(count < 10 && unit > 0 ? 1 : 0)} ${units[unit]}`;
+}
+
+const kStages = { Embed: "token embedding", Qkv: "query, key, value", Attend: "attention", Out: "attention output",
+  Ffn: "feed-forward", Head: "output head" };
+
+// "Out(3)+Ffn(3)" is "Attention output + feed-forward"; all stages together are the "Whole model".
+export function stageWords(stages) {
+  const names = [...new Set(stages.split("+").map((stage) => stage.replace(/\(.*/, "")))];
+  if (names.length >= Object.keys(kStages).length) return "Whole model";
+  const words = names.map((name) => kStages[name] ?? name).join(" + ");
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+// What the time between two statuses was spent on.
+export function difference(now, before) {
+  const segments = (now.segments ?? []).map((segment, i) => {
+    const old = before.segments?.[i] ?? {};
+    return {
+      worker: segment.worker,
+      stages: segment.stages,
+      calls: number(segment.calls) - number(old.calls),
+      device: number(segment.deviceSeconds) - number(old.deviceSeconds),
+      trip: number(segment.roundTripSeconds) - number(old.roundTripSeconds),
+    };
+  });
+  const seconds = number(now.uptimeSeconds) - number(before.uptimeSeconds);
+  const per = (name) => (number(now.scheduler?.[name]) - number(before.scheduler?.[name])) / seconds;
+  return { segments, seconds, decode: per("completionTokens"), prompt: per("promptTokens") };
+}
+
+// The segments summed by what they compute and where: one row for the attention of all layers.
+// A step runs each segment once.  `calls` is the most that any of them had, the number of steps.
+export function sumByStage(segments) {
+  const rows = new Map();
+  for (const segment of segments) {
+    const words = stageWords(segment.stages);
+    const key = `${words}\n${segment.worker}`;
+    const row = rows.get(key) ?? { words, worker: segment.worker, count: 0, steps: 0, device: 0, trip: 0 };
+    row.count += 1;
+    row.steps = Math.max(row.steps, segment.calls);
+    row.device += segment.device;
+    row.trip += segment.trip;
+    rows.set(key, row);
+  }
+  return [...rows.values()];
+}
+
+// And by device alone.
+export function sumByDevice(segments) {
+  const rows = new Map();
+  for (const segment of segments) {
+    const row = rows.get(segment.worker) ?? { worker: segment.worker, steps: 0, device: 0, trip: 0 };
+    row.steps = Math.max(row.steps, segment.calls);
+    row.device += segment.device;
+    row.trip += segment.trip;
+    rows.set(segment.worker, row);
+  }
+  return [...rows.values()];
+}
+
+// A worker that no gateway has reached has an address in the place of a name.
+export function nameOf(worker) {
+  if (/[/:]/.test(worker.name)) return worker.kind.toUpperCase();
+  return worker.emulated ? `${worker.name} (emulated)` : worker.name;
+}
+
+// The devices of this cluster.  One that the policy does without is none.
+export const presentWorkers = (status) => (status.workers ?? []).filter((worker) => worker.state !== "absent");
+
+// What is said of workers that are not at work: "No NPU: this machine has none."
+export function missingWords(status) {
+  return (status.workers ?? []).filter((worker) => worker.detail && worker.state !== "ready")
+    .map((worker) => `${worker.state === "absent" ? `No ${worker.kind.toUpperCase()}` : `${nameOf(worker)} is ${worker.state}`}: ${worker.detail.replace(/[.\s]*$/, "")}.`);
+}
+
+// "Writing 41.2 tokens a second", "Reading the prompt, ..." or "Idle".
+export function activityWords(status, spent) {
+  const running = number(status.scheduler?.running);
+  const waiting = number(status.scheduler?.waiting);
+  const queue = waiting > 0 ? `, ${waiting} waiting` : running > 1 ? `, ${running} requests` : "";
+  if (spent && spent.decode > 0) return `Writing ${rate(spent.decode)} tokens/s${queue}`;
+  if (spent && spent.prompt > 0) return `Reading ${rate(spent.prompt)} tokens/s${queue}`;
+  if (running > 0) return `Working${queue}`;
+  return waiting > 0 ? `${waiting} waiting` : "Idle";
+}
+
+export function kvWords(status) {
+  const sum = (counts) => (counts ?? []).reduce((total, count) => total + count, 0);
+  const used = sum(status.scheduler?.kvBlocksUsed);
+  const all = sum(status.scheduler?.kvBlocksTotal);
+  return all > 0 ? `${((100 * used) / all).toFixed(used > 0 ? 1 : 0)}%` : "\u2013";
+}
