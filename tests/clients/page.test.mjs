@@ -97,6 +97,17 @@ describe("the chat page", { skip: !browserPath }, () => {
         /^(Writing|Reading) [\d.]+ tokens\/s/.test(document.getElementById("activity").innerText) && !document.querySelector("#segments.idle");
     }, status.workers.length);
     assert.deepEqual(await heights, [idle], "its height never changes");
+    // The longest words there are.
+    for (const width of [390, 900]) {
+      await page.setViewportSize({ width, height: 800 });
+      const over = await page.evaluate(() => {
+        document.getElementById("activity").textContent = "Writing 1234 tokens/s, 128 waiting";
+        const line = document.querySelector("#strip .line");
+        return line.scrollWidth - line.clientWidth;
+      });
+      assert.ok(over <= 0, `${over} pixels too wide at ${width}`);
+    }
+    await page.setViewportSize({ width: 1280, height: 860 });
     assert.equal(await page.locator("#segments .seg").count(), status.workers.length);
     await page.click("#strip-more");
     await page.waitForSelector("#strip-table tbody tr");
@@ -155,6 +166,8 @@ describe("the chat page", { skip: !browserPath }, () => {
       const fits = async (what) => {
         const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `the page is ${wide} pixels wider than its window: ${what}`);
+        const over = await page.evaluate(() => document.querySelector("#strip .line").scrollWidth - document.querySelector("#strip .line").clientWidth);
+        assert.ok(over <= 0, `the strip's line is ${over} pixels wider than the strip: ${what}`);
         await shot(`${theme}-${width}-${what}`);
         await checkAccessibility(`${what}, ${theme} at ${width}`);
       };
