@@ -82,27 +82,6 @@ absl::Status WrongSize(const Segment& segment, const char* what, uint64_t bytes,
   return Wrong(segment, absl::StrFormat("%s of %d bytes, %d are due", what, bytes, due));
 }
 
-absl::Status CheckTokens(const worker::v1::InlineOutputs& outputs, const Segment& segment,
-                         const StepHeader& header, uint32_t vocab_size) {
-  const uint64_t result_bytes = ResultBytes(header.num_candidates);
-  for (uint32_t o = 0; o < header.num_outputs; ++o) {
-    OutputResult result;
-    std::memcpy(&result, outputs.candidates().data() + o * result_bytes, result_bytes);
-    if (result.num_candidates > header.num_candidates) {
-      return Wrong(segment, absl::StrFormat("output %d has %d candidates, %d were asked for", o,
-                                            result.num_candidates, header.num_candidates));
-    }
-    if (result.num_nonfinite > 0) continue;  // a broken model's, which nobody samples from
-    for (uint32_t c = 0; c < result.num_candidates; ++c) {
-      const uint32_t token = result.candidates[c].token;
-      if (token < vocab_size) continue;
-      return Wrong(segment, absl::StrFormat("output %d names token %d, the vocabulary has %d", o,
-                                            token, vocab_size));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<StepHeader> HeaderOf(const Exchange& exchange, uint32_t lane,
@@ -195,8 +174,8 @@ void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
 }
 
 absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchange& exchange,
-                         uint32_t lane, const Segment& segment, const StepHeader& header, bool head,
-                         uint32_t vocab_size) {
+                         uint32_t lane, const Segment& segment, const StepHeader& header,
+                         bool head) {
   const std::string wrong = WrongPorts(exchange, segment.outputs, header.num_rows, outputs.ports());
   if (!wrong.empty()) return Wrong(segment, wrong);
   const uint64_t result_bytes = ResultBytes(header.num_candidates);
@@ -209,7 +188,6 @@ absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchang
     for (const auto& [what, bytes, due] : parts) {
       if (bytes != due) return WrongSize(segment, what, bytes, due);
     }
-    TANDEM_RETURN_IF_ERROR(CheckTokens(outputs, segment, header, vocab_size));
   }
   TakePorts(outputs.ports(), exchange, lane, segment.outputs);
   if (!head) return absl::OkStatus();

@@ -43,11 +43,11 @@ absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& 
 // Fills `outputs`.  REQUIRES a header that has been checked.
 void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
                 const StepHeader& header, bool head, worker::v1::InlineOutputs& outputs);
-// Puts an answer's rows and results into a lane.  INTERNAL: a size that the step does not have,
-// more candidates than it asked for, or a token past the vocabulary; nothing has been written then.
-// REQUIRES a header from HeaderOf.
+// Puts an answer's rows and results into a lane.  INTERNAL: a size that the step does not have;
+// nothing has been written then.  What the results say is not checked.  REQUIRES a header from
+// HeaderOf.
 absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchange& exchange,
-                         uint32_t lane, const Segment& segment, const StepHeader& header, bool head,
-                         uint32_t vocab_size);
+                         uint32_t lane, const Segment& segment, const StepHeader& header,
+                         bool head);
 
 }  // namespace tandem

@@ -194,6 +194,7 @@ absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
   RemoteWorker worker;
   TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
   worker.pid = response.pid();
+  worker.highest_epoch = response.highest_epoch();
   worker.description.remote = remote();
   worker.execution_target = ExecutionAddress(target_.address, response.execution_port());
   return worker;
@@ -241,11 +242,13 @@ absl::StatusOr<worker::v1::LoadPlanReport> WorkerClient::LoadPlan(
   return report;
 }
 
-absl::Status WorkerClient::UnloadPlan(uint64_t epoch, absl::Duration timeout) {
+absl::Status WorkerClient::UnloadPlan(uint64_t epoch, const std::string& plan_token,
+                                      absl::Duration timeout) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   worker::v1::UnloadPlanRequest request;
   request.set_epoch(epoch);
+  request.set_plan_token(plan_token);
   worker::v1::UnloadPlanResponse response;
   return FromCall(stub()->UnloadPlan(&context, request, &response), target());
 }
@@ -283,7 +286,7 @@ void WorkerClient::Open(const std::string& execution_target) {
 
 void WorkerClient::Close() {
   stream_.reset();
-  sent_ns_.clear();
+  sent_.clear();
 }
 
 bool WorkerClient::connected() const {
@@ -310,7 +313,9 @@ absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request, absl:
       break;
   }
   if (remote()) sent_bytes_.fetch_add(request.ByteSizeLong(), std::memory_order_relaxed);
-  if (!request.flush()) sent_ns_.push_back(start_ns);
+  if (!request.flush()) {
+    sent_.push_back({start_ns, request.epoch(), request.step_id(), request.segment_index()});
+  }
   return absl::OkStatus();
 }
 
@@ -334,14 +339,25 @@ absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Receive(absl::D
   if (stream_ == nullptr) {
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
-  TANDEM_CHECK(!sent_ns_.empty());
+  TANDEM_CHECK(!sent_.empty());
   if (const std::string why = AwaitAnswer(timeout); !why.empty()) return Lost(why);
   const worker::v1::ExecuteResponse& response = stream_->response();
-  hops_.Add(NowNanos() - sent_ns_.front() - static_cast<int64_t>(response.worker_ns()));
-  sent_ns_.pop_front();
+  const Sent call = sent_.front();
+  if (response.epoch() != call.epoch || response.step_id() != call.step_id ||
+      response.segment_index() != call.segment_index) {
+    return Lost(absl::StrFormat(
+        "answered epoch %d, step %d, segment %d where epoch %d, step %d, segment %d was due",
+        response.epoch(), response.step_id(), response.segment_index(), call.epoch, call.step_id,
+        call.segment_index));
+  }
+  hops_.Add(NowNanos() - call.start_ns - static_cast<int64_t>(response.worker_ns()));
+  sent_.pop_front();
   if (remote()) received_bytes_.fetch_add(response.ByteSizeLong(), std::memory_order_relaxed);
   if (response.code() != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
+    const bool known = response.code() > 0 && response.code() <= 16;
+    return absl::Status(
+        known ? static_cast<absl::StatusCode>(response.code()) : absl::StatusCode::kInternal,
+        response.message());
   }
   return &response;
 }

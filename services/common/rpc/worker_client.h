@@ -27,6 +27,7 @@ namespace tandem {
 struct RemoteWorker {
   WorkerDescription description;
   int32_t pid = 0;
+  uint64_t highest_epoch = 0;    // a plan's must be above it
   std::string execution_target;  // what WorkerClient::Open takes
 };
 
@@ -76,15 +77,16 @@ class WorkerClient {
   absl::StatusOr<worker::v1::LoadPlanReport> LoadPlan(const worker::v1::LoadPlanRequest& request,
                                                       const Progress& progress,
                                                       absl::Duration timeout);
-  absl::Status UnloadPlan(uint64_t epoch, absl::Duration timeout);
+  absl::Status UnloadPlan(uint64_t epoch, const std::string& plan_token, absl::Duration timeout);
   absl::StatusOr<worker::v1::GetStatusResponse> GetStatus(absl::Duration timeout);
   absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings(absl::Duration timeout);
 
   // Opens the stream of Execute at RemoteWorker::execution_target; closes one that is open.
   void Open(const std::string& execution_target);
   // Runs one segment over the stream and returns the answer, which holds until the next call.
-  // UNAVAILABLE: no stream is open, the worker has died, or `timeout` has passed; the stream is
-  // closed then, and what comes late goes nowhere.  Other codes are the worker's answer.
+  // UNAVAILABLE: no stream is open, the worker has died, `timeout` has passed, or the answer is to
+  // another call; the stream is closed then, and what comes late goes nowhere.  Other codes are the
+  // worker's answer.
   // A remote worker that is silent for kSilence is asked for its status, and counts as lost when
   // that fails: a host that has been cut off is found before the deadline of a long segment.
   absl::StatusOr<const worker::v1::ExecuteResponse*> Execute(
@@ -118,6 +120,13 @@ class WorkerClient {
   std::string AwaitAnswer(absl::Duration timeout);
   // Closes the stream; what is returned says why.
   absl::Status Lost(const std::string& why);
+  // A call that has had no answer.
+  struct Sent {
+    int64_t start_ns = 0;
+    uint64_t epoch = 0;
+    uint64_t step_id = 0;
+    uint32_t segment_index = 0;
+  };
 
   const WorkerTarget target_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of a remote target
@@ -127,7 +136,7 @@ class WorkerClient {
   std::string execution_target_;
   std::unique_ptr<worker::v1::Execution::Stub> execution_stub_;
   std::unique_ptr<Stream> stream_;
-  std::deque<int64_t> sent_ns_;  // of the calls that have had no answer
+  std::deque<Sent> sent_;  // oldest first
   std::atomic<uint64_t> sent_bytes_{0};
   std::atomic<uint64_t> received_bytes_{0};
   HopStatistics hops_;

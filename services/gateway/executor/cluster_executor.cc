@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -37,9 +38,12 @@ SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answe
   return timing;
 }
 
-// Higher than any epoch of this gateway and of those before it, clocks permitting.
-uint64_t NextEpoch(uint64_t epoch) {
-  return std::max<uint64_t>(epoch + 1, absl::ToUnixMicros(absl::Now()));
+// Nobody else makes the same.
+std::string NewPlanToken() {
+  std::random_device random;
+  std::string token;
+  while (token.size() < 16) token.push_back(static_cast<char>(random()));
+  return token;
 }
 
 }  // namespace
@@ -74,7 +78,7 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
 }
 
 ClusterExecutor::ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), plan_token_(NewPlanToken()) {
   const auto encrypted = options_.tls.given() ? MakeChannelCredentials(options_.tls) : nullptr;
   const auto clear = grpc::InsecureChannelCredentials();
   for (const WorkerTarget& target : targets) {
@@ -105,7 +109,9 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
     if (status.ok()) status = MakeExchange();
     if (status.ok()) status = LoadWorkers(report);
     if (status.ok()) break;
-    if (!WorthRetrying(status) || absl::Now() + kRetryPause >= deadline) return status;
+    // ABORTED: another gateway's plan has come between; the worker's epoch is asked for again.
+    const bool again = WorthRetrying(status) || absl::IsAborted(status);
+    if (!again || absl::Now() + kRetryPause >= deadline) return status;
     LogWarning("loading again", {{"reason", std::string(status.message())}});
     absl::SleepFor(kRetryPause);
   }
@@ -154,7 +160,9 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
 }
 
 absl::Status ClusterExecutor::MakeExchange() {
-  epoch_ = NextEpoch(epoch_);
+  // Above what this gateway and those before it had the workers accept.
+  for (const WorkerPeer* peer : workers_) epoch_ = std::max(epoch_, peer->remote->highest_epoch);
+  ++epoch_;
   auto exchange = std::make_unique<Exchange>();
   exchange->layout = MakeExchangeLayout(config(), limits_, num_lanes_);
   const uint64_t bytes = exchange->layout.total_bytes();
@@ -164,6 +172,8 @@ absl::Status ClusterExecutor::MakeExchange() {
   TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
                           Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
   exchange_ = std::move(exchange);
+  headers_.assign(num_lanes_, {});
+  results_.Reset(num_lanes_, limits_);
   return absl::OkStatus();
 }
 
@@ -176,6 +186,7 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
   }
   *request.mutable_limits() = ToProto(limits_);
   request.set_num_lanes(num_lanes_);
+  request.set_plan_token(plan_token_);
   if (workers_[worker]->client->remote()) {
     request.set_inline_activations(true);
     request.set_model_name(options_.model_name);
@@ -217,6 +228,7 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lan
                                                                     uint64_t step_id) {
   TANDEM_CHECK(lane < num_lanes_);
   if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  TANDEM_RETURN_IF_ERROR(BeginStep(lane));
   std::vector<SegmentTiming> timings;
   timings.reserve(plan_.segments.size());
   for (const Segment& segment : plan_.segments) {
@@ -225,6 +237,11 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lan
     timings.push_back(timing);
   }
   return timings;
+}
+
+absl::Status ClusterExecutor::BeginStep(uint32_t lane) {
+  TANDEM_ASSIGN_OR_RETURN(headers_[lane], HeaderOf(*exchange_, lane, limits_));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const worker::v1::ExecuteRequest*> ClusterExecutor::Request(const Segment& segment,
@@ -240,11 +257,10 @@ absl::StatusOr<const worker::v1::ExecuteRequest*> ClusterExecutor::Request(const
     request_.set_tracestate(step_trace_.state);
   }
   if (workers_[segment.worker]->client->remote()) {
-    TANDEM_ASSIGN_OR_RETURN(const StepHeader header, HeaderOf(*exchange_, lane, limits_));
     const auto first =
         std::find_if(plan_.segments.begin(), plan_.segments.end(),
                      [&segment](const Segment& other) { return other.worker == segment.worker; });
-    PutInputs(*exchange_, lane, segment, header, first->index == segment.index,
+    PutInputs(*exchange_, lane, segment, headers_[lane], first->index == segment.index,
               *request_.mutable_inputs());
   }
   return &request_;
@@ -252,10 +268,16 @@ absl::StatusOr<const worker::v1::ExecuteRequest*> ClusterExecutor::Request(const
 
 absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
                                          const worker::v1::ExecuteResponse& response) {
-  if (!workers_[segment.worker]->client->remote()) return absl::OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(const StepHeader header, HeaderOf(*exchange_, lane, limits_));
-  return TakeOutputs(response.outputs(), *exchange_, lane, segment, header,
-                     EndsWithHead(segment, config().num_layers), config().vocab_size);
+  const StepHeader& header = headers_[lane];
+  const bool head = EndsWithHead(segment, config().num_layers);
+  absl::Status taken;
+  if (workers_[segment.worker]->client->remote()) {
+    taken = TakeOutputs(response.outputs(), *exchange_, lane, segment, header, head);
+  }
+  if (taken.ok() && head) taken = results_.Take(*exchange_, lane, header, queues_steps_);
+  if (taken.ok()) return taken;
+  return absl::UnavailableError(
+      absl::StrFormat("its answer makes no sense: %s", std::string(taken.message())));
 }
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
@@ -273,21 +295,26 @@ absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment
 }
 
 absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Status& status) {
+  std::string reason = std::string(status.message());
   absl::StatusCode code = status.code();
   // ABORTED: the worker holds another plan or none, so that its KV cache is not this one's.
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kAborted) {
     code = absl::StatusCode::kUnavailable;
     Lose(segment.worker);
+  } else if (code != absl::StatusCode::kDataLoss) {
+    // A call that the worker refuses is no mistake of the client whose request is in the step.
+    reason = absl::StrFormat("%s: %s", absl::StatusCodeToString(code), reason);
+    code = absl::StatusCode::kInternal;
   }
-  return absl::Status(
-      code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
-                            DescribeSegment(segment, config().num_layers),
-                            plan_.workers[segment.worker].name, std::string(status.message())));
+  return absl::Status(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
+                                            DescribeSegment(segment, config().num_layers),
+                                            plan_.workers[segment.worker].name, reason));
 }
 
 absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
   TANDEM_CHECK(queues_steps_ && lane < num_lanes_ && queued_.size() < 2);
   if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  TANDEM_RETURN_IF_ERROR(BeginStep(lane));
   TANDEM_RETURN_IF_ERROR(Request(plan_.segments[0], lane, step_id).status());
   request_.set_another_follows(true);
   const absl::Status sent = workers_[0]->client->Send(request_, options_.segment_deadline);
@@ -345,14 +372,12 @@ void ClusterExecutor::Lose(uint32_t worker) {
 
 const OutputResult& ClusterExecutor::Output(uint32_t lane, uint32_t o) const {
   TANDEM_CHECK(lane < num_lanes_ && o < limits_.max_outputs);
-  const std::span<std::byte> area = exchange_->Area(lane, exchange_->layout.candidates);
-  return reinterpret_cast<const OutputResult*>(area.data())[o];
+  return results_.Output(lane, o);
 }
 
 uint32_t ClusterExecutor::Guess(uint32_t lane, uint32_t o) const {
   TANDEM_CHECK(lane < num_lanes_ && o < limits_.max_outputs);
-  const std::span<std::byte> area = exchange_->Area(lane, exchange_->layout.guesses);
-  return reinterpret_cast<const uint32_t*>(area.data())[o];
+  return results_.Guess(lane, o);
 }
 
 std::span<const float> ClusterExecutor::Logits(uint32_t lane, uint32_t o) const {

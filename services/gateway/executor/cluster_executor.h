@@ -20,6 +20,7 @@
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/executor/executor_status.h"
 #include "services/gateway/executor/leased_model.h"
+#include "services/gateway/executor/step_results.h"
 #include "services/gateway/executor/worker_finder.h"
 
 namespace tandem::gateway {
@@ -67,7 +68,11 @@ class ClusterExecutor final : public Executor {
   absl::StatusOr<SegmentTiming> RunSegment(const Segment& segment, uint32_t lane, uint64_t step_id);
   absl::StatusOr<const worker::v1::ExecuteRequest*> Request(const Segment& segment, uint32_t lane,
                                                             uint64_t step_id);
-  // Puts a remote worker's answer into the exchange region.
+  // Keeps the header of the step in `lane`, to check its answers by.
+  absl::Status BeginStep(uint32_t lane);
+  // Puts a remote worker's answer into the exchange region, and takes what a head left there.
+  // UNAVAILABLE: the answer does not fit the step; such a worker is not believed again until it has
+  // loaded anew.
   absl::Status TakeAnswer(const Segment& segment, uint32_t lane,
                           const worker::v1::ExecuteResponse& response);
   // The error of a call, as RunStep gives it.
@@ -92,10 +97,13 @@ class ClusterExecutor final : public Executor {
   std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;
+  const std::string plan_token_;  // random: the plans that workers hold are this gateway's
   uint64_t epoch_ = 0;
   uint32_t exchange_region_id_ = 0;
   std::unique_ptr<Exchange> exchange_;
   bool ready_ = false;  // every worker has loaded the plan and no stream has ended since
+  std::vector<StepHeader> headers_;  // by lane, of the step handed over last
+  StepResults results_;
   worker::v1::ExecuteRequest request_;
   StepTrace step_trace_;
   ExecutorStatus status_;

@@ -83,8 +83,9 @@ class Executor {
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
   // Walks the plan's segments for the step in `lane`.  Returns one timing per segment.
-  // UNAVAILABLE: a worker is lost or missed its deadline: KV is gone, call Recover.
-  // Other codes: the step was refused or failed, the workers are alive.
+  // UNAVAILABLE: a worker is lost, missed its deadline, or answered another call or what fits no
+  // step: KV is gone, call Recover.  DATA_LOSS, INTERNAL: the step failed or was refused, the
+  // workers are alive.
   virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
   // The span that the workers are told of in the calls of the step handed over next.  An executor
   // whose workers are in this process has nobody to tell.

@@ -47,16 +47,21 @@ LeasedModel::LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loade
       model_name_(std::move(model_name)) {}
 
 absl::Status LeasedModel::Acquire(const Executor::Progress& progress, absl::Time deadline) {
-  absl::StatusOr<loader::v1::Model> model;
   while (true) {
-    model = loader_->LoadModel(model_name_, [&](const loader::v1::LoadProgress& done) {
-      const double total = static_cast<double>(std::max<uint64_t>(done.total_bytes(), 1));
-      progress("loading model: " + done.phase(), static_cast<double>(done.done_bytes()) / total);
-      return true;
-    });
-    if (model.ok() || !WorthRetrying(model.status()) || absl::Now() >= deadline) break;
+    // What is resident is served until a reload is asked for, whatever has become of its file.
+    absl::Status status = model_id_.empty() ? Load(progress) : Renew();
+    if (absl::IsNotFound(status) && !model_id_.empty()) status = Load(progress);
+    if (!WorthRetrying(status) || absl::Now() >= deadline) return status;
     absl::SleepFor(kRetryPause);
   }
+}
+
+absl::Status LeasedModel::Load(const Executor::Progress& progress) {
+  const auto model = loader_->LoadModel(model_name_, [&](const loader::v1::LoadProgress& done) {
+    const double total = static_cast<double>(std::max<uint64_t>(done.total_bytes(), 1));
+    progress("loading model: " + done.phase(), static_cast<double>(done.done_bytes()) / total);
+    return true;
+  });
   if (!model.ok()) {
     return absl::Status(model.status().code(),
                         absl::StrFormat("loader at %s: model '%s': %s", loader_target_, model_name_,
@@ -65,14 +70,23 @@ absl::Status LeasedModel::Acquire(const Executor::Progress& progress, absl::Time
   if (model_id_.empty()) {
     TANDEM_RETURN_IF_ERROR(Adopt(*model));
   } else if (model->model_id() != model_id_) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "model '%s' has changed on disk while it was served; restart the gateway", model_name_));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the loader no longer has the weights that were served, and the file of "
+                        "model '%s' has changed since: restart the gateway to serve it",
+                        model_name_));
   }
-  // The new lease before the old one goes, so that the model stays resident.
-  TANDEM_ASSIGN_OR_RETURN(
-      std::unique_ptr<Lease> lease,
-      loader_->AcquireLease(model_id_, absl::StrFormat("gateway pid %d", ::getpid())));
-  lease_ = std::move(lease);
+  return Renew();
+}
+
+// The new lease before the old one goes, so that the model stays resident.
+absl::Status LeasedModel::Renew() {
+  auto lease = loader_->AcquireLease(model_id_, absl::StrFormat("gateway pid %d", ::getpid()));
+  if (!lease.ok()) {
+    return absl::Status(lease.status().code(),
+                        absl::StrFormat("loader at %s: model '%s': %s", loader_target_, model_name_,
+                                        std::string(lease.status().message())));
+  }
+  lease_ = *std::move(lease);
   return absl::OkStatus();
 }
 

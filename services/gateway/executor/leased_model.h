@@ -33,8 +33,9 @@ class LeasedModel {
   static absl::StatusOr<std::unique_ptr<LeasedModel>> Create(const std::string& loader_target,
                                                              const std::string& model_name);
 
-  // The model at the loader, waited for until `deadline`, and a new lease on it.
-  // FAILED_PRECONDITION: it is another one than at first.
+  // A new lease on the model, which is loaded at first and when the loader no longer has it; waits
+  // for the loader until `deadline`.  A file that has changed since the first load does not matter
+  // while the loader has the model.  FAILED_PRECONDITION: it has not, and the file is another now.
   absl::Status Acquire(const Executor::Progress& progress, absl::Time deadline);
   // A region of shared memory that lives as long as the lease.
   absl::StatusOr<NewRegion> CreateRegion(uint64_t bytes, std::string_view purpose);
@@ -50,6 +51,9 @@ class LeasedModel {
  private:
   LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loader_target,
               std::string model_name);
+  absl::Status Load(const Executor::Progress& progress);
+  // NOT_FOUND: the loader does not have the model.
+  absl::Status Renew();
   absl::Status Adopt(const loader::v1::Model& model);
 
   const std::unique_ptr<LoaderClient> loader_;

@@ -101,6 +101,7 @@ std::string DescribeModelSource(const ModelSource& source) {
   header.Add({"format", std::string(source.format())});
   header.Add({"content", source.content_id()});
   header.Add({"sampling", DescribeSampling(source.sampling_defaults())});
+  for (const std::string& warning : source.warnings()) header.Add({"warning", warning});
   header.Add({"chat template", source.chat_template().empty()
                                    ? std::string("none")
                                    : absl::StrFormat("%d bytes", source.chat_template().size())});

@@ -50,8 +50,8 @@ struct SkippedTensor {
 
 struct SamplingDefaults {
   std::optional<uint32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> temperature;
+  std::optional<float> top_p;        // in (0, 1]
+  std::optional<float> temperature;  // in [0, 100]
 };
 
 // Immutable and thread-safe after opening: packing reads it from all cores.
@@ -63,7 +63,10 @@ class ModelSource {
   virtual const ModelConfig& config() const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
   virtual const std::string& chat_template() const = 0;
+  // Within what requests may ask for; other values in the files are left out.
   virtual const SamplingDefaults& sampling_defaults() const = 0;
+  // What was left out of the files and why, a sentence each.
+  virtual const std::vector<std::string>& warnings() const = 0;
   // Every tensor the decoder needs, exactly once, shapes checked against the config.
   virtual const std::vector<SourceTensor>& tensors() const = 0;
   virtual const std::vector<SkippedTensor>& skipped() const = 0;

@@ -22,6 +22,7 @@ class OpenedModelSource : public ModelSource {
   const Vocabulary& vocabulary() const override { return model_.vocabulary; }
   const std::string& chat_template() const override { return model_.chat_template; }
   const SamplingDefaults& sampling_defaults() const override { return model_.sampling_defaults; }
+  const std::vector<std::string>& warnings() const override { return model_.warnings; }
   const std::vector<SourceTensor>& tensors() const override { return model_.tensors; }
   const std::vector<SkippedTensor>& skipped() const override { return model_.skipped; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const override {
@@ -48,6 +49,23 @@ class OpenedModelSource : public ModelSource {
  private:
   const OpenedModel model_;
 };
+
+// A default that no request could ask for would fail requests that leave the choice to the model.
+void DropUnusableSampling(OpenedModel& model) {
+  SamplingDefaults& sampling = model.sampling_defaults;
+  const auto drop = [&model](std::optional<float>& value, const char* name, bool usable,
+                             const char* range) {
+    if (!value.has_value() || usable) return;
+    model.warnings.push_back(absl::StrFormat(
+        "the file's sampling default %s = %g is left out: it must be in %s", name, *value, range));
+    value.reset();
+  };
+  const float top_p = sampling.top_p.value_or(1.0f);
+  const float temperature = sampling.temperature.value_or(1.0f);
+  drop(sampling.top_p, "top_p", top_p > 0.0f && top_p <= 1.0f, "(0, 1]");
+  drop(sampling.temperature, "temperature", temperature >= 0.0f && temperature <= 100.0f,
+       "[0, 100]");
+}
 
 }  // namespace
 
@@ -94,6 +112,7 @@ absl::StatusOr<std::unique_ptr<ModelSource>> OpenModelSource(const std::string& 
   absl::StatusOr<OpenedModel> model =
       S_ISDIR(info.st_mode) ? OpenSafetensors(path) : OpenGguf(path);
   if (!model.ok()) return model.status();
+  DropUnusableSampling(*model);
   return std::make_unique<OpenedModelSource>(*std::move(model));
 }
 

@@ -16,6 +16,7 @@ struct OpenedModel {
   Vocabulary vocabulary;
   std::string chat_template;
   SamplingDefaults sampling_defaults;
+  std::vector<std::string> warnings;
   std::vector<SourceTensor> tensors;
   std::vector<SkippedTensor> skipped;
   std::vector<std::pair<std::string, std::string>> metadata;

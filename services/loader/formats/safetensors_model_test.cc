@@ -46,6 +46,36 @@ void ExpectRefused(const Release& release, const std::string& reason) {
   EXPECT_THAT(OpenModelSource(folder.path()), StatusIs(kInvalid, HasSubstr(reason)));
 }
 
+TEST(SafetensorsModelTest, SamplingDefaultsThatNoRequestCouldAskForAreLeftOut) {
+  struct Case {
+    const char* values;
+    std::optional<float> top_p, temperature;
+    size_t num_warnings;
+  };
+  const Case cases[] = {
+      {R"("top_p": 0, "temperature": -1)", std::nullopt, std::nullopt, 2},
+      {R"("top_p": -1, "temperature": 101)", std::nullopt, std::nullopt, 2},
+      {R"("top_p": 3e38, "temperature": 0)", std::nullopt, 0.0f, 1},
+      {R"("top_p": 1.0, "temperature": 100)", 1.0f, 100.0f, 0},
+      {R"("top_k": 64)", std::nullopt, std::nullopt, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.values);
+    Release release = SmallRelease();
+    release.files["generation_config.json"] =
+        std::string(R"({"eos_token_id": [1, 5], )") + c.values + "}";
+    const TemporaryFolder folder;
+    release.Write(folder);
+    ASSERT_OK_AND_ASSIGN(const auto source, OpenModelSource(folder.path()));
+    EXPECT_EQ(source->sampling_defaults().top_p, c.top_p);
+    EXPECT_EQ(source->sampling_defaults().temperature, c.temperature);
+    EXPECT_EQ(source->warnings().size(), c.num_warnings);
+    for (const std::string& warning : source->warnings()) {
+      EXPECT_THAT(DescribeModelSource(*source), HasSubstr(warning));
+    }
+  }
+}
+
 TEST(SafetensorsModelTest, OpensEveryPrefixSeenInReleases) {
   for (const char* prefix : {"model.", "language_model.model.", "model.language_model.", ""}) {
     Release release = SmallRelease();

@@ -65,6 +65,7 @@ class FakeModelSource : public ModelSource {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   const std::string& chat_template() const override { return empty_; }
   const SamplingDefaults& sampling_defaults() const override { return defaults_; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   const std::vector<SkippedTensor>& skipped() const override { return skipped_; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const override {
@@ -120,6 +121,7 @@ class FakeModelSource : public ModelSource {
   Vocabulary vocabulary_;
   std::string empty_;
   SamplingDefaults defaults_;
+  std::vector<std::string> warnings_;
   std::vector<SourceTensor> tensors_;
   std::vector<SkippedTensor> skipped_;
   std::vector<std::pair<std::string, std::string>> metadata_;

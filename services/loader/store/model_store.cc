@@ -69,6 +69,9 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
     return absl::CancelledError("loading was stopped");
   }
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
+  for (const std::string& warning : source->warnings()) {
+    LogWarning("model file", {{"path", file.path}, {"warning", warning}});
+  }
   if (auto resident = Find(source->content_id()); resident.ok()) {
     absl::MutexLock lock(&mutex_);
     last_ = *resident;

@@ -77,6 +77,7 @@ class SyntheticModel : public ModelSource {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   const std::string& chat_template() const override { return chat_template_; }
   const SamplingDefaults& sampling_defaults() const override { return sampling_defaults_; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   const std::vector<SkippedTensor>& skipped() const override { return skipped_; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const override {
@@ -175,6 +176,7 @@ class SyntheticModel : public ModelSource {
   std::string content_id_;
   const std::string chat_template_;
   const SamplingDefaults sampling_defaults_;
+  const std::vector<std::string> warnings_;
   std::vector<SourceTensor> tensors_;
   const std::vector<SkippedTensor> skipped_;
   std::vector<std::pair<std::string, std::string>> metadata_;

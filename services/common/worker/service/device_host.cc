@@ -29,6 +29,9 @@ auto Guarded(const char* what, F&& call) -> decltype(call()) {
   }
 }
 
+// Far more than the plans of a worker's life, and far fewer than there are epochs.
+constexpr uint64_t kMaxEpochStep = uint64_t{1} << 32;
+
 absl::Status StaleEpoch(const char* what, uint64_t epoch, uint64_t current) {
   return absl::AbortedError(
       absl::StrFormat("%s of epoch %d, this worker is at epoch %d", what, epoch, current));
@@ -62,19 +65,32 @@ void DeviceHost::SelfTest() {
   SetServing(device_.ok());
 }
 
-absl::Status DeviceHost::AdmitEpoch(uint64_t epoch) {
-  uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
-  do {
-    if (epoch < highest) return StaleEpoch("plan", epoch, highest);
-  } while (!highest_epoch_.compare_exchange_weak(highest, epoch, std::memory_order_relaxed));
-  return absl::OkStatus();
+absl::Status DeviceHost::CheckEpoch(uint64_t epoch) const {
+  const uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
+  if (epoch <= highest) return StaleEpoch("plan", epoch, highest);
+  if (epoch - highest <= kMaxEpochStep) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "plan of epoch %d is more than %d above this worker's epoch %d: ask the worker for its epoch",
+      epoch, kMaxEpochStep, highest));
+}
+
+absl::Status DeviceHost::CheckHolder(const std::string& plan_token) {
+  if (plan_ == nullptr || plan_token == plan_holder_.token) return absl::OkStatus();
+  if (plan_holder_.loader_target.empty()) return absl::OkStatus();
+  const auto region = source_.FetchExchange(plan_holder_.loader_target, plan_holder_.lease_token,
+                                            plan_holder_.region_id);
+  if (!region.ok()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrFormat(
+      "%s runs a plan of another gateway (epoch %d), whose lease is alive: stop that "
+      "gateway, or give this one a worker of its own",
+      worker_->description().name, plan_->epoch()));
 }
 
 absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
     const worker::v1::LoadPlanRequest& request, const Progress& progress) {
   const absl::Time start = absl::Now();
-  const uint64_t highest = highest_epoch_.load(std::memory_order_relaxed);
-  if (request.epoch() < highest) return StaleEpoch("plan", request.epoch(), highest);
+  TANDEM_RETURN_IF_ERROR(CheckEpoch(request.epoch()));
+  TANDEM_RETURN_IF_ERROR(CheckHolder(request.plan_token()));
   SettleAll();
   if (!self_tested_) {
     SelfTest();
@@ -93,6 +109,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
     DropPlan();
     return status;
   }
+  highest_epoch_.store(request.epoch(), std::memory_order_relaxed);
   report.set_load_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   LogInfo("plan loaded", {{"epoch", absl::StrFormat("%d", request.epoch())},
                           {"model", request.model_id()},
@@ -130,6 +147,12 @@ absl::Status DeviceHost::LoadPlan(const worker::v1::LoadPlanRequest& request,
     costs_[segment.index] = SegmentCosts(segment, *load.weights, load.kv.dtype);
   }
   plan_ = std::move(plan);
+  plan_holder_ = {.token = request.plan_token()};
+  if (!request.inline_activations()) {
+    plan_holder_.loader_target = request.loader_target();
+    plan_holder_.lease_token = request.exchange_lease_token();
+    plan_holder_.region_id = request.exchange_region_id();
+  }
   report = ToProto(loaded);
   return absl::OkStatus();
 }
@@ -158,8 +181,18 @@ absl::Status DeviceHost::FetchWeights(const worker::v1::LoadPlanRequest& request
   return absl::OkStatus();
 }
 
-absl::Status DeviceHost::Unload(uint64_t epoch) {
-  TANDEM_RETURN_IF_ERROR(AdmitEpoch(epoch));
+absl::Status DeviceHost::Unload(const worker::v1::UnloadPlanRequest& request) {
+  if (plan_ == nullptr) {
+    return absl::AbortedError(
+        absl::StrFormat("unload of epoch %d, this worker has no plan loaded", request.epoch()));
+  }
+  if (request.epoch() != plan_->epoch()) {
+    return StaleEpoch("unload", request.epoch(), plan_->epoch());
+  }
+  if (request.plan_token() != plan_holder_.token) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("the plan of epoch %d belongs to another gateway", request.epoch()));
+  }
   DropPlan();
   leased_ = {};
   return absl::OkStatus();
@@ -241,6 +274,7 @@ void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) 
   const auto call = std::find_if(calls_.begin(), calls_.end(),
                                  [number](const Call& c) { return c.number == number; });
   response.Clear();
+  response.set_epoch(call->epoch);
   response.set_step_id(call->step_id);
   response.set_segment_index(call->segment_index);
   absl::StatusOr<SegmentResult> result = *std::move(call->result);
@@ -342,7 +376,11 @@ absl::StatusOr<worker::v1::DescribeResponse> DeviceHost::Describe() const {
         absl::StrFormat("%s hangs: one segment has been running for %s", description_.name(),
                         absl::FormatDuration(absl::Floor(RunningFor(), absl::Milliseconds(1)))));
   }
-  if (self_test_.ok()) return description_;
+  if (self_test_.ok()) {
+    worker::v1::DescribeResponse description = description_;
+    description.set_highest_epoch(highest_epoch_.load(std::memory_order_relaxed));
+    return description;
+  }
   return absl::FailedPreconditionError(absl::StrFormat("%s is not usable: %s", description_.name(),
                                                        std::string(self_test_.message())));
 }

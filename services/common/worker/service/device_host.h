@@ -27,9 +27,12 @@
 
 namespace tandem {
 
-// Epochs: AdmitEpoch raises the highest epoch seen; a plan below it is refused, and a call is run
-// only under the epoch of the plan in force.  Calls and plans of a gateway that has moved on
-// are thereby refused, however late they come.
+// Epochs: every plan has one.  A plan is accepted only above the highest epoch accepted before, and
+// only then raises it; a call runs only under the epoch of the plan in force.  Late calls and plans
+// of a gateway that has moved on are refused.  A gateway learns the highest epoch from Describe.
+//
+// Holder: a plan belongs to the gateway whose plan_token it carries.  While that gateway's lease at
+// the loader is alive, nobody else replaces or unloads the plan.
 //
 // Health: SelfTest decides at first.  A run that fails with UNAVAILABLE, or an idle check that
 // fails, takes the worker out of service until a plan is loaded again.
@@ -49,13 +52,14 @@ class DeviceHost {
   // --- From the device thread alone.
 
   void SelfTest();
-  // Loads a plan.  ABORTED: a newer one has been admitted meanwhile.  FAILED_PRECONDITION: the
-  // self-test has failed.  Otherwise as LoadedPlan::Create, WeightSource and Worker::Load.
-  // After a failure no plan is in force.
+  // Loads a plan.  ABORTED, INVALID_ARGUMENT: as CheckEpoch; UNAVAILABLE: another gateway holds the
+  // plan in force; it stays in force then.  FAILED_PRECONDITION: the self-test has failed.
+  // Otherwise as LoadedPlan::Create, WeightSource and Worker::Load, and no plan is in force.
   absl::StatusOr<worker::v1::LoadPlanReport> Load(const worker::v1::LoadPlanRequest& request,
                                                   const Progress& progress);
-  // Drops plan, weights and lease.  ABORTED when `epoch` is below the plan's.
-  absl::Status Unload(uint64_t epoch);
+  // Drops plan, weights and lease.  ABORTED: the plan in force has another epoch, or there is none.
+  // PERMISSION_DENIED: it has another token.
+  absl::Status Unload(const worker::v1::UnloadPlanRequest& request);
   // Takes one call: its segment is queued at the worker behind those of earlier calls.  Returns
   // what Finish takes.
   uint64_t Begin(const worker::v1::ExecuteRequest& request);
@@ -70,8 +74,9 @@ class DeviceHost {
 
   // --- From any thread.
 
-  // ABORTED when a higher epoch has been admitted before.
-  absl::Status AdmitEpoch(uint64_t epoch);
+  // ABORTED: `epoch` is not above the highest accepted.  INVALID_ARGUMENT: so far above it that few
+  // would be left for later plans.
+  absl::Status CheckEpoch(uint64_t epoch) const;
   // UNAVAILABLE before the self-test and while the device hangs, FAILED_PRECONDITION with the
   // reason when the self-test has failed.
   absl::StatusOr<worker::v1::DescribeResponse> Describe() const;
@@ -86,6 +91,15 @@ class DeviceHost {
   absl::Status LoadPlan(const worker::v1::LoadPlanRequest& request, const Progress& progress,
                         worker::v1::LoadPlanReport& report);
   absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
+  // UNAVAILABLE: the plan in force is another gateway's, and its lease is alive.
+  absl::Status CheckHolder(const std::string& plan_token);
+  // Who holds a plan, and what proves that its lease at the loader is alive.
+  struct PlanHolder {
+    std::string token;
+    std::string loader_target;  // empty: a gateway on another host, whose lease cannot be asked for
+    std::string lease_token;
+    uint32_t region_id = 0;
+  };
   // A call that has no Finish yet, and how its segment ended, once it has.
   struct Call {
     uint64_t number = 0;
@@ -126,6 +140,7 @@ class DeviceHost {
   absl::Status device_ = absl::OkStatus();  // why it is out of service
   LeasedWeights leased_;
   std::unique_ptr<LoadedPlan> plan_;
+  PlanHolder plan_holder_;           // of plan_
   std::vector<SegmentCosts> costs_;  // by index in the plan; of other workers' segments none
   WakeAhead until_next_call_;
   uint64_t num_calls_ = 0;

@@ -37,9 +37,14 @@ absl::StatusOr<UniqueFd> LocalWeightSource::FetchExchange(const std::string& /*l
   return UniqueFd(::fcntl(it->second.get(), F_DUPFD_CLOEXEC, 0));
 }
 
+void LocalWeightSource::EndExchange(uint32_t region_id) {
+  absl::MutexLock lock(&mutex_);
+  exchanges_.erase(region_id);
+}
+
 uint32_t LocalWeightSource::AddExchange(UniqueFd fd) {
   absl::MutexLock lock(&mutex_);
-  const uint32_t id = exchanges_.size() + 1;
+  const uint32_t id = ++last_exchange_;
   exchanges_.emplace(id, std::move(fd));
   return id;
 }

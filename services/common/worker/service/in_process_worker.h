@@ -41,6 +41,7 @@ class LocalWeightSource final : public WeightSource {
 
   // Takes a region in; returns its id.
   uint32_t AddExchange(UniqueFd fd);
+  void EndExchange(uint32_t region_id);
 
   std::atomic<bool> lease_alive{true};
   std::atomic<bool> loader_gone{false};  // fetches fail with UNAVAILABLE
@@ -50,6 +51,7 @@ class LocalWeightSource final : public WeightSource {
   const std::shared_ptr<const WeightSet> weights_;  // shared with the tests
   absl::Mutex mutex_;
   std::map<uint32_t, UniqueFd> exchanges_ ABSL_GUARDED_BY(mutex_);
+  uint32_t last_exchange_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // A worker that does what its hooks say; they are called on the device thread.

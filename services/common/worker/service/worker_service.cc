@@ -21,12 +21,12 @@ class Refusal final : public Reactor {
 
 class UnloadCall final : public grpc::ServerUnaryReactor, public DeviceTask {
  public:
-  explicit UnloadCall(uint64_t epoch) : epoch_(epoch) {}
-  void RunOnDevice(DeviceHost& host) override { Finish(ToGrpcStatus(host.Unload(epoch_))); }
+  explicit UnloadCall(const worker::v1::UnloadPlanRequest& request) : request_(request) {}
+  void RunOnDevice(DeviceHost& host) override { Finish(ToGrpcStatus(host.Unload(request_))); }
   void OnDone() override { delete this; }
 
  private:
-  const uint64_t epoch_;
+  const worker::v1::UnloadPlanRequest request_;
 };
 
 class CeilingsCall final : public grpc::ServerUnaryReactor, public DeviceTask {
@@ -113,7 +113,7 @@ grpc::ServerUnaryReactor* WorkerService::Describe(grpc::CallbackServerContext* c
 grpc::ServerWriteReactor<worker::v1::LoadPlanResponse>* WorkerService::LoadPlan(
     grpc::CallbackServerContext* /*context*/, const worker::v1::LoadPlanRequest* request) {
   using Refused = Refusal<grpc::ServerWriteReactor<worker::v1::LoadPlanResponse>>;
-  const absl::Status admitted = host_.AdmitEpoch(request->epoch());
+  const absl::Status admitted = host_.CheckEpoch(request->epoch());
   if (!admitted.ok()) return new Refused(admitted);
   auto* stream = new LoadPlanStream(*request);
   if (device_->Push(stream)) return stream;
@@ -124,7 +124,7 @@ grpc::ServerWriteReactor<worker::v1::LoadPlanResponse>* WorkerService::LoadPlan(
 grpc::ServerUnaryReactor* WorkerService::UnloadPlan(grpc::CallbackServerContext* /*context*/,
                                                     const worker::v1::UnloadPlanRequest* request,
                                                     worker::v1::UnloadPlanResponse* /*response*/) {
-  auto* call = new UnloadCall(request->epoch());
+  auto* call = new UnloadCall(*request);
   if (device_->Push(call)) return call;
   delete call;
   return new Refusal<grpc::ServerUnaryReactor>(QueueFull());

@@ -83,9 +83,55 @@ TEST_F(WorkerServiceTest, OlderEpochsAreRefusedAndNewerOnesReplace) {
   EXPECT_THAT(Execute(Call(5, step)), HasCode(absl::StatusCode::kAborted));
   EXPECT_THAT(Execute(Call(7, step)), HasCode(absl::StatusCode::kAborted));
   EXPECT_OK(Execute(Call(6, step)));
-  EXPECT_THAT(client_->UnloadPlan(5, kLong), HasCode(absl::StatusCode::kAborted));
-  EXPECT_OK(client_->UnloadPlan(6, kLong));
+  EXPECT_THAT(client_->UnloadPlan(5, "", kLong), HasCode(absl::StatusCode::kAborted));
+  EXPECT_OK(client_->UnloadPlan(6, "", kLong));
   EXPECT_THAT(Execute(Call(6, step)), HasCode(absl::StatusCode::kAborted));
+}
+
+TEST_F(WorkerServiceTest, OnlyAnAcceptedPlanRaisesTheEpoch) {
+  Start({});
+  const auto highest = [this] {
+    const auto described = client_->Describe(kLong);
+    return described.ok() ? described->highest_epoch : uint64_t{9999};
+  };
+  EXPECT_EQ(highest(), 0u);
+  auto malformed = LoadRequest(900);
+  malformed.set_num_lanes(17);
+  EXPECT_FALSE(client_->LoadPlan(malformed, nullptr, kLong).ok());
+  EXPECT_THAT(client_->UnloadPlan(3'600'000'000, "", kLong), HasCode(absl::StatusCode::kAborted));
+  EXPECT_EQ(highest(), 0u);
+  ASSERT_OK(Load(5));
+  EXPECT_EQ(highest(), 5u);
+  EXPECT_THAT(client_->UnloadPlan(3'600'000'000, "", kLong), HasCode(absl::StatusCode::kAborted));
+  EXPECT_THAT(Load(5), HasCode(absl::StatusCode::kAborted)) << "two gateways that learned the same";
+  EXPECT_THAT(Load(UINT64_MAX), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("ask the worker for its epoch")));
+  EXPECT_EQ(highest(), 5u);
+  ASSERT_OK(Load(6));
+  client_->Open(worker_->execution_target());
+  EXPECT_OK(Execute(Call(6, WriteStep(1)))) << "the plan in force has stayed in force";
+}
+
+TEST_F(WorkerServiceTest, APlanIsReplacedByItsHolderAloneWhileTheLeaseIsAlive) {
+  Start({});
+  uint32_t region = 0;
+  const auto load = [&](uint64_t epoch, const std::string& token) {
+    auto request = LoadRequest(epoch);
+    if (token == "mine") region = request.exchange_region_id();
+    request.set_loader_target("unix:/loader.sock");
+    request.set_plan_token(token);
+    return client_->LoadPlan(request, nullptr, kLong).status();
+  };
+  ASSERT_OK(load(1, "mine"));
+  ASSERT_OK(load(2, "mine"));
+  EXPECT_THAT(load(3, "other"), StatusIs(absl::StatusCode::kUnavailable,
+                                         HasSubstr("a plan of another gateway (epoch 2)")));
+  EXPECT_THAT(client_->UnloadPlan(2, "other", kLong), HasCode(absl::StatusCode::kPermissionDenied));
+  client_->Open(worker_->execution_target());
+  EXPECT_OK(Execute(Call(2, WriteStep(1)))) << "the plan in force has stayed in force";
+  source_.EndExchange(region);  // with its lease
+  EXPECT_OK(load(3, "other"));
+  EXPECT_OK(client_->UnloadPlan(3, "other", kLong));
 }
 
 TEST_F(WorkerServiceTest, WeightsAreFetchedOnceForPlansOfOneModel) {

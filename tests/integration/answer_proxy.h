@@ -1,0 +1,40 @@
+// A worker as the gateway sees it, which passes every call on to a real one and spoils the answers.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tandem/worker/v1/worker.grpc.pb.h"
+
+namespace tandem::testing {
+
+// Thread-safe.
+class AnswerProxy {
+ public:
+  // Given each answer before it goes on, on a thread of the stream; returns how often it is sent.
+  using Fault = std::function<int(worker::v1::ExecuteResponse& answer)>;
+
+  // Listens at unix:`socket` and unix:`socket`.exec, and calls the worker at unix:`worker_socket`.
+  AnswerProxy(const std::string& socket, const std::string& worker_socket);
+  ~AnswerProxy();
+
+  // From the next answer on; null: answers pass as they are.
+  void SetFault(Fault fault);
+
+ private:
+  class WorkerCalls;
+  class ExecutionCalls;
+  int Spoil(worker::v1::ExecuteResponse& answer);
+
+  std::mutex mutex_;
+  Fault fault_;
+  std::unique_ptr<WorkerCalls> worker_calls_;
+  std::unique_ptr<ExecutionCalls> execution_calls_;
+  std::unique_ptr<grpc::Server> server_, execution_server_;
+};
+
+}  // namespace tandem::testing
