@@ -7,6 +7,7 @@
 #include "services/common/rpc/channel.h"
 #include "services/gateway/api/token_routes.h"
 #include "services/gateway/http/api_keys.h"
+#include "services/gateway/llamacpp/llamacpp_routes.h"
 #include "services/gateway/ollama/ollama_routes.h"
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/page/page_routes.h"
@@ -38,6 +39,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   TANDEM_RETURN_IF_ERROR(AddPageRoutes(router));
   TANDEM_RETURN_IF_ERROR(AddTokenRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddOpenAiRoutes(router, launcher));
+  TANDEM_RETURN_IF_ERROR(AddLlamaCppRoutes(router, launcher, TANDEM_VERSION));
   TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, TANDEM_VERSION));
   // Over the server's own socket.  gRPC 1.51's in-process channel drops messages that a client has
   // not asked for yet when the call ends, and asking only when the last is sent is what holds back

@@ -44,7 +44,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
       },
-      engine);
+      engine, flags.names);
   GenerationService service(
       launcher,
       {.version = TANDEM_VERSION, .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});

@@ -9,15 +9,31 @@ const request = { model, messages: [{ role: "user", content: "What is the capita
 
 test("models are listed, shown and said to be running", async () => {
   const { models } = await client.list();
-  assert.equal(models.length, 1);
-  assert.equal(models[0].name, `${model}:latest`);
+  assert.deepEqual(models.map((entry) => entry.name), [`${model}:latest`, "house/model:latest"]);
+  assert.equal(models[0].digest, models[1].digest);
+  assert.equal(models[0].details.quantization_level, "Q8_0");
   assert.ok(models[0].size > 0);
   const shown = await client.show({ model: models[0].name });
   assert.equal(shown.model_info["general.architecture"], "gemma3");
   assert.ok(shown.capabilities.includes("completion"));
   const running = await client.ps();
   assert.equal(running.models[0].model, `${model}:latest`);
-  assert.match((await client.version()).version, /^\d+\.\d+\.\d+$/);
+  const [major, minor] = (await client.version()).version.split(".").map(Number);
+  assert.ok(major > 0 || minor >= 13, "VS Code's Copilot asks for 0.6.4, /v1/responses came with 0.13.3");
+});
+
+test("the model answers to its file's name, with and without suffix, and to its alias", async () => {
+  for (const name of [model, "demo.Q8_0", "demo.Q8_0:latest", "house/model", "house/model:latest"]) {
+    assert.match((await client.chat({ ...request, model: name })).message.content, /Tokyo/, name);
+    assert.ok((await client.show({ model: name })).details);
+  }
+});
+
+test("a limit of -1 or -2 is none, and penalties look back as far as they are told", async () => {
+  for (const num_predict of [-1, -2]) {
+    const answer = await client.chat({ ...request, options: { temperature: 0, num_predict, repeat_penalty: 1.1, repeat_last_n: 8 } });
+    assert.equal(answer.done_reason, "stop");
+  }
 });
 
 test("a chat answers whole, with durations in nanoseconds", async () => {

@@ -5,6 +5,7 @@ import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: `${process.env.TANDEM_URL}/v1`, apiKey: "none", maxRetries: 0 });
 const model = "demo.Q8_0.gguf";
+const alias = "house/model";  // run.mjs's
 const question = [{ role: "user", content: "What is the capital of Japan?" }];
 const greedy = { model, messages: question, temperature: 0, max_tokens: 12 };
 
@@ -18,9 +19,40 @@ async function idle() {
 
 test("models are listed and found by name", async () => {
   const list = await client.models.list();
-  assert.deepEqual(list.data.map((entry) => entry.id), [model]);
+  assert.deepEqual(list.data.map((entry) => entry.id), [model, alias]);
   assert.equal((await client.models.retrieve(model)).object, "model");
   await assert.rejects(client.models.retrieve("other"), (error) => error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
+});
+
+test("the model answers to its file's name, with and without suffix, and to its alias", async () => {
+  for (const name of [model, "demo.Q8_0", alias, `${alias}:latest`]) {
+    const answer = await client.chat.completions.create({ ...greedy, model: name });
+    assert.match(answer.choices[0].message.content, /Tokyo/, name);
+    assert.equal(answer.model, model);
+    assert.ok((await client.models.retrieve(name)).id);
+    assert.equal((await client.embeddings.create({ model: name, input: "a" })).data.length, 1);
+  }
+});
+
+test("what agents send beside the question changes nothing, and is told", async () => {
+  const plain = await client.chat.completions.create(greedy);
+  const busy = await client.chat.completions.create({ ...greedy, max_tokens: -1, store: true, reasoning_effort: "low" });
+  assert.equal(busy.choices[0].message.content, plain.choices[0].message.content);
+  assert.deepEqual(busy.tandem.ignored, ["store", "reasoning_effort"]);
+  const response = await client.responses.create({ model, input: question, temperature: 0, max_output_tokens: -1, store: true,
+    reasoning: { effort: "low", summary: "auto" }, include: ["reasoning.encrypted_content"] });
+  assert.match(response.output_text, /Tokyo/);
+  assert.equal(response.store, false);
+  await assert.rejects(client.responses.create({ model, input: "x", previous_response_id: response.id }),
+    (error) => error instanceof OpenAI.BadRequestError && error.param === "previous_response_id" && /does not keep responses/.test(error.message));
+});
+
+test("invalid JSON names no parameter", async () => {
+  const answer = await fetch(`${process.env.TANDEM_URL}/v1/chat/completions`, { method: "POST", body: '{"model": tru}' });
+  assert.equal(answer.status, 400);
+  const { error } = await answer.json();
+  assert.equal(error.param, null);
+  assert.equal(error.code, "invalid_json");
 });
 
 test("a chat answers, with usage and a reason", async () => {

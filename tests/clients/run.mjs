@@ -11,7 +11,7 @@ const bin = process.argv[2];
 const files = process.argv.length > 3 ? process.argv.slice(3) : readdirSync(here).filter((name) => name.endsWith(".test.mjs"));
 const npu = existsSync(join(bin, "tandem-npu-worker")) ? "emulate" : "off";
 
-const cluster = await startCluster(bin, ["--npu", npu]);
+const cluster = await startCluster(bin, ["--npu", npu, "--alias", "house/model"]);
 const tests = spawn(process.execPath, ["--test", "--test-concurrency=1", ...files.map((name) => join(here, name))],
   { stdio: "inherit", env: { ...process.env, TANDEM_BIN: bin, TANDEM_URL: cluster.url, TANDEM_GRPC: cluster.grpc } });
 const status = await new Promise((resolve) => tests.once("exit", (code) => resolve(code ?? 1)));

@@ -13,15 +13,21 @@ constexpr char kCodeUrl[] = "tandem/code";
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
-std::string Payload(const absl::Status& status, const char* url) {
+std::optional<std::string> Payload(const absl::Status& status, const char* url) {
   const auto payload = status.GetPayload(url);
-  return payload.has_value() ? std::string(*payload) : "";
+  if (!payload.has_value()) return std::nullopt;
+  return std::string(*payload);
 }
 
 bool IsNameByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' ||
          c == ']';
 }
+
+// What the engine's messages begin with where a prompt is too long.
+constexpr std::string_view kTooLong = "context_length_exceeded";
+// Where the messages of requests in protobuf have the sampling parameters.
+constexpr std::string_view kSampling = "sampling.";
 
 }  // namespace
 
@@ -33,19 +39,27 @@ absl::Status ParamError(std::string_view param, std::string_view code, std::stri
 }
 
 std::string ErrorParam(const absl::Status& status) {
-  std::string param = Payload(status, kParamUrl);
-  if (!param.empty()) return param;
+  const auto param = Payload(status, kParamUrl);
+  if (param.has_value()) return *param;
   if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return "";
-  const std::string message(status.message());
+  const std::string message = ErrorMessage(status);
   const size_t colon = message.find(':');
   if (colon == std::string::npos) return "";
-  std::string name = message.substr(0, std::min(colon, message.find(' ')));
-  constexpr std::string_view kSampling = "sampling.";
-  if (name.starts_with(kSampling)) name.erase(0, kSampling.size());
+  const std::string name = message.substr(0, colon);
   const bool is_name = !name.empty() && std::all_of(name.begin(), name.end(), IsNameByte);
-  return is_name ? name : "";
+  return is_name && name != kTooLong ? name : "";
 }
 
-std::string ErrorCode(const absl::Status& status) { return Payload(status, kCodeUrl); }
+std::string ErrorCode(const absl::Status& status) {
+  const auto code = Payload(status, kCodeUrl);
+  if (code.has_value()) return *code;
+  return std::string(status.message()).starts_with(kTooLong) ? std::string(kTooLong) : "";
+}
+
+std::string ErrorMessage(const absl::Status& status) {
+  std::string message(status.message());
+  if (message.starts_with(kSampling)) message.erase(0, kSampling.size());
+  return message;
+}
 
 }  // namespace tandem::gateway

@@ -12,11 +12,14 @@ namespace tandem::gateway {
 // ("invalid_type"); both travel in the status.
 absl::Status ParamError(std::string_view param, std::string_view code, std::string_view message);
 
-// The parameter of a ParamError.  Of another INVALID_ARGUMENT or NOT_FOUND: the name that its
-// message begins with ("messages[1].role: ..."), without "sampling."; empty where it begins with
-// none.
+// The parameter of a ParamError, which may be none.  Of another INVALID_ARGUMENT or NOT_FOUND: the
+// name that its message begins with, before a colon ("messages[1].role: ..."), without "sampling.";
+// empty where it begins with none.
 std::string ErrorParam(const absl::Status& status);
-// The kind of a ParamError; empty of another status.
+// The kind of a ParamError, "context_length_exceeded" where the message begins with that; empty of
+// another status.
 std::string ErrorCode(const absl::Status& status);
+// The message for clients of the JSON APIs, in which parameters are not below "sampling.".
+std::string ErrorMessage(const absl::Status& status);
 
 }  // namespace tandem::gateway

@@ -37,6 +37,19 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
   run->Start();
 }
 
+std::string NameEmbedInput(const absl::Status& status, std::string_view member, size_t num_inputs) {
+  std::string message(status.message());
+  const auto replace = [&message](const std::string& from, const std::string& to) {
+    if (const size_t at = message.find(from); at != std::string::npos) {
+      message.replace(at, from.size(), to);
+    }
+  };
+  replace("].text:", "]:");
+  replace("].tokens[", "][");
+  replace(num_inputs == 1 ? "inputs[0]" : "inputs", std::string(member));
+  return message;
+}
+
 std::string FloatsToBase64(std::span<const float> values) {
   const auto bytes = std::as_bytes(values);
   return absl::Base64Escape({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/gateway/http/http_message.h"
@@ -26,6 +27,10 @@ struct EmbedJob {
 // away has its runs cancelled.  `model`: Borrowed; must outlive the request.
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
                     const std::shared_ptr<HttpResponder>& responder);
+
+// What ParseEmbed says of "inputs[2].text" or "inputs[2].tokens[1]", said of the path that the
+// client sent: "input[2]", "input[2][1]"; without "[0]" where it sent `num_inputs` = 1.
+std::string NameEmbedInput(const absl::Status& status, std::string_view member, size_t num_inputs);
 
 // The float32's bytes, little-endian, in base64.
 std::string FloatsToBase64(std::span<const float> values);

@@ -30,10 +30,13 @@ class JsonChecker : public nlohmann::json_sax<Json> {
   bool end_array() override { return Leave(); }
   bool parse_error(std::size_t byte, const std::string&,
                    const nlohmann::json::exception& error) override {
-    // The library's text begins with "[json.exception...] parse error at line ...: ".
+    // The library's text goes "[json.exception...] parse error at line ...: syntax error while
+    // parsing value - unexpected ...; last read: ...".
     std::string why = error.what();
-    const size_t begin = why.find("] ");
-    if (begin != std::string::npos) why = why.substr(begin + 2);
+    for (const char* before : {"] ", ": ", " - "}) {
+      const size_t at = why.find(before);
+      if (at != std::string::npos) why = why.substr(at + std::string_view(before).size());
+    }
     if (why.size() > 200) why.resize(200);
     status_ = InvalidJson(absl::StrFormat("at byte %d, %s", byte, why));
     return false;

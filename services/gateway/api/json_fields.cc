@@ -4,15 +4,12 @@
 #include "services/gateway/api/api_error.h"
 
 namespace tandem::gateway {
-namespace {
 
 bool SaysNothing(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   return value.is_structured() && value.empty();
 }
-
-}  // namespace
 
 const Json* JsonFields::Find(std::string_view name) const {
   const auto found = object_.find(std::string(name));

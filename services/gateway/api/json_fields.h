@@ -13,6 +13,9 @@
 
 namespace tandem::gateway {
 
+// Whether a member with this value is as good as none: false, "", [] or {}.
+bool SaysNothing(const Json& value);
+
 // Members that are absent and members that are null are the same.  The first error stays; after it
 // readers return nothing, so that a caller checks once, at the end.  Members never asked for are
 // ignored.  Single-thread.

@@ -34,6 +34,16 @@ TEST(JsonTest, SaysWhereTheTextIsWrong) {
   EXPECT_EQ(ErrorCode(status), "invalid_json");
 }
 
+TEST(JsonTest, SaysWhatIsWrongWithoutTheParsersOwnWords) {
+  for (const char* text : {"{", "{\"a\": tru}", "{'a':1}", "{\"a\":1e400}", "{\"a\":\"\xFF\"}"}) {
+    const std::string message(ParseJsonObject(text).status().message());
+    EXPECT_THAT(message, HasSubstr("the body is not valid JSON: at byte")) << text;
+    for (const char* word : {"json.exception", "parse error", "while parsing", "line 1"}) {
+      EXPECT_THAT(message, ::testing::Not(HasSubstr(word))) << text;
+    }
+  }
+}
+
 TEST(JsonTest, RefusesLoneSurrogatesInvalidUtf8AndNumbersBeyondADouble) {
   for (const char* text :
        {"{\"a\":\"\\ud800\"}", "{\"a\":\"\xFF\"}", "{\"a\":\"\xC0\x80\"}", "{\"a\":1e400}"}) {
@@ -63,13 +73,28 @@ TEST(JsonTest, TextThatIsNotUtf8IsWrittenAsReplacementCharacters) {
 
 TEST(ApiErrorTest, NamesTheParameterOfItsOwnErrorsAndOfMessagesThatBeginWithOne) {
   EXPECT_EQ(ErrorParam(ParamError("n", "invalid_value", "no")), "n");
-  EXPECT_EQ(ErrorParam(absl::InvalidArgumentError("messages[1].role \"x\" is unknown: y")),
+  EXPECT_EQ(ErrorParam(absl::InvalidArgumentError("messages[1].role: \"x\" is unknown")),
             "messages[1].role");
-  EXPECT_EQ(ErrorParam(absl::InvalidArgumentError("sampling.top_p is 3: it must be less")),
+  EXPECT_EQ(ErrorParam(absl::InvalidArgumentError("sampling.top_p: 3, must be in (0, 1]")),
             "top_p");
   EXPECT_EQ(ErrorParam(absl::NotFoundError("model: there is no \"x\"")), "model");
   EXPECT_EQ(ErrorParam(absl::InvalidArgumentError("The body: none")), "");
   EXPECT_EQ(ErrorParam(absl::InternalError("segment: lost")), "");
+  EXPECT_EQ(ErrorMessage(absl::InvalidArgumentError("sampling.top_p: 3")), "top_p: 3");
+}
+
+TEST(ApiErrorTest, AWordOfProseIsNoParameter) {
+  for (const char* message : {"the body is not valid JSON: at byte 1", "text of 9 bytes: the limit",
+                              "body of 5: too long", "no tokens: none", ": x", "a b"}) {
+    EXPECT_EQ(ErrorParam(absl::InvalidArgumentError(message)), "") << message;
+  }
+  for (const char* text :
+       {"", "{", "[]", "{\"a\": tru}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\xFF\"}"}) {
+    EXPECT_EQ(ErrorParam(ParseJsonObject(text).status()), "") << text;
+  }
+  const absl::Status too_long = absl::InvalidArgumentError("context_length_exceeded: 9 tokens");
+  EXPECT_EQ(ErrorParam(too_long), "");
+  EXPECT_EQ(ErrorCode(too_long), "context_length_exceeded");
 }
 
 }  // namespace

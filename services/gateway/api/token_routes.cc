@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/base/utf8.h"
+#include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/token_json.h"
@@ -15,6 +17,31 @@ namespace tandem::gateway {
 namespace {
 
 using Answer = absl::StatusOr<Json> (*)(const Json& body, const ServedModel& model);
+
+Json PieceJson(uint32_t id, const Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.TokenBytes(id);
+  if (!FindInvalidUtf8(bytes).has_value()) return TokenText(id, tokenizer);
+  Json numbers = Json::array();
+  for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
+  return numbers;
+}
+
+const char* TypeOf(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 501:
+      return "not_supported_error";
+    case 503:
+      return "unavailable_error";
+    default:
+      return http_status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
 
 absl::StatusOr<Json> Tokenize(const Json& body, const ServedModel& model) {
   absl::Status error;
@@ -36,7 +63,7 @@ absl::StatusOr<Json> Tokenize(const Json& body, const ServedModel& model) {
   Json tokens = Json::array();
   for (const uint32_t id : ids) {
     if (with_pieces) {
-      tokens.push_back({{"id", id}, {"piece", TokenText(id, tokenizer)}});
+      tokens.push_back({{"id", id}, {"piece", PieceJson(id, tokenizer)}});
     } else {
       tokens.push_back(id);
     }
@@ -79,15 +106,26 @@ HttpHandler Handles(Answer answer, const Launcher& launcher) {
     if (json.ok()) {
       to->Send({.body = DumpJson(*json)});
     } else {
-      // Without the payloads that only this room's JSON errors read.
-      to->SendStatus(absl::Status(json.status().code(), json.status().message()));
+      to->SendStatus(json.status());
     }
   };
 }
 
 }  // namespace
 
+HttpResponse FormatLlamaCppFailure(const HttpFailure& failure) {
+  const std::string param = ErrorParam(failure.status);
+  const Json error = {{"code", failure.http_status},
+                      {"message", ErrorMessage(failure.status)},
+                      {"type", TypeOf(failure.http_status)},
+                      {"param", param.empty() ? Json(nullptr) : Json(param)}};
+  return {.status = failure.http_status, .body = DumpJson({{"error", error}})};
+}
+
 absl::Status AddTokenRoutes(HttpRouter& router, const Launcher& launcher) {
+  for (const char* path : {"/tokenize", "/detokenize"}) {
+    router.SetErrorFormat(path, FormatLlamaCppFailure);
+  }
   TANDEM_RETURN_IF_ERROR(router.Add({"POST", "/tokenize", Handles(Tokenize, launcher)}));
   return router.Add({"POST", "/detokenize", Handles(Detokenize, launcher)});
 }

@@ -44,12 +44,8 @@ absl::StatusOr<std::vector<EngineRequest>> MakeRuns(const std::vector<std::strin
   for (const std::string& text : texts) request.add_inputs()->set_text(text);
   auto parsed = ParseEmbed(request, model);
   if (parsed.ok()) return parsed;
-  constexpr std::string_view kInputs = "inputs";
-  std::string message(parsed.status().message());
-  if (const size_t at = message.find(kInputs); at != std::string::npos) {
-    message.replace(at, kInputs.size(), member);
-  }
-  return absl::Status(parsed.status().code(), message);
+  return absl::Status(parsed.status().code(),
+                      NameEmbedInput(parsed.status(), member, texts.size()));
 }
 
 }  // namespace
@@ -63,8 +59,9 @@ absl::StatusOr<EmbedJob> MakeOllamaEmbedJob(const Json& body, const ServedModel&
   // A text that is empty is none; among others it is wrong.
   if (texts.size() == 1 && texts[0].empty()) texts.clear();
   const uint32_t hidden_dim = model.config().hidden_dim;
-  fields.RefuseUnless("dimensions", hidden_dim,
-                      absl::StrFormat("this model's embeddings have %d.", hidden_dim));
+  fields.RefuseUnless(
+      "dimensions", hidden_dim,
+      absl::StrFormat("this server does not shorten embeddings, they have %d.", hidden_dim));
   fields.Bool("truncate");  // an input that is too long is refused whatever it says
   if (!error.ok()) return error;
   TANDEM_RETURN_IF_ERROR(CheckOllamaName(name, model));

@@ -1,6 +1,7 @@
 #include "services/gateway/ollama/ollama_model.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -19,16 +20,19 @@ std::string Rfc3339(absl::Time time) {
 
 Json Details(const ServedModel& model) {
   const std::string& family = model.config().architecture;
+  const std::string& quantization = model.info().quantization();
   return {{"parent_model", ""},
           {"format", "gguf"},
           {"family", family},
           {"families", Json::array({family})},
           {"parameter_size", ShortCount(CountParameters(model.config()))},
-          {"quantization_level", "unknown"}};
+          {"quantization_level", quantization.empty() ? "unknown" : quantization}};
 }
 
-Json Named(const ServedModel& model) {
-  const std::string name = model.info().name() + ":latest";
+// As Ollama writes names: with a tag.
+Json Named(const std::string& listed) {
+  const bool tagged = listed.find(':') != std::string::npos;
+  const std::string name = tagged ? listed : listed + ":latest";
   return {{"name", name}, {"model", name}};
 }
 
@@ -42,17 +46,21 @@ uint64_t CountParameters(const ModelConfig& config) {
   return config.vocab_size * hidden + config.num_layers * layer + hidden;
 }
 
-Json OllamaTag(const ServedModel& model, absl::Time started) {
-  Json tag = Named(model);
-  tag["modified_at"] = Rfc3339(started);
-  tag["size"] = model.info().weight_bytes();
-  tag["digest"] = model.info().model_id();
-  tag["details"] = Details(model);
-  return tag;
+Json OllamaTags(const ServedModel& model, absl::Time started) {
+  Json tags = Json::array();
+  for (const std::string& name : model.names().listed()) {
+    Json tag = Named(name);
+    tag["modified_at"] = Rfc3339(started);
+    tag["size"] = model.info().weight_bytes();
+    tag["digest"] = model.info().model_id();
+    tag["details"] = Details(model);
+    tags.push_back(std::move(tag));
+  }
+  return tags;
 }
 
 Json OllamaProcess(const ServedModel& model, absl::Time started) {
-  Json process = Named(model);
+  Json process = Named(model.info().name());
   process["size"] = model.info().weight_bytes();
   process["digest"] = model.info().model_id();
   process["details"] = Details(model);

@@ -13,8 +13,9 @@ namespace tandem::gateway {
 // Weights of the model, norms included; the embedding, which is also the head, once.
 uint64_t CountParameters(const ModelConfig& config);
 
-// An entry of /api/tags.
-Json OllamaTag(const ServedModel& model, absl::Time started);
+// The entries of /api/tags: one for each name that the model is listed under, as Ollama has them of
+// a model that was copied.
+Json OllamaTags(const ServedModel& model, absl::Time started);
 // An entry of /api/ps.
 Json OllamaProcess(const ServedModel& model, absl::Time started);
 // The answer of /api/show.

@@ -8,6 +8,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json_fields.h"
+#include "services/gateway/api/penalty_window.h"
 #include "services/gateway/ollama/ollama_writer.h"
 #include "services/gateway/service/request_parser.h"
 #include "tandem/v1/generation.pb.h"
@@ -15,6 +16,7 @@
 namespace tandem::gateway {
 namespace {
 
+constexpr char kNoImages[] = "this server does not take images.";
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // `options`, as far as it is about the answer.  What is about the machine (num_ctx, num_gpu,
@@ -47,21 +49,25 @@ void ReadOptions(JsonFields& fields, v1::SamplingParams& sampling, v1::Generatio
   const auto num_predict = options.Integer("num_predict", -2, kMaxInt);
   if (num_predict.value_or(-1) >= 0) limits.set_max_tokens(static_cast<uint32_t>(*num_predict));
   for (std::string& stop : options.Strings("stop", kMaxStops)) limits.add_stop(std::move(stop));
-  const bool penalised = sampling.has_repetition_penalty() && sampling.repetition_penalty() != 1.0f;
-  if (penalised) options.RefuseUnless("repeat_last_n", -1, "the whole text counts here (-1).");
-  options.RefuseUnless("mirostat", 0, "it is not done here.");
+  const bool penalised = sampling.has_repetition_penalty() || sampling.has_presence_penalty() ||
+                         sampling.has_frequency_penalty();
+  ReadPenaltyWindow(options, /*by_default=*/penalised, sampling);
+  options.RefuseUnless("mirostat", 0, "this server does not do Mirostat sampling.");
   const Json* typical = options.Find("typical_p");
-  if (typical != nullptr && *typical != 1.0) options.Unsupported("typical_p", "not done here.");
+  if (typical != nullptr && *typical != 1.0) {
+    options.Unsupported("typical_p", "this server does not do typical sampling.");
+  }
 }
 
 void RefuseUnsupported(JsonFields& fields) {
-  fields.RefuseIfSet("tools", "tool calls are not supported by this model.");
-  fields.RefuseIfSet("format", "answers cannot be bound to a format.");
-  fields.RefuseIfSet("think", "this model does not reason separately.");
-  fields.RefuseIfSet("images", "this model takes text only.");
-  fields.RefuseIfSet("suffix", "this model does not fill in the middle.");
-  fields.RefuseIfSet("template", "the model's own template is used.");
-  fields.RefuseIfSet("context", "send the conversation to /api/chat instead.");
+  fields.RefuseIfSet("tools", "this server does not call tools.");
+  fields.RefuseIfSet("format", "this server does not bind answers to a format.");
+  fields.RefuseIfSet("think", "this server does not support thinking.");
+  fields.RefuseIfSet("images", kNoImages);
+  fields.RefuseIfSet("suffix", "this server does not fill in the middle.");
+  fields.RefuseIfSet("template", "this server does not take templates, it uses the model's.");
+  fields.RefuseIfSet("context",
+                     "this server does not keep contexts; send the conversation to /api/chat.");
 }
 
 struct Common {
@@ -100,8 +106,8 @@ void ReadOllamaMessages(JsonFields& fields, v1::ChatRequest& request) {
     JsonFields message((*messages)[i], fields.error(), at + ".");
     const auto role = message.String("role");
     if (!role.has_value()) message.Missing("role");
-    message.RefuseIfSet("images", "this model takes text only.");
-    message.RefuseIfSet("tool_calls", "tool calls are not supported by this model.");
+    message.RefuseIfSet("images", kNoImages);
+    message.RefuseIfSet("tool_calls", "this server does not call tools.");
     AddMessage(request, role.value_or(""), message.String("content").value_or(""));
   }
 }
@@ -123,12 +129,17 @@ absl::StatusOr<ApiJob> MakeChat(v1::ChatRequest& request, const Common& common,
 
 }  // namespace
 
-absl::Status CheckOllamaName(std::string name, const ServedModel& model) {
+absl::Status CheckOllamaName(const std::string& name, const ServedModel& model) {
   if (name.empty()) return ParamError("model", "missing", "model is required");
-  constexpr std::string_view kTag = ":latest";
-  if (name.ends_with(kTag)) name.resize(name.size() - kTag.size());
-  if (model.CheckName(name).ok()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrFormat("model '%s' not found", name));
+  const ModelNames& names = model.names();
+  if (names.Resolve(name).ok()) return absl::OkStatus();
+  // Ollama's words, which clients look for.
+  std::string known;
+  for (const std::string& listed : names.listed()) {
+    known += absl::StrFormat("%s'%s'", known.empty() ? "" : ", ", listed);
+  }
+  return absl::NotFoundError(
+      absl::StrFormat("model '%.256s' not found, this server serves %s", name, known));
 }
 
 absl::StatusOr<ApiJob> MakeOllamaChatJob(const Json& body, const ServedModel& model,

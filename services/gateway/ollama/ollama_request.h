@@ -18,7 +18,7 @@ absl::StatusOr<ApiJob> MakeOllamaChatJob(const Json& body, const ServedModel& mo
 absl::StatusOr<ApiJob> MakeOllamaGenerateJob(const Json& body, const ServedModel& model,
                                              const std::string& request_id);
 
-// `name`, with or without ":latest".  INVALID_ARGUMENT if it is empty; NOT_FOUND.
-absl::Status CheckOllamaName(std::string name, const ServedModel& model);
+// Whether `name` means the served model (ModelNames).  INVALID_ARGUMENT if it is empty; NOT_FOUND.
+absl::Status CheckOllamaName(const std::string& name, const ServedModel& model);
 
 }  // namespace tandem::gateway

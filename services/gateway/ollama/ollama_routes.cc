@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/ollama/ollama_embed.h"
@@ -20,7 +21,7 @@ using To = std::shared_ptr<HttpResponder>;
 
 HttpResponse FormatFailure(const HttpFailure& failure) {
   return {.status = failure.http_status,
-          .body = DumpJson({{"error", std::string(failure.status.message())}})};
+          .body = DumpJson({{"error", ErrorMessage(failure.status)}})};
 }
 
 HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRunOptions& options) {
@@ -95,10 +96,11 @@ absl::StatusOr<Json> Show(const ServedModel& model, const HttpRequest& request,
 absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
                              const std::string& version, const AnswerRunOptions& options) {
   const absl::Time started = absl::Now();
-  const auto list = [started](Json (*entry)(const ServedModel&, absl::Time)) {
-    return [started, entry](const ServedModel& model, const HttpRequest&) -> absl::StatusOr<Json> {
-      return Json{{"models", Json::array({entry(model, started)})}};
-    };
+  const auto tags = [started](const ServedModel& model, const HttpRequest&) {
+    return absl::StatusOr<Json>(Json{{"models", OllamaTags(model, started)}});
+  };
+  const auto processes = [started](const ServedModel& model, const HttpRequest&) {
+    return absl::StatusOr<Json>(Json{{"models", Json::array({OllamaProcess(model, started)})}});
   };
   const auto show = [started](const ServedModel& model, const HttpRequest& request) {
     return Show(model, request, started);
@@ -108,12 +110,12 @@ absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
       {"POST", "/api/generate", Generates(MakeOllamaGenerateJob, launcher, options)},
       {"POST", "/api/embed", Embeds(MakeOllamaEmbedJob, launcher)},
       {"POST", "/api/embeddings", Embeds(MakeOllamaEmbeddingsJob, launcher)},
-      {"GET", "/api/tags", Describes(launcher, list(OllamaTag))},
-      {"GET", "/api/ps", Describes(launcher, list(OllamaProcess))},
+      {"GET", "/api/tags", Describes(launcher, tags)},
+      {"GET", "/api/ps", Describes(launcher, processes)},
       {"POST", "/api/show", Describes(launcher, show)},
       {"GET", "/api/version",
        [version](const HttpRequest&, const To& to) {
-         to->Send({.body = DumpJson({{"version", version}})});
+         to->Send({.body = DumpJson({{"version", kOllamaVersion}, {"tandem", version}})});
        }},
   };
   for (HttpRoute& route : routes) TANDEM_RETURN_IF_ERROR(router.Add(std::move(route)));

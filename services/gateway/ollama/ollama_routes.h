@@ -11,8 +11,14 @@
 
 namespace tandem::gateway {
 
+// What /api/version says: clients ask for a version of Ollama's before they use what it has, VS
+// Code's Copilot for 0.6.4.  This one is the first with all that is served here: log-probabilities
+// (0.12.11) and /v1/responses (0.13.3).
+inline constexpr char kOllamaVersion[] = "0.13.3";
+
 // Adds the routes, and Ollama's form, {"error": TEXT}, for the errors of all paths below /api/.
 // What pulls, pushes, copies or deletes models is not there: 404.
+// `version`: this server's own, beside Ollama's in /api/version.
 // `launcher`: Borrowed; must outlive the server.
 absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
                              const std::string& version, const AnswerRunOptions& options = {});

@@ -92,7 +92,8 @@ TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
       {R"("options": {"num_predict": 1.5})", "options.num_predict"},
       {R"("options": {"mirostat": 2})", "options.mirostat"},
       {R"("options": {"typical_p": 0.5})", "options.typical_p"},
-      {R"("options": {"repeat_penalty": 1.1, "repeat_last_n": 64})", "options.repeat_last_n"},
+      {R"("options": {"repeat_last_n": -2})", "options.repeat_last_n"},
+      {R"("options": {"num_predict": -3})", "options.num_predict"},
       {R"("messages": [{"role": "user", "content": "x", "images": ["aa"]}])", "messages[0].images"},
       {R"("messages": [5])", "messages[0]"},
       {R"("messages": [{"role": "king", "content": "x"}])", "messages[0].role"},
@@ -104,7 +105,46 @@ TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
     EXPECT_EQ(ErrorParam(status), param) << fields << status;
   }
   const absl::Status other = Make(MakeOllamaChatJob, R"({"model": "llama3"})").status();
-  EXPECT_EQ(other, absl::NotFoundError("model 'llama3' not found"));
+  EXPECT_EQ(other, absl::NotFoundError("model 'llama3' not found, this server serves 'toy'"));
+}
+
+TEST_F(OllamaTest, NumPredictOfMinusOneOrMinusTwoIsNoLimit) {
+  for (const char* value : {"-1", "-2"}) {
+    const auto job = Make(MakeOllamaGenerateJob,
+                          R"({"model": "toy", "prompt": "hat", "options": {"num_predict": )" +
+                              std::string(value) + "}}");
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->runs[0].max_tokens, kNoTokenLimit);
+  }
+}
+
+TEST_F(OllamaTest, PenaltiesLookBackAsFarAsInOllama) {
+  const auto params = [this](const std::string& options) {
+    const auto job = Make(MakeOllamaGenerateJob,
+                          R"({"model": "toy", "prompt": "hat", "options": {)" + options + "}}");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->runs[0].sampling;
+  };
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5)").penalty_window, 64u);
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5, "repeat_last_n": 33)").penalty_window, 33u);
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5, "repeat_last_n": -1)").penalty_window, kWholeText);
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5, "repeat_last_n": 0)").repetition_penalty, 1.0f);
+  EXPECT_EQ(params("").penalty_window, kWholeText);
+}
+
+TEST_F(OllamaTest, AModelIsListedUnderEachOfItsNames) {
+  model_ = testing::MakeToyModel({}, {.max_sequences = 1, .max_rows = 8, .chunk_rows = 8},
+                                 {.aliases = {"gemma3:27b", "mine"}});
+  const Json tags = OllamaTags(*model_, absl::UnixEpoch());
+  ASSERT_EQ(tags.size(), 3u);
+  EXPECT_EQ(tags[0]["name"], "toy:latest");
+  EXPECT_EQ(tags[1]["model"], "gemma3:27b");
+  EXPECT_EQ(tags[2]["name"], "mine:latest");
+  EXPECT_EQ(tags[2]["digest"], tags[0]["digest"]);
+  for (const char* name : {"toy", "gemma3:27b", "mine", "mine:latest"}) {
+    EXPECT_TRUE(CheckOllamaName(name, *model_).ok()) << name;
+  }
+  EXPECT_TRUE(absl::IsNotFound(CheckOllamaName("gemma3", *model_)));
 }
 
 TEST_F(OllamaTest, EmbedsOneTextOrManyOrNone) {
@@ -137,7 +177,7 @@ TEST_F(OllamaTest, EmbedsOneTextOrManyOrNone) {
 
 TEST_F(OllamaTest, EmbeddingsThatCannotBeAreRefusedByName) {
   const std::pair<const char*, const char*> faults[] = {
-      {R"("model": "toy", "input": ["h", ""])", "input[1].text"},
+      {R"("model": "toy", "input": ["h", ""])", "input[1]"},
       {R"("model": "toy", "input": 5)", "input"},
       {R"("model": "toy", "input": "h", "dimensions": 7)", "dimensions"},
       {R"("model": "toy", "input": "h", "truncate": "no")", "truncate"},
@@ -209,8 +249,9 @@ TEST_F(OllamaTest, AModelIsDescribedByItsNumbers) {
   const Json show = OllamaShow(*model_, absl::UnixEpoch());
   EXPECT_EQ(show["model_info"]["general.architecture"], "gemma3");
   EXPECT_EQ(show["model_info"]["gemma3.block_count"], 6);
+  EXPECT_EQ(show["details"]["quantization_level"], "Q8_0");
   EXPECT_EQ(show["capabilities"], Json::array({"completion"}));
-  EXPECT_EQ(OllamaTag(*model_, absl::UnixEpoch())["name"], "toy:latest");
+  EXPECT_EQ(OllamaTags(*model_, absl::UnixEpoch())[0]["name"], "toy:latest");
   EXPECT_EQ(OllamaProcess(*model_, absl::UnixEpoch())["context_length"], 256);
 }
 

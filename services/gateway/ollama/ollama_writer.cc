@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "services/gateway/api/answer_text.h"
+#include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/token_json.h"
 
@@ -65,7 +66,7 @@ class OllamaWriter : public AnswerWriter {
   }
 
   void Fail(const absl::Status& status, std::string& out) override {
-    out += DumpJson({{"error", std::string(status.message())}}) + "\n";
+    out += DumpJson({{"error", ErrorMessage(status)}}) + "\n";
   }
 
  private:

@@ -53,7 +53,7 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
     JsonFields part(element, message.error(), message.PathOf(name) + ".");
     const std::string type = part.String("type").value_or("");
     if (std::find(part_types.begin(), part_types.end(), type) == part_types.end()) {
-      part.Unsupported("type", absl::StrFormat("\"%.40s\": this model takes text only.", type));
+      part.Unsupported("type", absl::StrFormat("\"%.40s\": %s", type, kTextOnly));
       return "";
     }
     const auto part_text = part.String("text");
@@ -84,7 +84,7 @@ void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& 
     added->set_role(ReadRole(message));
     message.RefuseIfSet("tool_calls", kNoTools);
     message.RefuseIfSet("function_call", kNoTools);
-    message.RefuseIfSet("audio", "this model takes text only.");
+    message.RefuseIfSet("audio", kTextOnly);
     // null where the assistant called a tool; clients keep it in their history.
     if (added->role() == "assistant" && message.Find("content") == nullptr) continue;
     added->set_content(ReadContent(message, {"text", "input_text", "output_text"}));

@@ -22,30 +22,32 @@ void RefuseUnsupported(JsonFields& fields) {
   }
   if (const Json* format = fields.Object("response_format")) {
     JsonFields inner(*format, fields.error(), "response_format.");
-    inner.RefuseUnless("type", "text", "answers cannot be bound to a format; only 'text' is.");
+    inner.RefuseUnless("type", "text", "this server does not bind answers to a format.");
   }
-  fields.RefuseUnless("modalities", Json::array({"text"}), "only text is answered.");
-  fields.RefuseIfSet("audio", "only text is answered.");
-  fields.RefuseIfSet("prediction", "predicted outputs are not supported.");
-  fields.RefuseUnless("reasoning_effort", "none", "this model does not reason separately.");
-  fields.RefuseIfSet("web_search_options", "there is no web search here.");
-  fields.RefuseIfSet("store", "nothing is stored here.");
+  fields.RefuseUnless("modalities", Json::array({"text"}),
+                      "this server does not answer with anything but text.");
+  fields.RefuseIfSet("audio", "this server does not answer with anything but text.");
+  fields.RefuseIfSet("prediction", "this server does not use predicted outputs.");
+  fields.String("reasoning_effort");  // the model has no thinking to make longer or shorter
+  fields.RefuseIfSet("web_search_options", "this server does not search the web.");
+  fields.Bool("store");
   const Json* tier = fields.Find("service_tier");
   if (tier != nullptr && *tier != "auto" && *tier != "default") {
-    fields.Unsupported("service_tier", "only 'auto' and 'default' exist here.");
+    fields.Unsupported("service_tier",
+                       "this server does not have service tiers; send 'auto' or 'default'.");
   }
 }
 
 void ReadMaxTokens(JsonFields& fields, v1::GenerationLimits& limits) {
-  const auto older = fields.Integer("max_tokens", 1, kNoTokenLimit);
-  const auto newer = fields.Integer("max_completion_tokens", 1, kNoTokenLimit);
+  const auto older = ReadTokenLimit(fields, "max_tokens", 1);
+  const auto newer = ReadTokenLimit(fields, "max_completion_tokens", 1);
   if (older.has_value() && newer.has_value() && *older != *newer) {
     fields.Fail("max_tokens", "invalid_value",
                 "Setting 'max_tokens' and 'max_completion_tokens' to different values is not "
                 "supported.");
   }
   const auto most = newer.has_value() ? newer : older;
-  if (most.has_value()) limits.set_max_tokens(static_cast<uint32_t>(*most));
+  if (most.has_value()) limits.set_max_tokens(*most);
 }
 
 // The alternatives wanted with each token; nullopt: no log-probabilities.
@@ -79,6 +81,8 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   const int64_t num_choices = fields.Integer("n", 1, kMaxChoices).value_or(1);
   fields.String("user");
   RefuseUnsupported(fields);
+  IgnoredMembers ignored;
+  for (const char* name : {"store", "reasoning_effort"}) ignored.Note(fields, name);
   if (!error.ok()) return error;
 
   const auto parsed = ParseChat(request, model);
@@ -89,6 +93,7 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
                                       .include_usage = stream.include_usage,
                                       .logprobs = logprobs.has_value(),
                                       .ignore_eos = parsed->ignore_eos,
+                                      .ignored = ignored.names(),
                                       .num_choices = static_cast<size_t>(num_choices)});
   return job;
 }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "services/gateway/api/answer_writer.h"
 #include "services/gateway/service/served_model.h"
@@ -14,6 +16,7 @@ struct ChatWriterOptions {
   bool include_usage = false;
   bool logprobs = false;
   bool ignore_eos = false;
+  std::vector<std::string> ignored;  // members taken without effect
   size_t num_choices = 1;
 };
 

@@ -17,7 +17,9 @@ constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
 int64_t ReadNumChoices(JsonFields& fields, size_t num_prompts) {
   const int64_t n = fields.Integer("n", 1, kMaxChoices).value_or(1);
   const int64_t best_of = fields.Integer("best_of", 1, kMaxChoices).value_or(n);
-  if (best_of != n) fields.Unsupported("best_of", "it must be equal to 'n' here.");
+  if (best_of != n)
+    fields.Unsupported("best_of",
+                       "this server does not choose among answers; send the same as 'n'.");
   if (n * static_cast<int64_t>(num_prompts) > kMaxChoices) {
     fields.Fail("n", "invalid_value",
                 absl::StrFormat("Invalid 'n': %d choices of %d prompts, at most %d in one request.",
@@ -47,15 +49,14 @@ absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& mo
   auto prompts = ReadPrompts<v1::GenerateRequest>(fields, "prompt", kMaxChoices);
   const v1::SamplingParams sampling = ReadSampling(fields);
   v1::GenerationLimits limits;
-  limits.set_max_tokens(static_cast<uint32_t>(
-      fields.Integer("max_tokens", 0, kNoTokenLimit).value_or(kDefaultMaxTokens)));
+  limits.set_max_tokens(ReadTokenLimit(fields, "max_tokens", 0).value_or(kDefaultMaxTokens));
   ReadStops(fields, limits);
   const auto logprobs = fields.Integer("logprobs", 0, kMaxLogprobs);
   const bool echo = fields.Bool("echo").value_or(false);
   const StreamOptions stream = ReadStreamOptions(fields);
   const int64_t num_choices = ReadNumChoices(fields, prompts.size());
   fields.String("user");
-  fields.RefuseIfSet("suffix", "this model does not fill in the middle.");
+  fields.RefuseIfSet("suffix", "this server does not fill in the middle.");
   if (!error.ok()) return error;
 
   CompletionWriterOptions options{.stream = stream.stream,

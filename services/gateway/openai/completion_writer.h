@@ -18,6 +18,7 @@ struct CompletionWriterOptions {
   bool include_usage = false;
   bool logprobs = false;
   bool ignore_eos = false;
+  std::vector<std::string> ignored;  // members taken without effect
   size_t num_prompts = 1;
   size_t num_choices = 1;  // of each prompt
 

@@ -29,16 +29,6 @@ std::string ToBody(const EmbedResult& result, const std::string& model, bool bas
   return body;
 }
 
-// What ParseEmbed says of "inputs", said of "input".
-absl::Status NameEmbedInput(const absl::Status& status) {
-  constexpr std::string_view kInputs = "inputs", kTooLong = "context_length_exceeded";
-  std::string message(status.message());
-  const size_t at = message.find(kInputs);
-  if (at == std::string::npos) return status;
-  message.replace(at, kInputs.size(), "input");
-  return ParamError("input", message.starts_with(kTooLong) ? kTooLong : "invalid_value", message);
-}
-
 }  // namespace
 
 absl::StatusOr<EmbedJob> MakeEmbeddingJob(const Json& body, const ServedModel& model,
@@ -57,13 +47,18 @@ absl::StatusOr<EmbedJob> MakeEmbeddingJob(const Json& body, const ServedModel& m
                                 format));
   }
   const uint32_t hidden_dim = model.config().hidden_dim;
-  fields.RefuseUnless("dimensions", hidden_dim,
-                      absl::StrFormat("this model's embeddings have %d.", hidden_dim));
+  fields.RefuseUnless(
+      "dimensions", hidden_dim,
+      absl::StrFormat("this server does not shorten embeddings, they have %d.", hidden_dim));
   fields.String("user");
   if (!error.ok()) return error;
   request.set_request_id(request_id);
   auto parsed = ParseEmbed(request, model);
-  if (!parsed.ok()) return NameEmbedInput(parsed.status());
+  if (!parsed.ok()) {
+    const std::string code = ErrorCode(parsed.status());
+    return ParamError("input", code.empty() ? "invalid_value" : code,
+                      NameEmbedInput(parsed.status(), "input", request.inputs_size()));
+  }
   EmbedJob job;
   job.runs = *std::move(parsed);
   job.to_body = [name = model.info().name(), base64 = format == "base64"](

@@ -114,5 +114,19 @@ TEST_F(OpenAiEmbeddingsTest, NumbersComeBackAsTheyWere) {
   EXPECT_EQ(FloatsToBase64({}), "");
 }
 
+TEST_F(OpenAiEmbeddingsTest, ErrorsNameTheInputAsTheClientSentIt) {
+  const std::pair<const char*, const char*> faults[] = {
+      {R"({"input": ["h", ""]})", "input[1]: is empty"},
+      {R"({"input": ""})", "input: is empty"},
+      {R"({"input": [[1], [99999]]})", "input[1][0]: 99999"},
+      {R"({"input": [99999]})", "input[0]: 99999"},
+  };
+  for (const auto& [body, text] : faults) {
+    const absl::Status status = Make(body).status();
+    EXPECT_TRUE(std::string(status.message()).starts_with(text)) << status;
+    EXPECT_EQ(ErrorParam(status), "input") << status;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gateway

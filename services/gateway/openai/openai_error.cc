@@ -37,7 +37,7 @@ Json OpenAiError(const absl::Status& status, int http_status) {
   const std::string param = ErrorParam(status);
   const std::string code = CodeOf(status, http_status, param);
   return {{"error",
-           {{"message", std::string(status.message())},
+           {{"message", ErrorMessage(status)},
             {"type", TypeOf(http_status)},
             {"param", NullIfEmpty(param)},
             {"code", NullIfEmpty(code)}}}};

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/api/penalty_window.h"
 #include "services/gateway/sampling/sampler.h"
 #include "services/gateway/service/request_parser.h"
 
@@ -45,6 +46,19 @@ void ReadLogitBias(JsonFields& fields, v1::SamplingParams& params) {
   }
 }
 
+void ReadRepetitionPenalty(JsonFields& fields, v1::SamplingParams& params) {
+  const auto plain = fields.Number("repetition_penalty", 0.01, 100.0);
+  const auto llama = fields.Number("repeat_penalty", 0.01, 100.0);
+  if (plain.has_value() && llama.has_value() && *plain != *llama) {
+    fields.Fail("repeat_penalty", "invalid_value",
+                "Setting 'repetition_penalty' and 'repeat_penalty' to different values is not "
+                "supported.");
+  }
+  const auto penalty = plain.has_value() ? plain : llama;
+  if (penalty.has_value()) params.set_repetition_penalty(static_cast<float>(*penalty));
+  ReadPenaltyWindow(fields, /*by_default=*/!plain.has_value() && llama.has_value(), params);
+}
+
 }  // namespace
 
 v1::SamplingParams ReadSampling(JsonFields& fields) {
@@ -64,19 +78,34 @@ v1::SamplingParams ReadSampling(JsonFields& fields) {
   if (const auto value = fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max())) {
     params.set_top_k(*value < 0 ? 0 : static_cast<uint32_t>(*value));
   }
-  if (const auto value = fields.Number("repetition_penalty", 0.01, 100.0)) {
-    params.set_repetition_penalty(static_cast<float>(*value));
-  }
+  ReadRepetitionPenalty(fields, params);
   if (const auto value = fields.Number("presence_penalty", -2.0, 2.0)) {
     params.set_presence_penalty(static_cast<float>(*value));
   }
   if (const auto value = fields.Number("frequency_penalty", -2.0, 2.0)) {
     params.set_frequency_penalty(static_cast<float>(*value));
   }
+  // -1: a new one each time, as llama.cpp and vLLM take it.
   const auto seed = fields.Seed("seed");
-  params.set_seed(seed.has_value() ? *seed : RandomWord() >> 11);
+  const bool given = seed.has_value() && *seed != std::numeric_limits<uint64_t>::max();
+  params.set_seed(given ? *seed : RandomWord() >> 11);
   ReadLogitBias(fields, params);
   return params;
+}
+
+std::optional<uint32_t> ReadTokenLimit(JsonFields& fields, std::string_view name, int64_t least) {
+  const Json* value = fields.Find(name);
+  if (value != nullptr && *value == -1) return kNoTokenLimit;
+  const auto limit = fields.Integer(name, least, kNoTokenLimit);
+  if (!limit.has_value()) return std::nullopt;
+  return static_cast<uint32_t>(*limit);
+}
+
+void IgnoredMembers::Note(const JsonFields& fields, std::string_view name) {
+  const Json* value = fields.Find(name);
+  if (value != nullptr && !SaysNothing(*value) && *value != "none") {
+    names_.push_back(fields.PathOf(name));
+  }
 }
 
 void ReadStops(JsonFields& fields, v1::GenerationLimits& limits) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/gateway/api/json_fields.h"
@@ -13,12 +15,30 @@
 namespace tandem::gateway {
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr char kNoTools[] = "tool calls are not supported by this model.";
+inline constexpr char kNoTools[] = "this server does not call tools.";
+inline constexpr char kTextOnly[] = "this server does not take anything but text.";
 
 // temperature, top_p, seed and, where this API has them, the penalties and logit_bias; beside
-// OpenAI's own top_k, min_p and repetition_penalty under the names other servers give them.
-// Where there is no seed one is drawn, of at most 53 bits, so that it can be reported exactly.
+// OpenAI's own top_k, min_p, repetition_penalty (or llama.cpp's repeat_penalty) and repeat_last_n
+// under the names other servers give them.  Where there is no seed, or -1, one is drawn, of at most
+// 53 bits, so that it can be reported exactly.
 v1::SamplingParams ReadSampling(JsonFields& fields);
+
+// The most tokens to generate, as `name` says: at least `least`, or -1 for no limit, which clients
+// of llama.cpp and LM Studio send (kNoTokenLimit then).
+std::optional<uint32_t> ReadTokenLimit(JsonFields& fields, std::string_view name, int64_t least);
+
+// Members that are taken without effect, in requests that say something with them: told to the
+// client in the answer's "tandem.ignored".
+class IgnoredMembers {
+ public:
+  // `fields`' member `name`, unless it is absent, null, false, empty or "none".
+  void Note(const JsonFields& fields, std::string_view name);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
 
 // "stop", a string or a list, ignore_eos and cache_prompt.
 void ReadStops(JsonFields& fields, v1::GenerationLimits& limits);

@@ -38,7 +38,8 @@ Json UsageSum::ToResponsesJson() const {
           {"total_tokens", prompt_tokens_ + completion_tokens_}};
 }
 
-Json UsageSum::ToTandemJson(const std::string& placement) const {
+Json UsageSum::ToTandemJson(const std::string& placement,
+                            const std::vector<std::string>& ignored) const {
   std::map<std::string, double> devices;
   double queue = 0.0;
   double first_token = runs_.empty() ? 0.0 : runs_[0].first_token_seconds();
@@ -51,9 +52,11 @@ Json UsageSum::ToTandemJson(const std::string& placement) const {
   }
   Json device_seconds = Json::object();
   for (const auto& [worker, seconds] : devices) device_seconds[worker] = seconds;
-  return {{"placement", placement}, {"seed", seed_},
-          {"queue_seconds", queue}, {"first_token_seconds", first_token},
-          {"total_seconds", total}, {"device_seconds", std::move(device_seconds)}};
+  Json json = {{"placement", placement}, {"seed", seed_},
+               {"queue_seconds", queue}, {"first_token_seconds", first_token},
+               {"total_seconds", total}, {"device_seconds", std::move(device_seconds)}};
+  if (!ignored.empty()) json["ignored"] = ignored;
+  return json;
 }
 
 std::string SystemFingerprint() { return "tandem-" TANDEM_VERSION; }

@@ -24,8 +24,9 @@ class UsageSum {
   // The same under the names of /v1/responses.
   Json ToResponsesJson() const;
   // Not OpenAI's: what runs where, the seed of the first run, and seconds by device, of waiting, to
-  // the first token and in all.
-  Json ToTandemJson(const std::string& placement) const;
+  // the first token and in all; and the members that were taken without effect, if any.
+  Json ToTandemJson(const std::string& placement,
+                    const std::vector<std::string>& ignored = {}) const;
 
  private:
   uint64_t prompt_tokens_ = 0;

@@ -105,7 +105,65 @@ TEST_F(OpenAiRequestTest, WithoutParametersTheModelsDefaultsHold) {
   EXPECT_EQ(Chat(R"("stop": "x")")->runs[0].stops, std::vector<std::string>{"x"});
   EXPECT_GT(Chat(R"("top_p": 0)")->runs[0].sampling.top_p, 0.0f);
   EXPECT_EQ(Chat(R"("top_k": -1)")->runs[0].sampling.top_k, 0u);
-  EXPECT_EQ(Chat(R"("seed": -1)")->runs[0].sampling.seed, UINT64_MAX);
+  EXPECT_LT(Chat(R"("seed": -1)")->runs[0].sampling.seed, uint64_t{1} << 53);
+  EXPECT_EQ(Chat(R"("seed": -2)")->runs[0].sampling.seed, UINT64_MAX - 1);
+  EXPECT_EQ(job->runs[0].sampling.penalty_window, kWholeText);
+}
+
+// As llama.cpp's and LM Studio's clients send it.
+TEST_F(OpenAiRequestTest, ALimitOfMinusOneIsNoLimit) {
+  for (const auto& job :
+       {Chat(R"("max_tokens": -1)"), Chat(R"("max_completion_tokens": -1)"),
+        Completion(R"("max_tokens": -1)"), Responses(R"("max_output_tokens": -1)")}) {
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->runs[0].max_tokens, kNoTokenLimit);
+  }
+}
+
+TEST_F(OpenAiRequestTest, PenaltiesLookBackAsFarAsTheyAreTold) {
+  const auto params = [this](const char* fields) { return Chat(fields)->runs[0].sampling; };
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5)").repetition_penalty, 1.5f);
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5)").penalty_window, 64u);
+  EXPECT_EQ(params(R"("repetition_penalty": 1.5)").penalty_window, kWholeText);
+  EXPECT_EQ(params(R"("repetition_penalty": 1.5, "repeat_last_n": 9)").penalty_window, 9u);
+  EXPECT_EQ(params(R"("repeat_penalty": 1.5, "repeat_last_n": -1)").penalty_window, kWholeText);
+  const SamplingParams off =
+      params(R"("repeat_penalty": 1.5, "presence_penalty": 1, "repeat_last_n": 0)");
+  EXPECT_EQ(off.repetition_penalty, 1.0f);
+  EXPECT_EQ(off.presence_penalty, 0.0f);
+}
+
+TEST_F(OpenAiRequestTest, MembersTakenWithoutEffectAreToldInTheAnswer) {
+  const auto ignored = [](const absl::StatusOr<ApiJob>& job) {
+    EXPECT_TRUE(job.ok()) << job.status();
+    if (!job.ok()) return Json();
+    std::string out;
+    job->writer->End(0, {.reason = v1::FINISH_REASON_STOP}, out);
+    job->writer->Finish(out);
+    return Json::parse(out)["tandem"].value("ignored", Json());
+  };
+  EXPECT_EQ(ignored(Chat(R"("store": true, "reasoning_effort": "low")")),
+            Json({"store", "reasoning_effort"}));
+  EXPECT_EQ(ignored(Responses(R"("store": true, "reasoning": {"effort": "high", "summary": "auto"},
+                                 "include": ["reasoning.encrypted_content"])")),
+            Json({"store", "reasoning.effort", "reasoning.summary"}));
+  for (const char* none : {"", R"("store": false, "reasoning_effort": "none")"}) {
+    EXPECT_TRUE(ignored(Chat(none)).is_null()) << none;
+  }
+}
+
+TEST_F(OpenAiRequestTest, RefusalsSpeakOfThisServerAndSayWhatToDoInstead) {
+  const absl::Status previous = Responses(R"("previous_response_id": "resp_1")").status();
+  EXPECT_THAT(std::string(previous.message()),
+              HasSubstr("this server does not keep responses; send the whole conversation"));
+  for (const char* fields :
+       {R"("tools": [{}])", R"("response_format": {"type": "json_object"})", R"("audio": {"a": 1})",
+        R"("prediction": {"a": 1})", R"("service_tier": "flex")",
+        R"("web_search_options": {"a": 1})",
+        R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])"}) {
+    EXPECT_THAT(std::string(Chat(fields).status().message()), HasSubstr("this server does not"))
+        << fields;
+  }
 }
 
 TEST_F(OpenAiRequestTest, ContentIsTextOrPartsAndDeveloperIsSystem) {
@@ -169,14 +227,18 @@ TEST_F(OpenAiRequestTest, WhatTheEngineCannotDoIsRefusedByName) {
       {R"("modalities": ["text", "audio"])", "modalities", "unsupported_parameter"},
       {R"("audio": {"voice": "x"})", "audio", "unsupported_parameter"},
       {R"("prediction": {"type": "content"})", "prediction", "unsupported_parameter"},
-      {R"("reasoning_effort": "high")", "reasoning_effort", "unsupported_parameter"},
+      {R"("reasoning_effort": 5)", "reasoning_effort", "invalid_type"},
       {R"("web_search_options": {"a": 1})", "web_search_options", "unsupported_parameter"},
-      {R"("store": true)", "store", "unsupported_parameter"},
+      {R"("store": "yes")", "store", "invalid_type"},
       {R"("service_tier": "flex")", "service_tier", "unsupported_parameter"},
       {R"("top_logprobs": 3)", "top_logprobs", "invalid_value"},
       {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs", "invalid_value"},
       {R"("logprobs": 5)", "logprobs", "invalid_type"},
       {R"("max_tokens": 0)", "max_tokens", "invalid_value"},
+      {R"("max_tokens": -2)", "max_tokens", "invalid_value"},
+      {R"("repeat_last_n": -2)", "repeat_last_n", "invalid_value"},
+      {R"("repeat_penalty": 0)", "repeat_penalty", "invalid_value"},
+      {R"("repeat_penalty": 1.1, "repetition_penalty": 1.2)", "repeat_penalty", "invalid_value"},
       {R"("max_tokens": 1, "max_completion_tokens": 2)", "max_tokens", "invalid_value"},
   };
   ExpectFaults(of_chat, [this](const char* fields) { return Chat(fields); });
@@ -191,12 +253,12 @@ TEST_F(OpenAiRequestTest, WhatTheEngineCannotDoIsRefusedByName) {
   const std::vector<Fault> of_responses = {
       {R"("previous_response_id": "resp_1")", "previous_response_id", "unsupported_parameter"},
       {R"("conversation": "c")", "conversation", "unsupported_parameter"},
-      {R"("store": true)", "store", "unsupported_parameter"},
+      {R"("store": 1)", "store", "invalid_type"},
       {R"("background": true)", "background", "unsupported_parameter"},
       {R"("tools": [{"type": "web_search"}])", "tools", "unsupported_parameter"},
       {R"("text": {"format": {"type": "json_schema"}})", "text.format.type",
        "unsupported_parameter"},
-      {R"("reasoning": {"effort": "low"})", "reasoning.effort", "unsupported_parameter"},
+      {R"("reasoning": {"effort": 1})", "reasoning.effort", "invalid_type"},
       {R"("truncation": "auto")", "truncation", "unsupported_parameter"},
       {R"("include": ["file_search_call.results"])", "include", "unsupported_parameter"},
       {R"("max_output_tokens": 0)", "max_output_tokens", "invalid_value"},
@@ -304,6 +366,7 @@ TEST_F(OpenAiRequestTest, AnotherModelIsNotFound) {
     EXPECT_TRUE(absl::IsNotFound(status)) << status;
   }
   EXPECT_TRUE(Chat(R"("model": "toy")").ok());
+  EXPECT_TRUE(Chat(R"("model": "toy:latest")").ok());
 }
 
 TEST_F(OpenAiRequestTest, PromptsAreTextsOrTokensAndEachHasItsChoices) {

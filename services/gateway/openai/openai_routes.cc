@@ -38,29 +38,44 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
   };
 }
 
-Json ModelJson(const ServedModel& model, int64_t created) {
+// `id`: the model's name or an alias.  "root" is as vLLM has it, "meta" as llama.cpp's server.
+Json ModelJson(const ServedModel& model, const std::string& id, int64_t created) {
   const v1::ModelInfo& info = model.info();
-  return {{"id", info.name()},
+  return {{"id", id},
           {"object", "model"},
           {"created", created},
           {"owned_by", "tandem"},
+          {"root", info.name()},
           {"context_length", info.context_len()},
-          {"max_model_len", info.context_len()}};
+          {"max_model_len", info.context_len()},
+          {"meta",
+           {{"n_ctx_train", model.config().context_len},
+            {"n_vocab", info.vocab_size()},
+            {"n_embd", model.config().hidden_dim},
+            {"n_params", info.parameters()},
+            {"size", info.weight_bytes()}}}};
 }
 
-// All of them, or the one that the path names.
+// All names of the model, or the one that the path gives.
 HttpHandler GetsModels(const Launcher& launcher, int64_t created) {
   return [&launcher, created](const HttpRequest& request, const Responder& responder) {
-    const auto model = launcher.model();
-    const std::string name(request.Variable("model"));
-    const absl::Status status = model.ok() ? (*model)->CheckName(name) : model.status();
-    if (!status.ok()) {
-      responder->SendStatus(status);
-      return;
+    const auto answer = [&]() -> absl::StatusOr<Json> {
+      TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
+      const ModelNames& names = model->names();
+      if (const std::string_view name = request.Variable("model"); !name.empty()) {
+        TANDEM_ASSIGN_OR_RETURN(const std::string id, names.Resolve(name));
+        return ModelJson(*model, id, created);
+      }
+      Json all = Json::array();
+      for (const std::string& id : names.listed()) all.push_back(ModelJson(*model, id, created));
+      return Json{{"object", "list"}, {"data", std::move(all)}};
+    };
+    const absl::StatusOr<Json> json = answer();
+    if (json.ok()) {
+      responder->Send({.body = DumpJson(*json)});
+    } else {
+      responder->SendStatus(json.status());
     }
-    const Json one = ModelJson(**model, created);
-    const Json all = {{"object", "list"}, {"data", Json::array({one})}};
-    responder->Send({.body = DumpJson(name.empty() ? all : one)});
   };
 }
 

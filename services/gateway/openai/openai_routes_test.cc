@@ -33,13 +33,16 @@ constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "the hat"}
 class OpenAiRoutesTest : public ::testing::Test {
  protected:
   void Start(FakeExecutorOptions fake = {},
-             const EngineOptions& engine = {
-                 .max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}) {
+             const EngineOptions& engine = {.max_sequences = 8,
+                                            .max_rows = 64,
+                                            .chunk_rows = 16,
+                                            .max_waiting = 20},
+             const ModelNameOptions& names = {}) {
     launcher_ = std::make_unique<Launcher>(
         [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
           return std::make_unique<FakeExecutor>(fake);
         },
-        engine);
+        engine, names);
     HttpRouter router;
     ASSERT_TRUE(
         AddOpenAiRoutes(router, *launcher_, {.keep_alive_interval = absl::Milliseconds(10)}).ok());
@@ -195,6 +198,55 @@ TEST_F(OpenAiRoutesTest, EveryErrorIsInOpenAisForm) {
   }
   EXPECT_TRUE(ErrorOf(Post("/v1/nothing", "{}"))["param"].is_null());
   EXPECT_EQ(Scheduler().running(), 0u);
+}
+
+TEST_F(OpenAiRoutesTest, InvalidJsonIsNoParametersFault) {
+  Start();
+  WaitReady();
+  for (const char* path :
+       {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}) {
+    for (const char* body : {"", "{", "[]", "{\"model\": tru}"}) {
+      const HttpTestResponse response = Post(path, body);
+      EXPECT_EQ(response.status, 400) << path << body;
+      EXPECT_TRUE(ErrorOf(response)["param"].is_null()) << response.body;
+      EXPECT_EQ(ErrorOf(response)["code"], "invalid_json") << response.body;
+    }
+  }
+}
+
+TEST_F(OpenAiRoutesTest, ListsTheModelUnderEachOfItsNamesAndAnswersToThem) {
+  Start({}, {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20},
+        {.aliases = {"gemma3:27b", "google/gemma"}});
+  WaitReady();
+  HttpTestClient client(server_->port());
+  const Json list = Json::parse(client.Call("GET", "/v1/models").body)["data"];
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]["id"], "toy");
+  EXPECT_EQ(list[1]["id"], "gemma3:27b");
+  EXPECT_EQ(list[2]["id"], "google/gemma");
+  for (const Json& entry : list) EXPECT_EQ(entry["root"], "toy");
+  EXPECT_EQ(Json::parse(client.Call("GET", "/v1/models/google/gemma").body)["id"], "google/gemma");
+  EXPECT_EQ(client.Call("GET", "/v1/models/gemma3").status, 404);
+  for (const char* name : {"toy", "toy:latest", "gemma3:27b", "google/gemma"}) {
+    const std::string model = R"("model": ")" + std::string(name) + "\"}";
+    EXPECT_EQ(Post("/v1/chat/completions", std::string(kChat) + ", " + model).status, 200) << name;
+    EXPECT_EQ(Post("/v1/embeddings", R"({"input": "x", )" + model).status, 200) << name;
+  }
+  const HttpTestResponse other =
+      Post("/v1/chat/completions", std::string(kChat) + R"(, "model": "gpt-4o"})");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(ErrorOf(other)["code"], "model_not_found");
+  EXPECT_EQ(ErrorOf(other)["param"], "model");
+}
+
+TEST_F(OpenAiRoutesTest, AnyNameIsAnsweredWhereTheServerWasToldSo) {
+  Start({}, {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20},
+        {.any = true});
+  WaitReady();
+  const HttpTestResponse response =
+      Post("/v1/chat/completions", std::string(kChat) + R"(, "model": "gpt-4o"})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(Json::parse(response.body)["model"], "toy");
 }
 
 TEST_F(OpenAiRoutesTest, BeforeTheModelIsUpEverythingIsUnavailable) {

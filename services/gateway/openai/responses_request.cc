@@ -10,12 +10,18 @@ namespace tandem::gateway {
 namespace {
 
 constexpr char kLogprobsInclude[] = "message.output_text.logprobs";
+// Agents ask for it whatever the model; there is no reasoning to include.
+constexpr char kReasoningInclude[] = "reasoning.encrypted_content";
 
-void RefuseStateAndTools(JsonFields& fields) {
-  constexpr char kNoState[] = "nothing is kept between requests here.";
-  for (const char* name : {"previous_response_id", "conversation", "store", "background"}) {
+void RefuseStateAndTools(JsonFields& fields, IgnoredMembers& ignored) {
+  constexpr char kNoState[] =
+      "this server does not keep responses; send the whole conversation in 'input'.";
+  for (const char* name : {"previous_response_id", "conversation"}) {
     fields.RefuseIfSet(name, kNoState);
   }
+  fields.RefuseIfSet("background", "this server does not answer in the background.");
+  fields.Bool("store");
+  ignored.Note(fields, "store");
   fields.RefuseIfSet("tools", kNoTools);
   fields.RefuseIfSet("max_tool_calls", kNoTools);
   const Json* choice = fields.Find("tool_choice");
@@ -26,18 +32,18 @@ void RefuseStateAndTools(JsonFields& fields) {
     JsonFields inner(*text, fields.error(), "text.");
     if (const Json* format = inner.Object("format")) {
       JsonFields type(*format, fields.error(), "text.format.");
-      type.RefuseUnless("type", "text", "answers cannot be bound to a format; only 'text' is.");
+      type.RefuseUnless("type", "text", "this server does not bind answers to a format.");
     }
   }
   if (const Json* reasoning = fields.Object("reasoning")) {
     JsonFields inner(*reasoning, fields.error(), "reasoning.");
-    inner.RefuseUnless("effort", "none", "this model does not reason separately.");
-    for (const char* name : {"summary", "generate_summary"}) {
-      inner.RefuseIfSet(name, "this model does not reason separately.");
+    for (const char* name : {"effort", "summary", "generate_summary"}) {
+      inner.String(name);
+      ignored.Note(inner, name);
     }
   }
-  fields.RefuseIfSet("prompt", "there are no stored prompts here.");
-  fields.RefuseUnless("truncation", "disabled", "a prompt that is too long is refused, never cut.");
+  fields.RefuseIfSet("prompt", "this server does not keep prompts; send the text in 'input'.");
+  fields.RefuseUnless("truncation", "disabled", "this server does not cut prompts.");
 }
 
 void ReadInput(JsonFields& fields, const Json& body, v1::ChatRequest& request) {
@@ -58,7 +64,7 @@ void ReadInput(JsonFields& fields, const Json& body, v1::ChatRequest& request) {
   for (size_t i = 0; i < input->size(); ++i) {
     if (!(*input)[i].is_object()) continue;  // ReadMessages says so
     JsonFields item((*input)[i], fields.error(), absl::StrFormat("input[%d].", i));
-    item.RefuseUnless("type", "message", "only messages are taken.");
+    item.RefuseUnless("type", "message", "this server does not take items other than messages.");
   }
   JsonFields outer(body, fields.error());
   ReadMessages(outer, "input", request);
@@ -67,11 +73,13 @@ void ReadInput(JsonFields& fields, const Json& body, v1::ChatRequest& request) {
 bool ReadIncludesLogprobs(JsonFields& fields) {
   bool logprobs = false;
   for (const std::string& include : fields.Strings("include", 16)) {
-    if (include != kLogprobsInclude) {
-      fields.Unsupported("include", absl::StrFormat("\"%.60s\": only \"%s\" is known here.",
+    if (include == kLogprobsInclude) {
+      logprobs = true;
+    } else if (include != kReasoningInclude) {
+      fields.Unsupported("include", absl::StrFormat("\"%.60s\": this server does not include "
+                                                    "anything but \"%s\".",
                                                     include, kLogprobsInclude));
     }
-    logprobs = true;
   }
   return logprobs;
 }
@@ -85,13 +93,12 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   CheckModel(fields, model);
   v1::ChatRequest request;
   request.set_request_id(request_id);
-  RefuseStateAndTools(fields);
+  IgnoredMembers ignored;
+  RefuseStateAndTools(fields, ignored);
   ReadInput(fields, body, request);
   *request.mutable_sampling() = ReadSampling(fields);
-  const auto max_tokens = fields.Integer("max_output_tokens", 1, kNoTokenLimit);
-  if (max_tokens.has_value()) {
-    request.mutable_limits()->set_max_tokens(static_cast<uint32_t>(*max_tokens));
-  }
+  const auto max_tokens = ReadTokenLimit(fields, "max_output_tokens", 1);
+  if (max_tokens.has_value()) request.mutable_limits()->set_max_tokens(*max_tokens);
   const bool logprobs = ReadIncludesLogprobs(fields);
   const auto top_logprobs = fields.Integer("top_logprobs", 0, kMaxLogprobs);
   if (logprobs) request.set_logprobs(static_cast<uint32_t>(top_logprobs.value_or(0)));
@@ -104,10 +111,11 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   if (!parsed.ok()) return NamePrompt(parsed.status(), "input");
   ResponsesWriterOptions options{.stream = stream,
                                  .logprobs = logprobs,
+                                 .ignored = ignored.names(),
                                  .top_logprobs = top_logprobs.value_or(0),
                                  .temperature = parsed->sampling.temperature,
                                  .top_p = parsed->sampling.top_p};
-  if (max_tokens.has_value()) options.max_output_tokens = *max_tokens;
+  if (max_tokens.value_or(kNoTokenLimit) != kNoTokenLimit) options.max_output_tokens = *max_tokens;
   if (const Json* instructions = fields.Find("instructions")) options.instructions = *instructions;
   if (metadata != nullptr) options.metadata = *metadata;
   ApiJob job;

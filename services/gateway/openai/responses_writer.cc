@@ -138,7 +138,8 @@ class ResponsesWriter : public AnswerWriter {
             {"usage", ended_ ? usage_.ToResponsesJson() : Json(nullptr)},
             {"user", nullptr},
             {"metadata", options_.metadata},
-            {"tandem", ended_ ? usage_.ToTandemJson(model_.engine().placement()) : Json(nullptr)}};
+            {"tandem", ended_ ? usage_.ToTandemJson(model_.engine().placement(), options_.ignored)
+                              : Json(nullptr)}};
   }
 
   void Append(const std::string& type, const Json& fields, std::string& out) {

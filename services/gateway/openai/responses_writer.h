@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "services/gateway/api/answer_writer.h"
 #include "services/gateway/api/json.h"
@@ -12,6 +14,7 @@ namespace tandem::gateway {
 struct ResponsesWriterOptions {
   bool stream = false;
   bool logprobs = false;
+  std::vector<std::string> ignored;  // members taken without effect
   // Told back to the client.
   int64_t top_logprobs = 0;
   float temperature = 1.0f;

@@ -44,10 +44,9 @@ Sampler::Sampler(SamplingParams params, std::span<const uint32_t> prompt, uint32
     touched_[token].bias = bias;
     any_raised_by_bias_ |= bias > 0.0f;
   }
-  if (params_.repetition_penalty != 1.0f) {
-    for (const uint32_t token : prompt) touched_[token].seen = true;
-    any_seen_ = !prompt.empty();
-  }
+  if (!penalises()) return;
+  if (prompt.size() > params_.penalty_window) prompt = prompt.last(params_.penalty_window);
+  for (const uint32_t token : prompt) See(token, /*in_answer=*/false);
 }
 
 void Sampler::Resume(std::span<const uint32_t> answer) {
@@ -57,11 +56,26 @@ void Sampler::Resume(std::span<const uint32_t> answer) {
 
 void Sampler::Count(uint32_t token) {
   ++num_decided_;
-  if (params_.repetition_penalty == 1.0f && !penalises_answer()) return;
-  Touch& touch = touched_[token];
-  touch.seen = true;
-  ++touch.num_in_answer;
-  any_seen_ = true;
+  if (penalises()) See(token, /*in_answer=*/true);
+}
+
+void Sampler::See(uint32_t token, bool in_answer) {
+  if (IsTouched(in_answer)) {
+    Touch& touch = touched_[token];
+    ++touch.num_seen;
+    if (in_answer) ++touch.num_in_answer;
+    any_seen_ = true;
+  }
+  if (params_.penalty_window == kWholeText) return;
+  window_.push_back({token, in_answer});
+  if (window_.size() <= params_.penalty_window) return;
+  const SeenToken left = window_.front();
+  window_.pop_front();
+  if (!IsTouched(left.in_answer)) return;
+  Touch& touch = touched_[left.token];
+  --touch.num_seen;
+  if (left.in_answer) --touch.num_in_answer;
+  if (touch.num_seen == 0 && touch.bias == 0.0f) touched_.erase(left.token);
 }
 
 // Lowering S tokens can push at most S of the best candidates down, and an untouched token that is
@@ -90,7 +104,7 @@ uint32_t Sampler::NumCandidates() const {
 
 float Sampler::Adjust(float logit, const Touch& touch) const {
   logit += touch.bias;
-  if (touch.seen && params_.repetition_penalty != 1.0f) {
+  if (touch.num_seen > 0 && params_.repetition_penalty != 1.0f) {
     logit = logit > 0.0f ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
   }
   if (touch.num_in_answer > 0) {

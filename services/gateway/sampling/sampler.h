@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <map>
 #include <span>
 #include <vector>
@@ -16,6 +18,7 @@
 namespace tandem::gateway {
 
 inline constexpr size_t kMaxLogitBiases = 1024;
+inline constexpr uint32_t kWholeText = std::numeric_limits<uint32_t>::max();
 
 struct SamplingParams {
   float temperature = 1.0f;         // [0, 100]; 0: greedy
@@ -27,6 +30,7 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // [-2, 2]
   uint64_t seed = 0;
   std::map<uint32_t, float> logit_bias;  // by token id, [-100, 100] each; at most kMaxLogitBiases
+  uint32_t penalty_window = kWholeText;  // tokens that the three penalties look back at; not 0
 
   // INVALID_ARGUMENT naming the parameter, its value and its range (NaN is out of every range).
   absl::Status Validate(uint32_t vocab_size) const;
@@ -52,6 +56,8 @@ struct Decision {
 //      if not (Keskar et al. 2019, CTRL, section 4.1)
 //   3. presence and frequency penalties on tokens of the answer: logit -= presence +
 //      frequency * count (OpenAI's)
+//      (2 and 3 look at the last penalty_window tokens of prompt and answer, llama.cpp's
+//      repeat_last_n)
 //   4. greedy (temperature 0): the largest logit.  Else:
 //   5. temperature: logit / T
 //   6. top-k: the k largest
@@ -96,13 +102,18 @@ class Sampler {
   struct Touch {
     float bias = 0.0f;
     uint32_t num_in_answer = 0;
-    bool seen = false;  // in the prompt or the answer
+    uint32_t num_seen = 0;  // in the prompt or the answer
   };
 
   bool penalises_answer() const {
     return params_.presence_penalty != 0.0f || params_.frequency_penalty != 0.0f;
   }
+  bool penalises() const { return params_.repetition_penalty != 1.0f || penalises_answer(); }
+  // A token whose logit changes because it is in the text.
+  bool IsTouched(bool in_answer) const { return in_answer || params_.repetition_penalty != 1.0f; }
   void Count(uint32_t token);
+  // The next token of the text; the one that leaves the window no longer counts.
+  void See(uint32_t token, bool in_answer);
   // Candidates that decide the next token; more than kMaxCandidates when none do.
   uint64_t NumSufficient() const;
   float Adjust(float logit, const Touch& touch) const;
@@ -121,6 +132,11 @@ class Sampler {
   bool any_seen_ = false;
   bool any_raised_by_bias_ = false;
   absl::flat_hash_map<uint32_t, Touch> touched_;
+  struct SeenToken {
+    uint32_t token;
+    bool in_answer;
+  };
+  std::deque<SeenToken> window_;  // the last tokens; empty where the whole text counts
 
   // Reused between draws.
   Ranking ranking_;

@@ -35,6 +35,7 @@ SamplingParams RandomParams(size_t vocab_size, std::mt19937_64& random) {
   params.repetition_penalty = OneOf({1.0f, 1.0f, 1.3f, 0.8f}, random);
   params.presence_penalty = OneOf({0.0f, 0.0f, 0.7f, -0.7f}, random);
   params.frequency_penalty = OneOf({0.0f, 0.0f, 0.4f, -0.4f}, random);
+  params.penalty_window = OneOf({kWholeText, kWholeText, 1u, 3u, 40u}, random);
   params.seed = random();
   for (uint64_t i = random() % 3; i-- > 0;) {
     params.logit_bias[random() % vocab_size] = OneOf({-100.0f, -3.0f, 0.0f, 4.0f}, random);

@@ -12,7 +12,7 @@ bool Within(float value, float low, float high) { return value >= low && value <
 
 absl::Status OutOfRange(const char* name, float value, const char* range) {
   return absl::InvalidArgumentError(
-      absl::StrFormat("sampling.%s is %g: it must be in %s", name, value, range));
+      absl::StrFormat("sampling.%s: %g, must be in %s", name, value, range));
 }
 
 }  // namespace
@@ -40,17 +40,17 @@ absl::Status SamplingParams::Validate(uint32_t vocab_size) const {
   }
   if (top_p == 0.0f) return OutOfRange("top_p", top_p, "(0, 1]");
   if (logit_bias.size() > kMaxLogitBiases) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "sampling.logit_bias has %d entries: at most %d", logit_bias.size(), kMaxLogitBiases));
+    return absl::InvalidArgumentError(absl::StrFormat("sampling.logit_bias: %d entries, at most %d",
+                                                      logit_bias.size(), kMaxLogitBiases));
   }
   for (const auto& [token, bias] : logit_bias) {
     if (token >= vocab_size) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "sampling.logit_bias names token %d: the vocabulary has %d", token, vocab_size));
+          "sampling.logit_bias: token %d, the vocabulary has %d", token, vocab_size));
     }
     if (!Within(bias, -100.0f, 100.0f)) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "sampling.logit_bias of token %d is %g: it must be in [-100, 100]", token, bias));
+          "sampling.logit_bias: token %d has %g, must be in [-100, 100]", token, bias));
     }
   }
   return absl::OkStatus();

@@ -108,6 +108,14 @@ void AddHostFlags(CLI::App& app, GatewayFlags& flags) {
                "authenticated");
 }
 
+void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
+  app.add_option("--alias", names.aliases,
+                 "Another name that clients may call the model by; repeat for each")
+      ->check([](const std::string& alias) { return std::string(CheckAlias(alias).message()); });
+  app.add_flag("--any-model-name", names.any,
+               "Take every name that clients give for the served model, instead of 404");
+}
+
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
@@ -122,6 +130,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.get_option("--worker")->required();
   app.add_option("--model", flags.executor.model_name, "The model, as the loader lists it")
       ->required();
+  AddNameFlags(app, flags.names);
   app.add_option("--npu", flags.npu, "require, prefer, emulate or off")
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();

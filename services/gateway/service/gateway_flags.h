@@ -11,6 +11,7 @@
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/http/http_server.h"
+#include "services/gateway/service/model_names.h"
 #include "services/gateway/trace/tracing.h"
 
 namespace tandem::gateway {
@@ -28,6 +29,7 @@ struct GatewayFlags {
   ServerOptions server;
   HttpFlags http;
   ExecutorOptions executor;
+  ModelNameOptions names;
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
   std::string kv_type = "f16";
@@ -49,6 +51,8 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags);
 void AddHttpFlags(CLI::App& app, HttpFlags& flags);
 void AddTraceFlags(CLI::App& app, TraceFlags& flags);
 void AddHostFlags(CLI::App& app, GatewayFlags& flags);
+// Those of what clients may call the model, likewise.
+void AddNameFlags(CLI::App& app, ModelNameOptions& names);
 // What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, or an
 // address beyond loopback with neither API keys nor --http-open.
 absl::Status CheckHttpFlags(const HttpFlags& flags);

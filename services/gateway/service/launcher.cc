@@ -18,8 +18,8 @@ bool IsMissing(const absl::Status& status) {
 
 }  // namespace
 
-Launcher::Launcher(StartExecutor start, EngineOptions options)
-    : start_(std::move(start)), options_(std::move(options)) {
+Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names)
+    : start_(std::move(start)), options_(std::move(options)), names_(std::move(names)) {
   options_.on_ready_change = [this](bool ready) { Report(ready); };
 }
 
@@ -66,7 +66,7 @@ absl::Status Launcher::TryOnce() {
   };
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model,
-                          ServedModel::Create(std::move(executor), options_));
+                          ServedModel::Create(std::move(executor), options_, names_));
   LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
   {
     MutexLock lock(mutex_);

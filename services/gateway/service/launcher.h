@@ -27,7 +27,8 @@ class Launcher {
   // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
   // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
   // other errors.
-  Launcher(StartExecutor start, EngineOptions options);
+  // `names`: what the model is called beside its own name.
+  Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {});
   ~Launcher();
 
   // Begins.  `on_ready` is told when requests can be answered, and when no longer.
@@ -55,6 +56,7 @@ class Launcher {
 
   const StartExecutor start_;
   EngineOptions options_;
+  const ModelNameOptions names_;
   std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
 
   mutable Mutex mutex_;

@@ -25,6 +25,7 @@ absl::StatusOr<SamplingParams> ParseSampling(const v1::SamplingParams& proto,
   if (proto.has_repetition_penalty()) params.repetition_penalty = proto.repetition_penalty();
   if (proto.has_presence_penalty()) params.presence_penalty = proto.presence_penalty();
   if (proto.has_frequency_penalty()) params.frequency_penalty = proto.frequency_penalty();
+  if (proto.has_penalty_window()) params.penalty_window = proto.penalty_window();
   params.seed = proto.has_seed() ? proto.seed() : RandomBits();
   if (proto.logit_bias_size() > static_cast<int>(kMaxLogitBiases)) {
     return absl::InvalidArgumentError(absl::StrFormat("logit_bias: %d entries, %d at most",
@@ -32,6 +33,11 @@ absl::StatusOr<SamplingParams> ParseSampling(const v1::SamplingParams& proto,
   }
   for (const auto& [token, bias] : proto.logit_bias()) params.logit_bias[token] = bias;
   TANDEM_RETURN_IF_ERROR(params.Validate(model.config().vocab_size));
+  if (params.penalty_window == 0) {
+    params.penalty_window = kWholeText;
+    params.repetition_penalty = 1.0f;
+    params.presence_penalty = params.frequency_penalty = 0.0f;
+  }
   return params;
 }
 

@@ -101,5 +101,34 @@ TEST_F(RequestParserTest, AnotherModelIsNotFound) {
   EXPECT_EQ(Generate(request).status.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(RequestParserTest, AnAliasIsAsGoodAsTheModelsName) {
+  Start({}, {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}, 4096,
+        {.aliases = {"gemma3:27b"}});
+  v1::GenerateRequest request = Greedy(GreedyRequest(1, 5, 2));
+  for (const char* name : {"", "toy", "gemma3:27b", "gemma3:27b:latest"}) {
+    request.set_model(name);
+    EXPECT_TRUE(Generate(request).status.ok()) << name;
+  }
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+  ASSERT_EQ(models.models_size(), 1);
+  EXPECT_THAT(models.models(0).aliases(), ::testing::ElementsAre("gemma3:27b"));
+  EXPECT_EQ(models.models(0).quantization(), "Q8_0");
+}
+
+TEST_F(RequestParserTest, AWindowOfNothingTakesThePenaltiesOff) {
+  Start();
+  v1::GenerateRequest request = Greedy(GreedyRequest(1, 5, 20));
+  const std::string plain = Generate(request).text;
+  request.mutable_sampling()->set_presence_penalty(2.0f);
+  request.mutable_sampling()->set_repetition_penalty(100.0f);
+  EXPECT_NE(Generate(request).text, plain);
+  request.mutable_sampling()->set_penalty_window(0);
+  EXPECT_EQ(Generate(request).text, plain);
+  request.mutable_sampling()->set_presence_penalty(3.0f);  // wrong all the same
+  EXPECT_FALSE(Generate(request).status.ok());
+}
+
 }  // namespace
 }  // namespace tandem::gateway

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/convert.h"
 #include "services/gateway/service/model_work.h"
@@ -26,6 +25,7 @@ absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const Mod
   TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
   info.set_parameters(NumParameters(tensors));
   info.set_weight_format(WeightFormat(tensors));
+  info.set_quantization(model.quantization());
   *info.mutable_work() = WorkOf(config, tensors, kv_dtype);
   return info;
 }
@@ -33,13 +33,19 @@ absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const Mod
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr<Executor> executor,
-                                                                 const EngineOptions& options) {
+                                                                 const EngineOptions& options,
+                                                                 ModelNameOptions names) {
   std::unique_ptr<ServedModel> served(new ServedModel());
   const loader::v1::Model& model = executor->model();
   const Vocabulary& vocabulary = executor->vocabulary();
   served->config_ = executor->config();
   TANDEM_ASSIGN_OR_RETURN(served->info_,
                           MakeInfo(model, served->config_, executor->limits().kv_dtype));
+  served->names_ = ModelNames(model.name(), std::move(names));
+  for (size_t i = 1; i < served->names_.listed().size(); ++i) {
+    served->info_.add_aliases(served->names_.listed()[i]);
+  }
+  served->chat_template_ = model.chat_template();
   if (model.has_default_top_k()) served->sampling_defaults_.top_k = model.default_top_k();
   if (model.has_default_top_p()) served->sampling_defaults_.top_p = model.default_top_p();
   if (model.has_default_temperature()) {
@@ -56,12 +62,6 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr
                           Engine::Create(std::move(executor), *served->tokenizer_, options));
   served->info_.set_context_len(served->engine_->max_sequence_len());
   return served;
-}
-
-absl::Status ServedModel::CheckName(const std::string& name) const {
-  if (name.empty() || name == info_.name()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrFormat("model: there is no \"%s\" here, only \"%s\"", name, info_.name()));
 }
 
 }  // namespace tandem::gateway

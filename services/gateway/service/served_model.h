@@ -10,6 +10,7 @@
 #include "services/common/model/model_config.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/service/model_names.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -21,7 +22,8 @@ class ServedModel {
   // Builds the tokenizer and starts the engine.  INVALID_ARGUMENT: a vocabulary or limits that
   // cannot work.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Create(std::unique_ptr<Executor> executor,
-                                                             const EngineOptions& options);
+                                                             const EngineOptions& options,
+                                                             ModelNameOptions names = {});
 
   const v1::ModelInfo& info() const { return info_; }
   const ModelConfig& config() const { return config_; }
@@ -34,13 +36,19 @@ class ServedModel {
   // Bytes of text that one token stands for at most.
   size_t max_token_bytes() const { return max_token_bytes_; }
 
-  // OK for an empty name or this model's.  NOT_FOUND names both.
-  absl::Status CheckName(const std::string& name) const;
+  // Every API asks this what a name means.
+  const ModelNames& names() const { return names_; }
+  // OK if `name` means this model.  NOT_FOUND says what it is called.
+  absl::Status CheckName(const std::string& name) const { return names_.Resolve(name).status(); }
+  // Of the model's files, in Jinja; empty where they have none.
+  const std::string& chat_template() const { return chat_template_; }
 
  private:
   ServedModel() = default;
 
   v1::ModelInfo info_;
+  ModelNames names_;
+  std::string chat_template_;
   ModelConfig config_;
   SamplingParams sampling_defaults_;
   std::optional<uint32_t> bos_;

@@ -47,6 +47,9 @@ struct Turn {
   std::string text;
 };
 
+constexpr std::string_view kStartOfTurn = "<start_of_turn>";
+constexpr std::string_view kEndOfTurn = "<end_of_turn>";
+
 absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages) {
   if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
   std::vector<Turn> turns;
@@ -54,12 +57,12 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
     const auto& [role, content] = messages[i];
     if (const auto bad = FindInvalidUtf8(content)) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("messages[%d].content is not UTF-8 at byte %d", i, *bad));
+          absl::StrFormat("messages[%d].content: not UTF-8 at byte %d", i, *bad));
     }
     const bool user = role == "user" || role == "system";
     if (!user && role != "assistant" && role != "model") {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "messages[%d].role \"%s\" is unknown: system, user and assistant are", i, role));
+          "messages[%d].role: \"%s\" is unknown; use system, user or assistant", i, role));
     }
     const bool heads = i == 0 && role == "system";  // untrimmed, as in Gemma's template
     const std::string text(heads ? content : Trim(content));
@@ -72,33 +75,53 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
   return turns;
 }
 
+// Calls `mark` with each marker and `append` with the text between two of them, in order.
+template <class Mark, class Append>
+absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Append& append) {
+  for (const Turn& turn : turns) {
+    mark(kStartOfTurn);
+    // The text between two markers is encoded as one.
+    TANDEM_RETURN_IF_ERROR(append((turn.user ? "user\n" : "model\n") + turn.text));
+    if (!turn.user && &turn == &turns.back()) return absl::OkStatus();  // to be gone on with
+    mark(kEndOfTurn);
+    TANDEM_RETURN_IF_ERROR(append("\n"));
+  }
+  mark(kStartOfTurn);
+  return append("model\n");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, "<start_of_turn>"));
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, "<end_of_turn>"));
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, kStartOfTurn));
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, kEndOfTurn));
 
   std::vector<uint32_t> ids;
   if (bos_token_id >= 0) ids.push_back(static_cast<uint32_t>(bos_token_id));
+  const auto mark = [&](std::string_view marker) {
+    ids.push_back(marker == kStartOfTurn ? start_of_turn : end_of_turn);
+  };
   const auto append = [&](const std::string& text) -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> encoded, tokenizer.Encode(text));
     ids.insert(ids.end(), encoded.begin(), encoded.end());
     return absl::OkStatus();
   };
-
-  for (const Turn& turn : turns) {
-    ids.push_back(start_of_turn);
-    // The text between two markers is encoded as one.
-    TANDEM_RETURN_IF_ERROR(append((turn.user ? "user\n" : "model\n") + turn.text));
-    if (!turn.user && &turn == &turns.back()) return ids;  // to be gone on with
-    ids.push_back(end_of_turn);
-    TANDEM_RETURN_IF_ERROR(append("\n"));
-  }
-  ids.push_back(start_of_turn);
-  TANDEM_RETURN_IF_ERROR(append("model\n"));
+  TANDEM_RETURN_IF_ERROR(Render(turns, mark, append));
   return ids;
+}
+
+absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages) {
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
+  std::string rendered;
+  const auto mark = [&](std::string_view marker) { rendered += marker; };
+  const auto append = [&](const std::string& text) {
+    rendered += text;
+    return absl::OkStatus();
+  };
+  TANDEM_RETURN_IF_ERROR(Render(turns, mark, append));
+  return rendered;
 }
 
 }  // namespace tandem::gateway

@@ -27,4 +27,8 @@ struct Message {
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages);
 
+// The same conversation as text, without <bos>: turn markers are spelt out, and so cannot be told
+// from markers spelt in the messages.  The same errors.
+absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages);
+
 }  // namespace tandem::gateway

@@ -116,9 +116,9 @@ TEST_F(ChatTemplateTest, LeavesOutABeginningThatTheModelDoesNotHave) {
 TEST_F(ChatTemplateTest, RefusesConversationsItCannotRender) {
   const std::pair<const char*, std::vector<Message>> cases[] = {
       {"there are none", {}},
-      {"messages[0].role \"tool\" is unknown", {{"tool", "x"}}},
-      {"messages[0].role \"\" is unknown", {{"", "x"}}},
-      {"messages[2].content is not UTF-8 at byte 1",
+      {"messages[0].role: \"tool\" is unknown", {{"tool", "x"}}},
+      {"messages[0].role: \"\" is unknown", {{"", "x"}}},
+      {"messages[2].content: not UTF-8 at byte 1",
        {{"user", "x"}, {"model", "y"}, {"user", "z\xFF"}}},
   };
   for (const auto& [message, messages] : cases) {

@@ -23,6 +23,7 @@ v1::Model ToProto(const ResidentModel& model) {
   if (defaults.temperature) proto.set_default_temperature(*defaults.temperature);
   proto.set_source_bytes(model.source_bytes);
   proto.set_load_seconds(model.load_seconds);
+  proto.set_quantization(model.quantization);
   return proto;
 }
 

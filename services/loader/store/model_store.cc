@@ -13,6 +13,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/shared_memory.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/formats/quantization.h"
 
 namespace tandem::loader {
 namespace {
@@ -188,6 +189,7 @@ std::shared_ptr<ResidentModel> ModelStore::Describe(const ModelFile& file,
   model->vocabulary = source.vocabulary();
   model->chat_template = source.chat_template();
   model->sampling_defaults = source.sampling_defaults();
+  model->quantization = QuantizationOf(source);
   return model;
 }
 

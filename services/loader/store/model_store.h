@@ -38,6 +38,7 @@ struct ResidentModel {
   Vocabulary vocabulary;
   std::string chat_template;
   SamplingDefaults sampling_defaults;
+  std::string quantization;  // "Q4_K_M"
   std::vector<PackedTensor> tensors;
   std::vector<SealedRegion> regions;
   uint64_t source_bytes = 0;

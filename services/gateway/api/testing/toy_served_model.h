@@ -10,11 +10,14 @@
 
 namespace tandem::gateway::testing {
 
-inline std::unique_ptr<ServedModel> MakeToyModel(
-    FakeExecutorOptions fake = {},
-    const EngineOptions& options = {
-        .max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}) {
-  auto model = ServedModel::Create(std::make_unique<FakeExecutor>(std::move(fake)), options);
+inline std::unique_ptr<ServedModel> MakeToyModel(FakeExecutorOptions fake = {},
+                                                 const EngineOptions& options = {.max_sequences = 8,
+                                                                                 .max_rows = 64,
+                                                                                 .chunk_rows = 16,
+                                                                                 .max_waiting = 20},
+                                                 ModelNameOptions names = {}) {
+  auto model = ServedModel::Create(std::make_unique<FakeExecutor>(std::move(fake)), options,
+                                   std::move(names));
   TANDEM_CHECK(model.ok());
   return *std::move(model);
 }

@@ -29,6 +29,7 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options)
       config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)) {
   model_.set_name("toy");
   model_.set_model_id("toy-1");
+  model_.set_quantization("Q8_0");
   plan_.workers.push_back({.name = "toy0", .device = "none"});
   plan_.segments.push_back({.index = 0, .worker = 0, .last_ordinal = 4 * config_.num_layers + 1});
   plan_.max_rows = options_.limits.max_rows;

@@ -30,10 +30,14 @@ PlainSampler::PlainSampler(SamplingParams params, std::vector<uint32_t> prompt)
 
 uint32_t PlainSampler::Sample(std::vector<float> logits) {
   for (const auto& [token, bias] : params_.logit_bias) logits[token] += bias;
+  const size_t window = params_.penalty_window;
+  const auto answer = answer_.end() - std::min(window, answer_.size());
+  const size_t left = window - std::min(window, answer_.size());
+  const auto prompt = prompt_.end() - std::min(left, prompt_.size());
   for (uint32_t token = 0; token < logits.size(); ++token) {
     float& logit = logits[token];
-    const auto count = std::count(answer_.begin(), answer_.end(), token);
-    const bool in_prompt = std::count(prompt_.begin(), prompt_.end(), token) > 0;
+    const auto count = std::count(answer, answer_.end(), token);
+    const bool in_prompt = std::count(prompt, prompt_.end(), token) > 0;
     const float penalty = params_.repetition_penalty;
     if (count > 0 || in_prompt) logit = logit > 0.0f ? logit / penalty : logit * penalty;
     if (count > 0) {

@@ -26,12 +26,12 @@ class ServiceFixture : public ::testing::Test {
                                              .max_rows = 64,
                                              .chunk_rows = 16,
                                              .max_waiting = 20},
-             uint32_t max_unread_tokens = 4096) {
+             uint32_t max_unread_tokens = 4096, const ModelNameOptions& names = {}) {
     launcher_ = std::make_unique<Launcher>(
         [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
           return std::make_unique<FakeExecutor>(fake);
         },
-        options);
+        options, names);
     service_ = std::make_unique<GenerationService>(
         *launcher_,
         GenerationServiceOptions{.version = "test", .max_unread_tokens = max_unread_tokens});
