@@ -111,7 +111,7 @@ void AddHostFlags(CLI::App& app, GatewayFlags& flags) {
 void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
   app.add_option("--alias", names.aliases,
                  "Another name that clients may call the model by; repeat for each")
-      ->check([](const std::string& alias) { return std::string(CheckAlias(alias).message()); });
+      ->check(CheckedBy(CheckAlias));
   app.add_flag("--any-model-name", names.any,
                "Take every name that clients give for the served model, instead of 404");
 }

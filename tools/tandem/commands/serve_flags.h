@@ -15,7 +15,7 @@ struct ServeFlags {
   ClusterFlags cluster;
   // Checked here, and passed to the gateway as they were given.
   gateway::GatewayFlags gateway;
-  std::vector<const CLI::Option*> http_options;  // of HTTP and tracing
+  std::vector<const CLI::Option*> http_options;  // of HTTP, names and tracing
   std::vector<const CLI::Option*> host_options;  // of workers on other hosts
 };
 

@@ -78,6 +78,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"http-api-keys", {Quoted("keys"), Quoted("pem")}},
         {"http-cors", {"[\"https://a.example\", \"*\"]", "[\"https://a.example/\"]"}},
         {"http-name", {"[\"models.example\"]", "[\"Models.example\"]"}},
+        {"alias", {"[\"gemma3:27b\", \"mine\"]", "[\"two words\"]"}},
         {"otlp", {"\"http://127.0.0.1:4318/v1/traces\"", "\"127.0.0.1\""}},
         {"trace-sample", {"0.5", "1.5"}},
         {"worker", {"[\"tls://a:1\"]", "[\"ftp://a:1\"]"}},
@@ -129,6 +130,8 @@ TEST_F(ServeFlagsTest, EveryFlagCanBeGivenInAFile) {
               IsSupersetOf({std::string("--http-api-keys"), File("keys")}));
   EXPECT_THAT(resolved->gateway_arguments, AllOf(Contains("https://a.example"), Contains("*"),
                                                  Contains("--http-open"), Not(Contains("--http"))));
+  EXPECT_THAT(resolved->gateway_arguments,
+              IsSupersetOf({"--alias", "gemma3:27b", "mine", "--any-model-name"}));
   EXPECT_THAT(resolved->host_arguments, IsSupersetOf({"--worker", "tls://a:1", "gpu0=0-3"}));
 }
 
