@@ -5,6 +5,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/version/version.h"
 #include "services/gateway/api/token_routes.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/llamacpp/llamacpp_routes.h"
@@ -39,8 +40,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   TANDEM_RETURN_IF_ERROR(AddPageRoutes(router));
   TANDEM_RETURN_IF_ERROR(AddTokenRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddOpenAiRoutes(router, launcher));
-  TANDEM_RETURN_IF_ERROR(AddLlamaCppRoutes(router, launcher, TANDEM_VERSION));
-  TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, TANDEM_VERSION));
+  TANDEM_RETURN_IF_ERROR(AddLlamaCppRoutes(router, launcher, Version()));
+  TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, Version()));
   // Over the server's own socket.  gRPC 1.51's in-process channel drops messages that a client has
   // not asked for yet when the call ends, and asking only when the last is sent is what holds back
   // slow readers.  Connected now, while there are descriptors.
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
     if (method.server_streaming()) launcher.ReportRefused(Api::kRest, status);
   };
   TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused, EngineStreams(launcher)));
-  TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, TANDEM_VERSION));
+  TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, Version()));
   return HttpServer::Start(options, std::move(router));
 }
 

@@ -11,6 +11,7 @@
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/common/version/version.h"
 #include "services/gateway/engine/request_log.h"
 #include "services/gateway/http_edge.h"
 #include "services/gateway/metrics/metrics_page.h"
@@ -33,7 +34,7 @@ int Fail(const char* event, const absl::Status& status) {
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
   RequestLog log;
-  const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, TANDEM_VERSION);
+  const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, Version());
   if (!tracing.ok()) return Fail("cannot trace", tracing.status());
   EngineOptions engine = flags.engine;
   const bool has_page = flags.http.server.listen != kHttpOff || !flags.metrics.empty();
@@ -47,11 +48,11 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       engine, flags.names);
   GenerationService service(
       launcher,
-      {.version = TANDEM_VERSION, .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
+      {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
   auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
   if (!server.ok()) return Fail("cannot serve", server.status());
   const MetricSource page =
-      GatewayPage(meters, launcher, TANDEM_VERSION,
+      GatewayPage(meters, launcher, Version(),
                   [&tracing](MetricSamples& samples) { (*tracing)->AddTo(samples); });
   auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
   if (!metrics.ok()) return Fail("cannot serve metrics", metrics.status());

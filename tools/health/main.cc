@@ -6,6 +6,7 @@
 
 #include "services/common/flags/manual_page.h"
 #include "services/common/rpc/health_client.h"
+#include "services/common/version/version.h"
 
 int main(int argc, char** argv) {
   std::string target;
@@ -17,7 +18,8 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for the answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
-  tandem::AddManualFlag(app, {.version = TANDEM_VERSION,
+  app.set_version_flag("--version", tandem::VersionText("tandem-health"));
+  tandem::AddManualFlag(app, {.version = tandem::Version(),
                               .description = "A probe for containers and supervisors.\n",
                               .more_sections = ".SH EXIT STATUS\n0: it serves; 1: it does not, and "
                                                "standard error says why.\n"});

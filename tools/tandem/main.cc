@@ -3,11 +3,12 @@
 #include <functional>
 #include <map>
 
+#include "services/common/version/version.h"
 #include "tools/tandem/commands/command.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Serves large language models on an NPU and a GPU together."};
-  app.set_version_flag("--version", TANDEM_VERSION);
+  app.set_version_flag("--version", tandem::VersionText("tandem"));
   app.require_subcommand(1);
 
   const tandem::CommandFactory factories[] = {

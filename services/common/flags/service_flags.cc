@@ -2,6 +2,7 @@
 
 #include "services/common/flags/config_file.h"
 #include "services/common/flags/manual_page.h"
+#include "services/common/version/version.h"
 
 namespace tandem {
 namespace {
@@ -28,9 +29,9 @@ constexpr char kMoreSections[] =
 void AddServiceFlags(CLI::App& app, const std::string& name) {
   app.name(name);
   AddConfigFlag(app);
-  app.set_version_flag("--version", TANDEM_VERSION);
+  app.set_version_flag("--version", VersionText(name));
   AddManualFlag(app, {.section = 8,
-                      .version = TANDEM_VERSION,
+                      .version = Version(),
                       .description = kDescription,
                       .more_sections = kMoreSections});
 }

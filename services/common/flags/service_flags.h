@@ -8,7 +8,7 @@ namespace tandem {
 
 // Names the program, and adds
 //   --config FILE  the program's own flags as TOML (config_file.h)
-//   --version      this build's
+//   --version      prints the version, the commit and the build
 //   --manual       prints the manual page (not shown by --help)
 // Call it after the other flags are there.
 void AddServiceFlags(CLI::App& app, const std::string& name);

@@ -56,13 +56,13 @@ constexpr MetricSpec kSizes{"test_sizes", MetricType::kHistogram, "Sizes.", {"ki
 TEST(HistogramTest, ABucketHoldsWhatIsAtMostItsBoundAndThoseBefore) {
   Histogram histogram(kSizes);
   for (const double value : {0.5, 0.51, 2.0, 2.5, -1.0}) histogram.Observe(value);
-  EXPECT_THAT(
-      MetricsText([&](MetricSamples& samples) { histogram.AddTo(samples, {"odd"}); }),
-      ::testing::StartsWith("# HELP test_sizes Sizes.\n# TYPE test_sizes histogram\n"
-                            "test_sizes_count{kind=\"odd\"} 5\ntest_sizes_sum{kind=\"odd\"} 4.51\n"
-                            "test_sizes_bucket{kind=\"odd\",le=\"0.5\"} 2\n"
-                            "test_sizes_bucket{kind=\"odd\",le=\"2\"} 4\n"
-                            "test_sizes_bucket{kind=\"odd\",le=\"+Inf\"} 5\n# HELP process"));
+  EXPECT_THAT(MetricsText([&](MetricSamples& samples) { histogram.AddTo(samples, {"odd"}); }),
+              ::testing::StartsWith(
+                  "# HELP test_sizes Sizes.\n# TYPE test_sizes histogram\n"
+                  "test_sizes_count{kind=\"odd\"} 5\ntest_sizes_sum{kind=\"odd\"} 4.51\n"
+                  "test_sizes_bucket{kind=\"odd\",le=\"0.5\"} 2\n"
+                  "test_sizes_bucket{kind=\"odd\",le=\"2\"} 4\n"
+                  "test_sizes_bucket{kind=\"odd\",le=\"+Inf\"} 5\n# HELP tandem_build_info"));
 }
 
 TEST(HistogramTest, ThreadsLoseNothing) {
@@ -91,6 +91,7 @@ TEST(ProcessMetricsTest, SayWhatTheKernelSays) {
         family.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value;
   }
   EXPECT_EQ(values.size(), ProcessMetrics::All().size());
+  EXPECT_EQ(values.at("tandem_build_info"), 1);
   EXPECT_GT(values.at("process_resident_memory_bytes"), 1 << 20);
   EXPECT_GE(values.at("process_threads"), 1);
   EXPECT_GE(values.at("process_open_fds"), 3);

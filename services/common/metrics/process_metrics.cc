@@ -9,6 +9,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "services/common/version/version.h"
+
 namespace tandem {
 namespace {
 
@@ -45,11 +47,14 @@ double CountOpenFds() {
 }  // namespace
 
 std::vector<MetricSpec> ProcessMetrics::All() {
-  return {kCpuSeconds, kResidentBytes, kVirtualBytes, kStartTime, kOpenFds, kMaxFds, kThreads};
+  return {kBuild,     kCpuSeconds, kResidentBytes, kVirtualBytes,
+          kStartTime, kOpenFds,    kMaxFds,        kThreads};
 }
 
 void AddProcessMetrics(MetricSamples& samples) {
   using M = ProcessMetrics;
+  const BuildInfo& build = GetBuildInfo();
+  samples.Add(M::kBuild, 1, {build.version, build.commit, build.build_type, build.compiler});
   const std::vector<std::string> fields = StatFields();
   // man proc_pid_stat: utime 14, stime 15, num_threads 20, starttime 22, vsize 23, rss 24, of which
   // the state is the third.

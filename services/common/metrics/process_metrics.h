@@ -1,4 +1,4 @@
-// The metrics that every Prometheus client reports of its own process.
+// The metrics that every Prometheus client reports of its own process, and what it was built from.
 #pragma once
 
 #include <string>
@@ -9,6 +9,10 @@
 namespace tandem {
 
 struct ProcessMetrics {
+  static constexpr MetricSpec kBuild{"tandem_build_info",
+                                     MetricType::kGauge,
+                                     "1: what the process was built from.",
+                                     {"version", "commit", "build_type", "compiler"}};
   static constexpr MetricSpec kCpuSeconds{"process_cpu_seconds_total", MetricType::kCounter,
                                           "Processor time of the process, seconds."};
   static constexpr MetricSpec kResidentBytes{"process_resident_memory_bytes", MetricType::kGauge,

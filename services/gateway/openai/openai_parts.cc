@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "services/common/version/version.h"
+
 namespace tandem::gateway {
 const char* FinishReasonName(v1::FinishReason reason) {
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
@@ -59,7 +61,7 @@ Json UsageSum::ToTandemJson(const std::string& placement,
   return json;
 }
 
-std::string SystemFingerprint() { return "tandem-" TANDEM_VERSION; }
+std::string SystemFingerprint() { return std::string("tandem-") + Version(); }
 
 void AppendEvent(const Json& json, std::string& out) {
   out += "data: ";

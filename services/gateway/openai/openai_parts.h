@@ -36,7 +36,7 @@ class UsageSum {
   std::vector<v1::Usage> runs_;
 };
 
-// "tandem-0.1.0": what OpenAI calls the configuration that answers.
+// "tandem-0.2.0": what OpenAI calls the configuration that answers.
 std::string SystemFingerprint();
 
 // "data: " and `json` and an empty line.

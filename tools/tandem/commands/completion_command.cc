@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "services/common/version/version.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/self_description.h"
 
@@ -22,7 +23,7 @@ std::function<int()> AddCompletionCommand(CLI::App& app) {
 std::function<int()> AddManualCommand(CLI::App& app) {
   app.add_subcommand("manual", "Print the manual page, for man")->group("");
   return [&app] {
-    std::fputs(ManualPage(app, TANDEM_VERSION).c_str(), stdout);
+    std::fputs(ManualPage(app, Version()).c_str(), stdout);
     return 0;
   };
 }
