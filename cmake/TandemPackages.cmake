@@ -38,7 +38,7 @@ add_custom_target(tandem_manuals ALL DEPENDS ${pages})
 
 # All that is installed, for scripts/package to build.
 add_custom_target(packaged)
-add_dependencies(packaged programs tandem_share tandem_manuals tandem_descriptor_set)
+add_dependencies(packaged notices programs tandem_share tandem_manuals tandem_descriptor_set)
 foreach(target tandem_npu_emulated_package tandem_npu_emulated_xrt)
   if(TARGET ${target})
     add_dependencies(packaged ${target})
@@ -71,11 +71,18 @@ install(FILES ${debian}/models.README RENAME README DESTINATION share/tandem/mod
   COMPONENT tandem-loader)
 install(FILES ${CMAKE_SOURCE_DIR}/models/demo/demo.Q8_0.gguf DESTINATION share/tandem/models
   COMPONENT tandem-demo-model)
-file(GLOB documents ${CMAKE_SOURCE_DIR}/docs/*.md)
-install(FILES ${documents} ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/tandem-common
-  COMPONENT tandem-common)
+# As in the repository, so that links between documents hold.
+install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md
+  DESTINATION share/doc/tandem-common COMPONENT tandem-common)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/tandem-common
+  COMPONENT tandem-common FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 
 # What every package has.
+file(STRINGS ${debian}/changelog newest LIMIT_COUNT 1)
+if(NOT newest MATCHES "^tandem \\(${PROJECT_VERSION}-${TANDEM_PACKAGE_RELEASE}\\)")
+  message(FATAL_ERROR "deploy/debian/changelog begins with '${newest}': expected version "
+    "${PROJECT_VERSION}-${TANDEM_PACKAGE_RELEASE}")
+endif()
 execute_process(COMMAND ${GZIP} -9nc ${debian}/changelog
   OUTPUT_FILE ${CMAKE_BINARY_DIR}/debian/changelog.Debian.gz COMMAND_ERROR_IS_FATAL ANY)
 foreach(package ${TANDEM_PACKAGES})

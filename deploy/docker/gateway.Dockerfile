@@ -11,8 +11,9 @@ COPY proto proto
 COPY shaders shaders
 COPY services services
 COPY tools tools
-RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF \
- && scripts/build release programs \
+ARG TANDEM_COMMIT=""
+RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_COMMIT="$TANDEM_COMMIT" \
+ && scripts/build release programs notices \
  && strip build/release/bin/tandem*
 
 FROM debian:trixie-slim
@@ -28,6 +29,7 @@ RUN apt-get update \
  && useradd --system --uid 10001 --gid tandem --no-create-home --home-dir /nonexistent tandem \
  && install -d -m 0700 -o tandem -g tandem /run/tandem
 COPY --from=build /src/LICENSE /usr/share/doc/tandem/LICENSE
+COPY --from=build /src/build/release/share/doc/tandem-gateway /usr/share/doc/tandem-gateway
 COPY --from=build /src/build/release/bin/tandem-gateway /src/build/release/bin/tandem-health /usr/bin/
 USER 10001:10001
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15m \

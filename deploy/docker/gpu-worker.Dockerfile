@@ -11,8 +11,9 @@ COPY proto proto
 COPY shaders shaders
 COPY services services
 COPY tools tools
-RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF \
- && scripts/build release programs \
+ARG TANDEM_COMMIT=""
+RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_COMMIT="$TANDEM_COMMIT" \
+ && scripts/build release programs notices \
  && strip build/release/bin/tandem*
 
 # Drivers: Mesa's, for AMD, Intel and the CPU.  NVIDIA's is mounted by its container toolkit and wants
@@ -33,6 +34,7 @@ RUN apt-get update \
  && install -d -m 0700 -o tandem -g tandem /run/tandem \
  && install -d -m 0700 -o tandem -g tandem /var/cache/tandem
 COPY --from=build /src/LICENSE /usr/share/doc/tandem/LICENSE
+COPY --from=build /src/build/release/share/doc/tandem-gpu-worker /usr/share/doc/tandem-gpu-worker
 COPY --from=build /src/build/release/bin/tandem-gpu-worker /src/build/release/bin/tandem-health /usr/bin/
 ENV XDG_CACHE_HOME=/var/cache MESA_SHADER_CACHE_DIR=/var/cache/tandem/mesa
 USER 10001:10001

@@ -11,8 +11,9 @@ COPY proto proto
 COPY shaders shaders
 COPY services services
 COPY tools tools
-RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF \
- && scripts/build release programs \
+ARG TANDEM_COMMIT=""
+RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_COMMIT="$TANDEM_COMMIT" \
+ && scripts/build release programs notices \
  && strip build/release/bin/tandem*
 
 FROM debian:trixie-slim
@@ -29,6 +30,7 @@ RUN apt-get update \
  && install -d -m 0700 -o tandem -g tandem /run/tandem \
  && install -d -m 0700 -o tandem -g tandem /var/cache/tandem
 COPY --from=build /src/LICENSE /usr/share/doc/tandem/LICENSE
+COPY --from=build /src/build/release/share/doc/tandem-loader /usr/share/doc/tandem-loader
 COPY models/demo/demo.Q8_0.gguf /usr/share/tandem/models/
 COPY --from=build /src/build/release/bin/tandem-loader /src/build/release/bin/tandem-health /usr/bin/
 ENV XDG_CACHE_HOME=/var/cache

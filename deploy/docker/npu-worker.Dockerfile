@@ -11,8 +11,9 @@ COPY proto proto
 COPY shaders shaders
 COPY services services
 COPY tools tools
-RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF \
- && scripts/build release programs \
+ARG TANDEM_COMMIT=""
+RUN cmake --preset release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_COMMIT="$TANDEM_COMMIT" \
+ && scripts/build release programs notices \
  && strip build/release/bin/tandem*
 
 # Debian's XRT drives no real NPU (docs/npu.md): for one, a later XRT and a kernel package belong here.
@@ -30,6 +31,7 @@ RUN apt-get update \
  && useradd --system --uid 10001 --gid tandem --no-create-home --home-dir /nonexistent tandem \
  && install -d -m 0700 -o tandem -g tandem /run/tandem
 COPY --from=build /src/LICENSE /usr/share/doc/tandem/LICENSE
+COPY --from=build /src/build/release/share/doc/tandem-npu-worker /usr/share/doc/tandem-npu-worker
 COPY --from=build /src/build/release/lib/tandem /usr/lib/tandem
 COPY --from=build /src/build/release/bin/tandem-npu-worker /src/build/release/bin/tandem-health /usr/bin/
 USER 10001:10001
