@@ -13,6 +13,7 @@
 #include "services/gateway/api/token_routes.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/engine/testing/gate.h"
+#include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/openai/openai_routes.h"
@@ -29,9 +30,13 @@ using testing::HttpTestClient;
 using testing::HttpTestResponse;
 using ::testing::Not;
 
+// One key, "key".
+constexpr char kKeys[] =
+    "someone sha256:2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683\n";
+
 class LlamaCppRoutesTest : public ::testing::Test {
  protected:
-  void Start(FakeExecutorOptions fake = {}, uint32_t max_sequences = 2) {
+  void Start(FakeExecutorOptions fake = {}, uint32_t max_sequences = 2, bool with_keys = false) {
     launcher_ = std::make_unique<Launcher>(
         [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
           return std::make_unique<FakeExecutor>(fake);
@@ -43,7 +48,9 @@ class LlamaCppRoutesTest : public ::testing::Test {
     ASSERT_TRUE(AddTokenRoutes(router, *launcher_).ok());
     ASSERT_TRUE(AddOpenAiRoutes(router, *launcher_).ok());
     ASSERT_TRUE(AddLlamaCppRoutes(router, *launcher_, "1.2.3").ok());
-    auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
+    HttpServerOptions options{.listen = "127.0.0.1:0"};
+    if (with_keys) options.keys = ApiKeys::Parse(kKeys).value();
+    auto server = HttpServer::Start(options, std::move(router));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -199,6 +206,23 @@ TEST_F(LlamaCppRoutesTest, HealthIsOkWhenTheModelIsUp) {
   EXPECT_EQ(Call("GET", "/props").status, 503);
   WaitReady();
   EXPECT_EQ(Get("/v1/health"), Json({{"status", "ok"}}));
+}
+
+TEST_F(LlamaCppRoutesTest, KeysAreAskedForEverywhereButForHealth) {
+  Start({}, 2, /*with_keys=*/true);
+  WaitReady();
+  for (const char* path : {"/props", "/slots"}) {
+    const HttpTestResponse refused = Call("GET", path);
+    EXPECT_EQ(refused.status, 401) << path;
+    EXPECT_EQ(Json::parse(refused.body)["error"]["type"], "authentication_error") << path;
+    EXPECT_EQ(HttpTestClient(server_->port())
+                  .Call("GET", path, "", "Authorization: Bearer key\r\n")
+                  .status,
+              200)
+        << path;
+  }
+  EXPECT_EQ(Call("POST", "/apply-template", "{}").status, 401);
+  EXPECT_EQ(Call("GET", "/v1/health").status, 200);
 }
 
 }  // namespace
