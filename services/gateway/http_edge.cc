@@ -7,7 +7,6 @@
 #include "services/common/rpc/channel.h"
 #include "services/common/version/version.h"
 #include "services/gateway/api/token_routes.h"
-#include "services/gateway/http/api_keys.h"
 #include "services/gateway/llamacpp/llamacpp_routes.h"
 #include "services/gateway/ollama/ollama_routes.h"
 #include "services/gateway/openai/openai_routes.h"
@@ -21,18 +20,16 @@ namespace tandem::gateway {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
                                                           const Launcher& launcher, Server& grpc,
-                                                          MetricSource page, HttpTraffic& traffic,
+                                                          MetricSource page, GatewayMeters& meters,
                                                           const TraceSampler& sampler) {
   if (flags.server.listen == kHttpOff) return nullptr;
   HttpServerOptions options = flags.server;
-  options.traffic = &traffic;
+  options.traffic = &meters.http;
+  options.keys = meters.keys;
   options.sampler = sampler;
   if (flags.api_keys.empty() && !IsLoopback(options.listen)) {
     LogWarning("HTTP is open: whoever reaches it may use the model, without an API key",
                {{"http", options.listen}});
-  }
-  if (!flags.api_keys.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(options.keys, ApiKeys::Load(flags.api_keys));
   }
   HttpRouter router;
   TANDEM_RETURN_IF_ERROR(AddHealthRoutes(router, launcher, /*api_keys=*/options.keys != nullptr));

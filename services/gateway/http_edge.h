@@ -13,12 +13,12 @@
 namespace tandem::gateway {
 
 // Serves health, metrics, the chat page, REST, OpenAI's and Ollama's APIs as `flags` say; null with
-// --http=off.  `page`: of /metrics.  `traffic` counts what is answered, `sampler`
-// chooses what is traced.
-// `launcher`, `grpc`, `traffic`: Borrowed; must outlive the result.
+// --http=off.  `page`: of /metrics.  `meters.http` counts what is answered, `sampler`
+// chooses what is traced.  Keys are asked for where there are `meters.keys`.
+// `launcher`, `grpc`, `meters`: Borrowed; must outlive the result.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
                                                           const Launcher& launcher, Server& grpc,
-                                                          MetricSource page, HttpTraffic& traffic,
+                                                          MetricSource page, GatewayMeters& meters,
                                                           const TraceSampler& sampler);
 
 }  // namespace tandem::gateway

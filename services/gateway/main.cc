@@ -33,6 +33,11 @@ int Fail(const char* event, const absl::Status& status) {
 
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
+  if (flags.http.server.listen != kHttpOff && !flags.http.api_keys.empty()) {
+    auto keys = ApiKeys::Load(flags.http.api_keys);
+    if (!keys.ok()) return Fail("cannot read the API keys", keys.status());
+    meters.keys = *std::move(keys);
+  }
   RequestLog log;
   const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, Version());
   if (!tracing.ok()) return Fail("cannot trace", tracing.status());
@@ -57,7 +62,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
   if (!metrics.ok()) return Fail("cannot serve metrics", metrics.status());
   const auto http =
-      StartHttpEdge(flags.http, launcher, **server, page, meters.http, (*tracing)->sampler());
+      StartHttpEdge(flags.http, launcher, **server, page, meters, (*tracing)->sampler());
   if (!http.ok()) return Fail("cannot serve HTTP", http.status());
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   const ServiceManager manager = ServiceManager::FromEnvironment();

@@ -12,6 +12,7 @@
 #include "services/common/energy/device_energy.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/amdgpu_metrics.h"
+#include "services/common/metrics/gpu_metrics.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/worker_flags.h"
@@ -54,7 +55,9 @@ int Serve(Flags& flags) {
       (*worker)->device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) {
     energy = tandem::DeviceEnergy::OfThisMachinesGpu();
   }
-  flags.run.more_metrics = [&flags, &energy](tandem::MetricSamples& samples) {
+  const bool shares_memory = (*worker)->device().info().unified_memory();
+  flags.run.more_metrics = [&flags, &energy, shares_memory](tandem::MetricSamples& samples) {
+    samples.Add(tandem::GpuMetrics::kSharesMemory, shares_memory ? 1 : 0, {flags.worker.name});
     tandem::AddAmdgpuMetrics("/", samples);
     if (energy != nullptr) energy->AddTo(flags.worker.name, samples);
   };

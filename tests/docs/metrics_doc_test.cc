@@ -8,9 +8,11 @@
 
 #include "services/common/energy/device_energy.h"
 #include "services/common/metrics/amdgpu_metrics.h"
+#include "services/common/metrics/gpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
+#include "services/gateway/metrics/key_metrics.h"
 #include "services/gateway/trace/tracing.h"
 #include "services/loader/service/loader_metrics.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
@@ -26,8 +28,10 @@ struct Section {
 
 std::vector<Section> Sections() {
   return {{"Gateway", gateway::GatewayMetrics::All()},
+          {"Gateway with --http-api-keys", gateway::KeyMetrics::All()},
           {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
+          {"GPU workers", GpuMetrics::All()},
           {"GPU workers on AMD's driver (not verified on hardware)", AmdgpuMetrics::All()},
           {"GPU workers whose power can be read", EnergyMetrics::All()},
           {"NPU workers on XRT's devices (not verified on hardware)", npu::NpuSensorMetrics::All()},
@@ -47,7 +51,9 @@ std::string Document() {
       "loader on 9467, itself on 9468.\n\n"
       "Buckets of histograms are those of OpenTelemetry's conventions for generative AI. Labels "
       "are names of workers,\nstages, routes, models and the like: nothing that a client sends "
-      "adds a series. This list is made from the tables in\nthe code; `metrics_doc_test` says "
+      "adds a series. API keys are counted by their names in the\nkey file, a hundred of them at "
+      "most; the rest are `other`. This list is made from the tables in\nthe code; "
+      "`metrics_doc_test` says "
       "how to renew it.\n\n";
   for (const Section& section : Sections()) text += DescribeMetrics(section.heading, section.specs);
   text.pop_back();

@@ -302,6 +302,11 @@ TEST_F(ClusterTraceTest, LogsNameRequestsAndHoldNoText) {
         EXPECT_TRUE(line.contains(key)) << line;
       }
       if (line["event"] == "request") requests[line["request_id"]] = line;
+      if (line["event"] == "http") {
+        EXPECT_TRUE(line["status"].is_number()) << line;
+        EXPECT_TRUE(line["method"] != "GET" || line["status"] >= 400)
+            << "pages poll, and their log would be of nothing else: " << line;
+      }
       if (line["event"] == "http" && line["path"] == "/v1/chat/completions") {
         EXPECT_TRUE(line.contains("request_id"));
       }
@@ -318,7 +323,8 @@ TEST_F(ClusterTraceTest, LogsNameRequestsAndHoldNoText) {
     }
     for (const char* key : {"prompt_tokens", "completion_tokens", "seconds", "queue_seconds",
                             "first_token_seconds"}) {
-      EXPECT_TRUE(line.contains(key)) << line;
+      ASSERT_TRUE(line.contains(key)) << line;
+      EXPECT_TRUE(line[key].is_number()) << line;
     }
   }
   // The workers were told which span each call belongs to.

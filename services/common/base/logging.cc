@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -105,6 +106,10 @@ void CopyLogTo(int fd) {
   ApplyFormat(logger);
 }
 
+LogValue::LogValue(double number, int decimals)
+    : text_(std::isfinite(number) ? absl::StrFormat("%.*f", decimals, number) : "null"),
+      bare_(true) {}
+
 void InitLogging(std::string_view service) {
   auto logger = std::make_shared<spdlog::logger>(std::string(service),
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());
@@ -131,7 +136,11 @@ std::string FormatLogFields(LogFormat format, std::string_view event,
       line.push_back(',');
       AppendQuoted(line, key);
       line.push_back(':');
-      AppendQuoted(line, Utf8Of(value));
+      if (value.bare()) {
+        line.append(value.text());
+      } else {
+        AppendQuoted(line, Utf8Of(value.text()));
+      }
     }
     return line;
   }
@@ -141,7 +150,7 @@ std::string FormatLogFields(LogFormat format, std::string_view event,
     line.push_back(' ');
     line.append(key);
     line.push_back('=');
-    AppendValue(line, value);
+    AppendValue(line, value.text());
   }
   return line;
 }

@@ -1,15 +1,17 @@
 // Structured logging: one line per event on standard error, `key=value` or JSON, over spdlog.
 //
-//   Log(LogLevel::kInfo, "model loaded", {{"model", name}, {"bytes", absl::StrFormat("%d", n)}});
+//   Log(LogLevel::kInfo, "model loaded", {{"model", name}, {"bytes", n}, {"seconds", LogValue(s,
+//   2)}});
 //
-//   2026-01-31T12:00:00.000 level=info service=loader event="model loaded" model=demo bytes=7
+//   2026-01-31T12:00:00.000 level=info service=loader event="model loaded" model=demo bytes=7 ...
 //   {"time":"2026-01-31T12:00:00.000+01:00","level":"info","service":"loader",
-//    "event":"model loaded","model":"demo","bytes":"7"}                            (one line)
+//    "event":"model loaded","model":"demo","bytes":7,"seconds":0.25}               (one line)
 //
 // What is about one request has its `request_id`, and `trace_id` where it is traced.
 // Thread-safe.  Nothing per token is logged, and never a prompt.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -32,7 +34,36 @@ void SetLogFormat(LogFormat format);
 // Borrowed. Not while other threads log.
 void CopyLogTo(int fd);
 
-using LogField = std::pair<std::string_view, std::string>;
+// Text, or a number or a boolean, which JSON has without quotes.
+class LogValue {
+ public:
+  LogValue(std::string text) : text_(std::move(text)) {}  // NOLINT: implicit
+  LogValue(const char* text) : text_(text) {}             // NOLINT: implicit
+  LogValue(std::string_view text) : text_(text) {}        // NOLINT: implicit
+  template <std::integral Integer>
+  LogValue(Integer number) : text_(Digits(number)), bare_(true) {}  // NOLINT: implicit
+  // Rounded to so many decimals.  What is no number, or infinite, is null in JSON.
+  LogValue(double number, int decimals);
+
+  const std::string& text() const { return text_; }
+  // Whether JSON has it without quotes.
+  bool bare() const { return bare_; }
+
+ private:
+  template <std::integral Integer>
+  static std::string Digits(Integer number) {
+    if constexpr (std::same_as<Integer, bool>) {
+      return number ? "true" : "false";
+    } else {
+      return std::to_string(number);
+    }
+  }
+
+  std::string text_;
+  bool bare_ = false;
+};
+
+using LogField = std::pair<std::string_view, LogValue>;
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 void Log(LogLevel level, std::string_view event, std::span<const LogField> fields);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 namespace tandem {
@@ -22,6 +24,25 @@ TEST(LoggingTest, WritesJson) {
   EXPECT_EQ(FormatLogFields(LogFormat::kJson, "it happened", fields),
             "\"event\":\"it happened\",\"n\":\"7\",\"text\":\"a\\\"\\\\\\n\\u0001 \xc3\xa9\","
             "\"bytes\":\"\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
+TEST(LoggingTest, JsonHasNumbersAndBooleansWithoutQuotes) {
+  const Fields fields = {{"count", uint64_t{18446744073709551615u}},
+                         {"size", std::vector<int>(3).size()},
+                         {"code", -7},
+                         {"ms", LogValue(12.345, 1)},
+                         {"ratio", LogValue(std::nan(""), 2)},
+                         {"on", true},
+                         {"off", false},
+                         {"text", "7"},
+                         {"truth", std::string("true")}};
+  const std::string line = FormatLogFields(LogFormat::kJson, "e", fields);
+  EXPECT_EQ(line,
+            R"("event":"e","count":18446744073709551615,"size":3,"code":-7,"ms":12.3,"ratio":null,)"
+            R"("on":true,"off":false,"text":"7","truth":"true")");
+  EXPECT_EQ(FormatLogFields(LogFormat::kText, "e", fields),
+            "event=e count=18446744073709551615 size=3 code=-7 ms=12.3 ratio=null on=true "
+            "off=false text=7 truth=true");
 }
 
 // What one client sends can never look like a line of its own.

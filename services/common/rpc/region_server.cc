@@ -147,9 +147,8 @@ void RegionServer::Accept() {
   const bool same_user = ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
                          peer.uid == options_.allowed_uid;
   if (!same_user) {
-    LogWarning("foreign user refused", {{"socket", options_.socket_path},
-                                        {"uid", absl::StrFormat("%d", peer.uid)},
-                                        {"pid", absl::StrFormat("%d", peer.pid)}});
+    LogWarning("foreign user refused",
+               {{"socket", options_.socket_path}, {"uid", peer.uid}, {"pid", peer.pid}});
   }
   connections_.push_back({std::move(fd), absl::Now() + options_.idle_timeout, same_user});
 }

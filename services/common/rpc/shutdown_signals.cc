@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
 
@@ -55,10 +54,10 @@ void ShutdownSignals::Run() {
 void ShutdownSignals::ShutDown(int number) {
   absl::MutexLock lock(&mutex_);
   if (requested_) {
-    LogWarning("second signal, ending at once", {{"signal", absl::StrFormat("%d", number)}});
+    LogWarning("second signal, ending at once", {{"signal", number}});
     ::_exit(128 + number);
   }
-  LogInfo("shutting down", {{"signal", absl::StrFormat("%d", number)}});
+  LogInfo("shutting down", {{"signal", number}});
   requested_ = true;
   signal_ = number;
 }

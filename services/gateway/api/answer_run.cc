@@ -116,7 +116,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       const bool ended = batch.end.has_value();
       if (ended) {
         --num_open_;
-        client_->ChargeTokens(uint64_t{batch.end->usage.prompt_tokens()} +
+        client_->ChargeTokens(batch.end->usage.prompt_tokens(),
                               batch.end->usage.completion_tokens());
       }
       if (over_ || gone_ || !failure.ok()) continue;

@@ -25,7 +25,7 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
   const auto run = EmbedRun::Create(model.engine(), std::move(job.runs),
                                     [client = std::move(client), responder,
                                      to_body = std::move(job.to_body)](const EmbedResult& result) {
-                                      client->ChargeTokens(result.usage.prompt_tokens());
+                                      client->ChargeTokens(result.usage.prompt_tokens(), 0);
                                       if (result.status.ok()) {
                                         responder->Send({.body = to_body(result)});
                                       } else {

@@ -91,9 +91,9 @@ class EngineObserver {
   virtual void RequestAccepted(RequestNumber /*number*/, const EngineRequest& /*request*/,
                                absl::Time /*submitted*/) {}
   // Its first rows are being handed over.
-  virtual void RequestStarted(RequestNumber /*number*/, absl::Time /*submitted*/,
+  virtual void RequestStarted(RequestNumber /*number*/, Api /*api*/, absl::Time /*submitted*/,
                               absl::Time /*now*/) {}
-  virtual void RequestFirstToken(RequestNumber /*number*/, absl::Time /*submitted*/,
+  virtual void RequestFirstToken(RequestNumber /*number*/, Api /*api*/, absl::Time /*submitted*/,
                                  absl::Time /*now*/) {}
   virtual void RequestEnded(const RequestReport& /*report*/) {}
   // A step is about to be handed over.  Who traces says in `trace` which span the workers' calls

@@ -32,12 +32,14 @@ class Recorder final : public EngineObserver {
                        absl::Time submitted) override {
     requests[number] = {.id = request.request_id, .calls = "a", .submitted = submitted};
   }
-  void RequestStarted(RequestNumber number, absl::Time submitted, absl::Time now) override {
+  void RequestStarted(RequestNumber number, Api /*api*/, absl::Time submitted,
+                      absl::Time now) override {
     EXPECT_EQ(submitted, requests.at(number).submitted);
     requests.at(number).calls += "s";
     requests.at(number).started = now;
   }
-  void RequestFirstToken(RequestNumber number, absl::Time submitted, absl::Time now) override {
+  void RequestFirstToken(RequestNumber number, Api /*api*/, absl::Time submitted,
+                         absl::Time now) override {
     EXPECT_EQ(submitted, requests.at(number).submitted);
     requests.at(number).calls += "f";
     requests.at(number).first_token = now;

@@ -65,8 +65,7 @@ void Engine::AfterRecovery() {
                 "has more",
                 rules_.max_sequence_len)));
   }
-  LogInfo("recovered",
-          {{"placement", snapshot_.placement}, {"requests", absl::StrFormat("%d", runs_.size())}});
+  LogInfo("recovered", {{"placement", snapshot_.placement}, {"requests", runs_.size()}});
   if (options_.on_ready_change) options_.on_ready_change(true);
 }
 

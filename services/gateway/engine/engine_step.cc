@@ -24,7 +24,7 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
     RequestRun& run = *runs_.at(rows.sequence);
     if (!run.MarkStarted(now, rows.first_position)) continue;
     for (EngineObserver* observer : options_.observers) {
-      observer->RequestStarted(rows.sequence, run.submitted(), now);
+      observer->RequestStarted(rows.sequence, run.request().api, run.submitted(), now);
     }
   }
   const uint32_t lane = executor_->queues_steps() ? next_lane_ : 0;
@@ -125,7 +125,7 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   snapshot_.completion_tokens += outcome->update.tokens.size();
   if (run.num_decided() == 1 && !outcome->update.tokens.empty()) {
     for (EngineObserver* observer : options_.observers) {
-      observer->RequestFirstToken(id, run.submitted(), *run.first_token_at());
+      observer->RequestFirstToken(id, run.request().api, run.submitted(), *run.first_token_at());
     }
   }
   const bool over = outcome->finish != v1::FINISH_REASON_UNSPECIFIED;
@@ -149,8 +149,8 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
 
 void Engine::FailStep(const absl::Status& status) {
   const ScheduledStep& step = *flights_.front().step;
-  LogError("step failed", {{"step", absl::StrFormat("%d", step.batch.header.step_id)},
-                           {"rows", absl::StrFormat("%d", step.batch.header.num_rows)},
+  LogError("step failed", {{"step", step.batch.header.step_id},
+                           {"rows", step.batch.header.num_rows},
                            {"status", status.ToString()}});
   if (!options_.observers.empty()) ReportStep(flights_.front(), {}, status);
   if (absl::IsUnavailable(status)) return LoseSteps(status);

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 
 namespace tandem::gateway {
 
@@ -12,15 +11,14 @@ void LogAccess(const HttpAnswerContext& context, const AccessEntry& entry) {
   for (char& c : path) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';
   }
-  std::vector<LogField> fields = {
-      {"method", context.method},
-      {"path", path},
-      {"status", absl::StrFormat("%d", entry.status)},
-      {"bytes", absl::StrFormat("%d", entry.sent_bytes)},
-      {"ms", absl::StrFormat("%.1f", absl::ToDoubleMilliseconds(entry.taken))},
-      {"peer", entry.peer},
-      {"client", entry.client},
-      {"request_id", context.id}};
+  std::vector<LogField> fields = {{"method", context.method},
+                                  {"path", path},
+                                  {"status", entry.status},
+                                  {"bytes", entry.sent_bytes},
+                                  {"ms", LogValue(absl::ToDoubleMilliseconds(entry.taken), 1)},
+                                  {"peer", entry.peer},
+                                  {"client", entry.client},
+                                  {"request_id", context.id}};
   if (context.trace.own.sampled) {
     fields.emplace_back("trace_id", FormatTraceId(context.trace.own.trace_id));
   }

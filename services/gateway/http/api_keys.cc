@@ -21,6 +21,16 @@
 
 namespace tandem::gateway {
 
+void KeyCounts::Add(const KeyCounts& other) {
+  requests += other.requests;
+  running += other.running;
+  prompt_tokens += other.prompt_tokens;
+  completion_tokens += other.completion_tokens;
+  over_requests += other.over_requests;
+  over_tokens += other.over_tokens;
+  over_concurrency += other.over_concurrency;
+}
+
 using KeyDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
 // A bucket that holds one minute's worth and fills evenly.  It may owe, for what is known only
@@ -72,37 +82,48 @@ class KeyUsage {
     requests_.SetLimit(limits.requests_per_minute);
     tokens_.SetLimit(limits.tokens_per_minute);
   }
-  void ChargeTokens(uint64_t num_tokens) {
+  void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) {
     MutexLock lock(mutex_);
-    tokens_.Take(static_cast<double>(num_tokens));
+    counts_.prompt_tokens += prompt_tokens;
+    counts_.completion_tokens += completion_tokens;
+    tokens_.Take(static_cast<double>(prompt_tokens + completion_tokens));
   }
   // `name`: for the refusal.
   std::optional<HttpFailure> Enter(const std::string& name, absl::Time now) {
     MutexLock lock(mutex_);
-    if (limits_.concurrency.has_value() && running_ >= *limits_.concurrency) {
+    if (limits_.concurrency.has_value() && counts_.running >= *limits_.concurrency) {
+      ++counts_.over_concurrency;
       return TooMany(name, "requests at a time", *limits_.concurrency, 1.0);
     }
     if (const double wait = tokens_.Wait(now); wait > 0.0) {
+      ++counts_.over_tokens;
       return TooMany(name, "tokens a minute", *limits_.tokens_per_minute, wait);
     }
     if (const double wait = requests_.Wait(now); wait > 0.0) {
+      ++counts_.over_requests;
       return TooMany(name, "requests a minute", *limits_.requests_per_minute, wait);
     }
     requests_.Take(1.0);
-    ++running_;
+    ++counts_.requests;
+    ++counts_.running;
     return std::nullopt;
   }
   void Leave() {
     MutexLock lock(mutex_);
-    --running_;
+    --counts_.running;
+  }
+  // Without a name.
+  KeyCounts counts() const {
+    MutexLock lock(mutex_);
+    return counts_;
   }
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   KeyLimits limits_ ABSL_GUARDED_BY(mutex_);
   RateBucket requests_ ABSL_GUARDED_BY(mutex_);
   RateBucket tokens_ ABSL_GUARDED_BY(mutex_);
-  uint64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  KeyCounts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One line of the file.  Thread-safe once it is in use.
@@ -113,7 +134,14 @@ class KeyAccount final : public HttpClient {
 
   const std::string& name() const override { return name_; }
   const KeyDigest& digest() const { return digest_; }
-  void ChargeTokens(uint64_t num_tokens) override { usage_->ChargeTokens(num_tokens); }
+  void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) override {
+    usage_->ChargeTokens(prompt_tokens, completion_tokens);
+  }
+  KeyCounts counts() const {
+    KeyCounts counts = usage_->counts();
+    counts.name = name_;
+    return counts;
+  }
 
   // Before it is in use: goes on where `before` is, under the limits of this line.
   void Begin(const KeyAccount* before) {
@@ -241,6 +269,17 @@ absl::StatusOr<ApiKeys::Change> ApiKeys::Reload() {
                       absl::StrFormat("'%s': %s", path_, change.status().message()));
 }
 
+std::vector<KeyCounts> ApiKeys::Usage() const {
+  std::shared_ptr<const Accounts> accounts;
+  {
+    MutexLock lock(mutex_);
+    accounts = accounts_;
+  }
+  std::vector<KeyCounts> usage;
+  for (const auto& account : *accounts) usage.push_back(account->counts());
+  return usage;
+}
+
 std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::Time now,
                                                    bool counts) {
   KeyDigest digest;
@@ -257,6 +296,7 @@ std::variant<KeyLease, HttpFailure> ApiKeys::Admit(std::string_view key, absl::T
     }
   }
   if (found == nullptr) {
+    num_unknown_.fetch_add(1, std::memory_order_relaxed);
     return HttpFailure{
         401,
         absl::UnauthenticatedError(key.empty() ? "an API key is needed: Authorization: Bearer KEY"

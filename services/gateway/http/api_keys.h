@@ -9,6 +9,7 @@
 // What is left out is unlimited.  The file can be read again while requests run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,6 +31,22 @@ struct KeyLimits {
   std::optional<uint64_t> requests_per_minute;
   std::optional<uint64_t> tokens_per_minute;
   std::optional<uint64_t> concurrency;
+};
+
+// What was used under one key since the gateway's start.
+struct KeyCounts {
+  std::string name;       // as the file has it now
+  uint64_t requests = 0;  // let in; those that only look at things do not count
+  uint64_t running = 0;   // of them, now
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  // Refused, by the limit that was reached.
+  uint64_t over_requests = 0;
+  uint64_t over_tokens = 0;
+  uint64_t over_concurrency = 0;
+
+  // Adds all but the name.
+  void Add(const KeyCounts& other);
 };
 
 class KeyAccount;
@@ -73,13 +90,19 @@ class ApiKeys {
   std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now,
                                             bool counts = true);
 
+  // By key, in the order of the file.
+  std::vector<KeyCounts> Usage() const;
+  // Calls of Admit without a key or with one that is not in the file.
+  uint64_t num_unknown() const { return num_unknown_.load(std::memory_order_relaxed); }
+
  private:
   using Accounts = std::vector<std::shared_ptr<KeyAccount>>;  // shared with leases
   static absl::StatusOr<Accounts> ParseAccounts(std::string_view text);
   absl::StatusOr<Change> Replace(std::string_view text);
 
   std::string path_;  // set by Load
-  Mutex mutex_;
+  std::atomic<uint64_t> num_unknown_{0};
+  mutable Mutex mutex_;
   // Shared with the calls of Admit under way.
   std::shared_ptr<const Accounts> accounts_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<const Accounts>();

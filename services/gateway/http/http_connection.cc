@@ -28,7 +28,7 @@ constexpr absl::Duration kLingerTime = absl::Seconds(2);
 class Nobody final : public HttpClient {
  public:
   const std::string& name() const override { return name_; }
-  void ChargeTokens(uint64_t /*num_tokens*/) override {}
+  void ChargeTokens(uint64_t /*prompt*/, uint64_t /*completion*/) override {}
 
  private:
   const std::string name_;
@@ -476,13 +476,14 @@ void HttpConnection::OnTimer() {
 }
 
 void HttpConnection::Account(const HttpAnswerContext& context, int status) {
-  const bool probe = route_ != nullptr && (route_->open || route_->local) && status < 400;
+  // Successful GETs and HEADs look at things: probes, scrapes, and pages that poll the status.
+  const bool looks = (context.method == "GET" || context.method == "HEAD") && status < 400;
   LogAccess(context, {.status = status,
                       .sent_bytes = sent_bytes_,
                       .taken = absl::FromChrono(Clock::now() - began_),
                       .peer = peer_,
                       .client = lease_.has_value() ? lease_->client()->name() : "-",
-                      .level = probe ? LogLevel::kDebug : LogLevel::kInfo});
+                      .level = looks ? LogLevel::kDebug : LogLevel::kInfo});
   if (core_->options.traffic != nullptr) {
     core_->options.traffic->CountAnswer(route_ != nullptr ? route_->path_template : "other",
                                         status);

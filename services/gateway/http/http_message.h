@@ -27,7 +27,7 @@ class HttpClient {
   virtual const std::string& name() const = 0;
   // Counts tokens, prompt and answer together, against the key's limit.  Going over it refuses the
   // requests after this one.
-  virtual void ChargeTokens(uint64_t num_tokens) = 0;
+  virtual void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) = 0;
 };
 
 struct HttpRequest {

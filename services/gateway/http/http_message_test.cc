@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "services/common/rpc/error_details.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/json_guard.h"
 
@@ -122,13 +125,46 @@ TEST(ApiKeysTest, TokensMayBeOwed) {
   {
     const auto lease = (*keys)->Admit("one", start);
     ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
-    std::get<KeyLease>(lease).client()->ChargeTokens(1200);
+    std::get<KeyLease>(lease).client()->ChargeTokens(200, 1000);
   }
   const auto refused = (*keys)->Admit("one", start);
   ASSERT_TRUE(std::holds_alternative<HttpFailure>(refused));
   EXPECT_EQ(std::get<HttpFailure>(refused).retry_after_seconds, 61);
   EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start + absl::Seconds(61))));
   EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("two", start)).http_status, 401);
+}
+
+TEST(ApiKeysTest, WhatIsUsedIsCountedByKeyAndOutlivesANewNameAndLimits) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  std::ofstream(path) << "a sha256:" << kOne << " requests=2 tokens=100\n";
+  const auto keys = ApiKeys::Load(path);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const absl::Time start = absl::UnixEpoch();
+  {
+    const auto lease = (*keys)->Admit("one", start);
+    ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
+    std::get<KeyLease>(lease).client()->ChargeTokens(200, 1000);
+    EXPECT_EQ((*keys)->Usage()[0].running, 1u);
+  }
+  EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start, /*counts=*/false)));
+  EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("one", start)).http_status, 429);
+  EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("no such key", start)).http_status, 401);
+  std::ofstream(path) << "b sha256:" << kOne << " requests=1\n";
+  ASSERT_TRUE((*keys)->Reload().ok());
+  EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start)));
+  EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("one", start)).http_status, 429);
+  const std::vector<KeyCounts> usage = (*keys)->Usage();
+  ASSERT_EQ(usage.size(), 1u);
+  EXPECT_EQ(usage[0].name, "b");
+  EXPECT_EQ(usage[0].requests, 2u) << "looking at things is none";
+  EXPECT_EQ(usage[0].running, 0u);
+  EXPECT_EQ(usage[0].prompt_tokens, 200u);
+  EXPECT_EQ(usage[0].completion_tokens, 1000u);
+  EXPECT_EQ(usage[0].over_tokens, 1u);
+  EXPECT_EQ(usage[0].over_requests, 1u);
+  EXPECT_EQ(usage[0].over_concurrency, 0u);
+  EXPECT_EQ((*keys)->num_unknown(), 1u);
 }
 
 }  // namespace

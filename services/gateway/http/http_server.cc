@@ -122,9 +122,9 @@ class HttpServer::Impl {
     if (options.keys == nullptr) return all;
     const auto change = options.keys->Reload();
     if (change.ok()) {
-      LogInfo("API keys read again", {{"kept", absl::StrFormat("%d", change->num_kept)},
-                                      {"new", absl::StrFormat("%d", change->num_new)},
-                                      {"removed", absl::StrFormat("%d", change->num_removed)}});
+      LogInfo(
+          "API keys read again",
+          {{"kept", change->num_kept}, {"new", change->num_new}, {"removed", change->num_removed}});
     } else {
       LogError("API keys stay as they were", {{"error", std::string(change.status().message())}});
     }

@@ -39,7 +39,14 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
   samples.Add(M::kInfo, 1, {status.version(), status.model()});
   samples.Add(M::kReady, status.state() == "ready" ? 1 : 0);
   for (const v1::WorkerStatus& worker : status.workers()) {
-    samples.Add(M::kWorkerUp, worker.state() == "lost" ? 0 : 1, {worker.name()});
+    if (worker.state() != "absent" && worker.state() != "unusable") {
+      samples.Add(M::kWorkerUp, worker.state() == "lost" ? 0 : 1, {worker.name()});
+    }
+    for (const std::string_view state :
+         {"connected", "loading", "ready", "lost", "absent", "unusable"}) {
+      samples.Add(M::kWorkerState, worker.state() == state ? 1 : 0,
+                  {worker.name(), worker.kind(), state});
+    }
   }
   samples.Add(M::kRecoveries, static_cast<double>(status.recoveries()));
   const v1::SchedulerStatus& scheduler = status.scheduler();
@@ -106,24 +113,25 @@ void GatewayCounters::RequestRefused(Api api, const absl::Status& status) {
   CountRequest(api, RequestOutcome::kRefused, status);
 }
 
-void GatewayCounters::RequestStarted(RequestNumber /*number*/, absl::Time submitted,
+void GatewayCounters::RequestStarted(RequestNumber /*number*/, Api api, absl::Time submitted,
                                      absl::Time now) {
-  queue_time_.Observe(Seconds(now - submitted));
+  times_[static_cast<int>(api)].queue_time.Observe(Seconds(now - submitted));
 }
 
-void GatewayCounters::RequestFirstToken(RequestNumber /*number*/, absl::Time submitted,
+void GatewayCounters::RequestFirstToken(RequestNumber /*number*/, Api api, absl::Time submitted,
                                         absl::Time now) {
-  first_token_.Observe(Seconds(now - submitted));
+  times_[static_cast<int>(api)].first_token.Observe(Seconds(now - submitted));
 }
 
 void GatewayCounters::RequestEnded(const RequestReport& report) {
   CountRequest(report.request->api, OutcomeOf(report), report.status);
-  duration_.Observe(Seconds(report.end - report.submitted));
-  prompt_tokens_.Observe(static_cast<double>(report.request->prompt.size()));
-  completion_tokens_.Observe(report.completion_tokens);
+  RequestTimes& times = times_[static_cast<int>(report.request->api)];
+  times.duration.Observe(Seconds(report.end - report.submitted));
+  times.prompt_tokens.Observe(static_cast<double>(report.request->prompt.size()));
+  times.completion_tokens.Observe(report.completion_tokens);
   if (report.completion_tokens > 1) {
-    token_time_.Observe(Seconds(report.last_token - report.first_token) /
-                        (report.completion_tokens - 1));
+    times.token_time.Observe(Seconds(report.last_token - report.first_token) /
+                             (report.completion_tokens - 1));
   }
 }
 
@@ -160,12 +168,14 @@ void GatewayCounters::AddRequests(MetricSamples& samples) const {
   for (int code = 1; code < kNumCodes; ++code) {
     samples.Add(M::kErrors, Read(errors_[code]), {StatusCodeLabel(code)});
   }
-  duration_.AddTo(samples);
-  first_token_.AddTo(samples);
-  token_time_.AddTo(samples);
-  queue_time_.AddTo(samples);
-  prompt_tokens_.AddTo(samples);
-  completion_tokens_.AddTo(samples);
+  for (int api = 0; api < kNumApis; ++api) {
+    const RequestTimes& times = times_[api];
+    for (const Histogram* histogram :
+         {&times.duration, &times.first_token, &times.token_time, &times.queue_time,
+          &times.prompt_tokens, &times.completion_tokens}) {
+      histogram->AddTo(samples, {ApiName(static_cast<Api>(api))});
+    }
+  }
 }
 
 void GatewayCounters::AddSteps(MetricSamples& samples) const {

@@ -25,8 +25,9 @@ class GatewayCounters final : public EngineObserver {
 
   void PlanInForce(const PlanReport& report) override;
   void RequestRefused(Api api, const absl::Status& status) override;
-  void RequestStarted(RequestNumber number, absl::Time submitted, absl::Time now) override;
-  void RequestFirstToken(RequestNumber number, absl::Time submitted, absl::Time now) override;
+  void RequestStarted(RequestNumber number, Api api, absl::Time submitted, absl::Time now) override;
+  void RequestFirstToken(RequestNumber number, Api api, absl::Time submitted,
+                         absl::Time now) override;
   void RequestEnded(const RequestReport& report) override;
   void StepEnded(const StepReport& report) override;
 
@@ -38,6 +39,15 @@ class GatewayCounters final : public EngineObserver {
   static constexpr int kNumCodes = 17;
   struct WorkerCalls {
     std::atomic<uint64_t> calls{0}, round_trip_ns{0}, worker_ns{0}, device_ns{0};
+  };
+  // Of the requests that came by one API.
+  struct RequestTimes {
+    Histogram duration{GatewayMetrics::kDuration};
+    Histogram first_token{GatewayMetrics::kFirstToken};
+    Histogram token_time{GatewayMetrics::kTokenTime};
+    Histogram queue_time{GatewayMetrics::kQueueTime};
+    Histogram prompt_tokens{GatewayMetrics::kPromptTokens};
+    Histogram completion_tokens{GatewayMetrics::kCompletionTokens};
   };
   struct Placement {
     std::string worker, device, stages;
@@ -52,12 +62,7 @@ class GatewayCounters final : public EngineObserver {
   std::atomic<uint64_t> errors_[kNumCodes] = {};
   std::atomic<uint64_t> steps_done_{0}, steps_failed_{0}, steps_queued_{0};
   std::atomic<uint64_t> decode_rows_{0}, prompt_rows_{0};
-  Histogram duration_{GatewayMetrics::kDuration};
-  Histogram first_token_{GatewayMetrics::kFirstToken};
-  Histogram token_time_{GatewayMetrics::kTokenTime};
-  Histogram queue_time_{GatewayMetrics::kQueueTime};
-  Histogram prompt_tokens_{GatewayMetrics::kPromptTokens};
-  Histogram completion_tokens_{GatewayMetrics::kCompletionTokens};
+  RequestTimes times_[kNumApis];
   Histogram step_time_{GatewayMetrics::kStepTime};
   Histogram step_rows_{GatewayMetrics::kStepRows};
 

@@ -121,8 +121,8 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
                        .end = begin + absl::Seconds(3),
                        .completion_tokens = 11,
                        .reason = v1::FINISH_REASON_STOP};
-  counters.RequestStarted(1, begin, begin + absl::Milliseconds(3));
-  counters.RequestFirstToken(1, begin, report.first_token);
+  counters.RequestStarted(1, Api::kGrpc, begin, begin + absl::Milliseconds(3));
+  counters.RequestFirstToken(1, Api::kGrpc, begin, report.first_token);
   counters.RequestEnded(report);
   request.api = Api::kOllama;
   report.completion_tokens = 1;
@@ -149,18 +149,47 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
     EXPECT_THAT(page,
                 HasSubstr(std::string("tandem_request_errors_total{code=\"") + code + "\"} 1\n"));
   }
-  EXPECT_THAT(page, HasSubstr("tandem_request_duration_seconds_count 5\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_duration_seconds_sum 15\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_time_to_first_token_seconds_bucket{le=\"0.75\"} 0\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_time_to_first_token_seconds_bucket{le=\"1\"} 1\n"));
+  // By API: one by gRPC, four by Ollama's.
+  const auto is = [](const std::string& name, const std::string& api, const std::string& rest) {
+    return HasSubstr("tandem_" + name + "{api=\"" + api + "\"" + rest + "\n");
+  };
+  EXPECT_THAT(page, is("request_duration_seconds_count", "grpc", "} 1"));
+  EXPECT_THAT(page, is("request_duration_seconds_count", "ollama", "} 4"));
+  EXPECT_THAT(page, is("request_duration_seconds_sum", "ollama", "} 12"));
+  EXPECT_THAT(page, is("request_duration_seconds_count", "rest", "} 0"));
+  EXPECT_THAT(page, is("time_to_first_token_seconds_bucket", "grpc", ",le=\"0.75\"} 0"));
+  EXPECT_THAT(page, is("time_to_first_token_seconds_bucket", "grpc", ",le=\"1\"} 1"));
+  EXPECT_THAT(page, is("time_to_first_token_seconds_count", "ollama", "} 0"));
   // Two seconds over ten tokens; of requests of one token there is no such time.
-  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_count 1\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_bucket{le=\"0.15\"} 0\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_time_per_output_token_seconds_bucket{le=\"0.2\"} 1\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_queue_seconds_bucket{le=\"0.005\"} 1\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_prompt_tokens_bucket{le=\"64\"} 0\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_prompt_tokens_bucket{le=\"256\"} 5\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_completion_tokens_bucket{le=\"1\"} 4\n"));
+  EXPECT_THAT(page, is("time_per_output_token_seconds_count", "grpc", "} 1"));
+  EXPECT_THAT(page, is("time_per_output_token_seconds_count", "ollama", "} 0"));
+  EXPECT_THAT(page, is("time_per_output_token_seconds_bucket", "grpc", ",le=\"0.15\"} 0"));
+  EXPECT_THAT(page, is("time_per_output_token_seconds_bucket", "grpc", ",le=\"0.2\"} 1"));
+  EXPECT_THAT(page, is("request_queue_seconds_bucket", "grpc", ",le=\"0.005\"} 1"));
+  EXPECT_THAT(page, is("request_prompt_tokens_bucket", "ollama", ",le=\"64\"} 0"));
+  EXPECT_THAT(page, is("request_prompt_tokens_bucket", "ollama", ",le=\"256\"} 4"));
+  EXPECT_THAT(page, is("request_completion_tokens_bucket", "ollama", ",le=\"1\"} 4"));
+}
+
+TEST(GatewayCountersTest, AWorkerThatIsAbsentIsNotDown) {
+  const std::string page = MetricsText([](MetricSamples& samples) {
+    v1::GetStatusResponse status;
+    for (const char* state : {"ready", "lost", "absent", "unusable"}) {
+      v1::WorkerStatus* worker = status.add_workers();
+      worker->set_name(std::string("w-") + state);
+      worker->set_kind("npu");
+      worker->set_state(state);
+    }
+    GatewayCounters().AddTo(status, HttpTraffic(), samples);
+  });
+  EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-ready\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-lost\"} 0\n"));
+  EXPECT_THAT(page, Not(HasSubstr("tandem_worker_up{worker=\"w-absent\"}")));
+  EXPECT_THAT(page, Not(HasSubstr("tandem_worker_up{worker=\"w-unusable\"}")));
+  const std::string absent = "tandem_worker_state{worker=\"w-absent\",kind=\"npu\",state=";
+  EXPECT_THAT(page, HasSubstr(absent + "\"absent\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr(absent + "\"lost\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr(absent + "\"unusable\"} 0\n"));
 }
 
 }  // namespace

@@ -3,19 +3,14 @@
 namespace tandem::gateway {
 
 std::vector<MetricSpec> GatewayMetrics::All() {
-  return {kInfo,         kReady,          kPlacement,
-          kPlanEpoch,    kWorkerUp,       kRecoveries,
-          kRequests,     kErrors,         kRunning,
-          kWaiting,      kWaitingLimit,   kTokens,
-          kDuration,     kFirstToken,     kTokenTime,
-          kQueueTime,    kPromptTokens,   kCompletionTokens,
-          kSteps,        kStepsFailed,    kStepsQueued,
-          kStepTime,     kStepRowsTotal,  kStepRows,
-          kGuesses,      kCalls,          kRoundTrip,
-          kWorkerTime,   kDeviceTime,     kKvBlocks,
-          kKvBlocksUsed, kKvBlocksCached, kKvBlocksEvicted,
-          kPrefixTokens, kPreemptions,    kHttpConnections,
-          kHttpRequests};
+  return {kInfo,        kReady,           kPlacement,      kPlanEpoch,        kWorkerUp,
+          kWorkerState, kRecoveries,      kRequests,       kErrors,           kRunning,
+          kWaiting,     kWaitingLimit,    kTokens,         kDuration,         kFirstToken,
+          kTokenTime,   kQueueTime,       kPromptTokens,   kCompletionTokens, kSteps,
+          kStepsFailed, kStepsQueued,     kStepTime,       kStepRowsTotal,    kStepRows,
+          kGuesses,     kCalls,           kRoundTrip,      kWorkerTime,       kDeviceTime,
+          kKvBlocks,    kKvBlocksUsed,    kKvBlocksCached, kKvBlocksEvicted,  kPrefixTokens,
+          kPreemptions, kHttpConnections, kHttpRequests};
 }
 
 }  // namespace tandem::gateway

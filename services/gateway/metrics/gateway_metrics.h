@@ -24,8 +24,16 @@ struct GatewayMetrics {
                                          "Epoch of the plan in force, 0 without one."};
   static constexpr MetricSpec kWorkerUp{"tandem_worker_up",
                                         MetricType::kGauge,
-                                        "1 while the gateway has the worker, 0 when it is lost.",
+                                        "1 while the gateway has the worker, 0 when it is lost. "
+                                        "A worker that is absent or unusable has no series.",
                                         {"worker"}};
+  static constexpr MetricSpec kWorkerState{
+      "tandem_worker_state",
+      MetricType::kGauge,
+      "1 for the state that a worker is in, 0 for the others: connected, loading, ready, lost. "
+      "absent: the machine has no such device, and the policy does without. unusable: it has one "
+      "that cannot be used, and the policy does without.",
+      {"worker", "kind", "state"}};
   static constexpr MetricSpec kRecoveries{"tandem_recoveries_total", MetricType::kCounter,
                                           "Times that a worker was lost and the plan loaded anew."};
 
@@ -53,33 +61,33 @@ struct GatewayMetrics {
   static constexpr MetricSpec kDuration{"tandem_request_duration_seconds",
                                         MetricType::kHistogram,
                                         "From a request's arrival to its end, seconds.",
-                                        {},
+                                        {"api"},
                                         kGenAiDurationBuckets};
   static constexpr MetricSpec kFirstToken{"tandem_time_to_first_token_seconds",
                                           MetricType::kHistogram,
                                           "From a request's arrival to its first token, seconds.",
-                                          {},
+                                          {"api"},
                                           kGenAiFirstTokenBuckets};
   static constexpr MetricSpec kTokenTime{
       "tandem_time_per_output_token_seconds",
       MetricType::kHistogram,
       "Time per token after the first, seconds: one mean for each request of two tokens or more.",
-      {},
+      {"api"},
       kGenAiTokenTimeBuckets};
   static constexpr MetricSpec kQueueTime{"tandem_request_queue_seconds",
                                          MetricType::kHistogram,
                                          "From a request's arrival to its first rows, seconds.",
-                                         {},
+                                         {"api"},
                                          kGenAiFirstTokenBuckets};
   static constexpr MetricSpec kPromptTokens{"tandem_request_prompt_tokens",
                                             MetricType::kHistogram,
                                             "Tokens of a request's prompt.",
-                                            {},
+                                            {"api"},
                                             kGenAiTokenBuckets};
   static constexpr MetricSpec kCompletionTokens{"tandem_request_completion_tokens",
                                                 MetricType::kHistogram,
                                                 "Tokens of a request's answer.",
-                                                {},
+                                                {"api"},
                                                 kGenAiTokenBuckets};
 
   // Steps.

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "services/gateway/metrics/key_metrics.h"
+
 namespace tandem::gateway {
 
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
@@ -13,6 +15,7 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
     launcher.FillStatus(status);
     status.set_version(version);
     meters.engine.AddTo(status, meters.http, samples);
+    if (meters.keys != nullptr) AddKeyMetrics(*meters.keys, samples);
     if (more) more(samples);
   };
 }

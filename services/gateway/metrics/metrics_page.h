@@ -1,11 +1,13 @@
 // The gateway's page for Prometheus.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_router.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_counters.h"
@@ -17,10 +19,12 @@ namespace tandem::gateway {
 struct GatewayMeters {
   GatewayCounters engine;
   HttpTraffic http;
+  // Shared with the HTTP server; null where everybody is served.  Set before there is a page.
+  std::shared_ptr<ApiKeys> keys;
 };
 
-// Everything in GatewayMetrics, then what `more` adds.  `meters`, `launcher`: Borrowed; must
-// outlive the result.
+// Everything in GatewayMetrics, KeyMetrics where there are keys, then what `more` adds.  `meters`,
+// `launcher`: Borrowed; must outlive the result.
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
                          MetricSource more = {});
 

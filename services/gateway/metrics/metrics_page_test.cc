@@ -11,9 +11,11 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
+#include "services/gateway/metrics/key_metrics.h"
 #include "services/gateway/ollama/ollama_routes.h"
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/rest/rest_routes.h"
@@ -25,6 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::HttpTestClient;
 using testing::HttpTestResponse;
+using ::testing::Not;
 
 // printf %s secret | sha256sum
 constexpr char kKeys[] =
@@ -36,6 +39,7 @@ constexpr char kOpenAiBody[] =
 class MetricsPageTest : public testing::ServiceFixture {
  protected:
   void SetUp() override {
+    meters_.keys = ApiKeys::Parse(kKeys).value();
     Start({}, {.max_sequences = 8,
                .max_rows = 64,
                .chunk_rows = 16,
@@ -51,7 +55,7 @@ class MetricsPageTest : public testing::ServiceFixture {
     };
     ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0]), refused).ok());
     HttpServerOptions options{.listen = "127.0.0.1:0", .traffic = &meters_.http};
-    options.keys = ApiKeys::Parse(kKeys).value();
+    options.keys = meters_.keys;
     auto http = HttpServer::Start(options, std::move(router));
     ASSERT_TRUE(http.ok()) << http.status();
     http_ = *std::move(http);
@@ -120,6 +124,41 @@ TEST_F(MetricsPageTest, RequestsOfEveryApiAreCountedAndThoseRefusedToo) {
   EXPECT_THAT(page, HasSubstr("tandem_placement_info{worker=\"toy0\",device=\"none\","));
   EXPECT_THAT(page, HasSubstr("tandem_http_connections "));
   EXPECT_THAT(page, HasSubstr("process_cpu_seconds_total "));
+}
+
+TEST_F(MetricsPageTest, UsageIsCountedByTheNameOfTheKey) {
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Call("POST", "/v1/completions", kOpenAiBody).status, 200);
+  EXPECT_EQ(Call("POST", "/tandem/v1/generate",
+                 R"({"tokens": {"ids": [1, 2, 1]}, "limits": {"maxTokens": 4, "ignoreEos": true}})")
+                .status,
+            200);
+  EXPECT_EQ(Call("GET", "/v1/models").status, 200);
+  EXPECT_EQ(Call("POST", "/v1/completions", kOpenAiBody, "").status, 401);
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr("tandem_key_requests_total{key=\"tester\"} 3\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_key_requests_running{key=\"tester\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_key_tokens_total{key=\"tester\",kind=\"completion\"} 14\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_key_requests_rejected_total{key=\"tester\","
+                              "limit=\"concurrency\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_key_unknown_total 1\n"));
+  EXPECT_THAT(page, Not(HasSubstr("secret")));
+}
+
+TEST(KeyMetricsTest, KeysBeyondTheFirstHundredAreCountedTogether) {
+  std::string file;
+  for (int i = 0; i < 120; ++i) {
+    file += absl::StrFormat("%s sha256:%064x\n", i == 7 ? "other" : absl::StrFormat("k%d", i), i);
+  }
+  const auto keys = ApiKeys::Parse(file);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const std::string page =
+      MetricsText([&](MetricSamples& samples) { AddKeyMetrics(**keys, samples); });
+  EXPECT_THAT(page, HasSubstr("tandem_key_requests_total{key=\"k0\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_key_requests_total{key=\"k100\"} 0\n"));
+  EXPECT_THAT(page, Not(HasSubstr("key=\"k101\"")));
+  const std::string other = "tandem_key_requests_total{key=\"other\"}";
+  ASSERT_THAT(page, HasSubstr(other));
+  EXPECT_EQ(page.find(other), page.rfind(other)) << "a key of that name is one of them";
 }
 
 TEST_F(MetricsPageTest, ThePageIsForThisMachineOrHoldersOfAKey) {

@@ -14,6 +14,7 @@ HttpResponse Report(const v1::GetStatusResponse& status, bool good, bool api_key
                                {"detail", status.detail()},
                                {"model", status.model()},
                                {"placement", status.placement()},
+                               {"placement_notice", status.placement_notice()},
                                {"running", status.scheduler().running()},
                                {"waiting", status.scheduler().waiting()},
                                {"api_keys", api_keys}};

@@ -28,16 +28,14 @@ grpc::ByteBuffer Serialize(const Message& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Tokens that a response says its request has used.
-uint64_t TokensUsed(const Message& response) {
+// What a response says its request has used; zero where it does not.
+v1::Usage UsageOf(const Message& response) {
   const FieldDescriptor* field = response.GetDescriptor()->FindFieldByName("usage");
   if (field == nullptr || field->message_type() != v1::Usage::descriptor() ||
       !response.GetReflection()->HasField(response, field)) {
-    return 0;
+    return {};
   }
-  const auto& usage =
-      dynamic_cast<const v1::Usage&>(response.GetReflection()->GetMessage(response, field));
-  return uint64_t{usage.prompt_tokens()} + usage.completion_tokens();
+  return dynamic_cast<const v1::Usage&>(response.GetReflection()->GetMessage(response, field));
 }
 
 }  // namespace
@@ -202,7 +200,10 @@ absl::Status RestCall::TakeMessage() {
   if (!message_->ParseFromZeroCopyStream(&reader)) {
     return absl::InternalError(absl::StrFormat("%s: malformed response", method_path_));
   }
-  if (const uint64_t tokens = TokensUsed(*message_)) client_->ChargeTokens(tokens);
+  const v1::Usage usage = UsageOf(*message_);
+  if (usage.prompt_tokens() + usage.completion_tokens() > 0) {
+    client_->ChargeTokens(usage.prompt_tokens(), usage.completion_tokens());
+  }
   TANDEM_ASSIGN_OR_RETURN(std::string json, PrintResponse(*binding_, *message_));
   if (!streaming_) {
     body_ = std::move(json);

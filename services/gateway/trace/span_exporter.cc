@@ -66,9 +66,8 @@ SpanExporter::~SpanExporter() {
   thread_.join();
   const SpanCounts end = counts();
   LogInfo("traces exported",
-          {{"spans", absl::StrFormat("%d", end.exported)},
-           {"dropped", absl::StrFormat("%d", end.dropped[0] + end.dropped[1] + end.dropped[2] +
-                                                 end.dropped[3])}});
+          {{"spans", end.exported},
+           {"dropped", end.dropped[0] + end.dropped[1] + end.dropped[2] + end.dropped[3]}});
 }
 
 void SpanExporter::Add(std::shared_ptr<const SpanSource> source) {

@@ -14,7 +14,8 @@ void Tracer::RequestAccepted(RequestNumber number, const EngineRequest& request,
   live_[number].trace = request.trace;
 }
 
-void Tracer::RequestFirstToken(RequestNumber number, absl::Time /*submitted*/, absl::Time now) {
+void Tracer::RequestFirstToken(RequestNumber number, Api /*api*/, absl::Time /*submitted*/,
+                               absl::Time now) {
   live_.at(number).first_token = now;
 }
 

@@ -39,7 +39,8 @@ class Tracer final : public EngineObserver {
 
   void RequestAccepted(RequestNumber number, const EngineRequest& request,
                        absl::Time submitted) override;
-  void RequestFirstToken(RequestNumber number, absl::Time submitted, absl::Time now) override;
+  void RequestFirstToken(RequestNumber number, Api api, absl::Time submitted,
+                         absl::Time now) override;
   void RequestEnded(const RequestReport& report) override;
   void StepBegins(uint64_t step_id, std::span<const RequestRows> requests,
                   StepTrace& trace) override;

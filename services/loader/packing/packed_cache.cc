@@ -207,8 +207,7 @@ absl::Status PackedCache::MakeRoom(uint64_t bytes, const PackedName& name) {
     const bool fits =
         kept + bytes <= options_.max_bytes && free_bytes >= bytes + options_.min_free_bytes;
     if (fits && !is_stale(entry)) break;
-    LogInfo("packed weights removed",
-            {{"file", entry.path}, {"bytes", absl::StrFormat("%d", entry.bytes)}});
+    LogInfo("packed weights removed", {{"file", entry.path}, {"bytes", entry.bytes}});
     ::unlink(entry.path.c_str());
     kept -= entry.bytes;
     free_bytes += entry.bytes;

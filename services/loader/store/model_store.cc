@@ -107,9 +107,9 @@ ModelStore::ModelStore(Options options, ModelCatalog catalog, std::shared_ptr<Ke
   writer_ = std::make_unique<PackedCacheWriter>(*cache_);
   const PackedCache::Contents contents = cache_->contents();
   LogInfo("packed cache", {{"folder", cache_->folder()},
-                           {"files", absl::StrFormat("%d", contents.num_files)},
-                           {"bytes", absl::StrFormat("%d", contents.bytes)},
-                           {"limit", absl::StrFormat("%d", options_.packed_cache.max_bytes)}});
+                           {"files", contents.num_files},
+                           {"bytes", contents.bytes},
+                           {"limit", options_.packed_cache.max_bytes}});
 }
 
 void ModelStore::WaitForCache() {
@@ -233,11 +233,11 @@ void ModelStore::LogResident(const ResidentModel& model, const std::string& from
   LogInfo("model resident",
           {{"model", model.name},
            {"model_id", model.model_id},
-           {"weight_bytes", absl::StrFormat("%d", model.weight_bytes)},
-           {"regions", absl::StrFormat("%d", model.regions.size())},
+           {"weight_bytes", model.weight_bytes},
+           {"regions", model.regions.size()},
            {"dmabuf", !model.regions.empty() && model.regions[0].dmabuf_fd.valid() ? "yes" : "no"},
            {"from", from},
-           {"seconds", absl::StrFormat("%.3f", model.load_seconds)}});
+           {"seconds", LogValue(model.load_seconds, 3)}});
 }
 
 bool ModelStore::DropIdleModel() {
@@ -322,7 +322,7 @@ absl::StatusOr<uint32_t> ModelStore::CreateRegion(const std::string& token, uint
   }
   LogInfo("region made", {{"holder", lease.holder},
                           {"purpose", purpose.substr(0, kMaxHolderBytes)},
-                          {"bytes", absl::StrFormat("%d", actual)}});
+                          {"bytes", actual}});
   lease.regions.push_back({std::move(fd), actual});
   lease.bytes += actual;
   return static_cast<uint32_t>(lease.regions.size() - 1);

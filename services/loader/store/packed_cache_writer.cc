@@ -1,6 +1,5 @@
 #include "services/loader/store/packed_cache_writer.h"
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "services/common/base/logging.h"
@@ -77,10 +76,10 @@ void PackedCacheWriter::Run() {
       const PackedCache::Contents contents = cache_.contents();
       LogInfo("packed weights kept",
               {{"model_id", content_id},
-               {"seconds", absl::StrFormat("%.1f", absl::ToDoubleSeconds(absl::Now() - start))},
+               {"seconds", LogValue(absl::ToDoubleSeconds(absl::Now() - start), 1)},
                {"folder", cache_.folder()},
-               {"files", absl::StrFormat("%d", contents.num_files)},
-               {"bytes", absl::StrFormat("%d", contents.bytes)}});
+               {"files", contents.num_files},
+               {"bytes", contents.bytes}});
     } else if (!absl::IsCancelled(status) && !absl::IsAlreadyExists(status)) {
       LogWarning("packed weights not kept; the next start packs again",
                  {{"model_id", content_id}, {"reason", std::string(status.message())}});

@@ -33,7 +33,7 @@ UniqueFd ExportDmabuf(int fd, uint64_t bytes) {
   UniqueFd dmabuf(::ioctl(device.get(), UDMABUF_CREATE, &request));
   if (!dmabuf.valid()) {
     LogWarning("region not exported as a dmabuf",
-               {{"bytes", absl::StrFormat("%d", bytes)},
+               {{"bytes", bytes},
                 {"reason", std::strerror(errno)},
                 {"remedy",
                  "raise /sys/module/udmabuf/parameters/size_limit_mb, or lower "

@@ -103,21 +103,21 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
   const absl::Status status =
       Guarded("loading", [&] { return LoadPlan(request, progress, report); });
   if (!status.ok()) {
-    LogWarning("plan refused", {{"epoch", absl::StrFormat("%d", request.epoch())},
-                                {"reason", std::string(status.message())}});
+    LogWarning("plan refused",
+               {{"epoch", request.epoch()}, {"reason", std::string(status.message())}});
     counters_.CountError(status);
     DropPlan();
     return status;
   }
   highest_epoch_.store(request.epoch(), std::memory_order_relaxed);
   report.set_load_seconds(absl::ToDoubleSeconds(absl::Now() - start));
-  LogInfo("plan loaded", {{"epoch", absl::StrFormat("%d", request.epoch())},
+  LogInfo("plan loaded", {{"epoch", request.epoch()},
                           {"model", request.model_id()},
-                          {"segments", absl::StrFormat("%d", request.segments_size())},
+                          {"segments", request.segments_size()},
                           {"weight_import", report.weight_import()},
                           {"exchange_import", report.exchange_import()},
-                          {"kv_bytes", absl::StrFormat("%d", report.kv_bytes())},
-                          {"seconds", absl::StrFormat("%.2f", report.load_seconds())}});
+                          {"kv_bytes", report.kv_bytes()},
+                          {"seconds", LogValue(report.load_seconds(), 2)}});
   Publish(report);
   device_ = absl::OkStatus();
   SetServing(true);
@@ -320,11 +320,10 @@ void DeviceHost::CheckIdle() {
   measure_ceilings_ = false;
   const auto measured = MeasureCeilings();
   if (measured.ok()) {
-    LogInfo(
-        "ceilings measured",
-        {{"read_gbps", absl::StrFormat("%.1f", 1e-9 * measured->read_bytes_per_second())},
-         {"fma_tflops", absl::StrFormat("%.2f", 1e-12 * measured->fma_flops_per_second())},
-         {"matrix_tflops", absl::StrFormat("%.2f", 1e-12 * measured->matrix_flops_per_second())}});
+    LogInfo("ceilings measured",
+            {{"read_gbps", LogValue(1e-9 * measured->read_bytes_per_second(), 1)},
+             {"fma_tflops", LogValue(1e-12 * measured->fma_flops_per_second(), 2)},
+             {"matrix_tflops", LogValue(1e-12 * measured->matrix_flops_per_second(), 2)}});
   } else if (!absl::IsUnimplemented(measured.status())) {
     LogWarning("ceilings not measured", {{"reason", std::string(measured.status().message())}});
   }

@@ -63,8 +63,8 @@ void ExecuteStream::OnRead(bool ok) {
 void ExecuteStream::Take() {
   const int64_t arrival_ns = NowNanos();
   if (LogEnabled(LogLevel::kDebug)) {
-    LogDebug("call", {{"step", absl::StrFormat("%d", request_.step_id())},
-                      {"segment", absl::StrFormat("%d", request_.segment_index())},
+    LogDebug("call", {{"step", request_.step_id()},
+                      {"segment", request_.segment_index()},
                       {"traceparent", request_.traceparent()}});
   }
   const Held taken{.call = owner_.host_.Begin(request_), .arrival_ns = arrival_ns};

@@ -150,9 +150,9 @@ class RecordingResponder : public HttpResponder {
 class CountingClient : public HttpClient {
  public:
   const std::string& name() const override { return name_; }
-  void ChargeTokens(uint64_t num_tokens) override {
+  void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) override {
     MutexLock lock(mutex_);
-    charged_ += num_tokens;
+    charged_ += prompt_tokens + completion_tokens;
   }
   uint64_t charged() const {
     MutexLock lock(mutex_);

@@ -94,7 +94,7 @@ class HttpServerFixture : public ::testing::Test {
       silent_.Put(responder);
     });
     add("POST", "/charge", [](const HttpRequest& request, const auto& responder) {
-      request.client->ChargeTokens(std::stoul(request.query));
+      request.client->ChargeTokens(std::stoul(request.query), 0);
       responder->Send({});
     });
     add("GET", "/models/{model=*}", [](const HttpRequest& request, const auto& responder) {

@@ -1,0 +1,20 @@
+// What a GPU worker tells Prometheus of its device beside what all workers tell.
+#pragma once
+
+#include <vector>
+
+#include "services/common/metrics/metric_spec.h"
+
+namespace tandem {
+
+struct GpuMetrics {
+  static constexpr MetricSpec kSharesMemory{
+      "tandem_gpu_shares_memory",
+      MetricType::kGauge,
+      "1: the GPU works in the host's memory; 0: it has memory of its own, so that weights are "
+      "uploaded.",
+      {"worker"}};
+  static std::vector<MetricSpec> All() { return {kSharesMemory}; }
+};
+
+}  // namespace tandem
