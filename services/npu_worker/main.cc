@@ -11,6 +11,7 @@
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
+#include "services/common/rpc/worker_absence.h"
 #include "services/common/systemd/service_manager.h"
 #include "services/common/worker/service/worker_flags.h"
 #include "services/npu_worker/npu_worker.h"
@@ -28,11 +29,29 @@ struct Flags {
   RunWorkerOptions run;
 };
 
-int Fail(NpuPolicy policy, const absl::Status& status) {
+// Under "prefer" and "off" the gateway is told not to wait for this worker.
+void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
+  if (flags.probe) return;
+  const absl::Status written = WriteAbsence(flags.listen, absence);
+  if (written.ok()) return;
+  LogWarning("the gateway will take this worker for lost",
+             {{"reason", std::string(written.message())}});
+}
+
+int Fail(const Flags& flags, const absl::Status& status) {
+  const NpuPolicy policy = flags.startup.policy;
   const ExitCode code = ExitCodeFor(policy, status);
-  Log(code == kExitNothingToDo ? LogLevel::kWarning : LogLevel::kError, "no NPU worker",
+  LogLevel level = LogLevel::kError;
+  if (code == kExitNothingToDo || policy == NpuPolicy::kOff) {
+    const WorkerAbsence absence = AbsenceOf(flags.startup, status);
+    if (code == kExitNothingToDo) {
+      level = absence.device_present ? LogLevel::kWarning : LogLevel::kInfo;
+    }
+    TellGateway(flags, absence);
+  }
+  Log(level, "no NPU worker",
       {{"policy", std::string(NpuPolicyName(policy))},
-       {"exit_code", std::to_string(code)},
+       {"exit_code", static_cast<int>(code)},
        {"reason", std::string(status.message())}});
   // An NPU that is not there is no failure of the unit under "prefer".
   const ServiceManager manager = ServiceManager::FromEnvironment();
@@ -42,14 +61,15 @@ int Fail(NpuPolicy policy, const absl::Status& status) {
 }
 
 int Serve(Flags& flags) {
-  const NpuPolicy policy = flags.startup.policy;
+  // A worker that comes to harm from here on is lost, not absent.
+  if (!flags.probe) RemoveAbsence(flags.listen);
   if (const absl::Status status = PrepareNpu(flags.startup); !status.ok()) {
-    return Fail(policy, status);
+    return Fail(flags, status);
   }
   PollForLatency();
   ShutdownSignals signals;  // starts a thread: XRT's environment is set by now
   auto worker = NpuWorker::Create(flags.startup.worker);
-  if (!worker.ok()) return Fail(policy, worker.status());
+  if (!worker.ok()) return Fail(flags, worker.status());
   if (flags.probe) {
     std::printf("%s\n", (*worker)->description().device.c_str());
     return kExitSuccess;

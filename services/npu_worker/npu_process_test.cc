@@ -5,8 +5,11 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
+#include "services/common/rpc/worker_absence.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/npu_worker/startup.h"
 
 namespace tandem::npu {
@@ -61,6 +64,40 @@ TEST(NpuProcessTest, PreferSaysThatThereIsNoneAndEndsWell) {
   const Ended ended = RunWorker("--npu=prefer --probe");
   EXPECT_EQ(ended.code, kExitNothingToDo) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("no NPU device node"));
+}
+
+// Without a note the gateway waits for the worker and takes it for lost.
+TEST(NpuProcessTest, OnlyAWorkerThatIsNotWantedLeavesANoteForTheGateway) {
+  if (HasNpu()) GTEST_SKIP() << "this machine has an NPU";
+  const TemporaryDirectory folder;
+  const std::string target = "unix:" + folder.path() + "/npu.sock";
+  const std::string flags = " --name npu7 --listen " + target;
+  EXPECT_EQ(RunWorker("--npu=prefer" + flags).code, kExitNothingToDo);
+  const auto absent = ReadAbsence(target);
+  ASSERT_TRUE(absent.has_value());
+  EXPECT_EQ(absent->kind, "npu");
+  EXPECT_EQ(absent->name, "npu7");
+  EXPECT_FALSE(absent->device_present);
+  EXPECT_THAT(absent->reason, HasSubstr("this machine has no NPU"));
+  EXPECT_EQ(RunWorker("--npu=prefer --probe" + flags).code, kExitNothingToDo);
+  EXPECT_TRUE(ReadAbsence(target).has_value()) << "a probe leaves the note alone";
+  EXPECT_EQ(RunWorker("--npu=require" + flags).code, kExitNoDevice);
+  EXPECT_FALSE(ReadAbsence(target).has_value()) << "one that is required and fails is lost";
+  EXPECT_EQ(RunWorker("--npu=emulate --kernels /nonexistent" + flags).code, kExitNoDevice);
+  EXPECT_FALSE(ReadAbsence(target).has_value());
+  EXPECT_EQ(RunWorker("--npu=off" + flags).code, kExitUsage);
+  EXPECT_TRUE(ReadAbsence(target).has_value());
+}
+
+TEST(NpuProcessTest, ADeviceThatIsThereAndCannotBeUsedIsNotAbsent) {
+  const TemporaryDirectory dev;
+  const StartupOptions options;
+  EXPECT_FALSE(AbsenceOf(options, absl::NotFoundError("x"), dev.path()).device_present);
+  std::ofstream(dev.path() + "/accel0") << "";
+  const WorkerAbsence unusable =
+      AbsenceOf(options, absl::NotFoundError("no kernel package in /somewhere"), dev.path());
+  EXPECT_TRUE(unusable.device_present);
+  EXPECT_EQ(unusable.reason, "no kernel package in /somewhere");
 }
 
 TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {

@@ -59,6 +59,20 @@ absl::Status PrepareNpu(StartupOptions& options) {
   return absl::OkStatus();
 }
 
+WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& status,
+                        const std::string& device_folder) {
+  WorkerAbsence absence{.kind = "npu", .name = options.worker.name};
+  if (options.policy == NpuPolicy::kOff) {
+    absence.reason = "its worker was started with --npu=off";
+  } else if (absl::IsNotFound(CheckDeviceNode(device_folder))) {
+    absence.reason = absl::StrFormat("this machine has no NPU (nothing in %s)", device_folder);
+  } else {
+    absence.device_present = true;
+    absence.reason = std::string(status.message());
+  }
+  return absence;
+}
+
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status) {
   if (status.ok()) return kExitSuccess;
   if (policy == NpuPolicy::kOff) return kExitUsage;

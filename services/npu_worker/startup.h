@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/plan/planner.h"
+#include "services/common/rpc/worker_absence.h"
 #include "services/npu_worker/npu_worker.h"
 
 namespace tandem::npu {
@@ -30,6 +31,11 @@ absl::Status UseEmulatedNpu(const std::string& xrt_root);
 // Readies the environment for the policy and fills in the default folders.  Before threads.
 // FAILED_PRECONDITION: policy off, or XRT is told to emulate although the policy wants an NPU.
 absl::Status PrepareNpu(StartupOptions& options);
+
+// Why there is no worker, for the gateway.  `status` is what PrepareNpu or NpuWorker::Create failed
+// with; `device_folder` is where the driver puts the NPU's nodes.
+WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& status,
+                        const std::string& device_folder = "/dev/accel");
 
 // What to exit with when PrepareNpu or NpuWorker::Create failed with `status` (docs/npu.md):
 // kExitNothingToDo under "prefer", where attention belongs on the GPU then.

@@ -28,11 +28,12 @@ std::string ClusterFixture::Program(const std::string& name) {
 
 std::vector<std::string> ClusterFixture::Arguments(const std::string& name) const {
   if (name == "serve") {
+    const std::string policy = setup_.npu ? "emulate" : "off";
     std::vector<std::string> arguments = {"serve",
                                           "--model",
                                           TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
                                           "--npu",
-                                          setup_.npu ? "emulate" : "off",
+                                          setup_.policy.empty() ? policy : setup_.policy,
                                           "--max-rows",
                                           "64",
                                           "--context",

@@ -23,6 +23,7 @@ struct ClusterSetup {
   uint32_t context_len = 512;
   std::string http = "off";
   std::vector<std::string> gateway_flags;  // or those of `tandem serve`
+  std::string policy = "";                 // --npu of `tandem serve`; empty: as `npu` says
 };
 
 // What a call brought.

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "services/common/rpc/worker_absence.h"
 #include "tandem/worker/v1/worker.grpc.pb.h"
 #include "tests/integration/executor_fixture.h"
 
@@ -151,6 +152,87 @@ TEST_F(ExecutorTest, AMissingNpuIsWaitedForNamedOrDoneWithout) {
   });
   EXPECT_NE(MustStart(options), nullptr);
   late.join();
+}
+
+TEST_F(ExecutorTest, AnNpuThatThisMachineDoesNotHaveIsNeitherWaitedForNorLost) {
+  StartLoader();
+  StartWorker("gpu0");
+  ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kPrefer);
+  options.worker_grace = options.worker_wait = absl::Hours(1);
+  for (const bool present : {false, true}) {
+    ASSERT_OK(WriteAbsence("unix:" + Socket("npu0"), {.kind = "npu",
+                                                      .name = "npu0",
+                                                      .device_present = present,
+                                                      .reason = "this machine has none"}));
+    const auto executor = MustStart(options);
+    ASSERT_NE(executor, nullptr);
+    EXPECT_EQ(executor->plan().segments.size(), 1u);
+    EXPECT_EQ(executor->plan().notice, "Attend runs on the GPU: this machine has none");
+    ASSERT_OK(executor->CheckWorkers());
+    v1::GetStatusResponse status;
+    executor->FillStatus(status);
+    EXPECT_EQ(status.workers(1).name(), "npu0");
+    EXPECT_EQ(status.workers(1).kind(), "npu");
+    EXPECT_EQ(status.workers(1).state(), present ? "unusable" : "absent");
+    EXPECT_EQ(status.workers(1).detail(), "this machine has none");
+  }
+  options.policy.npu = NpuPolicy::kRequire;
+  EXPECT_THAT(Executor::Start(options, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("this machine has none")));
+}
+
+TEST_F(ExecutorTest, WithThePolicyOffAnNpuWorkerIsLeftOutWhetherItIsThereOrNot) {
+  StartLoader();
+  StartWorker("gpu0");
+  ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kOff);
+  options.npu_targets = {"unix:" + Socket("npu0")};
+  options.worker_grace = options.worker_wait = absl::Hours(1);
+  for (const bool there : {false, true}) {
+    if (there) StartWorker("npu0");
+    const auto executor = MustStart(options);
+    ASSERT_NE(executor, nullptr);
+    ASSERT_OK(executor->CheckWorkers());
+    EXPECT_EQ(executor->plan().notice, "");
+    v1::GetStatusResponse status;
+    executor->FillStatus(status);
+    EXPECT_EQ(status.workers(1).name(), "npu0");
+    EXPECT_EQ(status.workers(1).state(), "absent");
+    EXPECT_THAT(status.workers(1).detail(), HasSubstr("--npu=off"));
+  }
+}
+
+TEST_F(ExecutorTest, AWorkerThatAppearsIsTakenInAndLostFromThenOn) {
+  StartLoader();
+  StartWorker("gpu0");
+  const std::string target = "unix:" + Socket("npu0");
+  const WorkerAbsence note{.kind = "npu", .name = "npu0", .reason = "this machine has none"};
+  ASSERT_OK(WriteAbsence(target, note));
+  const auto executor = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kPrefer));
+  ASSERT_NE(executor, nullptr);
+  RemoveAbsence(target);
+  ASSERT_OK(executor->CheckWorkers());
+  const auto npu = [&executor] {
+    v1::GetStatusResponse status;
+    executor->FillStatus(status);
+    return status.workers(1);
+  };
+  EXPECT_EQ(npu().state(), "lost") << "nobody says any more that it will not come";
+  StartWorker("npu0");
+  absl::Status found;
+  for (const absl::Time patience = absl::Now() + absl::Minutes(1);
+       found.ok() && absl::Now() < patience; absl::SleepFor(absl::Milliseconds(5))) {
+    found = executor->CheckWorkers();
+  }
+  EXPECT_THAT(found, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("npu0 is there now")));
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+  EXPECT_EQ(npu().state(), "ready");
+  EXPECT_EQ(npu().detail(), "");
+  workers_.erase("npu0");
+  ASSERT_OK(WriteAbsence(target, note));
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_EQ(npu().state(), "lost") << "it was there, whatever it says now";
+  EXPECT_EQ(npu().detail(), "this machine has none");
 }
 
 TEST_F(ExecutorTest, OptionsOutOfRangeAndModelsThatAreNotThereAreNamed) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/time/clock.h"
@@ -64,6 +65,33 @@ TEST_F(ServeTest, ItsEndIsTheEndOfEveryService) {
   ASSERT_EQ(::kill(Pid("serve"), SIGTERM), 0);
   EXPECT_EQ(EndOf("serve"), 0);
   for (const pid_t pid : pids) EXPECT_EQ(::kill(pid, 0), -1) << pid;
+}
+
+using ServePreferTest = ClusterFixture;
+
+TEST_F(ServePreferTest, AMachineWithoutAnNpuIsAsReadyAsOneWithTheNpuOff) {
+  if (std::filesystem::exists("/dev/accel")) GTEST_SKIP() << "this machine has an NPU";
+  const auto start = [this](const std::string& policy) {
+    const absl::Time begin = absl::Now();
+    StartCluster({.serve = true, .policy = policy});
+    return absl::Now() - begin;
+  };
+  // Whoever is first finds nothing in the processor's caches, nor in those of the driver.
+  start("off");
+  StopCluster();
+  const absl::Duration off = start("off");
+  StopCluster();
+  const absl::Duration prefer = start("prefer");
+  EXPECT_LT(prefer, 2 * off + absl::Seconds(2)) << "it took " << off << " with --npu=off";
+  const v1::GetStatusResponse status = Status();
+  ASSERT_EQ(status.workers_size(), 2);
+  EXPECT_EQ(status.workers(0).state(), "ready");
+  EXPECT_EQ(status.workers(1).state(), "absent");
+  EXPECT_EQ(status.workers(1).name(), "npu0");
+  EXPECT_THAT(status.placement_notice(), ::testing::HasSubstr("this machine has no NPU"));
+  EXPECT_THAT(status.placement_notice(), ::testing::Not(::testing::HasSubstr(".sock")));
+  EXPECT_EQ(Pid("npu"), -1) << "and it is not started again and again";
+  EXPECT_TRUE(Generate(GreedyRequest("The capital of", 4)).status.ok());
 }
 
 using ServeReloadTest = ClusterFixture;

@@ -110,8 +110,11 @@ class Planner {
       }
     }
     if (!npus_.empty()) return absl::OkStatus();
-    const std::string why =
-        reasons.empty() ? "no NPU worker is connected" : absl::StrJoin(reasons, "; ");
+    if (reasons.empty()) {
+      reasons.push_back(policy_.why_no_npu.empty() ? "no NPU worker is connected"
+                                                   : policy_.why_no_npu);
+    }
+    const std::string why = absl::StrJoin(reasons, "; ");
     if (policy_.npu == NpuPolicy::kPrefer) {
       notices_.push_back(absl::StrFormat("Attend runs on the GPU: %s", why));
       return absl::OkStatus();

@@ -54,6 +54,7 @@ struct PlacementPolicy {
   // The ranges are as long as the memory each GPU has, where all say what they have, else equal.
   uint32_t num_gpus = 1;
   DType kv_dtype = DType::kF16;  // of every KV cache (kv/kv_format.h)
+  std::string why_no_npu;        // for the plan's notice; empty: not known
   // The ranges themselves, in order, of every layer; num_gpus means nothing then.
   std::vector<LayerRange> layers;
 };

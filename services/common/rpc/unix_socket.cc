@@ -57,6 +57,11 @@ absl::StatusOr<sockaddr_un> UnixSocketAddress(const std::string& path) {
   return address;
 }
 
+bool SocketAnswers(const std::string& path) {
+  const auto address = UnixSocketAddress(path);
+  return address.ok() && HasListener(path, *address).value_or(false);
+}
+
 absl::Status RemoveStaleSocket(const std::string& path) {
   TANDEM_ASSIGN_OR_RETURN(const sockaddr_un address, UnixSocketAddress(path));
   struct stat info {};

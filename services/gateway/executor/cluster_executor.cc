@@ -22,6 +22,9 @@ namespace tandem::gateway {
 namespace {
 
 constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
+constexpr absl::Duration kLookTimeout = absl::Milliseconds(200);
+constexpr absl::Duration kFirstReturnPause = absl::Seconds(10);
+constexpr absl::Duration kLastReturnPause = absl::Minutes(10);
 
 SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answered,
                        absl::Duration round_trip, const worker::v1::ExecuteResponse& response) {
@@ -64,8 +67,10 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
     return absl::InvalidArgumentError(
         absl::StrFormat("num_lanes is %d, must be in [1, %d]", options.num_lanes, kMaxLanes));
   }
+  std::vector<std::string> texts = options.worker_targets;
+  texts.insert(texts.end(), options.npu_targets.begin(), options.npu_targets.end());
   std::vector<WorkerTarget> targets;
-  for (const std::string& text : options.worker_targets) {
+  for (const std::string& text : texts) {
     TANDEM_ASSIGN_OR_RETURN(targets.emplace_back(), ParseWorkerTarget(text));
     if (!targets.back().tls || options.tls.given()) continue;
     return absl::InvalidArgumentError(
@@ -78,12 +83,18 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
 }
 
 ClusterExecutor::ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets)
-    : options_(std::move(options)), plan_token_(NewPlanToken()) {
+    : options_(std::move(options)), plan_token_(NewPlanToken()), return_pause_(kFirstReturnPause) {
   const auto encrypted = options_.tls.given() ? MakeChannelCredentials(options_.tls) : nullptr;
   const auto clear = grpc::InsecureChannelCredentials();
   for (const WorkerTarget& target : targets) {
     peers_.push_back(
         {.client = std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)});
+    WorkerPeer& peer = peers_.back();
+    peer.is_npu = peers_.size() > options_.worker_targets.size();
+    peer.left_out = peer.is_npu && options_.policy.npu == NpuPolicy::kOff;
+    if (!peer.left_out) continue;
+    peer.absence = {
+        .kind = "npu", .name = PeerName(target.text), .reason = "--npu=off leaves the NPU out"};
   }
   status_.SetPeers(peers_);
 }
@@ -119,9 +130,9 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   queued_.clear();
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},
-                            {"epoch", absl::StrFormat("%d", epoch_)},
-                            {"max_rows", absl::StrFormat("%d", limits_.max_rows)},
-                            {"context_len", absl::StrFormat("%d", limits_.context_len)},
+                            {"epoch", epoch_},
+                            {"max_rows", limits_.max_rows},
+                            {"context_len", limits_.context_len},
                             {"kv_type", std::string(Traits(limits_.kv_dtype).name)},
                             {"kv_blocks", absl::StrFormat("%d+%d", limits_.num_blocks[kGlobalGroup],
                                                           limits_.num_blocks[kWindowGroup])}});
@@ -129,10 +140,12 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
 }
 
 absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
-  auto plan = FindWorkers(
-      peers_, options_.worker_grace, wait, [this](const std::vector<WorkerDescription>& workers) {
-        return MakePlan(config(), model_->weight_dtypes(), workers, options_.policy);
-      });
+  auto plan = FindWorkers(peers_, options_.worker_grace, wait,
+                          [this](const std::vector<WorkerDescription>& workers) {
+                            PlacementPolicy policy = options_.policy;
+                            policy.why_no_npu = WhyNoNpu(peers_);
+                            return MakePlan(config(), model_->weight_dtypes(), workers, policy);
+                          });
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
   TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
@@ -208,8 +221,12 @@ absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
   }
   const absl::Status status = LoadInParallel(loads, options_.load_deadline, progress);
   for (const WorkerLoad& load : loads) {
-    status_.SetState(load.name, load.report.ok() ? "connected" : "lost");
-    if (load.report.ok()) status_.SetReport(load.name, *load.report);
+    if (load.report.ok()) {
+      status_.SetState(load.name, "connected");
+      status_.SetReport(load.name, *load.report);
+    } else {
+      status_.SetState(load.name, "lost", std::string(load.report.status().message()));
+    }
   }
   TANDEM_RETURN_IF_ERROR(status);
   for (const WorkerPeer* peer : workers_) {
@@ -361,7 +378,28 @@ absl::Status ClusterExecutor::CheckWorkers() {
         status.ok() ? absl::StrFormat("holds the plan of epoch %d, not %d", status->epoch(), epoch_)
                     : std::string(status.status().message())));
   }
-  return absl::OkStatus();
+  return LookForMissing();
+}
+
+absl::Status ClusterExecutor::LookForMissing() {
+  absl::Status found;
+  for (WorkerPeer& peer : peers_) {
+    // Asking another host would hold up the next request.
+    if (peer.remote.ok() || peer.left_out || peer.client->remote()) continue;
+    if (absl::Now() < next_return_) continue;
+    AskPeer(peer, kLookTimeout);
+    if (!peer.remote.ok()) continue;
+    const bool is_npu = peer.remote->description.kind == DeviceKind::kNpu;
+    if (is_npu && options_.policy.npu == NpuPolicy::kOff) continue;
+    found = absl::UnavailableError(
+        absl::StrFormat("%s is there now: the plan is made anew", peer.remote->description.name));
+  }
+  status_.SetMissing(peers_);
+  if (found.ok()) return found;
+  next_return_ = absl::Now() + return_pause_;
+  return_pause_ = std::min(return_pause_ * 2, kLastReturnPause);
+  ready_ = false;
+  return found;
 }
 
 void ClusterExecutor::Lose(uint32_t worker) {

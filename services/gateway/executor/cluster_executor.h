@@ -56,6 +56,7 @@ class ClusterExecutor final : public Executor {
   void FillStatus(v1::GetStatusResponse& status) const override { status_.Fill(status); }
 
  private:
+  // `targets`: of the workers, then of the NPU workers.
   ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
 
   // Plan and limits from the workers that are there.
@@ -79,6 +80,9 @@ class ClusterExecutor final : public Executor {
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
   void Lose(uint32_t worker);
+  // Looks again for workers of this machine that the plan was made without.  UNAVAILABLE names one
+  // that is there now: Recover takes it into the plan.
+  absl::Status LookForMissing();
 
   const ExecutorOptions options_;
   std::unique_ptr<LeasedModel> model_;
@@ -101,6 +105,10 @@ class ClusterExecutor final : public Executor {
   uint64_t epoch_ = 0;
   uint32_t exchange_region_id_ = 0;
   std::unique_ptr<Exchange> exchange_;
+  // When a worker that appears may next be taken into the plan, and the pause after that: the plan
+  // is loaded anew each time, so that one which comes and goes must not do this often.
+  absl::Time next_return_ = absl::InfinitePast();
+  absl::Duration return_pause_;
   bool ready_ = false;  // every worker has loaded the plan and no stream has ended since
   std::vector<StepHeader> headers_;  // by lane, of the step handed over last
   StepResults results_;

@@ -27,6 +27,7 @@ namespace tandem::gateway {
 struct ExecutorOptions {
   std::string loader_target;                // "unix:/run/tandem/loader.sock"
   std::vector<std::string> worker_targets;  // as ParseWorkerTarget takes them
+  std::vector<std::string> npu_targets;     // likewise, of NPU workers: left out with kOff
   TlsFiles tls;                             // for tls:// targets.  CheckTlsFiles is the caller's.
   std::string model_name;                   // as the loader lists it
   PlacementPolicy policy;
@@ -107,7 +108,8 @@ class Executor {
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
   // Between steps, when there is nothing to do: asks every worker of the plan whether it is there
-  // and still holds it.  UNAVAILABLE names the one that is lost: call Recover.
+  // and still holds it, and whether one is there that the plan was made without.  UNAVAILABLE names
+  // the one that is lost or new: call Recover.
   virtual absl::Status CheckWorkers() = 0;
 
   // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch

@@ -25,6 +25,31 @@ std::string TransportOf(const WorkerClient& client) {
   return client.tls() ? "mutual TLS" : "TCP";
 }
 
+// A worker that is not there.
+void DescribeMissing(const WorkerPeer& peer, v1::WorkerStatus& status) {
+  status.set_state("lost");
+  status.set_detail(std::string(peer.remote.status().message()));
+  if (peer.absence.has_value()) {
+    if (peer.absent()) status.set_state(peer.absence->device_present ? "unusable" : "absent");
+    status.set_name(peer.absence->name);
+    status.set_kind(peer.absence->kind);
+    status.set_detail(peer.absence->reason);
+  }
+  if (status.name().empty()) status.set_name(PeerName(status.target()));
+  if (status.kind().empty() && peer.is_npu) status.set_kind("npu");
+}
+
+bool IsMissing(const v1::WorkerStatus& status) {
+  return status.state() == "lost" || status.state() == "absent" || status.state() == "unusable";
+}
+
+void DescribePeer(const WorkerPeer& peer, v1::WorkerStatus& status) {
+  if (!peer.remote.ok()) return DescribeMissing(peer, status);
+  status.set_state("connected");
+  status.clear_detail();
+  Describe(*peer.remote, status);
+}
+
 bool SameSegments(const std::vector<v1::SegmentStatus>& a,
                   const std::vector<v1::SegmentStatus>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -43,9 +68,15 @@ void ExecutorStatus::SetPeers(const std::vector<WorkerPeer>& peers) {
     worker.client = peers[i].client;
     worker.status.set_target(peers[i].client->target());
     worker.status.set_transport(TransportOf(*peers[i].client));
-    worker.status.set_state(peers[i].remote.ok() ? "connected" : "lost");
-    if (peers[i].remote.ok()) Describe(*peers[i].remote, worker.status);
-    if (worker.status.name().empty()) worker.status.set_name(worker.status.target());
+    DescribePeer(peers[i], worker.status);
+  }
+}
+
+void ExecutorStatus::SetMissing(const std::vector<WorkerPeer>& peers) {
+  absl::MutexLock lock(&mutex_);
+  for (size_t i = 0; i < peers.size() && i < workers_.size(); ++i) {
+    v1::WorkerStatus& status = workers_[i].status;
+    if (!peers[i].remote.ok() || IsMissing(status)) DescribePeer(peers[i], status);
   }
 }
 
@@ -70,9 +101,12 @@ ExecutorStatus::Worker* ExecutorStatus::Find(const std::string& worker) {
   return nullptr;
 }
 
-void ExecutorStatus::SetState(const std::string& worker, std::string state) {
+void ExecutorStatus::SetState(const std::string& worker, std::string state, std::string detail) {
   absl::MutexLock lock(&mutex_);
-  if (Worker* found = Find(worker)) found->status.set_state(std::move(state));
+  Worker* found = Find(worker);
+  if (found == nullptr) return;
+  found->status.set_state(std::move(state));
+  found->status.set_detail(std::move(detail));
 }
 
 void ExecutorStatus::SetReport(const std::string& worker,

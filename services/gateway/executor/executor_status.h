@@ -20,11 +20,14 @@ namespace tandem::gateway {
 // Thread-safe.  The engine thread writes; counting a segment takes no lock.
 class ExecutorStatus {
  public:
-  // Every worker as found; "connected" or "lost".
+  // Every worker as found: "connected", "absent", "unusable" or "lost".
   void SetPeers(const std::vector<WorkerPeer>& peers);
+  // The same of those alone that are not there, or were not.
+  void SetMissing(const std::vector<WorkerPeer>& peers);
   // A plan is in force: the segments' counters go on where the plan has the same segments.
   void SetPlan(const Plan& plan, uint32_t num_layers);
-  void SetState(const std::string& worker, std::string state);
+  // `detail`: why it is lost.
+  void SetState(const std::string& worker, std::string state, std::string detail = "");
   void SetReport(const std::string& worker, const worker::v1::LoadPlanReport& report);
 
   // From the engine thread alone.  REQUIRES a plan with that segment.

@@ -1,36 +1,47 @@
 #include "services/gateway/executor/worker_finder.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "services/common/rpc/unix_socket.h"
 
 namespace tandem::gateway {
 namespace {
 
 constexpr absl::Duration kRound = absl::Milliseconds(500);
-constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 // Asks those that have not answered yet, at the same time.
 void AskMissing(std::vector<WorkerPeer>& peers) {
   std::vector<std::thread> threads;
   for (WorkerPeer& peer : peers) {
     if (peer.remote.ok()) continue;
-    threads.emplace_back([&peer] { peer.remote = peer.client->Describe(kRound); });
+    threads.emplace_back([&peer] { AskPeer(peer, kRound); });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-// One reason for each worker that is missing.
+// One reason for each worker that is missing and not absent.
 std::vector<std::string> Missing(const std::vector<WorkerPeer>& peers) {
   std::vector<std::string> reasons;
   for (const WorkerPeer& peer : peers) {
-    if (!peer.remote.ok()) reasons.emplace_back(peer.remote.status().message());
+    if (peer.remote.ok() || peer.absent()) continue;
+    reasons.emplace_back(peer.remote.status().message());
+    if (peer.absence.has_value()) reasons.back() += ": " + peer.absence->reason;
   }
   return reasons;
+}
+
+// Whether every peer is there or will not come.
+bool Settled(const std::vector<WorkerPeer>& peers) {
+  return std::all_of(peers.begin(), peers.end(), [](const WorkerPeer& peer) {
+    return peer.remote.ok() || peer.absence.has_value();
+  });
 }
 
 absl::Status NoPlan(const absl::Status& why, const std::vector<WorkerPeer>& peers) {
@@ -46,6 +57,33 @@ absl::Status NoPlan(const absl::Status& why, const std::vector<WorkerPeer>& peer
 
 }  // namespace
 
+void AskPeer(WorkerPeer& peer, absl::Duration timeout) {
+  if (peer.left_out) return;
+  const std::string& target = peer.client->target();
+  const auto socket = UnixSocketPath(target);
+  if (socket.has_value() && !SocketAnswers(*socket)) {
+    peer.absence = ReadAbsence(target);
+    peer.remote = absl::UnavailableError(absl::StrFormat("worker at %s is not there", target));
+    return;
+  }
+  peer.absence.reset();
+  peer.remote = peer.client->Describe(timeout);
+  if (peer.remote.ok()) peer.seen = true;
+}
+
+std::string PeerName(const std::string& target) {
+  const auto socket = UnixSocketPath(target);
+  if (!socket.has_value()) return target;
+  return std::filesystem::path(*socket).stem().string();
+}
+
+std::string WhyNoNpu(const std::vector<WorkerPeer>& peers) {
+  for (const WorkerPeer& peer : peers) {
+    if (peer.absent() && peer.absence->kind == "npu") return peer.absence->reason;
+  }
+  return "";
+}
+
 absl::StatusOr<Plan> FindWorkers(
     std::vector<WorkerPeer>& peers, absl::Duration grace, absl::Duration wait,
     const std::function<absl::StatusOr<Plan>(const std::vector<WorkerDescription>&)>& plan) {
@@ -59,14 +97,14 @@ absl::StatusOr<Plan> FindWorkers(
     }
     absl::StatusOr<Plan> made = plan(there);
     const absl::Duration waited = absl::Now() - start;
-    const bool complete = there.size() == peers.size();
-    if (made.ok() && (complete || waited >= std::min(grace, wait))) {
+    const bool settled = Settled(peers);
+    if (made.ok() && (settled || waited >= std::min(grace, wait))) {
       for (const std::string& reason : Missing(peers)) {
         made->notice += absl::StrFormat("%s%s", made->notice.empty() ? "" : "; ", reason);
       }
       return made;
     }
-    if (!made.ok() && (complete || waited >= wait)) return NoPlan(made.status(), peers);
+    if (!made.ok() && (settled || waited >= wait)) return NoPlan(made.status(), peers);
     absl::SleepFor(kPause);
   }
 }

@@ -128,6 +128,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->required();
   AddHostFlags(app, flags);
   app.get_option("--worker")->required();
+  app.add_option("--npu-worker", flags.executor.npu_targets,
+                 "An NPU's worker on this machine: as --worker, and left out with --npu off")
+      ->check(CheckedBy(ParseWorkerTarget));
   app.add_option("--model", flags.executor.model_name, "The model, as the loader lists it")
       ->required();
   AddNameFlags(app, flags.names);
@@ -185,6 +188,13 @@ namespace {
 absl::Status FinishHostFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
   TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
+  for (const std::string& text : executor.npu_targets) {
+    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+    if (!target.remote) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--npu-worker %s: attention alone does not cross hosts; name a worker of this machine",
+        text));
+  }
   bool any_remote = false;
   for (const std::string& text : executor.worker_targets) {
     TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));

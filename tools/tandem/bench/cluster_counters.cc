@@ -21,6 +21,11 @@ BenchWorkerTime& WorkerOf(std::vector<BenchWorkerTime>& workers, const std::stri
 
 }  // namespace
 
+bool RunsSegments(const v1::GetStatusResponse& status, const std::string& worker) {
+  return std::any_of(status.segments().begin(), status.segments().end(),
+                     [&](const v1::SegmentStatus& segment) { return segment.worker() == worker; });
+}
+
 void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double scale,
                BenchResult& result) {
   const auto scaled = [scale](uint64_t count) {
@@ -48,6 +53,7 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
 ClusterCounters::ClusterCounters(GenerationStub& stub, const v1::GetStatusResponse& status)
     : stub_(stub) {
   for (const v1::WorkerStatus& worker : status.workers()) {
+    if (!RunsSegments(status, worker.name())) continue;
     const auto target = ParseWorkerTarget(worker.target());
     if (worker.target().empty() || !target.ok() || target->remote) continue;
     workers_[worker.name()] = std::make_unique<WorkerClient>(worker.target());
@@ -61,7 +67,9 @@ absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
   counts.steps_queued = status.scheduler().steps_queued();
   counts.step_bytes = status.scheduler().step_bytes();
   counts.preemptions = status.scheduler().preemptions();
-  for (const v1::WorkerStatus& worker : status.workers()) WorkerOf(counts.workers, worker.name());
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (RunsSegments(status, worker.name())) WorkerOf(counts.workers, worker.name());
+  }
   for (const v1::SegmentStatus& segment : status.segments()) {
     BenchWorkerTime& worker = WorkerOf(counts.workers, segment.worker());
     worker.calls += segment.calls();
@@ -84,6 +92,7 @@ absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
 std::vector<BenchDevice> ClusterCounters::Devices(const v1::GetStatusResponse& status) {
   std::vector<BenchDevice> devices;
   for (const v1::WorkerStatus& worker : status.workers()) {
+    if (!RunsSegments(status, worker.name())) continue;
     BenchDevice device{
         .worker = worker.name(), .device = worker.device(), .emulated = worker.emulated()};
     const auto client = workers_.find(worker.name());

@@ -22,6 +22,10 @@ struct ClusterCounts {
   std::vector<BenchWorkerTime> workers;  // in the order of the status
 };
 
+// Whether the plan has a segment on the worker.  One without, as an NPU that the machine does not
+// have, is no part of a measurement.
+bool RunsSegments(const v1::GetStatusResponse& status, const std::string& worker);
+
 // Adds what was counted between `before` and `after`, times `scale`.
 void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double scale,
                BenchResult& result);
@@ -34,7 +38,7 @@ class ClusterCounters {
 
   // A worker that does not answer has no time by stage; the gateway must answer.
   absl::StatusOr<ClusterCounts> Read();
-  // Every worker with what it does at best: asks each to measure, once.
+  // Every worker that runs segments, with what it does at best: asks each to measure, once.
   std::vector<BenchDevice> Devices(const v1::GetStatusResponse& status);
 
  private:

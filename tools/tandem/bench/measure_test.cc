@@ -74,6 +74,9 @@ class FakeGateway final : public v1::Generation::Service {
     worker->set_name("gpu0");
     worker->set_hop_p50_us(29);
     worker->set_target(worker_target);
+    auto* absent = response->add_workers();
+    absent->set_name("npu1");
+    absent->set_state("absent");
     return grpc::Status::OK;
   }
 
@@ -132,6 +135,7 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
     EXPECT_NEAR(result.flops, 1e6 * result.tokens, 1) << "and per token";
   }
   EXPECT_DOUBLE_EQ(report->bytes_per_step, 200);
+  ASSERT_EQ(report->devices.size(), 1u) << "a device that the machine does not have is none";
   EXPECT_EQ(report->devices[0].hop_p50_us, 29);
   EXPECT_THAT(report->devices[0].not_measured, HasSubstr("no address"));
 }

@@ -68,6 +68,11 @@ std::string Workers(const v1::GetStatusResponse& status) {
   table.Add({"WORKER", "STATE", "DEVICE", "WEIGHTS BY", "EXCHANGE BY", "WEIGHTS MiB", "KV MiB",
              "MEMORY MiB", "HOP p50 us", "p99 us", "PID"});
   for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.state() == "absent" || worker.state() == "unusable") {
+      table.Add(
+          {worker.name(), worker.state(), worker.detail(), "-", "-", "-", "-", "-", "-", "-", "-"});
+      continue;
+    }
     table.Add({worker.name(), worker.state(),
                worker.device() + (worker.emulated() ? " (emulated)" : ""), worker.weight_import(),
                worker.exchange_import(), Mib(worker.weight_bytes()), Mib(worker.kv_bytes()),

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/worker_absence.h"
 #include "services/loader/synthetic/synthetic_spec.h"
 
 namespace tandem {
@@ -78,7 +79,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name
     arguments.push_back(absl::StrFormat("%d", value));
   };
   if (options.npu != NpuPolicy::kOff) {
-    arguments.insert(arguments.end(), {"--worker", Socket(options, "npu")});
+    arguments.insert(arguments.end(), {"--npu-worker", Socket(options, "npu")});
   }
   arguments.insert(arguments.end(), options.host_arguments.begin(), options.host_arguments.end());
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
@@ -113,6 +114,25 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
   return ModelPlace{path.parent_path().string(), path.filename().string()};
 }
 
+namespace {
+
+// Whether there is an NPU worker to start.  Where `prefer` finds none installed, the gateway is
+// told.
+absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
+  const std::string target = Socket(options, "npu");
+  RemoveAbsence(target);  // of a run before
+  if (options.npu == NpuPolicy::kOff) return false;
+  const std::string executable = options.bin_dir + "/tandem-npu-worker";
+  if (options.npu != NpuPolicy::kPrefer || ::access(executable.c_str(), X_OK) == 0) return true;
+  TANDEM_RETURN_IF_ERROR(
+      WriteAbsence(target, {.kind = "npu",
+                            .name = "npu0",
+                            .reason = absl::StrFormat("%s is not installed", executable)}));
+  return false;
+}
+
+}  // namespace
+
 std::string MetricsAddress(const ClusterOptions& options, int port) {
   return absl::StrFormat("127.0.0.1:%d", options.metrics_port + port - MetricsPorts::kGateway);
 }
@@ -146,7 +166,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   services.push_back(
       Service(options, "gpu_worker", "tandem-gpu-worker", MetricsPorts::kGpu, std::move(gpu)));
   services.back().stop_rank = 1;
-  if (options.npu != NpuPolicy::kOff) {
+  TANDEM_ASSIGN_OR_RETURN(const bool has_npu_worker, PrepareNpuWorker(options));
+  if (has_npu_worker) {
     services.push_back(Service(options, "npu_worker", "tandem-npu-worker", MetricsPorts::kNpu,
                                {"--listen", Socket(options, "npu"), "--name", "npu0", "--npu",
                                 std::string(NpuPolicyName(options.npu)), "--max-rows",

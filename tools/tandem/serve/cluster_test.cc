@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/exit_codes.h"
+#include "services/common/rpc/worker_absence.h"
 
 namespace tandem {
 namespace {
@@ -25,7 +26,11 @@ class ClusterTest : public testing::Test {
     std::filesystem::create_directories(dir_);
     std::ofstream(dir_ / "m.gguf") << "x";
     options_.model = dir_ / "m.gguf";
-    options_.bin_dir = "/opt/tandem/bin";
+    options_.bin_dir = dir_ / "bin";
+    std::filesystem::create_directories(options_.bin_dir);
+    std::ofstream(dir_ / "bin" / "tandem-npu-worker") << "";
+    std::filesystem::permissions(dir_ / "bin" / "tandem-npu-worker",
+                                 std::filesystem::perms::owner_all);
     options_.runtime_dir = dir_ / "run";
     options_.log_dir = dir_ / "run" / "logs";
   }
@@ -40,7 +45,7 @@ TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
   ASSERT_TRUE(services.ok()) << services.status();
   ASSERT_EQ(services->size(), 4u);
   const ServiceSpec& gateway = services->back();
-  EXPECT_EQ(gateway.process.argv[0], "/opt/tandem/bin/tandem-gateway");
+  EXPECT_EQ(gateway.process.argv[0], options_.bin_dir + "/tandem-gateway");
   EXPECT_THAT(gateway.process.argv, testing::IsSupersetOf({"--model", "m.gguf", "prefer"}));
   for (const ServiceSpec& service : *services) {
     if (service.process.name == "gateway") continue;
@@ -59,6 +64,23 @@ TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
     EXPECT_EQ((*services)[2].final_exit_codes.contains(kExitNothingToDo),
               policy == NpuPolicy::kPrefer);
   }
+}
+
+TEST_F(ClusterTest, ANpuWorkerThatIsNotInstalledIsAbsentUnderPreferAlone) {
+  const std::string target = "unix:" + options_.runtime_dir + "/npu.sock";
+  std::filesystem::remove(dir_ / "bin" / "tandem-npu-worker");
+  const auto preferred = PlanCluster(options_);
+  ASSERT_TRUE(preferred.ok()) << preferred.status();
+  EXPECT_EQ(preferred->size(), 3u);
+  EXPECT_THAT(preferred->back().process.argv, testing::Contains(target));
+  const auto absence = ReadAbsence(target);
+  ASSERT_TRUE(absence.has_value());
+  EXPECT_THAT(absence->reason, testing::HasSubstr("tandem-npu-worker is not installed"));
+  options_.npu = NpuPolicy::kRequire;
+  const auto required = PlanCluster(options_);
+  ASSERT_TRUE(required.ok()) << required.status();
+  EXPECT_EQ(required->size(), 4u) << "its start fails and says so";
+  EXPECT_FALSE(ReadAbsence(target).has_value()) << "the note of the run before is gone";
 }
 
 TEST_F(ClusterTest, ASyntheticModelNeedsNoFileButARightName) {

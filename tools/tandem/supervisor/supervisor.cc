@@ -86,8 +86,7 @@ absl::Status Supervisor::StartService(Service& service) {
   TANDEM_ASSIGN_OR_RETURN(service.state.pid, StartProcess(service.spec.process));
   service.started = absl::Now();
   service.next_start = absl::InfiniteFuture();
-  LogInfo("service started",
-          {{"name", service.state.name}, {"pid", absl::StrFormat("%d", service.state.pid)}});
+  LogInfo("service started", {{"name", service.state.name}, {"pid", service.state.pid}});
   return absl::OkStatus();
 }
 
@@ -101,8 +100,8 @@ void Supervisor::ReapAll(bool draining) {
     if (draining) continue;
     if (!end->signalled && service.spec.final_exit_codes.contains(end->code)) {
       service.state.finished = true;
-      LogWarning("service has nothing to do here",
-                 {{"name", service.state.name}, {"end", service.state.last_end}});
+      LogInfo("service has nothing to do here",
+              {{"name", service.state.name}, {"end", service.state.last_end}});
       continue;
     }
     service.ends.push_back(absl::Now());

@@ -151,6 +151,11 @@ grpc::Status FakeGateway::GetStatus(grpc::ServerContext*, const v1::GetStatusReq
   worker->set_weight_import("dmabuf");
   worker->set_kv_bytes(3 << 19);
   worker->set_hop_p50_us(29.5);
+  v1::WorkerStatus* absent = response->add_workers();
+  absent->set_name("npu1");
+  absent->set_kind("npu");
+  absent->set_state("absent");
+  absent->set_detail("this machine has no second NPU");
   for (uint32_t layer_idx = 0; layer_idx < 3; ++layer_idx) {
     v1::SegmentStatus* segment = response->add_segments();
     segment->set_index(layer_idx);
