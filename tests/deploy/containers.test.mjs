@@ -37,7 +37,7 @@ for (const profile of Object.keys(expected)) {
       assert.equal(service.privileged, undefined, name);
       if (name !== "grafana") assert.equal(service.user, "10001:10001", name);
       if (service.build) assert.ok(existsSync(join(repository, service.build.dockerfile)), name);
-      assert.equal((service.ports ?? []).length > 0, ["proxy", "grafana"].includes(name), `${name}: ports for the machine`);
+      assert.equal((service.ports ?? []).length > 0, ["proxy", "grafana", "prometheus"].includes(name), `${name}: ports for the machine`);
     }
     for (const name of programs) {
       const program = `tandem-${name.slice(0, -profile.length - 1)}`;
@@ -55,7 +55,7 @@ for (const profile of Object.keys(expected)) {
     const { services } = parse(profile);
     const args = Object.values(services).flatMap((service) => list(service.command));
     const listening = new Set(args.filter((arg) => arg.startsWith("--listen=")).map((arg) => arg.slice("--listen=".length)));
-    const called = args.map((arg) => /^--(?:loader|worker)=(.*)$/.exec(arg)?.[1]).filter(Boolean);
+    const called = args.map((arg) => /^--(?:loader|worker|npu-worker)=(.*)$/.exec(arg)?.[1]).filter(Boolean);
     assert.deepEqual(called.filter((target) => !listening.has(target)), []);
     assert.ok(listening.has(services.proxy.environment.TANDEM_GATEWAY_GRPC.replace("unix@", "unix:")));
     const ports = new Map(Object.values(services).flatMap((service) => {

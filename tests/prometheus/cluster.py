@@ -1,10 +1,14 @@
-"""A cluster on the bundled model with every page of metrics, under load, a Prometheus that scrapes it, and a
+"""Clusters on the bundled model with every page of metrics, under load, a Prometheus that scrapes it, and a
 collector that takes its traces."""
 
 import concurrent.futures
+import hashlib
 import http.server
 import json
+import os
+import pathlib
 import shutil
+import signal
 import subprocess
 import threading
 import urllib.error
@@ -14,14 +18,16 @@ import urllib.request
 from tools import MODEL, PROMETHEUS, SERVER, free_ports, free_run, wait_for
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=30) as answer:
+def get(url, key=None):
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
         return answer.read().decode()
 
 
-def post(url, body):
+def post(url, key, body):
     """The answer; of a stream of JSON lines the last one."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, json.dumps(body).encode(),
+                                     {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read().strip().splitlines()[-1])
@@ -51,22 +57,29 @@ class Collector(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
+def policy_here(programs):
+    """The NPU is emulated where that was built."""
+    return "emulate" if (programs / "tandem-npu-worker").exists() else "off"
+
+
 class Cluster:
-    """`tandem serve --metrics` with traces to `collector`, answering; end() ends it."""
+    """`tandem serve --metrics`, answering; end() ends it."""
 
     PAGES = ("gateway", "gpu-worker", "npu-worker", "loader", "supervisor")  # in the order of their ports
+    KEYS = ("openai", "ollama", "rest")  # the names of its API keys, and the keys
 
-    def __init__(self, programs, folder, collector):
-        self.has_npu = (programs / "tandem-npu-worker").exists()
+    def __init__(self, programs, folder, npu, *flags):
         self.logs = folder / "logs"
+        keys = folder / "keys"
+        keys.write_text("".join(f"{key} sha256:{hashlib.sha256(key.encode()).hexdigest()}\n" for key in self.KEYS))
         (self.http,), first = free_ports(1), free_run(len(self.PAGES))
         self.pages = {f"tandem-{job}": first + i for i, job in enumerate(self.PAGES)
-                      if self.has_npu or job != "npu-worker"}
+                      if npu != "off" or job != "npu-worker"}
         self.process = subprocess.Popen(
-            [programs / "tandem", "serve", "--model", MODEL, "--npu", "emulate" if self.has_npu else "off",
+            [programs / "tandem", "serve", "--model", MODEL, "--npu", npu,
              "--runtime-dir", folder, "--no-packed-cache", "--max-rows", "64", "--context", "512",
-             "--port", "0", "--http", f"127.0.0.1:{self.http}", "--metrics", "--metrics-port", str(first),
-             "--otlp", f"http://127.0.0.1:{collector.server_port}/v1/traces"],
+             "--port", "0", "--http", f"127.0.0.1:{self.http}", "--http-api-keys", keys,
+             "--metrics", "--metrics-port", str(first), *flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for("the cluster is ready", self.ready)
@@ -78,12 +91,29 @@ class Cluster:
     def ready(self):
         if self.process.poll() is not None:
             raise TimeoutError(f"tandem serve ended with {self.process.returncode}")
-        return get(self.url("v1/models"))
+        return get(self.url("v1/models"), self.KEYS[0])
 
     def url(self, path):
         return f"http://127.0.0.1:{self.http}/{path}"
 
+    def services(self):
+        """The processes that `tandem serve` has started, by program."""
+        found = {}
+        for children in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for pid in map(int, children.read_text().split()):
+                found[pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name] = pid
+        return found
+
+    def kill(self, program):
+        """Kills a service, which stays away until go_on()."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.kill(self.services()[program], signal.SIGKILL)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def end(self):
+        self.go_on()
         self.process.terminate()
         return self.process.wait(30)
 
@@ -110,18 +140,18 @@ class Load:
 
     @staticmethod
     def openai(url, prompt, limit):
-        answer = post(url("v1/completions"), {"model": MODEL.name, "prompt": prompt, "max_tokens": limit})
+        answer = post(url("v1/completions"), "openai", {"model": MODEL.name, "prompt": prompt, "max_tokens": limit})
         return answer["usage"]["completion_tokens"]
 
     @staticmethod
     def ollama(url, prompt, limit):
-        answer = post(url("api/generate"), {"model": MODEL.name, "prompt": prompt, "stream": False, "raw": True,
+        answer = post(url("api/generate"), "ollama", {"model": MODEL.name, "prompt": prompt, "stream": False, "raw": True,
                                             "options": {"num_predict": limit}})
         return answer["eval_count"]
 
     @staticmethod
     def rest(url, prompt, limit):
-        answer = post(url("tandem/v1/generate"), {"text": prompt, "limits": {"maxTokens": limit}})
+        answer = post(url("tandem/v1/generate"), "rest", {"text": prompt, "limits": {"maxTokens": limit}})
         return answer["usage"]["completionTokens"]
 
     def end(self):
@@ -133,14 +163,20 @@ class Load:
 
 
 class Prometheus:
-    """deploy/prometheus as it is, but for the cluster's ports and one second instead of five; end() ends it."""
+    """deploy/prometheus as it is, but for the cluster's ports and one second instead of five; end() ends it.
 
-    def __init__(self, pages, folder):
-        for name in ("prometheus.yml", "rules"):
+    `patience`: what alerts wait for instead of half a minute.
+    """
+
+    def __init__(self, pages, folder, patience=None):
+        for name in ("prometheus.yml", "rules", "consoles"):
             source = PROMETHEUS / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
         config = folder / "prometheus.yml"
         config.write_text(config.read_text().replace(": 5s", ": 1s"))
+        if patience:
+            alerts = folder / "rules/alerts.yml"
+            alerts.write_text(alerts.read_text().replace("for: 30s", f"for: {patience}"))
         (folder / "targets").mkdir()
         (folder / "targets/test.json").write_text(json.dumps(
             [{"targets": [f"127.0.0.1:{port}"], "labels": {"cluster": "test", "job": job}}
@@ -150,7 +186,9 @@ class Prometheus:
         self.api = f"http://127.0.0.1:{port}/api/v1/"
         self.process = subprocess.Popen(
             [SERVER, f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"], stdout=subprocess.DEVNULL)
+             f"--web.listen-address=127.0.0.1:{port}", f"--web.console.templates={folder}/consoles",
+             f"--web.external-url=http://127.0.0.1:{port}",
+             "--log.level=error"], stdout=subprocess.DEVNULL)
         wait_for("Prometheus is ready", lambda: get(f"http://127.0.0.1:{port}/-/ready"))
 
     def ask(self, what, **parameters):

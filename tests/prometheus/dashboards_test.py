@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from expressions import MAY_BE_EMPTY, NOT_HERE, dashboards, documented, metrics_of, panels, recorded, targets
+from expressions import MAY_BE_EMPTY, NOT_HERE, annotations, dashboards, documented, metrics_of, panels, recorded, targets
 from tools import GRAFANA, PROMETHEUS
 
 EXTERNAL = {"up", "ALERTS"}  # Prometheus's own
@@ -25,6 +25,8 @@ class DashboardsTest(unittest.TestCase):
         known = documented() | recorded() | EXTERNAL
         for where, target in targets():
             self.assertEqual(metrics_of(target["expr"]) - known, set(), where)
+        for where, expression in annotations():
+            self.assertEqual(metrics_of(expression) - known, set(), where)
         for rules in (PROMETHEUS / "rules").glob("*.yml"):
             text = re.sub(r"#.*|summary:.*|description:.*", "", rules.read_text())
             self.assertEqual(metrics_of(text) - known, set(), rules.name)
@@ -71,6 +73,7 @@ class DashboardsTest(unittest.TestCase):
         for each in made:
             self.assertEqual(each["templating"], made[0]["templating"])
             self.assertEqual(each["links"], made[0]["links"])
+            self.assertEqual([mark["name"] for mark in each["annotations"]["list"]], ["Recoveries", "Restarts"])
             self.assertIn("tandem", each["tags"])
         names = [variable["name"] for variable in made[0]["templating"]["list"]]
         self.assertEqual(names, ["datasource", "cluster", "worker"])

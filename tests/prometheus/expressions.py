@@ -12,7 +12,10 @@ NOT_HERE = {
     "tandem_device_energy_joules": "needs a device whose power can be read",
 }
 # Asked for in dashboards, and rightly without an answer while all is well.
-MAY_BE_EMPTY = {'ALERTS{alertstate="firing", cluster="$cluster"}': "nothing fires in the test"}
+MAY_BE_EMPTY = {
+    'ALERTS{alertstate="firing", cluster="$cluster"}': "nothing fires in the test",
+    '(cluster_job:tandem_worker_absent:last1h{cluster="$cluster"} == 1) + 1': "the test's cluster has an NPU, emulated",
+}
 
 
 def is_not_here(metric):
@@ -33,6 +36,12 @@ def dashboards():
 def panels():
     """(dashboard, panel) of every panel that shows something."""
     return [(name, panel) for name, made in dashboards().items() for panel in made["panels"] if panel["type"] != "row"]
+
+
+def annotations():
+    """(where, expression) of every mark on the graphs."""
+    return [(f"{name}: {mark['name']}", mark["expr"])
+            for name, made in dashboards().items() for mark in made["annotations"]["list"]]
 
 
 def targets():

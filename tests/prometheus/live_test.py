@@ -9,8 +9,8 @@ import tempfile
 import time
 import unittest
 
-from cluster import Cluster, Collector, Load, Prometheus, get
-from expressions import MAY_BE_EMPTY, is_not_here, metrics_of, targets
+from cluster import Cluster, Collector, Load, Prometheus, get, policy_here
+from expressions import MAY_BE_EMPTY, annotations, is_not_here, metrics_of, targets
 from tools import PROMTOOL, wait_for
 
 PATIENCE = 20  # seconds for an expression to have data: some need a few scrapes under load
@@ -30,7 +30,9 @@ class LiveTest(unittest.TestCase):
             (pathlib.Path(folder.name) / name).mkdir(mode=0o700)
         collector = Collector()
         cls.addClassCleanup(collector.end)
-        cls.cluster = Cluster(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(folder.name) / "cluster", collector)
+        programs = pathlib.Path(sys.argv[1]).resolve()
+        cls.cluster = Cluster(programs, pathlib.Path(folder.name) / "cluster", policy_here(programs),
+                              "--otlp", f"http://127.0.0.1:{collector.server_port}/v1/traces")
         cls.addClassCleanup(cls.cluster.end)
         cls.prometheus = Prometheus(cls.cluster.pages, pathlib.Path(folder.name) / "prometheus")
         cls.addClassCleanup(cls.prometheus.end)
@@ -100,7 +102,60 @@ class LiveTest(unittest.TestCase):
             found = self.prometheus.query('sum(tandem_tokens_total{kind="completion"})')
             return found and found[0][1] >= self.load.tokens and found
         self.assertEqual(wait_for("tokens of all answers", tokens, 10)[0][1], self.load.tokens)
+        by_key = self.prometheus.query('sum(tandem_key_tokens_total{kind="completion"})')
+        self.assertEqual(by_key[0][1], self.load.tokens, "every request had a key")
+        keys = self.prometheus.query("tandem_key_requests_total > 0")
+        self.assertEqual({labels["key"] for labels, _ in keys}, set(self.cluster.KEYS))
         ended = self.prometheus.query('sum(tandem_requests_total{outcome=~"stop|length"})')
         self.assertEqual(ended[0][1], self.load.requests)
         self.assertGreater(self.load.requests, 0)
         wait_for("spans were exported", lambda: self.prometheus.query("tandem_spans_exported_total > 0"), 10)
+
+
+class WithoutNpuTest(unittest.TestCase):
+    """The most common machine, under the default policy: nothing is wrong with it until a worker is killed."""
+
+    @classmethod
+    def setUpClass(cls):
+        if list(pathlib.Path("/dev").glob("accel/accel*")):
+            raise unittest.SkipTest("this machine has an NPU")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        for name in ("cluster", "prometheus"):
+            (pathlib.Path(folder.name) / name).mkdir(mode=0o700)
+        cls.cluster = Cluster(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(folder.name) / "cluster", "prefer")
+        cls.addClassCleanup(cls.cluster.end)
+        cls.prometheus = Prometheus(cls.cluster.pages, pathlib.Path(folder.name) / "prometheus", patience="2s")
+        cls.addClassCleanup(cls.prometheus.end)
+
+    def alerts(self, state):
+        """Names and workers of the alerts in a state, but for those that any cluster has in its first minutes."""
+        found = self.prometheus.query(f'ALERTS{{alertstate="{state}", severity="critical"}}')
+        return {(labels["alertname"], labels.get("worker", labels.get("job"))) for labels, _ in found}
+
+    def test_an_absent_npu_is_silent_and_a_killed_worker_is_not(self):
+        wait_for("every page that there is was scraped",
+                 lambda: len(self.prometheus.query("up == 1")) == len(self.cluster.pages) - 1)
+        wait_for("the NPU is known to be absent", lambda: self.prometheus.query(
+            'tandem_worker_state{worker="npu0", kind="npu", state="absent"} == 1'))
+        self.assertEqual(self.prometheus.query('tandem_worker_up{worker!="gpu0"}'), [])
+        # Twice as long as the alerts wait.
+        begin = time.time()
+        wait_for("rules were evaluated for a while", lambda: time.time() - begin > 4)
+        self.assertEqual(self.alerts("firing"), set())
+
+        self.cluster.kill("tandem-gpu-worker")
+        wait_for("the loss of a worker fires", lambda: ("TandemWorkerLost", "gpu0") in self.alerts("firing"), 30)
+        for _, url in self.firing_runbooks():
+            page, place = url.split("#")
+            self.assertIn(f'<h3 id="{place}">', get(page), "the link leads to the alert's part of the runbook")
+        self.cluster.go_on()
+        wait_for("all is well again", lambda: not self.alerts("firing"), 60)
+        for where, expression in annotations():
+            self.assertTrue(wait_for(where, lambda: self.prometheus.query(substitute(expression)), PATIENCE))
+
+    def firing_runbooks(self):
+        found = [(alert["labels"]["alertname"], alert["annotations"]["runbook_url"])
+                 for alert in self.prometheus.ask("alerts")["alerts"] if alert["state"] == "firing"]
+        self.assertTrue(found)
+        return found

@@ -13,7 +13,7 @@ if not PROMTOOL or not SERVER:
     sys.exit(77)
 
 from dashboards_test import DashboardsTest  # noqa: E402,F401
-from live_test import LiveTest  # noqa: E402,F401
+from live_test import LiveTest, WithoutNpuTest  # noqa: E402,F401
 from rules_test import RulesTest  # noqa: E402,F401
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import unittest
 
 from tools import PROMETHEUS, PROMTOOL, ROOT
@@ -42,6 +43,17 @@ class RulesTest(unittest.TestCase):
                 self.assertTrue(severity)
                 self.assertRegex(text, r"\n +summary: \"")
                 self.assertRegex(text, r"\n +description: \"")
-                self.assertIn(f"runbook_url: docs/operations.md#{name.lower()}\n", text)
+                self.assertIn(f'runbook_url: "{{{{ $externalURL }}}}/consoles/tandem.html#{name.lower()}"\n', text)
                 self.assertIn(f"\n### {name}\n*{severity[1].title()}.* ", manual)
         self.assertEqual(set(re.findall(r"^### (Tandem\w+)$", manual, flags=re.M)), set(alerts()))
+
+    def test_the_runbook_is_what_the_manual_says(self):
+        made = subprocess.run([sys.executable, "-B", PROMETHEUS / "source/make_runbook.py", "-"], capture_output=True,
+                              text=True, check=True).stdout
+        there = (PROMETHEUS / "consoles/tandem.html").read_text()
+        self.assertTrue(made == there, "to renew it: deploy/prometheus/source/make_runbook.py")
+        places = re.findall(r'<h3 id="(\w+)">', there)
+        self.assertEqual(set(places), {name.lower() for name in alerts()})
+        self.assertEqual(len(places), len(set(places)))
+        self.assertLessEqual(set(re.findall(r'href="#(\w+)"', there)), set(places), "links lead somewhere")
+        self.assertNotIn("{{", there, "Prometheus would take it for a template")

@@ -7,7 +7,9 @@ PARTS = 'cluster_part:tandem_busy:ratio_rate1m{cluster="$cluster"}'
 STAGES = 'cluster_worker_stage:tandem_device_busy:ratio_rate1m{cluster="$cluster"}'
 LIMIT = f"topk(1, {PARTS}) > 0.05"
 FIRST_TOKEN = 'cluster_quantile:tandem_time_to_first_token_seconds:histogram_quantile_rate5m{cluster="$cluster", quantile="%s"}'
-UP = [{"type": "value", "options": {"0": {"text": "DOWN", "color": RED}, "1": {"text": "up", "color": GREEN}}}]
+UP = [{"type": "value", "options": {"0": {"text": "DOWN", "color": RED}, "1": {"text": "up", "color": GREEN},
+                                    "2": {"text": "absent", "color": GRAY}}}]
+ABSENT = 'cluster_job:tandem_worker_absent:last1h{cluster="$cluster"} == 1'
 READY = [{"type": "value", "options": {"0": {"text": "recovering", "color": RED}, "1": {"text": "ready", "color": GREEN}}}]
 
 NOW = [
@@ -47,21 +49,28 @@ NOW = [
 ]
 
 STATE = [
-    table("Placement in force", "Which device runs which stages of the model. Nothing changes here in silence: "
-          "TandemPlacementChanged and TandemDeviceLeftPlacement say so.",
-          'tandem_placement_info{cluster="$cluster"}', {"worker": "Worker", "device": "Device", "stages": "Stages"},
-          width=10),
+    [
+        table("Placement in force", "Which device runs which stages of the model. Nothing changes here in silence: "
+              "TandemPlacementChanged and TandemDeviceLeftPlacement say so.",
+              'tandem_placement_info{cluster="$cluster"}', {"worker": "Worker", "device": "Device", "stages": "Stages"},
+              width=10, height=4),
+        table("Workers", "The state the gateway has each worker in. absent: the machine has no such device, and the policy "
+              "does without, which is no fault. unusable: it has one that cannot be used.",
+              'tandem_worker_state{cluster="$cluster"} == 1', {"worker": "Worker", "kind": "Kind", "state": "State"},
+              width=10, height=4),
+    ],
     [
         stat("Gateway", "Ready, or recovering from the loss of a worker.", "none",
              [('min(tandem_gateway_ready{cluster="$cluster"})', "gateway")], width=6, height=3, graph_mode="none",
              mappings=READY, text="value", thresholds=steps((None, GRAY))),
-        stat("Services", "Whether Prometheus gets an answer from each.", "none",
-             [('up{cluster="$cluster", job=~"tandem-.+"}', "{{job}} {{instance}}")], width=6, height=4,
+        stat("Services", "Whether Prometheus gets an answer from each. absent: the machine has no such device.", "none",
+             [(f'up{{cluster="$cluster", job=~"tandem-.+"}} unless on (cluster, job) {ABSENT}', "{{job}} {{instance}}"),
+              (f"({ABSENT}) + 1", "{{job}}")], width=6, height=5,
              graph_mode="none", mappings=UP, text="value_and_name", thresholds=steps((None, GRAY))),
     ],
     table("Alerts that fire", "What they mean and what to do: docs/operations.md.",
           'ALERTS{alertstate="firing", cluster="$cluster"}',
-          {"severity": "Severity", "alertname": "Alert", "job": "Service", "worker": "Worker"}, width=8),
+          {"severity": "Severity", "alertname": "Alert", "job": "Service", "worker": "Worker"}, width=8, height=8),
 ]
 
 HISTORY = [

@@ -158,6 +158,24 @@ def variable(name, label, query, *, several=False):
     return made
 
 
+def annotation(name, colour, expression, title, text):
+    """A mark on every graph for each moment at which the expression has a value."""
+    return {
+        "name": name, "datasource": DATASOURCE, "enable": True, "hide": False, "iconColor": colour,
+        "expr": expression, "step": "15s", "titleFormat": title, "textFormat": text, "tagKeys": "",
+        "useValueForTime": False,
+    }
+
+
+# The window is longer than the step, so that nothing falls between two windows.
+ANNOTATIONS = [
+    annotation("Recoveries", "red", 'sum by (cluster) (increase(tandem_recoveries_total{cluster="$cluster"}[30s])) > 0',
+               "Recovery", "The gateway of {{cluster}} lost a worker, or got one back, and loaded its plan anew."),
+    annotation("Restarts", "orange",
+               'sum by (service) (increase(tandem_service_restarts_total{cluster="$cluster"}[30s])) > 0',
+               "Restart", "tandem serve started {{service}} again."),
+]
+
 VARIABLES = [
     {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1,
      "hide": 0},
@@ -195,7 +213,7 @@ def dashboard(uid, title, description, sections, *, refresh="5s", span="now-15m"
         "uid": uid, "title": f"Tandem / {title}", "description": description, "tags": ["tandem"],
         "schemaVersion": 39, "version": 1, "editable": True, "graphTooltip": 1, "timezone": "browser",
         "refresh": refresh, "time": {"from": span, "to": "now"}, "templating": {"list": VARIABLES},
-        "annotations": {"list": []},
+        "annotations": {"list": ANNOTATIONS},
         "links": [{"type": "dashboards", "title": "Tandem", "tooltip": "", "tags": ["tandem"], "asDropdown": False,
                    "includeVars": True, "keepTime": True, "targetBlank": False, "icon": "external link"}],
         "panels": panels,

@@ -1,6 +1,6 @@
 """How long requests take, where that time goes, how they end, and what they ask for."""
 
-from panels import dashboard, graph, heatmap, quantiles
+from panels import bars, dashboard, graph, heatmap, quantiles
 
 CLUSTER = '{cluster="$cluster"}'
 
@@ -32,6 +32,12 @@ LATENCY = [
           [(mean("tandem_request_queue_seconds"), "queue"),
            (f"clamp_min({mean('tandem_time_to_first_token_seconds')} - {mean('tandem_request_queue_seconds')}, 0)", "prompt")],
           stacked=True),
+    graph("First token by API", "From a request's arrival to its first token: one in twenty is slower. The alerts look at these, over "
+          "five minutes.", "s",
+          [('cluster_api_quantile:tandem_time_to_first_token_seconds:histogram_quantile_rate5m{cluster="$cluster"}', "{{api}}")]),
+    graph("Time per token by API", "Mean time for each token after the first: one in twenty is slower. The alerts look at these, over "
+          "five minutes.", "s",
+          [('cluster_api_quantile:tandem_time_per_output_token_seconds:histogram_quantile_rate5m{cluster="$cluster"}', "{{api}}")]),
     heatmap("End to end", "From a request's arrival to its end: one observation a request.", "s",
             "tandem_request_duration_seconds", width=8, height=8),
 ]
@@ -48,6 +54,26 @@ ENDS = [
     graph("HTTP by status", "HTTP requests answered a second, by status. 499: the client had gone.", "reqps",
           [(rate_by("status", "tandem_http_requests_total"), "{{status}}")], stacked=True),
     graph("HTTP connections", "Open connections.", "short", [(f"sum(tandem_http_connections{CLUSTER})", "open")]),
+]
+
+KEYS = [
+    graph("Requests by key", "Requests a second let in under each API key, by its name in the key file.", "reqps",
+          [(rate_by("key", "tandem_key_requests_total"), "{{key}}")], stacked=True),
+    graph("Answer tokens by key", "Tokens of answers a second.", "short",
+          [(f'sum by (key) (rate(tandem_key_tokens_total{{cluster="$cluster", kind="completion"}}[$__rate_interval]))', "{{key}}")],
+          stacked=True),
+    graph("Prompt tokens by key", "Tokens of prompts a second, whether computed or found in the KV cache.", "short",
+          [(f'sum by (key) (rate(tandem_key_tokens_total{{cluster="$cluster", kind="prompt"}}[$__rate_interval]))', "{{key}}")],
+          stacked=True),
+    bars("Tokens in 24 hours", "Tokens of prompts and of answers, of the ten keys that used most.", "short",
+         [(f"topk(10, sum by (key) (increase(tandem_key_tokens_total{CLUSTER}[24h])))", "{{key}}")], low=0, decimals=0),
+    graph("Refused by limit", "Requests a second refused because their key was over a limit: requests or tokens a minute, or "
+          "concurrency. The six that come most.", "reqps",
+          [(f"topk(6, {rate_by('key, limit', 'tandem_key_requests_rejected_total')})", "{{key}}: {{limit}}")], stacked=True),
+    graph("Running, and unknown keys", "Requests being answered by key, and requests a second without a key or with one that is not "
+          "in the file.", "short",
+          [(f"sum by (key) (tandem_key_requests_running{CLUSTER})", "{{key}} running"),
+           (rate("tandem_key_unknown_total"), "unknown")]),
 ]
 
 SIZES = [
@@ -74,4 +100,5 @@ STEPS = [
 
 DASHBOARD = dashboard(
     "tandem-requests", "Requests", "How long requests take, where that time goes, how they end, and what they ask for.",
-    [("Latency", LATENCY), ("How requests end", ENDS), ("What they ask for", SIZES), ("Steps", STEPS)])
+    [("Latency", LATENCY), ("How requests end", ENDS), ("What they ask for", SIZES), ("By API key", KEYS),
+     ("Steps", STEPS)])
