@@ -7,6 +7,7 @@
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
+#include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
@@ -96,7 +97,7 @@ int main(int argc, char** argv) {
   tandem::gateway::AddGatewayFlags(app, flags);
   tandem::AddLogFlags(app);
   tandem::AddServiceFlags(app, "tandem-gateway");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   const absl::Status status = tandem::gateway::FinishGatewayFlags(flags);
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-gateway: %s\n", std::string(status.message()).c_str());

@@ -10,6 +10,7 @@
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/energy/device_energy.h"
+#include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/gpu_metrics.h"
@@ -28,7 +29,11 @@ struct Flags {
   tandem::gpu::GpuWorkerOptions worker;
 };
 
-int Fail(const absl::Status& status, int exit_code) {
+int Fail(const Flags& flags, const absl::Status& status, int exit_code) {
+  if (flags.probe) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return exit_code;
+  }
   tandem::LogError("no GPU worker", {{"reason", std::string(status.message())}});
   return exit_code;
 }
@@ -38,10 +43,10 @@ int Serve(Flags& flags) {
   tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   auto worker = tandem::gpu::GpuWorker::Create(flags.worker);
-  if (!worker.ok()) return Fail(worker.status(), tandem::DeviceExitCode(worker.status()));
+  if (!worker.ok()) return Fail(flags, worker.status(), tandem::DeviceExitCode(worker.status()));
   if (flags.probe) {
     if (const absl::Status health = (*worker)->CheckHealth(); !health.ok()) {
-      return Fail(health, tandem::kExitFailure);
+      return Fail(flags, health, tandem::kExitFailure);
     }
     std::printf("%s%s\n", (*worker)->DescribeDevice().c_str(),
                 (*worker)->description().device.c_str());
@@ -62,7 +67,7 @@ int Serve(Flags& flags) {
     if (energy != nullptr) energy->AddTo(flags.worker.name, samples);
   };
   const absl::Status served = tandem::RunWorkerService(*std::move(worker), flags.run, signals);
-  return served.ok() ? tandem::kExitSuccess : Fail(served, tandem::ServeExitCode(served));
+  return served.ok() ? tandem::kExitSuccess : Fail(flags, served, tandem::ServeExitCode(served));
 }
 
 }  // namespace
@@ -96,7 +101,7 @@ int main(int argc, char** argv) {
                "second, once, when it is first idle with a plan");
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
   tandem::AddServiceFlags(app, "tandem-gpu-worker");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   tandem::InitLogging("gpu_worker");
   return Serve(flags);
 }

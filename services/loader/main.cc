@@ -8,6 +8,7 @@
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/metrics_server.h"
 #include "services/common/rpc/region_channel.h"
@@ -96,7 +97,7 @@ int main(int argc, char** argv) {
   app.add_option("--metrics", flags.metrics, "HOST:PORT of the page for Prometheus; empty: none");
   app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
   tandem::AddServiceFlags(app, "tandem-loader");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();
   const absl::Status status = tandem::loader::Serve(flags, signals);
   if (status.ok()) return 0;

@@ -8,6 +8,7 @@
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
@@ -31,7 +32,6 @@ struct Flags {
 
 // Under "prefer" and "off" the gateway is told not to wait for this worker.
 void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
-  if (flags.probe) return;
   const absl::Status written = WriteAbsence(flags.listen, absence);
   if (written.ok()) return;
   LogWarning("the gateway will take this worker for lost",
@@ -41,6 +41,10 @@ void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
 int Fail(const Flags& flags, const absl::Status& status) {
   const NpuPolicy policy = flags.startup.policy;
   const ExitCode code = ExitCodeFor(policy, status);
+  if (flags.probe) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return code;
+  }
   LogLevel level = LogLevel::kError;
   if (code == kExitNothingToDo || policy == NpuPolicy::kOff) {
     const WorkerAbsence absence = AbsenceOf(flags.startup, status);
@@ -109,11 +113,7 @@ int main(int argc, char** argv) {
   app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
   tandem::AddServiceFlags(app, "tandem-npu-worker");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tandem::kExitSuccess : tandem::kExitUsage;
-  }
+  if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   tandem::InitLogging("npu_worker");
   const auto policy = tandem::ParseNpuPolicy(flags.policy);
   if (!policy.ok()) {

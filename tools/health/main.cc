@@ -5,6 +5,7 @@
 #include <string>
 
 #include "services/common/flags/manual_page.h"
+#include "services/common/flags/parse_flags.h"
 #include "services/common/rpc/health_client.h"
 #include "services/common/version/version.h"
 
@@ -19,11 +20,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   app.set_version_flag("--version", tandem::VersionText("tandem-health"));
-  tandem::AddManualFlag(app, {.version = tandem::Version(),
-                              .description = "A probe for containers and supervisors.\n",
-                              .more_sections = ".SH EXIT STATUS\n0: it serves; 1: it does not, and "
-                                               "standard error says why.\n"});
-  CLI11_PARSE(app, argc, argv);
+  tandem::AddManualFlag(
+      app, {.version = tandem::Version(),
+            .description = "A probe for containers and supervisors.\n",
+            .more_sections = ".SH EXIT STATUS\n0: it serves; 1: it does not, and "
+                             "standard error says why; 2: the command line is wrong.\n"});
+  if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   const absl::Status status = tandem::CheckHealth(target, service, absl::Seconds(timeout_seconds));
   if (status.ok()) return 0;
   std::fprintf(stderr, "tandem-health: %s\n", status.ToString().c_str());

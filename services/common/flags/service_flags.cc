@@ -18,7 +18,8 @@ constexpr char kDescription[] =
     "Each option can be given in the file of \\-\\-config, as TOML, without its dashes.\n";
 constexpr char kMoreSections[] =
     ".SH EXIT STATUS\n"
-    "0 after an orderly end, otherwise the end of the log says why.\n"
+    "0 after an orderly end; 2 when the command line is wrong; otherwise the end of the log says "
+    "why.\n"
     ".SH ENVIRONMENT\n"
     ".TP\n"
     "\\fBTANDEM_LOG\\fR\n"

@@ -37,6 +37,11 @@ absl::Status FileError(const std::string& path, int error) {
   return error == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
 }
 
+absl::Status AlreadyThere(const std::string& path) {
+  return absl::AlreadyExistsError(
+      absl::StrFormat("%s is there already: --force replaces it, or choose another name", path));
+}
+
 // A new file that is removed again unless it is given its name.
 class NewFile {
  public:
@@ -77,7 +82,7 @@ class NewFile {
     // link() refuses to replace, rename() does not ask.
     if (overwrite ? ::rename(temporary_.c_str(), path.c_str()) != 0
                   : ::link(temporary_.c_str(), path.c_str()) != 0) {
-      if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrFormat("%s exists", path));
+      if (errno == EEXIST) return AlreadyThere(path);
       return FileError(path, errno);
     }
     if (overwrite) fd_.Reset();
@@ -247,7 +252,7 @@ absl::StatusOr<ConvertedFile> ConvertToGguf(
     const std::function<bool(const ConvertProgress&)>& progress) {
   struct stat info {};
   if (!options.overwrite && ::lstat(path.c_str(), &info) == 0) {
-    return absl::AlreadyExistsError(absl::StrFormat("%s exists", path));
+    return AlreadyThere(path);
   }
   Conversion conversion(source, options);
   TANDEM_RETURN_IF_ERROR(conversion.Plan());
