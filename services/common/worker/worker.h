@@ -80,7 +80,7 @@ struct SegmentResult {
 
 // What a device does at best, measured on it.
 struct DeviceCeilings {
-  double read_bytes_per_second = 0;    // of memory, far more than caches hold
+  double read_bytes_per_second = 0;    // of as much memory as a step of the model reads
   double fma_flops_per_second = 0;     // float32; a multiply-add is two
   double matrix_flops_per_second = 0;  // float16 into float32 on matrix units; 0: there are none
 };
@@ -112,8 +112,9 @@ class Worker {
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
 
-  // Measures, at the first call; those after it get the same figures.  UNIMPLEMENTED: this kind of
-  // device is not measured.  RESOURCE_EXHAUSTED: too little memory is free for it.
+  // Measures; the best of all calls since the model was loaded, so that a call while others used
+  // the machine does not set the figures.  UNIMPLEMENTED: this kind of device is not measured.
+  // RESOURCE_EXHAUSTED: too little memory is free for it.
   virtual absl::StatusOr<DeviceCeilings> Ceilings() {
     return absl::UnimplementedError("this kind of device is not measured");
   }

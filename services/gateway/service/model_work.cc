@@ -17,7 +17,19 @@ uint64_t BytesOf(const PackedTensor& tensor) {
 
 uint64_t ElementsOf(const PackedTensor& tensor) { return tensor.shape.rows * tensor.shape.cols; }
 
+// Matrices that a step needs for its outputs alone: no later layer reads the other rows.
+bool IsLastFfn(const PackedTensor& tensor, const ModelConfig& config) {
+  return tensor.layer_idx + 1 == config.num_layers &&
+         (tensor.role == WeightRole::kGateUp || tensor.role == WeightRole::kDown);
+}
+
 }  // namespace
+
+uint64_t WeightBytes(const std::vector<PackedTensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const PackedTensor& tensor : tensors) bytes += BytesOf(tensor);
+  return bytes;
+}
 
 uint64_t NumParameters(const std::vector<PackedTensor>& tensors) {
   uint64_t parameters = 0;
@@ -48,15 +60,16 @@ v1::ModelWork WorkOf(const ModelConfig& config, const std::vector<PackedTensor>&
   const WeightRole head = tied ? WeightRole::kEmbedding : WeightRole::kHead;
   uint64_t weight_bytes = 0, multiply_adds = 0, global_layers = 0;
   v1::ModelWork work;
+  uint64_t output_bytes = 0, output_multiply_adds = 0;
   for (const PackedTensor& tensor : tensors) {
-    if (tensor.role == head) {
-      work.set_head_weight_bytes(BytesOf(tensor));
-      work.set_output_multiply_adds(ElementsOf(tensor));
-    } else if (tensor.role != WeightRole::kEmbedding) {
-      weight_bytes += BytesOf(tensor);
-      if (!IsNorm(tensor.role)) multiply_adds += ElementsOf(tensor);
-    }
+    if (tensor.role == WeightRole::kEmbedding && !tied) continue;
+    const bool output = tensor.role == head || IsLastFfn(tensor, config);
+    (output ? output_bytes : weight_bytes) += BytesOf(tensor);
+    if (IsNorm(tensor.role)) continue;
+    (output ? output_multiply_adds : multiply_adds) += ElementsOf(tensor);
   }
+  work.set_head_weight_bytes(output_bytes);
+  work.set_output_multiply_adds(output_multiply_adds);
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     global_layers += config.is_global(layer) ? 1 : 0;
   }

@@ -11,6 +11,9 @@
 
 namespace tandem::gateway {
 
+// Of the packed tensors; the regions that hold them are larger, by what pads them to pages.
+uint64_t WeightBytes(const std::vector<PackedTensor>& tensors);
+
 uint64_t NumParameters(const std::vector<PackedTensor>& tensors);
 
 // Formats of the matrices, the one with the most bytes first: "q4_k, q6_k".

@@ -19,10 +19,8 @@ absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const Mod
   info.set_architecture(config.architecture);
   info.set_vocab_size(config.vocab_size);
   info.set_num_layers(config.num_layers);
-  uint64_t weight_bytes = 0;
-  for (const uint64_t bytes : model.region_bytes()) weight_bytes += bytes;
-  info.set_weight_bytes(weight_bytes);
   TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
+  info.set_weight_bytes(WeightBytes(tensors));
   info.set_parameters(NumParameters(tensors));
   info.set_weight_format(WeightFormat(tensors));
   info.set_quantization(model.quantization());

@@ -16,6 +16,7 @@ namespace tandem::gpu {
 namespace {
 
 constexpr uint64_t kLeastBytes = 128ull << 20;  // more than any cache
+constexpr uint64_t kFewestBytes = 1ull << 20;   // less is read in no measurable time
 constexpr uint64_t kMostBytes = 1ull << 30;
 constexpr uint64_t kMostBytesOnCpu = 256ull << 20;
 constexpr uint32_t kReadGroups = 4096;
@@ -62,21 +63,24 @@ class CeilingMeasurement {
   }
 
   // Bytes a second.
-  absl::StatusOr<double> Read() {
-    TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer buffer, AllocateLarge());
+  absl::StatusOr<double> Read(uint64_t read_bytes) {
+    TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer buffer, AllocateToRead(read_bytes));
     // Written first: pages that never were may all be one.
     constexpr uint32_t kWord = 0x5A5A5A5A;
     TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder, vulkan::Recorder::Begin(pool_, layout_));
     recorder.Fill(buffer, kWord);
     TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer fill, recorder.End());
     TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&fill, 1}, kRunTimeout));
-    const auto rounds =
-        static_cast<uint32_t>(buffer.bytes() / (uint64_t{kReadGroups} * threads_ * kBytesOfRound));
+    // As many workgroups as there are pieces, and pieces as long as that leaves.
+    const uint64_t group_bytes = uint64_t{threads_} * kBytesOfRound;
+    const auto groups =
+        static_cast<uint32_t>(std::clamp<uint64_t>(buffer.bytes() / group_bytes, 1, kReadGroups));
+    const auto rounds = static_cast<uint32_t>(buffer.bytes() / (groups * group_bytes));
     TANDEM_ASSIGN_OR_RETURN(
         const double seconds,
         BestTime("read_rate", shaders::kReadRate, threads_,
-                 ReadPush{buffer.address(), sink_.address(), rounds, 1}, kReadGroups));
-    return static_cast<double>(kReadGroups) * threads_ * kBytesOfRound * rounds / seconds;
+                 ReadPush{buffer.address(), sink_.address(), rounds, 1}, groups));
+    return static_cast<double>(groups) * static_cast<double>(group_bytes) * rounds / seconds;
   }
 
   // Operations a second, a multiply-add being two.
@@ -97,10 +101,11 @@ class CeilingMeasurement {
   }
 
  private:
-  absl::StatusOr<vulkan::Buffer> AllocateLarge() {
+  absl::StatusOr<vulkan::Buffer> AllocateToRead(uint64_t read_bytes) {
+    const uint64_t most = is_cpu_ ? kMostBytesOnCpu : kMostBytes;
+    const uint64_t wanted = read_bytes == 0 ? most : std::clamp(read_bytes, kFewestBytes, most);
     absl::StatusOr<vulkan::Buffer> buffer;
-    for (uint64_t bytes = is_cpu_ ? kMostBytesOnCpu : kMostBytes; bytes >= kLeastBytes;
-         bytes /= 2) {
+    for (uint64_t bytes = wanted; bytes >= std::min(wanted, kLeastBytes); bytes /= 2) {
       buffer = vulkan::Buffer::Allocate(device_, bytes, vulkan::MemoryKind::kDevice, "ceilings");
       if (buffer.ok()) break;
     }
@@ -151,11 +156,12 @@ class CeilingMeasurement {
 
 absl::StatusOr<DeviceCeilings> MeasureCeilings(const vulkan::Device& device,
                                                const vulkan::PipelineLayout& layout,
-                                               vulkan::Timeline& timeline, bool matrix_units) {
+                                               vulkan::Timeline& timeline, bool matrix_units,
+                                               uint64_t read_bytes) {
   CeilingMeasurement measurement(device, layout, timeline);
   TANDEM_RETURN_IF_ERROR(measurement.Prepare());
   DeviceCeilings ceilings;
-  TANDEM_ASSIGN_OR_RETURN(ceilings.read_bytes_per_second, measurement.Read());
+  TANDEM_ASSIGN_OR_RETURN(ceilings.read_bytes_per_second, measurement.Read(read_bytes));
   TANDEM_ASSIGN_OR_RETURN(ceilings.fma_flops_per_second, measurement.Fma());
   if (matrix_units) {
     TANDEM_ASSIGN_OR_RETURN(ceilings.matrix_flops_per_second, measurement.Matrix());

@@ -1,5 +1,6 @@
 #include "services/gpu_worker/stages/gpu_worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -91,6 +92,7 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
                                                          options_.max_rows));
   }
   kernels_->tuning() = untuned_;
+  ceilings_ = {};
   TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
   if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
   TANDEM_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*device_, *kernels_, *timeline_,
@@ -134,12 +136,18 @@ absl::Status GpuWorker::CheckHealth() {
 
 absl::StatusOr<DeviceCeilings> GpuWorker::Ceilings() {
   if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
-  if (!ceilings_.has_value()) {
-    const bool matrix_units = kernels_->tuning().matrix.pattern.path != MatrixPath::kNone;
-    TANDEM_ASSIGN_OR_RETURN(
-        ceilings_, MeasureCeilings(*device_, kernels_->layout(), *timeline_, matrix_units));
-  }
-  return *ceilings_;
+  const bool matrix_units = kernels_->tuning().matrix.pattern.path != MatrixPath::kNone;
+  const uint64_t read_bytes = model_ == nullptr ? 0 : model_->report().weight_bytes;
+  TANDEM_ASSIGN_OR_RETURN(
+      const DeviceCeilings now,
+      MeasureCeilings(*device_, kernels_->layout(), *timeline_, matrix_units, read_bytes));
+  ceilings_.read_bytes_per_second =
+      std::max(ceilings_.read_bytes_per_second, now.read_bytes_per_second);
+  ceilings_.fma_flops_per_second =
+      std::max(ceilings_.fma_flops_per_second, now.fma_flops_per_second);
+  ceilings_.matrix_flops_per_second =
+      std::max(ceilings_.matrix_flops_per_second, now.matrix_flops_per_second);
+  return ceilings_;
 }
 
 std::string GpuWorker::DescribeDevice() const { return vulkan::DescribeDevice(device_->info()); }

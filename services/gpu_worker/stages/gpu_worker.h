@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -77,7 +76,7 @@ class GpuWorker : public Worker {
   std::unique_ptr<KernelSet> kernels_;
   Tuning untuned_;  // the kernels', before any model's table
   std::unique_ptr<SelfTest> self_test_;
-  std::optional<DeviceCeilings> ceilings_;
+  DeviceCeilings ceilings_;             // the best seen with this model
   std::unique_ptr<LoadedModel> model_;  // null: none is loaded
 };
 

@@ -234,7 +234,7 @@ TEST_F(GpuWorkerTest, IsRecreatedByTheNextLoadAfterTheDeviceIsLost) {
 }
 
 // Bounds that no device oversteps: figures outside mean that nothing was read or computed.
-TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndMeasuredOnce) {
+TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndTheBestSeen) {
   ASSERT_OK_AND_ASSIGN(const DeviceCeilings ceilings, worker_->Ceilings());
   EXPECT_GT(ceilings.read_bytes_per_second, 0.1e9);
   EXPECT_LT(ceilings.read_bytes_per_second, 50e12);
@@ -242,7 +242,8 @@ TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndMeasuredOnce) {
   EXPECT_LT(ceilings.fma_flops_per_second, 1e15);
   EXPECT_EQ(ceilings.matrix_flops_per_second > 0, !worker_->device().info().matrix_shapes.empty());
   ASSERT_OK_AND_ASSIGN(const DeviceCeilings again, worker_->Ceilings());
-  EXPECT_EQ(again.read_bytes_per_second, ceilings.read_bytes_per_second);
+  EXPECT_GE(again.read_bytes_per_second, ceilings.read_bytes_per_second);
+  EXPECT_GE(again.fma_flops_per_second, ceilings.fma_flops_per_second);
 }
 
 TEST_F(GpuWorkerTest, RefusesWhatItsKernelsCannotRead) {

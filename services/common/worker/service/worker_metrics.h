@@ -37,7 +37,8 @@ struct WorkerMetrics {
   static constexpr MetricSpec kReadCeiling{
       "tandem_device_read_ceiling_bytes_per_second",
       MetricType::kGauge,
-      "What the device reads at best, measured on it once while it was idle.",
+      "What the device reads at best, of as much memory as a step reads, measured while it was "
+      "idle.",
       {"worker"}};
   static constexpr MetricSpec kOperationsCeiling{
       "tandem_device_ceiling_operations_per_second",
