@@ -10,6 +10,7 @@ find_package(CLI11 REQUIRED)
 find_path(TANDEM_TOMLPLUSPLUS toml++/toml.h REQUIRED)  # headers; libtomlplusplus-dev
 find_package(Boost 1.81 REQUIRED)  # headers: Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED)
+find_package(CURL 7.88 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 find_package(civetweb REQUIRED)  # what it serves its pages with
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)

@@ -75,7 +75,7 @@ absl::Status Measure(GenerationStub& stub, const std::string& api, Load load,
 }
 
 absl::Status RunRequestBench(const RequestFlags& flags) {
-  const auto stub = MakeGenerationStub(flags.address);
+  const auto stub = MakeGenerationStub(GatewayAddress(flags.address));
   TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(*stub, kReadyTimeout));
   Load load = flags.load;
   load.greedy = flags.greedy;

@@ -6,15 +6,40 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/status.h"
+#include "tools/tandem/http_gateway.h"
 
 namespace tandem {
+namespace {
 
-std::unique_ptr<GenerationStub> MakeGenerationStub(const std::string& target) {
-  return v1::Generation::NewStub(CreateChannel(target));
+constexpr char kGatewayMark[] = "tandem/gateway";
+
+}  // namespace
+
+std::shared_ptr<GenerationStub> MakeGenerationStub(const GatewayAddress& address) {
+  if (!address.is_http()) return v1::Generation::NewStub(CreateChannel(address.target));
+  struct HttpClient {
+    explicit HttpClient(const GatewayAddress& address)
+        : gateway(address), stub(v1::Generation::NewStub(gateway.channel())) {}
+    HttpGateway gateway;
+    std::unique_ptr<GenerationStub> stub;
+  };
+  auto client = std::make_shared<HttpClient>(address);
+  return {client, client->stub.get()};
+}
+
+absl::Status FromGateway(const grpc::Status& status) {
+  absl::Status result = FromGrpcStatus(status);
+  if (!result.ok()) result.SetPayload(kGatewayMark, absl::Cord());
+  return result;
+}
+
+bool IsFromGateway(const absl::Status& status) {
+  return status.GetPayload(kGatewayMark).has_value();
 }
 
 namespace {
@@ -28,7 +53,7 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
   v1::GetStatusResponse response;
   const grpc::Status status = stub.GetStatus(&context, {}, &response);
-  if (!status.ok()) return FromGrpcStatus(status);
+  if (!status.ok()) return FromGateway(status);
   return response;
 }
 

@@ -1,6 +1,8 @@
 // The public API as the commands use it.
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <memory>
 #include <string>
 
@@ -8,13 +10,19 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tandem/v1/generation.grpc.pb.h"
+#include "tools/tandem/gateway_address.h"
 
 namespace tandem {
 
 using GenerationStub = v1::Generation::Stub;
 
-// A client of the gateway at `target` ("unix:/run/...", "127.0.0.1:50051").  Does not connect yet.
-std::unique_ptr<GenerationStub> MakeGenerationStub(const std::string& target);
+// A client of the gateway at `address`, by gRPC or by its HTTP port.  Does not connect yet.
+std::shared_ptr<GenerationStub> MakeGenerationStub(const GatewayAddress& address);
+
+// The status of a call.  IsFromGateway knows the errors that the gateway itself sent or that its
+// connection ended with; all others are this program's own.
+absl::Status FromGateway(const grpc::Status& status);
+bool IsFromGateway(const absl::Status& status);
 
 // GetStatus within `timeout`; UNAVAILABLE when nobody answers.
 absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout);

@@ -1,5 +1,6 @@
 #include "tools/tandem/bench/bench_report.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tandem {
@@ -20,6 +21,14 @@ double BenchResult::device_seconds() const {
   double sum = 0;
   for (const BenchWorkerTime& worker : workers) sum += worker.device_seconds;
   return sum;
+}
+
+double BenchResult::device_share() const {
+  return counted_seconds > 0 ? device_seconds() / counted_seconds : 0;
+}
+
+double BenchResult::outside_seconds() const {
+  return std::max(0.0, counted_seconds - device_seconds());
 }
 
 const BenchDevice* BenchReport::measured_device() const {

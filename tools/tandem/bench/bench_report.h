@@ -43,12 +43,18 @@ struct BenchResult {
   uint64_t steps_queued = 0;  // of them: handed over while the one before ran
   double bytes = 0;           // that the steps read at least: weights, keys and values
   double flops = 0;           // of products; a multiply-add is two
+  // The time in which the workers' times passed, from one step's end to another's.  The bounds of
+  // these ends are known within a call of the gateway; the wider are taken.
+  double counted_seconds = 0;
   std::vector<BenchWorkerTime> workers;
   std::vector<EnergyReading> energy;
   uint64_t preemptions = 0;  // sequences set aside for want of KV blocks: figures are then too low
 
   Spread rate() const { return SpreadOf(rates); }
   double device_seconds() const;
+  // Of the counted time; and what is not the devices'.
+  double device_share() const;
+  double outside_seconds() const;
   double bytes_per_second() const { return seconds > 0 ? bytes / seconds : 0; }
   double flops_per_second() const { return seconds > 0 ? flops / seconds : 0; }
 };

@@ -36,7 +36,8 @@ BenchReport Report() {
                      .tokens = 1024,
                      .steps = 2,
                      .bytes = 6e9,
-                     .flops = 4e12};
+                     .flops = 4e12,
+                     .counted_seconds = 1};
   prompt.workers = {{.worker = "gpu0",
                      .device_seconds = 0.9,
                      .round_trip_seconds = 0.95,

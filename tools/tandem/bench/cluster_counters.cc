@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/plan/stage.h"
 
@@ -12,6 +13,14 @@ namespace {
 constexpr absl::Duration kStatusTimeout = absl::Seconds(10);
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
+
+constexpr absl::Duration kStepWait = absl::Seconds(30);
+
+// The scheduler counts a step when it begins, its last segment when it has ended.
+uint64_t StepsEnded(const v1::GetStatusResponse& status) {
+  return status.segments().empty() ? status.scheduler().steps()
+                                   : status.segments().rbegin()->calls();
+}
 
 BenchWorkerTime& WorkerOf(std::vector<BenchWorkerTime>& workers, const std::string& name) {
   const auto it = std::find_if(workers.begin(), workers.end(),
@@ -61,9 +70,36 @@ ClusterCounters::ClusterCounters(GenerationStub& stub, const v1::GetStatusRespon
 }
 
 absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
+  const absl::Time begin = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(const auto status, FetchStatus(stub_, kStatusTimeout));
+  ClusterCounts counts = Count(status);
+  counts.earliest = begin;
+  counts.latest = absl::Now();
+  return counts;
+}
+
+absl::StatusOr<ClusterCounts> ClusterCounters::ReadAtStepEnd() {
+  const absl::Time begin = absl::Now();
+  absl::Time earliest = begin;
+  TANDEM_ASSIGN_OR_RETURN(auto status, FetchStatus(stub_, kStatusTimeout));
+  const uint64_t steps = StepsEnded(status);
+  while (StepsEnded(status) == steps && status.scheduler().running() > 0 &&
+         absl::Now() - begin < kStepWait) {
+    // Often enough for short steps; seldom enough not to slow down long ones.
+    absl::SleepFor(std::min((absl::Now() - begin) / 32, absl::Milliseconds(5)));
+    earliest = absl::Now();
+    TANDEM_ASSIGN_OR_RETURN(status, FetchStatus(stub_, kStatusTimeout));
+  }
+  const absl::Time latest = absl::Now();
+  ClusterCounts counts = Count(status);
+  counts.earliest = earliest;
+  counts.latest = latest;
+  return counts;
+}
+
+ClusterCounts ClusterCounters::Count(const v1::GetStatusResponse& status) {
   ClusterCounts counts;
-  counts.steps = status.scheduler().steps();
+  counts.steps = StepsEnded(status);
   counts.steps_queued = status.scheduler().steps_queued();
   counts.step_bytes = status.scheduler().step_bytes();
   counts.preemptions = status.scheduler().preemptions();

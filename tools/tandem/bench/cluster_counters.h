@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/common/rpc/worker_client.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/bench/bench_report.h"
@@ -15,7 +16,9 @@
 namespace tandem {
 
 struct ClusterCounts {
-  uint64_t steps = 0;
+  uint64_t steps = 0;  // that have ended
+  // Between these the last of them ended.
+  absl::Time earliest = absl::InfinitePast(), latest = absl::InfinitePast();
   uint64_t steps_queued = 0;
   uint64_t step_bytes = 0;
   uint64_t preemptions = 0;
@@ -38,10 +41,15 @@ class ClusterCounters {
 
   // A worker that does not answer has no time by stage; the gateway must answer.
   absl::StatusOr<ClusterCounts> Read();
-  // Every worker that runs segments, with what it does at best: asks each to measure, once.
+  // As Read, right after the next step has ended: devices worked on exactly the steps between two
+  // such reads.  Does not wait where nothing runs.
+  absl::StatusOr<ClusterCounts> ReadAtStepEnd();
+  // Every worker that runs segments, with what it does at best: asks each to measure.
   std::vector<BenchDevice> Devices(const v1::GetStatusResponse& status);
 
  private:
+  ClusterCounts Count(const v1::GetStatusResponse& status);
+
   GenerationStub& stub_;  // Borrowed.
   std::map<std::string, std::unique_ptr<WorkerClient>> workers_;
 };

@@ -50,6 +50,7 @@ Json ResultJson(const BenchReport& report, const BenchResult& result) {
     }
   }
   json["device_seconds"] = result.device_seconds();
+  json["device_share"] = result.device_share();
   json["preemptions"] = result.preemptions;
   json["workers"] = Json::array();
   for (const BenchWorkerTime& worker : result.workers) {

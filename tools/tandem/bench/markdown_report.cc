@@ -115,7 +115,6 @@ std::string WorkTable(const BenchReport& report) {
   MarkdownTable table(names, 1);
   for (const BenchResult& result : report.results) {
     const double steps = std::max<double>(1, static_cast<double>(result.steps));
-    const double outside = std::max(0.0, result.seconds - result.device_seconds());
     std::vector<std::string> cells = {
         result.test.Name(),
         absl::StrFormat("%.3f", 1e3 * result.seconds / steps),
@@ -123,8 +122,8 @@ std::string WorkTable(const BenchReport& report) {
         device == nullptr ? "-" : Share(result.bytes_per_second(), device->read_bytes_per_second),
         Per(result.flops_per_second(), 1e12),
         device == nullptr ? "-" : Share(result.flops_per_second(), device->best_flops_per_second()),
-        absl::StrFormat("%.1f", 100 * result.device_seconds() / result.seconds),
-        absl::StrFormat("%.1f", 1e6 * outside / steps),
+        absl::StrFormat("%.1f", 100 * result.device_share()),
+        absl::StrFormat("%.1f", 1e6 * result.outside_seconds() / steps),
         absl::StrFormat("%.0f", 100 * static_cast<double>(result.steps_queued) / steps)};
     if (has_energy) {
       double joules = 0;

@@ -47,7 +47,8 @@ class Measurement {
     if (hooks_.energy != nullptr) hooks_.energy->Reset();
     for (uint32_t i = 0; i < repetitions_; ++i) {
       if (hooks_.progress) {
-        hooks_.progress(absl::StrFormat("%s, %d of %d", test.Name(), i + 1, repetitions_));
+        hooks_.progress(
+            absl::StrFormat("measuring %s, %d of %d", test.Name(), i + 1, repetitions_));
       }
       TANDEM_RETURN_IF_ERROR(RunOnce(test, result));
     }
@@ -71,6 +72,7 @@ class Measurement {
     TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, counters_.Read());
     result.first_token_seconds.push_back(absl::ToDoubleSeconds(end - streams.start()));
     Add(end - streams.start(), double{1} * test.batch * test.tokens, result);
+    result.counted_seconds += absl::ToDoubleSeconds(end - streams.start());
     AddCounts(before, after, 1.0, result);
     return absl::OkStatus();
   }
@@ -81,17 +83,19 @@ class Measurement {
     BenchStreams streams(stub_, Requests(test, model_.context_len() - test.PromptTokens()));
     TANDEM_ASSIGN_OR_RETURN(const absl::Time first, streams.AwaitFirstTokens());
     if (hooks_.energy != nullptr) hooks_.energy->Begin();
-    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, counters_.Read());
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, counters_.ReadAtStepEnd());
     TANDEM_ASSIGN_OR_RETURN(const absl::Time end, streams.AwaitTokens(first, test.tokens));
-    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, counters_.Read());
     if (hooks_.energy != nullptr) hooks_.energy->End();
+    TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, counters_.ReadAtStepEnd());
     const auto tokens = static_cast<double>(streams.TokensBetween(first, end));
     result.first_token_seconds.push_back(absl::ToDoubleSeconds(first - streams.start()));
     Add(end - first, tokens, result);
     // The counts were read a step or so beside the tokens' times.  What they say of a step is
     // right; how many steps there were, the tokens say better.
     const auto counted = static_cast<double>(after.steps - before.steps);
-    AddCounts(before, after, counted > 0 ? tokens / test.batch / counted : 1.0, result);
+    const double scale = counted > 0 ? tokens / test.batch / counted : 1.0;
+    result.counted_seconds += scale * absl::ToDoubleSeconds(after.latest - before.earliest);
+    AddCounts(before, after, scale, result);
     return absl::OkStatus();
   }
 
@@ -173,10 +177,13 @@ void CountWork(const v1::ModelWork& work, uint32_t max_rows, uint32_t repetition
 
 absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& options,
                                     const MeasureHooks& hooks) {
+  // Nobody there is an error at once; a gateway that loads its model is waited for.
+  TANDEM_RETURN_IF_ERROR(FetchStatus(stub, absl::Seconds(10)).status());
+  if (hooks.progress) hooks.progress("waiting for the gateway to be ready");
   TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(stub, absl::Seconds(600)));
   grpc::ClientContext context;
   v1::ListModelsResponse models;
-  TANDEM_RETURN_IF_ERROR(FromGrpcStatus(stub.ListModels(&context, {}, &models)));
+  TANDEM_RETURN_IF_ERROR(FromGateway(stub.ListModels(&context, {}, &models)));
   if (models.models().empty()) return absl::NotFoundError("the gateway serves no model");
   const v1::ModelInfo& model = models.models(0);
   const std::vector<BenchTest> tests = PlanTests(options);
@@ -191,8 +198,8 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
                      .options = options,
                      .no_energy = hooks.no_energy};
   Measurement measurement(stub, options, hooks, model, status);
-  if (hooks.progress) hooks.progress("what the devices do at best");
-  report.devices = measurement.counters().Devices(status);
+  if (hooks.progress) hooks.progress("measuring what the devices do at best");
+  static_cast<void>(measurement.counters().Devices(status));
   TANDEM_ASSIGN_OR_RETURN(const ClusterCounts before, measurement.counters().Read());
   std::set<std::pair<bool, uint32_t>> warm;
   for (const BenchTest& test : tests) {
@@ -205,6 +212,9 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
     report.bytes_per_step = static_cast<double>(after.step_bytes - before.step_bytes) /
                             static_cast<double>(after.steps - before.steps);
   }
+  // Again: each worker answers with the best that it has seen.
+  if (hooks.progress) hooks.progress("measuring what the devices do at best");
+  report.devices = measurement.counters().Devices(status);
   TANDEM_ASSIGN_OR_RETURN(const auto end, FetchStatus(stub, absl::Seconds(10)));
   for (BenchDevice& device : report.devices) {
     for (const v1::WorkerStatus& worker : end.workers()) {

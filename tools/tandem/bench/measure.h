@@ -19,7 +19,8 @@ struct MeasureHooks {
   std::string no_energy;
 };
 
-// Runs the plan's tests one after another.  INVALID_ARGUMENT as CheckTests, before anything has
+// Runs the plan's tests one after another, once the gateway is ready.  UNAVAILABLE at once where no
+// gateway answers.  INVALID_ARGUMENT as CheckTests, before anything has
 // run; FAILED_PRECONDITION: the cluster is busy with other requests.
 absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& options,
                                     const MeasureHooks& hooks = {});

@@ -34,6 +34,8 @@ class FakeGateway final : public v1::Generation::Service {
       v1::GenerateResponse response;
       response.add_tokens()->set_id(i);
       ++steps;
+      // A first token that is held up comes with the second, as if their steps had taken no time.
+      if (i == 0 && hold_up) absl::SleepFor(absl::Milliseconds(2)), ++steps;
       if (!writer->Write(response)) break;
     }
     --running;
@@ -67,7 +69,7 @@ class FakeGateway final : public v1::Generation::Service {
       segment->set_worker(i % 2 == 0 ? "gpu0" : "npu0");
       segment->set_stages(stages[i]);
       segment->set_calls(n);
-      segment->set_device_seconds(static_cast<double>(n) * 10e-6);
+      segment->set_device_seconds(static_cast<double>(n) * device_seconds_of_call);
       segment->set_round_trip_seconds(static_cast<double>(n) * 40e-6);
     }
     auto* worker = response->add_workers();
@@ -84,6 +86,8 @@ class FakeGateway final : public v1::Generation::Service {
   std::atomic<int> longest_prompt = 0;
   std::atomic<uint32_t> running = 0;
   std::atomic<bool> fail = false;
+  std::atomic<bool> hold_up = false;
+  double device_seconds_of_call = 10e-6;
   std::string worker_target;
 };
 
@@ -103,7 +107,7 @@ class MeasureTest : public ::testing::Test {
 
   FakeGateway gateway_;
   std::unique_ptr<Server> server_;
-  std::unique_ptr<GenerationStub> stub_;
+  std::shared_ptr<GenerationStub> stub_;
   BenchOptions options_;
 };
 
@@ -138,6 +142,27 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
   ASSERT_EQ(report->devices.size(), 1u) << "a device that the machine does not have is none";
   EXPECT_EQ(report->devices[0].hop_p50_us, 29);
   EXPECT_THAT(report->devices[0].not_measured, HasSubstr("no address"));
+}
+
+TEST_F(MeasureTest, DevicesThatAlwaysWorkHaveNoMoreThanAllOfTheTime) {
+  // Four calls a step of at least 2 ms, all of it on devices.
+  gateway_.device_seconds_of_call = 0.5e-3;
+  options_ = {.prompts = {}, .tokens = {6}, .repetitions = 3, .warm_up = false};
+  for (const bool hold_up : {false, true}) {
+    gateway_.hold_up = hold_up;
+    const auto report = Measure(*stub_, options_);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LE(report->results[0].device_share(), 1.0) << hold_up;
+    EXPECT_GT(report->results[0].device_share(), 0.3) << hold_up;
+  }
+}
+
+TEST_F(MeasureTest, AGatewayThatIsNotThereIsAnErrorAtOnce) {
+  const auto nobody = MakeGenerationStub(std::string("unix:/nowhere/gateway.sock"));
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(Measure(*nobody, options_).status(),
+              testing::HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
 TEST_F(MeasureTest, AsksTheWorkerWhatItsDeviceDoesAtBest) {

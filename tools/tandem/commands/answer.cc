@@ -25,6 +25,7 @@ std::string ForTerminal(std::string_view text) {
 }
 
 void PrintText(std::string_view text) {
+  if (text.empty()) return;
   static const bool kTerminal = isatty(STDOUT_FILENO) == 1;
   if (kTerminal) {
     const std::string safe = ForTerminal(text);
@@ -49,7 +50,9 @@ std::string DescribeAnswer(const Answer& answer) {
     line += absl::StrFormat(", first token after %.3f s", usage.first_token_seconds());
   }
   line += absl::StrFormat(", seed %d", usage.seed());
-  if (answer.finish_reason == v1::FINISH_REASON_LENGTH) line += ", cut at the limit";
+  if (answer.finish_reason == v1::FINISH_REASON_LENGTH) {
+    line += ", cut at the limit (--max-tokens)";
+  }
   line += "\n";
   if (!answer.placement.empty()) line += "placement: " + answer.placement + "\n";
   if (usage.device_times_size() > 0) {

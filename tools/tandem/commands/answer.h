@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/common/rpc/status.h"
 #include "tandem/v1/generation.pb.h"
+#include "tools/tandem/api_client.h"
 
 namespace tandem {
 
@@ -42,7 +42,7 @@ absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& si
       answer.finish_reason = response.finish_reason();
     }
   }
-  const absl::Status status = FromGrpcStatus(reader.Finish());
+  const absl::Status status = FromGateway(reader.Finish());
   if (status.ok() && answer.finish_reason == v1::FINISH_REASON_UNSPECIFIED) {
     return absl::DataLossError("the gateway ended the answer without a reason");
   }

@@ -70,7 +70,7 @@ struct Outcome {
   bool ok = false;
 };
 
-Outcome AnswerLine(GenerationStub& stub, const std::string& address, const std::string& line,
+Outcome AnswerLine(GenerationStub& stub, const GatewayAddress& address, const std::string& line,
                    uint64_t index, const BatchItem& defaults, absl::Duration timeout) {
   Json json = {{"index", index}};
   absl::StatusOr<BatchItem> item = ParseBatchLine(line, defaults);
@@ -126,7 +126,7 @@ absl::StatusOr<BatchItem> ParseBatchLine(const std::string& line, const BatchIte
   return item;
 }
 
-absl::Status RunBatch(const std::string& address, const BatchItem& defaults, uint32_t parallel,
+absl::Status RunBatch(const GatewayAddress& address, const BatchItem& defaults, uint32_t parallel,
                       absl::Duration timeout) {
   const auto stub = MakeGenerationStub(address);
   std::deque<std::future<Outcome>> running;

@@ -35,7 +35,7 @@ absl::StatusOr<BatchItem> ParseBatchLine(const std::string& line, const BatchIte
 // Answers the lines of standard input, `parallel` at a time, with a line of JSON each on standard
 // output, in the same order: what AnswerAsJson says, or "error" with code and message; "index"
 // counts from 0.  ABORTED when some failed, once all are done.
-absl::Status RunBatch(const std::string& address, const BatchItem& defaults, uint32_t parallel,
+absl::Status RunBatch(const GatewayAddress& address, const BatchItem& defaults, uint32_t parallel,
                       absl::Duration timeout);
 
 }  // namespace tandem

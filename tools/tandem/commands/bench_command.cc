@@ -19,6 +19,7 @@
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/own_cluster.h"
+#include "tools/tandem/commands/request_flags.h"
 
 namespace tandem {
 namespace {
@@ -26,7 +27,7 @@ namespace {
 struct BenchFlags {
   ClusterFlags cluster;
   BenchOptions bench;
-  std::string address = DefaultGatewayAddress();
+  GatewayAddress address;
   bool json = false;
   bool csv = false;
   std::string compare;  // a file; empty: with none
@@ -34,8 +35,10 @@ struct BenchFlags {
 
 // Sensors are of this machine: no use for a cluster elsewhere.
 bool IsThisMachine(const std::string& address) {
-  for (const char* prefix : {"unix:", "127.", "localhost:", "[::1]:"}) {
-    if (address.starts_with(prefix)) return true;
+  const size_t scheme = address.find("://");
+  const std::string host = scheme == std::string::npos ? address : address.substr(scheme + 3);
+  for (const char* prefix : {"unix:", "127.", "localhost", "[::1]"}) {
+    if (host.starts_with(prefix)) return true;
   }
   return false;
 }
@@ -70,7 +73,7 @@ absl::Status Bench(const BenchFlags& flags) {
     TANDEM_RETURN_IF_ERROR(Compare(earlier, flags.compare, {}).status());
   }
   std::unique_ptr<OwnCluster> cluster;
-  std::string address = flags.address;
+  GatewayAddress address = flags.address;
   if (const std::string& model = flags.cluster.options.model; !model.empty()) {
     if (loader::IsSyntheticName(model)) {
       TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(model).status());
@@ -80,20 +83,23 @@ absl::Status Bench(const BenchFlags& flags) {
       own.options.max_sequences = std::max(own.options.max_sequences, batch);
     }
     TANDEM_ASSIGN_OR_RETURN(cluster, OwnCluster::Start(own));
-    address = cluster->address();
+    address = GatewayAddress(cluster->address());
   }
   const auto stub = MakeGenerationStub(address);
   MeasureHooks hooks;
-  const std::unique_ptr<EnergyMeter> energy = MakeEnergyMeter(address, hooks.no_energy);
+  const std::unique_ptr<EnergyMeter> energy = MakeEnergyMeter(address.target, hooks.no_energy);
   hooks.energy = energy.get();
   if (::isatty(STDERR_FILENO) != 0) {
     hooks.progress = [](const std::string& what) {
-      std::fprintf(stderr, "\r\033[Kmeasuring %s", what.c_str());
+      std::fprintf(stderr, "\r\033[K%s", what.c_str());
     };
+  }
+  if (cluster != nullptr) {
+    TANDEM_RETURN_IF_ERROR(cluster->AwaitReady(*stub, absl::Minutes(30), hooks.progress).status());
   }
   const absl::StatusOr<BenchReport> report = Measure(*stub, flags.bench, hooks);
   if (hooks.progress) std::fputs("\r\033[K", stderr);
-  TANDEM_RETURN_IF_ERROR(report.status());
+  TANDEM_RETURN_IF_ERROR(Explain(report.status(), address));
   std::fputs((flags.json  ? ReportAsJson(*report)
               : flags.csv ? ReportAsCsv(*report)
                           : ReportAsMarkdown(*report))
@@ -119,11 +125,12 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
       "time, whose tokens are counted together while all of them decode. t/s is the mean and the\n"
       "standard deviation of the repetitions. GB/s is what the steps must read (weights, keys and\n"
       "values) and TFLOP/s their products, also as shares of what small kernels reach on the same\n"
-      "device. device % is the share of the time that the devices' own clocks count, queued %\n"
+      "device, in as much memory as a step reads. device % is the share of the time that the\n"
+      "devices' own clocks count, queued %\n"
       "that of steps handed over while the one before ran. What a device does not report, energy\n"
       "for one, is said to be missing.");
   AddClusterFlags(*command, flags->cluster);
-  command->add_option("--address", flags->address, "The gateway")->capture_default_str();
+  AddAddressFlag(*command, flags->address);
   const auto add_list = [command](const char* name, std::vector<uint32_t>& list, CLI::Range range,
                                   const char* what) {
     command->add_option(name, list, what)->delimiter(',')->check(range)->capture_default_str();

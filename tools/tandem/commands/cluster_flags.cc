@@ -13,6 +13,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                   "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0")
       ->check(CheckedBy(FindModel));
   command.add_option("--npu", flags.npu, "require, prefer, emulate or off")
+      ->type_name("TEXT:{require,prefer,emulate,off}")
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");

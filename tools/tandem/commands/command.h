@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "services/common/flags/parse_flags.h"
 
 namespace tandem {
 
@@ -29,7 +30,11 @@ std::function<int()> AddStopCommand(CLI::App& app);
 std::function<int()> AddTraceCommand(CLI::App& app);
 std::function<int()> AddTuneCommand(CLI::App& app);
 
-// Prints one line, "tandem: MESSAGE (CODE)", to standard error and returns 1.
+// A mistake in the command line that the flags' own checks cannot see.
+absl::Status UsageError(const std::string& message);
+
+// Prints one line, "tandem: MESSAGE", to standard error, with the API's code behind it where the
+// gateway sent the error.  Returns the exit status: kExitUsage after UsageError, else kExitFailure.
 int Fail(const absl::Status& status);
 
 // Directory of the running executable, where the services' executables are too.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/time/clock.h"
 #include "tools/tandem/commands/testing/child.h"
 #include "tools/tandem/commands/testing/fake_gateway.h"
 #include "tools/tandem/commands/testing/terminal.h"
@@ -46,11 +48,11 @@ TEST_F(CommandsTest, GenerateStreamsTheAnswerAndDescribesIt) {
   const Result result = Run({"generate", "one", "two three"});
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.output, "one two three\n");
-  EXPECT_EQ(
-      result.errors,
-      "3 tokens after 3, 10.0 tokens/s, first token after 0.250 s, seed 42, cut at the limit\n"
-      "placement: Attend on npu0 (emulated), the rest on gpu0\n"
-      "device time: gpu0 0.125 s\n");
+  EXPECT_EQ(result.errors,
+            "3 tokens after 3, 10.0 tokens/s, first token after 0.250 s, seed 42, cut at the limit "
+            "(--max-tokens)\n"
+            "placement: Attend on npu0 (emulated), the rest on gpu0\n"
+            "device time: gpu0 0.125 s\n");
   EXPECT_EQ(Run({"generate", "--quiet", "one"}).errors, "");
 }
 
@@ -66,8 +68,24 @@ TEST_F(CommandsTest, EmbedPrintsALineForATextOrForEachLineOfStandardInput) {
   EXPECT_TRUE(output.ends_with("[4,0]}\n")) << "a call of its own";
   EXPECT_EQ(Run({"embed"}, "").output, "");
   EXPECT_THAT(Run({"embed", "fail"}).errors, HasSubstr("not finite"));
-  EXPECT_THAT(Run({"embed"}, "a\n\nb\n").errors, HasSubstr("line 2 is empty"));
-  EXPECT_THAT(Run({"embed"}, "a\n\xFF\n").errors, HasSubstr("line 2"));
+}
+
+TEST_F(CommandsTest, ALineThatCannotBeEmbeddedDoesNotLoseTheOthers) {
+  const Result result = Run({"embed"}, "a\n\n \xFF\nbb\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.output,
+            "{\"text\":\"a\",\"embedding\":[1,0]}\n"
+            "{\"line\":2,\"error\":\"the line is empty\"}\n"
+            "{\"line\":3,\"error\":\"the line is not UTF-8 at byte 1\"}\n"
+            "{\"text\":\"bb\",\"embedding\":[2,0.1]}\n");
+  EXPECT_EQ(result.errors, "tandem: 2 of 4 lines failed; their errors are in the output\n");
+  // One that the gateway refuses.
+  const Result refused = Run({"embed"}, "a\nfail\nbb\n");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_EQ(refused.output,
+            "{\"text\":\"a\",\"embedding\":[1,0]}\n"
+            "{\"line\":2,\"error\":\"not finite\"}\n"
+            "{\"text\":\"bb\",\"embedding\":[2,0]}\n");
 }
 
 TEST_F(CommandsTest, GenerateReadsThePromptFromStandardInput) {
@@ -128,8 +146,10 @@ TEST_F(CommandsTest, GeneratePassesEveryFlagOn) {
   const v1::GenerateRequest plain = gateway_.generate_requests().at(1);
   EXPECT_FALSE(plain.sampling().has_temperature());
   EXPECT_FALSE(plain.sampling().has_seed());
-  EXPECT_FALSE(plain.limits().has_max_tokens());
+  EXPECT_EQ(plain.limits().max_tokens(), 512) << "a text may have no end";
   EXPECT_FALSE(plain.has_logprobs());
+  ASSERT_EQ(Run({"generate", "--max-tokens", "0", "all"}).code, 0);
+  EXPECT_FALSE(gateway_.generate_requests().at(2).limits().has_max_tokens());
 }
 
 TEST_F(CommandsTest, GenerateAnswersAQuestion) {
@@ -139,6 +159,7 @@ TEST_F(CommandsTest, GenerateAnswersAQuestion) {
   EXPECT_EQ(request.messages(0).role(), "system");
   EXPECT_EQ(request.messages(0).content(), "Be brief.");
   EXPECT_EQ(request.messages(1).role(), "user");
+  EXPECT_EQ(request.limits().max_tokens(), 4096);
 }
 
 TEST_F(CommandsTest, GeneratePrintsJson) {
@@ -187,6 +208,71 @@ TEST_F(CommandsTest, GenerateAnswersJsonLinesInTheirOrder) {
   }
 }
 
+TEST_F(CommandsTest, UnknownCommandsAreNamedWithASuggestion) {
+  Child child({"srve"});
+  EXPECT_EQ(child.Wait(), 2);
+  EXPECT_EQ(child.errors(),
+            "tandem: there is no command 'srve'; did you mean 'serve'? (`tandem help` lists "
+            "them)\n");
+  Child far({"xylophone", "--help"});
+  EXPECT_EQ(far.Wait(), 2);
+  EXPECT_THAT(far.errors(), testing::Not(HasSubstr("did you mean")));
+}
+
+TEST_F(CommandsTest, HelpAndVersionAreCommandsToo) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{}, {"help"}, {"--help"}}) {
+    Child child(arguments);
+    EXPECT_EQ(child.Wait(), 0);
+    EXPECT_THAT(child.output(), HasSubstr("Usage: tandem [OPTIONS]"));
+    EXPECT_THAT(child.output(), HasSubstr("Start the four services"));
+  }
+  Child help({"help", "embed"}), flag({"embed", "--help"});
+  EXPECT_EQ(help.Wait(), 0);
+  EXPECT_EQ(flag.Wait(), 0);
+  EXPECT_THAT(help.output(), HasSubstr("Usage: tandem embed"));
+  EXPECT_EQ(help.output(), flag.output());
+  Child unknown({"help", "srve"});
+  EXPECT_EQ(unknown.Wait(), 2);
+  EXPECT_THAT(unknown.errors(), HasSubstr("did you mean 'serve'?"));
+  Child version({"version"}), version_flag({"--version"});
+  EXPECT_EQ(version.Wait(), 0);
+  EXPECT_EQ(version_flag.Wait(), 0);
+  EXPECT_EQ(version.output(), version_flag.output());
+}
+
+TEST_F(CommandsTest, UsageErrorsExitWithTwo) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--nonsense"},
+                                                    {"serve"},
+                                                    {"generate", "--top-k", "many", "x"},
+                                                    {"generate", "--system", "x", "y"},
+                                                    {"trace"},
+                                                    {"completion", "nosuch"}}) {
+    Child child(arguments);
+    EXPECT_EQ(child.Wait(), 2) << arguments[0];
+    EXPECT_EQ(std::count(child.errors().begin(), child.errors().end(), '\n'), 1) << child.errors();
+  }
+  Child misspelt({"serve", "--modle", "x"});
+  EXPECT_EQ(misspelt.Wait(), 2);
+  EXPECT_THAT(misspelt.errors(), HasSubstr("there is no flag --modle; did you mean --model?"));
+}
+
+TEST_F(CommandsTest, AFullDiskUnderStandardOutputIsAnError) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"inspect", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"},
+        {"--help"},
+        {"version"},
+        {"manual"},
+        WithAddress({"generate", "x"}),
+        WithAddress({"embed", "x"}),
+        WithAddress({"status"}),
+        WithAddress({"models", "--json"})}) {
+    Child child(arguments, "/dev/full");
+    EXPECT_EQ(child.Wait(), 1) << arguments[0];
+    EXPECT_THAT(child.errors(), HasSubstr("tandem: standard output: ")) << arguments[0];
+  }
+}
+
 TEST_F(CommandsTest, ErrorsAreOneLineAndExitCodeOne) {
   const Result result = Run({"generate", "fail"});
   EXPECT_EQ(result.code, 1);
@@ -201,14 +287,47 @@ TEST_F(CommandsTest, ErrorsAreOneLineAndExitCodeOne) {
 }
 
 TEST_F(CommandsTest, NamesTheAddressWhereNobodyAnswers) {
-  for (const char* command : {"generate", "chat", "models", "status"}) {
-    Child child({command, "--address", "unix:/nowhere/gateway.sock"});
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"generate"},
+                                                  {"chat"},
+                                                  {"embed"},
+                                                  {"models"},
+                                                  {"status"},
+                                                  {"bench"},
+                                                  {"trace", "--last"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.begin() + 1, {"--address", "unix:/nowhere/gateway.sock"});
+    const absl::Time begin = absl::Now();
+    Child child(arguments);
     child.Write("hello\n");
     child.CloseInput();
     EXPECT_EQ(child.Wait(), 1);
     EXPECT_THAT(child.errors(), StartsWith("tandem: no gateway answers at unix:/nowhere/gateway"));
     EXPECT_THAT(child.errors(), HasSubstr("tandem serve"));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << command[0];
   }
+}
+
+TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
+  for (const char* command : {"bench", "tune"}) {
+    Child missing({command, "--model", "/nowhere/model.gguf"});
+    EXPECT_EQ(missing.Wait(), 2);
+    EXPECT_THAT(missing.errors(), HasSubstr("/nowhere/model.gguf")) << command;
+    // What only the cluster finds out.
+    Child child({command, "--model", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
+                 "--gpu-device", "nosuch"});
+    EXPECT_EQ(child.Wait(), 1);
+    EXPECT_THAT(child.errors(), StartsWith("tandem: the cluster did not start: ")) << command;
+    EXPECT_THAT(child.errors(), HasSubstr("nosuch")) << command;
+  }
+}
+
+TEST_F(CommandsTest, LocalErrorsAreSentencesWithTheWayOut) {
+  const std::string path = testing::TempDir() + "/there.gguf";
+  std::ofstream(path) << "something";
+  Child child({"convert", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", path, "--requantise"});
+  EXPECT_EQ(child.Wait(), 1);
+  EXPECT_EQ(child.errors(),
+            "tandem: " + path + " is there already: --force replaces it, or choose another name\n");
 }
 
 TEST_F(CommandsTest, GenerateGivesUpAtItsTimeout) {
@@ -302,6 +421,66 @@ TEST_F(CommandsTest, LinesTypedAtATerminalCanBeEditedAndComeBack) {
   EXPECT_EQ(terminal.Wait(), 0);
 }
 
+TEST_F(CommandsTest, ChatGreetsWithTheModelsNameAndCompletesCommands) {
+  const std::string home = testing::TempDir() + "/greeting-home";
+  std::filesystem::create_directories(home);
+  Terminal terminal({"chat", "--address", gateway_.address()}, home);
+  ASSERT_TRUE(terminal.WaitFor("demo"));
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("/sy\t");
+  ASSERT_TRUE(terminal.WaitFor("stem "));
+  terminal.Type("Be brief.\r");
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("/s\t");
+  ASSERT_TRUE(terminal.WaitFor("/save  /stats  /system"));
+  terminal.Type("\x03");
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("first\r");
+  ASSERT_TRUE(terminal.WaitFor("2 messages: first"));
+  ASSERT_TRUE(terminal.WaitFor("\033[2m3 tokens after 3"));  // dim
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("\x04");
+  EXPECT_EQ(terminal.Wait(), 0);
+  EXPECT_EQ(gateway_.chat_requests().at(0).messages(0).content(), "Be brief.");
+  Terminal nobody({"chat", "--address", "unix:/nowhere/gateway.sock"}, home);
+  EXPECT_TRUE(nobody.WaitFor("no gateway answers at unix:/nowhere/gateway.sock"));
+  EXPECT_EQ(nobody.Wait(), 1);
+}
+
+TEST_F(CommandsTest, APasteOfSeveralLinesIsOneMessage) {
+  const std::string home = testing::TempDir() + "/paste-home";
+  std::filesystem::create_directories(home);
+  Terminal terminal({"chat", "--quiet", "--address", gateway_.address()}, home);
+  ASSERT_TRUE(terminal.WaitFor("\033[?2004h"));  // asks the terminal to mark pastes
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("see: \033[200~first\rsecond \xC3\xB6\r\r  third\033[201~ end\r");
+  ASSERT_TRUE(terminal.WaitFor("1 messages: see:"));
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("\x10\r");  // it is one line of the history, too
+  ASSERT_TRUE(terminal.WaitFor("3 messages: see:"));
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("\x04");
+  ASSERT_TRUE(terminal.WaitFor("\033[?2004l"));
+  EXPECT_EQ(terminal.Wait(), 0);
+  const auto requests = gateway_.chat_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  const std::string text = "see: first\nsecond \xC3\xB6\n\n  third end";
+  EXPECT_EQ(requests[0].messages(0).content(), text);
+  EXPECT_EQ(requests[1].messages(2).content(), text);
+}
+
+TEST_F(CommandsTest, ChatBreaksLinesBetweenWords) {
+  const std::string home = testing::TempDir() + "/wrap-home";
+  std::filesystem::create_directories(home);
+  Terminal terminal({"chat", "--quiet", "--address", gateway_.address()}, home, 24);
+  ASSERT_TRUE(terminal.WaitFor("> "));
+  terminal.Type("aaaaaa bbbbbb cccccc\r");
+  // "1 messages: aaaaaa bbbbbb" is 25 columns wide.
+  ASSERT_TRUE(terminal.WaitFor("1 messages: aaaaaa\r\nbbbbbb cccccc\r\n"));
+  terminal.Type("\x04");
+  EXPECT_EQ(terminal.Wait(), 0);
+}
+
 TEST_F(CommandsTest, ChatEndsWithItsInput) {
   EXPECT_EQ(Run({"chat"}).code, 0);
   EXPECT_EQ(Run({"chat"}, "no line feed").output, "1 messages: no line feed\n");
@@ -367,15 +546,47 @@ TEST_F(CommandsTest, ShellsAndManReadWhatItSaysOfItself) {
     return child.output();
   };
   const std::string bash = output({"completion", "bash"});
-  EXPECT_THAT(bash, HasSubstr("generate) words='"));
+  EXPECT_THAT(bash, HasSubstr("generate) flags='"));
   EXPECT_THAT(bash, HasSubstr(" --repetition-penalty "));
   EXPECT_THAT(output({"completion", "zsh"}), HasSubstr("'--folder[List the files"));
   const std::string manual = output({"manual"});
   EXPECT_THAT(manual, HasSubstr(".SS tandem convert\n"));
   EXPECT_THAT(manual, HasSubstr("\\fB\\-\\-top\\-k\\fR"));
   EXPECT_THAT(manual, testing::Not(HasSubstr("tandem manual")));
-  Child unknown({"completion", "fish"});
-  EXPECT_NE(unknown.Wait(), 0);
+  for (const char* section : {"EXAMPLES", "EXIT STATUS", "ENVIRONMENT"}) {
+    EXPECT_THAT(manual, HasSubstr(std::string(".SH ") + section + "\n"));
+  }
+  EXPECT_THAT(output({"completion", "fish"}),
+              HasSubstr("complete -c tandem -n '__fish_seen_subcommand_from serve' -l npu -r -a "
+                        "'require prefer emulate off'"));
+}
+
+TEST_F(CommandsTest, BashCompletesValuesAndFiles) {
+  Child child({"completion", "bash"});
+  ASSERT_EQ(child.Wait(), 0);
+  const std::string script = testing::TempDir() + "/tandem.bash";
+  std::ofstream(script) << child.output();
+  // What is offered for the last of `words`.
+  const auto offered = [&](const std::string& words) {
+    const std::string command = "bash --norc -c '. " + script + "; cd " + TANDEM_SOURCE_DIR +
+                                "/models/demo; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tandem; echo "
+                                "${COMPREPLY[*]}'";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::string text;
+    for (int c; (c = std::fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+    ::pclose(pipe);
+    return text;
+  };
+  EXPECT_THAT(offered("tandem stat"), HasSubstr("status"));
+  EXPECT_EQ(offered("tandem serve --npu \"\""), "require prefer emulate off\n");
+  EXPECT_EQ(offered("tandem serve --npu = p"), "prefer\n");
+  EXPECT_EQ(offered("tandem serve --model de"), "demo.Q8_0.gguf\n");
+  EXPECT_EQ(offered("tandem serve --max-rows \"\""), "\n");
+  EXPECT_EQ(offered("tandem inspect de"), "demo.Q8_0.gguf\n");
+  EXPECT_EQ(offered("tandem completion \"\""), "bash zsh fish\n");
+  EXPECT_EQ(offered("tandem help gen"), "generate\n");
+  EXPECT_EQ(offered("tandem status --wa"), "--wait --watch\n");
 }
 
 TEST_F(CommandsTest, StatusIsTables) {
@@ -404,6 +615,55 @@ TEST_F(CommandsTest, StatusWaitsUntilTheGatewayIsReady) {
   const Result result = Run({"status", "--wait", "0.2"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.errors, HasSubstr("loading: no NPU"));
+}
+
+TEST_F(CommandsTest, StatusIsWatchedInPlaceAtATerminalAndByLinesElsewhere) {
+  Child lines(WithAddress({"status", "--watch", "--interval", "0.05"}));
+  ASSERT_TRUE(lines.WaitForOutput(" ready, 2 running, 0 waiting\n"));
+  ASSERT_TRUE(lines.WaitForOutput("0 waiting, 0.0 tokens/s answered, 0.0 of prompts\n"));
+  EXPECT_THAT(lines.output(), testing::Not(HasSubstr("\033")));
+  Child json(WithAddress({"status", "--watch", "--json", "--interval", "0.05"}));
+  ASSERT_TRUE(json.WaitForOutput("\n"));
+  EXPECT_EQ(nlohmann::json::parse(json.output().substr(0, json.output().find('\n'))).at("state"),
+            "ready");
+  const std::string home = testing::TempDir();
+  Terminal terminal({"status", "--watch", "--interval", "0.05", "--address", gateway_.address()},
+                    home);
+  ASSERT_TRUE(terminal.WaitFor("\033[2J\033[H"));
+  ASSERT_TRUE(terminal.WaitFor("\033[32mready"));
+  ASSERT_TRUE(terminal.WaitFor("\033[H"));
+  ASSERT_TRUE(terminal.WaitFor("tokens/s answered"));
+}
+
+TEST_F(CommandsTest, ColoursAreForTerminalsAndForThoseWhoWantThem) {
+  EXPECT_THAT(Run({"status"}).output, testing::Not(HasSubstr("\033")));
+  ::setenv("NO_COLOR", "1", 1);
+  Terminal plain({"status", "--address", gateway_.address()}, testing::TempDir(), 200,
+                 /*keep_no_color=*/true);
+  ::unsetenv("NO_COLOR");
+  EXPECT_TRUE(plain.WaitFor("state                     ready\r\n"));
+  EXPECT_EQ(plain.Wait(), 0);
+}
+
+TEST_F(CommandsTest, DoctorsFindingsAreJsonToo) {
+  Child child({"doctor", "--json"});
+  const int code = child.Wait();
+  const auto json = nlohmann::json::parse(child.output());
+  EXPECT_EQ(json.at("fit").get<bool>(), code == 0);
+  EXPECT_GE(json.at("findings").size(), 8u);
+  for (const auto& finding : json.at("findings")) {
+    EXPECT_THAT(finding.at("detail").get<std::string>(), testing::Not(HasSubstr("level=")));
+  }
+}
+
+TEST_F(CommandsTest, InspectPrintsJson) {
+  Child child({"inspect", "--json", TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf"});
+  EXPECT_EQ(child.Wait(), 0);
+  const auto json = nlohmann::json::parse(child.output());
+  EXPECT_EQ(json.at("format"), "gguf");
+  EXPECT_EQ(json.at("config").at("num_layers"), 12);
+  EXPECT_EQ(json.at("tensors").size(), 158u);
+  EXPECT_EQ(json.at("tensors")[0].at("type"), "q8_0");
 }
 
 TEST_F(CommandsTest, InspectPrintsWhatIsInAFile) {

@@ -11,11 +11,15 @@ std::function<int()> AddCompletionCommand(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "completion", "Print a script that completes tandem's commands and options");
-  command->add_option("shell", *shell, "bash or zsh")
+  command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh"}));
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   return [&app, shell] {
-    std::fputs((*shell == "bash" ? BashCompletion(app) : ZshCompletion(app)).c_str(), stdout);
+    std::fputs((*shell == "bash"  ? BashCompletion(app)
+                : *shell == "zsh" ? ZshCompletion(app)
+                                  : FishCompletion(app))
+                   .c_str(),
+               stdout);
     return 0;
   };
 }

@@ -1,5 +1,8 @@
 #include "tools/tandem/commands/conversation.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -7,7 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/style.h"
 #include "tools/tandem/commands/transcript.h"
+#include "tools/tandem/commands/word_wrap.h"
 
 namespace tandem {
 namespace {
@@ -19,8 +24,22 @@ constexpr char kHelp[] =
     "/stats         says what this chat took\n"
     "/exit          leaves, as Ctrl-D does; Ctrl-C stops an answer\n"
     "A line that ends with \\ goes on in the next; \"\"\" begins and ends a message of many "
-    "lines.\n";
+    "lines.\n"
+    "A paste of several lines is one message. Tab completes commands and file names.\n";
+const std::vector<std::string>& Commands() {
+  static const std::vector<std::string> kCommands = {"/exit", "/help",  "/load",  "/reset",
+                                                     "/save", "/stats", "/system"};
+  return kCommands;
+}
 constexpr char kQuotes[] = "\"\"\"";
+
+constexpr absl::Duration kGreetingTimeout = absl::Seconds(10);
+
+// Of standard output; 0: it is no terminal.
+int TerminalColumns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 std::string Trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t");
@@ -38,7 +57,7 @@ Conversation::Conversation(const ChatFlags& flags, LineReader reader)
 
 absl::Status Conversation::Run() {
   if (!flags_.load.empty()) TANDEM_RETURN_IF_ERROR(Load(flags_.load));
-  if (reader_.interactive()) Say("/help lists the commands, Ctrl-D leaves.\n");
+  if (reader_.interactive()) TANDEM_RETURN_IF_ERROR(Greet());
   std::string line;
   bool done = false;
   while (!done && ReadMessage(line)) {
@@ -47,6 +66,26 @@ absl::Status Conversation::Run() {
     if (status.ok()) continue;
     if (!reader_.interactive()) return status;
     Fail(status);
+  }
+  return absl::OkStatus();
+}
+
+// Says whom one talks with; fails where nobody answers, before anything is typed.
+absl::Status Conversation::Greet() {
+  TANDEM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                          [&]() -> absl::StatusOr<v1::GetStatusResponse> {
+                            auto fetched = FetchStatus(*stub_, kGreetingTimeout);
+                            if (!fetched.ok())
+                              return Explain(fetched.status(), flags_.request.address);
+                            return fetched;
+                          }());
+  reader_.SetCompletions(Commands());
+  const std::string& model = flags_.request.model.empty() ? status.model() : flags_.request.model;
+  Say(absl::StrFormat("%s. %s\n", model.empty() ? "Connected" : Styled(stderr, Style::kBold, model),
+                      Styled(stderr, Style::kDim, "/help lists the commands, Ctrl-D leaves.")));
+  if (status.state() != "ready") {
+    Say(absl::StrFormat("The gateway is not ready, it is %s: %s\n", status.state(),
+                        status.detail()));
   }
   return absl::OkStatus();
 }
@@ -121,10 +160,11 @@ absl::Status Conversation::Command(const std::string& line, bool& done) {
   } else if (name == "/load") {
     return Load(argument);
   } else {
+    const std::string closest = ClosestWord(name, Commands());
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is no command; /help lists them (begin the message with a space to "
+        absl::StrFormat("%s is no command%s; /help lists them (begin the message with a space to "
                         "send it)",
-                        name));
+                        name, closest.empty() ? "" : ", did you mean " + closest + "?"));
   }
   return absl::OkStatus();
 }
@@ -164,7 +204,11 @@ absl::Status Conversation::Reply(const std::string& content) {
   bool interrupted = false;
   {
     LineReader::CancelOnInterrupt guard(reader_, context);
-    status = ReadAnswer(*stub_->Chat(&context, request), PrintText, answer);
+    WordWrap wrap(reader_.interactive() ? TerminalColumns() : 0);
+    status = ReadAnswer(
+        *stub_->Chat(&context, request),
+        [&wrap](std::string_view text) { PrintText(wrap.Add(text)); }, answer);
+    PrintText(wrap.Finish());
     interrupted = guard.interrupted();
   }
   if (!answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
@@ -173,7 +217,7 @@ absl::Status Conversation::Reply(const std::string& content) {
     status = absl::OkStatus();
   } else if (status.ok()) {
     Count(answer);
-    if (!flags_.quiet) Say(DescribeAnswer(answer));
+    if (!flags_.quiet) Say(Styled(stderr, Style::kDim, DescribeAnswer(answer)));
   }
   if (!status.ok() || answer.text.empty()) {
     messages_.pop_back();

@@ -36,6 +36,7 @@ class Conversation {
     std::map<std::string, double> device_seconds;
   };
 
+  absl::Status Greet();
   bool ReadMessage(std::string& message);
   // A line that begins with a slash; `done`: it was /exit.
   absl::Status Command(const std::string& line, bool& done);
@@ -49,7 +50,7 @@ class Conversation {
 
   const ChatFlags& flags_;
   LineReader reader_;
-  std::unique_ptr<GenerationStub> stub_;
+  std::shared_ptr<GenerationStub> stub_;
   std::string system_;
   std::vector<v1::ChatMessage> messages_;  // the system's not among them
   Totals totals_;

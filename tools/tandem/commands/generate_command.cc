@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "tools/tandem/api_client.h"
@@ -10,6 +11,7 @@
 #include "tools/tandem/commands/batch.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/request_flags.h"
+#include "tools/tandem/commands/style.h"
 
 namespace tandem {
 namespace {
@@ -34,7 +36,7 @@ constexpr size_t kMaxPromptBytes = 64 << 20;
 absl::StatusOr<std::string> ReadPrompt(const std::vector<std::string>& words) {
   if (!words.empty() && words != std::vector<std::string>{"-"}) return absl::StrJoin(words, " ");
   if (isatty(STDIN_FILENO) == 1 && words.empty()) {
-    return absl::InvalidArgumentError("no prompt: give one after the command or on standard input");
+    return UsageError("no prompt: give one after the command or on standard input");
   }
   std::string prompt;
   char buffer[1 << 14];
@@ -48,12 +50,16 @@ absl::StatusOr<std::string> ReadPrompt(const std::vector<std::string>& words) {
   return prompt;
 }
 
+// Where neither flag nor line says: a text to continue may have no end, an answer has one.
+constexpr uint32_t kMaxTokensOfText = 512;
+constexpr uint32_t kMaxTokensOfAnswer = 4096;
+
 // What the flags ask of every prompt.
 BatchItem MakeItem(const GenerateFlags& flags) {
   BatchItem item;
   item.model = flags.request.model;
   item.sampling = MakeSampling(flags.request);
-  item.limits = MakeLimits(flags.request);
+  item.limits = MakeLimits(flags.request, flags.chat ? kMaxTokensOfAnswer : kMaxTokensOfText);
   item.limits.set_ignore_eos(flags.ignore_eos);
   item.logprobs = flags.logprobs;
   return item;
@@ -74,7 +80,7 @@ absl::Status Generate(const GenerateFlags& flags) {
   TANDEM_RETURN_IF_ERROR(CheckText("the prompt", prompt));
   TANDEM_RETURN_IF_ERROR(CheckText("--system", flags.system));
   if (!flags.system.empty() && !flags.chat) {
-    return absl::InvalidArgumentError("--system needs --chat");
+    return UsageError("--system needs --chat");
   }
   Answer answer;
   const TextSink sink = flags.json ? TextSink([](std::string_view) {}) : TextSink(PrintText);
@@ -89,7 +95,7 @@ absl::Status Generate(const GenerateFlags& flags) {
   if (!flags.json && !answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
   TANDEM_RETURN_IF_ERROR(Explain(status, flags.request.address));
   if (flags.json) std::fputs(PrintJson(AnswerAsJson(answer), 2).c_str(), stdout);
-  if (!flags.quiet) std::fputs(DescribeAnswer(answer).c_str(), stderr);
+  if (!flags.quiet) std::fputs(Styled(stderr, Style::kDim, DescribeAnswer(answer)).c_str(), stderr);
   return absl::OkStatus();
 }
 
@@ -102,6 +108,11 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
   command->add_option("prompt", flags->words,
                       "Words of the prompt; none or \"-\": standard input is read");
   AddRequestFlags(*command, flags->request);
+  command->get_option("--max-tokens")
+      ->description(absl::StrFormat(
+          "Tokens to generate at most, %d by default, with --chat %d; 0: as many as the context "
+          "holds",
+          kMaxTokensOfText, kMaxTokensOfAnswer));
   command->add_flag("--chat", flags->chat, "The prompt is a user's message to be answered");
   command->add_option("--system", flags->system, "With --chat: an instruction put before it");
   command->add_option("--logprobs", flags->logprobs,

@@ -2,21 +2,31 @@
 #include <memory>
 
 #include "services/loader/formats/model_source.h"
+#include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/model_json.h"
 
 namespace tandem {
 
 std::function<int()> AddInspectCommand(CLI::App& app) {
-  auto path = std::make_shared<std::string>();
+  struct Flags {
+    std::string path;
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("inspect", "Print what is in a model file");
   command
-      ->add_option("file", *path,
+      ->add_option("file", flags->path,
                    "A GGUF file, a safetensors folder, or synthetic:gemma3-27b?type=q4_0")
       ->required();
-  return [path] {
-    const auto source = loader::OpenModelSource(*path);
+  command->add_flag("--json", flags->json, "Print JSON");
+  return [flags] {
+    const auto source = loader::OpenModelSource(flags->path);
     if (!source.ok()) return Fail(source.status());
-    std::fputs(loader::DescribeModelSource(**source).c_str(), stdout);
+    std::fputs((flags->json ? PrintJson(ModelSourceAsJson(**source), 2)
+                            : loader::DescribeModelSource(**source))
+                   .c_str(),
+               stdout);
     return 0;
   };
 }

@@ -6,12 +6,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +22,10 @@ namespace tandem {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+// A terminal that is told so puts these around what is pasted.
+constexpr char kPasteOn[] = "\033[?2004h";
+constexpr char kPasteOff[] = "\033[?2004l";
+constexpr std::string_view kPasteEnd = "\033[201~";
 
 }  // namespace
 
@@ -30,6 +37,7 @@ struct LineEditor::State {
   mbstate_t partial{};  // of a character whose bytes have not all come
   EditLine* editor = nullptr;
   History* history = nullptr;
+  std::vector<std::string> completions;
 
   static State* Of(EditLine* editor) {
     void* state = nullptr;
@@ -77,7 +85,84 @@ struct LineEditor::State {
     }
   }
 
+  // What comes between the marks of a paste goes into the line as it is, line feeds included.
+  static unsigned char Paste(EditLine* editor, int /*key*/) {
+    std::string text;
+    while (!text.ends_with(kPasteEnd)) {
+      wchar_t character = 0;
+      if (GetCharacter(editor, &character) != 1) return CC_EOF;
+      char bytes[MB_LEN_MAX];
+      mbstate_t state{};
+      const size_t count = std::wcrtomb(bytes, character, &state);
+      if (count != static_cast<size_t>(-1)) text.append(bytes, count);
+    }
+    text.resize(text.size() - kPasteEnd.size());
+    for (char& c : text) {
+      if (c == '\r') c = '\n';  // what terminals make of line feeds
+    }
+    return text.empty() || el_insertstr(editor, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
+  static unsigned char Complete(EditLine* editor, int /*key*/) {
+    const LineInfo* line = el_line(editor);
+    const std::string before(line->buffer, line->cursor);
+    const size_t space = before.rfind(' ');
+    const std::vector<std::string>& words = Of(editor)->completions;
+    if (space == std::string::npos) return Offer(editor, before, Beginning(words, before), " ");
+    if (Beginning(words, before.substr(0, before.find(' '))).empty()) return CC_ERROR;
+    const std::string name = before.substr(space + 1);
+    return Offer(editor, name, FilesThatBegin(name), "");
+  }
+
+  // Inserts what all candidates have in common after `word`, or lists them.
+  static unsigned char Offer(EditLine* editor, const std::string& word,
+                             const std::vector<std::string>& candidates, const char* after) {
+    if (candidates.empty()) return CC_ERROR;
+    std::string common = candidates[0];
+    for (const std::string& candidate : candidates) {
+      const auto differ =
+          std::mismatch(common.begin(), common.end(), candidate.begin(), candidate.end());
+      common.erase(differ.first, common.end());
+    }
+    if (candidates.size() == 1 && !common.ends_with('/')) common += after;
+    if (common.size() > word.size()) {
+      return el_insertstr(editor, common.c_str() + word.size()) == 0 ? CC_REFRESH : CC_ERROR;
+    }
+    if (candidates.size() == 1) return CC_ERROR;
+    std::string list = "\n";
+    for (const std::string& candidate : candidates) list += candidate + "  ";
+    std::fprintf(stderr, "%s\n", list.c_str());
+    return CC_REDISPLAY;
+  }
+
+  static std::vector<std::string> Beginning(const std::vector<std::string>& words,
+                                            const std::string& beginning) {
+    std::vector<std::string> found;
+    for (const std::string& word : words) {
+      if (!beginning.empty() && word.starts_with(beginning)) found.push_back(word);
+    }
+    return found;
+  }
+
+  static std::vector<std::string> FilesThatBegin(const std::string& name) {
+    const size_t slash = name.rfind('/');
+    const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+      std::string path = folder + entry.path().filename().string();
+      if (!path.starts_with(name)) continue;
+      std::error_code unknown;
+      if (entry.is_directory(unknown)) path += '/';
+      found.push_back(std::move(path));
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
   ~State() {
+    if (editor != nullptr) std::fputs(kPasteOff, stderr);
     if (history != nullptr) {
       HistEvent event;
       if (!history_path.empty()) ::history(history, &event, H_SAVE, history_path.c_str());
@@ -114,8 +199,18 @@ std::unique_ptr<LineEditor> LineEditor::Create(int signals, std::string history_
     history(state->history, &event, H_LOAD, state->history_path.c_str());
   }
   el_set(editor, EL_HIST, history, state->history);
+  el_set(editor, EL_ADDFN, "tandem-paste", "Insert what is pasted", State::Paste);
+  el_set(editor, EL_BIND, "\\e[200~", "tandem-paste", nullptr);
+  el_set(editor, EL_ADDFN, "tandem-complete", "Complete a command", State::Complete);
+  el_set(editor, EL_BIND, "^I", "tandem-complete", nullptr);
   el_source(editor, nullptr);  // the user's ~/.editrc
+  // Also while an answer comes: what is pasted then is read after it.
+  std::fputs(kPasteOn, stderr);
   return std::unique_ptr<LineEditor>(new LineEditor(std::move(state)));
+}
+
+void LineEditor::SetCompletions(std::vector<std::string> words) {
+  state_->completions = std::move(words);
 }
 
 InputEvent LineEditor::Read(const char* prompt, std::string& line) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/common/base/unique_fd.h"
@@ -23,6 +25,10 @@ class LineReader {
 
   // Whether somebody types at a terminal, who is then asked with a prompt, and may edit.
   bool interactive() const { return editor_ != nullptr; }
+  // As LineEditor's; nothing without a terminal.
+  void SetCompletions(std::vector<std::string> words) {
+    if (editor_ != nullptr) editor_->SetCompletions(std::move(words));
+  }
   // Waits for a line (without its line feed), the end of standard input or Ctrl-C.
   InputEvent Read(const char* prompt, std::string& line);
 

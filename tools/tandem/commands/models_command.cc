@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
-#include "services/common/rpc/status.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_folder.h"
@@ -31,12 +30,12 @@ std::string ModelsAsTable(const v1::ListModelsResponse& models) {
   return table.Print();
 }
 
-absl::Status Models(const std::string& address, bool as_json) {
+absl::Status Models(const GatewayAddress& address, bool as_json) {
   const auto stub = MakeGenerationStub(address);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kListTimeout));
   v1::ListModelsResponse models;
-  TANDEM_RETURN_IF_ERROR(Explain(FromGrpcStatus(stub->ListModels(&context, {}, &models)), address));
+  TANDEM_RETURN_IF_ERROR(Explain(FromGateway(stub->ListModels(&context, {}, &models)), address));
   std::fputs((as_json ? MessageAsJson(models) : ModelsAsTable(models)).c_str(), stdout);
   return absl::OkStatus();
 }
@@ -45,7 +44,7 @@ absl::Status Models(const std::string& address, bool as_json) {
 
 std::function<int()> AddModelsCommand(CLI::App& app) {
   struct Flags {
-    std::string address = DefaultGatewayAddress();
+    GatewayAddress address;
     std::string folder;
     bool json = false;
   };

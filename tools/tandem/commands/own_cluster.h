@@ -3,11 +3,14 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/cluster_flags.h"
 
 namespace tandem {
@@ -22,9 +25,16 @@ class OwnCluster {
   OwnCluster& operator=(const OwnCluster&) = delete;
 
   std::string address() const;
+  // Waits until it is ready.  `progress` is told what it does, when that changes.
+  // FAILED_PRECONDITION: it ended or never will be ready, with its last words; DEADLINE_EXCEEDED.
+  absl::StatusOr<v1::GetStatusResponse> AwaitReady(
+      GenerationStub& stub, absl::Duration timeout,
+      const std::function<void(const std::string&)>& progress);
 
  private:
   explicit OwnCluster(std::string folder) : folder_(std::move(folder)) {}
+  bool Ended();
+
   std::string folder_;
   pid_t pid_ = 0;
 };

@@ -9,15 +9,15 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tandem/v1/generation.pb.h"
-#include "tools/tandem/address.h"
+#include "tools/tandem/gateway_address.h"
 
 namespace tandem {
 
 struct RequestFlags {
-  std::string address = DefaultGatewayAddress();
+  GatewayAddress address;
   std::string model;
   double timeout_seconds = 600;
-  std::optional<uint32_t> max_tokens;
+  std::optional<uint32_t> max_tokens;  // 0: as many as the context holds
   std::vector<std::string> stop;
   std::optional<float> temperature;
   std::optional<uint32_t> top_k;
@@ -29,15 +29,17 @@ struct RequestFlags {
   std::optional<uint64_t> seed;
 };
 
-void AddAddressFlag(CLI::App& command, std::string& address);
+// Adds --address, --api-key and --ca-file.
+void AddAddressFlag(CLI::App& command, GatewayAddress& address);
 void AddRequestFlags(CLI::App& command, RequestFlags& flags);
 
 // Leaves unset what no flag set: the gateway has the defaults and checks the ranges.
 v1::SamplingParams MakeSampling(const RequestFlags& flags);
-v1::GenerationLimits MakeLimits(const RequestFlags& flags);
+// `default_max_tokens` where no flag says; 0: as many as the context holds.
+v1::GenerationLimits MakeLimits(const RequestFlags& flags, uint32_t default_max_tokens = 0);
 
 // `status` with the gateway's address and what to do, where nobody answers there.
-absl::Status Explain(const absl::Status& status, const std::string& address);
+absl::Status Explain(const absl::Status& status, const GatewayAddress& address);
 
 // INVALID_ARGUMENT: `text` (named `what`) is not UTF-8.
 absl::Status CheckText(const std::string& what, const std::string& text);

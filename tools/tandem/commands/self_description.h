@@ -6,9 +6,11 @@
 
 namespace tandem {
 
-// Scripts that complete subcommands, options and file names.
+// Scripts that complete commands, options, the values of options that are enumerations, and names
+// of files where there may be one.
 std::string BashCompletion(const CLI::App& app);
 std::string ZshCompletion(const CLI::App& app);
+std::string FishCompletion(const CLI::App& app);
 // tandem.1, for man.
 std::string ManualPage(const CLI::App& app, const std::string& version);
 

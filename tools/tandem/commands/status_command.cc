@@ -1,12 +1,17 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/text_table.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/request_flags.h"
+#include "tools/tandem/commands/status_watch.h"
+#include "tools/tandem/commands/style.h"
 
 namespace tandem {
 namespace {
@@ -24,7 +29,11 @@ std::string Summary(const v1::GetStatusResponse& status) {
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) table.Add({name, value});
   };
-  add("state", status.detail().empty() ? status.state() : status.state() + ": " + status.detail());
+  const Style style = status.state() == "ready"    ? Style::kGood
+                      : status.state() == "failed" ? Style::kBad
+                                                   : Style::kWarning;
+  add("state", Styled(stdout, style, status.state()) +
+                   (status.detail().empty() ? "" : ": " + status.detail()));
   add("model", status.model());
   add("placement", status.placement());
   add("notice", status.placement_notice());
@@ -119,29 +128,49 @@ std::string Segments(const v1::GetStatusResponse& status, bool all) {
 }
 
 struct StatusFlags {
-  std::string address = DefaultGatewayAddress();
+  GatewayAddress address;
   double wait_seconds = 0;
   bool all_segments = false;
   bool json = false;
+  bool watch = false;
+  double interval_seconds = 2;
 };
+
+std::string BoldFirstLine(const std::string& table) {
+  const size_t end = table.find('\n');
+  return Styled(stdout, Style::kBold, table.substr(0, end)) + table.substr(end);
+}
+
+std::string Tables(const v1::GetStatusResponse& status, bool all_segments) {
+  std::string text = Summary(status);
+  if (status.workers_size() > 0) text += "\n" + BoldFirstLine(Workers(status));
+  if (status.segments_size() > 0) text += "\n" + BoldFirstLine(Segments(status, all_segments));
+  return text;
+}
 
 absl::Status PrintStatus(const StatusFlags& flags) {
   const auto stub = MakeGenerationStub(flags.address);
-  const absl::StatusOr<v1::GetStatusResponse> fetched =
+  absl::StatusOr<v1::GetStatusResponse> status =
       flags.wait_seconds > 0 ? WaitReady(*stub, absl::Seconds(flags.wait_seconds))
                              : FetchStatus(*stub, kTimeout);
-  if (!fetched.ok()) return Explain(fetched.status(), flags.address);
-  const v1::GetStatusResponse& status = *fetched;
-  std::string text;
-  if (flags.json) {
-    text = MessageAsJson(status);
-  } else {
-    text = Summary(status);
-    if (status.workers_size() > 0) text += "\n" + Workers(status);
-    if (status.segments_size() > 0) text += "\n" + Segments(status, flags.all_segments);
+  if (!status.ok()) return Explain(status.status(), flags.address);
+  if (!flags.watch) {
+    std::fputs((flags.json ? MessageAsJson(*status) : Tables(*status, flags.all_segments)).c_str(),
+               stdout);
+    return absl::OkStatus();
   }
-  std::fputs(text.c_str(), stdout);
-  return absl::OkStatus();
+  StatusWatch watch(
+      flags.json                     ? StatusWatch::Form::kJson
+      : ::isatty(STDOUT_FILENO) == 1 ? StatusWatch::Form::kScreen
+                                     : StatusWatch::Form::kLines,
+      [&flags](const v1::GetStatusResponse& now) { return Tables(now, flags.all_segments); });
+  while (true) {
+    status.ok() ? watch.Show(*status) : watch.ShowError(Explain(status.status(), flags.address));
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return absl::OkStatus();  // main tells
+    absl::SleepFor(absl::Seconds(flags.interval_seconds));
+    status = FetchStatus(*stub, kTimeout);
+  }
 }
 
 }  // namespace
@@ -154,7 +183,12 @@ std::function<int()> AddStatusCommand(CLI::App& app) {
   command->add_option("--wait", flags->wait_seconds,
                       "Wait this many seconds for the cluster to be ready, and fail if it is not");
   command->add_flag("--all-segments", flags->all_segments, "A line for every segment");
-  command->add_flag("--json", flags->json, "Print JSON");
+  command->add_flag("--json", flags->json, "Print JSON; with --watch an object a line");
+  command->add_flag("--watch", flags->watch,
+                    "Go on: at a terminal the same screen again and again, else a line each time");
+  command->add_option("--interval", flags->interval_seconds, "With --watch: seconds between two")
+      ->check(CLI::Range(0.05, 3600.0))
+      ->capture_default_str();
   return [flags] {
     const absl::Status status = PrintStatus(*flags);
     return status.ok() ? 0 : Fail(status);

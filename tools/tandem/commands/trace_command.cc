@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/rpc/status.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/request_flags.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr auto kTraceTimeout = std::chrono::seconds(30);
 
 struct TraceFlags {
-  std::string address = DefaultGatewayAddress();
+  GatewayAddress address;
   std::string request_id;
   bool last = false;
   std::string out = "-";
@@ -38,7 +37,7 @@ absl::Status Write(const std::string& path, const std::string& text) {
 
 absl::Status WriteTrace(const TraceFlags& flags) {
   if (flags.last == !flags.request_id.empty()) {
-    return absl::InvalidArgumentError("give --request ID or --last");
+    return UsageError("give --request ID or --last");
   }
   const auto stub = MakeGenerationStub(flags.address);
   grpc::ClientContext context;
@@ -47,7 +46,7 @@ absl::Status WriteTrace(const TraceFlags& flags) {
   request.set_id(flags.request_id);
   v1::GetTraceResponse trace;
   const grpc::Status status = stub->GetTrace(&context, request, &trace);
-  if (!status.ok()) return Explain(FromGrpcStatus(status), flags.address);
+  if (!status.ok()) return Explain(FromGateway(status), flags.address);
   if (trace.runs_size() == 0) return absl::DataLossError("the gateway's trace has no request");
   TANDEM_RETURN_IF_ERROR(Write(flags.out, flags.json ? MessageAsJson(trace) : ChromeTrace(trace)));
   if (flags.out != "-") {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
+#include "services/common/flags/flag_checks.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
@@ -70,8 +71,12 @@ absl::Status Tune(const TuneFlags& flags) {
     std::fprintf(stderr, "loading %s and measuring, %g s of the device's time\n",
                  own.options.model.c_str(), flags.seconds);
   }
-  const auto stub = MakeGenerationStub(cluster->address());
-  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(*stub, kLoadTime));
+  const auto stub = MakeGenerationStub(GatewayAddress(cluster->address()));
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  TANDEM_ASSIGN_OR_RETURN(
+      const auto status, cluster->AwaitReady(*stub, kLoadTime, [terminal](const std::string& what) {
+        if (terminal) std::fprintf(stderr, "  %s\n", what.c_str());
+      }));
   if (status.workers().empty()) return absl::InternalError("the cluster has no worker");
   const std::string& tuning = status.workers(0).tuning();
   constexpr std::string_view kTuned = "tuned: ";
@@ -97,6 +102,7 @@ std::function<int()> AddTuneCommand(CLI::App& app) {
   command
       ->add_option("--model", flags->cluster.options.model,
                    "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0")
+      ->check(CheckedBy(FindModel))
       ->required();
   command->add_option("--gpu-device", flags->cluster.options.gpu_device,
                       "Vulkan device: index or part of its name");

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace tandem {
 namespace {
@@ -69,35 +70,41 @@ std::string Readable(uint64_t bytes) {
 
 struct ProcessOutput {
   int exit_code = -1;
-  std::string text;
+  std::string output, errors;
 };
 
+std::string Quoted(const std::string& word) {
+  return "'" + absl::StrReplaceAll(word, {{"'", "'\\''"}}) + "'";
+}
+
 ProcessOutput RunForText(const std::vector<std::string>& arguments) {
-  std::string command;
-  for (const std::string& argument : arguments) {
-    std::string quoted = argument;
-    for (size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 4) {
-      quoted.replace(at, 1, "'\\''");
-    }
-    command += "'" + quoted + "' ";
-  }
-  command += "2>&1";
   ProcessOutput output;
-  FILE* pipe = ::popen(command.c_str(), "re");
-  if (pipe == nullptr) return output;
-  char buffer[512];
-  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) output.text += buffer;
-  const int status = ::pclose(pipe);
-  output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::string errors = (fs::temp_directory_path() / "tandem-doctor.XXXXXX").string();
+  const int fd = ::mkstemp(errors.data());
+  if (fd < 0) return output;
+  ::close(fd);
+  std::string command;
+  for (const std::string& argument : arguments) command += Quoted(argument) + " ";
+  command += "2>" + Quoted(errors);
+  if (FILE* pipe = ::popen(command.c_str(), "re"); pipe != nullptr) {
+    char buffer[512];
+    while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) output.output += buffer;
+    const int status = ::pclose(pipe);
+    output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  output.errors = ReadText(errors);
+  fs::remove(errors);
   return output;
 }
 
-std::string LastLine(const std::string& text) {
+// The last line that is no line of a log, which libraries write about themselves: the first word of
+// such a line is a time in brackets or not, or it has key=value pairs behind a level.
+std::string LastPlainLine(const std::string& text) {
   std::istringstream lines(text);
-  std::string line;
-  std::string last;
+  std::string line, last;
   while (std::getline(lines, line)) {
-    if (!line.empty()) last = line;
+    const bool log = line.starts_with('[') || line.find("level=") != std::string::npos;
+    if (!line.empty() && !log) last = line;
   }
   return last;
 }
@@ -204,8 +211,10 @@ Finding CheckWorker(const SystemView& system, const std::string& subject,
     return {if_not, subject, command[0] + " is not installed", "build or install it"};
   }
   const ProcessOutput output = RunForText(command);
-  const std::string line = LastLine(output.text);
-  if (output.exit_code == 0) return {Verdict::kGood, subject, line, ""};
+  if (output.exit_code == 0) {
+    return {Verdict::kGood, subject, LastPlainLine(output.output), ""};
+  }
+  const std::string line = LastPlainLine(output.errors);
   return {if_not, subject,
           line.empty() ? absl::StrFormat("probe ended with exit code %d", output.exit_code) : line,
           remedy};

@@ -1,5 +1,5 @@
 // Is this machine fit to serve?  One finding per thing that commonly is not right, each with the
-// way to mend it.
+// way to fix it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ Finding CheckMemlock(const SystemView& system);
 Finding CheckHugepages(const SystemView& system);
 Finding CheckUdmabuf(const SystemView& system);
 Finding CheckMemory(const SystemView& system);
-// Runs a worker's `--probe`, which opens its device and says what it found.
+// Runs a worker's `--probe`, which opens its device and says what it found in its last line of
+// output, or why it cannot in its last line of errors.  Lines of libraries' logs do not count.
 Finding CheckWorker(const SystemView& system, const std::string& subject,
                     const std::vector<std::string>& arguments, Verdict if_not,
                     const std::string& remedy);

@@ -67,13 +67,18 @@ TEST_F(DoctorTest, AWorkersProbeDecidesByItsExitCodeAndSaysItsLastLine) {
     return CheckWorker(system_, "vulkan", {"worker", "--probe"}, Verdict::kBad, "install one");
   };
   EXPECT_EQ(probe().verdict, Verdict::kBad);
-  Write("/bin/worker", "#!/bin/sh\necho first\necho \"device $1\"\nexit $(cat ${0%/*}/code)\n");
+  Write("/bin/worker",
+        "#!/bin/sh\necho first\necho \"device $1\"\necho 'it is not there' >&2\n"
+        "echo '[XRT] ERROR: No devices found' >&2\n"
+        "echo '2026-11-23T06:14:04.772 level=error service=npu event=\"x\"' >&2\n"
+        "exit $(cat ${0%/*}/code)\n");
   Write("/bin/code", "0");
   chmod((system_.bin_dir + "/worker").c_str(), 0755);
   EXPECT_EQ(probe().verdict, Verdict::kGood);
   EXPECT_EQ(probe().detail, "device --probe");
   Write("/bin/code", "1");
   EXPECT_EQ(probe().verdict, Verdict::kBad);
+  EXPECT_EQ(probe().detail, "it is not there") << "and no line of a log";
   EXPECT_EQ(probe().remedy, "install one");
 }
 

@@ -11,6 +11,8 @@
 namespace tandem {
 namespace {
 
+constexpr int kPatience = 60'000;  // milliseconds
+
 void MakePipe(UniqueFd& read_end, UniqueFd& write_end) {
   int fds[2];
   TANDEM_CHECK(::pipe2(fds, O_CLOEXEC) == 0);
@@ -31,13 +33,14 @@ void Drain(UniqueFd& fd, std::string& text) {
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& arguments) {
+Child::Child(const std::vector<std::string>& arguments, const char* output) {
   ::signal(SIGPIPE, SIG_IGN);
   UniqueFd child_input;
   UniqueFd child_output;
   UniqueFd child_errors;
   MakePipe(child_input, input_);
   MakePipe(output_, child_output);
+  if (output != nullptr) child_output = UniqueFd(::open(output, O_WRONLY | O_CLOEXEC));
   MakePipe(errors_, child_errors);
   std::string program = TANDEM_BINARY_DIR "/bin/tandem";
   std::vector<std::string> words = arguments;
@@ -74,7 +77,10 @@ void Child::Signal(int signal) { ::kill(pid_, signal); }
 bool Child::ReadSome() {
   pollfd polled[] = {{output_.get(), POLLIN, 0}, {errors_.get(), POLLIN, 0}};
   if (!output_.valid() && !errors_.valid()) return false;
-  ::poll(polled, 2, -1);
+  if (::poll(polled, 2, kPatience) == 0) {  // it hangs
+    ::kill(pid_, SIGKILL);
+    return false;
+  }
   if (polled[0].revents != 0) Drain(output_, output_text_);
   if (polled[1].revents != 0) Drain(errors_, errors_text_);
   return true;

@@ -13,8 +13,9 @@ namespace tandem {
 
 class Child {
  public:
-  // Runs `tandem` with these arguments, its three streams being pipes of ours.
-  explicit Child(const std::vector<std::string>& arguments);
+  // Runs `tandem` with these arguments, its three streams being pipes of ours; its output goes to
+  // the file `output` instead, if one is named.
+  explicit Child(const std::vector<std::string>& arguments, const char* output = nullptr);
   // Kills it if it still runs.
   ~Child();
 
@@ -31,7 +32,8 @@ class Child {
   const std::string& errors() const { return errors_text_; }
 
  private:
-  // Reads what there is of both streams; false when both have ended.
+  // Reads what there is of both streams; false when both have ended, or after a minute in which
+  // neither said anything: the program is killed then.
   bool ReadSome();
 
   pid_t pid_ = -1;

@@ -12,13 +12,14 @@
 
 namespace tandem {
 
-Terminal::Terminal(const std::vector<std::string>& arguments, const std::string& home) {
+Terminal::Terminal(const std::vector<std::string>& arguments, const std::string& home,
+                   unsigned short columns, bool keep_no_color) {
   const std::string program = TANDEM_BINARY_DIR "/bin/tandem";
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   int terminal = -1;
-  const winsize size = {.ws_row = 24, .ws_col = 200, .ws_xpixel = 0, .ws_ypixel = 0};
+  const winsize size = {.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
   pid_ = ::forkpty(&terminal, nullptr, nullptr, &size);
   TANDEM_CHECK(pid_ >= 0);
   if (pid_ == 0) {
@@ -26,6 +27,7 @@ Terminal::Terminal(const std::vector<std::string>& arguments, const std::string&
     ::setenv("TERM", "xterm", 1);
     ::setenv("LC_ALL", "C.UTF-8", 1);
     ::unsetenv("XDG_STATE_HOME");
+    if (!keep_no_color) ::unsetenv("NO_COLOR");
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }

@@ -14,7 +14,8 @@ namespace tandem {
 class Terminal {
  public:
   // Runs `tandem` with these arguments on a terminal of its own, its files under `home`.
-  Terminal(const std::vector<std::string>& arguments, const std::string& home);
+  Terminal(const std::vector<std::string>& arguments, const std::string& home,
+           unsigned short columns = 200, bool keep_no_color = false);
   // Kills it if it still runs.
   ~Terminal();
 

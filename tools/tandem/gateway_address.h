@@ -1,0 +1,22 @@
+// Where a gateway is, and what it asks for.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+struct GatewayAddress {
+  GatewayAddress();
+  // Without a key.
+  GatewayAddress(std::string gateway) : target(std::move(gateway)) {}  // NOLINT: a string is one
+
+  // unix:PATH or HOST:PORT (gRPC), or http[s]://HOST[:PORT][/PREFIX] (the HTTP port).
+  std::string target;
+  std::string api_key;  // for the HTTP port
+  std::string ca_file;  // PEM; empty: the system's
+
+  // Whether the gateway is reached by its HTTP port.
+  bool is_http() const { return target.starts_with("http://") || target.starts_with("https://"); }
+};
+
+}  // namespace tandem
