@@ -79,6 +79,32 @@ describe("problems", { skip: !browserPath }, () => {
     assert.equal(await page.evaluate(() => document.activeElement.id), "prompt");
   });
 
+  test("chats that cannot be read or saved are said so, and none is lost", async () => {
+    await ask(page, "What is the capital of Japan?");
+    await settle(page);
+    await page.addInitScript(() => {
+      for (const name of ["getAll", "put"]) {
+        const works = IDBObjectStore.prototype[name];
+        IDBObjectStore.prototype[name] = function (...of) {
+          if (sessionStorage.getItem("broken") === name) throw new DOMException("full", "QuotaExceededError");
+          return works.apply(this, of);
+        };
+      }
+      if (!sessionStorage.getItem("broken")) sessionStorage.setItem("broken", "getAll");
+    });
+    await page.reload();
+    await page.waitForSelector("#toast >> text=could not read the chats");
+    await page.waitForSelector("#prompt:enabled");
+    await page.evaluate(() => sessionStorage.setItem("broken", "put"));
+    await page.reload();
+    await page.waitForSelector("article");
+    assert.match(await answer(page), /Tokyo/);
+    await ask(page, "And of France?");
+    await page.waitForSelector("#toast >> text=could not save the chat");
+    await settle(page);
+    assert.equal(await page.locator("article").count(), 4, "it goes on as long as the page");
+  });
+
   test("a browser without storage is said so, and chats work", async () => {
     await page.addInitScript(() => Object.defineProperty(globalThis, "indexedDB", { get() { throw new Error("off"); } }));
     await page.reload();

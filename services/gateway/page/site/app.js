@@ -19,8 +19,11 @@ const keyDialog = new KeyDialog(settings, () => {
   begin();
   $("prompt").focus();
 });
-const store = new ChatStore((id) => refresh(id), () =>
-  toast("This browser could not save the chat: its storage is full or off. Export the chats that you want to keep, and delete some."));
+const kStorageProblems = {
+  read: "This browser could not read the chats that it keeps. Load the page again; they have not been changed.",
+  save: "This browser could not save the chat: its storage is full or off. Export the chats that you want to keep, and delete some.",
+};
+const store = new ChatStore((id) => refresh(id), (what) => toast(kStorageProblems[what]));
 const chats = new Chats(store, () => settings.system());
 const asker = new Asker(chats, settings, {
   onChange(chat) {

@@ -44,8 +44,8 @@ const done = (request) => new Promise((resolve, reject) => {
 
 // The chats of this browser, each a record, so that two windows do not overwrite one another.
 export class ChatStore {
-  // `onChange(id)` is called when another window saved or deleted a chat, `onProblem` when one
-  // cannot be saved.
+  // `onChange(id)` is called when another window saved or deleted a chat, `onProblem` with "read" or
+  // "save" when that failed.
   constructor(onChange, onProblem) {
     this.onProblem = onProblem;
     this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("tandem.chats") : null;
@@ -57,7 +57,8 @@ export class ChatStore {
     try {
       const request = indexedDB.open("tandem", 1);
       request.onupgradeneeded = () => request.result.createObjectStore("chats", { keyPath: "id" });
-      this.db = await done(request);
+      // Some browsers never answer where storage is off.
+      this.db = await Promise.race([done(request), new Promise((_, reject) => { setTimeout(reject, 5000); })]);
       this.db.onversionchange = () => this.db.close();
     } catch {
       this.db = null;
@@ -66,7 +67,13 @@ export class ChatStore {
   }
 
   async all() {
-    return this.db ? done(this.db.transaction("chats").objectStore("chats").getAll()) : [];
+    if (!this.db) return [];
+    try {
+      return await done(this.db.transaction("chats").objectStore("chats").getAll());
+    } catch (error) {
+      this.onProblem("read", error);
+      return [];
+    }
   }
 
   async get(id) {
@@ -86,13 +93,19 @@ export class ChatStore {
     if (!this.db) return false;
     try {
       const transaction = this.db.transaction("chats", "readwrite");
-      work(transaction.objectStore("chats"));
-      await new Promise((resolve, reject) => {
+      const ended = new Promise((resolve, reject) => {
         transaction.oncomplete = resolve;
         transaction.onabort = () => reject(transaction.error);
       });
+      try {
+        work(transaction.objectStore("chats"));
+      } catch (error) {
+        transaction.abort();  // what it had begun
+        await ended.catch(() => { throw error; });
+      }
+      await ended;
     } catch (error) {
-      this.onProblem(error);
+      this.onProblem("save", error);
       return false;
     }
     for (const id of ids) this.channel?.postMessage(id);
