@@ -192,6 +192,14 @@ class DocsTest(unittest.TestCase):
                 faults.append(f"no line of docs/performance.md has all of {', '.join(numbers)}: {row}")
         self.report(faults)
 
+    def test_the_size_in_the_readme_is_that_of_the_operations_manual(self):
+        said = re.search(r"27B Q4_0\s+needs (\d+) GiB for a context of 8,192 tokens", (ROOT / "README.md").read_text())
+        row = re.search(r"^\| Gemma 3 27b \|(.*)\|$", (ROOT / "docs/operations.md").read_text(), re.M)
+        self.assertTrue(said and row, "README.md or docs/operations.md no longer says what 27B needs")
+        cells = [cell.strip() for cell in row.group(1).split("|")]
+        needed = float(cells[0]) + float(cells[4])
+        self.assertTrue(needed <= float(said.group(1)) < needed + 1, f"{said.group(0)}: weights and KV are {needed:.2f} GiB")
+
     def test_the_version_is_one(self):
         changes = (ROOT / "CHANGELOG.md").read_text()
         releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d{2}-\d{2}$", changes, re.M)
