@@ -90,6 +90,12 @@ TEST_F(ServiceFlagsTest, AListMayTakeSeveralLines) {
   EXPECT_TRUE(import_);
 }
 
+TEST_F(ServiceFlagsTest, AnEmptyTextIsAValueAndAnEmptyListIsNone) {
+  Parse("name = \"\"\nroot = []\n");
+  EXPECT_EQ(name_, "");
+  EXPECT_TRUE(roots_.empty());
+}
+
 TEST_F(ServiceFlagsTest, AnEmptyFileChangesNothing) {
   Parse("# name = \"gpu0\"\n");
   EXPECT_EQ(name_, "none");
