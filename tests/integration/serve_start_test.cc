@@ -137,7 +137,7 @@ TEST_F(ServeStartTest, FlagsOfTheGatewayThatDoNotGoTogetherEndItWithItsReason) {
 
 TEST_F(ServeStartTest, BeyondLoopbackItWantsKeysOrALeave) {
   const Ended ended = RunTandem(Serve({"--http", "0.0.0.0:0"}));
-  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.code, kExitUsage);
   EXPECT_THAT(ended.errors, AllOf(HasSubstr("--http-api-keys"), HasSubstr("--http-open")));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/logs/gateway.log"));
 }
@@ -146,7 +146,7 @@ TEST_F(ServeStartTest, AllFlagsCanComeFromAFile) {
   const std::string config = folder_.path() + "/serve.toml";
   std::ofstream(config) << "model = \"/nonexistent/m.gguf\"\n";
   const Ended ended = RunTandem(Here({"serve", "--config", config}));
-  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(ended.code, kExitUsage);
   EXPECT_THAT(ended.errors, HasSubstr(config + ":1: model: "));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/flags/manual_page.h"
+#include "services/common/flags/parse_flags.h"
 
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
@@ -101,12 +102,25 @@ void Give(CLI::Option& option, const toml::node& node, const Place& place) {
   }
 }
 
+std::string NoSuchFlag(const CLI::App& app, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const CLI::Option* option : ShownOptions(app)) {
+    if (!option->get_configurable()) continue;
+    keys.insert(keys.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  const std::string closest = ClosestWord(key, keys);
+  return closest.empty() ? "no such flag"
+                         : absl::StrFormat("no such flag; did you mean %s?", closest);
+}
+
 void ApplyFile(CLI::App& app, const std::string& path) {
   const toml::table table = ParseToml(path);
   for (const auto& [key, node] : table) {
     const Place place{path, key.source().begin.line, std::string(key.str())};
     CLI::Option* option = app.get_option_no_throw("--" + place.key);
-    if (option == nullptr || !option->get_configurable()) Refuse(place, "no such flag");
+    if (option == nullptr || !option->get_configurable()) {
+      Refuse(place, NoSuchFlag(app, place.key));
+    }
     if (option->count() == 0) Give(*option, node, place);
   }
 }

@@ -79,7 +79,7 @@ TEST_F(ServiceFlagsTest, WhatIsWrongInAFileIsNamedByFileLineAndKey) {
   EXPECT_EQ(error("name = [\"a\", \"b\"]\n"),
             path_ + ":1: name: one value is expected, not a list");
   EXPECT_EQ(error("no-import = 1\n"), path_ + ":1: no-import: true or false is expected");
-  EXPECT_EQ(error("naem = \"a\"\n"), path_ + ":1: naem: no such flag");
+  EXPECT_EQ(error("naem = \"a\"\n"), path_ + ":1: naem: no such flag; did you mean name?");
   EXPECT_EQ(error("manual = true\n"), path_ + ":1: manual: no such flag");
   EXPECT_THAT(error("rows = 1\nname = gpu0\n"), HasSubstr(path_ + ":2: not TOML: "));
 }

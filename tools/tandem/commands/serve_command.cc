@@ -87,7 +87,9 @@ class OwnLog {
 };
 
 absl::Status Serve(const ServeFlags& flags) {
-  TANDEM_ASSIGN_OR_RETURN(const ClusterOptions options, ResolveServeFlags(flags));
+  const absl::StatusOr<ClusterOptions> resolved = ResolveServeFlags(flags);
+  if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
+  const ClusterOptions& options = *resolved;
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,
                           RuntimeLock::Take(options.runtime_dir, options.log_dir));
