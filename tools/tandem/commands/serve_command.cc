@@ -90,9 +90,11 @@ absl::Status Serve(const ServeFlags& flags) {
   const absl::StatusOr<ClusterOptions> resolved = ResolveServeFlags(flags);
   if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
   const ClusterOptions& options = *resolved;
-  TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
+  TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
+  // Before anything in the directory changes: it may be another cluster's.
   TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,
                           RuntimeLock::Take(options.runtime_dir, options.log_dir));
+  TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_RETURN_IF_ERROR(AwaitStaleServices(options.runtime_dir, kStalePatience, Say));
   TANDEM_RETURN_IF_ERROR(CheckPorts(WantedPorts(options)));
   SayStart(options, services);

@@ -139,8 +139,7 @@ std::string MetricsAddress(const ClusterOptions& options, int port) {
 
 std::string GatewayTarget(const ClusterOptions& options) { return Socket(options, "gateway"); }
 
-absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options.model));
+absl::Status MakeDirectories(const ClusterOptions& options) {
   TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.runtime_dir));
   if (!options.log_dir.empty()) TANDEM_RETURN_IF_ERROR(MakePrivateDirectory(options.log_dir));
   // The longest name is the loader's descriptor socket.
@@ -151,6 +150,12 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
         "with --runtime-dir",
         options.runtime_dir, sizeof(sockaddr_un::sun_path) - 1, longest, longest.size()));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options.model));
+  TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
   std::vector<ServiceSpec> services;
   std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root",
                                       model.root.empty() ? options.runtime_dir : model.root};

@@ -61,6 +61,10 @@ struct ModelPlace {
 // INVALID_ARGUMENT: a wrong synthetic name; NOT_FOUND: no such model.
 absl::StatusOr<ModelPlace> FindModel(const std::string& model);
 
+// Makes the runtime directory and that of the logs.  INVALID_ARGUMENT: one is too long for a
+// socket's name, owned by somebody else or cannot be made.
+absl::Status MakeDirectories(const ClusterOptions& options);
+
 // Makes the directories and describes the processes.  INVALID_ARGUMENT: the model's path, a
 // runtime directory too long for a socket's name or owned by somebody else; NOT_FOUND: no such
 // model.
