@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="Tandem gateway" \
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
       libgrpc++1.51t64 libspdlog1.15 \
-      libcivetweb1 libprometheus-cpp-core1.0 libssl3t64 libxxhash0 \
+      libcivetweb1 libcurl4t64 libprometheus-cpp-core1.0 libssl3t64 libxxhash0 \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid 10001 tandem \
  && useradd --system --uid 10001 --gid tandem --no-create-home --home-dir /nonexistent tandem \

@@ -1,0 +1,232 @@
+#include "services/common/pull/testing/fake_hub.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+#include <random>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+
+namespace tandem::pull::testing {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+std::string TestRequest::Field(const std::string& name) const {
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : found->second;
+}
+
+TestServer::TestServer(Handler handler)
+    : handler_(std::move(handler)),
+      acceptor_(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0)),
+      port_(acceptor_.local_endpoint().port()),
+      acceptor_thread_([this] { Accept(); }) {}
+
+TestServer::~TestServer() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+    boost::system::error_code ignored;
+    for (auto& [socket, thread] : connections_)
+      socket->shutdown(tcp::socket::shutdown_both, ignored);
+  }
+  // Wakes the acceptor.
+  boost::system::error_code ignored;
+  tcp::socket knock(io_);
+  knock.connect(tcp::endpoint(asio::ip::address_v4::loopback(), static_cast<uint16_t>(port_)),
+                ignored);
+  acceptor_thread_.join();
+  std::list<std::pair<std::shared_ptr<Socket>, std::thread>> connections;
+  {
+    const MutexLock lock(mutex_);
+    connections.swap(connections_);
+  }
+  for (auto& [socket, thread] : connections) thread.join();
+}
+
+std::string TestServer::url() const { return absl::StrFormat("http://127.0.0.1:%d", port_); }
+
+std::vector<TestRequest> TestServer::requests() const {
+  const MutexLock lock(mutex_);
+  return requests_;
+}
+
+uint64_t TestServer::body_bytes() const {
+  const MutexLock lock(mutex_);
+  return body_bytes_;
+}
+
+void TestServer::Accept() {
+  for (;;) {
+    auto socket = std::make_shared<Socket>(io_);
+    boost::system::error_code error;
+    acceptor_.accept(*socket, error);
+    const MutexLock lock(mutex_);
+    if (ending_) return;
+    if (error) continue;
+    connections_.emplace_back(socket, std::thread([this, socket] { Serve(*socket); }));
+  }
+}
+
+void TestServer::Serve(Socket& socket) {
+  std::string buffer;
+  while (ServeOne(socket, buffer)) {
+  }
+  boost::system::error_code ignored;
+  socket.shutdown(tcp::socket::shutdown_both, ignored);
+}
+
+bool TestServer::ServeOne(Socket& socket, std::string& buffer) {
+  boost::system::error_code error;
+  const size_t head = asio::read_until(socket, asio::dynamic_buffer(buffer), "\r\n\r\n", error);
+  if (error) return false;
+  std::istringstream lines(buffer.substr(0, head));
+  buffer.erase(0, head);
+  TestRequest request;
+  std::string line, version;
+  lines >> request.method >> request.target >> version;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && line != "\r") {
+    const size_t colon = line.find(':');
+    if (colon == line.npos) continue;
+    std::string value = line.substr(colon + 1);
+    absl::StripAsciiWhitespace(&value);
+    request.fields[absl::AsciiStrToLower(line.substr(0, colon))] = value;
+  }
+  {
+    const MutexLock lock(mutex_);
+    requests_.push_back(request);
+  }
+  const TestReply reply = handler_(request);
+  std::string out = absl::StrFormat("HTTP/1.1 %d Test\r\n", reply.status);
+  for (const auto& [name, value] : reply.fields) out += absl::StrFormat("%s: %s\r\n", name, value);
+  if (reply.length) out += absl::StrFormat("Content-Length: %d\r\n", reply.body.size());
+  out += "\r\n";
+  asio::write(socket, asio::buffer(out), error);
+  if (error || request.method == "HEAD") return !error;
+  const size_t size = std::min(reply.body.size(), reply.cut_after);
+  const size_t sent = asio::write(socket, asio::buffer(reply.body.data(), size), error);
+  const MutexLock lock(mutex_);
+  body_bytes_ += sent;
+  return !error && size == reply.body.size() && reply.length;
+}
+
+FakeHub::FakeHub(size_t file_bytes)
+    : cdn_(std::make_unique<TestServer>([this](const TestRequest& r) { return AnswerCdn(r); })),
+      hub_(std::make_unique<TestServer>([this](const TestRequest& r) { return AnswerHub(r); })) {
+  SetContent(MakeContent(file_bytes));
+}
+
+std::string FakeHub::MakeContent(size_t bytes, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::string content(bytes + 8, '\0');
+  for (size_t i = 0; i < bytes; i += 8) {
+    const uint64_t word = random();
+    std::copy_n(reinterpret_cast<const char*>(&word), 8, content.data() + i);
+  }
+  content.resize(bytes);
+  content.replace(0, 4, "GGUF");
+  return content;
+}
+
+std::string FakeHub::Sha256(const std::string& bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  ::SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), sizeof(digest)));
+}
+
+std::string FakeHub::content() const {
+  const MutexLock lock(mutex_);
+  return *content_;
+}
+
+void FakeHub::SetContent(std::string content) {
+  const MutexLock lock(mutex_);
+  sha256_ = Sha256(content);
+  content_ = std::make_shared<const std::string>(std::move(content));
+}
+
+void FakeHub::Set(Faults faults) {
+  const MutexLock lock(mutex_);
+  faults_ = std::move(faults);
+}
+
+TestReply FakeHub::AnswerHub(const TestRequest& request) {
+  Faults faults;
+  std::string sha256;
+  size_t size = 0;
+  {
+    const MutexLock lock(mutex_);
+    faults = faults_;
+    sha256 = sha256_;
+    size = content_->size();
+  }
+  if (faults.hub_hook) {
+    if (TestReply reply = faults.hub_hook(request); reply.status != 0) return reply;
+  }
+  if (request.target == "/api/models/owner/repo/tree/main?recursive=true") {
+    return {.body = absl::StrFormat(
+                R"([{"type": "file", "path": "README.md", "size": 5},
+                    {"type": "file", "path": "mmproj-model-f16.gguf", "size": 7},
+                    {"type": "file", "path": "../evil-Q4_0.gguf", "size": 7},
+                    {"type": "file", "path": "model-Q4_0.gguf", "size": %d, "lfs": {"oid": "%s"}},
+                    {"type": "file", "path": "model-Q8_0.gguf", "size": 9}])",
+                size, sha256)};
+  }
+  if (request.target != "/owner/repo/resolve/main/model-Q4_0.gguf") {
+    return {.status = 404, .fields = {{"X-Error-Code", "EntryNotFound"}}};
+  }
+  return {.status = 302,
+          .fields = {{"Location", cdn_->url() + "/blob?signature=secret"},
+                     {"X-Repo-Commit", "0123456789012345678901234567890123456789"},
+                     {"X-Linked-Size",
+                      absl::StrFormat("%d", faults.wrong_size != 0 ? faults.wrong_size : size)},
+                     {"X-Linked-Etag",
+                      "\"" + (faults.wrong_sha256.empty() ? sha256 : faults.wrong_sha256) + "\""}}};
+}
+
+TestReply FakeHub::AnswerCdn(const TestRequest& request) {
+  Faults faults;
+  std::string sha256;
+  std::shared_ptr<const std::string> content;
+  const auto look = [&] {
+    const MutexLock lock(mutex_);
+    faults = faults_;
+    sha256 = sha256_;
+    content = content_;
+  };
+  look();
+  if (faults.cdn_hook) {
+    if (TestReply reply = faults.cdn_hook(request); reply.status != 0) return reply;
+    look();  // the hook may have changed the file
+  }
+  TestReply reply;
+  if (!faults.no_etag) reply.fields.emplace_back("ETag", "\"" + sha256.substr(0, 32) + "\"");
+  reply.cut_after = faults.cut_every;
+  const std::string range = request.Field("range"), if_range = request.Field("if-range");
+  const bool same = if_range.empty() || if_range == "\"" + sha256.substr(0, 32) + "\"";
+  size_t begin = 0, end = 0;
+  if (faults.ignore_ranges || !same ||
+      std::sscanf(range.c_str(), "bytes=%zu-%zu", &begin, &end) != 2) {
+    reply.body = *content;
+    return reply;
+  }
+  if (begin >= content->size()) {
+    return {.status = 416,
+            .fields = {{"Content-Range", absl::StrFormat("bytes */%d", content->size())}}};
+  }
+  end = std::min(end, content->size() - 1);
+  reply.status = 206;
+  reply.fields.emplace_back("Content-Range",
+                            absl::StrFormat("bytes %d-%d/%d", begin, end, content->size()));
+  reply.body = content->substr(begin, end - begin + 1);
+  return reply;
+}
+
+}  // namespace tandem::pull::testing
