@@ -38,6 +38,10 @@ size_t TakeHeader(char* bytes, size_t size, size_t count, void* headers) {
   return size * count;
 }
 
+int AskWhetherToGoOn(void* options, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const HttpOptions*>(options)->keep_going() ? 0 : 1;
+}
+
 struct Body {
   std::string text;
   size_t max_bytes;
@@ -208,7 +212,13 @@ absl::StatusOr<HttpReply> Ask(const char* method, const std::string& url,
     curl_easy_setopt(handle.get(), CURLOPT_WRITEDATA, &body);
     curl_easy_setopt(handle.get(), CURLOPT_TIMEOUT, 120L);
   }
+  if (options.keep_going != nullptr) {
+    curl_easy_setopt(handle.get(), CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(handle.get(), CURLOPT_XFERINFOFUNCTION, AskWhetherToGoOn);
+    curl_easy_setopt(handle.get(), CURLOPT_XFERINFODATA, &options);
+  }
   const CURLcode code = curl_easy_perform(handle.get());
+  if (code == CURLE_ABORTED_BY_CALLBACK) return absl::CancelledError("stopped");
   if (code == CURLE_WRITE_ERROR) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s answers with more than %d bytes", PrintableUrl(url), max_body_bytes));

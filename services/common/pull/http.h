@@ -8,6 +8,7 @@
 #include <curl/curl.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@ struct HttpOptions {
   std::string token_origin;  // "https://huggingface.co:443", as OriginOf writes it
   std::string ca_file;       // PEM; empty: the system's certificates
   std::string user_agent = "tandem";
+  std::function<bool()> keep_going;  // asked once a second; false: CANCELLED; empty: always
   absl::Duration connect_timeout = absl::Seconds(30);
   absl::Duration stall_timeout = absl::Seconds(30);  // without a byte: the connection is given up
 };
@@ -82,6 +84,7 @@ struct HttpReply {
 
 // One request to `url`, without following redirects.  A body over `max_body_bytes` is an error.
 // UNAVAILABLE: no answer, worth trying again.  FAILED_PRECONDITION: the certificate does not hold.
+// CANCELLED: options.keep_going.
 absl::StatusOr<HttpReply> Ask(const char* method, const std::string& url,
                               const HttpOptions& options, size_t max_body_bytes = 0);
 

@@ -72,7 +72,7 @@ absl::StatusOr<HttpReply> Hub::AskPatiently(const char* method, const std::strin
                               : ""));
     }
     for (const absl::Time end = absl::Now() + wait; absl::Now() < end;) {
-      if (options_.keep_going != nullptr && !options_.keep_going()) {
+      if (options_.http.keep_going != nullptr && !options_.http.keep_going()) {
         return absl::CancelledError("stopped");
       }
       absl::SleepFor(std::min(absl::Milliseconds(100), end - absl::Now()));

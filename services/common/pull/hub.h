@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,8 +30,7 @@ struct ListedFile {
 
 struct HubOptions {
   std::string endpoint = "https://huggingface.co";
-  HttpOptions http;                  // token_origin is filled in
-  std::function<bool()> keep_going;  // asked while waiting; false: CANCELLED; empty: always
+  HttpOptions http;  // token_origin is filled in
   int max_attempts = 6;
   absl::Duration first_backoff = absl::Milliseconds(500);
   absl::Duration longest_wait = absl::Minutes(5);  // that a host may ask for

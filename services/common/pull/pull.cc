@@ -168,7 +168,7 @@ absl::StatusOr<PullResult> Pull(const ModelName& name, const ModelTable& table,
     shown = entry.names.front();
   }
   HubOptions hub_options = options.hub;
-  hub_options.keep_going = [&progress] { return progress(PullProgress()); };
+  hub_options.http.keep_going = [&progress] { return progress(PullProgress()); };
   TANDEM_ASSIGN_OR_RETURN(const Hub hub, Hub::Create(std::move(hub_options)));
   TANDEM_ASSIGN_OR_RETURN(file, hub.Choose(file));
   if (!IsModelFile(file.file)) {
