@@ -11,6 +11,7 @@
 #include "services/gateway/ollama/ollama_routes.h"
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/page/page_routes.h"
+#include "services/gateway/pull/pull_routes.h"
 #include "services/gateway/rest/health_routes.h"
 #include "services/gateway/rest/openapi.h"
 #include "services/gateway/rest/rest_routes.h"
@@ -39,6 +40,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   TANDEM_RETURN_IF_ERROR(AddOpenAiRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddLlamaCppRoutes(router, launcher, Version()));
   TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, Version()));
+  TANDEM_ASSIGN_OR_RETURN(PullRouteOptions pulls, MakePullRouteOptions(flags.pull_folder));
+  TANDEM_RETURN_IF_ERROR(AddPullRoutes(router, launcher, std::move(pulls)));
   // Over the server's own socket.  gRPC 1.51's in-process channel drops messages that a client has
   // not asked for yet when the call ends, and asking only when the last is sent is what holds back
   // slow readers.  Connected now, while there are descriptors.

@@ -5,9 +5,12 @@ int main(int argc, char** argv) {
   using namespace tandem;
   return RunProgram(
       {
-          {"Serving", {AddServeCommand, AddStatusCommand, AddLogsCommand, AddStopCommand}},
+          {"Serving",
+           {AddRunCommand, AddServeCommand, AddStatusCommand, AddLogsCommand, AddStopCommand}},
           {"Asking", {AddGenerateCommand, AddChatCommand, AddEmbedCommand}},
-          {"Models", {AddModelsCommand, AddInspectCommand, AddConvertCommand}},
+          {"Models",
+           {AddPullCommand, AddModelsCommand, AddRemoveCommand, AddInspectCommand,
+            AddConvertCommand}},
           {"Measuring", {AddBenchCommand, AddTuneCommand, AddTraceCommand, AddDoctorCommand}},
           {"Help", {AddCompletionCommand, AddManualCommand}},
       },

@@ -13,7 +13,7 @@
 namespace tandem::pull {
 namespace {
 
-constexpr int kMaxRedirects = 5;
+constexpr int kMaxHops = 5;
 constexpr size_t kMaxListBytes = 16 << 20;
 
 bool IsHex(const std::string& text, size_t size) {
@@ -117,7 +117,7 @@ absl::StatusOr<RemoteFile> Hub::Resolve(const HubFile& file) const {
   RemoteFile remote;
   std::optional<uint64_t> size;
   for (int hop = 0;; ++hop) {
-    if (hop > kMaxRedirects) {
+    if (hop > kMaxHops) {
       return absl::UnavailableError(
           absl::StrFormat("%s redirects over and over", PrintableUrl(url)));
     }

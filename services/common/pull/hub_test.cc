@@ -94,6 +94,8 @@ TEST(ModelTableTest, KnowsEverySizeOfGemma3) {
     EXPECT_FALSE(entry->gated) << "a size's default needs no licence to be accepted";
   }
   EXPECT_EQ(table.Find("gemma3:27b")->hub.file, table.Find("gemma3:27b-q4_0")->hub.file);
+  EXPECT_TRUE(table.Knows("Gemma3"));
+  EXPECT_FALSE(table.Knows("demo.Q8_0.gguf"));
   const absl::Status unknown = table.Find("gemma3:9b").status();
   EXPECT_TRUE(absl::IsNotFound(unknown));
   EXPECT_THAT(std::string(unknown.message()),

@@ -119,6 +119,11 @@ absl::StatusOr<ModelTable> ModelTable::FromEnvironment() {
   return BuiltIn();
 }
 
+bool ModelTable::Knows(std::string_view text) const {
+  const auto name = ParseModelName(text);
+  return name.ok() && !name->from_hub && Find(name->text).ok();
+}
+
 absl::StatusOr<TableEntry> ModelTable::Find(const std::string& name) const {
   for (const TableEntry& entry : entries_) {
     if (std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end()) return entry;

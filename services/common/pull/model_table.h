@@ -31,6 +31,8 @@ class ModelTable {
 
   // NOT_FOUND lists the names of the same family, or all families.
   absl::StatusOr<TableEntry> Find(const std::string& name) const;
+  // Whether `name`, as a user writes it, is one of them.
+  bool Knows(std::string_view name) const;
   const std::vector<TableEntry>& entries() const { return entries_; }
 
  private:

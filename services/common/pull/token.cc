@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxBytes = 1024;
 
-std::string Environment(const char* name) {
+std::string Variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
@@ -49,14 +49,14 @@ absl::StatusOr<Token> FindToken(const std::string& file) {
     }
     return Check(*std::move(text), file);
   }
-  if (const std::string value = Environment("HF_TOKEN"); !value.empty()) {
+  if (const std::string value = Variable("HF_TOKEN"); !value.empty()) {
     return Check(value, "HF_TOKEN");
   }
   std::vector<std::string> paths;
-  if (const std::string path = Environment("HF_TOKEN_PATH"); !path.empty()) paths.push_back(path);
-  if (const std::string home = Environment("HF_HOME"); !home.empty()) {
+  if (const std::string path = Variable("HF_TOKEN_PATH"); !path.empty()) paths.push_back(path);
+  if (const std::string home = Variable("HF_HOME"); !home.empty()) {
     paths.push_back(home + "/token");
-  } else if (const std::string user = Environment("HOME"); !user.empty()) {
+  } else if (const std::string user = Variable("HOME"); !user.empty()) {
     paths.push_back(user + "/.cache/huggingface/token");
   }
   for (const std::string& path : paths) {

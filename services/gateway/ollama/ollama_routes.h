@@ -17,9 +17,9 @@ namespace tandem::gateway {
 inline constexpr char kOllamaVersion[] = "0.13.3";
 
 // Adds the routes, and Ollama's form, {"error": TEXT}, for the errors of all paths below /api/.
-// What pulls, pushes, copies or deletes models is not there: 404.
-// `version`: this server's own, beside Ollama's in /api/version.
-// `launcher`: Borrowed; must outlive the server.
+// What pulls and deletes models is in services/gateway/pull/; what pushes, copies or creates them
+// is not there: 404. `version`: this server's own, beside Ollama's in /api/version. `launcher`:
+// Borrowed; must outlive the server.
 absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
                              const std::string& version, const AnswerRunOptions& options = {});
 

@@ -109,7 +109,7 @@ struct Pulls {
   explicit Pulls(PullRouteOptions pull_options)
       : options(std::move(pull_options)),
         jobs([this](const pull::ModelName& name, const auto& progress) {
-          return pull::Pull(name, options.table, options.pull, progress).status();
+          return pull::Pull(name, options.table, options.how, progress).status();
         }) {}
   const PullRouteOptions options;
   PullJobs jobs;
@@ -124,7 +124,7 @@ absl::Status StartPull(Pulls& pulls, const Launcher& launcher, const HttpRequest
     answer.OnEnd(absl::OkStatus());
     return absl::OkStatus();
   }
-  if (pulls.options.pull.folder.empty()) return absl::PermissionDeniedError(kOff);
+  if (pulls.options.how.folder.empty()) return absl::PermissionDeniedError(kOff);
   TANDEM_ASSIGN_OR_RETURN(const pull::ModelName name, pull::ParseModelName(wanted.model));
   if (!name.from_hub) TANDEM_RETURN_IF_ERROR(pulls.options.table.Find(name.text).status());
   return pulls.jobs.Start(name, std::make_shared<Answer>(to, wanted.stream));
@@ -132,13 +132,13 @@ absl::Status StartPull(Pulls& pulls, const Launcher& launcher, const HttpRequest
 
 absl::Status Delete(const Pulls& pulls, const Launcher& launcher, const HttpRequest& request) {
   TANDEM_ASSIGN_OR_RETURN(const PullRequest wanted, ParseRequest(request.body));
-  if (pulls.options.pull.folder.empty()) return absl::PermissionDeniedError(kOff);
+  if (pulls.options.how.folder.empty()) return absl::PermissionDeniedError(kOff);
   if (IsServed(launcher, wanted.model)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("model '%s' is being served", wanted.model));
   }
   const auto model =
-      pull::FindPulled(wanted.model, pulls.options.table, {pulls.options.pull.folder});
+      pull::FindPulled(wanted.model, pulls.options.table, {pulls.options.how.folder});
   if (absl::IsNotFound(model.status())) {
     return absl::NotFoundError(absl::StrFormat("model '%s' not found", wanted.model));
   }
@@ -152,7 +152,7 @@ absl::StatusOr<PullRouteOptions> MakePullRouteOptions(const std::string& folder)
   PullRouteOptions options;
   if (folder.empty()) return options;
   TANDEM_ASSIGN_OR_RETURN(options.table, pull::ModelTable::FromEnvironment());
-  TANDEM_ASSIGN_OR_RETURN(options.pull,
+  TANDEM_ASSIGN_OR_RETURN(options.how,
                           pull::PullOptionsFromEnvironment(folder == "default" ? "" : folder, ""));
   return options;
 }

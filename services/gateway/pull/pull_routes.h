@@ -17,7 +17,7 @@
 namespace tandem::gateway {
 
 struct PullRouteOptions {
-  pull::PullOptions pull;  // an empty folder: every request is refused, with the flag's name
+  pull::PullOptions how;  // an empty folder: every request is refused, with the flag's name
   pull::ModelTable table;
 };
 

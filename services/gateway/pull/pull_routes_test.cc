@@ -46,9 +46,9 @@ class PullRoutesTest : public ::testing::Test {
     ready->Wait();
     PullRouteOptions options;
     if (allowed) {
-      options.pull.folder = folder_.path();
-      options.pull.hub.endpoint = fake_.hub().url();
-      options.pull.transfer.segment_bytes = 256 << 10;
+      options.how.folder = folder_.path();
+      options.how.hub.endpoint = fake_.hub().url();
+      options.how.transfer.segment_bytes = 256 << 10;
     }
     options.table = *pull::ModelTable::Parse(
         R"({"models": [{"names": ["small:1b"], "repo": "owner/repo", "file": "model-Q4_0.gguf"}]})");

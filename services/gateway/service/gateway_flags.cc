@@ -48,6 +48,9 @@ absl::Status CheckOtlp(const std::string& url) {
 }  // namespace
 
 void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
+  app.add_option("--http-pull", flags.pull_folder,
+                 "Let clients pull models into this folder, or default for the user's "
+                 "(docs/models.md); default: refused");
   app.add_option("--http", flags.server.listen, "Where to serve HTTP: ADDRESS:PORT, or off")
       ->check(CheckedBy(CheckHttp))
       ->capture_default_str();

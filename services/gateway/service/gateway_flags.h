@@ -23,6 +23,8 @@ struct HttpFlags {
   HttpServerOptions server;
   std::string api_keys;  // a file; empty: everybody is served
   bool open = false;     // ... beyond loopback too
+  // Where clients may pull models to, or "default"; empty: they may not.
+  std::string pull_folder;
 };
 
 struct GatewayFlags {

@@ -10,7 +10,8 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   ClusterOptions& options = flags.options;
   command
       .add_option("--model", options.model,
-                  "GGUF file, safetensors folder, or synthetic:gemma3-27b?type=q4_0")
+                  "GGUF file, safetensors folder, name of a pulled model (gemma3:27b), or "
+                  "synthetic:gemma3-27b?type=q4_0")
       ->check(CheckedBy(FindModel));
   command.add_option("--npu", flags.npu, "require, prefer, emulate or off")
       ->type_name("TEXT:{require,prefer,emulate,off}")

@@ -3,13 +3,17 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
+#include "services/common/pull/model_store.h"
 #include "tools/tandem/api_client.h"
+#include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_folder.h"
+#include "tools/tandem/commands/model_pull.h"
 #include "tools/tandem/commands/request_flags.h"
 
 namespace tandem {
@@ -30,13 +34,32 @@ std::string ModelsAsTable(const v1::ListModelsResponse& models) {
   return table.Print();
 }
 
-absl::Status Models(const GatewayAddress& address, bool as_json) {
+absl::StatusOr<v1::ListModelsResponse> FetchModels(const GatewayAddress& address) {
   const auto stub = MakeGenerationStub(address);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kListTimeout));
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(Explain(FromGateway(stub->ListModels(&context, {}, &models)), address));
-  std::fputs((as_json ? MessageAsJson(models) : ModelsAsTable(models)).c_str(), stdout);
+  return models;
+}
+
+// What is served, and what was pulled and could be.  Without a gateway the latter is an answer too,
+// unless the gateway was named.
+absl::Status Models(const GatewayAddress& address, bool named, const std::string& models_dir,
+                    bool as_json) {
+  const auto pulled = pull::ListPulled(pull::ModelsFolders(models_dir));
+  const auto served = FetchModels(address);
+  if (!served.ok() && (named || pulled.empty())) return served.status();
+  const v1::ListModelsResponse models = served.ok() ? *served : v1::ListModelsResponse();
+  if (as_json) {
+    auto json = nlohmann::ordered_json::parse(MessageAsJson(models));
+    json["pulled"] = nlohmann::ordered_json::parse(PulledAsJson(pulled));
+    std::fputs(PrintJson(json, 2).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  if (served.ok()) std::fputs(ModelsAsTable(models).c_str(), stdout);
+  if (served.ok() && !pulled.empty()) std::fputs("\n", stdout);
+  std::fputs(PulledAsTable(pulled).c_str(), stdout);
   return absl::OkStatus();
 }
 
@@ -45,23 +68,26 @@ absl::Status Models(const GatewayAddress& address, bool as_json) {
 std::function<int()> AddModelsCommand(CLI::App& app) {
   struct Flags {
     GatewayAddress address;
-    std::string folder;
+    std::string folder, models_dir;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
-      app.add_subcommand("models", "List the models that the gateway serves, or those of a folder");
+      app.add_subcommand("models", "List the models that are served and those that were pulled");
   AddAddressFlag(*command, flags->address);
   command->add_option("--folder", flags->folder, "List the files and releases in this folder");
+  AddModelsDirFlag(*command, flags->models_dir);
   command->add_flag("--json", flags->json, "Print JSON");
-  return [flags] {
+  const CLI::Option* address = command->get_option("--address");
+  return [flags, address] {
     if (!flags->folder.empty()) {
       const auto description = DescribeModelFolder(flags->folder, flags->json);
       if (!description.ok()) return Fail(description.status());
       std::fputs(description->c_str(), stdout);
       return 0;
     }
-    const absl::Status status = Models(flags->address, flags->json);
+    const absl::Status status =
+        Models(flags->address, address->count() > 0, flags->models_dir, flags->json);
     return status.ok() ? 0 : Fail(status);
   };
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/pull/model_store.h"
 #include "services/common/rpc/worker_absence.h"
 #include "services/loader/synthetic/synthetic_spec.h"
 
@@ -65,15 +66,16 @@ ServiceSpec Service(const ClusterOptions& options, const std::string& name,
   return spec;
 }
 
-ServiceSpec Gateway(const ClusterOptions& options, const std::string& model_name) {
+ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model) {
   std::vector<std::string> arguments = {"--listen", Socket(options, "gateway"),
                                         "--loader", Socket(options, "loader"),
                                         "--worker", Socket(options, "gpu"),
-                                        "--model",  model_name,
+                                        "--model",  model.name,
                                         "--npu",    std::string(NpuPolicyName(options.npu)),
                                         "--http",   options.http};
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
+  if (!model.alias.empty()) arguments.insert(arguments.end(), {"--alias", model.alias});
   const auto add = [&arguments](const char* flag, uint64_t value) {
     arguments.emplace_back(flag);
     arguments.push_back(absl::StrFormat("%d", value));
@@ -108,10 +110,15 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
   }
   std::error_code error;
   const fs::path path = fs::canonical(model, error);
-  if (error) {
+  if (!error) return ModelPlace{path.parent_path().string(), path.filename().string(), ""};
+  TANDEM_ASSIGN_OR_RETURN(const pull::ModelTable table, pull::ModelTable::FromEnvironment());
+  if (!pull::LooksLikeModelName(model) && !table.Knows(model)) {
     return absl::NotFoundError(absl::StrFormat("model %s: %s", model, error.message()));
   }
-  return ModelPlace{path.parent_path().string(), path.filename().string()};
+  TANDEM_ASSIGN_OR_RETURN(const pull::PulledModel pulled,
+                          pull::FindPulled(model, table, pull::ModelsFolders()));
+  const fs::path file(pulled.path);
+  return ModelPlace{file.parent_path().string(), file.filename().string(), model};
 }
 
 namespace {
@@ -182,7 +189,7 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
       services.back().final_exit_codes = {kExitNothingToDo};
     }
   }
-  services.push_back(Gateway(options, model.name));
+  services.push_back(Gateway(options, model));
   return services;
 }
 

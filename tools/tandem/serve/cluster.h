@@ -12,7 +12,7 @@
 namespace tandem {
 
 struct ClusterOptions {
-  std::string model;        // path of a GGUF file or a safetensors folder, or a synthetic name
+  std::string model;        // as for FindModel
   std::string bin_dir;      // where the services' executables are
   std::string runtime_dir;  // sockets; made with mode 0700
   std::string log_dir;      // one file a service; empty: they write to our standard error
@@ -57,8 +57,10 @@ std::string GatewayTarget(const ClusterOptions& options);
 struct ModelPlace {
   std::string root;  // empty: a synthetic model, no file is looked for
   std::string name;
+  std::string alias;  // that it was pulled as, for clients; empty: none
 };
-// INVALID_ARGUMENT: a wrong synthetic name; NOT_FOUND: no such model.
+// `model`: a path, a synthetic name, or the name of a pulled model (docs/models.md).
+// INVALID_ARGUMENT: a wrong name; NOT_FOUND: no such model.
 absl::StatusOr<ModelPlace> FindModel(const std::string& model);
 
 // Makes the runtime directory and that of the logs.  INVALID_ARGUMENT: one is too long for a
