@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "services/common/pull/testing/fake_hub.h"
+#include "services/common/rpc/testing/certificates.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/engine/testing/fake_executor.h"
@@ -163,6 +164,30 @@ TEST_F(PullRoutesTest, AClientThatGoesStopsItsPull) {
   // Another client can have the model once the first one's pull has ended, and at the latest then.
   fake_.Set({});
   EXPECT_EQ(Call(R"({"model": "small:1b", "stream": false})").status, 200);
+}
+
+// How a hub is reached that serves HTTPS.
+TEST(PullTlsTest, CertificatesAreVerified) {
+  const TemporaryDirectory folder;
+  const tandem::testing::CertificateAuthority authority(folder.path(), "authority");
+  const TlsFiles right = authority.Issue("right", "IP:127.0.0.1");
+  const TlsFiles other = authority.Issue("other", "DNS:hub.example");
+  const auto ask = [](const TlsFiles& files, const std::string& ca_file) {
+    HttpRouter router;
+    const auto server = HttpServer::Start(
+        {.listen = "127.0.0.1:0", .tls_certificate = files.certificate, .tls_key = files.key},
+        std::move(router));
+    EXPECT_TRUE(server.ok()) << server.status();
+    pull::HttpOptions options;
+    options.ca_file = ca_file;
+    const std::string url = absl::StrFormat("https://127.0.0.1:%d/x", (*server)->port());
+    const auto reply = pull::Ask("HEAD", url, options);
+    (*server)->Shutdown(absl::Seconds(1));
+    return reply.status();
+  };
+  EXPECT_TRUE(ask(right, right.ca).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ask(right, "")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ask(other, right.ca)));
 }
 
 }  // namespace
