@@ -18,8 +18,10 @@ constexpr char kDescription[] =
     "Each option can be given in the file of \\-\\-config, as TOML, without its dashes.\n";
 constexpr char kMoreSections[] =
     ".SH EXIT STATUS\n"
-    "0 after an orderly end; 2 when the command line is wrong; otherwise the end of the log says "
-    "why.\n"
+    "0 after an orderly end; otherwise the end of the log says why:\n"
+    "1, another try may help; 2, flags or the files that they name are wrong; 3, this machine has\n"
+    "nothing for the service; 4, the device is not there or cannot be opened; 5, it gives wrong\n"
+    "answers; 6, an address cannot be listened on.\n"
     ".SH ENVIRONMENT\n"
     ".TP\n"
     "\\fBTANDEM_LOG\\fR\n"
