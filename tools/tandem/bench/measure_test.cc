@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -30,12 +31,17 @@ class FakeGateway final : public v1::Generation::Service {
     longest_prompt = std::max<int>(longest_prompt, request->tokens().ids_size());
     ++running;
     for (uint32_t i = 0; i < request->limits().max_tokens(); ++i) {
-      absl::SleepFor(absl::Milliseconds(2));
+      // A first token that is held up comes with the second, whose step seems to take no time.
+      const int num_steps = !hold_up ? 1 : i == 0 ? 2 : i == 1 ? 0 : 1;
+      for (int step = 0; step < num_steps; ++step) {
+        const absl::Time begin = absl::Now();
+        absl::SleepFor(absl::Milliseconds(2));
+        const std::lock_guard lock(mutex);
+        busy_seconds += absl::ToDoubleSeconds(absl::Now() - begin);
+        ++steps;
+      }
       v1::GenerateResponse response;
       response.add_tokens()->set_id(i);
-      ++steps;
-      // A first token that is held up comes with the second, as if their steps had taken no time.
-      if (i == 0 && hold_up) absl::SleepFor(absl::Milliseconds(2)), ++steps;
       if (!writer->Write(response)) break;
     }
     --running;
@@ -55,6 +61,7 @@ class FakeGateway final : public v1::Generation::Service {
                          v1::GetStatusResponse* response) override {
     response->set_state("ready");
     response->set_placement("everything on gpu0");
+    const std::lock_guard lock(mutex);
     const uint64_t n = steps;
     response->mutable_scheduler()->set_steps(n);
     response->mutable_scheduler()->set_steps_queued(n / 2);
@@ -69,7 +76,7 @@ class FakeGateway final : public v1::Generation::Service {
       segment->set_worker(i % 2 == 0 ? "gpu0" : "npu0");
       segment->set_stages(stages[i]);
       segment->set_calls(n);
-      segment->set_device_seconds(static_cast<double>(n) * device_seconds_of_call);
+      segment->set_device_seconds(always_busy ? busy_seconds / 4 : static_cast<double>(n) * 10e-6);
       segment->set_round_trip_seconds(static_cast<double>(n) * 40e-6);
     }
     auto* worker = response->add_workers();
@@ -82,12 +89,14 @@ class FakeGateway final : public v1::Generation::Service {
     return grpc::Status::OK;
   }
 
+  std::mutex mutex;  // steps and their time change together
   std::atomic<uint64_t> steps = 0;
+  double busy_seconds = 0;
   std::atomic<int> longest_prompt = 0;
   std::atomic<uint32_t> running = 0;
   std::atomic<bool> fail = false;
   std::atomic<bool> hold_up = false;
-  double device_seconds_of_call = 10e-6;
+  std::atomic<bool> always_busy = false;  // devices work all of a step's time
   std::string worker_target;
 };
 
@@ -145,8 +154,7 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
 }
 
 TEST_F(MeasureTest, DevicesThatAlwaysWorkHaveNoMoreThanAllOfTheTime) {
-  // Four calls a step of at least 2 ms, all of it on devices.
-  gateway_.device_seconds_of_call = 0.5e-3;
+  gateway_.always_busy = true;
   options_ = {.prompts = {}, .tokens = {6}, .repetitions = 3, .warm_up = false};
   for (const bool hold_up : {false, true}) {
     gateway_.hold_up = hold_up;
