@@ -179,7 +179,7 @@ tandem_package(tandem-npu-worker SUMMARY "NPU worker of Tandem, over XRT"
   LINES ${about} "This one runs attention on an AMD NPU, or on an emulated one to try it out."
   DEPENDS "tandem-common (>= ${version})")
 tandem_package(tandem-tools SUMMARY "command line of Tandem, for language models"
-  LINES ${about} "This package has 'tandem': chat, generate, status, bench, tune, inspect,"
-        "convert, doctor, and a supervisor of one's own cluster."
+  LINES ${about} "This package has 'tandem': pull, run, serve, chat, generate, status, bench,"
+        "tune, inspect, convert, doctor, and a supervisor of one's own cluster."
   RECOMMENDS "tandem-gateway" "tandem-gpu-worker" "tandem-loader")
 include(CPack)
