@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -6,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "services/common/base/status_macros.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/serve/runtime_lock.h"
@@ -42,11 +43,17 @@ std::string LogDirOf(const LogsFlags& flags) {
 }
 
 absl::Status ShowLogs(const LogsFlags& flags) {
-  TANDEM_ASSIGN_OR_RETURN(LogReader reader, LogReader::Open(LogDirOf(flags), flags.services));
-  Print(reader.Last(flags.num_lines));
+  absl::StatusOr<LogReader> reader = LogReader::Open(LogDirOf(flags), flags.services);
+  if (!reader.ok()) {
+    const bool system = ::access(kSystemGatewaySocket, F_OK) == 0;
+    return absl::NotFoundError(
+        absl::StrFormat("%s%s", std::string(reader.status().message()),
+                        system ? "; `journalctl -u 'tandem-*'` has the system's" : ""));
+  }
+  Print(reader->Last(flags.num_lines));
   while (flags.follow && std::fflush(stdout) == 0) {
     absl::SleepFor(kPollInterval);
-    Print(reader.More());
+    Print(reader->More());
   }
   return absl::OkStatus();
 }
