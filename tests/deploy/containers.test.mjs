@@ -1,7 +1,7 @@
 // deploy/docker and deploy/compose: by docker-compose's own parser, and against what the programs know.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import yaml from "js-yaml";
@@ -76,22 +76,30 @@ test("the example has every setting, with the value that is used without it", ()
   assert.deepEqual([...example.keys()].filter((name) => !used.some(([other]) => other === name)), [], "settings that nothing reads");
 });
 
-test("images are built once, from Debian alone, and run as one user", () => {
-  const stages = new Set();
-  for (const name of readdirSync(images)) {
-    const text = readFileSync(join(images, name), "utf8");
-    const parts = text.split(/^(?=FROM )/m).slice(1);
-    assert.ok(parts.every((part) => part.startsWith("FROM debian:trixie-slim")), name);
-    assert.match(parts.at(-1), /^USER 10001:10001$/m, name);
-    assert.match(parts.at(-1), /^HEALTHCHECK /m, name);
-    if (parts.length > 1) stages.add(parts[0].replace(/(\n(#.*)?)*$/, ""));
-    const ignored = readFileSync(join(repository, ".dockerignore"), "utf8").split("\n");
-    for (const [, sources] of text.matchAll(/^COPY (?!--from)(.*) \S+$/gm)) {
-      for (const source of sources.split(" ")) {
-        assert.ok(existsSync(join(repository, source)), `${name}: ${source}`);
-        assert.ok(ignored.some((line) => line.startsWith("!") && (source === line.slice(1) || source.startsWith(`${line.slice(1)}/`))), `${name}: ${source} is ignored`);
-      }
+test("images are compiled once, from Debian alone, and run as one user", () => {
+  const text = readFileSync(join(images, "Dockerfile"), "utf8");
+  const stages = new Map(text.split(/^(?=FROM )/m).slice(1).map((part) => [/^FROM \S+ AS (\S+)$/m.exec(part)[1], part]));
+  for (const [name, part] of stages) {
+    const from = /^FROM (\S+)/.exec(part)[1];
+    assert.ok(from === "debian:trixie-slim" || stages.has(from), `${name} is from ${from}`);
+    assert.equal(/scripts\/build/.test(part), name === "build", `${name}: what compiles is one stage`);
+  }
+  const { services } = yaml.load(readFileSync(join(compose, "compose.yaml"), "utf8"));
+  const built = new Set(Object.values(services).filter((service) => service.build).map(({ build, image }) => {
+    assert.equal(build.dockerfile, "deploy/docker/Dockerfile");
+    assert.ok(image.includes(`-${build.target}:`), `${image} is built as ${build.target}`);
+    return build.target;
+  }));
+  assert.deepEqual([...built].sort(), [...stages.keys()].filter((name) => !["build", "base", "service"].includes(name)).sort());
+  for (const name of built) {
+    assert.match(stages.get(name), /^USER 10001:10001$/m, name);
+    assert.match(stages.get(name), /^HEALTHCHECK /m, name);
+  }
+  const ignored = readFileSync(join(repository, ".dockerignore"), "utf8").split("\n");
+  for (const [, sources] of text.matchAll(/^COPY (?!--from)(.*) \S+$/gm)) {
+    for (const source of sources.split(" ")) {
+      assert.ok(existsSync(join(repository, source)), source);
+      assert.ok(ignored.some((line) => line.startsWith("!") && (source === line.slice(1) || source.startsWith(`${line.slice(1)}/`))), `${source} is ignored`);
     }
   }
-  assert.equal(stages.size, 1, "the stage that builds is the same everywhere");
 });

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Tandem from a clean clone, in containers, as scripts/test cannot show it on its own machine:
+#
+#   in_containers.sh bare      builds on a bare Debian 13 without a compiler cache; quickstart answers there
+#   in_containers.sh compose   builds every image and runs deploy/compose (compose_test.py)
+#   in_containers.sh           both
+#
+# The build on the bare Debian 13 is the first stage of the images, so that it compiles once.  Layers of earlier runs
+# are used again, except with CI=true.  Needs root.  Where it cannot run it says why and exits with 77; with CI=true
+# that is a failure.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+parts=${1:-all}
+case "$parts" in bare | compose | all) ;; *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;; esac
+say() { printf '\033[1m==>\033[0m %s (%s)\n' "$*" "$(date +%T)"; }
+die() { printf 'in_containers: %s\n' "$*" >&2; exit 1; }
+skip() {
+  printf 'SKIPPED: no containers, so neither a bare Debian 13 nor compose.yaml was tried: %s\n' "$*" >&2
+  [ "${CI:-}" != true ] || die "CI=true does not skip this"
+  exit 77
+}
+
+[ "$(id -u)" = 0 ] || skip "not root"
+say "starting the container engine"
+"$here/engine.sh" start || skip "the engine does not start"
+eval "$("$here/engine.sh" env)"
+work=$(mktemp -d)
+finish() {
+  "$here/engine.sh" stop
+  rm -rf "$work"
+}
+trap finish EXIT
+podman run --rm debian:trixie-slim true >"$work/log" 2>&1 || skip "podman runs no container: $(tail -n 1 "$work/log")"
+
+clone=$work/tandem
+git clone -q "file://$repository" "$clone"
+[ -z "$(git -C "$repository" status --porcelain)" ] || say "uncommitted changes are not in the clone"
+commit=$(git -C "$clone" rev-parse HEAD)
+fresh=()
+[ "${CI:-}" != true ] || fresh=(--no-cache)
+
+say "building ${commit:0:12} on a bare Debian 13"
+SECONDS=0
+# In Docker's format, as docker-compose asks for: layers of another are not used again.
+podman build --format docker --layers "${fresh[@]}" --target build -f "$clone/deploy/docker/Dockerfile" -t tandem-build:test \
+  --build-arg "TANDEM_COMMIT=$commit" "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no build on a bare Debian 13"; }
+say "built in $SECONDS s"
+if grep -E 'warning:|invalid-pch' "$work/log"; then die "the build on Debian 13 warns"; fi
+podman run --rm tandem-build:test grep -qx 'TANDEM_CCACHE:STRING=OFF' build/release/CMakeCache.txt ||
+  die "the build used a compiler cache"
+
+if [ "$parts" != compose ]; then
+  say "quickstart on it"
+  # The files that images are not built from join those that were compiled, as in a clone; then the default
+  # configuration, with the tests, which the scripts find built.
+  podman run --rm --network none -v "$clone:/clone:ro" tandem-build:test bash -c '
+    set -euo pipefail
+    cp -r --update=none /clone/. /src/
+    cmake --preset release -DTANDEM_BUILD_TESTS=ON >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }
+    scripts/quickstart' >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "quickstart fails on a bare Debian 13"; }
+  tail -n 6 "$work/log"
+  grep -q Tokyo "$work/log" || die "quickstart does not answer Tokyo"
+fi
+
+if [ "$parts" != bare ]; then
+  say "building the images and starting deploy/compose"
+  COMPOSE_PROJECT_NAME=tandem-test TANDEM_IMAGES=localhost/tandem TANDEM_VERSION=test TANDEM_COMMIT=$commit \
+    python3 "$here/compose_test.py" "$clone" "$work"
+fi
+podman image prune -f >/dev/null
+say "the containers do what the documents say"
