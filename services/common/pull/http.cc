@@ -132,6 +132,20 @@ std::optional<uint64_t> HttpHeaders::Number(const std::string& name) const {
   return number;
 }
 
+std::optional<ContentRange> ParseContentRange(const std::string& text) {
+  ContentRange range;
+  const size_t dash = text.find('-'), slash = text.find('/');
+  if (!text.starts_with("bytes ") || dash == text.npos || slash == text.npos) return std::nullopt;
+  const auto number = [&text](size_t begin, size_t end, uint64_t& value) {
+    const auto [last, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    return error == std::errc() && last == text.data() + end;
+  };
+  if (!number(6, dash, range.begin) || !number(slash + 1, text.size(), range.total)) {
+    return std::nullopt;
+  }
+  return range;
+}
+
 CurlEasy MakeEasy() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });

@@ -53,6 +53,12 @@ class HttpHeaders {
   std::map<std::string, std::string> fields_;
 };
 
+// "bytes 5-9/20": its first byte and the whole size.
+struct ContentRange {
+  uint64_t begin = 0, total = 0;
+};
+std::optional<ContentRange> ParseContentRange(const std::string& text);
+
 // Both kinds of handle are void* to the compiler.
 struct FreeEasy {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }

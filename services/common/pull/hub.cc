@@ -85,7 +85,9 @@ absl::Status Hub::Explain(const HttpReply& reply, const HubFile& file) const {
   const std::string page = options_.endpoint + "/" + file.repository();
   const std::string code = reply.headers.Get("x-error-code");
   const bool has_token = !options_.http.token.empty();
-  if (code == "GatedRepo" || (reply.status == 403 && code.empty())) {
+  const auto origin = OriginOf(reply.url);
+  const bool from_hub = origin.ok() && *origin == options_.http.token_origin;
+  if (code == "GatedRepo" || (reply.status == 403 && code.empty() && from_hub)) {
     return absl::PermissionDeniedError(absl::StrFormat(
         "%s is behind a licence: sign in and accept it at %s, %s", file.repository(), page,
         has_token

@@ -12,6 +12,7 @@
 #include "services/common/pull/part_file.h"
 #include "services/common/pull/sha256.h"
 #include "services/common/pull/token.h"
+#include "services/common/version/version.h"
 
 namespace tandem::pull {
 namespace {
@@ -146,6 +147,7 @@ absl::StatusOr<PullOptions> PullOptionsFromEnvironment(const std::string& folder
   PullOptions options;
   options.folder = folder.empty() ? DefaultModelsFolder() : folder;
   options.hub.endpoint = EndpointFromEnvironment();
+  options.hub.http.user_agent = "tandem/" + std::string(Version());
   TANDEM_ASSIGN_OR_RETURN(const Token token, FindToken(token_file));
   options.hub.http.token = token.value;
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {

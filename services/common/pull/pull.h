@@ -23,7 +23,7 @@ struct PullOptions {
   int max_refusals = 3;  // how often in a row an address may end to hold with no byte in between
 };
 
-enum class PullPhase { kResolving, kDownloading, kVerifying, kDone };
+enum class PullPhase { kResolving, kDownloading, kVerifying };
 
 struct PullProgress {
   PullPhase phase = PullPhase::kResolving;

@@ -1,7 +1,6 @@
 #include "services/common/pull/transfer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,24 +12,6 @@ namespace {
 
 constexpr int kMaxRedirects = 10;
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-
-// "bytes 5-9/20": its first byte and the whole size.
-struct ContentRange {
-  uint64_t begin = 0, total = 0;
-};
-std::optional<ContentRange> ParseContentRange(const std::string& text) {
-  ContentRange range;
-  const size_t dash = text.find('-'), slash = text.find('/');
-  if (!text.starts_with("bytes ") || dash == text.npos || slash == text.npos) return std::nullopt;
-  const auto number = [&text](size_t begin, size_t end, uint64_t& value) {
-    const auto [last, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-    return error == std::errc() && last == text.data() + end;
-  };
-  if (!number(6, dash, range.begin) || !number(slash + 1, text.size(), range.total)) {
-    return std::nullopt;
-  }
-  return range;
-}
 
 bool IsStrong(const std::string& etag) { return etag.size() > 2 && etag.front() == '"'; }
 
@@ -302,12 +283,12 @@ absl::StatusOr<TransferEnd> Transfer::Run(const std::function<bool(uint64_t)>& p
       if (!error_.ok()) return error_;
       if (end_.has_value()) return *end_;
     }
-    if (!progress(part_.done_bytes()))
-      return absl::CancelledError("stopped; what is there is kept");
+    if (!progress(part_.done_bytes())) return absl::CancelledError("stopped");
     if (now >= save_at) {
       TANDEM_RETURN_IF_ERROR(part_.Save());
       save_at = absl::Now() + options_.save_interval;
     }
+    if (num_active() == 0 && queue_.empty()) break;
     const bool idle = num_active() < max_active_ && !queue_.empty();
     const absl::Duration wait =
         idle ? std::clamp(not_before_ - absl::Now(), absl::ZeroDuration(), kTick) : kTick;

@@ -48,8 +48,6 @@ Json ProgressLine(const pull::PullProgress& progress) {
       return {{"status", "pulling manifest"}};
     case pull::PullPhase::kVerifying:
       return {{"status", "verifying sha256 digest"}};
-    case pull::PullPhase::kDone:
-      return {{"status", "writing manifest"}};
     case pull::PullPhase::kDownloading:
       break;
   }
