@@ -41,7 +41,7 @@ std::function<int()> AddHelp(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   app.add_subcommand("help", "Print the list of commands, or what one command takes")
       ->add_option("command", *name, "A command's name");
-  return [&app, name] {
+  return [&app, name]() -> int {
     if (name->empty()) {
       std::fputs(ListOfCommands(app).c_str(), stdout);
       return kExitSuccess;
