@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "services/common/testing/model_configs.h"
+#include "services/common/testing/plan_runner.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/step_builder.h"
 #include "services/common/worker/service/in_process_worker.h"
