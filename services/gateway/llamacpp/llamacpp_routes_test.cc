@@ -188,13 +188,13 @@ TEST_F(LlamaCppRoutesTest, TokensAndTheirPiecesAreGivenWhateverTheModelIsCalled)
   Start();
   WaitReady();
   for (const char* name : {"toy", "mine", "mine:latest"}) {
-    const Json answer = Post("/tokenize", R"({"content": "hé", "with_pieces": true, "model": ")" +
+    const Json answer = Post("/tokenize", R"({"content": "hñ", "with_pieces": true, "model": ")" +
                                               std::string(name) + "\"}");
     ASSERT_EQ(answer["tokens"].size(), 3u) << answer;
     EXPECT_EQ(answer["tokens"][0]["piece"], "h");
     // Half a character each: bytes.
     EXPECT_EQ(answer["tokens"][1]["piece"], Json::array({0xC3}));
-    EXPECT_EQ(answer["tokens"][2]["piece"], Json::array({0xA9}));
+    EXPECT_EQ(answer["tokens"][2]["piece"], Json::array({0xB1}));
   }
 }
 
