@@ -281,7 +281,7 @@ TEST_F(CommandsTest, ErrorsAreOneLineAndExitCodeOne) {
             "tandem: sampling.top_p is 7: it must be in (0, 1] (INVALID_ARGUMENT)\n");
   EXPECT_THAT(Run({"generate", "nothing"}).errors, HasSubstr("without a reason"));
   EXPECT_THAT(Run({"generate", "bad \xFF"}).errors,
-              StartsWith("tandem: the prompt is not UTF-8 at byte 4 "));
+              StartsWith("tandem: the prompt is not UTF-8 at byte 4\n"));
   EXPECT_THAT(Run({"generate", "--system", "x", "y"}).errors, HasSubstr("--chat"));
   EXPECT_NE(Run({"generate", "--top-k", "many", "x"}).code, 0);
 }
@@ -317,7 +317,6 @@ TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
                  "--gpu-device", "nosuch"});
     EXPECT_EQ(child.Wait(), 1);
     EXPECT_THAT(child.errors(), StartsWith("tandem: the cluster did not start: ")) << command;
-    EXPECT_THAT(child.errors(), HasSubstr("nosuch")) << command;
   }
 }
 
@@ -598,7 +597,7 @@ TEST_F(CommandsTest, StatusIsTables) {
   EXPECT_THAT(result.output, HasSubstr("2 running, 0 waiting, 16 at most\n"));
   EXPECT_THAT(result.output, HasSubstr("7 of 100, 31 more cached\n"));
   EXPECT_THAT(result.output, HasSubstr("20 of 50 tokens of prompts found\n"));
-  EXPECT_THAT(result.output, HasSubstr("npu0    ready  emulated NPU (emulated)  dmabuf"));
+  EXPECT_THAT(result.output, HasSubstr("npu0    ready   emulated NPU (emulated)         dmabuf"));
   EXPECT_THAT(result.output,
               testing::ContainsRegex("npu1 +absent +this machine has no second NPU +- +- +-"));
   EXPECT_THAT(result.output,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/flags/flag_checks.h"
 #include "services/loader/convert/convert.h"
 #include "tools/tandem/commands/command.h"
 
@@ -68,6 +69,8 @@ std::function<int()> AddConvertCommand(CLI::App& app) {
       ->add_option("--type", flags->type,
                    "Number format of the matrices: f32, f16, bf16, q8_0, q6_k, q5_k, q5_k_m, q5_0, "
                    "q4_k, q4_k_m, q4_0 or iq4_nl")
+      ->type_name("TEXT:{f32,f16,bf16,q8_0,q6_k,q5_k,q5_k_m,q5_0,q4_k,q4_k_m,q4_0,iq4_nl}")
+      ->check(CheckedBy([](const std::string& type) { return loader::ParseWeightMix(type); }))
       ->capture_default_str();
   command->add_option(
       "--embedding", flags->embedding,

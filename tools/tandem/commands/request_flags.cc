@@ -15,7 +15,7 @@ std::string ReadKey(const std::string& key) {
   std::ifstream file(key.substr(1));
   std::string line;
   if (!std::getline(file, line) || line.empty()) {
-    throw CLI::ValidationError("--api-key", key.substr(1) + ": no key can be read");
+    throw CLI::ValidationError("--api-key: " + key.substr(1) + ": no key can be read");
   }
   return line;
 }
