@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 constexpr char kKeys[] =
     "me sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
 
-class HttpsTest : public testing::Test {
+class HttpsTest : public ::testing::Test {
  protected:
   HttpsTest() {
     const TlsFiles tls = authority_.Issue("server", "DNS:localhost,IP:127.0.0.1");
@@ -128,7 +128,7 @@ TEST_F(HttpsTest, NobodyThereIsAnErrorAtOnce) {
 TEST_F(HttpsTest, DeadlinesAndControlCEndAnAnswer) {
   const Result late = Run(Trusted({"generate", "--timeout", "0.3", "forever"}));
   EXPECT_EQ(late.code, 1);
-  EXPECT_THAT(late.output, testing::StartsWith("forever"));
+  EXPECT_THAT(late.output, ::testing::StartsWith("forever"));
   EXPECT_THAT(late.errors, HasSubstr("DEADLINE_EXCEEDED"));
   Child chat(Trusted({"chat", "--quiet"}));
   chat.Write("forever\n");
@@ -136,7 +136,7 @@ TEST_F(HttpsTest, DeadlinesAndControlCEndAnAnswer) {
   chat.Signal(SIGINT);
   chat.Write("and then\n/exit\n");
   EXPECT_EQ(chat.Wait(), 0);
-  EXPECT_THAT(chat.output(), testing::EndsWith("\n3 messages: and then\n"));
+  EXPECT_THAT(chat.output(), ::testing::EndsWith("\n3 messages: and then\n"));
 }
 
 }  // namespace
