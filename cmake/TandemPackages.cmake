@@ -181,5 +181,5 @@ tandem_package(tandem-npu-worker SUMMARY "NPU worker of Tandem, over XRT"
 tandem_package(tandem-tools SUMMARY "command line of Tandem, for language models"
   LINES ${about} "This package has 'tandem': pull, run, serve, chat, generate, status, bench,"
         "tune, inspect, convert, doctor, and a supervisor of one's own cluster."
-  RECOMMENDS "tandem-gateway" "tandem-gpu-worker" "tandem-loader")
+  RECOMMENDS "tandem-gateway" "tandem-gpu-worker" "tandem-loader" "ca-certificates")
 include(CPack)

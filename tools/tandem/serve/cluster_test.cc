@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -54,6 +55,34 @@ TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
   struct stat info {};
   ASSERT_EQ(stat(options_.runtime_dir.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777u, 0700u);
+}
+
+TEST_F(ClusterTest, APulledModelIsFoundByItsName) {
+  const std::filesystem::path models = dir_ / "models";
+  ::setenv("TANDEM_MODELS", models.c_str(), 1);
+  options_.model = "hf:owner/repo:toy-Q8_0.gguf";
+  const absl::Status missing = PlanCluster(options_).status();
+  EXPECT_TRUE(absl::IsNotFound(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()),
+              testing::HasSubstr("`tandem pull hf:owner/repo:toy-Q8_0.gguf`"));
+  std::filesystem::create_directories(models / "owner" / "repo");
+  std::ofstream(models / "owner" / "repo" / "toy-Q8_0.gguf") << "x";
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(services->front().process.argv,
+              testing::IsSupersetOf({std::string("--root"), (models / "owner" / "repo").string()}));
+  EXPECT_THAT(services->back().process.argv,
+              testing::IsSupersetOf({std::string("--model"), std::string("toy-Q8_0.gguf"),
+                                     std::string("--alias"), options_.model}));
+  // A word that is no name of a model is a path.
+  options_.model = "nothing";
+  EXPECT_THAT(std::string(PlanCluster(options_).status().message()),
+              testing::HasSubstr("No such file"));
+  // The size is known, and how to get it.
+  options_.model = "gemma3:27b";
+  EXPECT_THAT(std::string(PlanCluster(options_).status().message()),
+              testing::HasSubstr("`tandem pull gemma3:27b`"));
+  ::unsetenv("TANDEM_MODELS");
 }
 
 TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
