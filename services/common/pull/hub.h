@@ -31,7 +31,7 @@ struct ListedFile {
 struct HubOptions {
   std::string endpoint = "https://huggingface.co";
   HttpOptions http;  // token_origin is filled in
-  int max_attempts = 6;
+  int max_attempts = 4;
   absl::Duration first_backoff = absl::Milliseconds(500);
   absl::Duration longest_wait = absl::Minutes(5);  // that a host may ask for
 };
