@@ -64,6 +64,7 @@ absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
       SayReady(flags, options, *status);
       break;
     }
+    if (stopping) break;
     const auto now = FetchStatus(*stub, absl::Milliseconds(100));
     const std::string detail =
         now.ok() ? now->detail() : std::string("waiting for the gateway to answer");

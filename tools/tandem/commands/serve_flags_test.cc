@@ -95,7 +95,8 @@ class ServeFlagsTest : public ::testing::Test {
     if (const auto found = special.find(name); found != special.end()) return found->second;
     if (!TakesValue(option)) return {"true", "\"maybe\""};
     if (option.get_type_name().starts_with("TEXT")) return {"\"text\"", "[\"two\", \"texts\"]"};
-    return {"7", "\"seven\""};
+    const std::string usual = option.get_default_str();
+    return {usual.empty() ? "7" : usual, "\"seven\""};
   }
 
   const TemporaryDirectory folder_;
