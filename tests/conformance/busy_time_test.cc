@@ -126,7 +126,9 @@ TEST_F(WorkerSuite, TheBusyTimesOfItsStagesAddUpToWhatTheHostsClockSees) {
                 1e3 * seconds, 100 * off);
   }
   EXPECT_LE(off, kBound);
-  ASSERT_OK(host.Unload(1));
+  worker::v1::UnloadPlanRequest unload;
+  unload.set_epoch(1);
+  ASSERT_OK(host.Unload(unload));
 }
 
 }  // namespace
