@@ -226,6 +226,8 @@ TEST_F(OpenAiRoutesTest, ListsTheModelUnderEachOfItsNamesAndAnswersToThem) {
   EXPECT_EQ(list[2]["id"], "google/gemma");
   for (const Json& entry : list) EXPECT_EQ(entry["root"], "toy");
   EXPECT_EQ(Json::parse(client.Call("GET", "/v1/models/google/gemma").body)["id"], "google/gemma");
+  // As OpenAI's own packages write it.
+  EXPECT_EQ(client.Call("GET", "/v1/models/google%2Fgemma").status, 200);
   EXPECT_EQ(client.Call("GET", "/v1/models/gemma3").status, 404);
   for (const char* name : {"toy", "toy:latest", "gemma3:27b", "google/gemma"}) {
     const std::string model = R"("model": ")" + std::string(name) + "\"}";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace tandem::gateway {
 namespace {
@@ -54,7 +55,9 @@ ModelNames::ModelNames(std::string served, ModelNameOptions options)
   }
 }
 
-absl::StatusOr<std::string> ModelNames::Resolve(std::string_view name) const {
+absl::StatusOr<std::string> ModelNames::Resolve(std::string_view text) const {
+  const std::string name = absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
+                                               {{"%2F", "/"}, {"%2f", "/"}});
   if (name.empty()) return served();
   for (const std::string& listed : listed_) {
     if (IsSame(listed, name)) return listed;
@@ -66,7 +69,7 @@ absl::StatusOr<std::string> ModelNames::Resolve(std::string_view name) const {
   std::string known = absl::StrFormat("\"%s\"", served());
   for (size_t i = 1; i < listed_.size(); ++i) known += absl::StrFormat(", \"%s\"", listed_[i]);
   return absl::NotFoundError(absl::StrFormat("model: this server does not serve \"%s\", only %s",
-                                             std::string(name.substr(0, kMaxAliasBytes)), known));
+                                             name.substr(0, kMaxAliasBytes), known));
 }
 
 }  // namespace tandem::gateway

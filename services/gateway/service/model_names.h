@@ -24,7 +24,9 @@ absl::Status CheckAlias(std::string_view alias);
 //   - its own name, "quants/demo.Q8_0.gguf", and its last component, "demo.Q8_0.gguf",
 //   - both without the suffix ".gguf",
 //   - its aliases,
-//   - each of these with Ollama's tag ":latest", or without it.
+//   - each of these with Ollama's tag ":latest", or without it,
+//   - each of these with "%2F" for "/": clients write names into paths so, and path templates of
+//     several segments leave it as it is.
 // Letter case counts.  Immutable.
 class ModelNames {
  public:
@@ -32,9 +34,9 @@ class ModelNames {
   // `served`: the loader's name of the model.
   ModelNames(std::string served, ModelNameOptions options);
 
-  // The name under which lists have the model that `name` means: the served name or an alias.
+  // The name under which lists have the model that `text` means: the served name or an alias.
   // NOT_FOUND says what the model is called.
-  absl::StatusOr<std::string> Resolve(std::string_view name) const;
+  absl::StatusOr<std::string> Resolve(std::string_view text) const;
   // The served name, then the aliases; each once.
   const std::vector<std::string>& listed() const { return listed_; }
   const std::string& served() const { return listed_.front(); }

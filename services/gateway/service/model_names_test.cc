@@ -11,8 +11,9 @@ using ::testing::HasSubstr;
 
 TEST(ModelNamesTest, AFileAnswersToItsNameWithAndWithoutFolderAndSuffix) {
   const ModelNames names("quants/demo.Q8_0.gguf", {});
-  for (const char* name : {"", "quants/demo.Q8_0.gguf", "quants/demo.Q8_0", "demo.Q8_0.gguf",
-                           "demo.Q8_0", "demo.Q8_0:latest", "quants/demo.Q8_0.gguf:latest"}) {
+  for (const char* name :
+       {"", "quants/demo.Q8_0.gguf", "quants/demo.Q8_0", "demo.Q8_0.gguf", "demo.Q8_0",
+        "demo.Q8_0:latest", "quants/demo.Q8_0.gguf:latest", "quants%2Fdemo.Q8_0"}) {
     EXPECT_EQ(names.Resolve(name).value_or("none"), "quants/demo.Q8_0.gguf") << name;
   }
   for (const char* name : {"demo", "Q8_0", "quants", "demo.Q8_0.ggu", "DEMO.Q8_0", "demo.Q8_0:27b",
