@@ -96,8 +96,11 @@ absl::Status Serve(const ServeFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,
                           RuntimeLock::Take(options.runtime_dir, options.log_dir));
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
-  TANDEM_RETURN_IF_ERROR(AwaitStaleServices(options.runtime_dir, kStalePatience, Say));
-  TANDEM_RETURN_IF_ERROR(CheckPorts(WantedPorts(options)));
+  TANDEM_ASSIGN_OR_RETURN(const bool waited,
+                          AwaitStaleServices(options.runtime_dir, kStalePatience, Say));
+  // Their pages for Prometheus may outlive their sockets by a moment.
+  TANDEM_RETURN_IF_ERROR(
+      AwaitPorts(WantedPorts(options), waited ? absl::Seconds(5) : absl::ZeroDuration()));
   SayStart(options, services);
   TANDEM_ASSIGN_OR_RETURN(const auto supervisor,
                           Supervisor::Create(std::move(services), {.rotation = options.rotation}));

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/unique_fd.h"
 
@@ -155,6 +156,15 @@ absl::Status CheckPorts(const std::vector<WantedPort>& ports) {
     TANDEM_ASSIGN_OR_RETURN(claimed.emplace_back(), Claim(ports[i]));
   }
   return absl::OkStatus();
+}
+
+absl::Status AwaitPorts(const std::vector<WantedPort>& ports, absl::Duration patience) {
+  const absl::Time until = absl::Now() + patience;
+  while (true) {
+    const absl::Status status = CheckPorts(ports);
+    if (!absl::IsAlreadyExists(status) || absl::Now() >= until) return status;
+    absl::SleepFor(absl::Milliseconds(100));
+  }
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "tools/tandem/serve/cluster.h"
 
 namespace tandem {
@@ -21,5 +22,8 @@ std::vector<WantedPort> WantedPorts(const ClusterOptions& options);
 // and the process where that can be seen, or two flags want the same; PERMISSION_DENIED;
 // INVALID_ARGUMENT: the address is not this machine's.
 absl::Status CheckPorts(const std::vector<WantedPort>& ports);
+
+// The same, for up to `patience` while one is in use: by services that are ending.
+absl::Status AwaitPorts(const std::vector<WantedPort>& ports, absl::Duration patience);
 
 }  // namespace tandem

@@ -7,7 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
+#include <thread>
+
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/unique_fd.h"
 
 namespace tandem {
@@ -45,6 +49,18 @@ TEST(PortsTest, APortInUseIsNamedWithItsFlagAndItsHolder) {
               AllOf(HasSubstr("--http " + address), HasSubstr("in use by"),
                     HasSubstr(absl::StrFormat("(pid %d)", getpid()))));
   EXPECT_FALSE(CheckPorts({{"--http", absl::StrFormat("0.0.0.0:%d", taken.port())}}).ok());
+}
+
+TEST(PortsTest, APortOfAServiceThatEndsIsWaitedFor) {
+  auto taken = std::make_unique<TakenPort>();
+  const std::string address = absl::StrFormat("127.0.0.1:%d", taken->port());
+  EXPECT_FALSE(AwaitPorts({{"--http", address}}, absl::Milliseconds(10)).ok());
+  std::thread ending([&taken] {
+    absl::SleepFor(absl::Milliseconds(50));
+    taken.reset();
+  });
+  EXPECT_TRUE(AwaitPorts({{"--http", address}}, absl::Seconds(20)).ok());
+  ending.join();
 }
 
 TEST(PortsTest, FreePortsAreGivenBack) {

@@ -101,8 +101,8 @@ std::optional<RunningServe> FindServe(const std::string& runtime_dir) {
   }
 }
 
-absl::Status AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
-                                void (*say)(const std::string& text)) {
+absl::StatusOr<bool> AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
+                                        void (*say)(const std::string& text)) {
   const absl::Time until = absl::Now() + patience;
   bool said = false;
   while (true) {
@@ -110,6 +110,7 @@ absl::Status AwaitStaleServices(const std::string& runtime_dir, absl::Duration p
     for (const char* name : {"gateway", "gpu", "npu", "loader"}) {
       status.Update(RemoveStaleSocket(absl::StrFormat("%s/%s.sock", runtime_dir, name)));
     }
+    if (status.ok()) return said;
     if (!absl::IsAlreadyExists(status) || absl::Now() > until) return status;
     if (!said) {
       say(absl::StrFormat("waiting for services of an earlier `tandem serve` to end in %s",

@@ -44,8 +44,9 @@ std::optional<RunningServe> FindServe(const std::string& runtime_dir);
 
 // Waits until no server answers on the sockets in the directory: the services of a `tandem serve`
 // that was killed end by themselves, the gateway after the requests it has.  `say` is called once
-// if there is something to wait for.  ALREADY_EXISTS: one still answers after `patience`.
-absl::Status AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
-                                void (*say)(const std::string& text));
+// if there is something to wait for.  Whether there was.  ALREADY_EXISTS: one still answers after
+// `patience`.
+absl::StatusOr<bool> AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
+                                        void (*say)(const std::string& text));
 
 }  // namespace tandem

@@ -60,19 +60,19 @@ TEST(RuntimeLockTest, WhatAKilledProcessLeftKeepsNobodyOut) {
 TEST(RuntimeLockTest, SocketsOfAnEarlierClusterAreWaitedFor) {
   const TemporaryDirectory folder;
   const auto nothing = [](const std::string&) {};
-  EXPECT_TRUE(AwaitStaleServices(folder.path(), absl::ZeroDuration(), nothing).ok());
+  EXPECT_EQ(AwaitStaleServices(folder.path(), absl::ZeroDuration(), nothing).value(), false);
   const auto address = UnixSocketAddress(folder.path() + "/gateway.sock");
   ASSERT_TRUE(address.ok());
   UniqueFd server(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(bind(server.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)), 0);
   ASSERT_EQ(listen(server.get(), 1), 0);
-  EXPECT_EQ(AwaitStaleServices(folder.path(), absl::Milliseconds(10), nothing).code(),
+  EXPECT_EQ(AwaitStaleServices(folder.path(), absl::Milliseconds(10), nothing).status().code(),
             absl::StatusCode::kAlreadyExists);
   std::thread ending([&server] {
     absl::SleepFor(absl::Milliseconds(50));
     server.Reset();
   });
-  EXPECT_TRUE(AwaitStaleServices(folder.path(), absl::Seconds(20), nothing).ok());
+  EXPECT_EQ(AwaitStaleServices(folder.path(), absl::Seconds(20), nothing).value(), true);
   ending.join();
 }
 
