@@ -556,7 +556,7 @@ TEST_F(CommandsTest, ShellsAndManReadWhatItSaysOfItself) {
     EXPECT_THAT(manual, HasSubstr(std::string(".SH ") + section + "\n"));
   }
   EXPECT_THAT(output({"completion", "fish"}),
-              HasSubstr("complete -c tandem -n '__fish_seen_subcommand_from serve' -l npu -r -a "
+              HasSubstr("complete -c tandem -n '__fish_seen_subcommand_from serve' -l npu -x -a "
                         "'require prefer emulate off'"));
 }
 

@@ -159,9 +159,15 @@ std::string FishCompletion(const CLI::App& app) {
       "complete -c tandem -f\n"
       "complete -c tandem -n __fish_use_subcommand -l help -d 'Print this help message and exit'\n"
       "complete -c tandem -n __fish_use_subcommand -l version -d 'Print the version and exit'\n";
-  const auto values_of = [](const Values& values) -> std::string {
-    if (!values.words.empty()) return absl::StrFormat(" -a '%s'", absl::StrJoin(values.words, " "));
-    return values.files ? " -F" : "";
+  const auto words_of = [](const Values& values) -> std::string {
+    if (values.words.empty()) return "";
+    return absl::StrFormat(" -a '%s'", absl::StrJoin(values.words, " "));
+  };
+  // -x: a value is needed, and it is no file.
+  const auto value_of = [&words_of](const CLI::Option& option) {
+    if (!TakesValue(option)) return std::string();
+    const Values values = ValuesOf(option);
+    return values.files ? " -r -F" : " -x" + words_of(values);
   };
   for (const CLI::App* command : Subcommands(app)) {
     const std::string& name = command->get_name();
@@ -171,13 +177,13 @@ std::string FishCompletion(const CLI::App& app) {
         absl::StrFormat("complete -c tandem -n '__fish_seen_subcommand_from %s'", name);
     for (const CLI::Option* option : ShownOptions(*command)) {
       for (const std::string& flag : option->get_lnames()) {
-        absl::StrAppendFormat(&script, "%s -l %s%s -d '%s'\n", condition, flag,
-                              TakesValue(*option) ? " -r" + values_of(ValuesOf(*option)) : "",
+        absl::StrAppendFormat(&script, "%s -l %s%s -d '%s'\n", condition, flag, value_of(*option),
                               ForFish(option->get_description()));
       }
     }
-    const std::string arguments = values_of(ArgumentsOf(app, *command));
-    if (!arguments.empty()) script += condition + arguments + "\n";
+    const Values arguments = ArgumentsOf(app, *command);
+    if (arguments.files) script += condition + " -F\n";
+    if (!arguments.words.empty()) script += condition + words_of(arguments) + "\n";
   }
   return script;
 }

@@ -73,13 +73,14 @@ void StatusWatch::Redraw(const std::string& text) {
   winsize size{};
   const int rows =
       ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1 ? size.ws_row : 24;
-  std::string screen = drawn_ ? "\033[H" : "\033[2J\033[H";
+  constexpr char kCutLongLines[] = "\033[?7l", kWrapThemAgain[] = "\033[?7h";
+  std::string screen = std::string(drawn_ ? "\033[H" : "\033[2J\033[H") + kCutLongLines;
   std::istringstream lines(text);
   int row = 1;
   for (std::string line; row < rows && std::getline(lines, line); ++row) {
     screen += line + "\033[K\n";
   }
-  std::fputs((screen + "\033[J").c_str(), stdout);
+  std::fputs((screen + "\033[J" + kWrapThemAgain).c_str(), stdout);
   drawn_ = true;
 }
 
