@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kPatience = 60'000;  // milliseconds
+constexpr int kMostSilence = 60'000;  // milliseconds
 
 void MakePipe(UniqueFd& read_end, UniqueFd& write_end) {
   int fds[2];
@@ -77,7 +77,7 @@ void Child::Signal(int signal) { ::kill(pid_, signal); }
 bool Child::ReadSome() {
   pollfd polled[] = {{output_.get(), POLLIN, 0}, {errors_.get(), POLLIN, 0}};
   if (!output_.valid() && !errors_.valid()) return false;
-  if (::poll(polled, 2, kPatience) == 0) {  // it hangs
+  if (::poll(polled, 2, kMostSilence) == 0) {  // it hangs
     ::kill(pid_, SIGKILL);
     return false;
   }
