@@ -123,6 +123,17 @@ describe("the chat page", { skip: !browserPath }, () => {
     assert.deepEqual(browser.complaints, []);
   });
 
+  test("stages have words", async () => {
+    await open();
+    const words = (...stages) => page.evaluate(async (all) => (await import("/page/strip_words.js")).sumByStage(
+      all.map((text) => ({ stages: text, worker: "gpu0", calls: 2, device: 1, trip: 2 }))).map((row) => `${row.words} ${row.count} ${row.trip}`), stages);
+    assert.deepEqual(await words("Embed..Head"), ["Whole model 1 2"]);
+    assert.deepEqual(await words("Embed+Qkv(0)", "Out(0)+Ffn(0)+Qkv(1)", "Out(1)+Ffn(1)+Qkv(2)"),
+      ["Token embedding + query, key, value 1 2", "Attention output + feed-forward + query, key, value 2 4"]);
+    assert.deepEqual(await words("Embed..Ffn(2)", "Qkv(3)..Head"),
+      ["Token embedding to feed-forward of layer 2 1 2", "Query, key, value of layer 3 to output head 1 2"]);
+  });
+
   test("an NPU that this machine does without is no device", async () => {
     await open();
     await page.route("**/tandem/v1/status", async (route) => {
@@ -135,7 +146,7 @@ describe("the chat page", { skip: !browserPath }, () => {
     await page.waitForSelector("#devices li");
     assert.equal(await page.locator("#devices li").count(), 1);
     await page.click("#strip-more");
-    assert.match(await page.innerText("#strip-table"), /No NPU: this machine has no NPU\./);
+    assert.match(await page.innerText("#strip-table"), /This machine has no NPU\./);
     assert.ok(!(await page.innerText("#strip")).includes("sock"));
   });
 

@@ -21,12 +21,22 @@ export function bytes(count) {
 const kStages = { Embed: "token embedding", Qkv: "query, key, value", Attend: "attention", Out: "attention output",
   Ffn: "feed-forward", Head: "output head" };
 
-// "Out(3)+Ffn(3)" is "Attention output + feed-forward"; all stages together are the "Whole model".
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+// "Qkv(2)" is "query, key, value of layer 2".
+function stageOfLayer(stage) {
+  const [, name, layer] = /^(\w+)(?:\((\d+)\))?/.exec(stage) ?? ["", stage];
+  return `${kStages[name] ?? name}${layer ? ` of layer ${layer}` : ""}`;
+}
+
+// "Out(3)+Ffn(3)" is "Attention output + feed-forward", of whichever layer; "Qkv(2)..Ffn(9)" is
+// "Query, key, value of layer 2 to feed-forward of layer 9"; all stages are the "Whole model".
 export function stageWords(stages) {
+  if (stages === "Embed..Head") return "Whole model";
+  const [first, last] = stages.split("..");
+  if (last) return capital(`${stageOfLayer(first)} to ${stageOfLayer(last)}`);
   const names = [...new Set(stages.split("+").map((stage) => stage.replace(/\(.*/, "")))];
-  if (names.length >= Object.keys(kStages).length) return "Whole model";
-  const words = names.map((name) => kStages[name] ?? name).join(" + ");
-  return words[0].toUpperCase() + words.slice(1);
+  return capital(names.map((name) => kStages[name] ?? name).join(" + "));
 }
 
 // What the time between two statuses was spent on.
@@ -85,10 +95,14 @@ export function nameOf(worker) {
 // The devices of this cluster.  One that the policy does without is none.
 export const presentWorkers = (status) => (status.workers ?? []).filter((worker) => worker.state !== "absent");
 
-// What is said of workers that are not at work: "No NPU: this machine has none."
+// What is said of workers that are not at work: "This machine has no NPU."
 export function missingWords(status) {
-  return (status.workers ?? []).filter((worker) => worker.detail && worker.state !== "ready")
-    .map((worker) => `${worker.state === "absent" ? `No ${worker.kind.toUpperCase()}` : `${nameOf(worker)} is ${worker.state}`}: ${worker.detail.replace(/[.\s]*$/, "")}.`);
+  return (status.workers ?? []).filter((worker) => worker.detail && worker.state !== "ready").map((worker) => {
+    const detail = `${worker.detail.replace(/[.\s]*$/, "")}.`;
+    const kind = worker.kind.toUpperCase();
+    if (worker.state !== "absent") return `${nameOf(worker)} is ${worker.state}: ${detail}`;
+    return detail.includes(`no ${kind}`) ? capital(detail) : `No ${kind}: ${detail}`;
+  });
 }
 
 // "Writing 41.2 tokens a second", "Reading the prompt, ..." or "Idle".
