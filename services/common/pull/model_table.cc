@@ -129,19 +129,14 @@ absl::StatusOr<TableEntry> ModelTable::Find(const std::string& name) const {
     if (std::find(entry.names.begin(), entry.names.end(), name) != entry.names.end()) return entry;
   }
   const std::string family = name.substr(0, name.find(':')) + ":";
-  std::vector<std::string> alike, first;
+  std::vector<std::string> alike;
   for (const TableEntry& entry : entries_) {
-    first.push_back(entry.names.back());
-    for (const std::string& known : entry.names) {
-      if (known.starts_with(family)) {
-        alike.push_back(known);
-        break;
-      }
-    }
+    if (entry.names.front().starts_with(family)) alike.push_back(entry.names.front());
   }
   return absl::NotFoundError(absl::StrFormat(
-      "no model '%s' is known; there are %s, and any GGUF file as hf:OWNER/REPO:FILE", name,
-      absl::StrJoin(alike.empty() ? first : alike, ", ")));
+      "no model '%s' is known%s; `tandem pull --list` names those that are, and any GGUF file is "
+      "hf:OWNER/REPO:FILE",
+      name, alike.empty() ? "" : "; there are " + absl::StrJoin(alike, ", ")));
 }
 
 }  // namespace tandem::pull

@@ -29,7 +29,7 @@ class ModelTable {
   static absl::StatusOr<ModelTable> FromEnvironment();
   static absl::StatusOr<ModelTable> Parse(std::string_view json);
 
-  // NOT_FOUND lists the names of the same family, or all families.
+  // NOT_FOUND lists the names of the same family.
   absl::StatusOr<TableEntry> Find(const std::string& name) const;
   // Whether `name`, as a user writes it, is one of them.
   bool Knows(std::string_view name) const;

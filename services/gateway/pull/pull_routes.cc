@@ -66,7 +66,15 @@ class Answer : public PullListener {
     if (stream_) to_->BeginStream({.content_type = "application/x-ndjson"});
   }
   bool OnProgress(const pull::PullProgress& progress) override {
-    return stream_ ? Say(ProgressLine(progress)) : !to_->gone();
+    if (!stream_) return !to_->gone();
+    // Clients' bars end at the whole.
+    if (progress.phase == pull::PullPhase::kVerifying && pulling_.total_bytes > 0) {
+      pulling_.done_bytes = pulling_.total_bytes;
+      Say(ProgressLine(pulling_));
+      pulling_ = {};
+    }
+    if (progress.phase == pull::PullPhase::kDownloading) pulling_ = progress;
+    return Say(ProgressLine(progress));
   }
   void OnEnd(const absl::Status& status) override {
     if (!stream_ || (!status.ok() && !said_)) {
@@ -99,6 +107,7 @@ class Answer : public PullListener {
   const To to_;
   const bool stream_;
   bool said_ = false;
+  pull::PullProgress pulling_;  // as it was told last
   std::string last_;
 };
 

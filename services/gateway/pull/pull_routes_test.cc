@@ -105,6 +105,9 @@ TEST_F(PullRoutesTest, StreamsProgressAsOllamaDoes) {
   EXPECT_EQ(pulling["digest"], "sha256:" + FakeHub::Sha256(fake_.content()));
   EXPECT_EQ(pulling["total"], kBytes);
   EXPECT_TRUE(pulling.contains("completed"));
+  const Json whole = Json::parse(lines[lines.size() - 4]);
+  EXPECT_EQ(whole["completed"], kBytes) << answer.body;
+  EXPECT_EQ(lines[lines.size() - 3], R"({"status":"verifying sha256 digest"})");
   EXPECT_EQ(lines[lines.size() - 2], R"({"status":"writing manifest"})");
   EXPECT_EQ(lines.back(), R"({"status":"success"})");
   EXPECT_EQ(std::filesystem::file_size(Path()), kBytes);
