@@ -66,7 +66,7 @@ class Compose:
         self.files = [self.changed, *files]
 
     def container(self, service):
-        return self("ps", "-q", service).strip()
+        return self("ps", "-a", "-q", service).strip()
 
     def inspect(self, service):
         return json.loads(run("podman", "inspect", self.container(service)))[0]
