@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "absl/time/clock.h"
 #include "services/common/pull/model_table.h"
 #include "services/common/pull/testing/fake_hub.h"
 #include "services/common/pull/token.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"

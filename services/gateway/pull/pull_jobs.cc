@@ -1,6 +1,7 @@
 #include "services/gateway/pull/pull_jobs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "absl/time/clock.h"
 
 namespace tandem::gateway {

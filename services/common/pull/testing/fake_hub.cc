@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
+#include <cstdio>
 #include <random>
 #include <sstream>
 
