@@ -136,13 +136,14 @@ TEST_F(ExecutorTest, AMissingNpuIsWaitedForNamedOrDoneWithout) {
   EXPECT_THAT(Executor::Start(options, nullptr),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("npu0.sock is not there")));
   options.policy.npu = NpuPolicy::kPrefer;
-  const auto executor = MustStart(options);
+  auto executor = MustStart(options);
   ASSERT_NE(executor, nullptr);
   EXPECT_EQ(executor->plan().segments.size(), 1u);
   EXPECT_THAT(executor->plan().notice, HasSubstr("npu0.sock is not there"));
   v1::GetStatusResponse status;
   executor->FillStatus(status);
   EXPECT_EQ(status.workers(1).state(), "lost");
+  executor.reset();  // its lease: workers serve one gateway
 
   options.policy.npu = NpuPolicy::kRequire;
   options.worker_wait = absl::Seconds(30);
