@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 using ::testing::Not;
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kStartPatience = absl::Minutes(1);
 
 struct Ended {
   int code = 0;
@@ -79,7 +79,7 @@ class ServeStartTest : public ::testing::Test {
   }
 
   static void WaitFor(const std::string& what, const std::function<bool()>& done) {
-    const absl::Time until = absl::Now() + kPatience;
+    const absl::Time until = absl::Now() + kStartPatience;
     while (!done()) {
       ASSERT_LT(absl::Now(), until) << what;
       absl::SleepFor(absl::Milliseconds(10));
