@@ -1,5 +1,5 @@
-// Reads memory as fast as the device can: every workgroup its own piece, eight loads of 16 bytes
-// under way in each thread.
+// Reads memory as fast as the device can: every workgroup its own piece, LOADS loads of 16 bytes
+// under way in each thread.  Many hide latency; a processor has registers for few.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "memory.glsl"
@@ -7,10 +7,10 @@ layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push {
   uint64_t source;
   uint64_t sink;  // written if the words read xor to `key`, which those of the buffer do not
-  uint rounds;    // of 128 bytes a thread
+  uint rounds;    // of 16 LOADS bytes a thread
   uint key;
 };
-const uint kLoads = 8;
+const uint kLoads = LOADS;
 
 void main() {
   uint64_t at = source + (uint64_t(gl_WorkGroupID.x) * rounds * kLoads * gl_WorkGroupSize.x +

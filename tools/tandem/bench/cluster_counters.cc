@@ -41,7 +41,12 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
     return static_cast<uint64_t>(std::llround(scale * static_cast<double>(count)));
   };
   result.steps += scaled(after.steps - before.steps);
-  result.steps_queued += scaled(after.steps_queued - before.steps_queued);
+  // The scheduler's counts are of steps that began: their share is that of those that ended.
+  const uint64_t begun = after.steps_begun - before.steps_begun;
+  if (begun > 0) {
+    result.steps_queued +=
+        scaled((after.steps - before.steps) * (after.steps_queued - before.steps_queued) / begun);
+  }
   result.preemptions += after.preemptions - before.preemptions;
   for (const BenchWorkerTime& now : after.workers) {
     const auto then = std::find_if(before.workers.begin(), before.workers.end(),
@@ -100,6 +105,7 @@ absl::StatusOr<ClusterCounts> ClusterCounters::ReadAtStepEnd() {
 ClusterCounts ClusterCounters::Count(const v1::GetStatusResponse& status) {
   ClusterCounts counts;
   counts.steps = StepsEnded(status);
+  counts.steps_begun = status.scheduler().steps();
   counts.steps_queued = status.scheduler().steps_queued();
   counts.step_bytes = status.scheduler().step_bytes();
   counts.preemptions = status.scheduler().preemptions();

@@ -19,7 +19,8 @@ struct ClusterCounts {
   uint64_t steps = 0;  // that have ended
   // Between these the last of them ended.
   absl::Time earliest = absl::InfinitePast(), latest = absl::InfinitePast();
-  uint64_t steps_queued = 0;
+  uint64_t steps_begun = 0;
+  uint64_t steps_queued = 0;  // of steps_begun
   uint64_t step_bytes = 0;
   uint64_t preemptions = 0;
   std::vector<BenchWorkerTime> workers;  // in the order of the status
