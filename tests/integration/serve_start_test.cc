@@ -162,7 +162,7 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   EXPECT_EQ(second.code, kExitFailure);
   EXPECT_THAT(second.errors,
               AllOf(HasSubstr(absl::StrFormat("already running, pid %d", pid)),
-                    HasSubstr("runtime directory " + folder_.path()), Not(HasSubstr("ready"))));
+                    HasSubstr("runtime directory " + folder_.path()), Not(HasSubstr("ready:"))));
 
   // Killed: its services end by themselves, and its lock keeps nobody out.
   ASSERT_EQ(kill(pid, SIGKILL), 0);
@@ -182,7 +182,8 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   EXPECT_EQ(absent.code, kExitFailure);
   EXPECT_THAT(absent.errors, HasSubstr("there are "));
 
-  Child follower(Here({"logs", "--follow", "-n", "0"}));
+  Child follower(Here({"logs", "--follow", "-n", "1000"}));
+  EXPECT_TRUE(follower.WaitForOutput("event=\"service started\""));
   const Ended stopped = RunTandem(Here({"stop"}));
   EXPECT_EQ(stopped.code, 0) << stopped.errors;
   EXPECT_EQ(first->Wait(), 0) << first->errors();
