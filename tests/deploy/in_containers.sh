@@ -37,13 +37,16 @@ clone=$work/tandem
 git clone -q "file://$repository" "$clone"
 [ -z "$(git -C "$repository" status --porcelain)" ] || say "uncommitted changes are not in the clone"
 commit=$(git -C "$clone" rev-parse HEAD)
-fresh=()
-[ "${CI:-}" != true ] || fresh=(--no-cache)
+if [ "${CI:-}" = true ]; then
+  # Not by --no-cache, whose layers docker-compose would not use.
+  podman images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=localhost/tandem-*' | xargs -r podman rmi -f >/dev/null
+  podman image prune -f >/dev/null
+fi
 
 say "building ${commit:0:12} on a bare Debian 13"
 SECONDS=0
 # In Docker's format, as docker-compose asks for: layers of another are not used again.
-podman build --format docker --layers "${fresh[@]}" --target build -f "$clone/deploy/docker/Dockerfile" -t tandem-build:test \
+podman build --format docker --layers --target build -f "$clone/deploy/docker/Dockerfile" -t tandem-build:test \
   --build-arg "TANDEM_COMMIT=$commit" "$clone" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "no build on a bare Debian 13"; }
 say "built in $SECONDS s"
 if grep -E 'warning:|invalid-pch' "$work/log"; then die "the build on Debian 13 warns"; fi
