@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/temporary_directory.h"
+#include "services/common/worker/stage_work.h"
 #include "services/gpu_worker/stages/gpu_worker_for_test.h"
 
 namespace tandem::gpu {
@@ -244,6 +246,34 @@ TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndTheBestSeen) {
   ASSERT_OK_AND_ASSIGN(const DeviceCeilings again, worker_->Ceilings());
   EXPECT_GE(again.read_bytes_per_second, ceilings.read_bytes_per_second);
   EXPECT_GE(again.fma_flops_per_second, ceilings.fma_flops_per_second);
+}
+
+// A step's kernels do more than multiply and add, so what they reach is below the ceiling.
+TEST_F(GpuWorkerTest, NoStepComputesFasterThanTheCeiling) {
+  const ModelConfig config =
+      testing::MakeConfig({.num_layers = 2, .hidden_dim = 512, .ffn_dim = 1536});
+  const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ8_0});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config), {.max_rows = 64}));
+  StepBuilder steps(runner->limits());
+  const uint32_t sequence = steps.AddSequence();
+  const SegmentCosts costs(runner->segments()[0], *weights, DType::kF16);
+  double reached = 0;  // operations a second
+  for (int i = 0; i < 3; ++i) {
+    steps.Begin();
+    steps.AddRows(sequence, Tokens(64, config.vocab_size, i));
+    ASSERT_OK(runner->WriteAndCheckStep(steps.batch()));
+    ASSERT_OK_AND_ASSIGN(const SegmentResult result, runner->RunSegment(0));
+    double operations = 0;
+    for (const StageWork& work : costs.Of(steps.batch())) {
+      operations += static_cast<double>(work.operations);
+    }
+    if (result.device_ns == 0) GTEST_SKIP() << "no timestamps";
+    reached = std::max(reached, operations / (1e-9 * static_cast<double>(result.device_ns)));
+  }
+  ASSERT_OK_AND_ASSIGN(const DeviceCeilings ceilings, worker_->Ceilings());
+  EXPECT_LT(reached, std::max(ceilings.fma_flops_per_second, ceilings.matrix_flops_per_second));
 }
 
 TEST_F(GpuWorkerTest, RefusesWhatItsKernelsCannotRead) {
