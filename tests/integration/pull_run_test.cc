@@ -73,6 +73,8 @@ TEST_F(PullRunTest, AModelIsPulledListedAndRemoved) {
   ASSERT_EQ(pulled.size(), 1u);
   EXPECT_EQ(pulled[0].at("name"), "demo:11m");
   EXPECT_EQ(pulled[0].at("sha256"), FakeHub::Sha256(hub_.content()));
+  ASSERT_EQ(Run({"inspect", "demo:11m"}), 0) << errors_;
+  EXPECT_THAT(output_, HasSubstr("gemma3"));
   ASSERT_EQ(Run({"models"}), 0) << errors_;
   EXPECT_THAT(output_, HasSubstr("demo:11m"));
   ASSERT_EQ(Run({"rm", "demo:11m"}), 0) << errors_;

@@ -160,6 +160,15 @@ absl::StatusOr<PulledModel> FindPulled(const std::string& text, const ModelTable
       absl::StrJoin(folders, " and "), name.text));
 }
 
+absl::StatusOr<std::string> PathOrPulled(const std::string& text) {
+  std::error_code ignored;
+  if (fs::exists(text, ignored)) return text;
+  TANDEM_ASSIGN_OR_RETURN(const ModelTable table, ModelTable::FromEnvironment());
+  if (!LooksLikeModelName(text) && !table.Knows(text)) return text;
+  TANDEM_ASSIGN_OR_RETURN(const PulledModel model, FindPulled(text, table, ModelsFolders()));
+  return model.path;
+}
+
 absl::Status RemovePulled(const PulledModel& model) {
   TANDEM_RETURN_IF_ERROR(RemovePart(model.path).status());
   std::error_code error;

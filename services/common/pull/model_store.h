@@ -45,6 +45,11 @@ std::vector<PulledModel> ListPulled(const std::vector<std::string>& folders);
 absl::StatusOr<PulledModel> FindPulled(const std::string& name, const ModelTable& table,
                                        const std::vector<std::string>& folders);
 
+// The file that `text` stands for where a path is expected too: `text` itself where something lies
+// there or where it is no name of a model, else the pulled model's file.  Errors as for FindPulled
+// and ModelTable::FromEnvironment.
+absl::StatusOr<std::string> PathOrPulled(const std::string& text);
+
 // Removes a model, what an interrupted pull left of it, and the folders that are empty then.
 // ALREADY_EXISTS: it is being pulled; else the file system's error.
 absl::Status RemovePulled(const PulledModel& model);

@@ -1,5 +1,8 @@
 #include "tools/tandem/commands/cluster_flags.h"
 
+#include <cstdlib>
+#include <string>
+
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
 #include "tools/tandem/commands/command.h"
@@ -8,6 +11,11 @@ namespace tandem {
 
 void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   ClusterOptions& options = flags.options;
+  // Comes before --model, which is looked for there, and holds for the gateway's --http-pull too.
+  command.add_option_function<std::string>(
+      "--models-dir",
+      [](const std::string& folder) { ::setenv("TANDEM_MODELS", folder.c_str(), 1); },
+      "Folder of pulled models; default: TANDEM_MODELS, else ~/.local/share/tandem/models");
   command
       .add_option("--model", options.model,
                   "GGUF file, safetensors folder, name of a pulled model (gemma3:27b), or "

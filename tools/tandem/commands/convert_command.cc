@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/pull/model_store.h"
 #include "services/loader/convert/convert.h"
 #include "tools/tandem/commands/command.h"
 
@@ -42,8 +43,9 @@ absl::Status Convert(ConvertFlags& flags) {
   if (!flags.embedding.empty()) {
     TANDEM_ASSIGN_OR_RETURN(flags.options.mix.embedding, loader::ParseDType(flags.embedding));
   }
-  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(flags.source));
-  if (flags.options.name.empty()) flags.options.name = NameOf(flags.source);
+  TANDEM_ASSIGN_OR_RETURN(const std::string path, pull::PathOrPulled(flags.source));
+  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(path));
+  if (flags.options.name.empty()) flags.options.name = NameOf(path);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const auto file = loader::ConvertToGguf(*source, flags.destination, flags.options,
                                           terminal ? PrintProgress : nullptr);

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "services/common/pull/model_store.h"
 #include "services/loader/formats/model_source.h"
 #include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/command.h"
@@ -21,7 +22,9 @@ std::function<int()> AddInspectCommand(CLI::App& app) {
       ->required();
   command->add_flag("--json", flags->json, "Print JSON");
   return [flags] {
-    const auto source = loader::OpenModelSource(flags->path);
+    const auto path = pull::PathOrPulled(flags->path);
+    if (!path.ok()) return Fail(path.status());
+    const auto source = loader::OpenModelSource(*path);
     if (!source.ok()) return Fail(source.status());
     std::fputs((flags->json ? PrintJson(ModelSourceAsJson(**source), 2)
                             : loader::DescribeModelSource(**source))

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -134,6 +136,18 @@ TEST_F(ServeFlagsTest, EveryFlagCanBeGivenInAFile) {
   EXPECT_THAT(resolved->gateway_arguments,
               IsSupersetOf({"--alias", "gemma3:27b", "mine", "--any-model-name"}));
   EXPECT_THAT(resolved->host_arguments, IsSupersetOf({"--worker", "tls://a:1", "gpu0=0-3"}));
+}
+
+TEST_F(ServeFlagsTest, APulledModelIsFoundInTheFolderThatAFlagNames) {
+  ::unsetenv("TANDEM_MODELS");
+  const std::string name = "hf:owner/repo:toy-Q8_0.gguf", models = File("models");
+  std::filesystem::create_directories(models + "/owner/repo");
+  std::ofstream(models + "/owner/repo/toy-Q8_0.gguf") << "x";
+  EXPECT_THAT(ParseLine({"serve", "--model", name}), HasSubstr("`tandem pull " + name + "`"));
+  EXPECT_EQ(ParseLine({"serve", "--model", name, "--models-dir", models}), "");
+  ::unsetenv("TANDEM_MODELS");
+  EXPECT_EQ(Parse("model = \"" + name + "\"\nmodels-dir = " + Quoted("models") + "\n"), "");
+  ::unsetenv("TANDEM_MODELS");
 }
 
 TEST_F(ServeFlagsTest, EachWrongValueIsRefusedByFileLineAndKey) {

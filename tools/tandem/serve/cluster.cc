@@ -108,17 +108,14 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
     TANDEM_RETURN_IF_ERROR(loader::ParseSyntheticName(model).status());
     return ModelPlace{"", model};
   }
+  TANDEM_ASSIGN_OR_RETURN(const std::string file, pull::PathOrPulled(model));
   std::error_code error;
-  const fs::path path = fs::canonical(model, error);
-  if (!error) return ModelPlace{path.parent_path().string(), path.filename().string(), ""};
-  TANDEM_ASSIGN_OR_RETURN(const pull::ModelTable table, pull::ModelTable::FromEnvironment());
-  if (!pull::LooksLikeModelName(model) && !table.Knows(model)) {
+  const fs::path path = fs::canonical(file, error);
+  if (error) {
     return absl::NotFoundError(absl::StrFormat("model %s: %s", model, error.message()));
   }
-  TANDEM_ASSIGN_OR_RETURN(const pull::PulledModel pulled,
-                          pull::FindPulled(model, table, pull::ModelsFolders()));
-  const fs::path file(pulled.path);
-  return ModelPlace{file.parent_path().string(), file.filename().string(), model};
+  return ModelPlace{path.parent_path().string(), path.filename().string(),
+                    file == model ? "" : model};
 }
 
 namespace {
