@@ -2,7 +2,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -115,13 +117,19 @@ std::string NoSuchFlag(const CLI::App& app, const std::string& key) {
 
 void ApplyFile(CLI::App& app, const std::string& path) {
   const toml::table table = ParseToml(path);
+  std::map<CLI::Option*, std::pair<Place, const toml::node*>> given;
   for (const auto& [key, node] : table) {
-    const Place place{path, key.source().begin.line, std::string(key.str())};
+    Place place{path, key.source().begin.line, std::string(key.str())};
     CLI::Option* option = app.get_option_no_throw("--" + place.key);
     if (option == nullptr || !option->get_configurable()) {
       Refuse(place, NoSuchFlag(app, place.key));
     }
-    if (option->count() == 0) Give(*option, node, place);
+    if (option->count() == 0) given[option] = {std::move(place), &node};
+  }
+  // In the order in which CLI11 takes them from a command line.
+  for (CLI::Option* option : app.get_options()) {
+    const auto found = given.find(option);
+    if (found != given.end()) Give(*option, *found->second.second, found->second.first);
   }
 }
 
