@@ -190,7 +190,9 @@ grpc::Status HttpGateway::Call(const grpc::ServerContext& context, const std::st
                              absl::StrFormat("%s answers with HTTP status %d", url, http_code));
     return StatusOf(nlohmann::json::parse(transfer.received, nullptr, false), plain);
   }
-  if (code == CURLE_OPERATION_TIMEDOUT && http_code != 0) {
+  // Also while it connects, if the call has less time than connecting may take.
+  if (code == CURLE_OPERATION_TIMEDOUT &&
+      (http_code != 0 || left < std::chrono::seconds(kConnectSeconds))) {
     return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"};
   }
   if (code != CURLE_OK) {
