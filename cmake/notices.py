@@ -18,8 +18,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -53,14 +55,23 @@ def loaded_libraries(program):
 
 def included_headers(build, program):
     """Headers outside the source tree that the objects of `program` include."""
-    ninja = ("ninja", "-C", str(build))
-    inputs = run(*ninja, "-t", "inputs", f"bin/{program}").split()
-    objects = [path for path in inputs if path.endswith(".o")]
+    # A copy, since a ninja that runs this is writing its records, and another would repair or compact them.
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("build.ninja", "CMakeFiles/rules.ninja", ".ninja_deps"):
+            copy = Path(folder) / name
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(build / name, copy)
+        ninja = ("ninja", "-C", folder)
+        inputs = run(*ninja, "-t", "inputs", f"bin/{program}").split()
+        objects = [path for path in inputs if path.endswith(".o")]
+        recorded = run(*ninja, "-t", "deps", *objects)
     headers = set()
-    for line in run(*ninja, "-t", "deps", *objects).splitlines():
+    for line in recorded.splitlines():
         path = line.strip()
         if path.startswith("/usr/"):
             headers.add(os.path.realpath(path))
+    if not headers:
+        sys.exit(f"notices: ninja has no record of what {program} includes: build it in {build} first")
     return sorted(headers)
 
 
@@ -75,7 +86,7 @@ def owners(paths):
         result = subprocess.run(("dpkg", "-S", *both), capture_output=True, text=True)
         for line in result.stdout.splitlines():
             package, _, path = line.partition(": ")
-            if not package.startswith("diversion ") and path in both:
+            if "diversion" not in package and path in both:
                 found.update(name.strip() for name in package.split(","))
     return found
 
