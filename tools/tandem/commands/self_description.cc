@@ -214,35 +214,41 @@ std::string ManualPage(const CLI::App& app, const std::string& version) {
       absl::StrAppendFormat(&page, ".TP\n\\fB%s\\fR\n%s\n", ForRoff(name), ForRoff(text));
     }
   };
-  section("EXAMPLES",
-          {{"tandem serve --model gemma-3-4b-it-Q4_0.gguf", "Serves a model until Ctrl-C."},
-           {"tandem chat --system 'Be brief.'", "Talks with it."},
-           {"tandem generate --chat 'What is the capital of Japan?'", "Asks one question."},
-           {"git diff | tandem generate --chat --quiet", "Asks what comes on standard input."},
-           {"tandem generate --jsonl < questions.jsonl > answers.jsonl",
-            "Answers many, some at a time."},
-           {"tandem status --watch", "Shows what the cluster does, again and again."},
-           {"TANDEM_API_KEY=KEY tandem chat --address https://example.org",
-            "Talks with a cluster on another host, by its HTTP port."},
-           {"tandem bench --model gemma-3-4b-it-Q4_0.gguf --json > now.json",
-            "Measures a model in a cluster of its own."}});
+  section(
+      "EXAMPLES",
+      {{"tandem run gemma3:4b", "Pulls a model if it is not there, serves it and talks with it."},
+       {"tandem serve --model gemma3:4b", "Serves it until Ctrl-C."},
+       {"tandem chat --system 'Be brief.'", "Talks with it."},
+       {"tandem generate --chat 'What is the capital of Japan?'", "Asks one question."},
+       {"git diff | tandem generate --chat --quiet", "Asks what comes on standard input."},
+       {"tandem generate --jsonl < questions.jsonl > answers.jsonl",
+        "Answers many, some at a time."},
+       {"tandem status --watch", "Shows what the cluster does, again and again."},
+       {"TANDEM_API_KEY=KEY tandem chat --address https://example.org",
+        "Talks with a cluster on another host, by its HTTP port."},
+       {"tandem bench --model gemma3:4b --json > now.json",
+        "Measures a model in a cluster of its own."}});
   section("EXIT STATUS",
           {{"0", "Success."},
            {"1",
             "It failed; one line on standard error says why.  So does a write to standard "
             "output that fails."},
            {"2", "The command line is wrong; nothing was done."}});
-  section("ENVIRONMENT",
-          {{"TANDEM_ADDRESS", "The gateway, where --address does not say."},
-           {"TANDEM_API_KEY", "Key for a gateway's HTTP port, where --api-key does not say."},
-           {"TANDEM_CA_FILE", "Who signs its certificate, where --ca-file does not say."},
-           {"TANDEM_LOG", "Least level that the services log: debug, info, warning or err."},
-           {"NO_COLOR", "Set and not empty: no colours.  There are none anyway but at terminals."},
-           {"XDG_RUNTIME_DIR",
-            "Its folder tandem has a cluster's sockets and logs; without it "
-            "/tmp/tandem-UID."},
-           {"XDG_STATE_HOME", "Its folder tandem has the history of tandem chat."},
-           {"XDG_CACHE_HOME", "Its folder tandem has pipelines and packed weights."}});
+  section(
+      "ENVIRONMENT",
+      {{"TANDEM_ADDRESS", "The gateway, where --address does not say."},
+       {"TANDEM_API_KEY", "Key for a gateway's HTTP port, where --api-key does not say."},
+       {"TANDEM_CA_FILE", "Who signs its certificate, where --ca-file does not say."},
+       {"TANDEM_MODELS", "The folder of pulled models."},
+       {"HF_TOKEN", "Token for models that tandem pull may fetch only with one."},
+       {"TANDEM_LOG", "Least level that the services log: debug, info, warning or err."},
+       {"NO_COLOR", "Set and not empty: no colours.  There are none anyway but at terminals."},
+       {"XDG_RUNTIME_DIR",
+        "Its folder tandem has a cluster's sockets and logs; without it "
+        "/tmp/tandem-UID."},
+       {"XDG_STATE_HOME", "Its folder tandem has the history of tandem chat."},
+       {"XDG_DATA_HOME", "Its folder tandem has the pulled models, where TANDEM_MODELS is unset."},
+       {"XDG_CACHE_HOME", "Its folder tandem has pipelines and packed weights."}});
   section("FILES", {{"~/.local/state/tandem/history", "What was typed in tandem chat."},
                     {"~/.cache/tandem", "Pipelines and packed weights; safe to remove."}});
   return page;
