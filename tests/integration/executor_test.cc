@@ -122,9 +122,21 @@ TEST_F(ExecutorTest, AMalformedStepIsRefusedAndTheWorkersLiveOn) {
   StartWorker("gpu0");
   const auto executor = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
   ASSERT_NE(executor, nullptr);
+  testing::StepBuilder builder(executor->limits());
+  builder.Begin();
+  builder.AddOutput(builder.AddRows(builder.AddSequence(), prompt_));
+  StepBatch batch = builder.batch();
+  batch.header.step_id = 1;
+  WriteStep(batch, executor->StepArea(0));
+  // The worker refuses rows that name no sequence; the gateway itself a header that it did not
+  // write.
+  std::ranges::fill(executor->StepArea(0).subspan(sizeof(StepHeader)), std::byte{0xFF});
+  EXPECT_THAT(
+      executor->RunStep(0, 1),
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("Embed..Head on gpu0: INVALID_ARGUMENT")));
   std::ranges::fill(executor->StepArea(0), std::byte{0xFF});
   EXPECT_THAT(executor->RunStep(0, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Embed..Head on gpu0")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("has been overwritten")));
   EXPECT_OK(Greedy(*executor, prompt_, 2));
 }
 
