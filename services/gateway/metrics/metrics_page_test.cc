@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
@@ -107,13 +108,19 @@ TEST_F(MetricsPageTest, RequestsOfEveryApiAreCountedAndThoseRefusedToo) {
             200);
   EXPECT_EQ(Call("POST", "/tandem/v1/generate", R"({"no such field": 1})").status, 400);
   EXPECT_EQ(Call("POST", "/tandem/v1/generate", R"({"model": "another"})").status, 404);
-  const std::string page = Page();
+  // REST's refusals are counted just after their answers.
+  const std::string refusals = "tandem_requests_total{api=\"rest\",outcome=\"refused\"} 2\n";
+  std::string page = Page();
+  for (const absl::Time patience = absl::Now() + absl::Seconds(10);
+       page.find(refusals) == std::string::npos && absl::Now() < patience; page = Page()) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   for (const char* api : {"grpc", "rest", "openai"}) {
     EXPECT_THAT(page, HasSubstr(std::string("tandem_requests_total{api=\"") + api +
                                 "\",outcome=\"length\"} 1\n"));
   }
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"grpc\",outcome=\"refused\"} 1\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"rest\",outcome=\"refused\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr(refusals));
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"openai\",outcome=\"refused\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"ollama\",outcome=\"refused\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{code=\"not_found\"} 2\n"));
