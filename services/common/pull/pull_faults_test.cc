@@ -1,8 +1,8 @@
 // Hosts that do what hosts should not.
-#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 
