@@ -74,7 +74,9 @@ case "${1:-}" in
     configure
     [ $# -gt 0 ] || set -- trixie
     for suite in "$@"; do make_image "$suite"; done
-    if ! { [ -e "$state/service.pid" ] && kill -0 "$(cat "$state/service.pid")" 2>/dev/null; }; then
+    # The number may be another process's by now: a run that was cut off leaves the file.
+    if ! { [ -e "$state/service.pid" ] && grep -qs podman "/proc/$(cat "$state/service.pid")/cmdline"; }; then
+      rm -f "$socket"
       setsid podman system service --time=0 "unix://$socket" >"$state/service.log" 2>&1 &
       echo $! >"$state/service.pid"
       for _ in $(seq 100); do
@@ -88,7 +90,7 @@ case "${1:-}" in
       "$CONTAINERS_CONF" "$CONTAINERS_STORAGE_CONF" "unix://$socket" ;;
   stop)
     if [ -e "$state/service.pid" ]; then
-      kill "$(cat "$state/service.pid")" 2>/dev/null || true
+      if grep -qs podman "/proc/$(cat "$state/service.pid")/cmdline"; then kill "$(cat "$state/service.pid")"; fi
       rm -f "$state/service.pid" "$socket"
     fi ;;
   *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
