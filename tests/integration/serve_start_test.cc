@@ -170,10 +170,12 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   first = std::make_unique<Child>(Serve({"--log-dir", folder_.path() + "/elsewhere"}));
   WaitFor("a lock", [&] { return FindServe(folder_.path()).has_value(); });
 
-  WaitFor("a gateway that listens", [&] {
-    return RunTandem(Here({"logs", "gateway", "-n", "1000"})).output.find("listening") !=
-           std::string::npos;
-  });
+  for (const char* service : {"gateway", "loader"}) {
+    WaitFor(absl::StrFormat("a %s that listens", service), [&] {
+      return RunTandem(Here({"logs", service, "-n", "1000"})).output.find("listening") !=
+             std::string::npos;
+    });
+  }
   const Ended logs = RunTandem(Here({"logs"}));
   EXPECT_EQ(logs.code, 0) << logs.errors;
   EXPECT_THAT(logs.output, AllOf(HasSubstr("service=gateway"), HasSubstr("service=loader"),
