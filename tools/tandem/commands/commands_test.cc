@@ -433,6 +433,7 @@ TEST_F(CommandsTest, ChatGreetsWithTheModelsNameAndCompletesCommands) {
   terminal.Type("/s\t");
   ASSERT_TRUE(terminal.WaitFor("/save  /stats  /system"));
   terminal.Type("\x03");
+  ASSERT_TRUE(terminal.WaitFor("Ctrl-D leaves"));  // not the prompt before
   ASSERT_TRUE(terminal.WaitFor("> "));
   terminal.Type("first\r");
   ASSERT_TRUE(terminal.WaitFor("2 messages: first"));
