@@ -32,7 +32,7 @@ std::string RecordPath(const std::string& path) {
   return (whole.parent_path() / ("." + whole.filename().string() + ".json")).string();
 }
 
-// The model whose file lies at `file`, OWNER/REPO/FILE below `folder`; nothing if it is none.
+// The model whose file lies at `file`, OWNER/REPO/FILE below `folder`; empty if it is not a model.
 std::optional<PulledModel> Read(const std::string& folder, const HubFile& file) {
   PulledModel model{.folder = folder, .hub = file};
   model.path = PathInStore(folder, file);

@@ -45,7 +45,7 @@ class Transfer {
   Transfer(std::string url, HttpOptions http, PartFile& part, TransferOptions options);
   ~Transfer();
 
-  // `progress` is told of the bytes that are there, some times a second, and returns false to stop:
+  // `progress` gets the bytes received so far, a few times a second, and returns false to stop:
   // CANCELLED.  UNAVAILABLE: too many failures in a row, or a wait that is too long;
   // PERMISSION_DENIED: a redirect that leads where none may; else the file system's or the
   // certificate's error.

@@ -41,7 +41,7 @@ SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answe
   return timing;
 }
 
-// Nobody else makes the same.
+// Random, so that no other gateway has the same.
 std::string NewPlanToken() {
   std::random_device random;
   std::string token;

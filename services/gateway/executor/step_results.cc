@@ -30,7 +30,7 @@ absl::Status CheckOutput(uint32_t o, const OutputResult& result, const StepHeade
     return Garbled(o, absl::StrFormat("has %d candidates, %d were asked for", result.num_candidates,
                                       header.num_candidates));
   }
-  // The request that asked for it is told of a model that gives NaN.
+  // A model that gives NaN fails the request, not the worker.
   if (result.num_nonfinite > 0) return absl::OkStatus();
   if (result.num_candidates == 0) return Garbled(o, "has no candidates");
   if (!std::isfinite(result.log_sum_exp) || !std::isfinite(result.target_logit)) {

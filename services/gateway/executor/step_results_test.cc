@@ -99,7 +99,7 @@ TEST_F(StepResultsTest, WhatNoHeadWritesIsRefusedByOutputAndValue) {
   EXPECT_OK(results_.Take(*exchange_, 1, header_, false)) << "nothing is fed from it";
 }
 
-TEST_F(StepResultsTest, AModelThatGivesNanIsToldToTheRequest) {
+TEST_F(StepResultsTest, NanFromTheModelIsLeftToTheRequest) {
   Result(1).num_nonfinite = 7;
   Result(1).log_sum_exp = kNan;
   ASSERT_OK(Take());

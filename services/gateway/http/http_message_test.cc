@@ -157,7 +157,7 @@ TEST(ApiKeysTest, WhatIsUsedIsCountedByKeyAndOutlivesANewNameAndLimits) {
   const std::vector<KeyCounts> usage = (*keys)->Usage();
   ASSERT_EQ(usage.size(), 1u);
   EXPECT_EQ(usage[0].name, "b");
-  EXPECT_EQ(usage[0].requests, 2u) << "looking at things is none";
+  EXPECT_EQ(usage[0].requests, 2u) << "GETs do not count";
   EXPECT_EQ(usage[0].running, 0u);
   EXPECT_EQ(usage[0].prompt_tokens, 200u);
   EXPECT_EQ(usage[0].completion_tokens, 1000u);
