@@ -52,7 +52,12 @@ class Measurement {
       }
       TANDEM_RETURN_IF_ERROR(RunOnce(test, result));
     }
-    if (hooks_.energy != nullptr) result.energy = hooks_.energy->Joules();
+    if (hooks_.energy != nullptr) {
+      result.energy = hooks_.energy->Joules();
+      // Sensors refresh every 1 to 100 ms: one that did not move during a short test has no figure.
+      std::erase_if(result.energy,
+                    [](const EnergyReading& reading) { return reading.joules <= 0; });
+    }
     CountWork(model_.work(), max_rows_, repetitions_, result);
     return result;
   }

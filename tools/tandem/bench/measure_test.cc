@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/energy/energy.h"
 #include "services/common/rpc/server.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
@@ -100,6 +101,21 @@ class FakeGateway final : public v1::Generation::Service {
   std::string worker_target;
 };
 
+// Counts `step` joules more at every reading.
+class FakeSensor final : public EnergySensor {
+ public:
+  FakeSensor(std::string name, double step) : name_(std::move(name)), step_(step) {}
+  const std::string& name() const override { return name_; }
+  absl::StatusOr<double> Read() override { return joules_ += step_; }
+  bool counts_joules() const override { return true; }
+  bool of_gpu() const override { return true; }
+
+ private:
+  std::string name_;
+  double step_;
+  double joules_ = 0;
+};
+
 class MeasureTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -151,6 +167,20 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
   ASSERT_EQ(report->devices.size(), 1u) << "a device that the machine does not have is none";
   EXPECT_EQ(report->devices[0].hop_p50_us, 29);
   EXPECT_THAT(report->devices[0].not_measured, HasSubstr("no address"));
+}
+
+TEST_F(MeasureTest, ASensorThatDidNotMoveDuringATestHasNoFigure) {
+  options_ = {.prompts = {10}, .tokens = {0}, .batches = {1}, .depths = {0}, .repetitions = 2};
+  std::vector<std::unique_ptr<EnergySensor>> sensors;
+  sensors.push_back(std::make_unique<FakeSensor>("slow", 0));
+  sensors.push_back(std::make_unique<FakeSensor>("quick", 5));
+  EnergyMeter meter(std::move(sensors));
+  const auto report = Measure(*stub_, options_, {.energy = &meter});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->results.size(), 1u);
+  ASSERT_EQ(report->results[0].energy.size(), 1u);
+  EXPECT_EQ(report->results[0].energy[0].sensor, "quick");
+  EXPECT_EQ(report->results[0].energy[0].joules, 10) << "5 a repetition";
 }
 
 TEST_F(MeasureTest, DevicesThatAlwaysWorkHaveNoMoreThanAllOfTheTime) {
