@@ -74,7 +74,7 @@ function(tandem_shaders)
     set(spirv ${folder}/${name}.spv)
     set(header ${folder}/${name}.h)
     add_custom_command(OUTPUT ${spirv}
-      COMMAND ${TANDEM_GLSLANG} --quiet --target-env vulkan1.3 -I${CMAKE_SOURCE_DIR}/shaders/include ${fields}
+      COMMAND ${TANDEM_GLSLANG} --quiet --target-env vulkan1.3 -I${CMAKE_SOURCE_DIR}/shaders/include -I${CMAKE_SOURCE_DIR} ${fields}
               --depfile ${spirv}.d -o ${spirv} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
       COMMAND ${TANDEM_SPIRV_VAL} --target-env vulkan1.3 --scalar-block-layout ${spirv}
       DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file} DEPFILE ${spirv}.d

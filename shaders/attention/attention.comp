@@ -14,19 +14,7 @@ layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 2
 layout(constant_id = 4) const uint QUERIES = 1;
 layout(constant_id = 5) const uint LANES = 8;  // the subgroup's size
 layout(constant_id = 6) const uint KV_FORMAT = 0;  // TEXELS: float16
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t q;  // float16 [rows, num_heads, HEAD_DIM]
-  uint64_t k_cache;
-  uint64_t v_cache;
-  uint64_t destination;  // float16 [rows, num_heads, HEAD_DIM]
-  uint num_heads;
-  uint num_kv_heads;
-  uint block_tokens;
-  uint group;   // KvGroup
-  uint window;  // 0: none
-  float scale;
-};
+#include "push/attention.glsl"
 const uint kChunks = HEAD_DIM / 8;                  // of 8 dimensions
 const uint kOwned = (kChunks + LANES - 1) / LANES;  // chunks a lane accumulates
 const uint kAtOnce = kOwned == 1 ? 8 : 2;           // values of V on their way

@@ -38,28 +38,7 @@ layout(constant_id = 10) const uint MAX_PIECES = 32;  // and one more where the 
 layout(constant_id = 11) const uint FRESH = 0;        // most rows of a sequence in the step
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: QUERIES whole blocks of 32
 layout(constant_id = 13) const uint KV_FORMAT = 0;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t rows;  // AttentionRow [rows]
-  uint64_t q;     // float16 [rows, num_heads, HEAD_DIM]; FRESH: float32 [rows, qkv_dim]
-  uint64_t k_cache;
-  uint64_t v_cache;
-  uint64_t destination;  // FORMAT [rows, num_heads * HEAD_DIM]
-  uint64_t partials;     // see partial_sum
-  uint64_t counters;     // uint32 [rows, parts]: pieces done; zero before and after
-  uint64_t q_weight;     // float32 [HEAD_DIM], FRESH only as the next
-  uint64_t k_weight;
-  uint64_t rotation;
-  uint num_heads;
-  uint num_kv_heads;
-  uint group;   // KvGroup
-  uint window;  // 0: none
-  uint slots;
-  uint first_row;
-  float scale;
-  float epsilon;
-  layout(offset = 120) uint64_t phase;
-};
+#include "push/decode.glsl"
 #include "phase.glsl"
 
 vec4 load_head(uint64_t from, uint i) { return load_passed_vec4(from + i * 4); }

@@ -4,17 +4,7 @@
 #include "kv_cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint KV_FORMAT = 0;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t k;  // float16 [rows, num_kv_heads, head_dim]
-  uint64_t v;
-  uint64_t k_cache;
-  uint64_t v_cache;
-  uint num_kv_heads;
-  uint head_dim;  // a multiple of 8
-  uint block_tokens;
-  uint group;  // KvGroup
-};
+#include "push/kv_append.glsl"
 
 void append(uint64_t cache, uint vector, uint i, uint64_t from) {
   store_kv4(KV_FORMAT, cache, vector, i, kv_pack4(KV_FORMAT, load_half4(from + i * 2)),

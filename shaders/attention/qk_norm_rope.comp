@@ -9,22 +9,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint APPEND = 0;
 layout(constant_id = 4) const uint KV_FORMAT = 0;  // of the cache
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t qkv;       // float32 [rows, (num_heads + 2 num_kv_heads) * head_dim]
-  uint64_t q;         // float16 [rows, num_heads, head_dim]
-  uint64_t k;         // float16 [rows, num_kv_heads, head_dim], or the layer's cache
-  uint64_t v;         // likewise
-  uint64_t q_weight;  // float32 [head_dim]
-  uint64_t k_weight;
-  uint64_t rotation;  // the table: first positions below 256, then multiples of 256
-  uint num_heads;
-  uint num_kv_heads;
-  uint head_dim;  // a multiple of 8
-  float epsilon;
-  uint block_tokens;  // of the cache
-  uint group;         // KvGroup
-};
+#include "push/qk_norm_rope.glsl"
 
 #ifdef TEXELS
 // Heads and the table by their first element; weights: 0 q's, 1 k's.

@@ -23,20 +23,7 @@ layout(constant_id = 7) const uint ROW_BLOCKS = 1;
 layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
 layout(constant_id = 12) const uint FORMAT = 1;  // of the result; int8: HEAD_DIM a multiple of 32
 layout(constant_id = 13) const uint KV_FORMAT = 0;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t rows;   // AttentionRow [rows]
-  uint64_t tiles;  // AttentionTile [tiles]
-  uint64_t q;      // float16 [rows, num_heads, HEAD_DIM]
-  uint64_t k_cache;
-  uint64_t v_cache;
-  uint64_t destination;  // FORMAT [rows, num_heads * HEAD_DIM]
-  uint num_heads;
-  uint num_kv_heads;
-  uint group;   // KvGroup
-  uint window;  // 0: none
-  float scale;
-};
+#include "push/tiled.glsl"
 
 const uint kTeams = THREADS / 32;
 const uint kTeamPairs = 16 * ROW_BLOCKS;

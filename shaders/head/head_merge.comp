@@ -6,19 +6,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "guess.glsl"
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t logits;   // float32 [outputs of the tile, logit_stride]
-  uint64_t slices;   // [outputs of the tile, num_slices], see head_slice.comp
-  uint64_t results;  // OutputResult [outputs]
-  uint64_t sums;     // float32 [outputs, 2]: highest logit, sum of exp(logit - highest)
-  uint64_t guesses;  // uint [outputs], what the next step is fed from
-  uint64_t guessed;  // the same, for the host
-  uint vocab_size;
-  uint logit_stride;
-  uint num_slices;
-  uint first_output;
-};
+#include "push/head_merge.glsl"
 
 uint most_candidates() { return min(load_uint(step + kNumCandidatesOffset), kMaxCandidates); }
 uint64_t slice_address(uint i) {

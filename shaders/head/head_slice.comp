@@ -5,15 +5,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "top_candidates.glsl"
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t logits;  // float32 [outputs of the tile, logit_stride]
-  uint64_t slices;  // [outputs of the tile, slices]: highest, sum, count, not finite; candidates
-  uint vocab_size;
-  uint logit_stride;
-  uint slice_len;
-  uint first_output;
-};
+#include "push/head_slice.glsl"
 
 uint begin() { return gl_WorkGroupID.x * slice_len; }
 

@@ -13,11 +13,6 @@
 #define TANDEM_ACTIVATION_GLSL
 #include "memory.glsl"
 
-const uint kActivationF32 = 0, kActivationF16 = 1, kActivationInt8 = 2;
-const uint kUnitElements = 256;
-const uint kUnitBytes = 288;
-const float kGegluHalfScale = 64.0;
-
 uint units_of(uint cols) { return (cols + kUnitElements - 1) / kUnitElements; }
 
 uint64_t activation_row_bytes(uint format, uint cols) {

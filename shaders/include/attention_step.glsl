@@ -9,7 +9,7 @@ struct AttentionRow {
   uint tables[2];  // of its sequence by KvGroup, bytes from the step's start
 };
 AttentionRow attention_row(uint64_t rows, uint row) {
-  uvec4 words = load_uvec4(rows + uint64_t(row) * 16);
+  uvec4 words = load_uvec4(rows + uint64_t(row) * kAttentionEntryBytes);
   return AttentionRow(words.x, words.y, uint[2](words.z, words.w));
 }
 
@@ -19,7 +19,7 @@ struct AttentionTile {
   uint num_rows;  // 0: not there
 };
 AttentionTile attention_tile(uint64_t tiles, uint tile) {
-  uvec2 words = unpack32(Long(tiles + uint64_t(tile) * 16).v);
+  uvec2 words = unpack32(Long(tiles + uint64_t(tile) * kAttentionEntryBytes).v);
   return AttentionTile(words.x, words.y);
 }
 #endif

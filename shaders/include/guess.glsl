@@ -11,7 +11,7 @@ shared float draw_weights[kMaxCandidates];
 
 // The rank drawn from the first `count` weights, of which there is one at least.
 uint draw_rank(uint64_t draw, uint count) {
-  float top_p = load_float(draw + 8), min_p = load_float(draw + 12);
+  float top_p = load_float(draw + kTopPOffset), min_p = load_float(draw + kMinPOffset);
   float sum = 0.0, kept = 0.0, passed = 0.0;
   for (uint i = 0; i < count; ++i) sum += draw_weights[i];
   float wanted = top_p * sum;
@@ -21,7 +21,7 @@ uint draw_rank(uint64_t draw, uint count) {
     kept += draw_weights[i];
     ++num_kept;
   }
-  float target = load_float(draw + 16) * kept;
+  float target = load_float(draw + kUniformOffset) * kept;
   for (uint i = 0; i + 1 < num_kept; ++i) {
     passed += draw_weights[i];
     if (passed > target) return i;
@@ -42,6 +42,6 @@ uint guess_token(uint64_t draw, uint count) {
   }
   barrier();
   if (local != 0 || count == 0) return 0;
-  return ranked_tokens[draw == 0 ? 0 : draw_rank(draw, min(count, load_uint(draw + 4)))];
+  return ranked_tokens[draw == 0 ? 0 : draw_rank(draw, min(count, load_uint(draw + kTopKOffset)))];
 }
 #endif

@@ -12,8 +12,6 @@
 #include "activation.glsl"
 #include "step.glsl"
 
-const uint kKvF16 = 0, kKvQ8_0 = 1;
-
 // Index of a head's vector in K and V: REQUIRES the position's block is in the table.
 uint kv_vector(uint64_t table, uint position, uint block_tokens, uint num_kv_heads, uint kv_head) {
   uint block = load_uint(table + uint64_t(position / block_tokens) * 4);

@@ -11,6 +11,8 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_shuffle_relative : require
+#include "numbers.glsl"
+#include "push.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Wide { u64vec2 v; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Long { uint64_t v; };

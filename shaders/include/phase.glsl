@@ -7,18 +7,14 @@
 // never kept from running.  Vulkan does not promise that: a wait that takes too long is given up,
 // all others soon after, and the host, told, throws the step away.
 //
-// Who includes this has `layout(offset = 120) uint64_t phase;` among its push constants: the
-// address of the own phase's counter, plus kWaits and kCounts.
+// A shader that includes this has PUSH_PHASE among its push constants: the address of its own phase's
+// counter, plus kWaits and kCounts.
 #ifndef TANDEM_PHASE_GLSL
 #define TANDEM_PHASE_GLSL
 #include "memory.glsl"
 #extension GL_KHR_memory_scope_semantics : require
 layout(constant_id = 14) const uint MOST_POLLS = 1u << 22;  // seconds
 layout(constant_id = 15) const bool PHASES = false;
-
-const uint kWaits = 1;   // for the phase before
-const uint kCounts = 2;  // what ends
-const uint kPhaseBytes = 64;
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) volatile coherent buffer PhaseCounter {
   int left;

@@ -5,6 +5,7 @@
 #ifndef TANDEM_ROTATE_GLSL
 #define TANDEM_ROTATE_GLSL
 #include "memory.glsl"
+#include "rms_norm.glsl"
 
 // Four floats, `i` on from where a head, a norm's weights or the table begin: the including shader
 // says what `from`, `weight` and `table` are.  i is a multiple of four.
@@ -19,7 +20,7 @@ float head_factor(uint64_t from, uint head_dim, float epsilon) {
     vec4 x = load_head(from, i);
     sum += dot(x, x);
   }
-  return 1.0 / sqrt(subgroup_sum(sum) / float(head_dim) + epsilon);
+  return rms_factor(subgroup_sum(sum), head_dim, epsilon);
 }
 
 // What four neighbouring pairs [i, i + 4), [i + head_dim / 2, ...) take from memory.
@@ -47,7 +48,8 @@ struct RotatedPairs {
   vec4 low, high;
 };
 RotatedPairs rotate_pairs(PairInputs inputs, float factor) {
-  vec4 x = inputs.x * factor * inputs.x_weight, y = inputs.y * factor * inputs.y_weight;
+  vec4 x = rms_normed(inputs.x, factor, inputs.x_weight);
+  vec4 y = rms_normed(inputs.y, factor, inputs.y_weight);
   vec4 ca = vec4(inputs.low[0].xz, inputs.low[1].xz), sa = vec4(inputs.low[0].yw, inputs.low[1].yw);
   vec4 cb = vec4(inputs.high[0].xz, inputs.high[1].xz), sb = vec4(inputs.high[0].yw, inputs.high[1].yw);
   vec4 c = ca * cb - sa * sb, s = sa * cb + ca * sb;

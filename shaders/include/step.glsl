@@ -3,34 +3,23 @@
 #define TANDEM_STEP_GLSL
 #include "memory.glsl"
 
-const uint kNoToken = 0xFFFFFFFFu;
-const uint kNoDraw = 0xFFFFFFFFu;
-
-// Offsets within StepHeader, bytes.
-const uint kNumRowsOffset = 4;
-const uint kNumSequencesOffset = 8;
-const uint kNumOutputsOffset = 12;
-const uint kNumCandidatesOffset = 24;
-const uint kTableLenOffset = 32;
-const uint kNumDrawsOffset = 36;
-const uint kNumPoolsOffset = 48;
-const uint kDrawBytes = 20;
-
 uint num_rows(uint64_t step) { return load_uint(step + kNumRowsOffset); }
 uint num_outputs(uint64_t step) { return load_uint(step + kNumOutputsOffset); }
 
 uint num_pools(uint64_t step) { return load_uint(step + kNumPoolsOffset); }
 
-uint64_t row_entry(uint64_t step, uint row) { return step + 64 + uint64_t(row) * 16; }
+uint64_t row_entry(uint64_t step, uint row) { return step + kHeaderBytes + uint64_t(row) * kEntryBytes; }
 // `guesses`: of the outputs of the step before.
 uint row_token(uint64_t step, uint row, uint64_t guesses) {
-  uint feed = load_uint(row_entry(step, row) + 12);
+  uint feed = load_uint(row_entry(step, row) + kRowFeedOffset);
   return load_uint(feed == 0 ? row_entry(step, row) : guesses + uint64_t(feed - 1) * 4);
 }
-uint row_position(uint64_t step, uint row) { return load_uint(row_entry(step, row) + 4); }
+uint row_position(uint64_t step, uint row) {
+  return load_uint(row_entry(step, row) + kRowPositionOffset);
+}
 
 uint64_t sequence_entry(uint64_t step, uint sequence) {
-  return step + 64 + uint64_t(num_rows(step) + sequence) * 16;
+  return step + kHeaderBytes + uint64_t(num_rows(step) + sequence) * kEntryBytes;
 }
 
 // Address of the block table of `row`'s sequence in a KvGroup.
@@ -38,19 +27,23 @@ uint64_t row_block_table(uint64_t step, uint row, uint group) {
   uint rows = num_rows(step);
   uint sequences = load_uint(step + kNumSequencesOffset);
   uint outputs = num_outputs(step);
-  uint sequence = load_uint(row_entry(step, row) + 8);
-  uint table_offset = load_uint(sequence_entry(step, sequence) + 8 + 4 * group);
-  return step + 64 + uint64_t(rows + sequences + outputs) * 16 + uint64_t(table_offset) * 4;
+  uint sequence = load_uint(row_entry(step, row) + kRowSequenceOffset);
+  uint table_offset = load_uint(sequence_entry(step, sequence) + kTablesOffset + 4 * group);
+  return step + kHeaderBytes + uint64_t(rows + sequences + outputs) * kEntryBytes +
+         uint64_t(table_offset) * 4;
 }
 
 uint64_t output_entry(uint64_t step, uint index) {
-  return step + 64 + uint64_t(num_rows(step) + load_uint(step + kNumSequencesOffset) + index) * 16;
+  uint before = num_rows(step) + load_uint(step + kNumSequencesOffset);
+  return step + kHeaderBytes + uint64_t(before + index) * kEntryBytes;
 }
 uint output_row(uint64_t step, uint index) { return load_uint(output_entry(step, index)); }
-uint output_target(uint64_t step, uint index) { return load_uint(output_entry(step, index) + 4); }
+uint output_target(uint64_t step, uint index) {
+  return load_uint(output_entry(step, index) + kTargetOffset);
+}
 // Address of the DrawEntry that guesses the output's token; 0: there is none.
 uint64_t output_draw(uint64_t step, uint index) {
-  uint draw = load_uint(output_entry(step, index) + 8);
+  uint draw = load_uint(output_entry(step, index) + kDrawOffset);
   if (draw == kNoDraw) return 0;
   uint64_t table = output_entry(step, num_outputs(step));
   return table + uint64_t(load_uint(step + kTableLenOffset)) * 4 + uint64_t(draw) * kDrawBytes;

@@ -15,7 +15,6 @@ layout(binding = 4, rgba32ui) uniform readonly restrict uimageBuffer plane3;
 const bool kHasMinimum = WEIGHT_DTYPE == kQ4_K || WEIGHT_DTYPE == kQ5_K;
 const bool kHasFifthBit = WEIGHT_DTYPE == kQ5_0 || WEIGHT_DTYPE == kQ5_K;
 const bool kIsBlocks = WEIGHT_DTYPE >= kQ8_0;  // else plain numbers
-const uint kTile = 32;                         // rows whose pieces lie side by side
 
 // Where a row's pieces begin, in texels; what lasts longer than a block.
 struct TexelRow {
@@ -27,7 +26,7 @@ struct TexelRow {
   vec2 factors;
 };
 
-uint first_texel(uint row, uint pieces) { return row / kTile * pieces * kTile + row % kTile; }
+uint first_texel(uint row, uint pieces) { return row / kTileRows * pieces * kTileRows + row % kTileRows; }
 
 TexelRow texel_row(uint row, uint cols) {
   uint elements = WEIGHT_DTYPE == kF32                              ? 4
@@ -44,14 +43,14 @@ TexelRow texel_row(uint row, uint cols) {
   return w;
 }
 
-uvec4 load_bits(TexelRow w, uint piece) { return imageLoad(plane1, int(w.bits + piece * kTile)); }
+uvec4 load_bits(TexelRow w, uint piece) { return imageLoad(plane1, int(w.bits + piece * kTileRows)); }
 
 // What 256 elements share: at every eighth block.
 void load_group(inout TexelRow w, uint group) {
-  int scales = int(w.scales + group * kTile);
+  int scales = int(w.scales + group * kTileRows);
   w.scale = WEIGHT_DTYPE == kQ6_K || kHasFifthBit ? imageLoad(plane2, scales)
                                                   : imageLoad(plane1, scales);
-  uint super = w.super + group * kTile;
+  uint super = w.super + group * kTileRows;
   if (kHasMinimum) {
     uvec4 four = WEIGHT_DTYPE == kQ5_K ? imageLoad(plane3, int(super / 4))
                                        : imageLoad(plane2, int(super / 4));
@@ -71,7 +70,7 @@ WeightBlock load_block(inout TexelRow w, uint block) {
                        : WEIGHT_DTYPE == kQ8_0                           ? 2
                                                                          : 1;
   [[unroll]] for (uint i = 0; i < kPieces; ++i) {
-    b.raw[i] = imageLoad(plane0, int(w.quants + (block * kPieces + i) * kTile));
+    b.raw[i] = imageLoad(plane0, int(w.quants + (block * kPieces + i) * kTileRows));
   }
   if (kHasFifthBit) b.raw[1].x = load_bits(w, block / 4)[block & 3];
   if (WEIGHT_DTYPE == kQ6_K) {

@@ -9,8 +9,6 @@
 #include "reduce.glsl"
 #include "step.glsl"
 layout(local_size_x_id = 0) in;  // here, because gl_WorkGroupSize is what it is when it is used
-const uint kMaxCandidates = 128;
-const uint kResultBytes = 16 + 8 * kMaxCandidates;  // OutputResult, step_batch.h
 
 // Item i: the logit's bits and its token, kNoToken where there is no item.
 uvec2 load_item(uint i);
@@ -132,6 +130,6 @@ void find_top(uint num_items, uint wanted, float highest) {
 }
 
 void store_candidate(uint64_t result, uint rank, uint token, uint bits) {
-  Long(result + 16 + rank * 8).v = pack64(uvec2(token, bits));
+  Long(result + kCandidatesOffset + rank * 8).v = pack64(uvec2(token, bits));
 }
 #endif

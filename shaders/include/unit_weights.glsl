@@ -3,13 +3,12 @@
 // neighbouring ones for 32 rows.  Blocks of 32 come out as signed bytes for integer dot products.
 #ifndef TANDEM_UNIT_WEIGHTS_GLSL
 #define TANDEM_UNIT_WEIGHTS_GLSL
+#include "dtype.glsl"
 #include "memory.glsl"
 #extension GL_EXT_spirv_intrinsics : require
 
 layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
 layout(constant_id = 4) const bool WHOLE_UNITS = true;  // the columns are a multiple of 256
-const uint kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5, kQ4_K = 6, kQ5_K = 7, kQ5_0 = 8,
-           kIq4Nl = 9;
 const bool kIsFloat = WEIGHT_DTYPE == kF16 || WEIGHT_DTYPE == kBf16;
 const bool kHasMinimum = WEIGHT_DTYPE == kQ4_K || WEIGHT_DTYPE == kQ5_K;
 const bool kIsFive = WEIGHT_DTYPE == kQ5_K || WEIGHT_DTYPE == kQ5_0;
@@ -41,14 +40,12 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) readonly restrict b
 
 // Pairs of values for the two nibbles of a byte.
 shared uint nonlinear[WEIGHT_DTYPE == kIq4Nl ? 256 : 1];
-const int kNonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                            1,    13,   25,  38,  53,  69,  89,  113};
 
 // Once before the first block; ends in a barrier where there is something to do.
 void prepare_weights(uint thread, uint threads) {
   if (WEIGHT_DTYPE != kIq4Nl) return;
   for (uint i = thread; i < 256; i += threads) {
-    nonlinear[i] = (uint(kNonlinear[i & 15]) & 255) | (uint(kNonlinear[i >> 4]) & 255) << 8;
+    nonlinear[i] = (uint(kIq4NlValues[i & 15]) & 255) | (uint(kIq4NlValues[i >> 4]) & 255) << 8;
   }
   barrier();
 }

@@ -2,10 +2,9 @@
 // WEIGHT_DTYPE is tandem::DType; what the others need is dead code once it is specialised.
 #ifndef TANDEM_WEIGHT_BLOCK_GLSL
 #define TANDEM_WEIGHT_BLOCK_GLSL
+#include "dtype.glsl"
 
 layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
-const uint kF32 = 0, kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5, kQ4_K = 6, kQ5_K = 7,
-           kQ5_0 = 8, kIq4Nl = 9;
 
 // 32 elements as they lie in memory, and their scales (of the first and second 16 elements; q4_k
 // and q5_k: the scale, and what is subtracted).
@@ -20,10 +19,15 @@ vec4 signed_bytes(int word) {
               bitfieldExtract(word, 16, 8), word >> 24);
 }
 
-// iq4_nl's number of a code.  Chosen, not looked up: an array costs a software device memory.
+// Four values of iq4_nl from code `i` on as int8 in a word, a constant.
+#define IQ4_NL_WORD(i)                                                          \
+  (uint(kIq4NlValues[i]) & 255u | (uint(kIq4NlValues[i + 1]) & 255u) << 8 |     \
+   (uint(kIq4NlValues[i + 2]) & 255u) << 16 | (uint(kIq4NlValues[i + 3]) & 255u) << 24)
+
+// iq4_nl's value of a code.  Chosen, not looked up: an array costs a software device memory.
 float nonlinear(uint code) {
-  uint low = code < 4 ? 0xBFAD9881u : 0xF6EADDCFu;  // four signed bytes each
-  uint high = code < 12 ? 0x26190D01u : 0x71594535u;
+  uint low = code < 4 ? IQ4_NL_WORD(0) : IQ4_NL_WORD(4);
+  uint high = code < 12 ? IQ4_NL_WORD(8) : IQ4_NL_WORD(12);
   return float(bitfieldExtract(int(code < 8 ? low : high), int(code % 4 * 8), 8));
 }
 

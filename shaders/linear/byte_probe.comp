@@ -6,11 +6,8 @@
 #extension GL_KHR_memory_scope_semantics : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t destination;  // uint32: a lane's elements, 0; then [32, 16] 8 row + column
-};
+#include "push/probe.glsl"
 
-const uint kMaxElements = 16;
 shared int numbers[128];
 
 void main() {

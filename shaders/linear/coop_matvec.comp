@@ -27,18 +27,7 @@ layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
 layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
 layout(constant_id = 13) const uint BATCH = 1;       // blocks that go through shared memory at once
 layout(constant_id = 14) const bool UNIT_SCALES = false;  // BATCH is even
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;  // as in matvec.comp
-  uint64_t x;
-  uint64_t plane[4];
-  uint64_t destination;
-  uint k_dim;
-  uint n_dim;
-  uint out_stride;
-  uint out_column;
-  uint first_row;
-  uint slice_stride;
-};
+#include "push/matvec.glsl"
 
 const uint kTeams = THREADS / 32;
 const uint kStaged = 19;  // of a row and unit: 16 of elements, 2 of scales, 1 against bank conflicts

@@ -4,10 +4,6 @@
 #include "activation.glsl"
 #include "geglu.glsl"
 
-const uint kOutputF32 = 0;       // products
-const uint kOutputGegluF32 = 1;  // gelu_tanh(gate) * up
-const uint kOutputGegluF16 = 2;  // the same divided by kGegluHalfScale
-
 // Written by one workgroup, read by another.
 layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer Partial { vec4 v; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Arrivals { uint n; };

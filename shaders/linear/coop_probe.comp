@@ -6,12 +6,8 @@
 #extension GL_KHR_memory_scope_semantics : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t destination;  // uint32: a lane's elements of A and of C, their numbers; then
-                         // [2, 32, 16] 16 row + column, of A and of C
-};
+#include "push/probe.glsl"
 
-const uint kMaxElements = 16;
 shared float16_t numbers[256];
 shared float sum_numbers[256];
 

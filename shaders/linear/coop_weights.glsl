@@ -9,11 +9,10 @@
 // bf16 {0, 1} and {2, 3}.
 #ifndef TANDEM_COOP_WEIGHTS_GLSL
 #define TANDEM_COOP_WEIGHTS_GLSL
+#include "dtype.glsl"
 #include "memory.glsl"
 
 layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
-const uint kF16 = 1, kBf16 = 2, kQ8_0 = 3, kQ4_0 = 4, kQ6_K = 5, kQ4_K = 6, kQ5_K = 7, kQ5_0 = 8,
-           kIq4Nl = 9;
 const bool HALVES = WEIGHT_DTYPE == kF16 || WEIGHT_DTYPE == kBf16;
 const bool K_QUANT = WEIGHT_DTYPE == kQ6_K || WEIGHT_DTYPE == kQ4_K || WEIGHT_DTYPE == kQ5_K;
 const bool HIGH_BITS = WEIGHT_DTYPE == kQ5_K || WEIGHT_DTYPE == kQ5_0;
@@ -29,14 +28,11 @@ const uint ROW_WORDS = ELEMENT_WORDS + HIGH_WORDS + SCALE_WORDS;
 uint lane_block(uint t) { return CHUNK == 128 ? t : t / 2; }
 uint lane_part(uint t) { return CHUNK == 128 ? 0 : t % 2; }
 
-const uint kTileRows = 32;
-
 shared float16_t nonlinear[16];  // iq4_nl's numbers
 void prepare_weights() {
   if (WEIGHT_DTYPE != kIq4Nl) return;
-  const int numbers[16] = int[16](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
   if (gl_LocalInvocationIndex < 16) {
-    nonlinear[gl_LocalInvocationIndex] = float16_t(numbers[gl_LocalInvocationIndex]);
+    nonlinear[gl_LocalInvocationIndex] = float16_t(kIq4NlValues[gl_LocalInvocationIndex]);
   }
 }
 

@@ -16,17 +16,7 @@ layout(constant_id = 4) const uint ROWS = 1;
 layout(constant_id = 5) const uint COLUMNS = 2;
 layout(constant_id = 6) const bool X_F16 = false;
 layout(constant_id = 7) const bool GEGLU = false;
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;  // address of the number of rows of x
-  uint64_t x;      // float32 or float16 [rows, k_dim]
-  uint64_t plane[4];
-  uint64_t destination;  // float32 [rows, out_stride]
-  uint k_dim;            // a multiple of 32
-  uint n_dim;            // rows of w in this shard
-  uint out_stride;
-  uint out_column;  // where this shard's outputs begin
-  uint first_row;   // subtracted from the count
-};
+#include "push/matmul.glsl"
 
 vec4 load_x(uint row, uint k) {
   uint64_t element = uint64_t(row) * k_dim + k;

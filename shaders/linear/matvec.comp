@@ -30,24 +30,7 @@ layout(constant_id = 11) const uint LANES = 32;      // the subgroup's size
 layout(constant_id = 12) const uint PARTS = 1;       // of a unit's weights, loaded one by one: 1, 2, 4
 layout(constant_id = 13) const uint NORM_UNITS = 0;  // of k_dim; 0: x is read as it is
 layout(constant_id = 17) const uint SETS = 1;        // of teams in a workgroup
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;  // address of the number of rows of x
-  uint64_t x;      // activations [rows, k_dim]
-  uint64_t plane[4];
-  uint64_t destination;  // float32 [SLICES, out_stride / k .., or activations (GEGLU)
-  uint k_dim;            // a multiple of 32
-  uint n_dim;            // rows of w in this shard; a multiple of 32 with GEGLU
-  uint out_stride;       // columns of the whole output
-  uint out_column;       // where this shard's outputs begin
-  uint first_row;        // subtracted from the count
-  uint slice_stride;     // elements between the sums of two slices
-  // With NORM_UNITS, x being float32 [NORM_SLICES, k_dim]:
-  uint64_t weight, next_weight;  // float32 [k_dim]
-  uint64_t residual;             // float32 [k_dim]
-  uint64_t updated;              // float32 [k_dim], or 0: not written
-  float epsilon;
-  layout(offset = 120) uint64_t phase;
-};
+#include "push/matvec.glsl"
 #include "phase.glsl"
 
 const uint kTeams = THREADS / 32 / SETS;

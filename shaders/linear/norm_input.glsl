@@ -10,6 +10,7 @@
 #define TANDEM_NORM_INPUT_GLSL
 #include "activation.glsl"
 #include "reduce.glsl"
+#include "rms_norm.glsl"
 #include "unit_weights.glsl"
 layout(constant_id = 16) const uint NORM_SLICES = 1;
 
@@ -53,7 +54,7 @@ void stage_normed() {
     [[unroll]] for (uint s = 1; s < NORM_SLICES; ++s) y[j] += parts[j * NORM_SLICES + s];
     squares += dot(y[j], y[j]);
   }
-  float factor = 1.0 / sqrt(workgroup_sum(squares) / float(k_dim) + epsilon);
+  float factor = rms_factor(workgroup_sum(squares), k_dim, epsilon);
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {
     uint k = held_column(j);
     scale[j] = vec4(0.0);
@@ -62,17 +63,17 @@ void stage_normed() {
   squares = 0.0;
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {
     uint k = held_column(j);
-    row[j] += y[j] * factor * scale[j];
+    row[j] = add_rms_normed(row[j], y[j], factor, scale[j]);
     squares += dot(row[j], row[j]);
     scale[j] = vec4(0.0);
     if (k < k_dim) scale[j] = load_vec4(next_weight + k * 4);
   }
-  factor = 1.0 / sqrt(workgroup_sum(squares) / float(k_dim) + epsilon);
+  factor = rms_factor(workgroup_sum(squares), k_dim, epsilon);
   bool writes = gl_WorkGroupID.x == 0 && updated != 0;
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {
     uint k = held_column(j);
     if (writes && k < k_dim) store_vec4(updated + k * 4, row[j]);
-    vec4 v = row[j] * factor * scale[j];
+    vec4 v = rms_normed(row[j], factor, scale[j]);
     uint highest = max_of_eight(magnitude_bits(v));
     if (k >= NORM_UNITS * 256) continue;
     uint at = k / 256 * kStaged, within = k % 256;

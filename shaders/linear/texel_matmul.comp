@@ -15,15 +15,7 @@ layout(constant_id = 4) const uint ROWS = 1;
 layout(constant_id = 5) const uint COLUMNS = 4;
 layout(constant_id = 6) const bool GEGLU = false;
 layout(binding = 0, X_FORMAT) uniform readonly restrict imageBuffer x;  // [rows, k_dim / 4]
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;        // address of the number of rows of x
-  uint64_t destination;  // float32 [rows, out_stride]
-  uint k_dim;            // a multiple of 32
-  uint n_dim;            // rows of w in this shard
-  uint out_stride;
-  uint out_column;  // where this shard's outputs begin
-  uint first_row;   // subtracted from the count
-};
+#include "push/texel_matmul.glsl"
 
 // The lane's row n of w; the subgroup's begin at n0.
 uint row_of(uint n0, uint n) {

@@ -4,11 +4,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t sink;  // written if the chains' sum is negative, which it never is
-  uint rounds;    // of 16 CHAINS multiply-adds a thread
-  float factor;   // positive, below 1
-};
+#include "push/compute_rate.glsl"
 const uint kChains = CHAINS;
 const uint kRepeats = 4;  // so that the loop costs little beside them
 

@@ -7,11 +7,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t sink;  // written if the sums are negative, which they never are
-  uint rounds;    // of sixteen products a subgroup
-  float factor;   // positive
-};
+#include "push/compute_rate.glsl"
 const uint kA = 4, kB = 4;
 
 shared uvec4 words[(kA + kB) * 32];

@@ -4,12 +4,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t source;
-  uint64_t sink;  // written if the words read xor to `key`, which those of the buffer do not
-  uint rounds;    // of 16 LOADS bytes a thread
-  uint key;
-};
+#include "push/read_rate.glsl"
 const uint kLoads = LOADS;
 
 void main() {

@@ -5,13 +5,7 @@
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint SLICES = 1;
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;        // address of the number of rows
-  uint64_t source;       // float32 [SLICES, slice_stride], rows of cols elements
-  uint64_t destination;  // float32 [rows, cols]
-  uint cols;             // a multiple of 4
-  uint slice_stride;     // elements
-};
+#include "push/add_slices.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.x;

@@ -4,24 +4,15 @@
 #extension GL_GOOGLE_include_directive : require
 #include "memory.glsl"
 layout(local_size_x_id = 0) in;
-const uint kPiece = 2048;
-layout(push_constant, scalar) uniform Push {
-  uint64_t count;  // address of the number of rows
-  uint64_t source;
-  uint64_t destination;
-  uint cols;
-  uint source_stride;  // elements
-  uint destination_stride;
-  uint first_row;  // in the destination, subtracted from the count
-};
+#include "push/copy_rows.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.y;
   if (row + first_row >= load_uint(count)) return;
-  uint end = min(cols, (gl_WorkGroupID.x + 1) * kPiece);
+  uint end = min(cols, (gl_WorkGroupID.x + 1) * kCopyPiece);
   uint64_t from = source + uint64_t(row) * source_stride * 4;
   uint64_t to = destination + uint64_t(row + first_row) * destination_stride * 4;
-  for (uint i = gl_WorkGroupID.x * kPiece + gl_LocalInvocationIndex; i < end;
+  for (uint i = gl_WorkGroupID.x * kCopyPiece + gl_LocalInvocationIndex; i < end;
        i += gl_WorkGroupSize.x) {
     Word(to + uint64_t(i) * 4).v = Word(from + uint64_t(i) * 4).v;
   }

@@ -5,16 +5,7 @@
 #include "step.glsl"
 #include "weights.glsl"
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t plane[4];
-  uint64_t destination;  // float32 [rows, cols]
-  uint64_t guesses;      // uint [outputs of the step before]: tokens of rows that are fed
-  uint first_token;      // of this shard
-  uint num_tokens;
-  uint cols;
-  float scale;
-};
+#include "push/embed.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.x;

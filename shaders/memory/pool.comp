@@ -5,17 +5,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "step.glsl"
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint THREADS = 8;  // kMaxThreads at most
+layout(constant_id = 0) const uint THREADS = 8;  // kMaxPoolThreads at most
 layout(constant_id = 3) const uint COLUMNS = 8;  // of four elements, a workgroup's; divides THREADS
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t source;       // float32 [rows, cols]
-  uint64_t destination;  // float32 [pools, cols]
-  uint cols;             // a multiple of 4
-};
+#include "push/pool.glsl"
 
-const uint kMaxThreads = 256;
-shared vec4 sums[kMaxThreads];
+shared vec4 sums[kMaxPoolThreads];
 
 void main() {
   if (gl_WorkGroupID.y >= num_pools(step)) return;

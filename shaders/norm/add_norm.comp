@@ -6,21 +6,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
 #include "reduce.glsl"
+#include "rms_norm.glsl"
 #include "norm_rows.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint OUT_FORMAT = 0;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t source;       // float32 [rows, cols]
-  uint64_t weight;       // float32 [cols]
-  uint64_t residual;     // float32 [rows, cols]
-  uint64_t next_weight;  // float32 [cols], or 0
-  uint64_t normed;       // activations [rows, cols]
-  uint cols;             // a multiple of 4; of 32 for int8
-  float epsilon;
-  uint slice_stride, unused;
-  uint64_t updated;  // float32 [rows, cols], may be `residual`
-};
+#include "push/add_norm.glsl"
 
 // Elements [4 i, 4 i + 4).
 #ifdef TEXELS
@@ -48,22 +38,22 @@ void main() {
     vec4 x = load_source(base + i);
     sum += dot(x, x);
   }
-  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  float factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   float next_factor = 0.0;
   if (next_weight != 0) {
     sum = 0.0;
     for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
-      vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(kept + i);
+      vec4 x = add_rms_normed(load_residual(kept + i), load_source(base + i), factor, load_weight(i));
       sum += dot(x, x);
     }
-    next_factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+    next_factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   }
   // Each invocation reads what no other writes.
   uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
   for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
-    vec4 x = load_source(base + i) * factor * load_weight(i) + load_residual(kept + i);
+    vec4 x = add_rms_normed(load_residual(kept + i), load_source(base + i), factor, load_weight(i));
     store_vec4(updated + uint64_t(kept + i) * 16, x);
     if (next_weight == 0) continue;
-    store_activation(OUT_FORMAT, to, i * 4, x * next_factor * load_next_weight(i), true);
+    store_activation(OUT_FORMAT, to, i * 4, rms_normed(x, next_factor, load_next_weight(i)), true);
   }
 }

@@ -5,26 +5,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
 #include "reduce.glsl"
+#include "rms_norm.glsl"
 #include "norm_rows.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 32;
 layout(constant_id = 3) const uint OUT_FORMAT = 0;
 layout(constant_id = 4) const uint SLICES = 1;
 layout(constant_id = 5) const uint HELD = 1;  // HELD * THREADS * 4 >= cols
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t source;       // float32 [SLICES, slice_stride], rows of cols elements
-  uint64_t weight;       // float32 [cols]
-  uint64_t residual;     // float32 [rows, cols]
-  uint64_t next_weight;  // float32 [cols], or 0
-  uint64_t normed;       // activations [rows, cols]
-  uint cols;             // a multiple of 4; of 32 for int8
-  float epsilon;
-  uint slice_stride;  // elements
-  uint unused;
-  uint64_t updated;   // float32 [rows, cols], may be `residual`
-  layout(offset = 120) uint64_t phase;
-};
+#include "push/add_norm.glsl"
 #include "phase.glsl"
 
 void main() {
@@ -62,11 +50,11 @@ void main() {
     [[unroll]] for (uint s = 1; s < SLICES; ++s) y[j] += parts[j * SLICES + s];
     sum += dot(y[j], y[j]);
   }
-  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  float factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   sum = 0.0;
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
-    x[j] += y[j] * factor * scale[j];
+    x[j] = add_rms_normed(x[j], y[j], factor, scale[j]);
     sum += dot(x[j], x[j]);
     if (i < cols) store_vec4(updated + kept + i * 4, x[j]);
   }
@@ -74,11 +62,11 @@ void main() {
     end_phase();
     return;
   }
-  factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   uint64_t to = normed + gl_WorkGroupID.x * activation_row_bytes(OUT_FORMAT, cols);
   [[unroll]] for (uint j = 0; j < HELD; ++j) {
     uint i = (j * THREADS + gl_LocalInvocationIndex) * 4;
-    store_activation(OUT_FORMAT, to, i, x[j] * factor * next_scale[j], i < cols);
+    store_activation(OUT_FORMAT, to, i, rms_normed(x[j], factor, next_scale[j]), i < cols);
   }
   end_phase();
 }

@@ -4,10 +4,6 @@
 #include "step.glsl"
 layout(constant_id = 6) const uint ROWS = 0;
 
-const uint kStepRows = 0;
-const uint kGatheredRows = 1;
-const uint kOutputRows = 2;
-
 // Where a workgroup's row lies.
 struct NormRow {
   bool exists;

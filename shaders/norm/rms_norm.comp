@@ -4,19 +4,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
 #include "reduce.glsl"
+#include "rms_norm.glsl"
 #include "step.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const bool GATHER = false;
 layout(constant_id = 4) const uint OUT_FORMAT = 0;
-layout(push_constant, scalar) uniform Push {
-  uint64_t step;
-  uint64_t source;       // float32 [rows, cols]
-  uint64_t weight;       // float32 [cols]
-  uint64_t destination;  // activations [rows, cols]
-  uint cols;             // a multiple of 4; of 32 for int8
-  float epsilon;
-  uint first_row;  // first output of this tile (GATHER)
-};
+#include "push/rms_norm.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.x;
@@ -34,9 +27,9 @@ void main() {
     vec4 x = load_vec4(from + i * 4);
     sum += dot(x, x);
   }
-  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(cols) + epsilon);
+  float factor = rms_factor(workgroup_sum(sum), cols, epsilon);
   for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
-    vec4 x = load_vec4(from + i * 4) * factor * load_vec4(weight + i * 4);
+    vec4 x = rms_normed(load_vec4(from + i * 4), factor, load_vec4(weight + i * 4));
     store_activation(OUT_FORMAT, to, i, x, true);
   }
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "services/common/base/half.h"
+#include "services/common/tensor/iq4_nl.h"
 #include "services/common/tensor/packed_fields.h"
 
 namespace tandem::codecs {
@@ -96,11 +97,10 @@ struct Q4_0 : FourBits<DType::kQ4_0, 8> {
 };
 
 struct Iq4Nl : FourBits<DType::kIq4Nl, 0> {
-  static constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                         1,    13,   25,  38,  53,  69,  89,  113};
   static void Dequantize(const Block& block, float* out) {
     const float d = HalfToFloat(block.d);
-    for (uint32_t e = 0; e < kElements; ++e) out[e] = d * static_cast<float>(kValues[block.q[e]]);
+    for (uint32_t e = 0; e < kElements; ++e)
+      out[e] = d * static_cast<float>(kIq4NlValues[block.q[e]]);
   }
   static void Quantize(const float* x, Block& block);
 };

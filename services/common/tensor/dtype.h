@@ -8,20 +8,9 @@
 
 namespace tandem {
 
-// Values travel in manifests and are specialisation constants of shaders: never renumber.
 // Source of the block formats: ggml's quantisation layouts as used in GGUF files (see quant.h).
 enum class DType : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kBf16 = 2,
-  kQ8_0 = 3,  // blocks of 32: f16 scale d, int8 q[32];             x = d*q
-  kQ4_0 = 4,  // blocks of 32: f16 scale d, nibbles q[32];          x = d*(q-8)
-  kQ6_K = 5,  // blocks of 256: 6-bit q, int8 sub-scale per 16, f16 d;  x = d*s*(q-32)
-  kQ4_K =
-      6,  // blocks of 256: nibbles, 6-bit scale and min per 32, f16 d, dmin;  x = d*s*q - dmin*m
-  kQ5_K = 7,   // the same with 5-bit q
-  kQ5_0 = 8,   // blocks of 32: f16 scale d, 5-bit q[32];        x = d*(q-16)
-  kIq4Nl = 9,  // blocks of 32: f16 scale d, nibbles q[32];     x = d*table[q]
+#include "services/common/tensor/dtype_numbers.inc"
 };
 inline constexpr int kNumDTypes = 10;
 

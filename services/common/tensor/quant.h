@@ -6,14 +6,14 @@
 //   q4_0  f16 d, uint8 b[16]                                 x[e] = d * (q[e] - 8)
 //         q[e] = low nibble of b[e] for e < 16, high nibble of b[e - 16] for the others
 //   iq4_nl  the same                                         x[e] = d * table[q[e]]
-//         table = -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113
+//         table: iq4_nl_values.inc
 //   q5_0  f16 d, uint32 h, uint8 b[16]                       x[e] = d * (q[e] - 16)
 //         q[e] = nibble of b as for q4_0 | bit e of h << 4
 //   q4_k  f16 d, f16 dmin, uint8 p[12], uint8 b[128]         x[e] = d * s[r] * q[e] - dmin * m[r]
 //         with r = e / 32, l = e % 32: q[e] = nibble r % 2 of b[32 (r / 2) + l]; for i < 4
 //         s[i] = low 6 bits of p[i], s[4 + i] = low nibble of p[8 + i] | high 2 bits of p[i] << 4,
-//         m[i] = low 6 bits of p[4 + i], m[4 + i] = high nibble of p[8 + i] | those of p[4 + i] <<
-//         4
+//         m[i] = low 6 bits of p[4 + i],
+//         m[4 + i] = high nibble of p[8 + i] | high 2 bits of p[4 + i] << 4
 //   q5_k  f16 d, f16 dmin, uint8 p[12], uint8 h[32], uint8 b[128]
 //         as q4_k, and bit r of h[l] << 4
 //   q6_k  uint8 low[128], uint8 high[64], int8 s[16], f16 d  x[e] = d * s[e / 16] * (q[e] - 32)

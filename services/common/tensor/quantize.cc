@@ -1,6 +1,7 @@
 // How numbers are rounded into blocks: scales from the largest magnitude, codes to the nearest.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "services/common/tensor/block_codecs.h"
 
@@ -43,10 +44,10 @@ void Iq4Nl::Quantize(const float* x, Block& block) {
   const float inverse = Reciprocal(HalfToFloat(block.d));
   for (uint32_t e = 0; e < kElements; ++e) {
     const float value = x[e] * inverse;
-    const auto* nearest = std::min_element(kValues, kValues + 16, [value](int8_t a, int8_t b) {
-      return std::fabs(value - a) < std::fabs(value - b);
-    });
-    block.q[e] = static_cast<uint8_t>(nearest - kValues);
+    const auto* nearest = std::min_element(
+        kIq4NlValues, std::end(kIq4NlValues),
+        [value](int8_t a, int8_t b) { return std::fabs(value - a) < std::fabs(value - b); });
+    block.q[e] = static_cast<uint8_t>(nearest - kIq4NlValues);
   }
 }
 

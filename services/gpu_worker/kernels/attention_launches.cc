@@ -7,33 +7,48 @@
 #include "services/common/base/check.h"
 #include "services/common/kv/kv_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/kernels/spirv.h"
+#include "shaders/tandem_gpu_shaders.h"
 
 namespace tandem::gpu {
 namespace {
 
-// Constant ids, as in the shaders.
-constexpr uint32_t kAppend = 3;          // qk_norm_rope
-constexpr uint32_t kRopeKvFormat = 4;    // qk_norm_rope
-constexpr uint32_t kAppendKvFormat = 3;  // kv_append
-constexpr uint32_t kHeadDim = 3;         // attention, decode, tiled
-constexpr uint32_t kQueries = 4;
-constexpr uint32_t kLanes = 5;
-constexpr uint32_t kAttentionKvFormat = 6;  // attention
-constexpr uint32_t kDecodeGroup = 6;
-constexpr uint32_t kDecodeAtOnce = 7;
-constexpr uint32_t kBlockTokens = 8;  // decode, tiled
-constexpr uint32_t kDecodePiece = 9;
-constexpr uint32_t kDecodeMaxPieces = 10;
-constexpr uint32_t kDecodeFresh = 11;
-constexpr uint32_t kFormat = 12;    // decode, tiled
-constexpr uint32_t kKvFormat = 13;  // decode, tiled
-constexpr uint32_t kTiledPositions = 5;
-constexpr uint32_t kTiledAhead = 6;
-constexpr uint32_t kTiledRowBlocks = 7;
-constexpr uint32_t kTiledPairRows = 10;       // tiled_quads
-constexpr uint32_t kTiledPairHalves = 11;     // tiled_quads
-constexpr uint32_t kTiledSumPairRows = 14;    // tiled_quads
-constexpr uint32_t kTiledSumPairHalves = 15;  // tiled_quads
+using spirv::ConstantId;
+
+constexpr auto kRopes = {spirv::Module(shaders::kQkNormRope),
+                         spirv::Module(shaders::kQkNormRopeTexels)};
+constexpr auto kPlain = {spirv::Module(shaders::kAttention),
+                         spirv::Module(shaders::kAttentionTexels)};
+constexpr auto kTiles = {spirv::Module(shaders::kTiled), spirv::Module(shaders::kTiledCooperative)};
+constexpr auto kPaged = {spirv::Module(shaders::kDecode), spirv::Module(shaders::kTiled),
+                         spirv::Module(shaders::kTiledCooperative),
+                         spirv::Module(shaders::kTiledQuads)};
+constexpr uint32_t kAppend = ConstantId("APPEND", kRopes);
+constexpr uint32_t kRopeKvFormat = ConstantId("KV_FORMAT", kRopes);
+constexpr uint32_t kAppendKvFormat = ConstantId("KV_FORMAT", {shaders::kKvAppend});
+constexpr uint32_t kPlainHeadDim = ConstantId("HEAD_DIM", kPlain);
+constexpr uint32_t kPlainQueries = ConstantId("QUERIES", kPlain);
+constexpr uint32_t kPlainLanes = ConstantId("LANES", kPlain);
+constexpr uint32_t kPlainKvFormat = ConstantId("KV_FORMAT", kPlain);
+constexpr uint32_t kHeadDim = ConstantId("HEAD_DIM", kPaged);
+constexpr uint32_t kQueries = ConstantId("QUERIES", kPaged);
+constexpr uint32_t kBlockTokens = ConstantId("BLOCK_TOKENS", kPaged);
+constexpr uint32_t kFormat = ConstantId("FORMAT", kPaged);
+constexpr uint32_t kKvFormat = ConstantId("KV_FORMAT", kPaged);
+constexpr uint32_t kDecodeLanes = ConstantId("LANES", {shaders::kDecode});
+constexpr uint32_t kDecodeGroup = ConstantId("GROUP", {shaders::kDecode});
+constexpr uint32_t kDecodeAtOnce = ConstantId("AT_ONCE", {shaders::kDecode});
+constexpr uint32_t kDecodePiece = ConstantId("PIECE", {shaders::kDecode});
+constexpr uint32_t kDecodeMaxPieces = ConstantId("MAX_PIECES", {shaders::kDecode});
+constexpr uint32_t kDecodeFresh = ConstantId("FRESH", {shaders::kDecode});
+constexpr uint32_t kTiledPositions =
+    ConstantId("POSITIONS", {shaders::kTiled, shaders::kTiledCooperative, shaders::kTiledQuads});
+constexpr uint32_t kTiledAhead = ConstantId("AHEAD", kTiles);
+constexpr uint32_t kTiledRowBlocks = ConstantId("ROW_BLOCKS", kTiles);
+constexpr uint32_t kTiledPairRows = ConstantId("PAIR_ROWS", {shaders::kTiledQuads});
+constexpr uint32_t kTiledPairHalves = ConstantId("PAIR_HALVES", {shaders::kTiledQuads});
+constexpr uint32_t kTiledSumPairRows = ConstantId("SUM_PAIR_ROWS", {shaders::kTiledQuads});
+constexpr uint32_t kTiledSumPairHalves = ConstantId("SUM_PAIR_HALVES", {shaders::kTiledQuads});
 
 // Query heads of one KV head that a workgroup takes, at most `most`.
 uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
@@ -42,10 +57,9 @@ uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
   return queries;
 }
 
-// As shaders/include/kv_cache.glsl numbers them.
-uint32_t KvFormat(DType dtype, uint32_t head_dim) {
+KvFormat FormatOf(DType dtype, uint32_t head_dim) {
   TANDEM_CHECK(IsKvDType(dtype) && KvObstacle(dtype, head_dim).empty());
-  return dtype == DType::kQ8_0 ? 1 : 0;
+  return dtype == DType::kQ8_0 ? KvFormat::kQ8_0 : KvFormat::kF16;
 }
 
 // Positions of tiled_quads.comp that fit in shared memory, K and V twice; 0: it does not serve.
@@ -64,7 +78,7 @@ Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, 
                               uint32_t max_rows) {
   Launch launch = QkNormRopeLaunch(tuning, push, max_rows);
   launch.constants[kAppend] = 1;
-  launch.constants[kRopeKvFormat] = KvFormat(kv_dtype, push.head_dim);
+  launch.constants[kRopeKvFormat] = static_cast<uint32_t>(FormatOf(kv_dtype, push.head_dim));
   return launch;
 }
 
@@ -88,7 +102,7 @@ Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_d
                       uint32_t max_rows) {
   Launch launch =
       MakeLaunch(KernelId::kKvAppend, tuning.subgroup_size, push, push.num_kv_heads, max_rows);
-  launch.constants[kAppendKvFormat] = KvFormat(kv_dtype, push.head_dim);
+  launch.constants[kAppendKvFormat] = static_cast<uint32_t>(FormatOf(kv_dtype, push.head_dim));
   return launch;
 }
 
@@ -98,10 +112,10 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
       QueriesAtOnce(push.num_heads / push.num_kv_heads, tuning.attention_queries);
   Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
                              push.num_heads / queries, max_rows);
-  launch.constants[kHeadDim] = head_dim;
-  launch.constants[kQueries] = queries;
-  launch.constants[kLanes] = tuning.subgroup_size;
-  launch.constants[kAttentionKvFormat] = KvFormat(kv_dtype, head_dim);
+  launch.constants[kPlainHeadDim] = head_dim;
+  launch.constants[kPlainQueries] = queries;
+  launch.constants[kPlainLanes] = tuning.subgroup_size;
+  launch.constants[kPlainKvFormat] = static_cast<uint32_t>(FormatOf(kv_dtype, head_dim));
   const uint64_t q_bytes = uint64_t{max_rows} * push.num_heads * head_dim * 2;
   if (kv_dtype == DType::kF16 && std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
     constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_UINT;
@@ -147,7 +161,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
       MakeLaunch(KernelId::kDecode, decode.threads, push, shape.parts * push.slots, args.max_rows);
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = shape.queries;
-  launch.constants[kLanes] = tuning.subgroup_size;
+  launch.constants[kDecodeLanes] = tuning.subgroup_size;
   launch.constants[kDecodeGroup] = shape.group;
   launch.constants[kDecodeAtOnce] = decode.at_once;
   launch.constants[kBlockTokens] = args.block_tokens;
@@ -155,7 +169,7 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args) {
   launch.constants[kDecodeMaxPieces] = shape.max_pieces;
   launch.constants[kDecodeFresh] = args.fused ? kLongRows - 1 : 0;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
-  launch.constants[kKvFormat] = KvFormat(args.kv_dtype, args.head_dim);
+  launch.constants[kKvFormat] = static_cast<uint32_t>(FormatOf(args.kv_dtype, args.head_dim));
   return launch;
 }
 
@@ -210,7 +224,7 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   }
   launch.constants[kBlockTokens] = args.block_tokens;
   launch.constants[kFormat] = static_cast<uint32_t>(args.format);
-  launch.constants[kKvFormat] = KvFormat(args.kv_dtype, args.head_dim);
+  launch.constants[kKvFormat] = static_cast<uint32_t>(FormatOf(args.kv_dtype, args.head_dim));
   return launch;
 }
 

@@ -7,6 +7,7 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/launch.h"
+#include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 #include "services/gpu_worker/vulkan/query_pool.h"
@@ -38,19 +39,6 @@ constexpr uint32_t kMatrixLanes = 32;
 constexpr auto kMeasureFor = std::chrono::milliseconds(80);
 constexpr int kLeastRuns = 3;
 constexpr absl::Duration kRunTimeout = absl::Seconds(20);
-
-struct ReadPush {
-  uint64_t source;
-  uint64_t sink;
-  uint32_t rounds;
-  uint32_t key;
-};
-
-struct ComputePush {
-  uint64_t sink;
-  uint32_t rounds;
-  float factor;
-};
 
 class CeilingMeasurement {
  public:
@@ -91,7 +79,7 @@ class CeilingMeasurement {
       TANDEM_ASSIGN_OR_RETURN(
           const double seconds,
           BestTime(kernel.name, kernel.spirv, threads_,
-                   ReadPush{buffer.address(), sink_.address(), rounds, 1}, groups));
+                   ReadRatePush{buffer.address(), sink_.address(), rounds, 1}, groups));
       best = std::max(best, static_cast<double>(groups * group_bytes) * rounds / seconds);
     }
     return best;
@@ -106,7 +94,7 @@ class CeilingMeasurement {
       const uint32_t rounds = 32768 / kernel.of_round;
       TANDEM_ASSIGN_OR_RETURN(const double seconds,
                               BestTime(kernel.name, kernel.spirv, threads_,
-                                       ComputePush{sink_.address(), rounds, 0.5f}, groups));
+                                       ComputeRatePush{sink_.address(), rounds, 0.5f}, groups));
       best = std::max(best, 2.0 * kernel.of_round * rounds * groups * threads_ / seconds);
     }
     return best;
@@ -116,7 +104,7 @@ class CeilingMeasurement {
     const uint32_t groups = 4096, rounds = 256, subgroups = 4;
     TANDEM_ASSIGN_OR_RETURN(const double seconds,
                             BestTime("matrix_rate", shaders::kMatrixRate, subgroups * kMatrixLanes,
-                                     ComputePush{sink_.address(), rounds, 0.001f}, groups));
+                                     ComputeRatePush{sink_.address(), rounds, 0.001f}, groups));
     return 2.0 * kMatrixFmasOfRound * rounds * groups * subgroups / seconds;
   }
 

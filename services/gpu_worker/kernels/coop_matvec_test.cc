@@ -6,7 +6,7 @@
 namespace tandem::gpu {
 namespace {
 
-class CoopMatvecTest : public MatvecTest, public ::testing::WithParamInterface<TileFormat> {
+class CoopMatvecTest : public MatvecTest, public ::testing::WithParamInterface<DType> {
  protected:
   void SetUp() override {
     MatvecTest::SetUp();
@@ -29,9 +29,8 @@ TEST_P(CoopMatvecTest, MatchesSumsInFloat64AtOddShapes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecTest,
-                         ::testing::Values(TileFormat::kQ8_0, TileFormat::kQ4_0, TileFormat::kQ5_0,
-                                           TileFormat::kIq4Nl),
-                         [](const auto& test) { return std::string(TileFormatName(test.param)); });
+                         ::testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kIq4Nl),
+                         [](const auto& test) { return std::string(Traits(test.param).name); });
 
 class CoopMatvecFormTest : public CoopMatvecTest {};
 
@@ -118,8 +117,8 @@ TEST_P(CoopMatvecFormTest, RunsOverNoRowsWithoutATrace) {
   EXPECT_TRUE(testing::IsGuard(output.data()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecFormTest, ::testing::Values(TileFormat::kQ4_0),
-                         [](const auto& test) { return std::string(TileFormatName(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecFormTest, ::testing::Values(DType::kQ4_0),
+                         [](const auto& test) { return std::string(Traits(test.param).name); });
 
 class CoopMatvecChoiceTest : public MatvecTest {};
 

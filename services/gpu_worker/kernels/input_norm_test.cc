@@ -9,7 +9,7 @@ namespace tandem::gpu {
 namespace {
 
 struct InputNormCase {
-  TileFormat format = TileFormat::kQ4_0;
+  DType format = DType::kQ4_0;
   uint32_t n_dim = 100;
   uint32_t k_dim = 544;
   uint32_t slices = 1;     // of x
@@ -25,7 +25,7 @@ class InputNormTest : public MatvecTest {
 
   void Check(const InputNormCase& c) {
     SCOPED_TRACE(::testing::Message()
-                 << TileFormatName(c.format) << " n " << c.n_dim << " k " << c.k_dim << " slices "
+                 << Traits(c.format).name << " n " << c.n_dim << " k " << c.k_dim << " slices "
                  << c.slices << " groups " << c.groups << " threads " << c.threads);
     tuning_.norm_groups = c.groups;
     tuning_.wide_norm_threads = c.threads;
@@ -110,11 +110,10 @@ class InputNormTest : public MatvecTest {
 };
 
 TEST_F(InputNormTest, IsTheNormAndTheProductInOneInEveryFormat) {
-  for (const TileFormat format :
-       {TileFormat::kQ8_0, TileFormat::kQ4_0, TileFormat::kQ5_0, TileFormat::kIq4Nl}) {
+  for (const DType format : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kIq4Nl}) {
     Check({.format = format, .slices = 2, .groups = 2});
   }
-  for (const TileFormat format : {TileFormat::kQ6_K, TileFormat::kQ4_K, TileFormat::kQ5_K}) {
+  for (const DType format : {DType::kQ6_K, DType::kQ4_K, DType::kQ5_K}) {
     Check({.format = format, .k_dim = 768, .slices = 2, .groups = 2});
   }
 }

@@ -5,28 +5,35 @@
 
 #include "services/common/base/check.h"
 #include "services/common/weights/packed_tensor.h"
+#include "services/gpu_worker/kernels/spirv.h"
 #include "shaders/tandem_gpu_shaders.h"
 
 namespace tandem::gpu {
 namespace {
 
-// Constant ids, as in the shaders.
-constexpr uint32_t kDtype = 3;   // embed, matmul
-constexpr uint32_t kGather = 3;  // rms_norm
-constexpr uint32_t kAddSlicesSlices = 3;
-constexpr uint32_t kPoolColumns = 3;
-constexpr uint32_t kRmsNormFormat = 4;
-constexpr uint32_t kAddNormFormat = 3;
-constexpr uint32_t kAddNormSlices = 4;
-constexpr uint32_t kAddNormHeld = 5;
-constexpr uint32_t kAddNormRows = 6;
-constexpr uint32_t kMatmulRows = 4;
-constexpr uint32_t kMatmulColumns = 5;
-constexpr uint32_t kMatmulXF16 = 6;
-constexpr uint32_t kMatmulGeglu = 7;
-constexpr uint32_t kTexelMatmulGeglu = 6;
+using spirv::ConstantId;
 
-constexpr uint32_t kCopyPiece = 2048;  // copy_rows.comp
+constexpr auto kMatmuls = {spirv::Module(shaders::kMatmul), spirv::Module(shaders::kTexelMatmulF32),
+                           spirv::Module(shaders::kTexelMatmulF16)};
+constexpr auto kAddNorms = {spirv::Module(shaders::kAddNorm),
+                            spirv::Module(shaders::kAddNormTexels),
+                            spirv::Module(shaders::kAddNormWide)};
+constexpr uint32_t kEmbedDtype = ConstantId("WEIGHT_DTYPE", {shaders::kEmbed});
+constexpr uint32_t kGather = ConstantId("GATHER", {shaders::kRmsNorm});
+constexpr uint32_t kRmsNormFormat = ConstantId("OUT_FORMAT", {shaders::kRmsNorm});
+constexpr uint32_t kAddSlicesSlices = ConstantId("SLICES", {shaders::kAddSlices});
+constexpr uint32_t kPoolColumns = ConstantId("COLUMNS", {shaders::kPool});
+constexpr uint32_t kAddNormFormat = ConstantId("OUT_FORMAT", kAddNorms);
+constexpr uint32_t kAddNormRows = ConstantId("ROWS", kAddNorms);
+constexpr uint32_t kAddNormSlices = ConstantId("SLICES", {shaders::kAddNormWide});
+constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
+constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
+constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
+constexpr uint32_t kMatmulColumns = ConstantId("COLUMNS", kMatmuls);
+constexpr uint32_t kMatmulXF16 = ConstantId("X_F16", {shaders::kMatmul});
+constexpr uint32_t kMatmulGeglu = ConstantId("GEGLU", {shaders::kMatmul});
+constexpr uint32_t kTexelMatmulGeglu =
+    ConstantId("GEGLU", {shaders::kTexelMatmulF32, shaders::kTexelMatmulF16});
 
 // The fewest threads that hold a row in as few pieces as the most threads do: idle ones only wait.
 uint32_t WideNormThreads(const Tuning& tuning, uint32_t cols) {
@@ -105,7 +112,7 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
                  .scale = scale};
   std::copy_n(shard.plane, 4, push.plane);
   Launch launch = MakeLaunch(KernelId::kEmbed, tuning.norm_threads, push, max_rows, 1);
-  launch.constants[kDtype] = static_cast<uint32_t>(table.dtype);
+  launch.constants[kEmbedDtype] = static_cast<uint32_t>(table.dtype);
   return launch;
 }
 
@@ -122,9 +129,8 @@ Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t
 }
 
 Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools) {
-  constexpr uint32_t kMostThreads = 256;  // pool.comp
-  constexpr uint32_t kMostColumns = 16;   // 256 bytes of a row side by side
-  const uint32_t threads = std::bit_floor(std::min(tuning.reduce_threads, kMostThreads));
+  constexpr uint32_t kMostColumns = 16;  // 256 bytes of a row side by side
+  const uint32_t threads = std::bit_floor(std::min(tuning.reduce_threads, kMaxPoolThreads));
   const uint32_t columns = std::min(threads, kMostColumns);
   Launch launch = MakeLaunch(KernelId::kPool, threads, push,
                              DivideUp(push.cols, uint64_t{columns} * 4), max_pools);
@@ -195,7 +201,7 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
     const KernelId kernel = args.x_f16 ? KernelId::kTexelMatmulF16 : KernelId::kTexelMatmulF32;
     Launch launch = MakeLaunch(kernel, local, push, groups_x, groups_y);
     launch.texels = texels;
-    launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
+    launch.constants[kMatmulDtype] = static_cast<uint32_t>(weights.dtype);
     launch.constants[kMatmulRows] = rows;
     launch.constants[kMatmulColumns] = tuning.matmul_columns;
     launch.constants[kTexelMatmulGeglu] = args.geglu ? 1 : 0;
@@ -211,7 +217,7 @@ Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .first_row = args.first_row};
   std::copy_n(shard.plane, 4, push.plane);
   Launch launch = MakeLaunch(KernelId::kMatmul, local, push, groups_x, groups_y);
-  launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
+  launch.constants[kMatmulDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kMatmulRows] = rows;
   launch.constants[kMatmulColumns] = tuning.matmul_columns;
   launch.constants[kMatmulXF16] = args.x_f16 ? 1 : 0;

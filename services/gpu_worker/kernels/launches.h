@@ -37,6 +37,7 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
                    uint64_t step, uint64_t guesses, uint64_t destination, float scale,
                    uint32_t max_rows);
 
+inline constexpr uint32_t kCopyPiece = 2048;  // columns of a workgroup
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
 // `slices`: in the source, kMaxSlices at most.
@@ -44,6 +45,7 @@ Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t
                        uint32_t max_rows);
 
 // `max_pools`: of the step.
+inline constexpr uint32_t kMaxPoolThreads = 256;
 Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools);
 
 // gather: the rows are those of the step's outputs, from push.first_row on.

@@ -3,19 +3,25 @@
 #include <algorithm>
 
 #include "services/common/base/check.h"
+#include "services/gpu_worker/kernels/spirv.h"
+#include "shaders/tandem_gpu_shaders.h"
 
 namespace tandem::gpu {
 namespace {
 
-// Constant ids, as in the shader.
-constexpr uint32_t kDtype = 3;
-constexpr uint32_t kColumns = 4;
-constexpr uint32_t kRows = 5;
-constexpr uint32_t kSubgroups = 6;
-constexpr uint32_t kChunk = 7;
-constexpr uint32_t kOutput = 8;
-constexpr uint32_t kPairRows = 10;
-constexpr uint32_t kPairHalves = 11;
+using spirv::ConstantId;
+
+constexpr auto kKernels = {spirv::Module(shaders::kCoopMatmulShared),
+                           spirv::Module(shaders::kCoopMatmulQuads),
+                           spirv::Module(shaders::kCoopMatmulRows)};
+constexpr uint32_t kDtype = ConstantId("WEIGHT_DTYPE", kKernels);
+constexpr uint32_t kColumns = ConstantId("COLUMNS", kKernels);
+constexpr uint32_t kRows = ConstantId("ROWS", kKernels);
+constexpr uint32_t kSubgroups = ConstantId("SUBGROUPS", kKernels);
+constexpr uint32_t kChunk = ConstantId("CHUNK", kKernels);
+constexpr uint32_t kOutput = ConstantId("OUTPUT", kKernels);
+constexpr uint32_t kPairRows = ConstantId("PAIR_ROWS", kKernels);
+constexpr uint32_t kPairHalves = ConstantId("PAIR_HALVES", kKernels);
 
 // Of a weight; 4 stands for all between 4 and 6.
 uint32_t BitsOf(DType dtype) {

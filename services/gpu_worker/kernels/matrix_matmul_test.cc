@@ -15,7 +15,7 @@ namespace {
 using testing::kEpsilonF16;
 
 struct Case {
-  TileFormat format = TileFormat::kQ4_0;
+  DType format = DType::kQ4_0;
   uint32_t rows = 1;
   uint32_t n_dim = 1;
   uint32_t k_dim = 256;
@@ -26,10 +26,10 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << TileFormatName(c.format) << " rows " << c.rows << " n " << c.n_dim << " k "
-             << c.k_dim << " tile " << c.tile.columns << "x" << c.tile.rows << "x"
-             << c.tile.subgroups << " chunk " << c.tile.chunk << " groups " << c.tile.groups
-             << " output " << static_cast<int>(c.output) << " shards " << c.shard_rows.size();
+  return out << Traits(c.format).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
+             << " tile " << c.tile.columns << "x" << c.tile.rows << "x" << c.tile.subgroups
+             << " chunk " << c.tile.chunk << " groups " << c.tile.groups << " output "
+             << static_cast<int>(c.output) << " shards " << c.shard_rows.size();
 }
 
 class MatrixMatmulTest : public KernelTest {
@@ -105,7 +105,7 @@ class MatrixMatmulTest : public KernelTest {
     const std::vector<float> x = testing::HalvesToFloats(halves);
     const std::vector<float> actual = Product(c, matrix, halves);
     // A weight is rounded to float16, its scale before it and for q4_k and q5_k its minimum.
-    const bool has_minimum = c.format == TileFormat::kQ4_K || c.format == TileFormat::kQ5_K;
+    const bool has_minimum = c.format == DType::kQ4_K || c.format == DType::kQ5_K;
     const double weight_error = (has_minimum ? 4 : 1) * kEpsilonF16;
     std::vector<float> expected(size_t{c.rows} * c.n_dim);
     double bound = 0;
@@ -150,7 +150,7 @@ class MatrixPathTest : public MatrixMatmulTest, public ::testing::WithParamInter
 };
 
 TEST_P(MatrixPathTest, FormatsMatchThePlainSum) {
-  for (const auto format : {TileFormat::kF16, TileFormat::kQ8_0, TileFormat::kQ6_K}) {
+  for (const auto format : {DType::kF16, DType::kQ8_0, DType::kQ6_K}) {
     Check({.format = format, .rows = 5, .n_dim = 45, .k_dim = 512});
   }
 }
@@ -196,7 +196,7 @@ TEST_P(MatrixPathTest, GegluMatchesTheReference) {
 
 TEST_P(MatrixPathTest, LeavesNoTraceWithoutRows) {
   tuning_.matrix.tiles = {{.columns = 16, .rows = 16, .subgroups = 2, .groups = 8}};
-  const TileMatrix matrix(device(), TileFormat::kQ8_0, 64, 512, 5);
+  const TileMatrix matrix(device(), DType::kQ8_0, 64, 512, 5);
   const DeviceArray step = MakeStep(0);
   const DeviceArray output(device(), 64 * sizeof(float));
   Run({MatrixMatmulLaunch(
@@ -223,7 +223,7 @@ class MatrixFormTest : public MatrixMatmulTest {
 TEST_F(MatrixFormTest, EveryFormatMatchesThePlainSumInEitherChunk) {
   for (int format = 1; format <= 9; ++format) {
     for (const uint32_t chunk : {64u, 128u}) {
-      Check({.format = static_cast<TileFormat>(format),
+      Check({.format = static_cast<DType>(format),
              .rows = 5,
              .n_dim = 45,
              .k_dim = 768,
@@ -237,7 +237,7 @@ TEST_F(MatrixFormTest, WiderTilesMatchThePlainSum) {
   for (const uint32_t n : {1u, 31u, 33u, 63u, 64u, 65u, 131u}) {
     Check({.rows = 37, .n_dim = n, .k_dim = 96, .tile = tile});
   }
-  Check({.format = TileFormat::kQ8_0,
+  Check({.format = DType::kQ8_0,
          .rows = 21,
          .n_dim = 141,
          .k_dim = 96,
@@ -248,7 +248,7 @@ TEST_F(MatrixFormTest, WiderTilesMatchThePlainSum) {
 TEST_F(MatrixFormTest, TheDevicesOwnTilesMatchThePlainSum) {
   if (tuning().matrix.pattern.path == MatrixPath::kNone) GTEST_SKIP() << "no matrix units";
   for (const MatrixTile& tile : tuning().matrix.tiles) {
-    for (const auto format : {TileFormat::kQ4_0, TileFormat::kQ8_0, TileFormat::kF16}) {
+    for (const auto format : {DType::kQ4_0, DType::kQ8_0, DType::kF16}) {
       Check({.format = format,
              .rows = tile.rows + 3,
              .n_dim = 2 * tile.columns * tile.subgroups + 5,

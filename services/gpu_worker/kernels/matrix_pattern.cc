@@ -6,6 +6,7 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/launch.h"
+#include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/vulkan/buffer.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 #include "services/gpu_worker/vulkan/timeline.h"
@@ -70,8 +71,8 @@ absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
   TANDEM_ASSIGN_OR_RETURN(const vulkan::CommandPool pool, vulkan::CommandPool::Create(device));
   TANDEM_ASSIGN_OR_RETURN(const auto timeline, vulkan::Timeline::Create(device));
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder, vulkan::Recorder::Begin(pool, layout));
-  const uint64_t address = result.address();
-  recorder.Dispatch(pipeline, std::as_bytes(std::span(&address, 1)), 1);
+  const ProbePush push{.destination = result.address()};
+  recorder.Dispatch(pipeline, std::as_bytes(std::span(&push, 1)), 1);
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
   TANDEM_RETURN_IF_ERROR(timeline->SubmitAndWait({&commands, 1}, absl::Minutes(1)));

@@ -15,7 +15,7 @@
 namespace tandem::gpu {
 
 struct MatvecCase {
-  TileFormat format = TileFormat::kQ4_0;
+  DType format = DType::kQ4_0;
   MatvecShape shape;
   uint32_t rows = 1;
   uint32_t n_dim = 64;
@@ -27,17 +27,15 @@ struct MatvecCase {
 };
 
 inline std::ostream& operator<<(std::ostream& out, const MatvecCase& c) {
-  return out << TileFormatName(c.format) << " rows " << c.rows << " n " << c.n_dim << " k "
-             << c.k_dim << " teams " << c.shape.teams << " slices " << c.shape.slices << " tiles "
+  return out << Traits(c.format).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
+             << " teams " << c.shape.teams << " slices " << c.shape.slices << " tiles "
              << c.shape.tiles << (c.shape.bytes ? " of bytes" : "") << " at once " << c.shape.rows
              << " x " << static_cast<int>(c.x_format) << (c.geglu ? " geglu to " : "")
              << (c.geglu ? std::to_string(static_cast<int>(c.out_format)) : "") << " shards "
              << c.shard_rows.size();
 }
 
-inline bool IsFloat(TileFormat format) {
-  return format == TileFormat::kF16 || format == TileFormat::kBf16;
-}
+inline bool IsFloat(DType format) { return format == DType::kF16 || format == DType::kBf16; }
 
 class MatvecTest : public KernelTest {
  protected:
@@ -134,7 +132,7 @@ class MatvecTest : public KernelTest {
   // Blocks' scales have roundings of their own: three of f32 a term at most.  K-quants take a
   // minimum off, whose terms are larger than their difference.
   static double Bound(const MatvecCase& c, std::span<const float> w, std::span<const float> x) {
-    const bool has_minimum = c.format == TileFormat::kQ4_K || c.format == TileFormat::kQ5_K;
+    const bool has_minimum = c.format == DType::kQ4_K || c.format == DType::kQ5_K;
     return (has_minimum ? 4 : 1) *
            testing::DotBound(c.k_dim, testing::Norm(w), testing::Norm(x), 3 * testing::kEpsilonF32);
   }

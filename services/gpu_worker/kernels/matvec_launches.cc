@@ -4,27 +4,30 @@
 #include <bit>
 
 #include "services/common/base/check.h"
+#include "services/gpu_worker/kernels/spirv.h"
+#include "shaders/tandem_gpu_shaders.h"
 
 namespace tandem::gpu {
 namespace {
 
-// Constant ids of matvec.comp.
-constexpr uint32_t kDtype = 3;
-constexpr uint32_t kWholeUnits = 4;
-constexpr uint32_t kRows = 5;
-constexpr uint32_t kTiles = 6;
-constexpr uint32_t kSlices = 7;
-constexpr uint32_t kXFormat = 8;
-constexpr uint32_t kGeglu = 9;
-constexpr uint32_t kOutFormat = 10;
-constexpr uint32_t kLanes = 11;
-constexpr uint32_t kParts = 12;
-constexpr uint32_t kNormUnits = 13;
-constexpr uint32_t kNormSlices = 16;
-constexpr uint32_t kSets = 17;
-// coop_matvec.comp has those above, and
-constexpr uint32_t kBatch = 13;
-constexpr uint32_t kUnitScales = 14;
+using spirv::ConstantId;
+
+constexpr auto kBoth = {spirv::Module(shaders::kMatvec), spirv::Module(shaders::kCoopMatvec)};
+constexpr uint32_t kDtype = ConstantId("WEIGHT_DTYPE", kBoth);
+constexpr uint32_t kWholeUnits = ConstantId("WHOLE_UNITS", kBoth);
+constexpr uint32_t kRows = ConstantId("ROWS", kBoth);
+constexpr uint32_t kTiles = ConstantId("TILES", kBoth);
+constexpr uint32_t kSlices = ConstantId("SLICES", kBoth);
+constexpr uint32_t kXFormat = ConstantId("X_FORMAT", kBoth);
+constexpr uint32_t kGeglu = ConstantId("GEGLU", kBoth);
+constexpr uint32_t kOutFormat = ConstantId("OUT_FORMAT", kBoth);
+constexpr uint32_t kLanes = ConstantId("LANES", kBoth);
+constexpr uint32_t kParts = ConstantId("PARTS", kBoth);
+constexpr uint32_t kNormUnits = ConstantId("NORM_UNITS", {shaders::kMatvec});
+constexpr uint32_t kNormSlices = ConstantId("NORM_SLICES", {shaders::kMatvec});
+constexpr uint32_t kSets = ConstantId("SETS", {shaders::kMatvec});
+constexpr uint32_t kBatch = ConstantId("BATCH", {shaders::kCoopMatvec});
+constexpr uint32_t kUnitScales = ConstantId("UNIT_SCALES", {shaders::kCoopMatvec});
 
 constexpr uint32_t kTileRows = 32;
 // Of a workgroup of several sets of teams: each has 128 of 65,536 registers then.

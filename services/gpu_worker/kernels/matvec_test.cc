@@ -5,24 +5,24 @@
 namespace tandem::gpu {
 namespace {
 
-class MatvecFormatTest : public MatvecTest, public ::testing::WithParamInterface<TileFormat> {
+class MatvecFormatTest : public MatvecTest, public ::testing::WithParamInterface<DType> {
  protected:
   // Columns in blocks of 32 or 256, a ragged number of units.
   uint32_t Columns(uint32_t blocks) const {
     switch (GetParam()) {
-      case TileFormat::kQ6_K:
-      case TileFormat::kQ4_K:
-      case TileFormat::kQ5_K:
+      case DType::kQ6_K:
+      case DType::kQ4_K:
+      case DType::kQ5_K:
         return (blocks + 7) / 8 * 256;
       default:
         return blocks * 32;
     }
   }
-  ActivationFormat Input() const { return MatvecInput(static_cast<DType>(GetParam())); }
+  ActivationFormat Input() const { return MatvecInput(GetParam()); }
 };
 
 TEST_P(MatvecFormatTest, MatchesSumsInFloat64AtOddShapes) {
-  const TileFormat format = GetParam();
+  const DType format = GetParam();
   for (const uint32_t n : {1u, 31u, 33u, 100u}) {
     Check({.format = format,
            .shape = {.teams = 3, .slices = 2},
@@ -41,7 +41,7 @@ TEST_P(MatvecFormatTest, MatchesSumsInFloat64AtOddShapes) {
 }
 
 TEST_P(MatvecFormatTest, ActivatesPairsOfRows) {
-  const TileFormat format = GetParam();
+  const DType format = GetParam();
   const MatvecShape shape = {.teams = 2, .tiles = 2, .rows = 2};
   Check({.format = format,
          .shape = shape,
@@ -55,11 +55,10 @@ TEST_P(MatvecFormatTest, ActivatesPairsOfRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatvecFormatTest,
-                         ::testing::Values(TileFormat::kF16, TileFormat::kBf16, TileFormat::kQ8_0,
-                                           TileFormat::kQ4_0, TileFormat::kQ6_K, TileFormat::kQ4_K,
-                                           TileFormat::kQ5_K, TileFormat::kQ5_0,
-                                           TileFormat::kIq4Nl),
-                         [](const auto& test) { return std::string(TileFormatName(test.param)); });
+                         ::testing::Values(DType::kF16, DType::kBf16, DType::kQ8_0, DType::kQ4_0,
+                                           DType::kQ6_K, DType::kQ4_K, DType::kQ5_K, DType::kQ5_0,
+                                           DType::kIq4Nl),
+                         [](const auto& test) { return std::string(Traits(test.param).name); });
 
 TEST_F(MatvecTest, TakesEveryNumberOfRows) {
   for (const uint32_t rows : {1u, 2u, 4u, 5u, 8u, 11u, 16u}) {
@@ -74,8 +73,8 @@ TEST_F(MatvecTest, TakesEveryNumberOfRows) {
 TEST_F(MatvecTest, QuantisesFloatsOnItsWay) {
   for (const ActivationFormat x : {ActivationFormat::kF32, ActivationFormat::kF16}) {
     Check({.shape = {.teams = 3, .rows = 2}, .rows = 3, .n_dim = 40, .k_dim = 416, .x_format = x});
-    Check({.format = TileFormat::kQ4_K, .n_dim = 40, .k_dim = 512, .x_format = x});
-    Check({.format = TileFormat::kBf16, .rows = 2, .n_dim = 40, .k_dim = 416, .x_format = x});
+    Check({.format = DType::kQ4_K, .n_dim = 40, .k_dim = 512, .x_format = x});
+    Check({.format = DType::kBf16, .rows = 2, .n_dim = 40, .k_dim = 416, .x_format = x});
   }
 }
 
@@ -96,7 +95,7 @@ TEST_F(MatvecTest, WritesEveryFormatOfActivations) {
 // The same division of k gives the same bits, whatever else differs.
 TEST_F(MatvecTest, ARowsBitsDoNotDependOnItsNeighbours) {
   constexpr uint32_t kColumns = 1312, kOut = 45;
-  const TileMatrix matrix(device(), TileFormat::kQ4_0, kOut, kColumns, 3);
+  const TileMatrix matrix(device(), DType::kQ4_0, kOut, kColumns, 3);
   const TestActivations x(7, kColumns, 4);
   MatvecCase c{.shape = {.teams = 3, .slices = 2, .tiles = 2, .rows = 8},
                .rows = 7,
@@ -122,7 +121,7 @@ TEST_F(MatvecTest, FewerWorkgroupsThanTilesGiveTheSameBits) {
                  .k_dim = 800,
                  .geglu = geglu,
                  .out_format = ActivationFormat::kInt8};
-    const TileMatrix matrix(device(), TileFormat::kQ4_0, c.n_dim, c.k_dim, 3);
+    const TileMatrix matrix(device(), DType::kQ4_0, c.n_dim, c.k_dim, 3);
     const TestActivations x(c.rows, c.k_dim, 4);
     tuning_.matvec_groups = ~0u;
     const Output alone = Product(c, matrix, x);
@@ -134,7 +133,7 @@ TEST_F(MatvecTest, FewerWorkgroupsThanTilesGiveTheSameBits) {
 }
 
 TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
-  const TileMatrix matrix(device(), TileFormat::kQ8_0, 64, 64, 5);
+  const TileMatrix matrix(device(), DType::kQ8_0, 64, 64, 5);
   const DeviceArray step = MakeStep(0), output(device(), 64 * sizeof(float));
   Run({MatvecLaunch(tuning(), matrix.tensor, matrix.tensor.shards[0], {.rows = 2},
                     {.count = RowCount(step),

@@ -2,8 +2,8 @@
 // barrier: shaders/include/phase.glsl.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "services/gpu_worker/kernels/launch.h"
 
@@ -19,30 +19,16 @@ struct alignas(64) PhaseCounter {
 };
 static_assert(sizeof(PhaseCounter) == 64);
 
-// Constant ids in every kernel that counts.
-inline constexpr uint32_t kMostPolls = 14;  // of a wait, before it is given up
-inline constexpr uint32_t kPhases = 15;
+// What is added to the address of a phase's counter in the push constants.
+inline constexpr uint64_t kPhaseWaits = 1, kPhaseCounts = 2;
+inline constexpr size_t kPhaseOffset = vulkan::kPushConstantBytes - sizeof(uint64_t);
 
-inline bool CountsPhases(KernelId kernel) {
-  switch (kernel) {
-    case KernelId::kMatvec:
-    case KernelId::kAddNormWide:
-    case KernelId::kDecode:
-      return true;
-    default:
-      return false;
-  }
-}
+bool CountsPhases(KernelId kernel);
 
 // Makes the launch part of the phase whose counter is at `counter`; `waits`: for the one before.
 // REQUIRES CountsPhases(launch.kernel).
-inline void SetPhase(Launch& launch, uint64_t counter, bool waits) {
-  constexpr size_t kOffset = vulkan::kPushConstantBytes - sizeof(uint64_t);
-  constexpr uint64_t kWaits = 1, kCounts = 2;
-  const uint64_t phase = counter + kCounts + (waits ? kWaits : 0);
-  std::memcpy(launch.push.data() + kOffset, &phase, sizeof(phase));
-  launch.push_bytes = vulkan::kPushConstantBytes;
-  launch.constants[kPhases] = 1;
-}
+void SetPhase(Launch& launch, uint64_t counter, bool waits);
+// How often a wait looks at the counter before it is given up.  REQUIRES SetPhase.
+void SetMostPolls(Launch& launch, uint32_t polls);
 
 }  // namespace tandem::gpu

@@ -22,7 +22,7 @@ class PhasesTest : public MatvecTest {
   // ended, and is waited for itself or not.
   Outcome RunAfter(int32_t left, bool waits, uint32_t rows = 1, uint32_t already_given_up = 0,
                    bool awaited = true) {
-    const TileMatrix matrix(device(), TileFormat::kQ8_0, kOut, kColumns, 5);
+    const TileMatrix matrix(device(), DType::kQ8_0, kOut, kColumns, 5);
     const TestActivations x(1, kColumns, 4);
     const DeviceArray step = MakeStep(rows), input(device(), x.Bytes(ActivationFormat::kInt8)),
                       output(device(), kOut * sizeof(float)),
@@ -46,7 +46,7 @@ class PhasesTest : public MatvecTest {
                                   .max_rows = 1});
     EXPECT_EQ(launch.groups_x * launch.groups_y, kGroups);
     SetPhase(launch, begin + sizeof(PhaseCounter), waits);
-    if (already_given_up == 0) launch.constants[kMostPolls] = 1000;
+    if (already_given_up == 0) SetMostPolls(launch, 1000);
     Run({launch});
     Outcome outcome;
     std::memcpy(&outcome.before, at.data(), sizeof(PhaseCounter));

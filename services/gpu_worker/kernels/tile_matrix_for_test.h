@@ -7,50 +7,36 @@
 #include <vector>
 
 #include "services/common/base/half.h"
+#include "services/common/tensor/dtype.h"
+#include "services/common/tensor/iq4_nl.h"
 #include "services/gpu_worker/kernels/kernel_test_device.h"
 
 namespace tandem::gpu {
-
-// Numbers of the formats, as the shaders know them.
-enum class TileFormat : uint8_t {
-  kF16 = 1,
-  kBf16,
-  kQ8_0,
-  kQ4_0,
-  kQ6_K,
-  kQ4_K,
-  kQ5_K,
-  kQ5_0,
-  kIq4Nl
-};
-inline const char* TileFormatName(TileFormat format) {
-  static constexpr const char* kNames[] = {"",     "f16",  "bf16", "q8_0", "q4_0",
-                                           "q6_k", "q4_k", "q5_k", "q5_0", "iq4_nl"};
-  return kNames[static_cast<int>(format)];
-}
 
 struct TilePlane {
   uint32_t bytes;     // of a piece
   uint32_t elements;  // it covers
 };
-inline std::vector<TilePlane> TilePlanes(TileFormat format) {
+inline std::vector<TilePlane> TilePlanes(DType format) {
   switch (format) {
-    case TileFormat::kF16:
-    case TileFormat::kBf16:
+    case DType::kF16:
+    case DType::kBf16:
       return {{16, 8}};
-    case TileFormat::kQ8_0:
+    case DType::kQ8_0:
       return {{16, 16}, {16, 256}};
-    case TileFormat::kQ4_0:
-    case TileFormat::kIq4Nl:
+    case DType::kQ4_0:
+    case DType::kIq4Nl:
       return {{16, 32}, {16, 256}};
-    case TileFormat::kQ5_0:
+    case DType::kQ5_0:
       return {{16, 32}, {16, 128}, {16, 256}};
-    case TileFormat::kQ4_K:
+    case DType::kQ4_K:
       return {{16, 32}, {16, 256}, {4, 256}};
-    case TileFormat::kQ5_K:
+    case DType::kQ5_K:
       return {{16, 32}, {16, 128}, {16, 256}, {4, 256}};
-    case TileFormat::kQ6_K:
+    case DType::kQ6_K:
       return {{16, 32}, {16, 64}, {16, 256}, {2, 256}};
+    case DType::kF32:
+      break;  // no tiles of it are made here
   }
   return {};
 }
@@ -58,10 +44,10 @@ inline std::vector<TilePlane> TilePlanes(TileFormat format) {
 class TileMatrix {
  public:
   // `shard_rows`: rows of each shard, multiples of 32; the last shard takes the rest.
-  TileMatrix(const vulkan::Device& device, TileFormat format, uint32_t rows, uint32_t cols,
+  TileMatrix(const vulkan::Device& device, DType format, uint32_t rows, uint32_t cols,
              uint32_t seed, const std::vector<uint32_t>& shard_rows = {})
       : format_(format), cols_(cols), random_(seed) {
-    tensor = {static_cast<DType>(format), rows, cols, {}};
+    tensor = {format, rows, cols, {}};
     for (uint32_t first = 0; first < rows;) {
       uint32_t n = rows - first;
       if (tensor.shards.size() < shard_rows.size()) n = shard_rows[tensor.shards.size()];
@@ -96,13 +82,13 @@ class TileMatrix {
     std::vector<uint8_t> data(bytes);
     for (uint8_t& byte : data) byte = static_cast<uint8_t>(random_());
     const size_t last = TilePlanes(format_).size() - 1;
-    const bool is_float = format_ == TileFormat::kF16 || format_ == TileFormat::kBf16;
-    const bool has_minimum = format_ == TileFormat::kQ4_K || format_ == TileFormat::kQ5_K;
+    const bool is_float = format_ == DType::kF16 || format_ == DType::kBf16;
+    const bool has_minimum = format_ == DType::kQ4_K || format_ == DType::kQ5_K;
     if (plane == last) {
       std::normal_distribution<float> normal(0.0f, is_float ? 1.0f : 0.02f);
       for (size_t i = 0; i + 1 < bytes; i += 2) {
         const float value = normal(random_);
-        const uint16_t half = format_ == TileFormat::kBf16
+        const uint16_t half = format_ == DType::kBf16
                                   ? static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16)
                                   : FloatToHalf(value);
         std::memcpy(&data[i], &half, 2);
@@ -137,42 +123,41 @@ class TileMatrix {
     const uint32_t in_half = e % 16, s = in_half / 4, i = in_half % 4;
     const int nibble = e < 16 ? first[e] & 15 : first[e - 16] >> 4;
     switch (format_) {
-      case TileFormat::kF16:
+      case DType::kF16:
         return Half(first, k % 8);
-      case TileFormat::kBf16: {
+      case DType::kBf16: {
         uint16_t bits = 0;
         std::memcpy(&bits, first + k % 8 * 2, 2);
         return std::bit_cast<float>(uint32_t{bits} << 16);
       }
-      case TileFormat::kQ8_0:
+      case DType::kQ8_0:
         return Half(Piece(planes, 1, r, k), block) *
                static_cast<float>(static_cast<int8_t>(first[k % 16]));
-      case TileFormat::kQ4_0:
+      case DType::kQ4_0:
         return Half(Piece(planes, 1, r, k), block) *
                static_cast<float>(nibble < 8 ? nibble : nibble - 16);
-      case TileFormat::kIq4Nl: {
-        static constexpr int kValues[] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                          1,    13,   25,  38,  53,  69,  89,  113};
-        return Half(Piece(planes, 1, r, k), block) * static_cast<float>(kValues[nibble]);
-      }
-      case TileFormat::kQ5_0:
+      case DType::kIq4Nl:
+        return Half(Piece(planes, 1, r, k), block) * static_cast<float>(kIq4NlValues[nibble]);
+      case DType::kQ5_0:
         return Half(Piece(planes, 2, r, k), block) *
                static_cast<float>((nibble | High(planes, r, k) << 4) - 16);
-      case TileFormat::kQ4_K:
-      case TileFormat::kQ5_K: {
-        const bool five = format_ == TileFormat::kQ5_K;
+      case DType::kQ4_K:
+      case DType::kQ5_K: {
+        const bool five = format_ == DType::kQ5_K;
         const int q = five ? nibble | High(planes, r, k) << 4 : nibble;
         const uint8_t* scales = Piece(planes, five ? 2 : 1, r, k);
         const uint8_t* super = Piece(planes, five ? 3 : 2, r, k);
         return Half(super, 0) * static_cast<float>(scales[block]) * static_cast<float>(q) -
                Half(super, 1) * static_cast<float>(scales[8 + block]);
       }
-      case TileFormat::kQ6_K: {
+      case DType::kQ6_K: {
         const uint32_t word = Word(Piece(planes, 1, r, k), k % 64 / 32 * 2 + e / 16);
         const int q = nibble | static_cast<int>(word >> (8 * i + 2 * s) & 3) << 4;
         const auto scale = static_cast<int8_t>(Piece(planes, 2, r, k)[k % 256 / 16]);
         return Half(Piece(planes, 3, r, k), 0) * static_cast<float>(scale * (q - 32));
       }
+      case DType::kF32:
+        break;
     }
     return 0;
   }
@@ -182,7 +167,7 @@ class TileMatrix {
         Word(Piece(planes, 1, r, k), k % 128 / 32) >> (8 * i + s + (e < 16 ? 0 : 4)) & 1);
   }
 
-  TileFormat format_;
+  DType format_;
   uint32_t cols_;
   std::mt19937 random_;
   std::vector<DeviceArray> arrays_;

@@ -16,18 +16,8 @@ typedef float Vec8 __attribute__((vector_size(32)));
 typedef float Vec4 __attribute__((vector_size(16)));
 typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
 
-// Values of tandem::DType; out_test.cc goes through all of them.
-enum : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kBf16 = 2,
-  kQ8_0 = 3,
-  kQ4_0 = 4,
-  kQ6_K = 5,
-  kQ4_K = 6,
-  kQ5_K = 7,
-  kQ5_0 = 8,
-  kIq4Nl = 9
+enum : uint32_t {  // tandem::DType
+#include "services/common/tensor/dtype_numbers.inc"
 };
 
 inline void Load(Vec& out, const float* in) { __builtin_memcpy(&out, in, sizeof(out)); }
@@ -193,8 +183,9 @@ inline int NibbleAt(const uint8_t* piece, size_t j) {
 inline int FifthBitAt(const uint8_t* bits, size_t j) { return ((bits[j % 4] >> (j / 4)) & 1) << 4; }
 
 void DequantizeIq4Nl(const uint8_t* const* planes, size_t n, float* out) {
-  static constexpr float kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                        1,    13,   25,  38,  53,  69,  89,  113};
+  static constexpr float kValues[16] = {
+#include "services/common/tensor/iq4_nl_values.inc"
+  };
   for (size_t i = 0; i < n; i += 32) {
     const float d = ScaleAt(planes[1], i);
     const uint8_t* q = PieceAt(planes[0], i / 32);

@@ -1,0 +1,246 @@
+// What C++ and the shaders must agree about, read from the shaders as they are embedded.  The ids
+// of specialisation constants are not here: launches take them from the shaders (spirv.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/common/tensor/iq4_nl.h"
+#include "services/common/tensor/packed_row.h"
+#include "services/common/worker/step_batch.h"
+#include "services/gpu_worker/kernels/activation_format.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/matrix_launches.h"
+#include "services/gpu_worker/kernels/matrix_pattern.h"
+#include "services/gpu_worker/kernels/phases.h"
+#include "services/gpu_worker/kernels/push_constants.h"
+#include "services/gpu_worker/kernels/spirv.h"
+#include "shaders/tandem_gpu_shaders.h"
+
+namespace tandem::gpu {
+namespace glsl {
+#include "shaders/include/dtype.glsl"
+#include "shaders/include/numbers.glsl"
+}  // namespace glsl
+
+namespace {
+
+using spirv::Module;
+
+// A block of push constants as C++ has it: its name, and where its last field lies.
+struct PushBlock {
+  std::string_view name, last_field;
+  uint32_t last_offset;
+};
+#define PUSH_BLOCK_OF(type, last) \
+  { #type, #last, offsetof(type, last) }
+
+// The kernels without the emulated ones, which are made of the same files.
+struct Kernel {
+  std::string_view name;
+  Module module;
+  PushBlock push;
+};
+
+Kernel KernelOf(KernelId id, const PushBlock& push) {
+  return {Traits(id).name, Traits(id).spirv, push};
+}
+
+std::vector<Kernel> AllKernels() {
+  constexpr PushBlock kAddNorm = PUSH_BLOCK_OF(AddNormPush, updated);
+  constexpr PushBlock kAttention = PUSH_BLOCK_OF(AttentionPush, scale);
+  constexpr PushBlock kComputeRate = PUSH_BLOCK_OF(ComputeRatePush, factor);
+  constexpr PushBlock kHeadSlice = PUSH_BLOCK_OF(HeadSlicePush, first_output);
+  constexpr PushBlock kMatrix = PUSH_BLOCK_OF(MatrixPush, whole);
+  constexpr PushBlock kMatvec = PUSH_BLOCK_OF(MatvecPush, epsilon);
+  constexpr PushBlock kProbe = PUSH_BLOCK_OF(ProbePush, destination);
+  constexpr PushBlock kReadRate = PUSH_BLOCK_OF(ReadRatePush, key);
+  constexpr PushBlock kRope = PUSH_BLOCK_OF(QkNormRopePush, group);
+  constexpr PushBlock kTexelMatmul = PUSH_BLOCK_OF(TexelMatmulPush, first_row);
+  constexpr PushBlock kTiled = PUSH_BLOCK_OF(TiledPush, scale);
+  return {KernelOf(KernelId::kEmbed, PUSH_BLOCK_OF(EmbedPush, scale)),
+          KernelOf(KernelId::kCopyRows, PUSH_BLOCK_OF(CopyRowsPush, first_row)),
+          KernelOf(KernelId::kAddSlices, PUSH_BLOCK_OF(AddSlicesPush, slice_stride)),
+          KernelOf(KernelId::kPool, PUSH_BLOCK_OF(PoolPush, cols)),
+          KernelOf(KernelId::kRmsNorm, PUSH_BLOCK_OF(RmsNormPush, first_row)),
+          KernelOf(KernelId::kAddNorm, kAddNorm),
+          KernelOf(KernelId::kAddNormTexels, kAddNorm),
+          KernelOf(KernelId::kAddNormWide, kAddNorm),
+          KernelOf(KernelId::kMatmul, PUSH_BLOCK_OF(MatmulPush, first_row)),
+          KernelOf(KernelId::kMatvec, kMatvec),
+          KernelOf(KernelId::kTexelMatmulF32, kTexelMatmul),
+          KernelOf(KernelId::kTexelMatmulF16, kTexelMatmul),
+          KernelOf(KernelId::kCoopMatvec, kMatvec),
+          KernelOf(KernelId::kQkNormRope, kRope),
+          KernelOf(KernelId::kQkNormRopeTexels, kRope),
+          KernelOf(KernelId::kKvAppend, PUSH_BLOCK_OF(KvAppendPush, group)),
+          KernelOf(KernelId::kAttention, kAttention),
+          KernelOf(KernelId::kAttentionTexels, kAttention),
+          KernelOf(KernelId::kDecode, PUSH_BLOCK_OF(DecodePush, epsilon)),
+          KernelOf(KernelId::kTiled, kTiled),
+          KernelOf(KernelId::kTiledCooperative, kTiled),
+          KernelOf(KernelId::kTiledQuads, kTiled),
+          KernelOf(KernelId::kHeadSlice, kHeadSlice),
+          KernelOf(KernelId::kHeadSliceTexels, kHeadSlice),
+          KernelOf(KernelId::kHeadMerge, PUSH_BLOCK_OF(HeadMergePush, first_output)),
+          KernelOf(KernelId::kCoopMatmulShared, kMatrix),
+          KernelOf(KernelId::kCoopMatmulQuads, kMatrix),
+          KernelOf(KernelId::kCoopMatmulRows, kMatrix),
+          KernelOf(KernelId::kCoopProbe, kProbe),
+          KernelOf(KernelId::kByteProbe, kProbe),
+          {"read_rate", shaders::kReadRate, kReadRate},
+          {"read_rate_few", shaders::kReadRateFew, kReadRate},
+          {"fma_rate", shaders::kFmaRate, kComputeRate},
+          {"fma_rate_few", shaders::kFmaRateFew, kComputeRate},
+          {"matrix_rate", shaders::kMatrixRate, kComputeRate}};
+}
+
+// The name and offset of a block's last member, PUSH_PHASE's left out.
+struct Member {
+  std::string name;
+  uint32_t offset = 0;
+};
+Member LastMember(Module module, std::string_view block) {
+  const uint32_t result = spirv::FindResult(module, block);
+  uint32_t last = 0;
+  Member member;
+  spirv::VisitAnnotations(module, [&](uint32_t op, Module operands) {
+    if (op != spirv::kMemberName || operands[0] != result || operands[1] < last) return;
+    if (spirv::IsString(operands.subspan(2), "phase")) return;
+    last = operands[1];
+    member.name = reinterpret_cast<const char*>(operands.data() + 2);
+  });
+  member.offset = spirv::FindMember(module, block, member.name).value_or(~0u);
+  return member;
+}
+
+TEST(GpuShaderInterfaceTest, PushBlocksLieAsCppHasThem) {
+  const std::vector<Kernel> kernels = AllKernels();
+  for (int id = 0; id < kNumKernels; ++id) {
+    const std::string_view name = Traits(static_cast<KernelId>(id)).name;
+    EXPECT_EQ(std::ranges::count(kernels, name, &Kernel::name), 1) << name << " is not in the list";
+  }
+  for (const Kernel& kernel : kernels) {
+    SCOPED_TRACE(kernel.name);
+    EXPECT_NE(spirv::FindResult(kernel.module, kernel.push.name), 0u)
+        << "has no block " << kernel.push.name << ": include shaders/include/push/...";
+    const Member last = LastMember(kernel.module, kernel.push.name);
+    EXPECT_EQ(last.name, kernel.push.last_field);
+    EXPECT_EQ(last.offset, kernel.push.last_offset);
+    EXPECT_LE(last.offset + 4, vulkan::kPushConstantBytes);
+  }
+}
+
+TEST(GpuShaderInterfaceTest, ConstantZeroIsTheWorkgroupsSize) {
+  for (const Kernel& kernel : AllKernels()) {
+    const auto threads = spirv::FindConstant(kernel.module, "THREADS");
+    EXPECT_EQ(threads.value_or(kLocalSize), kLocalSize) << kernel.name;
+    EXPECT_EQ(spirv::CountConstants(kernel.module, kLocalSize), threads.has_value() ? 1 : 0)
+        << kernel.name << " has another constant of id 0";
+    bool has_size = false;
+    spirv::VisitAnnotations(kernel.module, [&](uint32_t op, Module operands) {
+      has_size = has_size || (op == spirv::kDecorate && operands[1] == spirv::kSpecId &&
+                              operands[2] == kLocalSize);
+    });
+    EXPECT_TRUE(has_size) << kernel.name << " does not declare local_size_x_id = 0";
+  }
+}
+
+TEST(GpuShaderInterfaceTest, NoTwoConstantsOfAKernelShareAnId) {
+  constexpr uint32_t kMostIds = 64;
+  for (const Kernel& kernel : AllKernels()) {
+    for (uint32_t id = 0; id < kMostIds; ++id) {
+      EXPECT_LE(spirv::CountConstants(kernel.module, id), 1) << kernel.name << " id " << id;
+    }
+  }
+}
+
+TEST(GpuShaderInterfaceTest, CountersAndPhasesLieWhereKernelsLookForThem) {
+  for (const KernelId id : {KernelId::kMatvec, KernelId::kAddNormWide, KernelId::kDecode}) {
+    SCOPED_TRACE(Traits(id).name);
+    const Module module = Traits(id).spirv;
+    const auto at = [&](std::string_view field) {
+      return spirv::FindMember(module, "PhaseCounter", field).value_or(~0u);
+    };
+    EXPECT_EQ(at("left"), offsetof(PhaseCounter, left));
+    EXPECT_EQ(at("groups"), offsetof(PhaseCounter, groups));
+    EXPECT_EQ(at("given_up"), offsetof(PhaseCounter, given_up));
+    EXPECT_EQ(at("waits"), offsetof(PhaseCounter, waits));
+    EXPECT_EQ(at("awaited"), offsetof(PhaseCounter, awaited));
+    const std::vector<Kernel> kernels = AllKernels();
+    const auto kernel = std::ranges::find(kernels, Traits(id).name, &Kernel::name);
+    EXPECT_EQ(spirv::FindMember(module, kernel->push.name, "phase"), kPhaseOffset);
+  }
+  EXPECT_EQ(glsl::kPhaseBytes, sizeof(PhaseCounter));
+  EXPECT_EQ(glsl::kWaits, kPhaseWaits);
+  EXPECT_EQ(glsl::kCounts, kPhaseCounts);
+}
+
+TEST(GpuShaderInterfaceTest, FormatsHaveTheSameNumbers) {
+  EXPECT_EQ(glsl::kF32, static_cast<uint32_t>(DType::kF32));
+  EXPECT_EQ(glsl::kQ4_0, static_cast<uint32_t>(DType::kQ4_0));
+  EXPECT_EQ(glsl::kIq4Nl, static_cast<uint32_t>(DType::kIq4Nl));
+  EXPECT_TRUE(std::ranges::equal(glsl::kIq4NlValues, kIq4NlValues));
+  EXPECT_EQ(glsl::kTileRows, kTileRows);
+  EXPECT_EQ(glsl::kActivationF32, static_cast<uint32_t>(ActivationFormat::kF32));
+  EXPECT_EQ(glsl::kActivationF16, static_cast<uint32_t>(ActivationFormat::kF16));
+  EXPECT_EQ(glsl::kActivationInt8, static_cast<uint32_t>(ActivationFormat::kInt8));
+  EXPECT_EQ(glsl::kUnitElements, kUnitElements);
+  EXPECT_EQ(glsl::kUnitBytes, kUnitBytes);
+  EXPECT_EQ(glsl::kGegluHalfScale, kGegluHalfScale);
+  EXPECT_EQ(glsl::kKvF16, static_cast<uint32_t>(KvFormat::kF16));
+  EXPECT_EQ(glsl::kKvQ8_0, static_cast<uint32_t>(KvFormat::kQ8_0));
+}
+
+TEST(GpuShaderInterfaceTest, ArgumentsHaveTheSameNumbers) {
+  EXPECT_EQ(glsl::kStepRows, static_cast<uint32_t>(NormRows::kStep));
+  EXPECT_EQ(glsl::kGatheredRows, static_cast<uint32_t>(NormRows::kGathered));
+  EXPECT_EQ(glsl::kOutputRows, static_cast<uint32_t>(NormRows::kOfOutputs));
+  EXPECT_EQ(glsl::kOutputF32, static_cast<uint32_t>(MatrixOutput::kF32));
+  EXPECT_EQ(glsl::kOutputGegluF32, static_cast<uint32_t>(MatrixOutput::kGegluF32));
+  EXPECT_EQ(glsl::kOutputGegluF16, static_cast<uint32_t>(MatrixOutput::kGegluF16));
+  EXPECT_EQ(glsl::kCopyPiece, kCopyPiece);
+  EXPECT_EQ(glsl::kMaxPoolThreads, kMaxPoolThreads);
+  EXPECT_EQ(glsl::kMaxElements, kPatternMaxElements);
+}
+
+TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {
+  EXPECT_EQ(glsl::kNoToken, kNoToken);
+  EXPECT_EQ(glsl::kNoDraw, kNoDraw);
+  EXPECT_EQ(glsl::kHeaderBytes, sizeof(StepHeader));
+  EXPECT_EQ(glsl::kNumRowsOffset, offsetof(StepHeader, num_rows));
+  EXPECT_EQ(glsl::kNumSequencesOffset, offsetof(StepHeader, num_sequences));
+  EXPECT_EQ(glsl::kNumOutputsOffset, offsetof(StepHeader, num_outputs));
+  EXPECT_EQ(glsl::kNumCandidatesOffset, offsetof(StepHeader, num_candidates));
+  EXPECT_EQ(glsl::kTableLenOffset, offsetof(StepHeader, table_len));
+  EXPECT_EQ(glsl::kNumDrawsOffset, offsetof(StepHeader, num_draws));
+  EXPECT_EQ(glsl::kNumPoolsOffset, offsetof(StepHeader, num_pools));
+  EXPECT_EQ(glsl::kEntryBytes, sizeof(RowEntry));
+  EXPECT_EQ(glsl::kEntryBytes, sizeof(SequenceEntry));
+  EXPECT_EQ(glsl::kEntryBytes, sizeof(OutputEntry));
+  EXPECT_EQ(glsl::kRowPositionOffset, offsetof(RowEntry, position));
+  EXPECT_EQ(glsl::kRowSequenceOffset, offsetof(RowEntry, sequence));
+  EXPECT_EQ(glsl::kRowFeedOffset, offsetof(RowEntry, feed));
+  EXPECT_EQ(glsl::kTablesOffset, offsetof(SequenceEntry, table_offset));
+  EXPECT_EQ(glsl::kTargetOffset, offsetof(OutputEntry, target));
+  EXPECT_EQ(glsl::kDrawOffset, offsetof(OutputEntry, draw));
+  EXPECT_EQ(glsl::kDrawBytes, sizeof(DrawEntry));
+  EXPECT_EQ(offsetof(DrawEntry, temperature), 0u);
+  EXPECT_EQ(glsl::kTopKOffset, offsetof(DrawEntry, top_k));
+  EXPECT_EQ(glsl::kTopPOffset, offsetof(DrawEntry, top_p));
+  EXPECT_EQ(glsl::kMinPOffset, offsetof(DrawEntry, min_p));
+  EXPECT_EQ(glsl::kUniformOffset, offsetof(DrawEntry, uniform));
+  EXPECT_EQ(glsl::kMaxCandidates, kMaxCandidates);
+  EXPECT_EQ(glsl::kCandidatesOffset, offsetof(OutputResult, candidates));
+  EXPECT_EQ(glsl::kResultBytes, sizeof(OutputResult));
+  EXPECT_EQ(glsl::kAttentionEntryBytes, sizeof(AttentionRow));
+  EXPECT_EQ(glsl::kAttentionEntryBytes, sizeof(AttentionTile));
+}
+
+}  // namespace
+}  // namespace tandem::gpu

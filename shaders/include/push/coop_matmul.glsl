@@ -1,0 +1,17 @@
+// Push constants of linear/coop_matmul.comp.
+PUSH_BLOCK(MatrixPush)
+  uint64_t count;        // address of the number of rows of x
+  uint64_t x;            // float16 [rows, k_dim]
+  uint64_t plane[4];     // of w
+  uint64_t destination;  // [rows, out_stride] of OUTPUT's type
+  uint64_t workspace;    // float32 [split tiles, splits, ROWS * SUBGROUPS * COLUMNS]
+  uint64_t arrivals;     // uint32 [split tiles], zero before and after
+  uint k_dim;            // a multiple of 32
+  uint n_dim;            // rows of w in this shard
+  uint out_stride;
+  uint out_column;  // where this shard's outputs begin
+  uint first_row;   // subtracted from the count
+  uint splits;
+  float x_scale;
+  uint whole;  // tiles of columns that are not split: the first ones
+PUSH_END
