@@ -1,10 +1,8 @@
 // Number formats of the KV cache.
 //
 //   kF16   as k and v come
-//   kQ8_0  in blocks of 32 along a head: scale * int8, the scale a float16, the highest magnitude
-//   of
-//          the block / 127.  17 bytes where float16 takes 32.  Wants head sizes that are multiples
-//          of 64.
+//   kQ8_0  in blocks of 32 along a head: scale * int8.  The scale is a float16, the block's highest
+//          magnitude / 127.  17 bytes where float16 takes 32.  Head sizes are multiples of 64.
 //
 // A *page* is what a block holds of one KV head's K, or V: [block_tokens, head_dim].
 #pragma once

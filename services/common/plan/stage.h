@@ -11,14 +11,14 @@ namespace tandem {
 // One unit of placement.  A decoder of L layers is, in order: Embed, then for each layer
 // Qkv, Attend, Out, Ffn, then Head.
 //
-//   Embed    residual = embedding[token] * embedding_scale
-//   Qkv(i)   q, k, v = split(Wqkv * rmsnorm(residual)); q, k normed per head and rotated
+//   Embed      residual = embedding[token] * embedding_scale
+//   Qkv(i)     q, k, v = split(Wqkv * rmsnorm(residual)); q, k normed per head and rotated
 //   Attend(i)  KV append, attention = softmax(q k^T * scale) v
-//   Out(i)   projection = Wo * attention
-//   Ffn(i)   residual += rmsnorm(projection)
-//            residual += rmsnorm(Wdown * (gelu_tanh(gate) * up)), gate, up = Wgu *
-//            rmsnorm(residual)
-//   Head     logits = Wembed * rmsnorm(residual), top candidates and log-sum-exp
+//   Out(i)     projection = Wo * attention
+//   Ffn(i)     residual += rmsnorm(projection)
+//              gate, up = Wgu * rmsnorm(residual)
+//              residual += rmsnorm(Wdown * (gelu_tanh(gate) * up))
+//   Head       logits = Wembed * rmsnorm(residual), top candidates and log-sum-exp
 enum class StageKind : uint8_t { kEmbed, kQkv, kAttend, kOut, kFfn, kHead };
 inline constexpr int kNumStageKinds = 6;
 

@@ -51,9 +51,8 @@ struct Decision {
 // Chooses the tokens of one request.  In order:
 //
 //   1. logit bias: logit += bias[token]
-//   2. repetition penalty r on tokens of the prompt and the answer: logit / r if positive, logit *
-//   r
-//      if not (Keskar et al. 2019, CTRL, section 4.1)
+//   2. repetition penalty r on tokens of the prompt and the answer: logit / r if positive,
+//      logit * r if not (Keskar et al. 2019, CTRL, section 4.1)
 //   3. presence and frequency penalties on tokens of the answer: logit -= presence +
 //      frequency * count (OpenAI's)
 //      (2 and 3 look at the last penalty_window tokens of prompt and answer, llama.cpp's

@@ -3,9 +3,8 @@
 //   synthetic:SHAPE[?NAME=VALUE[&NAME=VALUE]...]
 //
 //   SHAPE      gemma3-270m, gemma3-1b, gemma3-4b, gemma3-12b or gemma3-27b
-//   type       number formats of the matrices, a WeightMix's name (formats/weight_mix.h); q4_0 if
-//   it
-//              is not given
+//   type       number formats of the matrices, a WeightMix's name (formats/weight_mix.h);
+//              q4_0 if it is not given
 //   embedding  number format of the embedding, which is the head too; by default the mix's
 //   seed       of the random weights, 1 if it is not given
 //   layers hidden ffn heads kv_heads head_dim vocab context window
