@@ -6,11 +6,13 @@
 // needs in between.
 #include <prometheus/metric_family.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "services/common/base/status_macros.h"
 #include "services/common/worker/service/device_host.h"
@@ -52,83 +54,122 @@ double BusySeconds(const DeviceHost& host, const WorkerDescription& description)
   return sum;
 }
 
-TEST_F(WorkerSuite, TheBusyTimesOfItsStagesAddUpToWhatTheHostsClockSees) {
-  constexpr uint32_t kRows = 64, kSteps = 8, kLanes = 2;
-  const ModelConfig config = testing::MakeConfig({.num_layers = 2,
-                                                  .hidden_dim = 256,
-                                                  .ffn_dim = 1024,
-                                                  .num_heads = 8,
-                                                  .num_kv_heads = 4,
-                                                  .vocab_size = 512,
-                                                  .context_len = kRows * kSteps,
-                                                  .global_every = 1});
-  if (!Takes(config, DType::kF16)) GTEST_SKIP() << "it does not take such a model";
-  const auto weights = testing::RandomWeightSet(config);
-  const StepLimits limits =
-      testing::MakeStepLimits(config, {.max_rows = kRows, .max_sequences = 1});
-  const auto exchange = testing::MakeLocalExchange(config, limits, kLanes);
-  testing::LocalWeightSource source(weights);
-  const std::vector<Segment> segments =
-      OffersEverything()
-          ? testing::WholeModel(config)
-          : std::vector<Segment>{testing::SingleStage({StageKind::kAttend, 0}, config)};
-  DeviceHost host(std::make_unique<Borrowed>(worker()), source, absl::Minutes(1),
-                  /*measure_ceilings=*/false, nullptr);
-  ASSERT_OK(host.Load(testing::MakeLoadRequest(1, *weights, segments, limits, *exchange, source),
-                      [](double, std::string_view) {})
-                .status());
+// A prompt of kSteps chunks, one step each, on a model of some layers.
+class PromptRun {
+ public:
+  static constexpr uint32_t kRows = 64, kSteps = 8, kLanes = 2;
 
-  // The prompt of one sequence, a chunk a step.
-  const auto run_prompt = [&](uint64_t first_step) -> absl::Status {
-    testing::StepBuilder steps(limits);
+  PromptRun(Worker& worker, const ModelConfig& config, const std::vector<Segment>& segments)
+      : config_(config),
+        weights_(testing::RandomWeightSet(config)),
+        limits_(testing::MakeStepLimits(config, {.max_rows = kRows, .max_sequences = 1})),
+        exchange_(testing::MakeLocalExchange(config, limits_, kLanes)),
+        source_(weights_),
+        host_(std::make_unique<Borrowed>(worker), source_, absl::Minutes(1),
+              /*measure_ceilings=*/false, nullptr) {
+    loaded_ =
+        host_
+            .Load(testing::MakeLoadRequest(1, *weights_, segments, limits_, *exchange_, source_),
+                  [](double, std::string_view) {})
+            .status();
+  }
+  ~PromptRun() {
+    worker::v1::UnloadPlanRequest unload;
+    unload.set_epoch(1);
+    EXPECT_OK(host_.Unload(unload));
+  }
+  const absl::Status& loaded() const { return loaded_; }
+  const DeviceHost& host() const { return host_; }
+
+  absl::Status Run() {
+    testing::StepBuilder steps(limits_);
     const uint32_t sequence = steps.AddSequence();
     worker::v1::ExecuteResponse response;
     uint64_t under_way = 0;  // 0: none
     const auto finish = [&] {
-      if (under_way != 0) host.Finish(under_way, response);
+      if (under_way != 0) host_.Finish(under_way, response);
       return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
     };
     for (uint32_t s = 0; s < kSteps; ++s) {
       steps.Begin();
-      steps.AddOutput(steps.AddRows(sequence, MakeTokens(config, kRows, s)) + kRows - 1);
+      steps.AddOutput(steps.AddRows(sequence, MakeTokens(config_, kRows, s)) + kRows - 1);
       StepBatch batch = steps.batch();
-      batch.header.step_id = first_step + s;
-      WriteStep(batch, exchange->Area(s % kLanes, exchange->layout.step));
+      batch.header.step_id = ++last_step_;
+      WriteStep(batch, exchange_->Area(s % kLanes, exchange_->layout.step));
       worker::v1::ExecuteRequest request;
       request.set_epoch(1);
       request.set_step_id(batch.header.step_id);
       request.set_lane(s % kLanes);
-      const uint64_t call = host.Begin(request);
+      const uint64_t call = host_.Begin(request);
       TANDEM_RETURN_IF_ERROR(finish());
       under_way = call;
     }
     return finish();
-  };
-  ASSERT_OK(run_prompt(1));  // the first use of buffers and code is another matter
+  }
 
-  // A machine that has other things to do interrupts between one step and the next: such a run says
-  // nothing, and there is another.  A busy time that is wrong is wrong in all of them.
+ private:
+  ModelConfig config_;
+  std::shared_ptr<const WeightSet> weights_;
+  StepLimits limits_;
+  std::shared_ptr<const Exchange> exchange_;
+  testing::LocalWeightSource source_;
+  DeviceHost host_;
+  absl::Status loaded_;
+  uint64_t last_step_ = 0;
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST_F(WorkerSuite, TheBusyTimesOfItsStagesAddUpToWhatTheHostsClockSees) {
+  // The host needs some microseconds about every step, and some tens before the first and after the
+  // last.  A run is long enough where they are less than half of the bound; a fast device needs more
+  // layers for that.  A worker of one stage has no layers to add.
+  constexpr double kBound = 0.03, kLongEnough = 0.02;
+  constexpr uint32_t kMostLayers = 128;
   constexpr int kTries = 5;
-  constexpr double kBound = 0.03;
   double off = 1;
-  for (int i = 1; i <= kTries && off > kBound; ++i) {
-    const double before = BusySeconds(host, worker().description());
-    const auto begin = std::chrono::steady_clock::now();
-    ASSERT_OK(run_prompt(1 + i * kSteps));
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const double busy = BusySeconds(host, worker().description()) - before;
-    EXPECT_LE(busy, seconds * 1.001) << "busier than there was time";
-    off = 1 - busy / seconds;
-    RecordProperty("busy_ms", std::to_string(1e3 * busy));
-    RecordProperty("host_ms", std::to_string(1e3 * seconds));
-    std::printf("busy %.3f ms, by the host's clock %.3f ms: %.2f%% less\n", 1e3 * busy,
-                1e3 * seconds, 100 * off);
+  for (uint32_t layers = 2; layers <= kMostLayers; layers *= 4) {
+    const ModelConfig config =
+        testing::MakeConfig({.num_layers = layers,
+                             .hidden_dim = 256,
+                             .ffn_dim = 1024,
+                             .num_heads = 8,
+                             .num_kv_heads = 4,
+                             .vocab_size = 512,
+                             .context_len = PromptRun::kRows * PromptRun::kSteps,
+                             .global_every = 1});
+    if (!Takes(config, DType::kF16)) GTEST_SKIP() << "it does not take such a model";
+    const std::vector<Segment> segments =
+        OffersEverything()
+            ? testing::WholeModel(config)
+            : std::vector<Segment>{testing::SingleStage({StageKind::kAttend, 0}, config)};
+    PromptRun prompt(worker(), config, segments);
+    ASSERT_OK(prompt.loaded());
+    ASSERT_OK(prompt.Run());  // the first use of buffers and code is another matter
+
+    // A machine that has other things to do interrupts between one step and the next: such a run
+    // says nothing, and there is another.  A busy time that is wrong is wrong in all of them.
+    off = 1;
+    double shortest = 1e9;
+    for (int i = 1; i <= kTries && off > kBound; ++i) {
+      const double before = BusySeconds(prompt.host(), worker().description());
+      const auto begin = std::chrono::steady_clock::now();
+      ASSERT_OK(prompt.Run());
+      const double seconds = SecondsSince(begin);
+      const double busy = BusySeconds(prompt.host(), worker().description()) - before;
+      EXPECT_LE(busy, seconds * 1.001) << "busier than there was time";
+      off = 1 - busy / seconds;
+      shortest = std::min(shortest, seconds);
+      RecordProperty("busy_ms", std::to_string(1e3 * busy));
+      RecordProperty("host_ms", std::to_string(1e3 * seconds));
+      std::printf("%u layers: busy %.3f ms, by the host's clock %.3f ms: %.2f%% less\n", layers,
+                  1e3 * busy, 1e3 * seconds, 100 * off);
+    }
+    if (shortest >= kLongEnough || !OffersEverything()) break;
   }
   EXPECT_LE(off, kBound);
-  worker::v1::UnloadPlanRequest unload;
-  unload.set_epoch(1);
-  ASSERT_OK(host.Unload(unload));
 }
 
 }  // namespace
