@@ -9,6 +9,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
+#include "services/common/rpc/library_logs.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/shutdown_signals.h"
@@ -92,6 +93,7 @@ int main(int argc, char** argv) {
   tandem::PollForLatency();
   tandem::ShutdownSignals signals;
   tandem::InitLogging("gateway");
+  tandem::RouteLibraryLogs();
   CLI::App app("Tandem gateway: serves one model over its workers", "tandem-gateway");
   tandem::gateway::GatewayFlags flags;
   tandem::gateway::AddGatewayFlags(app, flags);

@@ -14,6 +14,7 @@
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/gpu_metrics.h"
+#include "services/common/rpc/library_logs.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/worker/service/worker_flags.h"
@@ -93,15 +94,18 @@ int main(int argc, char** argv) {
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");
   tandem::AddLogFlags(app);
   tandem::AddHostFlags(app, flags.run);
-  app.add_option("--metrics", flags.run.metrics,
-                 "HOST:PORT of the page for Prometheus; empty: none");
-  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
+  CLI::Option* metrics = app.add_option("--metrics", flags.run.metrics,
+                                        "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback")
+      ->needs(metrics);
   app.add_flag("!--no-ceilings", flags.run.measure_ceilings,
                "With --metrics: do not measure what the device does at best, which takes it half a "
-               "second, once, when it is first idle with a plan");
+               "second, once, when it is first idle with a plan")
+      ->needs(metrics);
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
   tandem::AddServiceFlags(app, "tandem-gpu-worker");
   if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   tandem::InitLogging("gpu_worker");
+  tandem::RouteLibraryLogs();
   return Serve(flags);
 }

@@ -11,6 +11,7 @@
 #include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/rpc/library_logs.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/common/rpc/server.h"
 #include "services/loader/service/loader_metrics.h"
@@ -71,6 +72,7 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
 int main(int argc, char** argv) {
   tandem::ShutdownSignals signals;
   tandem::InitLogging("loader");
+  tandem::RouteLibraryLogs();
   tandem::loader::Flags flags;
   CLI::App app("Reads model files and shares packed weights with workers.", "tandem-loader");
   app.add_option("--listen", flags.listen,
@@ -94,8 +96,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--no-packed-cache", flags.no_packed_cache, "keep no packed weights on disk");
   tandem::AddLogFlags(app);
-  app.add_option("--metrics", flags.metrics, "HOST:PORT of the page for Prometheus; empty: none");
-  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
+  CLI::Option* metrics = app.add_option("--metrics", flags.metrics,
+                                        "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback")
+      ->needs(metrics);
   tandem::AddServiceFlags(app, "tandem-loader");
   if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();

@@ -10,6 +10,7 @@
 #include "services/common/flags/flag_checks.h"
 #include "services/common/flags/parse_flags.h"
 #include "services/common/flags/service_flags.h"
+#include "services/common/rpc/library_logs.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/rpc/worker_absence.h"
@@ -108,13 +109,15 @@ int main(int argc, char** argv) {
   app.add_option("--device", flags.startup.worker.device_index, "XRT's index of the NPU");
   tandem::AddLogFlags(app);
   tandem::AddHostFlags(app, flags.run);
-  app.add_option("--metrics", flags.run.metrics,
-                 "HOST:PORT of the page for Prometheus; empty: none");
-  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback");
+  CLI::Option* metrics = app.add_option("--metrics", flags.run.metrics,
+                                        "HOST:PORT of the page for Prometheus; empty: none");
+  app.add_flag("--metrics-remote", flags.run.metrics_remote, "HOST need not be loopback")
+      ->needs(metrics);
   app.add_flag("--probe", flags.probe, "Test the NPU, print what it is, and end");
   tandem::AddServiceFlags(app, "tandem-npu-worker");
   if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   tandem::InitLogging("npu_worker");
+  tandem::RouteLibraryLogs();
   const auto policy = tandem::ParseNpuPolicy(flags.policy);
   if (!policy.ok()) {
     tandem::LogError("bad flag", {{"reason", std::string(policy.status().message())}});

@@ -31,7 +31,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
     const std::string policy = setup_.npu ? "emulate" : "off";
     std::vector<std::string> arguments = {"serve",
                                           "--model",
-                                          TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf",
+                                          setup_.model_folder + "/demo.Q8_0.gguf",
                                           "--npu",
                                           setup_.policy.empty() ? policy : setup_.policy,
                                           "--max-rows",
@@ -52,7 +52,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   const auto add = [&arguments](std::initializer_list<std::string> more) {
     arguments.insert(arguments.end(), more);
   };
-  if (name == "loader") add({"--root", TANDEM_SOURCE_DIR "/models/demo"});
+  if (name == "loader") add({"--root", setup_.model_folder});
   if (name == "gpu") add({"--name", "gpu0"});
   if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
   if (name == "gateway") {

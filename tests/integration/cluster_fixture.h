@@ -24,6 +24,7 @@ struct ClusterSetup {
   std::string http = "off";
   std::vector<std::string> gateway_flags;  // or those of `tandem serve`
   std::string policy = "";                 // --npu of `tandem serve`; empty: as `npu` says
+  std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";  // of demo.Q8_0.gguf
 };
 
 // What a call brought.

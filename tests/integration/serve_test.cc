@@ -49,6 +49,26 @@ TEST_F(ServeTest, StreamsSurviveWorkersAndLoaderBecauseTheyAreRestarted) {
   }
 }
 
+// A worker that keeps ending is started every 30 s; what runs meanwhile waits for that.
+TEST_F(ServeTest, StreamsWaitForAWorkerWhoseCircuitIsOpen) {
+  const auto circuit_is_open = [this] {
+    return LogOf("serve").find("circuit open") != std::string::npos;
+  };
+  const absl::Time until = absl::Now() + absl::Minutes(1);
+  int seen = 0;
+  const Answer answer = Generate(request_, [&] {
+    if (++seen != 5) return;
+    while (!circuit_is_open() && absl::Now() < until) {
+      const pid_t pid = Pid("gpu");
+      if (pid > 0) ::kill(pid, SIGKILL);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  });
+  EXPECT_TRUE(circuit_is_open());
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.tokens, unfaulted_.tokens);
+}
+
 TEST_F(ServeTest, TheGatewaysDeathIsUnavailableAndTheNextRequestWorks) {
   const Answer lost = GenerateAndKill("gateway", 5);
   EXPECT_EQ(lost.status.error_code(), grpc::StatusCode::UNAVAILABLE) << lost.status.error_message();

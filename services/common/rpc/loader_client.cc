@@ -236,6 +236,18 @@ absl::StatusOr<Vocabulary> LoaderClient::ReadVocabulary(const loader::v1::Model&
   return vocabulary;
 }
 
+absl::StatusOr<loader::v1::GetModelFileResponse> LoaderClient::GetModelFile(
+    const std::string& name, const std::string& model_id, absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(context, timeout);
+  loader::v1::GetModelFileRequest request;
+  request.set_name(name);
+  request.set_model_id(model_id);
+  loader::v1::GetModelFileResponse response;
+  TANDEM_RETURN_IF_ERROR(FromGrpcStatus(stub_->GetModelFile(&context, request, &response)));
+  return response;
+}
+
 absl::StatusOr<loader::v1::ListModelsResponse> LoaderClient::ListModels() {
   grpc::ClientContext context;
   SetTimeout(context, kCallTimeout);

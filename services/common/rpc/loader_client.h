@@ -67,6 +67,10 @@ class LoaderClient {
   // against resizing, so that mapping Region::bytes of it is safe.
   absl::StatusOr<Region> FetchRegion(const std::string& token, uint32_t id);
   absl::StatusOr<Vocabulary> ReadVocabulary(const loader::v1::Model& model);
+  // The files of a loaded model as they are now.  NOT_FOUND: they are gone.
+  absl::StatusOr<loader::v1::GetModelFileResponse> GetModelFile(const std::string& name,
+                                                                const std::string& model_id,
+                                                                absl::Duration timeout);
   absl::StatusOr<loader::v1::ListModelsResponse> ListModels();
   absl::StatusOr<loader::v1::GetStatusResponse> GetStatus();
 

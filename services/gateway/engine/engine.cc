@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
 
@@ -34,7 +35,8 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       options_(std::move(options)),
       scheduler_(std::move(scheduler)),
-      recovery_pause_(options_.min_recovery_pause) {
+      recovery_pause_(options_.min_recovery_pause),
+      end_reason_(absl::UnavailableError("the gateway is shutting down")) {
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
   thread_ = std::thread([this] { Run(); });
@@ -60,7 +62,7 @@ absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> 
 
 absl::Status Engine::TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   MutexLock lock(mutex_);
-  if (draining_ || stopping_) return ShuttingDown();
+  if (draining_ || stopping_) return end_reason_;
   const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
   if (num_requests_ >= most) {
     return absl::ResourceExhaustedError(
@@ -147,7 +149,8 @@ void Engine::Run() {
     }
   }
   TakeMail();
-  EndAll(ShuttingDown(), absl::InfiniteFuture());
+  EndAll(end_reason(), absl::InfiniteFuture());
+  if (IsModelChanged(down_) && options_.on_model_changed) options_.on_model_changed();
 }
 
 bool Engine::WaitForWork() {
@@ -238,8 +241,9 @@ void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
   for (const uint64_t id : ids) End(id, status);
 }
 
-absl::Status Engine::ShuttingDown() {
-  return absl::UnavailableError("the gateway is shutting down");
+absl::Status Engine::end_reason() const {
+  MutexLock lock(mutex_);
+  return end_reason_;
 }
 
 bool Engine::recovering() const {

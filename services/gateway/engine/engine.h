@@ -16,6 +16,8 @@
 // are computed anew.  Draws are counter-based, so the streams go on as if nothing had happened.
 // When recovery fails, the requests that were waiting for it end with UNAVAILABLE and the engine
 // tries again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.
+// When the model itself is lost, because its file has changed and the loader no longer has what was
+// loaded, tokens of two models would be mixed: every request ends, and so does the engine.
 #pragma once
 
 #include <atomic>
@@ -63,6 +65,9 @@ struct EngineOptions {
   std::vector<EngineObserver*> observers;
   // Told "ready" or "recovering" when that changes, on the engine's thread.
   std::function<void(bool ready)> on_ready_change;
+  // Told that the engine has ended by ModelChangedError, as the last thing on its thread: its
+  // requests have ended with UNAVAILABLE, and it takes no others.
+  std::function<void()> on_model_changed;
 };
 
 // Thread-safe.
@@ -170,6 +175,7 @@ class Engine {
   absl::Status RunRecover();
   void AfterRecovery();
   void AfterFailedRecovery(const absl::Status& status, absl::Time began);
+  void LoseModel(const absl::Status& status);
   // Looks after mail, cancellations and deadlines until `done`, `until` or the end of the engine.
   void Idle(absl::Time until, const std::function<bool()>& done);
 
@@ -178,7 +184,8 @@ class Engine {
            v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED);
   void EndAll(const absl::Status& status, absl::Time submitted_before);
   bool stopping() const;
-  static absl::Status ShuttingDown();
+  // What requests end with because the engine does.
+  absl::Status end_reason() const;
 
   const std::unique_ptr<Executor> executor_;
   const Tokenizer& tokenizer_;
@@ -209,6 +216,7 @@ class Engine {
   uint32_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_reason_ ABSL_GUARDED_BY(mutex_);
   Snapshot published_ ABSL_GUARDED_BY(mutex_);
 
   StreamNotifier notifier_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/engine/engine.h"
+#include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
 namespace {
@@ -70,6 +71,7 @@ void Engine::AfterRecovery() {
 }
 
 void Engine::AfterFailedRecovery(const absl::Status& status, absl::Time began) {
+  if (IsModelChanged(status)) return LoseModel(status);
   LogError("recovery failed", {{"status", status.ToString()},
                                {"next_attempt_in", absl::FormatDuration(recovery_pause_)}});
   down_ = status;
@@ -84,12 +86,24 @@ void Engine::AfterFailedRecovery(const absl::Status& status, absl::Time began) {
   recovery_pause_ = std::min(recovery_pause_ * 2, options_.max_recovery_pause);
 }
 
+void Engine::LoseModel(const absl::Status& status) {
+  LogError("model lost, running requests end",
+           {{"status", status.ToString()}, {"requests", runs_.size()}});
+  down_ = status;
+  MutexLock lock(mutex_);
+  published_.down_reason = std::string(status.message());
+  stopping_ = true;
+  end_reason_ = absl::UnavailableError(
+      "the weights that this request ran on are lost and the model's file has changed: the gateway "
+      "loads the file as it is now; send the request again");
+}
+
 void Engine::Idle(absl::Time until, const std::function<bool()>& done) {
   while (!done() && absl::Now() < until && !(stopping() && until != absl::InfiniteFuture())) {
     turns_.fetch_add(1, std::memory_order_relaxed);
     TakeMail();
     Sweep(absl::Now());
-    if (stopping()) EndAll(ShuttingDown(), absl::InfiniteFuture());
+    if (stopping()) EndAll(end_reason(), absl::InfiniteFuture());
     Publish();
     absl::SleepFor(std::min(kIdlePoll, std::max(until - absl::Now(), absl::ZeroDuration())));
   }

@@ -15,6 +15,7 @@
 #include "services/common/rpc/convert.h"
 #include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
+#include "services/gateway/executor/model_changed.h"
 #include "services/gateway/executor/parallel_load.h"
 #include "services/gateway/executor/step_sizing.h"
 
@@ -110,6 +111,7 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   absl::Time deadline = absl::Now() + options_.worker_wait;
   while (true) {
     absl::Status status = model_->Acquire(report, deadline);
+    if (IsModelChanged(status)) LetGo();
     // Packing a model takes its time; the workers get theirs all the same.
     if (epoch_ == 0) deadline = std::max(deadline, absl::Now() + options_.worker_wait);
     if (status.ok()) {
@@ -126,6 +128,10 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
     LogWarning("loading again", {{"reason", std::string(status.message())}});
     absl::SleepFor(kRetryPause);
   }
+  if (file_watch_ == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(file_watch_,
+                            ModelFileWatch::Start(options_.loader_target, model_->model()));
+  }
   ready_ = true;
   queued_.clear();
   LogInfo("cluster ready", {{"placement", placement()},
@@ -137,6 +143,11 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
                             {"kv_blocks", absl::StrFormat("%d+%d", limits_.num_blocks[kGlobalGroup],
                                                           limits_.num_blocks[kWindowGroup])}});
   return absl::OkStatus();
+}
+
+void ClusterExecutor::LetGo() {
+  file_watch_->Stop();
+  exchange_.reset();
 }
 
 absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
@@ -234,6 +245,11 @@ absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
     status_.SetState(peer->remote->description.name, "ready");
   }
   return absl::OkStatus();
+}
+
+void ClusterExecutor::FillStatus(v1::GetStatusResponse& status) const {
+  status_.Fill(status);
+  if (file_watch_ != nullptr) status.set_model_notice(file_watch_->notice());
 }
 
 std::span<std::byte> ClusterExecutor::StepArea(uint32_t lane) {

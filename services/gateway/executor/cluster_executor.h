@@ -20,6 +20,7 @@
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/executor/executor_status.h"
 #include "services/gateway/executor/leased_model.h"
+#include "services/gateway/executor/model_file_watch.h"
 #include "services/gateway/executor/step_results.h"
 #include "services/gateway/executor/worker_finder.h"
 
@@ -53,12 +54,14 @@ class ClusterExecutor final : public Executor {
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override;
   std::span<const float> Pooled(uint32_t lane, uint32_t p) const override;
   absl::Status Recover(const Progress& progress) override;
-  void FillStatus(v1::GetStatusResponse& status) const override { status_.Fill(status); }
+  void FillStatus(v1::GetStatusResponse& status) const override;
 
  private:
   // `targets`: of the workers, then of the NPU workers.
   ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
 
+  // Gives memory back where no step will come any more.
+  void LetGo();
   // Plan and limits from the workers that are there.
   absl::Status MakePlacement(absl::Duration wait);
   // A region of its own for every epoch.
@@ -86,6 +89,7 @@ class ClusterExecutor final : public Executor {
 
   const ExecutorOptions options_;
   std::unique_ptr<LeasedModel> model_;
+  std::unique_ptr<ModelFileWatch> file_watch_;  // since the first Build succeeded
 
   std::vector<WorkerPeer> peers_;           // by worker target
   std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_

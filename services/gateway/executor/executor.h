@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/base/restart_times.h"
 #include "services/common/model/vocabulary.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/tls.h"
@@ -39,7 +40,7 @@ struct ExecutorOptions {
   uint32_t num_lanes = 1;   // at least; two where steps are queued
   bool queue_steps = true;  // queue a step behind the one that runs, where the plan allows it
   absl::Duration segment_deadline = absl::Seconds(30);
-  absl::Duration worker_wait = absl::Seconds(30);  // for a worker that is not there (yet)
+  absl::Duration worker_wait = kWorkerWait;  // for a worker that is not there (yet)
   // After which a plan without the workers that are not there will do, if the policy allows one.
   absl::Duration worker_grace = absl::Seconds(5);
   absl::Duration load_deadline = absl::Minutes(10);  // for a worker to load its part
@@ -114,7 +115,8 @@ class Executor {
 
   // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch
   // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards, limits()
-  // may have changed, and StepArea lies elsewhere.  Errors as Start's; worth trying again.
+  // may have changed, and StepArea lies elsewhere.  Errors as Start's; worth trying again, except
+  // for ModelChangedError: after that the executor is good for nothing but its status.
   virtual absl::Status Recover(const Progress& progress) = 0;
 
   // Fills workers and segments of the public status.  Thread-safe.

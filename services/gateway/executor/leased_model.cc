@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/convert.h"
+#include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
 namespace {
@@ -70,10 +71,7 @@ absl::Status LeasedModel::Load(const Executor::Progress& progress) {
   if (model_id_.empty()) {
     TANDEM_RETURN_IF_ERROR(Adopt(*model));
   } else if (model->model_id() != model_id_) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the loader no longer has the weights that were served, and the file of "
-                        "model '%s' has changed since: restart the gateway to serve it",
-                        model_name_));
+    return ModelChangedError(model_name_);
   }
   return Renew();
 }

@@ -35,7 +35,7 @@ class LeasedModel {
 
   // A new lease on the model, which is loaded at first and when the loader no longer has it; waits
   // for the loader until `deadline`.  A file that has changed since the first load does not matter
-  // while the loader has the model.  FAILED_PRECONDITION: it has not, and the file is another now.
+  // while the loader has the model.  ModelChangedError: it has not, and the file is another now.
   absl::Status Acquire(const Executor::Progress& progress, absl::Time deadline);
   // A region of shared memory that lives as long as the lease.
   absl::StatusOr<NewRegion> CreateRegion(uint64_t bytes, std::string_view purpose);

@@ -36,6 +36,13 @@ struct GatewayMetrics {
       {"worker", "kind", "state"}};
   static constexpr MetricSpec kRecoveries{"tandem_recoveries_total", MetricType::kCounter,
                                           "Times that a worker was lost and the plan loaded anew."};
+  static constexpr MetricSpec kModelFileChanged{"tandem_model_file_changed", MetricType::kGauge,
+                                                "1 while the model's file has changed or is gone "
+                                                "since it was loaded, else 0. What was loaded "
+                                                "is served."};
+  static constexpr MetricSpec kModelReloads{
+      "tandem_model_reloads_total", MetricType::kCounter,
+      "Times that a changed file was loaded because the weights served before were lost."};
 
   // Requests.
   static constexpr MetricSpec kRequests{

@@ -15,6 +15,7 @@ HttpResponse Report(const v1::GetStatusResponse& status, bool good, bool api_key
                                {"model", status.model()},
                                {"placement", status.placement()},
                                {"placement_notice", status.placement_notice()},
+                               {"model_notice", status.model_notice()},
                                {"running", status.scheduler().running()},
                                {"waiting", status.scheduler().waiting()},
                                {"api_keys", api_keys}};

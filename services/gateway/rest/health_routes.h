@@ -7,9 +7,10 @@
 
 namespace tandem::gateway {
 
-// Both answer {"status": STATE, "detail", "model", "placement", "placement_notice", "running",
-// "waiting", "api_keys"}, STATE as in GetStatusResponse, the last whether other routes ask for a
-// key.  A machine without an NPU is as ready as one with: the notice says where attention runs.
+// Both answer {"status": STATE, "detail", "model", "placement", "placement_notice", "model_notice",
+// "running", "waiting", "api_keys"}, STATE as in GetStatusResponse, the last whether other routes
+// ask for a key.  A machine without an NPU is as ready as one with: the notice says where attention
+// runs.
 //   /health  200 while the engine works or is coming up; 503 when it has failed, or has lost a
 //            worker.
 //   /ready   200 when requests are taken and answered; 503 otherwise.

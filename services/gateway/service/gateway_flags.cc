@@ -1,6 +1,7 @@
 #include "services/gateway/service/gateway_flags.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
@@ -123,9 +124,11 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
   AddHttpFlags(app, flags.http);
-  app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT of a page for Prometheus beside --http's /metrics; empty: none");
-  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback");
+  CLI::Option* metrics =
+      app.add_option("--metrics", flags.metrics,
+                     "HOST:PORT of a page for Prometheus beside --http's /metrics; empty: none");
+  app.add_flag("--metrics-remote", flags.metrics_remote, "HOST need not be loopback")
+      ->needs(metrics);
   AddTraceFlags(app, flags.trace);
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
@@ -173,7 +176,8 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "Tokens of a prompt and its answer; 0: the model's")
       ->capture_default_str();
   app.add_option("--worker-wait", flags.worker_wait_seconds,
-                 "Seconds to wait for a lost worker before its requests end")
+                 "Seconds to wait for a lost worker before its requests end; less than what "
+                 "restarts it may take (tandem serve: 30 s and its start) ends them too soon")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   app.add_option("--segment-deadline", flags.segment_deadline_seconds,
@@ -224,9 +228,32 @@ absl::Status FinishHostFlags(GatewayFlags& flags) {
 
 }  // namespace
 
+namespace {
+
+// With --http off: a flag that was meant for something would do nothing.
+absl::Status CheckNoHttpFlag(const HttpFlags& flags) {
+  const HttpServerOptions& server = flags.server;
+  const std::pair<const char*, bool> given[] = {
+      {"--http-api-keys", !flags.api_keys.empty()},
+      {"--http-tls-cert", !server.tls_certificate.empty()},
+      {"--http-tls-key", !server.tls_key.empty()},
+      {"--http-open", flags.open},
+      {"--http-cors", !server.cors_origins.empty()},
+      {"--http-name", !server.names.empty()},
+      {"--http-pull", !flags.pull_folder.empty()}};
+  for (const auto& [name, is_given] : given) {
+    if (!is_given) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s does nothing with --http off: leave it out, or give --http ADDRESS:PORT", name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckHttpFlags(const HttpFlags& flags) {
   const HttpServerOptions& server = flags.server;
-  if (server.listen == kHttpOff) return absl::OkStatus();
+  if (server.listen == kHttpOff) return CheckNoHttpFlag(flags);
   if (server.tls_certificate.empty() != server.tls_key.empty()) {
     return absl::InvalidArgumentError("--http-tls-cert and --http-tls-key go together: give both");
   }

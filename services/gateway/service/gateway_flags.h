@@ -43,7 +43,7 @@ struct GatewayFlags {
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
   bool metrics_remote = false;  // HOST need not be loopback
   TraceFlags trace;
-  double worker_wait_seconds = 30.0;
+  double worker_wait_seconds = absl::ToDoubleSeconds(kWorkerWait);
   double segment_deadline_seconds = 30.0;
 };
 
@@ -55,8 +55,8 @@ void AddTraceFlags(CLI::App& app, TraceFlags& flags);
 void AddHostFlags(CLI::App& app, GatewayFlags& flags);
 // Those of what clients may call the model, likewise.
 void AddNameFlags(CLI::App& app, ModelNameOptions& names);
-// What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, or an
-// address beyond loopback with neither API keys nor --http-open.
+// What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, an address
+// beyond loopback with neither API keys nor --http-open, or one of them with --http off.
 absl::Status CheckHttpFlags(const HttpFlags& flags);
 // After parsing.  INVALID_ARGUMENT names the flag.
 absl::Status FinishGatewayFlags(GatewayFlags& flags);

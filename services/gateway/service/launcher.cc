@@ -21,6 +21,11 @@ bool IsMissing(const absl::Status& status) {
 Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names)
     : start_(std::move(start)), options_(std::move(options)), names_(std::move(names)) {
   options_.on_ready_change = [this](bool ready) { Report(ready); };
+  options_.on_model_changed = [this] {
+    MutexLock lock(mutex_);
+    model_changed_ = true;
+    stop_.SignalAll();
+  };
 }
 
 Launcher::~Launcher() {
@@ -45,9 +50,12 @@ void Launcher::Run() {
       starting_ = true;
     }
     const absl::Status status = TryOnce();
+    if (status.ok()) {
+      if (!AwaitModelChange()) return;
+      continue;
+    }
     MutexLock lock(mutex_);
     starting_ = false;
-    if (status.ok()) return;
     state_ = IsMissing(status) ? "starting" : "failed";
     detail_ = std::string(status.message());
     LogError("start failed", {{"status", status.ToString()}});
@@ -56,6 +64,21 @@ void Launcher::Run() {
     while (!stopping_ && stop_.WaitUntil(mutex_, next)) {
     }
   }
+}
+
+bool Launcher::AwaitModelChange() {
+  MutexLock lock(mutex_);
+  starting_ = false;
+  while (!stopping_ && !model_changed_) stop_.Wait(mutex_);
+  if (stopping_) return false;
+  model_changed_ = false;
+  state_ = "loading";
+  detail_ = "the model's file has changed and its former weights are lost: loading it anew";
+  LogWarning("serving the changed file",
+             {{"model", std::string(model_->info().name())},
+              {"former_model_id", std::string(model_->info().model_id())}});
+  former_.push_back(std::move(model_));
+  return true;
 }
 
 absl::Status Launcher::TryOnce() {
@@ -97,6 +120,7 @@ void Launcher::FillStatus(v1::GetStatusResponse& status) const {
     MutexLock lock(mutex_);
     status.set_state(draining_ ? "draining" : state_);
     status.set_detail(detail_);
+    status.set_model_reloads(former_.size());
     model = model_.get();
   }
   if (model == nullptr) return;

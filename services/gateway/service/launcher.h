@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,7 +27,8 @@ class Launcher {
 
   // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
   // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
-  // other errors.
+  // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is now
+  // is served then.
   // `names`: what the model is called beside its own name.
   Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {});
   ~Launcher();
@@ -34,7 +36,8 @@ class Launcher {
   // Begins.  `on_ready` is told when requests can be answered, and when no longer.
   void Begin(std::function<void(bool ready)> on_ready);
 
-  // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this.
+  // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this, also when
+  // another has taken its place.
   absl::StatusOr<const ServedModel*> model() const;
   void FillStatus(v1::GetStatusResponse& status) const;
   // Tells the engine's observers of a request that was refused before it reached the engine.
@@ -51,6 +54,9 @@ class Launcher {
 
  private:
   void Run();
+  // Waits for the engine to end because its model was lost, and puts that model aside; false: it is
+  // the end of everything.
+  bool AwaitModelChange();
   absl::Status TryOnce();
   void Report(bool ready);
 
@@ -66,7 +72,10 @@ class Launcher {
   bool starting_ ABSL_GUARDED_BY(mutex_) = false;
   std::string state_ ABSL_GUARDED_BY(mutex_) = "starting";
   std::string detail_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<ServedModel> model_ ABSL_GUARDED_BY(mutex_);  // set once
+  bool model_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<ServedModel> model_ ABSL_GUARDED_BY(mutex_);
+  // Models served before: calls may still refer to them.  Their engines have ended.
+  std::vector<std::unique_ptr<ServedModel>> former_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

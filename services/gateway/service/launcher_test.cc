@@ -5,15 +5,17 @@
 
 #include <atomic>
 
-#include "services/gateway/engine/testing/fake_executor.h"
-#include "services/gateway/engine/testing/gate.h"
+#include "services/gateway/engine/testing/engine_harness.h"
+#include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
 namespace {
 
 using testing::FakeExecutor;
 using testing::Gate;
+using testing::GreedyRequest;
 using ::testing::HasSubstr;
+using testing::StreamReader;
 
 TEST(LauncherTest, SaysHowFarItIsUntilTheModelIsUp) {
   Gate loading, go, ready;
@@ -77,6 +79,57 @@ TEST(LauncherTest, OtherErrorsAreAFailureWithItsReason) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(status.detail(), "no NPU, and the policy is require");
+}
+
+TEST(LauncherTest, ServesTheChangedFileWhereTheFormerModelIsLost) {
+  std::atomic<int> starts = 0;
+  Gate loading, go;
+  Launcher launcher(
+      [&](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
+        testing::FakeExecutorOptions fake;
+        if (++starts == 1) {
+          fake.on_step = [](const StepBatch& step) {
+            return step.header.step_id == 5 ? absl::UnavailableError("gpu0 is gone")
+                                            : absl::OkStatus();
+          };
+          fake.on_recover = [](StepLimits&) { return ModelChangedError("toy.gguf"); };
+        } else {
+          loading.Open();
+          go.Wait();
+        }
+        return std::make_unique<FakeExecutor>(std::move(fake));
+      },
+      {});
+  std::atomic<bool> ready = false;
+  launcher.Begin([&](bool is_ready) { ready = is_ready; });
+  while (!launcher.model().ok()) absl::SleepFor(absl::Milliseconds(1));
+  const ServedModel* former = *launcher.model();
+  StreamReader ends;
+  ASSERT_TRUE(former->engine().Submit(GreedyRequest(1, 5, 50), ends.stream()).ok());
+  const absl::Status end = ends.ReadToEnd().status;
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("file has changed"));
+  loading.Wait();
+  EXPECT_FALSE(ready);
+  EXPECT_EQ(launcher.model().status().code(), absl::StatusCode::kUnavailable);
+  v1::GetStatusResponse status;
+  launcher.FillStatus(status);
+  EXPECT_EQ(status.state(), "loading");
+  EXPECT_THAT(status.detail(), HasSubstr("file has changed"));
+  // Whoever still has the former model is refused in the same words.
+  StreamReader late;
+  EXPECT_THAT(std::string(former->engine().Submit(GreedyRequest(2, 5, 5), late.stream()).message()),
+              HasSubstr("file has changed"));
+  go.Open();
+  while (!ready) absl::SleepFor(absl::Milliseconds(1));
+  StreamReader next;
+  ASSERT_TRUE((*launcher.model())->engine().Submit(GreedyRequest(3, 5, 5), next.stream()).ok());
+  EXPECT_TRUE(next.ReadToEnd().status.ok());
+  status.Clear();
+  launcher.FillStatus(status);
+  EXPECT_EQ(status.state(), "ready");
+  EXPECT_EQ(status.model_reloads(), 1u);
+  EXPECT_EQ(starts, 2);
 }
 
 }  // namespace

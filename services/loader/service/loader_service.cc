@@ -4,6 +4,7 @@
 
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem::loader {
@@ -27,6 +28,18 @@ void FillListing(const ModelStore& store, v1::ListModelsResponse* response) {
     listing->set_file_bytes(file.file_bytes);
     listing->set_resident(store.IsResident(file.path));
   }
+}
+
+absl::Status FillModelFile(const ModelStore& store, const v1::GetModelFileRequest& request,
+                           v1::GetModelFileResponse* response) {
+  TANDEM_ASSIGN_OR_RETURN(const ModelFile file, store.catalog().Resolve(request.name()));
+  TANDEM_ASSIGN_OR_RETURN(*response->mutable_file_stamp(), ModelCatalog::FileStamp(file));
+  response->set_resident(store.Find(request.model_id()).ok());
+  return absl::OkStatus();
+}
+
+grpc::Status TooManyLooks() {
+  return ToGrpcStatus(absl::ResourceExhaustedError("too many looks at the model folders wait"));
 }
 
 void FillStatus(const StoreStatus& status, v1::GetStatusResponse* response) {
@@ -94,9 +107,18 @@ grpc::ServerUnaryReactor* LoaderService::ListModels(grpc::CallbackServerContext*
     FillListing(*store_, response);
     reactor->Finish(grpc::Status::OK);
   });
-  if (!taken) {
-    reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError("too many listings wait")));
-  }
+  if (!taken) reactor->Finish(TooManyLooks());
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LoaderService::GetModelFile(grpc::CallbackServerContext* context,
+                                                      const v1::GetModelFileRequest* request,
+                                                      v1::GetModelFileResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool taken = files_.Post([this, reactor, request, response] {
+    reactor->Finish(ToGrpcStatus(FillModelFile(*store_, *request, response)));
+  });
+  if (!taken) reactor->Finish(TooManyLooks());
   return reactor;
 }
 

@@ -36,6 +36,9 @@ class LoaderService : public v1::Loader::CallbackService {
                                          v1::CreateRegionResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadVocabularyResponse>* ReadVocabulary(
       grpc::CallbackServerContext* context, const v1::ReadVocabularyRequest* request) override;
+  grpc::ServerUnaryReactor* GetModelFile(grpc::CallbackServerContext* context,
+                                         const v1::GetModelFileRequest* request,
+                                         v1::GetModelFileResponse* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;

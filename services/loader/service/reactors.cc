@@ -24,6 +24,7 @@ v1::Model ToProto(const ResidentModel& model) {
   proto.set_source_bytes(model.source_bytes);
   proto.set_load_seconds(model.load_seconds);
   proto.set_quantization(model.quantization);
+  proto.set_file_stamp(model.file_stamp);
   return proto;
 }
 

@@ -1,6 +1,10 @@
 #include "services/loader/store/model_catalog.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -33,6 +37,13 @@ uint64_t SizeOf(const fs::path& path) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
   return error ? 0 : bytes;
+}
+
+// Whether the reader of a safetensors folder may read the file.
+bool IsPartOfFolder(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".safetensors" || extension == ".json" || extension == ".model" ||
+         extension == ".jinja";
 }
 
 // What a path looks like from outside; nothing if it is no model.
@@ -116,6 +127,35 @@ absl::StatusOr<ModelFile> ModelCatalog::Resolve(std::string_view name) const {
   }
   return absl::NotFoundError(absl::StrFormat("no GGUF file or safetensors folder '%s' under %s",
                                              std::string(name), absl::StrJoin(roots_, ", ")));
+}
+
+absl::StatusOr<std::string> ModelCatalog::FileStamp(const ModelFile& file) {
+  if (file.format == "synthetic") return std::string();
+  std::error_code error;
+  std::vector<fs::path> paths = {file.path};
+  if (file.format == "safetensors") {
+    paths.clear();
+    for (fs::directory_iterator it(file.path, error), end; !error && it != end;
+         it.increment(error)) {
+      if (IsPartOfFolder(it->path())) paths.push_back(it->path());
+    }
+    std::sort(paths.begin(), paths.end());
+  }
+  std::string stamp;
+  for (const fs::path& path : paths) {
+    struct stat info {};
+    if (error || ::stat(path.c_str(), &info) != 0) {
+      return absl::NotFoundError(absl::StrFormat("model file '%s': %s", path.string(),
+                                                 error ? error.message() : std::strerror(errno)));
+    }
+    absl::StrAppendFormat(&stamp, "%s %d %d.%09d\n", path.filename().string(), info.st_size,
+                          info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  }
+  if (error) {
+    return absl::NotFoundError(
+        absl::StrFormat("model folder '%s': %s", file.path, error.message()));
+  }
+  return stamp;
 }
 
 std::vector<ModelFile> ModelCatalog::List() const {

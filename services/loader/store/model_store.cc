@@ -69,6 +69,8 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   if (progress && !progress({absl::StrFormat("reading %s", file.name), 0, 0})) {
     return absl::CancelledError("loading was stopped");
   }
+  // Before the files are read: a change that comes meanwhile is one.
+  TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
   for (const std::string& warning : source->warnings()) {
     LogWarning("model file", {{"path", file.path}, {"warning", warning}});
@@ -79,9 +81,9 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
     std::erase(adopted_, *resident);
     return resident;
   }
-  auto packed = Pack(file, *source, progress);
+  auto packed = Pack(file, stamp, *source, progress);
   if (absl::IsResourceExhausted(packed.status()) && DropIdleModel()) {
-    packed = Pack(file, *source, progress);
+    packed = Pack(file, stamp, *source, progress);
   }
   if (!packed.ok()) return packed.status();
   // What falls idle by this is freed after the lock.
@@ -145,14 +147,14 @@ void ModelStore::KeepInCache(const PackedName& name, const ResidentModel& model)
 }
 
 absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
-    const ModelFile& file, const ModelSource& source,
+    const ModelFile& file, const std::string& stamp, const ModelSource& source,
     const std::function<bool(const PackProgress&)>& progress) {
   TANDEM_ASSIGN_OR_RETURN(PackingPlan plan, PlanPacking(source.tensors(), source.config(),
                                                         options_.packing.max_region_bytes));
   const PackedName name = NameOf(source.content_id(), plan);
   const bool cached = cache_ != nullptr && source.format() != "synthetic" &&
                       plan.source_bytes >= options_.min_cached_bytes;
-  const std::shared_ptr<ResidentModel> model = Describe(file, source);
+  const std::shared_ptr<ResidentModel> model = Describe(file, stamp, source);
   const absl::Time start = absl::Now();
   bool from_cache = false;
   TANDEM_ASSIGN_OR_RETURN(PackedModel packed, ReadOrPack(source, cached ? &name : nullptr,
@@ -179,12 +181,13 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Pack(
   return model;
 }
 
-std::shared_ptr<ResidentModel> ModelStore::Describe(const ModelFile& file,
+std::shared_ptr<ResidentModel> ModelStore::Describe(const ModelFile& file, const std::string& stamp,
                                                     const ModelSource& source) {
   auto model = std::make_shared<ResidentModel>();
   model->model_id = source.content_id();
   model->name = file.name;
   model->path = file.path;
+  model->file_stamp = stamp;
   model->config = source.config();
   model->vocabulary = source.vocabulary();
   model->chat_template = source.chat_template();
@@ -196,6 +199,7 @@ std::shared_ptr<ResidentModel> ModelStore::Describe(const ModelFile& file,
 absl::Status ModelStore::Adopt(KeptModel kept) {
   const absl::Time start = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(const ModelFile file, catalog_.Resolve(kept.name));
+  TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
   if (source->content_id() != kept.packed.content_id) {
     return absl::DataLossError(
@@ -208,7 +212,7 @@ absl::Status ModelStore::Adopt(KeptModel kept) {
     return absl::FailedPreconditionError(
         absl::StrFormat("this loader packs %s in another layout", kept.name));
   }
-  const std::shared_ptr<ResidentModel> model = Describe(file, *source);
+  const std::shared_ptr<ResidentModel> model = Describe(file, stamp, *source);
   for (size_t i = 0; i < kept.regions.size(); ++i) {
     if (kept.regions[i].bytes != plan.region_bytes[i]) {
       return absl::DataLossError(absl::StrFormat("region %d of %s has %d bytes, wanted %d", i,

@@ -34,6 +34,7 @@ struct ResidentModel {
   std::string model_id;
   std::string name;
   std::string path;
+  std::string file_stamp;  // FileStamp of the catalog, taken before the files were read
   ModelConfig config;
   Vocabulary vocabulary;
   std::string chat_template;
@@ -144,10 +145,11 @@ class ModelStore {
                                          bool& from_cache);
   void KeepInCache(const PackedName& name, const ResidentModel& model);
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Pack(
-      const ModelFile& file, const ModelSource& source,
+      const ModelFile& file, const std::string& stamp, const ModelSource& source,
       const std::function<bool(const PackProgress&)>& progress);
   // Everything about a model but its weights.
-  static std::shared_ptr<ResidentModel> Describe(const ModelFile& file, const ModelSource& source);
+  static std::shared_ptr<ResidentModel> Describe(const ModelFile& file, const std::string& stamp,
+                                                 const ModelSource& source);
   // Makes a model resident that the service manager has kept.  FAILED_PRECONDITION: it would be
   // packed differently now.  NOT_FOUND, DATA_LOSS: its files are gone, or others.
   absl::Status Adopt(KeptModel kept);

@@ -73,6 +73,12 @@ void AddMessage(BatchItem& item, const char* role, const std::string& content) {
 
 absl::Status Generate(const GenerateFlags& flags) {
   const absl::Duration timeout = absl::Seconds(flags.request.timeout_seconds);
+  if (!flags.system.empty() && flags.jsonl) {
+    return UsageError("--system does nothing with --jsonl: put it into the lines' messages");
+  }
+  if (flags.logprobs.has_value() && !flags.json && !flags.jsonl) {
+    return UsageError("--logprobs needs --json or --jsonl");
+  }
   if (flags.jsonl) {
     return RunBatch(flags.request.address, MakeItem(flags), flags.parallel, timeout);
   }
@@ -115,15 +121,17 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
           kMaxTokensOfText, kMaxTokensOfAnswer));
   command->add_flag("--chat", flags->chat, "The prompt is a user's message to be answered");
   command->add_option("--system", flags->system, "With --chat: an instruction put before it");
-  command->add_option("--logprobs", flags->logprobs,
-                      "With --json: probabilities, with this many alternatives to each token");
+  command->add_option(
+      "--logprobs", flags->logprobs,
+      "With --json or --jsonl: probabilities, with this many alternatives to each token");
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the end of the text");
   command->add_flag("--json", flags->json, "Print one JSON object at the end");
-  command->add_flag(
+  CLI::Option* jsonl = command->add_flag(
       "--jsonl", flags->jsonl,
       "Standard input is JSON lines, {\"prompt\": ...} or {\"messages\": [...]}; so is "
       "the output, in the same order");
   command->add_option("--parallel", flags->parallel, "With --jsonl: requests at a time")
+      ->needs(jsonl)
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "No rates and placement on standard error");

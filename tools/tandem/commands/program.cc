@@ -8,6 +8,7 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "services/common/rpc/library_logs.h"
 #include "services/common/version/version.h"
 
 namespace tandem {
@@ -99,6 +100,8 @@ int RunProgram(const std::vector<CommandGroup>& groups, int argc, char** argv) {
     std::fputs(ListOfCommands(app).c_str(), stdout);
     return FinishOutput(kExitSuccess);
   }
+  // Calls that fail say so; `serve` logs what the libraries say.
+  SilenceLibraryLogs();
   return FinishOutput(commands.at(app.get_subcommands().front())());
 }
 

@@ -10,6 +10,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/rpc/library_logs.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/serve_flags.h"
@@ -133,6 +134,7 @@ std::function<int()> AddServeCommand(CLI::App& app) {
   AddServeFlags(*command, *flags);
   return [flags] {
     InitLogging("serve");
+    RouteLibraryLogs();
     if (flags->cluster.options.log_format == "json") SetLogFormat(LogFormat::kJson);
     const absl::Status status = Serve(*flags);
     return status.ok() ? 0 : Fail(status);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/flags/manual_page.h"
 #include "services/common/testing/temporary_directory.h"
+#include "tools/tandem/supervisor/supervisor.h"
 
 namespace tandem {
 namespace {
@@ -213,6 +214,29 @@ TEST_F(ServeFlagsTest, BeyondLoopbackNeedsKeysOrALeave) {
   ASSERT_EQ(Parse(config, {"--http", "[::1]:8080", "--http-tls-cert", File("pem")}), "");
   EXPECT_THAT(std::string(ResolveServeFlags(*flags_).status().message()),
               HasSubstr("--http-tls-key"));
+}
+
+// What waits for a worker waits for as long as what restarts it may take.
+TEST_F(ServeFlagsTest, AGatewayWaitsLongerForAWorkerThanItsCircuitIsOpen) {
+  const gateway::GatewayFlags gateway;
+  EXPECT_GE(absl::Seconds(gateway.worker_wait_seconds),
+            SupervisorOptions().open_delay + kServiceStartTime);
+  EXPECT_EQ(gateway::ExecutorOptions().worker_wait, absl::Seconds(gateway.worker_wait_seconds));
+}
+
+TEST_F(ServeFlagsTest, AFlagThatDoesNothingWithoutAnotherIsRefused) {
+  const std::string model = absl::StrFormat("model = %s\n", Quoted("m.gguf"));
+  EXPECT_THAT(Parse(model + "metrics-port = 9000\n"), HasSubstr("--metrics"));
+  EXPECT_EQ(Parse(model + "metrics-port = 9000\nmetrics = true\n"), "");
+  for (const std::string& flag :
+       {"http-api-keys = " + Quoted("keys"), std::string("http-open = true"),
+        std::string("http-cors = \"https://a.example\""), std::string("http-name = \"a\""),
+        std::string("http-pull = \"default\"")}) {
+    ASSERT_EQ(Parse(model + "http = \"off\"\n" + flag + "\n"), "");
+    const absl::Status status = ResolveServeFlags(*flags_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << flag;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("does nothing with --http off"));
+  }
 }
 
 }  // namespace

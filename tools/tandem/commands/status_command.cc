@@ -37,6 +37,9 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("model", status.model());
   add("placement", status.placement());
   add("notice", status.placement_notice());
+  if (!status.model_notice().empty()) {
+    add("warning", Styled(stdout, Style::kWarning, status.model_notice()));
+  }
   for (const v1::WorkerStatus& worker : status.workers()) {
     add(absl::StrFormat("tuning of %s", worker.name()).c_str(), worker.tuning());
     if (!worker.transport().empty() && worker.transport() != "shared memory") {
@@ -49,6 +52,7 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("uptime",
       absl::FormatDuration(absl::Trunc(absl::Seconds(status.uptime_seconds()), absl::Seconds(1))));
   add("recoveries", Count(status.recoveries()));
+  if (status.model_reloads() > 0) add("model reloads", Count(status.model_reloads()));
   const v1::SchedulerStatus& scheduler = status.scheduler();
   add("sequences", absl::StrFormat("%d running, %d waiting, %d at most", scheduler.running(),
                                    scheduler.waiting(), scheduler.max_sequences()));
@@ -184,9 +188,11 @@ std::function<int()> AddStatusCommand(CLI::App& app) {
                       "Wait this many seconds for the cluster to be ready, and fail if it is not");
   command->add_flag("--all-segments", flags->all_segments, "A line for every segment");
   command->add_flag("--json", flags->json, "Print JSON; with --watch an object a line");
-  command->add_flag("--watch", flags->watch,
-                    "Go on: at a terminal the same screen again and again, else a line each time");
+  CLI::Option* watch = command->add_flag(
+      "--watch", flags->watch,
+      "Go on: at a terminal the same screen again and again, else a line each time");
   command->add_option("--interval", flags->interval_seconds, "With --watch: seconds between two")
+      ->needs(watch)
       ->check(CLI::Range(0.05, 3600.0))
       ->capture_default_str();
   return [flags] {

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
+#include "services/common/base/restart_times.h"
 #include "services/common/base/terminal.h"
 #include "services/common/base/unique_fd.h"
 #include "tools/tandem/supervisor/log_collector.h"
@@ -46,7 +47,7 @@ struct SupervisorOptions {
   absl::Duration steady_after = absl::Seconds(30);
   int crash_limit = 8;
   absl::Duration crash_window = absl::Seconds(60);
-  absl::Duration open_delay = absl::Seconds(30);
+  absl::Duration open_delay = kOpenCircuitDelay;
   // SIGINT and SIGTERM drain, as does SIGHUP when the terminal has gone; another, a second later,
   // kills.  Any other SIGHUP is passed on.
   bool handle_signals = true;

@@ -1,0 +1,59 @@
+// Looks now and then whether the file of the model that is served is still the one that was loaded.
+//
+// The weights in memory are served whatever becomes of the file, so this changes nothing: it tells
+// status, metrics and the log what the next load will find.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/common/rpc/loader_client.h"
+
+namespace tandem::gateway {
+
+// Thread-safe.  Looks on a thread of its own.
+class ModelFileWatch {
+ public:
+  static constexpr absl::Duration kPeriod = absl::Seconds(2);
+
+  // `loader_target` as LoaderClient::Create takes it.  `model` is what the loader gave.  A model
+  // without a file stamp (a synthetic one, or an older loader's) is never looked at.
+  static absl::StatusOr<std::unique_ptr<ModelFileWatch>> Start(const std::string& loader_target,
+                                                               const loader::v1::Model& model,
+                                                               absl::Duration period = kPeriod);
+  ~ModelFileWatch();
+  ModelFileWatch(const ModelFileWatch&) = delete;
+  ModelFileWatch& operator=(const ModelFileWatch&) = delete;
+
+  // Looks no more; the notice stays.
+  void Stop();
+  // What has become of the file, and what follows from it; empty: nothing.  While the loader is
+  // away it stays what it was.
+  std::string notice() const;
+
+ private:
+  ModelFileWatch(std::unique_ptr<LoaderClient> loader, const loader::v1::Model& model,
+                 absl::Duration period);
+  void Run();
+  void Look();
+  // Waits for a period; false: it is the end.
+  bool Pause();
+
+  const std::unique_ptr<LoaderClient> loader_;
+  const std::string name_;
+  const std::string model_id_;
+  const std::string stamp_;
+  const absl::Duration period_;
+  mutable Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string notice_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace tandem::gateway
