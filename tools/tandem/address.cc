@@ -19,6 +19,8 @@ std::string DefaultGatewayAddress(const std::string& system_socket) {
   if (address != nullptr && *address != '\0') return address;
   const std::string own = DefaultRuntimeDir() + "/gateway.sock";
   if (::access(own.c_str(), F_OK) != 0 && ::access(system_socket.c_str(), F_OK) == 0) {
+    // Root may open the socket, on which it is seen who listens; of a port it is not.
+    if (::geteuid() == 0) return "unix:" + system_socket;
     return kSystemGatewayAddress;
   }
   return "unix:" + own;

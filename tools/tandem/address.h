@@ -14,7 +14,8 @@ inline constexpr char kSystemGatewaySocket[] = "/run/tandem/gateway.sock";
 inline constexpr char kSystemGatewayAddress[] = "127.0.0.1:50051";
 
 // The gateway to talk to: $TANDEM_ADDRESS; else one's own, unix:DefaultRuntimeDir()/gateway.sock;
-// else, when that is not there and `system_socket` is, the system's.
+// else, when that is not there and `system_socket` is, the system's: by that socket for root, who
+// may open it, by its port for other users.
 std::string DefaultGatewayAddress(const std::string& system_socket = kSystemGatewaySocket);
 
 }  // namespace tandem

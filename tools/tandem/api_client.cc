@@ -9,7 +9,9 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
 #include "tools/tandem/http_gateway.h"
 
@@ -30,6 +32,20 @@ std::shared_ptr<GenerationStub> MakeGenerationStub(const GatewayAddress& address
   };
   auto client = std::make_shared<HttpClient>(address);
   return {client, client->stub.get()};
+}
+
+absl::StatusOr<std::shared_ptr<GenerationStub>> OpenGateway(const GatewayAddress& address) {
+  if (!address.is_http()) {
+    const absl::Status trusted = CheckTargetPeer(address.target, address.trusted_uid);
+    if (!trusted.ok()) {
+      return absl::Status(
+          trusted.code(),
+          absl::StrFormat("%s; name another gateway by --address, or that user by --trust-uid UID "
+                          "or TANDEM_TRUST_UID",
+                          std::string(trusted.message())));
+    }
+  }
+  return MakeGenerationStub(address);
 }
 
 absl::Status FromGateway(const grpc::Status& status) {

@@ -19,6 +19,10 @@ using GenerationStub = v1::Generation::Stub;
 // A client of the gateway at `address`, by gRPC or by its HTTP port.  Does not connect yet.
 std::shared_ptr<GenerationStub> MakeGenerationStub(const GatewayAddress& address);
 
+// The same, once it is known who listens on a unix socket.  PERMISSION_DENIED: another user than
+// this one, root, address.trusted_uid or the owner of a folder that root made (socket_trust.h).
+absl::StatusOr<std::shared_ptr<GenerationStub>> OpenGateway(const GatewayAddress& address);
+
 // The status of a call.  IsFromGateway knows the errors that the gateway itself sent or that its
 // connection ended with; all others are this program's own.
 absl::Status FromGateway(const grpc::Status& status);

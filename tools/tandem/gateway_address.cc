@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "tools/tandem/address.h"
 
 namespace tandem {
@@ -17,6 +18,9 @@ std::string FromEnvironment(const char* name) {
 GatewayAddress::GatewayAddress()
     : target(DefaultGatewayAddress()),
       api_key(FromEnvironment("TANDEM_API_KEY")),
-      ca_file(FromEnvironment("TANDEM_CA_FILE")) {}
+      ca_file(FromEnvironment("TANDEM_CA_FILE")) {
+  uint32_t uid = 0;
+  if (absl::SimpleAtoi(FromEnvironment("TANDEM_TRUST_UID"), &uid)) trusted_uid = uid;
+}
 
 }  // namespace tandem

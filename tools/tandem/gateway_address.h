@@ -1,6 +1,8 @@
 // Where a gateway is, and what it asks for.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tandem {
@@ -14,6 +16,7 @@ struct GatewayAddress {
   std::string target;
   std::string api_key;  // for the HTTP port
   std::string ca_file;  // PEM; empty: the system's
+  std::optional<uint32_t> trusted_uid;  // of another user whose socket may be spoken to
 
   // Whether the gateway is reached by its HTTP port.
   bool is_http() const { return target.starts_with("http://") || target.starts_with("https://"); }

@@ -10,6 +10,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/convert.h"
+#include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem {
@@ -108,6 +109,7 @@ bool Lease::alive() const { return stream_->alive(); }
 absl::StatusOr<std::unique_ptr<LoaderClient>> LoaderClient::Create(const std::string& target) {
   std::unique_ptr<LoaderClient> client(new LoaderClient);
   TANDEM_ASSIGN_OR_RETURN(client->region_socket_, RegionSocketPath(target));
+  client->target_ = target;
   client->stub_ = loader::v1::Loader::NewStub(CreateChannel(target));
   return client;
 }
@@ -115,6 +117,7 @@ absl::StatusOr<std::unique_ptr<LoaderClient>> LoaderClient::Create(const std::st
 absl::StatusOr<loader::v1::Model> LoaderClient::LoadModel(const std::string& name,
                                                           const Progress& progress,
                                                           absl::Duration timeout) {
+  TANDEM_RETURN_IF_ERROR(CheckTargetPeer(target_));
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   loader::v1::LoadModelRequest request;
@@ -142,6 +145,7 @@ absl::StatusOr<loader::v1::Model> LoaderClient::LoadModel(const std::string& nam
 
 absl::StatusOr<std::unique_ptr<Lease>> LoaderClient::AcquireLease(const std::string& model_id,
                                                                   const std::string& holder) {
+  TANDEM_RETURN_IF_ERROR(CheckTargetPeer(target_));
   std::unique_ptr<Lease> lease(new Lease);
   lease->stream_ = std::make_unique<Lease::Stream>(*stub_, model_id, holder);
   TANDEM_ASSIGN_OR_RETURN(loader::v1::AcquireLeaseResponse first,

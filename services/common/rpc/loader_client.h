@@ -41,6 +41,7 @@ class Lease {
 
 // Every call blocks: use it from threads of your own, never from a gRPC reaction.  Thread-safe.
 // All fail with UNAVAILABLE when the loader is gone and DEADLINE_EXCEEDED when it is too slow.
+// LoadModel and AcquireLease fail with PERMISSION_DENIED when another user listens on its socket.
 class LoaderClient {
  public:
   // Called now and then while a model loads; false gives up waiting (CANCELLED).  The load itself
@@ -76,6 +77,7 @@ class LoaderClient {
 
  private:
   LoaderClient() = default;
+  std::string target_;
   std::string region_socket_;
   std::unique_ptr<loader::v1::Loader::Stub> stub_;
 };

@@ -14,6 +14,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/common/rpc/region_wire.h"
+#include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/unix_socket.h"
 
 namespace tandem {
@@ -82,6 +83,7 @@ absl::StatusOr<RegionRequest> Receive(int fd) {
 absl::StatusOr<std::unique_ptr<RegionServer>> RegionServer::Start(Options options,
                                                                   Handler handler) {
   TANDEM_ASSIGN_OR_RETURN(const sockaddr_un address, UnixSocketAddress(options.socket_path));
+  TANDEM_RETURN_IF_ERROR(CheckSocketFolder(options.socket_path));
   TANDEM_RETURN_IF_ERROR(RemoveStaleSocket(options.socket_path));
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -21,6 +21,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/rpc/socket_trust.h"
 
 namespace tandem {
 namespace {
@@ -36,7 +37,10 @@ void EnablePlugins() {
 
 // Checks one address before gRPC sees it, whose own errors say nothing.
 absl::Status CheckAddress(const std::string& address, bool allow_remote) {
-  if (const auto path = UnixSocketPath(address)) return RemoveStaleSocket(*path);
+  if (const auto path = UnixSocketPath(address)) {
+    TANDEM_RETURN_IF_ERROR(CheckSocketFolder(*path));
+    return RemoveStaleSocket(*path);
+  }
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
       address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {

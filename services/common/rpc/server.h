@@ -54,7 +54,8 @@ class Server {
   // Listens and begins to answer.  Health says NOT_SERVING until SetServing(true).
   // A unix socket left behind by a dead process is replaced; its mode is 0600.
   // ALREADY_EXISTS: a live server has the socket or port.  INVALID_ARGUMENT: an address that is
-  // malformed, too long or not loopback.  FAILED_PRECONDITION: the path holds something else.
+  // malformed, too long or not loopback.  FAILED_PRECONDITION: the path holds something else, or
+  // another user could take the socket's place (socket_trust.h).
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<ServedService>& services);
   // Shuts down at once.

@@ -10,6 +10,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/execution_address.h"
+#include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
 #include "services/common/rpc/wake_ahead.h"
 #include "services/common/rpc/worker_convert.h"
@@ -181,6 +182,7 @@ std::shared_ptr<worker::v1::Worker::Stub> WorkerClient::stub() const {
 WorkerClient::~WorkerClient() = default;
 
 absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
+  if (!remote()) TANDEM_RETURN_IF_ERROR(CheckTargetPeer(target_.address));
   grpc::ClientContext context;
   SetTimeout(context, timeout);
   context.set_wait_for_ready(true);

@@ -72,6 +72,7 @@ class WorkerClient {
   // Waits up to `timeout` for the worker to be there.  UNAVAILABLE: it is not; for a remote one the
   // message says what became of the connection.
   // FAILED_PRECONDITION: it is of another protocol version, or its self-test has failed.
+  // PERMISSION_DENIED: another user listens on its socket.
   absl::StatusOr<RemoteWorker> Describe(absl::Duration timeout);
   // Errors as the worker gives them; UNAVAILABLE when it is lost or too slow.
   absl::StatusOr<worker::v1::LoadPlanReport> LoadPlan(const worker::v1::LoadPlanRequest& request,

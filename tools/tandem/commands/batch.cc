@@ -128,7 +128,7 @@ absl::StatusOr<BatchItem> ParseBatchLine(const std::string& line, const BatchIte
 
 absl::Status RunBatch(const GatewayAddress& address, const BatchItem& defaults, uint32_t parallel,
                       absl::Duration timeout) {
-  const auto stub = MakeGenerationStub(address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(address));
   std::deque<std::future<Outcome>> running;
   uint64_t count = 0, failed = 0;
   const auto print_first = [&] {

@@ -85,7 +85,7 @@ absl::Status Bench(const BenchFlags& flags) {
     TANDEM_ASSIGN_OR_RETURN(cluster, OwnCluster::Start(own));
     address = GatewayAddress(cluster->address());
   }
-  const auto stub = MakeGenerationStub(address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(address));
   MeasureHooks hooks;
   const std::unique_ptr<EnergyMeter> energy = MakeEnergyMeter(address.target, hooks.no_energy);
   hooks.energy = energy.get();

@@ -56,6 +56,7 @@ Conversation::Conversation(const ChatFlags& flags, LineReader reader)
       system_(flags.system) {}
 
 absl::Status Conversation::Run() {
+  TANDEM_RETURN_IF_ERROR(OpenGateway(flags_.request.address).status());
   if (!flags_.load.empty()) TANDEM_RETURN_IF_ERROR(Load(flags_.load));
   if (reader_.interactive()) TANDEM_RETURN_IF_ERROR(Greet());
   std::string line;

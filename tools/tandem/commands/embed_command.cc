@@ -147,7 +147,7 @@ class LineEmbedder {
 };
 
 absl::Status Embed(const EmbedFlags& flags) {
-  const auto stub = MakeGenerationStub(flags.address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(flags.address));
   if (flags.words.empty() || flags.words == std::vector<std::string>{"-"}) {
     return LineEmbedder(*stub, flags).Run(std::cin);
   }

@@ -96,7 +96,7 @@ absl::Status Generate(const GenerateFlags& flags) {
     if (!flags.system.empty()) AddMessage(item, "system", flags.system);
     AddMessage(item, "user", prompt);
   }
-  const auto stub = MakeGenerationStub(flags.request.address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(flags.request.address));
   const absl::Status status = Ask(*stub, item, timeout, sink, answer);
   if (!flags.json && !answer.text.empty() && !answer.text.ends_with('\n')) PrintText("\n");
   TANDEM_RETURN_IF_ERROR(Explain(status, flags.request.address));

@@ -35,7 +35,7 @@ std::string ModelsAsTable(const v1::ListModelsResponse& models) {
 }
 
 absl::StatusOr<v1::ListModelsResponse> FetchModels(const GatewayAddress& address) {
-  const auto stub = MakeGenerationStub(address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(address));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kListTimeout));
   v1::ListModelsResponse models;

@@ -40,6 +40,11 @@ void AddAddressFlag(CLI::App& command, GatewayAddress& address) {
                   "PEM file of who signs an https:// address's certificate, if the system does not "
                   "know; TANDEM_CA_FILE sets the default")
       ->type_name("FILE");
+  command
+      .add_option("--trust-uid", address.trusted_uid,
+                  "User whose gateway may be spoken to by a unix socket, beside one's own and "
+                  "root's; TANDEM_TRUST_UID sets the default")
+      ->type_name("UID");
 }
 
 void AddRequestFlags(CLI::App& command, RequestFlags& flags) {

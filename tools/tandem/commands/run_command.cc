@@ -74,8 +74,9 @@ absl::Status MakeSureOf(const RunFlags& flags) {
 // The gateway that runs here already, if it serves `model`.
 std::optional<std::string> RunningWith(const std::string& model) {
   const GatewayAddress address;
-  const auto stub = MakeGenerationStub(address);
-  const auto status = FetchStatus(*stub, absl::Milliseconds(500));
+  const auto stub = OpenGateway(address);
+  if (!stub.ok()) return std::nullopt;
+  const auto status = FetchStatus(**stub, absl::Milliseconds(500));
   const auto place = FindModel(model);
   if (!status.ok() || !place.ok() || status->state() != "ready") return std::nullopt;
   if (status->model() != place->name) return std::nullopt;

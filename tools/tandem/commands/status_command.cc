@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
@@ -153,7 +154,7 @@ std::string Tables(const v1::GetStatusResponse& status, bool all_segments) {
 }
 
 absl::Status PrintStatus(const StatusFlags& flags) {
-  const auto stub = MakeGenerationStub(flags.address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(flags.address));
   absl::StatusOr<v1::GetStatusResponse> status =
       flags.wait_seconds > 0 ? WaitReady(*stub, absl::Seconds(flags.wait_seconds))
                              : FetchStatus(*stub, kTimeout);

@@ -39,7 +39,7 @@ absl::Status WriteTrace(const TraceFlags& flags) {
   if (flags.last == !flags.request_id.empty()) {
     return UsageError("give --request ID or --last");
   }
-  const auto stub = MakeGenerationStub(flags.address);
+  TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(flags.address));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTraceTimeout);
   v1::GetTraceRequest request;

@@ -33,6 +33,12 @@ absl::Status MakePrivateDirectory(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is not a directory", path));
   }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && info.st_uid == ::geteuid()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "runtime directory %s has mode %04o: other users could put sockets of theirs there: `chmod "
+        "go-w %s`, or choose another with --runtime-dir",
+        path, info.st_mode & 07777, path));
+  }
   if (info.st_uid != ::geteuid()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("runtime directory %s belongs to uid %d, not to %d: choose another with "

@@ -1,0 +1,132 @@
+#include "services/common/rpc/socket_trust.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/base/unique_fd.h"
+#include "services/common/rpc/unix_socket.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+
+bool IsOwn(uid_t owner) { return owner == ::geteuid() || owner == 0; }
+
+fs::path FolderOf(const std::string& path) {
+  std::error_code ignored;
+  return fs::absolute(path, ignored).parent_path();
+}
+
+// A link of another user's on the way to `folder`, which that user can point elsewhere.
+std::optional<std::string> ForeignLink(const fs::path& folder) {
+  fs::path way;
+  for (const fs::path& part : folder) {
+    way /= part;
+    struct stat info {};
+    if (::lstat(way.c_str(), &info) != 0) return std::nullopt;
+    if (S_ISLNK(info.st_mode) && !IsOwn(info.st_uid)) return way.string();
+  }
+  return std::nullopt;
+}
+
+// Whether nobody but root decides what is in `folder`.
+bool IsRootsAlone(const fs::path& folder) {
+  struct stat info {};
+  return ::stat(folder.c_str(), &info) == 0 && info.st_uid == 0 &&
+         (info.st_mode & kOthersWrite) == 0;
+}
+
+bool Trusts(uid_t user, const fs::path& folder, uid_t folder_owner, std::optional<uid_t> told) {
+  if (IsOwn(user) || told == user) return true;
+  std::error_code error;
+  const fs::path real = fs::canonical(folder, error);
+  return !error && user == folder_owner && IsRootsAlone(real.parent_path());
+}
+
+// Who listens on the socket; nothing where nobody does.
+std::optional<uid_t> ListenerOf(const std::string& path) {
+  const auto address = UnixSocketAddress(path);
+  if (!address.ok()) return std::nullopt;
+  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe.valid() || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&*address),
+                                    sizeof(*address)) != 0) {
+      continue;
+    }
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    if (::getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) return peer.uid;
+  }
+  return std::nullopt;
+}
+
+absl::Status Foreign(const std::string& what, uid_t user) {
+  return absl::PermissionDeniedError(
+      absl::StrFormat("%s of user %d, not of user %d or root: that user would read what is sent",
+                      what, user, ::geteuid()));
+}
+
+}  // namespace
+
+absl::Status CheckSocketFolder(const std::string& path) {
+  const fs::path folder = FolderOf(path);
+  if (const auto link = ForeignLink(folder)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "socket '%s': '%s' is a link of another user's; listen elsewhere", path, *link));
+  }
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return absl::OkStatus();  // the listener says so
+  if (!IsOwn(info.st_uid)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "socket folder '%s' belongs to user %d, not to %d: that user could take the socket's "
+        "place; listen in a folder of your own",
+        folder.string(), info.st_uid, ::geteuid()));
+  }
+  if ((info.st_mode & kOthersWrite) == 0) return absl::OkStatus();
+  if (info.st_uid == ::geteuid() && (info.st_mode & S_ISVTX) == 0 && info.st_uid != 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "socket folder '%s' has mode %04o: other users could take the socket's place; `chmod "
+        "go-w %s`, or listen in another",
+        folder.string(), info.st_mode & 07777, folder.string()));
+  }
+  LogWarning(
+      "others may write to the socket's folder",
+      {{"folder", folder.string()}, {"mode", absl::StrFormat("%04o", info.st_mode & 07777)}});
+  return absl::OkStatus();
+}
+
+absl::Status CheckSocketPeer(const std::string& path, std::optional<uid_t> told) {
+  const fs::path folder = FolderOf(path);
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) return absl::OkStatus();  // nobody can be there
+  if (const auto link = ForeignLink(folder)) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "socket '%s': '%s' is a link of another user's, which may lead anywhere", path, *link));
+  }
+  const auto listener = ListenerOf(path);
+  if (listener.has_value()) {
+    if (Trusts(*listener, folder, info.st_uid, told)) return absl::OkStatus();
+    return Foreign(absl::StrFormat("the listener on '%s' is", path), *listener);
+  }
+  // Not there yet, perhaps: whoever owns the folder decides who will be.
+  if (Trusts(info.st_uid, folder, info.st_uid, told)) return absl::OkStatus();
+  return Foreign(absl::StrFormat("the folder of '%s' is", path), info.st_uid);
+}
+
+absl::Status CheckTargetPeer(const std::string& target, std::optional<uid_t> told) {
+  const auto path = UnixSocketPath(target);
+  return path.has_value() ? CheckSocketPeer(*path, told) : absl::OkStatus();
+}
+
+}  // namespace tandem
