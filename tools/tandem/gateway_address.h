@@ -14,8 +14,8 @@ struct GatewayAddress {
 
   // unix:PATH or HOST:PORT (gRPC), or http[s]://HOST[:PORT][/PREFIX] (the HTTP port).
   std::string target;
-  std::string api_key;  // for the HTTP port
-  std::string ca_file;  // PEM; empty: the system's
+  std::string api_key;                  // for the HTTP port
+  std::string ca_file;                  // PEM; empty: the system's
   std::optional<uint32_t> trusted_uid;  // of another user whose socket may be spoken to
 
   // Whether the gateway is reached by its HTTP port.

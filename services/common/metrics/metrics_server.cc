@@ -1,12 +1,19 @@
 #include "services/common/metrics/metrics_server.h"
 
 #include <CivetServer.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <prometheus/text_serializer.h>
+#include <sys/socket.h>
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "services/common/base/unique_fd.h"
 #include "services/common/metrics/process_metrics.h"
 
 namespace tandem {
@@ -52,6 +59,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   if (const absl::Status status = CheckAddress(address, allow_remote); !status.ok()) return status;
   std::unique_ptr<MetricsServer> server(new MetricsServer);
   server->page_ = std::make_unique<Page>(std::move(source));
+  server->host_ = address.substr(0, address.rfind(':'));
   const std::vector<std::string> options = {"listening_ports", address, "num_threads", "2"};
   try {
     server->server_ = std::make_unique<CivetServer>(options);
@@ -70,7 +78,44 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartIf(const std:
   return Start(address, allow_remote, std::move(source));
 }
 
-MetricsServer::~MetricsServer() = default;
+namespace {
+
+// Connects to "HOST:PORT" on this machine, and lets go.
+void Knock(const std::string& host, int port) {
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = htons(static_cast<uint16_t>(port));
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = four.sin_port;
+  six.sin6_addr = in6addr_loopback;
+  const bool is_six = host.starts_with('[');
+  if (::inet_pton(AF_INET, host.c_str(), &four.sin_addr) != 1 ||
+      four.sin_addr.s_addr == htonl(INADDR_ANY)) {
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  const UniqueFd fd(
+      ::socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int knocked = is_six
+                          ? ::connect(fd.get(), reinterpret_cast<sockaddr*>(&six), sizeof(six))
+                          : ::connect(fd.get(), reinterpret_cast<sockaddr*>(&four), sizeof(four));
+  (void)knocked;
+}
+
+}  // namespace
+
+// civetweb's thread that accepts looks whether it is to end when somebody connects, else every 2 s.
+MetricsServer::~MetricsServer() {
+  if (server_ == nullptr) return;  // it never began
+  const int knocked = port();
+  absl::Notification closed;
+  std::thread closing([&] {
+    server_->close();
+    closed.Notify();
+  });
+  while (!closed.WaitForNotificationWithTimeout(absl::Milliseconds(5))) Knock(host_, knocked);
+  closing.join();
+}
 
 int MetricsServer::port() const { return server_->getListeningPorts().front(); }
 

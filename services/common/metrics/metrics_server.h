@@ -37,6 +37,7 @@ class MetricsServer {
  private:
   class Page;
   MetricsServer() = default;
+  std::string host_;
   std::unique_ptr<Page> page_;
   std::unique_ptr<CivetServer> server_;
 };

@@ -159,5 +159,16 @@ TEST(MetricsServerTest, ServesThePageOnLoopbackAlone) {
   }
 }
 
+TEST(MetricsServerTest, EndsAtOnce) {
+  for (const char* address : {"127.0.0.1:0", "127.0.0.3:0", "[::1]:0", "0.0.0.0:0"}) {
+    auto server = MetricsServer::Start(address, true, AddTest);
+    if (!server.ok()) continue;  // no IPv6 here
+    if (std::string(address) == "127.0.0.1:0") Get((*server)->port(), "/metrics");
+    const absl::Time begin = absl::Now();
+    server->reset();
+    EXPECT_LT(absl::Now() - begin, absl::Milliseconds(500)) << address;
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
@@ -29,7 +30,17 @@ absl::Status FromCall(const grpc::Status& status, const std::string& target) {
   if (code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled) {
     code = absl::StatusCode::kUnavailable;
   }
-  return absl::Status(code, absl::StrFormat("worker at %s: %s", target, status.error_message()));
+  return absl::Status(
+      code, absl::StrFormat("worker at %s: %s", target, FitMessage(status.error_message())));
+}
+
+// What a worker says of itself in words goes to status pages and terminals.
+worker::v1::LoadPlanReport Fit(worker::v1::LoadPlanReport report) {
+  for (std::string* words : {report.mutable_weight_import(), report.mutable_exchange_import(),
+                             report.mutable_tuning()}) {
+    *words = FitMessage(*words);
+  }
+  return report;
 }
 
 constexpr char kGone[] = "is gone";
@@ -235,9 +246,9 @@ absl::StatusOr<worker::v1::LoadPlanReport> WorkerClient::LoadPlan(
       absl::InternalError(absl::StrFormat("worker at %s sent no report", target()));
   while (reader->Read(&message)) {
     if (message.has_report()) {
-      report = message.report();
+      report = Fit(std::move(*message.mutable_report()));
     } else if (progress) {
-      progress(message.progress().fraction(), message.progress().phase());
+      progress(message.progress().fraction(), FitMessage(message.progress().phase()));
     }
   }
   TANDEM_RETURN_IF_ERROR(FromCall(reader->Finish(), target()));

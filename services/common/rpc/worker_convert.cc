@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/kv/kv_format.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 constexpr uint32_t kMaxTableLen = 1u << 26;
 constexpr uint32_t kMaxBlockTokens = 4096;
+constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxDeviceBytes = 256;
 
 absl::Status LimitWithin(const char* name, uint32_t value, uint32_t low, uint32_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -49,15 +52,17 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
 }
 
 absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::DescribeResponse& proto) {
+  // Names go to logs, labels of metrics and terminals, and may come from another host.
+  const std::string name = ClientText(proto.name(), kMaxNameBytes);
   if (proto.protocol_version() != kWorkerProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "worker '%s' speaks protocol version %d, this gateway %d; run the same release of both",
-        proto.name(), proto.protocol_version(), kWorkerProtocolVersion));
+        name, proto.protocol_version(), kWorkerProtocolVersion));
   }
   if (proto.name().empty()) return absl::InvalidArgumentError("a worker has no name");
   WorkerDescription description;
-  description.name = proto.name();
-  description.device = proto.device();
+  description.name = name;
+  description.device = ClientText(proto.device(), kMaxDeviceBytes);
   switch (proto.kind()) {
     case worker::v1::DEVICE_KIND_GPU:
       description.kind = DeviceKind::kGpu;
@@ -66,14 +71,14 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
       description.kind = DeviceKind::kNpu;
       break;
     default:
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "worker '%s' has device kind %d", proto.name(), static_cast<int>(proto.kind())));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("worker '%s' has device kind %d", name, static_cast<int>(proto.kind())));
   }
   description.emulated = proto.emulated();
   for (const int stage : proto.stages()) {
     if (stage < 1 || stage > kNumStageKinds) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("worker '%s' runs stage %d, of %d", proto.name(), stage, kNumStageKinds));
+          absl::StrFormat("worker '%s' runs stage %d, of %d", name, stage, kNumStageKinds));
     }
     description.stages.push_back(static_cast<StageKind>(stage - 1));
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "services/common/rpc/worker_convert.h"
 #include "services/common/testing/status_matchers.h"
 
 namespace tandem {
@@ -28,6 +29,26 @@ TEST(WorkerTargetTest, OthersAreRefused) {
     EXPECT_THAT(ParseWorkerTarget(text),
                 testing::StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr(text)));
   }
+}
+
+// Names of workers are printed at terminals and are labels of metrics.
+TEST(WorkerNameTest, WhatAnotherHostCallsItselfIsMadeVisible) {
+  worker::v1::DescribeResponse proto;
+  proto.set_protocol_version(kWorkerProtocolVersion);
+  proto.set_kind(worker::v1::DEVICE_KIND_GPU);
+  proto.set_name("gpu0\x1b[2J\n\xff" + std::string(5000, 'x'));
+  proto.set_device("Radeon\x1b]0;owned\x07");
+  ASSERT_OK_AND_ASSIGN(const WorkerDescription description, DescriptionFromProto(proto));
+  EXPECT_TRUE(description.name.starts_with("gpu0\\x1b[2J\\x0a\\xff")) << description.name;
+  EXPECT_LE(description.name.size(), 67u);
+  EXPECT_EQ(description.device, "Radeon\\x1b]0;owned\\x07");
+  proto.set_name("gpu0");
+  ASSERT_OK_AND_ASSIGN(const WorkerDescription plain, DescriptionFromProto(proto));
+  EXPECT_EQ(plain.name, "gpu0");
+  proto.set_name("\x1b[2J");
+  proto.set_protocol_version(kWorkerProtocolVersion + 1);
+  const absl::Status other = DescriptionFromProto(proto).status();
+  EXPECT_EQ(other.message().find('\x1b'), absl::string_view::npos) << other;
 }
 
 }  // namespace

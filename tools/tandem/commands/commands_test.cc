@@ -675,5 +675,20 @@ TEST_F(CommandsTest, InspectPrintsWhatIsInAFile) {
   EXPECT_THAT(missing.errors(), HasSubstr("/nowhere.gguf"));
 }
 
+// A gateway would refuse the vocabulary in the same words: both ask Tokenizer::Create.
+TEST_F(CommandsTest, InspectJudgesAVocabularyAsAGatewayDoes) {
+  std::ifstream demo(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(demo), std::istreambuf_iterator<char>()};
+  const size_t piece = bytes.find("<0x41>");
+  ASSERT_NE(piece, std::string::npos);
+  bytes.replace(piece, 6, "<0x4Z>");
+  const std::string path = ::testing::TempDir() + "/tandem_spelt.gguf";
+  std::ofstream(path, std::ios::binary) << bytes;
+  Child child({"inspect", path});
+  EXPECT_EQ(child.Wait(), 1);
+  EXPECT_THAT(child.errors(), HasSubstr("is a byte but not spelt"));
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,7 +1,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_format.h"
 #include "services/common/pull/model_store.h"
+#include "services/gateway/tokenizer/tokenizer.h"
 #include "services/loader/formats/model_source.h"
 #include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/command.h"
@@ -30,7 +32,12 @@ std::function<int()> AddInspectCommand(CLI::App& app) {
                             : loader::DescribeModelSource(**source))
                    .c_str(),
                stdout);
-    return 0;
+    // What a gateway would say of it.
+    const auto tokenizer = gateway::Tokenizer::Create((*source)->vocabulary());
+    if (tokenizer.ok()) return 0;
+    return Fail(absl::Status(tokenizer.status().code(),
+                             absl::StrFormat("%s cannot be served: %s", flags->path,
+                                             std::string(tokenizer.status().message()))));
   };
 }
 

@@ -91,7 +91,8 @@ class OwnLog {
 absl::Status Serve(const ServeFlags& flags) {
   const absl::StatusOr<ClusterOptions> resolved = ResolveServeFlags(flags);
   if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
-  const ClusterOptions& options = *resolved;
+  ClusterOptions options = *resolved;
+  TANDEM_ASSIGN_OR_RETURN(options.http, ChoosePort("--http", options.http));
   TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
   // Before anything in the directory changes: it may be another cluster's.
   TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,

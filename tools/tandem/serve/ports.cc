@@ -109,9 +109,7 @@ absl::Status Refusal(const WantedPort& wanted, uint16_t port, int error) {
 }
 
 // As the services listen.
-absl::StatusOr<UniqueFd> Claim(const WantedPort& wanted) {
-  TANDEM_ASSIGN_OR_RETURN(const Address address, Parse(wanted));
-  if (address.port == 0) return UniqueFd();
+absl::StatusOr<UniqueFd> Listen(const WantedPort& wanted, const Address& address) {
   UniqueFd fd(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (!fd.valid() || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
@@ -122,7 +120,32 @@ absl::StatusOr<UniqueFd> Claim(const WantedPort& wanted) {
   return fd;
 }
 
+absl::StatusOr<UniqueFd> Claim(const WantedPort& wanted) {
+  TANDEM_ASSIGN_OR_RETURN(const Address address, Parse(wanted));
+  if (address.port == 0) return UniqueFd();
+  return Listen(wanted, address);
+}
+
+uint16_t PortOf(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6
+             ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+             : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> ChoosePort(const std::string& flag, const std::string& address) {
+  if (!address.ends_with(":0")) return address;
+  const WantedPort wanted{flag + " " + address, address};
+  TANDEM_ASSIGN_OR_RETURN(const Address parsed, Parse(wanted));
+  TANDEM_ASSIGN_OR_RETURN(const UniqueFd fd, Listen(wanted, parsed));
+  sockaddr_storage chosen{};
+  socklen_t size = sizeof(chosen);
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&chosen), &size) != 0) {
+    return Refusal(wanted, 0, errno);
+  }
+  return absl::StrFormat("%s:%d", address.substr(0, address.size() - 2), PortOf(chosen));
+}
 
 std::vector<WantedPort> WantedPorts(const ClusterOptions& options) {
   std::vector<WantedPort> ports;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tools/tandem/serve/cluster.h"
 
@@ -14,6 +15,10 @@ struct WantedPort {
   std::string flag;     // "--http 127.0.0.1:8080", for errors
   std::string address;  // ADDRESS:PORT; port 0 is always free
 };
+
+// `address` with a free port in place of port 0; any other as it is.  Chosen once, so that a gateway
+// that is started again is where it was.  Errors as CheckPorts's.
+absl::StatusOr<std::string> ChoosePort(const std::string& flag, const std::string& address);
 
 // Those of the services and of this process's page for Prometheus.
 std::vector<WantedPort> WantedPorts(const ClusterOptions& options);

@@ -103,5 +103,15 @@ TEST(PortsTest, AClusterWantsWhatItsFlagsSay) {
             "127.0.0.1:9468 ");
 }
 
+TEST(PortsTest, PortZeroIsChosenOnceAndFree) {
+  const auto chosen = ChoosePort("--http", "127.0.0.1:0");
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_TRUE(chosen->starts_with("127.0.0.1:")) << *chosen;
+  EXPECT_FALSE(chosen->ends_with(":0")) << *chosen;
+  EXPECT_TRUE(CheckPorts({{"--http " + *chosen, *chosen}}).ok()) << "the gateway can have it";
+  EXPECT_EQ(ChoosePort("--http", "127.0.0.1:8080").value(), "127.0.0.1:8080");
+  EXPECT_EQ(ChoosePort("--http", "off").value(), "off");
+}
+
 }  // namespace
 }  // namespace tandem
