@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "services/common/base/check.h"
-#include "services/gateway/http/json_guard.h"
+#include "services/common/json/guarded_json.h"
 #include "services/gateway/http/path_template.h"
 #include "services/gateway/http/request_reader.h"
 #include "services/gateway/rest/field_binder.h"
@@ -87,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view path = TakeLine(text);
   FuzzPath(path_template, path);
   FuzzQuery(TakeLine(text));
-  (void)CheckJson(text);
+  (void)tandem::CheckJson(text);
   const std::string outcome = Frame(all, size);
   if (size > 4096) return 0;
   // Pieces make no difference.

@@ -1,7 +1,6 @@
 // JSON bodies from strangers, and JSON for clients.
 #pragma once
 
-#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -13,12 +12,9 @@ namespace tandem::gateway {
 // Members are written in the order in which they were added.
 using Json = nlohmann::ordered_json;
 
-inline constexpr size_t kMaxJsonDepth = 64;
-inline constexpr size_t kMaxJsonValues = size_t{1} << 20;
-
 // Parses a request's body, which must be one object.  INVALID_ARGUMENT: not JSON (with the byte),
-// not UTF-8, a lone surrogate, a number no double holds, more than kMaxJsonDepth levels or
-// kMaxJsonValues values.  Memory: in proportion to the text's bytes.
+// not UTF-8, a lone surrogate, a number no double holds, more than JsonLimits allows.  CANCELLED:
+// nobody waits for the answer.  Linear in the text's bytes (common/json/guarded_json.h).
 absl::StatusOr<Json> ParseJsonObject(std::string_view text);
 
 // One line.  Bytes that are not UTF-8 become U+FFFD.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "services/common/json/guarded_json.h"
 #include "services/gateway/api/api_error.h"
 
 namespace tandem::gateway {
@@ -62,9 +63,9 @@ TEST(JsonTest, ADepthOfAHundredThousandIsRefusedAtTheLimit) {
 
 TEST(JsonTest, MoreValuesThanTheLimitAreRefused) {
   std::string text = "{\"a\":[0";
-  for (size_t i = 0; i < kMaxJsonValues; ++i) text += ",0";
+  for (size_t i = 0; i < JsonLimits().max_values; ++i) text += ",0";
   EXPECT_THAT(std::string(ParseJsonObject(text + "]}").status().message()),
-              HasSubstr("more than 1048576 values"));
+              HasSubstr("more than 262144 values"));
 }
 
 TEST(JsonTest, TextThatIsNotUtf8IsWrittenAsReplacementCharacters) {

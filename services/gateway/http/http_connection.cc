@@ -12,6 +12,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/cancellation.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/http/access_log.h"
 #include "services/gateway/http/http_admission.h"
@@ -278,19 +280,39 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
 }
 
 bool HttpConnection::AccountBody() {
-  const size_t now = reader_.body_bytes();
-  if (now <= body_bytes_) return true;
-  if (!core_->ReserveBody(now - body_bytes_)) {
-    Refuse(FailureOf(absl::UnavailableError("too many large requests at once")));
-    return false;
+  if (reader_.body_bytes() == 0) return true;
+  const absl::Time now = absl::Now();
+  if (body_ == nullptr) {
+    const std::weak_ptr<HttpConnection> weak = weak_from_this();
+    const auto give_way = [weak] {
+      const auto self = weak.lock();
+      if (self != nullptr) asio::post(self->socket_.get_executor(), [self] { self->GiveWay(); });
+    };
+    body_ = core_->bodies.Begin(Sender(), give_way, now);
   }
-  body_bytes_ = now;
-  return true;
+  if (body_->Grow(reader_.body_bytes(), now)) return true;
+  Refuse(FailureOf(absl::UnavailableError("too many large requests at once")));
+  return false;
+}
+
+// Another request has been given this one's memory.
+void HttpConnection::GiveWay() {
+  if (phase_ != Phase::kBody || body_ == nullptr || !body_->given_way()) return;
+  Refuse({408,
+          absl::DeadlineExceededError(
+              "the body stopped arriving while other requests needed the room"),
+          std::nullopt});
+}
+
+std::string HttpConnection::Sender() const {
+  return lease_.has_value() ? "key " + lease_->client()->name() : peer_;
 }
 
 void HttpConnection::Refuse(const HttpFailure& failure, HttpHeaders headers) {
   const bool whole = reader_.state() == HttpRequestReader::State::kDone;
   const HttpRequest request = whole ? reader_.Take() : reader_.head();
+  if (!whole) reader_.Discard();
+  body_ = nullptr;
   for (auto& field : headers) cors_.push_back(std::move(field));
   BeginAnswer(request, /*close=*/!whole);
   answer_->SendFailure(failure);
@@ -310,10 +332,22 @@ void HttpConnection::Dispatch() {
     route.handler(std::move(request), std::move(responder));
     return;
   }
-  asio::post(*core_->pool, [self = shared_from_this(), &route,
-                            request = std::make_shared<HttpRequest>(std::move(request)),
-                            responder = std::move(responder)]() mutable {
-    route.handler(std::move(*request), std::move(responder));
+  body_->Complete();
+  // The body is freed when the handler returns, and its memory is there for others.
+  struct Work {
+    std::shared_ptr<HttpConnection> self;  // the core outlives the share
+    std::unique_ptr<BodyBudget::Share> body;
+    HttpRequest request;
+    std::shared_ptr<HttpResponder> responder;
+  };
+  const size_t body_bytes = request.body.size();
+  auto work = std::make_shared<Work>(
+      Work{shared_from_this(), std::move(body_), std::move(request), std::move(responder)});
+  core_->pool->Post(Sender(), body_bytes, [&route, work = std::move(work)] {
+    if (work->responder->gone()) return;
+    const std::shared_ptr<HttpResponder> watched = work->responder;
+    const CancellationScope scope([&watched] { return watched->gone(); });
+    route.handler(std::move(work->request), std::move(work->responder));
   });
 }
 
@@ -386,7 +420,6 @@ void HttpConnection::FinishAnswer() {
   Account(answer->context(), answer->status());
   lease_.reset();
   admitted_ = false;
-  core_->ReleaseBody(std::exchange(body_bytes_, 0));
   core_->EndRequest();
   out_ = {};
   if (answer->close() || core_->draining || end_of_input_ ||
@@ -407,7 +440,6 @@ void HttpConnection::ClientGone() {
   Account(answer->context(), answer->complete() ? answer->status() : 499);
   answer->Gone();
   lease_.reset();
-  core_->ReleaseBody(std::exchange(body_bytes_, 0));
   core_->EndRequest();
 }
 
@@ -436,6 +468,7 @@ void HttpConnection::Close() {
   boost::system::error_code error;
   socket_.close(error);
   in_ = {};
+  body_ = nullptr;
   core_->Remove(this);
 }
 

@@ -57,6 +57,9 @@ class HttpConnection final : public HttpAnswer::Listener,
   bool Admit();
   bool FindRoute(const HttpRequest& head);
   bool AccountBody();
+  void GiveWay();
+  // Whose share of memory and threads the request takes: its key, or its address.
+  std::string Sender() const;
   void Refuse(const HttpFailure& failure, HttpHeaders headers = {});
   void Dispatch();
   void BeginAnswer(const HttpRequest& head, bool close);
@@ -100,8 +103,8 @@ class HttpConnection final : public HttpAnswer::Listener,
   HttpRequest route_variables_;  // variables alone
   std::optional<KeyLease> lease_;
   HttpHeaders cors_;
-  size_t body_bytes_ = 0;               // reserved in the core
-  std::shared_ptr<HttpAnswer> answer_;  // shared with its handler
+  std::unique_ptr<BodyBudget::Share> body_;  // while it is read
+  std::shared_ptr<HttpAnswer> answer_;       // shared with its handler
   Clock::time_point began_;
   uint64_t sent_bytes_ = 0;
 };

@@ -112,18 +112,6 @@ void HttpCore::EndRequest() {
   if (--num_requests_ == 0) changed_.SignalAll();
 }
 
-bool HttpCore::ReserveBody(size_t bytes) {
-  MutexLock lock(mutex_);
-  if (bytes > options.max_bodies_bytes - bodies_bytes_) return false;
-  bodies_bytes_ += bytes;
-  return true;
-}
-
-void HttpCore::ReleaseBody(size_t bytes) {
-  MutexLock lock(mutex_);
-  bodies_bytes_ -= bytes;
-}
-
 HttpServerCounts HttpCore::counts() const {
   MutexLock lock(mutex_);
   return {members_.size(), num_requests_};

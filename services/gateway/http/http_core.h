@@ -1,10 +1,10 @@
 // What a server's connections share.  Internal to the server.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -14,6 +14,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/http/body_budget.h"
+#include "services/gateway/http/handler_pool.h"
 #include "services/gateway/http/http_server.h"
 
 namespace tandem::gateway {
@@ -26,13 +28,17 @@ class HttpCore {
   HttpCore(HttpServerOptions server_options, HttpRouter server_router)
       : options(std::move(server_options)),
         router(std::move(server_router)),
+        bodies({.total_bytes = std::max(options.max_bodies_bytes, 2 * options.max_body_bytes),
+                .body_bytes = options.max_body_bytes,
+                .stall = options.body_stall}),
         io(static_cast<int>(options.num_threads)) {}
 
   const HttpServerOptions options;
   const HttpRouter router;
+  BodyBudget bodies;
   boost::asio::io_context io;
-  boost::asio::thread_pool* pool = nullptr;  // Borrowed; outlives the threads that run `io`
-  bool check_names = false;                  // likewise; see HttpServerOptions::names
+  HandlerPool* pool = nullptr;  // Borrowed; outlives the threads that run `io`
+  bool check_names = false;     // likewise; see HttpServerOptions::names
   std::atomic<bool> draining = false;
 
   bool has_tls() const { return !options.tls_certificate.empty(); }
@@ -54,9 +60,6 @@ class HttpCore {
 
   void BeginRequest();
   void EndRequest();
-  // Whether the bodies of all requests may hold so many more bytes.
-  bool ReserveBody(size_t bytes);
-  void ReleaseBody(size_t bytes);
 
   HttpServerCounts counts() const;
   // Waits until there is no request, or no connection; false if some is left by then.
@@ -75,7 +78,6 @@ class HttpCore {
   std::unordered_map<HttpConnection*, Member> members_ ABSL_GUARDED_BY(mutex_);
   std::list<HttpConnection*> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t bodies_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tandem::gateway

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
 
 #include "absl/time/clock.h"
 #include "services/common/rpc/testing/certificates.h"
@@ -86,7 +87,8 @@ TEST_F(HttpFaultsTest, ABodyOverTheLimitIs413BeforeItIsSent) {
 }
 
 TEST_F(HttpFaultsTest, BodiesTogetherAreBounded) {
-  StartServer({.max_body_bytes = 1000, .max_bodies_bytes = 1500});
+  StartServer(
+      {.max_body_bytes = 1000, .max_bodies_bytes = 2000, .body_stall = absl::InfiniteDuration()});
   HttpTestClient first = Connect();
   first.Send(
       "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n");
@@ -96,7 +98,7 @@ TEST_F(HttpFaultsTest, BodiesTogetherAreBounded) {
   HttpTestResponse refused;
   Await([&] {  // the first one's bytes are on their way
     second = Connect();
-    refused = second.Call("POST", "/echo", std::string(800, 'b'));
+    refused = second.Call("POST", "/echo", std::string(900, 'b'));
     return refused.status != 200;
   });
   EXPECT_EQ(refused.status, 503);
@@ -104,6 +106,62 @@ TEST_F(HttpFaultsTest, BodiesTogetherAreBounded) {
   EXPECT_EQ(first.Read().status, 200);
   HttpTestClient third = Connect();
   EXPECT_EQ(third.Call("POST", "/echo", std::string(800, 'b')).status, 200);
+}
+
+TEST_F(HttpFaultsTest, AClientThatLeavesWithinItsBodyGivesItsMemoryBack) {
+  StartServer({.max_body_bytes = 1000, .max_bodies_bytes = 2000});
+  for (int i = 0; i < 20; ++i) {
+    HttpTestClient leaving = Connect();
+    leaving.Send(
+        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n");
+    ASSERT_EQ(leaving.Read().status, 100);
+    leaving.Send(std::string(900, 'a'));
+    leaving.ShutdownWrite();
+    leaving.ReadUntilClosed();
+  }
+  EXPECT_EQ(Connect().Call("POST", "/echo", std::string(1000, 'b')).status, 200);
+}
+
+TEST_F(HttpFaultsTest, BodiesThatStandStillMakeRoomForOthers) {
+  StartServer({.max_body_bytes = 1 << 20,
+               .max_bodies_bytes = 2 << 20,
+               .body_stall = absl::Milliseconds(100)});
+  std::deque<HttpTestClient> slow;
+  for (int i = 0; i < 16; ++i) {
+    slow.push_back(Connect());
+    slow.back().Send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n");
+    slow.back().TrySend(std::string((1 << 20) - 1, 'a'));
+  }
+  EXPECT_EQ(Connect().Call("POST", "/echo", std::string(1000, 'b')).status, 200)
+      << "small bodies have a reserve";
+  HttpTestResponse large;
+  Await([&] {  // until those who hold the memory have stood still for long enough
+    large = Connect().Call("POST", "/echo", std::string(1 << 20, 'b'));
+    return large.status == 200;
+  });
+  EXPECT_GT(large.body.size(), size_t{1} << 20);
+}
+
+TEST_F(HttpFaultsTest, WorkIsCancelledWithItsClient) {
+  StartServer();
+  HttpTestClient client = Connect();
+  client.Request("POST", "/work", "body");
+  Await([this] { return num_working_ == 1; });
+  EXPECT_EQ(num_cancelled_, 0);
+  client.Close();
+  Await([this] { return num_cancelled_ == 1; });
+}
+
+TEST_F(HttpFaultsTest, WorkDoesNotOutlastTheServer) {
+  StartServer();
+  std::deque<HttpTestClient> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(Connect());
+    clients.back().Request("POST", "/work", "body");
+  }
+  Await([this] { return num_working_ == 4; });
+  server_->Shutdown(absl::ZeroDuration());
+  EXPECT_EQ(num_cancelled_, num_working_);
 }
 
 TEST_F(HttpFaultsTest, BadFramingIsRefusedAndTheConnectionEnds) {

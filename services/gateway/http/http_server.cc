@@ -61,7 +61,7 @@ class HttpServer::Impl {
         acceptor_(core_->io),
         pause_(core_->io),
         work_(asio::make_work_guard(core_->io)),
-        pool_(std::in_place, 2) {
+        pool_(std::in_place, core_->options.num_handlers) {
     core_->pool = &*pool_;
   }
   ~Impl() {
@@ -146,7 +146,7 @@ class HttpServer::Impl {
     });
     core_->WaitForNoRequest(absl::Now() + grace);
     core_->CutAll();
-    pool_->join();  // handlers that have begun end
+    pool_->Stop();  // handlers that have begun end
     while (!core_->WaitForNoConnection(absl::Now() + absl::Milliseconds(20))) core_->CutAll();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
@@ -197,7 +197,7 @@ class HttpServer::Impl {
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::optional<asio::thread_pool> pool_;
+  std::optional<HandlerPool> pool_;
   tcp::endpoint endpoint_;
   bool starved_ = false;
   std::vector<std::thread> threads_;

@@ -8,7 +8,7 @@
 //   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off what is left
 //
 // Connections are state machines on one or two threads.  A request without a body is handled there;
-// one with a body on a pool of two, since parsing JSON takes a while.  Everything a client can make
+// one with a body by a pool of threads, since parsing JSON takes a while.  Everything a client can make
 // the server keep is bounded: connections, header, body, bodies together, unsent bytes, time.
 #pragma once
 
@@ -49,12 +49,15 @@ struct HttpServerOptions {
   uint32_t max_connections = 4096;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 16 << 20;
-  size_t max_bodies_bytes = 256 << 20;  // of all requests together while they are read
-  size_t max_unsent_bytes = 1 << 20;    // of one connection
+  // Of all requests together until their handlers have read them; at least two of the longest.
+  size_t max_bodies_bytes = 128 << 20;
+  size_t max_unsent_bytes = 1 << 20;                  // of one connection
   absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte
   absl::Duration body_timeout = absl::Seconds(60);    // from the header's end
-  absl::Duration idle_timeout = absl::Seconds(75);    // between requests
-  absl::Duration write_timeout = absl::Seconds(30);   // without a byte being taken
+  absl::Duration body_stall = absl::Seconds(1);      // a body that stands still gives way to others
+  uint32_t num_handlers = 4;                         // threads that read bodies, at least 2
+  absl::Duration idle_timeout = absl::Seconds(75);   // between requests
+  absl::Duration write_timeout = absl::Seconds(30);  // without a byte being taken
 };
 
 // INVALID_ARGUMENT: `listen` is not ADDRESS:PORT.

@@ -22,6 +22,8 @@ namespace http = boost::beast::http;
 
 // Boost.Beast counts a field's bytes in 16 bits.
 constexpr size_t kMaxHeaderBytes = 64 << 10;
+// What a header says of its body's length is believed so far.
+constexpr uint64_t kMaxReserveBytes = 1 << 20;
 
 template <class View>
 std::string Text(const View& view) {
@@ -110,7 +112,7 @@ size_t HttpRequestReader::FeedBody(std::string_view bytes) {
       state_ = State::kDone;
     }
   } else {
-    if (body.empty()) body.reserve(progress_->body_left);
+    if (body.empty()) body.reserve(std::min<uint64_t>(progress_->body_left, kMaxReserveBytes));
     used = std::min<uint64_t>(bytes.size(), progress_->body_left);
     body.append(bytes.substr(0, used));
     progress_->body_left -= used;
@@ -210,6 +212,11 @@ HttpRequest HttpRequestReader::Take() {
   progress_ = nullptr;
   state_ = State::kIdle;
   return request;
+}
+
+void HttpRequestReader::Discard() {
+  progress_ = nullptr;
+  state_ = State::kFailed;
 }
 
 void HttpRequestReader::Fail(int http_status, const std::string& message) {

@@ -52,6 +52,8 @@ class HttpRequestReader {
 
   // REQUIRES: kDone.  The request; the reader is idle again.
   HttpRequest Take();
+  // Frees what there is of the body; nothing more can be read.
+  void Discard();
 
  private:
   struct Progress;

@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_format.h"
 #include "google/api/annotations.pb.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
-#include "services/gateway/http/json_guard.h"
+#include "services/common/json/guarded_json.h"
 #include "services/gateway/rest/field_binder.h"
 
 namespace tandem::gateway {
@@ -85,14 +86,16 @@ absl::StatusOr<RestBinding> ReadRule(const MethodDescriptor& method,
 absl::Status ParseJson(const std::string& json, Message& message) {
   const auto status = google::protobuf::util::JsonStringToMessage(json, &message);
   if (status.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("body: %s", std::string(status.message().data(), status.message().size())));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "body: %s", FitMessage({status.message().data(), status.message().size()}, 256)));
 }
 
 absl::Status ReadBody(const RestBinding& binding, const std::string& body, Message& message) {
   if (body.empty()) return absl::OkStatus();
   if (binding.body.empty()) return absl::InvalidArgumentError("body: this method takes none here");
-  TANDEM_RETURN_IF_ERROR(CheckJson(body));
+  if (const absl::Status status = CheckJson(body); !status.ok()) {
+    return absl::Status(status.code(), absl::StrFormat("body: %s", std::string(status.message())));
+  }
   if (binding.body == "*") return ParseJson(body, message);
   const FieldDescriptor& field = *message.GetDescriptor()->FindFieldByName(binding.body);
   if (field.message_type() != nullptr && !field.is_repeated()) {

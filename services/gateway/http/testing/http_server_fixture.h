@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/cancellation.h"
 #include "services/common/base/mutex.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_server.h"
@@ -44,7 +47,7 @@ class ResponderQueue {
 
 // Routes:  /echo says what it was asked;  /later the same from another thread;  /count?N streams N
 // lines, each when the last is drained;  /silent streams keep-alives alone, /held does nothing: the
-// test takes their responders;  /charge?N counts tokens;  /models/{model=**};  /open needs no key.
+// test takes their responders;  /work works until it is cancelled;  /charge?N counts tokens;  /models/{model=**};  /open needs no key.
 class HttpServerFixture : public ::testing::Test {
  protected:
   void StartServer(HttpServerOptions options = {}) {
@@ -93,6 +96,13 @@ class HttpServerFixture : public ::testing::Test {
           {.keep_alive = ": still here\n\n", .keep_alive_interval = absl::Milliseconds(10)});
       silent_.Put(responder);
     });
+    add("POST", "/work", [this](const HttpRequest&, const auto& responder) {
+      ++num_working_;
+      const absl::Time patience = absl::Now() + absl::Seconds(60);
+      while (CheckCancelled().ok() && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(1));
+      if (!CheckCancelled().ok()) ++num_cancelled_;
+      responder->Send({});
+    });
     add("POST", "/charge", [](const HttpRequest& request, const auto& responder) {
       request.client->ChargeTokens(std::stoul(request.query), 0);
       responder->Send({});
@@ -135,6 +145,8 @@ class HttpServerFixture : public ::testing::Test {
     std::vector<std::thread> threads_;
   };
 
+  std::atomic<int> num_working_ = 0;    // requests of /work that began
+  std::atomic<int> num_cancelled_ = 0;  // those that ended since nobody waited
   ResponderQueue held_;
   ResponderQueue silent_;
   Workers workers_;

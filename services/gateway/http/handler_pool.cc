@@ -1,0 +1,83 @@
+#include "services/gateway/http/handler_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/common/base/check.h"
+#include "services/gateway/http/body_budget.h"
+
+namespace tandem::gateway {
+
+void HandlerPool::Line::Push(const std::string& sender, std::function<void()> work) {
+  auto found = std::find_if(senders_.begin(), senders_.end(),
+                            [&](const Sender& other) { return other.name == sender; });
+  if (found == senders_.end()) found = senders_.insert(senders_.end(), {sender, {}});
+  found->work.push_back(std::move(work));
+}
+
+std::function<void()> HandlerPool::Line::Pop() {
+  Sender& first = senders_.front();
+  std::function<void()> work = std::move(first.work.front());
+  first.work.pop_front();
+  if (first.work.empty()) {
+    senders_.pop_front();
+  } else {
+    senders_.splice(senders_.end(), senders_, senders_.begin());
+  }
+  return work;
+}
+
+HandlerPool::HandlerPool(uint32_t num_threads) : max_large_(num_threads / 2) {
+  TANDEM_CHECK(num_threads >= 2);
+  for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+HandlerPool::~HandlerPool() { Stop(); }
+
+void HandlerPool::Post(const std::string& sender, size_t body_bytes, std::function<void()> work) {
+  MutexLock lock(mutex_);
+  if (stopping_) return;
+  (body_bytes <= kSmallBodyBytes ? small_ : large_).Push(sender, std::move(work));
+  changed_.SignalOne();
+}
+
+void HandlerPool::Stop() {
+  {
+    Line small, large;  // destroyed with no lock held
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    std::swap(small, small_);
+    std::swap(large, large_);
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void HandlerPool::Run() {
+  while (true) {
+    std::function<void()> work;
+    bool large = false;
+    {
+      MutexLock lock(mutex_);
+      while (true) {
+        // A large one first where none is worked on: it must not wait for ever.
+        const bool has_large = !large_.empty() && num_large_ < max_large_;
+        large = has_large && (small_.empty() || num_large_ == 0);
+        if (large || !small_.empty()) break;
+        if (stopping_) return;
+        changed_.Wait(mutex_);
+      }
+      work = (large ? large_ : small_).Pop();
+      if (large) ++num_large_;
+    }
+    work();
+    work = nullptr;
+    if (!large) continue;
+    MutexLock lock(mutex_);
+    --num_large_;
+    changed_.SignalOne();
+  }
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,63 @@
+// The threads that read requests' bodies: parsing, validation, tokenisation.
+//
+// Small requests and large ones wait in lines of their own, each sender's in turn.  Large ones are
+// worked on by at most half of the threads, so that a small request never waits behind a
+// large one; and the next one taken is of the sender that has waited longest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "services/common/base/mutex.h"
+
+namespace tandem::gateway {
+
+// Thread-safe.
+class HandlerPool {
+ public:
+  // REQUIRES num_threads >= 2.
+  explicit HandlerPool(uint32_t num_threads);
+  // As Stop.
+  ~HandlerPool();
+
+  // Runs `work` on a thread of the pool.  After Stop it is destroyed without being run.
+  void Post(const std::string& sender, size_t body_bytes, std::function<void()> work);
+  // Destroys work that has not begun, and waits for the work that has.
+  void Stop();
+
+ private:
+  // One kind of work; thread-compatible.
+  class Line {
+   public:
+    void Push(const std::string& sender, std::function<void()> work);
+    std::function<void()> Pop();  // REQUIRES !empty()
+    bool empty() const { return senders_.empty(); }
+
+   private:
+    struct Sender {
+      std::string name;
+      std::deque<std::function<void()>> work;
+    };
+    std::list<Sender> senders_;  // each has work; the next one first
+  };
+
+  void Run();
+
+  const uint32_t max_large_;
+  Mutex mutex_;
+  CondVar changed_;
+  Line small_ ABSL_GUARDED_BY(mutex_);
+  Line large_ ABSL_GUARDED_BY(mutex_);
+  uint32_t num_large_ ABSL_GUARDED_BY(mutex_) = 0;  // being worked on
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tandem::gateway
