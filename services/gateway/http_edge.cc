@@ -1,5 +1,7 @@
 #include "services/gateway/http_edge.h"
 
+#include <grpcpp/support/channel_arguments.h>
+
 #include <utility>
 
 #include "services/common/base/logging.h"
@@ -42,11 +44,13 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, Version()));
   TANDEM_ASSIGN_OR_RETURN(PullRouteOptions pulls, MakePullRouteOptions(flags.pull_folder));
   TANDEM_RETURN_IF_ERROR(AddPullRoutes(router, launcher, std::move(pulls)));
-  // Over the server's own socket.  gRPC 1.51's in-process channel drops messages that a client has
-  // not asked for yet when the call ends, and asking only when the last is sent is what holds back
-  // slow readers.  Connected now, while there are descriptors.
-  const auto channel = CreateChannel(grpc.targets()[0]);
-  channel->GetState(/*try_to_connect=*/true);
+  // In this process: calls share no connection, so that none fails with another.  gRPC 1.51's channel
+  // drops messages that a client has not asked for yet when the call ends; a unary call asks for
+  // its one message when it begins, and streams are answered by the engine.
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  const auto channel = grpc.grpc_server().InProcessChannel(arguments);
   const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
   const auto refused = [&launcher](const google::protobuf::MethodDescriptor& method,
                                    const absl::Status& status) {

@@ -19,6 +19,19 @@
 namespace tandem {
 namespace {
 
+// A connection holds a thread until its request is there: sixteen of them, for a second each.
+constexpr char kRequestTimeoutMs[] = "1000";
+
+// "127.0.0.1:9464", "[::1]" and "localhost": what a page of another name that was made to lead here
+// does not send.
+bool IsThisMachine(std::string_view host) {
+  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  const std::string name(host.substr(0, end));
+  in_addr four{};
+  return name == "localhost" || name.ends_with(".localhost") || name.starts_with('[') ||
+         ::inet_pton(AF_INET, name.c_str(), &four) == 1;
+}
+
 absl::Status CheckAddress(const std::string& address, bool allow_remote) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
@@ -41,8 +54,15 @@ absl::Status CheckAddress(const std::string& address, bool allow_remote) {
 
 class MetricsServer::Page final : public CivetHandler {
  public:
-  explicit Page(MetricSource source) : source_(std::move(source)) {}
+  Page(MetricSource source, bool check_host)
+      : source_(std::move(source)), check_host_(check_host) {}
   bool handleGet(CivetServer*, mg_connection* connection) override {
+    const char* host = mg_get_header(connection, "Host");
+    if (check_host_ && host != nullptr && !IsThisMachine(host)) {
+      mg_send_http_error(connection, 403, "%s",
+                         "this page does not go by that name; ask for 127.0.0.1 or localhost\n");
+      return true;
+    }
     const std::string text = MetricsText(source_);
     mg_send_http_ok(connection, kMetricsContentType, static_cast<long long>(text.size()));
     mg_write(connection, text.data(), text.size());
@@ -51,6 +71,7 @@ class MetricsServer::Page final : public CivetHandler {
 
  private:
   const MetricSource source_;
+  const bool check_host_;
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
@@ -58,9 +79,10 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
                                                                     MetricSource source) {
   if (const absl::Status status = CheckAddress(address, allow_remote); !status.ok()) return status;
   std::unique_ptr<MetricsServer> server(new MetricsServer);
-  server->page_ = std::make_unique<Page>(std::move(source));
+  server->page_ = std::make_unique<Page>(std::move(source), !allow_remote);
   server->host_ = address.substr(0, address.rfind(':'));
-  const std::vector<std::string> options = {"listening_ports", address, "num_threads", "2"};
+  const std::vector<std::string> options = {
+      "listening_ports", address, "num_threads", "16", "request_timeout_ms", kRequestTimeoutMs};
   try {
     server->server_ = std::make_unique<CivetServer>(options);
   } catch (const CivetException&) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/histogram.h"
 #include "services/common/metrics/metrics_server.h"
@@ -128,20 +129,52 @@ TEST(AmdgpuMetricsTest, ReadsWhatTheDriverShowsAndLeavesOutTheRest) {
   EXPECT_THAT(text, HasSubstr("tandem_amdgpu_temperature_celsius{card=\"card1\"} 61.5\n"));
 }
 
-std::string Get(int port, const std::string& path) {
+int Connect(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+  return fd;
+}
+
+std::string Get(int port, const std::string& path, const std::string& fields = "") {
+  const int fd = Connect(port);
+  const std::string request = "GET " + path + " HTTP/1.0\r\n" + fields + "\r\n";
   EXPECT_EQ(::write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string answer;
   char bytes[4096];
   for (ssize_t n; (n = ::read(fd, bytes, sizeof(bytes))) > 0;) answer.append(bytes, n);
   ::close(fd);
   return answer;
+}
+
+TEST(MetricsServerTest, IdleConnectionsDoNotHoldThePageBack) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", false, AddTest));
+  for (const int num_idle : {2, 24}) {
+    std::vector<int> idle;
+    for (int i = 0; i < num_idle; ++i) idle.push_back(Connect(server->port()));
+    const absl::Time begin = absl::Now();
+    EXPECT_THAT(Get(server->port(), "/metrics"), HasSubstr("test_level -1.5\n"));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << num_idle;
+    for (const int fd : idle) ::close(fd);
+  }
+}
+
+TEST(MetricsServerTest, OnLoopbackThePageHasNoOtherName) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", false, AddTest));
+  for (const char* host : {"127.0.0.1", "127.0.0.1:9464", "localhost:9464", "[::1]:9464"}) {
+    EXPECT_THAT(Get(server->port(), "/metrics", std::string("Host: ") + host + "\r\n"),
+                HasSubstr("test_level -1.5\n"))
+        << host;
+  }
+  for (const char* host : {"evil.example", "127.0.0.1.evil.example:80"}) {
+    const std::string answer =
+        Get(server->port(), "/metrics", std::string("Host: ") + host + "\r\n");
+    EXPECT_THAT(answer, HasSubstr(" 403 "));
+    EXPECT_THAT(answer, Not(HasSubstr("test_level"))) << host;
+  }
 }
 
 TEST(MetricsServerTest, ServesThePageOnLoopbackAlone) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "google/rpc/error_details.pb.h"
+#include "services/common/base/client_text.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem {
@@ -43,8 +44,13 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
 }
 
 grpc::Status ToDetailedGrpcStatus(const absl::Status& status) {
-  const google::rpc::Status details = ToRpcStatus(status);
-  if (details.details().empty()) return ToGrpcStatus(status);
+  google::rpc::Status details = ToRpcStatus(status);
+  // It goes into a header: a longer one would end the connection, and all calls on it.
+  details.set_message(FitMessage(details.message()));
+  if (details.details().empty()) {
+    if (status.ok()) return grpc::Status::OK;
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message());
+  }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(),
                       details.SerializeAsString());
 }

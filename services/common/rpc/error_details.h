@@ -19,7 +19,8 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 // Code, message and payloads, as gRPC's guide to errors lays them out.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
-// ToGrpcStatus and FromGrpcStatus, details included.
+// ToGrpcStatus and FromGrpcStatus, details included.  The message becomes bounded, visible ASCII
+// (base/client_text.h).
 grpc::Status ToDetailedGrpcStatus(const absl::Status& status);
 absl::Status FromDetailedGrpcStatus(const grpc::Status& status);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 
 namespace tandem::gateway {
 namespace {
@@ -46,8 +47,8 @@ std::optional<HttpFailure> RefuseHost(const HttpRequest& head,
       std::find(names.begin(), names.end(), name) != names.end()) {
     return {};
   }
-  return Forbidden(
-      absl::StrFormat("this server does not go by the name '%s' (--http-name adds it)", name));
+  return Forbidden(absl::StrFormat("this server does not go by the name '%s' (--http-name adds it)",
+                                   ClientText(name)));
 }
 
 std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
@@ -65,7 +66,7 @@ std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
   }
   return Forbidden(
       absl::StrFormat("pages of origin '%s' may not call this server (--http-cors allows them)",
-                      std::string(*origin)));
+                      ClientText(*origin)));
 }
 
 bool IsLocal(const HttpRequest& head, const std::string& peer) {

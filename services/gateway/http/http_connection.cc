@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/http/access_log.h"
 #include "services/gateway/http/http_admission.h"
@@ -252,10 +253,10 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
   route_variables_.variables = std::move(match.variables);
   if (route_ != nullptr) return true;
   if (match.allow.empty()) {
-    Refuse(
-        {404,
-         absl::NotFoundError(absl::StrFormat("'%s %.200s': no such path", head.method, head.path)),
-         std::nullopt});
+    Refuse({404,
+            absl::NotFoundError(absl::StrFormat("'%s %s': no such path", ClientText(head.method),
+                                                ClientText(head.path, 200))),
+            std::nullopt});
   } else if (head.method == "OPTIONS") {
     HttpResponse response{.status = 204, .content_type = "", .body = "", .headers = {}};
     response.headers.emplace_back("Allow", match.allow);

@@ -154,5 +154,16 @@ TEST(ApiKeysTest, WhatIsUsedIsCountedByKeyAndOutlivesANewNameAndLimits) {
   EXPECT_EQ((*keys)->num_unknown(), 1u);
 }
 
+TEST(ErrorDetailsTest, MessagesFitIntoAHeaderWhateverWasEchoed) {
+  for (const absl::Status& status :
+       {absl::NotFoundError(std::string(100000, 'x') + "\n\xFF"),
+        WithRetryAfter(absl::UnavailableError(std::string(100000, '\xC3')), absl::Seconds(1))}) {
+    const grpc::Status sent = ToDetailedGrpcStatus(status);
+    EXPECT_LT(sent.error_message().size() + sent.error_details().size(), 4096u);
+    for (const char c : sent.error_message()) EXPECT_TRUE(c >= ' ' && c <= '~');
+    EXPECT_EQ(FromDetailedGrpcStatus(sent).code(), status.code());
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gateway

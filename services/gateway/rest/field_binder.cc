@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/utf8.h"
 #include "services/gateway/http/path_template.h"
@@ -23,7 +24,7 @@ using google::protobuf::Reflection;
 
 absl::Status BadValue(const FieldDescriptor& field, const std::string& text) {
   return absl::InvalidArgumentError(absl::StrFormat("%s: '%s' is not a %s", field.name(),
-                                                    text.substr(0, 64), field.cpp_type_name()));
+                                                    ClientText(text), field.cpp_type_name()));
 }
 
 absl::StatusOr<std::string> DecodeQueryPart(std::string_view part) {
@@ -33,12 +34,12 @@ absl::StatusOr<std::string> DecodeQueryPart(std::string_view part) {
   }
   if (!IsValidPath("/" + spaced)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("query: '%s' has a '%%' that begins no escape", spaced.substr(0, 64)));
+        absl::StrFormat("query: '%s' has a '%%' that begins no escape", ClientText(spaced)));
   }
   std::string text = PercentDecode(spaced);
   if (FindInvalidUtf8(text).has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("query: '%s' is not UTF-8", spaced.substr(0, 64)));
+        absl::StrFormat("query: '%s' is not UTF-8", ClientText(spaced)));
   }
   return text;
 }
@@ -187,13 +188,13 @@ absl::StatusOr<std::vector<const FieldDescriptor*>> FindFieldPath(const Descript
       if (field->name() == name || field->json_name() == name) found = field;
     }
     if (found == nullptr) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: %s has no such field", std::string(path.substr(0, 64)), message.full_name()));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %s has no such field", ClientText(path), message.full_name()));
     }
     if (!fields.empty() && fields.back()->is_repeated()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("%s: '%s' is repeated, nothing in it can be named",
-                          std::string(path.substr(0, 64)), fields.back()->name()));
+          absl::StrFormat("%s: '%s' is repeated, nothing in it can be named", ClientText(path),
+                          fields.back()->name()));
     }
     fields.push_back(found);
     at = found->message_type();

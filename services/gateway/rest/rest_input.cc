@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 
 namespace tandem::gateway {
@@ -34,7 +35,7 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("Grpc-Timeout: '%s' is not like 10S or 500m", text.substr(0, 32)));
+      absl::StrFormat("Grpc-Timeout: '%s' is not like 10S or 500m", ClientText(text, 32)));
 }
 
 void FillRequestId(Message& message, const std::string& id) {

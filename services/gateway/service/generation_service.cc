@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/service/call_origin.h"
 #include "services/gateway/service/client_status.h"
@@ -155,7 +156,7 @@ absl::Status GenerationService::DoGetTrace(const v1::GetTraceRequest& request,
         request.id().empty()
             ? std::string("no request has ended yet")
             : absl::StrFormat("no request '%s' is among the last %d that ended (--trace-keep)",
-                              request.id(), options_.traces->max_requests()));
+                              ClientText(request.id()), options_.traces->max_requests()));
   }
   FillTrace(found, response);
   return absl::OkStatus();

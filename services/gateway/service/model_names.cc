@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "services/common/base/client_text.h"
 
 namespace tandem::gateway {
 namespace {
@@ -69,7 +70,7 @@ absl::StatusOr<std::string> ModelNames::Resolve(std::string_view text) const {
   std::string known = absl::StrFormat("\"%s\"", served());
   for (size_t i = 1; i < listed_.size(); ++i) known += absl::StrFormat(", \"%s\"", listed_[i]);
   return absl::NotFoundError(absl::StrFormat("model: this server does not serve \"%s\", only %s",
-                                             name.substr(0, kMaxAliasBytes), known));
+                                             ClientText(name, kMaxAliasBytes), known));
 }
 
 }  // namespace tandem::gateway

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/utf8.h"
 
@@ -61,8 +62,9 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
     }
     const bool user = role == "user" || role == "system";
     if (!user && role != "assistant" && role != "model") {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "messages[%d].role: \"%s\" is unknown; use system, user or assistant", i, role));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("messages[%d].role: \"%s\" is unknown; use system, user or assistant", i,
+                          ClientText(role)));
     }
     const bool heads = i == 0 && role == "system";  // untrimmed, as in Gemma's template
     const std::string text(heads ? content : Trim(content));
