@@ -104,6 +104,12 @@ void HttpConnection::CloseIfIdle() {
   });
 }
 
+void HttpConnection::CloseIfWaiting() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (WaitingIn(self->phase_) != HttpCore::Waiting::kNo) self->Close();
+  });
+}
+
 void HttpConnection::Cut() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->phase_ != Phase::kClosed) self->ClientGone();
@@ -131,6 +137,18 @@ void HttpConnection::Begin() {
   Read();
 }
 
+HttpCore::Waiting HttpConnection::WaitingIn(Phase phase) {
+  switch (phase) {
+    case Phase::kIdle:
+      return HttpCore::Waiting::kIdle;
+    case Phase::kHandshake:
+    case Phase::kHeader:
+      return HttpCore::Waiting::kUnfinished;
+    default:
+      return HttpCore::Waiting::kNo;
+  }
+}
+
 void HttpConnection::Handshake() {
   EnterPhase(Phase::kHandshake, core_->options.header_timeout);
   tls_ = std::make_unique<asio::ssl::stream<asio::ip::tcp::socket&>>(socket_, *core_->tls());
@@ -144,14 +162,11 @@ void HttpConnection::Handshake() {
 }
 
 void HttpConnection::EnterPhase(Phase phase, absl::Duration limit) {
-  if (phase_ == Phase::kIdle && phase != Phase::kIdle) core_->LeaveIdle(this);
+  core_->SetWaiting(this, WaitingIn(phase));
   phase_ = phase;
   phase_ends_ =
       limit == absl::InfiniteDuration() ? Clock::time_point::max() : Clock::now() + ToSteady(limit);
-  if (phase == Phase::kIdle) {
-    in_.shrink_to_fit();
-    core_->EnterIdle(this);
-  }
+  if (phase == Phase::kIdle) in_.shrink_to_fit();
   Arm();
 }
 

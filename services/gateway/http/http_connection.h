@@ -34,6 +34,8 @@ class HttpConnection final : public HttpAnswer::Listener,
   void Start();
   void StartAndRefuse(HttpFailure failure);
   void CloseIfIdle();
+  // Idle, or with an unfinished handshake or header.
+  void CloseIfWaiting();
   void Cut();
   void OnOutput() override;
   void OnStreamBegun() override;
@@ -46,6 +48,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   enum class Phase { kHandshake, kIdle, kHeader, kBody, kAnswering, kLingering, kClosed };
   static constexpr size_t kMaxAheadBytes = 64 << 10;
 
+  static HttpCore::Waiting WaitingIn(Phase phase);
   void Begin();
   void Handshake();
   void Read();

@@ -41,7 +41,7 @@ std::shared_ptr<boost::asio::ssl::context> HttpCore::tls() const {
 
 void HttpCore::Add(const std::shared_ptr<HttpConnection>& connection) {
   MutexLock lock(mutex_);
-  members_[connection.get()] = {connection, std::nullopt};
+  members_[connection.get()].connection = connection;
   if (options.traffic != nullptr) options.traffic->SetConnections(members_.size());
 }
 
@@ -49,45 +49,58 @@ void HttpCore::Remove(HttpConnection* connection) {
   MutexLock lock(mutex_);
   const auto found = members_.find(connection);
   if (found == members_.end()) return;
-  if (found->second.idle.has_value()) idle_.erase(*found->second.idle);
+  LeaveList(found->second);
   members_.erase(found);
   if (options.traffic != nullptr) options.traffic->SetConnections(members_.size());
   if (members_.empty()) changed_.SignalAll();
 }
 
-void HttpCore::EnterIdle(HttpConnection* connection) {
-  MutexLock lock(mutex_);
-  const auto found = members_.find(connection);
-  if (found == members_.end() || found->second.idle.has_value()) return;
-  found->second.idle = idle_.insert(idle_.end(), connection);
+void HttpCore::LeaveList(Member& member) {
+  if (member.list != nullptr) member.list->erase(member.place);
+  member.list = nullptr;
 }
 
-void HttpCore::LeaveIdle(HttpConnection* connection) {
+void HttpCore::SetWaiting(HttpConnection* connection, Waiting waiting) {
   MutexLock lock(mutex_);
   const auto found = members_.find(connection);
-  if (found == members_.end() || !found->second.idle.has_value()) return;
-  idle_.erase(*found->second.idle);
-  found->second.idle.reset();
+  if (found == members_.end()) return;
+  Member& member = found->second;
+  LeaveList(member);
+  if (waiting == Waiting::kNo) return;
+  member.list = waiting == Waiting::kIdle ? &idle_ : &unfinished_;
+  member.place = member.list->insert(member.list->end(), connection);
 }
 
-bool HttpCore::EvictIdle() {
-  std::shared_ptr<HttpConnection> oldest;
+std::shared_ptr<HttpConnection> HttpCore::TakeFirst(std::list<HttpConnection*>& list) {
+  while (!list.empty()) {
+    Member& member = members_[list.front()];
+    LeaveList(member);
+    if (auto connection = member.connection.lock()) return connection;
+  }
+  return nullptr;
+}
+
+bool HttpCore::EvictWaiting() {
+  std::shared_ptr<HttpConnection> longest;
   {
     MutexLock lock(mutex_);
-    while (oldest == nullptr && !idle_.empty()) {
-      Member& member = members_[idle_.front()];
-      oldest = member.connection.lock();
-      idle_.pop_front();
-      member.idle.reset();
-    }
+    longest = TakeFirst(idle_);
+    if (longest == nullptr) longest = TakeFirst(unfinished_);
   }
-  if (oldest == nullptr) return false;
-  oldest->CloseIfIdle();
+  if (longest == nullptr) return false;
+  longest->CloseIfWaiting();
   return true;
 }
 
 void HttpCore::CloseIdle() {
-  while (EvictIdle()) {
+  for (;;) {
+    std::shared_ptr<HttpConnection> connection;
+    {
+      MutexLock lock(mutex_);
+      connection = TakeFirst(idle_);
+    }
+    if (connection == nullptr) return;
+    connection->CloseIfIdle();
   }
 }
 

@@ -50,11 +50,12 @@ class HttpCore {
 
   void Add(const std::shared_ptr<HttpConnection>& connection);
   void Remove(HttpConnection* connection);
-  // Connections without a request, longest waiting first.
-  void EnterIdle(HttpConnection* connection);
-  void LeaveIdle(HttpConnection* connection);
-  // Closes the one that has been idle longest; false if none is.
-  bool EvictIdle();
+  // Connections that have no complete request.
+  enum class Waiting { kNo, kIdle, kUnfinished };  // kUnfinished: TLS handshake or header begun
+  void SetWaiting(HttpConnection* connection, Waiting waiting);
+  // Closes the one that has been idle longest; where none is idle, the one whose handshake or header
+  // is unfinished longest.  False where every connection has a request.
+  bool EvictWaiting();
   void CloseIdle();
   void CutAll();
 
@@ -69,14 +70,21 @@ class HttpCore {
  private:
   struct Member {
     std::weak_ptr<HttpConnection> connection;
-    std::optional<std::list<HttpConnection*>::iterator> idle;
+    std::list<HttpConnection*>* list = nullptr;  // idle_, unfinished_ or none
+    std::list<HttpConnection*>::iterator place;  // in `list`
   };
+  void LeaveList(Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<HttpConnection> TakeFirst(std::list<HttpConnection*>& list)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   CondVar changed_;
   // Shared with the connections that began under it.
   std::shared_ptr<boost::asio::ssl::context> tls_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<HttpConnection*, Member> members_ ABSL_GUARDED_BY(mutex_);
+  // Longest waiting first.
   std::list<HttpConnection*> idle_ ABSL_GUARDED_BY(mutex_);
+  std::list<HttpConnection*> unfinished_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

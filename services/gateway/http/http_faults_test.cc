@@ -311,6 +311,26 @@ TEST_F(HttpFaultsTest, OverTheLimitIdleConnectionsMakeRoomAndBusyOnesDoNot) {
   EXPECT_EQ(busy[0].ReadUntilClosed(), "") << "idle longest";
 }
 
+TEST_F(HttpFaultsTest, ConnectionsWithUnfinishedHeadersMakeRoom) {
+  StartServer({.max_connections = 8});
+  HttpTestClient busy = Connect();
+  busy.Request("GET", "/held");
+  const auto held = TakeHeld();
+  std::vector<HttpTestClient> unfinished;
+  for (int i = 0; i < 200; ++i) {
+    unfinished.emplace_back(server_->port());
+    unfinished.back().Send("P");
+    if (i % 20 != 0) continue;
+    HttpTestClient victim(server_->port());
+    EXPECT_EQ(victim.Call("GET", "/echo").status, 200) << i;
+  }
+  EXPECT_LE(server_->counts().connections, 8u + 32);
+  held->Send({});
+  EXPECT_EQ(busy.Read().status, 200) << "one with a request stays";
+  unfinished.clear();
+  Await([this] { return server_->counts().connections <= 1; });
+}
+
 TEST_F(HttpFaultsTest, TwoThousandConnectionsAreServed) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -23,7 +23,9 @@ namespace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
-constexpr auto kAcceptPause = std::chrono::milliseconds(50);
+constexpr auto kAcceptPause = std::chrono::milliseconds(10);
+// Connections above the limit that are closing or are refused at a time: part of the reserve.
+constexpr uint64_t kMostAbove = 32;
 
 absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& listen) {
   const size_t colon = listen.rfind(':');
@@ -167,6 +169,20 @@ class HttpServer::Impl {
                            });
   }
 
+  // Accepts the next connection; those that find no room wait in the listener's backlog.
+  void AcceptNext() {
+    if (core_->counts().connections < core_->options.max_connections + kMostAbove) return Accept();
+    core_->EvictWaiting();
+    AcceptLater();
+  }
+
+  void AcceptLater() {
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled && acceptor_.is_open()) AcceptNext();
+    });
+  }
+
   void OnAccept(const boost::system::error_code& error, tcp::socket socket) {
     if (!acceptor_.is_open()) return;
     if (error) {
@@ -174,23 +190,19 @@ class HttpServer::Impl {
       if (!std::exchange(starved_, true)) {
         LogWarning("http accept failed", {{"error", error.message()}});
       }
-      core_->EvictIdle();
-      pause_.expires_after(kAcceptPause);
-      pause_.async_wait([this](const boost::system::error_code& cancelled) {
-        if (!cancelled && acceptor_.is_open()) Accept();
-      });
-      return;
+      core_->EvictWaiting();
+      return AcceptLater();
     }
     if (std::exchange(starved_, false)) LogInfo("http accepts again");
     auto connection = std::make_shared<HttpConnection>(core_, std::move(socket));
-    if (core_->counts().connections < core_->options.max_connections || core_->EvictIdle()) {
+    if (core_->counts().connections < core_->options.max_connections || core_->EvictWaiting()) {
       connection->Start();
     } else if (core_->has_tls()) {
       connection = nullptr;  // no answer without a handshake
     } else {
       connection->StartAndRefuse(FailureOf(absl::UnavailableError("too many connections")));
     }
-    Accept();
+    AcceptNext();
   }
 
   const std::shared_ptr<HttpCore> core_;  // shared with the connections

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/descriptors.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/kv/kv_format.h"
@@ -76,8 +77,11 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
   app.add_option("--http-threads", flags.server.num_threads, "Threads for connections")
       ->check(CLI::Range(1u, 16u))
       ->capture_default_str();
-  app.add_option("--http-connections", flags.server.max_connections, "Connections at a time")
-      ->check(CLI::Range(1u, 1000000u))
+  flags.server.max_connections = 0;
+  app.add_option("--http-connections", flags.server.max_connections,
+                 "Connections at a time; 0: as many as the limit of open files has room for, at "
+                 "most 4096")
+      ->check(CLI::Range(0u, 1000000u))
       ->capture_default_str();
   app.add_option("--http-body-bytes", flags.server.max_body_bytes, "Longest request body")
       ->check(CLI::Range(size_t{1024}, size_t{1} << 30))
@@ -268,6 +272,9 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));
   TANDEM_RETURN_IF_ERROR(CheckHttpFlags(flags.http));
+  TANDEM_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseDescriptorLimit());
+  TANDEM_ASSIGN_OR_RETURN(flags.http.server.max_connections,
+                          ConnectionsWithin(descriptors, flags.http.server.max_connections));
   TANDEM_RETURN_IF_ERROR(FinishHostFlags(flags));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {
