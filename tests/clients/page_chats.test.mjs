@@ -25,6 +25,14 @@ describe("chats", { skip: !browserPath }, () => {
     db.close();
     return all;
   });
+  // A reload ends what is not yet written to the database.
+  async function untilSaved(what, condition) {
+    const deadline = Date.now() + 20_000;
+    while (!condition(await saved())) {
+      assert.ok(Date.now() < deadline, `${what} was not saved within 20 s: ${JSON.stringify(await saved())}`);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
   async function act(title, what) {
     await page.locator("#chats li", { hasText: title }).hover();
     await page.click(`[aria-label="${what} ${title}"]`);
@@ -71,13 +79,13 @@ describe("chats", { skip: !browserPath }, () => {
     await page.click("#toast >> text=Undo");
     assert.deepEqual(await titles(), ["One", "Two", "Three"]);
     assert.ok(!(await page.isVisible("#toast")));
+    await untilSaved("what was deleted and came back", (chats) => chats.length === 3);
     await page.reload();
     await page.waitForSelector("article");
     assert.deepEqual((await titles()).sort(), ["One", "Three", "Two"]);
     await act("Three", "Delete");
     await page.click("#toast [aria-label=Dismiss]");
-    await page.waitForFunction(() => document.activeElement !== null);
-    assert.equal((await saved()).length, 2);
+    await untilSaved("the deletion", (chats) => chats.length === 2);
   });
 
   test("a title is shown whole, and can be changed", async () => {
@@ -94,6 +102,7 @@ describe("chats", { skip: !browserPath }, () => {
     await page.keyboard.type("Rivers");
     await page.keyboard.press("Enter");
     assert.deepEqual(await titles(), [long, "Rivers"]);
+    await untilSaved("the title", (chats) => chats.some((chat) => chat.title === "Rivers"));
     await page.reload();
     await page.waitForSelector("article");
     assert.deepEqual(await titles(), [long, "Rivers"]);
