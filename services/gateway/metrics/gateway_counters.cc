@@ -108,7 +108,8 @@ void GatewayCounters::PlanInForce(const PlanReport& report) {
 void GatewayCounters::CountRequest(Api api, RequestOutcome outcome, const absl::Status& status) {
   requests_[static_cast<int>(api)][static_cast<int>(outcome)].fetch_add(1, kRelaxed);
   if (status.ok()) return;
-  errors_[std::min(static_cast<int>(status.code()), kNumCodes - 1)].fetch_add(1, kRelaxed);
+  const int code = std::min(static_cast<int>(status.code()), kNumCodes - 1);
+  errors_[static_cast<int>(api)][code].fetch_add(1, kRelaxed);
 }
 
 void GatewayCounters::RequestRefused(Api api, const absl::Status& status) {
@@ -167,8 +168,11 @@ void GatewayCounters::AddRequests(MetricSamples& samples) const {
           {ApiName(static_cast<Api>(api)), OutcomeName(static_cast<RequestOutcome>(outcome))});
     }
   }
-  for (int code = 1; code < kNumCodes; ++code) {
-    samples.Add(M::kErrors, Read(errors_[code]), {StatusCodeLabel(code)});
+  for (int api = 0; api < kNumApis; ++api) {
+    for (int code = 1; code < kNumCodes; ++code) {
+      samples.Add(M::kErrors, Read(errors_[api][code]),
+                  {ApiName(static_cast<Api>(api)), StatusCodeLabel(code)});
+    }
   }
   for (int api = 0; api < kNumApis; ++api) {
     const RequestTimes& times = times_[api];

@@ -59,7 +59,7 @@ class GatewayCounters final : public EngineObserver {
   void AddPlan(MetricSamples& samples) const;
 
   std::atomic<uint64_t> requests_[kNumApis][kNumRequestOutcomes] = {};
-  std::atomic<uint64_t> errors_[kNumCodes] = {};
+  std::atomic<uint64_t> errors_[kNumApis][kNumCodes] = {};
   std::atomic<uint64_t> steps_done_{0}, steps_failed_{0}, steps_queued_{0};
   std::atomic<uint64_t> decode_rows_{0}, prompt_rows_{0};
   RequestTimes times_[kNumApis];

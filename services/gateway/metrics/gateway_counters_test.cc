@@ -145,9 +145,10 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
     EXPECT_THAT(page, HasSubstr(std::string("tandem_requests_total{api=\"") + count + "\"} 1\n"));
   }
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"grpc\",outcome=\"failed\"} 0\n"));
-  for (const char* code : {"cancelled", "deadline_exceeded", "unavailable", "resource_exhausted"}) {
+  for (const char* error : {"ollama\",code=\"cancelled", "ollama\",code=\"deadline_exceeded",
+                            "ollama\",code=\"unavailable", "openai\",code=\"resource_exhausted"}) {
     EXPECT_THAT(page,
-                HasSubstr(std::string("tandem_request_errors_total{code=\"") + code + "\"} 1\n"));
+                HasSubstr(std::string("tandem_request_errors_total{api=\"") + error + "\"} 1\n"));
   }
   // By API: one by gRPC, four by Ollama's.
   const auto is = [](const std::string& name, const std::string& api, const std::string& rest) {

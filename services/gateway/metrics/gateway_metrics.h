@@ -53,8 +53,8 @@ struct GatewayMetrics {
       {"api", "outcome"}};
   static constexpr MetricSpec kErrors{"tandem_request_errors_total",
                                       MetricType::kCounter,
-                                      "Requests refused or failed, by gRPC code.",
-                                      {"code"}};
+                                      "Requests refused or failed, by API and gRPC code.",
+                                      {"api", "code"}};
   static constexpr MetricSpec kRunning{"tandem_requests_running", MetricType::kGauge,
                                        "Requests that are being computed."};
   static constexpr MetricSpec kWaiting{"tandem_requests_waiting", MetricType::kGauge,

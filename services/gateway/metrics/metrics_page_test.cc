@@ -123,8 +123,9 @@ TEST_F(MetricsPageTest, RequestsOfEveryApiAreCountedAndThoseRefusedToo) {
   EXPECT_THAT(page, HasSubstr(refusals));
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"openai\",outcome=\"refused\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_requests_total{api=\"ollama\",outcome=\"refused\"} 1\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{code=\"not_found\"} 2\n"));
-  EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{code=\"invalid_argument\"} 3\n"));
+  EXPECT_THAT(page, HasSubstr("tandem_request_errors_total{api=\"rest\",code=\"not_found\"} 1\n"));
+  EXPECT_THAT(page,
+              HasSubstr("tandem_request_errors_total{api=\"rest\",code=\"invalid_argument\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_http_requests_total{route=\"/v1/completions\","
                               "status=\"200\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_gateway_ready 1\n"));
