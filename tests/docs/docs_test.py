@@ -200,6 +200,18 @@ class DocsTest(unittest.TestCase):
         needed = float(cells[0]) + float(cells[4])
         self.assertTrue(needed <= float(said.group(1)) < needed + 1, f"{said.group(0)}: weights and KV are {needed:.2f} GiB")
 
+    def test_the_threat_model_names_tests_that_exist(self):
+        sources = [path for folder in ("services", "tools", "tests") for path in (ROOT / folder).rglob("*.cc")
+                   if path.stem.endswith(("_test", "_fuzzer"))]
+        names = {source.stem for source in sources}
+        for source in sources:
+            for suite_and_test in re.findall(r"^TEST(?:_[FP])?\((\w+),\s+(\w+)\)", source.read_text(), re.M):
+                names.update(suite_and_test)
+        text = (ROOT / "docs/threat-model.md").read_text()
+        named = re.findall(r"`(\w+)`", text)
+        self.assertGreater(len(named), 20)
+        self.assertEqual([name for name in named if name not in names], [])
+
     def test_the_version_is_one(self):
         changes = (ROOT / "CHANGELOG.md").read_text()
         releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d{2}-\d{2}$", changes, re.M)
