@@ -56,14 +56,10 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pools_(options.limits),
-      max_sequence_len_(MaxSequenceLen(options.limits, pools_)) {}
+      max_sequence_len_(MaxSequenceLen(options.limits, pools_)),
+      places_(uint64_t{options.max_sequences} + options.max_waiting) {}
 
 absl::Status Scheduler::Add(SequenceSpec spec) {
-  if (sequences_.size() >= uint64_t{options_.max_sequences} + options_.max_waiting) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("the queue is full: %d requests are running or waiting, %d at most",
-                        sequences_.size(), options_.max_sequences + options_.max_waiting));
-  }
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (spec.prompt.size() >= max_sequence_len_) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -72,14 +68,15 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
         spec.prompt.size(), max_sequence_len_));
   }
   const uint64_t id = spec.id;
-  auto sequence =
-      std::make_unique<Sequence>(std::move(spec), num_arrivals_, pools_, options_.prefix_cache);
-  Sequence* const added = sequence.get();
-  if (!sequences_.emplace(id, std::move(sequence)).second) {
+  if (sequences_.contains(id)) {
     return absl::InvalidArgumentError(absl::StrFormat("sequence id %d is in use", id));
   }
-  ++num_arrivals_;
-  waiting_.push_back(added);
+  TANDEM_RETURN_IF_ERROR(places_.Take(spec.tenant.name));
+  Tenant& tenant = *tenants_.Enter(spec.tenant, last_step_id_);
+  auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_++, tenant, pools_,
+                                             options_.prefix_cache);
+  tenant.waiting.push_back(sequence.get());
+  sequences_.emplace(id, std::move(sequence));
   return absl::OkStatus();
 }
 
@@ -87,9 +84,12 @@ void Scheduler::Remove(uint64_t id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence* const sequence = found->second.get();
-  std::erase(waiting_, sequence);
-  std::erase(running_, sequence);
+  Tenant& tenant = sequence->tenant;
+  std::erase(tenant.waiting, sequence);
+  if (std::erase(running_, sequence) > 0) tenants_.Stopped(tenant);
+  places_.Release(tenant.name);
   sequences_.erase(found);
+  tenants_.Leave(&tenant);
 }
 
 Sequence* Scheduler::Find(uint64_t id) const {
@@ -100,24 +100,29 @@ Sequence* Scheduler::Find(uint64_t id) const {
 absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& limits) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(limits));
   under_way_.clear();
-  waiting_.clear();
   running_.clear();
+  for (Tenant* tenant : tenants_.InTurn()) {
+    tenant->waiting.clear();
+    tenant->num_running = 0;
+  }
+  options_.limits = limits;
   std::vector<uint64_t> misfits;
   for (auto& [id, sequence] : sequences_) {
     sequence->blocks.FreeAll();
-    sequence->num_computed = 0;
+    sequence->num_computed = sequence->furthest = sequence->safe_until = 0;
     sequence->tokens.resize(sequence->num_known);
     sequence->next_prompt_output = sequence->prompt_outputs_done;
-    waiting_.push_back(sequence.get());
+    sequence->tenant.waiting.push_back(sequence.get());
   }
-  std::sort(waiting_.begin(), waiting_.end(),
-            [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
-  options_.limits = limits;
   pools_.Reset(limits);
   lookup_.reset();  // another tree counts its changes anew
   max_sequence_len_ = MaxSequenceLen(limits, pools_);
-  for (const Sequence* sequence : waiting_) {
-    if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
+  for (Tenant* tenant : tenants_.InTurn()) {
+    std::sort(tenant->waiting.begin(), tenant->waiting.end(),
+              [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+    for (const Sequence* sequence : tenant->waiting) {
+      if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
+    }
   }
   for (const uint64_t id : misfits) Remove(id);
   return misfits;
@@ -125,12 +130,13 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
 
 SchedulerCounts Scheduler::counts() const {
   SchedulerCounts counts{.running = static_cast<uint32_t>(running_.size()),
-                         .waiting = static_cast<uint32_t>(waiting_.size()),
+                         .waiting = static_cast<uint32_t>(sequences_.size() - running_.size()),
                          .tokens_looked_up = num_tokens_looked_up_,
                          .tokens_found = num_tokens_found_,
                          .lookups = num_lookups_,
                          .steps = num_steps_,
                          .preemptions = num_preemptions_,
+                         .fair_preemptions = num_fair_preemptions_,
                          .fed_rows = num_fed_rows_,
                          .wrong_guesses = num_wrong_guesses_,
                          .right_guesses = num_right_guesses_};

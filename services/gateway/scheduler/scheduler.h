@@ -5,20 +5,28 @@
 // until its row budget is used up:
 //
 //   1. decode rows of running sequences, least recently served first
-//   2. prompt chunks of running sequences, at most chunk_rows each
-//   3. sequences admitted from the waiting queue in order of arrival
+//   2. tenant by tenant, in the order of their turns (tenants.h): prompt chunks of running
+//   sequences,
+//      at most chunk_rows each, then sequences admitted from the waiting queue in order of arrival
 //
-//      waiting (by arrival)            running (at most max_sequences)
+//      waiting (by tenant, arrival)    running (at most max_sequences)
 //    Add -> [ 9 | 8 | 7 ] ---admit---> [ 3: decode | 5: decode | 6: 512 of 2000 ] -> rows
 //             ^                                                   |
-//             +------- preempt the youngest: no block free -------+
+//             +------- preempt: no block free, or over its share -+
 //
-// KV blocks are assigned as rows are chosen.  When none is free, the youngest running sequence that
-// is younger than the one in need gives all of its blocks back and waits again at its place by
-// arrival; its tokens, answer included, are computed anew later.  If there is none younger, the
-// one in need sits the step out.  The oldest can thus always go on, and since no sequence is let in
-// that would not fit alone, every one finishes.  Admission looks ahead: a sequence is admitted when
-// its tokens fit beside what the running ones still have to compute.
+// Fairness (decision 0017): once the first tenant in turn has prompt rows in a step, the others
+// together add at most as many and a few more, so that the step takes about twice as long as its
+// own rows would.  A sequence that finds no place or no blocks has sequences of other tenants
+// preempted: of one that has more than its share while its own tenant has less, or of one whose
+// turn is over (scheduler_fairness.cc).  With one tenant none of this ever happens.
+//
+// KV blocks are assigned as rows are chosen.  When none is free, the youngest running sequence of
+// the tenant that holds most, or among those of one tenant the youngest that is younger than the
+// one in need, gives all of its blocks back and waits again at its place by arrival; its tokens,
+// answer included, are computed anew later.  If there is none, the one in need sits the step out.
+// The oldest of who holds least can thus always go on, and since no sequence is let in that would
+// not fit alone, every one finishes.  Admission looks ahead: a sequence is admitted when its tokens
+// fit beside what the running ones still have to compute.
 //
 // A step may be scheduled while the one before it is under way.  A sequence whose token that one
 // chooses goes on with kNoToken in the token's place, and its row is fed with the device's guess:
@@ -36,9 +44,9 @@
 // Beginnings are shared: when a step is done, the whole blocks that it completed are published, and
 // a sequence that is admitted, for the first time or again, starts after the longest beginning of
 // its tokens that is held or cached (kv_pools.h).  Cached blocks that nobody holds count as free
-// wherever there is talk of free blocks.  A sequence that begins as an older running one, which has
-// not computed that yet, is held back until it has; others are admitted past it meanwhile, but its
-// place among those running, and blocks for it, are kept.
+// wherever there is talk of free blocks.  A sequence that begins as an older running one of its
+// tenant, which has not computed that yet, is held back until it has; others are admitted past it
+// meanwhile, but its place among those running, and blocks for it, are kept.
 //
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
@@ -55,8 +63,10 @@
 #include "absl/status/statusor.h"
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/worker/step_batch.h"
+#include "services/gateway/scheduler/queue_places.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/scheduler/step_builder.h"
+#include "services/gateway/scheduler/tenants.h"
 
 namespace tandem::gateway {
 
@@ -65,7 +75,7 @@ struct SchedulerOptions {
   uint32_t max_sequences = 16;  // running together; cut to the limits'
   uint32_t max_rows = 512;      // in one step; cut to the limits'
   uint32_t chunk_rows = 512;    // of one sequence's prompt in one step
-  uint32_t max_waiting = 128;   // beyond those running
+  uint32_t max_waiting = 128;   // beyond those running (QueuePlaces)
   bool prefix_cache = true;     // no: every token of every sequence is computed
 };
 
@@ -83,9 +93,10 @@ struct SchedulerCounts {
   uint64_t lookups = 0;  // times that a beginning was looked for
   uint64_t steps = 0;
   uint64_t preemptions = 0;
-  uint64_t fed_rows = 0;       // whose token was guessed
-  uint64_t wrong_guesses = 0;  // whose row was computed anew
-  uint64_t right_guesses = 0;  // that were confirmed
+  uint64_t fair_preemptions = 0;  // of them, so that another tenant got its share
+  uint64_t fed_rows = 0;          // whose token was guessed
+  uint64_t wrong_guesses = 0;     // whose row was computed anew
+  uint64_t right_guesses = 0;     // that were confirmed
 };
 
 // Pure data: no clock, no device, no randomness.  Single-thread.
@@ -94,7 +105,8 @@ class Scheduler {
   // INVALID_ARGUMENT names a limit that is zero or contradicts another.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
-  // Queues a sequence.  RESOURCE_EXHAUSTED: max_sequences + max_waiting are there already.
+  // Queues a sequence.  RESOURCE_EXHAUSTED: there is no place for one more of its tenant among
+  // max_sequences + max_waiting (QueuePlaces).
   // INVALID_ARGUMENT: an empty prompt, an id in use, or a prompt that leaves no room for a token.
   absl::Status Add(SequenceSpec spec);
   // Forgets a sequence and frees its blocks; nothing happens if there is none of that id.
@@ -145,13 +157,40 @@ class Scheduler {
   Sequence* Find(uint64_t id) const;
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id);
-  void PlanRunning();
-  void AdmitWaiting();
-  // Whether an older running sequence is about to publish more of the blocks that `sequence` begins
-  // with.
+  void PlanStep();
+  void PlanDecodes();
+  void PlanPromptsOf(const Tenant& tenant);
+  void PlanIfRunning(Sequence& sequence);
+  // Prompt rows of a tenant in the plan.
+  uint32_t NumPromptRows(const Tenant& tenant) const;
+  // Rows that a step computes in next to no time beside others.
+  uint32_t FreeRows() const;
+  void AdmitWaiting(Tenant& tenant);
+  // Whether an older running sequence of the same tenant is about to publish more of the blocks
+  // that `sequence` begins with.
   bool IsBeingComputed(const Sequence& sequence) const;
+  // Whether a place among those running is free for a sequence of `tenant`.
+  bool HasPlace(const Tenant& tenant) const;
   // Whether `sequence`, whose beginning is then in found_, fits beside those that run.
   bool CanAdmit(const Sequence& sequence);
+
+  // Fair shares (scheduler_fairness.cc).
+  // Preempts sequences of other tenants until `sequence` has a place and fits; false, with nothing
+  // preempted in vain as far as can be told, if there are none that it may have preempted.
+  bool MakeWay(const Sequence& sequence);
+  // Whether `sequence`, which waits, may have `victim` preempted.
+  bool MayTake(const Sequence& sequence, const Sequence& victim) const;
+  Sequence* FindVictim(const Sequence& sequence) const;
+  bool CouldFit(const Sequence& sequence) const;
+  // Fills Tenant::blocks of those that run.
+  void CountBlocks();
+  // Blocks that a sequence holds, or is going to need for the tokens it has.
+  std::array<uint64_t, kNumKvGroups> BlocksOf(const Sequence& sequence) const;
+  double KvUsageOf(const Tenant& tenant) const;  // by weight
+  // Part of places or of a group's blocks, whichever is more, that a tenant's running sequences
+  // take, with `more` and without `less`.
+  double UsageOf(const Tenant& tenant, const Sequence* more, const Sequence* less) const;
+  uint32_t max_running() const;
   // What is cached of the beginning of `sequence`, into found_; it is there already unless another
   // was looked for since, or what is cached has changed.
   void LookUp(const Sequence& sequence);
@@ -165,8 +204,10 @@ class Scheduler {
   void PlanRows(Sequence& sequence);
   // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
   uint32_t FitBudgets(const Sequence& sequence) const;
-  // Preempts until one more row of `sequence` can be covered; false when nobody younger runs.
+  // Preempts until one more row of `sequence` can be covered; false when nobody who must give way
+  // to it runs.
   bool MakeRoom(const Sequence& sequence);
+  bool GivesWay(const Sequence& victim, const Sequence& sequence) const;
   void Preempt(Sequence& victim);
   void AddUsage(const PlannedRows& planned, int sign);
 
@@ -174,12 +215,14 @@ class Scheduler {
   KvPools pools_;  // outlives sequences_
   uint32_t max_sequence_len_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
-  std::deque<Sequence*> waiting_;   // by arrival
+  Tenants tenants_;  // with the waiting sequences
+  QueuePlaces places_;
   std::vector<Sequence*> running_;  // in no particular order
   uint64_t num_arrivals_ = 0;
   uint64_t num_steps_ = 0;     // that were done
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   uint64_t num_preemptions_ = 0;
+  uint64_t num_fair_preemptions_ = 0;
   uint64_t num_fed_rows_ = 0;
   uint64_t num_wrong_guesses_ = 0;
   uint64_t num_right_guesses_ = 0;
@@ -191,7 +234,8 @@ class Scheduler {
   // The step being planned, and what of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
-  std::vector<const Sequence*> held_back_;  // the first of waiting_
+  std::vector<const Sequence*> held_back_;  // the first of those waiting of a tenant
+  bool stuck_ = false;                      // nobody could go on: shares aside, somebody must
   // For whom found_ was looked up, and when.
   struct Lookup {
     uint64_t arrival = 0;
@@ -203,6 +247,7 @@ class Scheduler {
   std::optional<Lookup> lookup_;
   CachedPrefix found_;
   uint32_t rows_used_ = 0;
+  uint32_t max_rows_ = 0;  // of this step
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
   uint64_t table_used_ = 0;

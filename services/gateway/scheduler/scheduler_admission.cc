@@ -6,21 +6,33 @@
 
 namespace tandem::gateway {
 
-void Scheduler::AdmitWaiting() {
-  const uint32_t max_running = std::min({options_.max_sequences, options_.limits.max_sequences,
-                                         options_.max_rows, options_.limits.max_rows});
-  held_back_.clear();
-  while (held_back_.size() < waiting_.size() && running_.size() + held_back_.size() < max_running) {
-    const auto next = waiting_.begin() + static_cast<std::ptrdiff_t>(held_back_.size());
-    Sequence& sequence = **next;
+uint32_t Scheduler::max_running() const {
+  return std::min({options_.max_sequences, options_.limits.max_sequences, options_.max_rows,
+                   options_.limits.max_rows});
+}
+
+bool Scheduler::HasPlace(const Tenant& tenant) const {
+  const size_t taken = running_.size() + held_back_.size();
+  return taken < max_running() &&
+         taken + tenants_.NumKeptFromOthers(tenant, max_running()) < max_running();
+}
+
+void Scheduler::AdmitWaiting(Tenant& tenant) {
+  size_t num_held_back = 0;
+  while (num_held_back < tenant.waiting.size()) {
+    Sequence& sequence = *tenant.waiting[num_held_back];
     // Set aside while its token is being chosen: its rows are computed with that token.
     if (sequence.num_known < sequence.tokens.size()) return;
-    if (IsBeingComputed(sequence)) {
+    const bool has_place = HasPlace(tenant);
+    if (has_place && IsBeingComputed(sequence)) {
       held_back_.push_back(&sequence);
+      ++num_held_back;
       continue;
     }
-    if (!CanAdmit(sequence) && !(ReleaseUnpublished() && CanAdmit(sequence))) return;
-    waiting_.erase(next);
+    const bool fits =
+        has_place && (CanAdmit(sequence) || (ReleaseUnpublished() && CanAdmit(sequence)));
+    if (!fits && !MakeWay(sequence)) return;
+    tenant.waiting.erase(tenant.waiting.begin() + static_cast<std::ptrdiff_t>(num_held_back));
     Admit(sequence);
     PlanRows(sequence);
   }
@@ -30,7 +42,8 @@ bool Scheduler::IsBeingComputed(const Sequence& sequence) const {
   if (!sequence.use_prefix_cache) return false;
   const uint32_t max_reused = sequence.MaxReused();
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
-    if (other->arrival > sequence.arrival) return false;
+    // Nobody waits for another tenant's turn.
+    if (&other->tenant != &sequence.tenant || other->arrival > sequence.arrival) return false;
     // Seldom true of those that decode, and quickly told.
     if (!other->blocks.WillPublish(max_reused / pools_.block_tokens)) return false;
     const uint32_t most = std::min(max_reused, other->num_known);
@@ -88,9 +101,15 @@ bool Scheduler::AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) cons
 
 void Scheduler::Admit(Sequence& sequence) {
   running_.push_back(&sequence);
-  if (found_.nodes.empty()) return;
-  sequence.blocks.Share(found_);
-  sequence.num_computed = static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
+  sequence.admitted_step = last_step_id_ + 1;
+  tenants_.Started(sequence.tenant, sequence.admitted_step);
+  if (!found_.nodes.empty()) {
+    sequence.blocks.Share(found_);
+    sequence.num_computed = static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
+  }
+  if (sequence.furthest <= sequence.num_computed) return;
+  const uint32_t again = sequence.furthest - sequence.num_computed;
+  sequence.safe_until = sequence.furthest + (again > options_.chunk_rows ? again : 1);
 }
 
 bool Scheduler::ReleaseUnpublished() {

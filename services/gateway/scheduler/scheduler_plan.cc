@@ -11,18 +11,50 @@ namespace tandem::gateway {
 const ScheduledStep* Scheduler::Schedule() {
   TANDEM_CHECK(under_way_.size() <= 1);
   if (!under_way_.empty() && !TakeGuesses(*under_way_.front())) return nullptr;
-  plan_.clear();
-  rows_used_ = outputs_used_ = logit_samples_ = 0;
-  table_used_ = 0;
-  PlanRunning();
-  AdmitWaiting();
+  PlanStep();
+  if (plan_.empty() && under_way_.empty() && !running_.empty()) {
+    stuck_ = true;
+    PlanStep();
+    stuck_ = false;
+  }
   if (plan_.empty()) return nullptr;
   const uint64_t after_step = under_way_.empty() ? 0 : under_way_.front()->batch.header.step_id;
   const uint64_t step_id = ++last_step_id_;
   const ScheduledStep& step = builders_[step_id % 2].Build(plan_, step_id, after_step);
   Issue(step_id);
+  tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
+}
+
+void Scheduler::PlanStep() {
+  plan_.clear();
+  held_back_.clear();
+  rows_used_ = outputs_used_ = logit_samples_ = 0;
+  table_used_ = 0;
+  max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
+  const std::vector<Tenant*>& in_turn = tenants_.InTurn();
+  PlanDecodes();
+  uint32_t first_rows = 0;  // of the first in turn that has any
+  for (Tenant* tenant : in_turn) {
+    PlanPromptsOf(*tenant);
+    AdmitWaiting(*tenant);
+    if (first_rows > 0) continue;
+    first_rows = NumPromptRows(*tenant);
+    if (first_rows > 0) max_rows_ = std::min(max_rows_, rows_used_ + first_rows + FreeRows());
+  }
+}
+
+uint32_t Scheduler::NumPromptRows(const Tenant& tenant) const {
+  uint32_t num_rows = 0;
+  for (const PlannedRows& planned : plan_) {
+    const Sequence& sequence = *planned.sequence;
+    const bool admitted = sequence.admitted_step > last_step_id_;
+    if (&sequence.tenant == &tenant && (admitted || !sequence.decoding())) {
+      num_rows += planned.num_rows;
+    }
+  }
+  return num_rows;
 }
 
 bool Scheduler::GoesOn(const Sequence& sequence) const {
@@ -58,29 +90,40 @@ void Scheduler::Issue(uint64_t step_id) {
       num_tokens_found_ += sequence.num_computed;
     }
     sequence.num_computed += planned.num_rows;
+    tenants_.Charge(sequence.tenant, planned.num_rows, step_id);
     sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
     sequence.last_served = step_id;
   }
 }
 
-void Scheduler::PlanRunning() {
+void Scheduler::PlanDecodes() {
   order_ = running_;
   std::sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
     return std::make_tuple(!a->decoding(), a->last_served, a->arrival) <
            std::make_tuple(!b->decoding(), b->last_served, b->arrival);
   });
   for (Sequence* sequence : order_) {
-    // A sequence preempted for the sake of one before it has left running_.
-    if (std::find(running_.begin(), running_.end(), sequence) == running_.end()) continue;
-    PlanRows(*sequence);
+    if (!sequence->decoding()) break;
+    PlanIfRunning(*sequence);
   }
+}
+
+void Scheduler::PlanPromptsOf(const Tenant& tenant) {
+  // By index: what is preempted meanwhile has left running_, not order_.
+  for (Sequence* sequence : order_) {
+    if (&sequence->tenant == &tenant && !sequence->decoding()) PlanIfRunning(*sequence);
+  }
+}
+
+// A sequence preempted for the sake of one before it has left running_.
+void Scheduler::PlanIfRunning(Sequence& sequence) {
+  if (std::find(running_.begin(), running_.end(), &sequence) != running_.end()) PlanRows(sequence);
 }
 
 uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
   const StepLimits& limits = options_.limits;
-  const uint32_t max_rows = std::min(options_.max_rows, limits.max_rows);
-  uint32_t num_rows =
-      std::min({sequence.num_remaining(), options_.chunk_rows, max_rows - rows_used_});
+  const uint32_t rows_left = max_rows_ > rows_used_ ? max_rows_ - rows_used_ : 0;
+  uint32_t num_rows = std::min({sequence.num_remaining(), options_.chunk_rows, rows_left});
   for (; num_rows > 0; --num_rows) {
     const bool samples_logits = sequence.needs.logits && num_rows == sequence.num_remaining();
     const uint32_t max_outputs =
@@ -96,6 +139,9 @@ uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
 
 void Scheduler::PlanRows(Sequence& sequence) {
   uint32_t num_rows = FitBudgets(sequence);
+  if (num_rows < std::min(sequence.num_remaining(), options_.chunk_rows)) {
+    sequence.tenant.wants_rows = true;
+  }
   if (num_rows == 0) return;
   sequence.blocks.ReleaseBefore(sequence.num_computed);
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
@@ -110,13 +156,17 @@ void Scheduler::PlanRows(Sequence& sequence) {
 }
 
 bool Scheduler::MakeRoom(const Sequence& sequence) {
-  while (sequence.blocks.NumCoverable() <= sequence.num_computed) {
-    const auto youngest = std::max_element(
-        running_.begin(), running_.end(),
-        [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
-    if ((*youngest)->arrival <= sequence.arrival) return false;
-    Preempt(**youngest);
-  }
+  if (sequence.blocks.NumCoverable() > sequence.num_computed) return true;
+  do {
+    if (tenants_.num_active() > 1) CountBlocks();
+    Sequence* victim = nullptr;
+    for (Sequence* running : running_) {
+      if (GivesWay(*running, victim == nullptr ? sequence : *victim)) victim = running;
+    }
+    if (victim == nullptr) return false;
+    if (&victim->tenant != &sequence.tenant) ++num_fair_preemptions_;
+    Preempt(*victim);
+  } while (sequence.blocks.NumCoverable() <= sequence.num_computed);
   return true;
 }
 
@@ -130,13 +180,16 @@ void Scheduler::Preempt(Sequence& victim) {
     plan_.erase(planned);
   }
   std::erase(running_, &victim);
+  tenants_.Stopped(victim.tenant);
   victim.blocks.FreeAll();
+  victim.furthest = std::max(victim.furthest, victim.num_computed);
   victim.num_computed = 0;
   victim.stale_step = last_step_id_;
-  const auto place = std::find_if(waiting_.begin(), waiting_.end(), [&](const Sequence* waiting) {
-    return waiting->arrival > victim.arrival;
+  std::deque<Sequence*>& waiting = victim.tenant.waiting;
+  const auto place = std::find_if(waiting.begin(), waiting.end(), [&](const Sequence* other) {
+    return other->arrival > victim.arrival;
   });
-  waiting_.insert(place, &victim);
+  waiting.insert(place, &victim);
 }
 
 void Scheduler::AddUsage(const PlannedRows& planned, int sign) {

@@ -71,6 +71,7 @@ class Simulation {
     options_.chunk_rows = 1 + random_() % 20;
     options_.max_waiting = 5;
     options_.prefix_cache = seed % 8 != 0;
+    num_tenants_ = 1 + seed % 4;
     for (uint32_t i = 0; i < 3 * limits.context_len; ++i) stories_.push_back(random_() % 1000);
     Wipe();
   }
@@ -135,9 +136,11 @@ class Simulation {
          .needs = {.logits = expected.needs_logits},
          .guess = random_() % 5 == 0 ? std::nullopt : GuessRule::For({.seed = id}),
          .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30,
-         .use_prefix_cache = expected.use_prefix_cache});
+         .use_prefix_cache = expected.use_prefix_cache,
+         .tenant = {std::string(1, static_cast<char>('a' + random_() % num_tenants_)),
+                    1 + static_cast<uint32_t>(random_() % 3)}});
     if (absl::IsResourceExhausted(status)) {
-      EXPECT_EQ(live_.size(), options_.max_sequences + options_.max_waiting);
+      EXPECT_GE(live_.size(), options_.max_sequences + options_.max_waiting);
       return false;
     }
     EXPECT_TRUE(status.ok()) << status;
@@ -307,6 +310,7 @@ class Simulation {
 
   std::mt19937 random_;
   SchedulerOptions options_;
+  uint32_t num_tenants_ = 1;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<uint64_t, Expected> live_;
   std::set<uint64_t> started_;
@@ -321,6 +325,7 @@ class Simulation {
 
 TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrder) {
   uint64_t preemptions = 0;
+  uint64_t fair_preemptions = 0;
   uint64_t fed_rows = 0;
   uint64_t wrong_guesses = 0;
   uint64_t tokens_found = 0;
@@ -331,12 +336,14 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
     simulation.Run();
     if (HasFatalFailure()) return;
     preemptions += simulation.counts().preemptions;
+    fair_preemptions += simulation.counts().fair_preemptions;
     fed_rows += simulation.counts().fed_rows;
     wrong_guesses += simulation.counts().wrong_guesses;
     tokens_found += simulation.counts().tokens_found;
     evictions += simulation.counts().blocks_evicted[0] + simulation.counts().blocks_evicted[1];
   }
   EXPECT_GT(preemptions, 100u) << "the simulation no longer exercises preemption";
+  EXPECT_GT(fair_preemptions, 100u);
   EXPECT_GT(fed_rows, 1000u);
   EXPECT_GT(wrong_guesses, 100u);
   EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares beginnings";

@@ -9,6 +9,7 @@
 
 #include "services/common/kv/sequence_blocks.h"
 #include "services/gateway/sampling/guess_rule.h"
+#include "services/gateway/scheduler/tenants.h"
 
 namespace tandem::gateway {
 
@@ -31,6 +32,7 @@ struct SequenceSpec {
   std::optional<GuessRule> guess;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
   bool use_prefix_cache = true;  // others' blocks for its beginning, and its own for others
+  TenantRef tenant;              // whose share of the device it uses
 };
 
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
@@ -39,9 +41,11 @@ struct SequenceSpec {
 // scheduled then is fed with the device's guess.  [num_known, tokens.size()) are such, at most two.
 struct Sequence {
   // `prefix_cache`: whether there is one.
-  Sequence(SequenceSpec spec, uint64_t arrival_number, KvPools& pools, bool prefix_cache)
+  Sequence(SequenceSpec spec, uint64_t arrival_number, Tenant& its_tenant, KvPools& pools,
+           bool prefix_cache)
       : id(spec.id),
         arrival(arrival_number),
+        tenant(its_tenant),
         tokens(std::move(spec.prompt)),
         prompt_len(static_cast<uint32_t>(tokens.size())),
         max_answer(spec.max_answer),
@@ -79,6 +83,7 @@ struct Sequence {
 
   const uint64_t id;
   const uint64_t arrival;        // order of arrival: the youngest has the highest
+  Tenant& tenant;                // of the scheduler's
   std::vector<uint32_t> tokens;  // prompt, then answer
   const uint32_t prompt_len;
   const uint32_t max_answer;
@@ -94,6 +99,11 @@ struct Sequence {
   uint32_t fed_output = 0;       // of the step under way: what guesses the last token
   uint64_t void_step = 0;        // a step whose output does not count: it took a wrong guess
   uint64_t last_served = 0;      // id of the last step with rows of this sequence
+  uint64_t admitted_step = 0;    // id of the step that it was admitted for
+  // Rows that were ever computed, and how many must be there before another tenant may preempt it
+  // again: after a preemption it first gets on by as many rows as it computes twice.
+  uint32_t furthest = 0;
+  uint32_t safe_until = 0;
   OutputNeeds needs;
   SequenceBlocks blocks;
 };

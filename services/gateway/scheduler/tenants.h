@@ -1,0 +1,96 @@
+// Who shares the device, and whose turn it is.
+//
+// A tenant is one API key, or where there are no keys one client.  Each has a *virtual time*: the
+// rows that were computed for it, divided by its weight.  The tenant with the least virtual time
+// goes first (start-time fair queueing, Goyal, Vin and Cheng 1996):
+//
+//   tenant     virtual time               next step
+//   A          700 ----------------+      rows of B, then rows of A
+//   B          512 -----+          |
+//   (now: 512)          ^ min      ^ waits until B has caught up
+//
+// `now` is the least virtual time of the tenants that still want something, and never falls.  A
+// tenant that wants nothing more, or comes back, is lifted to `now`: idle time earns no credit.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "services/common/worker/step_batch.h"
+
+namespace tandem::gateway {
+
+struct Sequence;
+
+// What a request says of its tenant.
+struct TenantRef {
+  std::string name;     // empty: all requests without a name are one tenant
+  uint32_t weight = 1;  // of its share; at least 1
+};
+
+struct Tenant {
+  std::string name;
+  uint32_t weight = 1;
+  double virtual_time = 0.0;
+  uint64_t last_turn = 0;         // id of the last step with rows of it, or of its arrival
+  std::deque<Sequence*> waiting;  // by arrival
+  uint32_t num_sequences = 0;     // waiting and running
+  uint32_t num_running = 0;
+  bool wants_rows = false;  // in the step being planned: rows that found no room
+  // Blocks that its running sequences hold or are going to need, by KvGroup.
+  uint64_t blocks[kNumKvGroups] = {};
+
+  // Most sequences that ran at a time lately: other tenants leave so many places alone.
+  uint32_t peak_running = 0;
+  uint64_t peak_step = 0;  // id of the last step with so many
+};
+
+// Single-thread.
+class Tenants {
+ public:
+  // Steps for which a tenant's places are kept after it has used them.  A client that sends one
+  // short request after another then finds a place, and need not take one each time.
+  static constexpr uint64_t kKeepSteps = 64;
+
+  // One more sequence of a tenant, which is made if there is none of that name.  The pointer is
+  // valid until the tenant's last sequence has left.
+  Tenant* Enter(const TenantRef& ref, uint64_t step_id);
+  void Leave(Tenant* tenant);
+  // A sequence of the tenant begins to run, or stops.
+  void Started(Tenant& tenant, uint64_t step_id);
+  void Stopped(Tenant& tenant) { --tenant.num_running; }
+
+  // Those with sequences, whose turn is first at the front.  Valid until Enter or Leave.
+  const std::vector<Tenant*>& InTurn();
+  uint32_t num_active() const { return num_active_; }
+  // Part of everything that a tenant has a right to while all that have sequences want more.
+  double ShareOf(const Tenant& tenant) const {
+    return static_cast<double>(tenant.weight) / static_cast<double>(active_weight_);
+  }
+
+  // `num_rows` rows of the tenant are in step `step_id`.
+  void Charge(Tenant& tenant, uint32_t num_rows, uint64_t step_id);
+  // The step is planned: moves `now` on and lifts those that want nothing more to it.
+  void EndTurn(uint64_t step_id);
+
+  // Of `max_running` places, those that are not in use and are kept for tenants other than
+  // `tenant`.
+  uint32_t NumKeptFromOthers(const Tenant& tenant, uint32_t max_running) const;
+
+ private:
+  void Forget();
+
+  std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
+  std::vector<Tenant*> in_turn_;
+  uint32_t num_active_ = 0;
+  uint64_t active_weight_ = 0;
+  double now_ = 0.0;
+  uint64_t last_step_id_ = 0;
+};
+
+}  // namespace tandem::gateway
