@@ -35,6 +35,10 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options("SHELL:--param ggc-min-heapsize=524288")
 endif()
+# Constants are looked up in the embedded SPIR-V at compile time (gpu_worker/kernels/spirv.h).
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options(-fconstexpr-steps=500000000)
+endif()
 # For all, or a precompiled header could not be: it defines a macro.
 add_compile_options(-pthread)
 
