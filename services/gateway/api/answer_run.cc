@@ -1,5 +1,7 @@
 #include "services/gateway/api/answer_run.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,10 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 
   void Start(const ServedModel& model, std::vector<EngineRequest> requests,
              const AnswerRunOptions& options) {
+    if (const absl::Status status = Reserve(model, requests); !status.ok()) {
+      responder_->SendStatus(writer_->Told(status));
+      return;
+    }
     // Dropped by the responder when the answer is complete or the client has gone.
     responder_->SetCallbacks([self = shared_from_this()] { self->OnDrained(); },
                              [self = shared_from_this()] { self->OnGone(); });
@@ -48,6 +54,41 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   }
 
  private:
+  // Takes from the client's limits what the runs may use.  Answers without max_tokens get what the
+  // key's limit leaves.
+  absl::Status Reserve(const ServedModel& model, std::vector<EngineRequest>& requests) {
+    const uint64_t context = model.engine().max_sequence_len();
+    RequestCost cost{.sequences = std::max<uint64_t>(requests.size(), 1)};
+    cost.at_once = cost.sequences;
+    uint64_t num_open = 0;
+    const auto room = [&](const EngineRequest& request) {
+      return context > request.prompt.size() ? context - request.prompt.size() : 1;
+    };
+    for (EngineRequest& request : requests) {
+      request.tenant = {client_->tenant(), client_->weight()};
+      cost.tokens += request.prompt.size();
+      if (request.max_tokens == kNoTokenLimit) {
+        ++num_open;
+      } else {
+        cost.tokens += std::min<uint64_t>(request.max_tokens, room(request));
+      }
+    }
+    const std::optional<uint64_t> left = client_->tokens_left();
+    if (left.has_value() && num_open > 0) {
+      const uint64_t each =
+          std::max<uint64_t>(*left > cost.tokens ? (*left - cost.tokens) / num_open : 0, 1);
+      for (EngineRequest& request : requests) {
+        if (request.max_tokens != kNoTokenLimit) continue;
+        request.max_tokens = static_cast<uint32_t>(std::min(each, room(request)));
+        cost.tokens += request.max_tokens;
+      }
+    }
+    auto reservation = ClientReservation::Make(client_, cost);
+    if (!reservation.ok()) return reservation.status();
+    reservation_ = *std::move(reservation);
+    return absl::OkStatus();
+  }
+
   // The engine did not take one of the runs: those it took are withdrawn.
   void Refuse(const absl::Status& status) {
     {
@@ -87,6 +128,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       if (!started_ || (writing_ && !gone_ && !over_)) return;
       const bool was_over = over_;
       failure = TakeAll(out);
+      // Before the client can know that this request is over, and send the next.
+      if (num_open_ == 0) reservation_.reset();
       finished = !was_over && (num_open_ == 0 || !failure.ok());
       if (was_over || gone_) return;
       if (finished) over_ = true;
@@ -157,6 +200,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   const std::shared_ptr<HttpResponder> responder_;  // shared with the server
   const std::unique_ptr<AnswerWriter> writer_;
   const bool whole_;
+  // Until nothing of this request runs any more: the streams hold this object until then.
+  std::unique_ptr<ClientReservation> reservation_;
 
   Mutex mutex_;                                                                // also of *writer_
   std::vector<std::shared_ptr<TokenStream>> streams_ ABSL_GUARDED_BY(mutex_);  // with the engine

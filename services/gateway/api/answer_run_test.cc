@@ -13,6 +13,7 @@
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/engine/testing/engine_harness.h"
 #include "services/gateway/engine/testing/unfinished.h"
+#include "services/gateway/http/api_keys.h"
 
 namespace tandem::gateway {
 namespace {
@@ -105,6 +106,41 @@ TEST_F(AnswerRunTest, AStreamBeginsOnceEndsOnceAndLetsGoOfEverything) {
   for (const char* once : {"B ", "e0 ", "e1 ", "F "}) EXPECT_EQ(Count(written, once), 1u) << once;
   EXPECT_EQ(client_->charged(), 5u + 20u + 7u + 9u);
   EXPECT_EQ(responder_->start()->content_type, "text/event-stream");
+}
+
+// 128 sequences of up to 600 tokens are more than 200 tokens a minute: none of them runs.
+TEST_F(AnswerRunTest, AKeysLimitsHoldBeforeItsRequestRuns) {
+  const std::string one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+  for (const char* limit : {"tokens=200", "concurrency=1", "requests=1"}) {
+    const auto keys = ApiKeys::Parse("a sha256:" + one + " " + limit);
+    ASSERT_TRUE(keys.ok()) << keys.status();
+    auto lease = (*keys)->Admit("one", absl::Now());
+    ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
+    const auto responder = std::make_shared<RecordingResponder>();
+    std::vector<EngineRequest> runs(128, GreedyRequest(1, 4, 600));
+    StartAnswer(*model_, {std::move(runs), std::make_unique<PlainWriter>(/*streams=*/false)},
+                std::get<KeyLease>(lease).client(), responder, AnswerRunOptions());
+    responder->WaitForEnd();
+    EXPECT_EQ(responder->response()->status, 429) << limit;
+    EXPECT_THAT(responder->response()->body, HasSubstr(limit));
+    EXPECT_EQ(Scheduler().completion_tokens(), 0u);
+  }
+}
+
+TEST_F(AnswerRunTest, AnAnswerWithoutMaxTokensGetsWhatTheKeyHasLeft) {
+  const std::string one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+  const auto keys = ApiKeys::Parse("a sha256:" + one + " tokens=12");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  auto lease = (*keys)->Admit("one", absl::Now());
+  ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
+  EngineRequest request = GreedyRequest(1, 4, 600);
+  request.max_tokens = kNoTokenLimit;
+  StartAnswer(*model_, {{request}, std::make_unique<PlainWriter>(/*streams=*/false)},
+              std::get<KeyLease>(lease).client(), responder_, AnswerRunOptions());
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  EXPECT_EQ((*keys)->Usage()[0].prompt_tokens, 4u);
+  EXPECT_EQ((*keys)->Usage()[0].completion_tokens, 8u);
 }
 
 TEST_F(AnswerRunTest, AWholeAnswerIsOneResponse) {

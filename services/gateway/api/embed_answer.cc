@@ -1,5 +1,6 @@
 #include "services/gateway/api/embed_answer.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -22,16 +23,32 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
     responder->Send({.body = job.to_body({})});
     return;
   }
-  const auto run = EmbedRun::Create(model.engine(), std::move(job.runs),
-                                    [client = std::move(client), responder,
-                                     to_body = std::move(job.to_body)](const EmbedResult& result) {
-                                      client->ChargeTokens(result.usage.prompt_tokens(), 0);
-                                      if (result.status.ok()) {
-                                        responder->Send({.body = to_body(result)});
-                                      } else {
-                                        responder->SendStatus(result.status);
-                                      }
-                                    });
+  RequestCost cost{.sequences = job.runs.size()};
+  const uint64_t most =
+      std::max<uint64_t>(client->max_at_once().value_or(EmbedRun::kMostAtOnce), 1);
+  cost.at_once = std::min<uint64_t>({cost.sequences, EmbedRun::kMostAtOnce, most});
+  for (EngineRequest& request : job.runs) {
+    request.tenant = {client->tenant(), client->weight()};
+    cost.tokens += request.prompt.size();
+  }
+  auto reservation = ClientReservation::Make(client, cost);
+  if (!reservation.ok()) {
+    responder->SendStatus(reservation.status());
+    return;
+  }
+  const auto run = EmbedRun::Create(
+      model.engine(), std::move(job.runs),
+      [reservation = std::shared_ptr(*std::move(reservation)), client = std::move(client),
+       responder, to_body = std::move(job.to_body)](const EmbedResult& result) mutable {
+        client->ChargeTokens(result.usage.prompt_tokens(), 0);
+        reservation = nullptr;  // before the client can send the next request
+        if (result.status.ok()) {
+          responder->Send({.body = to_body(result)});
+        } else {
+          responder->SendStatus(result.status);
+        }
+      },
+      cost.at_once);
   // Dropped by the responder when the answer is complete or the client has gone.
   responder->SetCallbacks([] {}, [run] { run->Cancel(); });
   run->Start();

@@ -36,6 +36,7 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
       options_(std::move(options)),
       scheduler_(std::move(scheduler)),
       recovery_pause_(options_.min_recovery_pause),
+      places_(uint64_t{options_.max_sequences} + options_.max_waiting),
       end_reason_(absl::UnavailableError("the gateway is shutting down")) {
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
@@ -63,13 +64,6 @@ absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> 
 absl::Status Engine::TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   MutexLock lock(mutex_);
   if (draining_ || stopping_) return end_reason_;
-  const uint64_t most = uint64_t{options_.max_sequences} + options_.max_waiting;
-  if (num_requests_ >= most) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("the queue is full: %d requests are running or waiting, %d at most; retry "
-                        "later",
-                        num_requests_, most));
-  }
   if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (request.prompt.size() >= published_.max_sequence_len) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -77,6 +71,7 @@ absl::Status Engine::TakeRequest(EngineRequest request, std::shared_ptr<TokenStr
         "context of %d",
         request.prompt.size(), published_.max_sequence_len));
   }
+  TANDEM_RETURN_IF_ERROR(places_.Take(request.tenant.name));
   ++num_requests_;
   mailbox_.push_back({std::move(request), std::move(stream), absl::Now()});
   work_.SignalOne();
@@ -209,6 +204,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   const auto found = runs_.find(id);
   RequestRun& run = *found->second;
   const std::shared_ptr<TokenStream> stream = run.stream();
+  const std::string tenant = run.request().tenant.name;
   if (!status.ok() && !absl::IsCancelled(status)) {
     LogWarning("request failed",
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
@@ -226,6 +222,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   {
     MutexLock lock(mutex_);
     --num_requests_;
+    places_.Release(tenant);
     ended_.SignalAll();
   }
   stream->End(std::move(end));

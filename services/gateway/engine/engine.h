@@ -214,6 +214,7 @@ class Engine {
   std::vector<Mail> mailbox_ ABSL_GUARDED_BY(mutex_);
   // Requests handed over and not ended.
   uint32_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  QueuePlaces places_ ABSL_GUARDED_BY(mutex_);  // of them, by tenant
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_reason_ ABSL_GUARDED_BY(mutex_);

@@ -32,7 +32,8 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .needs = needs(),
           .guess = GuessRule::For(request_.sampling),
           .max_answer = request_.max_tokens,
-          .use_prefix_cache = request_.use_prefix_cache};
+          .use_prefix_cache = request_.use_prefix_cache,
+          .tenant = request_.tenant};
 }
 
 OutputNeeds RequestRun::needs() const {

@@ -41,6 +41,7 @@ struct EngineRequest {
   uint32_t num_alternatives = 0;  // reported with each token
   bool prompt_logprobs = false;
   bool use_prefix_cache = true;
+  TenantRef tenant;  // whose share of the device it uses
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -12,12 +12,15 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "services/common/base/mutex.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/error_details.h"
 
 namespace tandem::gateway {
 
@@ -54,6 +57,22 @@ class RateBucket {
     return level_ >= 1.0 ? 0.0 : (1.0 - level_) * 60.0 / std::max(capacity, 1e-9);
   }
   void Take(double amount) { level_ -= amount; }
+  // What was taken and not used; at most a minute's worth is there.
+  void GiveBack(double amount) {
+    level_ = std::min(level_ + amount, static_cast<double>(per_minute_.value_or(0)));
+  }
+  // As Wait, for `amount` of them.
+  double WaitFor(uint64_t amount, absl::Time now) {
+    Wait(now);  // fills it
+    if (!per_minute_.has_value() || level_ >= static_cast<double>(amount)) return 0.0;
+    return (static_cast<double>(amount) - level_) * 60.0 / static_cast<double>(*per_minute_);
+  }
+  // Whole ones that are there.
+  std::optional<uint64_t> Left(absl::Time now) {
+    Wait(now);
+    if (!per_minute_.has_value()) return std::nullopt;
+    return static_cast<uint64_t>(std::max(level_, 0.0));
+  }
 
  private:
   std::optional<uint64_t> per_minute_;
@@ -68,6 +87,20 @@ HttpFailure TooMany(const std::string& name, const char* what, uint64_t limit, d
       absl::StrFormat("API key '%s': its limit of %d %s is reached", name, limit, what));
   const double seconds = std::clamp(std::ceil(wait), 1.0, 86400.0);
   return {429, status, static_cast<int64_t>(seconds)};
+}
+
+// One request asks for more than there is under `limit` ("tokens").
+absl::Status AsksTooMuch(const std::string& name, const char* limit, const char* what,
+                         uint64_t asked, uint64_t allowed, uint64_t left, double wait) {
+  const bool never = asked > allowed;
+  const absl::Duration retry = absl::Seconds(std::clamp(std::ceil(wait), 1.0, 86400.0));
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "API key '%s': the request asks for %d %s, its limit %s=%d allows %s", name, asked, what,
+          limit, allowed,
+          never ? std::string("no such request: ask for less")
+                : absl::StrFormat("%d now; retry in %d s", left, absl::ToInt64Seconds(retry)))),
+      retry);
 }
 
 }  // namespace
@@ -91,9 +124,9 @@ class KeyUsage {
   // `name`: for the refusal.
   std::optional<HttpFailure> Enter(const std::string& name, absl::Time now) {
     MutexLock lock(mutex_);
-    if (limits_.concurrency.has_value() && counts_.running >= *limits_.concurrency) {
+    if (limits_.concurrency.has_value() && num_sequences_ >= *limits_.concurrency) {
       ++counts_.over_concurrency;
-      return TooMany(name, "requests at a time", *limits_.concurrency, 1.0);
+      return TooMany(name, "sequences at a time", *limits_.concurrency, 1.0);
     }
     if (const double wait = tokens_.Wait(now); wait > 0.0) {
       ++counts_.over_tokens;
@@ -106,11 +139,57 @@ class KeyUsage {
     requests_.Take(1.0);
     ++counts_.requests;
     ++counts_.running;
+    ++num_sequences_;
     return std::nullopt;
   }
   void Leave() {
     MutexLock lock(mutex_);
     --counts_.running;
+    --num_sequences_;
+  }
+  absl::Status Reserve(const std::string& name, const RequestCost& cost, absl::Time now) {
+    MutexLock lock(mutex_);
+    const uint64_t more = cost.sequences - 1, more_at_once = cost.at_once - 1;
+    if (limits_.concurrency.has_value() && num_sequences_ + more_at_once > *limits_.concurrency) {
+      ++counts_.over_concurrency;
+      const uint64_t others = num_sequences_ - 1;
+      return AsksTooMuch(name, "concurrency", "sequences at a time", cost.at_once,
+                         *limits_.concurrency,
+                         *limits_.concurrency > others ? *limits_.concurrency - others : 0, 1.0);
+    }
+    if (const double wait = requests_.WaitFor(more, now);
+        more > 0 &&
+        (wait > 0.0 || cost.sequences > limits_.requests_per_minute.value_or(cost.sequences))) {
+      ++counts_.over_requests;
+      return AsksTooMuch(name, "requests", "sequences", cost.sequences,
+                         *limits_.requests_per_minute, *requests_.Left(now) + 1, wait);
+    }
+    if (const double wait = tokens_.WaitFor(cost.tokens, now); wait > 0.0) {
+      ++counts_.over_tokens;
+      return AsksTooMuch(name, "tokens", "tokens (prompt and max_tokens of each sequence)",
+                         cost.tokens, *limits_.tokens_per_minute, *tokens_.Left(now), wait);
+    }
+    requests_.Take(static_cast<double>(more));
+    tokens_.Take(static_cast<double>(cost.tokens));
+    num_sequences_ += more_at_once;
+    return absl::OkStatus();
+  }
+  void Release(const RequestCost& cost) {
+    MutexLock lock(mutex_);
+    tokens_.GiveBack(static_cast<double>(cost.tokens));
+    num_sequences_ -= cost.at_once - 1;
+  }
+  std::optional<uint64_t> tokens_left(absl::Time now) {
+    MutexLock lock(mutex_);
+    return tokens_.Left(now);
+  }
+  std::optional<uint64_t> max_at_once() const {
+    MutexLock lock(mutex_);
+    return limits_.concurrency;
+  }
+  uint32_t weight() const {
+    MutexLock lock(mutex_);
+    return static_cast<uint32_t>(limits_.weight.value_or(1));
   }
   // Without a name.
   KeyCounts counts() const {
@@ -124,15 +203,29 @@ class KeyUsage {
   RateBucket requests_ ABSL_GUARDED_BY(mutex_);
   RateBucket tokens_ ABSL_GUARDED_BY(mutex_);
   KeyCounts counts_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_sequences_ ABSL_GUARDED_BY(mutex_) = 0;  // of the requests that run
 };
 
 // One line of the file.  Thread-safe once it is in use.
 class KeyAccount final : public HttpClient {
  public:
   KeyAccount(std::string name, KeyDigest digest, const KeyLimits& limits)
-      : name_(std::move(name)), digest_(digest), limits_(limits) {}
+      : name_(std::move(name)),
+        tenant_("key:" + absl::BytesToHexString(absl::string_view(
+                             reinterpret_cast<const char*>(digest.data()), digest.size()))),
+        digest_(digest),
+        limits_(limits) {}
 
   const std::string& name() const override { return name_; }
+  const std::string& tenant() const override { return tenant_; }
+  uint32_t weight() const override { return usage_->weight(); }
+  bool sees_all() const override { return limits_.admin; }
+  absl::Status Reserve(const RequestCost& cost) override {
+    return usage_->Reserve(name_, cost, absl::Now());
+  }
+  void Release(const RequestCost& cost) override { usage_->Release(cost); }
+  std::optional<uint64_t> tokens_left() override { return usage_->tokens_left(absl::Now()); }
+  std::optional<uint64_t> max_at_once() override { return usage_->max_at_once(); }
   const KeyDigest& digest() const { return digest_; }
   void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) override {
     usage_->ChargeTokens(prompt_tokens, completion_tokens);
@@ -153,6 +246,7 @@ class KeyAccount final : public HttpClient {
 
  private:
   const std::string name_;
+  const std::string tenant_;  // by the key, whatever its name is
   const KeyDigest digest_;
   const KeyLimits limits_;
   // Shared by the lines of this key in each version of the file.
@@ -184,17 +278,26 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> ParseLine(absl::string_view line) {
   }
   KeyLimits limits;
   for (size_t i = 2; i < words.size(); ++i) {
+    if (words[i] == "admin") {
+      limits.admin = true;
+      continue;
+    }
     const size_t equals = words[i].find('=');
     const std::string name = words[i].substr(0, equals);
     std::optional<uint64_t>* limit = name == "requests"      ? &limits.requests_per_minute
                                      : name == "tokens"      ? &limits.tokens_per_minute
                                      : name == "concurrency" ? &limits.concurrency
+                                     : name == "weight"      ? &limits.weight
                                                              : nullptr;
     uint64_t value = 0;
     if (limit == nullptr || equals == std::string::npos ||
-        !absl::SimpleAtoi(words[i].substr(equals + 1), &value) || value == 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "'%s': requests=N, tokens=N or concurrency=N with N above 0 expected", words[i]));
+        !absl::SimpleAtoi(words[i].substr(equals + 1), &value) || value == 0 ||
+        (name == "weight" && value > kMaxKeyWeight)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("'%s': requests=N, tokens=N or concurrency=N with N above 0, or weight=N "
+                          "with N from 1 to "
+                          "%d expected",
+                          words[i], kMaxKeyWeight));
     }
     *limit = value;
   }

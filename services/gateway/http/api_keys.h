@@ -2,7 +2,12 @@
 //
 // A key file has one key a line, blank lines and lines that begin with '#' aside:
 //
-//   NAME sha256:HEX [requests=PER_MINUTE] [tokens=PER_MINUTE] [concurrency=N]
+//   NAME sha256:HEX [requests=PER_MINUTE] [tokens=PER_MINUTE] [concurrency=N] [weight=N] [admin]
+//
+// `requests` and `concurrency` count sequences: each prompt, choice (n) and input to be embedded is
+// one.  `tokens` are reserved before a request runs, prompt and max_tokens of each sequence, and what
+// was not used is given back.  `weight`: of the key's share of the device, 1 if it is left out.
+// `admin`: the key may see the traces of all requests, others only of those that it made itself.
 //
 // HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
 // key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.
@@ -31,7 +36,10 @@ struct KeyLimits {
   std::optional<uint64_t> requests_per_minute;
   std::optional<uint64_t> tokens_per_minute;
   std::optional<uint64_t> concurrency;
+  std::optional<uint64_t> weight;
+  bool admin = false;
 };
+inline constexpr uint64_t kMaxKeyWeight = 1000;
 
 // What was used under one key since the gateway's start.
 struct KeyCounts {

@@ -20,6 +20,7 @@
 #include "services/gateway/http/http_admission.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/http/path_template.h"
+#include "services/gateway/http/peer_tenant.h"
 
 namespace tandem::gateway {
 namespace {
@@ -28,13 +29,17 @@ namespace asio = boost::asio;
 
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 
+// A client without a key: its requests share what one client may have.
 class Nobody final : public HttpClient {
  public:
+  explicit Nobody(std::string tenant) : tenant_(std::move(tenant)) {}
   const std::string& name() const override { return name_; }
+  const std::string& tenant() const override { return tenant_; }
   void ChargeTokens(uint64_t /*prompt*/, uint64_t /*completion*/) override {}
 
  private:
   const std::string name_;
+  const std::string tenant_;
 };
 
 // The client's own id if it is a plain token, else one at random.
@@ -81,6 +86,7 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpCore> core, asio::ip::tcp::so
   socket_.set_option(asio::ip::tcp::no_delay(true), error);
   const auto remote = socket_.remote_endpoint(error);
   if (!error) peer_ = remote.address().to_string();
+  nobody_ = std::make_shared<Nobody>(PeerTenant(peer_, error ? 0 : remote.port()));
 }
 
 HttpConnection::~HttpConnection() { core_->Remove(this); }
@@ -338,8 +344,7 @@ void HttpConnection::Dispatch() {
   const HttpRoute& route = *route_;
   HttpRequest request = reader_.Take();
   request.variables = std::move(route_variables_.variables);
-  static const auto nobody = std::make_shared<Nobody>();
-  request.client = lease_.has_value() ? lease_->client() : nobody;
+  request.client = lease_.has_value() ? lease_->client() : nobody_;
   BeginAnswer(request, !reader_.keep_alive());
   request.id = answer_->context().id;
   request.trace = answer_->context().trace;

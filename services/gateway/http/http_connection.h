@@ -94,9 +94,10 @@ class HttpConnection final : public HttpAnswer::Listener,
   bool writing_ = false;
   bool end_of_input_ = false;
   std::string peer_;
-  std::string chunk_;  // of the read under way
-  std::string in_;     // read and not yet parsed
-  std::string out_;    // being written
+  std::shared_ptr<HttpClient> nobody_;  // who sends requests without a key; shared with those
+  std::string chunk_;                   // of the read under way
+  std::string in_;                      // read and not yet parsed
+  std::string out_;                     // being written
   size_t out_begin_ = 0;
 
   HttpRequestReader reader_;

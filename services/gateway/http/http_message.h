@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/trace/trace_context.h"
 
@@ -19,15 +20,55 @@ namespace tandem::gateway {
 // Field names as sent; values without surrounding blanks.
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+// What a request may use at most.
+struct RequestCost {
+  uint64_t sequences = 1;  // each prompt, choice and input counts
+  uint64_t at_once = 1;    // of them with the engine at a time
+  uint64_t tokens = 0;     // prompts, and the most that their answers may have
+};
+
 // The holder of the API key a request came with.  Thread-safe.
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
   // As the key file calls it, for logs.
   virtual const std::string& name() const = 0;
-  // Counts tokens, prompt and answer together, against the key's limit.  Going over it refuses the
-  // requests after this one.
+  // Whose share of the device its requests use, and the weight of that share.
+  virtual const std::string& tenant() const = 0;
+  virtual uint32_t weight() const { return 1; }
+  // Whether it may see what others' requests were: their traces.
+  virtual bool sees_all() const { return true; }
+  // Takes from the key's limits what a request may use, before it runs; one sequence was taken when
+  // its head arrived.  RESOURCE_EXHAUSTED, with nothing taken, names the limit, what was asked and
+  // what is allowed, with RetryInfo.
+  virtual absl::Status Reserve(const RequestCost& /*cost*/) { return absl::OkStatus(); }
+  // Gives back the places, and the tokens: what was used is charged by ChargeTokens.
+  virtual void Release(const RequestCost& /*cost*/) {}
+  // Tokens that may be reserved now; nullopt: any number.
+  virtual std::optional<uint64_t> tokens_left() { return std::nullopt; }
+  // Sequences that may run at a time; nullopt: any number.
+  virtual std::optional<uint64_t> max_at_once() { return std::nullopt; }
+  // Counts tokens, prompt and answer together, against the key's limit.
   virtual void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) = 0;
+};
+
+// Has what was reserved given back when it is destroyed.
+class ClientReservation {
+ public:
+  // RESOURCE_EXHAUSTED as HttpClient::Reserve.
+  static absl::StatusOr<std::unique_ptr<ClientReservation>> Make(std::shared_ptr<HttpClient> client,
+                                                                 const RequestCost& cost) {
+    const absl::Status status = client->Reserve(cost);
+    if (!status.ok()) return status;
+    return std::unique_ptr<ClientReservation>(new ClientReservation(std::move(client), cost));
+  }
+  ~ClientReservation() { client_->Release(cost_); }
+
+ private:
+  ClientReservation(std::shared_ptr<HttpClient> client, const RequestCost& cost)
+      : client_(std::move(client)), cost_(cost) {}
+  const std::shared_ptr<HttpClient> client_;  // shared with the request
+  const RequestCost cost_;
 };
 
 struct HttpRequest {

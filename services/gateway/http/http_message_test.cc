@@ -11,6 +11,8 @@
 namespace tandem::gateway {
 namespace {
 
+using ::testing::HasSubstr;
+
 TEST(HttpMessageTest, CodesMapAsGooglesDo) {
   const std::pair<int, int> expected[] = {{0, 200},  {1, 499},  {2, 500},  {3, 400},  {4, 504},
                                           {5, 404},  {6, 409},  {7, 403},  {8, 429},  {9, 400},
@@ -119,6 +121,68 @@ TEST(ApiKeysTest, TokensMayBeOwed) {
   EXPECT_EQ(std::get<HttpFailure>(refused).retry_after_seconds, 61);
   EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", start + absl::Seconds(61))));
   EXPECT_EQ(std::get<HttpFailure>((*keys)->Admit("two", start)).http_status, 401);
+}
+
+TEST(ApiKeysTest, ARequestOfManySequencesCountsForEachOfThem) {
+  const auto keys =
+      ApiKeys::Parse(std::string("a sha256:") + kOne + " requests=10 concurrency=4 weight=3");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const auto lease = (*keys)->Admit("one", absl::Now());
+  ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
+  HttpClient& client = *std::get<KeyLease>(lease).client();
+  EXPECT_EQ(client.weight(), 3u);
+  EXPECT_EQ(client.max_at_once(), 4u);
+  const absl::Status many = client.Reserve({.sequences = 128, .at_once = 128});
+  EXPECT_EQ(many.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(many.message()),
+              HasSubstr("asks for 128 sequences at a time, its limit concurrency=4"));
+  EXPECT_EQ(FailureOf(many).http_status, 429);
+  EXPECT_EQ(FailureOf(many).retry_after_seconds, 1);
+  EXPECT_EQ(client.Reserve({.sequences = 11, .at_once = 1}).code(),
+            absl::StatusCode::kResourceExhausted);
+  const RequestCost cost{.sequences = 8, .at_once = 4};
+  ASSERT_TRUE(client.Reserve(cost).ok());
+  EXPECT_TRUE(std::holds_alternative<HttpFailure>((*keys)->Admit("one", absl::Now())))
+      << "a fifth sequence at a time";
+  client.Release(cost);
+  EXPECT_TRUE(std::holds_alternative<KeyLease>((*keys)->Admit("one", absl::Now())));
+  EXPECT_FALSE(client.Reserve(cost).ok()) << "9 of 10 sequences a minute were used";
+}
+
+TEST(ApiKeysTest, TokensAreReservedAndWhatIsNotUsedComesBack) {
+  const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne + " tokens=200");
+  ASSERT_TRUE(keys.ok());
+  const auto lease = (*keys)->Admit("one", absl::Now());
+  HttpClient& client = *std::get<KeyLease>(lease).client();
+  EXPECT_EQ(client.tokens_left(), 200u);
+  const absl::Status never = client.Reserve({.tokens = 12000});
+  EXPECT_THAT(std::string(never.message()), HasSubstr("asks for 12000 tokens"));
+  EXPECT_THAT(std::string(never.message()), HasSubstr("tokens=200 allows no such request"));
+  const RequestCost cost{.tokens = 150};
+  ASSERT_TRUE(client.Reserve(cost).ok());
+  const absl::Status later = client.Reserve(cost);
+  EXPECT_EQ(later.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GE(FailureOf(later).retry_after_seconds, 25);  // 100 tokens are missing
+  client.ChargeTokens(10, 20);
+  client.Release(cost);
+  EXPECT_GE(*client.tokens_left(), 170u);
+  EXPECT_LE(*client.tokens_left(), 180u);
+}
+
+TEST(ApiKeysTest, OnlyAnAdminKeySeesAll) {
+  for (const char* admin : {"", " admin"}) {
+    const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne + admin);
+    ASSERT_TRUE(keys.ok()) << keys.status();
+    const auto lease = (*keys)->Admit("one", absl::Now());
+    EXPECT_EQ(std::get<KeyLease>(lease).client()->sees_all(), admin[0] != '\0');
+    EXPECT_EQ(std::get<KeyLease>(lease).client()->tenant(), std::string("key:") + kOne);
+  }
+}
+
+TEST(ApiKeysTest, AWeightHasBounds) {
+  for (const char* weight : {"weight=0", "weight=1001", "weight=x"}) {
+    EXPECT_FALSE(ApiKeys::Parse(std::string("a sha256:") + kOne + " " + weight).ok()) << weight;
+  }
 }
 
 TEST(ApiKeysTest, WhatIsUsedIsCountedByKeyAndOutlivesANewNameAndLimits) {

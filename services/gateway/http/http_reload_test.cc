@@ -79,7 +79,7 @@ TEST_F(HttpReloadTest, AKeyThatStaysKeepsWhatItHasUsedUnderItsNewNameAndLimits) 
   const auto held_too = TakeHeld();
   const HttpTestResponse third = client.Call("POST", "/echo", "", kOne);
   EXPECT_EQ(third.status, 429);
-  EXPECT_THAT(third.body, HasSubstr("'renamed': its limit of 2 requests at a time"));
+  EXPECT_THAT(third.body, HasSubstr("'renamed': its limit of 2 sequences at a time"));
   held->Send({});
   held_too->Send({});
   EXPECT_EQ(busy.Read().status, 200);

@@ -269,16 +269,21 @@ TEST_F(OpenAiRoutesTest, AFullQueueIs429WithRetryAfter) {
   };
   Start(fake, {.max_sequences = 1, .max_waiting = 0});
   WaitReady();
-  HttpTestClient first(server_->port());
-  first.Request("POST", "/v1/chat/completions", std::string(kChat) + "}");
+  // One place, and as many again for clients that have none: each connection is a client.
+  HttpTestClient first(server_->port()), second(server_->port());
   const absl::Time patience = absl::Now() + absl::Seconds(60);
-  while (Unfinished(Scheduler()) == 0) ASSERT_LT(absl::Now(), patience);
+  for (HttpTestClient* client : {&first, &second}) {
+    const auto before = Unfinished(Scheduler());
+    client->Request("POST", "/v1/chat/completions", std::string(kChat) + "}");
+    while (Unfinished(Scheduler()) == before) ASSERT_LT(absl::Now(), patience);
+  }
   const HttpTestResponse refused = Post("/v1/chat/completions", std::string(kChat) + "}");
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(ErrorOf(refused)["code"], "rate_limit_exceeded");
   EXPECT_NE(refused.Header("retry-after"), "");
   go->Open();
   EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(second.Read().status, 200);
 }
 
 TEST_F(OpenAiRoutesTest, AClientThatGoesAwayFreesItsPlaceStreamedOrWhole) {

@@ -142,6 +142,7 @@ void RestCall::Begin(grpc::GenericStub& stub, const RestInput& input, const Requ
     context->set_deadline(absl::ToChronoTime(input.deadline));
   }
   context->AddMetadata(kApiMetadata, kRestApi);
+  AddTenant(*client_, *context);
   AddTrace(trace, *context);
   {
     MutexLock lock(mutex_);

@@ -161,11 +161,12 @@ TEST_P(RestCallTest, AFullQueueIs429WithRetryAfter) {
   };
   StartRest(fake);
   std::vector<HttpTestClient> clients;
-  for (int i = 0; i < 28; ++i) {  // eight places, twenty wait
+  // Eight places, twenty wait; as many again, since each connection is a tenant of its own.
+  for (int i = 0; i < 56; ++i) {
     clients.push_back(Connect());
     clients.back().Request("POST", "/tandem/v1/generate", kEndless);
   }
-  while (Unfinished(Status().scheduler()) < 28) {
+  while (Unfinished(Status().scheduler()) < 56) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   HttpTestClient refused = Connect();
@@ -195,7 +196,7 @@ TEST_P(RestCallTest, OfManyRequestsAtOnceTheExcessIs429AndHealthAnswers) {
   };
   StartRest(fake);
   constexpr int kNumRequests = 1280;
-  constexpr int kNumTaken = 28;  // eight places, twenty wait
+  constexpr int kNumTaken = 56;  // twice eight places and twenty that wait: each is a tenant
   std::vector<HttpTestClient> clients;
   for (int i = 0; i < kNumRequests; ++i) clients.push_back(Connect());
   for (HttpTestClient& client : clients) client.Request("POST", "/tandem/v1/generate", kEndless);
@@ -246,7 +247,7 @@ TEST_P(RestCallTest, BadBodiesAre400AndNameTheFault) {
 TEST_P(RestCallTest, TheRequestIdAndTokensAreCounted) {
   // sha256 of "one".
   const auto keys = ApiKeys::Parse(
-      "a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed tokens=5\n");
+      "a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed tokens=6\n");
   ASSERT_TRUE(keys.ok());
   StartRest({}, {.keys = *keys});
   HttpTestClient client = Connect();

@@ -4,9 +4,11 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/server_context.h>
 
+#include <optional>
 #include <string>
 
 #include "services/gateway/engine/request_run.h"
+#include "services/gateway/http/http_message.h"
 #include "services/gateway/trace/trace_context.h"
 
 namespace tandem::gateway {
@@ -21,6 +23,25 @@ inline Api OriginOf(const grpc::CallbackServerContext& context) {
   return found != context.client_metadata().end() && found->second == kRestApi ? Api::kRest
                                                                                : Api::kGrpc;
 }
+
+// What calls made for an HTTP request say of its client (AddTenant).  Other callers' are not believed.
+inline constexpr char kEdgeMetadata[] = "tandem-edge";  // a secret of this process
+inline constexpr char kTenantMetadata[] = "tandem-tenant";
+inline constexpr char kWeightMetadata[] = "tandem-weight";
+inline constexpr char kOwnTracesMetadata[] = "tandem-own-traces";  // if it is there
+
+// Empty where there is none.
+std::string MetadataOf(const grpc::CallbackServerContext& context, const char* key);
+
+// Has a call made for an HTTP request use the share of that request's client.
+void AddTenant(const HttpClient& client, grpc::ClientContext& context);
+
+// Whose share of the device a call uses, and its weight: the HTTP request's client, if the call is made
+// for one in this process; else whoever is at the other end (GrpcPeerTenant).
+TenantRef TenantOf(const grpc::CallbackServerContext& context);
+
+// Whose traces a caller may see; nullopt: all.  Metadata can only narrow it.
+std::optional<std::string> TraceScopeOf(const grpc::CallbackServerContext& context);
 
 inline constexpr char kTraceParent[] = "traceparent";
 inline constexpr char kRequestId[] = "x-request-id";  // in the answer

@@ -8,15 +8,20 @@
 
 namespace tandem::gateway {
 
-EmbedRun::EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done)
-    : engine_(engine), requests_(std::move(requests)), done_(std::move(done)) {
+EmbedRun::EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done,
+                   size_t most_at_once)
+    : engine_(engine),
+      requests_(std::move(requests)),
+      most_at_once_(most_at_once),
+      done_(std::move(done)) {
   for (size_t i = 0; i < requests_.size(); ++i) waiting_.push_back(i);
   result_.embeddings.resize(requests_.size());
 }
 
 std::shared_ptr<EmbedRun> EmbedRun::Create(Engine& engine, std::vector<EngineRequest> requests,
-                                           Done done) {
-  return std::shared_ptr<EmbedRun>(new EmbedRun(engine, std::move(requests), std::move(done)));
+                                           Done done, size_t most_at_once) {
+  return std::shared_ptr<EmbedRun>(
+      new EmbedRun(engine, std::move(requests), std::move(done), most_at_once));
 }
 
 void EmbedRun::Cancel() {
@@ -39,7 +44,7 @@ void EmbedRun::Pump() {
     std::shared_ptr<TokenStream> stream;
     {
       MutexLock lock(mutex_);
-      if (waiting_.empty() || streams_.size() >= kMostAtOnce) break;
+      if (waiting_.empty() || streams_.size() >= most_at_once_) break;
       input = waiting_.front();
       waiting_.pop_front();
       // Dropped by the stream when it has ended.

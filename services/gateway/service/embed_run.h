@@ -39,7 +39,7 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   // thread of the engine, with no lock held, and then destroyed.  REQUIRES requests for embeddings,
   // one at least.
   static std::shared_ptr<EmbedRun> Create(Engine& engine, std::vector<EngineRequest> requests,
-                                          Done done);
+                                          Done done, size_t most_at_once = kMostAtOnce);
 
   // Begins, once; not if it was cancelled.
   void Start() { Pump(); }
@@ -47,7 +47,7 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   void Cancel();
 
  private:
-  EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done);
+  EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done, size_t most_at_once);
   // Hands over what may be, or ends.
   void Pump();
   absl::Status SubmitOne(size_t input, const std::shared_ptr<TokenStream>& stream);
@@ -57,6 +57,7 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
 
   Engine& engine_;  // Borrowed.
   const std::vector<EngineRequest> requests_;
+  const size_t most_at_once_;
   const absl::Time begin_ = absl::Now();
 
   Mutex mutex_;

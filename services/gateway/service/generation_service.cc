@@ -49,6 +49,7 @@ grpc::ServerWriteReactor<Response>* Start(const Launcher& launcher,
   context.AddInitialMetadata(kRequestId, parsed->request_id);
   parsed->api = api;
   parsed->trace = std::move(trace);
+  parsed->tenant = TenantOf(context);
   parsed->deadline = Deadline(context);
   return Reactor::Start(**model, *std::move(parsed), request.has_logprobs(),
                         options.max_unread_tokens);
@@ -87,6 +88,7 @@ grpc::ServerUnaryReactor* GenerationService::Embed(grpc::CallbackServerContext* 
     EngineRequest& input = (*parsed)[i];
     input.api = api;
     input.trace = i == 0 ? trace : trace.Sibling();
+    input.tenant = TenantOf(*context);
     input.deadline = Deadline(*context);
   }
   return EmbedReactor::Start(**model, *std::move(parsed), *response);
@@ -142,15 +144,16 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* GenerationService::GetTrace(grpc::CallbackServerContext* context,
                                                       const v1::GetTraceRequest* request,
                                                       v1::GetTraceResponse* response) {
-  return Answer(context, DoGetTrace(*request, *response));
+  return Answer(context, DoGetTrace(*request, TraceScopeOf(*context), *response));
 }
 
 absl::Status GenerationService::DoGetTrace(const v1::GetTraceRequest& request,
+                                           const std::optional<std::string>& tenant,
                                            v1::GetTraceResponse& response) const {
   if (options_.traces == nullptr || options_.traces->max_requests() == 0) {
     return absl::FailedPreconditionError("no traces are kept (--trace-keep 0)");
   }
-  const std::vector<KeptTrace> found = options_.traces->Find(request.id());
+  const std::vector<KeptTrace> found = options_.traces->Find(request.id(), tenant);
   if (found.empty()) {
     return absl::NotFoundError(
         request.id().empty()

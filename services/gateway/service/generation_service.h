@@ -1,6 +1,7 @@
 // The public API, tandem.v1.Generation.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -49,7 +50,10 @@ class GenerationService final : public v1::Generation::CallbackService {
                                      v1::GetTraceResponse* response) override;
 
  private:
-  absl::Status DoGetTrace(const v1::GetTraceRequest& request, v1::GetTraceResponse& response) const;
+  // `tenant`: whose traces alone may be seen; nullopt: all.
+  absl::Status DoGetTrace(const v1::GetTraceRequest& request,
+                          const std::optional<std::string>& tenant,
+                          v1::GetTraceResponse& response) const;
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response) const;
   absl::Status DoDetokenize(const v1::DetokenizeRequest& request,
                             v1::DetokenizeResponse& response) const;

@@ -91,6 +91,7 @@ struct TracedStep final : SpanSource {
 struct TracedRequest final : SpanSource {
   RequestNumber number = 0;
   std::string request_id;
+  std::string tenant;  // whose it is
   RequestTrace trace;
   std::string model;
   std::string api;        // "openai"

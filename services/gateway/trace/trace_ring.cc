@@ -19,15 +19,19 @@ void TraceRing::Add(KeptTrace trace) {
   }
 }
 
-std::vector<KeptTrace> TraceRing::Find(std::string_view request_id) const {
+std::vector<KeptTrace> TraceRing::Find(std::string_view request_id,
+                                       const std::optional<std::string>& tenant) const {
   std::vector<KeptTrace> found;
   MutexLock lock(mutex_);
-  if (entries_.empty()) return found;
-  const std::string last = entries_.back().trace.request->request_id;
+  const auto theirs = [&tenant](const Entry& entry) {
+    return !tenant.has_value() || entry.trace.request->tenant == *tenant;
+  };
+  std::string wanted(request_id);
+  for (auto entry = entries_.rbegin(); wanted.empty() && entry != entries_.rend(); ++entry) {
+    if (theirs(*entry)) wanted = entry->trace.request->request_id;
+  }
   for (const Entry& entry : entries_) {
-    if (entry.trace.request->request_id == (request_id.empty() ? last : request_id)) {
-      found.push_back(entry.trace);
-    }
+    if (theirs(entry) && entry.trace.request->request_id == wanted) found.push_back(entry.trace);
   }
   return found;
 }

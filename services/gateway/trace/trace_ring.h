@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,10 @@ class TraceRing {
 
   void Add(KeptTrace trace);
   // Those of that id, in the order in which they ended (one HTTP request may have several
-  // choices); with an empty id those of the request that ended last.  Empty: none is kept.
-  std::vector<KeptTrace> Find(std::string_view request_id) const;
+  // choices); with an empty id those of the request that ended last.  Only those of `tenant`, if one
+  // is given.  Empty: none is kept.
+  std::vector<KeptTrace> Find(std::string_view request_id,
+                              const std::optional<std::string>& tenant = std::nullopt) const;
   size_t max_requests() const { return max_requests_; }
 
  private:

@@ -120,6 +120,7 @@ void Tracer::RequestEnded(const RequestReport& report) {
   auto request = std::make_shared<TracedRequest>();
   request->number = report.number;
   request->request_id = from.request_id;
+  request->tenant = from.tenant.name;
   request->trace = std::move(live.trace);
   request->model = options_.model;
   request->api = std::string(ApiName(from.api));

@@ -280,6 +280,9 @@ TEST(TraceRingTest, LetsTheOldestGoWhenBytesRunOut) {
   ring.Add(trace("d", 1000));  // alone, and more than all
   EXPECT_TRUE(ring.Find("c").empty());
   EXPECT_EQ(ring.Find("d").size(), 1u);
+  EXPECT_EQ(ring.Find("d", "").size(), 1u);
+  EXPECT_TRUE(ring.Find("d", "key:a").empty()) << "another tenant's trace";
+  EXPECT_TRUE(ring.Find("", "key:a").empty());
 }
 
 TEST(TracingTest, SpansGoWhereFlagsOrTheEnvironmentSay) {

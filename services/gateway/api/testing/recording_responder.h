@@ -150,6 +150,7 @@ class RecordingResponder : public HttpResponder {
 class CountingClient : public HttpClient {
  public:
   const std::string& name() const override { return name_; }
+  const std::string& tenant() const override { return name_; }
   void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) override {
     MutexLock lock(mutex_);
     charged_ += prompt_tokens + completion_tokens;
