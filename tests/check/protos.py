@@ -160,23 +160,19 @@ class HttpRules:
     """Reads google.api.http, an extension that the set `files` itself defines."""
 
     def __init__(self, files):
-        self.extension = None
         pool = descriptor_pool.DescriptorPool()
         for file in files.file:
-            pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-        try:
-            self.extension = pool.FindExtensionByName("google.api.http")
-        except KeyError:
-            return
-        options = pool.FindMessageTypeByName("google.protobuf.MethodOptions")
-        if hasattr(message_factory, "GetMessageClass"):
-            self.options = message_factory.GetMessageClass(options)
+            pool.AddSerializedFile(file.SerializeToString())
+        if hasattr(message_factory, "MessageFactory"):
+            classes = message_factory.MessageFactory(pool).GetMessages([file.name for file in files.file])
         else:
-            self.options = message_factory.MessageFactory(pool).GetPrototype(options)
+            classes = message_factory.GetMessageClassesForFiles([file.name for file in files.file], pool)
+        self.options = classes.get("google.protobuf.MethodOptions")
+        self.extension = pool.FindExtensionByName("google.api.http") if self.options else None
 
     def of(self, rpc):
         """The bindings of `rpc`, as texts: 'get /tandem/v1/models body "*"'."""
-        if self.extension is None or not rpc.options.ByteSize():
+        if not self.extension or not rpc.options.ByteSize():
             return set()
         options = self.options.FromString(rpc.options.SerializeToString())
         rule = options.Extensions[self.extension]
