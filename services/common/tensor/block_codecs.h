@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/tensor/iq4_nl.h"
 #include "services/common/tensor/packed_fields.h"
@@ -282,5 +283,31 @@ struct Q6_K {
   }
   static void Quantize(const float* x, Block& block);
 };
+
+// Calls `f` with the codec of a block format.
+template <typename F>
+void WithCodec(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBf16:
+      break;
+    case DType::kQ8_0:
+      return f(Q8_0{});
+    case DType::kQ4_0:
+      return f(Q4_0{});
+    case DType::kQ6_K:
+      return f(Q6_K{});
+    case DType::kQ4_K:
+      return f(Q4_K{});
+    case DType::kQ5_K:
+      return f(Q5_K{});
+    case DType::kQ5_0:
+      return f(Q5_0{});
+    case DType::kIq4Nl:
+      return f(Iq4Nl{});
+  }
+  TANDEM_CHECK(false);
+}
 
 }  // namespace tandem::codecs

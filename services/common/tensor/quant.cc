@@ -11,29 +11,7 @@ namespace tandem {
 namespace {
 
 using codecs::Block;
-
-// Calls `f` with the codec of a block format.
-template <typename F>
-void WithCodec(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kQ8_0:
-      return f(codecs::Q8_0{});
-    case DType::kQ4_0:
-      return f(codecs::Q4_0{});
-    case DType::kQ6_K:
-      return f(codecs::Q6_K{});
-    case DType::kQ4_K:
-      return f(codecs::Q4_K{});
-    case DType::kQ5_K:
-      return f(codecs::Q5_K{});
-    case DType::kQ5_0:
-      return f(codecs::Q5_0{});
-    case DType::kIq4Nl:
-      return f(codecs::Iq4Nl{});
-    default:
-      TANDEM_CHECK(false);
-  }
-}
+using codecs::WithCodec;
 
 bool IsBlockFormat(DType dtype) { return Traits(dtype).block_elements > 1; }
 
@@ -129,6 +107,19 @@ void QuantizePackedRow(DType dtype, std::span<const float> values, const Mutable
     Block block;
     for (size_t b = 0; b < values.size() / Codec::kElements; ++b) {
       Codec::Quantize(values.data() + b * Codec::kElements, block);
+      Codec::StorePacked(block, row, b * Codec::kElements);
+    }
+  });
+}
+
+void RepackRowByElement(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
+                        const MutablePackedRow& row) {
+  TANDEM_CHECK(file_row.size() >= RowBytes(dtype, num_elements));
+  ZeroRow(dtype, num_elements, row);
+  WithCodec(dtype, [&]<typename Codec>(Codec) {
+    Block block;
+    for (size_t b = 0; b < num_elements / Codec::kElements; ++b) {
+      Codec::LoadFile(file_row.data() + b * Codec::kBytes, block);
       Codec::StorePacked(block, row, b * Codec::kElements);
     }
   });

@@ -56,4 +56,9 @@ void QuantizePackedRow(DType dtype, std::span<const float> values, const Mutable
 void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
                const MutablePackedRow& row);
 
+// The same, element by element: what RepackRow does for formats without a faster way, and what its
+// faster ways are tested against.  REQUIRES a format of blocks.
+void RepackRowByElement(DType dtype, std::span<const std::byte> file_row, size_t num_elements,
+                        const MutablePackedRow& row);
+
 }  // namespace tandem

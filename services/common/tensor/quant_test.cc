@@ -214,6 +214,19 @@ TEST(QuantTest, RepackingChangesNoNumberWhateverTheBits) {
   }
 }
 
+TEST(QuantTest, RepackingByElementGivesTheSameBytes) {
+  for (const DType dtype : AllDTypes()) {
+    if (Traits(dtype).block_elements == 1) continue;
+    constexpr size_t kElements = 1024;  // blocks of 32 leave the last piece partly empty
+    const size_t num_elements = kElements - (Traits(dtype).block_elements == 32 ? 96 : 0);
+    const std::vector<std::byte> row = RandomBytes(RowBytes(dtype, num_elements), 13);
+    Planes fast, slow;
+    RepackRow(dtype, row, num_elements, fast.row());
+    RepackRowByElement(dtype, row, num_elements, slow.row());
+    EXPECT_TRUE(fast.bytes == slow.bytes) << Traits(dtype).name;
+  }
+}
+
 TEST(QuantTest, BothLayoutsQuantizeAlike) {
   for (const DType dtype : AllDTypes()) {
     constexpr size_t kElements = 512;

@@ -167,8 +167,9 @@ void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elem
       return RepackScaleAndMin(file_row.data(), dtype == DType::kQ5_K, num_blocks, row);
     case DType::kQ6_K:
       return RepackQ6_K(file_row.data(), num_blocks, row);
+    default:
+      return RepackRowByElement(dtype, file_row, num_elements, row);
   }
-  TANDEM_CHECK(false);
 }
 
 }  // namespace tandem

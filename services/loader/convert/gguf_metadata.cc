@@ -7,35 +7,15 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/common/tensor/format_table.h"
 
 namespace tandem::loader {
 namespace {
 
 // enum llama_ftype, what most of a file's matrices are in.
 uint32_t FileType(const WeightMix& mix) {
-  switch (mix.type) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ8_0:
-      return 7;
-    case DType::kQ5_0:
-      return 8;
-    case DType::kQ4_K:
-      return mix.mixed ? 15 : 14;
-    case DType::kQ5_K:
-      return mix.mixed ? 17 : 16;
-    case DType::kQ6_K:
-      return 18;
-    case DType::kIq4Nl:
-      return 25;
-    case DType::kBf16:
-      return 32;
-  }
-  return 0;
+  const FormatRow& row = RowOf(mix.type);
+  return mix.mixed ? row.mixed_file_type : row.file_type;
 }
 
 std::optional<uint32_t> FindPiece(const Vocabulary& vocabulary, std::string_view piece) {

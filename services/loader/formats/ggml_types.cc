@@ -4,12 +4,11 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/common/tensor/format_table.h"
 
 namespace tandem::loader {
 namespace {
-
-// Indexed by DType.
-constexpr uint32_t kGgmlOfDType[kNumDTypes] = {0, 1, 30, 8, 2, 14, 12, 13, 6, 20};
 
 // enum ggml_type of ggml.h; empty: removed from the format.
 constexpr std::string_view kGgmlNames[] = {
@@ -22,19 +21,25 @@ constexpr std::string_view kGgmlNames[] = {
 }  // namespace
 
 std::optional<DType> DTypeOfGgml(uint32_t type) {
-  for (uint32_t i = 0; i < kNumDTypes; ++i) {
-    if (kGgmlOfDType[i] == type) return static_cast<DType>(i);
+  for (const DType dtype : AllDTypes()) {
+    if (RowOf(dtype).ggml_type == type) return dtype;
   }
   return std::nullopt;
 }
 
-uint32_t GgmlOfDType(DType dtype) { return kGgmlOfDType[static_cast<uint32_t>(dtype)]; }
+uint32_t GgmlOfDType(DType dtype) { return RowOf(dtype).ggml_type; }
 
 std::string GgmlTypeName(uint32_t type) {
   if (type < std::size(kGgmlNames) && !kGgmlNames[type].empty()) {
     return std::string(kGgmlNames[type]);
   }
   return absl::StrFormat("unknown (%d)", type);
+}
+
+std::string SupportedGgmlTypes() {
+  return absl::StrJoin(AllDTypes(), ", ", [](std::string* out, DType dtype) {
+    out->append(GgmlTypeName(GgmlOfDType(dtype)));
+  });
 }
 
 }  // namespace tandem::loader

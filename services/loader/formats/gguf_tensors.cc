@@ -49,9 +49,8 @@ absl::Status ReadTensor(ByteReader& reader, uint64_t file_bytes, GgufTensor& ten
   if (!dtype.has_value()) {
     return FormatError(
         type_at,
-        absl::StrFormat("tensor %s has type %s; supported are F32, F16, BF16, Q8_0, Q4_0, "
-                        "Q5_0, IQ4_NL, Q4_K, Q5_K and Q6_K (requantise the model to one of them)",
-                        tensor.name, GgmlTypeName(type)));
+        absl::StrFormat("tensor %s has type %s; requantise the model to one that is supported: %s",
+                        tensor.name, GgmlTypeName(type), SupportedGgmlTypes()));
   }
   tensor.dtype = *dtype;
   const DTypeTraits& traits = Traits(tensor.dtype);

@@ -4,17 +4,12 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "services/common/base/status_macros.h"
+#include "services/common/tensor/format_table.h"
 
 namespace tandem::loader {
 namespace {
 
-// Names of more than one format.
-struct Mix {
-  std::string_view name;
-  DType type;
-};
-constexpr Mix kMixes[] = {{"q4_k_m", DType::kQ4_K}, {"q5_k_m", DType::kQ5_K}};
+bool HasMix(DType dtype) { return RowOf(dtype).mixed_file_type != 0; }
 
 std::string DTypeNames() {
   return absl::StrJoin(AllDTypes(), ", ",
@@ -52,17 +47,24 @@ absl::StatusOr<DType> ParseDType(std::string_view name) {
 }
 
 absl::StatusOr<WeightMix> ParseWeightMix(std::string_view name) {
-  for (const Mix& mix : kMixes) {
-    if (mix.name == name) {
-      return WeightMix{.type = mix.type, .mixed = true, .embedding = EmbeddingFor(mix.type)};
+  for (const DType dtype : AllDTypes()) {
+    for (const bool mixed : {false, true}) {
+      const WeightMix mix{.type = dtype, .mixed = mixed, .embedding = EmbeddingFor(dtype)};
+      if (mix.Name() == name && (!mixed || HasMix(dtype))) return mix;
     }
   }
-  absl::StatusOr<DType> type = ParseDType(name);
-  if (!type.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s, q4_k_m, q5_k_m", std::string(type.status().message())));
+  return absl::InvalidArgumentError(absl::StrFormat("there is no format '%s'; use one of %s",
+                                                    std::string(name.substr(0, 40)),
+                                                    absl::StrJoin(WeightMixNames(), ", ")));
+}
+
+std::vector<std::string> WeightMixNames() {
+  std::vector<std::string> names;
+  for (const DType dtype : AllDTypes()) {
+    names.push_back(WeightMix{.type = dtype}.Name());
+    if (HasMix(dtype)) names.push_back(WeightMix{.type = dtype, .mixed = true}.Name());
   }
-  return WeightMix{.type = *type, .embedding = EmbeddingFor(*type)};
+  return names;
 }
 
 DType FormatForColumns(DType wanted, uint64_t cols) {

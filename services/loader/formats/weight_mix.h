@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/common/tensor/dtype.h"
@@ -33,6 +34,8 @@ struct WeightMix {
 
 // INVALID_ARGUMENT names what there is instead.
 absl::StatusOr<WeightMix> ParseWeightMix(std::string_view name);
+// All names that ParseWeightMix takes.
+std::vector<std::string> WeightMixNames();
 // One format by its name; the same.
 absl::StatusOr<DType> ParseDType(std::string_view name);
 

@@ -6,43 +6,13 @@
 
 #include "services/common/base/check.h"
 #include "services/common/base/half.h"
+#include "services/common/tensor/format_table.h"
 
 namespace tandem::loader {
 namespace {
 
-// A format of blocks whose bits may be random but for the scales.
-struct BlockFormat {
-  DType dtype;
-  float unit_deviation;  // of a block's numbers where its f16 scale is 1
-  uint32_t scale_at;     // byte of the f16 scale in a block
-  float min_factor = 0;  // of the f16 min that follows the scale, to the scale; 0: there is none
-};
-
-// Deviations are the root mean squares of uniformly drawn quants:
-//   q8_0  q in [-128, 127]: 73.9
-//   q4_0  q in [-8, 7]: 4.64
-//   q5_0  q in [-16, 15]: 9.25
-//   iq4_nl  its table: 67.4
-//   q6_k  q in [-32, 31]: 18.5; times sub-scales of 8 to 15: 11.7
-//   q4_k  s q - 7.5 m, s and m in [0, 63], q in [0, 15]: 258, of mean zero
-//   q5_k  s q - 15.5 m, q in [0, 31]: 527
-constexpr BlockFormat kBlockFormats[] = {
-    {DType::kQ8_0, 73.9f, 0},           {DType::kQ4_0, 4.64f, 0},
-    {DType::kQ5_0, 9.25f, 0},           {DType::kIq4Nl, 67.4f, 0},
-    {DType::kQ6_K, 18.5f * 11.7f, 208}, {DType::kQ4_K, 258.0f, 0, 7.5f},
-    {DType::kQ5_K, 527.0f, 0, 15.5f},
-};
-
-const BlockFormat* FindBlockFormat(DType dtype) {
-  for (const BlockFormat& format : kBlockFormats) {
-    if (format.dtype == dtype) return &format;
-  }
-  return nullptr;
-}
-
-bool IsPlain(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBf16;
-}
+// Formats of numbers without blocks.
+bool IsPlain(DType dtype) { return Traits(dtype).block_elements == 1; }
 
 // The finalizer of SplitMix64 (Steele, Lea, Flood 2014): 64 random bits for every counter.
 uint64_t Mix(uint64_t x) {
@@ -85,7 +55,7 @@ void PutSubScales(std::span<std::byte> out, int64_t at, uint64_t first, uint64_t
 
 }  // namespace
 
-bool CanSynthesize(DType dtype) { return IsPlain(dtype) || FindBlockFormat(dtype) != nullptr; }
+bool CanSynthesize(DType dtype) { return IsPlain(dtype) || RowOf(dtype).unit_deviation != 0; }
 
 uint64_t MixKeys(uint64_t a, uint64_t b) { return Mix(Mix(a + kGolden) ^ (b + 1) * kGolden); }
 
@@ -108,7 +78,7 @@ SyntheticTensor SyntheticTensor::Matrix(DType dtype, uint64_t key, float deviati
     }
     return tensor;
   }
-  const float scale = deviation / FindBlockFormat(dtype)->unit_deviation;
+  const float scale = deviation / RowOf(dtype).unit_deviation;
   for (size_t i = 0; i < kNumScales; ++i) {
     const size_t pair = i / 2, last_pair = kNumScales / 2 - 1;
     const float band = 0.875f + 0.25f * static_cast<float>(pair) / static_cast<float>(last_pair);
@@ -167,7 +137,7 @@ void SyntheticTensor::FillVector(uint64_t offset, std::span<std::byte> out) cons
 }
 
 void SyntheticTensor::PatchBlock(uint64_t index, int64_t block, std::span<std::byte> out) const {
-  const BlockFormat& format = *FindBlockFormat(dtype_);
+  const FormatRow& format = RowOf(dtype_);
   const uint64_t bits = Word(~key_, index);
   const uint16_t scale = scales_[bits % kNumScales];
   PutHalf(out, block + format.scale_at, scale);

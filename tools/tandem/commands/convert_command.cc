@@ -4,12 +4,16 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/pull/model_store.h"
 #include "services/loader/convert/convert.h"
+#include "services/loader/formats/weight_mix.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem {
@@ -62,6 +66,7 @@ absl::Status Convert(ConvertFlags& flags) {
 std::function<int()> AddConvertCommand(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* command = app.add_subcommand("convert", "Write a model as a GGUF file");
+  const std::vector<std::string> types = loader::WeightMixNames();
   command
       ->add_option("source", flags->source,
                    "A safetensors folder, a GGUF file, or synthetic:gemma3-1b?type=bf16")
@@ -69,9 +74,8 @@ std::function<int()> AddConvertCommand(CLI::App& app) {
   command->add_option("destination", flags->destination, "The GGUF file to write")->required();
   command
       ->add_option("--type", flags->type,
-                   "Number format of the matrices: f32, f16, bf16, q8_0, q6_k, q5_k, q5_k_m, q5_0, "
-                   "q4_k, q4_k_m, q4_0 or iq4_nl")
-      ->type_name("TEXT:{f32,f16,bf16,q8_0,q6_k,q5_k,q5_k_m,q5_0,q4_k,q4_k_m,q4_0,iq4_nl}")
+                   "Number format of the matrices: " + absl::StrJoin(types, ", "))
+      ->type_name("TEXT:{" + absl::StrJoin(types, ",") + "}")
       ->check(CheckedBy([](const std::string& type) { return loader::ParseWeightMix(type); }))
       ->capture_default_str();
   command->add_option(
