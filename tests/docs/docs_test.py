@@ -18,7 +18,7 @@ PROGRAMS = Path()
 VERSION = ""
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 # History speaks of commands as they were.
-CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and "decisions" not in path.parts]
+CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and not {"decisions", "measurements"} & set(path.parts)]
 WRAPPERS = ("sudo", "time", "exec", "env", "nohup")
 
 
