@@ -5,6 +5,7 @@
 #include <string>
 
 #include "services/common/base/exit_codes.h"
+#include "services/common/base/heap_trimmer.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/parse_flags.h"
@@ -40,6 +41,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
     if (!keys.ok()) return Fail("cannot read the API keys", keys.status());
     meters.keys = *std::move(keys);
   }
+  const HeapTrimmer trimmer;
   RequestLog log;
   const auto tracing = Tracing::Create(flags.trace, flags.executor.model_name, Version());
   if (!tracing.ok()) return Fail("cannot trace", tracing.status());

@@ -1,0 +1,40 @@
+// Gives memory that was freed back to the system.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+
+namespace tandem {
+
+// The allocator keeps what large requests have freed, for ever where small pieces in use lie between.  A thread looks at the
+// process now and then and has the allocator give back what is free, once that is worth the time.
+class HeapTrimmer {
+ public:
+  // Growth that starts a trim: the process holds so many bytes more than at its lowest since the last one, and the allocator has
+  // so many free.
+  static constexpr int64_t kWorthBytes = 8 << 20;
+
+  explicit HeapTrimmer(absl::Duration interval = absl::Seconds(5));
+  ~HeapTrimmer();
+  HeapTrimmer(const HeapTrimmer&) = delete;
+  HeapTrimmer& operator=(const HeapTrimmer&) = delete;
+
+ private:
+  void Run(absl::Duration interval);
+  void Look();
+
+  int64_t lowest_bytes_ = INT64_MAX;  // the thread's own
+  Mutex mutex_;
+  CondVar ended_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// Bytes of this process that are in memory (its resident set); nothing where /proc does not say.
+std::optional<int64_t> ResidentBytes();
+
+}  // namespace tandem
