@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from services import Services, Usage
+from services import SanitizerReports, Services, Usage
 from streams import Streams
 
 DESCRIPTOR_SLACK = 2  # a channel that connects again at the moment of the look
@@ -207,15 +207,6 @@ class Matrix:
             folder.rmdir()
 
 
-def sanitize(folder):
-    """Has the sanitizers' reports go to files in `folder`."""
-    source = pathlib.Path(__file__).resolve().parents[2]
-    os.environ["TSAN_OPTIONS"] = f"suppressions={source}/cmake/tsan.supp:log_path={folder}/tsan:halt_on_error=0"
-    os.environ["ASAN_OPTIONS"] = f"log_path={folder}/asan"
-    os.environ["UBSAN_OPTIONS"] = f"log_path={folder}/ubsan:print_stacktrace=1"
-    os.environ["LSAN_OPTIONS"] = f"suppressions={source}/cmake/lsan.supp:print_suppressions=0"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=pathlib.Path, help="folder of the four services, reference_worker and answer_proxy")
@@ -234,16 +225,12 @@ def main():
             if subprocess.run(["unshare", *flags, "true"], capture_output=True, check=False).returncode == 0:
                 os.execvp("unshare", ["unshare", *flags, sys.executable, "-B", *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    reports = pathlib.Path(tempfile.mkdtemp(prefix="tandem-reports-"))
-    sanitize(reports)
+    reports = SanitizerReports()
     matrix = Matrix(options)
     for part in options.only or ("kills", "stops", "answers", "full_disk"):
         if not matrix.failed or options.long:
             getattr(matrix, part)()
-    for report in sorted(reports.iterdir()):
-        matrix.failed = True
-        print(f"--- {report.name}\n{report.read_text(errors='replace')[:6000]}")
-    shutil.rmtree(reports)
+    matrix.failed = reports.end() or matrix.failed
     sys.exit(1 if matrix.failed else 0)
 
 

