@@ -58,7 +58,9 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GenerationService service(
       launcher,
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
-  auto server = Server::Start(flags.server, {{v1::Generation::service_full_name(), &service}});
+  ServerOptions options = flags.server;
+  options.edge->counts = &meters.grpc;
+  auto server = Server::Start(options, {{v1::Generation::service_full_name(), &service}});
   if (!server.ok()) return Fail("cannot serve", server.status());
   const MetricSource page =
       GatewayPage(meters, launcher, Version(),

@@ -11,6 +11,7 @@
 #include "services/common/metrics/gpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
 #include "services/common/worker/service/worker_metrics.h"
+#include "services/gateway/metrics/edge_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "services/gateway/metrics/key_metrics.h"
 #include "services/gateway/trace/tracing.h"
@@ -28,6 +29,7 @@ struct Section {
 
 std::vector<Section> Sections() {
   return {{"Gateway", gateway::GatewayMetrics::All()},
+          {"Gateway's gRPC connections", gateway::EdgeMetrics::All()},
           {"Gateway with --http-api-keys", gateway::KeyMetrics::All()},
           {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},

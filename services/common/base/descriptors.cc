@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -14,6 +15,28 @@ namespace {
 constexpr rlim_t kMostDescriptors = 65536;
 constexpr uint64_t kFewestConnections = 16;
 constexpr uint64_t kMostConnections = 4096;
+constexpr uint64_t kDescriptorsPerGrpc = 3;
+constexpr uint64_t kMostGrpcConnections = 512;
+
+// Descriptors for one port's connections.
+absl::StatusOr<uint64_t> HalfOf(uint64_t descriptors) {
+  const uint64_t most =
+      descriptors <= kReservedDescriptors ? 0 : (descriptors - kReservedDescriptors) / 2;
+  if (most >= kFewestConnections) return most;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "the limit of open files is %d and serving needs at least %d: raise the hard limit "
+      "(ulimit -Hn, or LimitNOFILE= of the systemd unit)",
+      descriptors, kReservedDescriptors + 2 * kFewestConnections));
+}
+
+absl::StatusOr<uint32_t> Asked(uint64_t descriptors, uint32_t asked, uint64_t most,
+                               const char* flag) {
+  if (asked <= most) return asked;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s %d: the limit of %d open files has room for at most %d; ask for fewer, "
+                      "or raise the hard limit (ulimit -Hn, or LimitNOFILE= of the systemd unit)",
+                      flag, asked, descriptors, most));
+}
 
 }  // namespace
 
@@ -33,22 +56,16 @@ absl::StatusOr<uint64_t> RaiseDescriptorLimit() {
 }
 
 absl::StatusOr<uint32_t> ConnectionsWithin(uint64_t descriptors, uint32_t asked) {
-  const uint64_t most =
-      descriptors <= kReservedDescriptors ? 0 : (descriptors - kReservedDescriptors) / 2;
-  if (most < kFewestConnections) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the limit of open files is %d and serving needs at least %d: raise the hard limit "
-        "(ulimit -Hn, or LimitNOFILE= of the systemd unit)",
-        descriptors, kReservedDescriptors + 2 * kFewestConnections));
-  }
+  TANDEM_ASSIGN_OR_RETURN(const uint64_t most, HalfOf(descriptors));
   if (asked == 0) return static_cast<uint32_t>(std::min(most, kMostConnections));
-  if (asked > most) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--http-connections %d: the limit of %d open files has room for at most %d; ask for fewer, "
-        "or raise the hard limit (ulimit -Hn, or LimitNOFILE= of the systemd unit)",
-        asked, descriptors, most));
-  }
-  return asked;
+  return Asked(descriptors, asked, most, "--http-connections");
+}
+
+absl::StatusOr<uint32_t> GrpcConnectionsWithin(uint64_t descriptors, uint32_t asked) {
+  TANDEM_ASSIGN_OR_RETURN(uint64_t most, HalfOf(descriptors));
+  most /= kDescriptorsPerGrpc;
+  if (asked == 0) return static_cast<uint32_t>(std::min(most, kMostGrpcConnections));
+  return Asked(descriptors, asked, most, "--grpc-connections");
 }
 
 }  // namespace tandem

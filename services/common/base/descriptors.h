@@ -21,4 +21,8 @@ absl::StatusOr<uint64_t> RaiseDescriptorLimit();
 // serve with.
 absl::StatusOr<uint32_t> ConnectionsWithin(uint64_t descriptors, uint32_t asked);
 
+// The same for gRPC's port, whose connections take three descriptors each (rpc/edge); at most 512
+// where `asked` is 0.
+absl::StatusOr<uint32_t> GrpcConnectionsWithin(uint64_t descriptors, uint32_t asked);
+
 }  // namespace tandem

@@ -41,6 +41,17 @@ TEST(DescriptorsTest, ConnectionsLeaveTheReserveAndTheOtherPortTheirs) {
   EXPECT_EQ(*ConnectionsWithin(1024, 448), 448u);
 }
 
+TEST(DescriptorsTest, GrpcConnectionsFitTheirHalf) {
+  EXPECT_EQ(*GrpcConnectionsWithin(65536, 0), 512u);
+  EXPECT_EQ(*GrpcConnectionsWithin(1024, 0), 149u);
+  EXPECT_EQ(*GrpcConnectionsWithin(256, 0), 21u);
+  EXPECT_EQ(*GrpcConnectionsWithin(160, 0), 5u);
+  EXPECT_EQ(*GrpcConnectionsWithin(1024, 100), 100u);
+  EXPECT_THAT(
+      GrpcConnectionsWithin(1024, 150).status().message(),
+      HasSubstr("--grpc-connections 150: the limit of 1024 open files has room for at most 149"));
+}
+
 TEST(DescriptorsTest, ALimitThatIsTooLowIsRefusedWithTheWayOut) {
   EXPECT_THAT(ConnectionsWithin(159, 0).status().message(),
               HasSubstr("the limit of open files is 159 and serving needs at least 160"));

@@ -7,6 +7,7 @@
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -66,6 +67,21 @@ void SetLimits(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
 }
 
+// The edge's limits, as far as gRPC 1.51 knows them.  Without its probe for bandwidth the windows
+// and the longest frame stay as they are announced first.
+void SetLimitsBehindEdge(grpc::ServerBuilder& builder, const H2Limits& limits,
+                         int max_message_bytes) {
+  // gRPC's refusal of a message says why, the edge's reset does not: gRPC's comes first.
+  const auto most = static_cast<int64_t>(limits.max_request_bytes - kH2RequestReserve);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<int64_t>(max_message_bytes, most)));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.max_streams));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, static_cast<int>(kH2MaxFrameBytes));
+  grpc::ResourceQuota quota("behind the edge");
+  quota.Resize(2 * limits.max_total_bytes);
+  builder.SetResourceQuota(quota);
+}
+
 // Other hosts vanish without a word.  A ping waits for its answer for as long as a segment may run:
 // the thread that would read it may be the device's.
 void SetLimitsForOtherHosts(grpc::ServerBuilder& builder) {
@@ -112,13 +128,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   SetLimits(builder, options.max_message_bytes);
   if (options.tls.given() || options.allow_remote) SetLimitsForOtherHosts(builder);
   if (!options.with_plugins) LeaveOutPlugins(builder);
-  std::vector<int> ports(options.listen.size(), 0);
-  for (size_t i = 0; i < options.listen.size(); ++i) {
-    const bool tls = options.tls.given() && !UnixSocketPath(options.listen[i]).has_value();
-    TANDEM_RETURN_IF_ERROR(CheckAddress(options.listen[i], tls || options.allow_remote));
-    builder.AddListeningPort(
-        options.listen[i],
-        tls ? MakeServerCredentials(options.tls) : grpc::InsecureServerCredentials(), &ports[i]);
+  for (const std::string& address : options.listen) {
+    const bool tls = options.tls.given() && !UnixSocketPath(address).has_value();
+    TANDEM_RETURN_IF_ERROR(CheckAddress(address, tls || options.allow_remote));
   }
   std::unique_ptr<Server> result(new Server);
   for (const ServedService& served : services) {
@@ -126,11 +138,26 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     result->service_names_.push_back(served.full_name);
   }
   if (options.configure) options.configure(builder);
-  result->server_ = BuildPrivately(builder);
+  TANDEM_RETURN_IF_ERROR(options.edge.has_value() ? result->ListenByEdge(builder, options)
+                                                  : result->ListenItself(builder, options));
+  for (const std::string& target : result->targets_) LogInfo("listening", {{"target", target}});
+  result->SetServing(false);
+  return result;
+}
+
+absl::Status Server::ListenItself(grpc::ServerBuilder& builder, const ServerOptions& options) {
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    const bool tls = options.tls.given() && !UnixSocketPath(options.listen[i]).has_value();
+    builder.AddListeningPort(
+        options.listen[i],
+        tls ? MakeServerCredentials(options.tls) : grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  server_ = BuildPrivately(builder);
   // gRPC stops at the first address that it cannot have: those before it have a port, a socket one
   // of 1.
   const auto failed = std::find(ports.begin(), ports.end(), 0);
-  if (result->server_ == nullptr || failed != ports.end()) {
+  if (server_ == nullptr || failed != ports.end()) {
     const size_t i = std::min<size_t>(failed - ports.begin(), ports.size() - 1);
     return absl::AlreadyExistsError(absl::StrFormat(
         "cannot listen on %s: the address is in use or not permitted", options.listen[i]));
@@ -144,11 +171,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     } else {
       target = absl::StrFormat("%s:%d", target.substr(0, target.rfind(':')), ports[i]);
     }
-    LogInfo("listening", {{"target", target}});
-    result->targets_.push_back(std::move(target));
+    targets_.push_back(std::move(target));
   }
-  result->SetServing(false);
-  return result;
+  return absl::OkStatus();
+}
+
+absl::Status Server::ListenByEdge(grpc::ServerBuilder& builder, const ServerOptions& options) {
+  if (options.tls.given()) return absl::InvalidArgumentError("an edge reads no TLS");
+  SetLimitsBehindEdge(builder, options.edge->limits, options.max_message_bytes);
+  TANDEM_ASSIGN_OR_RETURN(edge_, GrpcEdge::Listen(*options.edge, options.listen));
+  targets_ = edge_->targets();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("gRPC does not start");
+  edge_->Begin([server = server_.get()](int fd) { grpc::AddInsecureChannelFromFd(server, fd); });
+  return absl::OkStatus();
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
@@ -163,6 +199,7 @@ void Server::SetServing(bool serving) {
 void Server::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
   SetServing(false);
+  if (edge_ != nullptr) edge_->StopAccepting();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
 }
 

@@ -15,12 +15,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/rpc/edge/grpc_edge.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/rpc/tls.h"
 #include "services/common/rpc/unix_socket.h"
@@ -34,6 +36,8 @@ struct ServerOptions {
   bool allow_remote = false;
   TlsFiles tls;  // for every port; a unix socket needs none.  CheckTlsFiles is the caller's.
   int max_message_bytes = kMaxMessageBytes;
+  // What stands between clients and gRPC; null: clients reach gRPC itself.  Not with `tls`.
+  std::optional<EdgeOptions> edge;
   // Health and reflection; off for a listener beside a main one.
   bool with_plugins = true;
   // Applied to the builder last, for completion queues of one's own.
@@ -76,8 +80,12 @@ class Server {
 
  private:
   Server() = default;
+  absl::Status ListenItself(grpc::ServerBuilder& builder, const ServerOptions& options);
+  absl::Status ListenByEdge(grpc::ServerBuilder& builder, const ServerOptions& options);
+
   std::vector<std::string> service_names_;
   std::vector<std::string> targets_;
+  std::unique_ptr<GrpcEdge> edge_;  // outlives the server's connections
   std::unique_ptr<grpc::Server> server_;
 };
 

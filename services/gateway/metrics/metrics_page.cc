@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "services/gateway/metrics/edge_metrics.h"
 #include "services/gateway/metrics/key_metrics.h"
 
 namespace tandem::gateway {
@@ -15,6 +16,7 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
     launcher.FillStatus(status);
     status.set_version(version);
     meters.engine.AddTo(status, meters.http, samples);
+    AddEdgeMetrics(meters.grpc, samples);
     if (meters.keys != nullptr) AddKeyMetrics(*meters.keys, samples);
     if (more) more(samples);
   };

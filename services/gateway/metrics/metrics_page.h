@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/rpc/edge/edge_counts.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_router.h"
 #include "services/gateway/http/http_traffic.h"
@@ -19,12 +20,13 @@ namespace tandem::gateway {
 struct GatewayMeters {
   GatewayCounters engine;
   HttpTraffic http;
+  EdgeCounts grpc;
   // Shared with the HTTP server; null where everybody is served.  Set before there is a page.
   std::shared_ptr<ApiKeys> keys;
 };
 
-// Everything in GatewayMetrics, KeyMetrics where there are keys, then what `more` adds.  `meters`,
-// `launcher`: Borrowed; must outlive the result.
+// Everything in GatewayMetrics and EdgeMetrics, KeyMetrics where there are keys, then what `more`
+// adds.  `meters`, `launcher`: Borrowed; must outlive the result.
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
                          MetricSource more = {});
 

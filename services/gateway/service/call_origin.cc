@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/rpc/edge/peer_names.h"
 #include "services/gateway/http/peer_tenant.h"
 
 namespace tandem::gateway {
@@ -47,7 +48,7 @@ void AddTenant(const HttpClient& client, grpc::ClientContext& context) {
 }
 
 TenantRef TenantOf(const grpc::CallbackServerContext& context) {
-  if (!FromHttpEdge(context)) return {GrpcPeerTenant(context.peer())};
+  if (!FromHttpEdge(context)) return {GrpcPeerTenant(PeerOfCall(context.peer()))};
   uint32_t weight = 1;
   if (!absl::SimpleAtoi(MetadataOf(context, kWeightMetadata), &weight)) weight = 1;
   return {MetadataOf(context, kTenantMetadata), weight};

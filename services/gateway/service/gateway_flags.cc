@@ -124,9 +124,18 @@ void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
                "Take every name that clients give for the served model, instead of 404");
 }
 
+void AddGrpcFlags(CLI::App& app, GatewayFlags& flags) {
+  app.add_option("--grpc-connections", flags.grpc_connections,
+                 "gRPC connections at a time, three open files each; 0: as many as the limit of "
+                 "open files has room for, at most 512")
+      ->check(CLI::Range(0u, 100000u))
+      ->capture_default_str();
+}
+
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--listen", flags.server.listen, "Where to serve: unix:PATH or HOST:PORT");
   app.add_option("--port", flags.port, "Also serve on 127.0.0.1:PORT")->check(CLI::Range(1, 65535));
+  AddGrpcFlags(app, flags);
   AddHttpFlags(app, flags.http);
   CLI::Option* metrics =
       app.add_option("--metrics", flags.metrics,
@@ -275,6 +284,20 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseDescriptorLimit());
   TANDEM_ASSIGN_OR_RETURN(flags.http.server.max_connections,
                           ConnectionsWithin(descriptors, flags.http.server.max_connections));
+  EdgeOptions edge;
+  TANDEM_ASSIGN_OR_RETURN(edge.max_connections,
+                          GrpcConnectionsWithin(descriptors, flags.grpc_connections));
+  H2Limits& limits = edge.limits;
+  // One client may fill the queue.
+  limits.max_streams =
+      std::max(limits.max_streams, flags.engine.max_sequences + flags.engine.max_waiting + 32);
+  limits.max_total_streams = std::max(limits.max_total_streams, 2 * limits.max_streams);
+  // What HTTP takes passes through the same gRPC server.
+  limits.max_request_bytes =
+      std::max(limits.max_request_bytes, flags.http.server.max_body_bytes + kH2RequestReserve);
+  limits.max_requests_bytes = std::max(limits.max_requests_bytes, 2 * limits.max_request_bytes);
+  limits.max_total_bytes = std::max(limits.max_total_bytes, 2 * limits.max_requests_bytes);
+  flags.server.edge = edge;
   TANDEM_RETURN_IF_ERROR(FinishHostFlags(flags));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {

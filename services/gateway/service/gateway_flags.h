@@ -29,6 +29,7 @@ struct HttpFlags {
 
 struct GatewayFlags {
   ServerOptions server;
+  uint32_t grpc_connections = 0;  // 0: as many as there is room for
   HttpFlags http;
   ExecutorOptions executor;
   ModelNameOptions names;
@@ -49,8 +50,9 @@ struct GatewayFlags {
 
 // `flags`: Borrowed; must outlive parsing.
 void AddGatewayFlags(CLI::App& app, GatewayFlags& flags);
-// Some of them alone, for commands that pass them on: HTTP, tracing, workers on other hosts.
+// Some of them alone, for commands that pass them on: HTTP, gRPC, tracing, workers on other hosts.
 void AddHttpFlags(CLI::App& app, HttpFlags& flags);
+void AddGrpcFlags(CLI::App& app, GatewayFlags& flags);
 void AddTraceFlags(CLI::App& app, TraceFlags& flags);
 void AddHostFlags(CLI::App& app, GatewayFlags& flags);
 // Those of what clients may call the model, likewise.

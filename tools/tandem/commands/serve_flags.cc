@@ -82,6 +82,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
   AddPlaceFlags(command, options);
   flags.http_options = Added(command, [&] {
     gateway::AddHttpFlags(command, flags.gateway.http);
+    gateway::AddGrpcFlags(command, flags.gateway);
     gateway::AddNameFlags(command, flags.gateway.names);
     gateway::AddTraceFlags(command, flags.gateway.trace);
   });

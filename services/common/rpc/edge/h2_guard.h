@@ -1,0 +1,204 @@
+// What one HTTP/2 connection may do to a gRPC server: a state machine that sees the bytes of both
+// directions, and never blocks, allocates by what a peer claims, or decodes headers.
+//
+//   client --> [whole frames, whole header blocks] --> gRPC
+//   client <-- [as they come]                      <-- gRPC
+//
+// It reads frame headers: type, flags, stream, length.  From them it knows which requests are open,
+// how many bytes each has sent, and how often the client resets, pings and sends frames that carry
+// nothing.  A client that goes over a limit loses its connection (GOAWAY ENHANCE_YOUR_CALM), a
+// request that is too long or never ends loses its stream (RST_STREAM).
+// docs/decisions/0018-a-filter-before-grpc.md says why gRPC 1.51 needs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "services/common/rpc/edge/h2_frame.h"
+#include "services/common/rpc/edge/token_bucket.h"
+
+namespace tandem {
+
+struct H2Limits {
+  // Of one connection.
+  uint32_t max_streams = 256;              // requests open at a time, as gRPC announces it
+  uint32_t max_header_bytes = 32 << 10;    // of a header block as it is sent
+  uint32_t max_continuations = 8;          // frames of a header block after the first
+  uint64_t max_request_bytes = 17 << 20;   // of one request, see kH2FrameCharge
+  uint64_t max_requests_bytes = 34 << 20;  // of its open requests together
+  double stream_burst = 2000, streams_per_second = 2000;  // above: reading pauses
+  double reset_burst = 1000, resets_per_second = 100;     // of requests that had no answer yet
+  double control_burst = 4000, control_per_second = 400;  // frames that carry nothing
+  // Of all connections together.
+  uint32_t max_total_streams = 2048;
+  uint64_t max_total_bytes = 128 << 20;
+  double total_reset_burst = 4000, total_resets_per_second = 1000;
+
+  absl::Duration preface_timeout = absl::Seconds(10);
+  absl::Duration frame_timeout = absl::Seconds(20);    // from a frame's first byte to its last
+  absl::Duration request_timeout = absl::Seconds(60);  // from a request's header to its end
+  absl::Duration idle_timeout = absl::Minutes(15);     // without an open request
+  absl::Duration blocked_timeout = absl::Seconds(30);  // the client takes no byte of an answer
+};
+
+// Every DATA frame counts so many bytes more: gRPC keeps a record of each.
+inline constexpr uint64_t kH2FrameCharge = 64;
+
+// What is left of max_request_bytes for the frames of the longest message.
+inline constexpr uint64_t kH2RequestReserve = 1 << 20;
+
+// Why a connection ends, or a stream is reset.
+enum class H2Fault : uint8_t {
+  kNone,
+  kPreface,       // not HTTP/2
+  kProtocol,      // frames in an order that HTTP/2 does not have
+  kFrameBytes,    // a frame longer than 16 KiB
+  kHeaderBytes,   // a header block too long, or in too many frames
+  kStreams,       // too many requests open
+  kResets,        // too many requests reset
+  kControl,       // too many frames that carry nothing
+  kRequestBytes,  // requests too long
+  kSlow,          // preface, frame or request not complete in time
+  kIdle,
+};
+inline constexpr int kNumH2Faults = 11;
+// "header_bytes"
+std::string_view H2FaultName(H2Fault fault);
+
+// What all connections hold together.  Thread-compatible.
+struct H2Totals {
+  explicit H2Totals(const H2Limits& limits)
+      : resets(limits.total_reset_burst, limits.total_resets_per_second) {}
+  uint32_t num_streams = 0;
+  uint64_t num_bytes = 0;
+  TokenBucket resets;
+};
+
+struct H2Verdict {
+  H2Fault fault = H2Fault::kNone;  // none: go on
+  H2Error error = H2Error::kNoError;
+  std::string why;  // for the client and the log, with the limit
+  bool ok() const { return fault == H2Fault::kNone; }
+};
+
+struct H2Reset {
+  uint32_t stream = 0;
+  H2Fault fault = H2Fault::kNone;
+  H2Error error = H2Error::kEnhanceYourCalm;  // for the client
+};
+
+// Times are nanoseconds of the steady clock.  Thread-compatible.
+class H2Guard {
+ public:
+  // `limits`, `totals`: Borrowed; must outlive the guard.
+  H2Guard(const H2Limits& limits, H2Totals& totals, int64_t now_ns);
+  ~H2Guard();
+  H2Guard(const H2Guard&) = delete;
+  H2Guard& operator=(const H2Guard&) = delete;
+
+  // Takes bytes from the client.  After a verdict that is not ok the connection must end.
+  H2Verdict OnClient(std::string_view in, int64_t now_ns);
+  // Of the client's bytes since the connection began, how many may go on to gRPC: they end between
+  // frames and outside a header block.
+  uint64_t released_bytes() const { return released_bytes_; }
+  // Whether the client's preface and SETTINGS are complete.  Nothing is released before that.
+  bool established() const { return established_; }
+
+  // Takes bytes from gRPC, all of which go on to the client.
+  H2Verdict OnServer(std::string_view in, int64_t now_ns);
+  // Whether a frame of our own may follow what gRPC has sent up to now.
+  bool server_between_frames() const { return server_.between_frames() && !server_in_block_; }
+
+  // Looks at the time: every second or so.
+  H2Verdict OnTime(int64_t now_ns);
+  // Nothing was read up to now for a reason of our own: what is incomplete gets its time anew.
+  void OnResume(int64_t now_ns);
+
+  // Streams to reset in both directions since the last call, after the bytes released by now.
+  std::vector<H2Reset> TakeResets();
+  // Where all connections are over a limit together: resets the request that has sent most bytes,
+  // or the newest, one that is not complete before all others.  False when there is none.  Counts
+  // as the client's reset.
+  bool ShedLargest();
+  bool ShedNewest();
+
+  // Counts nothing in the totals any more: the connection ends.
+  void Drop();
+
+  // How long not to read from the client, from the last OnClient on; mostly 0.
+  int64_t pause_ns() const { return streams_.debt_ns(); }
+  // Whether gRPC has nothing to do for the client: no request is complete or answered.
+  bool waits_for_client() const;
+  uint32_t last_stream() const { return last_stream_; }
+  uint32_t num_streams() const { return static_cast<uint32_t>(open_.size()); }
+  // Requests that are neither complete nor answered.
+  uint32_t num_unfinished() const;
+  uint64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  struct Stream {
+    uint32_t id = 0;
+    bool client_ended = false;
+    bool answered = false;  // gRPC has sent something
+    bool server_ended = false;
+    uint64_t num_bytes = 0;
+    int64_t opened_ns = 0;
+
+    bool unfinished() const { return !client_ended && !answered; }
+  };
+  using Streams = std::vector<Stream>;  // by id, which only grow
+
+  H2Verdict OnClientFrame(const H2Frame& frame, int64_t now_ns);
+  H2Verdict OnHeaders(const H2Frame& frame, int64_t now_ns);
+  H2Verdict OnContinuation(const H2Frame& frame);
+  H2Verdict OnData(const H2Frame& frame, int64_t now_ns);
+  H2Verdict OnClientFrameEnd(const H2Frame& frame, int64_t now_ns);
+  H2Verdict OnServerFrame(const H2Frame& frame, int64_t now_ns);
+  void OnBlockEnd(int64_t now_ns);
+  H2Verdict Control(double cost, int64_t now_ns);
+  H2Verdict CountReset(int64_t now_ns);
+
+  Streams::iterator Find(uint32_t id);
+  void EndStream(Streams::iterator stream);
+  void Close(Streams::iterator stream);
+  void Reset(Streams::iterator stream, H2Fault fault, H2Error error = H2Error::kEnhanceYourCalm);
+
+  const H2Limits& limits_;
+  H2Totals& totals_;
+
+  H2FrameScanner client_;
+  size_t preface_bytes_ = 0;
+  bool established_ = false;
+  bool knows_limits_ = false;  // has acknowledged the server's SETTINGS
+  uint64_t client_bytes_ = 0;
+  uint64_t released_bytes_ = 0;
+  // Of the header block that is being read.
+  uint32_t block_stream_ = 0;  // 0: none
+  bool block_ends_stream_ = false;
+  uint32_t block_bytes_ = 0;
+  uint32_t block_frames_ = 0;
+
+  H2FrameScanner server_;
+  bool server_in_block_ = false;
+
+  Streams open_;
+  uint32_t last_stream_ = 0;
+  uint64_t num_bytes_ = 0;
+  std::vector<H2Reset> resets_;
+  int64_t opened_ns_;
+  int64_t incomplete_since_ns_ = 0;  // 0: all that came is complete
+  int64_t idle_since_ns_;
+
+  TokenBucket streams_;
+  TokenBucket client_resets_;
+  TokenBucket control_;
+  int resets_in_debt_ = 0;
+  bool shed_too_often_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,415 @@
+#include "services/common/rpc/edge/h2_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "services/common/rpc/edge/testing/h2_bytes.h"
+
+namespace tandem {
+namespace {
+
+using testing::Data;
+using testing::Frame;
+using ::testing::HasSubstr;
+using testing::Headers;
+using testing::Preface;
+using testing::Rst;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class H2GuardTest : public ::testing::Test {
+ protected:
+  H2GuardTest() { Begin(); }
+
+  void Begin() {
+    guard_.reset();
+    totals_ = std::make_unique<H2Totals>(limits_);
+    guard_ = std::make_unique<H2Guard>(limits_, *totals_, now_);
+    sent_ = 0;
+  }
+  H2Fault Client(const std::string& bytes) {
+    sent_ += bytes.size();
+    verdict_ = guard_->OnClient(bytes, now_);
+    return verdict_.fault;
+  }
+  H2Fault Server(const std::string& bytes) {
+    verdict_ = guard_->OnServer(bytes, now_);
+    return verdict_.fault;
+  }
+  void Answer(uint32_t stream) {
+    Server(Headers(stream) + Data(stream, 10) + Headers(stream, /*end_stream=*/true));
+  }
+  bool AllReleased() const { return guard_->released_bytes() == sent_; }
+
+  H2Limits limits_;
+  int64_t now_ = 1000 * kSecond;
+  std::unique_ptr<H2Totals> totals_;
+  std::unique_ptr<H2Guard> guard_;
+  H2Verdict verdict_;
+  uint64_t sent_ = 0;
+};
+
+TEST_F(H2GuardTest, AnOrdinaryCallPassesWhole) {
+  EXPECT_EQ(Client(Preface()), H2Fault::kNone);
+  EXPECT_TRUE(guard_->established());
+  EXPECT_EQ(Client(Headers(1) + Data(1, 100, true)), H2Fault::kNone);
+  EXPECT_TRUE(AllReleased());
+  EXPECT_EQ(guard_->num_streams(), 1u);
+  EXPECT_EQ(guard_->num_bytes(), 100 + kH2FrameCharge);
+  Answer(1);
+  EXPECT_EQ(guard_->num_streams(), 0u);
+  EXPECT_EQ(guard_->num_bytes(), 0u);
+  EXPECT_EQ(totals_->num_streams, 0u);
+  EXPECT_EQ(totals_->num_bytes, 0u);
+}
+
+TEST_F(H2GuardTest, CutsMakeNoDifference) {
+  const std::string settings = Preface();
+  const std::string block = Frame(H2FrameType::kHeaders, kH2EndStream, 3, "first") +
+                            Frame(H2FrameType::kContinuation, kH2EndHeaders, 3, "second");
+  const std::string all = settings + Headers(1) + Data(1, 40) + block + Data(1, 0, true) +
+                          Frame(H2FrameType::kPing, 0, 0, "12345678") + Rst(3);
+  // After how many bytes gRPC may have how many.
+  std::vector<uint64_t> released;
+  for (const char c : all) {
+    ASSERT_EQ(Client(std::string(1, c)), H2Fault::kNone);
+    released.push_back(guard_->released_bytes());
+    EXPECT_LE(released.back(), sent_);
+  }
+  EXPECT_TRUE(AllReleased());
+  EXPECT_EQ(guard_->num_streams(), 1u);
+  for (size_t cut = 0; cut <= all.size(); ++cut) {
+    Begin();
+    ASSERT_EQ(Client(all.substr(0, cut)), H2Fault::kNone);
+    EXPECT_EQ(guard_->released_bytes(), cut == 0 ? 0 : released[cut - 1]) << cut;
+    ASSERT_EQ(Client(all.substr(cut)), H2Fault::kNone);
+    EXPECT_TRUE(AllReleased()) << cut;
+    EXPECT_EQ(guard_->num_streams(), 1u) << cut;
+  }
+}
+
+TEST_F(H2GuardTest, NothingGoesOnBeforeThePrefaceIsWhole) {
+  const std::string preface = Preface();
+  EXPECT_EQ(Client(preface.substr(0, preface.size() - 1)), H2Fault::kNone);
+  EXPECT_EQ(guard_->released_bytes(), 0u);
+  EXPECT_FALSE(guard_->established());
+  EXPECT_EQ(Client(preface.substr(preface.size() - 1)), H2Fault::kNone);
+  EXPECT_TRUE(AllReleased());
+}
+
+TEST_F(H2GuardTest, OtherProtocolsAreRefused) {
+  EXPECT_EQ(Client("GET / HTTP/1.1\r\n"), H2Fault::kPreface);
+  Begin();
+  EXPECT_EQ(Client("PRI * HTTP/2.0\r\n\r\nSM\r\n\rX"), H2Fault::kPreface);
+  Begin();
+  EXPECT_EQ(Client(std::string(kH2Preface) + Headers(1)), H2Fault::kProtocol);
+}
+
+TEST_F(H2GuardTest, AHeaderBlockIsHeldUntilItIsWholeAndBounded) {
+  Client(Preface());
+  const uint64_t before = guard_->released_bytes();
+  EXPECT_EQ(Client(Frame(H2FrameType::kHeaders, 0, 1, std::string(16384, 'h'))), H2Fault::kNone);
+  EXPECT_EQ(guard_->released_bytes(), before);
+  EXPECT_EQ(guard_->num_streams(), 0u);
+  EXPECT_EQ(Client(Frame(H2FrameType::kContinuation, 0, 1, std::string(16384, 'h'))),
+            H2Fault::kNone);
+  EXPECT_EQ(Client(Frame(H2FrameType::kContinuation, 0, 1, "h")), H2Fault::kHeaderBytes);
+  EXPECT_EQ(verdict_.error, H2Error::kEnhanceYourCalm);
+  EXPECT_EQ(guard_->released_bytes(), before);
+}
+
+TEST_F(H2GuardTest, EmptyContinuationsAreBounded) {
+  Client(Preface() + Frame(H2FrameType::kHeaders, 0, 1));
+  uint32_t count = 0;
+  while (Client(Frame(H2FrameType::kContinuation, 0, 1)) == H2Fault::kNone && count < 100) ++count;
+  EXPECT_EQ(count, limits_.max_continuations);
+  EXPECT_EQ(verdict_.fault, H2Fault::kHeaderBytes);
+}
+
+TEST_F(H2GuardTest, FramesOutOfOrderAreProtocolErrors) {
+  for (const std::string& bad :
+       {Headers(2), Headers(0), Data(1, 1), Data(0, 1), Rst(1), Rst(0),
+        Frame(H2FrameType::kContinuation, kH2EndHeaders, 1),
+        Frame(H2FrameType::kPushPromise, kH2EndHeaders, 1),
+        Frame(H2FrameType::kHeaders, 0, 1) + Frame(H2FrameType::kPing, 0, 0, "12345678"),
+        Frame(H2FrameType::kHeaders, 0, 1) + Frame(H2FrameType::kContinuation, 0, 3),
+        Headers(1, true) + Data(1, 1)}) {
+    Begin();
+    Client(Preface());
+    EXPECT_EQ(Client(bad), H2Fault::kProtocol);
+    EXPECT_EQ(verdict_.error, H2Error::kProtocolError);
+  }
+  Begin();
+  Client(Preface());
+  EXPECT_EQ(Client(Headers(1) + Data(1, kH2MaxFrameBytes)), H2Fault::kNone);
+  EXPECT_EQ(Client(Data(1, kH2MaxFrameBytes + 1)), H2Fault::kFrameBytes);
+}
+
+TEST_F(H2GuardTest, OnlySoManyRequestsAreOpen) {
+  Client(Preface() + Frame(H2FrameType::kSettings, kH2Ack, 0));
+  uint32_t id = 1;
+  for (uint32_t i = 0; i < limits_.max_streams; ++i, id += 2) {
+    ASSERT_EQ(Client(Headers(id, true)), H2Fault::kNone);
+  }
+  Answer(1);
+  ASSERT_EQ(Client(Headers(id, true)), H2Fault::kNone) << "one has ended";
+  EXPECT_EQ(Client(Headers(id + 2, true)), H2Fault::kStreams);
+  EXPECT_EQ(verdict_.error, H2Error::kEnhanceYourCalm);
+}
+
+TEST_F(H2GuardTest, ARequestBeyondTheLimitIsRefusedToAClientThatCannotKnowIt) {
+  limits_.max_streams = 2;
+  Begin();
+  ASSERT_EQ(Client(Preface() + Headers(1, true) + Headers(3, true) + Headers(5, true)),
+            H2Fault::kNone);
+  const auto resets = guard_->TakeResets();
+  ASSERT_EQ(resets.size(), 1u);
+  EXPECT_EQ(resets[0].stream, 5u);
+  EXPECT_EQ(resets[0].error, H2Error::kRefusedStream);
+  // It counts as a reset: sooner or later the connection ends.
+  uint32_t id = 7;
+  for (; id < 10'000 && Client(Headers(id, true)) == H2Fault::kNone; id += 2) continue;
+  EXPECT_EQ(verdict_.fault, H2Fault::kResets);
+  EXPECT_LE(id / 2, limits_.reset_burst + 3);
+}
+
+TEST_F(H2GuardTest, WhoIsShedOverAndOverLosesTheConnection) {
+  Client(Preface());
+  uint32_t id = 1;
+  for (; id < 10'000 && Client(Headers(id)) == H2Fault::kNone; id += 2) guard_->ShedNewest();
+  EXPECT_EQ(verdict_.fault, H2Fault::kResets);
+  EXPECT_LE(id / 2, limits_.reset_burst + 1);
+}
+
+TEST_F(H2GuardTest, PayloadThatNobodyReadsIsDear) {
+  for (const auto type : {static_cast<H2FrameType>(200), H2FrameType::kGoaway}) {
+    Begin();
+    Client(Preface() + Headers(1));
+    int frames = 0;
+    while (frames < 1000 &&
+           Client(Data(1, 24) + Frame(type, 0, 0, std::string(16384, 'x'))) == H2Fault::kNone) {
+      ++frames;
+    }
+    EXPECT_EQ(verdict_.fault, H2Fault::kControl);
+    EXPECT_LT(frames, 20);
+  }
+}
+
+TEST_F(H2GuardTest, RapidResetEndsTheConnection) {
+  Client(Preface());
+  uint32_t count = 0;
+  for (uint32_t id = 1; Client(Headers(id) + Rst(id)) == H2Fault::kNone; id += 2) ++count;
+  EXPECT_EQ(verdict_.fault, H2Fault::kResets);
+  EXPECT_EQ(count, static_cast<uint32_t>(limits_.reset_burst));
+  EXPECT_EQ(totals_->num_streams, 0u);
+}
+
+TEST_F(H2GuardTest, ResetsOverTimeAndOfAnsweredRequestsAreAllowed) {
+  Client(Preface());
+  uint32_t id = 1;
+  for (int i = 0; i < 5000; ++i, id += 2) {
+    now_ += kSecond / 50;
+    ASSERT_EQ(Client(Headers(id) + Rst(id)), H2Fault::kNone) << i;
+  }
+  for (int i = 0; i < 5000; ++i, id += 2) {
+    Client(Headers(id));
+    Answer(id);  // before the request was complete
+    ASSERT_EQ(Client(Rst(id)), H2Fault::kNone) << i;
+  }
+}
+
+TEST_F(H2GuardTest, ResetsThatTheServerIsMadeToSendCountToo) {
+  Client(Preface());
+  uint32_t count = 0;
+  for (uint32_t id = 1; count < 5000; id += 2, ++count) {
+    ASSERT_EQ(Client(Headers(id)), H2Fault::kNone);
+    if (Server(Rst(id)) != H2Fault::kNone) break;
+  }
+  EXPECT_EQ(verdict_.fault, H2Fault::kResets);
+  EXPECT_EQ(count, static_cast<uint32_t>(limits_.reset_burst));
+}
+
+TEST_F(H2GuardTest, ManyConnectionsThatResetHaveFewEach) {
+  // The whole burst of all is used up by some.
+  std::vector<std::unique_ptr<H2Guard>> others;
+  const auto resets = [this](H2Guard& guard) {
+    guard.OnClient(Preface(), now_);
+    uint32_t count = 0;
+    for (uint32_t id = 1; guard.OnClient(Headers(id) + Rst(id), now_).ok(); id += 2) ++count;
+    return count;
+  };
+  uint32_t last = 0;
+  for (int i = 0; i < 10; ++i) {
+    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, now_));
+    last = resets(*others.back());
+  }
+  EXPECT_LE(last, 8u);
+}
+
+TEST_F(H2GuardTest, FramesThatCarryNothingAreLimited) {
+  for (const std::string& flood :
+       {Frame(H2FrameType::kPing, 0, 0, "12345678"), Frame(H2FrameType::kSettings, 0, 0),
+        Frame(H2FrameType::kSettings, kH2Ack, 0), Frame(H2FrameType::kPriority, 0, 7, "12345"),
+        Frame(H2FrameType::kWindowUpdate, 0, 0, "1234"), Data(1, 0),
+        Frame(static_cast<H2FrameType>(77), 0, 0), Data(3, 5), Rst(3), Headers(3)}) {
+    Begin();
+    Client(Preface() + Headers(1) + Headers(3) + Rst(3));
+    int count = 0;
+    while (Client(flood) == H2Fault::kNone && count < 10000) ++count;
+    EXPECT_EQ(verdict_.fault, H2Fault::kControl) << static_cast<int>(flood[3]);
+    EXPECT_LE(count, limits_.control_burst);
+  }
+}
+
+TEST_F(H2GuardTest, AReaderOfALongAnswerMaySendWindowsAndPings) {
+  Client(Preface() + Headers(1, true));
+  Server(Headers(1));
+  for (int i = 0; i < 100000; ++i) {
+    Server(Data(1, 50));
+    ASSERT_EQ(Client(Frame(H2FrameType::kWindowUpdate, 0, 0, "1234") +
+                     Frame(H2FrameType::kWindowUpdate, 0, 1, "1234") +
+                     Frame(H2FrameType::kPing, 0, 0, "12345678")),
+              H2Fault::kNone)
+        << i;
+  }
+}
+
+TEST_F(H2GuardTest, ATooLongRequestLosesItsStream) {
+  Client(Preface() + Headers(1) + Headers(3));
+  std::vector<H2Reset> resets;
+  for (uint64_t sent = 0; sent <= limits_.max_request_bytes && resets.empty(); sent += 16384) {
+    ASSERT_EQ(Client(Data(1, 16384)), H2Fault::kNone);
+    resets = guard_->TakeResets();
+  }
+  ASSERT_EQ(resets.size(), 1u);
+  EXPECT_EQ(resets[0].stream, 1u);
+  EXPECT_EQ(resets[0].fault, H2Fault::kRequestBytes);
+  EXPECT_EQ(guard_->num_bytes(), 0u);
+  EXPECT_EQ(guard_->num_streams(), 1u);
+  EXPECT_EQ(Client(Data(1, 16384)), H2Fault::kNone) << "was on its way";
+  EXPECT_EQ(guard_->num_bytes(), 0u);
+}
+
+TEST_F(H2GuardTest, ManyTinyFramesCountMoreThanTheirBytes) {
+  Client(Preface() + Headers(1));
+  uint64_t count = 0;
+  while (guard_->TakeResets().empty()) {
+    ASSERT_EQ(Client(Data(1, 1)), H2Fault::kNone);
+    ++count;
+  }
+  EXPECT_LE(count, limits_.max_request_bytes / kH2FrameCharge);
+}
+
+TEST_F(H2GuardTest, RequestsOfAConnectionAreBoundedTogether) {
+  Client(Preface());
+  for (uint32_t id = 1; id < 200; id += 2) {
+    ASSERT_EQ(Client(Headers(id)), H2Fault::kNone);
+    for (int i = 0; i < 64; ++i) ASSERT_EQ(Client(Data(id, 16384)), H2Fault::kNone);
+    EXPECT_LE(guard_->num_bytes(), limits_.max_requests_bytes);
+  }
+  EXPECT_FALSE(guard_->TakeResets().empty());
+}
+
+TEST_F(H2GuardTest, OfWhatAllHoldTheGreatestRequestIsShed) {
+  Client(Preface() + Headers(1) + Data(1, 10) + Headers(3) + Data(3, 1000) + Headers(5));
+  Client(Headers(7, /*end_stream=*/true));
+  EXPECT_TRUE(guard_->ShedLargest());
+  EXPECT_TRUE(guard_->ShedNewest());
+  EXPECT_EQ(guard_->num_unfinished(), 1u);
+  const auto resets = guard_->TakeResets();
+  ASSERT_EQ(resets.size(), 2u);
+  EXPECT_EQ(resets[0].stream, 3u);
+  EXPECT_EQ(resets[1].stream, 5u) << "7 is newer, but complete";
+  EXPECT_EQ(totals_->num_bytes, 10 + kH2FrameCharge);
+}
+
+TEST_F(H2GuardTest, WhatIsNotCompleteInTimeEnds) {
+  now_ += 11 * kSecond;
+  EXPECT_EQ(guard_->OnTime(now_).fault, H2Fault::kSlow) << "no preface";
+
+  Begin();
+  Client(Preface() + Headers(1) + Data(1, 100).substr(0, 50));
+  now_ += 19 * kSecond;
+  EXPECT_TRUE(guard_->OnTime(now_).ok());
+  now_ += 2 * kSecond;
+  EXPECT_EQ(guard_->OnTime(now_).fault, H2Fault::kSlow) << "half a frame";
+
+  Begin();
+  Client(Preface() + Headers(1) + Headers(3) + Headers(5, true));
+  Server(Headers(3));  // answers as it is asked: a stream of both directions
+  now_ += 61 * kSecond;
+  EXPECT_TRUE(guard_->OnTime(now_).ok());
+  const auto resets = guard_->TakeResets();
+  ASSERT_EQ(resets.size(), 1u) << "a request without an end, alone";
+  EXPECT_EQ(resets[0].stream, 1u);
+  EXPECT_EQ(resets[0].fault, H2Fault::kSlow);
+}
+
+TEST_F(H2GuardTest, AnIdleConnectionEndsWithoutBlame) {
+  Client(Preface() + Headers(1, true));
+  now_ += 3600 * kSecond;
+  EXPECT_TRUE(guard_->OnTime(now_).ok()) << "a request runs";
+  Answer(1);
+  now_ += 899 * kSecond;
+  EXPECT_TRUE(guard_->OnTime(now_).ok());
+  now_ += 2 * kSecond;
+  verdict_ = guard_->OnTime(now_);
+  EXPECT_EQ(verdict_.fault, H2Fault::kIdle);
+  EXPECT_EQ(verdict_.error, H2Error::kNoError);
+}
+
+TEST_F(H2GuardTest, FramesOfOursFitBetweenTheServers) {
+  EXPECT_TRUE(guard_->server_between_frames());
+  const std::string answer = Frame(H2FrameType::kHeaders, 0, 1, "abc") +
+                             Frame(H2FrameType::kContinuation, kH2EndHeaders, 1, "def");
+  for (const char c : answer.substr(0, answer.size() - 1)) {
+    Server(std::string(1, c));
+    EXPECT_FALSE(guard_->server_between_frames());
+  }
+  Server(answer.substr(answer.size() - 1));
+  EXPECT_TRUE(guard_->server_between_frames());
+}
+
+TEST_F(H2GuardTest, ManyRequestsASecondPauseTheReading) {
+  Client(Preface());
+  EXPECT_EQ(guard_->pause_ns(), 0);
+  uint32_t id = 1;
+  for (int i = 0; i < 2100; ++i, id += 2) {
+    ASSERT_EQ(Client(Headers(id, true)), H2Fault::kNone);
+    Answer(id);
+  }
+  EXPECT_GT(guard_->pause_ns(), 0);
+  EXPECT_LE(guard_->pause_ns(), kSecond);
+  now_ += kSecond;
+  Client(Headers(id, true));
+  EXPECT_EQ(guard_->pause_ns(), 0);
+}
+
+TEST_F(H2GuardTest, WhatAConnectionHeldIsFreeWhenItEnds) {
+  Client(Preface() + Headers(1) + Data(1, 1000));
+  EXPECT_GT(totals_->num_bytes, 0u);
+  guard_.reset();
+  EXPECT_EQ(totals_->num_bytes, 0u);
+  EXPECT_EQ(totals_->num_streams, 0u);
+}
+
+TEST(H2FrameTest, GoawayAndResetReadAsTheyWereWritten) {
+  const std::string bytes =
+      H2Goaway(7, H2Error::kEnhanceYourCalm, "why") + H2RstStream(9, H2Error::kCancel);
+  H2FrameScanner scanner;
+  auto step = scanner.Next(bytes);
+  EXPECT_TRUE(step.header);
+  EXPECT_EQ(scanner.frame().type, H2FrameType::kGoaway);
+  EXPECT_EQ(scanner.frame().length, 11u);
+  step = scanner.Next(std::string_view(bytes).substr(9));
+  EXPECT_TRUE(step.end);
+  EXPECT_EQ(step.used, 11u);
+  step = scanner.Next(std::string_view(bytes).substr(20));
+  EXPECT_EQ(scanner.frame().stream, 9u);
+  EXPECT_EQ(scanner.frame().length, 4u);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,98 @@
+// One connection: bytes between a client's socket and gRPC's, as far as the guard lets them.
+//
+//   client <--> [hold: a frame not whole yet] --> [to_grpc] <--> gRPC
+//          <--- [to_client]                   <---
+//
+// What one side does not take stays in a buffer, and nothing more is read for it meanwhile: a relay
+// holds 32 KiB for each direction, and a frame with its header block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "services/common/base/unique_fd.h"
+#include "services/common/rpc/edge/edge_counts.h"
+#include "services/common/rpc/edge/h2_guard.h"
+
+namespace tandem {
+
+// What the relays of one edge share; all of it outlives them.
+struct RelayContext {
+  const H2Limits& limits;
+  H2Totals& totals;
+  EdgeCounts& counts;
+  // Opens a connection to gRPC on behalf of `peer`: our end.
+  std::function<absl::StatusOr<UniqueFd>(const std::string& peer)> connect;
+  std::span<char> scratch;  // for one read
+  int64_t next_log_ns = 0;  // one line a second says what ended
+};
+
+// Single-thread.  Sockets do not block.
+class Relay {
+ public:
+  Relay(RelayContext& context, UniqueFd client, std::string peer, int64_t now_ns);
+
+  // Epoll events that each socket waits for now; 0: none, take it out.
+  uint32_t client_events() const;
+  uint32_t grpc_events() const;
+  // Epoll events that came.
+  void OnClient(uint32_t events, int64_t now_ns);
+  void OnGrpc(uint32_t events, int64_t now_ns);
+  // Every second or so, and when a pause may be over.
+  void OnTime(int64_t now_ns);
+
+  // Sends GOAWAY if that is possible now, and closes.
+  void Evict();
+  // Resets a request in both directions, the largest or the newest; false without any.
+  bool Shed(bool largest);
+
+  bool closed() const { return !client_.valid(); }
+  // How readily its place goes to another: 0, nothing complete has come from it, to 3; -1, never.
+  int eviction_rank() const;
+  int64_t pause_ends_ns() const { return pause_ends_ns_; }  // 0: reads
+  int client_fd() const { return client_.get(); }
+  int grpc_fd() const { return grpc_.get(); }  // -1: none yet, or gone
+  const H2Guard& guard() const { return guard_; }
+  const std::string& peer() const { return peer_; }
+  int64_t began_ns() const { return began_ns_; }
+
+ private:
+  void ReadClient(int64_t now_ns);
+  void ReadGrpc(int64_t now_ns);
+  bool Forward(std::string_view in);
+  void ForwardResets();
+  void SendGrpc(std::string_view bytes);
+  void SendClient(std::string_view bytes);
+  void SendClientResets();
+  void SendGoaway(H2Error error, std::string_view why);
+  void FinishInput();
+  void End(const H2Verdict& verdict, int64_t now_ns);
+  void Linger(int64_t now_ns);
+  void Close();
+
+  RelayContext& context_;
+  UniqueFd client_;
+  UniqueFd grpc_;
+  const std::string peer_;
+  const int64_t began_ns_;
+  H2Guard guard_;
+  uint64_t forwarded_bytes_ = 0;
+  std::string hold_;
+  std::string to_grpc_;
+  std::string to_client_;
+  std::string client_resets_;  // wait for the end of gRPC's frame
+  bool client_ended_ = false;  // sends no more
+  bool connected_ = false;     // gRPC has, or had, its end
+  bool server_began_ = false;  // gRPC has said something
+  int64_t pause_ends_ns_ = 0;
+  int64_t blocked_since_ns_ = 0;  // the client takes nothing; 0: it does
+  // Once nothing is sent but what is in to_client_; 0 before.
+  int64_t linger_ends_ns_ = 0;
+  size_t lingered_bytes_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// A rate with a burst.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tandem {
+
+// Fills by `per_second` up to `burst`.  May go into debt, by one second's worth at most.
+// Thread-compatible.
+class TokenBucket {
+ public:
+  TokenBucket(double burst, double per_second)
+      : burst_(burst), per_second_(per_second), tokens_(burst) {}
+
+  // Takes `cost` at `now_ns` of the steady clock; false when the bucket is in debt after it.
+  bool Take(double cost, int64_t now_ns) {
+    if (last_ns_ != 0) Add(per_second_ * static_cast<double>(now_ns - last_ns_) * 1e-9);
+    last_ns_ = now_ns;
+    return Spend(cost);
+  }
+  // The same without a look at the time.
+  bool Spend(double cost) {
+    tokens_ = std::max(tokens_ - cost, -per_second_);
+    return tokens_ >= 0;
+  }
+  void Add(double tokens) { tokens_ = std::min(tokens_ + tokens, burst_); }
+  // How long it takes from the last Take until the debt is paid; 0 without debt.
+  int64_t debt_ns() const {
+    return tokens_ >= 0 ? 0 : static_cast<int64_t>(-tokens_ / per_second_ * 1e9);
+  }
+
+ private:
+  double burst_;
+  double per_second_;
+  double tokens_;
+  int64_t last_ns_ = 0;
+};
+
+}  // namespace tandem
