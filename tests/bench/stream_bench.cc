@@ -2,10 +2,11 @@
 // API's form of it, the transport and the client's read, with many streams at once.  The toy model
 // stands for the devices, a step every so often.
 //
-//   stream_bench [streams] [tokens] [step_us] [openai|lines|events|grpc ...]
+//   stream_bench [streams] [tokens] [step_us] [openai|lines|events|grpc|grpc-bare ...]
 //
 // openai: /v1/chat/completions; lines, events: /tandem/v1/chat in its two forms; grpc:
-// Generation.Chat.  Without one: all of them in turn.
+// Generation.Chat; grpc-bare: the same without the filter before gRPC.  Without one: all of them in
+// turn.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -94,9 +95,10 @@ struct Load {
 // A gateway over the toy model, with its gRPC socket and its HTTP port.
 class Gateway {
  public:
-  explicit Gateway(const Load& load) : limits_(Limits(load)), step_time_(load.step_time) {
-    auto grpc = Server::Start({.listen = {"unix:" + folder_.path() + "/gateway.sock"}},
-                              {{v1::Generation::service_full_name(), &service_}});
+  Gateway(const Load& load, bool filtered) : limits_(Limits(load)), step_time_(load.step_time) {
+    ServerOptions options{.listen = {"unix:" + folder_.path() + "/gateway.sock"}};
+    if (filtered) options.edge.emplace();
+    auto grpc = Server::Start(options, {{v1::Generation::service_full_name(), &service_}});
     TANDEM_CHECK(grpc.ok());
     grpc_ = *std::move(grpc);
     HttpRouter router;
@@ -177,7 +179,7 @@ void Report(const std::string& kind, const Load& load, const std::vector<ClientS
     return us[static_cast<size_t>(static_cast<double>(us.size() - 1) * q)];
   };
   std::printf(
-      "%-6s %d streams, %zu tokens: us from the step's end to the client p50 %.0f p90 %.0f "
+      "%-9s %d streams, %zu tokens: us from the step's end to the client p50 %.0f p90 %.0f "
       "p99 %.0f p99.9 %.0f\n",
       kind.c_str(), load.num_streams, us.size(), quantile(0.5), quantile(0.9), quantile(0.99),
       quantile(0.999));
@@ -185,9 +187,9 @@ void Report(const std::string& kind, const Load& load, const std::vector<ClientS
 
 // False: there is no such kind.
 bool Measure(const std::string& kind, const Load& load) {
-  Gateway gateway(load);
+  Gateway gateway(load, /*filtered=*/kind != "grpc-bare");
   std::vector<ClientStream> streams;
-  if (kind == "grpc") {
+  if (kind == "grpc" || kind == "grpc-bare") {
     streams = RunGrpcStreams(gateway.target(), load.num_tokens, load.num_streams);
   } else if (kind == "openai") {
     streams = RunHttpStreams(gateway.port(), OpenAiKind(load.num_tokens), load.num_streams);
@@ -210,18 +212,19 @@ int main(int argc, char** argv) {
   tandem::gateway::Load load;
   for (int i = 1; i < std::min(argc, 4); ++i) {
     if (std::atoi(argv[i]) > 0) continue;
-    std::fprintf(stderr,
-                 "stream_bench [STREAMS [TOKENS [STEP_US [openai|lines|events|grpc]...]]]\n");
+    std::fprintf(
+        stderr,
+        "stream_bench [STREAMS [TOKENS [STEP_US [openai|lines|events|grpc|grpc-bare]...]]]\n");
     return 2;
   }
   if (argc > 1) load.num_streams = std::atoi(argv[1]);
   if (argc > 2) load.num_tokens = std::atoi(argv[2]);
   if (argc > 3) load.step_time = absl::Microseconds(std::atoi(argv[3]));
   std::vector<std::string> kinds(argv + std::min(argc, 4), argv + argc);
-  if (kinds.empty()) kinds = {"openai", "lines", "events", "grpc"};
+  if (kinds.empty()) kinds = {"openai", "lines", "events", "grpc", "grpc-bare"};
   for (const std::string& kind : kinds) {
     if (tandem::gateway::Measure(kind, load)) continue;
-    std::fprintf(stderr, "stream_bench: '%s' is none of openai, lines, events, grpc\n",
+    std::fprintf(stderr, "stream_bench: '%s' is none of openai, lines, events, grpc, grpc-bare\n",
                  kind.c_str());
     return 2;
   }
