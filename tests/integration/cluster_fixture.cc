@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/rpc/channel.h"
+#include "services/common/testing/eventually.h"
 
 namespace tandem::testing {
 namespace {
@@ -110,7 +111,7 @@ void ClusterFixture::KillService(const std::string& name) {
     const pid_t pid = Pid(name);
     ASSERT_GT(pid, 0) << name << " does not run";
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
-    while (Pid(name) == pid) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(Eventually([&] { return Pid(name) != pid; })) << name << " still runs";
     return;
   }
   services_.at(name)->Signal(SIGKILL);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/eventually.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "tests/integration/cluster_fixture.h"
 
@@ -43,7 +44,7 @@ TEST_F(ServeTest, StreamsSurviveWorkersAndLoaderBecauseTheyAreRestarted) {
     const Answer answer = GenerateAndKill(name, 5);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.tokens, unfaulted_.tokens);
-    while (Pid(name) == -1) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(Eventually([&] { return Pid(name) != -1; }));
     EXPECT_NE(Pid(name), before);
     WaitUntilReady();
   }

@@ -15,6 +15,7 @@
 
 #include "services/common/rpc/loader_client.h"
 #include "services/common/systemd/testing/fake_service_manager.h"
+#include "services/common/testing/eventually.h"
 #include "tests/integration/cluster.h"
 
 namespace tandem::testing {
@@ -114,7 +115,7 @@ TEST_F(ServiceManagerTest, WeightsStayWhereTheyAreWhenTheLoaderIsKilled) {
   const ino_t before = InodeOfWeights(*client, model->model_id(), regions_);
   ASSERT_TRUE(WIFSIGNALED(loader->End(SIGKILL)));
   const size_t num_kept = static_cast<size_t>(model->region_bytes_size()) + 1;  // and a manifest
-  while (manager_.StoredNames().size() < num_kept) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return manager_.StoredNames().size() >= num_kept; }));
 
   loader = StartLoader();
   ASSERT_TRUE(manager_.WaitForLine([](const std::string& line) {

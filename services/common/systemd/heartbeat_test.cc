@@ -9,6 +9,7 @@
 
 #include "services/common/systemd/progress_watch.h"
 #include "services/common/systemd/testing/fake_service_manager.h"
+#include "services/common/testing/eventually.h"
 
 namespace tandem {
 namespace {
@@ -27,7 +28,7 @@ class HeartbeatTest : public ::testing::Test {
   // Returns when the pulse has been asked for `times` more.
   static void WaitForPulses(const std::atomic<int>& asked, int times) {
     const int until = asked + times;
-    while (asked < until) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(testing::Eventually([&] { return asked >= until; }));
   }
 
   const Heartbeat::Options options_{.start_interval = absl::Milliseconds(1),
@@ -98,7 +99,7 @@ TEST_F(HeartbeatTest, TheWatchdogIsFedWhileTheServiceLivesAndNoLonger) {
   ASSERT_TRUE(manager_->Barrier(absl::Seconds(60)).ok());
   EXPECT_EQ(fake_.Count("WATCHDOG=1"), fed);
   alive = true;
-  while (fake_.Count("WATCHDOG=1") == fed) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(testing::Eventually([&] { return fake_.Count("WATCHDOG=1") > fed; }));
 }
 
 TEST_F(HeartbeatTest, AStatusIsSaidWhenItChanges) {

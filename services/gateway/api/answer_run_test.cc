@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/common/testing/eventually.h"
 #include "services/gateway/api/testing/recording_responder.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/engine/testing/engine_harness.h"
@@ -17,6 +18,8 @@
 
 namespace tandem::gateway {
 namespace {
+
+using tandem::testing::Eventually;
 
 using testing::CountingClient;
 using testing::FakeExecutorOptions;
@@ -79,16 +82,9 @@ class AnswerRunTest : public ::testing::Test {
     responder->WaitForEnd();
   }
   void WaitUntilIdle() {
-    const absl::Time patience = absl::Now() + absl::Seconds(60);
-    while (Unfinished(Scheduler()) > 0) {
-      ASSERT_LT(absl::Now(), patience);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    ASSERT_TRUE(Eventually([&] { return Unfinished(Scheduler()) == 0; }));
     // The end of a run is charged when it is taken.
-    while (responder_.use_count() > 1) {
-      ASSERT_LT(absl::Now(), patience);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    ASSERT_TRUE(Eventually([&] { return responder_.use_count() == 1; }));
   }
 
   std::unique_ptr<ServedModel> model_ = MakeToyModel();
@@ -165,8 +161,7 @@ TEST_F(AnswerRunTest, WhatComesDuringAWriteIsMergedIntoTheNext) {
   Start({GreedyRequest(1, 5, 50)}, /*streams=*/true);
   responder_->WaitForWrite();
   go->Open();
-  const absl::Time patience = absl::Now() + absl::Seconds(60);
-  while (Scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  ASSERT_TRUE(Eventually([&] { return Scheduler().running() == 0; }));
   RunAnother();
   EXPECT_EQ(responder_->num_writes(), 1);
   responder_->Drain();
@@ -259,8 +254,7 @@ TEST_F(AnswerRunTest, AReaderThatStandsStillIsGivenUp) {
   Start({GreedyRequest(1, 5, 200)}, /*streams=*/true, {.max_unread_tokens = 10});
   responder_->WaitForWrite();
   go->Open();
-  const absl::Time patience = absl::Now() + absl::Seconds(60);
-  while (Scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  ASSERT_TRUE(Eventually([&] { return Scheduler().running() == 0; }));
   RunAnother();
   responder_->Drain();
   responder_->WaitForEnd();

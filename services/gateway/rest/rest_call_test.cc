@@ -8,6 +8,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/rest/testing/rest_fixture.h"
@@ -15,6 +16,7 @@
 namespace tandem::gateway {
 namespace {
 
+using tandem::testing::Eventually;
 using testing::FakeExecutorOptions;
 using testing::Gate;
 using ::testing::HasSubstr;
@@ -92,9 +94,9 @@ TEST_P(RestCallTest, AClientThatGoesAwayInThePromptOrTheQueueFreesItsPlace) {
     clients.back().Request("POST", "/tandem/v1/generate", kEndless);
   }
   begun->Wait();
-  while (http_->counts().requests < 12) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] { return http_->counts().requests == 12; }));
   clients.clear();
-  while (http_->counts().requests > 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] { return http_->counts().requests == 0; }));
   go->Open();
   ExpectFreed();
 }
@@ -114,7 +116,7 @@ TEST_P(RestCallTest, NoCallHoldsItsChannelOnceTheServerIsGone) {
     clients.push_back(Connect());
     clients.back().Request("POST", "/tandem/v1/tokenize", R"({"text": "hat"})");
   }
-  while (http_->counts().requests < 10) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return http_->counts().requests >= 10; }));
   http_.reset();
   EXPECT_TRUE(channel_.expired());
 }
@@ -209,7 +211,7 @@ TEST_P(RestCallTest, OfManyRequestsAtOnceTheExcessIs429AndHealthAnswers) {
     health = std::min(health, absl::Now() - begin);
   }
   EXPECT_LT(health, absl::Milliseconds(100));
-  while (http_->counts().requests > kNumTaken) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] { return http_->counts().requests <= kNumTaken; }));
   int num_refused = 0;
   for (HttpTestClient& client : clients) {
     pollfd polled{client.fd(), POLLIN, 0};

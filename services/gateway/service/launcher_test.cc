@@ -5,12 +5,14 @@
 
 #include <atomic>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/engine_harness.h"
 #include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
 namespace {
 
+using tandem::testing::Eventually;
 using testing::FakeExecutor;
 using testing::Gate;
 using testing::GreedyRequest;
@@ -74,10 +76,10 @@ TEST(LauncherTest, OtherErrorsAreAFailureWithItsReason) {
       {});
   launcher.Begin([](bool) {});
   v1::GetStatusResponse status;
-  while (status.state() != "failed") {
+  ASSERT_TRUE(Eventually([&] {
     launcher.FillStatus(status);
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+    return status.state() == "failed";
+  }));
   EXPECT_EQ(status.detail(), "no NPU, and the policy is require");
 }
 
@@ -102,7 +104,7 @@ TEST(LauncherTest, ServesTheChangedFileWhereTheFormerModelIsLost) {
       {});
   std::atomic<bool> ready = false;
   launcher.Begin([&](bool is_ready) { ready = is_ready; });
-  while (!launcher.model().ok()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return launcher.model().ok(); }));
   const ServedModel* former = *launcher.model();
   StreamReader ends;
   ASSERT_TRUE(former->engine().Submit(GreedyRequest(1, 5, 50), ends.stream()).ok());
@@ -121,7 +123,7 @@ TEST(LauncherTest, ServesTheChangedFileWhereTheFormerModelIsLost) {
   EXPECT_THAT(std::string(former->engine().Submit(GreedyRequest(2, 5, 5), late.stream()).message()),
               HasSubstr("file has changed"));
   go.Open();
-  while (!ready) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return ready.load(); }));
   StreamReader next;
   ASSERT_TRUE((*launcher.model())->engine().Submit(GreedyRequest(3, 5, 5), next.stream()).ok());
   EXPECT_TRUE(next.ReadToEnd().status.ok());

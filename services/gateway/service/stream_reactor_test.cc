@@ -5,12 +5,14 @@
 #include <atomic>
 #include <thread>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/service/testing/service_fixture.h"
 
 namespace tandem::gateway {
 namespace {
 
+using tandem::testing::Eventually;
 using testing::ExpectedTokens;
 using testing::FakeExecutorOptions;
 using testing::Gate;
@@ -36,8 +38,7 @@ TEST_F(StreamReactorTest, AClientThatGoesAwayFreesItsPlace) {
   while (reader->Read(&message)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  const absl::Time patience = absl::Now() + absl::Seconds(30);
-  while (Status().scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  ASSERT_TRUE(Eventually([&] { return Status().scheduler().running() == 0; }));
   EXPECT_EQ(Status().scheduler().kv_blocks_used(0), 0u);
 }
 
@@ -55,8 +56,7 @@ TEST_F(StreamReactorTest, ADeadlineEndsTheCallAndFreesItsPlace) {
   while (reader->Read(&message)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  const absl::Time patience = absl::Now() + absl::Seconds(30);
-  while (Status().scheduler().running() > 0) ASSERT_LT(absl::Now(), patience);
+  ASSERT_TRUE(Eventually([&] { return Status().scheduler().running() == 0; }));
 }
 
 TEST_F(StreamReactorTest, AReaderThatStandsStillDoesNotHoldUpOthers) {
@@ -73,11 +73,7 @@ TEST_F(StreamReactorTest, AReaderThatStandsStillDoesNotHoldUpOthers) {
   const Answer answer = Generate(Greedy(request));
   EXPECT_TRUE(answer.status.ok());
   EXPECT_EQ(answer.ids(), ExpectedTokens(request, fake.limits));
-  const absl::Time patience = absl::Now() + absl::Seconds(60);
-  while (Status().scheduler().running() > 0) {
-    ASSERT_LT(absl::Now(), patience);
-    absl::SleepFor(absl::Milliseconds(5));
-  }
+  ASSERT_TRUE(Eventually([&] { return Status().scheduler().running() == 0; }));
   v1::GenerateResponse message;
   while (still->Read(&message)) {
   }
@@ -110,9 +106,7 @@ TEST_F(StreamReactorTest, AFullQueueIsResourceExhausted) {
       if (Generate(Greedy(GreedyRequest(i, 5, 3))).status.ok()) ++served;
     });
   }
-  while (Unfinished(Status().scheduler()) < 2) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(Eventually([&] { return Unfinished(Status().scheduler()) >= 2; }));
   const grpc::Status refused = Generate(Greedy(GreedyRequest(9, 5, 3))).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("queue"));

@@ -7,12 +7,14 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/worker/service/worker_metrics.h"
 #include "services/common/worker/service/worker_service_fixture.h"
 
 namespace tandem {
 namespace {
 
+using testing::Eventually;
 using testing::HasCode;
 using ::testing::HasSubstr;
 using testing::StatusIs;
@@ -26,7 +28,7 @@ TEST_F(WorkerServiceTest, DescribesItselfOnceTheSelfTestHasPassed) {
   EXPECT_THAT(client_->Describe(kLong), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_FALSE(worker_->serving());
   may_pass.Notify();
-  while (!worker_->serving()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return worker_->serving(); }));
   ASSERT_OK_AND_ASSIGN(const RemoteWorker remote, client_->Describe(kLong));
   EXPECT_EQ(remote.description.name, "fake0");
   EXPECT_EQ(remote.description.max_rows, 64u);
@@ -242,7 +244,7 @@ TEST_F(WorkerServiceTest, AnIdleDeviceThatStopsAnsweringIsNoticed) {
         {.idle_check_interval = absl::Milliseconds(2)});
   ASSERT_OK(Load(1));
   healthy = false;
-  while (worker_->serving()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return !worker_->serving(); }));
   client_->Open(worker_->execution_target());
   EXPECT_THAT(Execute(Call(1, WriteStep(1))),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no answer")));
@@ -267,7 +269,7 @@ TEST_F(WorkerServiceTest, ADeviceThatHangsIsSaidToHang) {
   EXPECT_THAT(client_->Describe(kLong),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("fake0 hangs")));
   release.Notify();
-  while (worker_->service().IsStuck()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return !worker_->service().IsStuck(); }));
   EXPECT_OK(client_->Describe(kLong));
 }
 
@@ -293,7 +295,7 @@ TEST_F(WorkerServiceTest, CeilingsAreMeasuredOnceWhenTheDeviceIsIdleWithAPlanIfT
         {.idle_check_interval = absl::Milliseconds(1), .measure_ceilings = true});
   EXPECT_FALSE(worker_->service().Status().has_ceilings());
   ASSERT_OK(Load(1));
-  while (!worker_->service().Status().has_ceilings()) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return worker_->service().Status().has_ceilings(); }));
   ASSERT_OK(Load(2));
   EXPECT_EQ(num_measured, 1);
   const std::string page = MetricsText([&](MetricSamples& samples) {
