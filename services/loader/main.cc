@@ -39,7 +39,7 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   if (manager.present()) kept = std::make_shared<KeptWeights>(manager, std::move(inherited));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore> store,
                           ModelStore::Create(flags.store, std::move(kept)));
-  // Before gRPC answers, so that whoever has a lease finds the descriptor socket.
+  // Before gRPC answers, so that every client with a lease finds the descriptor socket.
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<RegionServer> regions,
       RegionServer::Start(region_options, [&store](const RegionRequest& request) {

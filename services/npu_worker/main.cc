@@ -31,7 +31,7 @@ struct Flags {
   RunWorkerOptions run;
 };
 
-// Under "prefer" and "off" the gateway is told not to wait for this worker.
+// Under "prefer" and "off" tells the gateway not to wait for this worker.
 void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
   const absl::Status written = WriteAbsence(flags.listen, absence);
   if (written.ok()) return;

@@ -29,7 +29,7 @@ struct StartupOptions {
 absl::Status UseEmulatedNpu(const std::string& xrt_root);
 
 // Readies the environment for the policy and fills in the default folders.  Before threads.
-// FAILED_PRECONDITION: policy off, or XRT is told to emulate although the policy wants an NPU.
+// FAILED_PRECONDITION: policy off, or XRT is set to emulate although the policy wants an NPU.
 absl::Status PrepareNpu(StartupOptions& options);
 
 // Why there is no worker, for the gateway.  `status` is what PrepareNpu or NpuWorker::Create failed

@@ -1,6 +1,6 @@
 // Packed weights of a thread's row, a unit of 256 columns at a time (64 of 16-bit formats), as the
 // tiles of services/common/weights/packed_tensor.h hold them: every load is 16 bytes a thread, 512
-// neighbouring ones for 32 rows.  Blocks of 32 come out as signed bytes for integer dot products.
+// neighbouring ones for 32 rows.  Blocks of 32 become int8 for integer dot products.
 #ifndef TANDEM_UNIT_WEIGHTS_GLSL
 #define TANDEM_UNIT_WEIGHTS_GLSL
 #include "dtype.glsl"
@@ -19,7 +19,7 @@ const float kByteScale = WEIGHT_DTYPE == kQ4_0   ? 1.0 / 16
                                                  : 1.0;
 const uint kPieces = WEIGHT_DTYPE == kQ8_0 ? 16 : 8;  // of plane 0 in a unit
 
-// OpSDot: sum of the products of four signed bytes.
+// OpSDot: the dot product of four int8.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019],
                   id = 4450) int dot_bytes(int a, int b, spirv_literal int format);
 
@@ -100,7 +100,7 @@ void load_scales(inout Unit w, uint64_t plane[4], uint tile, uint u, uint cols, 
   }
 }
 
-// 32 weights: first and second 16 as signed bytes.  Weight = scale * byte * kByteScale - minimum;
+// 32 weights: first and second 16 as int8.  Weight = scale * byte * kByteScale - minimum;
 // q6_k has a further factor for each 16.
 struct Block {
   uvec4 low, high;

@@ -1,4 +1,4 @@
-// Products of matrices of signed bytes by a team of 32: C[c, r] = sum_k A[c, k] B[k, r], A 16 x 32,
+// Matmuls of int8 matrices by a team of 32: C[c, r] = sum_k A[c, k] B[k, r], A 16 x 32,
 // B 32 x 8, C 16 x 8 of int32.  Real ones (VK_KHR_cooperative_matrix), or with EMULATED the same
 // interface in plain arithmetic, so that a kernel is tested on a device that has none.
 //

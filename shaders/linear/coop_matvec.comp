@@ -1,5 +1,5 @@
-// As matvec.comp, for several rows of x, on matrix units that multiply signed bytes (byte_matrix.glsl).
-// A thread loads and unpacks its row of w as there; the blocks of signed bytes then go to a team's
+// As matvec.comp, for several rows of x, on int8 matrix units (byte_matrix.glsl).
+// A thread loads and unpacks its row of w as there; the int8 blocks then go to a team's
 // matrices through shared memory.  A block of 32 columns is one step of the matrices, so that its sum
 // is exact; it becomes float32 there and is scaled by the block's two scales.  The weights' scales
 // reach the lanes that have the sums with each block or, with UNIT_SCALES, once a unit: fewer

@@ -1,11 +1,11 @@
-// A product's one row of input, made by every workgroup for itself from the sums that the product
-// before has left, as norm/add_norm_wide.comp makes it:
+// The input of a matmul of one row: each workgroup computes the norm itself from the sums of the
+// matmul before, in the same way as norm/add_norm_wide.comp:
 //
 //   updated = residual + rmsnorm(sum of x's NORM_SLICES slices) * weight
-//   staged  = rmsnorm(updated) * next_weight, as blocks of signed bytes
+//   staged  = rmsnorm(updated) * next_weight, as blocks of int8
 //
-// So a few vectors are read once a workgroup, and no dispatch stands between two products.  Who
-// includes this has named the push constants, THREADS, NORM_UNITS, kStaged and staged.
+// So each workgroup reads a few vectors, and no dispatch separates two matmuls.  The including
+// shader defines the push constants, THREADS, NORM_UNITS, kStaged and staged.
 #ifndef TANDEM_NORM_INPUT_GLSL
 #define TANDEM_NORM_INPUT_GLSL
 #include "activation.glsl"
@@ -22,8 +22,8 @@ void stage_sums(uint to, uint lane);
 // Column of a thread's piece j.
 uint held_column(uint j) { return (j * THREADS + gl_LocalInvocationIndex) * 4; }
 
-// Before the wait: brings the norms' weights into caches, for the way to memory would be waited for
-// twice after it.  What it stores is stored over.
+// Prefetches the norm weights before the wait, which would otherwise be followed by two waits for
+// memory.  The dummy store is overwritten.
 void touch_norm_weights() {
   vec4 sum = vec4(0.0);
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {

@@ -7,7 +7,7 @@
 //       |                    v     |                v
 //       +----- Forget ----- kept   +------------ cached ---- Forget ----> free
 //
-// Several sequences may hold one block: what lies in it is then read and never written.
+// Several sequences may hold one block: it is then read and never written.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,28 @@ namespace tandem {
 // Hands out block ids in [0, num_blocks).  The block freed last is handed out first, so that a
 // lightly loaded server keeps touching the same memory.  Single-thread.
 //
-// Cached blocks are given up in the order in which they were freed, but those whose holder's window
-// *passed* them before those of holders that ended, as long as they are half of what is cached: one
-// long prompt does not drive out the ends of many conversations, and a new beginning still finds
-// room.  A block that was shared once counts as any other when a window passes it.
+// Cached blocks are evicted in the order in which they were freed.  Blocks that their holder's
+// window *passed* go before blocks of holders that ended, while they are at least half of the
+// cache.  So one long prompt does not evict the ends of many conversations, and a new prefix still
+// finds room.  A block that was ever shared counts as a block of a holder that ended, even if a
+// window passes it.
 class KvBlockPool {
  public:
   explicit KvBlockPool(uint32_t num_blocks);
 
   // A free block, held once; kNoBlock when none is free.
   uint32_t Allocate();
-  // One holder more.  REQUIRES `block` is held or kept (checked).
+  // Adds a holder.  REQUIRES `block` is held or kept (checked).
   void Share(uint32_t block);
-  // One holder less.  The last one's block becomes cached if it is kept, and free if not. `passed`:
-  // by its holder's window.  REQUIRES `block` is held (checked).
+  // Removes a holder.  Without holders a block is cached if it is kept, else free.  `passed`: its
+  // holder's window passed it.  REQUIRES `block` is held (checked).
   void Free(uint32_t block, bool passed = false);
 
-  // When nobody holds it any more, it is to be cached.  REQUIRES `block` is held (checked).
+  // Caches the block once it has no holder.  REQUIRES `block` is held (checked).
   void Keep(uint32_t block);
-  // The opposite: at once free if nobody holds it.  REQUIRES `block` is kept (checked).
+  // Undoes Keep; a block without holders is free at once.  REQUIRES `block` is kept (checked).
   void Forget(uint32_t block);
-  // The cached block to be given up next; kNoBlock when none is cached.
+  // The next cached block to evict; kNoBlock if the cache is empty.
   uint32_t NextVictim() const;
 
   uint32_t num_holders(uint32_t block) const { return blocks_[block].num_holders; }
@@ -49,7 +50,7 @@ class KvBlockPool {
   uint32_t num_blocks() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t num_free() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t num_cached() const { return passed_.size + ended_.size; }
-  // What can be had: free, or cached and given up.
+  // Blocks that Allocate can use: free, or cached and then evicted.
   uint32_t num_available() const { return num_free() + num_cached(); }
   uint32_t num_used() const { return num_blocks() - num_available(); }
 
@@ -62,7 +63,7 @@ class KvBlockPool {
     uint32_t previous = kNoBlock;
     uint32_t next = kNoBlock;
   };
-  // Cached blocks, those to be given up first at the head.
+  // Cached blocks; the head is evicted first.
   struct List {
     uint32_t head = kNoBlock;
     uint32_t tail = kNoBlock;

@@ -1,5 +1,5 @@
-// The KV blocks of one replica: a pool for each group, and which of their blocks hold which
-// beginnings of sequences.
+// The KV blocks of one replica: a pool for each group, and which blocks hold which prefixes of
+// sequences.
 #pragma once
 
 #include <array>
@@ -14,8 +14,7 @@
 
 namespace tandem {
 
-// A beginning that is in the cache: whole blocks, and those of the window group that rows after
-// them can see.
+// A prefix in the cache: whole blocks, and the blocks of the window group that later rows can see.
 struct CachedPrefix {
   std::vector<uint32_t> nodes;  // of the tree, from the first
   uint32_t first_window = 0;    // nodes[first_window..] still have their window blocks
@@ -41,24 +40,23 @@ struct KvPools {
     return BlocksFor(uint64_t{sliding_window} + num_rows) + 1;
   }
 
-  // A block held once: a free one, or the cached one that is to be given up next.  kNoBlock when
-  // every block is held.
+  // A block held once: a free one, or else the next cached one to evict.  kNoBlock if every block
+  // is held.
   uint32_t Allocate(KvGroup group);
 
-  // The longest cached beginning of `tokens` that a sequence can go on from, of at most
-  // `max_positions`.  `found` is overwritten.
+  // The longest cached prefix of `tokens` that a sequence can continue from, at most
+  // `max_positions`.  Overwrites `found`.
   void Find(uint32_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
             CachedPrefix& found) const;
-  // Blocks of `found` in a group that nobody holds: to be taken from what is available.
+  // Blocks of `found` in a group that no sequence holds.  They count as available until shared.
   uint32_t NumUnheld(const CachedPrefix& found, KvGroup group) const;
 
-  // Lets others find a whole block after `parent` (PrefixTree) that a sequence holds: `global`, and
-  // `window` unless it is kNoBlock.  Where there is a block for these tokens already, the sequence
-  // holds that one afterwards instead of its own, which may still be read by steps that were made
-  // before.
+  // Lets other sequences find a whole block after `parent` (PrefixTree): `global`, and `window`
+  // unless it is kNoBlock.  If the tree has a block for these tokens already, the sequence then
+  // holds that block in place of its own; earlier steps may still read its own.
   void Publish(uint64_t parent, std::span<const uint32_t> tokens, uint32_t& global,
                uint32_t& window);
-  // Nothing that is cached or published so far is found any more.
+  // Blocks cached or published so far are no longer found.
   void ForgetAll();
 
   uint32_t block_tokens;
@@ -66,7 +64,7 @@ struct KvPools {
   std::array<KvBlockPool, kNumKvGroups> pools;  // by KvGroup
   std::unique_ptr<PrefixTree> tree;
   uint64_t epoch = 0;                                   // counts ForgetAll
-  std::array<uint64_t, kNumKvGroups> num_evicted = {};  // cached blocks given up for others
+  std::array<uint64_t, kNumKvGroups> num_evicted = {};  // cached blocks, by group
 };
 
 }  // namespace tandem

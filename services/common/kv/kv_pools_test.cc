@@ -55,7 +55,7 @@ TEST(KvPoolsTest, FindsWholeBlocksAfterTheSameTokensAndNoOthers) {
       other[changed] = 0;
       EXPECT_EQ(NumFound(pools, other, other.size()), changed / block_tokens) << changed;
     }
-    // The same tokens one block further on are another beginning.
+    // The same tokens one block later are another prefix.
     const Tokens later(tokens.begin() + block_tokens, tokens.end());
     EXPECT_EQ(NumFound(pools, later, later.size()), 0u);
     EXPECT_EQ(NumFound(pools, tokens, tokens.size(), /*scope=*/1), 0u);
@@ -232,7 +232,7 @@ class Lives {
     uint64_t version = 0;
   };
 
-  // Positions that differ in few tokens, so that beginnings are often alike.
+  // Positions that differ in few tokens, so that prefixes are often equal.
   void Begin(Life& life) {
     life.tokens.resize(1 + random_() % 150);
     life.found = {};

@@ -1,15 +1,15 @@
-// Which blocks hold which beginnings.
+// Which blocks hold which prefixes.
 //
-// A node is a whole block of positions after a certain beginning: its parent is the block before,
-// and what distinguishes it from its siblings are its own tokens, all of them, so that two
-// different beginnings are never taken for one.  A node always has its block of the global group,
-// whose id is the node's; the block of the window group may be gone.
+// A node is a whole block of positions after a certain prefix.  Its parent is the block before it.
+// Its own tokens, all of them, distinguish it from its siblings, so two different prefixes never
+// match.  A node always has its block of the global group, whose id is the node's id.  Its block of
+// the window group may be gone.
 //
 //   block_tokens 4, tokens A B C D E F G H     root -- [A B C D] 7, window 2
 //                   A B C D E F X Y                      |-- [E F G H] 3, window 5
 //                                                        +-- [E F X Y] 9, window gone
 //
-// A *scope* has a root of its own: what is found under one is not found under another.
+// Each *scope* has its own root: prefixes of one scope are not found in another.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class PrefixTree {
 
   // The node after `parent` with exactly these `block_tokens` tokens; kNoBlock if there is none.
   uint32_t Find(uint64_t parent, std::span<const uint32_t> tokens) const;
-  // REQUIRES `node` is none yet, its parent is one or a root, and Find finds none like it.
+  // REQUIRES `node` is not a node yet, its parent is a node or a root, and Find returns kNoBlock.
   void Add(uint32_t node, uint64_t parent, std::span<const uint32_t> tokens);
   // REQUIRES `node` has no children (checked).
   void Remove(uint32_t node);
@@ -49,7 +49,7 @@ class PrefixTree {
 
   bool contains(uint32_t node) const { return nodes_[node].parent != kNoParent; }
   uint32_t size() const { return static_cast<uint32_t>(found_.size()); }
-  // Another number after every change, never one that there was before.
+  // Changes with every change of the tree, and never repeats.
   uint64_t version() const { return version_; }
 
  private:

@@ -1,15 +1,14 @@
 // A sequence's two block tables.
 //
-// Position p lies in entry p / block_tokens of both tables.  The global table keeps every block;
-// the window table gives back those that no row to come can see:
+// Position p lies in entry p / block_tokens of both tables.  The global table keeps every block.
+// The window table frees blocks that no later row can see:
 //
 //   block_tokens 4, window 6, next position 13      0   1   2   3
 //     global table                                [ 9 | 4 | 7 | 2 ]
 //     window table (sees 8..13)                   [ - | - | 5 | 1 ]      - is kNoBlock
 //
-// Whole blocks whose rows are computed can be *published*: other sequences with the same beginning
-// then share them, and when nobody holds them any more they are cached (KvBlockPool) until their
-// room is needed.
+// Whole blocks whose rows are computed can be *published*: other sequences with the same prefix
+// then share them, and without holders they stay cached (KvBlockPool) until evicted.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +32,14 @@ class SequenceBlocks {
   SequenceBlocks& operator=(const SequenceBlocks&) = delete;
   ~SequenceBlocks() { FreeAll(); }
 
-  // Holds the blocks of a beginning that KvPools::Find found just now.  REQUIRES both tables are
-  // empty (checked).
+  // Holds the blocks of a prefix that KvPools::Find has just found.  REQUIRES both tables are empty
+  // (checked).
   void Share(const CachedPrefix& prefix);
-  // Gives back window blocks that rows from `first_position` on cannot see: exactly those whose
-  // entries ParseStep lets be kNoBlock.
+  // Frees the window blocks that rows from `first_position` on cannot see: exactly those whose
+  // entries ParseStep allows to be kNoBlock.
   void ReleaseBefore(uint32_t first_position);
-  // Gives those back that ReleaseBefore held back for being published; false if there are none.
+  // Frees the blocks that ReleaseBefore kept because they were not published; false if there are
+  // none.
   bool ReleaseUnpublished();
   // Positions [0, n) that the blocks held and all available ones could cover.
   uint64_t NumCoverable() const;
@@ -48,11 +48,11 @@ class SequenceBlocks {
   bool Extend(uint32_t num_positions);
   // Publishes the whole blocks of the first positions, whose rows are computed with `tokens`.
   void Publish(std::span<const uint32_t> tokens);
-  // Whether Publish is still to publish some of the first `num_blocks` blocks.
+  // Whether some of the first `num_blocks` blocks are still unpublished, and will be published.
   bool WillPublish(uint32_t num_blocks) const {
     return publishing() && num_published_ < num_blocks;
   }
-  // Gives everything back, the last first: a beginning outlives what follows it.
+  // Frees all blocks, the last first, so that a prefix outlives what follows it.
   void FreeAll();
 
   // Entries of a table: equally many in both.

@@ -1,4 +1,4 @@
-// coop_matvec.comp, on emulated matrices where the device has none of signed bytes.
+// coop_matvec.comp, on emulated matrices where the device has no int8 matrix units.
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
 #include "services/gpu_worker/kernels/product.h"
 #include "shaders/tandem_gpu_emulated_shaders.h"

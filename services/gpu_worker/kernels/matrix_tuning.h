@@ -25,8 +25,8 @@ struct MatrixTuning {
   MatrixPattern pattern;   // what the device's probes said
   bool byte_sums = false;  // and whether coop_matvec.comp can be used
   uint32_t min_rows = 5;   // of a product on matrix units
-  // Of a product on those that multiply signed bytes, coop_matvec.comp: the most rows with weights
-  // of bytes_small elements at most, and with more.
+  // Rows of a matmul on int8 matrix units, coop_matvec.comp: the fewest; the most with weights of
+  // at most bytes_small elements; the most with larger weights.
   uint32_t bytes_min_rows = 5;
   uint32_t bytes_max_rows_small = 16;
   uint32_t bytes_max_rows = 8;

@@ -12,7 +12,7 @@ namespace tandem::gpu {
 // How a product is divided.  A row's bits depend on teams and slices, which depend on the weights'
 // shape and on whether there are more than two rows, not on their number otherwise.
 struct MatvecShape {
-  bool bytes = false;   // coop_matvec.comp: on matrix units that multiply signed bytes
+  bool bytes = false;   // coop_matvec.comp: on int8 matrix units
   uint32_t teams = 1;   // of 32 threads in a workgroup, sharing a slice of k
   uint32_t slices = 1;  // of k, each with sums of its own
   uint32_t tiles = 1;   // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU

@@ -21,7 +21,7 @@ Product ChooseProduct(const Tuning& tuning, const DeviceTensor& weights, bool ge
 
 std::vector<Product> ChooseProducts(const Tuning& tuning, std::span<const DeviceTensor> parts,
                                     uint32_t max_rows) {
-  // Matrices of signed bytes take all parts or none, for they read what other kernels do not.
+  // The int8 matrix kernel takes all parts or none: its input has another format.
   Tuning common = tuning;
   common.matrix.byte_sums = std::ranges::all_of(
       parts, [&](const DeviceTensor& part) { return UsesByteMatrices(tuning, part, max_rows); });

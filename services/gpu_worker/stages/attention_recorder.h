@@ -1,4 +1,4 @@
-// Attention of a layer as the device runs it: from the fused projection to what Out reads.
+// Records a layer's attention: from the fused projection to the input of Out.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace tandem::gpu {
 
 // Records for one lane and row bucket.
 //
-// Where a segment holds Qkv and Attend, q, k and v need not lie anywhere in between: without long
-// sequences (attention_step.h) one kernel does it all; with them, or where attention.comp is the
-// device's kernel, k and v are stored in the cache as they leave the projection.
+// In a segment with Qkv and Attend, q, k and v need no buffers.  Without long sequences
+// (attention_step.h) one kernel does everything.  With them, or where the device uses
+// attention.comp, k and v go from the projection to the cache.
 class AttentionRecorder {
  public:
-  // All borrowed; must outlive this.  `long_sequences`: the step may have some.
+  // All borrowed; must outlive this.  `long_sequences`: whether the step may have long sequences.
   AttentionRecorder(const RecordingContext& context, const Segment& segment,
                     const PortPlaces& places, const LaneBuffers& buffers, uint32_t bucket,
                     bool long_sequences, PhaseRecorder& phases);
 
-  // What is left of Qkv after its product.
+  // Records Qkv after its matmul.
   absl::Status Qkv(uint32_t layer_idx);
   // Writes `format`: f16, or int8 where CanWriteBlocks.
   absl::Status Attend(uint32_t layer_idx, ActivationFormat format);

@@ -1,4 +1,4 @@
-// The exchange region as the device reads and writes it: imported, or through a mirror.
+// The device's access to the exchange region: imported, or through a mirror.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace tandem::gpu {
 
 class ExchangeAccess {
  public:
-  // Imports the region by host pointer; where the device cannot, kernels use a mirror buffer of
-  // the same layout, and CopyIn and CopyOut carry what a segment reads and writes.
-  // `device`: borrowed; must outlive this.
+  // Imports the region by host pointer.  If the device cannot, kernels use a mirror buffer of the
+  // same layout, and CopyIn and CopyOut copy a segment's inputs and outputs.  `device`: borrowed;
+  // must outlive this.
   static absl::StatusOr<std::unique_ptr<ExchangeAccess>> Create(
       const vulkan::Device& device, std::shared_ptr<const Exchange> exchange);
 
@@ -27,12 +27,12 @@ class ExchangeAccess {
   uint64_t Address(uint32_t lane, const ExchangeArea& area) const {
     return buffer_.address() + lane * layout().lane_bytes + area.offset;
   }
-  // Where the host finds what kernels wrote to an area.
+  // Where the host reads what kernels wrote to an area.
   std::span<std::byte> HostView(uint32_t lane, const ExchangeArea& area) const;
 
   void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
-  // Candidates and guesses, and logits where wanted, of the step's outputs; its pooled sums.
+  // Copies candidates, speculative tokens, pooled sums, and logits if the step asks for them.
   void CopyOutResults(uint32_t lane, const StepHeader& header) const;
 
  private:

@@ -27,15 +27,15 @@ struct GpuWorkerOptions {
   std::string cache_folder;   // for compiled pipelines and tables of tuning; empty: none is kept
   TuneMode tune = TuneMode::kFirstStart;  // with a cache folder
   double tune_seconds = 30;               // of the device, for TuneMode::kNow
-  // Waits for the device ask it for so long before they sleep (vulkan::Timeline::PollFor).
+  // How long a wait polls the device before it sleeps (vulkan::Timeline::PollFor).
   absl::Duration poll;
-  // Changes the shapes of kernels that the device's description led to.
+  // Changes the shapes of kernels chosen from the device's description.
   std::function<void(Tuning&)> adjust_tuning;
 };
 
-// Single-thread.  A step allocates nothing, records nothing and makes no pipeline: it writes the
-// step's rows to mapped memory, submits recordings once and waits.  Where the model is one segment,
-// a step may be submitted while another runs, its rows fed with tokens that the other guesses.
+// Single-thread.  A step allocates nothing, records nothing and makes no pipeline.  It writes its
+// rows to mapped memory, submits recordings once and waits.  If the model is one segment, a step
+// may be submitted while another runs, and begin from its speculative tokens.
 class GpuWorker : public Worker {
  public:
   // NOT_FOUND: no Vulkan driver, or no device that matches; FAILED_PRECONDITION: the device lacks
@@ -50,20 +50,20 @@ class GpuWorker : public Worker {
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::Status Queue(const SegmentRun& run) override;
   absl::StatusOr<SegmentResult> Finish() override;
-  // Asks the device a question whose answer is known: UNAVAILABLE when none comes within seconds,
-  // INTERNAL when a wrong one does.
+  // Runs a computation with a known result.  UNAVAILABLE: no result within seconds.  INTERNAL: a
+  // wrong result.
   absl::Status CheckHealth() override;
   absl::StatusOr<DeviceCeilings> Ceilings() override;
 
   const vulkan::Device& device() const { return *device_; }
-  // What the model that is loaded runs with.
+  // The tuning of the loaded model.
   const Tuning& tuning() const { return kernels_->tuning(); }
   // Several lines for a person.
   std::string DescribeDevice() const;
 
  private:
   explicit GpuWorker(GpuWorkerOptions options) : options_(std::move(options)) {}
-  // Makes the device and what hangs on it; called again after it was lost.
+  // Makes the device and all objects of it; called again after the device was lost.
   absl::Status OpenDevice();
   void CloseDevice();
 

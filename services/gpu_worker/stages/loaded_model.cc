@@ -141,7 +141,7 @@ absl::Status LoadedModel::Import(const vulkan::Device& device, const TuneOptions
   }
   tuning_ = ChooseTuning(tune, device.info(), ShapesOf(tensors), kernels_.tuning());
   progress(0.4, "allocating buffers");
-  TANDEM_ASSIGN_OR_RETURN(phases_, PhaseCounters::Create(device));
+  TANDEM_ASSIGN_OR_RETURN(phases_, DependencyCounters::Create(device));
   TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeAccess::Create(device, load_.exchange));
   TANDEM_ASSIGN_OR_RETURN(
       buffers_,

@@ -22,8 +22,8 @@
 
 namespace tandem::gpu {
 
-// FAILED_PRECONDITION names what the kernels cannot read: dims that are no multiple of 32, head
-// sizes over 256 or no multiple of 8, more positions than a software device loops over.
+// FAILED_PRECONDITION names what the kernels cannot read: dims that are not multiples of 32, head
+// sizes over 256 or not multiples of 8, more positions than a software device's loops reach.
 absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning);
 
 // Single-thread.
@@ -37,11 +37,11 @@ class LoadedModel {
       const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
       const TuneOptions& tune, const Progress& progress);
 
-  // Waits for what is queued.
+  // Waits for all queued steps.
   ~LoadedModel();
 
   LoadReport report() const;
-  // As Worker's.  REQUIRES something is queued for Finish.
+  // As Worker's.  Finish REQUIRES a queued step.
   absl::Status Queue(const SegmentRun& run);
   absl::StatusOr<SegmentResult> Finish();
   bool idle() const { return flights_.empty(); }
@@ -53,7 +53,7 @@ class LoadedModel {
     SegmentProgram::Submission submission;
     StepHeader header;
     uint32_t lane = 0;
-    bool whole = false;  // every stage is noted
+    bool whole = false;  // the end of every stage is recorded
     StageShares* shares = nullptr;
     uint64_t done = 0;  // the timeline's value
   };
@@ -61,13 +61,13 @@ class LoadedModel {
       : kernels_(kernels), timeline_(timeline), load_(std::move(load)) {}
   absl::Status Import(const vulkan::Device& device, const TuneOptions& tune,
                       const Progress& progress);
-  // What recordings refer to; the buffers must be there.
+  // The objects that recordings refer to; REQUIRES the buffers.
   RecordingContext context() const;
   // Measures, and keeps a table.  UNAVAILABLE: the device is lost.
   absl::Status Tune(const vulkan::Device& device, const TuneOptions& tune,
                     const Progress& progress);
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
-  // Runs every recording once over no rows: a driver that compiles late does it now.
+  // Runs every recording once over no rows, so that drivers that compile late compile now.
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
   void FinishResults(uint32_t lane, const StepHeader& header);
@@ -80,7 +80,7 @@ class LoadedModel {
   std::unique_ptr<WeightImport> weights_;  // null: no stage reads any
   std::unique_ptr<ExchangeAccess> exchange_;
   std::unique_ptr<ModelBuffers> buffers_;
-  std::unique_ptr<PhaseCounters> phases_;
+  std::unique_ptr<DependencyCounters> phases_;
   ModelTuning tuning_;
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;

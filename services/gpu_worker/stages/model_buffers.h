@@ -16,9 +16,9 @@
 
 namespace tandem::gpu {
 
-// What one step of one lane carries from stage to stage; rows as in plan/stage.h's Port.  Parts no
-// stage of this worker needs are null buffers.  Where the worker runs the whole model, a step is
-// one submission, and what only the device reads and writes is the same for all lanes.
+// A lane's buffers between stages; rows as in plan/stage.h's Port.  Buffers that no stage of this
+// worker needs are null.  If the worker runs the whole model, a step is one submission, and all
+// lanes share the buffers that only the device uses.
 struct LaneBuffers {
   vulkan::Buffer step;  // mapped; the step area
   // Where decode.comp attends: mapped, see attention_step.h; its partial results; its counters.

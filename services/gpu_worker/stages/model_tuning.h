@@ -1,4 +1,4 @@
-// Which tuning a model gets: a table measured before, one measured now, or what is shipped.
+// Chooses a model's tuning: a table measured before, one measured now, or a shipped one.
 #pragma once
 
 #include <string>
@@ -30,12 +30,13 @@ struct TuneOptions {
 struct ModelTuning {
   TuningKey key;
   bool measure = false;  // is yet to be measured
-  // For people: "tuned: FILE", "shipped: NVIDIA Hopper", "default"; behind it what was refused.
+  // For people: "tuned: FILE", "shipped: NVIDIA Hopper", "default"; then the tables that were
+  // refused.
   std::string description;
 };
 
-// Reads the table of `shapes` and applies it to `tuning`.  A table that cannot be used is refused
-// in the log and the description, and `tuning` stays as it is.
+// Reads the table of `shapes` and applies it to `tuning`.  An unusable table is reported in the log
+// and the description, and leaves `tuning` unchanged.
 ModelTuning ChooseTuning(const TuneOptions& options, const vulkan::DeviceInfo& info,
                          std::string shapes, Tuning& tuning);
 

@@ -15,8 +15,9 @@ constexpr absl::Duration kBeginTimeout = absl::Minutes(1);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PhaseCounters>> PhaseCounters::Create(const vulkan::Device& device) {
-  auto counters = std::make_unique<PhaseCounters>();
+absl::StatusOr<std::unique_ptr<DependencyCounters>> DependencyCounters::Create(
+    const vulkan::Device& device) {
+  auto counters = std::make_unique<DependencyCounters>();
   TANDEM_ASSIGN_OR_RETURN(
       counters->counters_,
       vulkan::Buffer::Allocate(device, kMostBytes, vulkan::MemoryKind::kDevice, "phase counters"));
@@ -28,22 +29,22 @@ absl::StatusOr<std::unique_ptr<PhaseCounters>> PhaseCounters::Create(const vulka
   return counters;
 }
 
-void PhaseCounters::Clear() {
+void DependencyCounters::Clear() {
   taken_.clear();
   std::ranges::fill(given_up_.mapped(), std::byte{0});
 }
 
-int64_t PhaseCounters::Take() {
+int64_t DependencyCounters::Take() {
   if ((taken_.size() + 1) * sizeof(PhaseCounter) > kMostBytes) return -1;
   taken_.push_back({.given_up = given_up_.address()});
   return static_cast<int64_t>(taken_.size()) - 1;
 }
 
-uint64_t PhaseCounters::Address(int64_t index) const {
+uint64_t DependencyCounters::Address(int64_t index) const {
   return counters_.address() + static_cast<uint64_t>(index) * sizeof(PhaseCounter);
 }
 
-void PhaseCounters::Add(int64_t index, uint32_t groups, bool waits) {
+void DependencyCounters::Add(int64_t index, uint32_t groups, bool waits) {
   PhaseCounter& counter = taken_[static_cast<size_t>(index)];
   counter.groups += static_cast<int32_t>(groups);
   counter.left = counter.groups;
@@ -52,9 +53,9 @@ void PhaseCounters::Add(int64_t index, uint32_t groups, bool waits) {
   taken_[static_cast<size_t>(index) - 1].awaited = 1;
 }
 
-absl::Status PhaseCounters::Begin(const vulkan::CommandPool& pool,
-                                  const vulkan::PipelineLayout& layout,
-                                  vulkan::Timeline& timeline) const {
+absl::Status DependencyCounters::Begin(const vulkan::CommandPool& pool,
+                                       const vulkan::PipelineLayout& layout,
+                                       vulkan::Timeline& timeline) const {
   if (taken_.empty()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, layout));
   recorder.Update(counters_, 0, std::as_bytes(std::span(taken_)));
@@ -63,7 +64,7 @@ absl::Status PhaseCounters::Begin(const vulkan::CommandPool& pool,
   return timeline.SubmitAndWait({&commands, 1}, kBeginTimeout);
 }
 
-absl::Status PhaseCounters::Check(KernelSet& kernels) const {
+absl::Status DependencyCounters::Check(KernelSet& kernels) const {
   uint32_t flag;
   std::memcpy(&flag, given_up_.mapped().data(), sizeof(flag));
   if (flag == 0) return absl::OkStatus();

@@ -1,6 +1,7 @@
-// Launches in phases: those of one may run side by side, and each begins when the one before is
-// over.  Between phases stands a barrier or, where kernels and device are fit for it, a counter
-// (shaders/include/phase.glsl), which lets the next phase's workgroups read weights ahead.
+// Records launches in phases.  Launches of a phase may run side by side; a phase begins when the
+// one before is over.  A barrier separates two phases or, where kernels and device allow it, a
+// dependency counter (shaders/include/phase.glsl), which lets workgroups of the next phase prefetch
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +18,24 @@
 
 namespace tandem::gpu {
 
-// The counters of all recordings that may run one after another.  Single-thread.
-class PhaseCounters {
+// The dependency counters of all recordings of a model.  Single-thread.
+class DependencyCounters {
  public:
-  static absl::StatusOr<std::unique_ptr<PhaseCounters>> Create(const vulkan::Device& device);
+  static absl::StatusOr<std::unique_ptr<DependencyCounters>> Create(const vulkan::Device& device);
 
-  // Index of the next counter; those of a recording's phases follow one another.  None is left: -1.
+  // Index of the next free counter; -1 if there is none.  A recording takes consecutive counters.
   int64_t Take();
   uint64_t Address(int64_t index) const;
-  // More workgroups of a phase; `waits`: for the phase before.
+  // Adds workgroups to a phase.  `waits`: they wait for the phase before.
   void Add(int64_t index, uint32_t groups, bool waits);
-  // Sets all counters to what they begin with, before recordings are first submitted.  Whoever
-  // counts sets them back.
+  // Sets all counters to their start values, before recordings are first submitted.  Later the
+  // workgroups that count reset them.
   absl::Status Begin(const vulkan::CommandPool& pool, const vulkan::PipelineLayout& layout,
                      vulkan::Timeline& timeline) const;
-  // For recordings that take the place of all there were.
+  // Frees all counters, before recordings that replace all others.
   void Clear();
-  // UNAVAILABLE: a workgroup has given up waiting, and what ran since Clear is worth nothing.  What
-  // `kernels` records from then on has barriers.
+  // UNAVAILABLE: a workgroup's wait timed out, so results since Clear are invalid.  Later
+  // recordings of `kernels` have barriers.
   absl::Status Check(KernelSet& kernels) const;
 
  private:
@@ -44,25 +45,26 @@ class PhaseCounters {
 
 class PhaseRecorder {
  public:
-  // All borrowed; must outlive this.  `counters`: may be null, and barriers are taken then.
-  PhaseRecorder(KernelSet& kernels, PhaseCounters* counters, vulkan::Recorder& recorder)
+  // All borrowed; must outlive this.  `counters`: null for barriers only.
+  PhaseRecorder(KernelSet& kernels, DependencyCounters* counters, vulkan::Recorder& recorder)
       : kernels_(kernels),
         counters_(kernels.counts_phases() ? counters : nullptr),
         recorder_(recorder) {}
 
-  // One more launch of the phase.
+  // Adds a launch to the current phase.
   absl::Status Record(Launch launch);
-  // What is recorded from here on is the next phase.
+  // Begins the next phase.
   void Next();
-  absl::Status Run(const Launch& launch);  // a phase of its own
-  // After the last: all of it is over where what is recorded after, in whatever way, begins.
+  // Records a phase of one launch.
+  absl::Status Run(const Launch& launch);
+  // Ends the last phase: commands that are recorded later begin when it is over.
   void Close();
 
  private:
   enum class Due { kNothing, kBarrier, kCounter };
 
   KernelSet& kernels_;
-  PhaseCounters* const counters_;
+  DependencyCounters* const counters_;
   vulkan::Recorder& recorder_;
   Due due_ = Due::kNothing;  // before the phase
   bool empty_ = true;        // the phase

@@ -1,4 +1,4 @@
-// Where the tensors between stages lie while a segment runs.
+// Places of the tensors between stages while a segment runs.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tandem::gpu {
 
-// A tensor of a port lies in the exchange region where it crosses to another worker, and in a
-// buffer of the lane otherwise.  All addresses are device addresses.
+// The tensor of a port lies in the exchange region if it crosses to another worker, and in a buffer
+// of the lane otherwise.  All addresses are device addresses.
 class PortPlaces {
  public:
   // All borrowed; must outlive this.

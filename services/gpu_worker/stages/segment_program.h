@@ -1,8 +1,8 @@
 // A segment's command buffers, recorded at load and resubmitted step by step.
 //
-// A step is its body and then, where the Head is here, what its outputs and pools ask for.  Nothing
-// but those reads the last layer's Ffn, so where a step has many rows its body ends before that
-// Ffn, and the Ffn follows for the rows of the outputs alone, for all rows, or not at all.
+// A step is its body and then, if this worker has the Head, the part for outputs and pools.  Only
+// that part reads the last layer's Ffn.  So with many rows the body ends before that Ffn, which
+// follows for the rows of the outputs, for all rows, or not at all.
 #pragma once
 
 #include <algorithm>
@@ -26,23 +26,23 @@ namespace tandem::gpu {
 std::vector<uint32_t> Buckets(uint32_t max);
 inline size_t BucketIndex(uint32_t count) { return static_cast<size_t>(std::bit_width(count - 1)); }
 
-// Rows of a step from which on its last Ffn may come after the body.  With fewer, as when few
-// sequences decode, mostly all rows have outputs.
+// Rows from which the last Ffn may come after the body.  Steps of fewer rows mostly decode, and
+// then nearly all rows have outputs.
 inline constexpr uint32_t kFewestSplitRows = 16;
 
-// What decides which of a segment's recordings a step takes.
+// Selects the recordings of a segment for a step.
 struct StepShape {
   uint32_t num_rows = 0, num_outputs = 0, num_pools = 0;
   bool want_logits = false;
   bool long_sequences = false;  // see attention_step.h
-  bool outputs_rise = true;     // each is of a later row than the one before: none has two
+  bool outputs_rise = true;     // output rows strictly increase (no duplicates)
 
   static StepShape Of(const StepBatch& step);
 };
 
 class SegmentProgram {
  public:
-  // What is submitted for one step.
+  // The submission of one step.
   struct Submission {
     std::array<VkCommandBuffer, 4> commands = {};
     uint32_t num_commands = 0;
@@ -61,15 +61,15 @@ class SegmentProgram {
   const Segment& segment() const { return segment_; }
   bool has_head() const { return has_head_; }
 
-  // REQUIRES counts within the limits, a lane there is.  `every_stage`: the end of each stage is
-  // noted, not the body's alone.
+  // REQUIRES counts within the limits, and an existing lane.  `every_stage`: record the end of each
+  // stage, not only of the body.
   Submission For(uint32_t lane, const StepShape& shape, bool every_stage) const;
   // The segment's stages but the head.
   const std::vector<Stage>& body_stages() const { return body_stages_; }
 
-  // Timestamps: where the body begins, the ends of its stages, the last Ffn's wherever it is
-  // recorded, the head's end.  Where stages are not noted the body begins right before its end, so
-  // that what is written is always in a row.
+  // Timestamps: the start of the body, the ends of its stages, the end of the last Ffn wherever it
+  // is recorded, the end of the head.  If stages are not recorded, the start is written right
+  // before the body's end, so that all written timestamps are consecutive.
   uint32_t body_end() const {
     return std::max<uint32_t>(1, static_cast<uint32_t>(body_stages_.size()));
   }
@@ -81,13 +81,13 @@ class SegmentProgram {
                                              uint32_t bucket, bool long_sequences, bool every_stage,
                                              const vulkan::CommandPool& pool,
                                              const vulkan::TimestampPool& timestamps);
-  // What follows a body: `record` for a bucket of its rows or outputs, then, unless it is null, the
-  // lane's timestamp `end`.
+  // Records the part after a body: `record` for a bucket of its rows or outputs, then the lane's
+  // timestamp `end` unless it is null.
   absl::StatusOr<VkCommandBuffer> RecordAfterBody(
       const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
       const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps,
       absl::FunctionRef<absl::Status(StageRecorder&)> record) const;
-  // All of that, for a lane whose bodies are recorded.
+  // Records all parts after the bodies of a lane.
   absl::Status RecordLastFfns(const RecordingContext& context, uint32_t lane,
                               const vulkan::CommandPool& pool,
                               const vulkan::TimestampPool& timestamps);
@@ -98,7 +98,7 @@ class SegmentProgram {
   VkCommandBuffer LastFfnFor(uint32_t lane, const StepShape& shape) const;
 
   struct Lane {
-    // By row bucket; [long sequences][every stage].  The same where it makes no difference.
+    // By row bucket; [long sequences][every stage].  Equal entries where it makes no difference.
     std::vector<VkCommandBuffer> bodies[2][2];
     std::vector<VkCommandBuffer> last_ffns;             // by row bucket, null where bodies have it
     std::vector<VkCommandBuffer> last_ffns_of_outputs;  // by output bucket

@@ -1,4 +1,4 @@
-// A question to the device whose answer is known.
+// A computation on the device with a known result.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace tandem::gpu {
 
-// A norm of one row and a product of it with a small q8_0 matrix, recorded once.  Single-thread.
+// A norm of one row and its matmul with a small q8_0 matrix, recorded once.  Single-thread.
 class SelfTest {
  public:
   // `kernels`, `timeline`: borrowed; must outlive this.
   static absl::StatusOr<std::unique_ptr<SelfTest>> Create(const vulkan::Device& device,
                                                           KernelSet& kernels,
                                                           vulkan::Timeline& timeline);
-  // UNAVAILABLE: no answer within `timeout`.  INTERNAL: a wrong one, with both values.
+  // UNAVAILABLE: no result within `timeout`.  INTERNAL: a wrong result, with both values.
   absl::Status Run(absl::Duration timeout);
 
  private:

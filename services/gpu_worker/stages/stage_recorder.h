@@ -1,4 +1,4 @@
-// From a segment's stages to launches: the decoder as the device runs it.
+// Turns a segment's stages into launches.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +23,25 @@ namespace tandem::gpu {
 
 class AttentionRecorder;
 
-// What recordings refer to.  All borrowed.
+// The objects that recordings refer to.  All borrowed.
 struct RecordingContext {
   KernelSet* kernels = nullptr;
   const WeightSet* weights = nullptr;
   const WeightImport* import = nullptr;  // null when no stage reads weights
   const ModelBuffers* buffers = nullptr;
   const ExchangeAccess* exchange = nullptr;
-  PhaseCounters* phases = nullptr;  // null: barriers alone
+  DependencyCounters* phases = nullptr;  // null: barriers only
   StepLimits limits;
   KvSpec kv;
 };
 
 // Records the stages of one segment for one lane and row bucket, in order.  Single-use.
 //
-// The residual is read and written again and again: it always lies in the lane's buffer, is copied
-// in where the segment imports it and out where it exports it.
+// The residual always lies in the lane's buffer.  It is copied in if the segment imports it, and
+// out if the segment exports it.
 class StageRecorder {
  public:
-  // `long_sequences`: steps may have some, see attention_step.h.
+  // `long_sequences`: whether steps may have long sequences (attention_step.h).
   StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
                 uint32_t bucket, bool long_sequences, vulkan::Recorder& recorder);
   ~StageRecorder();
@@ -50,17 +50,17 @@ class StageRecorder {
   absl::Status Begin();
   absl::Status Record(Stage stage);
   absl::Status Finish();
-  // Whether Ffn of the last layer may be left to RecordOutputsFfn: it is here, what Out hands to it
-  // is whole, and nothing but the Head follows.
+  // Whether RecordOutputsFfn may record the last layer's Ffn: this worker has it, its input from
+  // Out is whole, and only the Head follows.
   bool CanLeaveLastFfn() const;
-  // Ffn of the last layer for the rows of the outputs alone, which must differ, for an output
-  // bucket: no other row of its result is read but where a step pools.
+  // Records the last layer's Ffn for the rows of the outputs only, which must differ, for an output
+  // bucket.  Other rows of its result are read only if a step pools.
   absl::Status RecordOutputsFfn();
-  // The Head for an output bucket, logits to the exchange region too where `with_logits`.
+  // Records the Head for an output bucket; `with_logits`: with logits to the exchange region.
   absl::Status RecordHead(bool with_logits);
-  // What the step's pools ask of the Head, for any number of them.
+  // Records the Head's part for any number of pools.
   absl::Status RecordPool();
-  // After the last of them.
+  // Call after the last stage.
   void Close() { phases_.Close(); }
 
  private:
@@ -76,7 +76,7 @@ class StageRecorder {
   absl::Status Multiply(std::span<const Product> products, std::span<const DeviceTensor> parts,
                         ProductArgs args);
   std::span<const DeviceTensor> QkvWeights(uint32_t layer_idx) const;
-  // Reads what attention writes: int8 where both are here and agree on it, else f16.
+  // Reads attention's output: int8 if both run here and agree on it, else f16.
   Product OutProduct(uint32_t layer_idx) const;
   // As AddNormLaunch, over the slices of the product that made the source.
   absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format,
@@ -98,8 +98,8 @@ class StageRecorder {
   uint64_t step_;
   const std::unique_ptr<AttentionRecorder> attention_;
   bool normed_ = false;                  // the lane's `normed` holds the input of the next Qkv
-  std::optional<InputNorm> input_norm_;  // what the next Qkv does to the lane's `projection`
-  uint32_t projection_slices_ = 1;       // that Out has left for Ffn
+  std::optional<InputNorm> input_norm_;  // norm of `projection` in the next Qkv
+  uint32_t projection_slices_ = 1;       // partial sums of Out that Ffn adds
 };
 
 }  // namespace tandem::gpu

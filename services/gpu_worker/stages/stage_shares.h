@@ -1,4 +1,4 @@
-// Which kinds of stages a segment's time on the device goes to, from a step now and then.
+// How a segment's time on the device divides among kinds of stages, sampled now and then.
 #pragma once
 
 #include <array>
@@ -8,23 +8,24 @@
 
 namespace tandem::gpu {
 
-// Noting when each stage ends costs the device about a microsecond a stage, and where phases are
-// counted their overlap too: a third of a step.  So most steps note their beginning and end alone,
-// and what a step spent is shared out as the last one was that noted every stage.
+// A timestamp after each stage costs the device about a microsecond a stage.  Where phases are
+// counted it also costs their overlap, a third of a step.  So most steps record only when they
+// begin and end, and their time is divided in the proportions of the last step that recorded every
+// stage.
 class StageShares {
  public:
   using ByKind = std::array<uint64_t, kNumStageKinds>;  // nanoseconds, by StageKind
   static constexpr uint64_t kPeriodNs = 1'000'000'000;
 
-  // Whether the next step is to note every stage: the first, and one whenever steps have spent
-  // kPeriodNs since.
+  // Whether the next step records every stage: the first does, and then one for each kPeriodNs that
+  // steps have spent.
   bool NextIsWhole() {
     if (since_ns_ < kPeriodNs) return false;
     since_ns_ = 0;
     return true;
   }
   void Learn(const ByKind& spent) { shares_ = spent; }
-  // Shares out the `total_ns` of a step; the parts add up to it.  REQUIRES Learn has been called.
+  // Divides the `total_ns` of a step; the parts add up to it.  REQUIRES Learn has been called.
   ByKind Share(uint64_t total_ns);
 
  private:

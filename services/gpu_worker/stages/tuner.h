@@ -21,12 +21,12 @@ struct TuneBudget {
   absl::Duration wall;    // with the driver's compiling of pipelines
 };
 
-// One setting after another is given each of its values, and keeps the one with which its cases
-// take least time, if it is more than the noise less.  A case is the first layers whose weights no
-// cache holds, every stage of theirs that runs on this worker, over rows that see nothing; or
-// attention alone, in all layers; or the head.
+// Tries each value of one setting after another, and keeps the value with the least time for the
+// setting's cases, if the gain exceeds the noise.  A case is one of: all stages on this worker of
+// as many first layers as no cache holds, over rows that see nothing; attention alone, in all
+// layers; the head.
 //
-// Single-use, single-thread.  What it runs writes to the buffers, which must hold nothing yet.
+// Single-use, single-thread.  Overwrites the buffers, which must be unused.
 class Tuner {
  public:
   // `device`, `context`, `segments`, `timeline`: borrowed.  `context.buffers` must have been made
@@ -34,18 +34,18 @@ class Tuner {
   Tuner(const vulkan::Device& device, const RecordingContext& context,
         const std::vector<Segment>& segments, vulkan::Timeline& timeline);
 
-  // Changes the kernels' tuning; the settings that were reached within the budget, and how each
-  // value did.  UNAVAILABLE: the device is lost.
+  // Changes the kernels' tuning.  Returns the settings that the budget sufficed for, with the time
+  // of each value.  UNAVAILABLE: the device is lost.
   absl::Status Tune(const TuneBudget& budget, absl::FunctionRef<void(double)> progress,
                     TuningTable& table);
 
  private:
   using Times = std::map<TuningCase, double>;
-  // Of the case's work, there is some on this worker, within the limits of its steps.
+  // Whether this worker has work of the case, within the limits of its steps.
   bool CanRun(const TuningCase& tuning_case) const;
-  // Seconds of a step.  Fails where the device's driver refuses a pipeline.
+  // Seconds of a step.  Fails if the driver refuses a pipeline.
   absl::StatusOr<double> Measure(const TuningCase& tuning_case);
-  // Times of the cases under the tuning in force, remembered until it changes.
+  // Times of the cases under the current tuning, kept until it changes.
   absl::StatusOr<Times> Baseline(const std::vector<TuningCase>& cases);
   absl::Status Try(const TuningSetting& setting, TuningTable& table);
   absl::Status RecordStep(const TuningCase& tuning_case, vulkan::Recorder& recorder);

@@ -1,4 +1,4 @@
-// The loader's weight regions made readable by the device.
+// Makes the loader's weight regions readable by the device.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace tandem::gpu {
 
-// Part of a region that becomes one buffer.
+// A part of a region that becomes one buffer.
 struct RegionSpan {
   uint32_t region = 0;
   uint64_t begin = 0;  // a multiple of kShardAlignment
@@ -27,23 +27,23 @@ struct RegionSpan {
   friend bool operator==(const RegionSpan&, const RegionSpan&) = default;
 };
 
-// Cuts what the shards cover into spans of at most `max_bytes`, none of them across a gap larger
-// than `max_gap`.  RESOURCE_EXHAUSTED: a shard alone is larger.  Pure.
+// Cuts the bytes of all shards into spans of at most `max_bytes`, none across a gap larger than
+// `max_gap`.  RESOURCE_EXHAUSTED: one shard is larger.  Pure.
 absl::StatusOr<std::vector<RegionSpan>> CutRegions(const std::vector<const PackedTensor*>& tensors,
                                                    uint64_t max_bytes, uint64_t max_gap);
 
 class WeightImport {
  public:
-  // Imports what `tensors` cover: as dmabuf, else by host pointer, else by upload; a discrete card
-  // reads its own memory many times faster than the host's, so there it is always upload.
+  // Imports the bytes of `tensors`: as dmabuf, else by host pointer, else by upload.  A discrete
+  // card always uploads, because it reads its own memory many times faster than the host's.
   // `device`: borrowed; must outlive this, as must `weights` (kept).
   static absl::StatusOr<std::unique_ptr<WeightImport>> Create(
       const vulkan::Device& device, vulkan::Uploader& uploader,
       std::shared_ptr<const WeightSet> weights, const std::vector<const PackedTensor*>& tensors,
       const std::function<void(double)>& progress);
 
-  // The shards of a tensor, those of each format together, in row order; `rows` are the whole
-  // tensor's.  REQUIRES the tensor is one of those imported.
+  // The shards of a tensor, grouped by format, in row order; `rows` is of the whole tensor.
+  // REQUIRES an imported tensor.
   std::span<const DeviceTensor> Parts(const PackedTensor& tensor) const {
     return tensors_.at(&tensor);
   }
@@ -52,7 +52,7 @@ class WeightImport {
 
   ImportPath path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
-  // Why better paths were not taken; empty when the best was.
+  // Why better paths failed; empty for the best path.
   const std::string& note() const { return note_; }
 
  private:

@@ -39,7 +39,7 @@ struct DeviceInfo {
   uint32_t max_workgroup_invocations = 0;
   uint32_t max_shared_memory_bytes = 0;
   uint32_t max_push_constant_bytes = 0;
-  bool fast_byte_dots = false;  // four signed bytes by four, an instruction of its own
+  bool fast_byte_dots = false;  // a dot product of four int8 is one instruction
   // Loop iterations of one invocation, all its loops together, after which the driver ends them
   // without a word (Mesa's llvmpipe: LP_MAX_TGSI_LOOP_ITERATIONS); 0: no limit.
   uint32_t max_loop_iterations = 0;

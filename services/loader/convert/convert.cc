@@ -20,7 +20,7 @@
 #include "services/loader/convert/gguf_header_writer.h"
 #include "services/loader/convert/gguf_metadata.h"
 #include "services/loader/formats/decoder_tensors.h"
-#include "services/loader/packing/crew.h"
+#include "services/loader/packing/parallel_for.h"
 
 namespace tandem::loader {
 namespace {
@@ -152,7 +152,7 @@ class Conversion {
       }
       return absl::CancelledError("stopped");
     };
-    return RunCrew(
+    return ParallelFor(
         num_threads, items_.size(),
         [&](size_t i, int thread) {
           return WriteItem(items_[i], file, scratch[static_cast<size_t>(thread)]);

@@ -40,7 +40,7 @@ absl::StatusOr<DecoderTensors> SelectDecoderTensors(const ModelConfig& config,
                                                     const std::vector<FileTensor>& file_tensors,
                                                     NameStyle style, bool tied);
 
-// The name of a part in GGUF files: "blk.7.attn_q.weight".  REQUIRES there is such a part.
+// The name of a part in GGUF files: "blk.7.attn_q.weight".  REQUIRES the layout has the part.
 std::string GgufTensorName(WeightRole role, uint32_t layer_idx, SourcePart part);
 
 }  // namespace tandem::loader

@@ -17,7 +17,7 @@ struct HfTokenizer {
 
 // Reads tokenizer.model (required), tokenizer_config.json, added_tokens.json, and the chat
 // template: chat_template.jinja, else chat_template.json, else the one in tokenizer_config.json
-// (a text, or a list of which "default" is taken).  What was read is added to `hash`.
+// (a text, or the entry "default" of a list).  Adds all bytes read to `hash`.
 // INVALID_ARGUMENT names the file, the offset and the reason.
 absl::StatusOr<HfTokenizer> ReadHfTokenizer(const ModelFolder& folder, uint32_t vocab_size,
                                             ContentHash& hash);

@@ -1,5 +1,5 @@
-// SentencePiece's tokenizer.model: a serialised ModelProto, of which the pieces are read and the
-// settings checked.
+// SentencePiece's tokenizer.model: a serialised ModelProto.  Its pieces are read and its settings
+// checked.
 //
 //   ModelProto      pieces = 1 (repeated message), trainer_spec = 2, normalizer_spec = 3
 //   SentencePiece   piece = 1 (string), score = 2 (float), type = 3 (enum)

@@ -32,7 +32,7 @@ struct WeightMix {
                  uint64_t cols) const;
 };
 
-// INVALID_ARGUMENT names what there is instead.
+// INVALID_ARGUMENT lists the names that exist.
 absl::StatusOr<WeightMix> ParseWeightMix(std::string_view name);
 // All names that ParseWeightMix takes.
 std::vector<std::string> WeightMixNames();

@@ -18,8 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
-#include "services/loader/packing/crew.h"
 #include "services/loader/packing/memory_budget.h"
+#include "services/loader/packing/parallel_for.h"
 #include "services/loader/packing/region_memory.h"
 
 namespace tandem::loader {
@@ -174,7 +174,7 @@ absl::StatusOr<PackedModel> PackedCache::Read(
     return absl::CancelledError("reading was stopped");
   };
   const absl::Status read =
-      RunCrew(ThreadCount(num_threads), file->num_chunks(), read_chunk, watch);
+      ParallelFor(ThreadCount(num_threads), file->num_chunks(), read_chunk, watch);
   if (!read.ok()) return discard_if_damaged(read);
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now; nothing depends on it
   for (const PlannedTensor& planned : plan.tensors) model.tensors.push_back(planned.tensor);

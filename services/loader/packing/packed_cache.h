@@ -2,12 +2,11 @@
 //
 // One file a model (packed_file.h), named by its content and by all that shaped the packing:
 //
-//   FOLDER/CONTENT-KEY.packed       whole files alone
-//   FOLDER/CONTENT-KEY.packed.part  one that is being written, locked by who writes it
+//   FOLDER/CONTENT-KEY.packed       a complete file
+//   FOLDER/CONTENT-KEY.packed.part  a file that is being written, locked by its writer
 //
-// A file appears by a rename, so several loaders may share a folder.  One that turns out damaged is
-// removed and made again.  The folder is kept below a size; the file that was not used for longest
-// goes first.
+// A file appears by a rename, so several loaders may share a folder.  A damaged file is removed and
+// written again.  The folder is kept below a size; the least recently used file is evicted first.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ struct PackedCacheOptions {
   uint64_t min_free_bytes = 4ull << 30;  // left on the disk
 };
 
-// What a model's file is called by.
+// The name of a model's file.
 struct PackedName {
   std::string content_id;
   PackedKey key;

@@ -4,10 +4,9 @@
 //              | the regions' bytes, one region after the other
 //
 // Little-endian.  The regions begin at the next multiple of 4096.  A chunk is a mebibyte of a
-// region, its last one what is left; chunks are numbered through all regions.  Checksums are XXH3
-// of 64 bits.  The key says what the bytes were made from and in which layout: a file with another
-// key is another model's.  Nothing else is needed: tensors and shards follow from the plan, which
-// is part of the key.
+// region, or the rest of it; chunks are numbered through all regions.  Checksums are XXH3 of 64
+// bits.  The key identifies the source of the bytes and their layout: a file with another key
+// belongs to another model.  Tensors and shards follow from the plan, which is part of the key.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +72,7 @@ class PackedFile {
 absl::Status WritePackedFile(int fd, const PackedKey& key, std::span<const Mapping> regions,
                              const std::function<bool()>& keep_going);
 
-// Size of such a file.
+// Size of the file of a model with these regions.
 uint64_t PackedFileBytes(const std::vector<uint64_t>& region_bytes);
 
 }  // namespace tandem::loader

@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/shared_memory.h"
 #include "services/common/base/status_macros.h"
-#include "services/loader/packing/crew.h"
 #include "services/loader/packing/memory_budget.h"
 #include "services/loader/packing/pack_rows.h"
 #include "services/loader/packing/packing_plan.h"
+#include "services/loader/packing/parallel_for.h"
 #include "services/loader/packing/region_memory.h"
 
 namespace tandem::loader {
@@ -44,7 +44,7 @@ class Packer {
       current_.store(i, std::memory_order_relaxed);
       return Pack(ranges_[i], regions[ShardOf(ranges_[i]).region].mapping.data(), thread);
     };
-    TANDEM_RETURN_IF_ERROR(RunCrew(num_threads_, ranges_.size(), pack, watch));
+    TANDEM_RETURN_IF_ERROR(ParallelFor(num_threads_, ranges_.size(), pack, watch));
     PackedModel model;
     model.source_bytes = plan_.source_bytes;
     for (RegionMemory& memory : regions) {
@@ -76,7 +76,7 @@ class Packer {
     const auto populate = [&](size_t i, int) {
       return Populate(pieces[i].data(), pieces[i].size());
     };
-    return RunCrew(num_threads_, pieces.size(), populate, watch);
+    return ParallelFor(num_threads_, pieces.size(), populate, watch);
   }
 
   absl::Status Pack(const RowRange& range, std::byte* region_data, int thread) {

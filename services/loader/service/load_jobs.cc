@@ -84,7 +84,7 @@ void LoadJobs::Run() {
     Job done;
     {
       absl::MutexLock lock(&mutex_);
-      // One who joined after the others had left, and the load with them, has it started anew.
+      // Load again for a watcher that joined after the last other one had cancelled the load.
       const bool again =
           absl::IsCancelled(model.status()) && !stopping_ && !jobs_.front().watchers.empty();
       if (stopping_) return;

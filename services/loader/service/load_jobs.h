@@ -1,8 +1,8 @@
-// Loads in progress and who waits for them.
+// Loads in progress, and the requests that wait for them.
 //
-// One thread loads models, one after the other.  Requests for a model that is loading or waiting
-// its turn join that load; one that stops waiting does not stop it for the others, and the load
-// is given up only when nobody waits any more.
+// One thread loads models, one after the other.  A request for a model that is loading or queued
+// joins that load.  A request that leaves does not stop the load for the others; the load is
+// cancelled once no request waits for it.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@
 
 namespace tandem::loader {
 
-// One who waits.  Called from the loading thread, in order; must not block.
+// A request that waits for a load.  Called from the loading thread, in order; must not block.
 class LoadWatcher {
  public:
   virtual ~LoadWatcher() = default;
@@ -39,7 +39,7 @@ class LoadJobs {
       const std::string& name, const std::function<bool(const PackProgress&)>& progress)>;
 
   explicit LoadJobs(LoadFunction load);
-  // Stops the load in progress; every watcher is told UNAVAILABLE.
+  // Stops the load in progress; every watcher gets UNAVAILABLE.
   ~LoadJobs();
 
   // Joins or queues the load of `name`.  RESOURCE_EXHAUSTED: the queue is full.
@@ -54,7 +54,7 @@ class LoadJobs {
   };
 
   void Run();
-  // Reports progress of the first job; false when it should be given up.
+  // Reports progress of the first job; false: cancel the load.
   bool Report(const PackProgress& progress);
 
   const LoadFunction load_;

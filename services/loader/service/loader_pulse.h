@@ -1,4 +1,4 @@
-// What the service manager is told of a loader.
+// The loader's state, as it is reported to the service manager.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@ namespace tandem::loader {
 class TaskThread {
  public:
   explicit TaskThread(size_t max_waiting) : max_waiting_(max_waiting), thread_([this] { Run(); }) {}
-  // Runs what is queued, then stops.
+  // Runs the queued tasks, then stops.
   ~TaskThread() {
     {
       absl::MutexLock lock(&mutex_);

@@ -97,7 +97,7 @@ absl::StatusOr<Manifest> Parse(const std::string& text) {
   return manifest;
 }
 
-// Nobody can have changed what is behind `fd` since it was sealed, nor can we.
+// The memory behind `fd` cannot have changed since it was sealed, and nobody can change it now.
 absl::Status CheckSealed(int fd, uint64_t bytes, int seals) {
   struct stat info {};
   const int actual = ::fcntl(fd, F_GET_SEALS);
@@ -138,7 +138,7 @@ absl::StatusOr<Manifest> ReadManifest(int fd) {
   return Parse(text.substr(0, text.find('\0')));  // the rest fills the page
 }
 
-// By inode; what is taken is gone from there.
+// By inode; removes the descriptors that it returns.
 using Descriptors = std::map<uint64_t, UniqueFd>;
 
 absl::StatusOr<UniqueFd> Take(Descriptors& from, uint64_t inode, const char* what) {

@@ -4,15 +4,15 @@
 // For each resident model the manager holds, by name,
 //
 //   weights.CONTENT_ID    the regions, and their dmabufs
-//   manifest.CONTENT_ID   a sealed memfd that says what those are:
+//   manifest.CONTENT_ID   a sealed memfd that describes them:
 //
 //     tandem weights 1
 //     name MODEL_NAME
 //     key HIGH LOW                           of the packing plan and the layout (PackedKey)
 //     region BYTES INODE SEALS DMABUF_INODE  one a region, in order; no dmabuf: 0
 //
-// Descriptors come back in any order: inodes tell which is which.  What does not fit together
-// whole is forgotten, here and at the manager.
+// Descriptors come back in any order; inodes identify them.  An incomplete model is dropped, here
+// and at the manager.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace tandem::loader {
 
-// What came back: regions of the right sizes, sealed as they were, that nobody can write.
+// A model that came back: regions of the right sizes, sealed as before, that no process can write.
 struct KeptModel {
   std::string name;  // in the catalog
   PackedName packed;
@@ -43,19 +43,18 @@ class KeptWeights {
   KeptWeights(const ServiceManager& manager, std::vector<InheritedDescriptor> inherited)
       : manager_(manager), inherited_(std::move(inherited)) {}
 
-  // Every whole model that came.  What is no whole model is
-  // removed from the manager.  Once.
+  // Every complete model that came back.  Removes the others from the manager.  Call once.
   std::vector<KeptModel> TakeInherited();
 
-  // Has the manager keep a model's descriptors.  Errors as ServiceManager::StoreDescriptors, and
-  // INVALID_ARGUMENT for a name with a line break.
+  // Gives a model's descriptors to the manager to keep.  Errors as
+  // ServiceManager::StoreDescriptors, and INVALID_ARGUMENT for a name with a line break.
   absl::Status Keep(const std::string& model_name, const PackedName& packed,
                     const std::vector<SealedRegion>& regions);
-  // It no longer does.  After LetGo nothing happens.
+  // Removes a model from the manager.  Does nothing after LetGo.
   void Drop(const std::string& content_id);
-  // Returns when the memory of what was dropped is free; gives up after five seconds.
+  // Returns when the memory of dropped models is free, or after five seconds.
   void Settle() const;
-  // The loader is ending: what the manager has stays there.
+  // The loader is ending: the manager keeps what it has.
   void LetGo();
 
  private:

@@ -1,9 +1,9 @@
-// Models in memory and who holds them.
+// Models in memory and the leases on them.
 //
-// A model is packed once and stays while a lease holds it; the one loaded last stays without any.
-// A lease gives the right to its model's weight regions and to the regions made under it, by an
-// unguessable token.  When it ends its own regions go at once, and its model with it unless
-// someone else holds that.  Clients' mappings live on by themselves: the kernel counts them.
+// A model is packed once and stays while a lease holds it; the model loaded last also stays without
+// a lease.  A lease, by an unguessable token, gives access to its model's weight regions and to the
+// regions made under it.  When it ends, its own regions are freed at once, and its model too unless
+// another lease holds it.  Clients' mappings stay valid, because the kernel counts them.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct ResidentModel {
   uint64_t source_bytes = 0;
   uint64_t weight_bytes = 0;  // of the regions
   double load_seconds = 0.0;
-  std::unique_ptr<KeptHold> hold;  // null: nobody beside the loader keeps the regions
+  std::unique_ptr<KeptHold> hold;  // null: the service manager does not keep the regions
 };
 
 struct LeaseGrant {
@@ -86,19 +86,18 @@ class ModelStore {
     uint32_t max_leases = 1024;
   };
 
-  // `kept`, shared with the models: what outlived an earlier loader is resident at once, if its
-  // model's files are still the same, and what is loaded will outlive this one.  May be null.
+  // `kept`, shared with the models: models of an earlier loader are resident at once if their files
+  // are unchanged, and models loaded now outlive this loader.  May be null.
   static absl::StatusOr<std::unique_ptr<ModelStore>> Create(
       Options options, std::shared_ptr<KeptWeights> kept = nullptr);
   ~ModelStore();
 
   const ModelCatalog& catalog() const { return catalog_; }
 
-  // Opens the model of `name`, and unless the same content is resident reads it from the packed
-  // cache or packs it; what was packed is then kept in the cache, while the model is already
-  // served.  `progress` as in PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and
-  // PackModel.  When memory is short, the last model is dropped if nobody holds it, and the load
-  // tried again.
+  // Opens the model of `name`.  Unless the same content is resident, reads it from the packed cache
+  // or packs it.  A packed model is then written to the cache while it is already served.
+  // `progress` as in PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and PackModel.
+  // If memory is short, drops the last model unless it is leased, and tries again.
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Load(
       const std::string& name, const std::function<bool(const PackProgress&)>& progress);
 
@@ -108,7 +107,7 @@ class ModelStore {
 
   // NOT_FOUND as Find; RESOURCE_EXHAUSTED: too many leases.
   absl::StatusOr<LeaseGrant> Acquire(const std::string& model_id, const std::string& holder);
-  // Ends a lease and frees what is its own.  Unknown tokens are ignored.
+  // Ends a lease and frees its regions.  Ignores unknown tokens.
   void Release(const std::string& token);
 
   // Makes a zeroed, size-sealed region of at least `bytes` under a lease; returns its id.
@@ -116,13 +115,13 @@ class ModelStore {
   absl::StatusOr<uint32_t> CreateRegion(const std::string& token, uint64_t bytes,
                                         const std::string& purpose);
 
-  // A descriptor of a region, for whoever knows the lease.  NOT_FOUND: no such lease, region or
-  // dmabuf.
+  // A descriptor of a region, for a caller with the lease's token.  NOT_FOUND: no such lease,
+  // region or dmabuf.
   absl::StatusOr<Region> GetRegion(const RegionRequest& request) const;
 
   StoreStatus GetStatus() const;
 
-  // Returns when the packed cache has got what it is to keep.
+  // Returns when all writes to the packed cache are done.
   void WaitForCache();
 
  private:
@@ -147,14 +146,14 @@ class ModelStore {
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Pack(
       const ModelFile& file, const std::string& stamp, const ModelSource& source,
       const std::function<bool(const PackProgress&)>& progress);
-  // Everything about a model but its weights.
+  // A model without its weights.
   static std::shared_ptr<ResidentModel> Describe(const ModelFile& file, const std::string& stamp,
                                                  const ModelSource& source);
-  // Makes a model resident that the service manager has kept.  FAILED_PRECONDITION: it would be
-  // packed differently now.  NOT_FOUND, DATA_LOSS: its files are gone, or others.
+  // Makes a model resident that the service manager kept.  FAILED_PRECONDITION: it would be packed
+  // differently now.  NOT_FOUND, DATA_LOSS: its files are gone, or have changed.
   absl::Status Adopt(KeptModel kept);
   void LogResident(const ResidentModel& model, const std::string& from) const;
-  // Lets the models go that nobody leases; whether memory became free.
+  // Drops models without a lease; whether memory became free.
   bool DropIdleModel();
 
   const Options options_;
@@ -166,8 +165,7 @@ class ModelStore {
   mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(load_mutex_);
   std::map<std::string, std::weak_ptr<const ResidentModel>> models_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const ResidentModel> last_ ABSL_GUARDED_BY(mutex_);
-  // What came from an earlier loader stays until another model is loaded: those who leased it there
-  // may come back.
+  // Models of an earlier loader stay until another model is loaded: their clients may come back.
   std::vector<std::shared_ptr<const ResidentModel>> adopted_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };

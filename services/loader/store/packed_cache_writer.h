@@ -19,18 +19,18 @@ class PackedCacheWriter {
  public:
   // `cache`: borrowed; must outlive this.
   explicit PackedCacheWriter(PackedCache& cache) : cache_(cache), thread_([this] { Run(); }) {}
-  // Gives up what is being written.
+  // Cancels the write in progress.
   ~PackedCacheWriter();
 
   struct Job {
     PackedName name;
     std::vector<std::pair<UniqueFd, uint64_t>> regions;  // descriptors of its own, and sizes
   };
-  // Begins to write; another job that is under way is given up.
+  // Begins to write; cancels another write in progress.
   void Post(Job job);
-  // Gives up what is being written and returns when the memory is no longer held.
+  // Cancels the write in progress and returns when its memory is freed.
   void Cancel();
-  // Returns when nothing is being written.
+  // Returns when no write is in progress.
   void Wait();
 
  private:

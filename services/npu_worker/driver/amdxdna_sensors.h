@@ -2,8 +2,8 @@
 //
 // Source: include/uapi/drm/amdxdna_accel.h, DRM_IOCTL_AMDXDNA_GET_INFO with
 // DRM_AMDXDNA_QUERY_SENSORS.  A query wakes the NPU and counts as use (aie2_get_info resumes the
-// device), so one that is asked every few seconds would never fall asleep.  Drivers of before 2026
-// refuse, or report what is not there.  Not verified on hardware.
+// device), so an NPU that is queried every few seconds would never sleep.  Drivers before 2026
+// refuse, or report values of sensors that do not exist.  Not verified on hardware.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ struct Invocation {
   std::array<uint64_t, kMaxDataBuffers> buffers{};
 };
 
-// `words`: the command buffer from its header on.  INVALID_ARGUMENT when the packet is no start
-// packet, is longer than its buffer, or too short to be a run of such a kernel.
+// `words`: the command buffer from its header on.  INVALID_ARGUMENT if the packet is not a
+// start packet, is longer than its buffer, or is too short for a run of the kernel.
 absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words);
 
 }  // namespace tandem::npu::emulator

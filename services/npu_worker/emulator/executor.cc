@@ -49,7 +49,7 @@ bool Executor::WaitForCompletion(absl::Duration timeout) {
 void Executor::Synchronize() { const MutexLock lock(mutex_); }
 
 void Executor::Finish(uint32_t* header, CommandState state) {
-  Synchronize();  // pairs with the one of whoever sees the state
+  Synchronize();  // pairs with the Synchronize of the thread that reads the state
   SetState(header, state);
 }
 

@@ -1,6 +1,6 @@
 // What the driver and XRT report of an NPU: load of its columns, power, temperature.
 //
-// Where the driver has no sensors (amdxdna_sensors.h), those of XRT: xrt::device::get_info,
+// If the driver has no sensors (amdxdna_sensors.h), XRT's are used: xrt::device::get_info,
 // device::electrical and device::thermal (JSON, numbers as text).  Not verified on hardware; the
 // emulated NPU answers no queries.
 #pragma once
@@ -37,14 +37,14 @@ struct NpuSensorMetrics {
 std::optional<double> PowerWatts(const std::string& electrical);
 std::optional<double> HottestCelsius(const std::string& thermal);
 
-// A handle of its own on the device, apart from the one that works.  Thread-safe.
+// Has its own handle on the device, separate from the worker's.  Thread-safe.
 class NpuSensors {
  public:
   // Null where XRT cannot open NPU `index`, or it is the emulated one.
   static std::unique_ptr<NpuSensors> Open(uint32_t index);
   ~NpuSensors();
 
-  // `device`: the label.  What nobody says is left out.  An NPU that sleeps is left asleep.
+  // `device`: the label.  Leaves out values that no source reports.  Does not wake an NPU.
   void AddTo(const std::string& device, MetricSamples& samples) const;
 
  private:

@@ -29,7 +29,7 @@ inline float BitsToFloat(uint32_t bits) {
   return value;
 }
 
-// Exponent and mantissa move into place; the product by 2^112 mends the bias and normalises.
+// Exponent and mantissa move into place; the product by 2^112 corrects the bias and normalises.
 inline float Half(uint16_t half) {
   const uint32_t magnitude = half & 0x7FFFu;
   const float scaled = BitsToFloat(magnitude << 13) * 0x1p112f;

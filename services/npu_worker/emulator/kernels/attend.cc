@@ -205,7 +205,7 @@ absl::StatusOr<StepView> ReadStep(std::span<const std::byte> buffer) {
 
 absl::StatusOr<std::span<std::byte>> Attend(const StepView& step, const AttendParameters& layer,
                                             std::span<std::byte> exchange, std::span<std::byte> kv,
-                                            WorkSharer& sharer) {
+                                            ParallelFor& parallel_for) {
   TANDEM_RETURN_IF_ERROR(CheckLayer(layer));
   const uint64_t q_bytes =
       uint64_t{step.header.num_rows} * layer.num_heads * layer.head_dim * sizeof(uint16_t);
@@ -250,8 +250,8 @@ absl::StatusOr<std::span<std::byte>> Attend(const StepView& step, const AttendPa
   }
   const std::vector<Task>& list = tasks;  // the helper's own `tasks` is another
   const Arithmetic& math = HostArithmetic();
-  sharer.For(static_cast<int>(list.size()),
-             [&job, &list, &math](int i) { RunTask(job, list[i], math); });
+  parallel_for.Run(static_cast<int>(list.size()),
+                   [&job, &list, &math](int i) { RunTask(job, list[i], math); });
   return out;
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/attention/kernel_abi.h"
-#include "services/npu_worker/emulator/kernels/parallel.h"
+#include "services/npu_worker/emulator/kernels/parallel_for.h"
 
 namespace tandem::npu::emulator {
 
@@ -26,6 +26,6 @@ absl::StatusOr<StepView> ReadStep(std::span<const std::byte> buffer);
 // Returns the output, f16 [num_rows, num_heads, head_dim], as bytes of exchange.
 absl::StatusOr<std::span<std::byte>> Attend(const StepView& step, const AttendParameters& layer,
                                             std::span<std::byte> exchange, std::span<std::byte> kv,
-                                            WorkSharer& sharer);
+                                            ParallelFor& parallel_for);
 
 }  // namespace tandem::npu::emulator

@@ -58,7 +58,7 @@ class AttendKernelTest : public ::testing::Test {
   absl::Status Run(const TestStep& step) {
     const auto bytes = step.Bytes();
     TANDEM_ASSIGN_OR_RETURN(const StepView view, ReadStep(bytes));
-    return Attend(view, layer_, AsBytes(exchange_), AsBytes(kv_), sharer_).status();
+    return Attend(view, layer_, AsBytes(exchange_), AsBytes(kv_), parallel_for_).status();
   }
   std::vector<uint16_t> Output(uint32_t row, uint32_t n) const {
     const auto begin = exchange_.begin() + layer_.attention_offset / 2 + row * kHeads * kDim;
@@ -68,7 +68,7 @@ class AttendKernelTest : public ::testing::Test {
   AttendParameters layer_;
   std::vector<uint16_t> exchange_;
   std::vector<uint16_t> kv_;
-  WorkSharer sharer_;
+  ParallelFor parallel_for_;
 };
 
 TEST_F(AttendKernelTest, TheFirstRowSeesItselfAlone) {

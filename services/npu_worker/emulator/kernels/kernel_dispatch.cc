@@ -77,7 +77,7 @@ absl::Status KernelDispatcher::Run(const Invocation& invocation, const AddressSp
             instructions.max_positions, layer.head_dim, step.header.num_positions));
       }
       TANDEM_ASSIGN_OR_RETURN(const auto output,
-                              Attend(step, layer, exchange, buffers[kKvBuffer], sharer_));
+                              Attend(step, layer, exchange, buffers[kKvBuffer], parallel_for_));
       Damage(faults_, output, sizeof(uint16_t), exchange);
       return absl::OkStatus();
     }
@@ -89,7 +89,7 @@ absl::Status KernelDispatcher::Run(const Invocation& invocation, const AddressSp
             "out: made for format %d, given %d", instructions.weight_dtype, layer.weight_dtype));
       }
       TANDEM_ASSIGN_OR_RETURN(const auto output, Out(step.header.num_rows, layer, exchange,
-                                                     buffers[kWeightBuffer], sharer_));
+                                                     buffers[kWeightBuffer], parallel_for_));
       Damage(faults_, output, sizeof(float), exchange);
       return absl::OkStatus();
     }

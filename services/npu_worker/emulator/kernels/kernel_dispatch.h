@@ -5,7 +5,7 @@
 #include "services/npu_worker/emulator/address_space.h"
 #include "services/npu_worker/emulator/ert_packet.h"
 #include "services/npu_worker/emulator/fault_injection.h"
-#include "services/npu_worker/emulator/kernels/parallel.h"
+#include "services/npu_worker/emulator/kernels/parallel_for.h"
 
 namespace tandem::npu::emulator {
 
@@ -19,7 +19,7 @@ class KernelDispatcher {
 
  private:
   const Faults faults_;
-  WorkSharer sharer_;
+  ParallelFor parallel_for_;
 };
 
 }  // namespace tandem::npu::emulator

@@ -71,7 +71,8 @@ void RunTask(const Job& job, uint32_t first, uint32_t last, const Arithmetic& ma
 
 absl::StatusOr<std::span<std::byte>> Out(uint32_t num_step_rows, const OutParameters& layer,
                                          std::span<std::byte> exchange,
-                                         std::span<const std::byte> weights, WorkSharer& sharer) {
+                                         std::span<const std::byte> weights,
+                                         ParallelFor& parallel_for) {
   TANDEM_RETURN_IF_ERROR(CheckLayer(layer));
   const uint64_t input_bytes = uint64_t{num_step_rows} * layer.num_cols * sizeof(uint16_t);
   const uint64_t output_bytes = uint64_t{num_step_rows} * layer.hidden_dim * sizeof(float);
@@ -107,7 +108,7 @@ absl::StatusOr<std::span<std::byte>> Out(uint32_t num_step_rows, const OutParame
                 num_step_rows,
                 reinterpret_cast<float*>(output.data())};
   const uint32_t num_tasks = (layer.num_rows + kWeightRowsPerTask - 1) / kWeightRowsPerTask;
-  sharer.For(static_cast<int>(num_tasks), [&job, &math](int i) {
+  parallel_for.Run(static_cast<int>(num_tasks), [&job, &math](int i) {
     const uint32_t first = static_cast<uint32_t>(i) * kWeightRowsPerTask;
     RunTask(job, first, std::min(first + kWeightRowsPerTask, job.layer.num_rows), math);
   });

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/attention/kernel_abi.h"
-#include "services/npu_worker/emulator/kernels/parallel.h"
+#include "services/npu_worker/emulator/kernels/parallel_for.h"
 
 namespace tandem::npu::emulator {
 
@@ -15,6 +15,7 @@ namespace tandem::npu::emulator {
 // Returns the projection area, f32 [num_step_rows, hidden_dim], as bytes of exchange.
 absl::StatusOr<std::span<std::byte>> Out(uint32_t num_step_rows, const OutParameters& layer,
                                          std::span<std::byte> exchange,
-                                         std::span<const std::byte> weights, WorkSharer& sharer);
+                                         std::span<const std::byte> weights,
+                                         ParallelFor& parallel_for);
 
 }  // namespace tandem::npu::emulator

@@ -37,7 +37,7 @@ struct Shape {
 class OutKernelTest : public ::testing::TestWithParam<int> {
  protected:
   DType dtype() const { return static_cast<DType>(GetParam()); }
-  WorkSharer sharer_;
+  ParallelFor parallel_for_;
 };
 
 TEST_P(OutKernelTest, IsTheProductOfEveryRowWithEveryWeightRow) {
@@ -56,7 +56,7 @@ TEST_P(OutKernelTest, IsTheProductOfEveryRowWithEveryWeightRow) {
                                  .first_row = shape.first_row,
                                  .hidden_dim = shape.hidden_dim,
                                  .projection_offset = projection_offset};
-    ASSERT_OK(Out(shape.step_rows, layer, AsBytes(exchange), shard, sharer_));
+    ASSERT_OK(Out(shape.step_rows, layer, AsBytes(exchange), shard, parallel_for_));
     std::vector<float> weights(shape.cols);
     for (uint32_t i = 0; i < shape.rows; ++i) {
       DequantizePackedRow(dtype(), RowInShard(dtype(), shape.rows, shape.cols, shard.data(), i),
@@ -97,11 +97,11 @@ TEST_P(OutKernelTest, ARowDoesNotDependOnItsNeighbours) {
                                .projection_offset = step_rows * cols * 2};
   std::vector<uint16_t> together = input;
   together.resize(step_rows * (cols + 2 * rows));
-  ASSERT_OK(Out(step_rows, layer, AsBytes(together), shard, sharer_));
+  ASSERT_OK(Out(step_rows, layer, AsBytes(together), shard, parallel_for_));
   for (uint32_t r = 0; r < step_rows; ++r) {
     std::vector<uint16_t> alone(step_rows * (cols + 2 * rows));
     std::copy_n(input.begin() + r * cols, cols, alone.begin());
-    ASSERT_OK(Out(1, layer, AsBytes(alone), shard, sharer_));
+    ASSERT_OK(Out(1, layer, AsBytes(alone), shard, parallel_for_));
     EXPECT_TRUE(std::equal(alone.begin() + step_rows * cols,
                            alone.begin() + step_rows * cols + 2 * rows,
                            together.begin() + step_rows * cols + r * 2 * rows))
@@ -117,10 +117,11 @@ TEST_P(OutKernelTest, RefusesParametersThatLeaveTheirBuffers) {
                               .num_cols = 256,
                               .hidden_dim = 8,
                               .projection_offset = 2 * 256 * 2};
-  EXPECT_OK(Out(2, good, AsBytes(exchange), shard, sharer_));
-  EXPECT_FALSE(Out(3, good, AsBytes(exchange), shard, sharer_).ok());
+  EXPECT_OK(Out(2, good, AsBytes(exchange), shard, parallel_for_));
+  EXPECT_FALSE(Out(3, good, AsBytes(exchange), shard, parallel_for_).ok());
   EXPECT_FALSE(
-      Out(2, good, AsBytes(exchange), std::span(shard).first(shard.size() - 1), sharer_).ok());
+      Out(2, good, AsBytes(exchange), std::span(shard).first(shard.size() - 1), parallel_for_)
+          .ok());
   const std::vector<std::function<void(OutParameters&)>> faults = {
       [](OutParameters& p) { p.magic = 0; },
       [](OutParameters& p) { p.weight_dtype = kNumDTypes; },
@@ -141,7 +142,7 @@ TEST_P(OutKernelTest, RefusesParametersThatLeaveTheirBuffers) {
   for (size_t i = 0; i < faults.size(); ++i) {
     OutParameters bad = good;
     faults[i](bad);
-    EXPECT_FALSE(Out(2, bad, AsBytes(exchange), shard, sharer_).ok()) << "fault " << i;
+    EXPECT_FALSE(Out(2, bad, AsBytes(exchange), shard, parallel_for_).ok()) << "fault " << i;
   }
 }
 
