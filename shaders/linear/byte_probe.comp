@@ -1,5 +1,5 @@
-// Which elements each of a subgroup's 32 lanes holds of the sum C (16 x 8, int32) of products of signed
-// bytes: loads one whose elements say where they stand.  For the start of a device.
+// Which elements of the sum C (16 x 8, int32) of int8 matmuls each of a subgroup's 32 lanes holds:
+// loads a matrix whose elements are their own positions.  Runs once, when a device is opened.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require

@@ -1,5 +1,5 @@
 // Which elements of matrices A (16 x 16, float16) and C (float32) each of a subgroup's 32 lanes holds:
-// loads some whose elements say where they stand.  For the start of a device.
+// loads matrices whose elements are their own positions.  Runs once, when a device is opened.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require

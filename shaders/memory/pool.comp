@@ -1,5 +1,5 @@
 // pooled[p, :] = sum of x[row, :] over the rows of the step's p-th pooled sequence, in one fixed order:
-// each of a column's threads adds up every so-manieth row, then their sums are added in turn.
+// each of a column's threads sums every n-th row; the partial sums are added in a fixed order.
 // x columns, y pool.
 #version 460
 #extension GL_GOOGLE_include_directive : require

@@ -21,7 +21,7 @@ using namespace tandem::gateway;
 bool IsComplete(const ApiJob& job) { return job.writer != nullptr; }
 bool IsComplete(const EmbedJob& job) { return job.to_body != nullptr; }
 
-// What is wrong with a body is the client's to mend: no code that says otherwise.
+// An error in a body is the client's: the status code must say so.
 template <class Job>
 void Check(const absl::StatusOr<Job>& job) {
   if (job.ok()) {

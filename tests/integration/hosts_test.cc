@@ -150,7 +150,7 @@ TEST_F(HostsTest, TokensAreThoseOfOneHostWhateverBecomesOfTheCable) {
     hosts_->Cut();
     mends = std::thread([this] {
       WaitFor("recovering");
-      hosts_->Mend();
+      hosts_->Restore();
     });
   });
   if (mends.joinable()) mends.join();
@@ -163,7 +163,7 @@ TEST_F(HostsTest, TokensAreThoseOfOneHostWhateverBecomesOfTheCable) {
   });
   EXPECT_EQ(ended.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(ended.status.error_message(), HasSubstr("tls://10.77.0.2:7001"));
-  hosts_->Mend();
+  hosts_->Restore();
   WaitFor("ready");
   const Answer next = Generate();
   ASSERT_TRUE(next.status.ok()) << next.status.error_message();

@@ -65,7 +65,7 @@ std::unique_ptr<ChildProcess> TwoHosts::Start(char host, const std::string& prog
 void TwoHosts::Cut() const {
   TANDEM_CHECK(Ip({"-n", Name('b'), "link", "set", "cable", "down"}).ok());
 }
-void TwoHosts::Mend() const {
+void TwoHosts::Restore() const {
   TANDEM_CHECK(Ip({"-n", Name('b'), "link", "set", "cable", "up"}).ok());
 }
 

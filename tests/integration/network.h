@@ -26,7 +26,7 @@ class TwoHosts {
                                       const std::vector<std::string>& arguments) const;
   // Packets either way vanish from now on, and nobody is told; or arrive again.
   void Cut() const;
-  void Mend() const;
+  void Restore() const;
 
  private:
   TwoHosts();

@@ -210,7 +210,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
-  // What gave numbers that are none must not be what the next request starts from.
+  // After NaN logits, drop the prefix cache so that no later request reuses that KV.
   if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);

@@ -57,7 +57,7 @@ Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather,
 enum class NormRows : uint32_t {
   kStep,       // all of the step
   kGathered,   // those of the step's outputs, out of all in the source and the residual
-  kOfOutputs,  // the same, of which the source has nothing but a row each
+  kOfOutputs,  // the output rows; the source is already compacted to them
 };
 
 // `slices`: sums of a split product that make the source, 1 where AddsSlices says no; `format`: of
