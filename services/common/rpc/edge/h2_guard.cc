@@ -46,6 +46,7 @@ H2Guard::H2Guard(const H2Limits& limits, H2Totals& totals, int64_t now_ns)
     : limits_(limits),
       totals_(totals),
       opened_ns_(now_ns),
+      now_ns_(now_ns),
       idle_since_ns_(now_ns),
       streams_(limits.stream_burst, limits.streams_per_second),
       client_resets_(limits.reset_burst, limits.resets_per_second),
@@ -61,6 +62,8 @@ void H2Guard::Drop() {
 }
 
 H2Verdict H2Guard::OnClient(std::string_view in, int64_t now_ns) {
+  now_ns_ = now_ns;
+  if (shed_too_often_) return TooManyResets();
   if (preface_bytes_ < kH2Preface.size()) {
     const size_t count = std::min(in.size(), kH2Preface.size() - preface_bytes_);
     if (in.substr(0, count) != kH2Preface.substr(preface_bytes_, count)) {
@@ -285,6 +288,7 @@ H2Verdict H2Guard::OnServerFrame(const H2Frame& frame, int64_t now_ns) {
 }
 
 H2Verdict H2Guard::OnTime(int64_t now_ns) {
+  now_ns_ = now_ns;
   if (!established_ && Passed(opened_ns_, limits_.preface_timeout, now_ns)) {
     return Calm(H2Fault::kSlow, absl::StrFormat("no HTTP/2 preface within %s",
                                                 absl::FormatDuration(limits_.preface_timeout)));
@@ -373,7 +377,7 @@ void H2Guard::Close(Streams::iterator stream) {
 
 void H2Guard::Reset(Streams::iterator stream, H2Fault fault, H2Error error) {
   resets_.push_back({stream->id, fault, error});
-  if (fault != H2Fault::kSlow && !client_resets_.Spend(1)) shed_too_often_ = true;
+  if (fault != H2Fault::kSlow && !CountReset(now_ns_).ok()) shed_too_often_ = true;
   Close(stream);
 }
 

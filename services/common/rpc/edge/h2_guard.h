@@ -191,6 +191,7 @@ class H2Guard {
   uint64_t num_bytes_ = 0;
   std::vector<H2Reset> resets_;
   int64_t opened_ns_;
+  int64_t now_ns_;                   // when the client was last heard, or looked at
   int64_t incomplete_since_ns_ = 0;  // 0: all that came is complete
   int64_t idle_since_ns_;
 

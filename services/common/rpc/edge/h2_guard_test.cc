@@ -183,6 +183,26 @@ TEST_F(H2GuardTest, WhoIsShedOverAndOverLosesTheConnection) {
   EXPECT_LE(id / 2, limits_.reset_burst + 1);
 }
 
+TEST_F(H2GuardTest, RefusedRequestsOfManyConnectionsCountTogether) {
+  std::vector<std::unique_ptr<H2Guard>> others;
+  uint32_t last = 0;
+  for (int i = 0; i < 10; ++i) {
+    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, now_));
+    H2Guard& guard = *others.back();
+    guard.OnClient(Preface(), now_);
+    uint32_t id = 1;
+    while (guard.OnClient(Headers(id), now_).ok()) id += 2;
+    last = id / 2 + 1;
+    guard.Drop();
+  }
+  EXPECT_LE(last, limits_.max_streams + 10);
+  now_ += 3600 * kSecond;
+  Client(Preface());
+  uint32_t id = 1;
+  while (Client(Headers(id)) == H2Fault::kNone) id += 2;
+  EXPECT_GT(id / 2, limits_.max_streams + 900) << "the debt is paid by time";
+}
+
 TEST_F(H2GuardTest, PayloadThatNobodyReadsIsDear) {
   for (const auto type : {static_cast<H2FrameType>(200), H2FrameType::kGoaway}) {
     Begin();

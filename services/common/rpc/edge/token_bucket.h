@@ -15,12 +15,10 @@ class TokenBucket {
 
   // Takes `cost` at `now_ns` of the steady clock; false when the bucket is in debt after it.
   bool Take(double cost, int64_t now_ns) {
-    if (last_ns_ != 0) Add(per_second_ * static_cast<double>(now_ns - last_ns_) * 1e-9);
-    last_ns_ = now_ns;
-    return Spend(cost);
-  }
-  // The same without a look at the time.
-  bool Spend(double cost) {
+    if (last_ns_ != 0 && now_ns > last_ns_) {
+      Add(per_second_ * static_cast<double>(now_ns - last_ns_) * 1e-9);
+    }
+    last_ns_ = std::max(last_ns_, now_ns);
     tokens_ = std::max(tokens_ - cost, -per_second_);
     return tokens_ >= 0;
   }
