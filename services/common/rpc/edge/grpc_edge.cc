@@ -304,8 +304,10 @@ class GrpcEdge::Loop {
     return all - std::max<size_t>(all / 4, 1);
   }
   bool full(const Listener& listener) const {
-    return members_.size() >= options_.max_connections ||
-           (!listener.socket.local && num_of_ports() >= PlacesOf(listener));
+    return members_.size() >= options_.max_connections || ports_are_full(listener);
+  }
+  bool ports_are_full(const Listener& listener) const {
+    return !listener.socket.local && num_of_ports() >= PlacesOf(listener);
   }
   size_t num_of_ports() const {
     return static_cast<size_t>(std::count_if(members_.begin(), members_.end(),
@@ -335,7 +337,7 @@ class GrpcEdge::Loop {
   void AcceptSome(Listener& listener, int64_t now_ns) {
     for (int i = 0; i < kAcceptsInARow; ++i) {
       if (full(listener) && !IsAwaited(listener.socket)) return;
-      if (full(listener) && !Evict(/*of_ports=*/members_.size() < options_.max_connections)) {
+      if (full(listener) && !Evict(/*of_ports=*/ports_are_full(listener))) {
         return Wait(listener, now_ns, "all places are taken by requests");
       }
       Accepted accepted = Accept(listener.socket);
