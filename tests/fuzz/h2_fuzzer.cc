@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "services/common/base/check.h"
@@ -39,7 +40,7 @@ struct End {
   H2Fault fault = H2Fault::kNone;
 
   void Client(std::string_view in, int64_t now_ns) {
-    if (fault == H2Fault::kNone) fault = guard.OnClient(in, now_ns).fault;
+    if (!in.empty() && fault == H2Fault::kNone) fault = guard.OnClient(in, now_ns).fault;
   }
   void Check(uint64_t received) {
     TANDEM_CHECK(guard.released_bytes() <= received);
