@@ -8,7 +8,8 @@
 //   1  lane 4 g + t holds rows g and g + 8, of each columns 2t, 2t+1, 2t+8, 2t+9, in pairs: pair p
 //      lies in row g + 8 where bit p of PAIR_ROWS is set, in the upper columns where bit p of
 //      PAIR_HALVES is;
-//   2  lanes g and g + 16 hold row g, its columns in order.
+//   2  lanes g and g + 16 hold row g, its columns in order.  tiled_rows.comp also needs column g of C
+//      in these lanes: its even rows in lane g, its odd rows in lane g + 16.
 #ifndef TANDEM_COOP_GLSL
 #define TANDEM_COOP_GLSL
 #extension GL_KHR_shader_subgroup_basic : require
@@ -47,6 +48,8 @@ uint lane_quarter() { return A_PATTERN == 2 ? 0 : lane_id() & 3; }
 // Element e of C lies in row lane_row() + 8 sum_half(e), pattern 1.
 uint sum_half(uint e) { return (SUM_PAIR_ROWS >> (e / 2)) & 1; }
 uint sum_column(uint e) { return 8 * ((SUM_PAIR_HALVES >> (e / 2)) & 1) + 2 * lane_quarter() + e % 2; }
+// Element e of C lies in row sum_row(e), column lane_row(): pattern 2.
+uint sum_row(uint e) { return 2 * e + lane_id() / 16; }
 
 // Shared memory is counted in uvec4.  `shared_words` is the kernel's: tiles of B, and C on its way out.
 const uint A_STRIDE = 3;  // of a row of A: two and one against bank conflicts
@@ -106,17 +109,29 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
 struct MatrixA {
   f16vec2 pair[LANE_PAIRS];  // in the lane's order
 };
+#ifdef HELD_B  // pattern 2: B in registers, column g in lane g
+struct MatrixB {
+  uvec4 low, high;
+};
+shared uvec4 shared_b[SUBGROUPS * 16 * A_STRIDE];
+#else
 struct MatrixB {
   uint at, stride;  // where it lies
   bool is_rows;
 };
+#endif
 struct MatrixC {
   float e[C_ELEMENTS];
 };
 #define ZERO_C MatrixC(float[8](0, 0, 0, 0, 0, 0, 0, 0))
 #define C_ELEMENT(c, i) (c).e[i]
+#ifdef HELD_B
+#define LOAD_B(b, where, by) \
+  b = MatrixB(shared_words[(where) + lane_row() * (by)], shared_words[(where) + lane_row() * (by) + 1])
+#else
 #define LOAD_B(b, where, by) b = MatrixB(where, by, false)
 #define LOAD_B_ROWS(b, where, by) b = MatrixB(where, by, true)
+#endif
 #define MULTIPLY_ADD(a, b, c) multiply_add(a, b, c)
 #define STORE_C(c, at, stride) store_c(c, at, stride)
 #define STORE_C_ROWS(c, at, stride) store_c_rows(c, at, stride)
@@ -135,8 +150,13 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
 }
 
 float16_t half_of(uint word, uint i) { return unpackFloat2x16(word)[i]; }
+#if A_PATTERN == 2
+uint c_row(uint e) { return sum_row(e); }
+uint c_column(uint e) { return lane_row(); }
+#else
 uint c_row(uint e) { return (lane_id() >> 2) + 8 * (e >> 2); }
 uint c_column(uint e) { return (lane_id() & 3) * 2 + (e & 1) + 8 * ((e >> 1) & 1); }
+#endif
 
 void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
   barrier();
@@ -149,12 +169,21 @@ void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
 #else
   put_a(a.pair);
 #endif
+#ifdef HELD_B
+  uint column = (subgroup_id() * 16 + lane_row()) * A_STRIDE;
+  shared_b[column] = b.low;
+  shared_b[column + 1] = b.high;
+#endif
   barrier();
   for (uint e = 0; e < C_ELEMENTS; ++e) {
     uint row = subgroup_id() * 16 + c_row(e);
     for (uint k = 0; k < 16; ++k) {
+#ifdef HELD_B
+      uint x = shared_b[column + k / 8][(k % 8) / 2], at = k;
+#else
       uint line = b.is_rows ? k : c_column(e), at = b.is_rows ? c_column(e) : k;
       uint x = shared_words[b.at + line * b.stride + at / 8][(at % 8) / 2];
+#endif
       uint w = shared_a[row * A_STRIDE + k / 8][(k % 8) / 2];
       c.e[e] += float(half_of(w, k & 1)) * float(half_of(x, at & 1));
     }

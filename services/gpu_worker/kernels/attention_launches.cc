@@ -22,7 +22,7 @@ constexpr auto kPlain = {spirv::Module(shaders::kAttention),
 constexpr auto kTiles = {spirv::Module(shaders::kTiled), spirv::Module(shaders::kTiledCooperative)};
 constexpr auto kPaged = {spirv::Module(shaders::kDecode), spirv::Module(shaders::kTiled),
                          spirv::Module(shaders::kTiledCooperative),
-                         spirv::Module(shaders::kTiledQuads)};
+                         spirv::Module(shaders::kTiledQuads), spirv::Module(shaders::kTiledRows)};
 constexpr uint32_t kAppend = ConstantId("APPEND", kRopes);
 constexpr uint32_t kRopeKvFormat = ConstantId("KV_FORMAT", kRopes);
 constexpr uint32_t kAppendKvFormat = ConstantId("KV_FORMAT", {shaders::kKvAppend});
@@ -41,8 +41,11 @@ constexpr uint32_t kDecodeAtOnce = ConstantId("AT_ONCE", {shaders::kDecode});
 constexpr uint32_t kDecodePiece = ConstantId("PIECE", {shaders::kDecode});
 constexpr uint32_t kDecodeMaxPieces = ConstantId("MAX_PIECES", {shaders::kDecode});
 constexpr uint32_t kDecodeFresh = ConstantId("FRESH", {shaders::kDecode});
-constexpr uint32_t kTiledPositions =
-    ConstantId("POSITIONS", {shaders::kTiled, shaders::kTiledCooperative, shaders::kTiledQuads});
+constexpr uint32_t kTiledPositions = ConstantId(
+    "POSITIONS",
+    {shaders::kTiled, shaders::kTiledCooperative, shaders::kTiledQuads, shaders::kTiledRows});
+constexpr uint32_t kTiledRowsAhead = ConstantId("AHEAD", {shaders::kTiledRows});
+constexpr uint32_t kTiledParts = ConstantId("PARTS", {shaders::kTiledRows});
 constexpr uint32_t kTiledAhead = ConstantId("AHEAD", kTiles);
 constexpr uint32_t kTiledRowBlocks = ConstantId("ROW_BLOCKS", kTiles);
 constexpr uint32_t kTiledPairRows = ConstantId("PAIR_ROWS", {shaders::kTiledQuads});
@@ -70,6 +73,26 @@ uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
     if (4 * positions * (head_dim / 8 + 1) * 16 <= tuning.max_shared_bytes) return positions;
   }
   return 0;
+}
+
+// Makes the shape tiled_rows.comp's where that serves and fits in shared memory.
+void TakeRows(const Tuning& tuning, uint32_t head_dim, TiledShape& shape) {
+  const TiledTuning& tiled = tuning.tiled;
+  if (!tiled.cooperative || tiled.rows == 0 || !tuning.matrix.pattern.column_sums) return;
+  const uint32_t parts = head_dim > tiled.part_dims ? 2 : 1;
+  const uint32_t steps = parts == 1 ? DivideUp(head_dim, 16) : DivideUp(head_dim, 64) * 4;
+  const uint32_t subgroups = shape.pairs / 16 * parts;
+  for (const uint32_t positions : {32u, 16u}) {
+    const uint32_t k_words = positions * (2 * steps + 1);
+    const uint32_t v_words = steps * (16 * (positions / 8 + 1) + 2);
+    const uint32_t score_words = parts == 1 ? 0 : subgroups * positions * 4;
+    const uint32_t words = std::max(k_words + v_words + score_words, subgroups * 16 * 5);
+    if (words * 16 > tuning.max_shared_bytes) continue;
+    shape.kernel = KernelId::kTiledRows;
+    shape.positions = positions;
+    shape.parts = parts;
+    return;
+  }
 }
 
 }  // namespace
@@ -190,8 +213,12 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
   if (positions > 0) {
     shape.kernel = KernelId::kTiledQuads;
     shape.positions = positions;
-  } else if (tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
-             staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes) {
+    return shape;
+  }
+  TakeRows(tuning, head_dim, shape);
+  if (shape.kernel == KernelId::kTiledRows) return shape;
+  if (tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
+      staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes) {
     shape.kernel = KernelId::kTiledCooperative;
     // More sums than this do not fit in registers.
     if (head_dim <= 128) shape.row_blocks = tuning.tiled.row_blocks;
@@ -206,8 +233,8 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
       MakeTiledShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
   TANDEM_CHECK(shape.tile_rows > 0);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
-  Launch launch = MakeLaunch(shape.kernel, shape.pairs * 2 / shape.row_blocks, args.push,
-                             args.push.num_heads / shape.queries,
+  Launch launch = MakeLaunch(shape.kernel, shape.pairs * 2 * shape.parts / shape.row_blocks,
+                             args.push, args.push.num_heads / shape.queries,
                              std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = shape.queries;
@@ -218,6 +245,9 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
     launch.constants[kTiledPairHalves] = pattern.pair_halves;
     launch.constants[kTiledSumPairRows] = pattern.sum_pair_rows;
     launch.constants[kTiledSumPairHalves] = pattern.sum_pair_halves;
+  } else if (shape.kernel == KernelId::kTiledRows) {
+    launch.constants[kTiledRowsAhead] = tuning.tiled.ahead;
+    launch.constants[kTiledParts] = shape.parts;
   } else {
     launch.constants[kTiledAhead] = tuning.tiled.ahead;
     launch.constants[kTiledRowBlocks] = shape.row_blocks;

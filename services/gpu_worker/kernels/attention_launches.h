@@ -61,12 +61,13 @@ Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 
 // How attention of long sequences cuts its work for a model's heads.
 struct TiledShape {
-  KernelId kernel = KernelId::kTiled;  // or kTiledCooperative, kTiledQuads
+  KernelId kernel = KernelId::kTiled;  // or kTiledCooperative, kTiledQuads, kTiledRows
   uint32_t queries = 1;                // query heads of a workgroup, of one KV head
   uint32_t pairs = 0;                  // of a row and a query head, a workgroup
   uint32_t tile_rows = 0;   // rows of a tile; 0: there are no tiles, every row is decoded
   uint32_t row_blocks = 1;  // of 16 (row, head) pairs, a subgroup's
   uint32_t positions = 32;  // of K and V at once
+  uint32_t parts = 1;       // of a head's dimensions, each a subgroup's: kTiledRows
 };
 TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                           uint32_t head_dim);

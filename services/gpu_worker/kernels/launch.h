@@ -39,6 +39,7 @@ enum class KernelId : uint8_t {
   kTiled,
   kTiledCooperative,
   kTiledQuads,
+  kTiledRows,
   kHeadSlice,
   kHeadSliceTexels,
   kHeadMerge,

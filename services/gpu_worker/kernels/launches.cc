@@ -88,6 +88,7 @@ const KernelTraits& Traits(KernelId id) {
       {"tiled", shaders::kTiled},
       {"tiled_cooperative", shaders::kTiledCooperative},
       {"tiled_quads", shaders::kTiledQuads},
+      {"tiled_rows", shaders::kTiledRows},
       {"head_slice", shaders::kHeadSlice},
       {"head_slice_texels", shaders::kHeadSliceTexels},
       {"head_merge", shaders::kHeadMerge},

@@ -26,6 +26,16 @@ bool IsRows(std::span<const uint32_t> positions) {
   return true;
 }
 
+bool IsColumns(std::span<const uint32_t> sums) {
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t e = 0; e < kElementsC; ++e) {
+      if (sums[lane * kPatternMaxElements + e] != (2 * e + lane / 16) * 16 + lane % 16)
+        return false;
+    }
+  }
+  return true;
+}
+
 // Takes the pairs' places from lane 0 and expects all others to be alike.
 bool IsQuads(std::span<const uint32_t> positions, uint32_t& pair_rows, uint32_t& pair_halves) {
   pair_rows = pair_halves = 0;
@@ -92,7 +102,9 @@ MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
                                     std::span<const uint32_t> positions,
                                     std::span<const uint32_t> sums) {
   if (elements_c != kElementsC) return {};
-  if (elements_a == 16 && IsRows(positions)) return {.path = MatrixPath::kRows};
+  if (elements_a == 16 && IsRows(positions)) {
+    return {.path = MatrixPath::kRows, .column_sums = IsColumns(sums)};
+  }
   MatrixPattern quads{.path = MatrixPath::kQuads};
   if (elements_a == 8 && IsQuads(positions, quads.pair_rows, quads.pair_halves)) {
     quads.quad_sums = IsQuads(sums, quads.sum_pair_rows, quads.sum_pair_halves);

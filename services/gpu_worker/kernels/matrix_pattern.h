@@ -30,6 +30,8 @@ struct MatrixPattern {
   bool quad_sums = false;
   uint32_t sum_pair_rows = 0;
   uint32_t sum_pair_halves = 0;
+  // kRows: whether lanes g and g + 16 hold column g of the sums, its even and its odd rows.
+  bool column_sums = false;
 
   bool operator==(const MatrixPattern&) const = default;
 };

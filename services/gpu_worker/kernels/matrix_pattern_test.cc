@@ -48,6 +48,15 @@ TEST(MatrixPatternTest, KnowsRowsThatBothHalvesHold) {
       Positions(16, [](uint32_t lane, uint32_t e) { return lane % 16 * 16 + e; });
   EXPECT_EQ(ClassifyMatrixPattern(16, 8, positions, kOddSums),
             MatrixPattern{.path = MatrixPath::kRows});
+  const auto place = [](uint32_t lane, uint32_t e) { return (2 * e + lane / 16) * 16 + lane % 16; };
+  EXPECT_EQ(ClassifyMatrixPattern(16, 8, positions, Positions(8, place)),
+            (MatrixPattern{.path = MatrixPath::kRows, .column_sums = true}));
+  for (const uint32_t odd_lane : {0u, 16u, 31u}) {
+    const auto odd = Positions(
+        8, [&](uint32_t lane, uint32_t e) { return place(lane == odd_lane ? lane ^ 1 : lane, e); });
+    EXPECT_EQ(ClassifyMatrixPattern(16, 8, positions, odd),
+              MatrixPattern{.path = MatrixPath::kRows});
+  }
 }
 
 TEST(MatrixPatternTest, TakesSharedMemoryForAnyOther) {

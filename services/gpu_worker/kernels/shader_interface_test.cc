@@ -85,6 +85,7 @@ std::vector<Kernel> AllKernels() {
           KernelOf(KernelId::kTiled, kTiled),
           KernelOf(KernelId::kTiledCooperative, kTiled),
           KernelOf(KernelId::kTiledQuads, kTiled),
+          KernelOf(KernelId::kTiledRows, kTiled),
           KernelOf(KernelId::kHeadSlice, kHeadSlice),
           KernelOf(KernelId::kHeadSliceTexels, kHeadSlice),
           KernelOf(KernelId::kHeadMerge, PUSH_BLOCK_OF(HeadMergePush, first_output)),

@@ -45,6 +45,31 @@ TEST(TiledShapeTest, TakesTheOtherKernelsWhereQuadsDoNotServe) {
   EXPECT_EQ(MakeTiledShape(With({}), 4, 2, 128).kernel, KernelId::kTiled);
 }
 
+// RDNA 3: 64 KiB of shared memory.
+TEST(TiledShapeTest, TakesRowsInPartsThatRegistersHold) {
+  Tuning rdna3 = With({.path = MatrixPath::kRows, .column_sums = true});
+  rdna3.max_shared_bytes = 64 << 10;
+  struct {
+    uint32_t head_dim, parts;
+  } constexpr kHeads[] = {{24, 1}, {64, 1}, {72, 1}, {128, 1}, {136, 2}, {192, 2}, {256, 2}};
+  for (const auto& [head_dim, parts] : kHeads) {
+    const TiledShape shape = MakeTiledShape(rdna3, 4, 2, head_dim);
+    EXPECT_EQ(shape.kernel, KernelId::kTiledRows) << head_dim;
+    EXPECT_EQ(shape.parts, parts) << head_dim;
+    EXPECT_EQ(shape.positions, 32u) << head_dim;
+    EXPECT_EQ(shape.tile_rows, 32u) << "pairs of two heads";
+  }
+  rdna3.tiled.part_dims = 64;
+  EXPECT_EQ(MakeTiledShape(rdna3, 4, 2, 128).parts, 2u);
+  rdna3.max_shared_bytes = 32 << 10;
+  EXPECT_EQ(MakeTiledShape(rdna3, 4, 2, 256).positions, 16u);
+  rdna3.max_shared_bytes = 16 << 10;
+  EXPECT_NE(MakeTiledShape(rdna3, 4, 2, 256).kernel, KernelId::kTiledRows);
+  rdna3.max_shared_bytes = 64 << 10;
+  rdna3.tiled.rows = 0;
+  EXPECT_EQ(MakeTiledShape(rdna3, 4, 2, 128).kernel, KernelId::kTiledCooperative);
+}
+
 TEST(TiledShapeTest, LittleSharedMemoryLeavesFewerPositionsThenThePlainKernel) {
   Tuning small = With(kQuads);
   small.max_shared_bytes = 32 << 10;

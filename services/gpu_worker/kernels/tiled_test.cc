@@ -1,4 +1,5 @@
 // Attention of long sequences in tiles, beside short ones that are decoded.
+#include "absl/strings/str_format.h"
 #include "services/gpu_worker/kernels/attention_case_for_test.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "shaders/tandem_gpu_emulated_shaders.h"
@@ -12,11 +13,14 @@ struct TiledCase {
   // tiled_quads.comp: shared memory for 16 positions alone, emulated matrices with pairs in another
   // order.
   bool few_positions = false;
+  bool column_sums = false;  // tiled_rows.comp
 };
 std::ostream& operator<<(std::ostream& out, const TiledCase& c) {
   return out << c.shape << "; " << c.tiled.pairs << " pairs, blocks " << c.tiled.row_blocks
              << ", ahead " << c.tiled.ahead << (c.tiled.cooperative ? ", matrix units" : ", plain")
-             << (c.tiled.quads != 0 ? ", quads" : "") << (c.few_positions ? " of 16" : "");
+             << (c.tiled.quads != 0 ? ", quads" : "")
+             << (c.column_sums ? absl::StrFormat(", rows in parts of %d", c.tiled.part_dims) : "")
+             << (c.few_positions ? " of 16" : "");
 }
 
 class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledCase> {
@@ -39,17 +43,23 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
         std::swap(tuning_.matrix.pattern.pair_rows, tuning_.matrix.pattern.pair_halves);
       }
     }
-    if (GetParam().few_positions) {
+    const bool rows = GetParam().column_sums;
+    if (rows && !tuning_.matrix.pattern.column_sums) {
+      kernels().Replace(KernelId::kTiledRows, shaders::kTiledRowsEmulated);
+      tuning_.matrix.pattern = {.path = MatrixPath::kRows, .column_sums = true};
+    }
+    if (!rows && GetParam().few_positions) {
       tuning_.max_shared_bytes =
           std::min(tuning_.max_shared_bytes, 4 * 16 * (c().head_dim / 8 + 1) * 16);
     }
     shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
-    if (shape_.kernel != (quads                       ? KernelId::kTiledQuads
+    if (shape_.kernel != (rows                        ? KernelId::kTiledRows
+                          : quads                     ? KernelId::kTiledQuads
                           : tuning_.tiled.cooperative ? KernelId::kTiledCooperative
                                                       : KernelId::kTiled)) {
       GTEST_SKIP() << "no matrix units, or not for such heads";
     }
-    if (device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) return;
+    if (device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU || rows) return;
     const bool many_sums = c().head_dim > 80 && (!quads || GetParam().few_positions);
     if (many_sums || tuning_.tiled.pairs > 64) {
       GTEST_SKIP() << "unrolled, it compiles for long on a software device, which never uses it";
@@ -182,6 +192,10 @@ constexpr TiledTuning kUnitsSingle = {.enabled = true, .quads = 0, .ahead = 0};
 constexpr TiledTuning kQuads = {.enabled = true};
 constexpr TiledTuning kQuadsNarrow = {.enabled = true, .pairs = 32};
 constexpr TiledTuning kQuadsWide = {.enabled = true, .pairs = 128};
+constexpr TiledTuning kRows = {.enabled = true, .quads = 0};
+constexpr TiledTuning kRowsInParts = {.enabled = true, .quads = 0, .ahead = 0, .part_dims = 64};
+// Emulated matrices need shared memory too.
+constexpr TiledTuning kRowsNarrow = {.enabled = true, .pairs = 32, .quads = 0};
 
 std::vector<TiledCase> Cases() {
   const std::vector<AttentionCase> shapes = {
@@ -202,6 +216,9 @@ std::vector<TiledCase> Cases() {
       cases.push_back({shape, tiled});
     }
     cases.push_back({shape, kQuadsNarrow, true});
+    const bool wide = shape.head_dim > 128;  // in parts anyway
+    cases.push_back({shape, wide ? kRowsNarrow : kRows, false, true});
+    if (shape.head_dim > 64 && !wide) cases.push_back({shape, kRowsInParts, false, true});
   }
   return cases;
 }

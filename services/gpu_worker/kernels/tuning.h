@@ -19,8 +19,8 @@ struct DecodeTuning {
   uint32_t num_groups = 512;        // workgroups that fill the device
 };
 
-// How rows of long sequences (attention_step.h) are attended to: tiled.comp, tiled_quads.comp. Only
-// where decode.comp is enabled.
+// How rows of long sequences (attention_step.h) are attended to: tiled.comp, tiled_quads.comp,
+// tiled_rows.comp.  Only where decode.comp is enabled.
 struct TiledTuning {
   bool enabled = false;
   bool cooperative = true;  // on matrix units where the device has them
@@ -29,9 +29,12 @@ struct TiledTuning {
   // In place of `pairs` with heads of more than 128, where MatrixPattern::quad_sums.  Neither is a
   // setting, nor goes by one: a step is cut into tiles before settings are measured.
   uint32_t wide_pairs = 32;
-  // tiled.comp alone:
+  uint32_t ahead = 1;  // tiled.comp, tiled_rows.comp.  1: the next positions are read ahead
+  // tiled_rows.comp:
+  uint32_t rows = 1;         // 1: taken where MatrixPattern::column_sums
+  uint32_t part_dims = 128;  // most of a head's dimensions that a subgroup has in its registers
+  // tiled.comp:
   uint32_t row_blocks = 1;  // of 16 pairs, a subgroup's on matrix units where they fit
-  uint32_t ahead = 1;       // 1: the next positions are read ahead
 };
 
 struct Tuning {

@@ -103,10 +103,15 @@ void AddAttention(const vulkan::DeviceInfo& info, const Tuning& tuning, SettingL
   list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
   if (tuning.matrix.pattern.quad_sums) {
     list.Add("tiled_quads", &Tuning::tiled, &TiledTuning::quads, {0, 1}, prompt);
+    return;
+  }
+  if (tuning.matrix.pattern.column_sums) {
+    list.Add("tiled_rows", &Tuning::tiled, &TiledTuning::rows, {0, 1}, prompt);
+    list.Add("tiled_part_dims", &Tuning::tiled, &TiledTuning::part_dims, {64, 128}, prompt);
   } else {
     list.Add("tiled_row_blocks", &Tuning::tiled, &TiledTuning::row_blocks, {1, 2}, prompt);
-    list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
   }
+  list.Add("tiled_ahead", &Tuning::tiled, &TiledTuning::ahead, {0, 1}, prompt);
 }
 
 }  // namespace

@@ -139,13 +139,18 @@ TEST_F(TuningTableTest, OffersWhatThePromptsKernelHas) {
   EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_row_blocks", "tiled_ahead"));
   tuning.matrix.pattern.quad_sums = true;
   EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_quads"));
+  tuning.matrix.pattern = {.path = MatrixPath::kRows, .column_sums = true};
+  EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_rows", "tiled_part_dims", "tiled_ahead"));
 }
 
 // Buffers are made for the tiles of a step before settings are measured, and taken with them.
 TEST_F(TuningTableTest, NoSettingChangesHowAStepIsCutIntoTiles) {
-  for (const bool quads : {false, true}) {
+  constexpr MatrixPattern kPatterns[] = {{MatrixPath::kQuads},
+                                         {.path = MatrixPath::kQuads, .quad_sums = true},
+                                         {.path = MatrixPath::kRows, .column_sums = true}};
+  for (const MatrixPattern& pattern : kPatterns) {
     Tuning tuning = TuningOf(info_);
-    tuning.matrix.pattern.quad_sums = quads;
+    tuning.matrix.pattern = pattern;
     tuning.max_shared_bytes = 48 << 10;
     for (const TuningSetting& setting : TuningSettings(info_, tuning)) {
       for (const uint32_t value : setting.values) {

@@ -1,4 +1,4 @@
-// Push constants of attention/tiled.comp, attention/tiled_quads.comp.
+// Push constants of attention/tiled.comp, attention/tiled_quads.comp, attention/tiled_rows.comp.
 PUSH_BLOCK(TiledPush)
   uint64_t step;
   uint64_t rows;   // AttentionRow [rows]
