@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/utf8.h"
@@ -12,18 +13,26 @@
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/token_json.h"
+#include "services/gateway/service/text_tokens.h"
 
 namespace tandem::gateway {
 namespace {
 
-using Answer = absl::StatusOr<Json> (*)(const Json& body, const ServedModel& model);
+using Answer = absl::StatusOr<std::string> (*)(const Json& body, const ServedModel& model);
 
-Json PieceJson(uint32_t id, const Tokenizer& tokenizer) {
+// The piece as a text where it is one, else its bytes as numbers.
+void AppendPiece(uint32_t id, const Tokenizer& tokenizer, std::string& out) {
   const std::string_view bytes = tokenizer.TokenBytes(id);
-  if (!FindInvalidUtf8(bytes).has_value()) return TokenText(id, tokenizer);
-  Json numbers = Json::array();
-  for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
-  return numbers;
+  if (!FindInvalidUtf8(bytes).has_value()) {
+    out += DumpJson(TokenText(id, tokenizer));
+    return;
+  }
+  const char* before = "[";
+  for (const char byte : bytes) {
+    absl::StrAppend(&out, before, static_cast<unsigned char>(byte));
+    before = ",";
+  }
+  out += ']';
 }
 
 const char* TypeOf(int http_status) {
@@ -43,7 +52,7 @@ const char* TypeOf(int http_status) {
   }
 }
 
-absl::StatusOr<Json> Tokenize(const Json& body, const ServedModel& model) {
+absl::StatusOr<std::string> Tokenize(const Json& body, const ServedModel& model) {
   absl::Status error;
   JsonFields fields(body, error);
   const auto prompt = fields.String("prompt");
@@ -56,24 +65,28 @@ absl::StatusOr<Json> Tokenize(const Json& body, const ServedModel& model) {
   if (!prompt.has_value() && !content.has_value()) fields.Missing("content");
   if (!error.ok()) return error;
   TANDEM_RETURN_IF_ERROR(model.CheckName(name));
-  const Tokenizer& tokenizer = model.tokenizer();
-  TANDEM_ASSIGN_OR_RETURN(std::vector<uint32_t> ids,
-                          tokenizer.Encode(content.has_value() ? *content : *prompt));
-  if (add_special && model.bos().has_value()) ids.insert(ids.begin(), *model.bos());
-  Json tokens = Json::array();
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids,
+                          TokensOf(content.has_value() ? *content : *prompt, add_special, model));
+  // Written by hand: a tree of it would be ten times as large.
+  std::string out;
+  absl::StrAppend(&out, R"({"count":)", ids.size(), R"(,"max_model_len":)",
+                  model.info().context_len(), R"(,"tokens":[)");
+  const char* before = "";
   for (const uint32_t id : ids) {
+    absl::StrAppend(&out, before);
     if (with_pieces) {
-      tokens.push_back({{"id", id}, {"piece", PieceJson(id, tokenizer)}});
+      absl::StrAppend(&out, R"({"id":)", id, R"(,"piece":)");
+      AppendPiece(id, model.tokenizer(), out);
+      out += '}';
     } else {
-      tokens.push_back(id);
+      absl::StrAppend(&out, id);
     }
+    before = ",";
   }
-  return Json{{"count", ids.size()},
-              {"max_model_len", model.info().context_len()},
-              {"tokens", std::move(tokens)}};
+  return out + "]}";
 }
 
-absl::StatusOr<Json> Detokenize(const Json& body, const ServedModel& model) {
+absl::StatusOr<std::string> Detokenize(const Json& body, const ServedModel& model) {
   absl::Status error;
   JsonFields fields(body, error);
   const Json* tokens = fields.Array("tokens");
@@ -81,7 +94,9 @@ absl::StatusOr<Json> Detokenize(const Json& body, const ServedModel& model) {
   if (tokens == nullptr) fields.Missing("tokens");
   if (!error.ok()) return error;
   TANDEM_RETURN_IF_ERROR(model.CheckName(name));
+  TANDEM_RETURN_IF_ERROR(CheckNumTokens(tokens->size(), model));
   std::vector<uint32_t> ids;
+  ids.reserve(tokens->size());
   for (const Json& token : *tokens) {
     const uint32_t vocab_size = model.config().vocab_size;
     if (!token.is_number_unsigned() || token.get<uint64_t>() >= vocab_size) {
@@ -91,20 +106,20 @@ absl::StatusOr<Json> Detokenize(const Json& body, const ServedModel& model) {
     }
     ids.push_back(token.get<uint32_t>());
   }
-  const std::string text = model.tokenizer().Decode(ids);
-  return Json{{"content", text}, {"prompt", text}};
+  const std::string text = DumpJson(model.tokenizer().Decode(ids));
+  return absl::StrCat(R"({"content":)", text, R"(,"prompt":)", text, "}");
 }
 
 HttpHandler Handles(Answer answer, const Launcher& launcher) {
   return [answer, &launcher](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
-    const auto run = [&]() -> absl::StatusOr<Json> {
+    const auto run = [&]() -> absl::StatusOr<std::string> {
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       return answer(body, *model);
     };
-    const auto json = run();
+    auto json = run();
     if (json.ok()) {
-      to->Send({.body = DumpJson(*json)});
+      to->Send({.body = *std::move(json)});
     } else {
       to->SendStatus(json.status());
     }

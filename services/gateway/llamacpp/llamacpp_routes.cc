@@ -58,9 +58,9 @@ absl::StatusOr<Json> ApplyTemplate(const HttpRequest& http, const ServedModel& m
   for (const v1::ChatMessage& message : request.messages()) {
     messages.push_back({message.role(), message.content()});
   }
-  TANDEM_ASSIGN_OR_RETURN(std::string prompt, RenderChatText(messages));
   const auto parsed = ParseChat(request, model);
   if (!parsed.ok()) return NamePrompt(parsed.status(), "messages");
+  TANDEM_ASSIGN_OR_RETURN(std::string prompt, RenderChatText(messages));
   return Json{{"prompt", std::move(prompt)}, {"tokens", parsed->prompt}};
 }
 

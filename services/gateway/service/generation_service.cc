@@ -12,6 +12,8 @@
 #include "services/gateway/service/embed_reactor.h"
 #include "services/gateway/service/request_parser.h"
 #include "services/gateway/service/stream_reactor.h"
+#include "services/gateway/service/text_reactor.h"
+#include "services/gateway/service/text_tokens.h"
 #include "services/gateway/trace/trace_response.h"
 
 namespace tandem::gateway {
@@ -97,17 +99,18 @@ grpc::ServerUnaryReactor* GenerationService::Embed(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
-  return Answer(context, DoTokenize(*request, *response));
+  return TextReactor::Start(*context, texts_, request->text().size(),
+                            [this, request, response] { return DoTokenize(*request, *response); });
 }
 
 absl::Status GenerationService::DoTokenize(const v1::TokenizeRequest& request,
                                            v1::TokenizeResponse& response) const {
   TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher_.model());
   TANDEM_RETURN_IF_ERROR(model->CheckName(request.model()));
-  TANDEM_ASSIGN_OR_RETURN(std::vector<uint32_t> ids, model->tokenizer().Encode(request.text()));
-  if (request.add_bos() && model->bos().has_value()) ids.insert(ids.begin(), *model->bos());
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids,
+                          TokensOf(request.text(), request.add_bos(), *model));
+  response.mutable_ids()->Assign(ids.begin(), ids.end());
   for (const uint32_t id : ids) {
-    response.add_ids(id);
     response.add_pieces(std::string(model->tokenizer().Piece(id)));
   }
   return absl::OkStatus();
@@ -116,13 +119,16 @@ absl::Status GenerationService::DoTokenize(const v1::TokenizeRequest& request,
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
-  return Answer(context, DoDetokenize(*request, *response));
+  return TextReactor::Start(*context, texts_, request->ids_size(), [this, request, response] {
+    return DoDetokenize(*request, *response);
+  });
 }
 
 absl::Status GenerationService::DoDetokenize(const v1::DetokenizeRequest& request,
                                              v1::DetokenizeResponse& response) const {
   TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher_.model());
   TANDEM_RETURN_IF_ERROR(model->CheckName(request.model()));
+  TANDEM_RETURN_IF_ERROR(CheckNumTokens(request.ids_size(), *model));
   const std::vector<uint32_t> ids(request.ids().begin(), request.ids().end());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < model->config().vocab_size) continue;

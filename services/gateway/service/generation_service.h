@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "services/gateway/http/handler_pool.h"
 #include "services/gateway/service/launcher.h"
 #include "services/gateway/trace/trace_ring.h"
 #include "tandem/v1/generation.grpc.pb.h"
@@ -59,6 +60,8 @@ class GenerationService final : public v1::Generation::CallbackService {
                             v1::DetokenizeResponse& response) const;
 
   const Launcher& launcher_;
+  // Long texts to tokenise: one at a time, and short ones beside it.
+  HandlerPool texts_{2};
   const GenerationServiceOptions options_;
   const absl::Time started_ = absl::Now();
 };

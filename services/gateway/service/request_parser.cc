@@ -1,11 +1,12 @@
 #include "services/gateway/service/request_parser.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/gateway/tokenizer/chat_template.h"
+#include "services/gateway/service/text_tokens.h"
 
 namespace tandem::gateway {
 namespace {
@@ -73,26 +74,13 @@ absl::StatusOr<std::string> ParseRequestId(const std::string& id) {
   return id;
 }
 
-absl::Status CheckContext(uint64_t num_tokens, const char* at_least, const ServedModel& model) {
-  const uint32_t context = model.engine().max_sequence_len();
-  if (num_tokens < context) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("context_length_exceeded: the prompt has %s%d tokens and must leave room for "
-                      "one more in a context of %d",
-                      at_least, num_tokens, context));
-}
-
-// Refuses text that has too many tokens whatever they are, without encoding it.
-absl::Status CheckTextBytes(uint64_t num_bytes, const ServedModel& model) {
-  return CheckContext(num_bytes / model.max_token_bytes(), "at least ", model);
-}
-
 // Request: v1::GenerateRequest or v1::EmbedInput.
 template <class Request>
 absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
                                                   const ServedModel& model) {
   std::vector<uint32_t> prompt;
   if (request.has_tokens()) {
+    TANDEM_RETURN_IF_ERROR(CheckPromptTokens(request.tokens().ids_size(), model));
     prompt.assign(request.tokens().ids().begin(), request.tokens().ids().end());
     for (size_t i = 0; i < prompt.size(); ++i) {
       if (prompt[i] < model.config().vocab_size) continue;
@@ -100,33 +88,22 @@ absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
                                                         prompt[i], model.config().vocab_size));
     }
   } else if (request.has_text()) {
-    TANDEM_RETURN_IF_ERROR(CheckTextBytes(request.text().size(), model));
-    if (model.bos().has_value()) prompt.push_back(*model.bos());
-    TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids,
-                            model.tokenizer().Encode(request.text()));
-    prompt.insert(prompt.end(), ids.begin(), ids.end());
+    TANDEM_ASSIGN_OR_RETURN(prompt, EncodePrompt(request.text(), model));
   } else {
     return absl::InvalidArgumentError("prompt: neither text nor tokens is set");
   }
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: has no tokens");
-  TANDEM_RETURN_IF_ERROR(CheckContext(prompt.size(), "", model));
   return prompt;
 }
 
 absl::StatusOr<std::vector<uint32_t>> ParseMessages(const v1::ChatRequest& request,
                                                     const ServedModel& model) {
-  uint64_t num_bytes = 0;
   std::vector<Message> messages;
+  messages.reserve(request.messages_size());
   for (const v1::ChatMessage& message : request.messages()) {
-    num_bytes += message.content().size();
     messages.push_back({message.role(), message.content()});
   }
-  TANDEM_RETURN_IF_ERROR(CheckTextBytes(num_bytes, model));
-  const int32_t bos = model.bos().has_value() ? static_cast<int32_t>(*model.bos()) : -1;
-  TANDEM_ASSIGN_OR_RETURN(std::vector<uint32_t> prompt,
-                          RenderChat(model.tokenizer(), bos, messages));
-  TANDEM_RETURN_IF_ERROR(CheckContext(prompt.size(), "", model));
-  return prompt;
+  return EncodeChat(messages, model);
 }
 
 // What the two kinds of request have in common.
@@ -164,6 +141,8 @@ absl::StatusOr<std::vector<EngineRequest>> ParseEmbed(const v1::EmbedRequest& re
     return absl::InvalidArgumentError(absl::StrFormat("inputs: %d of them, must be 1 to %d",
                                                       request.inputs_size(), kMaxEmbedInputs));
   }
+  const size_t most = std::max<size_t>(kMaxEmbedTokens, model.engine().max_sequence_len());
+  size_t num_tokens = 0;
   std::vector<EngineRequest> parsed(request.inputs_size());
   for (int i = 0; i < request.inputs_size(); ++i) {
     if (request.inputs(i).has_text() && request.inputs(i).text().empty()) {
@@ -171,6 +150,13 @@ absl::StatusOr<std::vector<EngineRequest>> ParseEmbed(const v1::EmbedRequest& re
     }
     auto prompt = ParsePrompt(request.inputs(i), model);
     if (!prompt.ok()) return NameInput(prompt.status(), i);
+    num_tokens += prompt->size();
+    if (num_tokens > most) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("inputs: the first %d of %d have %d tokens together, at most %d in one "
+                          "request; send fewer at a time",
+                          i + 1, request.inputs_size(), num_tokens, most));
+    }
     parsed[i].request_id = request_id;
     parsed[i].prompt = *std::move(prompt);
     parsed[i].embedding = true;

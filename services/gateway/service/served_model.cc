@@ -1,6 +1,5 @@
 #include "services/gateway/service/served_model.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -51,9 +50,6 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr
   }
   if (vocabulary.add_bos && served->config_.bos_token_id >= 0) {
     served->bos_ = static_cast<uint32_t>(served->config_.bos_token_id);
-  }
-  for (const std::string& piece : vocabulary.pieces) {
-    served->max_token_bytes_ = std::max(served->max_token_bytes_, piece.size());
   }
   TANDEM_ASSIGN_OR_RETURN(served->tokenizer_, Tokenizer::Create(vocabulary));
   TANDEM_ASSIGN_OR_RETURN(served->engine_,

@@ -33,8 +33,6 @@ class ServedModel {
   const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
   // Put before a prompt of text; nullopt: nothing is.
   std::optional<uint32_t> bos() const { return bos_; }
-  // Bytes of text that one token stands for at most.
-  size_t max_token_bytes() const { return max_token_bytes_; }
 
   // Every API asks this what a name means.
   const ModelNames& names() const { return names_; }
@@ -52,7 +50,6 @@ class ServedModel {
   ModelConfig config_;
   SamplingParams sampling_defaults_;
   std::optional<uint32_t> bos_;
-  size_t max_token_bytes_ = 1;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;  // after the tokenizer it borrows
 };

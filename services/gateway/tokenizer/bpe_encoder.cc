@@ -1,27 +1,66 @@
 #include "services/gateway/tokenizer/bpe_encoder.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "services/common/base/cancellation.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/base/utf8.h"
 
 namespace tandem::gateway {
 
-// The symbols of one text and the merges that are still possible.
+namespace {
+
+constexpr size_t kStepsBetweenChecks = 1 << 14;
+// Parts up to so long, and so many of them, are kept for when they come again.
+constexpr size_t kMaxKeptBytes = 32;
+constexpr size_t kMaxKeptParts = 1 << 16;
+
+}  // namespace
+
+// The symbols of one part and the merges that are still possible.
 class BpeEncoder::Merger {
  public:
-  Merger(const BpeEncoder& encoder, std::string_view text) : encoder_(encoder), text_(text) {}
+  explicit Merger(const BpeEncoder& encoder) : encoder_(encoder) {}
 
-  void Run(std::vector<uint32_t>& ids) {
-    Split();
+  // Appends the ids of `text`, in which kSplit pieces are whole still.
+  absl::Status Run(std::string_view text, std::vector<uint32_t>& ids) {
+    text_ = text;
+    symbols_.clear();
+    agenda_.clear();
+    found_split_ = false;
+    TANDEM_RETURN_IF_ERROR(Split());
     for (uint32_t i = 1; i < symbols_.size(); ++i) {
       if (Pair pair; FindPair(i - 1, i, pair)) agenda_.push_back(pair);
     }
     std::make_heap(agenda_.begin(), agenda_.end(), Later);
-    while (!agenda_.empty()) MergeBest();
-    for (uint32_t i = 0; i != kEnd && !symbols_.empty(); i = symbols_[i].next) {
-      Emit(symbols_[i].begin, symbols_[i].length, symbols_[i].id, ids);
+    while (!agenda_.empty()) {
+      TANDEM_RETURN_IF_ERROR(CountStep());
+      MergeBest();
     }
+    for (uint32_t i = 0; i != kEnd; i = symbols_[i].next) {
+      const Symbol& symbol = symbols_[i];
+      Emit(text_.substr(symbol.begin, symbol.length), symbol.id, ids);
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether the last part made kSplit pieces.
+  bool found_split() const { return found_split_; }
+
+  // Takes the kSplit pieces in `ids` from `begin` on apart.
+  void TakeApart(size_t begin, std::vector<uint32_t>& ids) const {
+    if (halves_.empty()) return;
+    const std::vector<uint32_t> whole(ids.begin() + static_cast<ptrdiff_t>(begin), ids.end());
+    ids.resize(begin);
+    for (const uint32_t id : whole) EmitApart({}, id, ids);
+  }
+
+  // To be called once for each step of work.
+  absl::Status CountStep() {
+    return ++num_steps_ % kStepsBetweenChecks == 0 ? CheckCancelled() : absl::OkStatus();
   }
 
  private:
@@ -47,10 +86,10 @@ class BpeEncoder::Merger {
     return a.score < b.score || (a.score == b.score && a.left > b.left);
   }
 
-  void Split() {
-    symbols_.reserve(text_.size() / 2);
+  absl::Status Split() {
     uint32_t begin = 0;
     while (begin < text_.size()) {
+      TANDEM_RETURN_IF_ERROR(CountStep());
       Symbol symbol;
       symbol.begin = begin;
       symbol.length = encoder_.LongestMatch(text_.substr(begin), symbol.id);
@@ -66,6 +105,7 @@ class BpeEncoder::Merger {
       symbol.next = begin < text_.size() ? index + 1 : kEnd;
       symbols_.push_back(symbol);
     }
+    return absl::OkStatus();
   }
 
   bool FindPair(uint32_t left, uint32_t right, Pair& pair) {
@@ -77,7 +117,11 @@ class BpeEncoder::Merger {
     const auto found = encoder_.mergeable_.find(whole);
     if (found == encoder_.mergeable_.end()) return false;
     pair = {found->second.score, left, right, a.length + b.length, found->second.id};
-    if (found->second.split) halves_[whole] = {a.length, a.id, b.id};
+    if (found->second.split) {
+      halves_[found->second.id] = {found->first.substr(0, a.length), a.id,
+                                   found->first.substr(a.length), b.id};
+      found_split_ = true;
+    }
     return true;
   }
 
@@ -105,18 +149,8 @@ class BpeEncoder::Merger {
     std::push_heap(agenda_.begin(), agenda_.end(), Later);
   }
 
-  // A kSplit piece becomes the two it was made of, in turn; what is no piece its bytes.  Depth is
-  // bounded by the piece's length.
-  void Emit(uint32_t begin, uint32_t length, uint32_t id, std::vector<uint32_t>& ids) const {
-    const std::string_view text = text_.substr(begin, length);
-    if (!halves_.empty()) {
-      if (const auto found = halves_.find(text); found != halves_.end()) {
-        const Halves& halves = found->second;
-        Emit(begin, halves.left_length, halves.left_id, ids);
-        Emit(begin + halves.left_length, length - halves.left_length, halves.right_id, ids);
-        return;
-      }
-    }
+  // What is no piece becomes its bytes.
+  void Emit(std::string_view text, uint32_t id, std::vector<uint32_t>& ids) const {
     if (id != kNoPiece) {
       ids.push_back(id);
       return;
@@ -124,17 +158,81 @@ class BpeEncoder::Merger {
     for (const char byte : text) ids.push_back(encoder_.byte_ids_[static_cast<uint8_t>(byte)]);
   }
 
+  // A kSplit piece becomes the two it was made of, in turn.  Depth is bounded by its length.
+  void EmitApart(std::string_view text, uint32_t id, std::vector<uint32_t>& ids) const {
+    const auto found = halves_.find(id);
+    if (found == halves_.end()) return Emit(text, id, ids);
+    const Halves& halves = found->second;
+    EmitApart(halves.left, halves.left_id, ids);
+    EmitApart(halves.right, halves.right_id, ids);
+  }
+
   struct Halves {
-    uint32_t left_length = 0;
+    std::string_view left;
     uint32_t left_id = kNoPiece;
+    std::string_view right;
     uint32_t right_id = kNoPiece;
   };
 
   const BpeEncoder& encoder_;
-  const std::string_view text_;
+  std::string_view text_;
   std::vector<Symbol> symbols_;
   std::vector<Pair> agenda_;  // heap, the next merge in front
-  absl::flat_hash_map<std::string_view, Halves> halves_;
+  // Of the kSplit pieces that could be made, by id; of all parts, since the last one counts.
+  absl::flat_hash_map<uint32_t, Halves> halves_;
+  bool found_split_ = false;
+  size_t num_steps_ = 0;
+};
+
+// Cuts a text into parts that no piece reaches across.
+class BpeEncoder::Parts {
+ public:
+  Parts(const BpeEncoder& encoder, std::string_view text) : encoder_(encoder), rest_(text) {}
+
+  // Puts the next part into `raw`, and with U+2581 for spaces into `text`; both are empty at the end.
+  // OUT_OF_RANGE: the part has more than `max_tokens` ids whatever merges do.
+  absl::Status Next(size_t max_tokens, Merger& steps, std::string_view& raw, std::string& text) {
+    text.clear();
+    size_t raw_bytes = 0;
+    // Where `num_tokens` ids end at most, and one more than those.
+    size_t num_tokens = 0, end = 0, next_end = 0;
+    while (raw_bytes < rest_.size()) {
+      TANDEM_RETURN_IF_ERROR(steps.CountStep());
+      const std::string_view from = rest_.substr(raw_bytes);
+      const size_t length = Utf8Length(static_cast<uint8_t>(from.front()));
+      const char32_t c = CharAt(from, length);
+      CharPairs::Pair pair;
+      if (length < from.size()) {
+        const std::string_view after = from.substr(length);
+        const size_t after_length = Utf8Length(static_cast<uint8_t>(after.front()));
+        pair = encoder_.pairs_.Find(c, CharAt(after, after_length));
+      }
+      const std::string_view bytes = from.front() == ' ' ? kPieceSpace : from.substr(0, length);
+      next_end = std::max({next_end, text.size() + bytes.size(), text.size() + pair.longest});
+      if (text.size() >= end) {
+        if (++num_tokens > max_tokens) return TooMany(max_tokens);
+        end = next_end;
+      }
+      text.append(bytes);
+      raw_bytes += length;
+      if (!pair.joined) break;
+    }
+    raw = rest_.substr(0, raw_bytes);
+    rest_.remove_prefix(raw_bytes);
+    return absl::OkStatus();
+  }
+
+  static absl::Status TooMany(size_t max_tokens) {
+    return absl::OutOfRangeError(absl::StrFormat("the text has more than %d tokens", max_tokens));
+  }
+
+ private:
+  static char32_t CharAt(std::string_view text, size_t length) {
+    return text.front() == ' ' ? kPieceSpaceChar : FirstChar(text, length);
+  }
+
+  const BpeEncoder& encoder_;
+  std::string_view rest_;
 };
 
 BpeEncoder::BpeEncoder(const std::vector<BpePiece>& pieces,
@@ -143,6 +241,7 @@ BpeEncoder::BpeEncoder(const std::vector<BpePiece>& pieces,
   mergeable_.reserve(pieces.size());
   for (uint32_t id = 0; id < pieces.size(); ++id) {
     const BpePiece& piece = pieces[id];
+    if (piece.use != PieceUse::kNone) pairs_.Add(piece.text);
     switch (piece.use) {
       case PieceUse::kNone:
         break;
@@ -188,8 +287,34 @@ uint32_t BpeEncoder::LongestMatch(std::string_view text, uint32_t& id) const {
   return longest;
 }
 
-void BpeEncoder::Encode(std::string_view text, std::vector<uint32_t>& ids) const {
-  if (!text.empty()) Merger(*this, text).Run(ids);
+absl::Status BpeEncoder::Encode(std::string_view text, size_t max_tokens,
+                                std::vector<uint32_t>& ids) const {
+  const size_t begin = ids.size();
+  Merger merger(*this);
+  Parts parts(*this, text);
+  struct Kept {
+    size_t begin, end;  // of its ids, in `ids`
+  };
+  absl::flat_hash_map<std::string_view, Kept> kept;
+  std::string part;
+  while (true) {
+    std::string_view raw;
+    const size_t num_tokens = ids.size() - begin;
+    if (num_tokens > max_tokens) return Parts::TooMany(max_tokens);
+    TANDEM_RETURN_IF_ERROR(parts.Next(max_tokens - num_tokens, merger, raw, part));
+    if (raw.empty()) break;
+    if (const auto found = kept.find(raw); found != kept.end()) {
+      for (size_t i = found->second.begin; i < found->second.end; ++i) ids.push_back(ids[i]);
+      continue;
+    }
+    const size_t part_begin = ids.size();
+    TANDEM_RETURN_IF_ERROR(merger.Run(part, ids));
+    if (raw.size() <= kMaxKeptBytes && kept.size() < kMaxKeptParts && !merger.found_split()) {
+      kept.try_emplace(raw, Kept{part_begin, ids.size()});
+    }
+  }
+  merger.TakeApart(begin, ids);
+  return ids.size() - begin > max_tokens ? Parts::TooMany(max_tokens) : absl::OkStatus();
 }
 
 }  // namespace tandem::gateway

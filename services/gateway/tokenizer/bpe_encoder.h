@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "services/gateway/tokenizer/char_pairs.h"
 
 namespace tandem::gateway {
 
@@ -30,15 +32,19 @@ struct BpePiece {
 // becomes its bytes.  (Sennrich et al. 2016, with the order of merges given by the pieces' scores
 // as in Kudo and Richardson 2018; bpe_model.cc of SentencePiece, whose ids these are.)
 //
-// Time O(n log n) and memory O(n) in the text's bytes.  Immutable, thread-safe.
+// A text is encoded in parts that no piece reaches across (char_pairs.h); parts that come again are
+// not encoded again.  Time O(n log m) in the text's bytes n and the longest part's m; memory O(m) and
+// the ids.  Immutable, thread-safe.
 class BpeEncoder {
  public:
   // REQUIRES: texts of pieces not kNone are distinct, not empty, well-formed UTF-8; scores are not
   // NaN.  `byte_ids`: the token of each byte.
   BpeEncoder(const std::vector<BpePiece>& pieces, const std::array<uint32_t, 256>& byte_ids);
 
-  // Appends the ids of `text` (well-formed UTF-8, below 4 GiB) to `ids`.
-  void Encode(std::string_view text, std::vector<uint32_t>& ids) const;
+  // Appends the ids of `text` (well-formed UTF-8, below 1 GiB) to `ids`.  A space counts as U+2581.
+  // OUT_OF_RANGE: it has more than `max_tokens` ids, which is found without looking at all of it;
+  // CANCELLED: nobody waits (base/cancellation.h).  After an error `ids` is of no use.
+  absl::Status Encode(std::string_view text, size_t max_tokens, std::vector<uint32_t>& ids) const;
 
  private:
   static constexpr uint32_t kNoPiece = 0xFFFFFFFFu;
@@ -49,12 +55,14 @@ class BpeEncoder {
     bool split = false;
   };
   class Merger;
+  class Parts;
 
   void AddMatch(std::string_view text, uint32_t id);
   // Bytes of the longest kMatch piece that `text` starts with, and its id; 0 when there is none.
   uint32_t LongestMatch(std::string_view text, uint32_t& id) const;
 
   absl::flat_hash_map<std::string_view, Entry> mergeable_;
+  CharPairs pairs_;  // of all pieces
   std::array<uint32_t, 256> byte_ids_;
 
   // Trie of the kMatch pieces: children by (node << 8 | byte); node 0 is the root.

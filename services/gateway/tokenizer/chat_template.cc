@@ -95,7 +95,8 @@ absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Appe
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
-                                                 const std::vector<Message>& messages) {
+                                                 const std::vector<Message>& messages,
+                                                 size_t max_tokens) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
   TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, kStartOfTurn));
   TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, kEndOfTurn));
@@ -106,7 +107,8 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
     ids.push_back(marker == kStartOfTurn ? start_of_turn : end_of_turn);
   };
   const auto append = [&](const std::string& text) -> absl::Status {
-    TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> encoded, tokenizer.Encode(text));
+    const size_t left = max_tokens - std::min(max_tokens, ids.size());
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> encoded, tokenizer.Encode(text, left));
     ids.insert(ids.end(), encoded.begin(), encoded.end());
     return absl::OkStatus();
   };

@@ -24,8 +24,10 @@ struct Message {
 // user's wherever it is, messages of one role after another are one turn with blank lines between,
 // and a last message of the assistant is left open, so that the model goes on with it.
 // INVALID_ARGUMENT: no messages, an unknown role, content that is not UTF-8.
+// OUT_OF_RANGE, CANCELLED: as Tokenizer::Encode, of all together.
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
-                                                 const std::vector<Message>& messages);
+                                                 const std::vector<Message>& messages,
+                                                 size_t max_tokens = kAnyNumTokens);
 
 // The same conversation as text, without <bos>: turn markers are spelt out, and so cannot be told
 // from markers spelt in the messages.  The same errors.

@@ -79,7 +79,12 @@ TEST(SentencePieceTest, GivesTheSameIdsForRandomVocabulariesAndTexts) {
     ASSERT_NE(oracle, nullptr);
     for (int i = 0; i < 30; ++i) {
       const std::string text = RandomText(alphabet, random() % 40, random);
-      ASSERT_EQ(Ids(**tokenizer, text), oracle->Encode(text)) << "round " << round << ": " << text;
+      const std::vector<int> ids = oracle->Encode(text);
+      ASSERT_EQ(Ids(**tokenizer, text), ids) << "round " << round << ": " << text;
+      ASSERT_EQ((*tokenizer)->Encode(text, ids.size()).status(), absl::OkStatus()) << text;
+      if (!ids.empty()) {
+        ASSERT_TRUE(absl::IsOutOfRange((*tokenizer)->Encode(text, ids.size() - 1).status()));
+      }
       ++num_compared;
     }
   }

@@ -16,7 +16,6 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMaxPieceBytes = 1024;
 constexpr size_t kMaxVocabularyBytes = size_t{1} << 28;
 constexpr size_t kMaxMatchBytes = size_t{1} << 24;  // of user-defined pieces together
@@ -114,7 +113,10 @@ class BpeTokenizer : public Tokenizer {
  public:
   absl::Status Init(const Vocabulary& vocabulary);
 
-  absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text) const override;
+  using Tokenizer::Encode;
+  absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text,
+                                               size_t max_tokens) const override;
+  size_t max_token_bytes() const override { return max_token_bytes_; }
   std::string_view TokenBytes(uint32_t id) const override {
     return id < tokens_.size() ? tokens_[id] : std::string_view();
   }
@@ -139,6 +141,7 @@ class BpeTokenizer : public Tokenizer {
   absl::flat_hash_map<std::string_view, uint32_t> ids_;  // into pieces_
   std::array<uint32_t, 256> byte_ids_;
   std::unique_ptr<BpeEncoder> encoder_;
+  size_t max_token_bytes_ = 1;
 };
 
 absl::Status BpeTokenizer::Init(const Vocabulary& vocabulary) {
@@ -207,27 +210,32 @@ absl::Status BpeTokenizer::BuildEncoder(const Vocabulary& vocabulary) {
     if (IsControlName(pieces_[id])) use = PieceUse::kNone;
     if (use == PieceUse::kNone) continue;
     // Some files spell user-defined runs of spaces with spaces.
-    texts_[id] = ReplaceAll(pieces_[id], " ", kSpace);
-    tokens_[id] = ReplaceAll(pieces_[id], kSpace, " ");
+    texts_[id] = ReplaceAll(pieces_[id], " ", kPieceSpace);
+    tokens_[id] = ReplaceAll(pieces_[id], kPieceSpace, " ");
     if (const auto [first, added] = texts.try_emplace(texts_[id], id); !added) {
       return BadPiece(id, absl::StrFormat("is spelt like piece %d but for spaces", first->second));
     }
+    max_token_bytes_ = std::max(max_token_bytes_, texts_[id].size());
     pieces[id] = {texts_[id], by_score ? vocabulary.scores[id] : -static_cast<float>(id), use};
   }
   encoder_ = std::make_unique<BpeEncoder>(pieces, byte_ids_);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<uint32_t>> BpeTokenizer::Encode(std::string_view text) const {
+absl::StatusOr<std::vector<uint32_t>> BpeTokenizer::Encode(std::string_view text,
+                                                           size_t max_tokens) const {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("text of %d bytes: the limit is %d", text.size(), kMaxTextBytes));
+  }
+  if (text.size() / max_token_bytes_ > max_tokens) {
+    return absl::OutOfRangeError(absl::StrFormat("the text has more than %d tokens", max_tokens));
   }
   if (const std::optional<size_t> bad = FindInvalidUtf8(text)) {
     return absl::InvalidArgumentError(absl::StrFormat("text is not UTF-8 at byte %d", *bad));
   }
   std::vector<uint32_t> ids;
-  encoder_->Encode(ReplaceAll(text, " ", kSpace), ids);
+  TANDEM_RETURN_IF_ERROR(encoder_->Encode(text, max_tokens, ids));
   return ids;
 }
 

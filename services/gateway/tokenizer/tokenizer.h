@@ -17,6 +17,7 @@ namespace tandem::gateway {
 
 // Longest text that Encode takes.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 28;
+inline constexpr size_t kAnyNumTokens = ~size_t{0};
 
 // Whether a piece of this name is a control token in every Gemma vocabulary, whatever type its
 // file gives it: "<bos>", "<start_of_turn>" and their like.
@@ -36,7 +37,15 @@ class Tokenizer {
 
   // Ids of `text`, which must be UTF-8 (INVALID_ARGUMENT names the byte offset) and at most
   // kMaxTextBytes long.  No BOS.  Time O(n log n).
-  virtual absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text) const = 0;
+  // OUT_OF_RANGE: it has more than `max_tokens`; found without encoding much more than so many.
+  // CANCELLED: nobody waits for the ids (base/cancellation.h).
+  virtual absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text,
+                                                       size_t max_tokens) const = 0;
+  absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text) const {
+    return Encode(text, kAnyNumTokens);
+  }
+  // Bytes of text that one token stands for at most.
+  virtual size_t max_token_bytes() const = 0;
   // Bytes that a token stands for in running text: spaces for U+2581, the byte of a byte token,
   // nothing for control tokens and for ids that are not in the vocabulary.
   virtual std::string_view TokenBytes(uint32_t id) const = 0;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "services/common/base/cancellation.h"
 #include "services/gateway/tokenizer/testing/vocabularies.h"
 
 namespace tandem::gateway {
@@ -127,6 +128,47 @@ TEST(TokenizerTest, TakesAMegabyteOfOneLetter) {
   const std::vector<uint32_t> ids = Ids(*tokenizer, text);
   EXPECT_EQ(ids.size(), text.size() / 256);
   EXPECT_EQ(tokenizer->Decode(ids), text);
+}
+
+TEST(TokenizerTest, StopsOnceThereAreMoreTokensThanAskedFor) {
+  const auto tokenizer = Make(MakeVocabulary({"ab", "a", "b", "\u2581ab", "xxxx", "xx", "x"}));
+  const std::string words = "ab ab ab ab";
+  EXPECT_EQ(tokenizer->Encode(words, 4)->size(), 4u);
+  EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode(words, 3).status()));
+  // Of one part: no place to cut it.
+  EXPECT_EQ(tokenizer->Encode("xxxxxxxx", 2)->size(), 2u);
+  EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("xxxxxxxx", 1).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("xxxxxxxxx", 2).status()));
+  EXPECT_EQ(tokenizer->Encode("", 0)->size(), 0u);
+  EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("a", 0).status()));
+}
+
+// The work done is seen in how often it asks whether anybody waits still.
+TEST(TokenizerTest, DoesNoWorkForTextThatHasTooManyTokensAnyway) {
+  std::vector<std::string> pieces = {"ab", "a", "b", "\u2581ab", std::string(1000, 'y')};
+  for (size_t length = 1; length <= 16; length *= 2) pieces.push_back(std::string(length, 'x'));
+  const auto tokenizer = Make(MakeVocabulary(pieces));
+  std::string words;
+  while (words.size() < 8 << 20) words += " ab";
+  for (const std::string& text : {words, std::string(8 << 20, 'x')}) {
+    int num_asked = 0;
+    const CancellationScope scope([&num_asked] {
+      ++num_asked;
+      return false;
+    });
+    EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode(text, 10'000).status()));
+    EXPECT_LT(num_asked, 50);
+  }
+}
+
+TEST(TokenizerTest, StopsWhenNobodyWaits) {
+  const auto tokenizer = Make(MakeVocabulary({"xx", "x", "ab", "a", "b"}));
+  std::string words;
+  while (words.size() < 1 << 20) words += "ab ba b ";
+  for (const std::string& text : {words, std::string(1 << 20, 'x')}) {
+    const CancellationScope scope([] { return true; });
+    EXPECT_TRUE(absl::IsCancelled(tokenizer->Encode(text).status()));
+  }
 }
 
 TEST(TokenizerTest, RefusesVocabulariesItCannotTrust) {
