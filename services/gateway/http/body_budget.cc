@@ -58,6 +58,11 @@ bool BodyBudget::Share::Grow(size_t bytes, absl::Time now) {
   return budget_.TakeLarge(*entry_, bytes, now);
 }
 
+void BodyBudget::Share::Move(absl::Time now) {
+  MutexLock lock(budget_.mutex_);
+  entry_->moved = now;
+}
+
 void BodyBudget::Share::Complete() {
   MutexLock lock(budget_.mutex_);
   entry_->complete = true;

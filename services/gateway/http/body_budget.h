@@ -1,10 +1,12 @@
-// How much memory request bodies may take together, and who gives way when it is used up.
+// How much memory request bodies, or whole answers, may take together, and who gives way when it is
+// used up.
 //
 //   small bodies (up to kSmallBodyBytes) | large bodies
 //   a reserve of an eighth, then the rest | the other seven eighths; one sender: half of it
 //
 // A body that does not fit takes the place of one that has stopped arriving; so clients that send
-// slowly hold memory only while nobody else needs it.
+// slowly hold memory only while nobody else needs it.  An answer has its size at once and moves as
+// it is read.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +45,8 @@ class BodyBudget {
     // The body has `bytes` bytes now.  False: it must be refused, since there is no memory for it or
     // it has given way.  `bytes` never decreases.
     bool Grow(size_t bytes, absl::Time now);
+    // An answer: more of it has been read.
+    void Move(absl::Time now);
     // The body is whole: it does not give way any more.
     void Complete();
     // Whether another body has been given this one's memory.

@@ -71,6 +71,18 @@ void HttpAnswer::AbortListener() {
 }
 
 bool HttpAnswer::Send(HttpResponse response) {
+  std::shared_ptr<BodyBudget::Share> room;
+  if (response.body.size() > kSmallBodyBytes) {
+    const auto connection = listener_.lock();
+    if (connection == nullptr) return false;
+    room = connection->MakeRoom(context_.sender, response.body.size());
+    if (room == nullptr) {
+      return SendFailure(FailureOf(absl::UnavailableError(absl::StrFormat(
+          "there is no memory for an answer of %d bytes while others are unread: read them, or ask "
+          "for less at a time",
+          response.body.size()))));
+    }
+  }
   std::shared_ptr<std::function<void()>> drained;
   std::function<void()> gone;
   bool notify = false;
@@ -82,6 +94,7 @@ bool HttpAnswer::Send(HttpResponse response) {
       out_.append(response.body);
     }
     phase_ = Phase::kComplete;
+    room_ = std::move(room);
     drained.swap(on_drained_);
     gone.swap(on_gone_);
     notify = NeedsNotice();
@@ -209,13 +222,24 @@ std::string HttpAnswer::Take() {
   return bytes;
 }
 
+void HttpAnswer::OnProgress(size_t num_bytes) {
+  MutexLock lock(mutex_);
+  moved_bytes_ += num_bytes;
+  if (room_ == nullptr || moved_bytes_ < kSmallBodyBytes) return;
+  moved_bytes_ = 0;
+  room_->Move(absl::Now());
+}
+
 bool HttpAnswer::OnSent() {
   std::shared_ptr<std::function<void()>> drained;
   {
     MutexLock lock(mutex_);
     taken_bytes_ = 0;
     if (!out_.empty()) return false;
-    if (phase_ == Phase::kComplete) return true;
+    if (phase_ == Phase::kComplete) {
+      room_ = nullptr;
+      return true;
+    }
     if (std::exchange(written_, false)) drained = on_drained_;
   }
   if (drained != nullptr && *drained) (*drained)();
@@ -227,9 +251,10 @@ void HttpAnswer::Gone() {
   std::function<void()> gone;
   {
     MutexLock lock(mutex_);
+    out_ = {};
+    room_ = nullptr;
     if (phase_ == Phase::kComplete) return;
     phase_ = Phase::kGone;
-    out_ = {};
     drained.swap(on_drained_);
     gone.swap(on_gone_);
   }

@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/http/body_budget.h"
 #include "services/gateway/http/http_message.h"
 
 namespace tandem::gateway {
@@ -26,6 +27,7 @@ struct HttpAnswerContext {
   bool http10 = false;
   bool close = false;  // the connection ends with this answer
   size_t max_unsent_bytes = 0;
+  std::string sender;  // whose share of the memory for answers it takes
 };
 
 // Thread-safe.
@@ -39,6 +41,10 @@ class HttpAnswer {
     virtual void OnAbort() = 0;        // the connection is to be cut
     virtual HttpResponse Format(const std::string& path, const HttpFailure& failure) = 0;
     virtual bool closing() const = 0;  // the server drains
+    // Memory for a whole answer of so many bytes; null: there is none.  Once it has to give way to
+    // another answer the connection is cut.
+    virtual std::shared_ptr<BodyBudget::Share> MakeRoom(const std::string& sender,
+                                                        size_t bytes) = 0;
   };
 
   HttpAnswer(std::weak_ptr<Listener> listener, HttpAnswerContext context);
@@ -58,6 +64,8 @@ class HttpAnswer {
   // For the connection.
   // Takes what is to be sent; empty: nothing.
   std::string Take();
+  // `num_bytes` more of what was taken are sent.
+  void OnProgress(size_t num_bytes);
   // All that was taken is sent.  True: it was the last of a complete answer.
   bool OnSent();
   // No more can be sent.  Calls on_gone unless the answer is complete.
@@ -87,6 +95,8 @@ class HttpAnswer {
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpen;
   HttpStreamStart start_ ABSL_GUARDED_BY(mutex_);
   std::string out_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<BodyBudget::Share> room_ ABSL_GUARDED_BY(mutex_);  // of a large answer
+  size_t moved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // sent since room_ was told
   size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool noticed_ ABSL_GUARDED_BY(mutex_) = false;  // OnOutput is on its way
   bool written_ ABSL_GUARDED_BY(mutex_) = false;  // on_drained is owed

@@ -116,6 +116,19 @@ void HttpConnection::CloseIfWaiting() {
   });
 }
 
+std::shared_ptr<BodyBudget::Share> HttpConnection::MakeRoom(const std::string& sender,
+                                                            size_t bytes) {
+  const absl::Time now = absl::Now();
+  const std::weak_ptr<HttpConnection> weak = weak_from_this();
+  const auto give_way = [weak] {
+    if (const auto self = weak.lock()) self->Cut();
+  };
+  auto room = core_->answers.Begin(sender, give_way, now);
+  if (!room->Grow(bytes, now)) return nullptr;
+  // The core outlives the share: a handler may hold the answer longer than its connection lasts.
+  return {room.release(), [core = core_](BodyBudget::Share* share) { delete share; }};
+}
+
 void HttpConnection::Cut() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->phase_ != Phase::kClosed) self->ClientGone();
@@ -384,7 +397,8 @@ void HttpConnection::BeginAnswer(const HttpRequest& head, bool close) {
       .headers = std::move(cors_),
       .http10 = reader_.http10(),
       .close = close || core_->draining,
-      .max_unsent_bytes = core_->options.max_unsent_bytes};
+      .max_unsent_bytes = core_->options.max_unsent_bytes,
+      .sender = Sender()};
   cors_ = {};
   core_->BeginRequest();
   answer_ = std::make_shared<HttpAnswer>(weak_from_this(), std::move(context));
@@ -425,6 +439,7 @@ void HttpConnection::OnWritten(const boost::system::error_code& error, size_t nu
   sent_bytes_ += num_bytes;
   last_sent_ = Clock::now();
   out_begin_ += num_bytes;
+  if (answer_ != nullptr) answer_->OnProgress(num_bytes);
   if (out_begin_ < out_.size()) return WriteMore();
   out_.clear();
   out_begin_ = 0;

@@ -42,6 +42,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   void OnAbort() override { Cut(); }
   HttpResponse Format(const std::string& path, const HttpFailure& failure) override;
   bool closing() const override { return core_->draining; }
+  std::shared_ptr<BodyBudget::Share> MakeRoom(const std::string& sender, size_t bytes) override;
 
  private:
   using Clock = std::chrono::steady_clock;

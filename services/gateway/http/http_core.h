@@ -31,11 +31,15 @@ class HttpCore {
         bodies({.total_bytes = std::max(options.max_bodies_bytes, 2 * options.max_body_bytes),
                 .body_bytes = options.max_body_bytes,
                 .stall = options.body_stall}),
+        answers({.total_bytes = options.max_answers_bytes,
+                 .body_bytes = options.max_answers_bytes / 3 * 2,
+                 .stall = options.answer_stall}),
         io(static_cast<int>(options.num_threads)) {}
 
   const HttpServerOptions options;
   const HttpRouter router;
   BodyBudget bodies;
+  BodyBudget answers;
   boost::asio::io_context io;
   HandlerPool* pool = nullptr;  // Borrowed; outlives the threads that run `io`
   bool check_names = false;     // likewise; see HttpServerOptions::names

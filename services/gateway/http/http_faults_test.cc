@@ -64,6 +64,35 @@ TEST_F(HttpFaultsTest, ABodyThatTakesTooLongIs408) {
   EXPECT_EQ(client.Read().status, 408);
 }
 
+// Twenty answers of 16 MiB that nobody reads: memory for two.
+TEST_F(HttpFaultsTest, WholeAnswersThatAreNotReadAreBoundedTogetherAndGiveWay) {
+  constexpr size_t kAnswer = 16 << 20;
+  const std::string target = absl::StrFormat("/large?%d", kAnswer);
+  StartServer({.max_answers_bytes = 4 * kAnswer,
+               .answer_stall = absl::Milliseconds(500),
+               .idle_timeout = absl::Milliseconds(200)});
+  EXPECT_EQ(Connect().Call("GET", target).body.size(), kAnswer);
+  const HttpTestResponse too_large =
+      Connect().Call("GET", absl::StrFormat("/large?%d", 4 * kAnswer));
+  EXPECT_EQ(too_large.status, 503);
+  EXPECT_THAT(too_large.body, HasSubstr("no memory for an answer of 67108864 bytes"));
+  std::deque<HttpTestClient> sleepers;
+  for (int i = 0; i < 20; ++i) {
+    sleepers.push_back(Connect());
+    sleepers.back().Request("GET", target);
+  }
+  // Sleepers beyond the memory there is are refused; one that holds it gives way to who reads.
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  HttpTestResponse response;
+  while (response.status != 200 && absl::Now() < patience) response = Connect().Call("GET", target);
+  EXPECT_EQ(response.body.size(), kAnswer);
+  int num_whole = 0;
+  for (HttpTestClient& sleeper : sleepers) {
+    if (sleeper.ReadUntilClosed().size() >= kAnswer) ++num_whole;
+  }
+  EXPECT_LE(num_whole, 2);
+}
+
 TEST_F(HttpFaultsTest, AnIdleConnectionIsClosed) {
   StartServer({.idle_timeout = absl::Milliseconds(100)});
   HttpTestClient client = Connect();

@@ -51,7 +51,11 @@ struct HttpServerOptions {
   size_t max_body_bytes = 16 << 20;
   // Of all requests together until their handlers have read them; at least two of the longest.
   size_t max_bodies_bytes = 128 << 20;
-  size_t max_unsent_bytes = 1 << 20;                  // of one connection
+  size_t max_unsent_bytes = 1 << 20;  // of one connection's stream
+  // Of whole answers above 64 KiB that are not sent yet, all connections together; a client has at most
+  // two thirds.  One of which no 64 KiB are read for answer_stall gives way to others.
+  size_t max_answers_bytes = 192 << 20;
+  absl::Duration answer_stall = absl::Seconds(1);
   absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte
   absl::Duration body_timeout = absl::Seconds(60);    // from the header's end
   absl::Duration body_stall = absl::Seconds(1);      // a body that stands still gives way to others

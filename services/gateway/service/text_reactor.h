@@ -9,6 +9,7 @@
 
 #include "services/common/base/cancellation.h"
 #include "services/gateway/http/handler_pool.h"
+#include "services/gateway/service/call_origin.h"
 #include "services/gateway/service/client_status.h"
 
 namespace tandem::gateway {
@@ -18,7 +19,7 @@ class TextReactor final : public grpc::ServerUnaryReactor {
  public:
   // Ends the call with what `work` returns, which fills the call's response.  It runs on `pool`,
   // whose threads are not gRPC's, and is cancelled with the call (base/cancellation.h); a text of
-  // few bytes is worked on at once.
+  // few bytes is worked on at once.  Callers' works take turns.
   static grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext& context, HandlerPool& pool,
                                          size_t text_bytes, std::function<absl::Status()> work) {
     auto* reactor = new TextReactor;
@@ -26,7 +27,7 @@ class TextReactor final : public grpc::ServerUnaryReactor {
       reactor->Finish(ToClientStatus(work()));
       return reactor;
     }
-    pool.Post(context.peer(), text_bytes, [reactor, &context, work = std::move(work)] {
+    pool.Post(TenantOf(context).name, text_bytes, [reactor, &context, work = std::move(work)] {
       const CancellationScope scope([&context] { return context.IsCancelled(); });
       absl::Status status = CheckCancelled();
       if (status.ok()) status = work();

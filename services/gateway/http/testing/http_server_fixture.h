@@ -45,7 +45,7 @@ class ResponderQueue {
   std::deque<std::shared_ptr<HttpResponder>> responders_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Routes:  /echo says what it was asked;  /later the same from another thread;  /count?N streams N
+// Routes:  /echo says what it was asked;  /large?N has N bytes;  /later the same from another thread;  /count?N streams N
 // lines, each when the last is drained;  /silent streams keep-alives alone, /held does nothing: the
 // test takes their responders;  /work works until it is cancelled;  /charge?N counts tokens;  /models/{model=**};  /open needs no key.
 class HttpServerFixture : public ::testing::Test {
@@ -82,6 +82,9 @@ class HttpServerFixture : public ::testing::Test {
         "GET", "/open",
         [](const HttpRequest& request, const auto& responder) { responder->Send(Echo(request)); },
         /*open=*/true);
+    add("GET", "/large", [](const HttpRequest& request, const auto& responder) {
+      responder->Send({.body = std::string(std::stoul(request.query), 'x')});
+    });
     add("POST", "/later", [this](const HttpRequest& request, auto responder) {
       workers_.Run([request, responder] { responder->Send(Echo(request)); });
     });
