@@ -22,16 +22,6 @@ namespace {
 // A connection holds a thread until its request is there: sixteen of them, for a second each.
 constexpr char kRequestTimeoutMs[] = "1000";
 
-// "127.0.0.1:9464", "[::1]" and "localhost": what a page of another name that was made to lead here
-// does not send.
-bool IsThisMachine(std::string_view host) {
-  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
-  const std::string name(host.substr(0, end));
-  in_addr four{};
-  return name == "localhost" || name.ends_with(".localhost") || name.starts_with('[') ||
-         ::inet_pton(AF_INET, name.c_str(), &four) == 1;
-}
-
 absl::Status CheckAddress(const std::string& address, bool allow_remote) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
@@ -52,13 +42,26 @@ absl::Status CheckAddress(const std::string& address, bool allow_remote) {
 
 }  // namespace
 
+bool IsNameOfThisMachine(std::string_view host) {
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    in6_addr six{};
+    return end != std::string_view::npos &&
+           ::inet_pton(AF_INET6, std::string(host.substr(1, end - 1)).c_str(), &six) == 1;
+  }
+  const std::string name(host.substr(0, host.find(':')));
+  in_addr four{};
+  return name == "localhost" || name.ends_with(".localhost") ||
+         ::inet_pton(AF_INET, name.c_str(), &four) == 1;
+}
+
 class MetricsServer::Page final : public CivetHandler {
  public:
   Page(MetricSource source, bool check_host)
       : source_(std::move(source)), check_host_(check_host) {}
   bool handleGet(CivetServer*, mg_connection* connection) override {
     const char* host = mg_get_header(connection, "Host");
-    if (check_host_ && host != nullptr && !IsThisMachine(host)) {
+    if (check_host_ && host != nullptr && !IsNameOfThisMachine(host)) {
       mg_send_http_error(connection, 403, "%s",
                          "this page does not go by that name; ask for 127.0.0.1 or localhost\n");
       return true;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,10 @@ namespace tandem {
 // Adds a service's metrics to a scrape.  Called from the server's threads, one scrape at a time or
 // several at once.
 using MetricSource = std::function<void(MetricSamples&)>;
+
+// Whether a Host field is an address or a name of loopback: "127.0.0.1:9464", "[::1]", "localhost".
+// A page of another name that was made to lead here does not send that.
+bool IsNameOfThisMachine(std::string_view host);
 
 // Serves GET /metrics until it is destroyed.
 class MetricsServer {
