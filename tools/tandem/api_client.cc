@@ -14,6 +14,7 @@
 #include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
 #include "tools/tandem/http_gateway.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 namespace {
@@ -49,7 +50,7 @@ absl::StatusOr<std::shared_ptr<GenerationStub>> OpenGateway(const GatewayAddress
 }
 
 absl::Status FromGateway(const grpc::Status& status) {
-  absl::Status result = FromGrpcStatus(status);
+  absl::Status result = FromGrpcStatus({status.error_code(), OnOneLine(status.error_message())});
   if (!result.ok()) result.SetPayload(kGatewayMark, absl::Cord());
   return result;
 }
@@ -70,6 +71,7 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
   v1::GetStatusResponse response;
   const grpc::Status status = stub.GetStatus(&context, {}, &response);
   if (!status.ok()) return FromGateway(status);
+  MakePrintable(response);
   return response;
 }
 

@@ -13,6 +13,7 @@
 #include "services/common/rpc/status.h"
 #include "tools/tandem/bench/bench_streams.h"
 #include "tools/tandem/bench/cluster_counters.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 namespace {
@@ -189,6 +190,7 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(FromGateway(stub.ListModels(&context, {}, &models)));
+  MakePrintable(models);
   if (models.models().empty()) return absl::NotFoundError("the gateway serves no model");
   const v1::ModelInfo& model = models.models(0);
   const std::vector<BenchTest> tests = PlanTests(options);

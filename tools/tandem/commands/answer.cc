@@ -7,22 +7,6 @@
 #include "absl/strings/str_format.h"
 
 namespace tandem {
-std::string ForTerminal(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
-    const bool is_c1 =
-        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (is_c0 || is_c1) {
-      out += "\uFFFD";
-      if (is_c1) ++i;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
 
 void PrintText(std::string_view text) {
   if (text.empty()) return;

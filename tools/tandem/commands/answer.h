@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "tandem/v1/generation.pb.h"
 #include "tools/tandem/api_client.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 
@@ -32,12 +33,15 @@ absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& si
                         Answer& answer) {
   Response response;
   while (reader.Read(&response)) {
-    if (!response.placement().empty()) answer.placement = response.placement();
-    if (!response.request_id().empty()) answer.request_id = response.request_id();
+    if (!response.placement().empty()) answer.placement = OnOneLine(response.placement());
+    if (!response.request_id().empty()) answer.request_id = OnOneLine(response.request_id());
     if (!response.text().empty()) sink(response.text());
     answer.text += response.text();
     answer.tokens.insert(answer.tokens.end(), response.tokens().begin(), response.tokens().end());
-    if (response.has_usage()) answer.usage = response.usage();
+    if (response.has_usage()) {
+      answer.usage = response.usage();
+      MakePrintable(answer.usage);
+    }
     if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
       answer.finish_reason = response.finish_reason();
     }
@@ -52,8 +56,6 @@ absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& si
 // Text on standard output at once.  On a terminal, control characters other than line feed and tab
 // are replaced, so that a model cannot send it escape sequences.
 void PrintText(std::string_view text);
-// `text` as PrintText sends it to a terminal.  Exposed for tests.
-std::string ForTerminal(std::string_view text);
 
 // "8 tokens after 16, 34.5 tokens/s, first token after 0.120 s, seed 7\nplacement: ..." and the
 // device times; what is not known is left out.

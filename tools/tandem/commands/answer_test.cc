@@ -28,5 +28,17 @@ TEST(DescribeAnswerTest, LeavesOutWhatIsNotKnown) {
             "1 token after 40 (32 cached), first token after 0.500 s, seed 0\n");
 }
 
+TEST(ForTerminalTest, EveryStringOfAMessageIsMadePrintable) {
+  v1::GetStatusResponse status;
+  status.set_state("ready\x1B]0;owned\x07");
+  status.set_detail("two\nlines");
+  status.add_workers()->set_name("gpu0\x1B[2J");
+  MakePrintable(status);
+  EXPECT_EQ(status.state(), "ready\uFFFD]0;owned\uFFFD");
+  EXPECT_EQ(status.detail(), "two lines");
+  EXPECT_EQ(status.workers(0).name(), "gpu0\uFFFD[2J");
+  EXPECT_EQ(FromGateway({grpc::StatusCode::INTERNAL, "a\x1B[2J\nb"}).message(), "a\uFFFD[2J b");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -15,6 +15,7 @@
 #include "tools/tandem/commands/model_folder.h"
 #include "tools/tandem/commands/model_pull.h"
 #include "tools/tandem/commands/request_flags.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 namespace {
@@ -40,6 +41,7 @@ absl::StatusOr<v1::ListModelsResponse> FetchModels(const GatewayAddress& address
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kListTimeout));
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(Explain(FromGateway(stub->ListModels(&context, {}, &models)), address));
+  MakePrintable(models);
   return models;
 }
 

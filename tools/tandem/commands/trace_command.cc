@@ -11,6 +11,7 @@
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/request_flags.h"
+#include "tools/tandem/printable.h"
 #include "tools/tandem/trace/chrome_trace.h"
 
 namespace tandem {
@@ -47,6 +48,7 @@ absl::Status WriteTrace(const TraceFlags& flags) {
   v1::GetTraceResponse trace;
   const grpc::Status status = stub->GetTrace(&context, request, &trace);
   if (!status.ok()) return Explain(FromGateway(status), flags.address);
+  MakePrintable(trace);
   if (trace.runs_size() == 0) return absl::DataLossError("the gateway's trace has no request");
   TANDEM_RETURN_IF_ERROR(Write(flags.out, flags.json ? MessageAsJson(trace) : ChromeTrace(trace)));
   if (flags.out != "-") {
