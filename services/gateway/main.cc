@@ -1,5 +1,6 @@
 // tandem-gateway: the public API over one model and its workers.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -34,6 +35,12 @@ int Fail(const char* event, const absl::Status& status) {
   return ServeExitCode(status);
 }
 
+// As much as HTTP takes.
+int MaxRequestBytes(const HttpFlags& flags) {
+  const size_t http = flags.server.listen == kHttpOff ? 0 : flags.server.max_body_bytes;
+  return static_cast<int>(std::clamp<size_t>(http, 16 << 20, kMaxMessageBytes));
+}
+
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
   if (flags.http.server.listen != kHttpOff && !flags.http.api_keys.empty()) {
@@ -60,6 +67,10 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
   ServerOptions options = flags.server;
   options.edge->counts = &meters.grpc;
+  // Requests, not responses: protobuf takes many times a message's bytes for one made of tiny parts.
+  options.configure = [&flags](grpc::ServerBuilder& builder) {
+    builder.SetMaxReceiveMessageSize(MaxRequestBytes(flags.http));
+  };
   auto server = Server::Start(options, {{v1::Generation::service_full_name(), &service}});
   if (!server.ok()) return Fail("cannot serve", server.status());
   const MetricSource page =

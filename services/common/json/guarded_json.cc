@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kStepsBetweenChecks = 1 << 14;
+constexpr size_t kFewMembers = 8;
 
 absl::Status Refused(size_t at, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrFormat("at byte %d, %s", at, why));
@@ -65,6 +66,10 @@ class Counter {
   void Close() {
     if (!members_.empty()) members_.pop_back();
   }
+  absl::Status String(size_t at) {
+    if (++num_strings_ <= limits_.max_strings) return absl::OkStatus();
+    return Refused(at, absl::StrFormat("it has more than %d texts and names", limits_.max_strings));
+  }
   absl::Status Comma(size_t at) {
     if (!members_.empty() && members_.back() > 0 && ++members_.back() > limits_.max_members) {
       return Refused(at,
@@ -82,6 +87,7 @@ class Counter {
   const JsonLimits& limits_;
   std::vector<size_t> members_;  // of the objects that are open; 0 for an array
   size_t num_containers_ = 0;
+  size_t num_strings_ = 0;
   size_t num_values_ = 0;
 };
 
@@ -134,6 +140,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   static void KeepLast(Json::object_t& object) {
     Members& members = object;
+    if (members.size() <= kFewMembers && !HasTwoOfOneName(members)) return;
     std::unordered_map<std::string_view, size_t> first;
     std::vector<size_t> places(members.size());
     for (size_t i = 0; i < members.size(); ++i) {
@@ -149,6 +156,16 @@ class Builder : public nlohmann::json_sax<Json> {
       if (places[i] == i) kept.emplace_back(members[i].first, std::move(members[i].second));
     }
     members.swap(kept);
+  }
+
+  // Without the memory that a table takes.  Time O(members^2).
+  static bool HasTwoOfOneName(const Members& members) {
+    for (size_t i = 1; i < members.size(); ++i) {
+      for (size_t k = 0; k < i; ++k) {
+        if (members[k].first == members[i].first) return true;
+      }
+    }
+    return false;
   }
 
   Json* Place(Json value) {
@@ -206,6 +223,7 @@ absl::Status CheckJson(std::string_view json, const JsonLimits& limits) {
       }
       i += pair ? 11 : 1;
     } else if (c == '"') {
+      TANDEM_RETURN_IF_ERROR(counter.String(i));
       in_string = true;
     } else if (c == '{' || c == '[') {
       TANDEM_RETURN_IF_ERROR(counter.Open(c, i));

@@ -54,11 +54,26 @@ TEST(GuardedJsonTest, OfMembersWithOneNameTheLastOneCounts) {
   }
 }
 
+TEST(GuardedJsonTest, NamesMayComeTwiceInSmallObjectsAndInLargeOnes) {
+  for (size_t num_members = 1; num_members < 20; ++num_members) {
+    std::string text = "{";
+    for (size_t i = 0; i < num_members; ++i) {
+      text += absl::StrFormat("%s\"k%d\":%d", i == 0 ? "" : ",", i % 5, i);
+    }
+    text += "}";
+    EXPECT_EQ(ParseGuardedJson(text)->dump(), Json::parse(text).dump()) << text;
+  }
+}
+
 TEST(GuardedJsonTest, ObjectsAreBoundedBeforeTheyAreBuilt) {
   EXPECT_TRUE(ParseGuardedJson(Objects(1, 4096)).ok());
   EXPECT_THAT(MessageOf(Objects(1, 4097)), HasSubstr("an object has more than 4096 members"));
   EXPECT_THAT(MessageOf(Objects(1, 1000000)), HasSubstr("an object has more than 4096 members"));
-  EXPECT_THAT(MessageOf("[" + Repeat("[],", 70000) + "0]"), HasSubstr("objects and arrays"));
+  EXPECT_THAT(MessageOf("[" + Repeat("[],", 17000) + "0]"),
+              HasSubstr("more than 16384 objects and arrays"));
+  EXPECT_TRUE(ParseGuardedJson("[" + Repeat("\"a\",", 65535) + "\"\"]").ok());
+  EXPECT_THAT(MessageOf("[" + Repeat("\"a\",", 65536) + "\"\"]"),
+              HasSubstr("more than 65536 texts and names"));
   EXPECT_THAT(MessageOf("[" + Repeat("0,", 300000) + "0]"), HasSubstr("more than 262144 values"));
   EXPECT_THAT(MessageOf(Repeat("[", 100000)), HasSubstr("at byte 64, it is nested deeper"));
   EXPECT_TRUE(ParseGuardedJson(Repeat("[", 64) + Repeat("]", 64)).ok());

@@ -98,6 +98,11 @@ absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
 
 absl::StatusOr<std::vector<uint32_t>> ParseMessages(const v1::ChatRequest& request,
                                                     const ServedModel& model) {
+  if (request.messages_size() > kMaxMessages) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("messages: %d of them, at most %d in one request; join those of one role",
+                        request.messages_size(), kMaxMessages));
+  }
   std::vector<Message> messages;
   messages.reserve(request.messages_size());
   for (const v1::ChatMessage& message : request.messages()) {

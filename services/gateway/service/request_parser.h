@@ -17,6 +17,7 @@ inline constexpr int kMaxStops = 16;
 inline constexpr size_t kMaxStopBytes = 1024;
 inline constexpr uint32_t kMaxLogprobs = 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
+inline constexpr int kMaxMessages = 16384;
 inline constexpr int kMaxEmbedInputs = 2048;        // OpenAI's
 inline constexpr size_t kMaxEmbedTokens = 300'000;  // OpenAI's, of all inputs; a context at least
 

@@ -67,7 +67,8 @@ absl::StatusOr<std::vector<uint32_t>> EncodePrompt(std::string_view text,
 
 absl::StatusOr<std::vector<uint32_t>> EncodeChat(const std::vector<Message>& messages,
                                                  const ServedModel& model) {
-  uint64_t num_bytes = 0;
+  // Between two messages are markers or a blank line, the text of two bytes at least.
+  uint64_t num_bytes = 2 * messages.size();
   for (const Message& message : messages) num_bytes += message.content.size();
   const uint64_t least = LeastTokens(num_bytes, model);
   if (!CheckPromptTokens(least, model).ok()) return PromptTooLong("at least ", least, model);

@@ -79,6 +79,14 @@ TEST_F(TextTokensTest, TokensThatNoContextHoldsAreNotMadeText) {
               HasSubstr("context_length_exceeded: the prompt has 1048576 tokens"));
 }
 
+TEST_F(TextTokensTest, MessagesAreBoundedInNumber) {
+  Start();
+  v1::ChatRequest request;
+  for (int i = 0; i <= kMaxMessages; ++i) request.add_messages()->set_role("user");
+  EXPECT_THAT(std::string(ParseChat(request, model()).status().message()),
+              HasSubstr("messages: 16385 of them, at most 16384 in one request"));
+}
+
 TEST_F(TextTokensTest, EmbeddingsHaveABoundOfAllInputsTogether) {
   Start();
   v1::EmbedRequest request;
