@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
+
 namespace tandem {
 namespace {
 
@@ -26,6 +28,25 @@ std::string Bounded(std::string_view text, size_t max_bytes, const Form& form) {
   return out;
 }
 
+bool IsPathByte(char c) {
+  return static_cast<unsigned char>(c) > 0x20 &&
+         std::string_view("'\"<>()[]{},;").find(c) == std::string_view::npos;
+}
+
+// Codes that say that a request cannot be served as it is; their messages show what the client sent.
+bool IsOfTheRequest(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::string ClientText(std::string_view text, size_t max_bytes) {
@@ -35,6 +56,42 @@ std::string ClientText(std::string_view text, size_t max_bytes) {
 std::string FitMessage(std::string_view message, size_t max_bytes) {
   return Bounded(message, max_bytes,
                  [](char c) { return std::string_view(c == '\n' || c == '\t' ? " " : ""); });
+}
+
+std::string WithoutFolders(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    // A path begins where no path, word or address goes on.
+    const char before = i == 0 ? ' ' : text[i - 1];
+    const bool begins = text[i] == '/' && (!IsPathByte(before) || before == ':' || before == '=') &&
+                        (text.substr(i, 2) != "//" || text.substr(i, 3) == "///");
+    if (!begins) {
+      out += text[i++];
+      continue;
+    }
+    // In quotes it may have blanks.
+    const bool quoted = before == '\'' || before == '"';
+    size_t end = i;
+    while (end < text.size() && (quoted ? text[end] != before : IsPathByte(text[end]))) ++end;
+    const std::string_view path = text.substr(i, end - i);
+    const bool is_method = path.starts_with("/tandem.") || path.starts_with("/grpc.");
+    out += is_method ? path : path.substr(path.rfind('/') + 1);
+    i = end;
+  }
+  return out;
+}
+
+absl::Status ForClients(const absl::Status& status) {
+  if (status.ok()) return status;
+  const std::string_view message(status.message().data(), status.message().size());
+  const std::string fit =
+      FitMessage(IsOfTheRequest(status.code()) ? std::string(message) : WithoutFolders(message));
+  if (fit == message) return status;
+  absl::Status shown(status.code(), fit);
+  status.ForEachPayload([&shown](absl::string_view url, const absl::Cord& payload) {
+    shown.SetPayload(url, payload);
+  });
+  return shown;
 }
 
 }  // namespace tandem

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace tandem {
 
 // Bytes that an error shows of a text unless its place calls for another number.
@@ -21,5 +23,13 @@ std::string ClientText(std::string_view text, size_t max_bytes = kShownBytes);
 // stays as it is, and a tab or a line's end becomes a space.  A message that is fit already is
 // returned unchanged.
 std::string FitMessage(std::string_view message, size_t max_bytes = kMaxMessageBytesShown);
+
+// `text` with the file's name alone in place of each absolute path in it: "unix:/run/gpu0.sock" is
+// "unix:gpu0.sock".  Addresses (https://...) and methods (/package.Service/Method) stay.
+std::string WithoutFolders(std::string_view text);
+
+// An error as clients may see it: its message fits (FitMessage), and where the mistake is not the
+// client's it names no folder of this machine.  Code and payloads stay.
+absl::Status ForClients(const absl::Status& status);
 
 }  // namespace tandem

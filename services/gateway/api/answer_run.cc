@@ -1,4 +1,5 @@
 #include "services/gateway/api/answer_run.h"
+#include "services/common/base/client_text.h"
 
 #include <algorithm>
 #include <optional>
@@ -190,7 +191,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     if (responder_->SendStatus(writer_->Told(failure)) || responder_->gone()) return;
     {
       MutexLock lock(mutex_);
-      writer_->Fail(failure, out);
+      writer_->Fail(ForClients(failure), out);
     }
     responder_->Write(out);
     responder_->End();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/utf8.h"
 #include "services/gateway/api/api_error.h"
@@ -101,8 +102,8 @@ absl::StatusOr<std::string> Detokenize(const Json& body, const ServedModel& mode
     const uint32_t vocab_size = model.config().vocab_size;
     if (!token.is_number_unsigned() || token.get<uint64_t>() >= vocab_size) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tokens[%d]: %.40s is no token of a vocabulary of %d", ids.size(),
-                          DumpJson(token), vocab_size));
+          absl::StrFormat("tokens[%d]: %s is no token of a vocabulary of %d", ids.size(),
+                          ClientText(DumpJson(token), 40), vocab_size));
     }
     ids.push_back(token.get<uint32_t>());
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "services/common/base/client_text.h"
 #include "services/common/rpc/error_details.h"
 
 namespace tandem::gateway {
@@ -123,7 +124,7 @@ std::string_view HttpReason(int http_status) {
 }
 
 HttpFailure FailureOf(const absl::Status& status) {
-  HttpFailure failure{HttpStatusOf(status.code()), status, std::nullopt};
+  HttpFailure failure{HttpStatusOf(status.code()), ForClients(status), std::nullopt};
   if (const auto delay = RetryAfterOf(status)) {
     const absl::Duration whole = std::max(absl::Ceil(*delay, absl::Seconds(1)), absl::Seconds(1));
     failure.retry_after_seconds = absl::ToInt64Seconds(whole);

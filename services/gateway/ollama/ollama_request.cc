@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json_fields.h"
@@ -139,7 +140,7 @@ absl::Status CheckOllamaName(const std::string& name, const ServedModel& model) 
     known += absl::StrFormat("%s'%s'", known.empty() ? "" : ", ", listed);
   }
   return absl::NotFoundError(
-      absl::StrFormat("model '%.256s' not found, this server serves %s", name, known));
+      absl::StrFormat("model '%s' not found, this server serves %s", ClientText(name, 256), known));
 }
 
 absl::StatusOr<ApiJob> MakeOllamaChatJob(const Json& body, const ServedModel& model,

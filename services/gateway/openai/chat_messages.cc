@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/gateway/openai/openai_options.h"
 
 namespace tandem::gateway {
@@ -20,9 +21,9 @@ std::string ReadRole(JsonFields& message) {
     message.Unsupported("role", kNoTools);
   } else {
     message.Fail("role", "invalid_value",
-                 absl::StrFormat("Invalid value for '%s': \"%.40s\". Supported values are: "
+                 absl::StrFormat("Invalid value for '%s': \"%s\". Supported values are: "
                                  "'system', 'developer', 'user' and 'assistant'.",
-                                 message.PathOf("role"), *role));
+                                 message.PathOf("role"), ClientText(*role, 40)));
   }
   return "";
 }
@@ -53,7 +54,7 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
     JsonFields part(element, message.error(), message.PathOf(name) + ".");
     const std::string type = part.String("type").value_or("");
     if (std::find(part_types.begin(), part_types.end(), type) == part_types.end()) {
-      part.Unsupported("type", absl::StrFormat("\"%.40s\": %s", type, kTextOnly));
+      part.Unsupported("type", absl::StrFormat("\"%s\": %s", ClientText(type, 40), kTextOnly));
       return "";
     }
     const auto part_text = part.String("text");

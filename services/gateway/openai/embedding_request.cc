@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/json_floats.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/openai/openai_options.h"
@@ -43,8 +44,8 @@ absl::StatusOr<EmbedJob> MakeEmbeddingJob(const Json& body, const ServedModel& m
   const std::string format = fields.String("encoding_format").value_or("float");
   if (format != "float" && format != "base64") {
     fields.Fail("encoding_format", "invalid_value",
-                absl::StrFormat("Invalid 'encoding_format': '%.40s', must be 'float' or 'base64'.",
-                                format));
+                absl::StrFormat("Invalid 'encoding_format': '%s', must be 'float' or 'base64'.",
+                                ClientText(format, 40)));
   }
   const uint32_t hidden_dim = model.config().hidden_dim;
   fields.RefuseUnless(

@@ -1,4 +1,5 @@
 #include "services/gateway/openai/openai_options.h"
+#include "services/common/base/client_text.h"
 
 #include <charconv>
 #include <limits>
@@ -33,8 +34,9 @@ void ReadLogitBias(JsonFields& fields, v1::SamplingParams& params) {
     const char* end = name.data() + name.size();
     const auto [parsed_to, error] = std::from_chars(name.data(), end, token);
     if (error != std::errc() || parsed_to != end) {
-      fields.Fail("logit_bias", "invalid_value",
-                  absl::StrFormat("Invalid 'logit_bias': \"%.40s\" is not a token id.", name));
+      fields.Fail(
+          "logit_bias", "invalid_value",
+          absl::StrFormat("Invalid 'logit_bias': \"%s\" is not a token id.", ClientText(name, 40)));
       return;
     }
     const auto bias = entries.Number(name, -100.0, 100.0);

@@ -1,6 +1,7 @@
 #include "services/gateway/openai/responses_request.h"
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/gateway/openai/chat_messages.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/responses_writer.h"
@@ -76,9 +77,9 @@ bool ReadIncludesLogprobs(JsonFields& fields) {
     if (include == kLogprobsInclude) {
       logprobs = true;
     } else if (include != kReasoningInclude) {
-      fields.Unsupported("include", absl::StrFormat("\"%.60s\": this server does not include "
+      fields.Unsupported("include", absl::StrFormat("\"%s\": this server does not include "
                                                     "anything but \"%s\".",
-                                                    include, kLogprobsInclude));
+                                                    ClientText(include), kLogprobsInclude));
     }
   }
   return logprobs;

@@ -1,4 +1,5 @@
 #include "services/gateway/page/page_routes.h"
+#include "services/common/base/client_text.h"
 
 #include <xxhash.h>
 
@@ -52,7 +53,7 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
     if (file.name == name) return SendFile(file, request, responder);
   }
   responder.SendStatus(
-      absl::NotFoundError(absl::StrFormat("the page has no file \"%s\"", std::string(name))));
+      absl::NotFoundError(absl::StrFormat("the page has no file \"%s\"", ClientText(name))));
 }
 
 }  // namespace

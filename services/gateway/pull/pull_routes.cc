@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
 #include "services/common/base/mutex.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/json.h"
@@ -89,7 +90,7 @@ class Answer : public PullListener {
       Say({{"status", "writing manifest"}});
       Say({{"status", "success"}});
     } else {
-      Say({{"error", std::string(status.message())}});
+      Say({{"error", std::string(ForClients(status).message())}});
     }
     to_->End();
   }
@@ -142,12 +143,12 @@ absl::Status Delete(const Pulls& pulls, const Launcher& launcher, const HttpRequ
   if (pulls.options.how.folder.empty()) return absl::PermissionDeniedError(kOff);
   if (IsServed(launcher, wanted.model)) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("model '%s' is being served", wanted.model));
+        absl::StrFormat("model '%s' is being served", ClientText(wanted.model)));
   }
   const auto model =
       pull::FindPulled(wanted.model, pulls.options.table, {pulls.options.how.folder});
   if (absl::IsNotFound(model.status())) {
-    return absl::NotFoundError(absl::StrFormat("model '%s' not found", wanted.model));
+    return absl::NotFoundError(absl::StrFormat("model '%s' not found", ClientText(wanted.model)));
   }
   TANDEM_RETURN_IF_ERROR(model.status());
   return pull::RemovePulled(*model);

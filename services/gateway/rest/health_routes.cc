@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
 
 namespace tandem::gateway {
@@ -11,7 +12,7 @@ namespace {
 
 HttpResponse Report(const v1::GetStatusResponse& status, bool good, bool api_keys) {
   const nlohmann::json body = {{"status", status.state()},
-                               {"detail", status.detail()},
+                               {"detail", WithoutFolders(status.detail())},
                                {"model", status.model()},
                                {"placement", status.placement()},
                                {"placement_notice", status.placement_notice()},

@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<Message>> BuildRequest(const RestBinding& binding
   TANDEM_ASSIGN_OR_RETURN(const auto parameters, ParseQuery(request.query));
   if (binding.body == "*" && !parameters.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: this method takes no query parameters, only a body", parameters[0].first));
+        "%s: this method takes no query parameters, only a body", ClientText(parameters[0].first)));
   }
   if (!binding.body.empty() && binding.body != "*") {
     TANDEM_RETURN_IF_ERROR(query_binder.Forbid(binding.body));

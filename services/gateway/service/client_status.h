@@ -1,6 +1,7 @@
 // What a client is told of an error.
 #pragma once
 
+#include "services/common/base/client_text.h"
 #include "services/common/rpc/error_details.h"
 
 namespace tandem::gateway {
@@ -9,7 +10,8 @@ namespace tandem::gateway {
 inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 // With google.rpc.RetryInfo where trying again is worth while: RESOURCE_EXHAUSTED and UNAVAILABLE.
-inline absl::Status ToClientError(const absl::Status& status) {
+inline absl::Status ToClientError(const absl::Status& said) {
+  const absl::Status status = ForClients(said);
   const bool passing = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
   if (!passing || RetryAfterOf(status).has_value()) return status;
   return WithRetryAfter(status, kRetryDelay);
