@@ -1,5 +1,6 @@
 #include "services/gateway/http/http_message.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
