@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (line == std::string_view::npos) return 0;
   collector->SetAnswer(all.substr(line + 1));
   auto exporter = SpanExporter::Start({.url = collector->url(),
-                                       .batch_delay = absl::ZeroDuration(),
+                                       .max_batch_spans = 3,  // sent at once
                                        .timeout = absl::Seconds(5),
                                        .min_pause = absl::ZeroDuration(),
                                        .max_pause = absl::ZeroDuration(),
