@@ -15,7 +15,25 @@ std::optional<int64_t> ResidentBytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-HeapTrimmer::HeapTrimmer(absl::Duration interval) : thread_([this, interval] { Run(interval); }) {}
+namespace {
+
+// Bytes in memory that no allocation in use explains: code, stacks, shared memory, and what the allocator holds for later.
+std::optional<int64_t> BytesBesideWhatIsInUse() {
+  const auto resident = ResidentBytes();
+  if (!resident) return std::nullopt;
+  const struct mallinfo2 heap = ::mallinfo2();
+  return *resident - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+}
+
+}  // namespace
+
+HeapTrimmer::HeapTrimmer(absl::Duration interval) {
+  // Else both grow to the largest allocation that was ever freed, up to 64 MiB for each arena: malloc_trim leaves the free end of
+  // an arena alone where it is not the first.
+  ::mallopt(M_MMAP_THRESHOLD, kWholeBytes);
+  ::mallopt(M_TRIM_THRESHOLD, kWholeBytes);
+  thread_ = std::thread([this, interval] { Run(interval); });
+}
 
 HeapTrimmer::~HeapTrimmer() {
   {
@@ -38,14 +56,12 @@ void HeapTrimmer::Run(absl::Duration interval) {
 }
 
 void HeapTrimmer::Look() {
-  const auto resident = ResidentBytes();
-  if (!resident) return;
-  lowest_bytes_ = std::min(lowest_bytes_, *resident);
-  // The allocator counts as free what it gave back before, too: only growth says that there is more.
-  if (*resident < lowest_bytes_ + kWorthBytes) return;
-  if (static_cast<int64_t>(::mallinfo2().fordblks) < kWorthBytes) return;
+  const auto beside = BytesBesideWhatIsInUse();
+  if (!beside) return;
+  lowest_bytes_ = std::min(lowest_bytes_, *beside);
+  if (*beside < lowest_bytes_ + kWorthBytes) return;
   ::malloc_trim(0);
-  lowest_bytes_ = ResidentBytes().value_or(*resident);
+  lowest_bytes_ = BytesBesideWhatIsInUse().value_or(*beside);
 }
 
 }  // namespace tandem

@@ -14,9 +14,11 @@ namespace tandem {
 // process now and then and has the allocator give back what is free, once that is worth the time.
 class HeapTrimmer {
  public:
-  // Growth that starts a trim: the process holds so many bytes more than at its lowest since the last one, and the allocator has
-  // so many free.
+  // Growth that starts a trim, of what is in memory and not in use.
   static constexpr int64_t kWorthBytes = 8 << 20;
+  // Allocations of this size go back when they are freed, and so does the free end of an arena.
+  // The logits of a row, 1 MiB, are below it.
+  static constexpr int kWholeBytes = 2 << 20;
 
   explicit HeapTrimmer(absl::Duration interval = absl::Seconds(5));
   ~HeapTrimmer();
