@@ -74,7 +74,7 @@ CASES = [
     Case("rapid-reset"),
     Case("continuation"),
     Case("large-headers", short=False),
-    Case("unfinished-streams"),
+    Case("unfinished-streams", short=False),
     Case("unfinished-messages"),
     Case("unread-answers", short=False),
     Case("pings", short=False),
