@@ -52,11 +52,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   const auto channel = grpc.grpc_server().InProcessChannel(arguments);
   const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-  const auto refused = [&launcher](const google::protobuf::MethodDescriptor& method,
-                                   const absl::Status& status) {
-    if (method.server_streaming()) launcher.ReportRefused(Api::kRest, status);
+  const RestStreams streams = EngineStreams(launcher);
+  const auto refused = [&launcher, streams](const google::protobuf::MethodDescriptor& method,
+                                            const absl::Status& status) {
+    if (streams.contains(method.full_name())) launcher.ReportRefused(Api::kRest, status);
   };
-  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused, EngineStreams(launcher)));
+  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused, streams));
   TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, Version()));
   return HttpServer::Start(options, std::move(router));
 }

@@ -72,6 +72,15 @@ void MetricSamples::AddHistogram(const MetricSpec& spec, std::span<const uint64_
   histogram.sample_sum = sum;
 }
 
+void MetricSamples::KeepOnly(std::string_view label, std::string_view value) {
+  for (prometheus::MetricFamily& family : families_) {
+    std::erase_if(family.metric, [&](const prometheus::ClientMetric& metric) {
+      return std::any_of(metric.label.begin(), metric.label.end(),
+                         [&](const auto& one) { return one.name == label && one.value != value; });
+    });
+  }
+}
+
 std::vector<prometheus::MetricFamily> MetricSamples::Take() && { return std::move(families_); }
 
 std::string StatusCodeLabel(int code) {

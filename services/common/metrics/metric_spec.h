@@ -49,6 +49,8 @@ class MetricSamples {
   // `counts`: by bucket, not cumulative, +Inf's last; `sum`: of what was counted.
   void AddHistogram(const MetricSpec& spec, std::span<const uint64_t> counts, double sum,
                     std::initializer_list<std::string_view> labels = {});
+  // Drops values whose label `label` is there and is not `value`.
+  void KeepOnly(std::string_view label, std::string_view value);
   // In the order in which each metric was first added.
   std::vector<prometheus::MetricFamily> Take() &&;
 

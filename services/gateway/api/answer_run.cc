@@ -160,8 +160,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       const bool ended = batch.end.has_value();
       if (ended) {
         --num_open_;
-        client_->ChargeTokens(batch.end->usage.prompt_tokens(),
-                              batch.end->usage.completion_tokens());
+        reservation_->Charge(batch.end->usage.prompt_tokens(),
+                             batch.end->usage.completion_tokens());
       }
       if (over_ || gone_ || !failure.ok()) continue;
       if (!batch.update.empty()) {
@@ -204,7 +204,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   // Until nothing of this request runs any more: the streams hold this object until then.
   std::unique_ptr<ClientReservation> reservation_;
 
-  Mutex mutex_;                                                                // also of *writer_
+  Mutex mutex_;  // also of *writer_, and of *reservation_ once the runs have started
   std::vector<std::shared_ptr<TokenStream>> streams_ ABSL_GUARDED_BY(mutex_);  // with the engine
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "services/gateway/service/client_status.h"
 
 namespace tandem::gateway {
 
@@ -19,10 +20,14 @@ void EmbedJob::SetOrigin(Api api, const RequestTrace& trace) {
 
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
                     const std::shared_ptr<HttpResponder>& responder) {
-  if (job.runs.empty()) {
-    responder->Send({.body = job.to_body({})});
-    return;
-  }
+  const auto send = [responder](absl::StatusOr<std::string> body) {
+    if (body.ok()) {
+      responder->Send({.body = *std::move(body)});
+    } else {
+      responder->SendStatus(ToClientError(body.status()));
+    }
+  };
+  if (job.runs.empty()) return send(job.to_body({}));
   RequestCost cost{.sequences = job.runs.size()};
   const uint64_t most =
       std::max<uint64_t>(client->max_at_once().value_or(EmbedRun::kMostAtOnce), 1);
@@ -32,21 +37,14 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
     cost.tokens += request.prompt.size();
   }
   auto reservation = ClientReservation::Make(client, cost);
-  if (!reservation.ok()) {
-    responder->SendStatus(reservation.status());
-    return;
-  }
+  if (!reservation.ok()) return send(reservation.status());
   const auto run = EmbedRun::Create(
       model.engine(), std::move(job.runs),
-      [reservation = std::shared_ptr(*std::move(reservation)), client = std::move(client),
-       responder, to_body = std::move(job.to_body)](const EmbedResult& result) mutable {
-        client->ChargeTokens(result.usage.prompt_tokens(), 0);
+      [reservation = std::shared_ptr(*std::move(reservation)), send,
+       to_body = std::move(job.to_body)](const EmbedResult& result) mutable {
+        reservation->Charge(result.usage.prompt_tokens(), 0);
         reservation = nullptr;  // before the client can send the next request
-        if (result.status.ok()) {
-          responder->Send({.body = to_body(result)});
-        } else {
-          responder->SendStatus(result.status);
-        }
+        send(result.status.ok() ? to_body(result) : result.status);
       },
       cost.at_once);
   // Dropped by the responder when the answer is complete or the client has gone.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "services/gateway/http/http_message.h"
 #include "services/gateway/service/embed_run.h"
 #include "services/gateway/service/served_model.h"
@@ -16,8 +17,9 @@ namespace tandem::gateway {
 
 // What one HTTP request asks of the engine.
 struct EmbedJob {
-  std::vector<EngineRequest> runs;                         // none: nothing was asked for
-  std::function<std::string(const EmbedResult&)> to_body;  // of a result that is OK
+  std::vector<EngineRequest> runs;  // none: nothing was asked for
+  // Of a result that is OK.
+  std::function<absl::StatusOr<std::string>(const EmbedResult&)> to_body;
 
   // Each run has a span of its own; the first has the request's.
   void SetOrigin(Api api, const RequestTrace& trace);

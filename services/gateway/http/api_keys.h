@@ -7,7 +7,8 @@
 // `requests` and `concurrency` count sequences: each prompt, choice (n) and input to be embedded is
 // one.  `tokens` are reserved before a request runs, prompt and max_tokens of each sequence, and what
 // was not used is given back.  `weight`: of the key's share of the device, 1 if it is left out.
-// `admin`: the key may see the traces of all requests, others only of those that it made itself.
+// `admin`: the key may see the traces of all requests and what each key has used, others only their
+// own.
 //
 // HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
 // key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.

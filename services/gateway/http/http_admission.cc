@@ -69,6 +69,8 @@ std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
                       ClientText(*origin)));
 }
 
+bool IsGet(const HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
+
 bool IsLocal(const HttpRequest& head, const std::string& peer) {
   boost::system::error_code error;
   const asio::ip::address address = asio::ip::make_address(peer, error);
@@ -91,7 +93,7 @@ std::variant<std::optional<KeyLease>, HttpFailure> AdmitSender(const HttpRequest
     return Forbidden(
         "this path is for this machine alone, or for holders of an API key (--http-api-keys)");
   }
-  const bool counts = head.method != "GET" && head.method != "HEAD";
+  const bool counts = route.counts || !IsGet(head);
   auto admitted = keys->Admit(BearerKey(head), now, counts);
   if (auto* failure = std::get_if<HttpFailure>(&admitted)) return std::move(*failure);
   return std::get<KeyLease>(std::move(admitted));

@@ -25,12 +25,16 @@ std::optional<HttpFailure> RefuseHost(const HttpRequest& head,
 std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
                                                    const std::vector<std::string>& allowed);
 
+// GET or HEAD.
+bool IsGet(const HttpRequest& head);
+
 // Whether the request comes from this machine itself and no proxy speaks for another.  `peer`: the
 // address it came from.
 bool IsLocal(const HttpRequest& head, const std::string& peer);
 
 // The lease of the holder of the request's key, nothing where the route asks for none; or why not.
-// GET and HEAD, which look at things and make none, count against no limit of a key.
+// GET and HEAD, which look at things and make none, count against no limit of a key unless the route
+// says so.
 // `keys` is null where everybody is served.
 std::variant<std::optional<KeyLease>, HttpFailure> AdmitSender(const HttpRequest& head,
                                                                const HttpRoute& route,

@@ -277,6 +277,7 @@ bool HttpConnection::Admit() {
   }
   auto& lease = std::get<std::optional<KeyLease>>(sender);
   if (lease.has_value()) lease_.emplace(*std::move(lease));
+  if (!AdmitGet(head)) return false;
   admitted_ = true;
   return true;
 }
@@ -314,6 +315,22 @@ bool HttpConnection::FindRoute(const HttpRequest& head) {
   return false;
 }
 
+bool HttpConnection::AdmitGet(const HttpRequest& head) {
+  is_get_ = IsGet(head) && !route_->open;
+  if (!is_get_) return true;
+  const auto wait = core_->gets.Take(Client()->tenant(), absl::Now());
+  if (!wait.has_value()) return true;
+  is_get_ = false;
+  const int64_t seconds =
+      std::max<int64_t>(absl::ToInt64Seconds(absl::Ceil(*wait, absl::Seconds(1))), 1);
+  Refuse({429,
+          absl::ResourceExhaustedError(absl::StrFormat(
+              "more GETs than %d a second, or large answers to them; retry in %d s (--http-gets)",
+              core_->options.gets_per_second, seconds)),
+          seconds});
+  return false;
+}
+
 bool HttpConnection::AccountBody() {
   if (reader_.body_bytes() == 0) return true;
   const absl::Time now = absl::Now();
@@ -343,6 +360,10 @@ std::string HttpConnection::Sender() const {
   return lease_.has_value() ? "key " + lease_->client()->name() : peer_;
 }
 
+std::shared_ptr<HttpClient> HttpConnection::Client() const {
+  return lease_.has_value() ? lease_->client() : nobody_;
+}
+
 void HttpConnection::Refuse(const HttpFailure& failure, HttpHeaders headers) {
   const bool whole = reader_.state() == HttpRequestReader::State::kDone;
   const HttpRequest request = whole ? reader_.Take() : reader_.head();
@@ -357,7 +378,7 @@ void HttpConnection::Dispatch() {
   const HttpRoute& route = *route_;
   HttpRequest request = reader_.Take();
   request.variables = std::move(route_variables_.variables);
-  request.client = lease_.has_value() ? lease_->client() : nobody_;
+  request.client = Client();
   BeginAnswer(request, !reader_.keep_alive());
   request.id = answer_->context().id;
   request.trace = answer_->context().trace;
@@ -556,6 +577,9 @@ void HttpConnection::Account(const HttpAnswerContext& context, int status) {
   if (core_->options.traffic != nullptr) {
     core_->options.traffic->CountAnswer(route_ != nullptr ? route_->path_template : "other",
                                         status);
+  }
+  if (std::exchange(is_get_, false)) {
+    core_->gets.Charge(Client()->tenant(), sent_bytes_, absl::Now());
   }
   route_ = nullptr;
 }

@@ -60,10 +60,13 @@ class HttpConnection final : public HttpAnswer::Listener,
   // Whether the request may go on (http_admission.h).  Otherwise it has been answered.
   bool Admit();
   bool FindRoute(const HttpRequest& head);
+  bool AdmitGet(const HttpRequest& head);
   bool AccountBody();
   void GiveWay();
   // Whose share of memory and threads the request takes: its key, or its address.
   std::string Sender() const;
+  // The holder of its key, or nobody_.
+  std::shared_ptr<HttpClient> Client() const;
   void Refuse(const HttpFailure& failure, HttpHeaders headers = {});
   void Dispatch();
   void BeginAnswer(const HttpRequest& head, bool close);
@@ -104,6 +107,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   HttpRequestReader reader_;
   // Of the request under way.
   bool admitted_ = false;
+  bool is_get_ = false;  // that counts (GetLimiter)
   const HttpRoute* route_ = nullptr;
   HttpRequest route_variables_;  // variables alone
   std::optional<KeyLease> lease_;

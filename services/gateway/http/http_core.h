@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
 #include "services/gateway/http/body_budget.h"
+#include "services/gateway/http/get_limiter.h"
 #include "services/gateway/http/handler_pool.h"
 #include "services/gateway/http/http_server.h"
 
@@ -34,12 +35,14 @@ class HttpCore {
         answers({.total_bytes = options.max_answers_bytes,
                  .body_bytes = options.max_answers_bytes / 3 * 2,
                  .stall = options.answer_stall}),
+        gets(options.gets_per_second),
         io(static_cast<int>(options.num_threads)) {}
 
   const HttpServerOptions options;
   const HttpRouter router;
   BodyBudget bodies;
   BodyBudget answers;
+  GetLimiter gets;
   boost::asio::io_context io;
   HandlerPool* pool = nullptr;  // Borrowed; outlives the threads that run `io`
   bool check_names = false;     // likewise; see HttpServerOptions::names

@@ -1,6 +1,7 @@
 // What HTTP handlers are given and what they give back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,7 +37,7 @@ class HttpClient {
   // Whose share of the device its requests use, and the weight of that share.
   virtual const std::string& tenant() const = 0;
   virtual uint32_t weight() const { return 1; }
-  // Whether it may see what others' requests were: their traces.
+  // Whether it may see others' traces, and what other keys have used.
   virtual bool sees_all() const { return true; }
   // Takes from the key's limits what a request may use, before it runs; one sequence was taken when
   // its head arrived.  RESOURCE_EXHAUSTED, with nothing taken, names the limit, what was asked and
@@ -52,7 +53,8 @@ class HttpClient {
   virtual void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) = 0;
 };
 
-// Has what was reserved given back when it is destroyed.
+// What was reserved for a request; what is left of it is given back when this is destroyed.
+// Thread-compatible.
 class ClientReservation {
  public:
   // RESOURCE_EXHAUSTED as HttpClient::Reserve.
@@ -64,11 +66,19 @@ class ClientReservation {
   }
   ~ClientReservation() { client_->Release(cost_); }
 
+  // Charges tokens that were used, which are no longer reserved.
+  void Charge(uint64_t prompt_tokens, uint64_t completion_tokens) {
+    client_->ChargeTokens(prompt_tokens, completion_tokens);
+    const uint64_t settled = std::min(cost_.tokens, prompt_tokens + completion_tokens);
+    client_->Release({.tokens = settled});
+    cost_.tokens -= settled;
+  }
+
  private:
   ClientReservation(std::shared_ptr<HttpClient> client, const RequestCost& cost)
       : client_(std::move(client)), cost_(cost) {}
   const std::shared_ptr<HttpClient> client_;  // shared with the request
-  const RequestCost cost_;
+  RequestCost cost_;                          // what is still reserved
 };
 
 struct HttpRequest {

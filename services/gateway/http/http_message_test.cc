@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "services/common/rpc/error_details.h"
 #include "services/common/testing/temporary_directory.h"
@@ -168,6 +171,42 @@ TEST(ApiKeysTest, TokensAreReservedAndWhatIsNotUsedComesBack) {
   client.Release(cost);
   EXPECT_GE(*client.tokens_left(), 170u);
   EXPECT_LE(*client.tokens_left(), 180u);
+}
+
+TEST(ApiKeysTest, TokensThatWereUsedAreNoLongerReserved) {
+  const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne + " tokens=200");
+  ASSERT_TRUE(keys.ok());
+  const auto lease = (*keys)->Admit("one", absl::Now());
+  const auto client = std::get<KeyLease>(lease).client();
+  auto reservation = ClientReservation::Make(client, {.tokens = 150});
+  ASSERT_TRUE(reservation.ok());
+  EXPECT_LE(*client->tokens_left(), 55u);
+  (*reservation)->Charge(30, 70);
+  EXPECT_GE(*client->tokens_left(), 50u) << "used or reserved, and not both";
+  EXPECT_LE(*client->tokens_left(), 60u);
+  (*reservation)->Charge(10, 90);  // more than was reserved
+  EXPECT_LE(*client->tokens_left(), 10u);
+  reservation->reset();
+  EXPECT_LE(*client->tokens_left(), 10u);
+}
+
+TEST(ApiKeysTest, RequestsAtOnceCannotPassTheLimitTogether) {
+  const auto keys =
+      ApiKeys::Parse(std::string("a sha256:") + kOne + " tokens=1000 concurrency=1000");
+  ASSERT_TRUE(keys.ok());
+  std::atomic<int> num_let_in = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 50; ++j) {
+        const auto lease = (*keys)->Admit("one", absl::Now());
+        if (!std::holds_alternative<KeyLease>(lease)) continue;
+        if (std::get<KeyLease>(lease).client()->Reserve({.tokens = 200}).ok()) ++num_let_in;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_let_in, 5);
 }
 
 TEST(ApiKeysTest, OnlyAnAdminKeySeesAll) {

@@ -33,12 +33,13 @@ class HttpReloadTest : public HttpServerFixture {
  protected:
   void WriteKeys(const std::string& text) const { std::ofstream(KeyFile()) << text; }
   std::string KeyFile() const { return temporary_.path() + "/keys"; }
-  void StartWithKeys(const std::string& text) {
+  void StartWithKeys(const std::string& text, HttpServerOptions options = {}) {
     WriteKeys(text);
     auto keys = ApiKeys::Load(KeyFile());
     ASSERT_TRUE(keys.ok()) << keys.status();
     keys_ = *keys;
-    StartServer({.keys = keys_});
+    options.keys = keys_;
+    StartServer(options);
   }
 
   const TemporaryDirectory temporary_;
@@ -62,6 +63,35 @@ TEST_F(HttpReloadTest, KeysComeAndGoWhileConnectionsAndRequestsGoOn) {
   EXPECT_TRUE(held->Write("and after"));
   held->End();
   EXPECT_EQ(busy.Read().body, "before and after") << "it was let in under the key that is gone";
+}
+
+TEST_F(HttpReloadTest, AKeysGetsHaveABucketOfTheirOwnWhateverTheConnection) {
+  HttpServerOptions options;
+  options.gets_per_second = 2;
+  StartWithKeys(absl::StrFormat("first %s requests=2\nsecond %s\n", kOneHash, kTwoHash), options);
+  const auto get = [this](const char* path, const char* key) {
+    return Connect().Call("GET", path, "", key);
+  };
+  int num_let_in = 0;
+  HttpTestResponse last;
+  for (last.status = 200; last.status == 200 && num_let_in < 1000; ++num_let_in) {
+    last = get("/echo", kOne);
+  }
+  EXPECT_GT(num_let_in, 4) << "the requests of the key do not count them";
+  EXPECT_EQ(last.status, 429);
+  EXPECT_EQ(last.Header("retry-after"), "1");
+  EXPECT_THAT(last.body, HasSubstr("--http-gets"));
+  EXPECT_EQ(get("/echo", kTwo).status, 200) << "another key's bucket";
+  EXPECT_EQ(get("/open", "").status, 200) << "health is free";
+  EXPECT_EQ(Connect().Call("POST", "/echo", "", kOne).status, 200);
+}
+
+TEST_F(HttpReloadTest, AGetThatIsWorkCountsAgainstItsKey) {
+  StartWithKeys(absl::StrFormat("first %s requests=2\n", kOneHash));
+  for (const int status : {200, 200, 429}) {
+    EXPECT_EQ(Connect().Call("GET", "/counts", "", kOne).status, status);
+    EXPECT_EQ(Connect().Call("GET", "/echo", "", kOne).status, 200);
+  }
 }
 
 TEST_F(HttpReloadTest, AKeyThatStaysKeepsWhatItHasUsedUnderItsNewNameAndLimits) {

@@ -23,6 +23,8 @@ struct HttpRoute {
   // Whether it is for this machine: answered without a key to peers on loopback that no proxy
   // speaks for, to others with a key alone, and to nobody else where there are no keys.
   bool local = false;
+  // Whether a GET of it counts against the limits of a key, as other methods do: it is work.
+  bool counts = false;
 };
 
 // Filled before the server starts, constant from then on.

@@ -47,6 +47,8 @@ struct HttpServerOptions {
 
   uint32_t num_threads = 1;
   uint32_t max_connections = 4096;
+  // Of one key, else of one client (PeerTenant), health aside; 0: any number.
+  uint32_t gets_per_second = 0;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 16 << 20;
   // Of all requests together until their handlers have read them; at least two of the longest.

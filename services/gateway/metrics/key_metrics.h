@@ -13,11 +13,12 @@ namespace tandem::gateway {
 inline constexpr size_t kMaxKeySeries = 100;
 
 struct KeyMetrics {
-  static constexpr MetricSpec kRequests{
-      "tandem_key_requests_total",
-      MetricType::kCounter,
-      "Requests let in under an API key, by its name in the key file. GET and HEAD do not count.",
-      {"key"}};
+  static constexpr MetricSpec kRequests{"tandem_key_requests_total",
+                                        MetricType::kCounter,
+                                        "Requests let in under an API key, by its name in the key "
+                                        "file. GET and HEAD do not count, but "
+                                        "for tokenize and detokenize.",
+                                        {"key"}};
   static constexpr MetricSpec kRunning{
       "tandem_key_requests_running", MetricType::kGauge, "Of those, being answered now.", {"key"}};
   static constexpr MetricSpec kRejected{

@@ -23,16 +23,22 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
 }
 
 absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page) {
-  return router.Add(
-      {.method = "GET",
-       .path_template = "/metrics",
-       .handler =
-           [page = std::move(page)](const HttpRequest&, const std::shared_ptr<HttpResponder>& to) {
-             HttpResponse response{.content_type = kMetricsContentType, .body = MetricsText(page)};
-             response.headers.emplace_back("Cache-Control", "no-store");
-             to->Send(std::move(response));
-           },
-       .local = true});
+  return router.Add({.method = "GET",
+                     .path_template = "/metrics",
+                     .handler =
+                         [page = std::move(page)](const HttpRequest& request,
+                                                  const std::shared_ptr<HttpResponder>& to) {
+                           const HttpClient& client = *request.client;
+                           const MetricSource seen = [&page, &client](MetricSamples& samples) {
+                             page(samples);
+                             if (!client.sees_all()) samples.KeepOnly("key", client.name());
+                           };
+                           HttpResponse response{.content_type = kMetricsContentType,
+                                                 .body = MetricsText(seen)};
+                           response.headers.emplace_back("Cache-Control", "no-store");
+                           to->Send(std::move(response));
+                         },
+                     .local = true});
 }
 
 }  // namespace tandem::gateway

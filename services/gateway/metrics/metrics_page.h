@@ -30,7 +30,8 @@ struct GatewayMeters {
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
                          MetricSource more = {});
 
-// GET /metrics, for this machine or holders of a key.
+// GET /metrics, for this machine or holders of a key.  A key that is not an `admin` sees its own
+// among the figures by key, and all others.
 absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page);
 
 }  // namespace tandem::gateway

@@ -32,7 +32,10 @@ using ::testing::Not;
 
 // printf %s secret | sha256sum
 constexpr char kKeys[] =
-    "tester sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
+    "tester sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n"
+    // "one" and "two"
+    "one sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n"
+    "two sha256:3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3 admin\n";
 constexpr char kHeaders[] = "Authorization: Bearer secret\r\n";
 constexpr char kOpenAiBody[] =
     R"({"prompt": "the hat", "temperature": 0, "ignore_eos": true, "max_tokens": 5})";
@@ -177,6 +180,21 @@ TEST_F(MetricsPageTest, ThePageIsForThisMachineOrHoldersOfAKey) {
        {"X-Forwarded-For: 203.0.113.7\r\n", "Forwarded: for=_x\r\n", "Via: 1.1 somewhere\r\n"}) {
     EXPECT_EQ(Call("GET", "/metrics", "", header).status, 401) << header;
     EXPECT_EQ(Call("GET", "/metrics", "", std::string(header) + kHeaders).status, 200) << header;
+  }
+}
+
+TEST_F(MetricsPageTest, AKeySeesItsOwnFiguresAndAnAdminsKeySeesAll) {
+  const auto page = [this](const std::string& key) {
+    return Call("GET", "/metrics", "", "Via: 1.1 x\r\nAuthorization: Bearer " + key + "\r\n").body;
+  };
+  const std::string own = "tandem_key_requests_total{key=\"one\"}";
+  const std::string others = "tandem_key_requests_total{key=\"tester\"}";
+  EXPECT_THAT(page("one"), HasSubstr(own));
+  EXPECT_THAT(page("one"), Not(HasSubstr("tester")));
+  EXPECT_THAT(page("one"), HasSubstr("tandem_steps_total"));
+  for (const std::string& all : {page("two"), Page()}) {
+    EXPECT_THAT(all, HasSubstr(own));
+    EXPECT_THAT(all, HasSubstr(others));
   }
 }
 

@@ -159,20 +159,20 @@ TEST_F(OllamaTest, EmbedsOneTextOrManyOrNone) {
   ASSERT_TRUE(many.ok()) << many.status();
   EXPECT_THAT(many->runs, SizeIs(2));
   EXPECT_TRUE(many->runs[0].embedding);
-  EXPECT_EQ(Json::parse(many->to_body(result)),
+  EXPECT_EQ(Json::parse(many->to_body(result).value()),
             Json::parse(R"({"model": "toy", "embeddings": [[0.5, -0.25], [1, 0]],
                             "total_duration": 1500000000, "load_duration": 0,
                             "prompt_eval_count": 9})"));
   const auto one = make(MakeOllamaEmbeddingsJob, R"(, "prompt": "hat")");
   EXPECT_THAT(one->runs, SizeIs(1));
-  EXPECT_EQ(one->to_body(result), R"({"embedding":[0.5,-0.25]})");
+  EXPECT_EQ(one->to_body(result).value(), R"({"embedding":[0.5,-0.25]})");
   for (const char* none : {"", R"(, "input": "")", R"(, "input": [])"}) {
     const auto job = make(MakeOllamaEmbedJob, none);
     ASSERT_TRUE(job.ok()) << none << job.status();
     EXPECT_THAT(job->runs, SizeIs(0));
-    EXPECT_EQ(Json::parse(job->to_body({}))["embeddings"], Json::array());
+    EXPECT_EQ(Json::parse(job->to_body({}).value())["embeddings"], Json::array());
   }
-  EXPECT_EQ(make(MakeOllamaEmbeddingsJob, "")->to_body({}), R"({"embedding":[]})");
+  EXPECT_EQ(make(MakeOllamaEmbeddingsJob, "")->to_body({}).value(), R"({"embedding":[]})");
 }
 
 TEST_F(OllamaTest, EmbeddingsThatCannotBeAreRefusedByName) {

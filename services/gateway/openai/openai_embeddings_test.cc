@@ -86,7 +86,7 @@ TEST_F(OpenAiEmbeddingsTest, WhatIsWrongOrNotDoneIsNamed) {
 }
 
 TEST_F(OpenAiEmbeddingsTest, AnswersAsOpenAiInNumbersAndInBase64) {
-  const Json numbers = Json::parse(Make(R"({"input": ["h", "hh"]})")->to_body(Result()));
+  const Json numbers = Json::parse(Make(R"({"input": ["h", "hh"]})")->to_body(Result()).value());
   EXPECT_EQ(numbers["object"], "list");
   EXPECT_EQ(numbers["model"], "toy");
   EXPECT_EQ(numbers["usage"], Json({{"prompt_tokens", 7}, {"total_tokens", 7}}));
@@ -94,8 +94,8 @@ TEST_F(OpenAiEmbeddingsTest, AnswersAsOpenAiInNumbersAndInBase64) {
   EXPECT_EQ(numbers["data"][1]["object"], "embedding");
   EXPECT_EQ(numbers["data"][1]["index"], 1);
   EXPECT_EQ(numbers["data"][0]["embedding"].get<std::vector<float>>(), Result().embeddings[0]);
-  const Json base64 =
-      Json::parse(Make(R"({"input": "h", "encoding_format": "base64"})")->to_body(Result()));
+  const Json base64 = Json::parse(
+      Make(R"({"input": "h", "encoding_format": "base64"})")->to_body(Result()).value());
   std::string bytes;
   const auto text = base64["data"][0]["embedding"].get<std::string>();
   ASSERT_TRUE(absl::Base64Unescape({text.data(), text.size()}, &bytes));

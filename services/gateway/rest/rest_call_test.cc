@@ -264,6 +264,30 @@ TEST_P(RestCallTest, TheRequestIdAndTokensAreCounted) {
   EXPECT_EQ(client.Call("GET", "/tandem/v1/status").status, 401);
 }
 
+// Before it runs, where the engine answers: a call's tokens are counted when it ends.
+TEST_P(RestCallTest, EmbeddingsAreReservedToo) {
+  const auto keys = ApiKeys::Parse(
+      "a sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed tokens=6 "
+      "requests=3\n");
+  ASSERT_TRUE(keys.ok());
+  StartRest({}, {.keys = *keys});
+  if (!GetParam()) GTEST_SKIP() << "in the gateway the engine answers";
+  HttpTestClient client = Connect();
+  const auto embed = [&client](const std::string& inputs) {
+    return client.Call("POST", "/tandem/v1/embed", "{\"inputs\": [" + inputs + "]}",
+                       "Authorization: Bearer one\r\n");
+  };
+  const std::string pair = R"({"tokens": {"ids": [5, 6]}})";
+  const HttpTestResponse long_one = embed(R"({"tokens": {"ids": [5, 6, 7, 8, 9, 10, 11]}})");
+  EXPECT_EQ(long_one.status, 429);
+  EXPECT_THAT(long_one.body, HasSubstr("asks for 7 tokens"));
+  EXPECT_EQ(embed(pair + "," + pair + "," + pair).status, 429) << "2 of 3 sequences are left";
+  const HttpTestResponse good = embed(pair);
+  EXPECT_EQ(good.status, 200) << good.body;
+  EXPECT_EQ(nlohmann::json::parse(good.body)["embeddings"].size(), 1u);
+  EXPECT_EQ((*keys)->Usage()[0].prompt_tokens, 2u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, RestCallTest, ::testing::Bool(),
                          [](const auto& way) { return way.param ? "FromTheEngine" : "ByCalls"; });
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/answer_run.h"
+#include "services/gateway/api/embed_answer.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/rest/rest_format.h"
 #include "services/gateway/rest/rest_input.h"
@@ -89,10 +90,31 @@ class StreamWriter final : public AnswerWriter {
   Response response_;  // the next
 };
 
-// Parse: ParseGenerate or ParseChat.
-template <class Request, class Response, class Parse>
-absl::Status Start(const Launcher& launcher, Parse parse, const RestBinding& binding,
-                   const HttpRequest& http, const std::shared_ptr<HttpResponder>& responder) {
+absl::Status StartEmbed(const Launcher& launcher, const RestBinding& binding,
+                        const HttpRequest& http, const std::shared_ptr<HttpResponder>& responder) {
+  TANDEM_ASSIGN_OR_RETURN(const RestInput input, ReadRestInput(binding, http));
+  const auto& request = dynamic_cast<const v1::EmbedRequest&>(*input.message);
+  TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
+  EmbedJob job;
+  TANDEM_ASSIGN_OR_RETURN(job.runs, ParseEmbed(request, *model));
+  for (EngineRequest& run : job.runs) run.deadline = input.deadline;
+  job.to_body = [&binding, model, id = job.runs[0].request_id](
+                    const EmbedResult& result) -> absl::StatusOr<std::string> {
+    v1::EmbedResponse response;
+    response.set_request_id(id);
+    WriteEmbeddings(result, response);
+    response.set_placement(model->engine().placement());
+    return PrintResponse(binding, response);
+  };
+  job.SetOrigin(Api::kRest, http.trace);
+  StartEmbedding(*model, std::move(job), http.client, responder);
+  return absl::OkStatus();
+}
+
+// `parse`: ParseGenerate or ParseChat.
+template <class Request, class Response, auto parse>
+absl::Status StartStream(const Launcher& launcher, const RestBinding& binding,
+                         const HttpRequest& http, const std::shared_ptr<HttpResponder>& responder) {
   TANDEM_ASSIGN_OR_RETURN(const RestInput input, ReadRestInput(binding, http));
   const auto& request = dynamic_cast<const Request&>(*input.message);
   TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
@@ -108,11 +130,12 @@ absl::Status Start(const Launcher& launcher, Parse parse, const RestBinding& bin
   return absl::OkStatus();
 }
 
-template <class Request, class Response, class Parse>
-auto Answers(const Launcher& launcher, Parse parse) {
-  return [&launcher, parse](const RestBinding& binding, const HttpRequest& request,
+// `start`: StartEmbed or the like.
+template <class Start>
+auto Answers(const Launcher& launcher, Start start) {
+  return [&launcher, start](const RestBinding& binding, const HttpRequest& request,
                             std::shared_ptr<HttpResponder> responder) {
-    absl::Status status = Start<Request, Response>(launcher, parse, binding, request, responder);
+    absl::Status status = start(launcher, binding, request, responder);
     if (!status.ok()) responder->SendStatus(ToClientError(status));
     return status;
   };
@@ -123,9 +146,10 @@ auto Answers(const Launcher& launcher, Parse parse) {
 RestStreams EngineStreams(const Launcher& launcher) {
   return {
       {"tandem.v1.Generation.Generate",
-       Answers<v1::GenerateRequest, v1::GenerateResponse>(launcher, ParseGenerate)},
+       Answers(launcher, StartStream<v1::GenerateRequest, v1::GenerateResponse, ParseGenerate>)},
       {"tandem.v1.Generation.Chat",
-       Answers<v1::ChatRequest, v1::ChatResponse>(launcher, ParseChat)},
+       Answers(launcher, StartStream<v1::ChatRequest, v1::ChatResponse, ParseChat>)},
+      {"tandem.v1.Generation.Embed", Answers(launcher, StartEmbed)},
   };
 }
 

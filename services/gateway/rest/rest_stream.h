@@ -1,5 +1,6 @@
-// Generate and Chat over REST, straight from the engine: a token does not take the way through a
-// gRPC call of our own, which costs it more than all the rest of its way.
+// Generate, Chat and Embed over REST, straight from the engine: a token does not take the way through
+// a gRPC call of our own, which costs it more than all the rest of its way, and the limits of a key
+// hold before a request runs.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@
 
 namespace tandem::gateway {
 
-// What answers requests of streaming methods in place of a call of them, by their full names.
+// What answers requests of methods in place of a call of them, by their full names.
 // Returns why a request was refused, which is answered already.
 using RestStreams =
     std::map<std::string,

@@ -10,6 +10,7 @@
 
 #include "services/gateway/service/client_status.h"
 #include "services/gateway/service/embed_run.h"
+#include "services/gateway/service/response_writer.h"
 #include "services/gateway/service/served_model.h"
 
 namespace tandem::gateway {
@@ -25,8 +26,7 @@ class EmbedReactor : public grpc::ServerUnaryReactor {
     response.set_request_id(requests[0].request_id);
     reactor->run_ = EmbedRun::Create(model.engine(), std::move(requests),
                                      [reactor, &model, &response](const EmbedResult& result) {
-                                       if (result.status.ok()) Fill(result.embeddings, response);
-                                       *response.mutable_usage() = result.usage;
+                                       WriteEmbeddings(result, response);
                                        response.set_placement(model.engine().placement());
                                        reactor->Finish(ToClientStatus(result.status));
                                      });
@@ -40,11 +40,6 @@ class EmbedReactor : public grpc::ServerUnaryReactor {
 
  private:
   EmbedReactor() = default;
-  static void Fill(const std::vector<std::vector<float>>& embeddings, v1::EmbedResponse& response) {
-    for (const std::vector<float>& embedding : embeddings) {
-      response.add_embeddings()->mutable_values()->Assign(embedding.begin(), embedding.end());
-    }
-  }
 
   std::shared_ptr<EmbedRun> run_;  // shared with the engine's streams
 };

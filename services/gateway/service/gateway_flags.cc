@@ -83,6 +83,11 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
                  "most 4096")
       ->check(CLI::Range(0u, 1000000u))
       ->capture_default_str();
+  flags.server.gets_per_second = 100;
+  app.add_option("--http-gets", flags.server.gets_per_second,
+                 "GETs a second of one key, or of one client without keys; 0: any number")
+      ->check(CLI::Range(0u, 1000000u))
+      ->capture_default_str();
   app.add_option("--http-body-bytes", flags.server.max_body_bytes, "Longest request body")
       ->check(CLI::Range(size_t{1024}, size_t{1} << 30))
       ->capture_default_str();

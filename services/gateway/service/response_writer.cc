@@ -1,6 +1,7 @@
 #include "services/gateway/service/response_writer.h"
 
 #include <string>
+#include <vector>
 
 namespace tandem::gateway {
 
@@ -15,6 +16,14 @@ void WriteToken(const Decision& decision, const Tokenizer& tokenizer, bool with_
     added->set_id(alternative.token);
     added->set_piece(std::string(tokenizer.TokenBytes(alternative.token)));
     added->set_logprob(alternative.logprob);
+  }
+}
+
+void WriteEmbeddings(const EmbedResult& result, v1::EmbedResponse& response) {
+  *response.mutable_usage() = result.usage;
+  if (!result.status.ok()) return;
+  for (const std::vector<float>& embedding : result.embeddings) {
+    response.add_embeddings()->mutable_values()->Assign(embedding.begin(), embedding.end());
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "services/gateway/engine/token_stream.h"
+#include "services/gateway/service/embed_run.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -25,5 +26,8 @@ void WriteUpdate(const StreamUpdate& update, const Tokenizer& tokenizer, bool wi
     }
   }
 }
+
+// The embeddings of a result that is OK, and what was used.
+void WriteEmbeddings(const EmbedResult& result, v1::EmbedResponse& response);
 
 }  // namespace tandem::gateway

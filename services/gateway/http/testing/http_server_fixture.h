@@ -85,6 +85,13 @@ class HttpServerFixture : public ::testing::Test {
     add("GET", "/large", [](const HttpRequest& request, const auto& responder) {
       responder->Send({.body = std::string(std::stoul(request.query), 'x')});
     });
+    EXPECT_TRUE(router
+                    .Add({.method = "GET",
+                          .path_template = "/counts",
+                          .handler = [](const HttpRequest& request,
+                                        const auto& responder) { responder->Send(Echo(request)); },
+                          .counts = true})
+                    .ok());
     add("POST", "/later", [this](const HttpRequest& request, auto responder) {
       workers_.Run([request, responder] { responder->Send(Echo(request)); });
     });
