@@ -295,8 +295,8 @@ absl::Status Main(const Options& o) {
                             .pairs = pairs,
                             .quads = quads,
                             .wide_pairs = pairs,
-                            .row_blocks = row_blocks,
-                            .ahead = ahead};
+                            .ahead = ahead,
+                            .row_blocks = row_blocks};
     std::printf("%s, %u pairs, quads %u, row blocks %u, ahead %u\n",
                 cooperative != 0 ? "matrix units" : "plain", pairs, quads, row_blocks, ahead);
     TANDEM_RETURN_IF_ERROR(PromptTable(bench, o));
