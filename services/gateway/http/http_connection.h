@@ -49,7 +49,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   enum class Phase { kHandshake, kIdle, kHeader, kBody, kAnswering, kLingering, kClosed };
   static constexpr size_t kMaxAheadBytes = 64 << 10;
 
-  static HttpCore::Waiting WaitingIn(Phase phase);
+  HttpCore::Waiting WaitingIn(Phase phase) const;
   void Begin();
   void Handshake();
   void Read();
@@ -65,7 +65,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   void GiveWay();
   // Whose share of memory and threads the request takes: its key, or its address.
   std::string Sender() const;
-  // The holder of its key, or nobody_.
+  // The holder of its key, or anonymous_.
   std::shared_ptr<HttpClient> Client() const;
   void Refuse(const HttpFailure& failure, HttpHeaders headers = {});
   void Dispatch();
@@ -98,10 +98,10 @@ class HttpConnection final : public HttpAnswer::Listener,
   bool writing_ = false;
   bool end_of_input_ = false;
   std::string peer_;
-  std::shared_ptr<HttpClient> nobody_;  // who sends requests without a key; shared with those
-  std::string chunk_;                   // of the read under way
-  std::string in_;                      // read and not yet parsed
-  std::string out_;                     // being written
+  std::shared_ptr<HttpClient> anonymous_;  // who sends requests without a key; shared with those
+  std::string chunk_;                      // of the read under way
+  std::string in_;                         // read and not yet parsed
+  std::string out_;                        // being written
   size_t out_begin_ = 0;
 
   HttpRequestReader reader_;
@@ -114,7 +114,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   HttpHeaders cors_;
   std::unique_ptr<BodyBudget::Share> body_;  // while it is read
   std::shared_ptr<HttpAnswer> answer_;       // shared with its handler
-  Clock::time_point began_;
+  Clock::time_point began_;                  // or the last one; 0: none has yet
   uint64_t sent_bytes_ = 0;
 };
 

@@ -65,10 +65,13 @@ void HttpCore::SetWaiting(HttpConnection* connection, Waiting waiting) {
   const auto found = members_.find(connection);
   if (found == members_.end()) return;
   Member& member = found->second;
+  std::list<HttpConnection*>* const list = waiting == Waiting::kNo     ? nullptr
+                                           : waiting == Waiting::kIdle ? &idle_
+                                                                       : &unfinished_;
+  if (list == member.list) return;  // it has waited since it joined
   LeaveList(member);
-  if (waiting == Waiting::kNo) return;
-  member.list = waiting == Waiting::kIdle ? &idle_ : &unfinished_;
-  member.place = member.list->insert(member.list->end(), connection);
+  member.list = list;
+  if (list != nullptr) member.place = list->insert(list->end(), connection);
 }
 
 std::shared_ptr<HttpConnection> HttpCore::TakeFirst(std::list<HttpConnection*>& list) {
@@ -84,35 +87,30 @@ bool HttpCore::EvictWaiting() {
   std::shared_ptr<HttpConnection> longest;
   {
     MutexLock lock(mutex_);
-    longest = TakeFirst(idle_);
-    if (longest == nullptr) longest = TakeFirst(unfinished_);
+    const bool idle_first = idle_.size() >= unfinished_.size();
+    longest = TakeFirst(idle_first ? idle_ : unfinished_);
+    if (longest == nullptr) longest = TakeFirst(idle_first ? unfinished_ : idle_);
   }
   if (longest == nullptr) return false;
   longest->CloseIfWaiting();
   return true;
 }
 
-void HttpCore::CloseIdle() {
-  for (;;) {
-    std::shared_ptr<HttpConnection> connection;
-    {
-      MutexLock lock(mutex_);
-      connection = TakeFirst(idle_);
-    }
-    if (connection == nullptr) return;
-    connection->CloseIfIdle();
+std::vector<std::shared_ptr<HttpConnection>> HttpCore::All() const {
+  std::vector<std::shared_ptr<HttpConnection>> all;
+  MutexLock lock(mutex_);
+  for (const auto& [pointer, member] : members_) {
+    if (auto connection = member.connection.lock()) all.push_back(std::move(connection));
   }
+  return all;
+}
+
+void HttpCore::CloseIdle() {
+  for (const auto& connection : All()) connection->CloseIfIdle();
 }
 
 void HttpCore::CutAll() {
-  std::vector<std::shared_ptr<HttpConnection>> all;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [pointer, member] : members_) {
-      if (auto connection = member.connection.lock()) all.push_back(std::move(connection));
-    }
-  }
-  for (const auto& connection : all) connection->Cut();
+  for (const auto& connection : All()) connection->Cut();
 }
 
 void HttpCore::BeginRequest() {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
@@ -58,10 +59,15 @@ class HttpCore {
   void Add(const std::shared_ptr<HttpConnection>& connection);
   void Remove(HttpConnection* connection);
   // Connections that have no complete request.
-  enum class Waiting { kNo, kIdle, kUnfinished };  // kUnfinished: TLS handshake or header begun
+  enum class Waiting {
+    kNo,
+    kIdle,  // between two requests
+    kUnfinished,  // its first request's header, or TLS handshake, has not arrived whole; or a later header
+  };
   void SetWaiting(HttpConnection* connection, Waiting waiting);
-  // Closes the one that has been idle longest; where none is idle, the one whose handshake or header
-  // is unfinished longest.  False where every connection has a request.
+  // Closes the one that has waited longest among those that are idle or those that are unfinished,
+  // whichever are more: those who take places to keep others out are.  False where every connection
+  // has a request.
   bool EvictWaiting();
   void CloseIdle();
   void CutAll();
@@ -80,6 +86,7 @@ class HttpCore {
     std::list<HttpConnection*>* list = nullptr;  // idle_, unfinished_ or none
     std::list<HttpConnection*>::iterator place;  // in `list`
   };
+  std::vector<std::shared_ptr<HttpConnection>> All() const;
   void LeaveList(Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<HttpConnection> TakeFirst(std::list<HttpConnection*>& list)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

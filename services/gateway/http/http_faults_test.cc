@@ -361,6 +361,18 @@ TEST_F(HttpFaultsTest, ConnectionsWithUnfinishedHeadersMakeRoom) {
   Await([this] { return server_->counts().connections <= 1; });
 }
 
+TEST_F(HttpFaultsTest, AFloodOfUnfinishedHeadersClosesNoConnectionBetweenTwoRequests) {
+  StartServer({.max_connections = 8});
+  HttpTestClient victim = Connect();
+  EXPECT_EQ(victim.Call("GET", "/echo").status, 200);
+  std::vector<HttpTestClient> flood;
+  for (int i = 0; i < 200; ++i) {
+    flood.emplace_back(server_->port());
+    flood.back().Send("G");
+    if (i % 20 == 0) ASSERT_EQ(victim.Call("GET", "/echo").status, 200) << i;
+  }
+}
+
 TEST_F(HttpFaultsTest, TwoThousandConnectionsAreServed) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
