@@ -93,13 +93,13 @@ grpc::ServerUnaryReactor* GenerationService::Embed(grpc::CallbackServerContext* 
     input.tenant = TenantOf(*context);
     input.deadline = Deadline(*context);
   }
-  return EmbedReactor::Start(**model, *std::move(parsed), *response);
+  return EmbedReactor::Start(**model, answers_, *std::move(parsed), *response);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const v1::TokenizeRequest* request,
                                                       v1::TokenizeResponse* response) {
-  return TextReactor::Start(*context, texts_, request->text().size(),
+  return TextReactor::Start(*context, texts_, answers_, request->text().size(), *response,
                             [this, request, response] { return DoTokenize(*request, *response); });
 }
 
@@ -119,9 +119,9 @@ absl::Status GenerationService::DoTokenize(const v1::TokenizeRequest& request,
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const v1::DetokenizeRequest* request,
                                                         v1::DetokenizeResponse* response) {
-  return TextReactor::Start(*context, texts_, request->ids_size(), [this, request, response] {
-    return DoDetokenize(*request, *response);
-  });
+  return TextReactor::Start(
+      *context, texts_, answers_, request->ids_size(), *response,
+      [this, request, response] { return DoDetokenize(*request, *response); });
 }
 
 absl::Status GenerationService::DoDetokenize(const v1::DetokenizeRequest& request,

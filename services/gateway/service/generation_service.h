@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "services/gateway/http/handler_pool.h"
 #include "services/gateway/service/launcher.h"
+#include "services/gateway/service/unread_answers.h"
 #include "services/gateway/trace/trace_ring.h"
 #include "tandem/v1/generation.grpc.pb.h"
 
@@ -60,6 +61,7 @@ class GenerationService final : public v1::Generation::CallbackService {
                             v1::DetokenizeResponse& response) const;
 
   const Launcher& launcher_;
+  UnreadAnswers answers_;
   // Long texts to tokenise: one at a time, and short ones beside it.
   HandlerPool texts_{2};
   const GenerationServiceOptions options_;

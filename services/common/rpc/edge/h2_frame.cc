@@ -27,6 +27,7 @@ H2FrameScanner::Step H2FrameScanner::Next(std::string_view in) {
     payload_left_ = frame_.length;
     step.header = true;
   } else {
+    step.payload = true;
     step.used = std::min<size_t>(in.size(), payload_left_);
     payload_left_ -= static_cast<uint32_t>(step.used);
   }

@@ -54,9 +54,10 @@ struct H2Frame {
 class H2FrameScanner {
  public:
   struct Step {
-    size_t used = 0;      // bytes of the input taken
-    bool header = false;  // frame() has just become known
-    bool end = false;     // frame() has just ended
+    size_t used = 0;       // bytes of the input taken
+    bool header = false;   // frame() has just become known
+    bool payload = false;  // they are of frame()'s payload
+    bool end = false;      // frame() has just ended
   };
   // Takes bytes up to the end of a frame's header, or of its payload.  `in`: not empty.
   Step Next(std::string_view in);

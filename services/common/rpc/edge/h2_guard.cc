@@ -76,9 +76,16 @@ H2Verdict H2Guard::OnClient(std::string_view in, int64_t now_ns) {
   const uint64_t released_before = released_bytes_;
   while (!in.empty()) {
     const H2FrameScanner::Step step = client_.Next(in);
+    if (step.payload) {
+      const auto grant = windows_.OnClientPayload(client_.frame(), in.substr(0, step.used));
+      if (const auto stream = Find(grant.stream); stream != open_.end()) {
+        stream->credit += grant.bytes;
+      }
+    }
     in.remove_prefix(step.used);
     client_bytes_ += step.used;
     if (step.header) {
+      windows_.OnClientFrame();
       H2Verdict verdict = OnClientFrame(client_.frame(), now_ns);
       if (!verdict.ok()) return verdict;
     }
@@ -269,9 +276,12 @@ H2Verdict H2Guard::OnServerFrame(const H2Frame& frame, int64_t now_ns) {
     return {};
   }
   control_.Add(kControlOfAnswer);
+  const bool data = frame.type == H2FrameType::kData;
+  if (data) windows_.OnServerData(frame.length);
   const auto stream = Find(frame.stream);
   if (stream == open_.end()) return {};
   stream->answered = true;
+  if (data) stream->credit -= frame.length;
   if (frame.type == H2FrameType::kRstStream) {
     // A client can have the server reset a stream by frames that are wrong.
     const bool unanswered = !stream->server_ended;
@@ -298,8 +308,7 @@ H2Verdict H2Guard::OnTime(int64_t now_ns) {
                                                 absl::FormatDuration(limits_.frame_timeout)));
   }
   for (size_t i = 0; i < open_.size();) {
-    const Stream& stream = open_[i];
-    if (stream.unfinished() && Passed(stream.opened_ns, limits_.request_timeout, now_ns)) {
+    if (TooSlow(open_[i], now_ns)) {
       Reset(open_.begin() + static_cast<ptrdiff_t>(i), H2Fault::kSlow);
     } else {
       ++i;
@@ -311,6 +320,16 @@ H2Verdict H2Guard::OnTime(int64_t now_ns) {
     return {H2Fault::kIdle, H2Error::kNoError, "idle"};
   }
   return {};
+}
+
+bool H2Guard::TooSlow(Stream& stream, int64_t now_ns) const {
+  if (stream.unfinished()) return Passed(stream.opened_ns, limits_.request_timeout, now_ns);
+  if (!stream.answered || stream.server_ended || windows_.open(stream.credit)) {
+    stream.blocked_since_ns = 0;
+    return false;
+  }
+  if (stream.blocked_since_ns == 0) stream.blocked_since_ns = now_ns;
+  return Passed(stream.blocked_since_ns, limits_.blocked_timeout, now_ns);
 }
 
 void H2Guard::OnResume(int64_t now_ns) {

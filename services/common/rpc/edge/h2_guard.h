@@ -20,6 +20,7 @@
 
 #include "absl/time/time.h"
 #include "services/common/rpc/edge/h2_frame.h"
+#include "services/common/rpc/edge/h2_windows.h"
 #include "services/common/rpc/edge/token_bucket.h"
 
 namespace tandem {
@@ -148,6 +149,8 @@ class H2Guard {
     bool server_ended = false;
     uint64_t num_bytes = 0;
     int64_t opened_ns = 0;
+    int64_t credit = 0;            // of H2Windows
+    int64_t blocked_since_ns = 0;  // the client lets no more of the answer come; 0: it does
 
     bool unfinished() const { return !client_ended && !answered; }
   };
@@ -160,6 +163,8 @@ class H2Guard {
   H2Verdict OnClientFrameEnd(const H2Frame& frame, int64_t now_ns);
   H2Verdict OnServerFrame(const H2Frame& frame, int64_t now_ns);
   void OnBlockEnd(int64_t now_ns);
+  // Whether the request has taken too long: to be complete, or to take its answer.
+  bool TooSlow(Stream& stream, int64_t now_ns) const;
   H2Verdict Control(double cost, int64_t now_ns);
   H2Verdict CountReset(int64_t now_ns);
 
@@ -185,6 +190,7 @@ class H2Guard {
 
   H2FrameScanner server_;
   bool server_in_block_ = false;
+  H2Windows windows_;
 
   Streams open_;
   uint32_t last_stream_ = 0;

@@ -65,6 +65,46 @@ TEST_F(H2GuardTest, AnOrdinaryCallPassesWhole) {
   EXPECT_EQ(totals_->num_bytes, 0u);
 }
 
+TEST_F(H2GuardTest, AnAnswerWithoutAWindowIsResetInTime) {
+  using ::testing::ElementsAre;
+  using ::testing::Field;
+  const std::string no_window("\0\x4\0\0\0\0", 6);
+  Client(Preface() + Headers(1, true));
+  for (const char c : Frame(H2FrameType::kSettings, 0, 0, no_window)) Client(std::string(1, c));
+  now_ += 1000 * kSecond;  // the server may think for as long as it likes
+  guard_->OnTime(now_);
+  Server(Headers(1));
+  guard_->OnTime(now_);
+  now_ += 29 * kSecond;
+  guard_->OnTime(now_);
+  EXPECT_THAT(guard_->TakeResets(), ::testing::IsEmpty());
+  now_ += 2 * kSecond;
+  guard_->OnTime(now_);
+  EXPECT_THAT(guard_->TakeResets(), ElementsAre(Field(&H2Reset::fault, H2Fault::kSlow)));
+  EXPECT_EQ(guard_->num_streams(), 0u);
+}
+
+TEST_F(H2GuardTest, AWindowThatOpensAgainGivesTimeAnew) {
+  const std::string one("\0\0\0\x1", 4);
+  Client(Preface() + Headers(1, true) + Headers(3, true));
+  const auto pass = [this](int seconds) {
+    now_ += seconds * kSecond;
+    guard_->OnTime(now_);
+    return guard_->TakeResets().size();
+  };
+  // The connection's window is used up by one answer, and so the other one's is.
+  Server(Headers(1) + Data(1, 16384) + Data(1, 16384) + Data(1, 16384) + Data(1, 16383) +
+         Headers(3));
+  EXPECT_EQ(pass(0) + pass(20), 0u);
+  Client(Frame(H2FrameType::kWindowUpdate, 0, 0, one));
+  EXPECT_EQ(pass(5), 0u);  // stream 3 may go on, stream 1 has no window of its own
+  Client(Frame(H2FrameType::kWindowUpdate, 0, 1, one));
+  EXPECT_EQ(pass(100), 0u);
+  Server(Data(3, 1));
+  EXPECT_EQ(pass(0), 0u);
+  EXPECT_EQ(pass(31), 2u);
+}
+
 TEST_F(H2GuardTest, CutsMakeNoDifference) {
   const std::string settings = Preface();
   const std::string block = Frame(H2FrameType::kHeaders, kH2EndStream, 3, "first") +
