@@ -369,7 +369,9 @@ TEST_F(HttpFaultsTest, AFloodOfUnfinishedHeadersClosesNoConnectionBetweenTwoRequ
   for (int i = 0; i < 200; ++i) {
     flood.emplace_back(server_->port());
     flood.back().Send("G");
-    if (i % 20 == 0) ASSERT_EQ(victim.Call("GET", "/echo").status, 200) << i;
+    if (i % 20 == 0) {
+      ASSERT_EQ(victim.Call("GET", "/echo").status, 200) << i;
+    }
   }
 }
 
