@@ -6,8 +6,8 @@
 #   in_containers.sh           both
 #
 # The build on the bare Debian 13 is the first stage of the images, so that it compiles once.  Layers of earlier runs
-# are used again, except with CI=true.  Needs root.  Where it cannot run it says why and exits with 77; with CI=true
-# that is a failure.
+# are used again; with CI=true only `compose` uses them, those of `bare`.  Needs root.  Where it cannot run it says why
+# and exits with 77; with CI=true that is a failure.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)
@@ -39,7 +39,7 @@ clone=$work/tandem
 git clone -q "file://$repository" "$clone"
 [ -z "$(git -C "$repository" status --porcelain)" ] || say "uncommitted changes are not in the clone"
 commit=$(git -C "$clone" rev-parse HEAD)
-if [ "${CI:-}" = true ]; then
+if [ "${CI:-}" = true ] && [ "$parts" != compose ]; then
   # Not by --no-cache, whose layers docker-compose would not use.
   podman images --format '{{.Repository}}:{{.Tag}}' --filter 'reference=localhost/tandem-*' | xargs -r podman rmi -f >/dev/null
   podman image prune -f >/dev/null
