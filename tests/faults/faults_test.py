@@ -23,6 +23,7 @@ from streams import Streams
 
 DESCRIPTOR_SLACK = 2  # a channel that connects again at the moment of the look
 RECOVERY_S = 120
+SERVICES = ("gpu", "npu", "loader", "gateway")
 
 
 class Fault(Exception):
@@ -162,15 +163,15 @@ class Matrix:
         self.failed = self.failed or bool(failures)
 
     def kills(self):
-        for service in ("gpu", "npu", "loader", "gateway"):
+        for service in self.options.services or SERVICES:
             self.run(f"kill {service}", [(kill, service)] * self.options.kills)
-        if not self.options.long:
+        if not self.options.long or self.options.services:
             return
-        mixed = random.Random(14).choices(("gpu", "npu", "loader", "gateway"), k=self.options.kills)
+        mixed = random.Random(14).choices(SERVICES, k=self.options.kills)
         self.run("kill any", [(kill, service) for service in mixed])
 
     def stops(self):
-        turns = ("gpu", "npu", "loader", "gateway") * max(1, self.options.kills // 20)
+        turns = SERVICES * max(1, self.options.kills // 20)
         self.run("stop and go on", [(stop, service) for service in turns])
 
     def answers(self):
@@ -200,7 +201,7 @@ class Matrix:
                 if shutil.disk_usage(folder).free:
                     raise Fault("the disk is not full")
 
-            kills = [(kill, service) for service in ("gpu", "npu", "loader", "gateway")]
+            kills = [(kill, service) for service in SERVICES]
             self.run("full disk", [(fill, None), *kills], folder=folder / "cluster")
         finally:
             subprocess.run(["umount", "-l", folder], check=False)
@@ -215,6 +216,7 @@ def main():
     parser.add_argument("--deadline", type=float, default=2, help="seconds after which a worker counts as lost")
     parser.add_argument("--devices", action="store_true", help="Vulkan and the emulated NPU in place of reference_worker")
     parser.add_argument("--only", nargs="+", choices=("kills", "stops", "answers", "full_disk"))
+    parser.add_argument("--services", nargs="+", choices=SERVICES, help="kill these alone")
     options = parser.parse_args()
     options.programs = options.programs.resolve()
     options.kills = options.kills or (100 if options.long else 3)
