@@ -63,7 +63,8 @@ class Server {
     return all;
   }
 
-  gateway::SchedulerCounts counts() const { return scheduler_->counts(); }
+  const gateway::SchedulerCounters& counters() const { return scheduler_->counters(); }
+  gateway::SchedulerLoad load() const { return scheduler_->load(); }
 
  private:
   void TakeToken(uint64_t id, const OutputResult& result, uint32_t num_tokens, Answer& answer) {
@@ -178,9 +179,9 @@ TEST_P(PrefixTest, AnswersAreTheSameWhereBlocksAreScarce) {
     }
   }
   EXPECT_GT(num_compared, 5 * kTokens) << "of 10 answers";
-  EXPECT_GT(with.counts().tokens_found, 0u);
-  EXPECT_GT(with.counts().preemptions, 0u);
-  EXPECT_GT(with.counts().blocks_evicted[kGlobalGroup], 0u);
+  EXPECT_GT(with.counters().prefix_tokens_found, 0u);
+  EXPECT_GT(with.counters().preemptions, 0u);
+  EXPECT_GT(with.load().blocks_evicted[kGlobalGroup], 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, PrefixTest, ::testing::ValuesIn(PlacementNames()),

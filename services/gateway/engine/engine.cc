@@ -106,28 +106,27 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
   status.set_placement_notice(now.notice);
   status.set_recoveries(now.recoveries);
   v1::SchedulerStatus& scheduler = *status.mutable_scheduler();
-  scheduler.set_running(now.counts.running);
-  scheduler.set_waiting(now.counts.waiting + static_cast<uint32_t>(mailbox_.size()));
+  scheduler.set_running(now.load.running);
+  scheduler.set_waiting(now.load.waiting + static_cast<uint32_t>(mailbox_.size()));
   scheduler.set_max_sequences(options_.max_sequences);
   scheduler.set_max_rows(options_.max_rows);
   for (int group = 0; group < kNumKvGroups; ++group) {
-    scheduler.add_kv_blocks_total(now.counts.blocks_total[group]);
-    scheduler.add_kv_blocks_used(now.counts.blocks_used[group]);
-    scheduler.add_kv_blocks_cached(now.counts.blocks_cached[group]);
-    scheduler.add_kv_blocks_evicted(now.counts.blocks_evicted[group]);
+    scheduler.add_kv_blocks_total(now.load.blocks_total[group]);
+    scheduler.add_kv_blocks_used(now.load.blocks_used[group]);
+    scheduler.add_kv_blocks_cached(now.load.blocks_cached[group]);
+    scheduler.add_kv_blocks_evicted(now.load.blocks_evicted[group]);
   }
-  scheduler.set_steps(now.counts.steps);
-  scheduler.set_prompt_tokens(now.prompt_tokens);
-  scheduler.set_completion_tokens(now.completion_tokens);
-  scheduler.set_preemptions(now.counts.preemptions);
-  scheduler.set_step_bytes(now.step_bytes);
-  scheduler.set_steps_queued(now.steps_queued);
-  scheduler.set_rows_fed(now.counts.fed_rows);
-  scheduler.set_wrong_guesses(now.counts.wrong_guesses);
-  scheduler.set_right_guesses(now.counts.right_guesses);
   scheduler.set_max_waiting(options_.max_waiting);
-  scheduler.set_prefix_tokens_looked_up(now.counts.tokens_looked_up);
-  scheduler.set_prefix_tokens_found(now.counts.tokens_found);
+  for (const SchedulerCounter& counter : kSchedulerCounters) {
+    if (counter.set_status != nullptr) {
+      (scheduler.*counter.set_status)(now.counters.*counter.value);
+    }
+  }
+}
+
+SchedulerCounters Engine::counters() const {
+  MutexLock lock(mutex_);
+  return published_.counters;
 }
 
 void Engine::Run() {
@@ -163,8 +162,8 @@ void Engine::TakeMail() {
   {
     MutexLock lock(mutex_);
     mails.swap(mailbox_);
-    // Until the scheduler's counts are published, with these.
-    published_.counts.waiting += static_cast<uint32_t>(mails.size());
+    // Until the scheduler's load, which includes them, is published.
+    published_.load.waiting += static_cast<uint32_t>(mails.size());
   }
   for (Mail& mail : mails) Accept(std::move(mail));
 }
@@ -254,17 +253,16 @@ bool Engine::stopping() const {
 }
 
 void Engine::Publish() {
-  snapshot_.counts = scheduler_->counts();
+  snapshot_.load = scheduler_->load();
+  snapshot_.counters = scheduler_->counters() + counters_;
   MutexLock lock(mutex_);
-  published_.counts = snapshot_.counts;
-  published_.prompt_tokens = snapshot_.prompt_tokens;
-  published_.completion_tokens = snapshot_.completion_tokens;
-  published_.step_bytes = snapshot_.step_bytes;
-  published_.steps_queued = snapshot_.steps_queued;
+  published_.load = snapshot_.load;
+  published_.counters = snapshot_.counters;
 }
 
 void Engine::PublishPlan() {
-  snapshot_.counts = scheduler_->counts();
+  snapshot_.load = scheduler_->load();
+  snapshot_.counters = scheduler_->counters() + counters_;
   snapshot_.max_sequence_len = rules_.max_sequence_len = scheduler_->max_sequence_len();
   snapshot_.placement = executor_->placement();
   snapshot_.notice = executor_->plan().notice;

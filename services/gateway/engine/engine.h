@@ -102,6 +102,7 @@ class Engine {
   std::string placement() const;
   // Fills everything but version, model and uptime.
   void FillStatus(v1::GetStatusResponse& status) const;
+  SchedulerCounters counters() const;
 
  private:
   using Runs = std::unordered_map<uint64_t, std::unique_ptr<RequestRun>>;
@@ -112,12 +113,9 @@ class Engine {
   };
   // What other threads may know of the engine's own state.
   struct Snapshot {
-    SchedulerCounts counts;
-    uint64_t prompt_tokens = 0;
-    uint64_t completion_tokens = 0;
-    uint64_t step_bytes = 0;
+    SchedulerLoad load;
+    SchedulerCounters counters;  // the scheduler's and the engine's
     uint64_t recoveries = 0;
-    uint64_t steps_queued = 0;
     uint32_t max_sequence_len = 0;
     std::string placement;
     std::string notice;
@@ -200,6 +198,7 @@ class Engine {
   absl::Time down_since_;
   absl::Duration recovery_pause_;
   Snapshot snapshot_;
+  SchedulerCounters counters_;  // what the engine itself counts
   std::deque<Flight> flights_;  // oldest first; at most two
   uint32_t next_lane_ = 0;
   // The step before the oldest under way was refused: so may be one that was to be fed from it.

@@ -29,8 +29,8 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
   }
   const uint32_t lane = executor_->queues_steps() ? next_lane_ : 0;
   next_lane_ = 1 - next_lane_;
-  snapshot_.step_bytes += WriteStep(step.batch, executor_->StepArea(lane));
-  if (!flights_.empty()) ++snapshot_.steps_queued;
+  counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(lane));
+  if (!flights_.empty()) ++counters_.steps_queued;
   flights_.push_back(
       {.step = &step,
        .lane = lane,
@@ -95,7 +95,7 @@ void Engine::TakeOutput(const Flight& flight, uint32_t o) {
   const ScheduledStep& step = *flight.step;
   const ScheduledOutput& output = step.outputs[o];
   // Ended since, or computed with a token that was not the one decided.
-  if (!scheduler_->Counts(step.batch.header.step_id, output.sequence)) return;
+  if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence)) return;
   RequestRun& run = *runs_.at(output.sequence);
   if (output.sample) return TakeSampledOutput(output.sequence, run, flight, o);
   absl::Status status =
@@ -111,18 +111,18 @@ void Engine::TakePooled(const Flight& flight, uint32_t p) {
       run->AddPooled(rows.first_position, rows.num_rows, executor_->Pooled(flight.lane, p));
   if (!whole.ok()) return End(rows.sequence, whole.status());
   if (!*whole) return;
-  snapshot_.prompt_tokens += run->request().prompt.size();
+  counters_.prompt_tokens += run->request().prompt.size();
   End(rows.sequence, absl::OkStatus(), v1::FINISH_REASON_STOP);
 }
 
 void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o) {
-  if (run.num_decided() == 0) snapshot_.prompt_tokens += run.request().prompt.size();
+  if (run.num_decided() == 0) counters_.prompt_tokens += run.request().prompt.size();
   const bool has_logits = flight.step->batch.header.want_logits != 0;
   auto outcome = run.TakeSample(
       executor_->Output(flight.lane, o),
       has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>(), rules_);
   if (!outcome.ok()) return End(id, outcome.status());
-  snapshot_.completion_tokens += outcome->update.tokens.size();
+  counters_.completion_tokens += outcome->update.tokens.size();
   if (run.num_decided() == 1 && !outcome->update.tokens.empty()) {
     for (EngineObserver* observer : options_.observers) {
       observer->RequestFirstToken(id, run.request().api, run.submitted(), *run.first_token_at());

@@ -55,15 +55,6 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
   samples.Add(M::kRunning, scheduler.running());
   samples.Add(M::kWaiting, scheduler.waiting());
   samples.Add(M::kWaitingLimit, scheduler.max_waiting());
-  samples.Add(M::kTokens, static_cast<double>(scheduler.prompt_tokens()), {"prompt"});
-  samples.Add(M::kTokens, static_cast<double>(scheduler.completion_tokens()), {"completion"});
-  samples.Add(M::kGuesses, static_cast<double>(scheduler.right_guesses()), {"right"});
-  samples.Add(M::kGuesses, static_cast<double>(scheduler.wrong_guesses()), {"wrong"});
-  samples.Add(M::kPreemptions, static_cast<double>(scheduler.preemptions()));
-  const uint64_t found = scheduler.prefix_tokens_found();
-  const uint64_t computed = scheduler.prefix_tokens_looked_up() - found;
-  samples.Add(M::kPrefixTokens, static_cast<double>(found), {"found"});
-  samples.Add(M::kPrefixTokens, static_cast<double>(computed), {"computed"});
   constexpr std::string_view kPools[] = {"global", "window"};
   for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {
     samples.Add(M::kKvBlocks, scheduler.kv_blocks_total(pool), {kPools[pool]});
@@ -71,6 +62,18 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
     samples.Add(M::kKvBlocksCached, scheduler.kv_blocks_cached(pool), {kPools[pool]});
     samples.Add(M::kKvBlocksEvicted, static_cast<double>(scheduler.kv_blocks_evicted(pool)),
                 {kPools[pool]});
+  }
+}
+
+void AddCounters(const SchedulerCounters& counters, MetricSamples& samples) {
+  for (const SchedulerCounter& counter : kSchedulerCounters) {
+    if (counter.metric == nullptr) continue;
+    const auto value = static_cast<double>(counters.*counter.value);
+    if (counter.metric->num_labels() == 0) {
+      samples.Add(*counter.metric, value);
+    } else {
+      samples.Add(*counter.metric, value, {counter.label});
+    }
   }
 }
 
@@ -210,9 +213,10 @@ void GatewayCounters::AddPlan(MetricSamples& samples) const {
   }
 }
 
-void GatewayCounters::AddTo(const v1::GetStatusResponse& status, const HttpTraffic& traffic,
-                            MetricSamples& samples) const {
+void GatewayCounters::AddTo(const v1::GetStatusResponse& status, const SchedulerCounters& scheduler,
+                            const HttpTraffic& traffic, MetricSamples& samples) const {
   AddStatus(status, samples);
+  AddCounters(scheduler, samples);
   AddPlan(samples);
   AddRequests(samples);
   AddSteps(samples);

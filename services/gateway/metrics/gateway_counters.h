@@ -13,6 +13,7 @@
 #include "services/gateway/engine/request_outcome.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_metrics.h"
+#include "services/gateway/scheduler/scheduler_counters.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
@@ -31,9 +32,10 @@ class GatewayCounters final : public EngineObserver {
   void RequestEnded(const RequestReport& report) override;
   void StepEnded(const StepReport& report) override;
 
-  // Everything of GatewayMetrics. `status` as the launcher fills it, with a version.
-  void AddTo(const v1::GetStatusResponse& status, const HttpTraffic& traffic,
-             MetricSamples& samples) const;
+  // Everything of GatewayMetrics. `status` as the launcher fills it, with a version;
+  // `scheduler`: the launcher's counters.
+  void AddTo(const v1::GetStatusResponse& status, const SchedulerCounters& scheduler,
+             const HttpTraffic& traffic, MetricSamples& samples) const;
 
  private:
   static constexpr int kNumCodes = 17;

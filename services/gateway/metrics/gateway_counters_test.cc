@@ -40,7 +40,7 @@ std::string Page(const GatewayCounters& counters) {
     worker->set_name("npu0");
     worker->set_state("lost");
     status.mutable_scheduler()->set_max_waiting(128);
-    counters.AddTo(status, HttpTraffic(), samples);
+    counters.AddTo(status, SchedulerCounters(), HttpTraffic(), samples);
   });
 }
 
@@ -172,6 +172,29 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
   EXPECT_THAT(page, is("request_completion_tokens_bucket", "ollama", ",le=\"1\"} 4"));
 }
 
+// A series for each row of the table that has a metric, by its label.
+TEST(GatewayCountersTest, TheSchedulersCountersAreOnThePage) {
+  SchedulerCounters scheduler;
+  uint64_t value = 100;
+  for (const SchedulerCounter& counter : kSchedulerCounters) scheduler.*counter.value = ++value;
+  const std::string page = MetricsText([&](MetricSamples& samples) {
+    GatewayCounters().AddTo(v1::GetStatusResponse(), scheduler, HttpTraffic(), samples);
+  });
+  value = 100;
+  for (const SchedulerCounter& counter : kSchedulerCounters) {
+    ++value;
+    if (counter.metric == nullptr) continue;
+    std::string series(counter.metric->name);
+    if (!counter.label.empty()) {
+      series +=
+          "{" + std::string(counter.metric->labels[0]) + "=\"" + std::string(counter.label) + "\"}";
+    }
+    EXPECT_THAT(page, HasSubstr("\n" + series + " " + std::to_string(value) + "\n"));
+  }
+  EXPECT_THAT(page, HasSubstr("\ntandem_guesses_total{result=\"wrong\"} "));
+  EXPECT_THAT(page, HasSubstr("\ntandem_preemptions_total "));
+}
+
 TEST(GatewayCountersTest, AWorkerThatIsAbsentIsNotDown) {
   const std::string page = MetricsText([](MetricSamples& samples) {
     v1::GetStatusResponse status;
@@ -181,7 +204,7 @@ TEST(GatewayCountersTest, AWorkerThatIsAbsentIsNotDown) {
       worker->set_kind("npu");
       worker->set_state(state);
     }
-    GatewayCounters().AddTo(status, HttpTraffic(), samples);
+    GatewayCounters().AddTo(status, SchedulerCounters(), HttpTraffic(), samples);
   });
   EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-ready\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-lost\"} 0\n"));

@@ -61,10 +61,6 @@ struct GatewayMetrics {
                                        "Requests that wait for their first or next rows."};
   static constexpr MetricSpec kWaitingLimit{"tandem_requests_waiting_limit", MetricType::kGauge,
                                             "Requests that may wait; more are refused."};
-  static constexpr MetricSpec kTokens{"tandem_tokens_total",
-                                      MetricType::kCounter,
-                                      "Tokens of prompts computed and of answers decided.",
-                                      {"kind"}};
   static constexpr MetricSpec kDuration{"tandem_request_duration_seconds",
                                         MetricType::kHistogram,
                                         "From a request's arrival to its end, seconds.",
@@ -118,11 +114,6 @@ struct GatewayMetrics {
       {"kind"}};
   static constexpr MetricSpec kStepRows{
       "tandem_step_rows", MetricType::kHistogram, "Rows of a step.", {}, kRowBuckets};
-  static constexpr MetricSpec kGuesses{
-      "tandem_guesses_total",
-      MetricType::kCounter,
-      "Tokens that the device guessed to feed a step queued behind another, once decided.",
-      {"result"}};
 
   // Calls to workers.
   static constexpr MetricSpec kCalls{"tandem_segment_calls_total",
@@ -163,14 +154,6 @@ struct GatewayMetrics {
                                                MetricType::kCounter,
                                                "Of those, given up because their room was needed.",
                                                {"pool"}};
-  static constexpr MetricSpec kPrefixTokens{
-      "tandem_prefix_cache_tokens_total",
-      MetricType::kCounter,
-      "Tokens of prompts when their requests started. found: in the KV cache; computed: not there.",
-      {"result"}};
-  static constexpr MetricSpec kPreemptions{
-      "tandem_preemptions_total", MetricType::kCounter,
-      "Requests set aside because no block was free; their rows are computed anew."};
 
   // The HTTP port.
   static constexpr MetricSpec kHttpConnections{"tandem_http_connections", MetricType::kGauge,

@@ -15,7 +15,7 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
     v1::GetStatusResponse status;
     launcher.FillStatus(status);
     status.set_version(version);
-    meters.engine.AddTo(status, meters.http, samples);
+    meters.engine.AddTo(status, launcher.counters(), meters.http, samples);
     AddEdgeMetrics(meters.grpc, samples);
     if (meters.keys != nullptr) AddKeyMetrics(*meters.keys, samples);
     if (more) more(samples);
@@ -27,7 +27,7 @@ absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page) {
                      .path_template = "/metrics",
                      .handler =
                          [page = std::move(page)](const HttpRequest& request,
-                                                  const std::shared_ptr<HttpResponder>& to) {
+                                                  const std::shared_ptr<HttpResponder>& responder) {
                            const HttpClient& client = *request.client;
                            const MetricSource seen = [&page, &client](MetricSamples& samples) {
                              page(samples);
@@ -36,7 +36,7 @@ absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page) {
                            HttpResponse response{.content_type = kMetricsContentType,
                                                  .body = MetricsText(seen)};
                            response.headers.emplace_back("Cache-Control", "no-store");
-                           to->Send(std::move(response));
+                           responder->Send(std::move(response));
                          },
                      .local = true});
 }

@@ -104,7 +104,7 @@ class Device {
       }
     }
     for (const ScheduledOutput& output : step.outputs) {
-      if (!scheduler_->Counts(step.batch.header.step_id, output.sequence)) continue;
+      if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence)) continue;
       Live& live = live_.at(output.sequence);
       if (++live.num_decided == live.request.answer_len) {
         Cancel(output.sequence);
@@ -119,7 +119,8 @@ class Device {
   uint64_t num_steps() const { return num_steps_; }
   uint64_t num_rows() const { return num_rows_; }
   uint64_t rows_of(const std::string& tenant) { return rows_by_tenant_[tenant]; }
-  SchedulerCounts counts() const { return scheduler_->counts(); }
+  const SchedulerCounters& counters() const { return scheduler_->counters(); }
+  SchedulerLoad load() const { return scheduler_->load(); }
 
  private:
   struct Live {
@@ -282,15 +283,15 @@ TEST(FairShareTest, PlacesAreSharedByWeight) {
   for (int i = 0; i < 100; ++i) device.Turn();
   EXPECT_EQ(device.rows_of("a") - a, 200u);
   EXPECT_EQ(device.rows_of("b") - b, 600u);
-  EXPECT_EQ(device.counts().fair_preemptions, 6u) << "places go to and fro";
+  EXPECT_EQ(device.counters().fair_preemptions, 6u) << "places go to and fro";
 }
 
 TEST(FairShareTest, ATenantAloneIsServedAsEver) {
   Device device(FairOptions());
   for (int i = 0; i < 90; ++i) device.Add("a", {100, 60});
   for (int i = 0; i < 500; ++i) device.Turn();
-  EXPECT_EQ(device.counts().preemptions, 0u);
-  EXPECT_EQ(device.counts().running, 8u);
+  EXPECT_EQ(device.counters().preemptions, 0u);
+  EXPECT_EQ(device.load().running, 8u);
 }
 
 // A client that sends one request after another finds its place free and takes one only once.
@@ -302,10 +303,10 @@ TEST(FairShareTest, APlaceThatWasUsedLatelyIsKept) {
     beside.Run(5);
     beside.Ask({3, 20});
   }
-  EXPECT_LE(beside.device().counts().fair_preemptions, 1u);
-  EXPECT_EQ(beside.device().counts().running, 7u);
+  EXPECT_LE(beside.device().counters().fair_preemptions, 1u);
+  EXPECT_EQ(beside.device().load().running, 7u);
   beside.Run(Tenants::kKeepSteps + 5);
-  EXPECT_EQ(beside.device().counts().running, 8u) << "an idle tenant's place is not given back";
+  EXPECT_EQ(beside.device().load().running, 8u) << "an idle tenant's place is not given back";
 }
 
 TEST(FairShareTest, MoreTenantsThanPlacesTakeTurns) {

@@ -103,24 +103,24 @@ TEST_F(PrefixReuseTest, QuestionsShareTheInstructionsBeforeThem) {
     prompt.insert(prompt.end(), own.begin(), own.end());
     EXPECT_EQ(Serve(prompt), question == 0 ? prompt.size() : own.size());
   }
-  EXPECT_EQ(scheduler_->counts().tokens_found, 3 * 40u);
-  EXPECT_EQ(scheduler_->counts().tokens_looked_up, 4 * 40u + 33 + 34 + 35 + 36);
+  EXPECT_EQ(scheduler_->counters().prefix_tokens_found, 3 * 40u);
+  EXPECT_EQ(scheduler_->counters().prefix_tokens_looked_up, 4 * 40u + 33 + 34 + 35 + 36);
 }
 
 TEST_F(PrefixReuseTest, RequestsThatRunTogetherShareToo) {
   EXPECT_EQ(Add({.prompt = Text(30, 100)}), 30u);
   EXPECT_EQ(Add({.prompt = Text(30, 100)}), 2u);
   // 7 blocks are shared; the first has grown by a token or two.
-  EXPECT_EQ(scheduler_->counts().blocks_used[kGlobalGroup], 7 + 2 * 1u);
+  EXPECT_EQ(scheduler_->load().blocks_used[kGlobalGroup], 7 + 2 * 1u);
 }
 
 TEST_F(PrefixReuseTest, WhoOptsOutNeitherFindsNorIsFound) {
   const Tokens prompt = Text(30, 100);
   EXPECT_EQ(Serve(prompt, false, /*use_prefix_cache=*/false), 30u);
-  EXPECT_EQ(scheduler_->counts().blocks_cached[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler_->load().blocks_cached[kGlobalGroup], 0u);
   EXPECT_EQ(Serve(prompt), 30u);
   EXPECT_EQ(Serve(prompt, false, /*use_prefix_cache=*/false), 30u);
-  EXPECT_EQ(scheduler_->counts().tokens_looked_up, 30u);
+  EXPECT_EQ(scheduler_->counters().prefix_tokens_looked_up, 30u);
 }
 
 TEST_F(PrefixReuseTest, PromptLogProbabilitiesWantEveryRow) {
@@ -143,7 +143,7 @@ TEST_F(PrefixReuseTest, WhatIsPooledIsComputedWholeAndNotKept) {
     EXPECT_EQ(step->rows[0].first_position, first);
     scheduler_->StepDone();
   }
-  EXPECT_EQ(scheduler_->counts().tokens_looked_up, 30u);
+  EXPECT_EQ(scheduler_->counters().prefix_tokens_looked_up, 30u);
   EXPECT_EQ(scheduler_->pools().tree->size(), num_kept);
 }
 
@@ -174,20 +174,20 @@ TEST_F(PrefixReuseTest, ALostWorkersBlocksAreForgotten) {
   const Tokens prompt = Text(30, 100);
   Serve(prompt);
   ASSERT_TRUE(scheduler_->RecomputeAll(ReuseOptions().limits).ok());
-  EXPECT_EQ(scheduler_->counts().blocks_cached[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler_->load().blocks_cached[kGlobalGroup], 0u);
   EXPECT_EQ(Serve(prompt), 30u);
   scheduler_->ForgetPrefixes();
-  EXPECT_EQ(scheduler_->counts().blocks_cached[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler_->load().blocks_cached[kGlobalGroup], 0u);
   EXPECT_EQ(Serve(prompt), 30u);
 }
 
 TEST_F(PrefixReuseTest, CachedBlocksAreFreeForWhoNeedsThem) {
   for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(Serve(Text(81, 100 * i)), 81u);
-  const SchedulerCounts counts = scheduler_->counts();
-  EXPECT_EQ(counts.blocks_used[kGlobalGroup], 0u);
-  EXPECT_GT(counts.blocks_cached[kGlobalGroup], 90u);
-  EXPECT_EQ(counts.blocks_evicted[kGlobalGroup], 200 - counts.blocks_cached[kGlobalGroup]);
-  EXPECT_EQ(counts.preemptions, 0u);
+  const SchedulerLoad load = scheduler_->load();
+  EXPECT_EQ(load.blocks_used[kGlobalGroup], 0u);
+  EXPECT_GT(load.blocks_cached[kGlobalGroup], 90u);
+  EXPECT_EQ(load.blocks_evicted[kGlobalGroup], 200 - load.blocks_cached[kGlobalGroup]);
+  EXPECT_EQ(scheduler_->counters().preemptions, 0u);
   EXPECT_EQ(Serve(Text(81, 900)), 1u) << "the last one is there";
 }
 
@@ -206,7 +206,7 @@ class HeldBackTest : public PrefixReuseTest {
     for (const ScheduledRows& rows : step->rows) num_rows[rows.sequence - 1] = rows.num_rows;
     scheduler_->StepDone();
     for (const ScheduledOutput& output : step->outputs) {
-      if (scheduler_->Counts(step->batch.header.step_id, output.sequence)) {
+      if (scheduler_->IsValid(step->batch.header.step_id, output.sequence)) {
         scheduler_->Append(output.sequence, kAnswer, {});
       }
     }
@@ -218,11 +218,11 @@ class HeldBackTest : public PrefixReuseTest {
 TEST_F(HeldBackTest, OnePromptOfSeveralAnswersIsComputedOnce) {
   AddAll({Text(30, 100), Text(30, 100), Text(30, 100)});
   EXPECT_EQ(Step(), (Rows{16, 0, 0}));
-  EXPECT_EQ(scheduler_->counts().waiting, 2u);
+  EXPECT_EQ(scheduler_->load().waiting, 2u);
   EXPECT_EQ(Step(), (Rows{14, 0, 0}));
   EXPECT_EQ(Step(), (Rows{1, 2, 2}));
   EXPECT_EQ(Step(), (Rows{1, 1, 1}));
-  EXPECT_EQ(scheduler_->counts().tokens_found, 2 * 28u);
+  EXPECT_EQ(scheduler_->counters().prefix_tokens_found, 2 * 28u);
 }
 
 TEST_F(HeldBackTest, OnlyAsLongAsWhatIsAlikeIsBeingComputed) {
@@ -287,7 +287,7 @@ TEST_F(SmallPoolsTest, BlocksOfWhoIsHeldBackAreKept) {
   }
   // 6 blocks and 6 more, of 14.
   ASSERT_NE(scheduler_->Schedule(), nullptr);
-  EXPECT_EQ(scheduler_->counts().running, 2u);
+  EXPECT_EQ(scheduler_->load().running, 2u);
 }
 
 TEST_F(SmallPoolsTest, WhoWaitsIsLookedUpOnceForEachChangeOfWhatIsCached) {
@@ -302,11 +302,11 @@ TEST_F(SmallPoolsTest, WhoWaitsIsLookedUpOnceForEachChangeOfWhatIsCached) {
     }
   };
   run(2);  // 24 tokens, 16 a step, make 6 blocks
-  const uint64_t before = scheduler_->counts().lookups;
+  const uint64_t before = scheduler_->counters().prefix_lookups;
   run(9);  // 24 and 28 positions are there before the first and the fifth of these, 32 before the
            // ninth
-  EXPECT_EQ(scheduler_->counts().waiting, 1u);
-  EXPECT_EQ(scheduler_->counts().lookups - before, 3u);
+  EXPECT_EQ(scheduler_->load().waiting, 1u);
+  EXPECT_EQ(scheduler_->counters().prefix_lookups - before, 3u);
 }
 
 TEST_F(SmallPoolsTest, APreemptedSequenceFindsWhatIsLeftOfIt) {
@@ -314,7 +314,7 @@ TEST_F(SmallPoolsTest, APreemptedSequenceFindsWhatIsLeftOfIt) {
   ASSERT_TRUE(scheduler_->Add({.id = 60, .prompt = Text(24, 200)}).ok());
   // 12 blocks, and 2 more for the first tokens; the older one then needs a block of the younger's.
   uint32_t first_position = 0;
-  while (scheduler_->counts().preemptions == 0 || scheduler_->counts().waiting == 1) {
+  while (scheduler_->counters().preemptions == 0 || scheduler_->load().waiting == 1) {
     const ScheduledStep* step = scheduler_->Schedule();
     ASSERT_NE(step, nullptr);
     for (const ScheduledRows& rows : step->rows) {

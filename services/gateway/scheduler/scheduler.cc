@@ -128,25 +128,16 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
   return misfits;
 }
 
-SchedulerCounts Scheduler::counts() const {
-  SchedulerCounts counts{.running = static_cast<uint32_t>(running_.size()),
-                         .waiting = static_cast<uint32_t>(sequences_.size() - running_.size()),
-                         .tokens_looked_up = num_tokens_looked_up_,
-                         .tokens_found = num_tokens_found_,
-                         .lookups = num_lookups_,
-                         .steps = num_steps_,
-                         .preemptions = num_preemptions_,
-                         .fair_preemptions = num_fair_preemptions_,
-                         .fed_rows = num_fed_rows_,
-                         .wrong_guesses = num_wrong_guesses_,
-                         .right_guesses = num_right_guesses_};
+SchedulerLoad Scheduler::load() const {
+  SchedulerLoad load{.running = static_cast<uint32_t>(running_.size()),
+                     .waiting = static_cast<uint32_t>(sequences_.size() - running_.size())};
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
-    counts.blocks_total[group] = pools_.pools[group].num_blocks();
-    counts.blocks_used[group] = pools_.pools[group].num_used();
-    counts.blocks_cached[group] = pools_.pools[group].num_cached();
-    counts.blocks_evicted[group] = pools_.num_evicted[group];
+    load.blocks_total[group] = pools_.pools[group].num_blocks();
+    load.blocks_used[group] = pools_.pools[group].num_used();
+    load.blocks_cached[group] = pools_.pools[group].num_cached();
+    load.blocks_evicted[group] = pools_.num_evicted[group];
   }
-  return counts;
+  return load;
 }
 
 }  // namespace tandem::gateway

@@ -64,6 +64,7 @@
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/worker/step_batch.h"
 #include "services/gateway/scheduler/queue_places.h"
+#include "services/gateway/scheduler/scheduler_counters.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/scheduler/step_builder.h"
 #include "services/gateway/scheduler/tenants.h"
@@ -79,24 +80,14 @@ struct SchedulerOptions {
   bool prefix_cache = true;     // no: every token of every sequence is computed
 };
 
-struct SchedulerCounts {
+// What is there now.
+struct SchedulerLoad {
   uint32_t running = 0;
   uint32_t waiting = 0;
   uint32_t blocks_total[kNumKvGroups] = {};
   uint32_t blocks_used[kNumKvGroups] = {};     // held by running sequences
-  uint32_t blocks_cached[kNumKvGroups] = {};   // by none, and kept until they are needed
-  uint64_t blocks_evicted[kNumKvGroups] = {};  // cached ones given up for others
-  // Tokens of prompts that were looked up when they were first admitted, and those of them that
-  // were found.
-  uint64_t tokens_looked_up = 0;
-  uint64_t tokens_found = 0;
-  uint64_t lookups = 0;  // times that a beginning was looked for
-  uint64_t steps = 0;
-  uint64_t preemptions = 0;
-  uint64_t fair_preemptions = 0;  // of them, so that another tenant got its share
-  uint64_t fed_rows = 0;          // whose token was guessed
-  uint64_t wrong_guesses = 0;     // whose row was computed anew
-  uint64_t right_guesses = 0;     // that were confirmed
+  uint32_t blocks_cached[kNumKvGroups] = {};   // by the prefix cache alone
+  uint64_t blocks_evicted[kNumKvGroups] = {};  // from the prefix cache, since start
 };
 
 // Pure data: no clock, no device, no randomness.  Single-thread.
@@ -124,12 +115,12 @@ class Scheduler {
   // The rows of the oldest step under way, of those sequences that are not removed, must be
   // computed anew.  REQUIRES it is the only one.
   void StepFailed();
-  // Whether what a step that is done has chosen for a sequence counts: false if it took a wrong
-  // guess, or if there is no such sequence.
-  bool Counts(uint64_t step_id, uint64_t id) const;
+  // Whether the token that a finished step chose for a sequence is valid: false if the step started
+  // from a rejected token, or if the sequence has been removed.
+  bool IsValid(uint64_t step_id, uint64_t id) const;
   // Adds the token decided for a sequence; `needs` are those of the token to follow.  `guess`: what
   // the device guessed and fed to the step under way, if there is one.
-  // REQUIRES the step done last had a sampled output of the sequence, which Counts and is not yet
+  // REQUIRES the step done last had a sampled output of the sequence, which IsValid and not yet
   // appended, and fewer tokens than max_sequence_len() and max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
@@ -145,7 +136,8 @@ class Scheduler {
   // Tokens a sequence can have at most, prompt included: the context, or what the pools hold.
   uint32_t max_sequence_len() const { return max_sequence_len_; }
   bool empty() const { return sequences_.empty(); }
-  SchedulerCounts counts() const;
+  SchedulerLoad load() const;
+  const SchedulerCounters& counters() const { return counters_; }
   const KvPools& pools() const { return pools_; }
 
  private:
@@ -219,16 +211,8 @@ class Scheduler {
   QueuePlaces places_;
   std::vector<Sequence*> running_;  // in no particular order
   uint64_t num_arrivals_ = 0;
-  uint64_t num_steps_ = 0;     // that were done
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
-  uint64_t num_preemptions_ = 0;
-  uint64_t num_fair_preemptions_ = 0;
-  uint64_t num_fed_rows_ = 0;
-  uint64_t num_wrong_guesses_ = 0;
-  uint64_t num_right_guesses_ = 0;
-  uint64_t num_tokens_looked_up_ = 0;
-  uint64_t num_tokens_found_ = 0;
-  uint64_t num_lookups_ = 0;
+  SchedulerCounters counters_;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and what of its budgets is used.

@@ -79,7 +79,7 @@ void Scheduler::LookUp(const Sequence& sequence) {
                    pools_.tree->version()};
   if (lookup_ == now) return;
   lookup_ = now;
-  ++num_lookups_;
+  ++counters_.prefix_lookups;
   pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
 }
 

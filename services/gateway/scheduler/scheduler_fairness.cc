@@ -111,7 +111,7 @@ bool Scheduler::MakeWay(const Sequence& sequence) {
   if (!CouldFit(sequence)) return false;
   while (true) {
     if (Sequence* const victim = FindVictim(sequence); victim != nullptr) {
-      ++num_fair_preemptions_;
+      ++counters_.fair_preemptions;
       Preempt(*victim);
     } else {
       return false;

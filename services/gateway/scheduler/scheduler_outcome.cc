@@ -10,7 +10,7 @@ namespace tandem::gateway {
 
 void Scheduler::StepDone() {
   TANDEM_CHECK(!under_way_.empty());
-  ++num_steps_;
+  ++counters_.steps;
   const uint64_t step_id = under_way_.front()->batch.header.step_id;
   for (const ScheduledRows& rows : under_way_.front()->rows) {
     Sequence* const sequence = Find(rows.sequence);
@@ -41,7 +41,7 @@ void Scheduler::StepFailed() {
   under_way_.pop_front();
 }
 
-bool Scheduler::Counts(uint64_t step_id, uint64_t id) const {
+bool Scheduler::IsValid(uint64_t step_id, uint64_t id) const {
   const Sequence* const sequence = Find(id);
   return sequence != nullptr && sequence->void_step != step_id;
 }
@@ -61,11 +61,11 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   // Whether the step under way took the guess, and it was wrong.
   if (sequence->num_computed <= position) return;
   if (guess == token) {
-    ++num_right_guesses_;
+    ++counters_.accepted_tokens;
     return;
   }
   TANDEM_CHECK(!under_way_.empty());
-  ++num_wrong_guesses_;
+  ++counters_.rejected_tokens;
   sequence->void_step = under_way_.back()->batch.header.step_id;
   sequence->tokens.resize(position + 1);
   sequence->num_computed = position;

@@ -66,7 +66,7 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
   const auto for_each = [&](const auto& visit) {
     for (uint32_t o = 0; o < under_way.outputs.size(); ++o) {
       const ScheduledOutput& output = under_way.outputs[o];
-      if (!output.sample || !Counts(under_way.batch.header.step_id, output.sequence)) continue;
+      if (!output.sample || !IsValid(under_way.batch.header.step_id, output.sequence)) continue;
       Sequence& sequence = *Find(output.sequence);
       if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
     }
@@ -84,10 +84,11 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
 void Scheduler::Issue(uint64_t step_id) {
   for (const PlannedRows& planned : plan_) {
     Sequence& sequence = *planned.sequence;
-    if (sequence.num_known < sequence.tokens.size()) ++num_fed_rows_;
+    if (sequence.num_known < sequence.tokens.size()) ++counters_.speculative_rows;
     if (sequence.last_served == 0 && sequence.looks_up) {
-      num_tokens_looked_up_ += sequence.prompt_len;
-      num_tokens_found_ += sequence.num_computed;
+      counters_.prefix_tokens_looked_up += sequence.prompt_len;
+      counters_.prefix_tokens_found += sequence.num_computed;
+      counters_.prefix_tokens_missed += sequence.prompt_len - sequence.num_computed;
     }
     sequence.num_computed += planned.num_rows;
     tenants_.Charge(sequence.tenant, planned.num_rows, step_id);
@@ -164,14 +165,14 @@ bool Scheduler::MakeRoom(const Sequence& sequence) {
       if (GivesWay(*running, victim == nullptr ? sequence : *victim)) victim = running;
     }
     if (victim == nullptr) return false;
-    if (&victim->tenant != &sequence.tenant) ++num_fair_preemptions_;
+    if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
   } while (sequence.blocks.NumCoverable() <= sequence.num_computed);
   return true;
 }
 
 void Scheduler::Preempt(Sequence& victim) {
-  ++num_preemptions_;
+  ++counters_.preemptions;
   const auto planned = std::find_if(plan_.begin(), plan_.end(), [&](const PlannedRows& rows) {
     return rows.sequence == &victim;
   });

@@ -96,19 +96,20 @@ class Simulation {
       if (testing::Test::HasFatalFailure()) return;
     }
     while (!flights_.empty()) FinishOldest();
-    const SchedulerCounts counts = scheduler_->counts();
-    EXPECT_EQ(counts.blocks_used[0], 0u);
-    EXPECT_EQ(counts.blocks_used[1], 0u);
+    const SchedulerLoad load = scheduler_->load();
+    EXPECT_EQ(load.blocks_used[0], 0u);
+    EXPECT_EQ(load.blocks_used[1], 0u);
     EXPECT_TRUE(scheduler_->empty());
-    EXPECT_EQ(counts.tokens_found, found_);
-    EXPECT_EQ(counts.tokens_looked_up, looked_up_);
+    EXPECT_EQ(scheduler_->counters().prefix_tokens_found, found_);
+    EXPECT_EQ(scheduler_->counters().prefix_tokens_looked_up, looked_up_);
     if (!options_.prefix_cache) {
-      EXPECT_EQ(counts.blocks_cached[0] + counts.blocks_cached[1], 0u);
+      EXPECT_EQ(load.blocks_cached[0] + load.blocks_cached[1], 0u);
       EXPECT_EQ(found_, 0u);
     }
   }
 
-  SchedulerCounts counts() const { return scheduler_->counts(); }
+  const SchedulerCounters& counters() const { return scheduler_->counters(); }
+  SchedulerLoad load() const { return scheduler_->load(); }
 
  private:
   bool AddOne() {
@@ -222,7 +223,7 @@ class Simulation {
     scheduler_->StepDone();
     for (uint32_t o = 0; o < decided.size(); ++o) {
       const ScheduledOutput& output = flight.step->outputs[o];
-      if (!scheduler_->Counts(flight.batch.header.step_id, output.sequence)) continue;
+      if (!scheduler_->IsValid(flight.batch.header.step_id, output.sequence)) continue;
       TakeOutput(output, decided[o], guesses_[o]);
     }
     for (const uint32_t s : flight.batch.pools) TakePooled(flight.step->rows[s]);
@@ -247,7 +248,7 @@ class Simulation {
 
   // What attention would do: append at the row's position, then see every earlier position.
   void RunSequence(const StepBatch& batch, uint32_t s, const ScheduledRows& scheduled) {
-    const bool counts = scheduler_->Counts(batch.header.step_id, scheduled.sequence);
+    const bool counts = scheduler_->IsValid(batch.header.step_id, scheduled.sequence);
     const SequenceEntry& entry = batch.sequences[s];
     for (uint32_t r = entry.first_row; r < entry.first_row + entry.num_rows; ++r) {
       const RowEntry& row = batch.rows[r];
@@ -326,8 +327,8 @@ class Simulation {
 TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrder) {
   uint64_t preemptions = 0;
   uint64_t fair_preemptions = 0;
-  uint64_t fed_rows = 0;
-  uint64_t wrong_guesses = 0;
+  uint64_t speculative_rows = 0;
+  uint64_t rejected_tokens = 0;
   uint64_t tokens_found = 0;
   uint64_t evictions = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
@@ -335,20 +336,20 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
     Simulation simulation(seed);
     simulation.Run();
     if (HasFatalFailure()) return;
-    preemptions += simulation.counts().preemptions;
-    fair_preemptions += simulation.counts().fair_preemptions;
-    fed_rows += simulation.counts().fed_rows;
-    wrong_guesses += simulation.counts().wrong_guesses;
-    tokens_found += simulation.counts().tokens_found;
-    evictions += simulation.counts().blocks_evicted[0] + simulation.counts().blocks_evicted[1];
+    preemptions += simulation.counters().preemptions;
+    fair_preemptions += simulation.counters().fair_preemptions;
+    speculative_rows += simulation.counters().speculative_rows;
+    rejected_tokens += simulation.counters().rejected_tokens;
+    tokens_found += simulation.counters().prefix_tokens_found;
+    evictions += simulation.load().blocks_evicted[0] + simulation.load().blocks_evicted[1];
   }
   EXPECT_GT(preemptions, 100u) << "the simulation no longer exercises preemption";
   EXPECT_GT(fair_preemptions, 100u);
-  EXPECT_GT(fed_rows, 1000u);
-  EXPECT_GT(wrong_guesses, 100u);
+  EXPECT_GT(speculative_rows, 1000u);
+  EXPECT_GT(rejected_tokens, 100u);
   EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares beginnings";
   EXPECT_GT(evictions, 1000u);
-  EXPECT_LT(wrong_guesses, fed_rows);
+  EXPECT_LT(rejected_tokens, speculative_rows);
 }
 
 }  // namespace

@@ -196,13 +196,13 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoBlockIsFree) {
   auto scheduler = Make(options);
   for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 8)).ok());
   Finish(*scheduler, *scheduler->Schedule());
-  EXPECT_EQ(scheduler->counts().running, 3u);
+  EXPECT_EQ(scheduler->load().running, 3u);
   const ScheduledStep* step = scheduler->Schedule();  // 1 and 2 need a third block
   ASSERT_EQ(step->rows.size(), 2u);
   EXPECT_EQ(step->rows[0].sequence, 1u);
   EXPECT_EQ(step->rows[1].sequence, 2u);
-  EXPECT_EQ(scheduler->counts().preemptions, 1u);
-  EXPECT_EQ(scheduler->counts().waiting, 1u);
+  EXPECT_EQ(scheduler->counters().preemptions, 1u);
+  EXPECT_EQ(scheduler->load().waiting, 1u);
   Finish(*scheduler, *step);
   scheduler->Remove(1);
   step = scheduler->Schedule();
@@ -224,8 +224,8 @@ TEST(SchedulerTest, RemovalFreesRowsAndBlocksAtOnce) {
   EXPECT_EQ(step->rows[0].sequence, 2u);
   scheduler->StepDone();
   scheduler->Remove(2);
-  EXPECT_EQ(scheduler->counts().blocks_used[kGlobalGroup], 0u);
-  EXPECT_EQ(scheduler->counts().blocks_used[kWindowGroup], 0u);
+  EXPECT_EQ(scheduler->load().blocks_used[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler->load().blocks_used[kWindowGroup], 0u);
 }
 
 TEST(SchedulerTest, RecomputesEverythingInOrderAfterALoss) {
@@ -236,8 +236,8 @@ TEST(SchedulerTest, RecomputesEverythingInOrderAfterALoss) {
   const auto misfits = scheduler->RecomputeAll(Options().limits);
   ASSERT_TRUE(misfits.ok());
   EXPECT_TRUE(misfits->empty());
-  EXPECT_EQ(scheduler->counts().waiting, 3u);
-  EXPECT_EQ(scheduler->counts().blocks_used[kGlobalGroup], 0u);
+  EXPECT_EQ(scheduler->load().waiting, 3u);
+  EXPECT_EQ(scheduler->load().blocks_used[kGlobalGroup], 0u);
   const ScheduledStep* step = scheduler->Schedule();
   ASSERT_EQ(step->rows.size(), 3u);
   for (uint64_t id = 1; id <= 3; ++id) {

@@ -128,6 +128,15 @@ void Launcher::FillStatus(v1::GetStatusResponse& status) const {
   model->engine().FillStatus(status);
 }
 
+SchedulerCounters Launcher::counters() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  return model == nullptr ? SchedulerCounters() : model->engine().counters();
+}
+
 void Launcher::ReportRefused(Api api, const absl::Status& status) const {
   for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
 }

@@ -40,6 +40,8 @@ class Launcher {
   // another has taken its place.
   absl::StatusOr<const ServedModel*> model() const;
   void FillStatus(v1::GetStatusResponse& status) const;
+  // The engine's; zero while there is no engine yet.
+  SchedulerCounters counters() const;
   // Tells the engine's observers of a request that was refused before it reached the engine.
   void ReportRefused(Api api, const absl::Status& status) const;
   // Engine::turns; nothing while there is no engine yet.
