@@ -24,7 +24,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void Start(const ServedModel& model, std::vector<EngineRequest> requests,
              const AnswerRunOptions& options) {
     if (const absl::Status status = Reserve(model, requests); !status.ok()) {
-      responder_->SendStatus(writer_->Told(status));
+      responder_->SendStatus(writer_->TranslateError(status));
       return;
     }
     // Dropped by the responder when the answer is complete or the client has gone.
@@ -99,7 +99,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       over_ = true;
       for (const auto& stream : streams_) stream->Cancel();
     }
-    responder_->SendStatus(writer_->Told(status));
+    responder_->SendStatus(writer_->TranslateError(status));
   }
 
   void OnDrained() {
@@ -188,7 +188,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 
   // Ends the answer with an error: a response of its own if none of it is on its way yet.
   void Break(const absl::Status& failure, std::string out) {
-    if (responder_->SendStatus(writer_->Told(failure)) || responder_->gone()) return;
+    if (responder_->SendStatus(writer_->TranslateError(failure)) || responder_->gone()) return;
     {
       MutexLock lock(mutex_);
       writer_->Fail(ForClients(failure), out);

@@ -30,8 +30,8 @@ class AnswerWriter {
   // Bytes that clients skip, sent while there is nothing to say; empty: the format has none.
   virtual std::string_view keep_alive() const { return ": keep-alive\n\n"; }
 
-  // An error as this API's clients are told of it before the first byte.
-  virtual absl::Status Told(const absl::Status& status) const { return status; }
+  // The error that this API's clients get for `status`, before the first byte.
+  virtual absl::Status TranslateError(const absl::Status& status) const { return status; }
 
   virtual void Begin(std::string& out) = 0;
   virtual void Update(size_t run, const StreamUpdate& update, std::string& out) = 0;

@@ -112,7 +112,8 @@ absl::StatusOr<std::string> Detokenize(const Json& body, const ServedModel& mode
 }
 
 HttpHandler Handles(Answer answer, const Launcher& launcher) {
-  return [answer, &launcher](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
+  return [answer, &launcher](const HttpRequest& request,
+                             const std::shared_ptr<HttpResponder>& responder) {
     const auto run = [&]() -> absl::StatusOr<std::string> {
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
@@ -120,9 +121,9 @@ HttpHandler Handles(Answer answer, const Launcher& launcher) {
     };
     auto json = run();
     if (json.ok()) {
-      to->Send({.body = *std::move(json)});
+      responder->Send({.body = *std::move(json)});
     } else {
-      to->SendStatus(json.status());
+      responder->SendStatus(json.status());
     }
   };
 }

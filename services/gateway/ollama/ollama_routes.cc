@@ -17,7 +17,7 @@ namespace {
 
 using MakeJob = absl::StatusOr<ApiJob> (*)(const Json& body, const ServedModel& model,
                                            const std::string& request_id);
-using To = std::shared_ptr<HttpResponder>;
+using Responder = std::shared_ptr<HttpResponder>;
 
 HttpResponse FormatFailure(const HttpFailure& failure) {
   return {.status = failure.http_status,
@@ -25,19 +25,19 @@ HttpResponse FormatFailure(const HttpFailure& failure) {
 }
 
 HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRunOptions& options) {
-  return [make_job, &launcher, options](const HttpRequest& request, const To& to) {
+  return [make_job, &launcher, options](const HttpRequest& request, const Responder& responder) {
     const auto answer = [&]() -> absl::Status {
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       TANDEM_ASSIGN_OR_RETURN(ApiJob job, make_job(body, *model, request.id));
       job.SetOrigin(Api::kOllama, request.trace);
-      StartAnswer(*model, std::move(job), request.client, to, options);
+      StartAnswer(*model, std::move(job), request.client, responder, options);
       return absl::OkStatus();
     };
     const absl::Status status = answer();
     if (status.ok()) return;
     launcher.ReportRefused(Api::kOllama, status);
-    to->SendStatus(status);
+    responder->SendStatus(status);
   };
 }
 
@@ -45,36 +45,36 @@ using MakeEmbeds = absl::StatusOr<EmbedJob> (*)(const Json& body, const ServedMo
                                                 const std::string& request_id);
 
 HttpHandler Embeds(MakeEmbeds make_job, const Launcher& launcher) {
-  return [make_job, &launcher](const HttpRequest& request, const To& to) {
+  return [make_job, &launcher](const HttpRequest& request, const Responder& responder) {
     const auto answer = [&]() -> absl::Status {
       TANDEM_ASSIGN_OR_RETURN(const Json body, ParseJsonObject(request.body));
       TANDEM_ASSIGN_OR_RETURN(const ServedModel* model, launcher.model());
       TANDEM_ASSIGN_OR_RETURN(EmbedJob job, make_job(body, *model, request.id));
       job.SetOrigin(Api::kOllama, request.trace);
-      StartEmbedding(*model, std::move(job), request.client, to);
+      StartEmbedding(*model, std::move(job), request.client, responder);
       return absl::OkStatus();
     };
     const absl::Status status = answer();
     if (status.ok()) return;
     launcher.ReportRefused(Api::kOllama, status);
-    to->SendStatus(status);
+    responder->SendStatus(status);
   };
 }
 
 // Answers with what `describe` makes of the model.
 template <class Describe>
 HttpHandler Describes(const Launcher& launcher, Describe describe) {
-  return [&launcher, describe](const HttpRequest& request, const To& to) {
+  return [&launcher, describe](const HttpRequest& request, const Responder& responder) {
     const auto model = launcher.model();
     if (!model.ok()) {
-      to->SendStatus(model.status());
+      responder->SendStatus(model.status());
       return;
     }
     const absl::StatusOr<Json> json = describe(**model, request);
     if (json.ok()) {
-      to->Send({.body = DumpJson(*json)});
+      responder->Send({.body = DumpJson(*json)});
     } else {
-      to->SendStatus(json.status());
+      responder->SendStatus(json.status());
     }
   };
 }
@@ -114,8 +114,8 @@ absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
       {"GET", "/api/ps", Describes(launcher, processes)},
       {"POST", "/api/show", Describes(launcher, show)},
       {"GET", "/api/version",
-       [version](const HttpRequest&, const To& to) {
-         to->Send({.body = DumpJson({{"version", kOllamaVersion}, {"tandem", version}})});
+       [version](const HttpRequest&, const Responder& responder) {
+         responder->Send({.body = DumpJson({{"version", kOllamaVersion}, {"tandem", version}})});
        }},
   };
   for (HttpRoute& route : routes) TANDEM_RETURN_IF_ERROR(router.Add(std::move(route)));

@@ -59,21 +59,22 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
 }  // namespace
 
 absl::Status AddPageRoutes(HttpRouter& router) {
-  TANDEM_RETURN_IF_ERROR(
-      router.Add({.method = "GET",
-                  .path_template = "/",
-                  .handler =
-                      [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
-                        SendNamed("index.html", request, *to);
-                      },
-                  .open = true}));
-  return router.Add({.method = "GET",
-                     .path_template = "/page/{file}",
-                     .handler =
-                         [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& to) {
-                           SendNamed(request.Variable("file"), request, *to);
-                         },
-                     .open = true});
+  TANDEM_RETURN_IF_ERROR(router.Add(
+      {.method = "GET",
+       .path_template = "/",
+       .handler =
+           [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+             SendNamed("index.html", request, *responder);
+           },
+       .open = true}));
+  return router.Add(
+      {.method = "GET",
+       .path_template = "/page/{file}",
+       .handler =
+           [](const HttpRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+             SendNamed(request.Variable("file"), request, *responder);
+           },
+       .open = true});
 }
 
 }  // namespace tandem::gateway

@@ -14,7 +14,7 @@
 namespace tandem::gateway {
 namespace {
 
-using To = std::shared_ptr<HttpResponder>;
+using Responder = std::shared_ptr<HttpResponder>;
 
 constexpr char kOff[] =
     "pulling by the API is off: start the server with --http-pull FOLDER, or use `tandem pull` on "
@@ -63,11 +63,11 @@ Json ProgressLine(const pull::PullProgress& progress) {
 // One client's answer.
 class Answer : public PullListener {
  public:
-  Answer(To to, bool stream) : to_(std::move(to)), stream_(stream) {
-    if (stream_) to_->BeginStream({.content_type = "application/x-ndjson"});
+  Answer(Responder responder, bool stream) : responder_(std::move(responder)), stream_(stream) {
+    if (stream_) responder_->BeginStream({.content_type = "application/x-ndjson"});
   }
   bool OnProgress(const pull::PullProgress& progress) override {
-    if (!stream_) return !to_->gone();
+    if (!stream_) return !responder_->gone();
     // Clients' bars end at the whole.
     if (progress.phase == pull::PullPhase::kVerifying && pulling_.total_bytes > 0) {
       pulling_.done_bytes = pulling_.total_bytes;
@@ -80,9 +80,9 @@ class Answer : public PullListener {
   void OnEnd(const absl::Status& status) override {
     if (!stream_ || (!status.ok() && !said_)) {
       if (status.ok()) {
-        to_->Send({.body = DumpJson({{"status", "success"}})});
+        responder_->Send({.body = DumpJson({{"status", "success"}})});
       } else {
-        to_->SendStatus(status);
+        responder_->SendStatus(status);
       }
       return;
     }
@@ -92,20 +92,20 @@ class Answer : public PullListener {
     } else {
       Say({{"error", std::string(ForClients(status).message())}});
     }
-    to_->End();
+    responder_->End();
   }
 
  private:
   // A line that is like the one before says nothing.
   bool Say(const Json& json) {
     std::string line = DumpJson(json) + "\n";
-    if (line == last_) return !to_->gone();
+    if (line == last_) return !responder_->gone();
     said_ = true;
     last_ = line;
-    return to_->Write(line);
+    return responder_->Write(line);
   }
 
-  const To to_;
+  const Responder responder_;
   const bool stream_;
   bool said_ = false;
   pull::PullProgress pulling_;  // as it was told last
@@ -124,10 +124,10 @@ struct Pulls {
 };
 
 absl::Status StartPull(Pulls& pulls, const Launcher& launcher, const HttpRequest& request,
-                       const To& to) {
+                       const Responder& responder) {
   TANDEM_ASSIGN_OR_RETURN(const PullRequest wanted, ParseRequest(request.body));
   if (IsServed(launcher, wanted.model)) {
-    Answer answer(to, wanted.stream);
+    Answer answer(responder, wanted.stream);
     answer.OnProgress({});
     answer.OnEnd(absl::OkStatus());
     return absl::OkStatus();
@@ -135,7 +135,7 @@ absl::Status StartPull(Pulls& pulls, const Launcher& launcher, const HttpRequest
   if (pulls.options.how.folder.empty()) return absl::PermissionDeniedError(kOff);
   TANDEM_ASSIGN_OR_RETURN(const pull::ModelName name, pull::ParseModelName(wanted.model));
   if (!name.from_hub) TANDEM_RETURN_IF_ERROR(pulls.options.table.Find(name.text).status());
-  return pulls.jobs.Start(name, std::make_shared<Answer>(to, wanted.stream));
+  return pulls.jobs.Start(name, std::make_shared<Answer>(responder, wanted.stream));
 }
 
 absl::Status Delete(const Pulls& pulls, const Launcher& launcher, const HttpRequest& request) {
@@ -171,23 +171,24 @@ absl::Status AddPullRoutes(HttpRouter& router, const Launcher& launcher, PullRou
       router.Add({.method = "POST",
                   .path_template = "/api/pull",
                   .handler =
-                      [pulls, &launcher](const HttpRequest& request, const To& to) {
-                        const absl::Status status = StartPull(*pulls, launcher, request, to);
-                        if (!status.ok()) to->SendStatus(status);
+                      [pulls, &launcher](const HttpRequest& request, const Responder& responder) {
+                        const absl::Status status = StartPull(*pulls, launcher, request, responder);
+                        if (!status.ok()) responder->SendStatus(status);
                       },
                   .local = true}));
-  return router.Add({.method = "DELETE",
-                     .path_template = "/api/delete",
-                     .handler =
-                         [pulls, &launcher](const HttpRequest& request, const To& to) {
-                           const absl::Status status = Delete(*pulls, launcher, request);
-                           if (status.ok()) {
-                             to->Send({.body = ""});
-                           } else {
-                             to->SendStatus(status);
-                           }
-                         },
-                     .local = true});
+  return router.Add(
+      {.method = "DELETE",
+       .path_template = "/api/delete",
+       .handler =
+           [pulls, &launcher](const HttpRequest& request, const Responder& responder) {
+             const absl::Status status = Delete(*pulls, launcher, request);
+             if (status.ok()) {
+               responder->Send({.body = ""});
+             } else {
+               responder->SendStatus(status);
+             }
+           },
+       .local = true});
 }
 
 }  // namespace tandem::gateway

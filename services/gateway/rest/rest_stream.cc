@@ -46,7 +46,9 @@ class StreamWriter final : public AnswerWriter {
   bool streams() const override { return true; }
   std::string_view content_type() const override { return RestStreamType(events_); }
   std::string_view keep_alive() const override { return RestKeepAlive(events_); }
-  absl::Status Told(const absl::Status& status) const override { return ToClientError(status); }
+  absl::Status TranslateError(const absl::Status& status) const override {
+    return ToClientError(status);
+  }
 
   // The first message says where it runs, whatever else it says.
   void Begin(std::string& /*out*/) override {
@@ -68,7 +70,7 @@ class StreamWriter final : public AnswerWriter {
   }
   void Finish(std::string& /*out*/) override {}
   void Fail(const absl::Status& status, std::string& out) override {
-    AppendRestError(Told(status), events_, out);
+    AppendRestError(TranslateError(status), events_, out);
   }
 
  private:
