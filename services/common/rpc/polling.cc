@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "absl/synchronization/mutex.h"
-#include "services/common/rpc/wake_ahead.h"
+#include "services/common/rpc/adaptive_polling.h"
 
 // gRPC's function for polling, meant to be replaced (src/core/lib/iomgr/ev_posix.h); versions
 // without it poll as they do.
@@ -16,7 +16,7 @@ namespace tandem {
 void PollForLatency() {
   ::setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
   ::setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "250", /*overwrite=*/0);
-  if (&grpc_poll_function != nullptr) grpc_poll_function = &WakeAhead::Poll;
+  if (&grpc_poll_function != nullptr) grpc_poll_function = &AdaptivePolling::Poll;
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 

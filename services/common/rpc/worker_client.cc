@@ -9,11 +9,11 @@
 #include "services/common/base/client_text.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/adaptive_polling.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/execution_address.h"
 #include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
-#include "services/common/rpc/wake_ahead.h"
 #include "services/common/rpc/worker_convert.h"
 
 namespace tandem {
@@ -128,10 +128,10 @@ class WorkerClient::Stream {
     if (read_ == Operation::kDone) {
       read_ = Operation::kUnderWay;
       stream_->Read(&response_, &read_);
-      wake_ahead_.WaitBegins(WakeAhead::Clock::now());
+      polling_.WaitBegins(AdaptivePolling::Clock::now());
     }
     const Outcome outcome = Await({&written_, &read_}, absl::ToChronoTime(deadline));
-    wake_ahead_.WaitEnds(WakeAhead::Clock::now());
+    polling_.WaitEnds(AdaptivePolling::Clock::now());
     return outcome;
   }
 
@@ -147,7 +147,7 @@ class WorkerClient::Stream {
     while (std::any_of(operations.begin(), operations.end(), under_way)) {
       void* tag = nullptr;
       bool ok = false;
-      const auto next = wake_ahead_.Next(queue_, &tag, &ok, until);
+      const auto next = polling_.Next(queue_, &tag, &ok, until);
       if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kLate;
       if (next != grpc::CompletionQueue::GOT_EVENT || !ok) return Outcome::kEnded;
       *static_cast<Operation*>(tag) = Operation::kDone;
@@ -157,7 +157,7 @@ class WorkerClient::Stream {
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
-  WakeAhead wake_ahead_;
+  AdaptivePolling polling_;
   worker::v1::ExecuteResponse response_;
   Operation started_ = Operation::kUnderWay;  // these are the tags of their operations
   Operation written_ = Operation::kDone;

@@ -212,7 +212,7 @@ void DeviceHost::DropPlan() {
 }
 
 uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
-  until_next_call_.WaitEnds(WakeAhead::Clock::now());
+  until_next_call_.WaitEnds(AdaptivePolling::Clock::now());
   Call& call = calls_.emplace_back(Call{.number = ++num_calls_,
                                         .step_id = request.step_id(),
                                         .segment_index = request.segment_index(),
@@ -220,7 +220,7 @@ uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
                                         .epoch = request.epoch()});
   const absl::Status queued = QueueSegment(request, call);
   if (!queued.ok()) call.result = queued;
-  until_next_call_.WaitBegins(WakeAhead::Clock::now());
+  until_next_call_.WaitBegins(AdaptivePolling::Clock::now());
   return call.number;
 }
 
@@ -270,7 +270,7 @@ void DeviceHost::Settle(uint64_t last) {
 
 void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) {
   Settle(number);
-  until_next_call_.WaitBegins(WakeAhead::Clock::now());
+  until_next_call_.WaitBegins(AdaptivePolling::Clock::now());
   const auto call = std::find_if(calls_.begin(), calls_.end(),
                                  [number](const Call& c) { return c.number == number; });
   response.Clear();

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/common/rpc/wake_ahead.h"
+#include "services/common/rpc/adaptive_polling.h"
 #include "services/common/worker/service/device_counters.h"
 #include "services/common/worker/service/loaded_plan.h"
 #include "services/common/worker/service/weight_source.h"
@@ -70,7 +70,7 @@ class DeviceHost {
   // As Worker::Ceilings.  UNAVAILABLE: the device is out of service.
   absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings();
   // From the end of a segment to the next call.
-  const WakeAhead& until_next_call() const { return until_next_call_; }
+  const AdaptivePolling& until_next_call() const { return until_next_call_; }
 
   // --- From any thread.
 
@@ -142,7 +142,7 @@ class DeviceHost {
   std::unique_ptr<LoadedPlan> plan_;
   PlanHolder plan_holder_;           // of plan_
   std::vector<SegmentCosts> costs_;  // by index in the plan; of other workers' segments none
-  WakeAhead until_next_call_;
+  AdaptivePolling until_next_call_;
   uint64_t num_calls_ = 0;
   std::deque<Call> calls_;  // in order; few
 

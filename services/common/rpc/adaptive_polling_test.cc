@@ -1,4 +1,4 @@
-#include "services/common/rpc/wake_ahead.h"
+#include "services/common/rpc/adaptive_polling.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/alarm.h>
@@ -17,10 +17,10 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
 
-// As after `times` waits of `length`.
-WakeAhead After(nanoseconds length, int times) {
-  WakeAhead wait;
-  WakeAhead::Clock::time_point now;
+// The state after `times` waits of `length`.
+AdaptivePolling After(nanoseconds length, int times) {
+  AdaptivePolling wait;
+  AdaptivePolling::Clock::time_point now;
   for (int i = 0; i < times; ++i) {
     wait.WaitBegins(now);
     now += length;
@@ -29,8 +29,8 @@ WakeAhead After(nanoseconds length, int times) {
   return wait;
 }
 
-TEST(WakeAheadTest, ExpectsWhatHasBeen) {
-  EXPECT_FALSE(WakeAhead().expects_soon());
+TEST(AdaptivePollingTest, ExpectsWhatHasBeen) {
+  EXPECT_FALSE(AdaptivePolling().expects_soon());
   for (const microseconds length : {microseconds(0), microseconds(20), microseconds(190)}) {
     EXPECT_TRUE(After(length, 50).expects_soon());
   }
@@ -39,9 +39,9 @@ TEST(WakeAheadTest, ExpectsWhatHasBeen) {
   }
 }
 
-TEST(WakeAheadTest, LearnsQuicklyThatWaitsAreShortAfterALongOne) {
-  WakeAhead wait = After(seconds(10), 5);
-  WakeAhead::Clock::time_point now;
+TEST(AdaptivePollingTest, LearnsQuicklyThatWaitsAreShortAfterALongOne) {
+  AdaptivePolling wait = After(seconds(10), 5);
+  AdaptivePolling::Clock::time_point now;
   int num_waits = 0;
   for (; !wait.expects_soon() && num_waits < 100; ++num_waits) {
     wait.WaitBegins(now);
@@ -50,50 +50,50 @@ TEST(WakeAheadTest, LearnsQuicklyThatWaitsAreShortAfterALongOne) {
   EXPECT_LE(num_waits, 8);
 }
 
-TEST(WakeAheadTest, AnEndWithoutABeginTeachesNothing) {
-  WakeAhead wait = After(microseconds(100), 50);
-  for (int i = 0; i < 50; ++i) wait.WaitEnds(WakeAhead::Clock::now() + seconds(1));
+TEST(AdaptivePollingTest, AnEndWithoutABeginTeachesNothing) {
+  AdaptivePolling wait = After(microseconds(100), 50);
+  for (int i = 0; i < 50; ++i) wait.WaitEnds(AdaptivePolling::Clock::now() + seconds(1));
   EXPECT_TRUE(wait.expects_soon());
 }
 
-TEST(WakeAheadTest, NextGivesEventsTimeoutsAndTheEnd) {
-  for (const microseconds foretold : {microseconds(50), microseconds(1000), microseconds(5000)}) {
+TEST(AdaptivePollingTest, NextGivesEventsTimeoutsAndTheEnd) {
+  for (const microseconds earlier : {microseconds(50), microseconds(1000), microseconds(5000)}) {
     for (const microseconds length : {microseconds(0), microseconds(700), microseconds(3000)}) {
-      WakeAhead wait = After(foretold, 50);
+      AdaptivePolling wait = After(earlier, 50);
       grpc::CompletionQueue queue;
       void* tag = nullptr;
       bool ok = false;
-      wait.WaitBegins(WakeAhead::Clock::now());
+      wait.WaitBegins(AdaptivePolling::Clock::now());
       EXPECT_EQ(wait.Next(queue, &tag, &ok, system_clock::now() + milliseconds(1)),
                 grpc::CompletionQueue::TIMEOUT);
-      wait.WaitEnds(WakeAhead::Clock::now());
+      wait.WaitEnds(AdaptivePolling::Clock::now());
 
       grpc::Alarm alarm;
       alarm.Set(&queue, system_clock::now() + length, &alarm);
-      wait.WaitBegins(WakeAhead::Clock::now());
+      wait.WaitBegins(AdaptivePolling::Clock::now());
       EXPECT_EQ(wait.Next(queue, &tag, &ok, system_clock::now() + seconds(10)),
                 grpc::CompletionQueue::GOT_EVENT);
       EXPECT_EQ(tag, &alarm);
       EXPECT_TRUE(ok);
-      wait.WaitEnds(WakeAhead::Clock::now());
+      wait.WaitEnds(AdaptivePolling::Clock::now());
 
       queue.Shutdown();
-      wait.WaitBegins(WakeAhead::Clock::now());
+      wait.WaitBegins(AdaptivePolling::Clock::now());
       EXPECT_EQ(wait.Next(queue, &tag, &ok, system_clock::now() + seconds(10)),
                 grpc::CompletionQueue::SHUTDOWN);
     }
   }
 }
 
-TEST(WakeAheadTest, PollSeesWhatComesInEveryPartOfAWait) {
+TEST(AdaptivePollingTest, PollSeesWhatComesInEveryPartOfAWait) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   struct pollfd descriptor = {.fd = ends[0], .events = POLLIN, .revents = 0};
-  EXPECT_EQ(WakeAhead::Poll(&descriptor, 1, 0), 0);
-  EXPECT_EQ(WakeAhead::Poll(&descriptor, 1, 5), 0);
+  EXPECT_EQ(AdaptivePolling::Poll(&descriptor, 1, 0), 0);
+  EXPECT_EQ(AdaptivePolling::Poll(&descriptor, 1, 5), 0);
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
   for (const int timeout_ms : {0, 5, -1}) {
-    EXPECT_EQ(WakeAhead::Poll(&descriptor, 1, timeout_ms), 1);
+    EXPECT_EQ(AdaptivePolling::Poll(&descriptor, 1, timeout_ms), 1);
     EXPECT_EQ(descriptor.revents, POLLIN);
   }
   ::close(ends[0]);

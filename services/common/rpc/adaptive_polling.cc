@@ -1,4 +1,4 @@
-#include "services/common/rpc/wake_ahead.h"
+#include "services/common/rpc/adaptive_polling.h"
 
 #include <sched.h>
 
@@ -9,23 +9,23 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-thread_local const WakeAhead* waiting_here = nullptr;
+thread_local const AdaptivePolling* waiting_here = nullptr;
 
 }  // namespace
 
-void WakeAhead::WaitBegins(Clock::time_point now) {
+void AdaptivePolling::WaitBegins(Clock::time_point now) {
   began_ = now;
   waiting_ = true;
 }
 
-void WakeAhead::WaitEnds(Clock::time_point now) {
+void AdaptivePolling::WaitEnds(Clock::time_point now) {
   if (!waiting_) return;
   waiting_ = false;
   const nanoseconds waited = std::min<nanoseconds>(now - began_, 4 * kLongestPoll);
   expected_ += (waited - expected_) / 4;
 }
 
-grpc::CompletionQueue::NextStatus WakeAhead::Next(
+grpc::CompletionQueue::NextStatus AdaptivePolling::Next(
     grpc::CompletionQueue& queue, void** tag, bool* ok,
     std::chrono::system_clock::time_point deadline) const {
   waiting_here = waiting_ && expects_soon() ? this : nullptr;
@@ -34,7 +34,7 @@ grpc::CompletionQueue::NextStatus WakeAhead::Next(
   return status;
 }
 
-int WakeAhead::Poll(struct pollfd* descriptors, nfds_t count, int timeout_ms) {
+int AdaptivePolling::Poll(struct pollfd* descriptors, nfds_t count, int timeout_ms) {
   if (waiting_here != nullptr && timeout_ms != 0) {
     const Clock::time_point until = waiting_here->began_ + kLongestPoll;
     while (Clock::now() < until) {
