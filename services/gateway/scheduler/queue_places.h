@@ -1,4 +1,4 @@
-// How many requests of each tenant may wait or run.
+// Limits how many requests of each tenant wait or run.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace tandem::gateway {
 
-// One tenant alone may take `capacity` places.  As many again are there for tenants that have less
-// than an equal share of `capacity`, so that a queue which one tenant has filled refuses that
-// tenant and nobody else.  Thread-compatible.
+// One tenant alone may take `capacity` places.  The same number again is reserved for tenants with
+// less than an equal share of `capacity`: a queue that one tenant has filled refuses only that
+// tenant.  Thread-compatible.
 class QueuePlaces {
  public:
   explicit QueuePlaces(uint64_t capacity) : capacity_(capacity) {}
 
-  // RESOURCE_EXHAUSTED: the queue is full, for this tenant at least.
+  // RESOURCE_EXHAUSTED: the queue is full for this tenant.
   absl::Status Take(const std::string& tenant);
   // REQUIRES a place was taken.
   void Release(const std::string& tenant);

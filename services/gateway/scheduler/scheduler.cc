@@ -33,7 +33,7 @@ absl::Status CheckLimits(const StepLimits& limits) {
   return absl::OkStatus();
 }
 
-// Tokens that fit alone.  The last token is never computed, so it needs no place in a pool.
+// Most tokens of a sequence that runs alone.  The last token is never computed and needs no KV.
 uint32_t MaxSequenceLen(const StepLimits& limits, const KvPools& pools) {
   uint64_t tokens = limits.context_len;
   tokens = std::min(tokens, uint64_t{limits.num_blocks[kGlobalGroup]} * limits.block_tokens + 1);
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
     sequence->tenant.waiting.push_back(sequence.get());
   }
   pools_.Reset(limits);
-  lookup_.reset();  // another tree counts its changes anew
+  lookup_.reset();  // a new tree restarts its version
   max_sequence_len_ = MaxSequenceLen(limits, pools_);
   for (Tenant* tenant : tenants_.InTurn()) {
     std::sort(tenant->waiting.begin(), tenant->waiting.end(),

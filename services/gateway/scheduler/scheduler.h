@@ -6,47 +6,49 @@
 //
 //   1. decode rows of running sequences, least recently served first
 //   2. tenant by tenant, in the order of their turns (tenants.h): prompt chunks of running
-//   sequences,
-//      at most chunk_rows each, then sequences admitted from the waiting queue in order of arrival
+//      sequences, at most chunk_rows each, then sequences admitted from the waiting queue in order
+//      of arrival
 //
 //      waiting (by tenant, arrival)    running (at most max_sequences)
 //    Add -> [ 9 | 8 | 7 ] ---admit---> [ 3: decode | 5: decode | 6: 512 of 2000 ] -> rows
 //             ^                                                   |
 //             +------- preempt: no block free, or over its share -+
 //
-// Fairness (decision 0017): once the first tenant in turn has prompt rows in a step, the others
-// together add at most as many and a few more, so that the step takes about twice as long as its
-// own rows would.  A sequence that finds no place or no blocks has sequences of other tenants
-// preempted: of one that has more than its share while its own tenant has less, or of one whose
-// turn is over (scheduler_fairness.cc).  With one tenant none of this ever happens.
+// Fairness (decision 0017): if the first tenant in turn has prompt rows in a step, the other
+// tenants together add about as many at most.  So the step takes about twice as long as that
+// tenant's rows alone.  A waiting sequence without a place or blocks preempts a sequence of another
+// tenant: of one that has more than its share while its own tenant has less, or of one whose turn
+// is over (scheduler_fairness.cc).  With one tenant nothing of this happens.
 //
-// KV blocks are assigned as rows are chosen.  When none is free, the youngest running sequence of
-// the tenant that holds most, or among those of one tenant the youngest that is younger than the
-// one in need, gives all of its blocks back and waits again at its place by arrival; its tokens,
-// answer included, are computed anew later.  If there is none, the one in need sits the step out.
-// The oldest of who holds least can thus always go on, and since no sequence is let in that would
-// not fit alone, every one finishes.  Admission looks ahead: a sequence is admitted when its tokens
-// fit beside what the running ones still have to compute.
+// KV blocks are assigned as rows are chosen.  If no block is free, a victim gives all of its blocks
+// back and waits again at its place by arrival; its tokens, answer included, are computed again
+// later.  The victim is the youngest running sequence of the tenant that holds most.  Within one
+// tenant it is the youngest sequence that is younger than the one in need.  Without a victim the
+// sequence in need skips the step.  So the oldest sequence of the tenant that holds least always
+// goes on, and because no sequence is admitted that would not fit alone, every sequence finishes.
+// Admission looks ahead: a sequence is admitted if its tokens fit beside the rows that the running
+// sequences still have to compute.
 //
-// A step may be scheduled while the one before it is under way.  A sequence whose token that one
-// chooses goes on with kNoToken in the token's place, and its row is fed with the device's guess:
+// Speculation: a step may be scheduled while the step before it is under way.  A sequence whose
+// next token that step chooses continues with kNoToken as its token, and its row is fed with the
+// speculative token that the device chose:
 //
-//   step      1              2              3                 4
-//   rows      p0 p1 p2 -> ?  feed(1) -> ?   feed(2) -> ?      token of p4 -> ?
-//   decided                  p3: as guessed  p4: otherwise    (3: void)
+//   step      1              2                3                 4
+//   rows      p0 p1 p2 -> ?  feed(1) -> ?     feed(2) -> ?      token of p4 -> ?
+//   decided                  p3: accepted     p4: rejected      (3: void)
 //
-// When the guess was wrong, what the step under way makes of it does not count, and the row is
-// computed anew: its KV is overwritten in place.  Blocks are given back at once, for steps run one
-// after another: those scheduled later write them after those under way have read them.  If a
-// sequence that must wait for its token (no GuessRule) will go on, the whole step waits, so that
-// it is not served at half its neighbours' rate.
+// When the sampler rejects the token, the results of the step under way are void for the sequence
+// and the row is computed again: its KV is overwritten in place.  Blocks are given back at once,
+// because steps run one after another: later steps write them after earlier steps have read them.
+// If a sequence must wait for its token (it has no GuessRule), the whole step waits, so that the
+// sequence is served as often as its neighbours.
 //
-// Beginnings are shared: when a step is done, the whole blocks that it completed are published, and
-// a sequence that is admitted, for the first time or again, starts after the longest beginning of
-// its tokens that is held or cached (kv_pools.h).  Cached blocks that nobody holds count as free
-// wherever there is talk of free blocks.  A sequence that begins as an older running one of its
-// tenant, which has not computed that yet, is held back until it has; others are admitted past it
-// meanwhile, but its place among those running, and blocks for it, are kept.
+// Prefixes are shared: when a step is done, the whole blocks that it completed are published.  A
+// sequence that is admitted, for the first time or again, starts after the longest prefix of its
+// tokens that is held or cached (kv_pools.h).  Cached blocks that no sequence holds count as free.
+// If an older running sequence of the same tenant is about to compute a longer prefix of a waiting
+// one, the waiting one is held back until then; others are admitted past it meanwhile, but a place
+// and blocks are kept for it.
 //
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
@@ -73,14 +75,14 @@ namespace tandem::gateway {
 
 struct SchedulerOptions {
   StepLimits limits;
-  uint32_t max_sequences = 16;  // running together; cut to the limits'
-  uint32_t max_rows = 512;      // in one step; cut to the limits'
+  uint32_t max_sequences = 16;  // running at once; the limits may allow fewer
+  uint32_t max_rows = 512;      // in one step; the limits may allow fewer
   uint32_t chunk_rows = 512;    // of one sequence's prompt in one step
   uint32_t max_waiting = 128;   // beyond those running (QueuePlaces)
-  bool prefix_cache = true;     // no: every token of every sequence is computed
+  bool prefix_cache = true;     // false: every token of every sequence is computed
 };
 
-// What is there now.
+// The state now.
 struct SchedulerLoad {
   uint32_t running = 0;
   uint32_t waiting = 0;
@@ -96,36 +98,35 @@ class Scheduler {
   // INVALID_ARGUMENT names a limit that is zero or contradicts another.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
-  // Queues a sequence.  RESOURCE_EXHAUSTED: there is no place for one more of its tenant among
-  // max_sequences + max_waiting (QueuePlaces).
+  // Queues a sequence.  RESOURCE_EXHAUSTED: its tenant has all the places among max_sequences +
+  // max_waiting that it may have (QueuePlaces).
   // INVALID_ARGUMENT: an empty prompt, an id in use, or a prompt that leaves no room for a token.
   absl::Status Add(SequenceSpec spec);
-  // Forgets a sequence and frees its blocks; nothing happens if there is none of that id.
+  // Removes a sequence and frees its blocks.  No effect for an unknown id.
   void Remove(uint64_t id);
 
-  // The next step, or nullptr when there is nothing to compute, or nothing before the step under
-  // way is done.  Its id was never given to another step, not even one that failed.  It is under
-  // way, and valid, until it was the oldest at StepDone or StepFailed, or until RecomputeAll.
-  // REQUIRES one step under way at most.
+  // The next step.  nullptr: there is nothing to compute, or nothing until the step under way is
+  // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
+  // valid, until StepDone, StepRefused or StepFailed ends it (they end the oldest), or until
+  // RecomputeAll.  REQUIRES at most one step under way.
   const ScheduledStep* Schedule();
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
-  // The oldest step under way was refused, and its sequences are going to be removed.
+  // A worker refused the oldest step under way; the caller then removes its sequences.
   void StepRefused();
-  // The rows of the oldest step under way, of those sequences that are not removed, must be
-  // computed anew.  REQUIRES it is the only one.
+  // The oldest step under way failed.  Its rows are computed again, but for removed sequences.
+  // REQUIRES it is the only step under way.
   void StepFailed();
   // Whether the token that a finished step chose for a sequence is valid: false if the step started
   // from a rejected token, or if the sequence has been removed.
   bool IsValid(uint64_t step_id, uint64_t id) const;
-  // Adds the token decided for a sequence; `needs` are those of the token to follow.  `guess`: what
-  // the device guessed and fed to the step under way, if there is one.
+  // Adds the token decided for a sequence; `needs` are those of the next token.  `guess`: the
+  // speculative token that the device fed to the step under way, if one is.
   // REQUIRES the step done last had a sampled output of the sequence, which IsValid and not yet
   // appended, and fewer tokens than max_sequence_len() and max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
-  // What is in the KV cache cannot be trusted: no sequence is given what was computed up to now but
-  // those that have it.
+  // Blocks computed so far are no longer shared; current holders keep theirs.
   void ForgetPrefixes() { pools_.ForgetAll(); }
 
   // The KV cache is lost: all running sequences wait again, in order of arrival, with their
@@ -133,7 +134,7 @@ class Scheduler {
   // sequences that can no longer fit.  INVALID_ARGUMENT as Create.
   absl::StatusOr<std::vector<uint64_t>> RecomputeAll(const StepLimits& limits);
 
-  // Tokens a sequence can have at most, prompt included: the context, or what the pools hold.
+  // Most tokens of a sequence, prompt included: bounded by the context and by the KV pools.
   uint32_t max_sequence_len() const { return max_sequence_len_; }
   bool empty() const { return sequences_.empty(); }
   SchedulerLoad load() const;
@@ -143,7 +144,7 @@ class Scheduler {
  private:
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Lets the guesses of the step under way stand for its tokens; false when a sequence must wait.
+  // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
   bool TakeGuesses(const ScheduledStep& under_way);
   bool GoesOn(const Sequence& sequence) const;
   Sequence* Find(uint64_t id) const;
@@ -155,49 +156,49 @@ class Scheduler {
   void PlanIfRunning(Sequence& sequence);
   // Prompt rows of a tenant in the plan.
   uint32_t NumPromptRows(const Tenant& tenant) const;
-  // Rows that a step computes in next to no time beside others.
+  // Rows that add hardly any time to a step.
   uint32_t FreeRows() const;
   void AdmitWaiting(Tenant& tenant);
-  // Whether an older running sequence of the same tenant is about to publish more of the blocks
-  // that `sequence` begins with.
+  // Whether an older running sequence of the same tenant will publish more blocks of the prefix of
+  // `sequence`.
   bool IsBeingComputed(const Sequence& sequence) const;
-  // Whether a place among those running is free for a sequence of `tenant`.
+  // Whether a sequence of `tenant` may run: a place is free that is not kept for another tenant.
   bool HasPlace(const Tenant& tenant) const;
-  // Whether `sequence`, whose beginning is then in found_, fits beside those that run.
+  // Looks up the prefix of `sequence` (found_) and returns whether it fits beside those that run.
   bool CanAdmit(const Sequence& sequence);
 
   // Fair shares (scheduler_fairness.cc).
-  // Preempts sequences of other tenants until `sequence` has a place and fits; false, with nothing
-  // preempted in vain as far as can be told, if there are none that it may have preempted.
+  // Preempts sequences of other tenants until `sequence` has a place and fits.  False if those that
+  // it may preempt are too few; then, as far as an estimate can say, none was preempted for
+  // nothing.
   bool MakeWay(const Sequence& sequence);
-  // Whether `sequence`, which waits, may have `victim` preempted.
+  // Whether `sequence`, which waits, may preempt `victim`.
   bool MayTake(const Sequence& sequence, const Sequence& victim) const;
   Sequence* FindVictim(const Sequence& sequence) const;
   bool CouldFit(const Sequence& sequence) const;
-  // Fills Tenant::blocks of those that run.
+  // Fills Tenant::blocks of the tenants with running sequences.
   void CountBlocks();
-  // Blocks that a sequence holds, or is going to need for the tokens it has.
+  // Blocks that a sequence holds, and those that it still needs for its tokens.
   std::array<uint64_t, kNumKvGroups> BlocksOf(const Sequence& sequence) const;
   double KvUsageOf(const Tenant& tenant) const;  // by weight
-  // Part of places or of a group's blocks, whichever is more, that a tenant's running sequences
-  // take, with `more` and without `less`.
+  // Fraction of the places, or of a group's blocks if that is more, that a tenant's running
+  // sequences take; counting `more` and not `less`.
   double UsageOf(const Tenant& tenant, const Sequence* more, const Sequence* less) const;
   uint32_t max_running() const;
-  // What is cached of the beginning of `sequence`, into found_; it is there already unless another
-  // was looked for since, or what is cached has changed.
+  // Looks up the cached prefix of `sequence` into found_.  Repeated calls are cheap until another
+  // sequence is looked up or the cache changes.
   void LookUp(const Sequence& sequence);
-  // Blocks that a running sequence still needs for the tokens it has.
+  // Adds the blocks that a running sequence still needs for its tokens.
   void AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const;
   bool AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const;
   void Admit(Sequence& sequence);
-  // Blocks held for being published are given back; false if there are none.
+  // Gives back blocks that are held only to be published; false if no block is.
   bool ReleaseUnpublished();
-  // Plans as many rows of a running sequence as fit; none when a budget or the blocks are used up.
+  // Plans as many rows of a running sequence as the budgets and blocks allow; may be 0.
   void PlanRows(Sequence& sequence);
   // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
   uint32_t FitBudgets(const Sequence& sequence) const;
-  // Preempts until one more row of `sequence` can be covered; false when nobody who must give way
-  // to it runs.
+  // Preempts until the blocks cover one more row of `sequence`; false without a victim (GivesWay).
   bool MakeRoom(const Sequence& sequence);
   bool GivesWay(const Sequence& victim, const Sequence& sequence) const;
   void Preempt(Sequence& victim);
@@ -215,12 +216,12 @@ class Scheduler {
   SchedulerCounters counters_;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
-  // The step being planned, and what of its budgets is used.
+  // The step being planned, and how much of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
-  std::vector<const Sequence*> held_back_;  // the first of those waiting of a tenant
-  bool stuck_ = false;                      // nobody could go on: shares aside, somebody must
-  // For whom found_ was looked up, and when.
+  std::vector<const Sequence*> held_back_;  // waiting for a prefix (IsBeingComputed)
+  bool stuck_ = false;                      // no sequence could go on: ignore fair shares
+  // The sequence and the state of the cache that found_ is for.
   struct Lookup {
     uint64_t arrival = 0;
     size_t num_tokens = 0;

@@ -1,4 +1,4 @@
-// Who leaves the waiting queue.
+// Admission: which sequences leave the waiting queue.
 #include "services/gateway/scheduler/scheduler.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ void Scheduler::AdmitWaiting(Tenant& tenant) {
   size_t num_held_back = 0;
   while (num_held_back < tenant.waiting.size()) {
     Sequence& sequence = *tenant.waiting[num_held_back];
-    // Set aside while its token is being chosen: its rows are computed with that token.
+    // Preempted while the sampler chooses its token: wait for that token.
     if (sequence.num_known < sequence.tokens.size()) return;
     const bool has_place = HasPlace(tenant);
     if (has_place && IsBeingComputed(sequence)) {
@@ -42,9 +42,9 @@ bool Scheduler::IsBeingComputed(const Sequence& sequence) const {
   if (!sequence.use_prefix_cache) return false;
   const uint32_t max_reused = sequence.MaxReused();
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
-    // Nobody waits for another tenant's turn.
+    // A sequence never waits for another tenant's turn.
     if (&other->tenant != &sequence.tenant || other->arrival > sequence.arrival) return false;
-    // Seldom true of those that decode, and quickly told.
+    // Rarely true of decoding sequences, and cheap to check.
     if (!other->blocks.WillPublish(max_reused / pools_.block_tokens)) return false;
     const uint32_t most = std::min(max_reused, other->num_known);
     const auto begin = sequence.tokens.begin();
@@ -62,7 +62,7 @@ bool Scheduler::CanAdmit(const Sequence& sequence) {
   LookUp(sequence);
   if (running_.empty()) return true;
   AddDue(sequence, due);
-  // What others hold is there already, and need not be had.
+  // Blocks that other sequences hold need no allocation.
   const auto num_found = static_cast<uint32_t>(found_.nodes.size());
   due[kGlobalGroup] -= num_found - pools_.NumUnheld(found_, kGlobalGroup);
   due[kWindowGroup] -= num_found - found_.first_window - pools_.NumUnheld(found_, kWindowGroup);

@@ -6,7 +6,7 @@
 namespace tandem::gateway {
 namespace {
 
-// An answer of so few tokens soon gives its place back.
+// An answer of at most this many tokens soon frees its place.
 constexpr uint32_t kBriefAnswer = 16;
 
 }  // namespace
@@ -49,7 +49,7 @@ double Scheduler::UsageOf(const Tenant& tenant, const Sequence* more, const Sequ
 bool Scheduler::MayTake(const Sequence& sequence, const Sequence& victim) const {
   const Tenant& own = sequence.tenant;
   const Tenant& other = victim.tenant;
-  // It has had no row yet since it was let in, or must first make up for what it lost.
+  // It was admitted in this step, or has not yet caught up after its last preemption.
   if (&own == &other || victim.admitted_step > last_step_id_ ||
       victim.num_computed < victim.safe_until) {
     return false;
@@ -100,7 +100,7 @@ bool Scheduler::CouldFit(const Sequence& sequence) const {
       available[group] += running->blocks.num_held(group);
     }
   }
-  // What the sequence itself finds in the cache is left out: few are turned away for that.
+  // The prefix that the sequence would find in the cache is ignored; that refuses few sequences.
   return due[kGlobalGroup] <= available[kGlobalGroup] &&
          due[kWindowGroup] <= available[kWindowGroup];
 }
@@ -121,9 +121,9 @@ bool Scheduler::MakeWay(const Sequence& sequence) {
   }
 }
 
-// Among sequences of one tenant the younger gives way, else those of who holds more of the KV
-// cache. Who was preempted for another tenant before is spared as MayTake does, unless nobody can
-// go on.
+// Of two sequences of one tenant the younger gives way.  Of two tenants, the one that holds more of
+// the KV cache by weight.  A sequence that was preempted for another tenant before is safe until it
+// has caught up (as in MayTake), unless no sequence could go on.
 bool Scheduler::GivesWay(const Sequence& victim, const Sequence& sequence) const {
   if (&victim.tenant == &sequence.tenant) return victim.arrival > sequence.arrival;
   if (!stuck_ && victim.num_computed < victim.safe_until) return false;

@@ -1,4 +1,4 @@
-// What has become of a step.
+// The outcome of a step: done, refused, failed, tokens decided.
 #include "services/gateway/scheduler/scheduler.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
     return;
   }
   sequence->tokens[position] = token;
-  // Whether the step under way took the guess, and it was wrong.
+  // No row of the step under way was fed with the speculative token.
   if (sequence->num_computed <= position) return;
   if (guess == token) {
     ++counters_.accepted_tokens;

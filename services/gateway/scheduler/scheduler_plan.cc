@@ -110,13 +110,13 @@ void Scheduler::PlanDecodes() {
 }
 
 void Scheduler::PlanPromptsOf(const Tenant& tenant) {
-  // By index: what is preempted meanwhile has left running_, not order_.
+  // Preemption on the way removes sequences from running_, not from order_.
   for (Sequence* sequence : order_) {
     if (&sequence->tenant == &tenant && !sequence->decoding()) PlanIfRunning(*sequence);
   }
 }
 
-// A sequence preempted for the sake of one before it has left running_.
+// A sequence that was preempted for an earlier one is no longer in running_.
 void Scheduler::PlanIfRunning(Sequence& sequence) {
   if (std::find(running_.begin(), running_.end(), &sequence) != running_.end()) PlanRows(sequence);
 }

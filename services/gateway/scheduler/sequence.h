@@ -13,7 +13,7 @@
 
 namespace tandem::gateway {
 
-// What choosing a sequence's next token asks of the head.
+// What the head must output to choose a sequence's next token.
 struct OutputNeeds {
   bool logits = false;          // every logit of the vocabulary
   uint32_t num_candidates = 1;  // 1..kMaxCandidates
@@ -23,22 +23,21 @@ struct SequenceSpec {
   uint64_t id = 0;  // unique among the scheduler's sequences
   std::vector<uint32_t> prompt;
   bool prompt_logprobs = false;  // an output per prompt token but the first
-  // Every row's hidden state is summed and no token is chosen.  No row is left out, whatever is in
-  // the KV cache, and none is kept there: nothing goes on from such a text.  Without
-  // prompt_logprobs.
+  // An embedding: the hidden states of all rows are summed, and no token is chosen.  The prefix
+  // cache is neither read nor filled, because every row counts.  REQUIRES no prompt_logprobs.
   bool pool = false;
   OutputNeeds needs;
-  // None: every token is waited for.  Else `needs` never change.
+  // Without a rule the scheduler waits for every token.  With one `needs` must not change.
   std::optional<GuessRule> guess;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
-  bool use_prefix_cache = true;  // others' blocks for its beginning, and its own for others
-  TenantRef tenant;              // whose share of the device it uses
+  bool use_prefix_cache = true;  // read others' blocks of its prefix, publish its own
+  TenantRef tenant;              // the tenant whose share of the device it uses
 };
 
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
 // the tokens of a preempted sequence) is being computed.  The last one's output chooses a token.
-// While the step that chooses it is under way, kNoToken may stand in its place: a row that is
-// scheduled then is fed with the device's guess.  [num_known, tokens.size()) are such, at most two.
+// While the step that chooses it is under way, kNoToken may stand for it: the next row is then fed
+// with the device's speculative token.  These are [num_known, tokens.size()), at most two.
 struct Sequence {
   // `prefix_cache`: whether there is one.
   Sequence(SequenceSpec spec, uint64_t arrival_number, Tenant& its_tenant, KvPools& pools,
@@ -66,8 +65,8 @@ struct Sequence {
   bool HasPromptOutput(uint32_t position) const {
     return position >= next_prompt_output && position + 1 < prompt_len;
   }
-  // Positions that need not be computed if they are in the KV cache: up to the last token, and to
-  // the first whose output is still wanted.
+  // Most positions to take from the prefix cache: all before the last token, and before the first
+  // position whose output is still wanted.
   uint32_t MaxReused() const {
     const uint32_t last = static_cast<uint32_t>(tokens.size()) - 1;
     return next_prompt_output + 1 < prompt_len ? std::min(last, next_prompt_output) : last;
@@ -87,21 +86,21 @@ struct Sequence {
   std::vector<uint32_t> tokens;  // prompt, then answer
   const uint32_t prompt_len;
   const uint32_t max_answer;
-  const bool pool;  // a pool each step, and no output that chooses a token
+  const bool pool;  // an embedding: pooled in each step, no sampled output
   const std::optional<GuessRule> guess;
   const bool use_prefix_cache;
-  const bool looks_up;        // counts among those whose prompts may be found in the KV cache
+  const bool looks_up;        // its prompt is looked up in the prefix cache and counted
   uint32_t num_known;         // leading tokens that are decided
   uint32_t num_computed = 0;  // positions whose KV is in the cache, or will be when steps are done
-  uint64_t stale_step = 0;    // rows of steps up to this one are in blocks that were given back
-  uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet asked for
-  uint32_t prompt_outputs_done;  // as far as they have come back
-  uint32_t fed_output = 0;       // of the step under way: what guesses the last token
-  uint64_t void_step = 0;        // a step whose output does not count: it took a wrong guess
+  uint64_t stale_step = 0;    // rows of steps up to this one lie in released blocks
+  uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet requested
+  uint32_t prompt_outputs_done;  // positions below this have reported
+  uint32_t fed_output = 0;       // output of the step under way that chooses the speculative token
+  uint64_t void_step = 0;        // a step with void output: it started from a rejected token
   uint64_t last_served = 0;      // id of the last step with rows of this sequence
   uint64_t admitted_step = 0;    // id of the step that it was admitted for
-  // Rows that were ever computed, and how many must be there before another tenant may preempt it
-  // again: after a preemption it first gets on by as many rows as it computes twice.
+  // Most rows that were ever computed.  Another tenant may preempt it again only from safe_until rows
+  // on: after a preemption it first advances by as many rows as it computes twice.
   uint32_t furthest = 0;
   uint32_t safe_until = 0;
   OutputNeeds needs;

@@ -1,4 +1,4 @@
-// Lays chosen rows out as a StepBatch.
+// Writes the planned rows as a StepBatch.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct ScheduledStep {
 // Owns the arrays that a step's spans point into, reused from step to step.
 class StepBuilder {
  public:
-  // `after_step`: the step under way whose guesses stand for tokens not yet known; 0: there is
-  // none.
+  // `after_step`: the step under way whose speculative tokens stand for unknown ones; 0: no step is
+  // under way.
   const ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id,
                              uint64_t after_step);
 

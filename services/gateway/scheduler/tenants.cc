@@ -6,7 +6,7 @@
 namespace tandem::gateway {
 namespace {
 
-// Tenants without sequences that are remembered at least.
+// Tenants without sequences that are remembered.
 constexpr size_t kMinRemembered = 64;
 
 }  // namespace
@@ -36,14 +36,14 @@ void Tenants::Leave(Tenant* tenant) {
   if (tenants_.size() > 2 * num_active_ + kMinRemembered) Forget();
 }
 
-// An idle tenant that neither is ahead of the others nor has places kept is as good as new.
+// An idle tenant that is not ahead of the others and has no places kept equals a new one.
 void Tenants::Forget() {
   std::erase_if(tenants_, [this](const auto& entry) {
     const Tenant& tenant = *entry.second;
     return tenant.num_sequences == 0 && (tenant.virtual_time <= now_ || num_active_ == 0) &&
            tenant.peak_step + kKeepSteps < last_step_id_;
   });
-  // Clients that come and go faster than steps: those with the least to remember go.
+  // Clients come and go faster than steps: forget those with the least state.
   while (tenants_.size() > 16 * (num_active_ + kMinRemembered)) {
     const auto least =
         std::min_element(tenants_.begin(), tenants_.end(), [](const auto& a, const auto& b) {

@@ -1,16 +1,16 @@
-// Who shares the device, and whose turn it is.
+// The tenants that share the device, and their turns.
 //
-// A tenant is one API key, or where there are no keys one client.  Each has a *virtual time*: the
-// rows that were computed for it, divided by its weight.  The tenant with the least virtual time
-// goes first (start-time fair queueing, Goyal, Vin and Cheng 1996):
+// A tenant is one API key, or one client if the gateway has no keys.  Each has a *virtual time*:
+// the number of rows computed for it, divided by its weight.  The tenant with the least virtual
+// time goes first (start-time fair queueing, Goyal, Vin and Cheng 1996):
 //
 //   tenant     virtual time               next step
 //   A          700 ----------------+      rows of B, then rows of A
 //   B          512 -----+          |
 //   (now: 512)          ^ min      ^ waits until B has caught up
 //
-// `now` is the least virtual time of the tenants that still want something, and never falls.  A
-// tenant that wants nothing more, or comes back, is lifted to `now`: idle time earns no credit.
+// `now` is the least virtual time of the tenants that want rows, and never falls.  A tenant that
+// stops wanting rows, or comes back, is set to at least `now`: idle time earns no credit.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace tandem::gateway {
 
 struct Sequence;
 
-// What a request says of its tenant.
+// The tenant of a request.
 struct TenantRef {
   std::string name;     // empty: all requests without a name are one tenant
   uint32_t weight = 1;  // of its share; at least 1
@@ -41,45 +41,45 @@ struct Tenant {
   std::deque<Sequence*> waiting;  // by arrival
   uint32_t num_sequences = 0;     // waiting and running
   uint32_t num_running = 0;
-  bool wants_rows = false;  // in the step being planned: rows that found no room
-  // Blocks that its running sequences hold or are going to need, by KvGroup.
+  bool wants_rows = false;  // rows of it did not fit into the step being planned
+  // Blocks that its running sequences hold or will need, by KvGroup.
   uint64_t blocks[kNumKvGroups] = {};
 
-  // Most sequences that ran at a time lately: other tenants leave so many places alone.
+  // Most sequences that ran at once recently.  Other tenants leave it that many places.
   uint32_t peak_running = 0;
-  uint64_t peak_step = 0;  // id of the last step with so many
+  uint64_t peak_step = 0;  // id of the last step with that many
 };
 
 // Single-thread.
 class Tenants {
  public:
-  // Steps for which a tenant's places are kept after it has used them.  A client that sends one
-  // short request after another then finds a place, and need not take one each time.
+  // Steps for which a tenant's places are kept after use.  So a client that sends one short request
+  // after another finds a place free and does not preempt for each request.
   static constexpr uint64_t kKeepSteps = 64;
 
-  // One more sequence of a tenant, which is made if there is none of that name.  The pointer is
-  // valid until the tenant's last sequence has left.
+  // Adds a sequence to its tenant, and creates the tenant if the name is new.  The pointer is valid
+  // until the tenant's last sequence leaves.
   Tenant* Enter(const TenantRef& ref, uint64_t step_id);
   void Leave(Tenant* tenant);
-  // A sequence of the tenant begins to run, or stops.
+  // A sequence of the tenant starts or stops running.
   void Started(Tenant& tenant, uint64_t step_id);
   void Stopped(Tenant& tenant) { --tenant.num_running; }
 
-  // Those with sequences, whose turn is first at the front.  Valid until Enter or Leave.
+  // The tenants with sequences, next turn first.  Valid until Enter or Leave.
   const std::vector<Tenant*>& InTurn();
   uint32_t num_active() const { return num_active_; }
-  // Part of everything that a tenant has a right to while all that have sequences want more.
+  // The fraction of the device that a tenant is entitled to while all tenants with sequences want
+  // more.
   double ShareOf(const Tenant& tenant) const {
     return static_cast<double>(tenant.weight) / static_cast<double>(active_weight_);
   }
 
   // `num_rows` rows of the tenant are in step `step_id`.
   void Charge(Tenant& tenant, uint32_t num_rows, uint64_t step_id);
-  // The step is planned: moves `now` on and lifts those that want nothing more to it.
+  // The step is planned: advances `now`, and tenants that want no more rows to it.
   void EndTurn(uint64_t step_id);
 
-  // Of `max_running` places, those that are not in use and are kept for tenants other than
-  // `tenant`.
+  // How many of `max_running` places are free but kept for tenants other than `tenant`.
   uint32_t NumKeptFromOthers(const Tenant& tenant, uint32_t max_running) const;
 
  private:
