@@ -38,7 +38,7 @@ struct Flags {
   uint32_t max_rows = 512;
   RunnerOptions runner;
   gpu::GpuWorkerOptions worker;
-  std::string packed_cache;  // empty: weights are packed anew
+  std::string packed_cache;  // empty: weights are packed again
   std::string kv_type = "f16";
   std::vector<std::string> settings;
   bool skip_fill = false;

@@ -1,5 +1,5 @@
 // What the scheduler's part of a step costs, with the prefix cache and without: 128 sequences of
-// 4,096 tokens decode, and a queue of requests with a common beginning is let in and ends at once.
+// 4,096 tokens decode, and a queue of requests with a common prefix is admitted and ends at once.
 #include <chrono>
 #include <cstdio>
 #include <functional>

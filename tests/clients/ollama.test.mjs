@@ -29,7 +29,7 @@ test("the model answers to its file's name, with and without suffix, and to its 
   }
 });
 
-test("a limit of -1 or -2 is none, and penalties look back as far as they are told", async () => {
+test("a limit of -1 or -2 means no limit, and penalties look back as far as repeat_last_n says", async () => {
   for (const num_predict of [-1, -2]) {
     const answer = await client.chat({ ...request, options: { temperature: 0, num_predict, repeat_penalty: 1.1, repeat_last_n: 8 } });
     assert.equal(answer.done_reason, "stop");

@@ -34,7 +34,7 @@ test("the model answers to its file's name, with and without suffix, and to its 
   }
 });
 
-test("what agents send beside the question changes nothing, and is told", async () => {
+test("fields that agents add change nothing, and are listed as ignored", async () => {
   const plain = await client.chat.completions.create(greedy);
   const busy = await client.chat.completions.create({ ...greedy, max_tokens: -1, store: true, reasoning_effort: "low" });
   assert.equal(busy.choices[0].message.content, plain.choices[0].message.content);

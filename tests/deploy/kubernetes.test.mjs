@@ -31,7 +31,7 @@ test("the autoscaler's figure is one that the adapter serves and the gateway emi
   }
 });
 
-test("the Prometheus operator is told of every page, as the rules name the services", { skip }, () => {
+test("the Prometheus operator scrapes every page, with the names that the rules use", { skip }, () => {
   const own = mkdtempSync(join(tmpdir(), "tandem-kustomization."));
   const way = (path) => relative(own, join(folder, path));
   writeFileSync(join(own, "kustomization.yaml"), yaml.dump({ resources: [way("overlays/cpu")], components: [way("components/pod-monitor")] }));

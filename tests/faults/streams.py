@@ -171,7 +171,7 @@ class Streams:
                     else:
                         self.failures.append(f"{client.name}: ended by {type(error).__name__} {error} after {client.text!r}")
                     if not expected.startswith(client.text):
-                        self.failures.append(f"{client.name}: {client.text!r} is no beginning of {expected!r}")
+                        self.failures.append(f"{client.name}: {client.text!r} is no prefix of {expected!r}")
                 time.sleep(random.uniform(0.01, 0.05))
             except Exception as error:  # a client that stops for a reason of its own would hide what follows
                 with self.lock:

@@ -1,4 +1,4 @@
-// Writes the seed corpora anew: make_corpus tests/fuzz/corpus.  Their files are kept in the
+// Writes the seed corpora again: make_corpus tests/fuzz/corpus.  Their files are kept in the
 // repository, so this runs only when a format's reader learns something new.
 #include <cstdio>
 #include <filesystem>

@@ -328,7 +328,7 @@ TEST_F(ClusterTraceTest, LogsNameRequestsAndHoldNoText) {
       EXPECT_TRUE(line[key].is_number()) << line;
     }
   }
-  // The workers were told which span each call belongs to.
+  // The workers know which span each call belongs to.
   const std::string worker = LogOf("npu_worker");
   EXPECT_NE(worker.find("\"traceparent\":\"00-" + std::string(kTraceId)), std::string::npos);
 }

@@ -24,7 +24,7 @@ class TwoHosts {
   // A program of build/<preset>/bin on host 'a' or 'b'.
   std::unique_ptr<ChildProcess> Start(char host, const std::string& program,
                                       const std::vector<std::string>& arguments) const;
-  // Packets either way vanish from now on, and nobody is told; or arrive again.
+  // Drops all packets between the hosts, without an error for either; lets them through again.
   void Cut() const;
   void Restore() const;
 

@@ -1,5 +1,4 @@
-// Services as a service manager runs them: told what becomes of them, and keeping what they give
-// it.
+// Services under a service manager: it gets their state, and keeps the descriptors that they store.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

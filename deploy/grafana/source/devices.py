@@ -54,7 +54,7 @@ CALLS = [
           [(rate("tandem_worker_segments_total", "worker"), "{{worker}} segments"),
            (f"{rate('tandem_worker_rows_total', 'worker')} / ({rate('tandem_worker_segments_total', 'worker')} > 0)",
             "{{worker}} rows in a segment")]),
-    graph("Segments that failed", "Failed segments a second, and errors answered by gRPC code: the six that come most.", "short",
+    graph("Segments that failed", "Failed segments a second, and errors answered by gRPC code: the six most frequent.", "short",
           [(rate("tandem_worker_segments_failed_total", "worker"), "{{worker}} failed"),
            (f"topk(6, {rate('tandem_worker_errors_total', 'worker, code')})", "{{worker}} {{code}}")]),
     graph("Serving", "1 while the worker says that its device is usable, and while the gateway has the worker.", "none",

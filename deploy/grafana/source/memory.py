@@ -21,21 +21,21 @@ WEIGHTS = [
 ]
 
 KV = [
-    bars("KV blocks taken", "global: of layers that see everything; window: of those with a sliding window. When none is free, "
-         "the youngest request is set aside and computed again.", "percentunit",
+    bars("KV blocks taken", "global: of global attention layers; window: of sliding-window layers. When no block is free, "
+         "the youngest request is preempted and computed again.", "percentunit",
          [(f"cluster_pool:tandem_kv_blocks_used:ratio{CLUSTER}", "{{pool}}")], low=0, high=1, decimals=0,
          thresholds=FULL),
     graph("KV blocks", "Blocks in use; dashed: blocks there are.", "short",
           [(f"sum by (pool) (tandem_kv_blocks_used{CLUSTER})", "{{pool}} in use"),
            (f"sum by (pool) (tandem_kv_blocks{CLUSTER})", "{{pool}} there are")], overrides=[dashed("B")]),
-    graph("Preemptions", "Requests set aside for want of a block, over five minutes.", "short",
-          [(f"sum(increase(tandem_preemptions_total{CLUSTER}[5m]))", "set aside")]),
+    graph("Preemptions", "Requests preempted because no block was free, over five minutes.", "short",
+          [(f"sum(increase(tandem_preemptions_total{CLUSTER}[5m]))", "preempted")]),
     graph("Prompts found in the KV cache", "Part of the tokens of prompts that were there already when their requests started, "
           "over five minutes. Conversations and common instructions raise it.", "percentunit",
           [(f"cluster:tandem_prefix_cache_tokens_found:ratio_rate5m{CLUSTER}", "found")], low=0, high=1),
-    graph("KV blocks kept for others", "Blocks that no request holds, kept for those that begin alike. They count as free.", "short",
+    graph("Cached KV blocks", "Blocks of the prefix cache that no request holds. They count as free.", "short",
           [(f"sum by (pool) (tandem_kv_blocks_cached{CLUSTER})", "{{pool}} cached")]),
-    graph("Kept blocks given up", "Because a request needed their room. While what is found stays high, nothing is amiss.", "short",
+    graph("Evicted KV blocks", "Cached blocks evicted because a request needed the room. Fine while the share of prompts found stays high.", "short",
           [(f"sum by (pool) (rate(tandem_kv_blocks_evicted_total{CLUSTER}[5m]))", "{{pool}} a second")]),
     stat("KV cache", "Memory of the KV cache on each device, used or not.", "bytes",
          [(f"tandem_worker_kv_bytes{WORKER}", "{{worker}}")], width=24, height=4, text="value_and_name",

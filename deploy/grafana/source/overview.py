@@ -86,7 +86,7 @@ HISTORY = [
     graph("Requests by outcome", "Requests a second that ended, by how.", "reqps",
           [('sum by (outcome) (rate(tandem_requests_total{cluster="$cluster"}[$__rate_interval]))', "{{outcome}}")],
           stacked=True),
-    graph("Starts and recoveries", "Services started again by `tandem serve`, and times the gateway planned anew, each "
+    graph("Starts and recoveries", "Services started again by `tandem serve`, and times the gateway made a new plan, each "
           "over five minutes.", "short",
           [('sum by (service) (increase(tandem_service_restarts_total{cluster="$cluster"}[5m]))', "{{service}} started again"),
            ('sum(increase(tandem_recoveries_total{cluster="$cluster"}[5m]))', "recoveries")]),

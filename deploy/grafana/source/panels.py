@@ -170,7 +170,7 @@ def annotation(name, colour, expression, title, text):
 # The window is longer than the step, so that nothing falls between two windows.
 ANNOTATIONS = [
     annotation("Recoveries", "red", 'sum by (cluster) (increase(tandem_recoveries_total{cluster="$cluster"}[30s])) > 0',
-               "Recovery", "The gateway of {{cluster}} lost a worker, or got one back, and loaded its plan anew."),
+               "Recovery", "The gateway of {{cluster}} lost a worker, or got one back, and loaded its plan again."),
     annotation("Restarts", "orange",
                'sum by (service) (increase(tandem_service_restarts_total{cluster="$cluster"}[30s])) > 0',
                "Restart", "tandem serve started {{service}} again."),

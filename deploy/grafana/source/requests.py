@@ -45,19 +45,19 @@ LATENCY = [
 ENDS = [
     graph("Requests by outcome", "Requests a second that ended, by how. refused: before any of it was computed.", "reqps",
           [(rate_by("outcome", "tandem_requests_total"), "{{outcome}}")], stacked=True),
-    graph("Requests by API", "Requests a second that ended, by the API they came by.", "reqps",
+    graph("Requests by API", "Requests a second that ended, by API.", "reqps",
           [(rate_by("api", "tandem_requests_total"), "{{api}}")], stacked=True),
-    graph("Errors by code", "Requests a second that were refused or failed, by gRPC code: the six that come most.", "reqps",
+    graph("Errors by code", "Requests a second that were refused or failed, by gRPC code: the six most frequent.", "reqps",
           [(f"topk(6, {rate_by('code', 'tandem_request_errors_total')})", "{{code}}")], stacked=True),
     graph("HTTP by route", "HTTP requests answered a second, by route.", "reqps",
           [(rate_by("route", "tandem_http_requests_total"), "{{route}}")], stacked=True),
-    graph("HTTP by status", "HTTP requests answered a second, by status. 499: the client had gone.", "reqps",
+    graph("HTTP by status", "HTTP requests answered a second, by status. 499: the client had disconnected.", "reqps",
           [(rate_by("status", "tandem_http_requests_total"), "{{status}}")], stacked=True),
     graph("HTTP connections", "Open connections.", "short", [(f"sum(tandem_http_connections{CLUSTER})", "open")]),
 ]
 
 KEYS = [
-    graph("Requests by key", "Requests a second let in under each API key, by its name in the key file.", "reqps",
+    graph("Requests by key", "Requests a second admitted under each API key, by its name in the key file.", "reqps",
           [(rate_by("key", "tandem_key_requests_total"), "{{key}}")], stacked=True),
     graph("Answer tokens by key", "Tokens of answers a second.", "short",
           [('sum by (key) (rate(tandem_key_tokens_total{cluster="$cluster", kind="completion"}[$__rate_interval]))', "{{key}}")],
@@ -93,8 +93,8 @@ STEPS = [
           quantiles("tandem_step_rows")),
     graph("Rows a second", "decode: a token of an answer; prompt: of a prompt, or computed again.", "short",
           [(rate_by("kind", "tandem_step_rows_total"), "{{kind}}")], stacked=True, width=12),
-    graph("Guesses of the device", "Tokens a second that the device guessed to feed a queued step, by whether the gateway "
-          "decided the same. With an NPU steps do not queue, and there are none.", "short",
+    graph("Speculative tokens", "Tokens a second that the device chose for a queued step. right: accepted by the sampler; "
+          "wrong: rejected. With an NPU steps are not queued, so the graph is empty.", "short",
           [(rate_by("result", "tandem_guesses_total"), "{{result}}")], stacked=True, width=12),
 ]
 

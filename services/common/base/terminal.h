@@ -8,7 +8,7 @@ namespace tandem {
 class StartingTerminal {
  public:
   StartingTerminal();
-  // False where there never was one, and for who was told to outlive it (nohup ignores SIGHUP).
+  // False if the process had no terminal, or ignores its end (nohup ignores SIGHUP).
   bool Gone() const;
 
  private:

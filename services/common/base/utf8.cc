@@ -56,7 +56,7 @@ void Utf8Stream::Append(std::string_view bytes, std::string& out) {
         }
         continue;
       }
-      Finish(out);  // then this byte starts anew
+      Finish(out);  // then this byte starts again
     }
     const Lead lead = ClassifyLead(byte);
     if (!lead.valid) {

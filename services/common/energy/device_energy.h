@@ -24,8 +24,8 @@ class DeviceEnergy {
  public:
   explicit DeviceEnergy(std::unique_ptr<EnergySensor> sensor);
 
-  // Of the one sensor of a GPU among `sensors`; null when there is none, or several: which of them
-  // is the worker's device cannot be told from Vulkan's names.
+  // Uses the only GPU sensor among `sensors`.  Null without one, and with several: Vulkan's names
+  // do not say which of them is the worker's device.
   static std::unique_ptr<DeviceEnergy> OfOneGpu(EnergySensors sensors);
   // Among those of this machine: NVML's, amdgpu's.
   static std::unique_ptr<DeviceEnergy> OfThisMachinesGpu();

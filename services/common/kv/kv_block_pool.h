@@ -1,4 +1,4 @@
-// One group's KV blocks: who holds them, which are free, and which are kept for later.
+// One group's KV blocks: held (by how many sequences), cached or free.
 //
 //            Allocate                          Free, by the last holder
 //     free -----------> held by 1, 2, ... ------------------------------> free

@@ -20,8 +20,8 @@ uint32_t KvPools::Allocate(KvGroup group) {
   const uint32_t victim = pools[group].NextVictim();
   if (victim == kNoBlock) return kNoBlock;
   if (group == kGlobalGroup) {
-    // Who holds a node holds its parents and gives them back after it, so the victim has no
-    // children, and nobody holds its window block either.
+    // The holder of a node holds its parents and gives them back after it.  So the victim has no
+    // children, and its window block has no holder.
     const uint32_t window = tree->window_block(victim);
     if (window != kNoBlock) {
       pools[kWindowGroup].Forget(window);

@@ -44,7 +44,7 @@ bool IsLoopbackUrl(const std::string& url);
 // The headers of one answer; names in small letters, values at most 8 KiB, the last of a name wins.
 class HttpHeaders {
  public:
-  // One line, as libcurl gives it; a status line begins anew.
+  // One line, as libcurl gives it; a status line begins again.
   void Add(std::string_view line);
   std::string Get(const std::string& name) const;  // empty: not there
   std::optional<uint64_t> Number(const std::string& name) const;

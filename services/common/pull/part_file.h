@@ -38,7 +38,7 @@ class PartFile {
   using Range = std::pair<uint64_t, uint64_t>;  // [begin, end)
 
   // Takes the lock and goes on with the bytes that are there, if they belong to `identity`; else
-  // begins anew.  Folders are made.  ALREADY_EXISTS: another process holds the lock;
+  // begins again.  Folders are made.  ALREADY_EXISTS: another process holds the lock;
   // PERMISSION_DENIED or UNAVAILABLE: the file system's error; RESOURCE_EXHAUSTED: not enough
   // space.
   static absl::StatusOr<std::unique_ptr<PartFile>> Open(const std::string& path,

@@ -178,7 +178,7 @@ void Transfer::SettleStatus(Slot& slot, long status) {
   const std::string answers = absl::StrFormat("answers %d", status);
   if (status >= 300 && status < 400) {
     const auto target = FollowRedirect(slot.url, slot.headers.Get("location"));
-    if (slot.url != url_) return;  // another slot was told before
+    if (slot.url != url_) return;  // another slot reported first
     if (!target.ok()) {
       error_ = target.status();
     } else if (++redirects_ > kMaxRedirects) {

@@ -1,4 +1,4 @@
-// Matrix product of activations with a weight matrix, float32.
+// Matmul of activations with a weight matrix, float32.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The operations of a Gemma 3 decoder other than matrix products, in plain float32.
+// The operations of a Gemma 3 decoder other than matmuls, in plain float32.
 //
 // Written to be read: each function has its equation above it.  Shapes are in brackets.
 #pragma once

@@ -58,7 +58,7 @@ class WorkerClient {
 
   // Connects lazily, and for ever again.
   explicit WorkerClient(std::string target);
-  // `credentials`: for a remote target.  A remote worker that has gone silent is connected anew:
+  // `credentials`: for a remote target.  A remote worker that has gone silent is connected again:
   // its host may have been cut off, and a connection of before would not come back for minutes.
   WorkerClient(WorkerTarget target, std::shared_ptr<grpc::ChannelCredentials> credentials);
   ~WorkerClient();

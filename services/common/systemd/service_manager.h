@@ -24,14 +24,14 @@ struct InheritedDescriptor {
   UniqueFd fd;  // close-on-exec
 };
 
-// Every call returns at once and does nothing where there is no manager, and within two seconds
-// where the manager does not read.  Thread-safe after construction.
+// Without a manager every call returns at once and does nothing.  A call takes at most two seconds
+// if the manager does not read.  Thread-safe after construction.
 class ServiceManager {
  public:
-  // Nobody is told anything.
+  // No manager: no call has an effect.
   ServiceManager() = default;
-  // What the environment names: NOTIFY_SOCKET, and WATCHDOG_USEC if WATCHDOG_PID is ours or not
-  // given.  An address that cannot be used is logged.
+  // The manager that NOTIFY_SOCKET names; WATCHDOG_USEC counts if WATCHDOG_PID is ours or unset.
+  // An unusable address is logged.
   static ServiceManager FromEnvironment();
 
   bool present() const { return socket_.valid(); }
@@ -48,11 +48,11 @@ class ServiceManager {
 
   // Has the manager keep copies of `fds` under `name` until RemoveDescriptors or the service's end,
   // and pass them on when it starts the service again.  FAILED_PRECONDITION: no manager.
-  // INVALID_ARGUMENT: a name that the protocol cannot carry.  UNAVAILABLE: it does not read.  That
-  // the unit's FileDescriptorStoreMax= is large enough is not to be learnt here.
+  // INVALID_ARGUMENT: a name that the protocol cannot carry.  UNAVAILABLE: it does not read.
+  // Success does not mean that the unit's FileDescriptorStoreMax= is large enough.
   absl::Status StoreDescriptors(std::string_view name, std::span<const int> fds) const;
   absl::Status RemoveDescriptors(std::string_view name) const;
-  // Returns when the manager has acted on everything that was said before.  DEADLINE_EXCEEDED.
+  // Returns when the manager has acted on all messages sent before.  DEADLINE_EXCEEDED.
   absl::Status Barrier(absl::Duration timeout) const;
 
  private:

@@ -7,11 +7,11 @@
 //   bytes       a segment's weights once; the KV cache of the positions that rows see, once for the
 //               rows of a sequence; what stages hand to one another, written once and read once;
 //               of the head's weights nothing where a step only pools
-//   operations  of the matrix products and of attention; a multiply-add is two
+//   operations  of matmuls and of attention; a multiply-add is two
 //
 // A floor: a device that reads weights once for each row, or computes rows that pad a tile, does
 // more.  Norms, activation functions and softmax are left out, as is what lies between the two
-// products of Ffn.
+// matmuls of Ffn.
 #pragma once
 
 #include <array>

@@ -72,8 +72,8 @@ class AnswerRunTest : public ::testing::Test {
     model_->engine().FillStatus(status);
     return status.scheduler();
   }
-  // Once this returns, a run that the scheduler no longer counted has told its reader of its end:
-  // the engine does one thing after the other, and what is asked for now comes after it.
+  // When this returns, the reader of every run that left the scheduler before has seen its end: the
+  // engine works in order, and this request comes after.
   void RunAnother() {
     const auto responder = std::make_shared<RecordingResponder>();
     std::vector<EngineRequest> runs = {GreedyRequest(2, 3, 1)};

@@ -5,15 +5,15 @@
 //                            +---------------- token --------------------+             v
 //                                                                        TokenStream -> reader
 //
-// Where the executor queues steps, the next one is scheduled and handed over while one runs, its
-// rows fed with the device's guesses (scheduler.h); when a step's results come, the sampler decides
-// as ever, and a guess that differs costs its sequence one row:
+// If the executor queues steps, the next step is scheduled and handed over while one runs, its rows
+// fed with speculative tokens (scheduler.h).  When a step's results come, the sampler decides, and
+// a rejected token costs its sequence one row:
 //
 //   queue 1, queue 2 | await 1, decide, queue 3 | await 2, decide, queue 4 | ...
 //
 // A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
 // puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
-// are computed anew.  Draws are counter-based, so the streams go on as if nothing had happened.
+// are computed again.  Draws are counter-based, so the streams go on as if nothing had happened.
 // When recovery fails, the requests that were waiting for it end with UNAVAILABLE and the engine
 // tries again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.
 // When the model itself is lost, because its file has changed and the loader no longer has what was
@@ -63,10 +63,10 @@ struct EngineOptions {
   absl::Duration max_recovery_pause = absl::Seconds(10);
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
-  // Told "ready" or "recovering" when that changes, on the engine's thread.
+  // Called when the engine becomes ready or starts recovering, on its thread.
   std::function<void(bool ready)> on_ready_change;
-  // Told that the engine has ended by ModelChangedError, as the last thing on its thread: its
-  // requests have ended with UNAVAILABLE, and it takes no others.
+  // Called when the engine has ended by ModelChangedError, as the last action of its thread: its
+  // requests have ended with UNAVAILABLE, and it accepts no others.
   std::function<void()> on_model_changed;
 };
 

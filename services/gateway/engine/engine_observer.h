@@ -1,11 +1,11 @@
-// What the engine tells those who measure it: metrics and traces.
+// The engine's reports, for metrics and traces.
 //
 //   RequestAccepted -> RequestStarted -> RequestFirstToken -> RequestEnded     of one request
 //   StepBegins -> StepEnded   of steps in the order in which they ran, but for the end of those
 //                             lost with the one before
 //
-// A request that never gets so far is ended without the calls between.  A request that is
-// preempted or recomputed goes on under its number.
+// A request that ends earlier skips the calls between.  A preempted or recomputed request keeps its
+// number.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace tandem::gateway {
 
-// A request's name within its engine: counted up, and never that of another.
+// A request's number within its engine: increasing, never reused.
 using RequestNumber = uint64_t;
 
 // Rows of one request in a step.
@@ -31,7 +31,7 @@ struct RequestRows {
   uint32_t first_position = 0;
   uint32_t num_rows = 0;
   // One row, of a token of the answer, with everything before it in the KV cache.  Otherwise the
-  // rows are of the prompt, or of tokens that are computed anew.
+  // rows are of the prompt, or of tokens that are computed again.
   bool decode = false;
 };
 
@@ -74,8 +74,8 @@ struct PlanReport {
   uint64_t epoch = 0;
 };
 
-// Called on the engine's thread but where it says otherwise, one call at a time: what takes long
-// holds every request back.
+// Called on the engine's thread, one call at a time, unless a method says otherwise.  A slow method
+// delays every request.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
@@ -83,8 +83,8 @@ class EngineObserver {
   // From the thread that makes the engine at first, before all other calls.
   virtual void PlanInForce(const PlanReport& /*report*/) {}
 
-  // A request was refused before the engine's thread had it: no other call tells of it.  From any
-  // thread.
+  // A request was refused before it reached the engine's thread; no other call reports it.  From
+  // any thread.
   virtual void RequestRefused(Api /*api*/, const absl::Status& /*status*/) {}
 
   // The engine's thread has taken a request that was submitted; `request` holds for the call.
@@ -96,7 +96,7 @@ class EngineObserver {
   virtual void RequestFirstToken(RequestNumber /*number*/, Api /*api*/, absl::Time /*submitted*/,
                                  absl::Time /*now*/) {}
   virtual void RequestEnded(const RequestReport& /*report*/) {}
-  // A step is about to be handed over.  Who traces says in `trace` which span the workers' calls
+  // A step is about to be handed over.  A tracer sets in `trace` the span that the workers' calls
   // belong to.
   virtual void StepBegins(uint64_t /*step_id*/, std::span<const RequestRows> /*requests*/,
                           StepTrace& /*trace*/) {}

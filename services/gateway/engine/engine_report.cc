@@ -1,4 +1,4 @@
-// Engine: what the observers are told.
+// Engine: reports to the observers.
 #include <algorithm>
 
 #include "services/gateway/engine/engine.h"

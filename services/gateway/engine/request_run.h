@@ -83,7 +83,7 @@ class RequestRun {
   absl::Status AddPromptToken(uint32_t target, const OutputResult& result);
 
   // The sum of the final-normed hidden states of the prompt's rows [first_row, first_row +
-  // num_rows); true when it was the last: the embedding is there.  Sums begin anew with row 0.
+  // num_rows); true when it was the last: the embedding is there.  Sums begin again with row 0.
   // REQUIRES embedding; rows in order.  DATA_LOSS: the mean has no direction.
   absl::StatusOr<bool> AddPooled(uint32_t first_row, uint32_t num_rows, std::span<const float> sum);
   // The mean of the prompt's hidden states, divided by its Euclidean length; empty before that.

@@ -19,8 +19,8 @@ struct WorkerLoad {
   absl::StatusOr<worker::v1::LoadPlanReport> report = absl::UnknownError("not loaded");
 };
 
-// Fills every report.  `progress` is told the mean fraction.  Returns the worst error, with the
-// worker's name: one that trying again cannot mend before UNAVAILABLE.
+// Fills every report, and passes the mean fraction to `progress`.  Returns the worst error, with
+// the worker's name: permanent errors before UNAVAILABLE.
 absl::Status LoadInParallel(std::vector<WorkerLoad>& loads, absl::Duration deadline,
                             const Executor::Progress& progress);
 

@@ -5,10 +5,10 @@
 //   NAME sha256:HEX [requests=PER_MINUTE] [tokens=PER_MINUTE] [concurrency=N] [weight=N] [admin]
 //
 // `requests` and `concurrency` count sequences: each prompt, choice (n) and input to be embedded is
-// one.  `tokens` are reserved before a request runs, prompt and max_tokens of each sequence, and what
-// was not used is given back.  `weight`: of the key's share of the device, 1 if it is left out.
-// `admin`: the key may see the traces of all requests and what each key has used, others only their
-// own.
+// one.  `tokens` are reserved before a request runs, prompt and max_tokens of each sequence, and
+// what was not used is given back.  `weight`: of the key's share of the device, 1 if it is left
+// out.  `admin`: the key may see the traces of all requests and what each key has used, others only
+// their own.
 //
 // HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
 // key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.
@@ -93,9 +93,9 @@ class ApiKeys {
   // that is gone go on.  After an error, which is one of Load's, everything is as it was.
   absl::StatusOr<Change> Reload();
 
-  // Leave for one request under `key`, or 401 (no such key) or 429 (over a limit, with the seconds
-  // until it is not).  Takes the same time whichever key it is, and if it is none.  One that does
-  // not count against the limits is not refused by them either.
+  // Admits one request under `key`, or 401 (no such key) or 429 (over a limit, with the seconds
+  // until it is not).  Takes the same time for every key, known or not.  With `counts` false the
+  // request neither counts against the limits nor is refused by them.
   std::variant<KeyLease, HttpFailure> Admit(std::string_view key, absl::Time now,
                                             bool counts = true);
 

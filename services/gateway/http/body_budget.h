@@ -26,8 +26,8 @@ inline constexpr size_t kSmallBodyBytes = 64 << 10;
 
 struct BodyBudgetLimits {
   size_t total_bytes = 128 << 20;
-  size_t body_bytes = 16 << 20;  // the longest body: a sender may always have one such
-  // A body of which no 64 KiB came for so long gives way to others.
+  size_t body_bytes = 16 << 20;  // the longest body; a sender may always have one
+  // A body makes room for others if less than 64 KiB of it came within this time.
   absl::Duration stall = absl::Seconds(1);
 };
 
@@ -42,8 +42,8 @@ class BodyBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // The body has `bytes` bytes now.  False: it must be refused, since there is no memory for it or
-    // it has given way.  `bytes` never decreases.
+    // The body has `bytes` bytes now.  False: it must be refused, since there is no memory for it
+    // or it has given way.  `bytes` never decreases.
     bool Grow(size_t bytes, absl::Time now);
     // An answer: more of it has been read.
     void Move(absl::Time now);

@@ -61,7 +61,7 @@ void HandlerPool::Run() {
     {
       MutexLock lock(mutex_);
       while (true) {
-        // A large one first where none is worked on: it must not wait for ever.
+        // If no large one is under way, a large one goes first, so that it does not wait for ever.
         const bool has_large = !large_.empty() && num_large_ < max_large_;
         large = has_large && (small_.empty() || num_large_ == 0);
         if (large || !small_.empty()) break;

@@ -33,7 +33,7 @@ struct HttpAnswerContext {
 // Thread-safe.
 class HttpAnswer {
  public:
-  // What the connection is told, from any thread and with no lock held.
+  // Events for the connection, from any thread and with no lock held.
   struct Listener {
     virtual ~Listener() = default;
     virtual void OnOutput() = 0;       // there is something to Take
@@ -41,8 +41,8 @@ class HttpAnswer {
     virtual void OnAbort() = 0;        // the connection is to be cut
     virtual HttpResponse Format(const std::string& path, const HttpFailure& failure) = 0;
     virtual bool closing() const = 0;  // the server drains
-    // Memory for a whole answer of so many bytes; null: there is none.  Once it has to give way to
-    // another answer the connection is cut.
+    // Memory for a whole answer of this many bytes; null: no memory is left.  The connection is cut
+    // if the answer must make room for another.
     virtual std::shared_ptr<BodyBudget::Share> MakeRoom(const std::string& sender,
                                                         size_t bytes) = 0;
   };
@@ -84,7 +84,7 @@ class HttpAnswer {
             std::optional<size_t> body_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StreamHead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Chunk(std::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the connection must be told.
+  // Whether the connection must be notified.
   bool NeedsNotice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify(bool needed);
   void AbortListener();
@@ -96,7 +96,7 @@ class HttpAnswer {
   HttpStreamStart start_ ABSL_GUARDED_BY(mutex_);
   std::string out_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<BodyBudget::Share> room_ ABSL_GUARDED_BY(mutex_);  // of a large answer
-  size_t moved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // sent since room_ was told
+  size_t moved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // sent since room_ last knew
   size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool noticed_ ABSL_GUARDED_BY(mutex_) = false;  // OnOutput is on its way
   bool written_ ABSL_GUARDED_BY(mutex_) = false;  // on_drained is owed

@@ -81,7 +81,8 @@ TEST_F(HttpFaultsTest, WholeAnswersThatAreNotReadAreBoundedTogetherAndGiveWay) {
     sleepers.push_back(Connect());
     sleepers.back().Request("GET", target);
   }
-  // Sleepers beyond the memory there is are refused; one that holds it gives way to who reads.
+  // Sleepers are refused when memory is used up; one that holds it makes room for a client that
+  // reads.
   const absl::Time patience = absl::Now() + absl::Seconds(60);
   HttpTestResponse response;
   while (response.status != 200 && absl::Now() < patience) response = Connect().Call("GET", target);

@@ -68,9 +68,9 @@ class HttpServer::Impl {
   }
   ~Impl() {
     Shutdown(absl::ZeroDuration());
-    pool_.reset();  // handlers that have not begun go, and what they hold
-    // Who answers last, on whatever thread, may hold a connection still and post to it.  What the
-    // routes hold goes here, not there.
+    pool_.reset();  // drops handlers that have not started
+    // The last answer, on any thread, may still hold a connection and post to it.  Wait, so that
+    // the routes' objects are destroyed here and not there.
     while (core_.use_count() > 1) {
       PollOnce();
       absl::SleepFor(absl::Microseconds(100));

@@ -8,8 +8,8 @@
 //   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off what is left
 //
 // Connections are state machines on one or two threads.  A request without a body is handled there;
-// one with a body by a pool of threads, since parsing JSON takes a while.  Everything a client can make
-// the server keep is bounded: connections, header, body, bodies together, unsent bytes, time.
+// one with a body by a pool of threads, since parsing JSON takes a while.  Everything a client can
+// make the server keep is bounded: connections, header, body, bodies together, unsent bytes, time.
 #pragma once
 
 #include <cstddef>
@@ -51,11 +51,13 @@ struct HttpServerOptions {
   uint32_t gets_per_second = 0;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 16 << 20;
-  // Of all requests together until their handlers have read them; at least two of the longest.
+  // Bodies of all requests together, until their handlers have read them; at least two of the
+  // longest.
   size_t max_bodies_bytes = 128 << 20;
   size_t max_unsent_bytes = 1 << 20;  // of one connection's stream
-  // Of whole answers above 64 KiB that are not sent yet, all connections together; a client has at most
-  // two thirds.  One of which no 64 KiB are read for answer_stall gives way to others.
+  // Of whole answers above 64 KiB that are not sent yet, all connections together; a client has at
+  // most two thirds.  An answer makes room for others if the client reads less than 64 KiB of it
+  // within answer_stall.
   size_t max_answers_bytes = 192 << 20;
   absl::Duration answer_stall = absl::Seconds(1);
   absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte

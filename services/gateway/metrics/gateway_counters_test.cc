@@ -1,4 +1,4 @@
-// Counters told of made-up steps and requests.
+// Counters, fed with made-up steps and requests.
 #include "services/gateway/metrics/gateway_counters.h"
 
 #include <gmock/gmock.h>

@@ -56,7 +56,7 @@ absl::StatusOr<EmbedJob> MakeOllamaEmbedJob(const Json& body, const ServedModel&
   JsonFields fields(body, error);
   const std::string name = fields.String("model").value_or("");
   std::vector<std::string> texts = fields.Strings("input", kMaxEmbedInputs);
-  // A text that is empty is none; among others it is wrong.
+  // One empty text equals no text.  An empty text among others is an error.
   if (texts.size() == 1 && texts[0].empty()) texts.clear();
   const uint32_t hidden_dim = model.config().hidden_dim;
   fields.RefuseUnless(

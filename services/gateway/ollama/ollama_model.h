@@ -1,4 +1,4 @@
-// What Ollama's clients are told of a model.
+// A model's description for Ollama's clients.
 #pragma once
 
 #include <cstdint>

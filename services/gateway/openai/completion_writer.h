@@ -25,7 +25,7 @@ struct CompletionWriterOptions {
   // A prompt, to be put before its answers.
   struct Echo {
     std::string text;
-    // The first token, of which no probability is known; nullopt where it is no text.
+    // The first token, which has no probability; nullopt if it is no text.
     std::optional<uint32_t> first_token;
   };
   std::vector<Echo> echoes;  // by prompt; empty: no echo

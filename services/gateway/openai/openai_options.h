@@ -28,8 +28,8 @@ v1::SamplingParams ReadSampling(JsonFields& fields);
 // of llama.cpp and LM Studio send (kNoTokenLimit then).
 std::optional<uint32_t> ReadTokenLimit(JsonFields& fields, std::string_view name, int64_t least);
 
-// Members that are taken without effect, in requests that say something with them: told to the
-// client in the answer's "tandem.ignored".
+// Members that are accepted without effect.  If a request sets one, the answer lists it in
+// "tandem.ignored".
 class IgnoredMembers {
  public:
   // `fields`' member `name`, unless it is absent, null, false, empty or "none".

@@ -15,7 +15,7 @@ struct ResponsesWriterOptions {
   bool stream = false;
   bool logprobs = false;
   std::vector<std::string> ignored;  // members taken without effect
-  // Told back to the client.
+  // Echoed to the client.
   int64_t top_logprobs = 0;
   float temperature = 1.0f;
   float top_p = 1.0f;

@@ -17,13 +17,13 @@
 
 namespace tandem::gateway {
 
-// Who is told how a pull goes, on the pull's thread.
+// Receives a pull's progress, on the pull's thread.
 class PullListener {
  public:
   virtual ~PullListener() = default;
-  // A few times a second.  False: it listens no more.
+  // Called a few times a second.  False: the listener leaves.
   virtual bool OnProgress(const pull::PullProgress& progress) = 0;
-  // At the end, unless it listens no more.
+  // Called at the end, unless the listener has left.
   virtual void OnEnd(const absl::Status& status) = 0;
 };
 
@@ -36,10 +36,10 @@ class PullJobs {
       const pull::ModelName&, const std::function<bool(const pull::PullProgress&)>&)>;
 
   explicit PullJobs(PullModel pull) : pull_(std::move(pull)) {}
-  // Stops the pulls; what is there of them stays for the next.
+  // Stops the pulls; the next pull continues from the parts on disk.
   ~PullJobs();
 
-  // Starts a pull of `name`, or joins the one under way.  A pull that nobody listens to is stopped.
+  // Starts a pull of `name`, or joins the one under way.  A pull without listeners is stopped.
   // RESOURCE_EXHAUSTED: kMaxJobs are under way.
   absl::Status Start(const pull::ModelName& name, std::shared_ptr<PullListener> listener);
 

@@ -41,7 +41,7 @@ class Listener : public PullListener {
 
 pull::ModelName Named(const std::string& text) { return *pull::ParseModelName(text); }
 
-// Goes on until it is told not to, or `done`.
+// Goes on until it is stopped, or `done`.
 struct EndlessPull {
   std::atomic<bool> done = false;
   std::atomic<int> num_begun = 0, num_stopped = 0;

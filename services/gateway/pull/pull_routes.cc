@@ -108,7 +108,7 @@ class Answer : public PullListener {
   const Responder responder_;
   const bool stream_;
   bool said_ = false;
-  pull::PullProgress pulling_;  // as it was told last
+  pull::PullProgress pulling_;  // the last progress
   std::string last_;
 };
 

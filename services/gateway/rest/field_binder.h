@@ -15,8 +15,8 @@
 
 namespace tandem::gateway {
 
-// Names and values of a query, decoded ("a=1&b=x+y"), in order.  INVALID_ARGUMENT: an escape that
-// is none, or text that is not UTF-8.
+// Names and values of a query, decoded ("a=1&b=x+y"), in order.  INVALID_ARGUMENT: a malformed
+// escape, or text that is not UTF-8.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseQuery(std::string_view query);
 
 // The fields along a path like "sampling.topK", by their names in the .proto or in JSON.

@@ -1,4 +1,4 @@
-// How messages of a stream are told apart: a line each, or an event each.
+// How messages of a stream are separated: a line each, or an event each.
 #pragma once
 
 #include <string>

@@ -23,9 +23,9 @@ namespace tandem::gateway {
 //   field `request_id`, where there is one and it is empty, is the HTTP request's id; Grpc-Timeout
 //   ("10S", "500m") sets a deadline.
 //
-// Methods that are in `streams` are not called but answered by what is there.
+// Methods in `streams` are not called; their entry answers.
 // INVALID_ARGUMENT names a method whose annotation is wrong; ALREADY_EXISTS: a route.
-// `on_refused` is told of requests that no call is made for, on threads of the server.
+// `on_refused` is called, on threads of the server, for requests that are refused before a call.
 using RestRefused = std::function<void(const google::protobuf::MethodDescriptor& method,
                                        const absl::Status& status)>;
 absl::Status AddRestRoutes(HttpRouter& router, const google::protobuf::ServiceDescriptor& service,

@@ -13,7 +13,7 @@ struct RankedToken {
   uint32_t token = 0;
 };
 
-// Most probable first; ties by lower token id.  A sampler keeps one and assigns it anew for each
+// Most probable first; ties by lower token id.  A sampler keeps one and assigns it again for each
 // draw: storage is reused.  Single-thread.
 class Ranking {
  public:

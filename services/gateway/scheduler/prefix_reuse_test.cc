@@ -1,4 +1,4 @@
-// What of a request's beginning the scheduler has computed again, and what not.
+// How much of a request's prefix the scheduler reuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a client is told of an error.
+// The error that a client gets.
 #pragma once
 
 #include "services/common/base/client_text.h"

@@ -24,8 +24,8 @@ namespace tandem::gateway {
 struct EmbedResult {
   absl::Status status;                         // of the first input that failed
   std::vector<std::vector<float>> embeddings;  // by input, when the status is OK
-  // Of all inputs that were begun: tokens and device times are sums, seconds go from the beginning
-  // to the first row and to the end.
+  // Of all inputs that started.  Tokens and device times are sums; seconds count from the start to
+  // the first row and to the end.
   v1::Usage usage;
 };
 

@@ -1,4 +1,4 @@
-// What the service manager is told of a gateway.
+// A gateway's reports to the service manager.
 #pragma once
 
 #include "absl/time/time.h"

@@ -27,13 +27,12 @@ class Launcher {
 
   // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
   // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
-  // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is now
-  // is served then.
-  // `names`: what the model is called beside its own name.
+  // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is
+  // now is served then.  `names`: what the model is called beside its own name.
   Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {});
   ~Launcher();
 
-  // Begins.  `on_ready` is told when requests can be answered, and when no longer.
+  // Starts.  `on_ready` is called when requests can be answered, and when they no longer can.
   void Begin(std::function<void(bool ready)> on_ready);
 
   // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this, also when

@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
                                                  const std::vector<Message>& messages,
                                                  size_t max_tokens = kAnyNumTokens);
 
-// The same conversation as text, without <bos>: turn markers are spelt out, and so cannot be told
-// from markers spelt in the messages.  The same errors.
+// The same conversation as text, without <bos>.  Turn markers are plain text, so they look like
+// markers spelt in messages.  The same errors.
 absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages);
 
 }  // namespace tandem::gateway

@@ -64,7 +64,7 @@ TEST(SentencePieceTest, GivesTheSameIdsForRandomVocabulariesAndTexts) {
         vocabulary.types[id] = TokenType::kControl;
       }
     }
-    // Where scores do not order the pieces, ids do; SentencePiece has to be told.
+    // Among equal scores ids order the pieces; SentencePiece needs an option for that.
     std::set<float> scores;
     bool tie = false;
     for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {

@@ -71,7 +71,7 @@ struct SpanCounts {
 // Thread-safe.
 class SpanExporter {
  public:
-  // Begins; whether there is a collector is found out by and by.  INVALID_ARGUMENT: the URL.
+  // Starts.  Does not wait for the collector to answer.  INVALID_ARGUMENT: the URL.
   static absl::StatusOr<std::unique_ptr<SpanExporter>> Start(SpanExporterOptions options);
   // Flushes, and drops the rest.
   ~SpanExporter();

@@ -129,7 +129,7 @@ TEST_F(LoaderServiceTest, WeightsCannotBeWrittenByAClient) {
     EXPECT_NE(::mprotect(region.mapping.data(), region.mapping.size(), PROT_READ | PROT_WRITE), 0);
     EXPECT_NE(::ftruncate(region.fd.get(), 0), 0);
     EXPECT_LT(::write(region.fd.get(), "x", 1), 0);
-    // Nor through a descriptor opened anew for writing.
+    // Nor through a descriptor opened again for writing.
     const std::string path = "/proc/self/fd/" + std::to_string(region.fd.get());
     const UniqueFd again(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (again.valid()) {

@@ -82,7 +82,7 @@ class KeptWeightsTest : public ::testing::Test {
     if (packed != nullptr) *packed = any;
     return *model;
   }
-  // A loader that finds nothing usable packs anew, and leaves none of the old at the manager.
+  // A loader that finds nothing usable packs again, and leaves none of the old at the manager.
   void ExpectForgotten() {
     EXPECT_THAT(store_->GetStatus().models, IsEmpty());
     Settle();

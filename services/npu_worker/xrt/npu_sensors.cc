@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// A number, or a text that is one ("N/A" is none).
+// A number, or a text that holds one (not "N/A").
 std::optional<double> NumberOf(const json& object, const char* key) {
   if (!object.is_object()) return std::nullopt;
   const auto found = object.find(key);

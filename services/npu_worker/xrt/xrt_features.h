@@ -1,8 +1,8 @@
 // Which XRT this is compiled against.  Private to this folder.
 //
 // NPU_HAS_HW_CONTEXT: xrt::hw_context (2.14 and later).  NPU_HAS_EXT_BO: xrt::ext and
-// xrt::runlist; told by xrt_ext.h, since 2.13 ships an experimental/xrt_kernel.h as well, without
-// runlist.
+// xrt::runlist; detected by xrt_ext.h, since 2.13 ships an experimental/xrt_kernel.h as well,
+// without runlist.
 #pragma once
 
 #if __has_include(<xrt/xrt_hw_context.h>)

@@ -48,7 +48,8 @@ struct BenchResult {
   double counted_seconds = 0;
   std::vector<BenchWorkerTime> workers;
   std::vector<EnergyReading> energy;
-  uint64_t preemptions = 0;  // sequences set aside for want of KV blocks: figures are then too low
+  uint64_t preemptions =
+      0;  // sequences preempted because KV blocks ran out: figures are then too low
 
   Spread rate() const { return SpreadOf(rates); }
   double device_seconds() const;

@@ -12,7 +12,7 @@
 namespace tandem {
 
 struct MeasureHooks {
-  // Told of each test before it begins; may be empty.
+  // Called before each test; may be empty.
   std::function<void(const std::string&)> progress;
   // Of the machine that the cluster runs on; null: `no_energy` says why there is none.
   EnergyMeter* energy = nullptr;  // Borrowed.

@@ -23,7 +23,7 @@ class LineReader {
   // INTERNAL when the system gives no descriptors.
   static absl::StatusOr<LineReader> Create();
 
-  // Whether somebody types at a terminal, who is then asked with a prompt, and may edit.
+  // Whether input comes from a terminal; if so, there is a prompt and line editing.
   bool interactive() const { return editor_ != nullptr; }
   // As LineEditor's; nothing without a terminal.
   void SetCompletions(std::vector<std::string> words) {

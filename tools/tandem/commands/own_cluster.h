@@ -25,7 +25,7 @@ class OwnCluster {
   OwnCluster& operator=(const OwnCluster&) = delete;
 
   std::string address() const;
-  // Waits until it is ready.  `progress` is told what it does, when that changes.
+  // Waits until it is ready.  `progress` gets each new phase.
   // FAILED_PRECONDITION: it ended or never will be ready, with its last words; DEADLINE_EXCEEDED.
   absl::StatusOr<v1::GetStatusResponse> AwaitReady(
       GenerationStub& stub, absl::Duration timeout,

@@ -25,7 +25,7 @@ std::string StatusWatch::Rates(const v1::GetStatusResponse& status, absl::Time n
   const uint64_t prompts = status.scheduler().prompt_tokens();
   const uint64_t answers = status.scheduler().completion_tokens();
   std::string text;
-  // The counts begin anew with another gateway.
+  // The counts begin again with another gateway.
   if (last_ != absl::InfinitePast() && prompts >= last_prompt_tokens_ &&
       answers >= last_completion_tokens_) {
     const double seconds = absl::ToDoubleSeconds(now - last_);

@@ -126,8 +126,8 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
 
 namespace {
 
-// Whether there is an NPU worker to start.  Where `prefer` finds none installed, the gateway is
-// told.
+// Whether there is an NPU worker to start.  If `prefer` finds no worker installed, a note tells the
+// gateway.
 absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
   const std::string target = Socket(options, "npu");
   RemoveAbsence(target);  // of a run before

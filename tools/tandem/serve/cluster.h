@@ -53,7 +53,7 @@ std::string MetricsAddress(const ClusterOptions& options, int port);
 // unix:RUNTIME_DIR/gateway.sock
 std::string GatewayTarget(const ClusterOptions& options);
 
-// What the loader is told: where to look, and for what.
+// The model for the loader: folder and name.
 struct ModelPlace {
   std::string root;  // empty: a synthetic model, no file is looked for
   std::string name;

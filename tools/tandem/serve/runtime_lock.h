@@ -39,7 +39,7 @@ class RuntimeLock {
   UniqueFd fd_;  // not valid once moved
 };
 
-// Who holds the directory; nothing when nobody does.
+// The process that holds the directory; nullopt if it is free.
 std::optional<RunningServe> FindServe(const std::string& runtime_dir);
 
 // Waits until no server answers on the sockets in the directory: the services of a `tandem serve`

@@ -117,7 +117,8 @@ class H2Guard {
 
   // Looks at the time: every second or so.
   H2Verdict OnTime(int64_t now_ns);
-  // Nothing was read up to now for a reason of our own: what is incomplete gets its time anew.
+  // Nothing was read up to now for a reason of our own: what is incomplete gets its full time
+  // again.
   void OnResume(int64_t now_ns);
 
   // Streams to reset in both directions since the last call, after the bytes released by now.

@@ -30,8 +30,8 @@ bool IsAwaited(const ListenSocket& socket);
 // Takes one connection.
 Accepted Accept(const ListenSocket& socket);
 
-// Whether accept(2) fails with this for want of descriptors or memory, so that trying again at once
-// is no use.
+// Whether accept(2) fails with `error` because descriptors or memory ran out, so that an immediate
+// retry would fail too.
 bool IsShortage(int error);
 
 }  // namespace tandem

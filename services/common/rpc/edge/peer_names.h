@@ -1,4 +1,4 @@
-// Who is behind a gRPC call that came through the edge.
+// The client behind a gRPC call that came through the edge.
 #pragma once
 
 #include <string>

@@ -14,8 +14,8 @@
 
 namespace tandem::testing {
 
-// Listens on a socket of its own directory, notes what it is told, keeps descriptors as systemd
-// does, and lets barriers through.  Thread-safe.
+// Listens on a socket of its own directory, records messages, keeps descriptors as systemd does,
+// and lets barriers through.  Thread-safe.
 class FakeServiceManager {
  public:
   FakeServiceManager();

@@ -20,7 +20,7 @@ constexpr absl::Duration kStuckCheckInterval = absl::Seconds(1);
 // How long the device thread may be silent while it compiles, measures or uploads.
 constexpr absl::Duration kTaskPatience = absl::Minutes(10);
 
-// What the service manager is told of a worker.
+// A worker's reports to the service manager.
 Pulse PulseOf(const WorkerService& service, const WorkerServiceOptions& options, bool usable,
               ProgressWatch& watch) {
   const absl::Duration patience =

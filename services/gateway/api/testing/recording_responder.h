@@ -14,7 +14,7 @@
 
 namespace tandem::gateway::testing {
 
-// Thread-safe.  Drains at once unless told to hold.
+// Thread-safe.  Drains at once unless it holds.
 class RecordingResponder : public HttpResponder {
  public:
   bool Send(HttpResponse response) override {

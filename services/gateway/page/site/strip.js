@@ -8,14 +8,14 @@ import { activityWords, bytes, difference, duration, kvWords, missingWords, name
 const kBusyPause = 1000;
 const kIdlePause = 3000;
 
-// Sets text that changes only where it does, so that nothing is drawn or read out anew.
+// Sets text that changes only where it does, so that nothing is drawn or read out again.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 export class Strip {
   // `key` and `busy` are asked when needed: the API key, and whether this page waits for an answer.
-  // `onStatus` is told each status, or null when there is none.
+  // `onStatus` gets each status, or null without one.
   constructor(key, busy, onStatus) {
     this.key = key;
     this.busy = busy;

@@ -92,7 +92,7 @@ export function nameOf(worker) {
   return worker.emulated ? `${worker.name} (emulated)` : worker.name;
 }
 
-// The devices of this cluster.  One that the policy does without is none.
+// The devices of this cluster, without those that the policy leaves out.
 export const presentWorkers = (status) => (status.workers ?? []).filter((worker) => worker.state !== "absent");
 
 // What is said of workers that are not at work: "This machine has no NPU."
