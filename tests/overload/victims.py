@@ -1,6 +1,7 @@
 """Clients whose latency is measured: each asks for little, and again when it has its answer."""
 
 import http.client
+import itertools
 import json
 import math
 import time
@@ -89,14 +90,14 @@ class Latencies:
         return self.quantile(0.99)
 
 
-def measure(asked, samples, seconds):
-    """Each victim in turn, until each has `samples` latencies or `seconds` are over: {kind: Latencies}.
+def measure(asked, samples, seconds, least=0):
+    """Each victim in turn, until each has `samples` latencies and `least` seconds are over, or `seconds` are: {kind: Latencies}.
 
     In turn, so that both see the same moments and this process never has two requests to look after.
     """
     latencies = {kind: Latencies() for kind in asked}
-    end = time.monotonic() + seconds
-    for _ in range(samples):
+    begun = time.monotonic()
+    for turn in itertools.count(1):
         for kind, victim in asked.items():
             begin = time.perf_counter()
             took = None
@@ -113,6 +114,7 @@ def measure(asked, samples, seconds):
                         took = DEADLINE_S
                         break
             latencies[kind].samples.append(took or time.perf_counter() - begin)
-        if time.monotonic() > end:
+        passed = time.monotonic() - begun
+        if passed > seconds or (turn >= samples and passed >= least):
             break
     return latencies
