@@ -3,9 +3,9 @@
 // what no phase writes, weights above all, and then waits for the counter to be zero.  What a phase
 // before has written is read past caches that the workgroup has of its own (load_passed_..).
 //
-// Devices start the workgroups of one dispatch before those of the next, so the ones waited for are
-// never kept from running.  Vulkan does not promise that: a wait that takes too long is given up,
-// all others soon after, and the host, told, throws the step away.
+// Devices start the workgroups of one dispatch before those of the next, so those that are waited
+// for can always run.  Vulkan does not promise that: a wait that takes too long ends, all others
+// soon after, and the host sees it and discards the step.
 //
 // A shader that includes this has PUSH_PHASE among its push constants: the address of its own phase's
 // counter, plus kWaits and kCounts.

@@ -9,7 +9,7 @@ Two clusters of the same model run side by side, one at a time under load (`tand
   on   every service's page, read once a second; every request's spans exported to a collector that
        this program plays
 
-Who goes first alternates. A pair is the quotient of its two decode rates; what is printed is the median over
+The order alternates. A pair is the quotient of its two decode rates; what is printed is the median over
 the pairs with its 95% interval (by order statistics, no assumption on the noise), as a cost in per cent. Runs
 are short, so that a machine whose speed wanders is about as fast in both halves of a pair; what is exported in
 the background may then fall into either half. So the processors' time that each cluster has used for a token

@@ -152,7 +152,7 @@ TEST_F(ExecutorFaultsTest, AnswersThatFitNoCallOrNoStepEndTheStreamAndChangeNoTo
       {"of another epoch", "was due",
        [](Answer& answer) { return answer.set_epoch(answer.epoch() - 1), 1; }},
       {"never", "did not answer", [](Answer&) { return 0; }},
-      {"a token that is none", "names token",
+      {"a token outside the vocabulary", "names token",
        [&](Answer&) { return results[0].candidates[0].token = 1u << 20, 1; }},
       {"too many candidates", "were asked for",
        [&](Answer&) { return results[0].num_candidates = 4096, 1; }},

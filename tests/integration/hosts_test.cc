@@ -144,16 +144,16 @@ TEST_F(HostsTest, TokensAreThoseOfOneHostWhateverBecomesOfTheCable) {
   EXPECT_GT(status.workers(1).received_bytes(), 0u);
 
   // Cut off in mid-answer and back once the gateway has noticed: the request goes on.
-  std::thread mends;
+  std::thread restorer;
   const Answer resumed = Generate([&](int n) {
     if (n != 5) return;
     hosts_->Cut();
-    mends = std::thread([this] {
+    restorer = std::thread([this] {
       WaitFor("recovering");
       hosts_->Restore();
     });
   });
-  if (mends.joinable()) mends.join();
+  if (restorer.joinable()) restorer.join();
   ASSERT_TRUE(resumed.status.ok()) << resumed.status.error_message();
   EXPECT_EQ(resumed.tokens, alone.tokens) << "none lost, none twice";
 

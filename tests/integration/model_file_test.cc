@@ -39,7 +39,7 @@ class ModelFileTest : public ClusterFixture {
   void LoseWorker() {
     const v1::GetStatusResponse before = Status();
     Restart("gpu");
-    WaitForStatus("recovered or loaded anew", [&](const v1::GetStatusResponse& now) {
+    WaitForStatus("recovered or loaded again", [&](const v1::GetStatusResponse& now) {
       return now.state() == "ready" && (now.recoveries() > before.recoveries() ||
                                         now.model_reloads() > before.model_reloads());
     });

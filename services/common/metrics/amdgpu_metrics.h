@@ -15,17 +15,15 @@ struct AmdgpuMetrics {
   static constexpr MetricSpec kBusy{
       "tandem_amdgpu_busy_ratio",
       MetricType::kGauge,
-      "Load of the graphics engine by the driver's own measure, 0 to 1.",
+      "Load of the graphics engine as the driver measures it, 0 to 1.",
       {"card"}};
   static constexpr MetricSpec kMemoryUsed{
       "tandem_amdgpu_memory_used_bytes",
       MetricType::kGauge,
       "Memory in use by all processes, bytes: vram, or gtt for the host's.",
       {"card", "heap"}};
-  static constexpr MetricSpec kMemoryTotal{"tandem_amdgpu_memory_bytes",
-                                           MetricType::kGauge,
-                                           "Memory there is, bytes.",
-                                           {"card", "heap"}};
+  static constexpr MetricSpec kMemoryTotal{
+      "tandem_amdgpu_memory_bytes", MetricType::kGauge, "Memory in all, bytes.", {"card", "heap"}};
   static constexpr MetricSpec kPower{
       "tandem_amdgpu_power_watts", MetricType::kGauge, "Power draw, watts.", {"card"}};
   static constexpr MetricSpec kTemperature{"tandem_amdgpu_temperature_celsius",

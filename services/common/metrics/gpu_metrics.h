@@ -11,8 +11,7 @@ struct GpuMetrics {
   static constexpr MetricSpec kSharesMemory{
       "tandem_gpu_shares_memory",
       MetricType::kGauge,
-      "1: the GPU works in the host's memory; 0: it has memory of its own, so that weights are "
-      "uploaded.",
+      "1: the GPU uses the host's memory; 0: it has its own memory, so weights are uploaded.",
       {"worker"}};
   static std::vector<MetricSpec> All() { return {kSharesMemory}; }
 };

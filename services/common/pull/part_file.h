@@ -1,7 +1,7 @@
 // A file that is still coming: its bytes, and which of them are there.
 //
 // For FOLDER/NAME there are FOLDER/.NAME.part (the bytes), .NAME.part.json (which are there, of
-// what file) and .NAME.lock (held by who writes).  FOLDER/NAME itself appears by Finish alone,
+// what file) and .NAME.lock (held by the writer).  FOLDER/NAME itself appears by Finish alone,
 // whole.
 #pragma once
 

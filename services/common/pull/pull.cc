@@ -76,13 +76,13 @@ class Puller {
  private:
   absl::Status Download(PartFile& part) {
     int changes = 0, refusals = 0;
-    const auto told = [this](uint64_t done) {
+    const auto on_progress = [this](uint64_t done) {
       state_.done_bytes = done;
       return tell_(state_);
     };
     for (;;) {
       Transfer transfer(remote_.url, hub_.http(), part, options_.transfer);
-      const auto end = transfer.Run(told);
+      const auto end = transfer.Run(on_progress);
       received_bytes_ += transfer.received_bytes();
       TANDEM_RETURN_IF_ERROR(end.status());
       if (*end == TransferEnd::kComplete) return absl::OkStatus();

@@ -78,7 +78,7 @@ TANDEM_INLINE void Column(const Operands& op, size_t row, size_t end, size_t wei
   for (; row < end; ++row) Tile<1, N>(op, row, weight);
 }
 
-TANDEM_INLINE void Product(const Operands& op, size_t num_rows, size_t begin, size_t end) {
+TANDEM_INLINE void Multiply(const Operands& op, size_t num_rows, size_t begin, size_t end) {
   for (size_t row = 0; row < num_rows; row += kRowBlock) {
     const size_t row_end = std::min(row + kRowBlock, num_rows);
     size_t weight = begin;
@@ -89,18 +89,18 @@ TANDEM_INLINE void Product(const Operands& op, size_t num_rows, size_t begin, si
   }
 }
 
-void ProductAnywhere(const Operands& op, size_t num_rows, size_t begin, size_t end) {
-  Product(op, num_rows, begin, end);
+void MultiplyAnywhere(const Operands& op, size_t num_rows, size_t begin, size_t end) {
+  Multiply(op, num_rows, begin, end);
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void ProductAvx2(const Operands& op, size_t num_rows, size_t begin,
-                                         size_t end) {
-  Product(op, num_rows, begin, end);
+[[gnu::target("avx2")]] void MultiplyAvx2(const Operands& op, size_t num_rows, size_t begin,
+                                          size_t end) {
+  Multiply(op, num_rows, begin, end);
 }
 bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
 #else
-constexpr auto ProductAvx2 = ProductAnywhere;
+constexpr auto MultiplyAvx2 = MultiplyAnywhere;
 bool HasAvx2() { return false; }
 #endif
 
@@ -121,11 +121,11 @@ void MatMul(std::span<const float> x, size_t num_rows, const Matrix& weights, st
   TANDEM_CHECK(x.size() == num_rows * weights.cols);
   TANDEM_CHECK(out.size() == num_rows * weights.rows);
   const Operands op{x.data(), weights.values.data(), out.data(), weights.cols, weights.rows};
-  const auto product = HasAvx2() ? ProductAvx2 : ProductAnywhere;
-  // A thread costs some 20 us to start: below a few million products it does not pay.
+  const auto multiply = HasAvx2() ? MultiplyAvx2 : MultiplyAnywhere;
+  // A thread costs some 20 us to start: below a few million multiplications it does not pay.
   const size_t work = num_rows * weights.rows * weights.cols;
   ParallelFor(work < (4u << 20) ? 1 : num_threads, weights.rows,
-              [&](size_t begin, size_t end) { product(op, num_rows, begin, end); });
+              [&](size_t begin, size_t end) { multiply(op, num_rows, begin, end); });
 }
 
 }  // namespace tandem::reference

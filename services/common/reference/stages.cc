@@ -18,7 +18,7 @@ std::vector<float> NormRows(std::span<const float> x, const std::vector<float>& 
   return out;
 }
 
-std::vector<float> Product(std::span<const float> x, const Matrix& weights, int num_threads) {
+std::vector<float> MultiplyRows(std::span<const float> x, const Matrix& weights, int num_threads) {
   const size_t num_rows = x.size() / weights.cols;
   std::vector<float> out(num_rows * weights.rows);
   MatMul(x, num_rows, weights, out, num_threads);
@@ -52,7 +52,7 @@ void Qkv(const Parameters& parameters, uint32_t layer_idx, std::span<const uint3
   const ModelConfig& config = parameters.config();
   const LayerParameters& layer = parameters.layer(layer_idx);
   TANDEM_CHECK(rows.residual.size() == positions.size() * config.hidden_dim);
-  const std::vector<float> fused = Product(
+  const std::vector<float> fused = MultiplyRows(
       NormRows(rows.residual, layer.input_norm, config.rms_norm_eps), layer.qkv, num_threads);
   const size_t q_dim = config.q_dim();
   const size_t kv_dim = config.kv_dim();
@@ -76,7 +76,7 @@ void Qkv(const Parameters& parameters, uint32_t layer_idx, std::span<const uint3
 }
 
 void Out(const Parameters& parameters, uint32_t layer_idx, int num_threads, Activations& rows) {
-  rows.projection = Product(rows.attention, parameters.layer(layer_idx).out, num_threads);
+  rows.projection = MultiplyRows(rows.attention, parameters.layer(layer_idx).out, num_threads);
 }
 
 void Ffn(const Parameters& parameters, uint32_t layer_idx, int num_threads, Activations& rows) {
@@ -87,18 +87,18 @@ void Ffn(const Parameters& parameters, uint32_t layer_idx, int num_threads, Acti
   };
   add(NormRows(rows.projection, layer.post_attention_norm, eps));
   const std::vector<float> gate_up =
-      Product(NormRows(rows.residual, layer.pre_ffn_norm, eps), layer.gate_up, num_threads);
+      MultiplyRows(NormRows(rows.residual, layer.pre_ffn_norm, eps), layer.gate_up, num_threads);
   std::vector<float> hidden(gate_up.size() / 2);
   for (size_t i = 0; i < hidden.size(); ++i) {
     hidden[i] = GeluTanh(gate_up[2 * i]) * gate_up[2 * i + 1];
   }
-  add(NormRows(Product(hidden, layer.down, num_threads), layer.post_ffn_norm, eps));
+  add(NormRows(MultiplyRows(hidden, layer.down, num_threads), layer.post_ffn_norm, eps));
 }
 
 std::vector<float> Head(const Parameters& parameters, std::span<const float> residual,
                         int num_threads) {
-  return Product(NormRows(residual, parameters.final_norm(), parameters.config().rms_norm_eps),
-                 parameters.head(), num_threads);
+  return MultiplyRows(NormRows(residual, parameters.final_norm(), parameters.config().rms_norm_eps),
+                      parameters.head(), num_threads);
 }
 
 std::vector<float> Pool(const Parameters& parameters, std::span<const float> residual) {

@@ -47,14 +47,14 @@ bool IsRootsAlone(const fs::path& folder) {
          (info.st_mode & kOthersWrite) == 0;
 }
 
-bool Trusts(uid_t user, const fs::path& folder, uid_t folder_owner, std::optional<uid_t> told) {
-  if (IsOwn(user) || told == user) return true;
+bool Trusts(uid_t user, const fs::path& folder, uid_t folder_owner, std::optional<uid_t> trusted) {
+  if (IsOwn(user) || trusted == user) return true;
   std::error_code error;
   const fs::path real = fs::canonical(folder, error);
   return !error && user == folder_owner && IsRootsAlone(real.parent_path());
 }
 
-// Who listens on the socket; nothing where nobody does.
+// The user that listens on the socket; nullopt if no process does.
 std::optional<uid_t> ListenerOf(const std::string& path) {
   const auto address = UnixSocketAddress(path);
   if (!address.ok()) return std::nullopt;
@@ -106,7 +106,7 @@ absl::Status CheckSocketFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSocketPeer(const std::string& path, std::optional<uid_t> told) {
+absl::Status CheckSocketPeer(const std::string& path, std::optional<uid_t> trusted) {
   const fs::path folder = FolderOf(path);
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) return absl::OkStatus();  // nobody can be there
@@ -116,17 +116,17 @@ absl::Status CheckSocketPeer(const std::string& path, std::optional<uid_t> told)
   }
   const auto listener = ListenerOf(path);
   if (listener.has_value()) {
-    if (Trusts(*listener, folder, info.st_uid, told)) return absl::OkStatus();
+    if (Trusts(*listener, folder, info.st_uid, trusted)) return absl::OkStatus();
     return Foreign(absl::StrFormat("the listener on '%s' is", path), *listener);
   }
   // Not there yet, perhaps: whoever owns the folder decides who will be.
-  if (Trusts(info.st_uid, folder, info.st_uid, told)) return absl::OkStatus();
+  if (Trusts(info.st_uid, folder, info.st_uid, trusted)) return absl::OkStatus();
   return Foreign(absl::StrFormat("the folder of '%s' is", path), info.st_uid);
 }
 
-absl::Status CheckTargetPeer(const std::string& target, std::optional<uid_t> told) {
+absl::Status CheckTargetPeer(const std::string& target, std::optional<uid_t> trusted) {
   const auto path = UnixSocketPath(target);
-  return path.has_value() ? CheckSocketPeer(*path, told) : absl::OkStatus();
+  return path.has_value() ? CheckSocketPeer(*path, trusted) : absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -51,7 +51,7 @@ ServiceManager ServiceManager::FromEnvironment() {
   std::string path = Variable("NOTIFY_SOCKET");
   if (path.empty()) return manager;
   if ((path[0] != '/' && path[0] != '@') || path.size() >= sizeof(manager.address_.sun_path)) {
-    LogWarning("the service manager cannot be told anything",
+    LogWarning("cannot notify the service manager",
                {{"NOTIFY_SOCKET", path}, {"reason", "neither /PATH nor @NAME, or too long"}});
     return manager;
   }
@@ -62,7 +62,7 @@ ServiceManager ServiceManager::FromEnvironment() {
   manager.socket_.Reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!manager.socket_.valid() || ::setsockopt(manager.socket_.get(), SOL_SOCKET, SO_SNDTIMEO,
                                                &kSendPatience, sizeof(kSendPatience)) != 0) {
-    LogWarning("the service manager cannot be told anything", {{"reason", std::strerror(errno)}});
+    LogWarning("cannot notify the service manager", {{"reason", std::strerror(errno)}});
     return ServiceManager();
   }
   int64_t interval_us = 0;
@@ -114,14 +114,14 @@ absl::Status ServiceManager::Barrier(absl::Duration timeout) const {
   if (::poll(&closed, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1) {
     return absl::OkStatus();
   }
-  return absl::DeadlineExceededError("the service manager has not read what it was told");
+  return absl::DeadlineExceededError("the service manager has not read its messages");
 }
 
 void ServiceManager::Notify(std::string_view message) const {
   if (!present()) return;
   const absl::Status sent = Send(message, {});
   if (!sent.ok()) {
-    LogWarning("the service manager was not told",
+    LogWarning("the service manager did not get a message",
                {{"message", std::string(message)}, {"reason", std::string(sent.message())}});
   }
 }

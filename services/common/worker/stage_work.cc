@@ -15,7 +15,7 @@ uint64_t BytesOf(const PackedTensor& tensor) {
   return bytes;
 }
 
-uint64_t ProductOperations(const PackedTensor& tensor) {
+uint64_t MatmulOperations(const PackedTensor& tensor) {
   return IsNorm(tensor.role) ? 0 : 2 * tensor.shape.rows * tensor.shape.cols;
 }
 
@@ -50,7 +50,7 @@ void SegmentCosts::AddStage(Stage stage, const WeightSet& weights, Kind& kind) {
   const uint64_t qkv_bytes = kHeadBytes * config.qkv_dim();
   const auto add_weights = [&kind](const PackedTensor& tensor) {
     kind.weight_bytes += BytesOf(tensor);
-    kind.row_operations += ProductOperations(tensor);
+    kind.row_operations += MatmulOperations(tensor);
   };
   switch (stage.kind) {
     case StageKind::kEmbed: {

@@ -1,4 +1,4 @@
-// What observers are told is what happened, in order.
+// Observers see what happened, in order.
 #include "services/gateway/engine/engine_observer.h"
 
 #include <gtest/gtest.h>
@@ -137,8 +137,8 @@ TEST(EngineObserverTest, StepsThatFailAndRowsComputedAnewAreToldOfAsSuch) {
   engine.reset();
   ASSERT_EQ(recorder.requests.size(), 1u);
   const Recorder::Request& request = recorder.requests.begin()->second;
-  EXPECT_EQ(request.calls, "asfe") << "its start and first token are told of once";
-  // Step 1: the prompt; 2 and 3: a token each; 4 is lost; 5: prompt and three tokens anew.
+  EXPECT_EQ(request.calls, "asfe") << "its start and first token are reported once";
+  // Step 1: the prompt; 2 and 3: a token each; 4 is lost; 5: prompt and three tokens again.
   EXPECT_EQ(request.prompt_rows, 10u + 13u);
   EXPECT_EQ(request.decode_rows, 4u);
   uint32_t num_failed = 0;

@@ -356,7 +356,7 @@ absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
   return absl::OkStatus();
 }
 
-// The worker keeps the answer of the step queued last until it is told that none follows.
+// The worker keeps the answer of the last queued step until a message says that no step follows.
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::AwaitStep() {
   TANDEM_CHECK(!queued_.empty());
   if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");

@@ -89,8 +89,8 @@ class Executor {
   // step: KV is gone, call Recover.  DATA_LOSS, INTERNAL: the step failed or was refused, the
   // workers are alive.
   virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
-  // The span that the workers are told of in the calls of the step handed over next.  An executor
-  // whose workers are in this process has nobody to tell.
+  // Sets the span that the workers' calls of the next step belong to.  No effect in an executor whose
+  // workers are in this process.
   virtual void SetStepTrace(const StepTrace& /*trace*/) {}
   // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of
   // one worker that does.  Changes at Recover alone.

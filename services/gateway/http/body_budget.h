@@ -1,5 +1,5 @@
-// How much memory request bodies, or whole answers, may take together, and who gives way when it is
-// used up.
+// How much memory request bodies, or whole answers, may take together, and which one makes room
+// when it is used up.
 //
 //   small bodies (up to kSmallBodyBytes) | large bodies
 //   a reserve of an eighth, then the rest | the other seven eighths; one sender: half of it

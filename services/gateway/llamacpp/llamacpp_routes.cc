@@ -52,7 +52,7 @@ absl::StatusOr<Json> ApplyTemplate(const HttpRequest& http, const ServedModel& m
   ReadMessages(fields, "messages", request);
   fields.RefuseIfSet("tools", kNoTools);
   fields.RefuseUnless("add_generation_prompt", true,
-                      "this server does not leave out the beginning of the answer.");
+                      "this server always adds the generation prompt.");
   if (!error.ok()) return error;
   std::vector<Message> messages;
   for (const v1::ChatMessage& message : request.messages()) {

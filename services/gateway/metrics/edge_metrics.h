@@ -14,15 +14,15 @@ struct EdgeMetrics {
   static constexpr MetricSpec kEnded{
       "tandem_grpc_connections_ended_total",
       MetricType::kCounter,
-      "gRPC connections that the gateway ended or refused. idle: without a request for long; "
-      "evicted: made room for others; foreign: of another user, at the unix socket; the others "
-      "went over a limit (docs/rest.md).",
+      "gRPC connections that the gateway ended or refused. idle: no request for long; evicted: "
+      "made room for others; foreign: another user at the unix socket; all others: over a limit "
+      "(docs/rest.md).",
       {"reason"}};
   static constexpr MetricSpec kReset{
       "tandem_grpc_requests_reset_total",
       MetricType::kCounter,
-      "gRPC requests that the gateway reset. request_bytes: too long, or too much together; "
-      "open_streams: too many together; slow: not complete in time.",
+      "gRPC requests that the gateway reset. request_bytes: too long, alone or together; "
+      "open_streams: too many at once; slow: not complete in time.",
       {"reason"}};
   static std::vector<MetricSpec> All() { return {kConnections, kEnded, kReset}; }
 };

@@ -12,13 +12,13 @@ struct GatewayMetrics {
   // The cluster.
   static constexpr MetricSpec kInfo{"tandem_gateway_info",
                                     MetricType::kGauge,
-                                    "1: what serves which model.",
+                                    "1: version of the gateway and its model.",
                                     {"version", "model"}};
   static constexpr MetricSpec kReady{"tandem_gateway_ready", MetricType::kGauge,
                                      "1 while requests are answered, else 0."};
   static constexpr MetricSpec kPlacement{"tandem_placement_info",
                                          MetricType::kGauge,
-                                         "1: which stages of the plan in force run on a worker.",
+                                         "1: stages of the plan in force that run on a worker.",
                                          {"worker", "device", "stages"}};
   static constexpr MetricSpec kPlanEpoch{"tandem_plan_epoch", MetricType::kGauge,
                                          "Epoch of the plan in force, 0 without one."};
@@ -34,22 +34,23 @@ struct GatewayMetrics {
       "absent: the machine has no such device, and the policy does without. unusable: it has one "
       "that cannot be used, and the policy does without.",
       {"worker", "kind", "state"}};
-  static constexpr MetricSpec kRecoveries{"tandem_recoveries_total", MetricType::kCounter,
-                                          "Times that a worker was lost and the plan loaded anew."};
-  static constexpr MetricSpec kModelFileChanged{"tandem_model_file_changed", MetricType::kGauge,
-                                                "1 while the model's file has changed or is gone "
-                                                "since it was loaded, else 0. What was loaded "
-                                                "is served."};
+  static constexpr MetricSpec kRecoveries{
+      "tandem_recoveries_total", MetricType::kCounter,
+      "Times that a worker was lost and a plan was loaded again."};
+  static constexpr MetricSpec kModelFileChanged{
+      "tandem_model_file_changed", MetricType::kGauge,
+      "1 while the model's file differs from the loaded one or is gone, else 0. The loaded weights "
+      "are served."};
   static constexpr MetricSpec kModelReloads{
       "tandem_model_reloads_total", MetricType::kCounter,
-      "Times that a changed file was loaded because the weights served before were lost."};
+      "Times that a changed file was loaded because the weights in use were lost."};
 
   // Requests.
   static constexpr MetricSpec kRequests{
       "tandem_requests_total",
       MetricType::kCounter,
-      "Requests that ended, by API and by how: each of several answers to one call is one. "
-      "refused: before any of it was computed.",
+      "Requests that ended, by API and outcome; each of several answers to one call counts. "
+      "refused: ended before any row was computed.",
       {"api", "outcome"}};
   static constexpr MetricSpec kErrors{"tandem_request_errors_total",
                                       MetricType::kCounter,
@@ -98,61 +99,57 @@ struct GatewayMetrics {
                                      "Steps done: passes of the model over a batch of rows."};
   static constexpr MetricSpec kStepsFailed{"tandem_steps_failed_total", MetricType::kCounter,
                                            "Steps that failed."};
-  static constexpr MetricSpec kStepsQueued{
-      "tandem_steps_queued_total", MetricType::kCounter,
-      "Steps handed to the worker while the one before them ran."};
+  static constexpr MetricSpec kStepsQueued{"tandem_steps_queued_total", MetricType::kCounter,
+                                           "Steps sent to the worker while another step ran."};
   static constexpr MetricSpec kStepTime{
       "tandem_step_seconds",
       MetricType::kHistogram,
-      "Time of a step, seconds, without the wait for one that it was queued behind.",
+      "Time of a step, seconds, without the time that it was queued behind another.",
       {},
       kGenAiFirstTokenBuckets};
   static constexpr MetricSpec kStepRowsTotal{
       "tandem_step_rows_total",
       MetricType::kCounter,
-      "Rows of steps done. decode: a token of an answer; prompt: of a prompt, or computed anew.",
+      "Rows of steps done. decode: a token of an answer; prompt: of a prompt, or computed again.",
       {"kind"}};
   static constexpr MetricSpec kStepRows{
       "tandem_step_rows", MetricType::kHistogram, "Rows of a step.", {}, kRowBuckets};
 
   // Calls to workers.
-  static constexpr MetricSpec kCalls{"tandem_segment_calls_total",
-                                     MetricType::kCounter,
-                                     "Segments that a worker was called for.",
-                                     {"worker"}};
+  static constexpr MetricSpec kCalls{
+      "tandem_segment_calls_total", MetricType::kCounter, "Segments sent to a worker.", {"worker"}};
   static constexpr MetricSpec kRoundTrip{
       "tandem_segment_round_trip_seconds_total",
       MetricType::kCounter,
-      "From calls to their answers, seconds, without waits behind other steps.",
+      "Round trip of these calls, seconds, without waits behind other steps.",
       {"worker"}};
   static constexpr MetricSpec kWorkerTime{
       "tandem_segment_worker_seconds_total",
       MetricType::kCounter,
-      "Of that, in the worker, seconds: the rest is the cost of the way there and back.",
+      "Part of the round trip spent in the worker, seconds; the rest is the cost of the hop.",
       {"worker"}};
-  static constexpr MetricSpec kDeviceTime{"tandem_segment_device_seconds_total",
-                                          MetricType::kCounter,
-                                          "Of that, on the device by its own timestamps, seconds.",
-                                          {"worker"}};
+  static constexpr MetricSpec kDeviceTime{
+      "tandem_segment_device_seconds_total",
+      MetricType::kCounter,
+      "Part of the round trip spent on the device by its own timestamps, seconds.",
+      {"worker"}};
 
   // KV cache.
   static constexpr MetricSpec kKvBlocks{
       "tandem_kv_blocks",
       MetricType::kGauge,
-      "Blocks of KV cache there are. global: of layers that see everything; window: of those with "
-      "a sliding window.",
+      "KV blocks in all. global: of global attention layers; window: of sliding-window layers.",
       {"pool"}};
   static constexpr MetricSpec kKvBlocksUsed{
-      "tandem_kv_blocks_used", MetricType::kGauge, "Blocks of KV cache in use.", {"pool"}};
+      "tandem_kv_blocks_used", MetricType::kGauge, "KV blocks in use.", {"pool"}};
   static constexpr MetricSpec kKvBlocksCached{
       "tandem_kv_blocks_cached",
       MetricType::kGauge,
-      "Blocks of KV cache that no request holds, kept for those that begin alike until their room "
-      "is needed.",
+      "KV blocks that only the prefix cache holds; they are evicted when a request needs the room.",
       {"pool"}};
   static constexpr MetricSpec kKvBlocksEvicted{"tandem_kv_blocks_evicted_total",
                                                MetricType::kCounter,
-                                               "Of those, given up because their room was needed.",
+                                               "KV blocks evicted from the prefix cache.",
                                                {"pool"}};
 
   // The HTTP port.
@@ -162,7 +159,7 @@ struct GatewayMetrics {
       "tandem_http_requests_total",
       MetricType::kCounter,
       "HTTP requests answered, by the route's template and status. other: no route; 499: the "
-      "client had gone.",
+      "client had disconnected.",
       {"route", "status"}};
   static std::vector<MetricSpec> All();
 };

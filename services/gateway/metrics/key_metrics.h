@@ -13,14 +13,16 @@ namespace tandem::gateway {
 inline constexpr size_t kMaxKeySeries = 100;
 
 struct KeyMetrics {
-  static constexpr MetricSpec kRequests{"tandem_key_requests_total",
-                                        MetricType::kCounter,
-                                        "Requests let in under an API key, by its name in the key "
-                                        "file. GET and HEAD do not count, but "
-                                        "for tokenize and detokenize.",
-                                        {"key"}};
-  static constexpr MetricSpec kRunning{
-      "tandem_key_requests_running", MetricType::kGauge, "Of those, being answered now.", {"key"}};
+  static constexpr MetricSpec kRequests{
+      "tandem_key_requests_total",
+      MetricType::kCounter,
+      "Requests admitted under an API key, by its name in the key file. GET and HEAD do not count, "
+      "except tokenize and detokenize.",
+      {"key"}};
+  static constexpr MetricSpec kRunning{"tandem_key_requests_running",
+                                       MetricType::kGauge,
+                                       "Requests under an API key that are being answered.",
+                                       {"key"}};
   static constexpr MetricSpec kRejected{
       "tandem_key_requests_rejected_total",
       MetricType::kCounter,

@@ -205,7 +205,7 @@ absl::StatusOr<Json> BuildOpenApi(const google::protobuf::ServiceDescriptor& ser
   document["components"] = {
       {"schemas", schemas.Take()},
       {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}};
-  // A key where the server was given some; none is asked for otherwise.
+  // A key, if the server has keys.
   document["security"] = {{{"key", Json::array()}}, Json::object()};
   return document;
 }

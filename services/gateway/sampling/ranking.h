@@ -1,4 +1,4 @@
-// A row's tokens by their logits, sorted only as far as somebody looks.
+// A row's tokens by their logits, sorted on demand.
 #pragma once
 
 #include <cstddef>

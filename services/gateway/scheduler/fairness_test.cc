@@ -283,7 +283,7 @@ TEST(FairShareTest, PlacesAreSharedByWeight) {
   for (int i = 0; i < 100; ++i) device.Turn();
   EXPECT_EQ(device.rows_of("a") - a, 200u);
   EXPECT_EQ(device.rows_of("b") - b, 600u);
-  EXPECT_EQ(device.counters().fair_preemptions, 6u) << "places go to and fro";
+  EXPECT_EQ(device.counters().fair_preemptions, 6u) << "places change hands too often";
 }
 
 TEST(FairShareTest, ATenantAloneIsServedAsEver) {

@@ -347,7 +347,7 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
   EXPECT_GT(fair_preemptions, 100u);
   EXPECT_GT(speculative_rows, 1000u);
   EXPECT_GT(rejected_tokens, 100u);
-  EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares beginnings";
+  EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares prefixes";
   EXPECT_GT(evictions, 1000u);
   EXPECT_LT(rejected_tokens, speculative_rows);
 }

@@ -178,8 +178,8 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->check(CLI::Range(0u, 65536u))
       ->capture_default_str();
   app.add_option("--prefix-cache", flags.prefix_cache,
-                 "on: what was computed for the beginning of a prompt is kept while there is room, "
-                 "for requests that begin alike; or off")
+                 "on: the KV of prompt prefixes is kept while there is room, for requests with the "
+                 "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   app.add_flag("!--no-queued-steps", flags.executor.queue_steps,

@@ -73,7 +73,7 @@ bool Launcher::AwaitModelChange() {
   if (stopping_) return false;
   model_changed_ = false;
   state_ = "loading";
-  detail_ = "the model's file has changed and its former weights are lost: loading it anew";
+  detail_ = "the model's file has changed and its former weights are lost: loading it again";
   LogWarning("serving the changed file",
              {{"model", std::string(model_->info().name())},
               {"former_model_id", std::string(model_->info().model_id())}});

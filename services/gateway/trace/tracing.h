@@ -25,12 +25,12 @@ struct TraceFlags {
 
 struct TraceMetrics {
   static constexpr MetricSpec kExported{"tandem_spans_exported_total", MetricType::kCounter,
-                                        "Spans that the collector took."};
+                                        "Spans that the collector accepted."};
   static constexpr MetricSpec kDropped{
       "tandem_spans_dropped_total",
       MetricType::kCounter,
-      "Spans that it did not. queue_full: they come faster than it takes them; rejected: it "
-      "refused them; unreachable: it was away for too long; shutdown: the gateway ended first.",
+      "Spans lost. queue_full: the collector is slower than the gateway; rejected: it refused "
+      "them; unreachable: it did not answer for too long; shutdown: the gateway ended first.",
       {"reason"}};
   static std::vector<MetricSpec> All() { return {kExported, kDropped}; }
 };

@@ -18,7 +18,7 @@ class PhasesTest : public MatvecTest {
 
   static constexpr int32_t kBefore = 9;  // workgroups of the phase before
 
-  // A product in a phase that waits, or does not, for one of which `left` workgroups have not
+  // A matmul in a phase that waits, or does not, for one of which `left` workgroups have not
   // ended, and is waited for itself or not.
   Outcome RunAfter(int32_t left, bool waits, uint32_t rows = 1, uint32_t already_given_up = 0,
                    bool awaited = true) {
@@ -61,7 +61,7 @@ TEST_F(PhasesTest, CountWorkgroupsDown) {
   for (const bool waits : {false, true}) {
     const Outcome outcome = RunAfter(0, waits);
     EXPECT_EQ(outcome.own.left, 0);
-    EXPECT_EQ(outcome.before.left, waits ? kBefore : 0) << "set back by who waited for it";
+    EXPECT_EQ(outcome.before.left, waits ? kBefore : 0) << "reset by the phase that waited for it";
     EXPECT_EQ(outcome.given_up, 0u);
     EXPECT_EQ(outcome.output, RunAfter(7, false).output) << "who does not wait sees nothing of it";
   }

@@ -1,4 +1,4 @@
-// The last layer's Ffn, of which nothing but the outputs' rows is read.
+// The last layer's Ffn, computed for the output rows alone.
 #include <algorithm>
 
 #include "services/common/testing/model_configs.h"

@@ -17,7 +17,7 @@ struct LoaderMetrics {
       "tandem_loader_leases", MetricType::kGauge, "Leases that hold the model.", {"model"}};
   static constexpr MetricSpec kExchangeBytes{
       "tandem_loader_exchange_bytes", MetricType::kGauge,
-      "Shared memory made for activations between services, bytes."};
+      "Shared memory for activations between services, bytes."};
   static constexpr MetricSpec kRegions{"tandem_loader_regions", MetricType::kGauge,
                                        "Shared-memory objects open."};
   static std::vector<MetricSpec> All();

@@ -18,17 +18,17 @@ namespace tandem::npu {
 struct NpuSensorMetrics {
   static constexpr MetricSpec kPower{"tandem_npu_power_watts",
                                      MetricType::kGauge,
-                                     "Power draw by the driver's report or XRT's, watts.",
+                                     "Power draw as the driver or XRT reports it, watts.",
                                      {"device"}};
   static constexpr MetricSpec kTemperature{
       "tandem_npu_temperature_celsius",
       MetricType::kGauge,
-      "Temperature by the driver's report, or of the hottest of XRT's sensors, degrees Celsius.",
+      "Temperature as the driver reports it, or of the hottest of XRT's sensors, degrees Celsius.",
       {"device"}};
   static constexpr MetricSpec kColumnBusy{
       "tandem_npu_column_busy_ratio",
       MetricType::kGauge,
-      "Load of a column of the NPU by the driver's report, by all processes, 0 to 1.",
+      "Load of a column of the NPU by all processes, as the driver reports it, 0 to 1.",
       {"device", "column"}};
   static std::vector<MetricSpec> All() { return {kPower, kTemperature, kColumnBusy}; }
 };

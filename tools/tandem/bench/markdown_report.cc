@@ -219,7 +219,7 @@ std::string Footer(const BenchReport& report) {
   for (const BenchResult& result : report.results) {
     if (result.preemptions == 0) continue;
     text += absl::StrFormat(
-        "- %s: %d sequences were set aside for want of KV blocks, which the figures include; "
+        "- %s: %d sequences were preempted because KV blocks ran out, which the figures include; "
         "--kv-tokens makes room\n",
         result.test.Name(), result.preemptions);
   }

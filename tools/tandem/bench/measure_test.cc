@@ -164,7 +164,7 @@ TEST_F(MeasureTest, CountsStepsCallsAndTimeOfTheMeasuredTokensAlone) {
     EXPECT_NEAR(result.flops, 1e6 * result.tokens, 1) << "and per token";
   }
   EXPECT_DOUBLE_EQ(report->bytes_per_step, 200);
-  ASSERT_EQ(report->devices.size(), 1u) << "a device that the machine does not have is none";
+  ASSERT_EQ(report->devices.size(), 1u) << "a device that the machine does not have is left out";
   EXPECT_EQ(report->devices[0].hop_p50_us, 29);
   EXPECT_THAT(report->devices[0].not_measured, HasSubstr("no address"));
 }

@@ -53,15 +53,16 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CLI::IsMember({"f16", "q8_0"}))
       ->capture_default_str();
   command
-      .add_option("--prefix-cache", options.prefix_cache,
-                  "on: what was computed for the beginning of a prompt is kept while there is "
-                  "room, for requests that begin alike; or off")
+      .add_option(
+          "--prefix-cache", options.prefix_cache,
+          "on: the KV of prompt prefixes is kept while there is room, for requests with the "
+          "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,
-                   "Keep no packed weights under the cache directory; every start packs anew");
+                   "Keep no packed weights under the cache directory; every start packs again");
 }
 
 absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {

@@ -22,7 +22,7 @@ namespace tandem {
 namespace {
 
 constexpr int kHistoryLines = 1000;
-// A terminal that is told so puts these around what is pasted.
+// A terminal in bracketed-paste mode puts these around pasted text.
 constexpr char kPasteOn[] = "\033[?2004h";
 constexpr char kPasteOff[] = "\033[?2004l";
 constexpr std::string_view kPasteEnd = "\033[201~";
@@ -108,13 +108,13 @@ struct LineEditor::State {
     const std::string before(line->buffer, line->cursor);
     const size_t space = before.rfind(' ');
     const std::vector<std::string>& words = Of(editor)->completions;
-    if (space == std::string::npos) return Offer(editor, before, Beginning(words, before), " ");
-    if (Beginning(words, before.substr(0, before.find(' '))).empty()) return CC_ERROR;
+    if (space == std::string::npos) return Offer(editor, before, WithPrefix(words, before), " ");
+    if (WithPrefix(words, before.substr(0, before.find(' '))).empty()) return CC_ERROR;
     const std::string name = before.substr(space + 1);
     return Offer(editor, name, FilesThatBegin(name), "");
   }
 
-  // Inserts what all candidates have in common after `word`, or lists them.
+  // Inserts the common continuation of all candidates after `word`, or lists them.
   static unsigned char Offer(EditLine* editor, const std::string& word,
                              const std::vector<std::string>& candidates, const char* after) {
     if (candidates.empty()) return CC_ERROR;
@@ -135,11 +135,11 @@ struct LineEditor::State {
     return CC_REDISPLAY;
   }
 
-  static std::vector<std::string> Beginning(const std::vector<std::string>& words,
-                                            const std::string& beginning) {
+  static std::vector<std::string> WithPrefix(const std::vector<std::string>& words,
+                                             const std::string& prefix) {
     std::vector<std::string> found;
     for (const std::string& word : words) {
-      if (!beginning.empty() && word.starts_with(beginning)) found.push_back(word);
+      if (!prefix.empty() && word.starts_with(prefix)) found.push_back(word);
     }
     return found;
   }

@@ -36,9 +36,10 @@ void AddAddressFlag(CLI::App& command, GatewayAddress& address) {
       ->type_name("KEY")
       ->transform([](const std::string& key) { return ReadKey(key); });
   command
-      .add_option("--ca-file", address.ca_file,
-                  "PEM file of who signs an https:// address's certificate, if the system does not "
-                  "know; TANDEM_CA_FILE sets the default")
+      .add_option(
+          "--ca-file", address.ca_file,
+          "PEM file of the CA that signs an https:// address's certificate, if the system does not "
+          "know; TANDEM_CA_FILE sets the default")
       ->type_name("FILE");
   command
       .add_option("--trust-uid", address.trusted_uid,

@@ -238,11 +238,11 @@ std::string ManualPage(const CLI::App& app, const std::string& version) {
       "ENVIRONMENT",
       {{"TANDEM_ADDRESS", "The gateway, where --address does not say."},
        {"TANDEM_API_KEY", "Key for a gateway's HTTP port, where --api-key does not say."},
-       {"TANDEM_CA_FILE", "Who signs its certificate, where --ca-file does not say."},
+       {"TANDEM_CA_FILE", "CA that signs its certificate, without --ca-file."},
        {"TANDEM_MODELS", "The folder of pulled models."},
        {"HF_TOKEN", "Token for models that tandem pull may fetch only with one."},
        {"TANDEM_LOG", "Least level that the services log: debug, info, warning or err."},
-       {"NO_COLOR", "Set and not empty: no colours.  There are none anyway but at terminals."},
+       {"NO_COLOR", "Set and not empty: no colours.  Only terminals get colours."},
        {"XDG_RUNTIME_DIR",
         "Its folder tandem has a cluster's sockets and logs; without it "
         "/tmp/tandem-UID."},

@@ -66,7 +66,7 @@ std::string Summary(const v1::GetStatusResponse& status) {
   }
   add("steps", absl::StrFormat("%d, of %d rows at most", scheduler.steps(), scheduler.max_rows()));
   add("queued",
-      absl::StrFormat("%d steps behind another; %d rows fed with guesses, %d wrong",
+      absl::StrFormat("%d steps behind another; %d speculative rows, %d tokens rejected",
                       scheduler.steps_queued(), scheduler.rows_fed(), scheduler.wrong_guesses()));
   add("tokens",
       absl::StrFormat("%d of prompts, %d of answers; %d preemptions", scheduler.prompt_tokens(),

@@ -9,7 +9,7 @@ namespace tandem {
 // connection has that descriptor.  Thread-safe.
 void NamePeer(int fd, const std::string& peer);
 
-// What ServerContext::peer() says, in gRPC's own terms for who called: "fd:12" ->
+// ServerContext::peer() in gRPC's own terms for the caller: "fd:12" ->
 // "ipv4:127.0.0.1:55512", "ipv6:[::1]:55512" or "unix:uid=1000,pid=77".  Other texts, and those of
 // unknown descriptors, stay as they are.
 // Thread-safe.

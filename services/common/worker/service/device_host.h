@@ -93,7 +93,7 @@ class DeviceHost {
   absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
   // UNAVAILABLE: the plan in force is another gateway's, and its lease is alive.
   absl::Status CheckHolder(const std::string& plan_token);
-  // Who holds a plan, and what proves that its lease at the loader is alive.
+  // The holder of a plan, and the proof that its lease at the loader is alive.
   struct PlanHolder {
     std::string token;
     std::string loader_target;  // empty: a gateway on another host, whose lease cannot be asked for

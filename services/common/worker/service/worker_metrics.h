@@ -26,25 +26,24 @@ struct WorkerMetrics {
   static constexpr MetricSpec kBytes{
       "tandem_device_bytes_total",
       MetricType::kCounter,
-      "Bytes that the shapes of the segments run say must be read and written, by kind of stage: "
-      "weights once a segment, KV cache, activations. The device may move more.",
+      "Least bytes to read and write by the shapes of the segments run, by kind of stage: weights "
+      "once a segment, KV cache, activations. The device may move more.",
       {"worker", "stage"}};
-  static constexpr MetricSpec kOperations{
-      "tandem_device_operations_total",
-      MetricType::kCounter,
-      "Operations that those shapes say must be done, by kind of stage; a multiply-add is two.",
-      {"worker", "stage"}};
-  static constexpr MetricSpec kReadCeiling{
-      "tandem_device_read_ceiling_bytes_per_second",
-      MetricType::kGauge,
-      "What the device reads at best, of as much memory as a step reads, measured while it was "
-      "idle.",
-      {"worker"}};
+  static constexpr MetricSpec kOperations{"tandem_device_operations_total",
+                                          MetricType::kCounter,
+                                          "Least operations by the shapes of the segments run, by "
+                                          "kind of stage; a multiply-add is two.",
+                                          {"worker", "stage"}};
+  static constexpr MetricSpec kReadCeiling{"tandem_device_read_ceiling_bytes_per_second",
+                                           MetricType::kGauge,
+                                           "Best read rate of the device over as much memory as a "
+                                           "step reads, measured while it was idle.",
+                                           {"worker"}};
   static constexpr MetricSpec kOperationsCeiling{
       "tandem_device_ceiling_operations_per_second",
       MetricType::kGauge,
-      "What the device computes at best, likewise. fma: float32; matrix: float16 into float32 on "
-      "matrix units, where there are any.",
+      "Best compute rate of the device, measured while it was idle. fma: float32; matrix: float16 "
+      "into float32 on matrix units, if it has any.",
       {"worker", "unit"}};
   static constexpr MetricSpec kErrors{
       "tandem_worker_errors_total",
@@ -70,8 +69,7 @@ struct WorkerMetrics {
   static constexpr MetricSpec kWeightBytes{
       "tandem_worker_weight_bytes",
       MetricType::kGauge,
-      "Weights within the device's reach, bytes, by how they got "
-      "there.",
+      "Weights that the device can read, bytes, by how they were imported.",
       {"worker", "import"}};
   static constexpr MetricSpec kKvBytes{
       "tandem_worker_kv_bytes", MetricType::kGauge, "KV cache, bytes, used or not.", {"worker"}};

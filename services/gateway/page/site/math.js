@@ -108,7 +108,7 @@ function set(element, tex, display) {
   }
 }
 
-// An element that shows the formula: as it was written until KaTeX is there, or if it is none.
+// An element that shows the formula: as it was written, until KaTeX has loaded or if it is no formula.
 export function formula(tex, display) {
   const element = make(display ? "div" : "span", { class: display ? "formula display raw" : "formula raw" }, make("code", {}, tex));
   if (katex) {

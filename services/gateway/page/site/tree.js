@@ -68,8 +68,8 @@ export function requestMessages(chat, answer) {
 const text = (value, fallback = "") => (typeof value === "string" ? value : fallback);
 const time = (value) => (Number.isFinite(value) ? value : Date.now());
 
-// A chat as this page keeps it from what an earlier version of it kept or a file holds; null if it
-// is none.  Earlier versions had a list of `messages` in the place of the tree.
+// A chat in this page's form, from a file or from what an earlier version stored; null if it is not a
+// chat.  Earlier versions had a list of `messages` instead of the tree.
 export function readChat(value, system = "") {
   if (typeof value !== "object" || value === null) return null;
   const chat = { ...newChat(text(value.system, system)), title: text(value.title).slice(0, 200) || "New chat",
