@@ -16,7 +16,7 @@
 
 namespace tandem::npu {
 
-class NpuWorker final : public Worker {
+class NpuWorker final : public BlockingWorker {
  public:
   struct Options {
     std::string name = "npu0";
@@ -36,13 +36,13 @@ class NpuWorker final : public Worker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload() override { plan_.reset(); }
-  // A time-out makes every later call UNAVAILABLE, until a plan is loaded.
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   // Asks the known answer again, of one head size; this keeps an idle NPU awake as well.
   absl::Status CheckHealth() override;
 
  private:
   explicit NpuWorker(Options options) : options_(std::move(options)) {}
+  // A time-out makes every later call UNAVAILABLE, until a plan is loaded.
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::Status OpenDevice();
   void Describe();
 

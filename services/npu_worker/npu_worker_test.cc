@@ -194,7 +194,7 @@ TEST_F(NpuWorkerTest, AStepTheKernelRefusesIsAnErrorAndTheNextOneRuns) {
   StepBatch bad = step;
   bad.block_table = bad_table;
   EXPECT_THAT(
-      worker_->Run({.segment_index = 0, .lane = 0, .step = &bad, .first_of_step = true}).status(),
+      testing::RunSegment(*worker_, {.segment_index = 0, .step = &bad, .first_of_step = true}),
       HasCode(absl::StatusCode::kInternal));
   EXPECT_OK(runner->RunStep(step));
 }

@@ -21,20 +21,21 @@ std::span<std::byte> LocalExecutor::StepArea(uint32_t lane) {
   return runner_->exchange().Area(lane, runner_->exchange().layout.step);
 }
 
-absl::StatusOr<std::vector<gateway::SegmentTiming>> LocalExecutor::RunStep(uint32_t lane,
-                                                                           uint64_t step_id) {
-  TANDEM_RETURN_IF_ERROR(QueueStep(lane, step_id));
-  return AwaitStep();
+void LocalExecutor::Submit(gateway::StepCall call) {
+  Lane& lane = lanes_[call.lane];
+  under_way_.push_back(call.lane);
+  const auto step = ParseStep(StepArea(call.lane), limits(), lane.storage);
+  lane.submitted = step.status();
+  if (!step.ok()) return;
+  lane.step = *step;
+  lane.submitted = worker_.Submit({.lane = call.lane, .step = &lane.step, .first_of_step = true});
 }
 
-absl::Status LocalExecutor::QueueStep(uint32_t lane, uint64_t /*step_id*/) {
-  Lane& queued = lanes_[lane];
-  TANDEM_ASSIGN_OR_RETURN(queued.step, ParseStep(StepArea(lane), limits(), queued.storage));
-  return worker_.Queue({.lane = lane, .step = &queued.step, .first_of_step = true});
-}
-
-absl::StatusOr<std::vector<gateway::SegmentTiming>> LocalExecutor::AwaitStep() {
-  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, worker_.Finish());
+absl::StatusOr<std::vector<gateway::SegmentTiming>> LocalExecutor::Wait() {
+  const uint32_t lane = under_way_.front();
+  under_way_.pop_front();
+  TANDEM_RETURN_IF_ERROR(lanes_[lane].submitted);
+  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, worker_.Wait());
   device_ns_ += result.device_ns;
   return std::vector<gateway::SegmentTiming>{{.segment_index = 0, .device_ns = result.device_ns}};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,11 +28,9 @@ class LocalExecutor final : public gateway::Executor {
   std::string placement() const override { return plan_.workers[0].name; }
   uint64_t epoch() const override { return 1; }
   std::span<std::byte> StepArea(uint32_t lane) override;
-  absl::StatusOr<std::vector<gateway::SegmentTiming>> RunStep(uint32_t lane,
-                                                              uint64_t step_id) override;
-  bool queues_steps() const override { return queue_steps_; }
-  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
-  absl::StatusOr<std::vector<gateway::SegmentTiming>> AwaitStep() override;
+  uint32_t depth() const override { return queue_steps_ ? 2 : 1; }
+  void Submit(gateway::StepCall call) override;
+  absl::StatusOr<std::vector<gateway::SegmentTiming>> Wait() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override {
     return runner_->Output(o, lane);
   }
@@ -53,6 +52,7 @@ class LocalExecutor final : public gateway::Executor {
   struct Lane {
     std::vector<std::byte> storage;
     StepBatch step;
+    absl::Status submitted;
   };
 
   const std::unique_ptr<testing::PlanRunner> runner_;
@@ -62,6 +62,7 @@ class LocalExecutor final : public gateway::Executor {
   loader::v1::Model model_;
   Plan plan_;
   Lane lanes_[2];
+  std::deque<uint32_t> under_way_;  // lanes, oldest step first
   std::atomic<uint64_t> device_ns_{0};
 };
 

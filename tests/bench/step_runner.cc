@@ -41,14 +41,14 @@ absl::StatusOr<StepTimes> StepRunner::RunStep() {
 
 absl::Status StepRunner::Queue(const StepBatch& step, uint32_t lane) {
   const Clock::time_point start = Clock::now();
-  TANDEM_RETURN_IF_ERROR(runner_.QueueStep(step, lane));
+  TANDEM_RETURN_IF_ERROR(runner_.SubmitStep(step, lane));
   hand_over_[lane] = std::chrono::duration<double>(Clock::now() - start).count();
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepTimes> StepRunner::Finish(uint32_t lane, uint32_t num_outputs,
                                              Clock::time_point& since) {
-  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, runner_.FinishStep());
+  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, runner_.WaitForStep());
   const Clock::time_point end = Clock::now();
   StepTimes times;
   times.wall = std::chrono::duration<double>(end - since).count();

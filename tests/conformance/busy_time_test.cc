@@ -33,9 +33,8 @@ class Borrowed final : public Worker {
     return worker_.Load(std::move(load), progress);
   }
   void Unload() override { worker_.Unload(); }
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override { return worker_.Run(run); }
-  absl::Status Queue(const SegmentRun& run) override { return worker_.Queue(run); }
-  absl::StatusOr<SegmentResult> Finish() override { return worker_.Finish(); }
+  absl::Status Submit(const SegmentRun& run) override { return worker_.Submit(run); }
+  absl::StatusOr<SegmentResult> Wait() override { return worker_.Wait(); }
   absl::Status CheckHealth() override { return worker_.CheckHealth(); }
 
  private:
@@ -86,8 +85,8 @@ class PromptRun {
     const uint32_t sequence = steps.AddSequence();
     worker::v1::ExecuteResponse response;
     uint64_t under_way = 0;  // 0: none
-    const auto finish = [&] {
-      if (under_way != 0) host_.Finish(under_way, response);
+    const auto wait = [&] {
+      if (under_way != 0) host_.Wait(under_way, response);
       return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
     };
     for (uint32_t s = 0; s < kSteps; ++s) {
@@ -100,11 +99,11 @@ class PromptRun {
       request.set_epoch(1);
       request.set_step_id(batch.header.step_id);
       request.set_lane(s % kLanes);
-      const uint64_t call = host_.Begin(request);
-      TANDEM_RETURN_IF_ERROR(finish());
+      const uint64_t call = host_.Submit(request);
+      TANDEM_RETURN_IF_ERROR(wait());
       under_way = call;
     }
-    return finish();
+    return wait();
   }
 
  private:

@@ -74,12 +74,12 @@ TEST_F(WorkerSuite, StepsThatAreQueuedAndFedGiveTheSameBitsAsOneByOne) {
   ASSERT_OK_AND_ASSIGN(const auto runner, RunWhole(weights, {.num_lanes = 2}));
   Decoder decoder(*runner);
   for (uint32_t step = 0; step < kSteps; ++step) {
-    ASSERT_OK(runner->QueueStep(decoder.Next({}, step), step % 2));
+    ASSERT_OK(runner->SubmitStep(decoder.Next({}, step), step % 2));
     if (step == 0) continue;
-    ASSERT_OK(runner->FinishStep());
+    ASSERT_OK(runner->WaitForStep());
     queued.Add(*runner, (step - 1) % 2);
   }
-  ASSERT_OK(runner->FinishStep());
+  ASSERT_OK(runner->WaitForStep());
   queued.Add(*runner, (kSteps - 1) % 2);
   EXPECT_EQ(queued.guesses, alone.guesses);
   EXPECT_EQ(queued.log_sum_exps, alone.log_sum_exps);

@@ -31,8 +31,9 @@ class RefusalTest : public WorkerSuite {
     steps.Begin();
     steps.AddRows(steps.AddSequence(), {3});
     const StepBatch step = steps.batch();
-    return worker()
-        .Run({.segment_index = segment, .lane = lane, .step = &step, .first_of_step = true})
+    return testing::RunSegment(
+               worker(),
+               {.segment_index = segment, .lane = lane, .step = &step, .first_of_step = true})
         .status();
   }
 

@@ -74,7 +74,9 @@ class AnswerProxy::ExecutionCalls final : public worker::v1::Execution::Service 
     const auto worker = stub_->Execute(call.get());
     std::thread requests([&] {
       worker::v1::ExecuteRequest request;
-      while (gateway->Read(&request) && worker->Write(request)) {
+      while (gateway->Read(&request)) {
+        ++proxy_.num_requests_;
+        if (!worker->Write(request)) break;
       }
       worker->WritesDone();
     });

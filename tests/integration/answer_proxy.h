@@ -3,6 +3,7 @@
 
 #include <grpcpp/server.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,8 @@ class AnswerProxy {
   AnswerProxy(const std::string& socket, const std::string& worker_socket);
   ~AnswerProxy();
 
+  // Messages that the gateway has sent on Execute streams.
+  int num_requests() const { return num_requests_; }
   // From the next answer on; null: answers pass as they are.
   void SetFault(Fault fault);
 
@@ -30,6 +33,7 @@ class AnswerProxy {
   class ExecutionCalls;
   int Spoil(worker::v1::ExecuteResponse& answer);
 
+  std::atomic<int> num_requests_{0};
   std::mutex mutex_;
   Fault fault_;
   std::unique_ptr<WorkerCalls> worker_calls_;

@@ -60,6 +60,12 @@ class ExecutorTest : public ::testing::Test {
     return executor.ok() ? *std::move(executor) : nullptr;
   }
 
+  // A lone step: submitted and waited for.
+  static absl::StatusOr<std::vector<SegmentTiming>> RunStep(Executor& executor, uint64_t step_id) {
+    executor.Submit({.lane = 0, .step_id = step_id});
+    return executor.Wait();
+  }
+
   // Feeds `prompt` and then `num_tokens` greedy ones; returns those, or what went wrong.
   static absl::StatusOr<std::vector<uint32_t>> Greedy(Executor& executor,
                                                       std::vector<uint32_t> prompt,
@@ -75,7 +81,7 @@ class ExecutorTest : public ::testing::Test {
       StepBatch batch = builder.batch();
       batch.header.step_id = ++step_id;
       WriteStep(batch, executor.StepArea(0));
-      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor.RunStep(0, step_id));
+      TANDEM_ASSIGN_OR_RETURN(const auto timings, RunStep(executor, step_id));
       EXPECT_EQ(timings.size(), executor.plan().segments.size());
       answer.push_back(executor.Output(0, 0).candidates[0].token);
       prompt = {answer.back()};
@@ -94,7 +100,7 @@ class ExecutorTest : public ::testing::Test {
     StepBatch batch = builder.batch();
     batch.header.step_id = ++step_id;
     WriteStep(batch, executor.StepArea(0));
-    TANDEM_RETURN_IF_ERROR(executor.RunStep(0, step_id).status());
+    TANDEM_RETURN_IF_ERROR(RunStep(executor, step_id).status());
     const std::span<const float> sum = executor.Pooled(0, 0);
     EXPECT_EQ(sum.size(), executor.config().hidden_dim);
     return std::vector<float>(sum.begin(), sum.end());
@@ -110,7 +116,7 @@ class ExecutorTest : public ::testing::Test {
     const uint32_t sequence = builder.AddSequence();
     std::vector<uint32_t> answer;
     const auto take = [&](uint32_t step) -> absl::Status {
-      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor.AwaitStep());
+      TANDEM_ASSIGN_OR_RETURN(const auto timings, executor.Wait());
       EXPECT_EQ(timings.size(), 1u);
       answer.push_back(executor.Guess(step % 2, 0));
       EXPECT_EQ(answer.back(), executor.Output(step % 2, 0).candidates[0].token);
@@ -126,7 +132,8 @@ class ExecutorTest : public ::testing::Test {
       batch.header.step_id = ++step_id;
       if (step > 0) batch.header.after_step = step_id - 1;
       WriteStep(batch, executor.StepArea(step % 2));
-      TANDEM_RETURN_IF_ERROR(executor.QueueStep(step % 2, step_id));
+      executor.Submit(
+          {.lane = step % 2, .step_id = step_id, .another_follows = step + 1 < num_tokens});
       if (step > 0) TANDEM_RETURN_IF_ERROR(take(step - 1));
     }
     TANDEM_RETURN_IF_ERROR(take(num_tokens - 1));

@@ -148,7 +148,7 @@ TEST_F(ExecutorHostsTest, EveryLogitComesBackOverTheNetwork) {
   StepBatch batch = builder.batch();
   batch.header.step_id = 77;
   WriteStep(batch, executor->StepArea(0));
-  ASSERT_OK(executor->RunStep(0, 77));
+  ASSERT_OK(RunStep(*executor, 77));
   for (uint32_t o = 0; o < 2; ++o) {
     const OutputResult& result = executor->Output(0, o);
     ASSERT_EQ(result.num_candidates, 5u);
@@ -164,7 +164,7 @@ TEST_F(ExecutorHostsTest, StepsAreQueuedOverTheNetworkToo) {
   const std::string remote = StartRemote("gpu1", host_, WithOwnLoader());
   const auto executor = MustStart(HostOptions({}, {remote}));
   ASSERT_NE(executor, nullptr);
-  ASSERT_TRUE(executor->queues_steps());
+  ASSERT_EQ(executor->depth(), 2u);
   ASSERT_OK_AND_ASSIGN(const auto expected, Greedy(*executor, prompt_, 9));
   ASSERT_OK_AND_ASSIGN(const auto queued, QueuedGreedy(*executor, prompt_, 9));
   EXPECT_EQ(queued, expected);

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "services/common/rpc/worker_absence.h"
 #include "tandem/worker/v1/worker.grpc.pb.h"
+#include "tests/integration/answer_proxy.h"
 #include "tests/integration/executor_fixture.h"
 
 namespace tandem::gateway {
@@ -78,7 +79,7 @@ TEST_F(ExecutorTest, ASmallerStepThanTheLimitsAndEveryLogit) {
   StepBatch batch = builder.batch();
   batch.header.step_id = 77;
   WriteStep(batch, executor->StepArea(0));
-  ASSERT_OK(executor->RunStep(0, 77));
+  ASSERT_OK(RunStep(*executor, 77));
   for (const uint32_t o : {0u, 1u}) {
     const OutputResult& output = executor->Output(0, o);
     const std::span<const float> logits = executor->Logits(0, o);
@@ -95,7 +96,7 @@ TEST_F(ExecutorTest, QueuedStepsGiveTheTokensOfStepsOneByOne) {
   StartWorker("gpu0");
   const auto executor = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
   ASSERT_NE(executor, nullptr);
-  ASSERT_TRUE(executor->queues_steps());
+  ASSERT_EQ(executor->depth(), 2u);
   constexpr uint32_t kTokens = 9;
   ASSERT_OK_AND_ASSIGN(const auto expected, Greedy(*executor, prompt_, kTokens));
   ASSERT_OK_AND_ASSIGN(const auto queued, QueuedGreedy(*executor, prompt_, kTokens));
@@ -108,13 +109,52 @@ TEST_F(ExecutorTest, QueuedStepsGiveTheTokensOfStepsOneByOne) {
   EXPECT_EQ(recovered, expected);
 }
 
+TEST_F(ExecutorTest, AStepIsOneMessageWhetherLoneOrBehindAnother) {
+  StartLoader();
+  StartWorker("gpu1");
+  testing::AnswerProxy proxy(Socket("gpu0"), Socket("gpu1"));
+  const auto executor = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
+  ASSERT_NE(executor, nullptr);
+  ASSERT_OK(Greedy(*executor, prompt_, 5));
+  EXPECT_EQ(proxy.num_requests(), 5);
+  ASSERT_OK(QueuedGreedy(*executor, prompt_, 7));
+  EXPECT_EQ(proxy.num_requests(), 5 + 7);
+}
+
+TEST_F(ExecutorTest, AnAnnouncedStepThatDoesNotComeIsDoneWithout) {
+  StartLoader();
+  StartWorker("gpu0");
+  const auto executor = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
+  ASSERT_NE(executor, nullptr);
+  testing::StepBuilder builder(executor->limits());
+  builder.Begin();
+  builder.AddOutput(builder.AddRows(builder.AddSequence(), prompt_));
+  StepBatch batch = builder.batch();
+  const auto submit = [&](uint32_t lane, uint64_t step_id) {
+    batch.header.step_id = step_id;
+    WriteStep(batch, executor->StepArea(lane));
+    executor->Submit({.lane = lane, .step_id = step_id, .another_follows = true});
+  };
+  submit(0, 1);
+  EXPECT_OK(executor->Wait());
+  // One that cannot be sent fails in its turn.
+  submit(0, 2);
+  std::ranges::fill(executor->StepArea(1), std::byte{0xFF});
+  executor->Submit({.lane = 1, .step_id = 3});
+  EXPECT_OK(executor->Wait());
+  EXPECT_THAT(executor->Wait(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("has been overwritten")));
+  submit(1, 4);
+  EXPECT_OK(executor->Wait());
+}
+
 TEST_F(ExecutorTest, StepsOfMoreThanOneWorkerAreNotQueued) {
   StartLoader();
   StartWorker("gpu0");
   StartWorker("npu0");
   const auto hybrid = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kRequire));
   ASSERT_NE(hybrid, nullptr);
-  EXPECT_FALSE(hybrid->queues_steps());
+  EXPECT_EQ(hybrid->depth(), 1u);
 }
 
 TEST_F(ExecutorTest, AMalformedStepIsRefusedAndTheWorkersLiveOn) {
@@ -131,11 +171,10 @@ TEST_F(ExecutorTest, AMalformedStepIsRefusedAndTheWorkersLiveOn) {
   // The worker refuses rows that name no sequence; the gateway itself a header that it did not
   // write.
   std::ranges::fill(executor->StepArea(0).subspan(sizeof(StepHeader)), std::byte{0xFF});
-  EXPECT_THAT(
-      executor->RunStep(0, 1),
-      StatusIs(absl::StatusCode::kInternal, HasSubstr("Embed..Head on gpu0: INVALID_ARGUMENT")));
+  EXPECT_THAT(RunStep(*executor, 1), StatusIs(absl::StatusCode::kInternal,
+                                              HasSubstr("Embed..Head on gpu0: INVALID_ARGUMENT")));
   std::ranges::fill(executor->StepArea(0), std::byte{0xFF});
-  EXPECT_THAT(executor->RunStep(0, 1),
+  EXPECT_THAT(RunStep(*executor, 1),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("has been overwritten")));
   EXPECT_OK(Greedy(*executor, prompt_, 2));
 }

@@ -22,7 +22,7 @@ struct ReferenceWorkerOptions {
   int num_threads = 1;
 };
 
-class ReferenceWorker : public Worker {
+class ReferenceWorker : public BlockingWorker {
  public:
   explicit ReferenceWorker(ReferenceWorkerOptions options = {});
 
@@ -30,7 +30,6 @@ class ReferenceWorker : public Worker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload() override;
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::Status CheckHealth() override { return absl::OkStatus(); }
 
  private:
@@ -40,6 +39,7 @@ class ReferenceWorker : public Worker {
     std::vector<float> values;  // the same
   };
 
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::StatusOr<uint64_t> AllocateCache(const ModelLoad& load, const std::vector<Stage>& stages);
   void RunStage(Stage stage, const SegmentRun& run);
   void Attend(uint32_t layer_idx, const StepBatch& step);

@@ -316,7 +316,6 @@ absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request, absl:
   if (stream_ == nullptr) {
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
-  const int64_t start_ns = NowNanos();
   switch (stream_->Send(request, absl::Now() + timeout)) {
     case Stream::Outcome::kEnded:
       return Lost(kGone);
@@ -326,10 +325,21 @@ absl::Status WorkerClient::Send(const worker::v1::ExecuteRequest& request, absl:
       break;
   }
   if (remote()) sent_bytes_.fetch_add(request.ByteSizeLong(), std::memory_order_relaxed);
-  if (!request.flush()) {
-    sent_.push_back({start_ns, request.epoch(), request.step_id(), request.segment_index()});
-  }
   return absl::OkStatus();
+}
+
+absl::Status WorkerClient::Submit(const worker::v1::ExecuteRequest& request,
+                                  absl::Duration timeout) {
+  const int64_t start_ns = NowNanos();
+  TANDEM_RETURN_IF_ERROR(Send(request, timeout));
+  sent_.push_back({start_ns, request.epoch(), request.step_id(), request.segment_index()});
+  return absl::OkStatus();
+}
+
+absl::Status WorkerClient::Flush(absl::Duration timeout) {
+  worker::v1::ExecuteRequest flush;
+  flush.set_flush(true);
+  return Send(flush, timeout);
 }
 
 std::string WorkerClient::AwaitAnswer(absl::Duration timeout) {
@@ -348,7 +358,7 @@ std::string WorkerClient::AwaitAnswer(absl::Duration timeout) {
   }
 }
 
-absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Receive(absl::Duration timeout) {
+absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Wait(absl::Duration timeout) {
   if (stream_ == nullptr) {
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
@@ -373,12 +383,6 @@ absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Receive(absl::D
         response.message());
   }
   return &response;
-}
-
-absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Execute(
-    const worker::v1::ExecuteRequest& request, absl::Duration timeout) {
-  TANDEM_RETURN_IF_ERROR(Send(request, timeout));
-  return Receive(timeout);
 }
 
 }  // namespace tandem

@@ -50,7 +50,7 @@ class HopStatistics {
   std::atomic<uint32_t> hop_ns_[kWindow] = {};
 };
 
-// Execute and Close belong to one engine thread; everything else is thread-safe.  All calls block,
+// Open, Submit, Flush, Wait and Close belong to one engine thread; everything else is thread-safe.  All calls block,
 // at most for the timeout they are given.
 class WorkerClient {
  public:
@@ -84,19 +84,19 @@ class WorkerClient {
 
   // Opens the stream of Execute at RemoteWorker::execution_target; closes one that is open.
   void Open(const std::string& execution_target);
-  // Runs one segment over the stream and returns the answer, which holds until the next call.
-  // UNAVAILABLE: no stream is open, the worker has died, `timeout` has passed, or the answer is to
-  // another call; the stream is closed then, and what comes late goes nowhere.  Other codes are the
-  // worker's answer.
+  // Sends a call over the stream.
+  // UNAVAILABLE: no stream is open, the worker has died, or it did not read within `timeout`; the
+  // stream is closed then.
+  absl::Status Submit(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
+  // Withdraws another_follows of the last call; errors as Submit's.
+  absl::Status Flush(absl::Duration timeout);
+  // Returns the answer to the oldest call that has had none; it holds until the next Wait.
+  // UNAVAILABLE: as Submit, or the answer is to another call; the stream is closed then, and late
+  // answers are dropped.  Other codes are the worker's answer.
   // A remote worker that is silent for kSilence is asked for its status, and counts as lost when
   // that fails: a host that has been cut off is found before the deadline of a long segment.
-  absl::StatusOr<const worker::v1::ExecuteResponse*> Execute(
-      const worker::v1::ExecuteRequest& request, absl::Duration timeout);
-  // The two halves of Execute, for requests that do not wait for one another's answers.  Send fails
-  // as Execute does when there is no stream or its worker does not read; Receive returns the
-  // answer to the oldest call that has had none.
-  absl::Status Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
-  absl::StatusOr<const worker::v1::ExecuteResponse*> Receive(absl::Duration timeout);
+  // REQUIRES a call without an answer.
+  absl::StatusOr<const worker::v1::ExecuteResponse*> Wait(absl::Duration timeout);
   // Cancels the stream, if one is open.
   void Close();
   // Whether the channel has a connection now.
@@ -121,6 +121,7 @@ class WorkerClient {
   std::string AwaitAnswer(absl::Duration timeout);
   // Closes the stream; what is returned says why.
   absl::Status Lost(const std::string& why);
+  absl::Status Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
   // A call that has had no answer.
   struct Sent {
     int64_t start_ns = 0;

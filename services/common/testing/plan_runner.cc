@@ -131,16 +131,21 @@ absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane)
   return absl::OkStatus();
 }
 
+absl::StatusOr<SegmentResult> RunSegment(Worker& worker, const SegmentRun& run) {
+  TANDEM_RETURN_IF_ERROR(worker.Submit(run));
+  return worker.Wait();
+}
+
 absl::StatusOr<SegmentResult> PlanRunner::RunSegment(uint32_t segment_index, uint32_t lane) {
   const Segment& segment = segments_.at(segment_index);
   const auto first =
       std::find_if(segments_.begin(), segments_.end(),
                    [&segment](const Segment& other) { return other.worker == segment.worker; });
-  return workers_.at(segment.worker)
-      ->Run({.segment_index = segment_index,
-             .lane = lane,
-             .step = &steps_.at(lane).step,
-             .first_of_step = first->index == segment_index});
+  return testing::RunSegment(*workers_.at(segment.worker),
+                             {.segment_index = segment_index,
+                              .lane = lane,
+                              .step = &steps_.at(lane).step,
+                              .first_of_step = first->index == segment_index});
 }
 
 absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
@@ -151,10 +156,10 @@ absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
   return absl::OkStatus();
 }
 
-absl::Status PlanRunner::QueueStep(const StepBatch& step, uint32_t lane) {
+absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane) {
   TANDEM_CHECK(segments_.size() == 1);
   TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
-  return workers_[0]->Queue({.lane = lane, .step = &steps_[lane].step, .first_of_step = true});
+  return workers_[0]->Submit({.lane = lane, .step = &steps_[lane].step, .first_of_step = true});
 }
 
 std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t lane) const {

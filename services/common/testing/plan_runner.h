@@ -31,6 +31,9 @@ struct RunLimits {
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 
+// A lone segment: submitted and waited for.
+absl::StatusOr<SegmentResult> RunSegment(Worker& worker, const SegmentRun& run);
+
 // A segment of one stage, its tensors all passing through the exchange region.
 Segment SingleStage(Stage stage, const ModelConfig& config);
 // The whole model as one segment of worker 0.
@@ -63,9 +66,9 @@ class PlanRunner {
   absl::Status WriteAndCheckStep(const StepBatch& step, uint32_t lane = 0);
   absl::StatusOr<SegmentResult> RunSegment(uint32_t segment_index, uint32_t lane = 0);
 
-  // For plans of one segment: writes and queues the step; waits for the oldest that is queued.
-  absl::Status QueueStep(const StepBatch& step, uint32_t lane);
-  absl::StatusOr<SegmentResult> FinishStep() { return workers_[0]->Finish(); }
+  // For plans of one segment: writes and submits the step; waits for the oldest submitted.
+  absl::Status SubmitStep(const StepBatch& step, uint32_t lane);
+  absl::StatusOr<SegmentResult> WaitForStep() { return workers_[0]->Wait(); }
 
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;

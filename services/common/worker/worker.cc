@@ -4,15 +4,15 @@
 
 namespace tandem {
 
-absl::Status Worker::Queue(const SegmentRun& run) {
-  queued_.push_back(run);
+absl::Status BlockingWorker::Submit(const SegmentRun& run) {
+  submitted_.push_back(run);
   return absl::OkStatus();
 }
 
-absl::StatusOr<SegmentResult> Worker::Finish() {
-  TANDEM_CHECK(!queued_.empty());
-  const SegmentRun run = queued_.front();
-  queued_.pop_front();
+absl::StatusOr<SegmentResult> BlockingWorker::Wait() {
+  TANDEM_CHECK(!submitted_.empty());
+  const SegmentRun run = submitted_.front();
+  submitted_.pop_front();
   return Run(run);
 }
 

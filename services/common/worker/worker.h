@@ -99,15 +99,14 @@ class Worker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) = 0;
   virtual void Unload() = 0;
 
-  // Runs one segment and returns when its outputs are in the exchange region.
-  // UNAVAILABLE: the device is lost or timed out, worth a reload.
-  virtual absl::StatusOr<SegmentResult> Run(const SegmentRun& run) = 0;
-
-  // Queues a segment behind those queued before; Finish waits for the oldest and returns what Run
-  // would.  Segments queued at the same time are of different lanes, and `run.step` holds until its
-  // Finish.  By default Finish runs it.  No other method is called while segments are queued.
-  virtual absl::Status Queue(const SegmentRun& run);
-  virtual absl::StatusOr<SegmentResult> Finish();
+  // Hands a segment to the device, behind those submitted before.  Segments submitted at the same
+  // time are of different lanes; `run.step` must hold until its Wait.  No method but these two is
+  // called while segments are submitted.  After an error there is nothing to wait for.
+  virtual absl::Status Submit(const SegmentRun& run) = 0;
+  // Returns once the outputs of the oldest submitted segment are in the exchange region.
+  // Either: UNAVAILABLE: the device is lost or timed out, worth a reload.
+  // REQUIRES one Wait a Submit.
+  virtual absl::StatusOr<SegmentResult> Wait() = 0;
 
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
@@ -118,9 +117,19 @@ class Worker {
   virtual absl::StatusOr<DeviceCeilings> Ceilings() {
     return absl::UnimplementedError("this kind of device is not measured");
   }
+};
+
+// For devices that run a segment within one call: Submit keeps the segment, Wait runs it.
+class BlockingWorker : public Worker {
+ public:
+  absl::Status Submit(const SegmentRun& run) final;
+  absl::StatusOr<SegmentResult> Wait() final;
 
  private:
-  std::deque<SegmentRun> queued_;  // of the default
+  // Runs one segment and returns when its outputs are in the exchange region; errors as Wait's.
+  virtual absl::StatusOr<SegmentResult> Run(const SegmentRun& run) = 0;
+
+  std::deque<SegmentRun> submitted_;  // oldest first
 };
 
 }  // namespace tandem

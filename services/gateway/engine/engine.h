@@ -1,15 +1,15 @@
 // The gateway's engine: one thread that turns requests into steps and steps into text.
 //
-//   Submit -> mailbox -> scheduler -> WriteStep -> Executor::RunStep -> Sampler -> StreamDecoder
-//             (bounded)      ^                                            |             |
-//                            +---------------- token --------------------+             v
-//                                                                        TokenStream -> reader
+//   Submit -> mailbox -> scheduler -> WriteStep -> Executor -> Sampler -> StreamDecoder
+//             (bounded)      ^                                     |             |
+//                            +--------------- token ---------------+             v
+//                                                                 TokenStream -> reader
 //
-// If the executor queues steps, the next step is scheduled and handed over while one runs, its rows
-// fed with speculative tokens (scheduler.h).  When a step's results come, the sampler decides, and
-// a rejected token costs its sequence one row:
+// Where the executor's depth is two, the next step is scheduled and submitted while one runs, its
+// rows fed with speculative tokens (scheduler.h).  When a step's results come, the sampler decides,
+// and a rejected token costs its sequence one row:
 //
-//   queue 1, queue 2 | await 1, decide, queue 3 | await 2, decide, queue 4 | ...
+//   submit 1, submit 2 | wait for 1, decide, submit 3 | wait for 2, decide, submit 4 | ...
 //
 // A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
 // puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
@@ -148,10 +148,10 @@ class Engine {
     std::vector<RequestRows> rows;  // empty unless somebody observes
   };
 
-  // One step more is handed over, or one less is under way.
+  // Submits a step, or waits for the oldest under way, or both.
   void RunOneStep();
-  absl::Status HandOver(const ScheduledStep& step);
-  void FinishOldest();
+  void SubmitStep(const ScheduledStep& step);
+  void WaitForStep();
   std::vector<RequestRows> RowsOf(const ScheduledStep& step) const;
   // Tells the observers of a step that has ended.
   void ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
@@ -199,8 +199,8 @@ class Engine {
   absl::Duration recovery_pause_;
   Snapshot snapshot_;
   SchedulerCounters counters_;  // what the engine itself counts
-  std::deque<Flight> flights_;  // oldest first; at most two
-  uint32_t next_lane_ = 0;
+  std::deque<Flight> flights_;  // oldest first; at most the executor's depth
+  uint32_t num_submitted_ = 0;
   // The step before the oldest under way was refused: so may be one that was to be fed from it.
   bool refused_before_ = false;
   absl::Time last_step_end_ = absl::InfinitePast();

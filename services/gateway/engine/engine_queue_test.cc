@@ -83,5 +83,23 @@ TEST(EngineQueueTest, APromptsNextChunkIsQueuedBehindTheOneThatRuns) {
   EXPECT_EQ(SchedulerOf(*engine).rows_fed(), 0u);
 }
 
+TEST(EngineQueueTest, NoLoneStepAnnouncesAnother) {
+  int flushes = 0;
+  FakeExecutorOptions fake;
+  fake.on_flush = [&flushes] { ++flushes; };
+  auto engine = MakeEngine(fake);
+  std::vector<EngineRequest> requests = {GreedyRequest(1, 10, 30), GreedyRequest(2, 8, 20),
+                                         GreedyRequest(3, 100, 1),
+                                         testing::EmbeddingRequest(4, 100)};
+  requests[1].sampling.repetition_penalty = 1.2f;  // every token is waited for
+  for (const EngineRequest& request : requests) {
+    StreamReader reader;
+    ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+    ASSERT_TRUE(reader.ReadToEnd().status.ok());
+  }
+  engine.reset();
+  EXPECT_EQ(flushes, 0);
+}
+
 }  // namespace
 }  // namespace tandem::gateway

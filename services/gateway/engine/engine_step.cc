@@ -10,15 +10,12 @@ namespace tandem::gateway {
 
 void Engine::RunOneStep() {
   const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule();
-  if (step != nullptr) {
-    if (const absl::Status status = HandOver(*step); !status.ok()) return FailStep(status);
-  }
-  // The first of two waits until the second is there too.
-  const bool may_wait = step != nullptr && executor_->queues_steps() && flights_.size() < 2;
-  if (!flights_.empty() && !may_wait) FinishOldest();
+  if (step != nullptr) SubmitStep(*step);
+  const bool room = flights_.size() < executor_->depth();
+  if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();
 }
 
-absl::Status Engine::HandOver(const ScheduledStep& step) {
+void Engine::SubmitStep(const ScheduledStep& step) {
   const absl::Time now = absl::Now();
   for (const ScheduledRows& rows : step.rows) {
     RequestRun& run = *runs_.at(rows.sequence);
@@ -27,35 +24,26 @@ absl::Status Engine::HandOver(const ScheduledStep& step) {
       observer->RequestStarted(rows.sequence, run.request().api, run.submitted(), now);
     }
   }
-  const uint32_t lane = executor_->queues_steps() ? next_lane_ : 0;
-  next_lane_ = 1 - next_lane_;
-  counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(lane));
+  StepCall call{.lane = num_submitted_++ % executor_->depth(),
+                .step_id = step.batch.header.step_id,
+                .another_follows = step.another_follows};
+  counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(call.lane));
   if (!flights_.empty()) ++counters_.steps_queued;
   flights_.push_back(
       {.step = &step,
-       .lane = lane,
+       .lane = call.lane,
        .queued = !flights_.empty(),
        .begin = now,
        .rows = options_.observers.empty() ? std::vector<RequestRows>() : RowsOf(step)});
-  StepTrace trace;
   for (EngineObserver* observer : options_.observers) {
-    observer->StepBegins(step.batch.header.step_id, flights_.back().rows, trace);
+    observer->StepBegins(call.step_id, flights_.back().rows, call.trace);
   }
-  executor_->SetStepTrace(trace);
-  if (!executor_->queues_steps()) {
-    Publish();
-    return absl::OkStatus();
-  }
-  const absl::Status status = executor_->QueueStep(lane, step.batch.header.step_id);
+  executor_->Submit(std::move(call));
   Publish();
-  return status;
 }
 
-void Engine::FinishOldest() {
-  const Flight& oldest = flights_.front();
-  const auto timings = executor_->queues_steps()
-                           ? executor_->AwaitStep()
-                           : executor_->RunStep(oldest.lane, oldest.step->batch.header.step_id);
+void Engine::WaitForStep() {
+  const auto timings = executor_->Wait();
   if (!timings.ok()) return FailStep(timings.status());
   const Flight flight = std::move(flights_.front());
   const ScheduledStep& step = *flight.step;
@@ -130,8 +118,7 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   }
   const bool over = outcome->finish != v1::FINISH_REASON_UNSPECIFIED;
   if (!over) {
-    const uint32_t guess = executor_->queues_steps() ? executor_->Guess(flight.lane, o) : kNoToken;
-    scheduler_->Append(id, outcome->token, run.needs(), guess);
+    scheduler_->Append(id, outcome->token, run.needs(), executor_->Guess(flight.lane, o));
   }
   switch (run.stream()->Push(std::move(outcome->update))) {
     case TokenStream::PushResult::kMerged:

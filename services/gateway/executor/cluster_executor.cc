@@ -105,7 +105,7 @@ ClusterExecutor::~ClusterExecutor() = default;
 absl::Status ClusterExecutor::Recover(const Progress& progress) { return Build(progress); }
 
 absl::Status ClusterExecutor::Build(const Progress& progress) {
-  ready_ = false;
+  lost_ = absl::UnavailableError("the workers have not loaded the plan");
   for (WorkerPeer& peer : peers_) peer.client->Close();
   const Progress report = progress ? progress : [](std::string_view, double) {};
   absl::Time deadline = absl::Now() + options_.worker_wait;
@@ -132,8 +132,9 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
     TANDEM_ASSIGN_OR_RETURN(file_watch_,
                             ModelFileWatch::Start(options_.loader_target, model_->model()));
   }
-  ready_ = true;
-  queued_.clear();
+  lost_ = absl::OkStatus();
+  under_way_.clear();
+  under_way_.reserve(depth_);
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},
                             {"epoch", epoch_},
@@ -167,9 +168,9 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .kv_tokens = options_.kv_tokens,
                                                    .kv_dtype = options_.policy.kv_dtype}));
   plan_ = *std::move(plan);
-  queues_steps_ =
-      options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
-  num_lanes_ = std::max(options_.num_lanes, queues_steps_ ? 2u : 1u);
+  const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
+  depth_ = options_.queue_steps && feeds ? 2 : 1;
+  num_lanes_ = std::max(options_.num_lanes, depth_);
   status_.SetPlan(plan_, config().num_layers);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {
@@ -257,46 +258,62 @@ std::span<std::byte> ClusterExecutor::StepArea(uint32_t lane) {
   return exchange_->Area(lane, exchange_->layout.step);
 }
 
-absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::RunStep(uint32_t lane,
-                                                                    uint64_t step_id) {
-  TANDEM_CHECK(lane < num_lanes_);
-  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
-  TANDEM_RETURN_IF_ERROR(BeginStep(lane));
+void ClusterExecutor::Submit(StepCall call) {
+  const uint32_t lane = call.lane;
+  TANDEM_CHECK(lane < num_lanes_ && under_way_.size() < depth_);
+  Step& step = under_way_.emplace_back(Step{.call = std::move(call), .sent = lost_});
+  if (!step.sent.ok()) return;
+  const auto header = HeaderOf(*exchange_, lane, limits_);
+  if (!header.ok()) {
+    step.sent = header.status();
+    return;
+  }
+  headers_[lane] = *header;
+  step.sent = SendSegment(plan_.segments.front(), step);
+}
+
+absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
+  TANDEM_CHECK(!under_way_.empty());
+  Step step = std::move(under_way_.front());
+  under_way_.erase(under_way_.begin());
+  TANDEM_RETURN_IF_ERROR(lost_);
+  TANDEM_RETURN_IF_ERROR(step.sent);
+  // The worker keeps an answer until the next call, if one was announced.
+  const bool kept = depth_ > 1 && step.call.another_follows;
+  if (kept && (under_way_.empty() || !under_way_.front().sent.ok())) {
+    const absl::Status flushed = workers_[0]->client->Flush(options_.segment_deadline);
+    if (!flushed.ok()) return CallFailed(plan_.segments[0], flushed);
+  }
   std::vector<SegmentTiming> timings;
   timings.reserve(plan_.segments.size());
   for (const Segment& segment : plan_.segments) {
-    TANDEM_ASSIGN_OR_RETURN(const SegmentTiming timing, RunSegment(segment, lane, step_id));
-    status_.Count(timing);
-    timings.push_back(timing);
+    if (segment.index > 0) TANDEM_RETURN_IF_ERROR(SendSegment(segment, step));
+    TANDEM_ASSIGN_OR_RETURN(timings.emplace_back(), AwaitSegment(segment, step));
+    status_.Count(timings.back());
   }
   return timings;
 }
 
-absl::Status ClusterExecutor::BeginStep(uint32_t lane) {
-  TANDEM_ASSIGN_OR_RETURN(headers_[lane], HeaderOf(*exchange_, lane, limits_));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<const worker::v1::ExecuteRequest*> ClusterExecutor::Request(const Segment& segment,
-                                                                           uint32_t lane,
-                                                                           uint64_t step_id) {
+const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment,
+                                                           const StepCall& call) {
   request_.Clear();
   request_.set_epoch(epoch_);
-  request_.set_step_id(step_id);
+  request_.set_step_id(call.step_id);
   request_.set_segment_index(segment.index);
-  request_.set_lane(lane);
-  if (step_trace_.step.trace_id.valid()) {
-    request_.set_traceparent(FormatTraceParent(step_trace_.Call(segment.index)));
-    request_.set_tracestate(step_trace_.state);
+  request_.set_lane(call.lane);
+  request_.set_another_follows(depth_ > 1 && call.another_follows);
+  if (call.trace.step.trace_id.valid()) {
+    request_.set_traceparent(FormatTraceParent(call.trace.Call(segment.index)));
+    request_.set_tracestate(call.trace.state);
   }
   if (workers_[segment.worker]->client->remote()) {
     const auto first =
         std::find_if(plan_.segments.begin(), plan_.segments.end(),
                      [&segment](const Segment& other) { return other.worker == segment.worker; });
-    PutInputs(*exchange_, lane, segment, headers_[lane], first->index == segment.index,
+    PutInputs(*exchange_, call.lane, segment, headers_[call.lane], first->index == segment.index,
               *request_.mutable_inputs());
   }
-  return &request_;
+  return request_;
 }
 
 absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
@@ -307,92 +324,61 @@ absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
   if (workers_[segment.worker]->client->remote()) {
     taken = TakeOutputs(response.outputs(), *exchange_, lane, segment, header, head);
   }
-  if (taken.ok() && head) taken = results_.Take(*exchange_, lane, header, queues_steps_);
+  if (taken.ok() && head) taken = results_.Take(*exchange_, lane, header, depth_ > 1);
   if (taken.ok()) return taken;
   return absl::UnavailableError(
       absl::StrFormat("its answer makes no sense: %s", std::string(taken.message())));
 }
 
-absl::StatusOr<SegmentTiming> ClusterExecutor::RunSegment(const Segment& segment, uint32_t lane,
-                                                          uint64_t step_id) {
-  const absl::Time sent = absl::Now();
-  const auto start = std::chrono::steady_clock::now();
-  TANDEM_ASSIGN_OR_RETURN(const auto* request, Request(segment, lane, step_id));
-  const auto response =
-      workers_[segment.worker]->client->Execute(*request, options_.segment_deadline);
+absl::Status ClusterExecutor::SendSegment(const Segment& segment, Step& step) {
+  step.time = absl::Now();
+  step.steady = std::chrono::steady_clock::now();
+  const absl::Status sent = workers_[segment.worker]->client->Submit(Request(segment, step.call),
+                                                                     options_.segment_deadline);
+  return sent.ok() ? sent : CallFailed(segment, sent);
+}
+
+absl::StatusOr<SegmentTiming> ClusterExecutor::AwaitSegment(const Segment& segment,
+                                                            const Step& step) {
+  const auto response = workers_[segment.worker]->client->Wait(options_.segment_deadline);
+  // A step that was sent behind another has the worker to itself from that one's answer on.
+  const auto start = std::max(step.steady, last_answer_);
+  last_answer_ = std::chrono::steady_clock::now();
   if (!response.ok()) return CallFailed(segment, response.status());
-  const absl::Status taken = TakeAnswer(segment, lane, **response);
+  const absl::Status taken = TakeAnswer(segment, step.call.lane, **response);
   if (!taken.ok()) return CallFailed(segment, taken);
-  const auto round_trip = absl::FromChrono(std::chrono::steady_clock::now() - start);
-  return TimingOf(segment, sent, sent + round_trip, round_trip, **response);
+  return TimingOf(segment, step.time, step.time + absl::FromChrono(last_answer_ - step.steady),
+                  absl::FromChrono(last_answer_ - start), **response);
 }
 
 absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Status& status) {
   std::string reason = std::string(status.message());
   absl::StatusCode code = status.code();
   // ABORTED: the worker holds another plan or none, so that its KV cache is not this one's.
-  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kAborted) {
-    code = absl::StatusCode::kUnavailable;
-    Lose(segment.worker);
-  } else if (code != absl::StatusCode::kDataLoss) {
+  if (code == absl::StatusCode::kAborted) code = absl::StatusCode::kUnavailable;
+  if (code != absl::StatusCode::kUnavailable && code != absl::StatusCode::kDataLoss) {
     // A call that the worker refuses is no mistake of the client whose request is in the step.
     reason = absl::StrFormat("%s: %s", absl::StatusCodeToString(code), reason);
     code = absl::StatusCode::kInternal;
   }
-  return absl::Status(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
+  absl::Status failed(code, absl::StrFormat("segment %d, %s on %s: %s", segment.index,
                                             DescribeSegment(segment, config().num_layers),
                                             plan_.workers[segment.worker].name, reason));
-}
-
-absl::Status ClusterExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
-  TANDEM_CHECK(queues_steps_ && lane < num_lanes_ && queued_.size() < 2);
-  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
-  TANDEM_RETURN_IF_ERROR(BeginStep(lane));
-  TANDEM_RETURN_IF_ERROR(Request(plan_.segments[0], lane, step_id).status());
-  request_.set_another_follows(true);
-  const absl::Status sent = workers_[0]->client->Send(request_, options_.segment_deadline);
-  if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
-  queued_.push_back({std::chrono::steady_clock::now(), absl::Now(), lane});
-  return absl::OkStatus();
-}
-
-// The worker keeps the answer of the last queued step until a message says that no step follows.
-absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::AwaitStep() {
-  TANDEM_CHECK(!queued_.empty());
-  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
-  WorkerClient& worker = *workers_[0]->client;
-  if (queued_.size() == 1) {
-    request_.Clear();
-    request_.set_flush(true);
-    const absl::Status sent = worker.Send(request_, options_.segment_deadline);
-    if (!sent.ok()) return CallFailed(plan_.segments[0], sent);
-  }
-  const auto response = worker.Receive(options_.segment_deadline);
-  // A step that was queued behind another has the worker to itself from that one's answer on.
-  const Sent sent = queued_.front();
-  const auto start = std::max(sent.steady, last_answer_);
-  queued_.pop_front();
-  last_answer_ = std::chrono::steady_clock::now();
-  if (!response.ok()) return CallFailed(plan_.segments[0], response.status());
-  const absl::Status taken = TakeAnswer(plan_.segments[0], sent.lane, **response);
-  if (!taken.ok()) return CallFailed(plan_.segments[0], taken);
-  const SegmentTiming timing = TimingOf(plan_.segments[0], sent.time,
-                                        sent.time + absl::FromChrono(last_answer_ - sent.steady),
-                                        absl::FromChrono(last_answer_ - start), **response);
-  status_.Count(timing);
-  return std::vector<SegmentTiming>{timing};
+  if (absl::IsUnavailable(failed)) Lose(segment.worker, failed);
+  return failed;
 }
 
 absl::Status ClusterExecutor::CheckWorkers() {
-  if (!ready_) return absl::UnavailableError("a worker has been lost; the cluster must recover");
+  TANDEM_RETURN_IF_ERROR(lost_);
   for (uint32_t w = 0; w < workers_.size(); ++w) {
     const auto status = workers_[w]->client->GetStatus(kCheckTimeout);
     if (status.ok() && status->epoch() == epoch_) continue;
-    Lose(w);
-    return absl::UnavailableError(absl::StrFormat(
-        "%s: %s", plan_.workers[w].name,
-        status.ok() ? absl::StrFormat("holds the plan of epoch %d, not %d", status->epoch(), epoch_)
-                    : std::string(status.status().message())));
+    Lose(w, absl::UnavailableError(absl::StrFormat(
+                "%s: %s", plan_.workers[w].name,
+                status.ok()
+                    ? absl::StrFormat("holds the plan of epoch %d, not %d", status->epoch(), epoch_)
+                    : std::string(status.status().message()))));
+    return lost_;
   }
   return LookForMissing();
 }
@@ -414,12 +400,12 @@ absl::Status ClusterExecutor::LookForMissing() {
   if (found.ok()) return found;
   next_return_ = absl::Now() + return_pause_;
   return_pause_ = std::min(return_pause_ * 2, kLastReturnPause);
-  ready_ = false;
+  lost_ = found;
   return found;
 }
 
-void ClusterExecutor::Lose(uint32_t worker) {
-  ready_ = false;
+void ClusterExecutor::Lose(uint32_t worker, const absl::Status& why) {
+  lost_ = why;
   status_.SetState(plan_.workers[worker].name, "lost");
   for (const WorkerPeer* peer : workers_) peer->client->Close();
 }

@@ -1,17 +1,16 @@
 // The Executor over a loader and workers.
 //
 //   loader --lease, exchange region--> executor --LoadPlan(epoch)--> workers
-//                                      RunStep: segment 0, 1, ... one after another, each on the
-//                                      stream of its worker
-//                                      QueueStep, AwaitStep: the one segment of a plan of one
-//                                      worker, while the one before it runs
+//                                      Submit: segment 0, on the stream of its worker
+//                                      Wait: its answer, then segment 1, 2, ... one after another
+//
+// Only a plan of one segment has a depth of two: its next step is sent while one runs.
 //
 // A cluster that has lost a worker is rebuilt whole by Recover: a new epoch, a new lease, a new
 // exchange region.  What an old worker still writes goes to the old region, which nobody reads.
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,11 +42,9 @@ class ClusterExecutor final : public Executor {
   std::string placement() const override { return DescribePlacement(plan_, config()); }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
-  void SetStepTrace(const StepTrace& trace) override { step_trace_ = trace; }
-  absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
-  bool queues_steps() const override { return queues_steps_; }
-  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
-  absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() override;
+  uint32_t depth() const override { return depth_; }
+  void Submit(StepCall call) override;
+  absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   absl::Status CheckWorkers() override;
   uint32_t Guess(uint32_t lane, uint32_t o) const override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;
@@ -69,20 +66,28 @@ class ClusterExecutor final : public Executor {
   // All workers of the plan at the same time, then their streams.
   absl::Status LoadWorkers(const Progress& progress);
   worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
-  absl::StatusOr<SegmentTiming> RunSegment(const Segment& segment, uint32_t lane, uint64_t step_id);
-  absl::StatusOr<const worker::v1::ExecuteRequest*> Request(const Segment& segment, uint32_t lane,
-                                                            uint64_t step_id);
-  // Keeps the header of the step in `lane`, to check its answers by.
-  absl::Status BeginStep(uint32_t lane);
+  // A step that was submitted and not waited for.
+  struct Step {
+    StepCall call;
+    absl::Status sent;  // whether its first segment was
+    // When its last segment was sent: by the clock that never jumps, and the one people read.
+    std::chrono::steady_clock::time_point steady;
+    absl::Time time;
+  };
+  // Sends the step's call of a segment.
+  absl::Status SendSegment(const Segment& segment, Step& step);
+  // Waits for the answer to the call sent last.
+  absl::StatusOr<SegmentTiming> AwaitSegment(const Segment& segment, const Step& step);
+  const worker::v1::ExecuteRequest& Request(const Segment& segment, const StepCall& call);
   // Puts a remote worker's answer into the exchange region, and takes what a head left there.
   // UNAVAILABLE: the answer does not fit the step; such a worker is not believed again until it has
   // loaded anew.
   absl::Status TakeAnswer(const Segment& segment, uint32_t lane,
                           const worker::v1::ExecuteResponse& response);
-  // The error of a call, as RunStep gives it.
+  // The error of a call, as Wait gives it.
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
-  void Lose(uint32_t worker);
+  void Lose(uint32_t worker, const absl::Status& why);
   // Looks again for workers of this machine that the plan was made without.  UNAVAILABLE names one
   // that is there now: Recover takes it into the plan.
   absl::Status LookForMissing();
@@ -93,15 +98,9 @@ class ClusterExecutor final : public Executor {
 
   std::vector<WorkerPeer> peers_;           // by worker target
   std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_
-  bool queues_steps_ = false;
+  uint32_t depth_ = 1;
   uint32_t num_lanes_ = 1;
-  // When the steps not awaited were sent: by the clock that never jumps, and the one people read.
-  struct Sent {
-    std::chrono::steady_clock::time_point steady;
-    absl::Time time;
-    uint32_t lane = 0;
-  };
-  std::deque<Sent> queued_;
+  std::vector<Step> under_way_;  // oldest first; few
   std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;
@@ -113,11 +112,11 @@ class ClusterExecutor final : public Executor {
   // is loaded anew each time, so that one which comes and goes must not do this often.
   absl::Time next_return_ = absl::InfinitePast();
   absl::Duration return_pause_;
-  bool ready_ = false;  // every worker has loaded the plan and no stream has ended since
-  std::vector<StepHeader> headers_;  // by lane, of the step handed over last
+  // OK: every worker has loaded the plan and no stream has ended since.  Else what steps end with.
+  absl::Status lost_;
+  std::vector<StepHeader> headers_;  // by lane, of the step submitted last
   StepResults results_;
   worker::v1::ExecuteRequest request_;
-  StepTrace step_trace_;
   ExecutorStatus status_;
 };
 

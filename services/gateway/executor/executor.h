@@ -37,8 +37,8 @@ struct ExecutorOptions {
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 16;
   uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
-  uint32_t num_lanes = 1;   // at least; two where steps are queued
-  bool queue_steps = true;  // queue a step behind the one that runs, where the plan allows it
+  uint32_t num_lanes = 1;   // at least; depth() where that is more
+  bool queue_steps = true;  // submit a step behind the one that runs, where the plan allows it
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = kWorkerWait;  // for a worker that is not there (yet)
   // After which a plan without the workers that are not there will do, if the policy allows one.
@@ -50,11 +50,21 @@ struct SegmentTiming {
   uint32_t segment_index = 0;
   absl::Time sent;
   absl::Time answered;
-  // From `sent`, or from the answer to the step that this one was queued behind.
+  // From `sent`, or from the answer to the step before where that came later.
   absl::Duration round_trip;
   uint64_t worker_ns = 0;  // of the round trip, in the worker
   uint64_t device_ns = 0;
   std::array<uint64_t, kNumStageKinds> stage_ns = {};  // of the device's, by StageKind
+};
+
+// A step that has been written, as it is handed over.
+struct StepCall {
+  uint32_t lane = 0;  // whose step area holds it; of no other step under way
+  uint64_t step_id = 0;
+  // Another Submit is expected before the Wait for this step.  A Wait that comes first costs a
+  // message more.
+  bool another_follows = false;
+  StepTrace trace;  // the parent of the spans of the workers' calls; sent to the workers
 };
 
 // Thread rule: Start, Recover, steps and CheckWorkers from one engine thread; Status from any
@@ -84,28 +94,25 @@ class Executor {
 
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
-  // Walks the plan's segments for the step in `lane`.  Returns one timing per segment.
+  // Steps that can be under way at once, in lanes [0, depth): two where a plan of one worker feeds
+  // a step with the guesses of the one before it, else one.  Changes at Recover alone.
+  virtual uint32_t depth() const = 0;
+  // Hands a step to the workers, which run it after those submitted before.  What goes wrong is
+  // the result of its Wait.  REQUIRES fewer than depth() steps under way.
+  virtual void Submit(StepCall call) = 0;
+  // Waits until the oldest step under way has walked all segments of the plan; returns one timing
+  // per segment.
   // UNAVAILABLE: a worker is lost, missed its deadline, or answered another call or what fits no
-  // step: KV is gone, call Recover.  DATA_LOSS, INTERNAL: the step failed or was refused, the
-  // workers are alive.
-  virtual absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) = 0;
-  // Sets the span that the workers' calls of the next step belong to.  No effect in an executor whose
-  // workers are in this process.
-  virtual void SetStepTrace(const StepTrace& /*trace*/) {}
-  // Whether a step can be queued behind the one that runs and be fed with its guesses: a plan of
-  // one worker that does.  Changes at Recover alone.
-  virtual bool queues_steps() const = 0;
-  // The two halves of RunStep: hands the step in `lane` to the worker, which runs it after those
-  // queued before; waits for the oldest that was queued.  Errors as RunStep's, from either.
-  // REQUIRES queues_steps(), lanes of their own for at most two steps at once.
-  virtual absl::Status QueueStep(uint32_t lane, uint64_t step_id) = 0;
-  virtual absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() = 0;
+  // step: KV is gone with all steps under way, call Recover.  DATA_LOSS, INTERNAL: the step failed
+  // or was refused, the workers are alive.
+  // REQUIRES a step under way.
+  virtual absl::StatusOr<std::vector<SegmentTiming>> Wait() = 0;
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
   // Sums of hidden states, [hidden_dim], p < its num_pools.
   virtual std::span<const float> Pooled(uint32_t lane, uint32_t p) const = 0;
-  // What the device guessed and feeds to the next step's rows.  REQUIRES queues_steps().
+  // What the device guessed and feeds to the next step's rows; means nothing where depth() is 1.
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
   // Between steps, when there is nothing to do: asks every worker of the plan whether it is there

@@ -148,6 +148,9 @@ class Scheduler {
   bool TakeGuesses(const ScheduledStep& under_way);
   bool GoesOn(const Sequence& sequence) const;
   Sequence* Find(uint64_t id) const;
+  // Whether TakeGuesses and PlanStep will find rows while the step just issued is under way.  A
+  // token that ends its answer, or a new request, may prove it wrong.
+  bool AnotherFollows() const;
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id);
   void PlanStep();

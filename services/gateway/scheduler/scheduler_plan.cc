@@ -20,8 +20,9 @@ const ScheduledStep* Scheduler::Schedule() {
   if (plan_.empty()) return nullptr;
   const uint64_t after_step = under_way_.empty() ? 0 : under_way_.front()->batch.header.step_id;
   const uint64_t step_id = ++last_step_id_;
-  const ScheduledStep& step = builders_[step_id % 2].Build(plan_, step_id, after_step);
+  ScheduledStep& step = builders_[step_id % 2].Build(plan_, step_id, after_step);
   Issue(step_id);
+  step.another_follows = AnotherFollows();
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
@@ -79,6 +80,18 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
     sequence.fed_output = o;
   });
   return true;
+}
+
+bool Scheduler::AnotherFollows() const {
+  bool follows =
+      std::ranges::any_of(running_, [](const Sequence* s) { return s->num_remaining() > 0; });
+  for (const PlannedRows& planned : plan_) {
+    const Sequence& sequence = *planned.sequence;
+    if (sequence.num_remaining() > 0 || sequence.pool || !GoesOn(sequence)) continue;
+    if (!sequence.guess.has_value()) return false;  // its token is waited for
+    follows = true;
+  }
+  return follows;
 }
 
 void Scheduler::Issue(uint64_t step_id) {

@@ -96,6 +96,39 @@ TEST(SchedulerTest, APooledPromptHasAPoolInEveryStepAndNoOutput) {
   EXPECT_EQ(scheduler->Schedule(), nullptr);  // nothing follows its prompt
 }
 
+TEST(SchedulerTest, AStepSaysWhetherAnotherFollowsWhileItIsUnderWay) {
+  struct Case {
+    const char* name;
+    SequenceSpec spec;
+    std::vector<bool> follows;  // by step
+  };
+  std::vector<Case> cases = {{"chunks, then a token that is waited for", Spec(1, 35), {1, 1, 0}},
+                             {"tokens that are guessed, to the last", Spec(1, 3), {1, 1, 0}},
+                             {"an answer of one token", Spec(1, 3), {0}},
+                             {"chunks of a pooled prompt", Spec(1, 20), {1, 0}}};
+  cases[1].spec.guess = cases[2].spec.guess = GuessRule();
+  cases[1].spec.max_answer = 3;
+  cases[2].spec.max_answer = 1;
+  cases[3].spec.pool = true;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    auto scheduler = Make(Options());
+    ASSERT_TRUE(scheduler->Add(c.spec).ok());
+    const ScheduledStep* step = scheduler->Schedule();
+    for (const bool follows : c.follows) {
+      ASSERT_NE(step, nullptr);
+      EXPECT_EQ(step->another_follows, follows);
+      const ScheduledStep* next = scheduler->Schedule();
+      EXPECT_EQ(next != nullptr, follows);
+      scheduler->StepDone();
+      for (const ScheduledOutput& output : step->outputs) {
+        if (next != nullptr) scheduler->Append(output.sequence, 7, {}, 7);
+      }
+      step = next;
+    }
+  }
+}
+
 TEST(SchedulerTest, DecodeRowsComeBeforePromptChunks) {
   auto scheduler = Make(Options());
   ASSERT_TRUE(scheduler->Add(Spec(1, 1)).ok());

@@ -4,8 +4,8 @@
 
 namespace tandem::gateway {
 
-const ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id,
-                                        uint64_t after_step) {
+ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id,
+                                  uint64_t after_step) {
   rows_.clear();
   sequences_.clear();
   outputs_.clear();

@@ -37,6 +37,8 @@ struct ScheduledStep {
   StepBatch batch;
   std::span<const ScheduledRows> rows;       // by index of the step's sequences
   std::span<const ScheduledOutput> outputs;  // by index of the step's outputs
+  // Prediction: there will be a step to schedule while this one is under way.
+  bool another_follows = false;
   // The p-th pool sums rows[batch.pools[p]].
 };
 
@@ -45,8 +47,7 @@ class StepBuilder {
  public:
   // `after_step`: the step under way whose speculative tokens stand for unknown ones; 0: no step is
   // under way.
-  const ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id,
-                             uint64_t after_step);
+  ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id, uint64_t after_step);
 
  private:
   void AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step);

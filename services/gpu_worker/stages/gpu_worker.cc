@@ -109,24 +109,19 @@ void GpuWorker::Unload() {
   model_.reset();
 }
 
-absl::StatusOr<SegmentResult> GpuWorker::Run(const SegmentRun& run) {
-  TANDEM_RETURN_IF_ERROR(Queue(run));
-  return Finish();
-}
-
-absl::Status GpuWorker::Queue(const SegmentRun& run) {
+absl::Status GpuWorker::Submit(const SegmentRun& run) {
   if (device_ == nullptr || device_->lost()) {
     return absl::UnavailableError("the device is lost: load the model again");
   }
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  return model_->Queue(run);
+  return model_->Submit(run);
 }
 
-absl::StatusOr<SegmentResult> GpuWorker::Finish() {
+absl::StatusOr<SegmentResult> GpuWorker::Wait() {
   if (device_ == nullptr || device_->lost() || model_ == nullptr || model_->idle()) {
-    return absl::UnavailableError("the device was lost with what was queued");
+    return absl::UnavailableError("the device was lost with what was submitted");
   }
-  return model_->Finish();
+  return model_->Wait();
 }
 
 absl::Status GpuWorker::CheckHealth() {

@@ -47,9 +47,8 @@ class GpuWorker : public Worker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload() override;
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
-  absl::Status Queue(const SegmentRun& run) override;
-  absl::StatusOr<SegmentResult> Finish() override;
+  absl::Status Submit(const SegmentRun& run) override;
+  absl::StatusOr<SegmentResult> Wait() override;
   // Runs a computation with a known result.  UNAVAILABLE: no result within seconds.  INTERNAL: a
   // wrong result.
   absl::Status CheckHealth() override;

@@ -97,15 +97,15 @@ TEST_F(GpuWorkerTest, AQueuedStepCallsVulkanNoMore) {
     if (step > 0) steps.FeedRow(row, 0);
     steps.AddOutput(row);
     steps.DrawOutput({.temperature = 1.0f, .top_k = 1 + step, .uniform = 0.5f});
-    ASSERT_OK(runner->QueueStep(steps.batch(), step % 2));
+    ASSERT_OK(runner->SubmitStep(steps.batch(), step % 2));
   };
   const auto before = worker_->device().vk().CallCounts();
   for (uint32_t step = 0; step < 50; ++step) {
     queue(step);
     if (step == 0) continue;
-    ASSERT_OK(runner->FinishStep());
+    ASSERT_OK(runner->WaitForStep());
   }
-  ASSERT_OK(runner->FinishStep());
+  ASSERT_OK(runner->WaitForStep());
   EXPECT_EQ(CallsSince(before, *worker_), CallsOf(50, *worker_));
 }
 

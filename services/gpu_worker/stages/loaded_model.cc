@@ -259,7 +259,7 @@ LoadedModel::~LoadedModel() {
   if (!flights_.empty()) timeline_.IsIdle(kStepTimeout);
 }
 
-absl::Status LoadedModel::Queue(const SegmentRun& run) {
+absl::Status LoadedModel::Submit(const SegmentRun& run) {
   const auto it = programs_.find(run.segment_index);
   if (it == programs_.end()) {
     return absl::InvalidArgumentError(
@@ -285,7 +285,7 @@ absl::Status LoadedModel::Queue(const SegmentRun& run) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SegmentResult> LoadedModel::Finish() {
+absl::StatusOr<SegmentResult> LoadedModel::Wait() {
   const Flight flight = flights_.front();
   flights_.pop_front();
   TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));

@@ -37,13 +37,13 @@ class LoadedModel {
       const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
       const TuneOptions& tune, const Progress& progress);
 
-  // Waits for all queued steps.
+  // Waits for all submitted segments.
   ~LoadedModel();
 
   LoadReport report() const;
-  // As Worker's.  Finish REQUIRES a queued step.
-  absl::Status Queue(const SegmentRun& run);
-  absl::StatusOr<SegmentResult> Finish();
+  // As Worker's.  Wait REQUIRES a submitted segment.
+  absl::Status Submit(const SegmentRun& run);
+  absl::StatusOr<SegmentResult> Wait();
   bool idle() const { return flights_.empty(); }
 
  private:

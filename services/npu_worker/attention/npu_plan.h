@@ -28,7 +28,7 @@ class NpuPlan {
 
   LoadReport report() const;
 
-  // As Worker::Run.
+  // As BlockingWorker::Run.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout);
 
  private:

@@ -211,20 +211,20 @@ void DeviceHost::DropPlan() {
   report_.Clear();
 }
 
-uint64_t DeviceHost::Begin(const worker::v1::ExecuteRequest& request) {
+uint64_t DeviceHost::Submit(const worker::v1::ExecuteRequest& request) {
   until_next_call_.WaitEnds(AdaptivePolling::Clock::now());
   Call& call = calls_.emplace_back(Call{.number = ++num_calls_,
                                         .step_id = request.step_id(),
                                         .segment_index = request.segment_index(),
                                         .lane = request.lane(),
                                         .epoch = request.epoch()});
-  const absl::Status queued = QueueSegment(request, call);
-  if (!queued.ok()) call.result = queued;
+  const absl::Status submitted = SubmitSegment(request, call);
+  if (!submitted.ok()) call.result = submitted;
   until_next_call_.WaitBegins(AdaptivePolling::Clock::now());
   return call.number;
 }
 
-absl::Status DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request, Call& call) {
+absl::Status DeviceHost::SubmitSegment(const worker::v1::ExecuteRequest& request, Call& call) {
   if (plan_ == nullptr) {
     return absl::AbortedError(
         absl::StrFormat("call of epoch %d, this worker has no plan loaded", request.epoch()));
@@ -241,24 +241,24 @@ absl::Status DeviceHost::QueueSegment(const worker::v1::ExecuteRequest& request,
   }
   if (!device_.ok()) return device_;
   const absl::StatusOr<SegmentRun> run = plan_->Prepare(request);
-  const absl::Status queued =
-      run.ok() ? Watched([&] { return worker_->Queue(*run); }) : run.status();
-  if (queued.ok()) {
+  const absl::Status submitted =
+      run.ok() ? Watched([&] { return worker_->Submit(*run); }) : run.status();
+  if (submitted.ok()) {
     // While the device works.
     call.header = run->step->header;
     call.work = costs_[request.segment_index()].Of(*run->step);
     return absl::OkStatus();
   }
-  if (run.ok() && absl::IsUnavailable(queued)) DeviceLost(queued);
+  if (run.ok() && absl::IsUnavailable(submitted)) DeviceLost(submitted);
   if (request.lane() < plan_->num_lanes()) plan_->ForgetStep(request.lane());
-  return queued;
+  return submitted;
 }
 
 void DeviceHost::Settle(uint64_t last) {
   for (Call& call : calls_) {
     if (call.number > last) return;
     if (call.result.has_value()) continue;
-    call.result = Watched([this] { return worker_->Finish(); });
+    call.result = Watched([this] { return worker_->Wait(); });
     if (call.result->ok()) {
       counters_.Count(**call.result, call.header.num_rows, call.work);
     } else {
@@ -268,7 +268,7 @@ void DeviceHost::Settle(uint64_t last) {
   }
 }
 
-void DeviceHost::Finish(uint64_t number, worker::v1::ExecuteResponse& response) {
+void DeviceHost::Wait(uint64_t number, worker::v1::ExecuteResponse& response) {
   Settle(number);
   until_next_call_.WaitBegins(AdaptivePolling::Clock::now());
   const auto call = std::find_if(calls_.begin(), calls_.end(),

@@ -60,12 +60,12 @@ class DeviceHost {
   // Drops plan, weights and lease.  ABORTED: the plan in force has another epoch, or there is none.
   // PERMISSION_DENIED: it has another token.
   absl::Status Unload(const worker::v1::UnloadPlanRequest& request);
-  // Takes one call: its segment is queued at the worker behind those of earlier calls.  Returns
-  // what Finish takes.
-  uint64_t Begin(const worker::v1::ExecuteRequest& request);
+  // Takes one call: its segment is submitted behind those of earlier calls.  Returns what Wait
+  // takes.
+  uint64_t Submit(const worker::v1::ExecuteRequest& request);
   // Waits for a call's segment and those before it, and fills the call's answer; everything that
-  // fails is in its code and message.  Leaves worker_ns alone.  REQUIRES one Finish a Begin.
-  void Finish(uint64_t call, worker::v1::ExecuteResponse& response);
+  // fails is in its code and message.  Leaves worker_ns alone.  REQUIRES one Wait a Submit.
+  void Wait(uint64_t call, worker::v1::ExecuteResponse& response);
   void CheckIdle();
   // As Worker::Ceilings.  UNAVAILABLE: the device is out of service.
   absl::StatusOr<worker::v1::MeasureCeilingsResponse> MeasureCeilings();
@@ -100,19 +100,19 @@ class DeviceHost {
     std::string lease_token;
     uint32_t region_id = 0;
   };
-  // A call that has no Finish yet, and how its segment ended, once it has.
+  // A call that has no Wait yet, and how its segment ended, once it has.
   struct Call {
     uint64_t number = 0;
     uint64_t step_id = 0;
     uint32_t segment_index = 0;
     uint32_t lane = 0;
     uint64_t epoch = 0;
-    StepHeader header;  // of the step, once its segment is queued
+    StepHeader header;  // of the step, once its segment is submitted
     SegmentWork work;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
   // Fills the call's header and work.
-  absl::Status QueueSegment(const worker::v1::ExecuteRequest& request, Call& call);
+  absl::Status SubmitSegment(const worker::v1::ExecuteRequest& request, Call& call);
   // Waits for the segments of all calls up to `last`.
   void Settle(uint64_t last);
   void SettleAll() { Settle(std::numeric_limits<uint64_t>::max()); }

@@ -67,7 +67,7 @@ void ExecuteStream::Take() {
                       {"segment", request_.segment_index()},
                       {"traceparent", request_.traceparent()}});
   }
-  const Held taken{.call = owner_.host_.Begin(request_), .arrival_ns = arrival_ns};
+  const Held taken{.call = owner_.host_.Submit(request_), .arrival_ns = arrival_ns};
   Release();
   held_ = taken;
   if (!request_.another_follows()) Release();
@@ -76,7 +76,7 @@ void ExecuteStream::Take() {
 void ExecuteStream::Release() {
   if (!held_.has_value()) return;
   worker::v1::ExecuteResponse& answer = answers_.emplace_back();
-  owner_.host_.Finish(held_->call, answer);
+  owner_.host_.Wait(held_->call, answer);
   answer.set_worker_ns(static_cast<uint64_t>(NowNanos() - held_->arrival_ns));
   held_.reset();
   if (answers_.size() == 1) Write();

@@ -48,10 +48,14 @@ class Execution {
 
 // One client's stream.  A read and a write are under way at most, and no read while more than one
 // answer waits to be written.  The answer to a call that another one follows is held back until
-// that one has been queued at the device, so that the device goes from one to the next by itself:
+// that one has been submitted to the device, so that the device goes from one to the next by
+// itself:
 //
-//   read 1 (another follows): queue 1          read 3: queue 3, wait for 2, answer 2 ...
-//   read 2 (another follows): queue 2, wait for 1, answer 1          flush: wait for 3, answer 3
+//   read 1 (another follows): submit 1         read 3 (none follows): submit 3, wait for 2,
+//   read 2 (another follows): submit 2,                               answer 2, wait for 3,
+//                             wait for 1, answer 1                    answer 3
+//
+// A flush ends the wait for a call that was announced and does not come.
 //
 // Calls of a client that has gone are dropped once that is known; those that had been read before
 // may still run.

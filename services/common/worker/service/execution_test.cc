@@ -47,8 +47,7 @@ TEST_F(ExecutionTest, RunsSegmentsAndSaysWhichIsTheFirstOfAStep) {
   for (const uint32_t num_rows : {1u, 13u}) {
     const uint64_t step = WriteStep(num_rows);
     for (uint32_t segment = 0; segment < 3; ++segment) {
-      ASSERT_OK_AND_ASSIGN(const ExecuteResponse* response,
-                           client_->Execute(Call(1, step, segment), kLong));
+      ASSERT_OK_AND_ASSIGN(const ExecuteResponse* response, Run(*client_, Call(1, step, segment)));
       EXPECT_EQ(response->step_id(), step);
       EXPECT_EQ(response->segment_index(), segment);
       EXPECT_EQ(response->device_ns(), 5u);
@@ -159,10 +158,10 @@ TEST_F(ExecutionTest, AnAnswerWaitsForTheCallThatFollowsOrForAFlush) {
   const auto send = [&](uint64_t step, uint32_t lane) {
     ExecuteRequest call = Call(1, step, 0, lane);
     call.set_another_follows(true);
-    ASSERT_OK(client_->Send(call, kLong));
+    ASSERT_OK(client_->Submit(call, kLong));
   };
   const auto receive = [&](uint64_t step, uint32_t lane) {
-    ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Receive(kLong));
+    ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Wait(kLong));
     EXPECT_EQ(answer->step_id(), step);
     EXPECT_EQ(answer->device_ns(), lane);
   };
@@ -174,9 +173,7 @@ TEST_F(ExecutionTest, AnAnswerWaitsForTheCallThatFollowsOrForAFlush) {
   EXPECT_THAT(runs, ElementsAre(first));
   send(third, 0);
   receive(second, 1);
-  ExecuteRequest flush;
-  flush.set_flush(true);
-  ASSERT_OK(client_->Send(flush, kLong));
+  ASSERT_OK(client_->Flush(kLong));
   receive(third, 0);
   EXPECT_THAT(runs, ElementsAre(first, second, third));
   EXPECT_OK(Execute(Call(1, WriteStep(1)))) << "one by one again";
@@ -189,11 +186,11 @@ TEST_F(ExecutionTest, ARefusedCallIsAnsweredAfterTheOneHeldBefore) {
   const uint64_t step = WriteStep(2, 0);
   ExecuteRequest held = Call(1, step, 0, 0), bad = Call(1, step, 7, 1);
   held.set_another_follows(true);
-  ASSERT_OK(client_->Send(held, kLong));
-  ASSERT_OK(client_->Send(bad, kLong));
-  ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Receive(kLong));
+  ASSERT_OK(client_->Submit(held, kLong));
+  ASSERT_OK(client_->Submit(bad, kLong));
+  ASSERT_OK_AND_ASSIGN(const ExecuteResponse* answer, client_->Wait(kLong));
   EXPECT_EQ(answer->step_id(), step);
-  EXPECT_THAT(client_->Receive(kLong).status(),
+  EXPECT_THAT(client_->Wait(kLong).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segment 7")));
 }
 
@@ -207,13 +204,13 @@ TEST_F(ExecutionTest, AClientThatGoesWithAnAnswerHeldLeavesTheWorkerToTheNext) {
   client_->Open(worker_->execution_target());
   ExecuteRequest held = Call(1, WriteStep(2, 0));
   held.set_another_follows(true);
-  ASSERT_OK(client_->Send(held, kLong));
+  ASSERT_OK(client_->Submit(held, kLong));
   WorkerClient second(worker_->target());
   second.Open(worker_->execution_target());
-  EXPECT_OK(second.Execute(Call(1, WriteStep(1, 1), 0, 1), kLong));
+  EXPECT_OK(Run(second, Call(1, WriteStep(1, 1), 0, 1)));
   client_.reset();
   ASSERT_OK(second.LoadPlan(LoadRequest(2), nullptr, kLong));
-  EXPECT_OK(second.Execute(Call(2, WriteStep(1, 0)), kLong));
+  EXPECT_OK(Run(second, Call(2, WriteStep(1, 0))));
   EXPECT_GE(runs.load(), 2);
 }
 
@@ -340,7 +337,7 @@ TEST_F(ExecutionTest, MoreStreamsThanItTakesAreRefused) {
   ASSERT_OK(Execute(Call(1, step)));
   WorkerClient second(worker_->target());
   second.Open(worker_->execution_target());
-  EXPECT_THAT(second.Execute(Call(1, step), kLong), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Run(second, Call(1, step)), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_OK(Execute(Call(1, step)));
 }
 
@@ -351,7 +348,7 @@ TEST_F(ExecutionTest, ClientsThatVanishInMidStreamLeakNothing) {
   const auto round = [&](int calls) {
     WorkerClient client(worker_->target());
     client.Open(worker_->execution_target());
-    for (int i = 0; i < calls; ++i) ASSERT_OK(client.Execute(Call(1, step), kLong));
+    for (int i = 0; i < calls; ++i) ASSERT_OK(Run(client, Call(1, step)));
   };
   round(1);
   const size_t before = CountDescriptors();

@@ -55,7 +55,7 @@ class LocalWeightSource final : public WeightSource {
 };
 
 // A worker that does what its hooks say; they are called on the device thread.
-class FakeWorker final : public Worker {
+class FakeWorker final : public BlockingWorker {
  public:
   struct Hooks {
     std::function<absl::StatusOr<SegmentResult>(const SegmentRun&)> run;
@@ -73,7 +73,6 @@ class FakeWorker final : public Worker {
   void Unload() override {
     if (hooks_.unload) hooks_.unload();
   }
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   absl::Status CheckHealth() override {
     return hooks_.check_health ? hooks_.check_health() : absl::OkStatus();
   }
@@ -82,6 +81,8 @@ class FakeWorker final : public Worker {
   }
 
  private:
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
+
   const WorkerDescription description_;
   const Hooks hooks_;
 };

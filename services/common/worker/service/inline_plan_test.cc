@@ -74,7 +74,7 @@ TEST_F(InlinePlanTest, RowsComeInAndResultsGoOut) {
   StepBatch batch = builder.batch();
   batch.header.step_id = 9;
   tandem::WriteStep(batch, exchange_->Area(0, exchange_->layout.step));
-  ASSERT_OK_AND_ASSIGN(const auto* answer, client_->Execute(InlineCall(1, 9, 3), kLong));
+  ASSERT_OK_AND_ASSIGN(const auto* answer, Run(*client_, InlineCall(1, 9, 3)));
   ASSERT_EQ(answer->outputs().candidates().size(), 16 + sizeof(Candidate));
   Candidate candidate;
   std::memcpy(&candidate, answer->outputs().candidates().data() + 16, sizeof(candidate));
@@ -142,14 +142,12 @@ TEST_F(InlinePlanTest, AnAnswerHeldBackWhenThePlanIsReplacedSaysSo) {
   for (int call = 0; call < 2; ++call) {
     auto request = InlineCall(1, WriteStep(1), 1);
     request.set_another_follows(true);
-    ASSERT_OK(client_->Send(request, kLong));
+    ASSERT_OK(client_->Submit(request, kLong));
   }
-  ASSERT_OK(client_->Receive(kLong).status()) << "so that the second has been queued";
+  ASSERT_OK(client_->Wait(kLong).status()) << "so that the second has been submitted";
   ASSERT_OK(LoadInline(2));
-  worker::v1::ExecuteRequest flush;
-  flush.set_flush(true);
-  ASSERT_OK(client_->Send(flush, kLong));
-  EXPECT_THAT(client_->Receive(kLong).status(),
+  ASSERT_OK(client_->Flush(kLong));
+  EXPECT_THAT(client_->Wait(kLong).status(),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("has been replaced")));
 }
 

@@ -31,7 +31,7 @@ class LoadedPlan {
   // What Worker::Load takes.
   ModelLoad MakeLoad() const;
 
-  // Checks a call and fills what Worker::Run takes.  The step area of the lane is read at the
+  // Checks a call and fills what Worker::Submit takes.  The step area of the lane is read at the
   // first call of a step alone; `run.step` points into this plan until the lane's next step.
   // Where activations come inline, they and the step are put into the lane first.
   // INVALID_ARGUMENT: no such segment or lane, a step that is malformed or another, one whose

@@ -75,8 +75,15 @@ class WorkerServiceTest : public ::testing::Test {
     request.set_lane(lane);
     return request;
   }
+  // A lone call: submitted and waited for.
+  static absl::StatusOr<const worker::v1::ExecuteResponse*> Run(
+      WorkerClient& client, const worker::v1::ExecuteRequest& request,
+      absl::Duration timeout = kLong) {
+    TANDEM_RETURN_IF_ERROR(client.Submit(request, timeout));
+    return client.Wait(timeout);
+  }
   absl::Status Execute(const worker::v1::ExecuteRequest& request, absl::Duration timeout = kLong) {
-    return client_->Execute(request, timeout).status();
+    return Run(*client_, request, timeout).status();
   }
 
   const TemporaryDirectory temporary_;

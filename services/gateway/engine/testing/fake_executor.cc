@@ -42,35 +42,30 @@ void FakeExecutor::Wipe() {
                           0xDEADBEEF);
   }
   for (Lane& lane : lanes_) lane.area.assign(StepAreaBytes(options_.limits), std::byte{0});
-  queued_.clear();
+  under_way_.clear();
   last_guesses_.clear();
 }
 
-absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::RunStep(uint32_t lane, uint64_t step_id) {
-  TANDEM_CHECK(queued_.empty());
-  const absl::Status queued = QueueStep(lane, step_id);
-  TANDEM_CHECK(queued.ok());
-  return AwaitStep();
-}
-
-absl::Status FakeExecutor::QueueStep(uint32_t lane, uint64_t step_id) {
+void FakeExecutor::Submit(StepCall call) {
   TANDEM_CHECK(!lost_);
-  TANDEM_CHECK(step_id > last_step_id_);
-  TANDEM_CHECK(queued_.size() < 2 && (queued_.empty() || queued_.front().lane != lane));
-  const auto step = ParseStep(lanes_[lane].area, options_.limits, lanes_[lane].storage);
+  TANDEM_CHECK(call.step_id > last_step_id_);
+  TANDEM_CHECK(call.lane < depth() && under_way_.size() < depth());
+  TANDEM_CHECK(under_way_.empty() || under_way_.front().lane != call.lane);
+  Lane& lane = lanes_[call.lane];
+  const auto step = ParseStep(lane.area, options_.limits, lane.storage);
   TANDEM_CHECK(step.ok());
-  TANDEM_CHECK(step->header.step_id == step_id);
+  TANDEM_CHECK(step->header.step_id == call.step_id);
   TANDEM_CHECK(step->header.after_step == 0 || step->header.after_step == last_step_id_);
-  last_step_id_ = step_id;
-  queued_.push_back({lane, *step});
-  return absl::OkStatus();
+  last_step_id_ = call.step_id;
+  under_way_.push_back({call.lane, *step, call.another_follows});
 }
 
-absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::AwaitStep() {
-  TANDEM_CHECK(!lost_ && !queued_.empty());
-  const Queued queued = queued_.front();
-  const StepBatch& step = queued.step;
-  queued_.pop_front();
+absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
+  TANDEM_CHECK(!lost_ && !under_way_.empty());
+  const Submitted submitted = under_way_.front();
+  const StepBatch& step = submitted.step;
+  under_way_.pop_front();
+  if (submitted.another_follows && under_way_.empty() && options_.on_flush) options_.on_flush();
   const uint64_t after = step.header.after_step;
   if (after != 0 && after != last_run_) {
     return absl::InvalidArgumentError("the step before was refused");
@@ -87,7 +82,7 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::AwaitStep() {
     return status;
   }
   last_run_ = step.header.step_id;
-  Compute(step, lanes_[queued.lane]);
+  Compute(step, lanes_[submitted.lane]);
   return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
 }
 

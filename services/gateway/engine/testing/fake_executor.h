@@ -24,6 +24,9 @@ struct FakeExecutorOptions {
   uint32_t favourite = kNoToken;
   // What a step answers; UNAVAILABLE loses the KV cache.  Called on the engine's thread.
   std::function<absl::Status(const StepBatch& step)> on_step;
+  // A step was waited for that had announced another, and there was no other.  Called on the
+  // engine's thread.
+  std::function<void()> on_flush;
   // What a check between steps answers; UNAVAILABLE loses the KV cache.
   std::function<absl::Status()> on_check;
   // What a recovery answers; may change the limits.
@@ -31,7 +34,7 @@ struct FakeExecutorOptions {
 };
 
 // Checks every step with ParseStep, and that a loss is followed by Recover before the next step.
-// Steps that are queued are computed when they are awaited.
+// Steps are computed when they are waited for.
 class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(FakeExecutorOptions options);
@@ -44,10 +47,9 @@ class FakeExecutor : public Executor {
   std::string placement() const override { return "everything on toy0"; }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override { return lanes_[lane].area; }
-  absl::StatusOr<std::vector<SegmentTiming>> RunStep(uint32_t lane, uint64_t step_id) override;
-  bool queues_steps() const override { return options_.queue_steps; }
-  absl::Status QueueStep(uint32_t lane, uint64_t step_id) override;
-  absl::StatusOr<std::vector<SegmentTiming>> AwaitStep() override;
+  uint32_t depth() const override { return options_.queue_steps ? 2 : 1; }
+  void Submit(StepCall call) override;
+  absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override {
     return lanes_[lane].results[o];
   }
@@ -71,9 +73,10 @@ class FakeExecutor : public Executor {
     std::vector<uint32_t> guesses;
     std::vector<std::vector<float>> pooled;
   };
-  struct Queued {
+  struct Submitted {
     uint32_t lane = 0;
     StepBatch step;
+    bool another_follows = false;
   };
   void Compute(const StepBatch& step, Lane& lane);
   void Wipe();
@@ -84,13 +87,13 @@ class FakeExecutor : public Executor {
   ModelConfig config_;
   Plan plan_;
   Lane lanes_[2];
-  std::deque<Queued> queued_;
+  std::deque<Submitted> under_way_;
   std::vector<uint32_t> last_guesses_;          // of the step that was run last
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
   std::mt19937 random_;
   bool lost_ = false;
   uint64_t epoch_ = 1;
-  uint64_t last_step_id_ = 0;  // of the step handed over last
+  uint64_t last_step_id_ = 0;  // of the step submitted last
   uint64_t last_run_ = 0;
 };
 
