@@ -1,4 +1,4 @@
-// Where a worker's Execution service listens, beside its Worker service.
+// Address of a worker's Execution service, from the address of its Worker service.
 #pragma once
 
 #include <cstdint>

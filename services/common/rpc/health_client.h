@@ -1,4 +1,4 @@
-// Asks a gRPC server how it is, by the standard health protocol (grpc.health.v1).
+// Checks the health of a gRPC server by the standard protocol (grpc.health.v1).
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace tandem {
 
 // OK when the server at `target` ("unix:/path", "host:port") says within `timeout` that `service`
-// serves; an empty name asks for the server as a whole.  UNAVAILABLE: it says that it does not, or
-// nobody answers; NOT_FOUND: it has no such service; DEADLINE_EXCEEDED.
+// serves; an empty name asks for the server as a whole.  UNAVAILABLE: it does not serve, or
+// does not answer; NOT_FOUND: it has no such service; DEADLINE_EXCEEDED.
 absl::Status CheckHealth(const std::string& target, const std::string& service,
                          absl::Duration timeout);
 

@@ -1,4 +1,5 @@
-// How a worker says that it will not come: a note beside the socket that it would have had.
+// Absence notes: a worker that will not start leaves a note beside the socket that it would have
+// had.
 //
 //   /run/tandem/npu.sock.absent     kind=npu
 //                                   name=npu0
@@ -7,7 +8,7 @@
 //
 // A machine without an NPU is not broken.  Under --npu=prefer the NPU worker leaves this note
 // before it ends, and the gateway neither waits for that worker nor counts it as lost.  A worker
-// removes the note when it starts, so that one which is killed leaves none.
+// removes the note when it starts, so a killed worker leaves no note.
 #pragma once
 
 #include <optional>
@@ -26,17 +27,17 @@ struct WorkerAbsence {
   bool operator==(const WorkerAbsence&) const = default;
 };
 
-// The note's path; nothing for a target without a socket file.
+// The note's path; nullopt for a target without a socket file.
 std::optional<std::string> AbsenceNotePath(const std::string& target);
 
-// Replaces the note of `target`.  OK and without effect for a target without a socket file.
+// Replaces the note of `target`.  No effect, and OK, for a target without a socket file.
 // FAILED_PRECONDITION names the path that cannot be written.
 absl::Status WriteAbsence(const std::string& target, const WorkerAbsence& absence);
 
 // Removes the note, if there is one.
 void RemoveAbsence(const std::string& target);
 
-// The note; nothing where there is none or where it cannot be read.
+// The note; nullopt if it does not exist or cannot be read.
 std::optional<WorkerAbsence> ReadAbsence(const std::string& target);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// A worker as the gateway sees it.
+// The gateway's client of a worker.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -31,8 +31,8 @@ struct RemoteWorker {
   std::string execution_target;  // what WorkerClient::Open takes
 };
 
-// The cost of the way to a worker and back: round trip less the worker's own time, over the last
-// kWindow calls.  One thread adds, any thread reads.
+// The hop to a worker: round trip without the worker's own time, over the last kWindow calls.  One
+// thread adds, any thread reads.
 class HopStatistics {
  public:
   static constexpr size_t kWindow = 4096;
@@ -50,16 +50,16 @@ class HopStatistics {
   std::atomic<uint32_t> hop_ns_[kWindow] = {};
 };
 
-// Open, Submit, Flush, Wait and Close belong to one engine thread; everything else is thread-safe.  All calls block,
-// at most for the timeout they are given.
+// Open, Submit, Flush, Wait and Close belong to one engine thread; everything else is thread-safe.
+// All calls block, at most for their timeout.
 class WorkerClient {
  public:
   using Progress = std::function<void(double fraction, std::string_view phase)>;
 
-  // Connects lazily, and for ever again.
+  // Connects lazily and retries for ever.
   explicit WorkerClient(std::string target);
-  // `credentials`: for a remote target.  A remote worker that has gone silent is connected again:
-  // its host may have been cut off, and a connection of before would not come back for minutes.
+  // `credentials`: for a remote target.  The client reconnects to a remote worker that falls
+  // silent: after a network cut the old connection would not recover for minutes.
   WorkerClient(WorkerTarget target, std::shared_ptr<grpc::ChannelCredentials> credentials);
   ~WorkerClient();
   WorkerClient(const WorkerClient&) = delete;
@@ -69,8 +69,8 @@ class WorkerClient {
   bool remote() const { return target_.remote; }
   bool tls() const { return target_.tls; }
 
-  // Waits up to `timeout` for the worker to be there.  UNAVAILABLE: it is not; for a remote one the
-  // message says what became of the connection.
+  // Waits up to `timeout` for the worker.  UNAVAILABLE: it did not answer; for a remote worker the
+  // message says why the connection failed.
   // FAILED_PRECONDITION: it is of another protocol version, or its self-test has failed.
   // PERMISSION_DENIED: another user listens on its socket.
   absl::StatusOr<RemoteWorker> Describe(absl::Duration timeout);
@@ -90,12 +90,12 @@ class WorkerClient {
   absl::Status Submit(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
   // Withdraws another_follows of the last call; errors as Submit's.
   absl::Status Flush(absl::Duration timeout);
-  // Returns the answer to the oldest call that has had none; it holds until the next Wait.
+  // Returns the answer to the oldest unanswered call; it is valid until the next Wait.
   // UNAVAILABLE: as Submit, or the answer is to another call; the stream is closed then, and late
   // answers are dropped.  Other codes are the worker's answer.
-  // A remote worker that is silent for kSilence is asked for its status, and counts as lost when
-  // that fails: a host that has been cut off is found before the deadline of a long segment.
-  // REQUIRES a call without an answer.
+  // If a remote worker is silent for kSilence, the client asks for its status; a failure counts as
+  // a lost worker.  So a cut-off host is found before the deadline of a long segment.
+  // REQUIRES an unanswered call.
   absl::StatusOr<const worker::v1::ExecuteResponse*> Wait(absl::Duration timeout);
   // Cancels the stream, if one is open.
   void Close();
@@ -111,15 +111,15 @@ class WorkerClient {
 
  private:
   class Stream;
-  // A connection in place of the one there is.
+  // Replaces the connection.
   void Reconnect();
-  // Shared with a call that may be under way.
+  // Shared with calls under way.
   std::shared_ptr<worker::v1::Worker::Stub> stub() const;
   // Why a remote worker cannot be reached.
   std::string Cause(absl::Duration timeout);
-  // Waits for an answer; empty when it is there, else what is to be said of the worker.
+  // Waits for an answer.  Empty on success, otherwise an error message.
   std::string AwaitAnswer(absl::Duration timeout);
-  // Closes the stream; what is returned says why.
+  // Closes the stream and returns UNAVAILABLE with `why`.
   absl::Status Lost(const std::string& why);
   absl::Status Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout);
   // A call that has had no answer.

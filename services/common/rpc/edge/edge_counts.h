@@ -1,4 +1,4 @@
-// What an edge has let in and what it has ended, for those who report on it.
+// Counters of a gRPC edge, for metrics.
 #pragma once
 
 #include <array>

@@ -1,17 +1,18 @@
-// Accepts connections for a gRPC server and stands between it and its clients.
+// A filter between a gRPC server and its clients: accepts their connections and passes their bytes
+// on.
 //
 //   auto edge = GrpcEdge::Listen({.max_connections = 512}, {"unix:/run/tandem/gateway.sock"});
 //   (*edge)->Begin([&server](int fd) { grpc::AddInsecureChannelFromFd(&server, fd); });
 //   ...
 //   (*edge)->StopAccepting();
-//   server.Shutdown(...);     // its last words still reach the clients
+//   server.Shutdown(...);     // its last answers still reach the clients
 //   (*edge)->Stop();
 //
-// One thread, by epoll.  gRPC hears of a connection once its preface is complete, and of a frame
-// once it is whole (h2_guard.h, relay.h).  A quarter of the places is for unix sockets alone.
-// Where all places are taken, connections that wait for their clients make room, the oldest of the
-// peer with most first.  Where none does, or descriptors run out, the next ones wait in the kernel
-// and the edge looks again every 100 ms.
+// One thread, with epoll.  gRPC gets a connection when its preface is complete, and a frame when it
+// is whole (h2_guard.h, relay.h).  A quarter of the places is for unix sockets alone.  When all
+// places are taken, a connection that waits for its client is closed to make room: the oldest of
+// the peer with most connections.  If no connection can be closed, or descriptors run out, new
+// connections wait in the kernel, and the edge tries again every 100 ms.
 #pragma once
 
 #include <functional>
@@ -28,13 +29,13 @@ namespace tandem {
 struct EdgeOptions {
   H2Limits limits;
   uint32_t max_connections = 512;  // three descriptors each
-  EdgeCounts* counts = nullptr;    // counts if it is there; Borrowed; must outlive the edge
+  EdgeCounts* counts = nullptr;    // may be null.  Borrowed; must outlive the edge
 };
 
 // Thread-safe.
 class GrpcEdge {
  public:
-  // Has a server serve the connection whose end `fd` is; takes the descriptor.
+  // Makes a server serve the connection `fd`; takes ownership of the descriptor.
   using Serve = std::function<void(int fd)>;
 
   // Binds the addresses (listen_sockets.h); nothing is accepted before Begin.
@@ -43,13 +44,13 @@ class GrpcEdge {
   // Stops.
   ~GrpcEdge();
 
-  // Where it listens, ports filled in.
+  // Addresses that it listens at, with the actual ports.
   const std::vector<std::string>& targets() const { return targets_; }
 
   void Begin(Serve serve);
-  // Closes the listening sockets; connections there are go on.  Later calls do nothing.
+  // Closes the listening sockets; open connections go on.  Later calls have no effect.
   void StopAccepting();
-  // Closes everything.  Later calls do nothing.
+  // Closes everything.  Later calls have no effect.
   void Stop();
 
  private:

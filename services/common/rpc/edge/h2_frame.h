@@ -1,5 +1,5 @@
-// HTTP/2 frames (RFC 9113, section 4): where they begin and end in bytes that come in pieces, and
-// the few that the edge writes itself.
+// HTTP/2 frames (RFC 9113, section 4): a scanner for bytes that come in pieces, and the few frames
+// that the edge writes itself.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace tandem {
 
 inline constexpr std::string_view kH2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 inline constexpr size_t kH2FrameHeaderBytes = 9;
-// What a server takes that has not announced more; gRPC's does not with its BDP probe off.
+// The default limit.  gRPC announces no higher one with its BDP probe off.
 inline constexpr uint32_t kH2MaxFrameBytes = 16384;
 
 enum class H2FrameType : uint8_t {
@@ -75,7 +75,7 @@ class H2FrameScanner {
 // A frame's 9 bytes.
 std::string H2FrameHeader(const H2Frame& frame);
 std::string H2RstStream(uint32_t stream, H2Error error);
-// `last_stream`: the last that may have been worked on; `why`: for people.
+// `last_stream`: the last stream that may have been processed; `why`: text for people.
 std::string H2Goaway(uint32_t last_stream, H2Error error, std::string_view why);
 
 }  // namespace tandem

@@ -1,14 +1,15 @@
-// What one HTTP/2 connection may do to a gRPC server: a state machine that sees the bytes of both
-// directions, and never blocks, allocates by what a peer claims, or decodes headers.
+// Limits what one HTTP/2 connection can do to a gRPC server.  A state machine over the bytes of
+// both directions: it never blocks, never allocates by a length that a peer claims, never decodes
+// headers.
 //
 //   client --> [whole frames, whole header blocks] --> gRPC
 //   client <-- [as they come]                      <-- gRPC
 //
-// It reads frame headers: type, flags, stream, length.  From them it knows which requests are open,
-// how many bytes each has sent, and how often the client resets, pings and sends frames that carry
-// nothing.  A client that goes over a limit loses its connection (GOAWAY ENHANCE_YOUR_CALM), a
-// request that is too long or never ends loses its stream (RST_STREAM).
-// docs/decisions/0018-a-filter-before-grpc.md says why gRPC 1.51 needs it.
+// It reads frame headers: type, flags, stream, length.  They show which requests are open, how many
+// bytes each has sent, and how often the client resets, pings and sends empty frames.  A client
+// over a limit loses its connection (GOAWAY ENHANCE_YOUR_CALM).  A request that is too long or
+// never ends loses its stream (RST_STREAM). docs/decisions/0018-a-filter-before-grpc.md says why
+// gRPC 1.51 needs it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@
 namespace tandem {
 
 struct H2Limits {
-  // Of one connection.
+  // Per connection.
   uint32_t max_streams = 256;              // requests open at a time, as gRPC announces it
   uint32_t max_header_bytes = 32 << 10;    // of a header block as it is sent
   uint32_t max_continuations = 8;          // frames of a header block after the first
@@ -34,8 +35,8 @@ struct H2Limits {
   uint64_t max_requests_bytes = 34 << 20;  // of its open requests together
   double stream_burst = 2000, streams_per_second = 2000;  // above: reading pauses
   double reset_burst = 1000, resets_per_second = 100;     // of requests that had no answer yet
-  double control_burst = 4000, control_per_second = 400;  // frames that carry nothing
-  // Of all connections together.
+  double control_burst = 4000, control_per_second = 400;  // empty and control frames
+  // For all connections together.
   uint32_t max_total_streams = 2048;
   uint64_t max_total_bytes = 128 << 20;
   double total_reset_burst = 4000, total_resets_per_second = 1000;
@@ -47,22 +48,22 @@ struct H2Limits {
   absl::Duration blocked_timeout = absl::Seconds(30);  // the client takes no byte of an answer
 };
 
-// Every DATA frame counts so many bytes more: gRPC keeps a record of each.
+// Added to the bytes of each DATA frame, because gRPC keeps a record for each.
 inline constexpr uint64_t kH2FrameCharge = 64;
 
-// What is left of max_request_bytes for the frames of the longest message.
+// Part of max_request_bytes that is reserved for the frames of the longest message.
 inline constexpr uint64_t kH2RequestReserve = 1 << 20;
 
 // Why a connection ends, or a stream is reset.
 enum class H2Fault : uint8_t {
   kNone,
   kPreface,       // not HTTP/2
-  kProtocol,      // frames in an order that HTTP/2 does not have
+  kProtocol,      // frames in an order that HTTP/2 forbids
   kFrameBytes,    // a frame longer than 16 KiB
   kHeaderBytes,   // a header block too long, or in too many frames
   kStreams,       // too many requests open
   kResets,        // too many requests reset
-  kControl,       // too many frames that carry nothing
+  kControl,       // too many empty or control frames
   kRequestBytes,  // requests too long
   kSlow,          // preface, frame or request not complete in time
   kIdle,
@@ -71,7 +72,7 @@ inline constexpr int kNumH2Faults = 11;
 // "header_bytes"
 std::string_view H2FaultName(H2Fault fault);
 
-// What all connections hold together.  Thread-compatible.
+// Totals over all connections.  Thread-compatible.
 struct H2Totals {
   explicit H2Totals(const H2Limits& limits)
       : resets(limits.total_reset_burst, limits.total_resets_per_second) {}
@@ -102,9 +103,9 @@ class H2Guard {
   H2Guard(const H2Guard&) = delete;
   H2Guard& operator=(const H2Guard&) = delete;
 
-  // Takes bytes from the client.  After a verdict that is not ok the connection must end.
+  // Takes bytes from the client.  The connection must end if the verdict is not ok.
   H2Verdict OnClient(std::string_view in, int64_t now_ns);
-  // Of the client's bytes since the connection began, how many may go on to gRPC: they end between
+  // How many of the client's bytes, since the connection began, may go to gRPC.  They end between
   // frames and outside a header block.
   uint64_t released_bytes() const { return released_bytes_; }
   // Whether the client's preface and SETTINGS are complete.  Nothing is released before that.
@@ -112,29 +113,28 @@ class H2Guard {
 
   // Takes bytes from gRPC, all of which go on to the client.
   H2Verdict OnServer(std::string_view in, int64_t now_ns);
-  // Whether a frame of our own may follow what gRPC has sent up to now.
+  // Whether a frame of our own may follow the bytes that gRPC has sent.
   bool server_between_frames() const { return server_.between_frames() && !server_in_block_; }
 
-  // Looks at the time: every second or so.
+  // Checks time limits; call about every second.
   H2Verdict OnTime(int64_t now_ns);
-  // Nothing was read up to now for a reason of our own: what is incomplete gets its full time
+  // Reading was paused for a reason of our own: incomplete frames and requests get their full time
   // again.
   void OnResume(int64_t now_ns);
 
   // Streams to reset in both directions since the last call, after the bytes released by now.
   std::vector<H2Reset> TakeResets();
-  // Where all connections are over a limit together: resets the request that has sent most bytes,
-  // or the newest, one that is not complete before all others.  False when there is none.  Counts
-  // as the client's reset.
+  // For when all connections together are over a limit: resets the request with most bytes, or the
+  // newest, incomplete requests first.  False without a request.  Counts as the client's reset.
   bool ShedLargest();
   bool ShedNewest();
 
-  // Counts nothing in the totals any more: the connection ends.
+  // Leaves the totals, because the connection ends.
   void Drop();
 
-  // How long not to read from the client, from the last OnClient on; mostly 0.
+  // How long to pause reading from the client after the last OnClient; mostly 0.
   int64_t pause_ns() const { return streams_.debt_ns(); }
-  // Whether gRPC has nothing to do for the client: no request is complete or answered.
+  // Whether gRPC has no work for the client: no request is complete or answered.
   bool waits_for_client() const;
   uint32_t last_stream() const { return last_stream_; }
   uint32_t num_streams() const { return static_cast<uint32_t>(open_.size()); }
@@ -151,11 +151,11 @@ class H2Guard {
     uint64_t num_bytes = 0;
     int64_t opened_ns = 0;
     int64_t credit = 0;            // of H2Windows
-    int64_t blocked_since_ns = 0;  // the client lets no more of the answer come; 0: it does
+    int64_t blocked_since_ns = 0;  // the client's window is closed; 0: it is open
 
     bool unfinished() const { return !client_ended && !answered; }
   };
-  using Streams = std::vector<Stream>;  // by id, which only grow
+  using Streams = std::vector<Stream>;  // by id; new ids are higher
 
   H2Verdict OnClientFrame(const H2Frame& frame, int64_t now_ns);
   H2Verdict OnHeaders(const H2Frame& frame, int64_t now_ns);
@@ -164,7 +164,7 @@ class H2Guard {
   H2Verdict OnClientFrameEnd(const H2Frame& frame, int64_t now_ns);
   H2Verdict OnServerFrame(const H2Frame& frame, int64_t now_ns);
   void OnBlockEnd(int64_t now_ns);
-  // Whether the request has taken too long: to be complete, or to take its answer.
+  // Whether the client takes too long to complete the request or to read its answer.
   bool TooSlow(Stream& stream, int64_t now_ns) const;
   H2Verdict Control(double cost, int64_t now_ns);
   H2Verdict CountReset(int64_t now_ns);
@@ -183,7 +183,7 @@ class H2Guard {
   bool knows_limits_ = false;  // has acknowledged the server's SETTINGS
   uint64_t client_bytes_ = 0;
   uint64_t released_bytes_ = 0;
-  // Of the header block that is being read.
+  // The header block that is being read.
   uint32_t block_stream_ = 0;  // 0: none
   bool block_ends_stream_ = false;
   uint32_t block_bytes_ = 0;
@@ -198,8 +198,8 @@ class H2Guard {
   uint64_t num_bytes_ = 0;
   std::vector<H2Reset> resets_;
   int64_t opened_ns_;
-  int64_t now_ns_;                   // when the client was last heard, or looked at
-  int64_t incomplete_since_ns_ = 0;  // 0: all that came is complete
+  int64_t now_ns_;                   // the last OnClient or OnTime
+  int64_t incomplete_since_ns_ = 0;  // 0: everything received is complete
   int64_t idle_since_ns_;
 
   TokenBucket streams_;

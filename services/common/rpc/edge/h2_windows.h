@@ -1,5 +1,6 @@
-// How much of its answers a client lets the server send: HTTP/2's windows (RFC 9113, section 5.2), as
-// far as the client's SETTINGS and WINDOW_UPDATE frames grant them and the server's DATA uses them.
+// HTTP/2's flow-control windows (RFC 9113, section 5.2): how much of its answers a client lets the
+// server send.  The client's SETTINGS and WINDOW_UPDATE frames grant bytes, the server's DATA uses
+// them.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace tandem {
 
-// Of one connection.  Thread-compatible.
+// The windows of one connection.  Thread-compatible.
 class H2Windows {
  public:
   // A WINDOW_UPDATE that is complete; 0: none.
@@ -27,8 +28,8 @@ class H2Windows {
   // The server has sent `bytes` of DATA.
   void OnServerData(uint32_t bytes) { connection_ -= bytes; }
 
-  // Whether DATA of a stream may be sent that has been granted `credit` bytes more than it has sent,
-  // not counting what every stream is granted at first.
+  // Whether the server may send DATA of a stream.  `credit`: bytes granted to the stream less bytes
+  // sent, without the initial window.
   bool open(int64_t credit) const { return connection_ > 0 && initial_ + credit > 0; }
 
  private:

@@ -1,10 +1,10 @@
-// One connection: bytes between a client's socket and gRPC's, as far as the guard lets them.
+// One connection: passes bytes between a client's socket and gRPC's, if the guard allows them.
 //
 //   client <--> [hold: a frame not whole yet] --> [to_grpc] <--> gRPC
 //          <--- [to_client]                   <---
 //
-// What one side does not take stays in a buffer, and nothing more is read for it meanwhile: a relay
-// holds 32 KiB for each direction, and a frame with its header block.
+// If one side does not read, its bytes stay in a buffer and no more are read from the other side.
+// A relay holds at most 32 KiB for each direction, and one frame with its header block.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// What the relays of one edge share; all of it outlives them.
+// Shared by the relays of one edge; outlives them.
 struct RelayContext {
   const H2Limits& limits;
   H2Totals& totals;
@@ -28,7 +28,7 @@ struct RelayContext {
   // Opens a connection to gRPC on behalf of `peer`: our end.
   std::function<absl::StatusOr<UniqueFd>(const std::string& peer)> connect;
   std::span<char> scratch;  // for one read
-  int64_t next_log_ns = 0;  // one line a second says what ended
+  int64_t next_log_ns = 0;  // ended connections are logged at most once a second
 };
 
 // Single-thread.  Sockets do not block.
@@ -36,13 +36,13 @@ class Relay {
  public:
   Relay(RelayContext& context, UniqueFd client, std::string peer, int64_t now_ns);
 
-  // Epoll events that each socket waits for now; 0: none, take it out.
+  // Epoll events that each socket waits for; 0: remove it from epoll.
   uint32_t client_events() const;
   uint32_t grpc_events() const;
-  // Epoll events that came.
+  // Handles epoll events.
   void OnClient(uint32_t events, int64_t now_ns);
   void OnGrpc(uint32_t events, int64_t now_ns);
-  // Every second or so, and when a pause may be over.
+  // Call about every second, and when a pause may be over.
   void OnTime(int64_t now_ns);
 
   // Sends GOAWAY if that is possible now, and closes.
@@ -51,7 +51,7 @@ class Relay {
   bool Shed(bool largest);
 
   bool closed() const { return !client_.valid(); }
-  // How readily its place goes to another: 0, nothing complete has come from it, to 3; -1, never.
+  // The lowest rank is evicted first: 0 (it has sent nothing complete) to 3; -1: never.
   int eviction_rank() const;
   int64_t pause_ends_ns() const { return pause_ends_ns_; }  // 0: reads
   int client_fd() const { return client_.get(); }
@@ -87,10 +87,10 @@ class Relay {
   std::string client_resets_;  // wait for the end of gRPC's frame
   bool client_ended_ = false;  // sends no more
   bool connected_ = false;     // gRPC has, or had, its end
-  bool server_began_ = false;  // gRPC has said something
+  bool server_began_ = false;  // gRPC has sent something
   int64_t pause_ends_ns_ = 0;
-  int64_t blocked_since_ns_ = 0;  // the client takes nothing; 0: it does
-  // Once nothing is sent but what is in to_client_; 0 before.
+  int64_t blocked_since_ns_ = 0;  // the client does not read; 0: it reads
+  // Set when only to_client_ is left to send; 0 before.
   int64_t linger_ends_ns_ = 0;
   size_t lingered_bytes_ = 0;
 };
