@@ -1,13 +1,12 @@
 // out[row, h] = sum_t softmax_t(scale q[row, h] . k[t, h / ratio]) v[t, h / ratio] over the
-// positions t the row sees, [p - window + 1, p] or [0, p], for rows of which each has a sequence
-// (nearly) to itself: the memory's speed counts, so every vector of K and V is read once.
+// positions t the row sees, [p - window + 1, p] or [0, p], for decode rows, where (nearly)
+// every row has a sequence of its own.  Memory bandwidth is the limit, so K and V are read once.
 //
-// What a row sees is cut into pieces that begin at multiples of a length (split-K, Dao et al. 2023,
-// "Flash-Decoding").  The length follows from the row's own position alone, so a row's bits do not
+// The positions that a row sees are cut into pieces that start at multiples of a length (split-K, Dao
+// et al. 2023, "Flash-Decoding").  The length follows from the row's own position alone, so a row's bits do not
 // depend on the step's other rows.  A workgroup takes the pieces slot, slot + slots ... of QUERIES
-// query heads of one KV head.  One piece: the result is written at once.  More: each leaves (max,
-// sum, accumulator) in memory, and the workgroup that finds itself to be the last adds them up in
-// the order of the pieces.
+// query heads of one KV head.  With one piece it writes the result at once.  With more it leaves
+// (max, sum, accumulator) in memory, and the last workgroup adds them in the order of the pieces.
 //
 // Within a piece GROUP lanes share a position, each with every GROUP-th chunk of 8 dimensions, or
 // every GROUP-th two where two come by one load, and go through it AT_ONCE positions at a time,

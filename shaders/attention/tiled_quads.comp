@@ -1,4 +1,4 @@
-// As tiled.comp, on matrix units whose left matrices and sums lanes hold in quads (coop.glsl, pattern
+// As tiled.comp, on matrix units whose left matrices and sums lanes hold in quads (coop.glsl, layout
 // 1): weights become left matrices where they are, in registers (Dao 2023, "FlashAttention-2").
 //
 // A subgroup of 32 has 16 (row, head) pairs, whose q and sums stay in registers.  K and V go through

@@ -1,5 +1,5 @@
 // As tiled.comp (Dao 2023, "FlashAttention-2"), on matrix units where lanes g and g + 16 hold row g of
-// a left matrix and column g of the sums: coop.glsl, pattern 2; RDNA 3.  Scores are K by q, not q by K.
+// a left matrix and column g of the sums: coop.glsl, layout 2; RDNA 3.  Scores are K by q, not q by K.
 // So two lanes have all positions of one query row: one lane has the even positions, the other the odd
 // ones.  One exchange between the two makes a left matrix of the weights.
 //

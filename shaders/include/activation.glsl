@@ -1,12 +1,12 @@
-// Activations on their way from one kernel to a product, as the product wants them:
+// Formats of the activations that a matmul reads:
 //
 //   kActivationF32   float32 [rows, cols]
 //   kActivationF16   float16 [rows, cols], value = element * scale with one scale a tensor, which
-//                    the product applies: 1 for norms and attention, kGegluHalfScale for GeGLU's
+//                    the matmul applies: 1 for norms and attention, kGegluHalfScale for GeGLU's
 //                    outputs, which exceed float16's range in Gemma
 //   kActivationInt8  rows of ceil(cols / 256) units of 288 bytes: int8 q[256], float32 scale[8];
-//                    value k = scale[k / 32] * q[k].  In the last unit what lies beyond cols is
-//                    undefined: who reads takes it for zero.
+//                    value k = scale[k / 32] * q[k].  In the last unit elements beyond cols are
+//                    undefined; the reader takes them as zero.
 //
 // services/gpu_worker/kernels/activation_format.h is the same for the host.
 #ifndef TANDEM_ACTIVATION_GLSL

@@ -1,4 +1,4 @@
-// Products of 16 x 16 matrices by 32 neighbouring invocations, a team: C = A B + C, A and B float16,
+// Multiplication of 16 x 16 matrices by 32 neighbouring invocations, a team: C = A B + C, A and B float16,
 // C float32.  COOPERATIVE: on the device's matrix units (VK_KHR_cooperative_matrix), a team is a
 // subgroup.  Otherwise in plain arithmetic on any device: an invocation owns half a row of A and C.
 //

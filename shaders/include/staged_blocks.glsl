@@ -1,6 +1,6 @@
-// A unit of 256 columns of a team's activations on its way into shared memory, as blocks of signed
-// bytes: 16 uvec4 of elements, two of scales, `staged` at `to` + row * kStaged and on.  Who includes
-// this has named x, k_dim, X_FORMAT, ROWS, kStaged and staged, and says how x is read.
+// Stages a unit of 256 columns of a team's activations in shared memory, as blocks of int8: 16 uvec4
+// of elements, two of scales, in `staged` from `to` + row * kStaged on.  The including shader defines
+// x, k_dim, X_FORMAT, ROWS, kStaged, staged, and how to read x.
 #ifndef TANDEM_STAGED_BLOCKS_GLSL
 #define TANDEM_STAGED_BLOCKS_GLSL
 #include "activation.glsl"

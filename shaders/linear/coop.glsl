@@ -1,9 +1,9 @@
-// Products of 16 x 16 matrices by a subgroup of 32: C[c, r] += sum_k A[c, k] B[k, r], A and B float16,
+// Multiplication of 16 x 16 matrices by a subgroup of 32: C[c, r] += sum_k A[c, k] B[k, r], A and B float16,
 // C float32.  Real ones (VK_KHR_cooperative_matrix), or with EMULATED the same interface in plain
 // shared memory, so that a kernel is tested on a device that has none.
 //
 // Which element of A a lane holds is not specified, but does not change: coop_probe.comp looks.
-// A_PATTERN says how a lane may set its elements:
+// FRAGMENT_LAYOUT says how a lane may set its elements:
 //   0  unknown: A goes through shared memory;
 //   1  lane 4 g + t holds rows g and g + 8, of each columns 2t, 2t+1, 2t+8, 2t+9, in pairs: pair p
 //      lies in row g + 8 where bit p of PAIR_ROWS is set, in the upper columns where bit p of
@@ -27,7 +27,7 @@ layout(constant_id = 15) const uint SUM_PAIR_HALVES = 10;
 // A lane gives rows g + 8 r for r < LANE_ROWS, and of each the pairs of columns 2 u + 8 h + {0, 1} for
 // LANE_QUARTERS values of u (its own, or all four) and h < 2.  Elements: pair[(r * LANE_QUARTERS +
 // u) * 2 + h].
-#if A_PATTERN == 2
+#if FRAGMENT_LAYOUT == 2
 const uint LANE_ROWS = 1, LANE_QUARTERS = 4, LANE_PAIRS = 8;
 #else
 const uint LANE_ROWS = 2, LANE_QUARTERS = 1, LANE_PAIRS = 4;
@@ -43,17 +43,17 @@ uint lane_id() { return gl_SubgroupInvocationID; }
 uint subgroup_id() { return gl_SubgroupID; }
 #define SUBGROUP_SYNC() subgroupBarrier()
 #endif
-uint lane_row() { return A_PATTERN == 2 ? lane_id() & 15 : lane_id() >> 2; }
-uint lane_quarter() { return A_PATTERN == 2 ? 0 : lane_id() & 3; }
-// Element e of C lies in row lane_row() + 8 sum_half(e), pattern 1.
+uint lane_row() { return FRAGMENT_LAYOUT == 2 ? lane_id() & 15 : lane_id() >> 2; }
+uint lane_quarter() { return FRAGMENT_LAYOUT == 2 ? 0 : lane_id() & 3; }
+// Element e of C lies in row lane_row() + 8 sum_half(e), layout 1.
 uint sum_half(uint e) { return (SUM_PAIR_ROWS >> (e / 2)) & 1; }
 uint sum_column(uint e) { return 8 * ((SUM_PAIR_HALVES >> (e / 2)) & 1) + 2 * lane_quarter() + e % 2; }
-// Element e of C lies in row sum_row(e), column lane_row(): pattern 2.
+// Element e of C lies in row sum_row(e), column lane_row(): layout 2.
 uint sum_row(uint e) { return 2 * e + lane_id() / 16; }
 
 // Shared memory is counted in uvec4.  `shared_words` is the kernel's: tiles of B, and C on its way out.
 const uint A_STRIDE = 3;  // of a row of A: two and one against bank conflicts
-#if A_PATTERN == 0 || defined(EMULATED)
+#if FRAGMENT_LAYOUT == 0 || defined(EMULATED)
 shared uvec4 shared_a[SUBGROUPS * 16 * A_STRIDE];
 // Pair (row, quarter u, half h) of A: word u of half h of its row.
 void put_a(f16vec2 pair[LANE_PAIRS]) {
@@ -82,12 +82,12 @@ void put_a(f16vec2 pair[LANE_PAIRS]) {
 
 MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   MatrixA a;
-#if A_PATTERN == 0
+#if FRAGMENT_LAYOUT == 0
   SUBGROUP_SYNC();
   put_a(pair);
   SUBGROUP_SYNC();
   coopMatLoad(a, shared_a, subgroup_id() * 16 * A_STRIDE, A_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-#elif A_PATTERN == 1
+#elif FRAGMENT_LAYOUT == 1
   [[unroll]] for (uint p = 0; p < 4; ++p) {
     f16vec2 v = pair[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)];
     a[2 * p] = v.x;
@@ -105,11 +105,11 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   return a;
 }
 
-#else  // EMULATED: the elements of a lane as a device of the pattern has them
+#else  // EMULATED: the elements of a lane as a device of that layout has them
 struct MatrixA {
   f16vec2 pair[LANE_PAIRS];  // in the lane's order
 };
-#ifdef HELD_B  // pattern 2: B in registers, column g in lane g
+#ifdef HELD_B  // layout 2: B in registers, column g in lane g
 struct MatrixB {
   uvec4 low, high;
 };
@@ -139,7 +139,7 @@ struct MatrixC {
 
 MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   MatrixA a;
-#if A_PATTERN == 1
+#if FRAGMENT_LAYOUT == 1
   [[unroll]] for (uint p = 0; p < 4; ++p) {
     a.pair[p] = pair[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)];
   }
@@ -150,7 +150,7 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
 }
 
 float16_t half_of(uint word, uint i) { return unpackFloat2x16(word)[i]; }
-#if A_PATTERN == 2
+#if FRAGMENT_LAYOUT == 2
 uint c_row(uint e) { return sum_row(e); }
 uint c_column(uint e) { return lane_row(); }
 #else
@@ -160,7 +160,7 @@ uint c_column(uint e) { return (lane_id() & 3) * 2 + (e & 1) + 8 * ((e >> 1) & 1
 
 void multiply_add(MatrixA a, MatrixB b, inout MatrixC c) {
   barrier();
-#if A_PATTERN == 1
+#if FRAGMENT_LAYOUT == 1
   f16vec2 ordered[4];
   [[unroll]] for (uint p = 0; p < 4; ++p) {
     ordered[((PAIR_ROWS >> p) & 1) * 2 + ((PAIR_HALVES >> p) & 1)] = a.pair[p];

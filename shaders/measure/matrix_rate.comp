@@ -1,6 +1,6 @@
 // Products of 16 x 16 matrices on the matrix units, float16 into float32: sixteen accumulators a
 // subgroup of 32, operands in registers.  These come from shared memory: matrices of one value alone
-// are made anew for every product by some compilers, at 0.6 of the rate.
+// are made again for every product by some compilers, at 0.6 of the rate.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require

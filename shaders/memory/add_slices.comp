@@ -1,4 +1,4 @@
-// Adds up the sums of a split product, in order, as norm/add_norm_wide.comp does.
+// Adds the partial sums of a split-K matmul, in order, as norm/add_norm_wide.comp does.
 // One workgroup a row.
 #version 460
 #extension GL_GOOGLE_include_directive : require

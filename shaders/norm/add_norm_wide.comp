@@ -1,6 +1,6 @@
-// As add_norm.comp, for wide workgroups: x is the sum of SLICES sums of a split product, added in
-// order, a row stays in registers (HELD pieces of four elements a thread), and every load is under
-// way before the first is used.  One workgroup a row.
+// As add_norm.comp, for wide workgroups: x is the sum of SLICES partial sums of a split-K matmul,
+// added in order.  A row stays in registers (HELD pieces of four elements a thread), and all loads
+// start before the first result is used.  One workgroup a row.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"

@@ -1,12 +1,12 @@
-// How fast products of few rows are on a device, over weights enough that no cache holds them.
+// How fast matmuls of few rows are on a device, over weights enough that no cache holds them.
 //
 //   gpu_matvec_bench [DEVICE] < CASES
 //
 // A case is a line: a name, q4_0 or another format, the weights' rows and columns, the rows of
-// activations, "geglu" or "plain", and optionally teams, slices, tiles, rows at once and parts in
+// activations, "geglu" or "plain", and optionally teams, split-K, tiles, rows at once and parts in
 // place of the tuned ones.  `plain-kernel` before the rest takes matmul.comp instead,
 // `matrix-kernel` coop_matmul.comp.  `norm NAME
-// COLUMNS SLICES THREADS` times the norm between products.  Each line of output gives microseconds
+// COLUMNS SPLIT_K THREADS` times the norm between matmuls.  Each line of output gives microseconds
 // a launch and GB/s of weights, with a barrier after every launch and without.
 #include <chrono>
 #include <cstdio>
@@ -19,7 +19,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
-#include "services/gpu_worker/kernels/product.h"
+#include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/vulkan/query_pool.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 
@@ -33,13 +33,13 @@ constexpr uint32_t kMaxTimestamps = 128;
 
 struct Case {
   bool norm = false;
-  gpu::ProductKernel kernel = gpu::ProductKernel::kMatvec;
+  gpu::MatmulKernel kernel = gpu::MatmulKernel::kMatvec;
   std::string name, format;
   uint32_t n_dim = 0, k_dim = 0, rows = 1;
   bool geglu = false;
   bool bytes = false;
   gpu::MatvecShape shape = {.teams = 0};
-  uint32_t slices = 1, threads = 0;  // norm
+  uint32_t split_k = 1, threads = 0;  // norm
 };
 
 absl::StatusOr<Case> ParseCase(const std::string& line) {
@@ -51,12 +51,12 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
     in >> c.name;
   }
   if (c.name == "plain-kernel" || c.name == "matrix-kernel") {
-    c.kernel = c.name == "plain-kernel" ? gpu::ProductKernel::kPlain : gpu::ProductKernel::kMatrix;
+    c.kernel = c.name == "plain-kernel" ? gpu::MatmulKernel::kPlain : gpu::MatmulKernel::kMatrix;
     in >> c.name;
   }
   if (c.name == "norm") {
     c.norm = true;
-    in >> c.name >> c.k_dim >> c.slices >> c.threads;
+    in >> c.name >> c.k_dim >> c.split_k >> c.threads;
     if (!in) return absl::InvalidArgumentError("not a case: " + line);
     return c;
   }
@@ -67,7 +67,7 @@ absl::StatusOr<Case> ParseCase(const std::string& line) {
   }
   c.geglu = epilogue == "geglu";
   gpu::MatvecShape shape;
-  if (in >> shape.teams >> shape.slices >> shape.tiles >> shape.rows >> shape.parts) {
+  if (in >> shape.teams >> shape.split_k >> shape.tiles >> shape.rows >> shape.parts) {
     if (!(in >> shape.batch)) shape.batch = 1;
     c.shape = shape;
   }
@@ -110,7 +110,7 @@ class Bench {
     std::vector<gpu::Launch> launches;
     double bytes = 0;
     std::string how;
-    TANDEM_RETURN_IF_ERROR(c.norm ? MakeNorm(c, launches) : MakeProduct(c, launches, bytes, how));
+    TANDEM_RETURN_IF_ERROR(c.norm ? MakeNorm(c, launches) : MakeMatmul(c, launches, bytes, how));
     double microseconds[2];
     for (const bool barriers : {true, false}) {
       TANDEM_ASSIGN_OR_RETURN(microseconds[barriers ? 0 : 1], Time(launches, barriers));
@@ -188,13 +188,13 @@ class Bench {
                                              .normed = at + 19 * row,
                                              .cols = c.k_dim,
                                              .slice_stride = c.k_dim},
-                                            1, gpu::ActivationFormat::kInt8, c.slices));
+                                            1, gpu::ActivationFormat::kInt8, c.split_k));
     }
     return absl::OkStatus();
   }
 
-  absl::Status MakeProduct(const Case& c, std::vector<gpu::Launch>& launches, double& bytes,
-                           std::string& how) {
+  absl::Status MakeMatmul(const Case& c, std::vector<gpu::Launch>& launches, double& bytes,
+                          std::string& how) {
     const Format* format = nullptr;
     for (const Format& known : kFormats) {
       if (c.format == known.name) format = &known;
@@ -214,24 +214,24 @@ class Bench {
     const uint32_t bucket = std::bit_ceil(c.rows);
     gpu::Tuning tuning = kernels_->tuning();
     tuning.matrix.min_rows = 1;
-    if (c.kernel == gpu::ProductKernel::kMatrix &&
+    if (c.kernel == gpu::MatmulKernel::kMatrix &&
         !gpu::UsesMatrixUnits(tuning, tensor.dtype, bucket)) {
       return absl::InvalidArgumentError("no matrix units for " + c.format);
     }
-    gpu::Product product = {.kernel = c.kernel, .shape = c.shape};
-    if (c.kernel == gpu::ProductKernel::kMatrix) product.input = gpu::ActivationFormat::kF16;
-    if (c.kernel == gpu::ProductKernel::kMatvec) {
-      product.input = gpu::MatvecInput(tensor.dtype);
-      if (!c.bytes) tuning.matrix.byte_sums = false;
+    gpu::Matmul matmul = {.kernel = c.kernel, .shape = c.shape};
+    if (c.kernel == gpu::MatmulKernel::kMatrix) matmul.input = gpu::ActivationFormat::kF16;
+    if (c.kernel == gpu::MatmulKernel::kMatvec) {
+      matmul.input = gpu::MatvecInput(tensor.dtype);
+      if (!c.bytes) tuning.matrix.int8_sums = false;
       if (c.shape.teams == 0) {
-        product.shape = gpu::ChooseMatvecShape(tuning, tensor, c.geglu, true, bucket);
+        matmul.shape = gpu::ChooseMatvecShape(tuning, tensor, c.geglu, true, bucket);
       }
-      product.shape.bytes = c.bytes;
-      const gpu::MatvecShape& shape = product.shape;
-      how = absl::StrFormat("teams %d slices %d tiles %d of %d / %d / %d", shape.teams,
-                            shape.slices, shape.tiles, shape.rows, shape.parts, shape.batch);
+      matmul.shape.bytes = c.bytes;
+      const gpu::MatvecShape& shape = matmul.shape;
+      how = absl::StrFormat("teams %d split-K %d tiles %d of %d / %d / %d", shape.teams,
+                            shape.split_k, shape.tiles, shape.rows, shape.parts, shape.batch);
     } else {
-      how = c.kernel == gpu::ProductKernel::kPlain ? "plain" : "matrix";
+      how = c.kernel == gpu::MatmulKernel::kPlain ? "plain" : "matrix";
     }
     const gpu::MatrixWorkspace workspace = {.sums = scratch_.address() + kScratchBytes / 2,
                                             .sums_bytes = kScratchBytes / 4,
@@ -245,16 +245,16 @@ class Bench {
         shard.plane[p] = weights_.address() + i % copies * copy_bytes + planes[p];
       }
       launches.push_back(
-          gpu::ProductLaunch(tuning, product, tensor, shard,
-                             {.count = count,
-                              .x = x,
-                              .destination = out,
-                              .out_stride = c.geglu ? c.n_dim / 2 : c.n_dim,
-                              .slice_stride = kMaxRows * c.n_dim,
-                              .geglu = c.geglu,
-                              .out_format = c.geglu ? product.input : gpu::ActivationFormat::kF32,
-                              .max_rows = bucket,
-                              .workspace = workspace}));
+          gpu::MatmulLaunch(tuning, matmul, tensor, shard,
+                            {.count = count,
+                             .x = x,
+                             .destination = out,
+                             .out_stride = c.geglu ? c.n_dim / 2 : c.n_dim,
+                             .slice_stride = kMaxRows * c.n_dim,
+                             .geglu = c.geglu,
+                             .out_format = c.geglu ? matmul.input : gpu::ActivationFormat::kF32,
+                             .max_rows = bucket,
+                             .workspace = workspace}));
     }
     return absl::OkStatus();
   }

@@ -1,10 +1,10 @@
-// Times products of many rows on matrix units: Gemma 3 27B's four shapes, in the tiles that are
+// Times matmuls of many rows on matrix units: Gemma 3 27B's four shapes, in the tiles that are
 // tuned or, with --sweep, in each of a list, with k split into several numbers of parts.
 //
 //   matrix_bench [--sweep] [--formats q4_0,q8_0,f16] [--rows 32,128,2048]
 //
 // A time is the best of three runs over distinct matrices (300 MB together, so that none is in a
-// cache) with a barrier after each, divided by their number.  `error` is that of 24 products
+// cache) with a barrier after each, divided by their number.  `error` is that of 24 matmuls
 // against float64 sums of the same float16 inputs, in norm.
 #include <algorithm>
 #include <atomic>
@@ -50,7 +50,7 @@ struct Options {
   std::vector<uint32_t> rows = {16, 32, 64, 128, 512, 2048};
 };
 
-// Tiles to try for products of up to `rows` rows.
+// Tiles to try for matmuls of up to `rows` rows.
 std::vector<MatrixTile> SweptTiles(uint32_t rows) {
   std::vector<MatrixTile> tiles;
   if (rows <= 32) {
@@ -92,10 +92,10 @@ class Bench {
     TANDEM_ASSIGN_OR_RETURN(kernels_, KernelSet::Create(*device_, ""));
     TANDEM_ASSIGN_OR_RETURN(timestamps_, vulkan::TimestampPool::Create(*device_, 2));
     tuning_ = kernels_->tuning();
-    const MatrixPattern& pattern = tuning_.matrix.pattern;
+    const FragmentLayout& layout = tuning_.matrix.fragments;
     std::printf("%sleft matrices: path %d, pairs %x %x\n", DescribeDevice(device_->info()).c_str(),
-                static_cast<int>(pattern.path), pattern.pair_rows, pattern.pair_halves);
-    if (pattern.path == MatrixPath::kNone) return absl::UnimplementedError("no matrix units");
+                static_cast<int>(layout.path), layout.pair_rows, layout.pair_halves);
+    if (layout.path == MatrixPath::kNone) return absl::UnimplementedError("no matrix units");
     tuning_.matrix.min_rows = 1;
     return Fill();
   }
@@ -228,7 +228,7 @@ class Bench {
     return launches;
   }
 
-  // Of the first matrix's products, whose weights begin the pattern.
+  // Of the first matrix's matmuls, whose weights begin the pattern.
   double Error(const Shape& shape, const Format& format, uint32_t rows) {
     if (shape.output != MatrixOutput::kF32) return 0;
     double error = 0, norm = 0;
@@ -347,7 +347,7 @@ class Bench {
 
 int main(int argc, char** argv) {
   tandem::gpu::Options options;
-  CLI::App app("Times products of many rows on matrix units.");
+  CLI::App app("Times matmuls of many rows on matrix units.");
   app.add_flag("--sweep", options.sweep, "try many tiles");
   app.add_option("--formats", options.formats, "weights")->delimiter(',');
   app.add_option("--rows", options.rows, "rows of the input")->delimiter(',');

@@ -14,7 +14,7 @@ namespace tandem::report {
 struct InstructionCosts {
   double vector = 1;          // float32, and whatever is not named below
   double integer = 1;         // 32-bit shifts, logic and additions
-  double dot = 1;             // four signed bytes by four
+  double dot = 1;             // four int8 by four
   double multiply = 4;        // 32-bit integer products, 64-bit shifts
   double transcendental = 4;  // exp, rcp, rsq, sqrt
   double matrix = 32;         // 16 x 16 x 16, float16 into float32

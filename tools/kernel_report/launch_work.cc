@@ -85,8 +85,8 @@ class Worker {
     return rows > first_row ? rows - first_row : 0;
   }
 
-  // A product of rows of k by a matrix of n rows.  `pass`: rows that are multiplied at once.
-  void Product(double rows, double pass, uint64_t k, uint64_t n) {
+  // A matmul of rows of k by a matrix of n rows.  `pass`: rows that are multiplied at once.
+  void CountMatmul(double rows, double pass, uint64_t k, uint64_t n) {
     const auto dtype = static_cast<DType>(Constant("WEIGHT_DTYPE", 0));
     const double bytes = static_cast<double>(ShardBytes(dtype, n, k));
     const double passes = std::ceil(rows / pass);
@@ -101,18 +101,18 @@ class Worker {
     const double all = RowsAt(push.count, push.first_row);
     const double rows = std::min(
         all, static_cast<double>(dispatch_.groups_y) * Constant("ROWS") / Constant("SLICES"));
-    Product(rows, Constant("ROWS"), push.k_dim, push.n_dim);
-    const double slices = Constant("SLICES");
-    work_.activation_bytes = rows * (push.k_dim * 1.125 + push.n_dim * 4.0 * slices);
+    CountMatmul(rows, Constant("ROWS"), push.k_dim, push.n_dim);
+    const double split_k = Constant("SLICES");
+    work_.activation_bytes = rows * (push.k_dim * 1.125 + push.n_dim * 4.0 * split_k);
     // Passes over rows that are not there end at once.
-    work_.subgroups *= std::ceil(rows / Constant("ROWS")) * slices / dispatch_.groups_y;
+    work_.subgroups *= std::ceil(rows / Constant("ROWS")) * split_k / dispatch_.groups_y;
   }
 
   void Matmul() {
     const auto push = PushOf<gpu::MatmulPush>(dispatch_);
     const double rows = std::min(RowsAt(push.count, push.first_row),
                                  static_cast<double>(dispatch_.groups_y) * Constant("ROWS"));
-    Product(rows, Constant("ROWS"), push.k_dim, push.n_dim);
+    CountMatmul(rows, Constant("ROWS"), push.k_dim, push.n_dim);
     work_.activation_bytes = rows * (push.k_dim * 4.0 + push.n_dim * 4.0);
     work_.subgroups *= std::ceil(rows / Constant("ROWS")) / dispatch_.groups_y;
   }
@@ -123,7 +123,7 @@ class Worker {
     const double tile_columns = Constant("COLUMNS") * Constant("SUBGROUPS");
     const double rows = std::min(RowsAt(push.count, push.first_row),
                                  static_cast<double>(dispatch_.groups_x) * tile_rows);
-    Product(rows, tile_rows, push.k_dim, push.n_dim);
+    CountMatmul(rows, tile_rows, push.k_dim, push.n_dim);
     work_.macs *= RoundUp(push.n_dim, tile_columns) / push.n_dim;
     const double row_tiles = std::ceil(rows / tile_rows);
     const double column_tiles = std::ceil(push.n_dim / tile_columns);

@@ -52,7 +52,7 @@ Object* FromHandle(Handle handle) {
 PFN_vkVoidFunction QueueFunction(std::string_view name);
 
 // Fills what a probe's dispatch would have written: how the chip's lanes hold matrices
-// (kernels/matrix_pattern.h).  `words`: as many as the probe writes.
+// (kernels/fragment_layout.h).  `words`: as many as the probe writes.
 void AnswerProbe(const Chip& chip, gpu::KernelId probe, uint32_t* words);
 
 }  // namespace tandem::report

@@ -1,11 +1,11 @@
-#include "services/gpu_worker/kernels/matrix_pattern.h"
+#include "services/gpu_worker/kernels/fragment_layout.h"
 #include "tools/kernel_report/null_objects.h"
 
 namespace tandem::report {
 namespace {
 
 constexpr uint32_t kLanes = 32;
-constexpr uint32_t kStride = gpu::kPatternMaxElements;
+constexpr uint32_t kStride = gpu::kMaxFragmentElements;
 
 // RDNA 3: lanes l and l + 16 hold row l of the left matrix, sixteen elements; of the sums a lane
 // holds every second row of column l % 16.

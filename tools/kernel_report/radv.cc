@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In the environment of the program that was started anew: the library to load.
+// In the environment of the program that was started again: the library to load.
 constexpr const char* kPrepared = "TANDEM_KERNEL_REPORT_RADV";
 constexpr const char* kLibrary = "libvulkan_radeon.so";
 // The last series whose null device knows these chips: newer ones have none.

@@ -1,5 +1,5 @@
-// How activations lie in memory on their way to a product.  shaders/include/activation.glsl is the
-// same for the kernels and says what each format is.
+// Memory formats of the activations that matmuls read.  shaders/include/activation.glsl is the same
+// for kernels and defines each format.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class ActivationFormat : uint32_t {
 inline constexpr uint32_t kUnitElements = 256;
 inline constexpr uint32_t kUnitBytes = 288;  // 256 int8, 8 float32 scales
 
-// Scale of GeGLU's outputs in float16: they reach 4.2e6, and 3.8e-6 is their step about zero.
+// Scale of GeGLU's outputs in float16: they reach 4.2e6, in steps of 3.8e-6 near zero.
 inline constexpr float kGegluHalfScale = 64.0f;
 
 // Bytes of a row, which is also the distance between rows.
@@ -31,7 +31,7 @@ constexpr uint64_t ActivationRowBytes(ActivationFormat format, uint64_t cols) {
   return 0;
 }
 
-// Bytes of a row in whatever format.
+// Bytes of a row in the format that takes most.
 constexpr uint64_t LargestActivationRowBytes(uint64_t cols) {
   const uint64_t floats = ActivationRowBytes(ActivationFormat::kF32, cols);
   const uint64_t blocks = ActivationRowBytes(ActivationFormat::kInt8, cols);

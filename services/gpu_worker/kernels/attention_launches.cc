@@ -68,7 +68,7 @@ KvFormat FormatOf(DType dtype, uint32_t head_dim) {
 // Positions of tiled_quads.comp that fit in shared memory, K and V twice; 0: it does not serve.
 uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
   const bool enabled = tuning.tiled.cooperative && tuning.tiled.quads != 0;
-  if (!enabled || !tuning.matrix.pattern.quad_sums || head_dim % 16 != 0) return 0;
+  if (!enabled || !tuning.matrix.fragments.sums_in_quads || head_dim % 16 != 0) return 0;
   for (const uint32_t positions : {32u, 16u}) {
     if (4 * positions * (head_dim / 8 + 1) * 16 <= tuning.max_shared_bytes) return positions;
   }
@@ -78,7 +78,7 @@ uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
 // Makes the shape tiled_rows.comp's where that serves and fits in shared memory.
 void TakeRows(const Tuning& tuning, uint32_t head_dim, TiledShape& shape) {
   const TiledTuning& tiled = tuning.tiled;
-  if (!tiled.cooperative || tiled.rows == 0 || !tuning.matrix.pattern.column_sums) return;
+  if (!tiled.cooperative || tiled.rows == 0 || !tuning.matrix.fragments.sums_in_columns) return;
   const uint32_t parts = head_dim > tiled.part_dims ? 2 : 1;
   const uint32_t steps = parts == 1 ? DivideUp(head_dim, 16) : DivideUp(head_dim, 64) * 4;
   const uint32_t subgroups = shape.pairs / 16 * parts;
@@ -168,7 +168,7 @@ DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t n
 }
 
 uint32_t DecodeShape::Slots(uint32_t max_rows, uint32_t window) const {
-  // Longer pieces than the shortest are no more.
+  // Longer pieces never increase the count, so size for the shortest.
   const uint32_t seen = window == 0 ? ~0u : DivideUp(window - 1, piece) + 1;
   return std::clamp(num_groups / (parts * max_rows), 1u, std::min(seen, max_pieces + 1));
 }
@@ -202,7 +202,7 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
   if (!tuning.decode.enabled || !tuning.tiled.enabled) return shape;
   const uint32_t ratio = num_heads / num_kv_heads, positions = QuadPositions(tuning, head_dim);
   shape.queries = std::min(16u, ratio & -ratio);  // a power of two
-  const bool wide = tuning.matrix.pattern.quad_sums && head_dim > 128;
+  const bool wide = tuning.matrix.fragments.sums_in_quads && head_dim > 128;
   shape.pairs = wide ? tuning.tiled.wide_pairs : tuning.tiled.pairs;
   shape.tile_rows = shape.pairs / shape.queries;
   const uint32_t vector_bytes = (2 * DivideUp(head_dim, 16) + 1) * 16;
@@ -217,7 +217,7 @@ TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num
   }
   TakeRows(tuning, head_dim, shape);
   if (shape.kernel == KernelId::kTiledRows) return shape;
-  if (tuning.tiled.cooperative && tuning.matrix.pattern.path != MatrixPath::kNone &&
+  if (tuning.tiled.cooperative && tuning.matrix.fragments.path != MatrixPath::kNone &&
       staged_bytes() + exchanged_bytes <= tuning.max_shared_bytes) {
     shape.kernel = KernelId::kTiledCooperative;
     // More sums than this do not fit in registers.
@@ -240,11 +240,11 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;
   if (shape.kernel == KernelId::kTiledQuads) {
-    const MatrixPattern& pattern = tuning.matrix.pattern;
-    launch.constants[kTiledPairRows] = pattern.pair_rows;
-    launch.constants[kTiledPairHalves] = pattern.pair_halves;
-    launch.constants[kTiledSumPairRows] = pattern.sum_pair_rows;
-    launch.constants[kTiledSumPairHalves] = pattern.sum_pair_halves;
+    const FragmentLayout& layout = tuning.matrix.fragments;
+    launch.constants[kTiledPairRows] = layout.pair_rows;
+    launch.constants[kTiledPairHalves] = layout.pair_halves;
+    launch.constants[kTiledSumPairRows] = layout.sum_pair_rows;
+    launch.constants[kTiledSumPairHalves] = layout.sum_pair_halves;
   } else if (shape.kernel == KernelId::kTiledRows) {
     launch.constants[kTiledRowsAhead] = tuning.tiled.ahead;
     launch.constants[kTiledParts] = shape.parts;

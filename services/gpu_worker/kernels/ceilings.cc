@@ -33,7 +33,7 @@ const RateKernel kReadKernels[] = {{"read_rate", shaders::kReadRate, 8 * 16},
                                    {"read_rate_few", shaders::kReadRateFew, 2 * 16}};
 const RateKernel kFmaKernels[] = {{"fma_rate", shaders::kFmaRate, 8 * 16},
                                   {"fma_rate_few", shaders::kFmaRateFew, 2 * 16}};
-// matrix_rate.comp, a subgroup: sixteen products of 16 x 16 x 16.
+// matrix_rate.comp, a subgroup: sixteen multiplications of 16 x 16 x 16.
 constexpr uint32_t kMatrixFmasOfRound = 16 * 16 * 16 * 16;
 constexpr uint32_t kMatrixLanes = 32;
 constexpr auto kMeasureFor = std::chrono::milliseconds(80);

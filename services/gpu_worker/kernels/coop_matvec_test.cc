@@ -1,6 +1,6 @@
 // coop_matvec.comp, on emulated matrices where the device has no int8 matrix units.
+#include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
-#include "services/gpu_worker/kernels/product.h"
 #include "shaders/tandem_gpu_emulated_shaders.h"
 
 namespace tandem::gpu {
@@ -10,14 +10,14 @@ class CoopMatvecTest : public MatvecTest, public ::testing::WithParamInterface<D
  protected:
   void SetUp() override {
     MatvecTest::SetUp();
-    if (IsSkipped() || tuning_.matrix.byte_sums) return;
+    if (IsSkipped() || tuning_.matrix.int8_sums) return;
     kernels().Replace(KernelId::kCoopMatvec, shaders::kCoopMatvecEmulated);
-    tuning_.matrix.byte_sums = true;
+    tuning_.matrix.int8_sums = true;
   }
 };
 
 TEST_P(CoopMatvecTest, MatchesSumsInFloat64AtOddShapes) {
-  const MatvecShape shape = {.bytes = true, .teams = 3, .slices = 2, .rows = 8};
+  const MatvecShape shape = {.bytes = true, .teams = 3, .split_k = 2, .rows = 8};
   for (const uint32_t n : {1u, 31u, 33u, 100u}) {
     Check({.format = GetParam(), .shape = shape, .rows = 3, .n_dim = n, .k_dim = 41 * 32});
   }
@@ -89,18 +89,18 @@ TEST_P(CoopMatvecFormTest, ARowsBitsDoNotDependOnItsNeighbours) {
   const TileMatrix matrix(device(), GetParam(), kOut, kColumns, 3);
   const TestActivations x(7, kColumns, 4);
   MatvecCase c{.format = GetParam(),
-               .shape = {.bytes = true, .teams = 3, .slices = 2, .rows = 8},
+               .shape = {.bytes = true, .teams = 3, .split_k = 2, .rows = 8},
                .rows = 7,
                .n_dim = kOut,
                .k_dim = kColumns};
-  const std::vector<float> together = Sums(c, Product(c, matrix, x));
+  const std::vector<float> together = Sums(c, Multiply(c, matrix, x));
   for (const auto& [rows, at_once, tiles] : {std::tuple{1u, 8u, 1u}, {7u, 16u, 2u}}) {
     c.rows = rows;
     c.shape.rows = at_once;
     c.shape.tiles = tiles;
     c.shape.parts = c.shape.batch = tiles;
     c.shape.unit_scales = tiles > 1;
-    const std::vector<float> alone = Sums(c, Product(c, matrix, x));
+    const std::vector<float> alone = Sums(c, Multiply(c, matrix, x));
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float))) << c;
   }
 }
@@ -122,27 +122,27 @@ INSTANTIATE_TEST_SUITE_P(Formats, CoopMatvecFormTest, ::testing::Values(DType::k
 
 class CoopMatvecChoiceTest : public MatvecTest {};
 
-TEST_F(CoopMatvecChoiceTest, RowsAndSizeOfAProductDecide) {
+TEST_F(CoopMatvecChoiceTest, RowsAndSizeOfAMatmulDecide) {
   tuning_.matvec_max_rows = 16;
-  tuning_.matrix = {.pattern = {.path = MatrixPath::kQuads}, .byte_sums = true};
+  tuning_.matrix = {.fragments = {.path = MatrixPath::kQuads}, .int8_sums = true};
   tuning_.max_shared_bytes = 48 << 10;
   const DeviceTensor small = {DType::kQ4_0, 5376, 4096, {}},
                      large = {DType::kQ4_0, 43008, 5376, {}};
   const DeviceTensor k_quant = {DType::kQ4_K, 5376, 4096, {}};
   const auto kind = [this](const DeviceTensor& weights, uint32_t rows) {
-    const gpu::Product product = ChooseProduct(tuning_, weights, false, true, rows);
-    return std::pair(product.kernel, product.shape.bytes);
+    const gpu::Matmul matmul = ChooseMatmul(tuning_, weights, false, true, rows);
+    return std::pair(matmul.kernel, matmul.shape.bytes);
   };
-  EXPECT_EQ(kind(small, 4), std::pair(ProductKernel::kMatvec, false));
-  EXPECT_EQ(kind(small, 8), std::pair(ProductKernel::kMatvec, true));
-  EXPECT_EQ(kind(small, 16), std::pair(ProductKernel::kMatvec, true));
-  EXPECT_EQ(kind(small, 32), std::pair(ProductKernel::kMatrix, false));
-  EXPECT_EQ(kind(large, 8), std::pair(ProductKernel::kMatvec, true));
-  EXPECT_EQ(kind(large, 16), std::pair(ProductKernel::kMatrix, false));
-  EXPECT_EQ(kind(k_quant, 8), std::pair(ProductKernel::kMatrix, false));
-  tuning_.matrix.byte_sums = false;
-  EXPECT_EQ(kind(small, 8), std::pair(ProductKernel::kMatrix, false));
-  EXPECT_EQ(kind(small, 4), std::pair(ProductKernel::kMatvec, false));
+  EXPECT_EQ(kind(small, 4), std::pair(MatmulKernel::kMatvec, false));
+  EXPECT_EQ(kind(small, 8), std::pair(MatmulKernel::kMatvec, true));
+  EXPECT_EQ(kind(small, 16), std::pair(MatmulKernel::kMatvec, true));
+  EXPECT_EQ(kind(small, 32), std::pair(MatmulKernel::kMatrix, false));
+  EXPECT_EQ(kind(large, 8), std::pair(MatmulKernel::kMatvec, true));
+  EXPECT_EQ(kind(large, 16), std::pair(MatmulKernel::kMatrix, false));
+  EXPECT_EQ(kind(k_quant, 8), std::pair(MatmulKernel::kMatrix, false));
+  tuning_.matrix.int8_sums = false;
+  EXPECT_EQ(kind(small, 8), std::pair(MatmulKernel::kMatrix, false));
+  EXPECT_EQ(kind(small, 4), std::pair(MatmulKernel::kMatvec, false));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Products that make their input themselves, against the norm and the product one after the other.
+// Matmuls that compute their input themselves, against a norm and a matmul one after the other.
 // The numbers are such that all sums of squares are exact, and the first norm divides by 2: the
 // order of sums does not show, so the bits are the same.
 #include "services/gpu_worker/kernels/launches.h"
+#include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
-#include "services/gpu_worker/kernels/product.h"
 
 namespace tandem::gpu {
 namespace {
@@ -12,7 +12,7 @@ struct InputNormCase {
   DType format = DType::kQ4_0;
   uint32_t n_dim = 100;
   uint32_t k_dim = 544;
-  uint32_t slices = 1;     // of x
+  uint32_t split_k = 1;    // of x
   uint32_t groups = 1;     // most workgroups
   uint32_t threads = 512;  // most of a workgroup
   bool geglu = false;
@@ -25,18 +25,18 @@ class InputNormTest : public MatvecTest {
 
   void Check(const InputNormCase& c) {
     SCOPED_TRACE(::testing::Message()
-                 << Traits(c.format).name << " n " << c.n_dim << " k " << c.k_dim << " slices "
-                 << c.slices << " groups " << c.groups << " threads " << c.threads);
+                 << Traits(c.format).name << " n " << c.n_dim << " k " << c.k_dim << " split_k "
+                 << c.split_k << " groups " << c.groups << " threads " << c.threads);
     tuning_.norm_groups = c.groups;
     tuning_.wide_norm_threads = c.threads;
     const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 1, c.shard_rows);
     std::mt19937 random(7);
     const auto pick = [&random](uint32_t n) { return static_cast<float>(random() % n); };
-    // Slices of multiples of 1/2 that add up to 2 or -2.
-    std::vector<float> x(size_t{c.slices} * c.k_dim), residual(c.k_dim), weight(c.k_dim);
+    // Partial sums: multiples of 1/2 that add up to 2 or -2.
+    std::vector<float> x(size_t{c.split_k} * c.k_dim), residual(c.k_dim), weight(c.k_dim);
     for (uint32_t k = 0; k < c.k_dim; ++k) {
       float left = pick(2) * 4 - 2;
-      for (uint32_t s = 1; s < c.slices; ++s) {
+      for (uint32_t s = 1; s < c.split_k; ++s) {
         x[size_t{s} * c.k_dim + k] = pick(9) / 2 - 2;
         left -= x[size_t{s} * c.k_dim + k];
       }
@@ -60,11 +60,11 @@ class InputNormTest : public MatvecTest {
                         .epsilon = 0.0f,
                         .slice_stride = c.k_dim,
                         .updated = in_place.address()},
-                       1, ActivationFormat::kInt8, c.slices)});
+                       1, ActivationFormat::kInt8, c.split_k)});
     const std::vector<std::byte> expected = Multiply(c, matrix, step, normed.address(), {});
 
     const DeviceArray before(device(), residual), updated(device(), residual.size() * 4);
-    InputNorm norm = {.slices = c.slices,
+    InputNorm norm = {.split_k = c.split_k,
                       .weight = scale.address(),
                       .next_weight = next.address(),
                       .residual = before.address(),
@@ -111,15 +111,15 @@ class InputNormTest : public MatvecTest {
 
 TEST_F(InputNormTest, IsTheNormAndTheProductInOneInEveryFormat) {
   for (const DType format : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kIq4Nl}) {
-    Check({.format = format, .slices = 2, .groups = 2});
+    Check({.format = format, .split_k = 2, .groups = 2});
   }
   for (const DType format : {DType::kQ6_K, DType::kQ4_K, DType::kQ5_K}) {
-    Check({.format = format, .k_dim = 768, .slices = 2, .groups = 2});
+    Check({.format = format, .k_dim = 768, .split_k = 2, .groups = 2});
   }
 }
 
-TEST_F(InputNormTest, AddsSlicesUp) {
-  for (const uint32_t slices : {1u, 3u, 5u}) Check({.k_dim = 96, .slices = slices, .groups = 3});
+TEST_F(InputNormTest, AddsPartialSums) {
+  for (const uint32_t split_k : {1u, 3u, 5u}) Check({.k_dim = 96, .split_k = split_k, .groups = 3});
 }
 
 // One set of teams to four, tiles in turn, and sets that run out of tiles.
@@ -134,13 +134,13 @@ TEST_F(InputNormTest, DividesTilesInAnyWay) {
 TEST_F(InputNormTest, IsTakenWhereItWasSeenToGain) {
   tuning_.norm_inputs = 1;
   tuning_.matvec_max_rows = 4;
-  tuning_.matrix.byte_sums = false;
+  tuning_.matrix.int8_sums = false;
   tuning_.max_shared_bytes = 48 << 10;
   const auto takes = [this](DType dtype, uint32_t rows) {
     const DeviceTensor weights = {dtype, 8192, 5376, {}};
-    const gpu::Product product = ChooseProduct(tuning_, weights, false, false, rows);
-    EXPECT_EQ(product.kernel, ProductKernel::kMatvec);
-    return TakesInputNorm(tuning_, product, weights, rows);
+    const gpu::Matmul matmul = ChooseMatmul(tuning_, weights, false, false, rows);
+    EXPECT_EQ(matmul.kernel, MatmulKernel::kMatvec);
+    return TakesInputNorm(tuning_, matmul, weights, rows);
   };
   EXPECT_TRUE(takes(DType::kQ4_0, 1));
   EXPECT_FALSE(takes(DType::kQ4_0, 2));
@@ -150,12 +150,12 @@ TEST_F(InputNormTest, IsTakenWhereItWasSeenToGain) {
   EXPECT_FALSE(takes(DType::kQ4_0, 1));
 }
 
-TEST_F(InputNormTest, IsNotForFloatsSlicesOrMoreThanFits) {
+TEST_F(InputNormTest, IsNotForFloatsSplitKOrMoreThanFits) {
   const DeviceTensor q4 = {DType::kQ4_0, 8192, 5376, {}}, bf16 = {DType::kBf16, 8192, 5376, {}};
   tuning_.max_shared_bytes = 16384;
   EXPECT_TRUE(CanNormInput(tuning_, q4, {.teams = 7}));
   EXPECT_FALSE(CanNormInput(tuning_, bf16, {.teams = 7}));
-  EXPECT_FALSE(CanNormInput(tuning_, q4, {.teams = 7, .slices = 2}));
+  EXPECT_FALSE(CanNormInput(tuning_, q4, {.teams = 7, .split_k = 2}));
   EXPECT_FALSE(CanNormInput(tuning_, q4, {.bytes = true, .teams = 7}));
   EXPECT_FALSE(CanNormInput(tuning_, {DType::kQ4_0, 8192, 16384, {}}, {.teams = 7}));
 }

@@ -10,10 +10,10 @@ absl::StatusOr<std::unique_ptr<KernelSet>> KernelSet::Create(const vulkan::Devic
   set->tuning_ = TuningFor(device.info());
   TANDEM_ASSIGN_OR_RETURN(set->layout_, vulkan::PipelineLayout::Create(device));
   TANDEM_ASSIGN_OR_RETURN(set->cache_, vulkan::PipelineCache::Create(device, cache_folder));
-  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.pattern,
-                          ProbeMatrixPattern(device, set->layout_, set->cache_->handle()));
-  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.byte_sums,
-                          ProbeByteSums(device, set->layout_, set->cache_->handle()));
+  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.fragments,
+                          ProbeFragmentLayout(device, set->layout_, set->cache_->handle()));
+  TANDEM_ASSIGN_OR_RETURN(set->tuning_.matrix.int8_sums,
+                          ProbeInt8Sums(device, set->layout_, set->cache_->handle()));
   return set;
 }
 

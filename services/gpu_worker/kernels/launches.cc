@@ -21,11 +21,11 @@ constexpr auto kAddNorms = {spirv::Module(shaders::kAddNorm),
 constexpr uint32_t kEmbedDtype = ConstantId("WEIGHT_DTYPE", {shaders::kEmbed});
 constexpr uint32_t kGather = ConstantId("GATHER", {shaders::kRmsNorm});
 constexpr uint32_t kRmsNormFormat = ConstantId("OUT_FORMAT", {shaders::kRmsNorm});
-constexpr uint32_t kAddSlicesSlices = ConstantId("SLICES", {shaders::kAddSlices});
+constexpr uint32_t kAddSplitK = ConstantId("SLICES", {shaders::kAddSlices});
 constexpr uint32_t kPoolColumns = ConstantId("COLUMNS", {shaders::kPool});
 constexpr uint32_t kAddNormFormat = ConstantId("OUT_FORMAT", kAddNorms);
 constexpr uint32_t kAddNormRows = ConstantId("ROWS", kAddNorms);
-constexpr uint32_t kAddNormSlices = ConstantId("SLICES", {shaders::kAddNormWide});
+constexpr uint32_t kAddNormSplitK = ConstantId("SLICES", {shaders::kAddNormWide});
 constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
 constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
 constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
@@ -43,8 +43,10 @@ uint32_t WideNormThreads(const Tuning& tuning, uint32_t cols) {
 }
 
 // What texel_matmul.comp reads; nothing where texel buffers cannot hold it.
-std::optional<vulkan::TexelViews> MatmulTexels(const Tuning& tuning, const DeviceTensor& weights,
-                                               const DeviceShard& shard, const MatmulArgs& args) {
+std::optional<vulkan::TexelViews> PlainMatmulTexels(const Tuning& tuning,
+                                                    const DeviceTensor& weights,
+                                                    const DeviceShard& shard,
+                                                    const PlainMatmulArgs& args) {
   constexpr uint64_t kTexelBytes = 16;
   const uint64_t x_texels = uint64_t{args.max_rows} * weights.cols / 4;
   if (x_texels > tuning.max_texels) return std::nullopt;
@@ -122,10 +124,10 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
                     max_rows);
 }
 
-Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t slices,
+Launch AddSplitKLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t split_k,
                        uint32_t max_rows) {
   Launch launch = MakeLaunch(KernelId::kAddSlices, tuning.norm_threads, push, max_rows, 1);
-  launch.constants[kAddSlicesSlices] = slices;
+  launch.constants[kAddSplitK] = split_k;
   return launch;
 }
 
@@ -142,22 +144,22 @@ Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
                      ActivationFormat format) {
   const uint32_t threads =
-      AddsSlices(tuning, push.cols) ? WideNormThreads(tuning, push.cols) : tuning.norm_threads;
+      AddsSplitK(tuning, push.cols) ? WideNormThreads(tuning, push.cols) : tuning.norm_threads;
   Launch launch = MakeLaunch(KernelId::kRmsNorm, threads, push, max_rows, 1);
   launch.constants[kGather] = gather ? 1 : 0;
   launch.constants[kRmsNormFormat] = static_cast<uint32_t>(format);
   return launch;
 }
 
-bool AddsSlices(const Tuning& tuning, uint32_t cols) {
+bool AddsSplitK(const Tuning& tuning, uint32_t cols) {
   constexpr uint32_t kMostHeld = 8;  // pieces of a row that a thread holds: more would spill
   return cols <= kMostHeld * tuning.wide_norm_threads * 4;
 }
 
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
-                     ActivationFormat format, uint32_t slices, NormRows rows) {
-  if (!AddsSlices(tuning, push.cols)) {
-    TANDEM_CHECK(slices == 1);
+                     ActivationFormat format, uint32_t split_k, NormRows rows) {
+  if (!AddsSplitK(tuning, push.cols)) {
+    TANDEM_CHECK(split_k == 1);
     Launch launch = MakeLaunch(KernelId::kAddNorm, tuning.norm_threads, push, max_rows, 1);
     launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
     launch.constants[kAddNormRows] = static_cast<uint32_t>(rows);
@@ -177,21 +179,21 @@ Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max
   const uint32_t threads = WideNormThreads(tuning, push.cols);
   Launch launch = MakeLaunch(KernelId::kAddNormWide, threads, push, max_rows, 1);
   launch.constants[kAddNormFormat] = static_cast<uint32_t>(format);
-  launch.constants[kAddNormSlices] = slices;
+  launch.constants[kAddNormSplitK] = split_k;
   launch.constants[kAddNormHeld] = DivideUp(push.cols, threads * 4);
   launch.constants[kAddNormRows] = static_cast<uint32_t>(rows);
   return launch;
 }
 
-Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
-                    const MatmulArgs& args) {
+Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
+                         const DeviceShard& shard, const PlainMatmulArgs& args) {
   const uint64_t per_column = args.geglu ? 2 : 1;
   TANDEM_CHECK(shard.first_row % per_column == 0 && shard.num_rows % per_column == 0);
   const uint32_t rows = std::min(std::bit_floor(args.max_rows), tuning.matmul_rows);
   const uint32_t local = tuning.subgroup_size * tuning.matmul_subgroups;
   const uint32_t groups_x = DivideUp(shard.num_rows, uint64_t{local} * tuning.matmul_columns);
   const uint32_t groups_y = DivideUp(args.max_rows, rows);
-  if (const auto texels = MatmulTexels(tuning, weights, shard, args)) {
+  if (const auto texels = PlainMatmulTexels(tuning, weights, shard, args)) {
     const TexelMatmulPush push{.count = args.count,
                                .destination = args.destination,
                                .k_dim = static_cast<uint32_t>(weights.cols),

@@ -1,8 +1,8 @@
 // The kernel table: each kernel's shader, and for a set of arguments its specialisation, push
 // constants and number of workgroups.  Pure functions of plain data; nothing here calls Vulkan.
 //
-// `max_rows` is the row bucket a launch is recorded for; the rows there are come from the step
-// buffer when it runs.
+// `max_rows` is the row bucket that a launch is recorded for.  The number of rows comes from the
+// step buffer when the launch runs.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct DeviceTensor {
 // REQUIRES in all: matrices of a multiple of 32 columns, norms f32; offsets of counts are those of
 // StepHeader.  Attention's launches: attention_launches.h.
 
-// `guesses`: uint32 [outputs of the step before], what fed rows take their tokens from.
+// `guesses`: uint32 [outputs of the step before], the tokens of speculative rows.
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
                    uint64_t step, uint64_t guesses, uint64_t destination, float scale,
                    uint32_t max_rows);
@@ -40,8 +40,8 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
 inline constexpr uint32_t kCopyPiece = 2048;  // columns of a workgroup
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
-// `slices`: in the source, kMaxSlices at most.
-Launch AddSlicesLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t slices,
+// Adds the partial sums of a split-K matmul.  `split_k`: how many, kMaxSplitK at most.
+Launch AddSplitKLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t split_k,
                        uint32_t max_rows);
 
 // `max_pools`: of the step.
@@ -53,21 +53,21 @@ Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools
 Launch RmsNormLaunch(const Tuning& tuning, const RmsNormPush& push, bool gather, uint32_t max_rows,
                      ActivationFormat format = ActivationFormat::kF32);
 
-// The rows of an AddNormLaunch; in what is normed they follow one another.
+// The rows of an AddNormLaunch.  The normed rows are contiguous.
 enum class NormRows : uint32_t {
-  kStep,       // all of the step
-  kGathered,   // those of the step's outputs, out of all in the source and the residual
+  kStep,       // all rows of the step
+  kGathered,   // the output rows, gathered from all rows of the source and the residual
   kOfOutputs,  // the output rows; the source is already compacted to them
 };
 
-// `slices`: sums of a split product that make the source, 1 where AddsSlices says no; `format`: of
-// what is normed; `max_rows`: of `rows`.  Outputs must differ in their rows: each is updated once.
-bool AddsSlices(const Tuning& tuning, uint32_t cols);
+// `split_k`: partial sums that make up the source, 1 unless AddsSplitK; `format`: of the normed
+// rows; `max_rows`: of `rows`.  Outputs must differ in their rows: each is updated once.
+bool AddsSplitK(const Tuning& tuning, uint32_t cols);
 Launch AddNormLaunch(const Tuning& tuning, const AddNormPush& push, uint32_t max_rows,
-                     ActivationFormat format = ActivationFormat::kF32, uint32_t slices = 1,
+                     ActivationFormat format = ActivationFormat::kF32, uint32_t split_k = 1,
                      NormRows rows = NormRows::kStep);
 
-struct MatmulArgs {
+struct PlainMatmulArgs {
   uint64_t count = 0;  // address of the number of rows
   uint64_t x = 0;
   bool x_f16 = false;
@@ -77,12 +77,12 @@ struct MatmulArgs {
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
 };
-// texel_matmul.comp where tuning.max_texels holds what it reads, else matmul.comp: by the shapes of
-// weights and rows alone.  x has max_rows rows.
-Launch MatmulLaunch(const Tuning& tuning, const DeviceTensor& weights, const DeviceShard& shard,
-                    const MatmulArgs& args);
+// texel_matmul.comp if its operands fit tuning.max_texels, else matmul.comp.  The choice depends on
+// the shapes of weights and rows alone.  x has max_rows rows.
+Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
+                         const DeviceShard& shard, const PlainMatmulArgs& args);
 
-// A row of logits is reduced slice by slice; slices of a vocabulary are of one length but the last.
+// A row of logits is reduced in slices of the vocabulary.  All but the last have the same length.
 struct HeadSlices {
   uint32_t length = 0;
   uint32_t count = 0;

@@ -1,4 +1,4 @@
-// Matrix products against the reference, element by element, in every format and odd shape.
+// Matmuls against the reference, element by element, in every format and odd shape.
 #include <cmath>
 #include <limits>
 
@@ -37,8 +37,8 @@ class MatmulTest : public KernelTest {
   }
 
   // Runs `c` over the first c.rows rows of `x`, recorded for `bucket` rows.
-  std::vector<float> Product(const Case& c, const PackedMatrix& matrix, const std::vector<float>& x,
-                             uint32_t bucket) {
+  std::vector<float> Multiply(const Case& c, const PackedMatrix& matrix,
+                              const std::vector<float>& x, uint32_t bucket) {
     const uint32_t stride = (c.geglu ? c.n_dim / 2 : c.n_dim) + 3;
     const DeviceArray step = MakeStep(c.rows);
     std::vector<float> all = x;  // rows past the count are never read
@@ -48,14 +48,14 @@ class MatmulTest : public KernelTest {
     const DeviceArray output(device(), uint64_t{c.rows} * stride * sizeof(float));
     std::vector<Launch> launches;
     for (const DeviceShard& shard : matrix.tensor.shards) {
-      launches.push_back(MatmulLaunch(tuning_, matrix.tensor, shard,
-                                      {.count = RowCount(step),
-                                       .x = input.address(),
-                                       .x_f16 = c.x_f16,
-                                       .destination = output.address(),
-                                       .out_stride = stride,
-                                       .geglu = c.geglu,
-                                       .max_rows = bucket}));
+      launches.push_back(PlainMatmulLaunch(tuning_, matrix.tensor, shard,
+                                           {.count = RowCount(step),
+                                            .x = input.address(),
+                                            .x_f16 = c.x_f16,
+                                            .destination = output.address(),
+                                            .out_stride = stride,
+                                            .geglu = c.geglu,
+                                            .max_rows = bucket}));
     }
     Run(launches);
     EXPECT_TRUE(output.Intact()) << c;
@@ -74,7 +74,7 @@ class MatmulTest : public KernelTest {
     const PackedMatrix matrix(device(), c.dtype, c.n_dim, c.k_dim, 1, c.shard_rows);
     std::vector<float> x = RandomFloats(size_t{c.rows} * c.k_dim, 2);
     if (c.x_f16) x = testing::HalvesToFloats(testing::FloatsToHalves(x));
-    const std::vector<float> actual = Product(c, matrix, x, std::bit_ceil(c.rows));
+    const std::vector<float> actual = Multiply(c, matrix, x, std::bit_ceil(c.rows));
     std::vector<float> expected(size_t{c.rows} * c.n_dim);
     reference::MatMul(x, c.rows, matrix.values, expected);
     double largest = 0;  // of the norms of the weights' rows
@@ -142,12 +142,12 @@ TEST_P(MatmulFormatTest, ARowsBitsDoNotDependOnItsNeighbours) {
     const PackedMatrix matrix(device(), dtype, n - (geglu ? 1 : 0), k, 3);
     Case c{.dtype = dtype, .rows = 21, .n_dim = n - (geglu ? 1 : 0), .k_dim = k, .geglu = geglu};
     const std::vector<float> x = RandomFloats(size_t{c.rows} * k, 4);
-    const std::vector<float> together = Product(c, matrix, x, 32);
+    const std::vector<float> together = Multiply(c, matrix, x, 32);
     const size_t width = together.size() / c.rows;
     for (const auto& [rows, bucket] :
          {std::pair{1u, 1u}, {2u, 2u}, {3u, 4u}, {5u, 8u}, {1u, 512u}}) {
       c.rows = rows;
-      const std::vector<float> alone = Product(c, matrix, x, bucket);
+      const std::vector<float> alone = Multiply(c, matrix, x, bucket);
       ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), rows * width * sizeof(float)))
           << c << " in a bucket of " << bucket;
     }
@@ -169,7 +169,8 @@ TEST_F(MatmulTest, TakesTheKernelThatCanHoldTheWeights) {
   if (tuning_.max_texels == 0) GTEST_SKIP() << "the device is not for texels";
   const PackedMatrix matrix(device(), DType::kQ8_0, 64, 64, 7);
   const auto kernel = [&] {
-    return MatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {.max_rows = 1}).kernel;
+    return PlainMatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0], {.max_rows = 1})
+        .kernel;
   };
   tuning_.max_texels = 64 * 64 / 16;
   EXPECT_EQ(kernel(), KernelId::kTexelMatmulF32);
@@ -182,12 +183,12 @@ TEST_F(MatmulTest, RunsOverNoRowsWithoutATrace) {
   const PackedMatrix matrix(device(), DType::kQ8_0, 64, 64, 5);
   const DeviceArray step = MakeStep(0);
   const DeviceArray output(device(), 64 * sizeof(float));
-  Run({MatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0],
-                    {.count = RowCount(step),
-                     .x = output.address(),
-                     .destination = output.address(),
-                     .out_stride = 64,
-                     .max_rows = 8})});
+  Run({PlainMatmulLaunch(tuning_, matrix.tensor, matrix.tensor.shards[0],
+                         {.count = RowCount(step),
+                          .x = output.address(),
+                          .destination = output.address(),
+                          .out_stride = 64,
+                          .max_rows = 8})});
   EXPECT_TRUE(testing::IsGuard(output.data()));
 }
 
@@ -206,7 +207,7 @@ TEST_F(MatmulTest, GegluHoldsForLargeGates) {
   std::vector<float> x(32, 0.0f);
   x[0] = 1.0f;
   const std::vector<float> out =
-      Product({.rows = 1, .n_dim = 6, .k_dim = 32, .geglu = true}, matrix, x, 1);
+      Multiply({.rows = 1, .n_dim = 6, .k_dim = 32, .geglu = true}, matrix, x, 1);
   EXPECT_EQ(out[0], 600.0f);
   EXPECT_EQ(out[1], 0.0f);
   EXPECT_NEAR(out[2], 1e-6f, 1e-11f);

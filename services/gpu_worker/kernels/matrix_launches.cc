@@ -86,7 +86,7 @@ Splits ChooseSplits(const MatrixTile& tile, uint32_t row_tiles, uint32_t column_
 }  // namespace
 
 bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows) {
-  return tuning.matrix.pattern.path != MatrixPath::kNone && dtype != DType::kF32 &&
+  return tuning.matrix.fragments.path != MatrixPath::kNone && dtype != DType::kF32 &&
          max_rows >= tuning.matrix.min_rows;
 }
 
@@ -114,7 +114,7 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
                   .whole = splits.whole};
   std::copy_n(shard.plane, 4, push.plane);
   Launch launch =
-      MakeLaunch(KernelOf(tuning.matrix.pattern.path), 32 * tile.subgroups, push, row_tiles,
+      MakeLaunch(KernelOf(tuning.matrix.fragments.path), 32 * tile.subgroups, push, row_tiles,
                  splits.whole + (column_tiles - splits.whole) * splits.parts);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kColumns] = tile.columns;
@@ -122,8 +122,8 @@ Launch MatrixMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
   launch.constants[kSubgroups] = tile.subgroups;
   launch.constants[kChunk] = tile.chunk;
   launch.constants[kOutput] = static_cast<uint32_t>(args.output);
-  launch.constants[kPairRows] = tuning.matrix.pattern.pair_rows;
-  launch.constants[kPairHalves] = tuning.matrix.pattern.pair_halves;
+  launch.constants[kPairRows] = tuning.matrix.fragments.pair_rows;
+  launch.constants[kPairHalves] = tuning.matrix.fragments.pair_halves;
   return launch;
 }
 

@@ -1,4 +1,4 @@
-// Products of many rows on cooperative matrices: shaders/linear/coop_matmul.comp.
+// Matmuls of many rows on cooperative matrices: shaders/linear/coop_matmul.comp.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 namespace tandem::gpu {
 
 enum class MatrixOutput : uint32_t {
-  kF32 = 0,       // products
+  kF32 = 0,       // sums
   kGegluF32 = 1,  // rows 2i and 2i + 1 of the weights make column i
   kGegluF16 = 2,  // the same divided by kGegluHalfScale
 };
 
-// Where workgroups that share a tile meet.
+// Scratch memory of workgroups that share a tile by split-K.
 struct MatrixWorkspace {
   uint64_t sums = 0;  // address, a multiple of 16; 0: none, k is not split
   uint64_t sums_bytes = 0;
   uint64_t arrivals = 0;  // address of kMatrixMaxTiles uint32, zero
 };
 inline constexpr uint32_t kMatrixMaxTiles = 4096;
-// What products of 2,048 rows split well with.
+// Enough for split-K at 2,048 rows.
 inline constexpr uint64_t kMatrixSumsBytes = 52 << 20;
 
 struct MatrixArgs {
@@ -34,10 +34,10 @@ struct MatrixArgs {
   uint32_t out_stride = 0;
   uint32_t first_row = 0;
   uint32_t max_rows = 0;
-  MatrixWorkspace workspace;  // of no other launch that may run at the same time
+  MatrixWorkspace workspace;  // no other launch uses it at the same time
 };
 
-// Whether products of up to `max_rows` rows with weights of `dtype` run on matrix units here.
+// Whether matmuls of up to `max_rows` rows with weights of `dtype` run on matrix units here.
 bool UsesMatrixUnits(const Tuning& tuning, DType dtype, uint32_t max_rows);
 
 // REQUIRES UsesMatrixUnits; weights of a multiple of 32 columns.

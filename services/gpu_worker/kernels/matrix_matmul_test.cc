@@ -1,4 +1,4 @@
-// Products on matrix units against plain sums: formats, odd shapes, split k, GeGLU.  Where the
+// Matmuls on matrix units against plain sums: formats, odd shapes, split-K, GeGLU.  Where the
 // device has no matrix units the same shader runs on emulated ones, in each of its forms.
 #include <cmath>
 
@@ -37,21 +37,21 @@ class MatrixMatmulTest : public KernelTest {
   // A tuning for `path`, emulated where there are no matrix units; skips what is neither.
   void Choose(MatrixPath path) {
     tuning_ = tuning();
-    if (tuning_.matrix.pattern.path == MatrixPath::kNone) {
+    if (tuning_.matrix.fragments.path == MatrixPath::kNone) {
       kernels().Replace(KernelId::kCoopMatmulShared, shaders::kCoopMatmulSharedEmulated);
       kernels().Replace(KernelId::kCoopMatmulQuads, shaders::kCoopMatmulQuadsEmulated);
       kernels().Replace(KernelId::kCoopMatmulRows, shaders::kCoopMatmulRowsEmulated);
-      tuning_.matrix.pattern = {.path = path, .pair_rows = 10, .pair_halves = 12};
-    } else if (path != MatrixPath::kShared && path != tuning_.matrix.pattern.path) {
+      tuning_.matrix.fragments = {.path = path, .pair_rows = 10, .pair_halves = 12};
+    } else if (path != MatrixPath::kShared && path != tuning_.matrix.fragments.path) {
       GTEST_SKIP() << "not how this device holds matrices";
     } else {
-      tuning_.matrix.pattern.path = path;
+      tuning_.matrix.fragments.path = path;
     }
     tuning_.matrix.min_rows = 1;
   }
 
-  std::vector<float> Product(const Case& c, const TileMatrix& matrix,
-                             const std::vector<uint16_t>& x) {
+  std::vector<float> Multiply(const Case& c, const TileMatrix& matrix,
+                              const std::vector<uint16_t>& x) {
     tuning_.matrix.tiles = {c.tile};
     const bool geglu = c.output != MatrixOutput::kF32;
     const uint32_t width = geglu ? c.n_dim / 2 : c.n_dim, stride = width + 3;
@@ -103,7 +103,7 @@ class MatrixMatmulTest : public KernelTest {
     const auto halves =
         testing::FloatsToHalves(RandomFloats(size_t{c.rows} * c.k_dim, 2, scale / c.x_scale));
     const std::vector<float> x = testing::HalvesToFloats(halves);
-    const std::vector<float> actual = Product(c, matrix, halves);
+    const std::vector<float> actual = Multiply(c, matrix, halves);
     // A weight is rounded to float16, its scale before it and for q4_k and q5_k its minimum.
     const bool has_minimum = c.format == DType::kQ4_K || c.format == DType::kQ5_K;
     const double weight_error = (has_minimum ? 4 : 1) * kEpsilonF16;
@@ -177,8 +177,8 @@ TEST_P(MatrixPathTest, SplitSumsAreWholeAndTheSameEveryTime) {
     Check(c);
     const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 3);
     const auto x = testing::FloatsToHalves(RandomFloats(size_t{c.rows} * c.k_dim, 4));
-    const std::vector<float> first = Product(c, matrix, x);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(Product(c, matrix, x), first);
+    const std::vector<float> first = Multiply(c, matrix, x);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(Multiply(c, matrix, x), first);
   }
 }
 
@@ -215,7 +215,7 @@ class MatrixFormTest : public MatrixMatmulTest {
   void SetUp() override {
     MatrixMatmulTest::SetUp();
     if (IsSkipped()) return;
-    const MatrixPath path = tuning().matrix.pattern.path;
+    const MatrixPath path = tuning().matrix.fragments.path;
     Choose(path == MatrixPath::kNone ? MatrixPath::kQuads : path);
   }
 };
@@ -246,7 +246,7 @@ TEST_F(MatrixFormTest, WiderTilesMatchThePlainSum) {
 
 // What a device is tuned for, which is too much for an emulation.
 TEST_F(MatrixFormTest, TheDevicesOwnTilesMatchThePlainSum) {
-  if (tuning().matrix.pattern.path == MatrixPath::kNone) GTEST_SKIP() << "no matrix units";
+  if (tuning().matrix.fragments.path == MatrixPath::kNone) GTEST_SKIP() << "no matrix units";
   for (const MatrixTile& tile : tuning().matrix.tiles) {
     for (const auto format : {DType::kQ4_0, DType::kQ8_0, DType::kF16}) {
       Check({.format = format,

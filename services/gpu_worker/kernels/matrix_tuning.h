@@ -1,16 +1,16 @@
-// Which products run on matrix units, and in what tiles.
+// Which matmuls run on matrix units, and in what tiles.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "services/gpu_worker/kernels/matrix_pattern.h"
+#include "services/gpu_worker/kernels/fragment_layout.h"
 
 namespace tandem::gpu {
 
 // Work of a workgroup of coop_matmul.comp.
 struct MatrixTile {
-  // Of the tiles that fit a product, the first is taken.
+  // A matmul takes the first tile that fits it.
   uint32_t max_rows = ~0u;   // of x
   uint32_t min_columns = 0;  // rows of weights
   uint32_t min_bits = 0;     // of a weight, without its scale
@@ -18,13 +18,13 @@ struct MatrixTile {
   uint32_t rows = 32;        // a multiple of 16
   uint32_t subgroups = 4;    // side by side in columns
   uint32_t chunk = 64;       // of k between barriers: 64 or 128
-  uint32_t groups = 1;       // workgroups that run at once: k is split to have as many
+  uint32_t groups = 1;       // workgroups that run at once; split-K fills them
 };
 
 struct MatrixTuning {
-  MatrixPattern pattern;   // what the device's probes said
-  bool byte_sums = false;  // and whether coop_matvec.comp can be used
-  uint32_t min_rows = 5;   // of a product on matrix units
+  FragmentLayout fragments;  // from the device's probe
+  bool int8_sums = false;    // from its probe: whether coop_matvec.comp can be used
+  uint32_t min_rows = 5;     // of a matmul on matrix units
   // Rows of a matmul on int8 matrix units, coop_matvec.comp: the fewest; the most with weights of
   // at most bytes_small elements; the most with larger weights.
   uint32_t bytes_min_rows = 5;
@@ -36,7 +36,7 @@ struct MatrixTuning {
 
 std::vector<MatrixTile> MatrixTiles();
 
-// Parts of k for `tiles` workgroups, `most` at most: what a full device makes fastest.
+// The fastest split-K for `tiles` workgroups on a full device, at most `most`.
 uint32_t NumSplits(uint32_t groups, uint64_t tiles, uint64_t most);
 
 }  // namespace tandem::gpu

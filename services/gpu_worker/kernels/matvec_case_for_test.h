@@ -1,4 +1,4 @@
-// For the tests of products of few rows: a case, the launch and what it must give.  Expected are
+// For the tests of matmuls of few rows: a case, the launch and what it must give.  Expected are
 // sums in float64 over the very numbers the kernel reads, so that the bound is that of the float32
 // sums alone.
 #pragma once
@@ -28,7 +28,7 @@ struct MatvecCase {
 
 inline std::ostream& operator<<(std::ostream& out, const MatvecCase& c) {
   return out << Traits(c.format).name << " rows " << c.rows << " n " << c.n_dim << " k " << c.k_dim
-             << " teams " << c.shape.teams << " slices " << c.shape.slices << " tiles "
+             << " teams " << c.shape.teams << " split_k " << c.shape.split_k << " tiles "
              << c.shape.tiles << (c.shape.bytes ? " of bytes" : "") << " at once " << c.shape.rows
              << " x " << static_cast<int>(c.x_format) << (c.geglu ? " geglu to " : "")
              << (c.geglu ? std::to_string(static_cast<int>(c.out_format)) : "") << " shards "
@@ -51,14 +51,14 @@ class MatvecTest : public KernelTest {
   };
 
   // Recorded for the power of two not below the rows.
-  Output Product(const MatvecCase& c, const TileMatrix& matrix, const TestActivations& x) {
+  Output Multiply(const MatvecCase& c, const TileMatrix& matrix, const TestActivations& x) {
     constexpr uint32_t kMore = 32;  // columns nobody may touch
     const uint32_t bucket = std::bit_ceil(c.rows);
     Output out;
     out.stride = (c.geglu ? c.n_dim / 2 : c.n_dim) + kMore;
     out.slice_stride = uint64_t{bucket} * out.stride;
     const uint64_t bytes = c.geglu ? bucket * ActivationRowBytes(c.out_format, out.stride)
-                                   : c.shape.slices * out.slice_stride * sizeof(float);
+                                   : c.shape.split_k * out.slice_stride * sizeof(float);
     const DeviceArray step = MakeStep(c.rows), input(device(), x.Bytes(c.x_format)),
                       output(device(), bytes);
     std::vector<Launch> launches;
@@ -80,12 +80,12 @@ class MatvecTest : public KernelTest {
     return out;
   }
 
-  // [row, column], slices added, and every byte beside them untouched.
+  // [row, column], partial sums added, and every byte beside them untouched.
   std::vector<float> Sums(const MatvecCase& c, const Output& out) {
     std::vector<float> sums;
     for (uint32_t m = 0; m < std::bit_ceil(c.rows); ++m) {
       std::vector<float> row(c.n_dim, 0.0f);
-      for (uint32_t s = 0; s < c.shape.slices; ++s) {
+      for (uint32_t s = 0; s < c.shape.split_k; ++s) {
         const std::byte* at =
             out.bytes.data() + (s * out.slice_stride + uint64_t{m} * out.stride) * sizeof(float);
         const uint32_t written = m < c.rows ? c.n_dim : 0;
@@ -112,7 +112,7 @@ class MatvecTest : public KernelTest {
     SCOPED_TRACE(c);
     const TileMatrix matrix(device(), c.format, c.n_dim, c.k_dim, 1, c.shard_rows);
     const TestActivations x(c.rows, c.k_dim, 2);
-    const Output out = Product(c, matrix, x);
+    const Output out = Multiply(c, matrix, x);
     std::vector<float> expected;
     double bound = 0;
     for (uint32_t m = 0; m < c.rows; ++m) {

@@ -17,14 +17,14 @@ constexpr uint32_t kDtype = ConstantId("WEIGHT_DTYPE", kBoth);
 constexpr uint32_t kWholeUnits = ConstantId("WHOLE_UNITS", kBoth);
 constexpr uint32_t kRows = ConstantId("ROWS", kBoth);
 constexpr uint32_t kTiles = ConstantId("TILES", kBoth);
-constexpr uint32_t kSlices = ConstantId("SLICES", kBoth);
+constexpr uint32_t kSplitK = ConstantId("SLICES", kBoth);
 constexpr uint32_t kXFormat = ConstantId("X_FORMAT", kBoth);
 constexpr uint32_t kGeglu = ConstantId("GEGLU", kBoth);
 constexpr uint32_t kOutFormat = ConstantId("OUT_FORMAT", kBoth);
 constexpr uint32_t kLanes = ConstantId("LANES", kBoth);
 constexpr uint32_t kParts = ConstantId("PARTS", kBoth);
 constexpr uint32_t kNormUnits = ConstantId("NORM_UNITS", {shaders::kMatvec});
-constexpr uint32_t kNormSlices = ConstantId("NORM_SLICES", {shaders::kMatvec});
+constexpr uint32_t kNormSplitK = ConstantId("NORM_SLICES", {shaders::kMatvec});
 constexpr uint32_t kSets = ConstantId("SETS", {shaders::kMatvec});
 constexpr uint32_t kBatch = ConstantId("BATCH", {shaders::kCoopMatvec});
 constexpr uint32_t kUnitScales = ConstantId("UNIT_SCALES", {shaders::kCoopMatvec});
@@ -69,15 +69,15 @@ uint32_t ChooseTeams(uint32_t share, uint32_t most) {
 struct Division {
   uint32_t most_teams, most_rounds, full_teams;
 };
-// Teams and slices: the fewest slices with which rounds are few and the device is full.
+// Teams and split-K: the lowest split_k with few rounds and a full device.
 void DivideColumns(const Division& by, uint32_t units, uint32_t tiles, bool can_split,
                    MatvecShape& shape) {
-  for (shape.slices = 1;; ++shape.slices) {
-    const uint32_t share = DivideUp(units, shape.slices);
+  for (shape.split_k = 1;; ++shape.split_k) {
+    const uint32_t share = DivideUp(units, shape.split_k);
     shape.teams = ChooseTeams(share, by.most_teams);
     const uint32_t rounds = DivideUp(share, shape.teams);
-    const bool full = uint64_t{tiles} * shape.slices * shape.teams >= by.full_teams;
-    if ((rounds <= by.most_rounds && full) || !can_split || shape.slices == kMaxSlices ||
+    const bool full = uint64_t{tiles} * shape.split_k * shape.teams >= by.full_teams;
+    if ((rounds <= by.most_rounds && full) || !can_split || shape.split_k == kMaxSplitK ||
         rounds == 1) {
       return;
     }
@@ -105,7 +105,7 @@ MatvecShape ChooseByteShape(const Tuning& tuning, uint32_t units, uint32_t tiles
                   units, tiles, can_split, shape);
   }
   // Long sums: fewer registers, so more workgroups at once; short ones have nothing to win.
-  if (geglu || units > 3 * shape.slices * shape.teams) {
+  if (geglu || units > 3 * shape.split_k * shape.teams) {
     shape.parts = 2;
     shape.batch = 2;
     shape.unit_scales = true;
@@ -128,7 +128,7 @@ bool HasByteMatvec(DType dtype) {
 bool UsesByteMatrices(const Tuning& tuning, const DeviceTensor& weights, uint32_t max_rows) {
   const MatrixTuning& matrix = tuning.matrix;
   const bool small = weights.rows * weights.cols <= matrix.bytes_small;
-  return matrix.byte_sums && HasByteMatvec(weights.dtype) && max_rows >= matrix.bytes_min_rows &&
+  return matrix.int8_sums && HasByteMatvec(weights.dtype) && max_rows >= matrix.bytes_min_rows &&
          max_rows <= (small ? matrix.bytes_max_rows_small : matrix.bytes_max_rows);
 }
 
@@ -168,7 +168,7 @@ bool CanNormInput(const Tuning& tuning, const DeviceTensor& weights, const Matve
   const uint32_t sets = kMostSetThreads / kTeamThreads;
   const uint32_t shared_bytes =
       units * kStagedBytes + std::min(8u, shape.tiles) * (kMostSetThreads * 4 + sets * 64) + 1024;
-  return !shape.bytes && !IsFloat(weights.dtype) && shape.slices == 1 &&
+  return !shape.bytes && !IsFloat(weights.dtype) && shape.split_k == 1 &&
          shared_bytes <= tuning.max_shared_bytes;
 }
 
@@ -180,7 +180,7 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   if (args.geglu) {
     const uint32_t whole = args.out_format == ActivationFormat::kInt8 ? 2 * kTileRows : kTileRows;
     TANDEM_CHECK(shard.first_row % whole == 0 && shard.num_rows % 8 == 0);
-    TANDEM_CHECK(shape.tiles % 2 == 0 && shape.slices == 1);
+    TANDEM_CHECK(shape.tiles % 2 == 0 && shape.split_k == 1);
   }
   MatvecPush push{.count = args.count,
                   .x = args.x,
@@ -213,12 +213,12 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   }
   Launch launch = MakeLaunch(shape.bytes ? KernelId::kCoopMatvec : KernelId::kMatvec,
                              sets * shape.teams * kTeamThreads, push, groups,
-                             DivideUp(args.max_rows, shape.rows) * shape.slices);
+                             DivideUp(args.max_rows, shape.rows) * shape.split_k);
   launch.constants[kDtype] = static_cast<uint32_t>(weights.dtype);
   launch.constants[kWholeUnits] = weights.cols % UnitElements(weights.dtype) == 0 ? 1 : 0;
   launch.constants[kRows] = shape.rows;
   launch.constants[kTiles] = shape.tiles;
-  launch.constants[kSlices] = shape.slices;
+  launch.constants[kSplitK] = shape.split_k;
   launch.constants[kXFormat] = static_cast<uint32_t>(args.x_format);
   launch.constants[kGeglu] = args.geglu ? 1 : 0;
   launch.constants[kOutFormat] = static_cast<uint32_t>(args.out_format);
@@ -226,7 +226,7 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
   launch.constants[kParts] = shape.parts;
   if (args.norm.has_value()) {
     launch.constants[kNormUnits] = DivideUp(weights.cols, kUnitElements);
-    launch.constants[kNormSlices] = args.norm->slices;
+    launch.constants[kNormSplitK] = args.norm->split_k;
     launch.constants[kSets] = sets;
   }
   if (shape.bytes) {

@@ -1,6 +1,6 @@
-// matvec.comp, and which kernel a product of few rows goes to.
+// matvec.comp, and which kernel computes a matmul of few rows.
+#include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/kernels/matvec_case_for_test.h"
-#include "services/gpu_worker/kernels/product.h"
 
 namespace tandem::gpu {
 namespace {
@@ -25,7 +25,7 @@ TEST_P(MatvecFormatTest, MatchesSumsInFloat64AtOddShapes) {
   const DType format = GetParam();
   for (const uint32_t n : {1u, 31u, 33u, 100u}) {
     Check({.format = format,
-           .shape = {.teams = 3, .slices = 2},
+           .shape = {.teams = 3, .split_k = 2},
            .n_dim = n,
            .k_dim = Columns(41),
            .x_format = Input()});
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, MatvecFormatTest,
 TEST_F(MatvecTest, TakesEveryNumberOfRows) {
   for (const uint32_t rows : {1u, 2u, 4u, 5u, 8u, 11u, 16u}) {
     const uint32_t at_once = std::bit_ceil(rows);
-    Check({.shape = {.teams = 2, .slices = 2, .tiles = at_once >= 4 ? 2u : 1u, .rows = at_once},
+    Check({.shape = {.teams = 2, .split_k = 2, .tiles = at_once >= 4 ? 2u : 1u, .rows = at_once},
            .rows = rows,
            .n_dim = 70,
            .k_dim = 800});
@@ -97,25 +97,25 @@ TEST_F(MatvecTest, ARowsBitsDoNotDependOnItsNeighbours) {
   constexpr uint32_t kColumns = 1312, kOut = 45;
   const TileMatrix matrix(device(), DType::kQ4_0, kOut, kColumns, 3);
   const TestActivations x(7, kColumns, 4);
-  MatvecCase c{.shape = {.teams = 3, .slices = 2, .tiles = 2, .rows = 8},
+  MatvecCase c{.shape = {.teams = 3, .split_k = 2, .tiles = 2, .rows = 8},
                .rows = 7,
                .n_dim = kOut,
                .k_dim = kColumns};
-  const std::vector<float> together = Sums(c, Product(c, matrix, x));
+  const std::vector<float> together = Sums(c, Multiply(c, matrix, x));
   for (const auto& [rows, at_once, tiles] :
        {std::tuple{1u, 1u, 1u}, {2u, 2u, 1u}, {3u, 1u, 4u}, {7u, 4u, 2u}}) {
     c.rows = rows;
     c.shape.rows = at_once;
     c.shape.tiles = tiles;
     c.shape.parts = at_once;
-    const std::vector<float> alone = Sums(c, Product(c, matrix, x));
+    const std::vector<float> alone = Sums(c, Multiply(c, matrix, x));
     ASSERT_EQ(0, std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float))) << c;
   }
 }
 
 TEST_F(MatvecTest, FewerWorkgroupsThanTilesGiveTheSameBits) {
   for (const bool geglu : {false, true}) {
-    MatvecCase c{.shape = {.teams = 2, .slices = geglu ? 1u : 2u, .tiles = 2, .rows = 2},
+    MatvecCase c{.shape = {.teams = 2, .split_k = geglu ? 1u : 2u, .tiles = 2, .rows = 2},
                  .rows = 3,
                  .n_dim = geglu ? 448u : 421u,
                  .k_dim = 800,
@@ -124,10 +124,10 @@ TEST_F(MatvecTest, FewerWorkgroupsThanTilesGiveTheSameBits) {
     const TileMatrix matrix(device(), DType::kQ4_0, c.n_dim, c.k_dim, 3);
     const TestActivations x(c.rows, c.k_dim, 4);
     tuning_.matvec_groups = ~0u;
-    const Output alone = Product(c, matrix, x);
+    const Output alone = Multiply(c, matrix, x);
     for (const uint32_t most : {1u, 2u, 3u}) {  // of seven
       tuning_.matvec_groups = most;
-      EXPECT_EQ(Product(c, matrix, x).bytes, alone.bytes) << c << " by " << most;
+      EXPECT_EQ(Multiply(c, matrix, x).bytes, alone.bytes) << c << " by " << most;
     }
   }
 }
@@ -146,7 +146,7 @@ TEST_F(MatvecTest, RunsOverNoRowsWithoutATrace) {
 
 TEST_F(MatvecTest, ShapesDivideKAlikeForOneAndTwoRowsAndForAnyMore) {
   Tuning fast = tuning();
-  fast.matrix.byte_sums = false;
+  fast.matrix.int8_sums = false;
   fast.matvec_full_teams = 1792;
   fast.matvec_rounds_few = 6;
   for (const auto& [rows, cols] : {std::pair{8192u, 5376u},
@@ -157,53 +157,53 @@ TEST_F(MatvecTest, ShapesDivideKAlikeForOneAndTwoRowsAndForAnyMore) {
                                    {262144u, 640u}}) {
     const DeviceTensor weights = {DType::kQ4_0, rows, cols, {}};
     const MatvecShape one = ChooseMatvecShape(fast, weights, false, true, 1);
-    EXPECT_LE(one.slices, kMaxSlices);
-    EXPECT_LE(one.slices * one.teams, (cols + 255) / 256) << "a team with nothing to do";
+    EXPECT_LE(one.split_k, kMaxSplitK);
+    EXPECT_LE(one.split_k * one.teams, (cols + 255) / 256) << "a team with nothing to do";
     const MatvecShape four = ChooseMatvecShape(fast, weights, false, true, 4);
-    EXPECT_LE(one.slices, four.slices) << "more rounds, no more slices";
+    EXPECT_LE(one.split_k, four.split_k) << "more rounds, no higher split_k";
     for (const uint32_t bucket : {2u, 4u, 8u, 16u}) {
       const MatvecShape more = ChooseMatvecShape(fast, weights, false, true, bucket);
-      EXPECT_EQ(more.slices, (bucket == 2 ? one : four).slices);
+      EXPECT_EQ(more.split_k, (bucket == 2 ? one : four).split_k);
       EXPECT_EQ(more.teams, (bucket == 2 ? one : four).teams);
       EXPECT_LE(more.rows, bucket);
     }
-    EXPECT_EQ(ChooseMatvecShape(fast, weights, false, false, 1).slices, 1u);
-    EXPECT_EQ(ChooseMatvecShape(fast, weights, true, true, 1).slices, 1u);
+    EXPECT_EQ(ChooseMatvecShape(fast, weights, false, false, 1).split_k, 1u);
+    EXPECT_EQ(ChooseMatvecShape(fast, weights, true, true, 1).split_k, 1u);
   }
 }
 
-TEST_F(MatvecTest, ProductsGoToTheKernelForTheirRows) {
+TEST_F(MatvecTest, MatmulsGoToTheKernelForTheirRows) {
   Tuning fast = tuning();
-  fast.matrix.byte_sums = false;
+  fast.matrix.int8_sums = false;
   fast.matvec_max_rows = 16;
   const DeviceTensor q4 = {DType::kQ4_0, 8192, 5376, {}}, f32 = {DType::kF32, 8192, 5376, {}};
   const DeviceTensor odd = {DType::kQ4_0, 8192, 5376, {{.first_row = 96}}};
   const auto kernel = [&fast](const DeviceTensor& weights, uint32_t rows) {
-    return ChooseProduct(fast, weights, false, true, rows).kernel;
+    return ChooseMatmul(fast, weights, false, true, rows).kernel;
   };
-  fast.matrix.pattern.path = MatrixPath::kNone;
-  EXPECT_EQ(kernel(q4, 16), ProductKernel::kMatvec);
-  EXPECT_EQ(kernel(q4, 32), ProductKernel::kPlain);
-  fast.matrix.pattern.path = MatrixPath::kShared;
+  fast.matrix.fragments.path = MatrixPath::kNone;
+  EXPECT_EQ(kernel(q4, 16), MatmulKernel::kMatvec);
+  EXPECT_EQ(kernel(q4, 32), MatmulKernel::kPlain);
+  fast.matrix.fragments.path = MatrixPath::kShared;
   fast.matrix.min_rows = 9;
-  EXPECT_EQ(kernel(q4, 8), ProductKernel::kMatvec);
-  EXPECT_EQ(kernel(q4, 16), ProductKernel::kMatrix);
-  EXPECT_EQ(kernel(f32, 1), ProductKernel::kPlain);
-  EXPECT_EQ(kernel(f32, 64), ProductKernel::kPlain);
+  EXPECT_EQ(kernel(q4, 8), MatmulKernel::kMatvec);
+  EXPECT_EQ(kernel(q4, 16), MatmulKernel::kMatrix);
+  EXPECT_EQ(kernel(f32, 1), MatmulKernel::kPlain);
+  EXPECT_EQ(kernel(f32, 64), MatmulKernel::kPlain);
 
   // Between GeGLU and down: what both know, float32 where they have nothing better in common.
   const auto between = [&fast](const DeviceTensor& gate_up, const DeviceTensor& down,
                                uint32_t rows) {
-    gpu::Product reader = ChooseProduct(fast, down, false, true, rows);
-    MatchGeglu(ChooseProduct(fast, gate_up, true, false, rows), gate_up, reader);
+    gpu::Matmul reader = ChooseMatmul(fast, down, false, true, rows);
+    MatchGeglu(ChooseMatmul(fast, gate_up, true, false, rows), gate_up, reader);
     return std::pair(reader.kernel, reader.input);
   };
-  EXPECT_EQ(between(q4, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kInt8));
-  EXPECT_EQ(between(odd, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kF32));
-  EXPECT_EQ(between(f32, q4, 1), std::pair(ProductKernel::kMatvec, ActivationFormat::kF32));
-  EXPECT_EQ(between(q4, f32, 1), std::pair(ProductKernel::kPlain, ActivationFormat::kF32));
-  EXPECT_EQ(between(q4, q4, 32), std::pair(ProductKernel::kMatrix, ActivationFormat::kF16));
-  EXPECT_EQ(between(f32, q4, 32), std::pair(ProductKernel::kPlain, ActivationFormat::kF32));
+  EXPECT_EQ(between(q4, q4, 1), std::pair(MatmulKernel::kMatvec, ActivationFormat::kInt8));
+  EXPECT_EQ(between(odd, q4, 1), std::pair(MatmulKernel::kMatvec, ActivationFormat::kF32));
+  EXPECT_EQ(between(f32, q4, 1), std::pair(MatmulKernel::kMatvec, ActivationFormat::kF32));
+  EXPECT_EQ(between(q4, f32, 1), std::pair(MatmulKernel::kPlain, ActivationFormat::kF32));
+  EXPECT_EQ(between(q4, q4, 32), std::pair(MatmulKernel::kMatrix, ActivationFormat::kF16));
+  EXPECT_EQ(between(f32, q4, 32), std::pair(MatmulKernel::kPlain, ActivationFormat::kF32));
 }
 
 }  // namespace

@@ -135,19 +135,20 @@ TEST_P(NormTest, AddNormUpdatesTheResidualAndNormsIt) {
   }
 }
 
-// The wide kernel, over sums of slices, in workgroups that hold one to eight pieces of a row.
-TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
+// The wide kernel, over the partial sums of split-K, in workgroups that hold one to eight pieces of
+// a row.
+TEST_P(NormTest, WideAddNormAddsPartialSumsAndWritesEveryFormat) {
   constexpr uint32_t kRows = 3;
   Tuning wide = tuning();
   wide.wide_norm_threads = cols() > 4000 ? 256 : 64;
   const auto weight = RandomFloats(cols(), 6), residual = RandomFloats(kRows * cols(), 7),
              next = RandomFloats(cols(), 8);
-  for (const uint32_t slices : {1u, 3u}) {
+  for (const uint32_t split_k : {1u, 3u}) {
     const uint32_t slice_stride = (kRows + 1) * cols();
-    const auto parts = RandomFloats(slices * slice_stride, 5, 9.0f);
+    const auto parts = RandomFloats(split_k * slice_stride, 5, 9.0f);
     std::vector<float> x(kRows * cols());
     for (size_t i = 0; i < x.size(); ++i) {
-      for (uint32_t s = 0; s < slices; ++s) x[i] += parts[s * slice_stride + i];
+      for (uint32_t s = 0; s < split_k; ++s) x[i] += parts[s * slice_stride + i];
     }
     std::vector<float> sum = Normed(x, weight);
     double largest = 0;
@@ -173,7 +174,7 @@ TEST_P(NormTest, WideAddNormAddsSlicesAndWritesEveryFormat) {
                           .epsilon = kEpsilon,
                           .slice_stride = slice_stride,
                           .updated = updated.address()},
-                         4, format, slices)});
+                         4, format, split_k)});
       EXPECT_TRUE(updated.Intact() && out.Intact());
       EXPECT_EQ(res.floats(), residual);
       const double bound = largest * NormRelativeBound(cols());
@@ -238,18 +239,18 @@ TEST_P(NormTest, AddNormTakesTheRowsOfTheOutputs) {
   }
 }
 
-TEST_P(NormTest, AddSlicesAddsInTheOrderOfTheNorm) {
-  constexpr uint32_t kRows = 3, kSlices = 3;
+TEST_P(NormTest, AddSplitKAddsInTheOrderOfTheNorm) {
+  constexpr uint32_t kRows = 3, kSplitK = 3;
   const uint32_t slice_stride = (kRows + 2) * cols();
-  const auto parts = RandomFloats(kSlices * slice_stride, 9);
+  const auto parts = RandomFloats(kSplitK * slice_stride, 9);
   const DeviceArray step = MakeStep(kRows), in(device(), parts), out(device(), kRows * cols() * 4);
-  Run({AddSlicesLaunch(tuning(),
+  Run({AddSplitKLaunch(tuning(),
                        {.count = RowCount(step),
                         .source = in.address(),
                         .destination = out.address(),
                         .cols = cols(),
                         .slice_stride = slice_stride},
-                       kSlices, 4)});
+                       kSplitK, 4)});
   EXPECT_TRUE(out.Intact());
   const std::vector<float> sums = out.floats();
   for (size_t i = 0; i < sums.size(); ++i) {

@@ -14,9 +14,9 @@
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/kernels/fragment_layout.h"
 #include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/matrix_launches.h"
-#include "services/gpu_worker/kernels/matrix_pattern.h"
 #include "services/gpu_worker/kernels/phases.h"
 #include "services/gpu_worker/kernels/push_constants.h"
 #include "services/gpu_worker/kernels/spirv.h"
@@ -207,7 +207,7 @@ TEST(GpuShaderInterfaceTest, ArgumentsHaveTheSameNumbers) {
   EXPECT_EQ(glsl::kOutputGegluF16, static_cast<uint32_t>(MatrixOutput::kGegluF16));
   EXPECT_EQ(glsl::kCopyPiece, kCopyPiece);
   EXPECT_EQ(glsl::kMaxPoolThreads, kMaxPoolThreads);
-  EXPECT_EQ(glsl::kMaxElements, kPatternMaxElements);
+  EXPECT_EQ(glsl::kMaxElements, kMaxFragmentElements);
 }
 
 TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {

@@ -7,14 +7,14 @@ namespace tandem::gpu {
 namespace {
 
 // A device with 48 KiB of shared memory.
-Tuning With(const MatrixPattern& pattern) {
+Tuning With(const FragmentLayout& layout) {
   Tuning tuning;
   tuning.decode.enabled = tuning.tiled.enabled = true;
   tuning.max_shared_bytes = 48 << 10;
-  tuning.matrix.pattern = pattern;
+  tuning.matrix.fragments = layout;
   return tuning;
 }
-constexpr MatrixPattern kQuads = {MatrixPath::kQuads, 12, 10, true, 12, 10};
+constexpr FragmentLayout kQuads = {MatrixPath::kQuads, 12, 10, true, 12, 10};
 
 TEST(TiledShapeTest, TakesQuadsWithThePositionsThatFit) {
   struct {
@@ -38,8 +38,8 @@ TEST(TiledShapeTest, TakesTheOtherKernelsWhereQuadsDoNotServe) {
   EXPECT_EQ(MakeTiledShape(off, 4, 2, 128).kernel, KernelId::kTiledCooperative);
   off.tiled.cooperative = false;
   EXPECT_EQ(MakeTiledShape(off, 4, 2, 128).kernel, KernelId::kTiled);
-  for (const MatrixPattern& other :
-       {MatrixPattern{MatrixPath::kQuads, 12, 10}, MatrixPattern{.path = MatrixPath::kRows}}) {
+  for (const FragmentLayout& other :
+       {FragmentLayout{MatrixPath::kQuads, 12, 10}, FragmentLayout{.path = MatrixPath::kRows}}) {
     EXPECT_EQ(MakeTiledShape(With(other), 4, 2, 128).kernel, KernelId::kTiledCooperative);
   }
   EXPECT_EQ(MakeTiledShape(With({}), 4, 2, 128).kernel, KernelId::kTiled);
@@ -47,7 +47,7 @@ TEST(TiledShapeTest, TakesTheOtherKernelsWhereQuadsDoNotServe) {
 
 // RDNA 3: 64 KiB of shared memory.
 TEST(TiledShapeTest, TakesRowsInPartsThatRegistersHold) {
-  Tuning rdna3 = With({.path = MatrixPath::kRows, .column_sums = true});
+  Tuning rdna3 = With({.path = MatrixPath::kRows, .sums_in_columns = true});
   rdna3.max_shared_bytes = 64 << 10;
   struct {
     uint32_t head_dim, parts;

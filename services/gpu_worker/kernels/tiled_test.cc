@@ -13,13 +13,14 @@ struct TiledCase {
   // tiled_quads.comp: shared memory for 16 positions alone, emulated matrices with pairs in another
   // order.
   bool few_positions = false;
-  bool column_sums = false;  // tiled_rows.comp
+  bool sums_in_columns = false;  // tiled_rows.comp
 };
 std::ostream& operator<<(std::ostream& out, const TiledCase& c) {
   return out << c.shape << "; " << c.tiled.pairs << " pairs, blocks " << c.tiled.row_blocks
              << ", ahead " << c.tiled.ahead << (c.tiled.cooperative ? ", matrix units" : ", plain")
              << (c.tiled.quads != 0 ? ", quads" : "")
-             << (c.column_sums ? absl::StrFormat(", rows in parts of %d", c.tiled.part_dims) : "")
+             << (c.sums_in_columns ? absl::StrFormat(", rows in parts of %d", c.tiled.part_dims)
+                                   : "")
              << (c.few_positions ? " of 16" : "");
 }
 
@@ -36,17 +37,17 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
                       .piece_bytes = 16 * c().head_dim * 4};
     tuning_.tiled = GetParam().tiled;
     const bool quads = tuning_.tiled.quads != 0;
-    if (quads && !tuning_.matrix.pattern.quad_sums) {
+    if (quads && !tuning_.matrix.fragments.sums_in_quads) {
       kernels().Replace(KernelId::kTiledQuads, shaders::kTiledQuadsEmulated);
-      tuning_.matrix.pattern = {MatrixPath::kQuads, 12, 10, true, 12, 10};
+      tuning_.matrix.fragments = {MatrixPath::kQuads, 12, 10, true, 12, 10};
       if (GetParam().few_positions) {
-        std::swap(tuning_.matrix.pattern.pair_rows, tuning_.matrix.pattern.pair_halves);
+        std::swap(tuning_.matrix.fragments.pair_rows, tuning_.matrix.fragments.pair_halves);
       }
     }
-    const bool rows = GetParam().column_sums;
-    if (rows && !tuning_.matrix.pattern.column_sums) {
+    const bool rows = GetParam().sums_in_columns;
+    if (rows && !tuning_.matrix.fragments.sums_in_columns) {
       kernels().Replace(KernelId::kTiledRows, shaders::kTiledRowsEmulated);
-      tuning_.matrix.pattern = {.path = MatrixPath::kRows, .column_sums = true};
+      tuning_.matrix.fragments = {.path = MatrixPath::kRows, .sums_in_columns = true};
     }
     if (!rows && GetParam().few_positions) {
       tuning_.max_shared_bytes =

@@ -101,11 +101,11 @@ void AddAttention(const vulkan::DeviceInfo& info, const Tuning& tuning, SettingL
            UpTo(std::min(most_threads, info.max_workgroup_invocations), {64, 128, 256}), decode);
   list.Add("decode_lane_values", &Tuning::decode, &DecodeTuning::lane_values, {16, 32, 64}, decode);
   list.Add("decode_at_once", &Tuning::decode, &DecodeTuning::at_once, {1, 2, 4}, decode);
-  if (tuning.matrix.pattern.quad_sums) {
+  if (tuning.matrix.fragments.sums_in_quads) {
     list.Add("tiled_quads", &Tuning::tiled, &TiledTuning::quads, {0, 1}, prompt);
     return;
   }
-  if (tuning.matrix.pattern.column_sums) {
+  if (tuning.matrix.fragments.sums_in_columns) {
     list.Add("tiled_rows", &Tuning::tiled, &TiledTuning::rows, {0, 1}, prompt);
     list.Add("tiled_part_dims", &Tuning::tiled, &TiledTuning::part_dims, {64, 128}, prompt);
   } else {
@@ -128,7 +128,7 @@ std::string TuningCase::Name() const {
 std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const Tuning& tuning) {
   SettingList list(tuning);
   const bool is_cpu = info.type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-  const bool matrix_units = tuning.matrix.pattern.path != MatrixPath::kNone;
+  const bool matrix_units = tuning.matrix.fragments.path != MatrixPath::kNone;
   const bool matvec = tuning.matvec_max_rows > 0;
   if (matvec) {
     list.Add("matvec_full_teams", &Tuning::matvec_full_teams, {112, 224, 448, 896, 1792, 3584},
@@ -146,7 +146,7 @@ std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const 
              Rows({2, 4, 8, 16}));
     AddTiles(tuning, list);
   }
-  if (matvec && tuning.matrix.byte_sums) {
+  if (matvec && tuning.matrix.int8_sums) {
     list.Add("bytes_min_rows", &Tuning::matrix, &MatrixTuning::bytes_min_rows, {2, 3, 5, 9},
              Rows({2, 4, 8}));
     list.Add("bytes_max_rows", &Tuning::matrix, &MatrixTuning::bytes_max_rows, {8, 16}, Rows({16}));

@@ -14,7 +14,7 @@ namespace tandem::gpu {
 
 enum class TuningWork : uint8_t {
   kLayers,  // whole layers, over rows that see nothing
-  kDecode,  // attention of rows of which each has a sequence to itself
+  kDecode,  // attention of decode rows: one row of a sequence
   kPrompt,  // attention of the rows of one sequence
   kHead,    // the head, of so many outputs
 };

@@ -29,7 +29,7 @@ vulkan::DeviceInfo Card(const char* name) {
 }
 Tuning TuningOf(const vulkan::DeviceInfo& info) {
   Tuning tuning = TuningFor(info);
-  tuning.matrix.pattern.path = MatrixPath::kQuads;
+  tuning.matrix.fragments.path = MatrixPath::kQuads;
   return tuning;
 }
 TuningTable TableFor(const vulkan::DeviceInfo& info) {
@@ -116,7 +116,7 @@ TEST_F(TuningTableTest, WhatHoldsIsAlwaysAmongTheChoices) {
   for (const vulkan::DeviceInfo& info :
        {info_, software, Card("NVIDIA H200"), Card("AMD Radeon 780M (RADV PHOENIX)")}) {
     Tuning tuning = TuningOf(info);
-    if (info.name == "llvmpipe") tuning.matrix.pattern.path = MatrixPath::kNone;
+    if (info.name == "llvmpipe") tuning.matrix.fragments.path = MatrixPath::kNone;
     const std::vector<TuningSetting> settings = TuningSettings(info, tuning);
     EXPECT_FALSE(settings.empty());
     for (const TuningSetting& setting : settings) {
@@ -137,20 +137,20 @@ TEST_F(TuningTableTest, OffersWhatThePromptsKernelHas) {
     return names;
   };
   EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_row_blocks", "tiled_ahead"));
-  tuning.matrix.pattern.quad_sums = true;
+  tuning.matrix.fragments.sums_in_quads = true;
   EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_quads"));
-  tuning.matrix.pattern = {.path = MatrixPath::kRows, .column_sums = true};
+  tuning.matrix.fragments = {.path = MatrixPath::kRows, .sums_in_columns = true};
   EXPECT_THAT(tiled(), ::testing::ElementsAre("tiled_rows", "tiled_part_dims", "tiled_ahead"));
 }
 
 // Buffers are made for the tiles of a step before settings are measured, and taken with them.
 TEST_F(TuningTableTest, NoSettingChangesHowAStepIsCutIntoTiles) {
-  constexpr MatrixPattern kPatterns[] = {{MatrixPath::kQuads},
-                                         {.path = MatrixPath::kQuads, .quad_sums = true},
-                                         {.path = MatrixPath::kRows, .column_sums = true}};
-  for (const MatrixPattern& pattern : kPatterns) {
+  constexpr FragmentLayout kLayouts[] = {{MatrixPath::kQuads},
+                                         {.path = MatrixPath::kQuads, .sums_in_quads = true},
+                                         {.path = MatrixPath::kRows, .sums_in_columns = true}};
+  for (const FragmentLayout& layout : kLayouts) {
     Tuning tuning = TuningOf(info_);
-    tuning.matrix.pattern = pattern;
+    tuning.matrix.fragments = layout;
     tuning.max_shared_bytes = 48 << 10;
     for (const TuningSetting& setting : TuningSettings(info_, tuning)) {
       for (const uint32_t value : setting.values) {

@@ -131,7 +131,7 @@ absl::Status GpuWorker::CheckHealth() {
 
 absl::StatusOr<DeviceCeilings> GpuWorker::Ceilings() {
   if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
-  const bool matrix_units = kernels_->tuning().matrix.pattern.path != MatrixPath::kNone;
+  const bool matrix_units = kernels_->tuning().matrix.fragments.path != MatrixPath::kNone;
   const uint64_t read_bytes = model_ == nullptr ? 0 : model_->report().weight_bytes;
   TANDEM_ASSIGN_OR_RETURN(
       const DeviceCeilings now,

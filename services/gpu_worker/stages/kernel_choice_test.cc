@@ -52,7 +52,7 @@ struct InvarianceCase {
   bool decode = false;  // decode.comp, whatever the device
   bool matvec = false;  // matvec.comp for every row
 };
-// Out and down in slices, on any device.
+// Out and down with split-K, on any device.
 constexpr testing::SmallModel kMatvecModel = {
     .num_layers = 2, .hidden_dim = 544, .ffn_dim = 608, .num_heads = 8};
 void UseMatvec(Tuning& tuning) {
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         InvarianceCase{"Q4_0Head72Decode", DType::kQ4_0, {.num_layers = 2, .head_dim = 72}, true}),
     [](const auto& test) { return test.param.name; });
 
-// Activations of products of few rows are blocks of int8: each of a layer's four products adds an
+// Activations of matmuls of few rows are blocks of int8: each of a layer's four matmuls adds an
 // error of some 0.6% of its output, a uniform rounding error over blocks of a normal distribution.
 double Int8Bound(const ModelConfig& config) { return 0.006 * std::sqrt(4 * config.num_layers) * 2; }
 
@@ -180,7 +180,7 @@ TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
     const double bound = dtype == DType::kBf16 ? 0.002 : Int8Bound(config);
     EXPECT_TRUE(testing::IsNearInNorm(results[2], results[0], bound));
     EXPECT_EQ(0, std::memcmp(results[2].data(), results[3].data(), results[2].size() * 4))
-        << "slices add up alike wherever a segment ends";
+        << "partial sums add up alike wherever a segment ends";
   }
 }
 
@@ -212,8 +212,8 @@ TEST_F(GpuWorkerTest, PhaseCountersChangeNoBit) {
   }
 }
 
-// One row: norms by themselves and within the products that read them.
-TEST_F(GpuWorkerTest, ProductsThatNormTheirInputAgreeWithNormsByThemselves) {
+// One row: norms as launches of their own, and within the matmuls that read them.
+TEST_F(GpuWorkerTest, MatmulsThatNormTheirInputAgreeWithSeparateNorms) {
   const ModelConfig config = testing::MakeConfig(kMatvecModel);
   const std::vector<uint32_t> tokens = Tokens(23, config.vocab_size, 5);
   const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ4_0});

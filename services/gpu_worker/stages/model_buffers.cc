@@ -39,12 +39,12 @@ class Allocator {
   absl::Status status_;
 };
 
-// Float32 rows of which few come in slices.
+// Float32 rows; few rows may come as partial sums of split-K.
 uint64_t SlicedBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
   const uint32_t most = std::max(tuning.matvec_max_rows,
-                                 tuning.matrix.byte_sums ? tuning.matrix.bytes_max_rows_small : 0);
+                                 tuning.matrix.int8_sums ? tuning.matrix.bytes_max_rows_small : 0);
   const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), most);
-  return std::max(rows, few * kMaxSlices) * cols * 4;
+  return std::max(rows, few * kMaxSplitK) * cols * 4;
 }
 
 absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const ModelLoad& load,
@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(
     TANDEM_RETURN_IF_ERROR(MakeMapped(device, load.limits, kinds.contains(StageKind::kHead), lane));
     if (whole && &lane != buffers->lanes.data()) continue;
     TANDEM_RETURN_IF_ERROR(MakeLane(device, tuning, load, kinds, buffers->head_tile, lane));
-    if (tuning.matrix.pattern.path != MatrixPath::kNone) {
+    if (tuning.matrix.fragments.path != MatrixPath::kNone) {
       TANDEM_RETURN_IF_ERROR(MakeWorkspace(device, uploader, lane));
     }
   }

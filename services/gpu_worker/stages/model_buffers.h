@@ -29,7 +29,7 @@ struct LaneBuffers {
   vulkan::Buffer qkv;              // float32 [max_rows, qkv_dim]
   vulkan::Buffer q, k, v;          // float16 [max_rows, q_dim or kv_dim]
   vulkan::Buffer attention;        // float16 [max_rows, q_dim]
-  vulkan::Buffer projection;       // float32 [max_rows, hidden_dim], few rows in slices
+  vulkan::Buffer projection;       // float32 [max_rows, hidden_dim], few rows as partial sums
   vulkan::Buffer activated;        // activations [max_rows, ffn_dim] of any format
   vulkan::Buffer head_normed;      // activations [head_tile, hidden_dim] of any format
   vulkan::Buffer logits;           // float32 [head_tile, LogitStride(vocab_size)]

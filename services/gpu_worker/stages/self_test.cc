@@ -80,12 +80,12 @@ absl::StatusOr<std::unique_ptr<SelfTest>> SelfTest::Create(const vulkan::Device&
       .plane = {base + kWeights + planes[0].offset, base + kWeights + planes[1].offset}};
   const DeviceTensor weights{DType::kQ8_0, kRows, kCols, {shard}};
   TANDEM_RETURN_IF_ERROR(
-      kernels.Record(MatmulLaunch(kernels.tuning(), weights, shard,
-                                  {.count = base + kStep + offsetof(StepHeader, num_rows),
-                                   .x = base + kNormed,
-                                   .destination = base + kOut,
-                                   .out_stride = kRows,
-                                   .max_rows = 1}),
+      kernels.Record(PlainMatmulLaunch(kernels.tuning(), weights, shard,
+                                       {.count = base + kStep + offsetof(StepHeader, num_rows),
+                                        .x = base + kNormed,
+                                        .destination = base + kOut,
+                                        .out_stride = kRows,
+                                        .max_rows = 1}),
                      recorder));
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(test->commands_, recorder.End());

@@ -10,16 +10,16 @@
 namespace tandem::gpu {
 namespace {
 
-// Of a step whose phases are counted.  With more, other kernels than those that count make most
-// of the products.
+// Most rows of a step that uses dependency counters.  With more rows most matmuls run in kernels
+// that have none.
 constexpr uint32_t kMostCountedRows = 4;
 
 constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
 constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 
-// What `push` does, within the product that reads it.
-InputNorm MakeInputNorm(const AddNormPush& push, uint32_t slices) {
-  return {.slices = slices,
+// The AddNorm of `push`, computed by the matmul that reads its output.
+InputNorm MakeInputNorm(const AddNormPush& push, uint32_t split_k) {
+  return {.split_k = split_k,
           .weight = push.weight,
           .next_weight = push.next_weight,
           .residual = push.residual,
@@ -46,21 +46,21 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
 
 StageRecorder::~StageRecorder() = default;
 
-absl::Status StageRecorder::Multiply(const Product& product, const DeviceTensor& weights,
-                                     const ProductArgs& args) {
-  return Multiply({&product, 1}, {&weights, 1}, args);
+absl::Status StageRecorder::Multiply(const Matmul& matmul, const DeviceTensor& weights,
+                                     const MatmulArgs& args) {
+  return Multiply({&matmul, 1}, {&weights, 1}, args);
 }
 
-absl::Status StageRecorder::Multiply(std::span<const Product> products,
-                                     std::span<const DeviceTensor> parts, ProductArgs args) {
+absl::Status StageRecorder::Multiply(std::span<const Matmul> matmuls,
+                                     std::span<const DeviceTensor> parts, MatmulArgs args) {
   args.workspace = buffers_.matrix_workspace();
   for (size_t i = 0; i < parts.size(); ++i) {
     for (const DeviceShard& shard : parts[i].shards) {
       // One workspace: its users wait for each other.
-      const bool uses_workspace = products[i].kernel == ProductKernel::kMatrix;
+      const bool uses_workspace = matmuls[i].kernel == MatmulKernel::kMatrix;
       if (uses_workspace && shard.first_row > 0) phases_.Next();
       TANDEM_RETURN_IF_ERROR(
-          phases_.Record(ProductLaunch(tuning_, products[i], parts[i], shard, args)));
+          phases_.Record(MatmulLaunch(tuning_, matmuls[i], parts[i], shard, args)));
       // One launch writes the residual.
       if (args.norm.has_value()) args.norm->updated = 0;
     }
@@ -73,23 +73,23 @@ std::span<const DeviceTensor> StageRecorder::QkvWeights(uint32_t layer_idx) cons
   return context_.import->Parts(*context_.weights->Find(WeightRole::kQkv, layer_idx));
 }
 
-Product StageRecorder::OutProduct(uint32_t layer_idx) const {
+Matmul StageRecorder::OutMatmul(uint32_t layer_idx) const {
   const uint32_t attend = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
   const bool attends = segment_.first_ordinal <= attend;
   const bool projects = segment_.last_ordinal > attend;
   if (!projects) return {.input = ActivationFormat::kF16};
-  Product product = ChooseProduct(tuning_, Weight(WeightRole::kOut, layer_idx), false,
-                                  AddsSlices(tuning_, config_.hidden_dim), bucket_);
+  Matmul matmul = ChooseMatmul(tuning_, Weight(WeightRole::kOut, layer_idx), false,
+                               AddsSplitK(tuning_, config_.hidden_dim), bucket_);
   const bool blocks =
-      product.input == ActivationFormat::kInt8 && attends && attention_->CanWriteBlocks();
-  if (!blocks) TakeAttention(product);
-  return product;
+      matmul.input == ActivationFormat::kInt8 && attends && attention_->CanWriteBlocks();
+  if (!blocks) TakeAttention(matmul);
+  return matmul;
 }
 
-absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format,
+absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t split_k, ActivationFormat format,
                                     NormRows rows) {
   push.slice_stride = bucket_ * config_.hidden_dim;
-  return Run(AddNormLaunch(tuning_, push, bucket_, format, slices, rows));
+  return Run(AddNormLaunch(tuning_, push, bucket_, format, split_k, rows));
 }
 
 const DeviceTensor& StageRecorder::Weight(WeightRole role, uint32_t layer_idx) const {
@@ -128,7 +128,7 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kQkv:
       return Qkv(stage.layer_idx);
     case StageKind::kAttend:
-      return attention_->Attend(stage.layer_idx, OutProduct(stage.layer_idx).input);
+      return attention_->Attend(stage.layer_idx, OutMatmul(stage.layer_idx).input);
     case StageKind::kOut:
       return Out(stage.layer_idx);
     case StageKind::kFfn:
@@ -152,12 +152,12 @@ absl::Status StageRecorder::Embed() {
 
 absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
   const std::span<const DeviceTensor> parts = QkvWeights(layer_idx);
-  const std::vector<Product> products = ChooseProducts(tuning_, parts, bucket_);
-  ProductArgs args = {.count = step_ + kRowCount,
-                      .x = buffers_.normed.address(),
-                      .destination = buffers_.qkv.address(),
-                      .out_stride = config_.qkv_dim(),
-                      .max_rows = bucket_};
+  const std::vector<Matmul> matmuls = ChooseMatmuls(tuning_, parts, bucket_);
+  MatmulArgs args = {.count = step_ + kRowCount,
+                     .x = buffers_.normed.address(),
+                     .destination = buffers_.qkv.address(),
+                     .out_stride = config_.qkv_dim(),
+                     .max_rows = bucket_};
   if (input_norm_.has_value()) {
     args.x = buffers_.projection.address();
     args.norm = std::exchange(input_norm_, std::nullopt);
@@ -170,45 +170,46 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                            .destination = buffers_.normed.address(),
                            .cols = config_.hidden_dim,
                            .epsilon = config_.rms_norm_eps},
-                          false, bucket_, products[0].input)));
+                          false, bucket_, matmuls[0].input)));
   }
   normed_ = false;
-  TANDEM_RETURN_IF_ERROR(Multiply(products, parts, args));
+  TANDEM_RETURN_IF_ERROR(Multiply(matmuls, parts, args));
   return attention_->Qkv(layer_idx);
 }
 
 absl::Status StageRecorder::Out(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
   const DeviceTensor& weights = Weight(WeightRole::kOut, layer_idx);
-  const Product product = OutProduct(layer_idx);
-  // Slices stay here; what goes to another worker is their sum, the same bits as the norm's.
+  const Matmul matmul = OutMatmul(layer_idx);
+  // Partial sums stay on this worker.  Another worker gets their sum, with the same bits as the
+  // norm's.
   const uint64_t destination = places_.WrittenAt(Port::kProjection, ordinal);
-  const uint64_t sliced = buffers_.projection.address();
-  projection_slices_ = product.slices();
-  const bool adds = projection_slices_ > 1 && destination != sliced;
+  const uint64_t split = buffers_.projection.address();
+  projection_split_k_ = matmul.split_k();
+  const bool adds = projection_split_k_ > 1 && destination != split;
   const uint32_t slice_stride = bucket_ * config_.hidden_dim;
-  TANDEM_RETURN_IF_ERROR(Multiply(product, weights,
+  TANDEM_RETURN_IF_ERROR(Multiply(matmul, weights,
                                   {.count = step_ + kRowCount,
                                    .x = places_.ReadAt(Port::kAttention, ordinal),
-                                   .destination = adds ? sliced : destination,
+                                   .destination = adds ? split : destination,
                                    .out_stride = config_.hidden_dim,
                                    .slice_stride = slice_stride,
                                    .max_rows = bucket_}));
   if (!adds) return absl::OkStatus();
-  return Run(AddSlicesLaunch(tuning_,
+  return Run(AddSplitKLaunch(tuning_,
                              {.count = step_ + kRowCount,
-                              .source = sliced,
+                              .source = split,
                               .destination = destination,
                               .cols = config_.hidden_dim,
                               .slice_stride = slice_stride},
-                             std::exchange(projection_slices_, 1), bucket_));
+                             std::exchange(projection_split_k_, 1), bucket_));
 }
 
 bool StageRecorder::CanLeaveLastFfn() const {
   const uint32_t layer_idx = config_.num_layers - 1;
   const uint32_t head = NumStages(config_.num_layers) - 1, out = head - 2;
   if (segment_.last_ordinal != head || segment_.first_ordinal > head - 1) return false;
-  return segment_.first_ordinal > out || OutProduct(layer_idx).slices() == 1;
+  return segment_.first_ordinal > out || OutMatmul(layer_idx).split_k() == 1;
 }
 
 absl::Status StageRecorder::RecordOutputsFfn() {
@@ -228,30 +229,30 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx, bool outputs_alone) {
                    .updated = buffers_.residual.address()};
   const DeviceTensor& gate_up = Weight(WeightRole::kGateUp, layer_idx);
   const DeviceTensor& down = Weight(WeightRole::kDown, layer_idx);
-  const Product activate = ChooseProduct(tuning_, gate_up, true, false, bucket_);
-  Product project =
-      ChooseProduct(tuning_, down, false, AddsSlices(tuning_, config_.hidden_dim), bucket_);
+  const Matmul activate = ChooseMatmul(tuning_, gate_up, true, false, bucket_);
+  Matmul project =
+      ChooseMatmul(tuning_, down, false, AddsSplitK(tuning_, config_.hidden_dim), bucket_);
   MatchGeglu(activate, gate_up, project);
   const uint64_t count = step_ + (outputs_alone ? kOutputCount : kRowCount);
-  ProductArgs args = {.count = count,
-                      .x = buffers_.normed.address(),
-                      .destination = buffers_.activated.address(),
-                      .out_stride = config_.ffn_dim,
-                      .geglu = true,
-                      .out_format = project.input,
-                      .max_rows = bucket_};
+  MatmulArgs args = {.count = count,
+                     .x = buffers_.normed.address(),
+                     .destination = buffers_.activated.address(),
+                     .out_stride = config_.ffn_dim,
+                     .geglu = true,
+                     .out_format = project.input,
+                     .max_rows = bucket_};
   const bool takes_norm = !outputs_alone && TakesInputNorm(tuning_, activate, gate_up, bucket_);
   if (takes_norm) {
     // One workgroup writes what all read, so it goes to another place.
     norm.updated = buffers_.updated.address();
     args.x = norm.source;
-    args.norm = MakeInputNorm(norm, projection_slices_);
+    args.norm = MakeInputNorm(norm, projection_split_k_);
     std::swap(norm.residual, norm.updated);
   } else {
-    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_slices_, activate.input,
+    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_split_k_, activate.input,
                                    outputs_alone ? NormRows::kGathered : NormRows::kStep));
   }
-  projection_slices_ = 1;
+  projection_split_k_ = 1;
   TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up, args));
   TANDEM_RETURN_IF_ERROR(Multiply(project, down,
                                   {.count = count,
@@ -266,19 +267,19 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx, bool outputs_alone) {
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
   norm.next_weight = goes_on ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  if (!goes_on) return AddNorm(norm, project.slices(), ActivationFormat::kF32, rows);
+  if (!goes_on) return AddNorm(norm, project.split_k(), ActivationFormat::kF32, rows);
   const std::span<const DeviceTensor> parts = QkvWeights(layer_idx + 1);
-  const std::vector<Product> next = ChooseProducts(tuning_, parts, bucket_);
+  const std::vector<Matmul> next = ChooseMatmuls(tuning_, parts, bucket_);
   bool next_takes_norm = takes_norm;
   for (size_t i = 0; i < parts.size(); ++i) {
     next_takes_norm = next_takes_norm && TakesInputNorm(tuning_, next[i], parts[i], bucket_);
   }
   if (next_takes_norm) {
-    input_norm_ = MakeInputNorm(norm, project.slices());
+    input_norm_ = MakeInputNorm(norm, project.split_k());
     return absl::OkStatus();
   }
   normed_ = true;
-  return AddNorm(norm, project.slices(), next[0].input);
+  return AddNorm(norm, project.split_k(), next[0].input);
 }
 
 absl::Status StageRecorder::RecordPool() {
@@ -305,7 +306,7 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
   const DeviceTensor& head = context_.import->Find(context_.weights->head());
   const uint32_t tile = std::min(bucket_, context_.buffers->head_tile);
   const uint32_t logit_stride = LogitStride(config_.vocab_size);
-  const Product product = ChooseProduct(tuning_, head, false, false, tile);
+  const Matmul matmul = ChooseMatmul(tuning_, head, false, false, tile);
   for (uint32_t first = 0; first < bucket_; first += tile) {
     TANDEM_RETURN_IF_ERROR(Run(RmsNormLaunch(tuning_,
                                              {.step = step_,
@@ -315,8 +316,8 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                                               .cols = config_.hidden_dim,
                                               .epsilon = config_.rms_norm_eps,
                                               .first_row = first},
-                                             true, tile, product.input)));
-    TANDEM_RETURN_IF_ERROR(Multiply(product, head,
+                                             true, tile, matmul.input)));
+    TANDEM_RETURN_IF_ERROR(Multiply(matmul, head,
                                     {.count = step_ + kOutputCount,
                                      .x = buffers_.head_normed.address(),
                                      .destination = buffers_.logits.address(),

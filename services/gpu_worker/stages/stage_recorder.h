@@ -11,7 +11,7 @@
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/kernels/launches.h"
-#include "services/gpu_worker/kernels/product.h"
+#include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/phase_recorder.h"
@@ -69,17 +69,16 @@ class StageRecorder {
   absl::Status Out(uint32_t layer_idx);
   absl::Status Ffn(uint32_t layer_idx, bool outputs_alone);
   absl::Status Run(const Launch& launch) { return phases_.Run(launch); }
-  // One launch a shard, a phase all together.
-  absl::Status Multiply(const Product& product, const DeviceTensor& weights,
-                        const ProductArgs& args);
-  // The same for a matrix in several formats, a product for each.
-  absl::Status Multiply(std::span<const Product> products, std::span<const DeviceTensor> parts,
-                        ProductArgs args);
+  // One launch per shard, all in one phase.
+  absl::Status Multiply(const Matmul& matmul, const DeviceTensor& weights, const MatmulArgs& args);
+  // The same for a matrix whose parts have several formats, one matmul each.
+  absl::Status Multiply(std::span<const Matmul> matmuls, std::span<const DeviceTensor> parts,
+                        MatmulArgs args);
   std::span<const DeviceTensor> QkvWeights(uint32_t layer_idx) const;
   // Reads attention's output: int8 if both run here and agree on it, else f16.
-  Product OutProduct(uint32_t layer_idx) const;
-  // As AddNormLaunch, over the slices of the product that made the source.
-  absl::Status AddNorm(AddNormPush push, uint32_t slices, ActivationFormat format,
+  Matmul OutMatmul(uint32_t layer_idx) const;
+  // As AddNormLaunch, over the partial sums of the matmul that made the source.
+  absl::Status AddNorm(AddNormPush push, uint32_t split_k, ActivationFormat format,
                        NormRows rows = NormRows::kStep);
   absl::Status CopyResidual(uint64_t from, uint64_t to);
 
@@ -99,7 +98,7 @@ class StageRecorder {
   const std::unique_ptr<AttentionRecorder> attention_;
   bool normed_ = false;                  // the lane's `normed` holds the input of the next Qkv
   std::optional<InputNorm> input_norm_;  // norm of `projection` in the next Qkv
-  uint32_t projection_slices_ = 1;       // partial sums of Out that Ffn adds
+  uint32_t projection_split_k_ = 1;      // partial sums of Out that Ffn adds
 };
 
 }  // namespace tandem::gpu

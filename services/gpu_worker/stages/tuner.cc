@@ -40,7 +40,7 @@ uint32_t LayersOfStep(const WeightSet& weights) {
 Tuning WidestTuning(const vulkan::DeviceInfo& info, const Tuning& tuning) {
   Tuning widest = tuning;
   for (const TuningSetting& setting : TuningSettings(info, tuning)) {
-    if (setting.name != "matvec_max_rows") continue;  // rows that lie in slices
+    if (setting.name != "matvec_max_rows") continue;  // rows of partial sums
     setting.of(widest) = *std::ranges::max_element(setting.values);
   }
   return widest;

@@ -102,7 +102,7 @@ TEST_F(TunedGpuWorkerTest, ABrokenTableIsRefusedAndSaidToBe) {
   EXPECT_EQ(refused.logits, untuned.logits);
 }
 
-// The settings of attention come first where no product's do.
+// Attention's settings come first if matmuls have none.
 TEST_F(TunedGpuWorkerTest, AttentionIsMeasuredAtItsDepths) {
   Open({.validation = true,
         .cache_folder = folder_,

@@ -57,7 +57,7 @@ struct DeviceInfo {
   uint64_t largest_device_heap_bytes = 0;
   uint64_t available_bytes = 0;  // of that heap, by VK_EXT_memory_budget where there is one
 
-  // Products for subgroups (VK_KHR_cooperative_matrix); empty: none that kernels can use.
+  // Shapes of cooperative matrices (VK_KHR_cooperative_matrix) that kernels can use; may be empty.
   std::vector<MatrixShape> matrix_shapes;
 
   bool external_memory_host = false;

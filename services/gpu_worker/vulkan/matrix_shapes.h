@@ -1,4 +1,4 @@
-// The products that a device's matrix units do for a subgroup (VK_KHR_cooperative_matrix).
+// Shapes that a device's matrix units multiply for a subgroup (VK_KHR_cooperative_matrix).
 #pragma once
 
 #include <vulkan/vulkan_core.h>

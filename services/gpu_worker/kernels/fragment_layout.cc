@@ -1,4 +1,4 @@
-#include "services/gpu_worker/kernels/matrix_pattern.h"
+#include "services/gpu_worker/kernels/fragment_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ constexpr uint32_t kElementsC = 8;  // what the kernels count on
 bool IsRows(std::span<const uint32_t> positions) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < 16; ++e) {
-      if (positions[lane * kPatternMaxElements + e] != lane % 16 * 16 + e) return false;
+      if (positions[lane * kMaxFragmentElements + e] != lane % 16 * 16 + e) return false;
     }
   }
   return true;
@@ -29,7 +29,7 @@ bool IsRows(std::span<const uint32_t> positions) {
 bool IsColumns(std::span<const uint32_t> sums) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < kElementsC; ++e) {
-      if (sums[lane * kPatternMaxElements + e] != (2 * e + lane / 16) * 16 + lane % 16)
+      if (sums[lane * kMaxFragmentElements + e] != (2 * e + lane / 16) * 16 + lane % 16)
         return false;
     }
   }
@@ -54,7 +54,7 @@ bool IsQuads(std::span<const uint32_t> positions, uint32_t& pair_rows, uint32_t&
       const uint32_t p = e / 2;
       const uint32_t row = lane / 4 + 8 * (pair_rows >> p & 1);
       const uint32_t column = lane % 4 * 2 + e % 2 + 8 * (pair_halves >> p & 1);
-      if (positions[lane * kPatternMaxElements + e] != 16 * row + column) return false;
+      if (positions[lane * kMaxFragmentElements + e] != 16 * row + column) return false;
     }
   }
   return true;
@@ -70,7 +70,7 @@ bool Has(const vulkan::Device& device, const vulkan::MatrixShape& shape) {
 absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
                                                const vulkan::PipelineLayout& layout,
                                                VkPipelineCache cache, KernelId probe) {
-  constexpr uint32_t kWords = 2 + 2 * kLanes * kPatternMaxElements;
+  constexpr uint32_t kWords = 2 + 2 * kLanes * kMaxFragmentElements;
   TANDEM_ASSIGN_OR_RETURN(const vulkan::Buffer result,
                           vulkan::Buffer::Allocate(device, kWords * sizeof(uint32_t),
                                                    vulkan::MemoryKind::kExchange, "matrix probe"));
@@ -92,55 +92,55 @@ absl::StatusOr<std::vector<uint32_t>> RunProbe(const vulkan::Device& device,
 }
 
 std::span<const uint32_t> Positions(const std::vector<uint32_t>& words, size_t matrix = 0) {
-  constexpr size_t kPositions = kLanes * kPatternMaxElements;
+  constexpr size_t kPositions = kLanes * kMaxFragmentElements;
   return std::span(words).subspan(2 + matrix * kPositions, kPositions);
 }
 
 }  // namespace
 
-MatrixPattern ClassifyMatrixPattern(uint32_t elements_a, uint32_t elements_c,
-                                    std::span<const uint32_t> positions,
-                                    std::span<const uint32_t> sums) {
+FragmentLayout ClassifyFragmentLayout(uint32_t elements_a, uint32_t elements_c,
+                                      std::span<const uint32_t> positions,
+                                      std::span<const uint32_t> sums) {
   if (elements_c != kElementsC) return {};
   if (elements_a == 16 && IsRows(positions)) {
-    return {.path = MatrixPath::kRows, .column_sums = IsColumns(sums)};
+    return {.path = MatrixPath::kRows, .sums_in_columns = IsColumns(sums)};
   }
-  MatrixPattern quads{.path = MatrixPath::kQuads};
+  FragmentLayout quads{.path = MatrixPath::kQuads};
   if (elements_a == 8 && IsQuads(positions, quads.pair_rows, quads.pair_halves)) {
-    quads.quad_sums = IsQuads(sums, quads.sum_pair_rows, quads.sum_pair_halves);
+    quads.sums_in_quads = IsQuads(sums, quads.sum_pair_rows, quads.sum_pair_halves);
     return quads;
   }
   return {.path = MatrixPath::kShared};
 }
 
-bool HasByteSums(uint32_t elements, std::span<const uint32_t> positions) {
+bool HasInt8Sums(uint32_t elements, std::span<const uint32_t> positions) {
   if (elements != 4) return false;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     for (uint32_t e = 0; e < 4; ++e) {
       const uint32_t row = lane / 4 + 8 * (e / 2), column = lane % 4 * 2 + e % 2;
-      if (positions[lane * kPatternMaxElements + e] != 8 * row + column) return false;
+      if (positions[lane * kMaxFragmentElements + e] != 8 * row + column) return false;
     }
   }
   return true;
 }
 
-absl::StatusOr<MatrixPattern> ProbeMatrixPattern(const vulkan::Device& device,
-                                                 const vulkan::PipelineLayout& layout,
-                                                 VkPipelineCache cache) {
+absl::StatusOr<FragmentLayout> ProbeFragmentLayout(const vulkan::Device& device,
+                                                   const vulkan::PipelineLayout& layout,
+                                                   VkPipelineCache cache) {
   constexpr vulkan::MatrixShape kShape = {16, 16, 16};  // f16 f16 f32 f32
-  if (!Has(device, kShape)) return MatrixPattern{};
+  if (!Has(device, kShape)) return FragmentLayout{};
   TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kCoopProbe));
-  return ClassifyMatrixPattern(words[0], words[1], Positions(words), Positions(words, 1));
+  return ClassifyFragmentLayout(words[0], words[1], Positions(words), Positions(words, 1));
 }
 
-absl::StatusOr<bool> ProbeByteSums(const vulkan::Device& device,
+absl::StatusOr<bool> ProbeInt8Sums(const vulkan::Device& device,
                                    const vulkan::PipelineLayout& layout, VkPipelineCache cache) {
   constexpr auto kByte = VK_COMPONENT_TYPE_SINT8_KHR;
   constexpr auto kSum = VK_COMPONENT_TYPE_SINT32_KHR;
   constexpr vulkan::MatrixShape kShape = {16, 8, 32, kByte, kByte, kSum, kSum};
   if (!Has(device, kShape)) return false;
   TANDEM_ASSIGN_OR_RETURN(const auto words, RunProbe(device, layout, cache, KernelId::kByteProbe));
-  return HasByteSums(words[0], Positions(words));
+  return HasInt8Sums(words[0], Positions(words));
 }
 
 }  // namespace tandem::gpu
