@@ -82,7 +82,7 @@ void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentT
 void Engine::TakeOutput(const Flight& flight, uint32_t o) {
   const ScheduledStep& step = *flight.step;
   const ScheduledOutput& output = step.outputs[o];
-  // Ended since, or computed with a token that was not the one decided.
+  // The request has ended, or the row was computed with a rejected token.
   if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence)) return;
   RequestRun& run = *runs_.at(output.sequence);
   if (output.sample) return TakeSampledOutput(output.sequence, run, flight, o);
@@ -142,7 +142,7 @@ void Engine::FailStep(const absl::Status& status) {
   if (!options_.observers.empty()) ReportStep(flights_.front(), {}, status);
   if (absl::IsUnavailable(status)) return LoseSteps(status);
   flights_.pop_front();
-  // What was to be fed from a step that was refused is computed anew, once.
+  // Rows that a refused step was to feed are computed again, once.
   if (refused_before_) {
     refused_before_ = false;
     return scheduler_->StepFailed();

@@ -394,7 +394,7 @@ absl::Status ClusterExecutor::LookForMissing() {
     const bool is_npu = peer.remote->description.kind == DeviceKind::kNpu;
     if (is_npu && options_.policy.npu == NpuPolicy::kOff) continue;
     found = absl::UnavailableError(
-        absl::StrFormat("%s is there now: the plan is made anew", peer.remote->description.name));
+        absl::StrFormat("%s is there now: a new plan is made", peer.remote->description.name));
   }
   status_.SetMissing(peers_);
   if (found.ok()) return found;

@@ -6,8 +6,8 @@
 //
 // Only a plan of one segment has a depth of two: its next step is sent while one runs.
 //
-// A cluster that has lost a worker is rebuilt whole by Recover: a new epoch, a new lease, a new
-// exchange region.  What an old worker still writes goes to the old region, which nobody reads.
+// After the loss of a worker Recover rebuilds everything: a new epoch, a new lease, a new exchange
+// region.  A worker of the old plan writes to the old region, which is no longer read.
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ class ClusterExecutor final : public Executor {
   static absl::StatusOr<std::unique_ptr<ClusterExecutor>> Create(ExecutorOptions options);
   ~ClusterExecutor() override;
 
-  // Model, plan, exchange region and workers' loads, whether for the first time or anew.
-  // Tries again until worker_wait has passed when a worker is lost on the way.
+  // Model, plan, exchange region and the workers' loads, for the first time or again.
+  // Retries until worker_wait has passed if a worker is lost meanwhile.
   absl::Status Build(const Progress& progress);
 
   const loader::v1::Model& model() const override { return model_->model(); }
@@ -54,16 +54,16 @@ class ClusterExecutor final : public Executor {
   void FillStatus(v1::GetStatusResponse& status) const override;
 
  private:
-  // `targets`: of the workers, then of the NPU workers.
+  // `targets`: the workers', then the NPU workers'.
   ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
 
-  // Gives memory back where no step will come any more.
+  // Releases memory when no more steps will come.
   void LetGo();
-  // Plan and limits from the workers that are there.
+  // Makes plan and limits from the workers that answer.
   absl::Status MakePlacement(absl::Duration wait);
-  // A region of its own for every epoch.
+  // Every epoch has a region of its own.
   absl::Status MakeExchange();
-  // All workers of the plan at the same time, then their streams.
+  // Loads all workers of the plan in parallel, then opens their streams.
   absl::Status LoadWorkers(const Progress& progress);
   worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
   // A step that was submitted and not waited for.
@@ -79,17 +79,17 @@ class ClusterExecutor final : public Executor {
   // Waits for the answer to the call sent last.
   absl::StatusOr<SegmentTiming> AwaitSegment(const Segment& segment, const Step& step);
   const worker::v1::ExecuteRequest& Request(const Segment& segment, const StepCall& call);
-  // Puts a remote worker's answer into the exchange region, and takes what a head left there.
-  // UNAVAILABLE: the answer does not fit the step; such a worker is not believed again until it has
-  // loaded anew.
+  // Copies a remote worker's answer into the exchange region, and takes the results of a head.
+  // UNAVAILABLE: the answer does not fit the step; the worker is not trusted until it has loaded
+  // again.
   absl::Status TakeAnswer(const Segment& segment, uint32_t lane,
                           const worker::v1::ExecuteResponse& response);
-  // The error of a call, as Wait gives it.
+  // The error of a call, as Wait returns it.
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
   void Lose(uint32_t worker, const absl::Status& why);
-  // Looks again for workers of this machine that the plan was made without.  UNAVAILABLE names one
-  // that is there now: Recover takes it into the plan.
+  // Looks again for workers of this machine that the plan does without.  UNAVAILABLE names one that
+  // answers now: Recover takes it into the plan.
   absl::Status LookForMissing();
 
   const ExecutorOptions options_;
@@ -104,12 +104,12 @@ class ClusterExecutor final : public Executor {
   std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;
-  const std::string plan_token_;  // random: the plans that workers hold are this gateway's
+  const std::string plan_token_;  // random; tells which plans of the workers are this gateway's
   uint64_t epoch_ = 0;
   uint32_t exchange_region_id_ = 0;
   std::unique_ptr<Exchange> exchange_;
-  // When a worker that appears may next be taken into the plan, and the pause after that: the plan
-  // is loaded anew each time, so that one which comes and goes must not do this often.
+  // When a new worker may next be taken into the plan, and the pause after that.  The plan is
+  // loaded again each time, so a worker that comes and goes must not cause this often.
   absl::Time next_return_ = absl::InfinitePast();
   absl::Duration return_pause_;
   // OK: every worker has loaded the plan and no stream has ended since.  Else what steps end with.

@@ -28,8 +28,8 @@ namespace tandem::gateway {
 struct ExecutorOptions {
   std::string loader_target;                // "unix:/run/tandem/loader.sock"
   std::vector<std::string> worker_targets;  // as ParseWorkerTarget takes them
-  std::vector<std::string> npu_targets;     // likewise, of NPU workers: left out with kOff
-  TlsFiles tls;                             // for tls:// targets.  CheckTlsFiles is the caller's.
+  std::vector<std::string> npu_targets;     // the same for NPU workers; ignored with kOff
+  TlsFiles tls;                             // for tls:// targets.  REQUIRES CheckTlsFiles
   std::string model_name;                   // as the loader lists it
   PlacementPolicy policy;
   uint32_t max_rows = 512;
@@ -37,11 +37,11 @@ struct ExecutorOptions {
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 16;
   uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
-  uint32_t num_lanes = 1;   // at least; depth() where that is more
-  bool queue_steps = true;  // submit a step behind the one that runs, where the plan allows it
+  uint32_t num_lanes = 1;   // at least this many, and depth()
+  bool queue_steps = true;  // submit a step while one runs, if the plan allows it
   absl::Duration segment_deadline = absl::Seconds(30);
-  absl::Duration worker_wait = kWorkerWait;  // for a worker that is not there (yet)
-  // After which a plan without the workers that are not there will do, if the policy allows one.
+  absl::Duration worker_wait = kWorkerWait;  // how long to wait for a missing worker
+  // After this time a plan without the missing workers is accepted, if the policy allows one.
   absl::Duration worker_grace = absl::Seconds(5);
   absl::Duration load_deadline = absl::Minutes(10);  // for a worker to load its part
 };
@@ -50,19 +50,19 @@ struct SegmentTiming {
   uint32_t segment_index = 0;
   absl::Time sent;
   absl::Time answered;
-  // From `sent`, or from the answer to the step before where that came later.
+  // To `answered` from the later of `sent` and the answer to the step before.
   absl::Duration round_trip;
   uint64_t worker_ns = 0;  // of the round trip, in the worker
   uint64_t device_ns = 0;
-  std::array<uint64_t, kNumStageKinds> stage_ns = {};  // of the device's, by StageKind
+  std::array<uint64_t, kNumStageKinds> stage_ns = {};  // of device_ns, by StageKind
 };
 
-// A step that has been written, as it is handed over.
+// A written step to submit.
 struct StepCall {
-  uint32_t lane = 0;  // whose step area holds it; of no other step under way
+  uint32_t lane = 0;  // its step area; no other step under way uses it
   uint64_t step_id = 0;
-  // Another Submit is expected before the Wait for this step.  A Wait that comes first costs a
-  // message more.
+  // Another Submit is expected before the Wait for this step.  If Wait comes first, it costs an
+  // extra message.
   bool another_follows = false;
   StepTrace trace;  // the parent of the spans of the workers' calls; sent to the workers
 };
@@ -74,9 +74,9 @@ class Executor {
   // Calls never overlap, but may come from several threads.  May be empty.
   using Progress = std::function<void(std::string_view phase, double fraction)>;
 
-  // Loads the model at the loader, connects to every worker, plans, makes the exchange region
-  // under its own lease, and has the workers load their parts (in parallel).
-  // UNAVAILABLE: the loader or a worker that the policy needs is not there, named, after
+  // Loads the model at the loader, connects to every worker, makes a plan and the exchange region
+  // under its own lease, and lets the workers load their parts in parallel.
+  // UNAVAILABLE: the loader or a worker that the policy needs (named) is missing after
   // worker_wait.  FAILED_PRECONDITION: no plan under the policy, or a worker of another protocol
   // version.  INVALID_ARGUMENT: an option out of range.  Otherwise as the loader and the workers.
   static absl::StatusOr<std::unique_ptr<Executor>> Start(ExecutorOptions options,
@@ -89,22 +89,22 @@ class Executor {
   virtual const Plan& plan() const = 0;
   virtual const StepLimits& limits() const = 0;
   virtual std::string placement() const = 0;
-  // Of the plan in force; higher after each Recover.
+  // The epoch of the plan in force; each Recover raises it.
   virtual uint64_t epoch() const = 0;
 
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
-  // Steps that can be under way at once, in lanes [0, depth): two where a plan of one worker feeds
-  // a step with the guesses of the one before it, else one.  Changes at Recover alone.
+  // Steps that can be under way at once, in lanes [0, depth): two if a plan of one worker feeds a
+  // step with the speculative tokens of the step before, else one.  Only Recover changes it.
   virtual uint32_t depth() const = 0;
-  // Hands a step to the workers, which run it after those submitted before.  What goes wrong is
-  // the result of its Wait.  REQUIRES fewer than depth() steps under way.
+  // Hands a step to the workers, which run it after the steps submitted before.  Its Wait returns
+  // errors.  REQUIRES fewer than depth() steps under way.
   virtual void Submit(StepCall call) = 0;
-  // Waits until the oldest step under way has walked all segments of the plan; returns one timing
-  // per segment.
-  // UNAVAILABLE: a worker is lost, missed its deadline, or answered another call or what fits no
-  // step: KV is gone with all steps under way, call Recover.  DATA_LOSS, INTERNAL: the step failed
-  // or was refused, the workers are alive.
+  // Waits until the oldest step under way has run all segments of the plan; returns one timing per
+  // segment.
+  // UNAVAILABLE: a worker is lost, missed its deadline, answered another call or sent results that
+  // do not fit the step.  The KV cache and all steps under way are lost: call Recover.  DATA_LOSS,
+  // INTERNAL: the step failed or was refused; the workers are alive.
   // REQUIRES a step under way.
   virtual absl::StatusOr<std::vector<SegmentTiming>> Wait() = 0;
   // Results of the last step in `lane`, o < its num_outputs.
@@ -112,18 +112,19 @@ class Executor {
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
   // Sums of hidden states, [hidden_dim], p < its num_pools.
   virtual std::span<const float> Pooled(uint32_t lane, uint32_t p) const = 0;
-  // What the device guessed and feeds to the next step's rows; means nothing where depth() is 1.
+  // The speculative token that the device chose and feeds to the next step's rows.  Undefined if
+  // depth() is 1.
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
-  // Between steps, when there is nothing to do: asks every worker of the plan whether it is there
-  // and still holds it, and whether one is there that the plan was made without.  UNAVAILABLE names
-  // the one that is lost or new: call Recover.
+  // For idle times between steps: checks that every worker of the plan answers and still holds the
+  // plan, and looks for workers that the plan does without.  UNAVAILABLE names a lost or new
+  // worker: call Recover.
   virtual absl::Status CheckWorkers() = 0;
 
-  // After UNAVAILABLE: waits up to worker_wait for the workers, plans anew under a higher epoch
-  // (the placement may change under kPrefer) and loads.  The KV cache is empty afterwards, limits()
-  // may have changed, and StepArea lies elsewhere.  Errors as Start's; worth trying again, except
-  // for ModelChangedError: after that the executor is good for nothing but its status.
+  // After UNAVAILABLE: waits up to worker_wait for the workers, makes a new plan under a higher
+  // epoch (under kPrefer the placement may change) and loads it.  Afterwards the KV cache is empty,
+  // limits() may have changed and StepArea moves.  Errors as Start's; try again, except after
+  // ModelChangedError, which leaves nothing usable but the status.
   virtual absl::Status Recover(const Progress& progress) = 0;
 
   // Fills workers and segments of the public status.  Thread-safe.

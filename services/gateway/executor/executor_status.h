@@ -1,4 +1,4 @@
-// What the status page shows of workers and segments, while the engine works.
+// Status of workers and segments for the status page.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ class ExecutorStatus {
  public:
   // Every worker as found: "connected", "absent", "unusable" or "lost".
   void SetPeers(const std::vector<WorkerPeer>& peers);
-  // The same of those alone that are not there, or were not.
+  // The same for missing workers, and workers that were missing, alone.
   void SetMissing(const std::vector<WorkerPeer>& peers);
-  // A plan is in force: the segments' counters go on where the plan has the same segments.
+  // A plan is in force.  Counters go on for segments that the new plan has too.
   void SetPlan(const Plan& plan, uint32_t num_layers);
   // `detail`: why it is lost.
   void SetState(const std::string& worker, std::string state, std::string detail = "");

@@ -1,4 +1,4 @@
-// The model that a gateway serves: what it needs to know of it, and a lease that keeps it resident.
+// The model that a gateway serves: its description, and a lease that keeps it resident.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace tandem::gateway {
 
-// Pause between two tries of a call whose other end is not there (yet).
+// Pause between two attempts of a call to a missing service.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 bool WorthRetrying(const absl::Status& status);
 
@@ -33,9 +33,9 @@ class LeasedModel {
   static absl::StatusOr<std::unique_ptr<LeasedModel>> Create(const std::string& loader_target,
                                                              const std::string& model_name);
 
-  // A new lease on the model, which is loaded at first and when the loader no longer has it; waits
-  // for the loader until `deadline`.  A file that has changed since the first load does not matter
-  // while the loader has the model.  ModelChangedError: it has not, and the file is another now.
+  // Takes a new lease on the model, and loads it the first time and if the loader no longer has it.
+  // Waits for the loader until `deadline`.  A changed file does not matter while the loader has the
+  // model.  ModelChangedError: the loader has lost it, and the file has changed.
   absl::Status Acquire(const Executor::Progress& progress, absl::Time deadline);
   // A region of shared memory that lives as long as the lease.
   absl::StatusOr<NewRegion> CreateRegion(uint64_t bytes, std::string_view purpose);

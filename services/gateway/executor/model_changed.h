@@ -1,5 +1,5 @@
-// The error of Executor::Recover when the model cannot be had again: the loader has lost its
-// weights, and its file has changed since.  Another Executor::Start serves the file as it is now.
+// The error of Executor::Recover when the model is gone: the loader has lost its weights, and the
+// file has changed since.  Another Executor::Start serves the file as it is now.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// Looks now and then whether the file of the model that is served is still the one that was loaded.
+// Watches whether the file of the served model still is the loaded one.
 //
-// The weights in memory are served whatever becomes of the file, so this changes nothing: it tells
-// status, metrics and the log what the next load will find.
+// The weights in memory are served in any case.  The watch only reports to status, metrics and the
+// log what the next load will find.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace tandem::gateway {
 
-// Thread-safe.  Looks on a thread of its own.
+// Thread-safe.  Has a thread of its own.
 class ModelFileWatch {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(2);
 
-  // `loader_target` as LoaderClient::Create takes it.  `model` is what the loader gave.  A model
-  // without a file stamp (a synthetic one, or an older loader's) is never looked at.
+  // `loader_target` as for LoaderClient::Create; `model` from the loader.  A model without a file
+  // stamp (a synthetic one, or an older loader's) is not watched.
   static absl::StatusOr<std::unique_ptr<ModelFileWatch>> Start(const std::string& loader_target,
                                                                const loader::v1::Model& model,
                                                                absl::Duration period = kPeriod);
@@ -30,10 +30,10 @@ class ModelFileWatch {
   ModelFileWatch(const ModelFileWatch&) = delete;
   ModelFileWatch& operator=(const ModelFileWatch&) = delete;
 
-  // Looks no more; the notice stays.
+  // Ends the watch; the notice stays.
   void Stop();
-  // What has become of the file, and what follows from it; empty: nothing.  While the loader is
-  // away it stays what it was.
+  // How the file has changed, and the consequence; empty: it has not.  Unchanged while the loader
+  // is unreachable.
   std::string notice() const;
 
  private:
@@ -41,7 +41,7 @@ class ModelFileWatch {
                  absl::Duration period);
   void Run();
   void Look();
-  // Waits for a period; false: it is the end.
+  // Waits for a period; false: the watch ends.
   bool Pause();
 
   const std::unique_ptr<LoaderClient> loader_;

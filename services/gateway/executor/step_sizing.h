@@ -28,10 +28,10 @@ uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t work
 //   rows      at most the plan's max_rows; sequences at most the rows; an output for every row,
 //             whole logits for as many as fit 64 MiB, at least one a sequence
 //   window    per sequence ceil((window + max_rows) / block) + 1 blocks, at most its context's;
-//             where that would take more than half of what KV may have, as many as half of it
-//             holds, at least one sequence's: fewer sequences run at a time then
-//   global    kv_tokens, or max_sequences whole contexts, or what fits a quarter of the available
-//             memory of the worker that has least, the window pool included
+//             if that takes more than half of the memory for KV, the blocks of that half, at
+//             least one sequence's; then fewer sequences run at once
+//   global    kv_tokens, or max_sequences whole contexts, or a quarter of the available memory of
+//             the worker with least, the window pool included
 // The window pool is capped by the global one.  A context longer than the global pool is cut to
 // it: no sequence could ever be longer.
 // INVALID_ARGUMENT: a zero, a context longer than the model's.  RESOURCE_EXHAUSTED: not even two

@@ -1,4 +1,4 @@
-// Finds the workers, and waits for those that are not there (yet).
+// Finds the workers, and waits for missing ones.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@
 
 namespace tandem::gateway {
 
-// A worker target and what is known of it.  The client is shared with the status page.
+// A worker target and its state.  The client is shared with the status page.
 struct WorkerPeer {
   std::shared_ptr<WorkerClient> client;
   absl::StatusOr<RemoteWorker> remote = absl::UnavailableError("not asked yet");
-  // What the worker left behind instead of coming.
+  // The note of a worker that will not start.
   std::optional<WorkerAbsence> absence = std::nullopt;
   bool seen = false;      // it was there before, in this gateway's life
   bool is_npu = false;    // what it was set up as
@@ -30,22 +30,22 @@ struct WorkerPeer {
   bool absent() const { return !remote.ok() && absence.has_value() && !seen; }
 };
 
-// Asks a peer that is not there to describe itself: at once where its socket shows that nobody
-// listens, else waiting for at most `timeout`.
+// Asks a missing peer to describe itself.  Returns at once if no process listens on its socket,
+// else within `timeout`.
 void AskPeer(WorkerPeer& peer, absl::Duration timeout);
 
-// "unix:/run/tandem/npu.sock" -> "npu": what a worker is called until it has given its name.
+// "unix:/run/tandem/npu.sock" -> "npu": the name of a worker until it has described itself.
 std::string PeerName(const std::string& target);
 
-// Why there is no NPU, by the words of a worker that is absent; empty if none says so.
+// Why there is no NPU, from an absent worker's note; empty without a note.
 std::string WhyNoNpu(const std::vector<WorkerPeer>& peers);
 
-// Asks every peer to describe itself, until `plan` succeeds and none is missing, or some are
-// missing for `grace` and `plan` succeeds without them, or `wait` has passed.  Returns the plan,
-// with a notice of every worker that is missing.  One that says it will not come is not waited for.
-// `plan` is called with the descriptions of the workers that are there.
-// UNAVAILABLE: no plan, and a worker is missing, named with what became of it.
-// FAILED_PRECONDITION: one is of another version or unfit.  With none missing, the plan's error.
+// Asks every peer to describe itself, until `plan` succeeds with all peers, or some have been
+// missing for `grace` and `plan` succeeds without them, or `wait` has passed.  Does not wait for
+// absent workers.  Returns the plan, with a notice of every missing worker.  `plan` is called with
+// the descriptions of the workers that answer.  UNAVAILABLE: no plan, and a worker is missing;
+// names it and the reason.  FAILED_PRECONDITION: a worker has another version or is unfit.  If no
+// worker is missing: the error of `plan`.
 absl::StatusOr<Plan> FindWorkers(
     std::vector<WorkerPeer>& peers, absl::Duration grace, absl::Duration wait,
     const std::function<absl::StatusOr<Plan>(const std::vector<WorkerDescription>&)>& plan);
