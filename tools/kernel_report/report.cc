@@ -45,7 +45,8 @@ class Predictor {
                                          uint32_t rows, uint32_t depth) {
     const PlannedStep step(limits_, sequences, rows, depth);
     const StepBatch batch = step.batch();
-    TANDEM_RETURN_IF_ERROR(worker_.Run({.step = &batch, .first_of_step = true}).status());
+    TANDEM_RETURN_IF_ERROR(worker_.Submit({.step = &batch, .first_of_step = true}));
+    TANDEM_RETURN_IF_ERROR(worker_.Wait().status());
     const NullDriver& driver = NullDriver::Get();
     std::vector<KernelFacts> facts;
     for (const CompiledPipeline& pipeline : driver.pipelines()) {
