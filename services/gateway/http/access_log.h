@@ -1,4 +1,4 @@
-// The line of the log that each HTTP request leaves.
+// The log line of an HTTP request.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tandem::gateway {
 
 struct AccessEntry {
-  int status = 0;  // 499: the client went first
+  int status = 0;  // 499: the client disconnected
   uint64_t sent_bytes = 0;
   absl::Duration taken;
   std::string peer;    // address

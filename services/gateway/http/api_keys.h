@@ -1,18 +1,17 @@
-// API keys and what each may use.
+// API keys and their limits.
 //
-// A key file has one key a line, blank lines and lines that begin with '#' aside:
+// A key file has one key per line; blank lines and lines that begin with '#' are ignored:
 //
 //   NAME sha256:HEX [requests=PER_MINUTE] [tokens=PER_MINUTE] [concurrency=N] [weight=N] [admin]
 //
-// `requests` and `concurrency` count sequences: each prompt, choice (n) and input to be embedded is
-// one.  `tokens` are reserved before a request runs, prompt and max_tokens of each sequence, and
-// what was not used is given back.  `weight`: of the key's share of the device, 1 if it is left
-// out.  `admin`: the key may see the traces of all requests and what each key has used, others only
-// their own.
+// `requests` and `concurrency` count sequences: each prompt, choice (n) and embedded input is one.
+// `tokens` are reserved before a request runs, prompt and max_tokens of each sequence; unused
+// tokens are given back.  `weight`: of the key's share of the device, by default 1.  `admin`: the
+// key may see the traces of all requests and the usage of all keys, other keys only their own.
 //
-// HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`): whoever reads the file has no
-// key. Keys must be random, at least 128 bits of it; a hash made for speed keeps no weak secret.
-// What is left out is unlimited.  The file can be read again while requests run.
+// HEX is the SHA-256 of the key (`printf %s "$KEY" | sha256sum`), so the file does not reveal keys.
+// Keys must be random, with at least 128 bits: a fast hash does not protect a weak secret.  A limit
+// that is absent is unlimited.  The file can be read again while requests run.
 #pragma once
 
 #include <atomic>
@@ -42,11 +41,11 @@ struct KeyLimits {
 };
 inline constexpr uint64_t kMaxKeyWeight = 1000;
 
-// What was used under one key since the gateway's start.
+// Usage of one key since the gateway's start.
 struct KeyCounts {
   std::string name;       // as the file has it now
-  uint64_t requests = 0;  // let in; those that only look at things do not count
-  uint64_t running = 0;   // of them, now
+  uint64_t requests = 0;  // admitted, without those that only read
+  uint64_t running = 0;   // requests that are being answered
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   // Refused, by the limit that was reached.
@@ -60,8 +59,7 @@ struct KeyCounts {
 
 class KeyAccount;
 
-// A request's leave to run under a key, and its place among the key's requests if it takes one,
-// which is given back when this is destroyed.
+// An admitted request under a key.  Releases its place among the key's requests when destroyed.
 class KeyLease {
  public:
   KeyLease(std::shared_ptr<KeyAccount> account, bool has_place)
@@ -88,9 +86,9 @@ class ApiKeys {
     size_t num_new = 0;
     size_t num_removed = 0;
   };
-  // Puts what Load's file says now in the place of all keys.  A key that stays, by its hash, keeps
-  // what it has used and what runs under it, whatever its name and limits are now; requests of one
-  // that is gone go on.  After an error, which is one of Load's, everything is as it was.
+  // Replaces all keys by the current content of Load's file.  A key that stays, by its hash, keeps
+  // its usage and running requests, even with another name or other limits; requests of a removed
+  // key go on.  Errors as Load's; after an error nothing has changed.
   absl::StatusOr<Change> Reload();
 
   // Admits one request under `key`, or 401 (no such key) or 429 (over a limit, with the seconds

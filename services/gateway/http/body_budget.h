@@ -1,12 +1,12 @@
-// How much memory request bodies, or whole answers, may take together, and which one makes room
-// when it is used up.
+// Bounds the memory of all request bodies, or of all whole answers, and chooses which one makes
+// room when it is used up.
 //
 //   small bodies (up to kSmallBodyBytes) | large bodies
 //   a reserve of an eighth, then the rest | the other seven eighths; one sender: half of it
 //
-// A body that does not fit takes the place of one that has stopped arriving; so clients that send
-// slowly hold memory only while nobody else needs it.  An answer has its size at once and moves as
-// it is read.
+// A body that does not fit replaces one that has stopped arriving: slow clients hold memory only
+// while no other client needs it.  An answer has its full size at once and progresses as the client
+// reads.
 #pragma once
 
 #include <cstddef>
@@ -42,14 +42,14 @@ class BodyBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // The body has `bytes` bytes now.  False: it must be refused, since there is no memory for it
-    // or it has given way.  `bytes` never decreases.
+    // The body has `bytes` bytes now; never fewer than before.  False: refuse it, because memory is
+    // used up or another body has replaced it.
     bool Grow(size_t bytes, absl::Time now);
-    // An answer: more of it has been read.
+    // For answers: the client has read more.
     void Move(absl::Time now);
-    // The body is whole: it does not give way any more.
+    // The body is complete: it is no longer replaced.
     void Complete();
-    // Whether another body has been given this one's memory.
+    // Whether another body has replaced this one.
     bool given_way() const;
 
    private:
@@ -63,9 +63,9 @@ class BodyBudget {
   explicit BodyBudget(const BodyBudgetLimits& limits);
   ~BodyBudget();
 
-  // Of a body that begins now.  `sender`: whose share of the memory it takes.  `give_way` is called
-  // at most once, on any thread with the budget's lock held: it must only hand on the message that
-  // the body is to be refused.
+  // The share of a new body.  `sender` owns the memory that it uses.  `give_way` is called at most
+  // once, when the body must be refused, on any thread and with the budget's lock held: it must
+  // only pass the message on.
   std::unique_ptr<Share> Begin(std::string sender, std::function<void()> give_way, absl::Time now);
 
   size_t used_bytes() const;
@@ -75,7 +75,7 @@ class BodyBudget {
   bool TakeSmall(Share::Entry& entry, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeLarge(Share::Entry& entry, size_t bytes, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Frees a body that has stopped arriving, of `sender` where that is not null.
+  // Frees a body that has stopped arriving, one of `sender` unless that is null.
   bool MakeRoom(const Share::Entry& for_whom, const std::string* sender, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Share::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

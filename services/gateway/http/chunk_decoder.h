@@ -1,4 +1,4 @@
-// The chunked transfer coding (RFC 9112, 7.1), undone as the bytes come.
+// Decodes the chunked transfer coding (RFC 9112, 7.1) from a stream of bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct ChunkLimits {
   size_t max_trailer_bytes = 16 << 10;  // names, values and line ends of all trailers
 };
 
-// Holds none of the bytes.  Chunk extensions and trailers are passed over.
+// Holds no bytes.  Chunk extensions and trailers are skipped.
 class ChunkDecoder {
  public:
   // A chunk's size and its extensions, without the line's end.

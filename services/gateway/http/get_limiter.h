@@ -1,4 +1,4 @@
-// How many GETs and HEADs each client may send; most of them no limit of a key counts.
+// Limits the GETs and HEADs of each client; the limits of a key do not count most of them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@
 
 namespace tandem::gateway {
 
-// A bucket for each client: it fills evenly, holds two seconds' worth and begins full.  A GET takes
-// one, and one more for each kBytesPerGet of its answer, which is known afterwards, so that a bucket
-// may owe.  At most kMaxClients have a bucket of their own; those beyond share one.  Thread-safe.
+// Each client has a token bucket: it fills evenly, holds two seconds' worth and starts full.  A GET
+// takes one token, and one more for each kBytesPerGet of its answer; the answer's size is known
+// later, so a bucket can go negative.  At most kMaxClients have a bucket of their own; others share
+// one.  Thread-safe.
 class GetLimiter {
  public:
   static constexpr size_t kBytesPerGet = 64 << 10;
@@ -24,9 +25,9 @@ class GetLimiter {
   // `per_second`: 0: no limit.
   explicit GetLimiter(uint32_t per_second) : per_second_(per_second) {}
 
-  // Takes one of `client`'s, or returns how long it must wait for it.
+  // Takes a token of `client`, or returns how long it must wait for one.
   std::optional<absl::Duration> Take(const std::string& client, absl::Time now);
-  // Takes what an answer of `num_bytes` costs.
+  // Takes the tokens for an answer of `num_bytes`.
   void Charge(const std::string& client, uint64_t num_bytes, absl::Time now);
 
   size_t num_clients() const;

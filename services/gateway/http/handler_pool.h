@@ -1,8 +1,8 @@
-// The threads that read requests' bodies: parsing, validation, tokenisation.
+// Threads that process requests' bodies: parsing, validation, tokenisation.
 //
-// Small requests and large ones wait in lines of their own, each sender's in turn.  Large ones are
-// worked on by at most half of the threads, so that a small request never waits behind a
-// large one; and the next one taken is of the sender that has waited longest.
+// Small and large requests have a queue each, and senders take turns in it: the sender that has
+// waited longest is next.  At most half of the threads process large requests, so a small request
+// never waits behind a large one.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ class HandlerPool {
   // As Stop.
   ~HandlerPool();
 
-  // Runs `work` on a thread of the pool.  After Stop it is destroyed without being run.
+  // Runs `work` on a thread of the pool.  After Stop it is destroyed, not run.
   void Post(const std::string& sender, size_t body_bytes, std::function<void()> work);
-  // Destroys work that has not begun, and waits for the work that has.
+  // Destroys work that has not started, and waits for the rest.
   void Stop();
 
  private:

@@ -6,8 +6,8 @@
 
 namespace tandem::gateway {
 
-// Stricter than RFC 9112 has to be: every line ends with CR LF, no field is folded, and there are
-// no control characters but tabs within values.  So everyone behind it sees the same lines.
+// Stricter than RFC 9112 requires: every line ends with CR LF, no field is folded, and values have
+// no control characters except tabs.  So all later parsers see the same lines.
 class HeaderScanner {
  public:
   enum class Begin { kRequestLine, kFields };
@@ -30,7 +30,7 @@ class HeaderScanner {
   At at_;
   size_t num_bytes_ = 0;
   size_t num_blanks_ = 0;    // in the request line
-  bool after_blank_ = true;  // a blank, or the line's beginning
+  bool after_blank_ = true;  // after a blank, or at the start of the line
 };
 
 }  // namespace tandem::gateway

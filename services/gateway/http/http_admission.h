@@ -1,5 +1,4 @@
-// Whether a request may come in, by what its head says: of the server's name, of the page it comes
-// from, of its sender.
+// Admission of requests by their head: the server's name, the page's origin, the sender.
 #pragma once
 
 #include <optional>
@@ -15,27 +14,25 @@
 
 namespace tandem::gateway {
 
-// Why a request for this Host is refused; nothing for an address, for localhost, for one of `names`
-// and without a Host.
+// The failure for a request with this Host; nullopt (allowed) for an address, for localhost, for
+// one of `names`, and without a Host.
 std::optional<HttpFailure> RefuseHost(const HttpRequest& head,
                                       const std::vector<std::string>& names);
 
-// What goes with the answer to a page of another origin, nothing to others; or why such a page may
-// not call.  `allowed`: origins, or "*".
+// The CORS headers of the answer to a page of another origin, none for other requests; or the
+// failure if that page may not call.  `allowed`: origins, or "*".
 std::variant<HttpHeaders, HttpFailure> AdmitOrigin(const HttpRequest& head,
                                                    const std::vector<std::string>& allowed);
 
 // GET or HEAD.
 bool IsGet(const HttpRequest& head);
 
-// Whether the request comes from this machine itself and no proxy speaks for another.  `peer`: the
-// address it came from.
+// Whether the request comes from this machine and not through a proxy.  `peer`: the peer's address.
 bool IsLocal(const HttpRequest& head, const std::string& peer);
 
-// The lease of the holder of the request's key, nothing where the route asks for none; or why not.
-// GET and HEAD, which look at things and make none, count against no limit of a key unless the route
-// says so.
-// `keys` is null where everybody is served.
+// The lease for the request's key, none if the route needs no key; or the failure.  GET and HEAD
+// only read, so they count against no limit of a key unless the route says so.  `keys`: null if no
+// keys are required.
 std::variant<std::optional<KeyLease>, HttpFailure> AdmitSender(const HttpRequest& head,
                                                                const HttpRoute& route,
                                                                const std::string& peer,

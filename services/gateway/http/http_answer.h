@@ -19,7 +19,7 @@
 
 namespace tandem::gateway {
 
-// What the head of an answer depends on besides the handler.
+// Inputs to the head of an answer besides the handler's.
 struct HttpAnswerContext {
   std::string method, path, id;
   RequestTrace trace;
@@ -27,7 +27,7 @@ struct HttpAnswerContext {
   bool http10 = false;
   bool close = false;  // the connection ends with this answer
   size_t max_unsent_bytes = 0;
-  std::string sender;  // whose share of the memory for answers it takes
+  std::string sender;  // uses its share of the memory for answers
 };
 
 // Thread-safe.
@@ -38,7 +38,7 @@ class HttpAnswer {
     virtual ~Listener() = default;
     virtual void OnOutput() = 0;       // there is something to Take
     virtual void OnStreamBegun() = 0;  // keep-alives are due from now on
-    virtual void OnAbort() = 0;        // the connection is to be cut
+    virtual void OnAbort() = 0;        // cut the connection
     virtual HttpResponse Format(const std::string& path, const HttpFailure& failure) = 0;
     virtual bool closing() const = 0;  // the server drains
     // Memory for a whole answer of this many bytes; null: no memory is left.  The connection is cut
@@ -58,22 +58,22 @@ class HttpAnswer {
   void Abort();
   void SetCallbacks(std::function<void()> on_drained, std::function<void()> on_gone);
   bool gone() const;
-  // The handler holds no reference any more.
+  // The handler has released its last reference.
   void Abandon();
 
   // For the connection.
-  // Takes what is to be sent; empty: nothing.
+  // Takes the bytes to send; may be empty.
   std::string Take();
-  // `num_bytes` more of what was taken are sent.
+  // `num_bytes` more of the taken bytes are sent.
   void OnProgress(size_t num_bytes);
-  // All that was taken is sent.  True: it was the last of a complete answer.
+  // All taken bytes are sent.  True: the answer is complete.
   bool OnSent();
-  // No more can be sent.  Calls on_gone unless the answer is complete.
+  // The client is gone.  Calls on_gone unless the answer is complete.
   void Gone();
   bool complete() const;
   bool close() const;
   int status() const;
-  // When nothing has been sent for so long, SendKeepAlive; nullopt: never.
+  // Call SendKeepAlive after this time without output; nullopt: never.
   std::optional<absl::Duration> keep_alive_interval() const;
   void SendKeepAlive();
   const HttpAnswerContext& context() const { return context_; }
@@ -107,7 +107,7 @@ class HttpAnswer {
   std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What handlers hold; when the last of them lets go, the answer is abandoned.
+// The handlers' reference; when the last one goes, the answer is abandoned.
 class HttpAnswerHandle final : public HttpResponder {
  public:
   explicit HttpAnswerHandle(std::shared_ptr<HttpAnswer> answer) : answer_(std::move(answer)) {}

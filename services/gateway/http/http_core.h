@@ -1,4 +1,4 @@
-// What a server's connections share.  Internal to the server.
+// State shared by a server's connections.  Internal to the server.
 #pragma once
 
 #include <algorithm>
@@ -50,10 +50,10 @@ class HttpCore {
   std::atomic<bool> draining = false;
 
   bool has_tls() const { return !options.tls_certificate.empty(); }
-  // Reads certificate and key; connections from now on use them.  After an error everything is as
-  // it was.  INVALID_ARGUMENT names the file.
+  // Reads certificate and key for new connections.  After an error nothing has changed.
+  // INVALID_ARGUMENT names the file.
   absl::Status LoadTls();
-  // Of connections that begin now; null before LoadTls.
+  // For new connections; null before LoadTls.
   std::shared_ptr<boost::asio::ssl::context> tls() const;
 
   void Add(const std::shared_ptr<HttpConnection>& connection);
@@ -65,8 +65,8 @@ class HttpCore {
     kUnfinished,  // its first request's header, or TLS handshake, has not arrived whole; or a later header
   };
   void SetWaiting(HttpConnection* connection, Waiting waiting);
-  // Closes the one that has waited longest among those that are idle or those that are unfinished,
-  // whichever are more: those who take places to keep others out are.  False where every connection
+  // Closes the connection that has waited longest in the larger of the two groups, idle or
+  // unfinished: an attacker that holds places is in the larger group.  False if every connection
   // has a request.
   bool EvictWaiting();
   void CloseIdle();
@@ -76,7 +76,7 @@ class HttpCore {
   void EndRequest();
 
   HttpServerCounts counts() const;
-  // Waits until there is no request, or no connection; false if some is left by then.
+  // Waits until no request, or no connection, is left; false if some are left at the deadline.
   bool WaitForNoRequest(absl::Time deadline);
   bool WaitForNoConnection(absl::Time deadline);
 

@@ -1,4 +1,4 @@
-// What HTTP handlers are given and what they give back.
+// HTTP requests and responses, as handlers see them.
 #pragma once
 
 #include <algorithm>
@@ -21,40 +21,39 @@ namespace tandem::gateway {
 // Field names as sent; values without surrounding blanks.
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-// What a request may use at most.
+// Upper bounds of what a request uses.
 struct RequestCost {
   uint64_t sequences = 1;  // each prompt, choice and input counts
-  uint64_t at_once = 1;    // of them with the engine at a time
-  uint64_t tokens = 0;     // prompts, and the most that their answers may have
+  uint64_t at_once = 1;    // sequences in the engine at once
+  uint64_t tokens = 0;     // of prompts and of answers of maximum length
 };
 
-// The holder of the API key a request came with.  Thread-safe.
+// The holder of a request's API key.  Thread-safe.
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
-  // As the key file calls it, for logs.
+  // Its name in the key file, for logs.
   virtual const std::string& name() const = 0;
-  // Whose share of the device its requests use, and the weight of that share.
+  // The tenant whose share of the device its requests use, and the weight of that share.
   virtual const std::string& tenant() const = 0;
   virtual uint32_t weight() const { return 1; }
-  // Whether it may see others' traces, and what other keys have used.
+  // Whether it may see others' traces and usage.
   virtual bool sees_all() const { return true; }
-  // Takes from the key's limits what a request may use, before it runs; one sequence was taken when
-  // its head arrived.  RESOURCE_EXHAUSTED, with nothing taken, names the limit, what was asked and
-  // what is allowed, with RetryInfo.
+  // Reserves, before a request runs, the most that it may use; one sequence was taken when its head
+  // arrived.  RESOURCE_EXHAUSTED, with nothing taken, names the limit, the requested and the
+  // allowed amount, with RetryInfo.
   virtual absl::Status Reserve(const RequestCost& /*cost*/) { return absl::OkStatus(); }
-  // Gives back the places, and the tokens: what was used is charged by ChargeTokens.
+  // Gives places and tokens back.  ChargeTokens charges the used tokens.
   virtual void Release(const RequestCost& /*cost*/) {}
   // Tokens that may be reserved now; nullopt: any number.
   virtual std::optional<uint64_t> tokens_left() { return std::nullopt; }
-  // Sequences that may run at a time; nullopt: any number.
+  // Sequences that may run at once; nullopt: any number.
   virtual std::optional<uint64_t> max_at_once() { return std::nullopt; }
   // Counts tokens, prompt and answer together, against the key's limit.
   virtual void ChargeTokens(uint64_t prompt_tokens, uint64_t completion_tokens) = 0;
 };
 
-// What was reserved for a request; what is left of it is given back when this is destroyed.
-// Thread-compatible.
+// A request's reservation.  Gives the unused part back when destroyed.  Thread-compatible.
 class ClientReservation {
  public:
   // RESOURCE_EXHAUSTED as HttpClient::Reserve.
@@ -66,7 +65,7 @@ class ClientReservation {
   }
   ~ClientReservation() { client_->Release(cost_); }
 
-  // Charges tokens that were used, which are no longer reserved.
+  // Charges used tokens, and ends their reservation.
   void Charge(uint64_t prompt_tokens, uint64_t completion_tokens) {
     client_->ChargeTokens(prompt_tokens, completion_tokens);
     const uint64_t settled = std::min(cost_.tokens, prompt_tokens + completion_tokens);
@@ -89,14 +88,14 @@ struct HttpRequest {
   std::string body;  // whole, transfer encoding undone
   // Variables of the route's path template, percent-decoded: {"model", "gemma-3-1b"}.
   std::vector<std::pair<std::string, std::string>> variables;
-  // The client's X-Request-Id where it is a plain token, else made up.  Sent back with the answer.
+  // The client's X-Request-Id if it is a plain token, else generated.  Sent back with the answer.
   std::string id;
   // The trace it belongs to, and its own span there.  Sent back as traceparent.
   RequestTrace trace;
-  // Never null; without API keys one client that is nobody and has no limits.
+  // Never null.  Without API keys: one anonymous client without limits.
   std::shared_ptr<HttpClient> client;  // shared with the server's table of keys
 
-  // The first field of that name, letter case aside.
+  // The first field of that name; letter case is ignored.
   std::optional<std::string_view> Header(std::string_view name) const;
   // Empty if there is none.
   std::string_view Variable(std::string_view name) const;
@@ -151,9 +150,9 @@ class HttpResponder {
  public:
   virtual ~HttpResponder() = default;
 
-  // The whole answer.  Also after BeginStream, as long as none of the stream is on its way: so a
-  // failure before the first token is a plain response.  False: too late (say it in the stream, and
-  // End it), or the client has gone.
+  // Sends a whole answer.  Also possible after BeginStream until the first byte leaves: a failure
+  // before the first token is a plain response.  False: too late (report it in the stream and End
+  // it), or the client has gone.
   virtual bool Send(HttpResponse response) = 0;
   // Sends `failure` in the error format of the request's path (HttpRouter::SetErrorFormat).
   virtual bool SendFailure(const HttpFailure& failure) = 0;
@@ -161,20 +160,20 @@ class HttpResponder {
 
   // The head goes out with the first Write, keep-alive or End, whichever is first.
   virtual void BeginStream(HttpStreamStart start) = 0;
-  // Queues bytes for the client.  False: the client has gone, or has left more than
-  // HttpServerOptions::max_unsent_bytes unread and is cut off.  Write when on_drained says so and a
-  // slow reader slows its own stream alone.
+  // Queues bytes for the client.  False: the client has gone, or is cut off because it has more
+  // than HttpServerOptions::max_unsent_bytes unread.  Write only on on_drained, so that a slow
+  // reader slows its own stream alone.
   virtual bool Write(std::string_view bytes) = 0;
   // The stream is complete.
   virtual void End() = 0;
-  // Cuts the connection, so that the client sees that the stream is not complete.
+  // Cuts the connection: the client sees an incomplete stream.
   virtual void Abort() = 0;
 
-  // To be set before the first Write.  `on_drained` is called when all that has been written is
-  // with the kernel, once for each such time; `on_gone` at most once, as soon as the client has
-  // gone or is cut off, and at once if it has already.  Neither begins after the answer is
-  // complete, both run on a thread of the server with no lock held, and both are destroyed when the
-  // answer is complete or the client has gone: they may hold references to this.
+  // Set these before the first Write.  `on_drained` is called each time that the kernel has all
+  // written bytes.  `on_gone` is called at most once, when the client has gone or is cut off, or at
+  // once if it already has.  Neither starts after the answer is complete.  Both run on a thread of
+  // the server with no lock held, and are destroyed when the answer is complete or the client has
+  // gone, so they may hold references to this.
   virtual void SetCallbacks(std::function<void()> on_drained, std::function<void()> on_gone) = 0;
   virtual bool gone() const = 0;
 };

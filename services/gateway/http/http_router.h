@@ -1,4 +1,4 @@
-// Which handler answers which request.
+// Routes: finds the handler of a request.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,23 @@ struct HttpRoute {
   std::string method;         // "POST"
   std::string path_template;  // google.api.http's syntax: "/v1/models/{model=**}"
   HttpHandler handler;
-  // Whether it is answered without an API key (health and the like).
+  // Whether it needs no API key (health and the like).
   bool open = false;
-  // Whether it is for this machine: answered without a key to peers on loopback that no proxy
-  // speaks for, to others with a key alone, and to nobody else where there are no keys.
+  // Whether it is for this machine: peers on loopback, without a proxy between, need no key.
+  // Others need a key, and are refused if the gateway has none.
   bool local = false;
-  // Whether a GET of it counts against the limits of a key, as other methods do: it is work.
+  // Whether a GET counts against the limits of a key, as other methods do, because it is work.
   bool counts = false;
 };
 
-// Filled before the server starts, constant from then on.
+// Filled before the server starts, then constant.
 class HttpRouter {
  public:
   // INVALID_ARGUMENT: the template; ALREADY_EXISTS: another route matches just the same paths.
   // A GET route answers HEAD too.
   absl::Status Add(HttpRoute route);
-  // Errors of paths that begin with `prefix`, as "/v1/" and "/v1" do with "/v1/", are written by
-  // `format`; the longest prefix wins, and
-  // "" is google.rpc.Status as JSON unless set.
+  // `format` writes the errors of paths with `prefix` ("/v1/" has the prefixes "/v1/" and "/v1").
+  // The longest prefix wins.  Without a format: google.rpc.Status as JSON.
   void SetErrorFormat(std::string prefix, HttpErrorFormat format);
 
   struct Match {
@@ -44,7 +43,7 @@ class HttpRouter {
     std::string allow;  // methods the path has, "GET, HEAD"; empty: no such path
   };
   // `path`: as sent, percent-encoded.  Literal segments win over `*`, and `*` over `**`.  A slash
-  // at its end is overlooked where nothing matches it.
+  // at the end is ignored if no route matches it.
   Match Find(std::string_view method, std::string_view path) const;
   HttpResponse Format(std::string_view path, const HttpFailure& failure) const;
 

@@ -7,9 +7,10 @@
 //   (*server)->BeginDrain();               // idle connections close, answers say Connection: close
 //   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off what is left
 //
-// Connections are state machines on one or two threads.  A request without a body is handled there;
-// one with a body by a pool of threads, since parsing JSON takes a while.  Everything a client can
-// make the server keep is bounded: connections, header, body, bodies together, unsent bytes, time.
+// Connections are state machines on one or two threads.  They handle requests without a body; a
+// pool of threads handles requests with one, because parsing JSON takes time.  Everything that a
+// client can make the server hold is bounded: connections, header, body, all bodies, unsent bytes,
+// time.
 #pragma once
 
 #include <cstddef>
@@ -37,17 +38,17 @@ struct HttpServerOptions {
   // Origins that other sites' pages may call from: "https://chat.example", or "*".  Requests from
   // pages of other origins are refused (403); those of this server's own pages never are.
   std::vector<std::string> cors_origins;
-  // Names this server goes by beside localhost and addresses.  On loopback without keys, requests
-  // for other names are refused (403): a page whose own name was made to lead here would send them.
+  // Names of this server beside localhost and addresses.  On loopback without keys, requests for
+  // other names are refused (403): they come from pages whose own name resolves to this address.
   std::vector<std::string> names;
-  std::shared_ptr<ApiKeys> keys;   // null: everybody is served; shared with whoever reports on them
-  HttpTraffic* traffic = nullptr;  // counts if it is there; Borrowed; must outlive the server
+  std::shared_ptr<ApiKeys> keys;   // null: no keys are required; shared with the metrics
+  HttpTraffic* traffic = nullptr;  // may be null.  Borrowed; must outlive the server
 
-  TraceSampler sampler;  // of requests whose clients do not say
+  TraceSampler sampler;  // for requests whose clients do not decide
 
   uint32_t num_threads = 1;
   uint32_t max_connections = 4096;
-  // Of one key, else of one client (PeerTenant), health aside; 0: any number.
+  // Per key, else per client (PeerTenant), without health; 0: any number.
   uint32_t gets_per_second = 0;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 16 << 20;
@@ -62,10 +63,10 @@ struct HttpServerOptions {
   absl::Duration answer_stall = absl::Seconds(1);
   absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte
   absl::Duration body_timeout = absl::Seconds(60);    // from the header's end
-  absl::Duration body_stall = absl::Seconds(1);      // a body that stands still gives way to others
-  uint32_t num_handlers = 4;                         // threads that read bodies, at least 2
-  absl::Duration idle_timeout = absl::Seconds(75);   // between requests
-  absl::Duration write_timeout = absl::Seconds(30);  // without a byte being taken
+  absl::Duration body_stall = absl::Seconds(1);       // a stalled body makes room for others
+  uint32_t num_handlers = 4;                          // threads that read bodies, at least 2
+  absl::Duration idle_timeout = absl::Seconds(75);    // between requests
+  absl::Duration write_timeout = absl::Seconds(30);   // without a byte being taken
 };
 
 // INVALID_ARGUMENT: `listen` is not ADDRESS:PORT.
@@ -79,7 +80,7 @@ struct HttpServerCounts {
 // Thread-safe.
 class HttpServer {
  public:
-  // Listens and begins to answer.  INVALID_ARGUMENT: an address or TLS file that is wrong;
+  // Listens and starts to answer.  INVALID_ARGUMENT: a wrong address or TLS file;
   // ALREADY_EXISTS: the port is taken; PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            HttpRouter router);
@@ -91,14 +92,14 @@ class HttpServer {
   uint16_t port() const { return port_; }
   HttpServerCounts counts() const;
 
-  // Reads the TLS files and the file of API keys again: connections and requests from now on go by
-  // them, those there are go on.  What cannot be read stays as it was; the log says so.  Whether
-  // all was read.
+  // Reads the TLS files and the file of API keys again, for new connections and requests; open ones
+  // go on.  A file that cannot be read changes nothing and is logged.  Returns whether all were
+  // read.
   bool Reload();
-  // Still answers, but closes each connection with its answer, and idle ones now.
+  // Goes on answering, but closes each connection after its answer, and idle ones now.
   void BeginDrain();
   // Stops listening, waits up to `grace` for the requests being answered, cuts off the rest.
-  // Handlers' callbacks have run when it returns.  Later calls do nothing.
+  // Handlers' callbacks have run when it returns.  Later calls have no effect.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -1,4 +1,4 @@
-// What an HTTP server has answered, for those who report on it.
+// Counts what an HTTP server answers, for metrics.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tandem::gateway {
 
-// Thread-safe.  Grows with the routes and statuses there are, never with what clients send.
+// Thread-safe.  Its size depends on routes and statuses alone, never on what clients send.
 class HttpTraffic {
  public:
   struct Counts {

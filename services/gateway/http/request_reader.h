@@ -1,6 +1,6 @@
-// Bytes in, one request out: HTTP/1.1 framing with limits.  Framing is done here, byte by byte;
-// Boost.Beast's parser sees headers alone, each whole and in one call: fed in pieces it keeps
-// neither to its limit for headers nor, in chunked bodies, to its own preconditions.
+// HTTP/1.1 framing with limits: bytes in, requests out.  The framing is our own, byte by byte.
+// Boost.Beast's parser gets each header whole, in one call: with pieces it exceeds its own limit
+// for headers, and violates its own preconditions in chunked bodies.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ struct HttpReadLimits {
   size_t max_fields = 100;
 };
 
-// Reads one request after another.  What it holds of one is bounded by the limits.  Single-thread.
+// Reads one request after another.  The limits bound its memory.  Single-thread.
 class HttpRequestReader {
  public:
   enum class State {
     kIdle,    // nothing of a request yet
     kHeader,  // within the header
-    kBody,    // the header is complete and sound; more of the body is to come
+    kBody,    // the header is complete and valid; the body is incomplete
     kDone,    // the request is whole
     kFailed,  // failure() says why; nothing more can be read
   };
@@ -33,9 +33,9 @@ class HttpRequestReader {
   explicit HttpRequestReader(const HttpReadLimits& limits);
   ~HttpRequestReader();
 
-  // Takes what it can of `bytes` and returns how much.  Stops after the header, so that a request
-  // can be refused before its body is read, and after the body; what it leaves comes after that.
-  // Pieces make no difference: the same bytes give the same requests and failures.
+  // Consumes bytes and returns how many.  Stops after the header, so that a request can be refused
+  // before its body is read, and after the body.  The same bytes give the same requests and
+  // failures, however they are split.
   size_t Feed(std::string_view bytes);
   State state() const { return state_; }
   // 400 framing, 413 body, 417 expectation, 431 header, its target included, 501 transfer encoding,
@@ -52,7 +52,7 @@ class HttpRequestReader {
 
   // REQUIRES: kDone.  The request; the reader is idle again.
   HttpRequest Take();
-  // Frees what there is of the body; nothing more can be read.
+  // Frees the body; nothing more can be read.
   void Discard();
 
  private:
