@@ -4,8 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "services/common/tensor/iq4_nl.h"
@@ -32,13 +38,13 @@ namespace {
 
 using spirv::Module;
 
-// A block of push constants as C++ has it: its name, and where its last field lies.
+// A block of push constants as C++ has it: its name and size, and where its last field lies.
 struct PushBlock {
   std::string_view name, last_field;
-  uint32_t last_offset;
+  uint32_t last_offset, num_bytes;
 };
 #define PUSH_BLOCK_OF(type, last) \
-  { #type, #last, offsetof(type, last) }
+  { #type, #last, offsetof(type, last), sizeof(type) }
 
 // The kernels without the emulated ones, which are made of the same files.
 struct Kernel {
@@ -101,23 +107,61 @@ std::vector<Kernel> AllKernels() {
           {"matrix_rate", shaders::kMatrixRate, kComputeRate}};
 }
 
-// The name and offset of a block's last member, PUSH_PHASE's left out.
-struct Member {
+// A field of a block as its file declares it, where C++ and the scalar layout put it.
+struct Field {
   std::string name;
   uint32_t offset = 0;
 };
-Member LastMember(Module module, std::string_view block) {
+struct DeclaredBlock {
+  std::vector<Field> fields;
+  uint32_t num_bytes = 0;  // up to the alignment of its widest field
+};
+
+// The blocks of shaders/include/push/, by their names.
+std::map<std::string, DeclaredBlock, std::less<>> DeclaredBlocks() {
+  const std::regex block_name(R"(PUSH_BLOCK\((\w+)\))");
+  const std::regex declaration(R"((uint64_t|uint|float) +([^;]*);)");
+  const std::regex declarator(R"((\w+)(?:\[(\d+)\])?)");
+  std::map<std::string, DeclaredBlock, std::less<>> blocks;
+  for (const auto& file :
+       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/shaders/include/push")) {
+    std::ifstream in(file.path());
+    DeclaredBlock* block = nullptr;
+    uint32_t widest = 1;
+    for (std::string line; std::getline(in, line);) {
+      line = line.substr(0, line.find("//"));
+      std::smatch found;
+      if (std::regex_search(line, found, block_name)) block = &blocks[found[1]];
+      if (block == nullptr || !std::regex_search(line, found, declaration)) continue;
+      const uint32_t bytes = found[1] == "uint64_t" ? 8 : 4;
+      const std::string names = found[2];
+      for (std::sregex_iterator name(names.begin(), names.end(), declarator), end; name != end;
+           ++name) {
+        const uint32_t count = (*name)[2].matched ? std::stoul((*name)[2]) : 1;
+        const uint32_t offset = (block->num_bytes + bytes - 1) / bytes * bytes;
+        block->fields.push_back({(*name)[1], offset});
+        block->num_bytes = offset + count * bytes;
+        widest = std::max(widest, bytes);
+      }
+    }
+    if (block != nullptr) block->num_bytes = (block->num_bytes + widest - 1) / widest * widest;
+  }
+  return blocks;
+}
+
+// The members of a block in a shader, in their order; PUSH_PHASE's left out.
+std::vector<Field> MembersOf(Module module, std::string_view block) {
   const uint32_t result = spirv::FindResult(module, block);
-  uint32_t last = 0;
-  Member member;
+  std::map<uint32_t, Field> members;  // by index
   spirv::VisitAnnotations(module, [&](uint32_t op, Module operands) {
-    if (op != spirv::kMemberName || operands[0] != result || operands[1] < last) return;
+    if (op != spirv::kMemberName || operands[0] != result) return;
     if (spirv::IsString(operands.subspan(2), "phase")) return;
-    last = operands[1];
-    member.name = reinterpret_cast<const char*>(operands.data() + 2);
+    const std::string name = reinterpret_cast<const char*>(operands.data() + 2);
+    members[operands[1]] = {name, spirv::FindMember(module, block, name).value_or(~0u)};
   });
-  member.offset = spirv::FindMember(module, block, member.name).value_or(~0u);
-  return member;
+  std::vector<Field> fields;
+  for (const auto& [index, field] : members) fields.push_back(field);
+  return fields;
 }
 
 TEST(GpuShaderInterfaceTest, PushBlocksLieAsCppHasThem) {
@@ -126,14 +170,24 @@ TEST(GpuShaderInterfaceTest, PushBlocksLieAsCppHasThem) {
     const std::string_view name = Traits(static_cast<KernelId>(id)).name;
     EXPECT_EQ(std::ranges::count(kernels, name, &Kernel::name), 1) << name << " is not in the list";
   }
+  const auto declared = DeclaredBlocks();
   for (const Kernel& kernel : kernels) {
     SCOPED_TRACE(kernel.name);
     EXPECT_NE(spirv::FindResult(kernel.module, kernel.push.name), 0u)
         << "has no block " << kernel.push.name << ": include shaders/include/push/...";
-    const Member last = LastMember(kernel.module, kernel.push.name);
-    EXPECT_EQ(last.name, kernel.push.last_field);
-    EXPECT_EQ(last.offset, kernel.push.last_offset);
-    EXPECT_LE(last.offset + 4, vulkan::kPushConstantBytes);
+    const auto block = declared.find(kernel.push.name);
+    ASSERT_NE(block, declared.end()) << kernel.push.name << " is not in shaders/include/push";
+    const std::vector<Field>& fields = block->second.fields;
+    const std::vector<Field> members = MembersOf(kernel.module, kernel.push.name);
+    ASSERT_EQ(members.size(), fields.size());
+    for (size_t i = 0; i < fields.size(); ++i) {
+      EXPECT_EQ(members[i].name, fields[i].name);
+      EXPECT_EQ(members[i].offset, fields[i].offset) << fields[i].name;
+    }
+    EXPECT_EQ(kernel.push.last_field, fields.back().name);
+    EXPECT_EQ(kernel.push.last_offset, fields.back().offset);
+    EXPECT_EQ(kernel.push.num_bytes, block->second.num_bytes);
+    EXPECT_LE(kernel.push.num_bytes, vulkan::kPushConstantBytes);
   }
 }
 
@@ -183,9 +237,15 @@ TEST(GpuShaderInterfaceTest, CountersAndPhasesLieWhereKernelsLookForThem) {
 }
 
 TEST(GpuShaderInterfaceTest, FormatsHaveTheSameNumbers) {
-  EXPECT_EQ(glsl::kF32, static_cast<uint32_t>(DType::kF32));
-  EXPECT_EQ(glsl::kQ4_0, static_cast<uint32_t>(DType::kQ4_0));
-  EXPECT_EQ(glsl::kIq4Nl, static_cast<uint32_t>(DType::kIq4Nl));
+  const std::pair<uint32_t, DType> formats[] = {
+      {glsl::kF32, DType::kF32},    {glsl::kF16, DType::kF16},   {glsl::kBf16, DType::kBf16},
+      {glsl::kQ8_0, DType::kQ8_0},  {glsl::kQ4_0, DType::kQ4_0}, {glsl::kQ6_K, DType::kQ6_K},
+      {glsl::kQ4_K, DType::kQ4_K},  {glsl::kQ5_K, DType::kQ5_K}, {glsl::kQ5_0, DType::kQ5_0},
+      {glsl::kIq4Nl, DType::kIq4Nl}};
+  EXPECT_EQ(std::size(formats), AllDTypes().size());
+  for (const auto& [number, dtype] : formats) {
+    EXPECT_EQ(number, static_cast<uint32_t>(dtype)) << Traits(dtype).name;
+  }
   EXPECT_TRUE(std::ranges::equal(glsl::kIq4NlValues, kIq4NlValues));
   EXPECT_EQ(glsl::kTileRows, kTileRows);
   EXPECT_EQ(glsl::kActivationF32, static_cast<uint32_t>(ActivationFormat::kF32));
