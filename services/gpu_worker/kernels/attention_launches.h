@@ -17,7 +17,7 @@ namespace tandem::gpu {
 // Formats of the KV cache as the kernels number them: shaders/include/kv_cache.glsl.
 enum class KvFormat : uint32_t { kF16 = 0, kQ8_0 = 1 };
 
-// `kv_dtype` in all: of the layer's cache, one that suits head_dim (common/kv/kv_format.h).
+// `kv_dtype` everywhere: of the layer's cache, valid for head_dim (common/kv/kv_format.h).
 Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
 // push.k and push.v are the layer's cache.
 Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, DType kv_dtype,
@@ -28,7 +28,7 @@ Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_d
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
                        DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows);
 
-// How decode.comp cuts its work for a model's heads.
+// How decode.comp divides its work for a model's heads.
 struct DecodeShape {
   uint32_t queries = 1;     // query heads of a workgroup, of one KV head
   uint32_t parts = 1;       // workgroups that a row's heads take
@@ -40,8 +40,8 @@ struct DecodeShape {
   uint64_t PartialBytes(uint32_t head_dim) const {
     return uint64_t{parts} * (max_pieces + 1) * queries * (head_dim + 4) * 4;
   }
-  // Most workgroups that share a row's part in a launch for `max_rows` rows: as many as fill the
-  // device and some row has pieces.  `window` 0: none.
+  // Most workgroups that share a row's part in a launch for `max_rows` rows: enough to fill the
+  // device, but no more than a row has pieces.  `window` 0: no window.
   uint32_t Slots(uint32_t max_rows, uint32_t window) const;
 };
 DecodeShape MakeDecodeShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
@@ -59,15 +59,15 @@ struct DecodeArgs {
 // REQUIRES tuning.decode.enabled.
 Launch DecodeLaunch(const Tuning& tuning, const DecodeArgs& args);
 
-// How attention of long sequences cuts its work for a model's heads.
+// How attention of long sequences divides its work for a model's heads.
 struct TiledShape {
   KernelId kernel = KernelId::kTiled;  // or kTiledCooperative, kTiledQuads, kTiledRows
   uint32_t queries = 1;                // query heads of a workgroup, of one KV head
   uint32_t pairs = 0;                  // of a row and a query head, a workgroup
-  uint32_t tile_rows = 0;   // rows of a tile; 0: there are no tiles, every row is decoded
-  uint32_t row_blocks = 1;  // of 16 (row, head) pairs, a subgroup's
-  uint32_t positions = 32;  // of K and V at once
-  uint32_t parts = 1;       // of a head's dimensions, each a subgroup's: kTiledRows
+  uint32_t tile_rows = 0;              // rows of a tile; 0: no tiles, every row is decoded
+  uint32_t row_blocks = 1;             // of 16 (row, head) pairs, a subgroup's
+  uint32_t positions = 32;             // of K and V at once
+  uint32_t parts = 1;                  // of a head's dimensions, each a subgroup's: kTiledRows
 };
 TiledShape MakeTiledShape(const Tuning& tuning, uint32_t num_heads, uint32_t num_kv_heads,
                           uint32_t head_dim);

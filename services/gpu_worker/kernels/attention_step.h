@@ -1,10 +1,10 @@
-// What this worker adds to a step for its attention kernels: how each row is decoded, and the
-// prompts' rows in tiles.  shaders/include/attention_step.glsl reads it.
+// This worker's additions to a step, for its attention kernels: how to decode each row, and tiles
+// of prompt rows.  shaders/include/attention_step.glsl reads them.
 //
 //   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), tile_rows)]
 //
-// A sequence with kLongRows rows or more in the step is long: its rows share what they read of the
-// cache, tile by tile.
+// A sequence with kLongRows rows or more in the step is long: the rows of a tile read the cache
+// together.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ inline constexpr uint32_t kLongRows = 9;
 
 struct AttentionRow {
   uint32_t position = 0;
-  // Rows of its sequence up to and with this one in the step; 0: none to decode, because it is not
-  // there or lies in a tile.
+  // Rows of its sequence in the step, up to and including this one; 0: not decoded, because the row
+  // does not exist or lies in a tile.
   uint32_t fresh = 0;
   uint32_t tables[kNumKvGroups] = {};  // its sequence's, bytes from the step's start
 };
@@ -29,7 +29,7 @@ static_assert(sizeof(AttentionRow) == 16);
 // Up to `tile_rows` rows of one sequence.
 struct AttentionTile {
   uint32_t first_row = 0;
-  uint32_t num_rows = 0;  // 0: not there
+  uint32_t num_rows = 0;  // 0: no tile
   uint32_t unused[2] = {};
 };
 static_assert(sizeof(AttentionTile) == 16);
@@ -48,8 +48,8 @@ struct AttentionStepLayout {
 
 bool HasLongSequence(const StepBatch& batch);
 
-// Lays out the rows and tiles of `batch`; also marks what is not there, up to the row bucket (the
-// next power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.
+// Writes the rows and tiles of `batch`, and marks unused entries up to the row bucket (the next
+// power of two).  The longest tiles come first.  REQUIRES area.size() == layout.bytes.
 void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layout,
                         std::span<std::byte> area);
 

@@ -27,18 +27,18 @@ class KernelSet {
   const Tuning& tuning() const { return tuning_; }
   Tuning& tuning() { return tuning_; }
   const vulkan::PipelineLayout& layout() const { return layout_; }
-  // Whether counters stand between phases, where kernels can (phases.h).
+  // Whether dependency counters separate phases, if kernels support them (phases.h).
   bool counts_phases() const { return tuning_.phase_counters != 0 && !no_phase_counters_; }
-  // The device does not work as they need it to.
+  // Turns them off: the device does not order workgroups as they need.
   void ForbidPhaseCounters() { no_phase_counters_ = true; }
   size_t num_pipelines() const { return pipelines_.size(); }
 
-  // Records one launch; builds its pipeline if there is none yet.
+  // Records one launch; builds its pipeline the first time.
   absl::Status Record(const Launch& launch, vulkan::Recorder& recorder);
-  // Takes `spirv` for a kernel from here on: tests run kernels that the device cannot in an
-  // emulated form.  REQUIRES it outlives this.
+  // Replaces a kernel by `spirv`: tests run emulated forms of kernels that the device cannot run.
+  // REQUIRES it outlives this.
   void Replace(KernelId kernel, std::span<const uint32_t> spirv) { replaced_[kernel] = spirv; }
-  // Keeps what the driver has compiled for the next start.
+  // Saves the driver's compiled pipelines for the next start.
   absl::Status SaveCache() { return cache_->Save(); }
 
  private:

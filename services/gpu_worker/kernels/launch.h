@@ -1,4 +1,4 @@
-// One launch of a kernel as plain data, and what the tables of launches are made with.
+// One launch of a kernel as plain data, and helpers for the tables of launches.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +75,7 @@ inline uint32_t DivideUp(uint64_t value, uint64_t by) {
   return static_cast<uint32_t>((value + by - 1) / by);
 }
 
-// What a kernel that has only these views is bound to.  REQUIRES one or more.
+// The texel views of a kernel that has only these.  REQUIRES one or more.
 inline vulkan::TexelViews Bind(std::initializer_list<vulkan::TexelView> views) {
   vulkan::TexelViews bound;
   bound.fill(*views.begin());

@@ -1,8 +1,7 @@
-// What a SPIR-V module says of its interface: the ids of its specialisation constants and the
-// layout of its blocks, by the names that they have in the shader.  All of it works at compile
-// time.
+// Reads the interface of a SPIR-V module at compile time: ids of specialisation constants and
+// layouts of blocks, by their names in the shader.
 //
-// A launch takes the ids of its constants from here, so that the shader alone has them:
+// Launches look up the ids of constants here, so that only the shader defines them:
 //
 //   constexpr uint32_t kRows = ConstantId("ROWS", {shaders::kMatvec, shaders::kCoopMatvec});
 #pragma once
@@ -48,7 +47,7 @@ constexpr bool IsString(Module words, std::string_view text) {
   return true;
 }
 
-// The id of the result called `name`; 0: there is none.
+// The id of the result called `name`; 0 without one.
 constexpr uint32_t FindResult(Module module, std::string_view name) {
   uint32_t found = 0;
   VisitAnnotations(module, [&](uint32_t op, Module operands) {
@@ -57,7 +56,7 @@ constexpr uint32_t FindResult(Module module, std::string_view name) {
   return found;
 }
 
-// The SpecId of the constant called `name`; none: the module does not use it.
+// The SpecId of the constant called `name`; nullopt if the module does not use it.
 constexpr std::optional<uint32_t> FindConstant(Module module, std::string_view name) {
   const uint32_t result = FindResult(module, name);
   std::optional<uint32_t> id;
@@ -79,7 +78,7 @@ constexpr int CountConstants(Module module, uint32_t id) {
   return count;
 }
 
-// The byte offset of a block's or struct's member; none: there is no such member.
+// The byte offset of a block's or struct's member; nullopt for an unknown member.
 constexpr std::optional<uint32_t> FindMember(Module module, std::string_view type,
                                              std::string_view member) {
   const uint32_t result = FindResult(module, type);
@@ -98,8 +97,8 @@ constexpr std::optional<uint32_t> FindMember(Module module, std::string_view typ
   return offset;
 }
 
-// The SpecId of the constant called `name` in all of the modules that use it.  Does not compile
-// where none of them uses it, where they differ, or where another constant has the same id.
+// The SpecId of the constant called `name` in the modules that use it.  Fails to compile if no
+// module uses it, if they differ, or if another constant has the same id.
 consteval uint32_t ConstantId(std::string_view name, std::initializer_list<Module> modules) {
   std::optional<uint32_t> id;
   for (const Module module : modules) {

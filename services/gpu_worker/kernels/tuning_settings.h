@@ -1,4 +1,4 @@
-// The numbers of Tuning that measuring may change, each with what it may become.
+// The settings of Tuning that measurements may change, and their values.
 #pragma once
 
 #include <compare>
@@ -16,10 +16,10 @@ enum class TuningWork : uint8_t {
   kLayers,  // whole layers, over rows that see nothing
   kDecode,  // attention of decode rows: one row of a sequence
   kPrompt,  // attention of the rows of one sequence
-  kHead,    // the head, of so many outputs
+  kHead,    // the head, with this many outputs
 };
 
-// What a setting is judged by.
+// A case that a setting is measured with.
 struct TuningCase {
   TuningWork work = TuningWork::kLayers;
   uint32_t rows = 1;
@@ -32,11 +32,12 @@ struct TuningCase {
 struct TuningSetting {
   std::string name;  // "matmul_columns", "tile2_groups": a table's key
   std::function<uint32_t&(Tuning&)> of;
-  std::vector<uint32_t> values;  // that the kernels take on this device
+  std::vector<uint32_t> values;  // that the kernels accept on this device
   std::vector<TuningCase> cases;
 };
 
-// Those that have an effect on the device, the most important first.  `tuning`: what holds before.
+// The settings that have an effect on the device, the most important first.  `tuning`: the current
+// values.
 std::vector<TuningSetting> TuningSettings(const vulkan::DeviceInfo& info, const Tuning& tuning);
 
 }  // namespace tandem::gpu

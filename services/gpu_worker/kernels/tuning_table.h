@@ -6,8 +6,8 @@
 //     "trials": [{"setting": ..., "cases": ["r1", ...], "chosen": 4, "time": {"2": 1.21,
 //     "4": 1.0}}] }
 //
-// docs/tuning.md says how to read one.  What is read back is checked: a file from elsewhere, one
-// that is damaged, and numbers that no kernel takes are refused.
+// docs/tuning.md explains them.  A table that is read is checked: files of other machines, damaged
+// files and values that no kernel accepts are refused.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace tandem::gpu {
 
-// What a table holds for.
+// The scope of a table.
 struct TuningKey {
   std::string device;
   std::string driver;   // with its version
@@ -33,10 +33,10 @@ struct TuningKey {
   std::string FileName() const;  // without a folder
 };
 TuningKey MakeTuningKey(const vulkan::DeviceInfo& info, std::string shapes);
-// Every shape there is among the matrices, once, in their order.
+// Each shape of the matrices once, in their order.
 std::string ShapesOf(const std::vector<const PackedTensor*>& tensors);
 
-// One setting's measurement: times by value, that of the value before being 1.
+// One setting's measurement: times by value, relative to the previous value's.
 struct TuningTrial {
   std::string setting;
   std::vector<std::string> cases;  // TuningCase::Name
@@ -55,15 +55,15 @@ std::string ToJson(const TuningTable& table);
 // INVALID_ARGUMENT names the file and what is wrong.
 absl::StatusOr<TuningTable> ParseTuningTable(const std::string& text, const std::string& name);
 
-// Sets what the table says.  FAILED_PRECONDITION: it is another device's, driver's, kernels' or
-// model's; INVALID_ARGUMENT: a setting that is not there, or a value that no kernel takes. `tuning`
-// is then as before.
+// Applies a table.  FAILED_PRECONDITION: it is for another device, driver, kernels or model;
+// INVALID_ARGUMENT: an unknown setting, or a value that no kernel accepts.  After an error `tuning`
+// is unchanged.
 absl::Status ApplyTuningTable(const TuningTable& table, const TuningKey& key,
                               const vulkan::DeviceInfo& info, Tuning& tuning);
 
-// NOT_FOUND: there is no file of this key in the folder; else as ParseTuningTable.
+// NOT_FOUND: the folder has no file for this key; otherwise as ParseTuningTable.
 absl::StatusOr<TuningTable> ReadTuningTable(const std::string& folder, const TuningKey& key);
-// Through a rename, so that a reader sees all of it or the one before.
+// Writes through a rename, so that a reader sees the whole new file or the old one.
 absl::Status WriteTuningTable(const std::string& folder, const TuningTable& table);
 
 }  // namespace tandem::gpu

@@ -10,8 +10,8 @@
 
 namespace tandem::vulkan {
 
-// Never destroyed: with the last instance the loader unloads the drivers, and Mesa's leak what they
-// then hold.  A process makes one, and a test a few.
+// Never destroyed: with the last instance the loader unloads the drivers, and Mesa's then leak
+// memory.  A process creates one, a test a few.
 class Instance {
  public:
   struct Options {

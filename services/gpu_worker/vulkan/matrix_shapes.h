@@ -25,14 +25,14 @@ struct MatrixShape {
   bool operator==(const MatrixShape&) const = default;
 };
 
-// Of a or b: 8-bit integers, which need shaderInt8.
+// Whether a or b are 8-bit integers, which need shaderInt8.
 bool IsByte(VkComponentTypeKHR type);
 
 // "16x16x16 f16 f16 f32 f32", with " saturating" where it is so.
 std::string DescribeMatrixShape(const MatrixShape& shape);
 
-// What `device`, which has the extension, offers compute shaders at subgroup scope; none where it
-// lacks a feature they need.
+// The shapes that `device`, which has the extension, supports in compute shaders at subgroup scope;
+// empty if it lacks a required feature.
 std::vector<MatrixShape> FindMatrixShapes(const InstanceTable& vk, VkPhysicalDevice device);
 
 }  // namespace tandem::vulkan

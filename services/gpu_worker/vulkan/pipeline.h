@@ -1,5 +1,5 @@
-// Compute pipelines: everything comes by address in push constants, on a device that reads texels
-// some of it through a set of texel buffers too.
+// Compute pipelines: push constants hold the addresses of all operands.  A device that reads texels
+// also gets a set of texel buffers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tandem::vulkan {
 
-// Vulkan promises this much to every device.
+// Every Vulkan device supports at least this much.
 inline constexpr uint32_t kPushConstantBytes = 128;
 
 // Move-only; the device is borrowed.
@@ -40,7 +40,7 @@ using Specialization = std::map<uint32_t, uint32_t>;
 // Move-only; the device is borrowed.
 class Pipeline {
  public:
-  // Subgroups are full and of the device's chosen size.  `name` is for messages.
+  // Subgroups are full and have the device's chosen size.  `name`: for messages.
   static absl::StatusOr<Pipeline> Create(const Device& device, const PipelineLayout& layout,
                                          VkPipelineCache cache, std::string_view name,
                                          std::span<const uint32_t> spirv,

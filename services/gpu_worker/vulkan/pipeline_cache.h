@@ -12,8 +12,8 @@ namespace tandem::vulkan {
 // Single-thread; the device is borrowed.
 class PipelineCache {
  public:
-  // Reads the file of this device and driver version in `folder`, where there is one: a file that
-  // cannot be read, is another device's or is damaged is ignored.  An empty `folder` keeps nothing.
+  // Reads the file of this device and driver version in `folder`, if it exists.  A file that is
+  // unreadable, damaged or another device's is ignored.  An empty `folder`: no file.
   static absl::StatusOr<std::unique_ptr<PipelineCache>> Create(const Device& device,
                                                                const std::string& folder);
   PipelineCache(const PipelineCache&) = delete;
@@ -21,11 +21,11 @@ class PipelineCache {
   ~PipelineCache();
 
   VkPipelineCache handle() const { return handle_; }
-  // The file, empty when none is kept.
+  // The file; empty without a folder.
   const std::string& path() const { return path_; }
 
-  // Writes the cache to its file if it has changed, through a rename, so that a reader sees all
-  // of it or the one before.
+  // Writes the cache to its file if it has changed, through a rename, so that a reader sees the
+  // whole new file or the old one.
   absl::Status Save();
 
  private:

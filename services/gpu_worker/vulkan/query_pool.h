@@ -15,8 +15,8 @@ namespace tandem::vulkan {
 // Move-only; the device is borrowed.
 class TimestampPool {
  public:
-  // `copied`: the device copies what it wrote to mapped memory (Recorder::CopyTimestamps), where
-  // Read finds it without a call; for devices on which reading queries waits.
+  // `copied`: the device copies timestamps to mapped memory (Recorder::CopyTimestamps), and Read
+  // needs no Vulkan call.  For devices on which reading queries blocks.
   static absl::StatusOr<TimestampPool> Create(const Device& device, uint32_t count,
                                               bool copied = false);
   TimestampPool() = default;
@@ -25,12 +25,12 @@ class TimestampPool {
   ~TimestampPool() { Reset(); }
 
   VkQueryPool handle() const { return handle_; }
-  // Where copies go, eight bytes a timestamp; null: there are none.
+  // The destination of copies, eight bytes a timestamp; null without copies.
   const Buffer* copies() const { return copies_.get(); }
-  // Reads timestamps from `first` on, which the device has written and copied.  Ticks as they are:
-  // see Nanoseconds.
+  // Reads timestamps from `first` on, in ticks (see Nanoseconds).  REQUIRES the device has written
+  // and copied them.
   absl::Status Read(uint32_t first, std::span<uint64_t> ticks) const;
-  // Between two ticks; the counter may have wrapped.  0 where the device has no timestamps.
+  // Time between two ticks; the counter may have wrapped.  0 if the device has no timestamps.
   uint64_t Nanoseconds(uint64_t from, uint64_t to) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace tandem::vulkan {
 
-// A range of a buffer as texels of `format`; it ends with the buffer at the latest.
+// A range of a buffer as texels of `format`; clipped to the end of the buffer.
 struct TexelView {
   VkDeviceAddress address = 0;  // at a multiple of kTexelAlignment in its buffer
   uint64_t bytes = 0;
@@ -26,11 +26,11 @@ inline constexpr uint64_t kToTheEnd = ~uint64_t{0};  // bytes: all of the buffer
 inline constexpr uint32_t kTexelViews = 5;
 using TexelViews = std::array<TexelView, kTexelViews>;
 
-// The layout of such a set; null where the device does not read texels.
+// The layout of such a set; null if the device does not read texels.
 absl::StatusOr<VkDescriptorSetLayout> CreateTexelLayout(const Device& device);
 
-// Makes each set and view once and keeps it.  Single-thread; the device is borrowed, and the
-// buffers that are seen must stay as long as commands that use the sets run.
+// Creates each set and view once and keeps it.  Single-thread; the device is borrowed.  The buffers
+// must outlive the commands that use the sets.
 class TexelSets {
  public:
   explicit TexelSets(const Device& device) : device_(device) {}
@@ -38,7 +38,7 @@ class TexelSets {
   TexelSets& operator=(const TexelSets&) = delete;
   ~TexelSets();
 
-  // INVALID_ARGUMENT: no buffer holds a view, or it is larger than the device's texel buffers.
+  // INVALID_ARGUMENT: a view lies in no buffer, or is larger than the device's texel buffers.
   absl::StatusOr<VkDescriptorSet> Find(VkDescriptorSetLayout layout, const TexelViews& views);
 
  private:

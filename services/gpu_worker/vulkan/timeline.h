@@ -1,4 +1,4 @@
-// The queue's clock: submissions in order, each raising one timeline semaphore by one.
+// A queue with a timeline semaphore: each submission raises it by one.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
   ~Timeline();
 
-  // Waits ask the device for so long before they sleep, which saves waking the thread and keeps a
-  // processor busy.  Zero, as at first: they sleep at once.
+  // Waits poll the device for this long before they sleep.  Polling avoids the wake-up of the
+  // thread, and keeps a processor busy.  By default zero: they sleep at once.
   void PollFor(absl::Duration longest) { longest_poll_ = longest; }
-  // Submits in one vkQueueSubmit2 and returns the value that says they are done.
+  // Submits with one vkQueueSubmit2; returns the value of the semaphore when they are done.
   absl::StatusOr<uint64_t> Submit(std::span<const VkCommandBuffer> commands);
-  // UNAVAILABLE: the device is lost, or did not get there in time (it counts as lost then).
+  // UNAVAILABLE: the device is lost, or timed out, which counts as lost.
   absl::Status Wait(uint64_t value, absl::Duration timeout);
-  // Whether all that was submitted has been done, waiting at most `timeout`.
+  // Waits until all submissions are done; false after `timeout`.
   bool IsIdle(absl::Duration timeout);
   absl::Status SubmitAndWait(std::span<const VkCommandBuffer> commands, absl::Duration timeout);
 
  private:
   explicit Timeline(const Device& device) : device_(device) {}
-  // Whether `value` was reached while it asked.
+  // Polls; whether `value` was reached.
   bool Poll(uint64_t value) const;
 
   const Device& device_;  // Borrowed.

@@ -14,9 +14,8 @@
 
 namespace tandem::vulkan {
 
-// Two halves of a staging buffer in turn: one is filled, by several threads, while the device
-// copies the other.  For loading, not for steps.  Single-thread: the threads are its own and end
-// with each call.
+// Uses two halves of a staging buffer in turn: several threads fill one while the device copies the
+// other.  For loading, not for steps.  Single-thread; its own threads end with each call.
 class Uploader {
  public:
   // `device`, `timeline`: borrowed; must outlive this.
@@ -42,8 +41,8 @@ class Uploader {
   int next_ = 0;
 };
 
-// Waits at the end of its life for what is under way.  Declared after the buffers that are written
-// to, it keeps them from going first where something fails between upload and Finish.
+// Its destructor waits for copies under way.  Declare it after the destination buffers: so they
+// outlive the copies if an error occurs between upload and Finish.
 class FinishUploads {
  public:
   explicit FinishUploads(Uploader& uploader) : uploader_(uploader) {}
