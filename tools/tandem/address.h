@@ -1,21 +1,21 @@
-// Where the cluster's sockets are.
+// Addresses of the cluster's sockets.
 #pragma once
 
 #include <string>
 
 namespace tandem {
 
-// $XDG_RUNTIME_DIR/tandem, or /tmp/tandem-UID where that is not set.
+// $XDG_RUNTIME_DIR/tandem, or /tmp/tandem-UID if that is not set.
 std::string DefaultRuntimeDir();
 
-// Where the gateway of the systemd units has its socket, which is not for other users to open...
+// The socket of the systemd units' gateway, which other users cannot open ...
 inline constexpr char kSystemGatewaySocket[] = "/run/tandem/gateway.sock";
-// ... and where it listens for them (deploy/systemd/etc/gateway.toml).
+// ... and its port for other users (deploy/systemd/etc/gateway.toml).
 inline constexpr char kSystemGatewayAddress[] = "127.0.0.1:50051";
 
-// The gateway to talk to: $TANDEM_ADDRESS; else one's own, unix:DefaultRuntimeDir()/gateway.sock;
-// else, when that is not there and `system_socket` is, the system's: by that socket for root, who
-// may open it, by its port for other users.
+// The default gateway: $TANDEM_ADDRESS; else the user's own, unix:DefaultRuntimeDir()/gateway.sock;
+// else, if that socket does not exist and `system_socket` does, the system's: its socket for root,
+// its port for other users.
 std::string DefaultGatewayAddress(const std::string& system_socket = kSystemGatewaySocket);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// The public API as the commands use it.
+// The commands' client of the public API.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -19,16 +19,16 @@ using GenerationStub = v1::Generation::Stub;
 // A client of the gateway at `address`, by gRPC or by its HTTP port.  Does not connect yet.
 std::shared_ptr<GenerationStub> MakeGenerationStub(const GatewayAddress& address);
 
-// The same, once it is known who listens on a unix socket.  PERMISSION_DENIED: another user than
-// this one, root, address.trusted_uid or the owner of a folder that root made (socket_trust.h).
+// The same, after a check of the user that listens on a unix socket.  PERMISSION_DENIED: it is not
+// this user, root, address.trusted_uid or the owner of a folder that root created (socket_trust.h).
 absl::StatusOr<std::shared_ptr<GenerationStub>> OpenGateway(const GatewayAddress& address);
 
-// The status of a call.  IsFromGateway knows the errors that the gateway itself sent or that its
-// connection ended with; all others are this program's own.
+// The status of a call.  IsFromGateway: the gateway sent the error, or the connection to it ended;
+// all other errors are this program's own.
 absl::Status FromGateway(const grpc::Status& status);
 bool IsFromGateway(const absl::Status& status);
 
-// GetStatus within `timeout`; UNAVAILABLE when nobody answers.
+// GetStatus within `timeout`; UNAVAILABLE without an answer.
 absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Duration timeout);
 
 // Polls until the gateway is ready.  DEADLINE_EXCEEDED with the last state seen, or

@@ -1,4 +1,4 @@
-// Where a gateway is, and what it asks for.
+// The address of a gateway, and credentials for it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct GatewayAddress {
   std::string target;
   std::string api_key;                  // for the HTTP port
   std::string ca_file;                  // PEM; empty: the system's
-  std::optional<uint32_t> trusted_uid;  // of another user whose socket may be spoken to
+  std::optional<uint32_t> trusted_uid;  // of another user whose socket is trusted
 
-  // Whether the gateway is reached by its HTTP port.
+  // Whether the target is an HTTP port.
   bool is_http() const { return target.starts_with("http://") || target.starts_with("https://"); }
 };
 

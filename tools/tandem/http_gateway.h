@@ -1,4 +1,4 @@
-// The gateway's API by its HTTP port, for clients on other machines.
+// The gateway's API over its HTTP port, for clients on other machines.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -16,17 +16,17 @@
 
 namespace tandem {
 
-// A gRPC service inside this process that answers each call by one to the REST routes of a gateway
-// (docs/rest.md), so that the commands have one kind of stub.  Streams, deadlines, cancellation and
-// the gateway's own errors pass through.  UNAVAILABLE "failed to connect to URL: REASON": nobody
-// answers there, or its certificate is not trusted.  Thread-safe.
+// A gRPC service inside this process that forwards each call to the REST routes of a gateway
+// (docs/rest.md), so that the commands use one kind of stub.  Streams, deadlines, cancellation and
+// the gateway's errors pass through.  UNAVAILABLE "failed to connect to URL: REASON": no answer, or
+// the certificate is not trusted.  Thread-safe.
 class HttpGateway final : public v1::Generation::Service {
  public:
   // REQUIRES: address.is_http().  Does not connect yet.
   explicit HttpGateway(GatewayAddress address);
   ~HttpGateway() override;
 
-  // To this service.  Calls end with it.
+  // A channel to this service.  Calls end with it.
   std::shared_ptr<grpc::Channel> channel();
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -46,7 +46,7 @@ class HttpGateway final : public v1::Generation::Service {
   struct Transfer;
   using LineSink = std::function<grpc::Status(const std::string& line)>;
 
-  // Calls a route: POST with `body`, or GET where it is null.  `sink`: takes each line of an answer
+  // Calls a route: POST with `body`, or GET if it is null.  `sink`: takes each line of an answer
   // as it comes; null: the whole answer is put into `answer`.
   grpc::Status Call(const grpc::ServerContext& context, const std::string& path,
                     const std::string* body, const LineSink& sink, std::string* answer);

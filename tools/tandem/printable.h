@@ -1,4 +1,4 @@
-// Text from a gateway, which may be on another host, made fit for terminals.
+// Makes text from a gateway, which may be on another host, safe for terminals.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,10 +11,10 @@ namespace tandem {
 // `text` with U+FFFD for each control character but line feed and tab.
 std::string ForTerminal(std::string_view text);
 
-// The same on one line.
+// The same, without line feeds.
 std::string OnOneLine(std::string_view text);
 
-// Every string in `message`, at any depth, becomes OnOneLine of it.
+// Applies OnOneLine to every string in `message`, at any depth.
 void MakePrintable(google::protobuf::Message& message);
 
 }  // namespace tandem

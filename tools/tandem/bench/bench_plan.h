@@ -1,4 +1,4 @@
-// What `tandem bench` measures, as plain data.
+// The plan of `tandem bench` as plain data.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 namespace tandem {
 
 // One line of the table, named as llama-bench names its tests: "pp512", "tg128", "tg128@d4096",
-// with "b8" behind for eight sequences at a time.
+// with "b8" appended for eight sequences at once.
 struct BenchTest {
   bool is_prompt = false;  // else decoding
-  uint32_t tokens = 0;     // of each prompt, or made by each sequence
-  uint32_t batch = 1;      // sequences at a time
-  uint32_t depth = 0;      // positions each sequence holds before, decoding; at least 1 is used
+  uint32_t tokens = 0;     // of each prompt, or decoded by each sequence
+  uint32_t batch = 1;      // sequences at once
+  uint32_t depth = 0;      // positions of each sequence before decoding; at least 1 is used
 
   std::string Name() const;
   // Tokens of the prompt that is sent.
@@ -37,8 +37,8 @@ struct BenchOptions {
 // For each batch the prompts, then decoding at every depth.
 std::vector<BenchTest> PlanTests(const BenchOptions& options);
 
-// INVALID_ARGUMENT: nothing to measure, or a test that does not fit `context_len` positions or
-// `max_sequences` sequences, with the flag that would make room.
+// INVALID_ARGUMENT: no test, or one that exceeds `context_len` positions or `max_sequences`
+// sequences; names the flag that raises the limit.
 absl::Status CheckTests(const std::vector<BenchTest>& tests, uint32_t context_len,
                         uint32_t max_sequences);
 

@@ -1,4 +1,4 @@
-// What `tandem bench` found out, and the forms it is printed in.
+// The results of `tandem bench`, and their output formats.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ Spread SpreadOf(const std::vector<double>& values);
 struct BenchWorkerTime {
   std::string worker;
   double device_seconds = 0;
-  double round_trip_seconds = 0;         // as the gateway sees it: device, host and hop
+  double round_trip_seconds = 0;         // measured by the gateway: device, host and hop
   uint64_t calls = 0;                    // of segments
   std::map<std::string, double> stages;  // device seconds by kind of stage, if the worker answers
 };
@@ -33,18 +33,18 @@ struct BenchResult {
   // Tokens a second, one a repetition.  Prompts: all of them, from the first request to the last
   // first token.  Decoding: of all sequences, while every one of them decodes.
   std::vector<double> rates;
-  // Of the slowest sequence, one a repetition.
+  // The slowest sequence's, one a repetition.
   std::vector<double> first_token_seconds;
 
-  // All repetitions together, within the time that `rates` is about:
+  // All repetitions together, within the time that `rates` covers:
   double seconds = 0;
   double tokens = 0;
   uint64_t steps = 0;
-  uint64_t steps_queued = 0;  // of them: handed over while the one before ran
-  double bytes = 0;           // that the steps read at least: weights, keys and values
-  double flops = 0;           // of products; a multiply-add is two
-  // The time in which the workers' times passed, from one step's end to another's.  The bounds of
-  // these ends are known within a call of the gateway; the wider are taken.
+  uint64_t steps_queued = 0;  // steps sent while another step ran
+  double bytes = 0;           // least bytes that the steps read: weights, keys and values
+  double flops = 0;           // of matmuls; a multiply-add is two
+  // The period of the workers' times, from one step's end to another's.  These ends are known
+  // within a call of the gateway; the wider bounds are used.
   double counted_seconds = 0;
   std::vector<BenchWorkerTime> workers;
   std::vector<EnergyReading> energy;
@@ -53,7 +53,7 @@ struct BenchResult {
 
   Spread rate() const { return SpreadOf(rates); }
   double device_seconds() const;
-  // Of the counted time; and what is not the devices'.
+  // Fractions of the counted time; and the time outside the devices.
   double device_share() const;
   double outside_seconds() const;
   double bytes_per_second() const { return seconds > 0 ? bytes / seconds : 0; }
@@ -72,7 +72,7 @@ struct BenchDevice {
   double hop_p50_us = 0;  // round trip less the worker's own time
   double hop_p99_us = 0;
 
-  // What products can reach: matrix units where there are any.
+  // The ceiling of matmuls: matrix units, if there are any.
   std::optional<double> best_flops_per_second() const {
     return matrix_flops_per_second.has_value() ? matrix_flops_per_second : fma_flops_per_second;
   }
@@ -89,15 +89,15 @@ struct BenchReport {
   std::vector<BenchDevice> devices;
   std::vector<BenchResult> results;
   double bytes_per_step = 0;  // written by the gateway; activations stay by handle
-  std::string no_energy;      // why there is none; empty if there is
+  std::string no_energy;      // why energy was not measured; empty if it was
 
-  // The device that the shares of ceilings are about: the only one with ceilings, else nullptr.
+  // The device for the shares of ceilings: the only one with ceilings, else nullptr.
   const BenchDevice* measured_device() const;
 };
 
 std::string ReportAsMarkdown(const BenchReport& report);
 std::string ReportAsJson(const BenchReport& report);
-// A line of names, then a line a test; commas and quotes as in RFC 4180.
+// A line of column names, then a line per test; commas and quotes as in RFC 4180.
 std::string ReportAsCsv(const BenchReport& report);
 
 }  // namespace tandem

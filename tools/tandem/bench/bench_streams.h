@@ -1,4 +1,4 @@
-// Several requests of the public API at a time, and when their tokens came.
+// Runs several requests of the public API at once and records when their tokens arrive.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-// Each request has a thread of its own.  What is left of them is cancelled at the end.
+// Each request has a thread of its own.  The destructor cancels the rest.
 class BenchStreams {
  public:
   // Starts all requests.  `stub`: borrowed; must outlive this.
@@ -25,13 +25,13 @@ class BenchStreams {
 
   // Before the first request was sent.
   absl::Time start() const { return start_; }
-  // Waits until every stream has a token; the time of the last of these first ones.
+  // Waits until every stream has a token; returns when the last stream got its first.
   // A stream that fails fails this; INTERNAL: one ended without a token.
   absl::StatusOr<absl::Time> AwaitFirstTokens();
-  // Waits until every stream has `count` tokens that came after `since`; when the last came.
-  // As AwaitFirstTokens; FAILED_PRECONDITION: a stream came to the end of its context before.
+  // Waits until every stream has `count` tokens after `since`; returns when the last arrived.
+  // As AwaitFirstTokens; FAILED_PRECONDITION: a stream reached the end of its context.
   absl::StatusOr<absl::Time> AwaitTokens(absl::Time since, size_t count);
-  // Tokens of all streams that came after `from` and no later than `to`.
+  // Tokens of all streams after `from`, up to `to`.
   size_t TokensBetween(absl::Time from, absl::Time to) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a cluster has counted so far, and the difference of two such counts.
+// A cluster's counters, and the difference of two readings.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tandem {
 
 struct ClusterCounts {
   uint64_t steps = 0;  // that have ended
-  // Between these the last of them ended.
+  // The last of them ended between these times.
   absl::Time earliest = absl::InfinitePast(), latest = absl::InfinitePast();
   uint64_t steps_begun = 0;
   uint64_t steps_queued = 0;  // of steps_begun
@@ -26,15 +26,15 @@ struct ClusterCounts {
   std::vector<BenchWorkerTime> workers;  // in the order of the status
 };
 
-// Whether the plan has a segment on the worker.  One without, as an NPU that the machine does not
-// have, is no part of a measurement.
+// Whether the plan has a segment on the worker.  Workers without one, such as an NPU that the
+// machine lacks, are not measured.
 bool RunsSegments(const v1::GetStatusResponse& status, const std::string& worker);
 
-// Adds what was counted between `before` and `after`, times `scale`.
+// Adds the difference of `after` and `before`, times `scale`.
 void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double scale,
                BenchResult& result);
 
-// Asks the gateway, and each worker at the address that the gateway has of it.  Single-thread.
+// Asks the gateway, and each worker at the address that the gateway reports.  Single-thread.
 class ClusterCounters {
  public:
   // `stub`: borrowed; must outlive this.  `status` names the workers.
@@ -42,10 +42,10 @@ class ClusterCounters {
 
   // A worker that does not answer has no time by stage; the gateway must answer.
   absl::StatusOr<ClusterCounts> Read();
-  // As Read, right after the next step has ended: devices worked on exactly the steps between two
-  // such reads.  Does not wait where nothing runs.
+  // As Read, right after the next step has ended: so two readings enclose whole steps.  Does not
+  // wait if nothing runs.
   absl::StatusOr<ClusterCounts> ReadAtStepEnd();
-  // Every worker that runs segments, with what it does at best: asks each to measure.
+  // Makes every worker that runs segments measure its ceilings.
   std::vector<BenchDevice> Devices(const v1::GetStatusResponse& status);
 
  private:

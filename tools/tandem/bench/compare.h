@@ -8,10 +8,9 @@
 
 namespace tandem {
 
-// A table of the tests that both have: rates before and now, their ratio, and whether they differ
-// by more than both deviations together.  Says which tests only one has, and what else differs
-// (model, devices).  `earlier`: the text of the file, which messages call `name`.
-// INVALID_ARGUMENT: it is not such a report.
+// A table of the common tests: earlier and current rates, their ratio, and whether they differ by
+// more than both deviations together.  Lists the tests that only one has, and other differences
+// (model, devices).  `earlier`: the text of the file `name`.  INVALID_ARGUMENT: it is no report.
 absl::StatusOr<std::string> Compare(const std::string& earlier, const std::string& name,
                                     const BenchReport& now);
 

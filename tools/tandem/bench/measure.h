@@ -14,18 +14,18 @@ namespace tandem {
 struct MeasureHooks {
   // Called before each test; may be empty.
   std::function<void(const std::string&)> progress;
-  // Of the machine that the cluster runs on; null: `no_energy` says why there is none.
+  // The meter of the cluster's machine; null: `no_energy` says why.
   EnergyMeter* energy = nullptr;  // Borrowed.
   std::string no_energy;
 };
 
-// Runs the plan's tests one after another, once the gateway is ready.  UNAVAILABLE at once where no
-// gateway answers.  INVALID_ARGUMENT as CheckTests, before anything has
-// run; FAILED_PRECONDITION: the cluster is busy with other requests.
+// Waits for the gateway, then runs the plan's tests one after another.  UNAVAILABLE at once if no
+// gateway answers.  INVALID_ARGUMENT as CheckTests, before any test; FAILED_PRECONDITION: the
+// cluster is busy with other requests.
 absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& options,
                                     const MeasureHooks& hooks = {});
 
-// What the result's steps read and computed at least; fills bytes and flops.
+// Fills bytes and flops: the least that the result's steps read and computed.
 void CountWork(const v1::ModelWork& work, uint32_t max_rows, uint32_t repetitions,
                BenchResult& result);
 

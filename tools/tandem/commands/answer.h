@@ -1,4 +1,4 @@
-// An answer as it streams in, and what is said of it afterwards.
+// Reads a streamed answer, and prints it and its statistics.
 #pragma once
 
 #include <grpcpp/support/sync_stream.h>
@@ -26,8 +26,8 @@ struct Answer {
 
 using TextSink = std::function<void(std::string_view)>;
 
-// Reads a Generate or Chat stream to its end, handing text to `sink` as it comes; `answer` has what
-// came before an error too.  DATA_LOSS: the stream ended without saying why.
+// Reads a Generate or Chat stream to its end and passes text to `sink` as it comes.  After an error
+// `answer` has the part before it.  DATA_LOSS: the stream ended without a reason.
 template <typename Response>
 absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& sink,
                         Answer& answer) {
@@ -53,12 +53,12 @@ absl::Status ReadAnswer(grpc::ClientReader<Response>& reader, const TextSink& si
   return status;
 }
 
-// Text on standard output at once.  On a terminal, control characters other than line feed and tab
-// are replaced, so that a model cannot send it escape sequences.
+// Writes text to standard output at once.  On a terminal it replaces control characters other than
+// line feed and tab, so that a model cannot send escape sequences.
 void PrintText(std::string_view text);
 
 // "8 tokens after 16, 34.5 tokens/s, first token after 0.120 s, seed 7\nplacement: ..." and the
-// device times; what is not known is left out.
+// device times; unknown values are left out.
 std::string DescribeAnswer(const Answer& answer);
 
 }  // namespace tandem

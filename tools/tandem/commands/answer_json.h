@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-// One object: text, finish_reason, tokens where probabilities were asked for, usage, placement,
+// One object: text, finish_reason, tokens (if probabilities were requested), usage, placement,
 // request_id.
 nlohmann::ordered_json AnswerAsJson(const Answer& answer);
 

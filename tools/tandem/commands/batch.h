@@ -27,14 +27,14 @@ struct BatchItem {
 absl::Status Ask(GenerationStub& stub, const BatchItem& item, absl::Duration timeout,
                  const TextSink& sink, Answer& answer);
 
-// One line: {"prompt": TEXT} or {"messages": [{"role", "content"}, ...]}, and if wanted "id" (any
-// JSON), "max_tokens", "temperature" and "seed", the rest as in `defaults`.
+// One line: {"prompt": TEXT} or {"messages": [{"role", "content"}, ...]}, and optionally "id" (any
+// JSON), "max_tokens", "temperature" and "seed"; other values come from `defaults`.
 // INVALID_ARGUMENT names the key.
 absl::StatusOr<BatchItem> ParseBatchLine(const std::string& line, const BatchItem& defaults);
 
-// Answers the lines of standard input, `parallel` at a time, with a line of JSON each on standard
-// output, in the same order: what AnswerAsJson says, or "error" with code and message; "index"
-// counts from 0.  ABORTED when some failed, once all are done.
+// Answers the lines of standard input, `parallel` at once, and prints a line of JSON for each, in
+// the same order: AnswerAsJson, or "error" with code and message; "index" counts from 0.  ABORTED,
+// after the last line, if some failed.
 absl::Status RunBatch(const GatewayAddress& address, const BatchItem& defaults, uint32_t parallel,
                       absl::Duration timeout);
 

@@ -33,11 +33,11 @@ std::function<int()> AddStopCommand(CLI::App& app);
 std::function<int()> AddTraceCommand(CLI::App& app);
 std::function<int()> AddTuneCommand(CLI::App& app);
 
-// A mistake in the command line that the flags' own checks cannot see.
+// A mistake in the command line that the checks of single flags cannot detect.
 absl::Status UsageError(const std::string& message);
 
-// Prints one line, "tandem: MESSAGE", to standard error, with the API's code behind it where the
-// gateway sent the error.  Returns the exit status: kExitUsage after UsageError, else kExitFailure.
+// Prints one line, "tandem: MESSAGE", to standard error, followed by the API's code if the gateway
+// sent the error.  Returns the exit status: kExitUsage after UsageError, else kExitFailure.
 int Fail(const absl::Status& status);
 
 // Directory of the running executable, where the services' executables are too.

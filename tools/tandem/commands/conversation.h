@@ -26,7 +26,7 @@ class Conversation {
  public:
   Conversation(const ChatFlags& flags, LineReader reader);
 
-  // Until the end of input or /exit; without a terminal, until the first error too.
+  // Runs until the end of input or /exit; without a terminal, also until the first error.
   absl::Status Run();
 
  private:
@@ -38,10 +38,10 @@ class Conversation {
 
   absl::Status Greet();
   bool ReadMessage(std::string& message);
-  // A line that begins with a slash; `done`: it was /exit.
+  // Handles a line that starts with a slash; sets `done` for /exit.
   absl::Status Command(const std::string& line, bool& done);
   absl::Status Load(const std::string& path);
-  // Adds the message and its answer to the conversation; neither when it fails.
+  // Adds the message and its answer to the conversation, or neither after an error.
   absl::Status Reply(const std::string& content);
   void Add(const char* role, const std::string& content);
   void Count(const Answer& answer);

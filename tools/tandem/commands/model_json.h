@@ -1,4 +1,4 @@
-// What is in a model's files, as JSON.
+// The content of a model's files, as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// What DescribeModelSource says in tables, with the whole chat template.
+// The tables of DescribeModelSource, with the whole chat template.
 nlohmann::ordered_json ModelSourceAsJson(const loader::ModelSource& source);
 
 }  // namespace tandem

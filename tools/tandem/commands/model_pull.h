@@ -1,4 +1,4 @@
-// Pulled models as the commands see them: `tandem pull`, `run`, `rm` and `models`.
+// Pulled models, for the commands `tandem pull`, `run`, `rm` and `models`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,8 +21,8 @@ void AddModelsDirFlag(CLI::App& command, std::string& folder);
 // Adds it and those of a pull.  The flags must outlive parsing.
 void AddPullFlags(CLI::App& command, PullFlags& flags);
 
-// Pulls a model, with its progress on standard error; SIGINT and SIGTERM stop it, and what is there
-// stays for the next time.  Says too when the file cannot be served.  Errors as for pull::Pull.
+// Pulls a model and shows its progress on standard error.  SIGINT and SIGTERM stop it, and the next
+// pull continues.  Warns if the file cannot be served.  Errors as for pull::Pull.
 absl::StatusOr<pull::PulledModel> PullModel(const std::string& name, const PullFlags& flags);
 
 // "15.91 GB".

@@ -1,4 +1,4 @@
-// A cluster for one command alone.
+// A cluster for a single command.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,8 @@ class OwnCluster {
 
   std::string address() const;
   // Waits until it is ready.  `progress` gets each new phase.
-  // FAILED_PRECONDITION: it ended or never will be ready, with its last words; DEADLINE_EXCEEDED.
+  // FAILED_PRECONDITION: it ended or cannot become ready; includes its last log lines.
+  // DEADLINE_EXCEEDED.
   absl::StatusOr<v1::GetStatusResponse> AwaitReady(
       GenerationStub& stub, absl::Duration timeout,
       const std::function<void(const std::string&)>& progress);

@@ -33,12 +33,12 @@ struct RequestFlags {
 void AddAddressFlag(CLI::App& command, GatewayAddress& address);
 void AddRequestFlags(CLI::App& command, RequestFlags& flags);
 
-// Leaves unset what no flag set: the gateway has the defaults and checks the ranges.
+// Leaves parameters without a flag unset: the gateway has the defaults and checks the ranges.
 v1::SamplingParams MakeSampling(const RequestFlags& flags);
-// `default_max_tokens` where no flag says; 0: as many as the context holds.
+// `default_max_tokens`: without a flag; 0: as many as the context holds.
 v1::GenerationLimits MakeLimits(const RequestFlags& flags, uint32_t default_max_tokens = 0);
 
-// `status` with the gateway's address and what to do, where nobody answers there.
+// `status`, with the gateway's address and a hint if it does not answer.
 absl::Status Explain(const absl::Status& status, const GatewayAddress& address);
 
 // INVALID_ARGUMENT: `text` (named `what`) is not UTF-8.

@@ -1,4 +1,4 @@
-// What the command line says of itself to shells and to man, read off its own subcommands.
+// Shell completions and the manual page, generated from the subcommands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,8 +6,7 @@
 
 namespace tandem {
 
-// Scripts that complete commands, options, the values of options that are enumerations, and names
-// of files where there may be one.
+// Scripts that complete commands, options, values of enumeration options, and file names.
 std::string BashCompletion(const CLI::App& app);
 std::string ZshCompletion(const CLI::App& app);
 std::string FishCompletion(const CLI::App& app);

@@ -1,4 +1,4 @@
-// `tandem status --watch`: the same figures again and again.
+// `tandem status --watch`: prints the status periodically.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tandem {
 class StatusWatch {
  public:
   enum class Form {
-    kScreen,  // of a terminal: each time in the same place
+    kScreen,  // a terminal's screen, redrawn each time
     kLines,   // a line each time
     kJson,    // an object each time, in one line
   };

@@ -12,7 +12,7 @@ enum class Style { kBold, kDim, kGood, kWarning, kBad };
 // or empty (https://no-color.org).
 bool HasStyle(std::FILE* stream);
 
-// `text` as `stream` should show it; unchanged where HasStyle is false.
+// `text` styled for `stream`; unchanged if HasStyle is false.
 std::string Styled(std::FILE* stream, Style style, const std::string& text);
 
 }  // namespace tandem

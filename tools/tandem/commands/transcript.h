@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// Replaces the file whole or leaves it alone.
+// Replaces the whole file, or leaves it unchanged on error.
 absl::Status SaveTranscript(const std::string& path, const std::vector<v1::ChatMessage>& messages);
 
 // INVALID_ARGUMENT names the file, the message and what is wrong.

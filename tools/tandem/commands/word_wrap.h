@@ -6,17 +6,17 @@
 
 namespace tandem {
 
-// Replaces a space by a line feed where the next word would not fit in the line.  Code between
+// Replaces a space by a line feed if the next word does not fit in the line.  Code between
 // lines of ``` stays as it is.  A word longer than a line is left to the terminal.
 class WordWrap {
  public:
   // `columns`: the terminal's width; 0: nothing is wrapped.
   explicit WordWrap(int columns) : columns_(columns) {}
 
-  // What can be shown now.  A word is held back until its end is known.  `text`: UTF-8, whole
-  // characters.
+  // Takes `text` (UTF-8, whole characters) and returns the text to show now.  A word is held back
+  // until its end is known.
   std::string Add(std::string_view text);
-  // What is left at the end of the text.
+  // Returns the rest at the end of the text.
   std::string Finish();
 
  private:

@@ -1,5 +1,4 @@
-// Is this machine fit to serve?  One finding per thing that commonly is not right, each with the
-// way to fix it.
+// Checks whether this machine can serve.  One finding for each common problem, with its fix.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct Finding {
   std::string remedy;   // a command or a change; empty when good
 };
 
-// What the checks look at; a test gives a made-up one.
+// Input of the checks; tests use a fake one.
 struct SystemView {
   std::string root;            // prefix of /dev, /sys and /proc; empty on a real machine
   std::string bin_dir;         // where the workers' executables are
@@ -31,8 +30,8 @@ Finding CheckMemlock(const SystemView& system);
 Finding CheckHugepages(const SystemView& system);
 Finding CheckUdmabuf(const SystemView& system);
 Finding CheckMemory(const SystemView& system);
-// Runs a worker's `--probe`, which opens its device and says what it found in its last line of
-// output, or why it cannot in its last line of errors.  Lines of libraries' logs do not count.
+// Runs a worker's `--probe`, which opens its device.  Its last line of output describes the device;
+// its last line of errors says why that failed.  Log lines of libraries do not count.
 Finding CheckWorker(const SystemView& system, const std::string& subject,
                     const std::vector<std::string>& arguments, Verdict if_not,
                     const std::string& remedy);

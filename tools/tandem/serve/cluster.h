@@ -29,7 +29,7 @@ struct ClusterOptions {
   uint64_t kv_tokens = 0;    // 0: chosen by memory
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
-  bool queue_steps = true;           // the gateway hands a step over while the one before it runs
+  bool queue_steps = true;           // the gateway sends a step while another runs
   bool packed_cache = true;          // the loader keeps packed weights on disk
   std::string tune = "first-start";  // the GPU worker's --tune
   double tune_seconds = 30;          // of the device, for "now"
@@ -39,7 +39,7 @@ struct ClusterOptions {
   LogRotation rotation;              // of the files in log_dir
 };
 
-// Where `metrics` puts the pages, by default.
+// Default ports of the metrics pages.
 struct MetricsPorts {
   static constexpr int kGateway = 9464;
   static constexpr int kGpu = 9465;
@@ -47,7 +47,7 @@ struct MetricsPorts {
   static constexpr int kLoader = 9467;
   static constexpr int kSupervisor = 9468;
 };
-// "127.0.0.1:9465": `port` is one of MetricsPorts, and moves along with `options.metrics_port`.
+// "127.0.0.1:9465": `port` is one of MetricsPorts, shifted as options.metrics_port.
 std::string MetricsAddress(const ClusterOptions& options, int port);
 
 // unix:RUNTIME_DIR/gateway.sock
@@ -55,21 +55,20 @@ std::string GatewayTarget(const ClusterOptions& options);
 
 // The model for the loader: folder and name.
 struct ModelPlace {
-  std::string root;  // empty: a synthetic model, no file is looked for
+  std::string root;  // empty: a synthetic model without a file
   std::string name;
-  std::string alias;  // that it was pulled as, for clients; empty: none
+  std::string alias;  // its name when pulled, for clients; may be empty
 };
 // `model`: a path, a synthetic name, or the name of a pulled model (docs/models.md).
 // INVALID_ARGUMENT: a wrong name; NOT_FOUND: no such model.
 absl::StatusOr<ModelPlace> FindModel(const std::string& model);
 
-// Makes the runtime directory and that of the logs.  INVALID_ARGUMENT: one is too long for a
-// socket's name, owned by somebody else or cannot be made.
+// Creates the runtime directory and the log directory.  INVALID_ARGUMENT: one is too long for a
+// socket's name, belongs to another user or cannot be created.
 absl::Status MakeDirectories(const ClusterOptions& options);
 
-// Makes the directories and describes the processes.  INVALID_ARGUMENT: the model's path, a
-// runtime directory too long for a socket's name or owned by somebody else; NOT_FOUND: no such
-// model.
+// Creates the directories and describes the processes.  INVALID_ARGUMENT: the model's path, a
+// runtime directory too long for a socket's name or of another user; NOT_FOUND: no such model.
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options);
 
 }  // namespace tandem

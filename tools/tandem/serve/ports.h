@@ -1,4 +1,4 @@
-// Ports that a cluster wants, looked at before any of its services starts.
+// Checks a cluster's ports before its services start.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@ struct WantedPort {
   std::string address;  // ADDRESS:PORT; port 0 is always free
 };
 
-// `address` with a free port in place of port 0; any other as it is.  Chosen once, so that a gateway
-// that is started again is where it was.  Errors as CheckPorts's.
+// `address`, with port 0 replaced by a free port.  Chosen once, so that a restarted gateway has the
+// same port.  Errors as CheckPorts's.
 absl::StatusOr<std::string> ChoosePort(const std::string& flag, const std::string& address);
 
-// Those of the services and of this process's page for Prometheus.
+// Ports of the services and of this process's page for Prometheus.
 std::vector<WantedPort> WantedPorts(const ClusterOptions& options);
 
-// Listens on all of them at once, and lets go.  ALREADY_EXISTS: one is in use, which names the flag
-// and the process where that can be seen, or two flags want the same; PERMISSION_DENIED;
+// Listens on all ports at once, and closes them.  ALREADY_EXISTS: a port is in use (names the flag
+// and, if known, the process), or two flags have the same port; PERMISSION_DENIED;
 // INVALID_ARGUMENT: the address is not this machine's.
 absl::Status CheckPorts(const std::vector<WantedPort>& ports);
 
-// The same, for up to `patience` while one is in use: by services that are ending.
+// The same, but retries up to `patience`, for services that are ending.
 absl::Status AwaitPorts(const std::vector<WantedPort>& ports, absl::Duration patience);
 
 }  // namespace tandem

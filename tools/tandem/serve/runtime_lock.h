@@ -1,8 +1,8 @@
-// One `tandem serve` a runtime directory, and how other commands find it.
+// Allows one `tandem serve` per runtime directory, and lets other commands find it.
 //
 // RUNTIME_DIR/serve.pid holds two lines, the process id and the log directory, and is locked for as
-// long as the process lives.  The lock is the kernel's: it goes with the process however that ends,
-// so that a file left behind keeps nobody out.
+// long as the process lives.  The kernel releases the lock however the process ends, so a
+// file left behind does not block the next one.
 #pragma once
 
 #include <sys/types.h>
@@ -22,10 +22,10 @@ struct RunningServe {
   std::string log_dir;
 };
 
-// Holds the directory until it is destroyed, and removes the file then.
+// Holds the directory; its destructor removes the file.
 class RuntimeLock {
  public:
-  // REQUIRES: the directory is there.  ALREADY_EXISTS: another process holds it, "already running,
+  // REQUIRES the directory exists.  ALREADY_EXISTS: another process holds it, "already running,
   // pid N (runtime directory D)"; INTERNAL: the file cannot be written.
   static absl::StatusOr<RuntimeLock> Take(const std::string& runtime_dir,
                                           const std::string& log_dir);
@@ -42,10 +42,9 @@ class RuntimeLock {
 // The process that holds the directory; nullopt if it is free.
 std::optional<RunningServe> FindServe(const std::string& runtime_dir);
 
-// Waits until no server answers on the sockets in the directory: the services of a `tandem serve`
-// that was killed end by themselves, the gateway after the requests it has.  `say` is called once
-// if there is something to wait for.  Whether there was.  ALREADY_EXISTS: one still answers after
-// `patience`.
+// Waits until no server answers on the sockets in the directory.  The services of a killed `tandem
+// serve` end by themselves, the gateway after its requests.  Calls `say` once if it must wait, and
+// returns whether it did.  ALREADY_EXISTS: a server still answers after `patience`.
 absl::StatusOr<bool> AwaitStaleServices(const std::string& runtime_dir, absl::Duration patience,
                                         void (*say)(const std::string& text));
 

@@ -1,9 +1,9 @@
-// Writes what services print to rotated files.
+// Writes the output of services to rotated files.
 //
 //   service --stdout, stderr--> pipe --> this thread --> gpu_worker.log, .1, .2, ...
 //
-// A pipe, not the file itself, is what a service writes to: so whatever writes there (the log, a
-// driver, the C library's abort) is rotated, and no service has to open anything again.
+// Services write to a pipe, not to the file: so all their output (the log, a driver's, the C
+// library's abort) is rotated, and no service reopens a file.
 #pragma once
 
 #include <memory>
@@ -21,21 +21,21 @@ namespace tandem {
 // Thread-safe.
 class LogCollector {
  public:
-  // Begins to collect.  Its thread has the signal mask of the caller.
+  // Starts to collect.  Its thread has the signal mask of the caller.
   static absl::StatusOr<std::unique_ptr<LogCollector>> Create(const LogRotation& rotation);
-  // Collects what was written until now, and ends.
+  // Collects everything written so far, and ends.
   ~LogCollector();
 
-  // A descriptor to write to, whose text goes to the file at `path`.  Belongs to the collector.
+  // A descriptor to write to; the text goes to the file at `path`.  Belongs to the collector.
   // INTERNAL: the file cannot be opened.
   absl::StatusOr<int> Add(const std::string& path);
-  // The last line that is not empty of what was written since Add.
+  // The last non-empty line since Add.
   std::string LastLine(const std::string& path);
 
  private:
   struct Source {
     UniqueFd read_end;
-    UniqueFd write_end;  // kept, so that a service that ends is no end of file
+    UniqueFd write_end;  // kept open, so that the end of a service is no end of file
     RotatingFile file;
     std::string line;  // the one being written, its first bytes
     std::string last_line;

@@ -12,7 +12,7 @@
 namespace tandem {
 
 struct LogEntry {
-  std::string time;     // of the line, or of the one before it where it has none; may be empty
+  std::string time;     // of the line, or else of the line before; may be empty
   std::string service;  // "gateway"
   std::string text;     // without its line end
 };
@@ -20,15 +20,15 @@ struct LogEntry {
 // Single-thread.
 class LogReader {
  public:
-  // `services`: names of files below `log_dir` without ".log"; none: all that are there, now and
-  // later.  NOT_FOUND: the directory, or one of the services, has no log; names those that have.
+  // `services`: names of files below `log_dir` without ".log"; empty: all files, now and
+  // later.  NOT_FOUND: the directory, or one of the services, has no log; lists the existing logs.
   static absl::StatusOr<LogReader> Open(const std::string& log_dir,
                                         std::vector<std::string> services);
   LogReader(LogReader&&) = default;
 
-  // The last `num_lines` lines of all services together, oldest first.  Call it once, first.
+  // The last `num_lines` lines of all services together, oldest first.  Call this once, first.
   std::vector<LogEntry> Last(size_t num_lines);
-  // What was written since; whole lines.
+  // Whole lines written since the last call.
   std::vector<LogEntry> More();
 
  private:
