@@ -1,11 +1,11 @@
-// How fast the GPU worker's steps are, without a cluster: a model read or made in this process, the
-// whole of it in one segment of one worker, and steps through it.  Decoding goes as it is served: a
-// step is queued while the one before it runs, whose guesses are its tokens.
+// Measures steps of the GPU worker without a cluster: the whole model, read or made in this
+// process, is one segment of one worker.  Decoding works as in service: a step is queued while
+// another runs, and starts from its speculative tokens.
 //
 //   gpu_step_bench --model 'synthetic:gemma3-27b?type=q4_0' --cases d1,d8,d32,p2048,d1@8192
 //
-// Links what the worker and the loader's libraries need and nothing of gRPC, so that with a few
-// shared libraries beside it, it runs on a bare machine.
+// Links the libraries of worker and loader but not gRPC, so that it runs on a bare machine with a
+// few shared libraries beside it.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What one segment call costs besides the worker's own time: round trips between two processes
-// over a unix socket, to a worker that does nothing (or sleeps, as a device would).
+// Measures the cost of a segment call without the worker's own time: round trips between two
+// processes over a unix socket, to a worker that does nothing (or sleeps, in place of a device).
 //
 //   hop_bench [calls] [device_us]
 #include <sys/prctl.h>
@@ -46,7 +46,7 @@ struct Fixture {
   hooks.run = [device_time](const SegmentRun&) {
     const uint64_t begin_ns = Now();
     if (device_time > absl::ZeroDuration()) absl::SleepFor(device_time);
-    // Both processes read one clock: the times tell how long each way takes.
+    // Both processes read the same clock, so the times show how long each direction takes.
     return SegmentResult{.device_ns = begin_ns, .stage_times = {{StageKind::kFfn, Now()}}};
   };
   testing::InProcessWorker worker(

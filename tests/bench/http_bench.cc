@@ -1,5 +1,5 @@
-// What the HTTP server costs: from a handler's Write of a token to the client's read of it, with
-// many streams at once, and memory by idle connection.
+// Measures the HTTP server: the time from a handler's Write of a token to the client's read, with
+// many streams at once, and the memory of an idle connection.
 //
 //   http_bench [streams] [tokens] [token_us]
 #include <poll.h>

@@ -1,5 +1,5 @@
-// How fast a running cluster answers: clients that each send one request after another, over
-// OpenAI's API or gRPC, each request of random tokens of its own.
+// Measures a running cluster: clients each send one request after another, over OpenAI's API or
+// gRPC.  Each request has random tokens of its own.
 //
 //   tandem serve --model 'synthetic:gemma3-27b?type=q4_0&seed=1' --max-sequences 32 --port 50051
 //   request_bench --address 127.0.0.1:50051 --clients 1,32 --prompt 128 --tokens 64

@@ -1,6 +1,5 @@
-// How fast requests are answered: the gateway's engine, scheduler and sampler over the GPU worker,
-// in one process, so that calls between services are not in the figures and nothing of gRPC is
-// needed.
+// Measures requests in one process: the gateway's engine, scheduler and sampler over the GPU
+// worker.  The figures contain no calls between services, and gRPC is not linked.
 //
 //   serve_bench --model 'synthetic:gemma3-27b?type=q4_0' --clients 1,32 --prompt 128 --tokens 64
 //

@@ -1,4 +1,4 @@
-// What gpu_step_bench measures, as plain data.
+// The cases of gpu_step_bench as plain data.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct StepCase {
   uint32_t EndLength(uint32_t tokens) const;
 };
 
-// Cases separated by commas.  INVALID_ARGUMENT quotes the one that is wrong.
+// Cases separated by commas.  INVALID_ARGUMENT quotes the wrong one.
 absl::StatusOr<std::vector<StepCase>> ParseCases(const std::string& text);
 
 // Limits under which every case runs, with no more KV than the largest needs.
 testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCase>& cases,
                              uint32_t max_rows, uint32_t tokens);
 
-// What one step must move and compute at least, averaged over a measurement's steps.
+// The least that one step moves and computes, averaged over a measurement's steps.
 struct StepWork {
   double weight_bytes = 0;  // every matrix once; of the embedding only as the head
   double kv_bytes = 0;      // keys and values that attention sees, read once a sequence

@@ -1,4 +1,4 @@
-// One worker with a whole model, and steps through it: what a gateway does, without the gateway.
+// Runs steps on one worker with a whole model, in place of a gateway.
 #pragma once
 
 #include <array>

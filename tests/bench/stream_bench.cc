@@ -1,6 +1,6 @@
-// What the way from a step's end to the client's hands adds to a token: the decision, its text, the
-// API's form of it, the transport and the client's read, with many streams at once.  The toy model
-// stands for the devices, a step every so often.
+// Measures what the path from a step's end to the client adds to a token: decision, text, the API's
+// format, transport and the client's read, with many streams at once.  The toy model replaces the
+// devices and runs a step at a fixed interval.
 //
 //   stream_bench [streams] [tokens] [step_us] [openai|lines|events|grpc|grpc-bare ...]
 //
@@ -37,12 +37,12 @@
 namespace tandem::gateway {
 namespace {
 
-// Every token: the toy model's own answers are mostly bytes of halves of characters, whose text has
-// to wait for the rest.
+// Maps every token to whole text: the toy model's own answers are mostly parts of characters, whose
+// text would wait for the rest.
 constexpr uint32_t kLetter = testing::kToyFirstByte + 257;
 
-// When each token of each request could be decided: the ends of the steps it had rows in.  Prompts
-// fit one step and no step is queued, so that every step with a request leads to a token of it.
+// The earliest decision time of each token of each request: the end of its step.  Prompts fit one
+// step and no step is queued, so every step with a request gives it a token.
 class StepEnds final : public EngineObserver {
  public:
   void RequestAccepted(RequestNumber number, const EngineRequest& request,

@@ -1,4 +1,4 @@
-// What a conformance test executable says of the worker it tests.
+// The worker under test of a conformance test executable.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ struct Backend {
   absl::StatusOr<std::unique_ptr<Worker>> (*make_worker)();
   // Unit roundoff of the narrowest format to which activations or weights are rounded.
   double epsilon = 0.0;
-  // The same where weights are blocks of integers, which may have activations rounded like them;
-  // null: no other.
+  // The same for weights in blocks of integers, whose kernels may round activations like them;
+  // nullopt: no difference.
   double (*quantised_epsilon)(const Worker& worker) = nullptr;
 };
 

@@ -1,9 +1,8 @@
 // The metric tandem_device_busy_seconds_total against the host's clock.
 //
-// Steps are handed over back to back: where the worker queues them the device has the next one
-// before it is done with the last.  The time from the first to the last, by a clock that neither
-// the device nor the worker reads for it, is then what the device was busy, but for what the host
-// needs in between.
+// Steps are submitted back to back: if the worker queues steps, the device has the next step before
+// the last one ends.  So the host's time from the first step to the last equals the device's busy
+// time, except for the host's time between steps.  Neither device nor worker reads that clock.
 #include <prometheus/metric_family.h>
 
 #include <algorithm>
@@ -23,7 +22,7 @@
 namespace tandem::conformance {
 namespace {
 
-// The suite's worker, for a host that wants one of its own.
+// The suite's worker, for tests that need one of their own.
 class Borrowed final : public Worker {
  public:
   explicit Borrowed(Worker& worker) : worker_(worker) {}
@@ -122,9 +121,9 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 TEST_F(WorkerSuite, TheBusyTimesOfItsStagesAddUpToWhatTheHostsClockSees) {
-  // The host needs some microseconds about every step, and some tens before the first and after the
-  // last.  A run is long enough where they are less than half of the bound; a fast device needs more
-  // layers for that.  A worker of one stage has no layers to add.
+  // The host needs some microseconds per step, and some tens before the first and after the last.
+  // A run is long enough if they are less than half of the bound; a fast device needs more layers
+  // for that.  A worker of one stage has no layers to add.
   constexpr double kBound = 0.03, kLongEnough = 0.02;
   constexpr uint32_t kMostLayers = 128;
   constexpr int kTries = 5;
@@ -148,8 +147,8 @@ TEST_F(WorkerSuite, TheBusyTimesOfItsStagesAddUpToWhatTheHostsClockSees) {
     ASSERT_OK(prompt.loaded());
     ASSERT_OK(prompt.Run());  // the first use of buffers and code is another matter
 
-    // A machine that has other things to do interrupts between one step and the next: such a run
-    // says nothing, and there is another.  A busy time that is wrong is wrong in all of them.
+    // A busy machine may interrupt the run between two steps.  Such a run is repeated; a wrong busy
+    // time is wrong in every run.
     off = 1;
     double shortest = 1e9;
     for (int i = 1; i <= kTries && off > kBound; ++i) {

@@ -1,4 +1,4 @@
-// What the head reports: candidates, log-sum-exp, targets, logits.
+// The results of the head: candidates, log-sum-exp, targets, logits.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,7 +52,7 @@ class HeadTest : public WorkerSuite, public ::testing::WithParamInterface<uint32
   std::vector<float> residual_;
 };
 
-// By the worker's own logits, so exactly: the largest, descending, ties to the lower token.
+// Candidates by the worker's own logits, exactly: the largest, descending, ties to the lower token.
 TEST_P(HeadTest, CandidatesAreTheLargestLogits) {
   ASSERT_NO_FATAL_FAILURE(Load(GetParam()));
   for (const uint32_t num_candidates : {1u, 2u, 7u, 64u, kMaxCandidates}) {

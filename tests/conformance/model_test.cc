@@ -1,4 +1,4 @@
-// Whole models: the stages together, and what must not change their results.
+// Whole models: all stages together, and conditions that must not change their results.
 #include <algorithm>
 #include <random>
 

@@ -1,4 +1,4 @@
-// Steps queued behind one that runs, their rows fed with its guesses.
+// Steps queued while another runs, whose rows are fed with its speculative tokens.
 #include "services/common/reference/ops.h"
 #include "tests/conformance/worker_suite.h"
 
@@ -39,7 +39,7 @@ class Decoder {
   uint32_t sequences_[3] = {};
 };
 
-// What both sequences' outputs were, and what was guessed from them.
+// The outputs of both sequences, and the speculative tokens.
 struct Record {
   std::vector<uint32_t> guesses;
   std::vector<float> log_sum_exps;

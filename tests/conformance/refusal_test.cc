@@ -1,4 +1,4 @@
-// What a worker refuses, and that it goes on working afterwards.
+// Inputs that a worker refuses; it goes on working afterwards.
 #include <functional>
 
 #include "tests/conformance/worker_suite.h"

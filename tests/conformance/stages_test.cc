@@ -37,7 +37,7 @@ const std::vector<float>& Rows(const Activations& rows, Port port) {
 constexpr Port kPorts[kNumPorts] = {Port::kResidual, Port::kQ,         Port::kK,
                                     Port::kV,        Port::kAttention, Port::kProjection};
 
-// Roundings behind a stage's outputs: weights, inputs and results of its products.
+// Roundings behind a stage's outputs: weights, inputs and results of its matmuls.
 double RoundingsOf(StageKind kind) {
   switch (kind) {
     case StageKind::kEmbed:

@@ -63,8 +63,8 @@ class WorkerShapeSuite : public WorkerSuite,
                          public ::testing::WithParamInterface<testing::NamedConfig> {
  protected:
   const ModelConfig& config() const { return GetParam().config; }
-  // A worker may decline shapes in which nothing is a multiple of 32; what it takes it must
-  // compute.
+  // A worker may refuse shapes in which no dim is a multiple of 32; it must compute those that it
+  // accepts.
   bool IsDeclined(const absl::Status& status) const {
     return status.code() == absl::StatusCode::kFailedPrecondition && config().hidden_dim % 32 != 0;
   }

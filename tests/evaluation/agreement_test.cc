@@ -1,4 +1,4 @@
-// Placements among themselves: the demo model's answers, token by token.
+// Compares placements with each other: the demo model's answers, token by token.
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/evaluation/evaluation_set.h"
 #include "tests/support/greedy.h"

@@ -1,6 +1,6 @@
-// The chain of evidence: our float32 arithmetic over packed weights of the test checkpoints,
-// against what an independent implementation gave for the same files.  Readers, packing and the
-// reference stand or fall together here; kernels are then tested against the reference.
+// Our float32 arithmetic over packed weights of the test checkpoints, compared with an independent
+// implementation's results for the same files.  This tests readers, packing and the reference
+// together; other tests compare kernels with the reference.
 #include <gtest/gtest.h>
 
 #include <cmath>

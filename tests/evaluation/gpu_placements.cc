@@ -1,4 +1,4 @@
-// Everything on the Vulkan device that a worker would choose.
+// All stages on the Vulkan device that a worker would choose.
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "tests/evaluation/placements.h"
 

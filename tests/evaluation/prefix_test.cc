@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<uint32_t>;
 
-// Two best logits nearer to one another than this may change places where a step has other rows.
+// If the two best logits are nearer than this, other rows in the step may swap them.
 constexpr float kUndecided = 0.05f;
 
 struct Answer {
@@ -104,7 +104,7 @@ class PrefixTest : public EvaluationTest, public ::testing::WithParamInterface<s
     return prompt;
   }
 
-  // Up to where one is not decided.
+  // Compares up to the first token that is not decided.
   static void ExpectAlike(const Answer& answer, const Answer& expected, size_t& num_compared) {
     for (size_t i = 0; i < expected.tokens.size(); ++i) {
       if (expected.margins[i] < kUndecided) return;
@@ -169,7 +169,7 @@ TEST_P(PrefixTest, AnswersAreTheSameWhereBlocksAreScarce) {
   const std::vector<Answer> expected = without.Serve(prompts, kTokens);
   Server with(*runner_, limits, true);
   size_t num_compared = 0;
-  // The second time around many are found, and others were given up.
+  // In the second round many prefixes are found, and others were evicted.
   for (int round = 0; round < 2; ++round) {
     SCOPED_TRACE(round);
     const std::vector<Answer> answers = with.Serve(prompts, kTokens);

@@ -66,7 +66,7 @@ TEST_P(VocabularySourcesTest, GivesTheIdsOfTheReference) {
   EXPECT_EQ((*tokenizer)->Encode((*tokenizer)->Decode(long_tokens)).value(), long_tokens);
 }
 
-// No reference: that text survives, that chats find their markers, that no id is without a piece.
+// Without a reference: text survives a round trip, chats find their markers, every id has a piece.
 TEST(SyntheticVocabularyTest, EncodesAnyTextAndGivesItBack) {
   const auto source = loader::OpenModelSource("synthetic:gemma3-270m");
   ASSERT_TRUE(source.ok()) << source.status();

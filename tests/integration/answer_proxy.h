@@ -1,4 +1,4 @@
-// A worker as the gateway sees it, which passes every call on to a real one and spoils the answers.
+// A proxy of a worker: passes every call on to a real worker and corrupts its answers.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -16,7 +16,8 @@ namespace tandem::testing {
 // Thread-safe.
 class AnswerProxy {
  public:
-  // Given each answer before it goes on, on a thread of the stream; returns how often it is sent.
+  // Called with each answer before it is passed on, on a thread of the stream; returns how often to
+  // send it.
   using Fault = std::function<int(worker::v1::ExecuteResponse& answer)>;
 
   // Listens at unix:`socket` and unix:`socket`.exec, and calls the worker at unix:`worker_socket`.
@@ -25,7 +26,7 @@ class AnswerProxy {
 
   // Messages that the gateway has sent on Execute streams.
   int num_requests() const { return num_requests_; }
-  // From the next answer on; null: answers pass as they are.
+  // Applies from the next answer on; null: answers pass unchanged.
   void SetFault(Fault fault);
 
  private:

@@ -1,4 +1,4 @@
-// Waits in tests for what another thread or process does.
+// Lets a test wait for another thread or process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 
 namespace tandem::testing {
 
-// Succeeds as soon as `condition()` is true, which is asked once a millisecond.  Fails where it is
-// still false after `patience`: by default far longer than anything takes on a busy machine, and
-// shorter than a test may run.
+// Calls `condition()` once a millisecond and succeeds as soon as it is true.  Fails if it is still
+// false after `patience`: by default far longer than anything takes on a busy machine, and shorter
+// than a test's time limit.
 //
 //   ASSERT_TRUE(testing::Eventually([&] { return server.connections() == 0; }));
 template <typename Condition>
