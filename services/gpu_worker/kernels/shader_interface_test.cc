@@ -160,6 +160,7 @@ std::vector<Field> MembersOf(Module module, std::string_view block) {
     members[operands[1]] = {name, spirv::FindMember(module, block, name).value_or(~0u)};
   });
   std::vector<Field> fields;
+  fields.reserve(members.size());
   for (const auto& [index, field] : members) fields.push_back(field);
   return fields;
 }
