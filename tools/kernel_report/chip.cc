@@ -38,7 +38,8 @@ constexpr Chip kChips[] = {
      .cache_bandwidth = 700e9,
      .bandwidth = 89.6e9,
      .bandwidth_share = 0.85,
-     .phase_seconds = 4e-6,
+     .counter_seconds = 4e-6,
+     .barrier_seconds = 4e-6,
      .memory_latency = 600e-9,
      .costs = kRdna3,
      .source =
@@ -54,7 +55,8 @@ constexpr Chip kChips[] = {
      .cache_bandwidth = 1000e9,
      .bandwidth = 120e9,
      .bandwidth_share = 0.85,
-     .phase_seconds = 4e-6,
+     .counter_seconds = 4e-6,
+     .barrier_seconds = 4e-6,
      .memory_latency = 600e-9,
      .costs = kRdna3,
      .source = "AMD's data sheet of the Ryzen AI 9 HX 370, LPDDR5X-7500; the share of the "
@@ -70,7 +72,8 @@ constexpr Chip kChips[] = {
      .cache_bandwidth = 1000e9,
      .bandwidth = 256e9,
      .bandwidth_share = 0.84,
-     .phase_seconds = 4e-6,
+     .counter_seconds = 4e-6,
+     .barrier_seconds = 4e-6,
      .memory_latency = 700e-9,
      .costs = kRdna3,
      .source = "AMD's data sheet of the Ryzen AI Max+ 395, LPDDR5X-8000; the share of the "
@@ -89,7 +92,8 @@ constexpr Chip kChips[] = {
      .cache_bandwidth = 5.5e12,
      .bandwidth = 4.8e12,
      .bandwidth_share = 4.53 / 4.8,
-     .phase_seconds = 1.4e-6,
+     .counter_seconds = 1.4e-6,
+     .barrier_seconds = 3.6e-6,
      .memory_latency = 700e-9,
      .costs = kHopper,
      .source = "docs/gpu.md: 4.53 TB/s read, 1.2 to 1.6 us between phases and 790 TFLOP/s are "
@@ -100,20 +104,26 @@ constexpr Chip kChips[] = {
 
 std::span<const Chip> AllChips() { return kChips; }
 
+std::string ChipNames() {
+  std::string names;
+  for (const Chip& chip : kChips) {
+    names += absl::StrFormat("%s%s (%s)", names.empty() ? "" : ", ", std::string(chip.name),
+                             std::string(chip.title));
+  }
+  return names;
+}
+
 absl::StatusOr<Chip> FindChip(std::string_view name) {
   const std::string wanted = absl::AsciiStrToLower(std::string(name));
-  std::string known;
   for (const Chip& chip : kChips) {
     const std::string title = absl::AsciiStrToLower(std::string(chip.title));
     const std::vector<std::string> words = absl::StrSplit(title, ' ');
     if (wanted == chip.name || wanted == title || std::ranges::count(words, wanted) > 0) {
       return chip;
     }
-    known += absl::StrFormat("%s%s (%s)", known.empty() ? "" : ", ", std::string(chip.name),
-                             std::string(chip.title));
   }
   return absl::NotFoundError(
-      absl::StrFormat("chip \"%s\": there are %s", std::string(name), known));
+      absl::StrFormat("chip \"%s\": there are %s", std::string(name), ChipNames()));
 }
 
 }  // namespace tandem::report

@@ -37,8 +37,9 @@ struct Chip {
   double cache_bandwidth = 0;  // bytes a second
   double bandwidth = 0;        // of memory, bytes a second, by its data sheet
   double bandwidth_share = 1;  // of that, what a kernel that only reads reaches
-  double phase_seconds = 0;    // from the end of a dispatch to the work of the next
-  double memory_latency = 0;   // seconds
+  // From the end of a dispatch to the work of the next, by a dependency counter or by a barrier.
+  double counter_seconds = 0, barrier_seconds = 0;
+  double memory_latency = 0;  // seconds
   InstructionCosts costs;
   std::string_view source;  // where the figures are from, and which are assumed
 
@@ -49,6 +50,9 @@ struct Chip {
 };
 
 std::span<const Chip> AllChips();
+
+// "phoenix (Radeon 780M), ..."
+std::string ChipNames();
 
 // By name or by a word of the title, case ignored ("780m").  NOT_FOUND lists them.
 absl::StatusOr<Chip> FindChip(std::string_view name);

@@ -36,7 +36,8 @@ class Worker {
     if (gpu::CountsPhases(facts.kernel)) {
       std::memcpy(&phase, dispatch.push.data() + gpu::kPhaseOffset, sizeof(phase));
     }
-    work_.is_phase = dispatch.after_barrier || (phase & gpu::kPhaseWaits) != 0;
+    work_.is_counted = !dispatch.after_barrier && (phase & gpu::kPhaseWaits) != 0;
+    work_.is_phase = dispatch.after_barrier || work_.is_counted;
   }
 
   LaunchWork Of() {

@@ -18,6 +18,7 @@ struct LaunchWork {
   double useful_flops = 0;      // two a multiply-add of rows that are there
   double subgroups = 1;         // of 32 that have something to do
   bool is_phase = false;        // begins when the dispatch before has ended
+  bool is_counted = false;      // and learns that from a dependency counter, not a barrier
 };
 
 // `kv_dtype`: of the cache.  REQUIRES the step that the dispatch was submitted for.

@@ -19,6 +19,7 @@
 #include "tools/kernel_report/baseline.h"
 #include "tools/kernel_report/radv.h"
 #include "tools/kernel_report/report.h"
+#include "tools/kernel_report/validation.h"
 
 namespace tandem::report {
 namespace {
@@ -28,14 +29,14 @@ struct Flags {
   std::vector<std::string> models;
   bool main_set = false, all = false, check = false, predict = false, json = false;
   bool find_radv = false;
-  std::string radv, kv_type = "f16", baseline, write_baseline, assembly;
+  std::string radv, kv_type = "f16", baseline, write_baseline, assembly, validate;
   ReportRequest request{
       .model = {.max_rows = 2048}, .prompts = {512}, .batches = {1}, .depths = {0}};
 };
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrFormat("--baseline %s: cannot be read", path));
+  if (!file) return absl::NotFoundError(absl::StrFormat("%s %s: cannot be read", flag, path));
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
@@ -87,7 +88,7 @@ bool PrintFaults(const std::vector<ModelReport>& reports) {
 }
 
 absl::StatusOr<bool> CompareAndPrint(const Flags& flags, const std::vector<ModelReport>& reports) {
-  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.baseline));
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadFile("--baseline", flags.baseline));
   TANDEM_ASSIGN_OR_RETURN(const BaselineCheck check,
                           CompareWithBaseline(text, flags.baseline, reports));
   if (!check.note.empty()) {
@@ -105,12 +106,31 @@ absl::StatusOr<bool> CompareAndPrint(const Flags& flags, const std::vector<Model
   return !check.faults.empty();
 }
 
+// Fails where the median error is above the file's.
+absl::StatusOr<int> RunValidation(const Flags& flags, const std::string& radv) {
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadFile("--validate", flags.validate));
+  TANDEM_ASSIGN_OR_RETURN(const Measurements measurements, ParseMeasurements(text, flags.validate));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<ValidatedStep> steps,
+                          Validate(measurements, flags.request.settings, radv));
+  const std::string report = flags.json ? ValidationAsJson(measurements, steps)
+                                        : ValidationAsMarkdown(measurements, steps);
+  std::fputs(report.c_str(), stdout);
+  const double error = Summarise(steps).median;
+  if (error <= measurements.median_error) return kExitSuccess;
+  std::fprintf(stderr, "kernel_report: %s: the median error is %.3f, allowed is %.3f\n",
+               flags.validate.c_str(), error, measurements.median_error);
+  return kExitFailure;
+}
+
 absl::StatusOr<int> Run(const Flags& flags, char** argv) {
+  // Before the search for RADV, so that a wrong name is named on every machine.
+  for (const std::string& chip : flags.chips) TANDEM_RETURN_IF_ERROR(FindChip(chip).status());
   TANDEM_ASSIGN_OR_RETURN(const std::string radv, PrepareRadv(flags.radv, argv));
   if (flags.find_radv) {
     std::printf("%s\n", radv.c_str());
     return kExitSuccess;
   }
+  if (!flags.validate.empty()) return RunValidation(flags, radv);
   TANDEM_ASSIGN_OR_RETURN(const std::vector<ModelReport> reports, MakeReports(flags, radv));
   if (flags.json) {
     std::fputs(ReportsAsJson(reports).c_str(), stdout);
@@ -137,12 +157,7 @@ absl::StatusOr<int> Run(const Flags& flags, char** argv) {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  std::string chips;
-  for (const Chip& chip : AllChips()) {
-    chips += absl::StrFormat("%s%s (%s)", chips.empty() ? "" : ", ", std::string(chip.name),
-                             std::string(chip.title));
-  }
-  app.add_option("--chip", flags.chips, "One or more of " + chips)
+  app.add_option("--chip", flags.chips, "One or more of " + ChipNames())
       ->delimiter(',')
       ->capture_default_str();
   auto* models =
@@ -169,6 +184,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "File of --write-baseline: fail where an estimate is over 5% worse");
   app.add_option("--write-baseline", flags.write_baseline, "File to write the estimates to");
   app.add_flag("--predict", flags.predict, "Predict how long steps would take on the chip");
+  app.add_option("--validate", flags.validate,
+                 "File of measured steps: predict each, and fail where the median error is above "
+                 "the file's")
+      ->excludes(models)
+      ->excludes(main_set);
   const CLI::Range counts(0, 1 << 20);
   app.add_option("--prompt", flags.request.prompts, "With --predict: tokens of a prompt")
       ->delimiter(',')

@@ -44,23 +44,44 @@ double LatencySeconds(const LaunchWork& work, const KernelFacts& facts, const Ch
 
 }  // namespace
 
+void Limits::Add(const Limits& other) {
+  memory += other.memory;
+  cache += other.cache;
+  loop += other.loop;
+  latency += other.latency;
+}
+
+double Limits::Longest() const { return std::max({memory, cache, loop, latency}); }
+
+double Limits::Combined() const {
+  return std::sqrt(memory * memory + cache * cache + loop * loop + latency * latency);
+}
+
 LaunchTime TimeOf(const LaunchWork& work, const KernelFacts& facts, const Chip& chip) {
-  LaunchTime time{.before = work.is_phase ? chip.phase_seconds : 0};
+  LaunchTime time;
+  if (work.is_phase) time.before = work.is_counted ? chip.counter_seconds : chip.barrier_seconds;
   const double spilled_over =
       work.activation_bytes > static_cast<double>(chip.cache_bytes) ? work.activation_bytes : 0;
-  const auto take = [&time](double seconds, std::string_view bound) {
-    if (seconds <= time.seconds) return;
-    time.seconds = seconds;
-    time.bound = bound;
-  };
-  take((work.weight_bytes + work.kv_bytes + spilled_over) / chip.ReadBandwidth(), "memory");
-  take((work.cache_bytes + work.activation_bytes) / chip.cache_bandwidth, "cache");
-  if (!facts.compiled) return time;
-  if (facts.assembly.loop.macs > 0 && work.macs > 0) {
-    take(LoopSeconds(work, facts, chip), facts.loop.bound());
-  } else if (work.subgroups > 0) {
-    take(LatencySeconds(work, facts, chip), "latency");
+  Limits& limits = time.limits;
+  limits.memory = (work.weight_bytes + work.kv_bytes + spilled_over) / chip.ReadBandwidth();
+  limits.cache = (work.cache_bytes + work.activation_bytes) / chip.cache_bandwidth;
+  const bool has_loop = facts.compiled && facts.assembly.loop.macs > 0 && work.macs > 0;
+  if (has_loop) {
+    limits.loop = LoopSeconds(work, facts, chip);
+  } else if (facts.compiled && work.subgroups > 0) {
+    limits.latency = LatencySeconds(work, facts, chip);
   }
+  const std::string_view loop_bound = has_loop ? facts.loop.bound() : "";
+  double longest = 0;
+  for (const auto& [seconds, bound] : {std::pair{limits.memory, std::string_view("memory")},
+                                       {limits.cache, "cache"},
+                                       {limits.loop, loop_bound},
+                                       {limits.latency, "latency"}}) {
+    if (seconds <= longest) continue;
+    longest = seconds;
+    time.bound = bound;
+  }
+  time.seconds = limits.Combined();
   return time;
 }
 
@@ -80,6 +101,7 @@ StepPrediction PredictStep(std::string name, double tokens, std::span<const Disp
     kernel.seconds += time.seconds;
     kernel.before += time.before;
     kernel.seconds_by_bound[time.bound] += time.seconds;
+    kernel.limits.Add(time.limits);
     kernel.work.macs += work.macs;
     kernel.work.weight_bytes += work.weight_bytes;
     kernel.work.kv_bytes += work.kv_bytes;
@@ -88,6 +110,7 @@ StepPrediction PredictStep(std::string name, double tokens, std::span<const Disp
     bounds["between dispatches"] += time.before;
     prediction.seconds += time.seconds + time.before;
     prediction.between += time.before;
+    prediction.at_best += time.limits.Longest() + time.before;
     prediction.bytes += work.weight_bytes + work.kv_bytes;
     prediction.flops += work.useful_flops;
     ++prediction.dispatches;
@@ -108,6 +131,7 @@ void AddStep(const StepPrediction& step, StepPrediction& sum) {
   sum.tokens += step.tokens;
   sum.seconds += step.seconds;
   sum.between += step.between;
+  sum.at_best += step.at_best;
   sum.bytes += step.bytes;
   sum.flops += step.flops;
   sum.dispatches += step.dispatches;

@@ -1,6 +1,6 @@
 // How long a step would take on a chip that is not here: a model, not a measurement.
 //
-// A dispatch takes the longest of
+// A dispatch needs, of each part of the chip by itself:
 //
 //   memory   weights, keys and values, each once, and activations that the last cache cannot hold,
 //            over the bandwidth that a kernel reaches
@@ -11,7 +11,9 @@
 //   latency  of kernels without such a loop: the compiler's estimate for one subgroup, over the
 //            rounds in which subgroups run
 //
-// and what lies between two dispatches.  A step is the sum of its dispatches.
+// If these overlapped wholly it would take the longest, and if not at all their sum.  The prediction
+// is the root of the sum of their squares, between the two: on the H200 it is nearest to what was
+// measured (docs/radeon.md).  A step is the sum of its dispatches and of what lies between them.
 #pragma once
 
 #include <map>
@@ -24,10 +26,20 @@
 
 namespace tandem::report {
 
+// Seconds that each part of the chip would need by itself.
+struct Limits {
+  double memory = 0, cache = 0, loop = 0, latency = 0;
+  void Add(const Limits& other);
+  double Longest() const;
+  double Combined() const;  // the root of the sum of their squares
+};
+
 struct LaunchTime {
   double seconds = 0;  // without what lies before it
   double before = 0;   // between it and the dispatch before
-  std::string bound;   // "memory", "cache", "matrix unit", "vector unit", "latency", ...
+  std::string
+      bound;  // the longest part: "memory", "cache", "matrix unit", "vector unit", "latency", ...
+  Limits limits;
 };
 LaunchTime TimeOf(const LaunchWork& work, const KernelFacts& facts, const Chip& chip);
 
@@ -37,6 +49,7 @@ struct KernelTime {
   uint32_t dispatches = 0;
   double seconds = 0, before = 0;
   LaunchWork work;    // summed
+  Limits limits;      // likewise
   std::string bound;  // of most of its time
   std::map<std::string, double> seconds_by_bound;
 };
@@ -46,6 +59,7 @@ struct StepPrediction {
   double tokens = 0;  // a step makes, or reads of a prompt
   double seconds = 0;
   double between = 0;  // of them, between dispatches
+  double at_best = 0;  // seconds if the parts of each dispatch overlapped wholly
   double bytes = 0;    // from memory
   double flops = 0;    // of rows that are there
   uint32_t dispatches = 0;

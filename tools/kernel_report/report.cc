@@ -89,16 +89,18 @@ absl::Status PredictAll(const ReportRequest& request, Predictor& predictor, Mode
   return absl::OkStatus();
 }
 
-// What the steps to predict need.
+// What the steps to predict need.  Many sequences share what the cache of eight would hold.
 ModelRequest Widen(const ReportRequest& request) {
+  constexpr uint32_t kContext = 8192, kSequences = 8, kLeastContext = 512;
   ModelRequest model = request.model;
-  uint32_t positions = model.context_len;
+  uint32_t positions = kLeastContext;
   for (const uint32_t prompt : request.prompts) positions = std::max(positions, prompt);
   for (const uint32_t depth : request.depths) positions = std::max(positions, depth + 1);
   for (const uint32_t batch : request.batches) {
     model.max_sequences = std::max(model.max_sequences, batch);
   }
-  if (positions > 8192) model.context_len = positions;
+  const uint32_t shared = kContext * kSequences / std::max(kSequences, model.max_sequences);
+  model.context_len = std::max({model.context_len, positions, shared});
   return model;
 }
 
@@ -131,6 +133,39 @@ absl::StatusOr<ModelReport> MakeReport(const ReportRequest& request, const std::
   Predictor predictor(request, load, *worker);
   TANDEM_RETURN_IF_ERROR(PredictAll(request, predictor, report));
   return report;
+}
+
+absl::StatusOr<std::vector<ValidatedStep>> Validate(const Measurements& measurements,
+                                                    const std::vector<std::string>& settings,
+                                                    const std::string& radv) {
+  ReportRequest request{.settings = settings};
+  TANDEM_ASSIGN_OR_RETURN(request.chip, FindChip(measurements.chip));
+  std::vector<ValidatedStep> steps;
+  // A load for the neighbours of one model, step size and depth: kernels take seconds to compile.
+  for (size_t begin = 0, end = 0; begin < measurements.steps.size(); begin = end) {
+    const MeasuredStep& first = measurements.steps[begin];
+    request.model = {.model = first.model, .max_rows = first.max_rows};
+    request.prompts = request.batches = {};
+    request.depths = {first.depth};
+    for (end = begin; end < measurements.steps.size(); ++end) {
+      const MeasuredStep& step = measurements.steps[end];
+      const bool alike =
+          step.model == first.model && step.max_rows == first.max_rows && step.depth == first.depth;
+      if (!alike) break;
+      if (step.prompt > 0) request.prompts.push_back(step.prompt);
+      if (step.prompt == 0) request.batches.push_back(step.batch);
+    }
+    TANDEM_ASSIGN_OR_RETURN(const ModelReport report, MakeReport(request, radv));
+    for (size_t i = begin; i < end; ++i) {
+      const MeasuredStep& step = measurements.steps[i];
+      const auto predicted = std::ranges::find(report.steps, step.Name(), &StepPrediction::name);
+      if (predicted == report.steps.end()) {
+        return absl::InternalError(absl::StrFormat("%s: not predicted", step.Name()));
+      }
+      steps.push_back({step, *predicted});
+    }
+  }
+  return steps;
 }
 
 std::string AssemblyOf(const std::string& part) {

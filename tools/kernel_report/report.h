@@ -11,6 +11,7 @@
 #include "tools/kernel_report/kernel_facts.h"
 #include "tools/kernel_report/planned_model.h"
 #include "tools/kernel_report/prediction.h"
+#include "tools/kernel_report/validation.h"
 
 namespace tandem::report {
 
@@ -38,6 +39,11 @@ struct ModelReport {
 // Loads the model into the worker over the null driver.  `radv`: RADV's library.  A process asks
 // for as many as it wants, one after another.
 absl::StatusOr<ModelReport> MakeReport(const ReportRequest& request, const std::string& radv);
+
+// Predicts every measured step.  `settings`: as ReportRequest's.
+absl::StatusOr<std::vector<ValidatedStep>> Validate(const Measurements& measurements,
+                                                    const std::vector<std::string>& settings,
+                                                    const std::string& radv);
 
 // Disassembly of the pipelines of the last report whose name contains `part`.
 std::string AssemblyOf(const std::string& part);

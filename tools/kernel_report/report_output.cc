@@ -63,12 +63,18 @@ Json StepAsJson(const StepPrediction& step, const Chip& chip) {
                        {"seconds", kernel.seconds},
                        {"seconds_between", kernel.before},
                        {"bound", kernel.bound},
+                       {"seconds_by_limit",
+                        {{"memory", kernel.limits.memory},
+                         {"cache", kernel.limits.cache},
+                         {"loop", kernel.limits.loop},
+                         {"latency", kernel.limits.latency}}},
                        {"bytes", kernel.work.weight_bytes + kernel.work.kv_bytes},
                        {"flops", kernel.work.useful_flops}});
   }
   return {{"test", step.name},
           {"predicted", true},
           {"seconds", step.seconds},
+          {"seconds_at_best", step.at_best},
           {"tokens_per_second", step.tokens_per_second()},
           {"seconds_between_dispatches", step.between},
           {"dispatches", step.dispatches},
@@ -78,6 +84,11 @@ Json StepAsJson(const StepPrediction& step, const Chip& chip) {
           {"share_of_matrix_units", step.MatrixShare(chip)},
           {"bound", step.bound},
           {"kernels", std::move(kernels)}};
+}
+
+std::string PredictionNote(const Chip& chip) {
+  return absl::StrFormat("PREDICTION, not measured on a %s (%s)", std::string(chip.title),
+                         std::string(chip.source));
 }
 
 Json ReportAsJson(const ModelReport& report) {
@@ -91,6 +102,7 @@ Json ReportAsJson(const ModelReport& report) {
                {"max_rows", report.max_rows},       {"tuning", report.tuning},
                {"kernels", std::move(kernels)}};
   if (!report.steps.empty()) {
+    json["note"] = PredictionNote(chip);
     json["predictions"] = std::move(steps);
     json["figures"] = {{"bandwidth", chip.bandwidth},
                        {"bandwidth_share", chip.bandwidth_share},
@@ -127,12 +139,13 @@ std::string KernelTable(const ModelReport& report) {
 
 std::string StepTables(const ModelReport& report) {
   const Chip& chip = report.chip;
-  std::string text = absl::StrFormat("\nPREDICTION, not measured on a %s (%s)\n\n",
-                                     std::string(chip.title), std::string(chip.source));
-  TextTable steps({false, true, true, true, true, true, true, false});
-  steps.Add({"test", "t/s", "ms", "between ms", "dispatches", "bytes %", "matrix %", "bound"});
+  std::string text = absl::StrFormat("\n%s\n\n", PredictionNote(chip));
+  TextTable steps({false, true, true, true, true, true, true, true, false});
+  steps.Add({"test", "predicted t/s", "at best t/s", "predicted ms", "between ms", "dispatches",
+             "bytes %", "matrix %", "bound"});
   for (const StepPrediction& step : report.steps) {
     steps.Add({step.name, absl::StrFormat("%.1f", step.tokens_per_second()),
+               absl::StrFormat("%.1f", step.tokens / step.at_best),
                absl::StrFormat("%.2f", step.seconds * 1e3),
                absl::StrFormat("%.2f", step.between * 1e3), absl::StrFormat("%d", step.dispatches),
                absl::StrFormat("%.0f", 100 * step.ByteShare(chip)),
@@ -140,9 +153,9 @@ std::string StepTables(const ModelReport& report) {
   }
   text += steps.Print();
   for (const StepPrediction& step : report.steps) {
-    text += absl::StrFormat("\n%s, by kernel:\n", step.name);
+    text += absl::StrFormat("\n%s, PREDICTION by kernel:\n", step.name);
     TextTable kernels({true, true, true, false, false});
-    kernels.Add({"ms", "dispatches", "GB/s", "bound", "kernel"});
+    kernels.Add({"predicted ms", "dispatches", "predicted GB/s", "bound", "kernel"});
     for (const KernelTime& kernel : step.kernels) {
       const double bytes = kernel.work.weight_bytes + kernel.work.kv_bytes;
       kernels.Add({absl::StrFormat("%.3f", (kernel.seconds + kernel.before) * 1e3),
@@ -158,9 +171,10 @@ std::string StepTables(const ModelReport& report) {
 }  // namespace
 
 std::string ReportAsText(const ModelReport& report) {
-  std::string text = absl::StrFormat("%s on %s: %s, %s, steps of up to %d rows, tuning %s\n",
-                                     report.model, std::string(report.chip.title), report.device,
-                                     report.driver, report.max_rows, report.tuning);
+  std::string text = absl::StrFormat("%s%s on %s: %s, %s, steps of up to %d rows, tuning %s\n",
+                                     report.steps.empty() ? "" : "PREDICTION: ", report.model,
+                                     std::string(report.chip.title), report.device, report.driver,
+                                     report.max_rows, report.tuning);
   if (!report.chip.own_compiler) {
     text += absl::StrFormat("no compiler for this chip: the instructions are those of %s\n",
                             std::string(report.chip.family));

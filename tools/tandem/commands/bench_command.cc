@@ -11,7 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/energy/energy.h"
+#include "services/common/flags/flag_checks.h"
 #include "services/loader/synthetic/synthetic_spec.h"
+#include "tools/kernel_report/chip.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/bench/compare.h"
@@ -19,6 +21,7 @@
 #include "tools/tandem/commands/cluster_flags.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/own_cluster.h"
+#include "tools/tandem/commands/predict.h"
 #include "tools/tandem/commands/request_flags.h"
 
 namespace tandem {
@@ -31,6 +34,7 @@ struct BenchFlags {
   bool json = false;
   bool csv = false;
   std::string compare;  // a file; empty: with none
+  std::string predict;  // a chip; empty: measure
 };
 
 // Sensors are of this machine: no use for a cluster elsewhere.
@@ -65,7 +69,24 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
+absl::Status PredictInstead(const BenchFlags& flags) {
+  const ClusterOptions& cluster = flags.cluster.options;
+  if (cluster.model.empty()) {
+    return UsageError("--predict " + flags.predict + ": --model says which model's steps");
+  }
+  return Predict({.chip = flags.predict,
+                  .model = cluster.model,
+                  .max_rows = cluster.max_rows,
+                  .kv_type = cluster.kv_type,
+                  .prompts = flags.bench.prompts,
+                  .batches = flags.bench.batches,
+                  .depths = flags.bench.depths,
+                  .json = flags.json},
+                 ExecutableDirectory());
+}
+
 absl::Status Bench(const BenchFlags& flags) {
+  if (!flags.predict.empty()) return PredictInstead(flags);
   std::string earlier;
   if (!flags.compare.empty()) {
     TANDEM_ASSIGN_OR_RETURN(earlier, ReadFile(flags.compare));
@@ -128,7 +149,10 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
       "device, in as much memory as a step reads. device % is the share of the time that the\n"
       "devices' own clocks count, queued %\n"
       "that of steps handed over while the one before ran. What a device does not report, energy\n"
-      "for one, is said to be missing.");
+      "for one, is said to be missing.\n"
+      "--predict needs a build of the sources and AMD's compiler (scripts/fetch-radv); "
+      "docs/radeon.md\n"
+      "says how it predicts, and how far it was from what was measured.");
   AddClusterFlags(*command, flags->cluster);
   AddAddressFlag(*command, flags->address);
   const auto add_list = [command](const char* name, std::vector<uint32_t>& list, CLI::Range range,
@@ -148,9 +172,18 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
   command->add_flag("!--no-warm-up", flags->bench.warm_up, "Measure from the first run on");
   command->add_option("--seed", flags->bench.seed, "Of the random prompts")->capture_default_str();
   CLI::Option* json = command->add_flag("--json", flags->json, "Print JSON");
-  command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json);
-  command->add_option("--compare", flags->compare,
-                      "A file that --json printed earlier: ratios, and which exceed the spread");
+  CLI::Option* csv = command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json);
+  CLI::Option* compare = command->add_option(
+      "--compare", flags->compare,
+      "A file that --json printed earlier: ratios, and which exceed the spread");
+  command
+      ->add_option("--predict", flags->predict,
+                   "Measure nothing: predict the steps of --model on a chip that is not here, one "
+                   "of " +
+                       report::ChipNames())
+      ->check(CheckedBy(report::FindChip))
+      ->excludes(csv)
+      ->excludes(compare);
   return [flags] {
     const absl::Status status = Bench(*flags);
     return status.ok() ? 0 : Fail(status);
