@@ -118,6 +118,16 @@ SystemView ThisSystem(const std::string& bin_dir) {
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   system.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<uint64_t>::max()
                                                          : static_cast<uint64_t>(limit.rlim_cur);
+  system.is_root = ::geteuid() == 0;
+  std::vector<gid_t> ids(static_cast<size_t>(std::max(0, ::getgroups(0, nullptr))));
+  ids.resize(
+      static_cast<size_t>(std::max(0, ::getgroups(static_cast<int>(ids.size()), ids.data()))));
+  ids.push_back(::getegid());
+  for (const gid_t id : ids) {
+    if (const group* entry = ::getgrgid(id); entry != nullptr) {
+      system.groups.emplace_back(entry->gr_name);
+    }
+  }
   return system;
 }
 
@@ -220,12 +230,20 @@ Finding CheckWorker(const SystemView& system, const std::string& subject,
           remedy};
 }
 
+std::string OutputOf(const std::vector<std::string>& arguments) {
+  const ProcessOutput output = RunForText(arguments);
+  return output.exit_code == 0 ? output.output : "";
+}
+
 std::vector<Finding> Examine(const SystemView& system) {
   return {
       CheckMemory(system),
       CheckRenderNode(system),
       CheckWorker(system, "vulkan", {"tandem-gpu-worker", "--probe"}, Verdict::kBad,
                   "install a Vulkan 1.3 driver: sudo apt-get install mesa-vulkan-drivers"),
+      CheckGpuDriver(system),
+      CheckGpuGroups(system),
+      CheckPowerProfile(system),
       CheckNpuNode(system),
       CheckWorker(system, "XRT", {"tandem-npu-worker", "--probe", "--npu=require"}, Verdict::kNote,
                   "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages)"),

@@ -21,6 +21,8 @@ struct SystemView {
   std::string root;            // prefix of /dev, /sys and /proc; empty on a real machine
   std::string bin_dir;         // where the workers' executables are
   uint64_t memlock_bytes = 0;  // soft limit; UINT64_MAX: unlimited
+  bool is_root = false;
+  std::vector<std::string> groups;  // of this process, by name
 };
 SystemView ThisSystem(const std::string& bin_dir);
 
@@ -35,6 +37,21 @@ Finding CheckMemory(const SystemView& system);
 Finding CheckWorker(const SystemView& system, const std::string& subject,
                     const std::vector<std::string>& arguments, Verdict if_not,
                     const std::string& remedy);
+
+// gpu_checks.cc: what makes AMD's GPUs slow or keeps them from being used.
+
+// The driver that the GPU worker's `--probe` opened: AMDVLK, a Mesa without cooperative matrices, or
+// software.
+Finding CheckGpuDriver(const SystemView& system);
+// The same of a probe's output; a note where it names no driver.
+Finding JudgeGpuDriver(const std::string& probe);
+// Whether this user is in the groups of the GPU's nodes, where amdgpu is loaded.
+Finding CheckGpuGroups(const SystemView& system);
+// The firmware's power profile, and amdgpu's own limit on its clocks.
+Finding CheckPowerProfile(const SystemView& system);
+
+// Runs a program of ours and returns what it prints; empty: it failed.
+std::string OutputOf(const std::vector<std::string>& arguments);
 
 std::vector<Finding> Examine(const SystemView& system);
 

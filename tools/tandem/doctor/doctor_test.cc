@@ -82,5 +82,59 @@ TEST_F(DoctorTest, AWorkersProbeDecidesByItsExitCodeAndSaysItsLastLine) {
   EXPECT_EQ(probe().remedy, "install one");
 }
 
+TEST_F(DoctorTest, TheDriverOfTheGpuIsJudgedByItsNameAndVersion) {
+  const auto probe = [](const std::string& driver) {
+    return "AMD Radeon 780M (integrated), " + driver + ", Vulkan 1.3.0\n  heap 0: 1 GiB\nAMD\n";
+  };
+  EXPECT_EQ(JudgeGpuDriver(probe("radv Mesa 25.0.7-2")).verdict, Verdict::kGood);
+  EXPECT_EQ(JudgeGpuDriver(probe("radv Mesa 26.1.0")).verdict, Verdict::kGood);
+  const Finding old = JudgeGpuDriver(probe("radv Mesa 24.3.4"));
+  EXPECT_EQ(old.verdict, Verdict::kNote);
+  EXPECT_NE(old.detail.find("24.3.4"), std::string::npos);
+  EXPECT_NE(old.detail.find("cooperative matrices"), std::string::npos);
+  const Finding amdvlk = JudgeGpuDriver(probe("AMD open-source driver 2025.Q1.3 (LLPC)"));
+  EXPECT_EQ(amdvlk.verdict, Verdict::kNote);
+  EXPECT_NE(amdvlk.detail.find("AMDVLK"), std::string::npos);
+  EXPECT_NE(amdvlk.remedy.find("AMD_VULKAN_ICD=RADV"), std::string::npos);
+  EXPECT_EQ(JudgeGpuDriver("Card (discrete), NVIDIA 580.159, Vulkan 1.4.0\n").verdict,
+            Verdict::kGood);
+  const Finding software =
+      JudgeGpuDriver("llvmpipe (cpu), llvmpipe Mesa 22.3.6 (LLVM 15.0.6), Vulkan 1.3.230\n");
+  EXPECT_EQ(software.verdict, Verdict::kNote);
+  EXPECT_NE(software.detail.find("software"), std::string::npos);
+  EXPECT_EQ(JudgeGpuDriver("").verdict, Verdict::kNote);
+}
+
+TEST_F(DoctorTest, GroupsOfTheGpuAreNamedWhereTheUserLacksThem) {
+  EXPECT_EQ(CheckGpuGroups(system_).verdict, Verdict::kGood) << "no amdgpu";
+  Write("/sys/module/amdgpu/version", "");
+  Write("/etc/group", "root:x:0:\nvideo:x:44:\nrender:x:105:somebody\n");
+  system_.groups = {"users", "video"};
+  const Finding finding = CheckGpuGroups(system_);
+  EXPECT_EQ(finding.verdict, Verdict::kNote);
+  EXPECT_EQ(finding.remedy, "sudo usermod -aG render $USER, then log in again");
+  system_.groups.emplace_back("render");
+  EXPECT_EQ(CheckGpuGroups(system_).verdict, Verdict::kGood);
+  system_.groups.clear();
+  EXPECT_NE(CheckGpuGroups(system_).remedy.find("render,video"), std::string::npos);
+  system_.is_root = true;
+  EXPECT_EQ(CheckGpuGroups(system_).verdict, Verdict::kGood);
+}
+
+TEST_F(DoctorTest, APowerProfileThatHoldsClocksDownIsNoted) {
+  EXPECT_EQ(CheckPowerProfile(system_).verdict, Verdict::kGood) << "none";
+  Write("/sys/firmware/acpi/platform_profile", "low-power\n");
+  EXPECT_EQ(CheckPowerProfile(system_).verdict, Verdict::kNote);
+  EXPECT_NE(CheckPowerProfile(system_).detail.find("low-power"), std::string::npos);
+  Write("/sys/firmware/acpi/platform_profile", "performance\n");
+  EXPECT_EQ(CheckPowerProfile(system_).verdict, Verdict::kGood);
+  const std::string level = "/sys/class/drm/card0/device/power_dpm_force_performance_level";
+  Write(level, "low\n");
+  EXPECT_EQ(CheckPowerProfile(system_).verdict, Verdict::kNote);
+  EXPECT_NE(CheckPowerProfile(system_).remedy.find(level), std::string::npos);
+  Write(level, "auto\n");
+  EXPECT_EQ(CheckPowerProfile(system_).verdict, Verdict::kGood);
+}
+
 }  // namespace
 }  // namespace tandem
