@@ -57,8 +57,7 @@ int Serve(Flags& flags) {
   flags.run.server.listen = {flags.listen};
   // A device that is the processor has no sensor of its own.
   std::unique_ptr<tandem::DeviceEnergy> energy;
-  if (!flags.run.metrics.empty() &&
-      (*worker)->device().info().type != VK_PHYSICAL_DEVICE_TYPE_CPU) {
+  if (!flags.run.metrics.empty() && !(*worker)->device().info().software()) {
     energy = tandem::DeviceEnergy::OfThisMachinesGpu();
   }
   const bool shares_memory = (*worker)->device().info().unified_memory();
@@ -81,6 +80,7 @@ int main(int argc, char** argv) {
   app.add_option("--name", flags.worker.name, "Name in the cluster")->capture_default_str();
   app.add_option("--device", flags.worker.device,
                  "Index or part of the name of the Vulkan device; empty: the best there is");
+  tandem::gpu::AddGpuFlag(app, flags.worker);
   app.add_option("--max-rows", flags.worker.max_rows, "Rows in a step")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();

@@ -9,6 +9,21 @@
 
 namespace tandem::gpu {
 
+// --gpu.
+inline void AddGpuFlag(CLI::App& app, GpuWorkerOptions& options) {
+  app.add_option_function<std::string>(
+         "--gpu",
+         [&options](const std::string& text) {
+           const auto policy = ParseGpuPolicy(text);
+           if (!policy.ok()) throw CLI::ValidationError(std::string(policy.status().message()));
+           options.gpu = *policy;
+         },
+         "require (a GPU), prefer (else a software driver) or software (a driver that computes on "
+         "the processor)")
+      ->type_name("TEXT:{require,prefer,software}")
+      ->default_str("prefer");
+}
+
 // --poll-us.
 inline void AddPollFlag(CLI::App& app, GpuWorkerOptions& options) {
   app.add_option_function<uint32_t>(

@@ -128,6 +128,15 @@ TEST_F(ServeStartTest, ADeviceThatIsNotThereEndsItWithTheWorkersReason) {
                                   Not(HasSubstr("restarting"))));
 }
 
+TEST_F(ServeStartTest, SoftwareIsNoGpuUnderRequire) {
+  const Ended ended = RunTandem(Serve({"--gpu-device", "llvmpipe", "--gpu", "require"}));
+  EXPECT_EQ(ended.code, kExitFailure);
+  if (ended.errors.find("no Vulkan device matches") != std::string::npos) {
+    GTEST_SKIP() << "no lavapipe here";
+  }
+  EXPECT_THAT(ended.errors, HasSubstr("is software, and --gpu=require wants a GPU"));
+}
+
 TEST_F(ServeStartTest, FlagsOfTheGatewayThatDoNotGoTogetherEndItWithItsReason) {
   const Ended ended = RunTandem(Serve({"--worker", "tls://far.example:7001"}));
   EXPECT_EQ(ended.code, kExitFailure);

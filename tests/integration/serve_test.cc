@@ -111,6 +111,11 @@ TEST_F(ServePreferTest, AMachineWithoutAnNpuIsAsReadyAsOneWithTheNpuOff) {
   EXPECT_EQ(status.workers(1).name(), "npu0");
   EXPECT_THAT(status.placement_notice(), ::testing::HasSubstr("this machine has no NPU"));
   EXPECT_THAT(status.placement_notice(), ::testing::Not(::testing::HasSubstr(".sock")));
+  if (status.workers(0).device().find("llvmpipe") != std::string::npos) {
+    EXPECT_TRUE(status.workers(0).emulated());
+    EXPECT_THAT(status.placement_notice(), ::testing::HasSubstr("gpu0 has no GPU"));
+    EXPECT_THAT(status.placement(), ::testing::HasSubstr(", software)"));
+  }
   EXPECT_EQ(Pid("npu"), -1) << "and it is not started again and again";
   EXPECT_TRUE(Generate(GreedyRequest("The capital of", 4)).status.ok());
 }

@@ -53,4 +53,10 @@ void MakePrintable(google::protobuf::Message& message) {
   }
 }
 
+std::string DeviceText(std::string_view device, std::string_view kind, bool emulated) {
+  std::string text(device);
+  if (emulated) text += kind == "gpu" ? " (software)" : " (emulated)";
+  return text;
+}
+
 }  // namespace tandem

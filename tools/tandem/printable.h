@@ -17,4 +17,7 @@ std::string OnOneLine(std::string_view text);
 // Applies OnOneLine to every string in `message`, at any depth.
 void MakePrintable(google::protobuf::Message& message);
 
+// A worker's device, marked where a processor does its work: "llvmpipe (software)".
+std::string DeviceText(std::string_view device, std::string_view kind, bool emulated);
+
 }  // namespace tandem

@@ -10,8 +10,11 @@ namespace {
 
 std::string Shown(const WorkerDescription& worker) {
   const bool says_so = worker.device.find("emulated") != std::string::npos;
-  return absl::StrFormat("%s (%s%s%s)", worker.name, worker.emulated && !says_so ? "emulated " : "",
-                         worker.device, worker.remote ? ", another host" : "");
+  const bool is_gpu = worker.kind == DeviceKind::kGpu;
+  return absl::StrFormat("%s (%s%s%s%s)", worker.name,
+                         worker.emulated && !says_so && !is_gpu ? "emulated " : "", worker.device,
+                         worker.emulated && is_gpu ? ", software" : "",
+                         worker.remote ? ", another host" : "");
 }
 
 // "Attend x12", "Head", or "Ffn(6-11)" where it is not every layer's.

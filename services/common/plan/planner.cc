@@ -55,6 +55,7 @@ class Planner {
   absl::StatusOr<Plan> Make() {
     TANDEM_RETURN_IF_ERROR(CheckWorkers());
     TANDEM_RETURN_IF_ERROR(ChooseAttendNpus());
+    leaves_out_software_ = policy_.gpu == GpuPolicy::kPrefer && HasRealGpu();
     if (policy_.layers.empty()) {
       ChooseGpus();
     } else {
@@ -63,6 +64,7 @@ class Planner {
     TANDEM_RETURN_IF_ERROR(AssignStages());
     TANDEM_RETURN_IF_ERROR(NoteWhereAttendRuns());
     Plan plan = Cut();
+    NoteSoftware(plan);
     plan.notice = absl::StrJoin(notices_, "; ");
     return plan;
   }
@@ -123,11 +125,38 @@ class Planner {
         "Attend: policy %s wants an NPU: %s", std::string(NpuPolicyName(policy_.npu)), why));
   }
 
+  // A GPU of this machine's or another's that owns ranges, and is no software driver.
+  bool HasRealGpu() const {
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      if (!workers_[w].emulated && !WhyNoRange(w).has_value()) return true;
+    }
+    return false;
+  }
+
+  // What the policy has against a GPU; nothing if it takes it.
+  std::optional<std::string> WhyNotTaken(uint32_t w) const {
+    const WorkerDescription& worker = workers_[w];
+    if (worker.emulated && policy_.gpu == GpuPolicy::kRequire) {
+      return absl::StrFormat(
+          "%s has no GPU: %s is software, and policy require wants a GPU (--gpu=software takes it)",
+          worker.name, worker.device);
+    }
+    if (!worker.emulated && policy_.gpu == GpuPolicy::kSoftware) {
+      return absl::StrFormat("%s is a GPU (policy software takes software drivers, and only those)",
+                             worker.name);
+    }
+    if (worker.emulated && leaves_out_software_) {
+      return absl::StrFormat("%s is software, and there is a GPU", worker.name);
+    }
+    return {};
+  }
+
   // What keeps a GPU from owning a range of layers; nothing if it can.
   std::optional<std::string> WhyNoRange(uint32_t w) const {
     if (workers_[w].kind != DeviceKind::kGpu) {
       return absl::StrFormat("%s is an NPU", workers_[w].name);
     }
+    if (auto why = WhyNotTaken(w)) return why;
     for (int k = 0; k < kNumStageKinds; ++k) {
       const StageKind kind = static_cast<StageKind>(k);
       const bool npus_part = kind == StageKind::kAttend && !npus_.empty() && !workers_[w].remote;
@@ -200,7 +229,8 @@ class Planner {
     if (const uint32_t owner = GpuOf(layer); owner != kNobody) return owner;
     // No GPU runs everything: the fewest changes of worker, then the first that can.
     const auto eligible = [&](uint32_t w) {
-      return workers_[w].kind == DeviceKind::kGpu && !workers_[w].remote && Can(w, stage.kind);
+      return workers_[w].kind == DeviceKind::kGpu && !workers_[w].remote &&
+             !WhyNotTaken(w).has_value() && Can(w, stage.kind);
     };
     if (previous != kNobody && eligible(previous)) return previous;
     for (uint32_t w = 0; w < workers_.size(); ++w) {
@@ -227,7 +257,9 @@ class Planner {
     std::vector<std::string> reasons;
     for (uint32_t w = 0; w < workers_.size(); ++w) {
       if (workers_[w].kind != DeviceKind::kGpu) continue;
-      reasons.push_back(workers_[w].remote ? *WhyNoRange(w) : *Why(w, stage.kind));
+      auto why = WhyNotTaken(w);
+      if (!why.has_value()) why = workers_[w].remote ? WhyNoRange(w) : Why(w, stage.kind);
+      reasons.push_back(*std::move(why));
     }
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s: no worker can run it: %s", StageName(stage),
@@ -265,6 +297,18 @@ class Planner {
     }
   }
 
+  // Under kPrefer nobody asked for software.
+  void NoteSoftware(const Plan& plan) {
+    if (policy_.gpu != GpuPolicy::kPrefer) return;
+    for (const WorkerDescription& worker : plan.workers) {
+      if (worker.kind != DeviceKind::kGpu || !worker.emulated) continue;
+      notices_.push_back(absl::StrFormat(
+          "%s has no GPU: %s computes on the processor, many times slower (--gpu=require fails "
+          "instead, --gpu=software takes it as it is)",
+          worker.name, worker.device));
+    }
+  }
+
   // Workers renumbered in order of first use.
   Plan Cut() const {
     Plan plan;
@@ -289,6 +333,7 @@ class Planner {
   const std::vector<DType>& weight_dtypes_;
   const std::vector<WorkerDescription>& workers_;
   const PlacementPolicy& policy_;
+  bool leaves_out_software_ = false;
   std::vector<uint32_t> npus_;  // indices into workers_, as are the following
   std::vector<uint32_t> gpus_;
   std::vector<uint32_t> ends_;   // of the layer ranges of gpus_: one past the last layer
@@ -317,6 +362,26 @@ std::string_view NpuPolicyName(NpuPolicy policy) {
       return "emulate";
     case NpuPolicy::kOff:
       return "off";
+  }
+  return "?";
+}
+
+absl::StatusOr<GpuPolicy> ParseGpuPolicy(std::string_view text) {
+  for (const GpuPolicy policy : {GpuPolicy::kRequire, GpuPolicy::kPrefer, GpuPolicy::kSoftware}) {
+    if (text == GpuPolicyName(policy)) return policy;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("gpu policy \"%s\": must be require, prefer or software", std::string(text)));
+}
+
+std::string_view GpuPolicyName(GpuPolicy policy) {
+  switch (policy) {
+    case GpuPolicy::kRequire:
+      return "require";
+    case GpuPolicy::kPrefer:
+      return "prefer";
+    case GpuPolicy::kSoftware:
+      return "software";
   }
   return "?";
 }

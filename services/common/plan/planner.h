@@ -21,8 +21,9 @@ struct WorkerDescription {
   std::string name;    // unique in the cluster: "gpu0"
   std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
   DeviceKind kind = DeviceKind::kGpu;
-  bool emulated = false;  // the device is emulated on the host
-  bool remote = false;    // on another host than the gateway: every activation crosses a network
+  // The processor does the device's work: an NPU's emulator, or a software driver in a GPU's place.
+  bool emulated = false;
+  bool remote = false;  // on another host than the gateway: every activation crosses a network
   // It takes a step while the one before it runs, and feeds its rows from that one's guesses.
   bool feeds_steps = false;
   std::vector<StageKind> stages;     // stage kinds it can run
@@ -46,8 +47,19 @@ enum class NpuPolicy : uint8_t {
 absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text);
 std::string_view NpuPolicyName(NpuPolicy policy);
 
+// What to do about the GPU, whose place a software driver (Mesa's lavapipe) can take.
+enum class GpuPolicy : uint8_t {
+  kRequire,   // a GPU, or no plan
+  kPrefer,    // a GPU if there is one, else a software driver, and the plan says so
+  kSoftware,  // software drivers alone, as what was asked for
+};
+// "require", "prefer" or "software"; INVALID_ARGUMENT for anything else.
+absl::StatusOr<GpuPolicy> ParseGpuPolicy(std::string_view text);
+std::string_view GpuPolicyName(GpuPolicy policy);
+
 struct PlacementPolicy {
   NpuPolicy npu = NpuPolicy::kPrefer;
+  GpuPolicy gpu = GpuPolicy::kPrefer;
   bool out_on_npu = false;  // Out(i) beside Attend(i), where the NPU reads the weights
   // GPUs that share the layers, each a range of them, in the order they are listed; 0: all that
   // can run every stage but Attend.  Fewer are used when there are fewer, and the plan says so.
@@ -73,7 +85,7 @@ struct Plan {
 // A worker on another host gets a range of whole layers or nothing: no activation but the residual
 // crosses hosts.  Attend of its layers therefore runs on it and not on an NPU, and an NPU on
 // another host is left out; the plan says so. FAILED_PRECONDITION names the stage that nobody can
-// run, the missing NPU under kRequire, or the worker that cannot take the range it is given.
+// run, the missing NPU or GPU under kRequire, or the worker that cannot take the range it is given.
 // INVALID_ARGUMENT: two workers of one name, one that takes no rows, or ranges that do not cover
 // the layers once, in order.
 // `weight_dtypes`: formats of the model's matrices, all of which a matrix worker must read.

@@ -26,6 +26,49 @@ TEST(PlannerTest, PutsEverythingOnTheGpuInOneSegmentWithoutPorts) {
   }
 }
 
+TEST(PlannerTest, ASoftwareGpuIsSaidToBeOneOrRefused) {
+  const ModelConfig config = Config(4, 64);
+  PlacementPolicy policy = {.npu = NpuPolicy::kOff};
+  const Plan preferred = MustPlan(config, {SoftwareGpu()}, policy);
+  EXPECT_THAT(preferred.notice, HasSubstr("gpu0 has no GPU: llvmpipe computes on the processor"));
+  EXPECT_THAT(preferred.notice, HasSubstr("--gpu=require"));
+  EXPECT_EQ(DescribePlacement(preferred, config), "everything on gpu0 (llvmpipe, software)");
+  policy.gpu = GpuPolicy::kSoftware;
+  EXPECT_EQ(MustPlan(config, {SoftwareGpu()}, policy).notice, "") << "as asked for";
+  policy.gpu = GpuPolicy::kRequire;
+  const auto required = MakePlan(config, {DType::kBf16}, {SoftwareGpu()}, policy);
+  EXPECT_EQ(required.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(required.status().message()),
+              HasSubstr("gpu0 has no GPU: llvmpipe is software"));
+}
+
+TEST(PlannerTest, ThePolicyChoosesBetweenAGpuAndSoftware) {
+  const ModelConfig config = Config(4, 64);
+  const std::vector<WorkerDescription> workers = {SoftwareGpu("soft"), Gpu("real")};
+  for (const auto& [gpu, taken] : {std::pair{GpuPolicy::kRequire, "real"},
+                                   {GpuPolicy::kPrefer, "real"},
+                                   {GpuPolicy::kSoftware, "soft"}}) {
+    // As many as there are: the other one is left out all the same.
+    const Plan plan =
+        MustPlan(config, workers, {.npu = NpuPolicy::kOff, .gpu = gpu, .num_gpus = 0});
+    ASSERT_EQ(plan.workers.size(), 1u) << GpuPolicyName(gpu);
+    EXPECT_EQ(plan.workers[0].name, taken) << GpuPolicyName(gpu);
+    EXPECT_EQ(plan.notice, "") << GpuPolicyName(gpu);
+  }
+  const auto none = MakePlan(config, {DType::kBf16}, {Gpu("real")},
+                             {.npu = NpuPolicy::kOff, .gpu = GpuPolicy::kSoftware});
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("real is a GPU"));
+}
+
+TEST(PlannerTest, GpuPoliciesHaveNames) {
+  for (const GpuPolicy policy : {GpuPolicy::kRequire, GpuPolicy::kPrefer, GpuPolicy::kSoftware}) {
+    EXPECT_EQ(*ParseGpuPolicy(GpuPolicyName(policy)), policy);
+  }
+  EXPECT_EQ(ParseGpuPolicy("cpu").status().message(),
+            "gpu policy \"cpu\": must be require, prefer or software");
+}
+
 TEST(PlannerTest, HybridIsTwoSegmentsALayerAndOneMore) {
   for (const uint32_t num_layers : {1u, 2u, 13u, 62u}) {
     const Plan plan = MustPlan(Config(num_layers, 128), {Gpu(), Npu()}, {});

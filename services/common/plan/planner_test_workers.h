@@ -43,6 +43,12 @@ inline WorkerDescription Gpu(const std::string& name = "gpu0") {
   return worker;
 }
 
+inline WorkerDescription SoftwareGpu(const std::string& name = "gpu0") {
+  WorkerDescription worker = Gpu(name);
+  worker.emulated = true;
+  return worker;
+}
+
 inline WorkerDescription Npu(const std::string& name = "npu0") {
   WorkerDescription worker;
   worker.name = name;

@@ -143,6 +143,8 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
                             {"kv_type", std::string(Traits(limits_.kv_dtype).name)},
                             {"kv_blocks", absl::StrFormat("%d+%d", limits_.num_blocks[kGlobalGroup],
                                                           limits_.num_blocks[kWindowGroup])}});
+  if (!plan_.notice.empty())
+    LogWarning("the placement is not as wished", {{"notice", plan_.notice}});
   return absl::OkStatus();
 }
 

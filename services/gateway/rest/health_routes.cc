@@ -1,5 +1,6 @@
 #include "services/gateway/rest/health_routes.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -10,12 +11,20 @@
 namespace tandem::gateway {
 namespace {
 
+// Whether a software driver is in a GPU's place.
+bool GpuIsSoftware(const v1::GetStatusResponse& status) {
+  return std::ranges::any_of(status.workers(), [](const v1::WorkerStatus& worker) {
+    return worker.kind() == "gpu" && worker.emulated();
+  });
+}
+
 HttpResponse Report(const v1::GetStatusResponse& status, bool good, bool api_keys) {
   const nlohmann::json body = {{"status", status.state()},
                                {"detail", WithoutFolders(status.detail())},
                                {"model", status.model()},
                                {"placement", status.placement()},
                                {"placement_notice", status.placement_notice()},
+                               {"gpu_software", GpuIsSoftware(status)},
                                {"model_notice", status.model_notice()},
                                {"running", status.scheduler().running()},
                                {"waiting", status.scheduler().waiting()},

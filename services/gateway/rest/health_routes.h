@@ -7,9 +7,9 @@
 
 namespace tandem::gateway {
 
-// Both answer {"status": STATE, "detail", "model", "placement", "placement_notice", "model_notice",
-// "running", "waiting", "api_keys"}, STATE as in GetStatusResponse, the last whether other routes
-// ask for a key.  A machine without an NPU is as ready as one with: the notice says where attention
+// Both answer {"status": STATE, "detail", "model", "placement", "placement_notice", "gpu_software",
+// "model_notice", "running", "waiting", "api_keys"}, STATE as in GetStatusResponse; gpu_software:
+// whether a software driver is in a GPU's place; the last whether other routes ask for a key.  A machine without an NPU is as ready as one with: the notice says where attention
 // runs.
 //   /health  200 while the engine works or is coming up; 503 when it has failed, or has lost a
 //            worker.

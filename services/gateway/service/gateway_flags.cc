@@ -161,6 +161,12 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--npu", flags.npu, "require, prefer, emulate or off")
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
+  app.add_option("--gpu", flags.gpu,
+                 "require (a GPU), prefer (else a software driver, and the placement says so) or "
+                 "software")
+      ->type_name("TEXT:{require,prefer,software}")
+      ->check(CheckedBy(ParseGpuPolicy))
+      ->capture_default_str();
   app.add_option("--gpus", flags.num_gpus,
                  "GPU workers that share the layers, in the order of --worker; 0: all there are; "
                  "default: 1, or all where a worker is on another host")
@@ -284,6 +290,7 @@ absl::Status CheckHttpFlags(const HttpFlags& flags) {
 
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
+  TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.gpu, ParseGpuPolicy(flags.gpu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));
   TANDEM_RETURN_IF_ERROR(CheckHttpFlags(flags.http));
   TANDEM_ASSIGN_OR_RETURN(const uint64_t descriptors, RaiseDescriptorLimit());

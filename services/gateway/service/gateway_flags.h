@@ -35,6 +35,7 @@ struct GatewayFlags {
   ModelNameOptions names;
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
   std::string npu = "prefer";
+  std::string gpu = "prefer";
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following

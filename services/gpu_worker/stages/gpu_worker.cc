@@ -13,6 +13,11 @@ namespace tandem::gpu {
 namespace {
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 constexpr absl::Duration kHangGrace = absl::Seconds(5);
+
+vulkan::SoftwareUse SoftwareUseOf(GpuPolicy policy) {
+  if (policy == GpuPolicy::kRequire) return vulkan::SoftwareUse::kNever;
+  return policy == GpuPolicy::kSoftware ? vulkan::SoftwareUse::kOnly : vulkan::SoftwareUse::kLast;
+}
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions options) {
@@ -23,6 +28,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.name = worker->options_.name;
   description.device = info.name;
   description.kind = DeviceKind::kGpu;
+  description.emulated = info.software();
   description.feeds_steps = true;
   description.kv_dtypes = {DType::kF16, DType::kQ8_0};
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
@@ -43,8 +49,9 @@ absl::Status GpuWorker::OpenDevice() {
   if (instance_ == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(instance_,
                             vulkan::Instance::Create({.validation = options_.validation}));
-    TANDEM_ASSIGN_OR_RETURN(device_index_,
-                            vulkan::ChooseDevice(instance_->devices(), options_.device));
+    TANDEM_ASSIGN_OR_RETURN(
+        device_index_,
+        vulkan::ChooseDevice(instance_->devices(), options_.device, SoftwareUseOf(options_.gpu)));
   }
   TANDEM_ASSIGN_OR_RETURN(
       device_, vulkan::Device::Create(*instance_, device_index_, options_.import_memory));

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/plan/planner.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/loaded_model.h"
@@ -20,7 +21,8 @@ namespace tandem::gpu {
 
 struct GpuWorkerOptions {
   std::string name = "gpu0";
-  std::string device;         // see vulkan::ChooseDevice
+  std::string device;  // see vulkan::ChooseDevice
+  GpuPolicy gpu = GpuPolicy::kPrefer;
   uint32_t max_rows = 512;    // in one step
   bool import_memory = true;  // false: weights are uploaded, activations copied
   bool validation = false;    // Khronos' validation layer, where installed

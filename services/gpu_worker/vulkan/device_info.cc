@@ -37,8 +37,19 @@ std::string ListDevices(const std::vector<DeviceInfo>& devices) {
   return names.empty() ? "there is no Vulkan device" : absl::StrJoin(names, ", ");
 }
 
-absl::StatusOr<size_t> Usable(const std::vector<DeviceInfo>& devices, size_t index) {
+bool Excluded(const DeviceInfo& device, SoftwareUse software) {
+  return software == (device.software() ? SoftwareUse::kNever : SoftwareUse::kOnly);
+}
+
+absl::StatusOr<size_t> Usable(const std::vector<DeviceInfo>& devices, size_t index,
+                              SoftwareUse software) {
   const DeviceInfo& device = devices[index];
+  if (Excluded(device, software)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "Vulkan device %d, %s, %s", index, device.name,
+        device.software() ? "is software, and --gpu=require wants a GPU (--gpu=software takes it)"
+                          : "is a GPU, and --gpu=software wants a software driver"));
+  }
   if (device.missing.empty()) return index;
   return absl::FailedPreconditionError(absl::StrFormat(
       "Vulkan device %d, %s, lacks %s", index, device.name, absl::StrJoin(device.missing, ", ")));
@@ -84,18 +95,18 @@ std::string DescribeDevice(const DeviceInfo& info) {
 }
 
 absl::StatusOr<size_t> ChooseDevice(const std::vector<DeviceInfo>& devices,
-                                    std::string_view selector) {
+                                    std::string_view selector, SoftwareUse software) {
   if (!selector.empty()) {
     size_t index = 0;
     const char* end = selector.data() + selector.size();
     const auto parsed = std::from_chars(selector.data(), end, index);
     if (parsed.ec == std::errc() && parsed.ptr == end && index < devices.size()) {
-      return Usable(devices, index);
+      return Usable(devices, index, software);
     }
     const std::string wanted = absl::AsciiStrToLower(std::string(selector));
     for (size_t i = 0; i < devices.size(); ++i) {
       if (absl::AsciiStrToLower(devices[i].name).find(wanted) != std::string::npos) {
-        return Usable(devices, i);
+        return Usable(devices, i, software);
       }
     }
     return absl::NotFoundError(absl::StrFormat("no Vulkan device matches '%s': %s",
@@ -107,12 +118,14 @@ absl::StatusOr<size_t> ChooseDevice(const std::vector<DeviceInfo>& devices,
   }
   std::vector<size_t> order(devices.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&devices](size_t a, size_t b) {
+  std::stable_sort(order.begin(), order.end(), [&devices, software](size_t a, size_t b) {
+    const bool a_excluded = Excluded(devices[a], software);
+    if (a_excluded != Excluded(devices[b], software)) return !a_excluded;
     const bool a_usable = devices[a].missing.empty(), b_usable = devices[b].missing.empty();
     if (a_usable != b_usable) return a_usable;
     return Rank(devices[a].type) < Rank(devices[b].type);
   });
-  return Usable(devices, order.front());
+  return Usable(devices, order.front(), software);
 }
 
 }  // namespace tandem::vulkan

@@ -67,6 +67,8 @@ struct DeviceInfo {
   // What the device lacks of what the kernels need; empty: usable.
   std::vector<std::string> missing;
 
+  // Whether the driver computes on the processor (Mesa's lavapipe).
+  bool software() const { return type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
   bool unified_memory() const { return type != VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU; }
 };
 
@@ -77,10 +79,15 @@ std::string_view DeviceTypeName(VkPhysicalDeviceType type);
 // missing.
 std::string DescribeDevice(const DeviceInfo& info);
 
+// Whether a driver that computes on the processor may be chosen.
+enum class SoftwareUse : uint8_t { kNever, kLast, kOnly };
+
 // Index into `devices`.  `selector`: an index, a part of a name (case ignored), or empty: the best
 // usable one, discrete before integrated before virtual before cpu, then the lowest index.
-// NOT_FOUND lists what there is; FAILED_PRECONDITION names what the chosen device lacks.
+// NOT_FOUND lists what there is; FAILED_PRECONDITION names what the chosen device lacks, or that
+// `software` excludes it.
 absl::StatusOr<size_t> ChooseDevice(const std::vector<DeviceInfo>& devices,
-                                    std::string_view selector);
+                                    std::string_view selector,
+                                    SoftwareUse software = SoftwareUse::kLast);
 
 }  // namespace tandem::vulkan

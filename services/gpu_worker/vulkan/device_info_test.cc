@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace tandem::vulkan {
 namespace {
 
@@ -32,6 +34,24 @@ TEST(ChooseDeviceTest, TakesAnIndexOrPartOfAName) {
   EXPECT_EQ(*ChooseDevice(Machine(), "3"), 3u);
   EXPECT_EQ(*ChooseDevice(Machine(), "radeon"), 1u);
   EXPECT_EQ(*ChooseDevice(Machine(), "780"), 1u) << "a number that is no index is a name";
+}
+
+TEST(ChooseDeviceTest, SoftwareIsTakenLastNeverOrAlone) {
+  auto devices = Machine();
+  EXPECT_EQ(*ChooseDevice(devices, "", SoftwareUse::kNever), 2u);
+  EXPECT_EQ(*ChooseDevice(devices, "", SoftwareUse::kOnly), 0u);
+  // A name does not outweigh the policy.
+  for (const auto& [name, use, words] :
+       {std::tuple{"llvm", SoftwareUse::kNever, "is software, and --gpu=require wants a GPU"},
+        {"780M", SoftwareUse::kOnly, "is a GPU, and --gpu=software wants"}}) {
+    const auto choice = ChooseDevice(devices, name, use);
+    EXPECT_EQ(choice.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(choice.status().message().find(words), std::string::npos) << choice.status();
+  }
+  devices.resize(1);
+  EXPECT_EQ(*ChooseDevice(devices, "", SoftwareUse::kLast), 0u);
+  EXPECT_EQ(ChooseDevice(devices, "", SoftwareUse::kNever).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ChooseDeviceTest, ListsTheDevicesWhenNoneMatches) {

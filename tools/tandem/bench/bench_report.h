@@ -63,6 +63,7 @@ struct BenchResult {
 struct BenchDevice {
   std::string worker;
   std::string device;
+  std::string kind;  // "gpu" or "npu"
   bool emulated = false;
   // Measured; unset with the reason in `not_measured`.
   std::optional<double> read_bytes_per_second;

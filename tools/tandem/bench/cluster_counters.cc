@@ -135,8 +135,10 @@ std::vector<BenchDevice> ClusterCounters::Devices(const v1::GetStatusResponse& s
   std::vector<BenchDevice> devices;
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (!RunsSegments(status, worker.name())) continue;
-    BenchDevice device{
-        .worker = worker.name(), .device = worker.device(), .emulated = worker.emulated()};
+    BenchDevice device{.worker = worker.name(),
+                       .device = worker.device(),
+                       .kind = worker.kind(),
+                       .emulated = worker.emulated()};
     const auto client = workers_.find(worker.name());
     const auto ceilings =
         client == workers_.end()

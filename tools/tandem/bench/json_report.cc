@@ -17,6 +17,7 @@ Json OrNull(const std::optional<double>& value) {
 Json DeviceJson(const BenchDevice& device) {
   Json json = {{"worker", device.worker},
                {"device", device.device},
+               {"kind", device.kind},
                {"emulated", device.emulated},
                {"read_bytes_per_second", OrNull(device.read_bytes_per_second)},
                {"fma_flops_per_second", OrNull(device.fma_flops_per_second)},

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/plan/stage.h"
 #include "tools/tandem/bench/bench_report.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 namespace {
@@ -87,7 +88,7 @@ std::string DeviceNames(const BenchReport& report) {
   std::string names;
   for (const BenchDevice& device : report.devices) {
     if (!names.empty()) names += " + ";
-    names += device.device + (device.emulated ? " (emulated)" : "");
+    names += DeviceText(device.device, device.kind, device.emulated);
   }
   return names;
 }
@@ -197,7 +198,7 @@ std::string Footer(const BenchReport& report) {
   std::string text;
   for (const BenchDevice& device : report.devices) {
     text += absl::StrFormat("- %s, %s: %s; hop p50 %.1f us, p99 %.1f us\n", device.worker,
-                            device.device + (device.emulated ? " (emulated)" : ""),
+                            DeviceText(device.device, device.kind, device.emulated),
                             Ceilings(device), device.hop_p50_us, device.hop_p99_us);
   }
   text += absl::StrFormat("- placement: %s; version %s\n", report.placement, report.version);

@@ -26,6 +26,12 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
+  command
+      .add_option("--gpu", flags.gpu,
+                  "require (a GPU), prefer (else a software driver, and says so) or software")
+      ->type_name("TEXT:{require,prefer,software}")
+      ->check(CheckedBy(ParseGpuPolicy))
+      ->capture_default_str();
   command.add_option("--gpu-device", options.gpu_device,
                      "Vulkan device: index or part of its name");
   command
@@ -68,6 +74,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
 absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {
   ClusterOptions options = flags.options;
   TANDEM_ASSIGN_OR_RETURN(options.npu, ParseNpuPolicy(flags.npu));
+  TANDEM_ASSIGN_OR_RETURN(options.gpu, ParseGpuPolicy(flags.gpu));
   options.bin_dir = ExecutableDirectory();
   if (options.log_dir.empty()) options.log_dir = options.runtime_dir + "/logs";
   return options;

@@ -13,6 +13,7 @@ namespace tandem {
 struct ClusterFlags {
   ClusterOptions options;
   std::string npu = "prefer";
+  std::string gpu = "prefer";
 };
 
 // Adds --model, --npu and the rest to `command`.  The flags must outlive parsing.

@@ -54,6 +54,8 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                options.model,
                "--npu",
                flags.npu,
+               "--gpu",
+               flags.gpu,
                "--max-sequences",
                absl::StrFormat("%d", options.max_sequences),
                "--max-rows",

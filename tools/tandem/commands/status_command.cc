@@ -13,6 +13,7 @@
 #include "tools/tandem/commands/request_flags.h"
 #include "tools/tandem/commands/status_watch.h"
 #include "tools/tandem/commands/style.h"
+#include "tools/tandem/printable.h"
 
 namespace tandem {
 namespace {
@@ -88,9 +89,10 @@ std::string Workers(const v1::GetStatusResponse& status) {
       continue;
     }
     table.Add({worker.name(), worker.state(),
-               worker.device() + (worker.emulated() ? " (emulated)" : ""), worker.weight_import(),
-               worker.exchange_import(), Mib(worker.weight_bytes()), Mib(worker.kv_bytes()),
-               Mib(worker.memory_bytes()), absl::StrFormat("%.1f", worker.hop_p50_us()),
+               DeviceText(worker.device(), worker.kind(), worker.emulated()),
+               worker.weight_import(), worker.exchange_import(), Mib(worker.weight_bytes()),
+               Mib(worker.kv_bytes()), Mib(worker.memory_bytes()),
+               absl::StrFormat("%.1f", worker.hop_p50_us()),
                absl::StrFormat("%.1f", worker.hop_p99_us()), Count(worker.pid())});
   }
   return table.Print();

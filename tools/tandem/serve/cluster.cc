@@ -78,6 +78,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model) {
                                         "--worker", Socket(options, "gpu"),
                                         "--model",  model.name,
                                         "--npu",    std::string(NpuPolicyName(options.npu)),
+                                        "--gpu",    std::string(GpuPolicyName(options.gpu)),
                                         "--http",   options.http};
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
@@ -174,6 +175,7 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
       Service(options, "loader", "tandem-loader", MetricsPorts::kLoader, std::move(loading)));
   std::vector<std::string> gpu = {"--listen",       Socket(options, "gpu"),
                                   "--name",         "gpu0",
+                                  "--gpu",          std::string(GpuPolicyName(options.gpu)),
                                   "--max-rows",     absl::StrFormat("%d", options.max_rows),
                                   "--tune",         options.tune,
                                   "--tune-seconds", absl::StrFormat("%g", options.tune_seconds)};

@@ -17,6 +17,7 @@ struct ClusterOptions {
   std::string runtime_dir;  // sockets; made with mode 0700
   std::string log_dir;      // one file a service; empty: they write to our standard error
   NpuPolicy npu = NpuPolicy::kPrefer;
+  GpuPolicy gpu = GpuPolicy::kPrefer;
   bool out_on_npu = false;
   std::string gpu_device;                      // the GPU worker's --device; empty: its choice
   int port = 0;                                // gRPC on 127.0.0.1; 0: the unix socket alone

@@ -154,7 +154,9 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
                    {"worker_ns", segment.worker_ns()},
                    {"device_ns", segment.device_ns()}});
       names[worker.name()] = absl::StrFormat("%s: %s%s", worker.name(), worker.device(),
-                                             worker.emulated() ? " (emulated)" : "");
+                                             !worker.emulated()       ? ""
+                                             : worker.kind() == "gpu" ? " (software)"
+                                                                      : " (emulated)");
       devices[worker.name()].push_back({&step, &segment, &planned, segment.device_end_ns()});
     }
   }

@@ -89,7 +89,8 @@ export function sumByDevice(segments) {
 // A worker that no gateway has reached has an address in the place of a name.
 export function nameOf(worker) {
   if (/[/:]/.test(worker.name)) return worker.kind.toUpperCase();
-  return worker.emulated ? `${worker.name} (emulated)` : worker.name;
+  if (!worker.emulated) return worker.name;
+  return `${worker.name} (${worker.kind === "gpu" ? "software" : "emulated"})`;
 }
 
 // The devices of this cluster, without those that the policy leaves out.
