@@ -1,8 +1,8 @@
 // Runs one HTTP request on the engine and sends its answer.
 //
-// As StreamReactor does for gRPC: at most one write is under way; while it is, what the engine adds
-// is merged in the TokenStreams, and when it is done all of that becomes the next write.  So a slow
-// reader gets fewer and larger pieces, and one that stands still is given up by the TokenStream.
+// Like StreamReactor for gRPC: at most one write is under way.  Meanwhile the engine's updates are
+// merged in the TokenStreams, and become the next write.  So a slow reader gets fewer and larger
+// pieces, and the TokenStream ends the request of a reader that stalls.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace tandem::gateway {
 
 struct AnswerRunOptions {
-  // Tokens that a reader may leave unread before its request is given up.
+  // Tokens that a reader may leave unread before its request ends.
   uint32_t max_unread_tokens = 4096;
   absl::Duration keep_alive_interval = absl::Seconds(10);
 };

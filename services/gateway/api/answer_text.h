@@ -1,8 +1,8 @@
 // The text of one run and the tokens it came from, kept in step.
 //
-// The engine reports tokens as they are decided, and text only once it is whole characters and can
-// be no part of a stop text.  Clients expect the log-probabilities that come with a piece of text
-// to be those of its tokens, and none of a token that the text ends before.
+// The engine reports tokens when they are decided, but text only when it is whole characters and
+// cannot belong to a stop text.  Clients expect, with each piece of text, the log-probabilities of
+// exactly its tokens, and none of tokens after the text's end.
 #pragma once
 
 #include <cstddef>

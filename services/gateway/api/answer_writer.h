@@ -25,9 +25,9 @@ class AnswerWriter {
 
   // Whether events are written as they come.  If not, all but Finish write nothing.
   virtual bool streams() const = 0;
-  // Of a stream; a whole answer is JSON.
+  // Content type of a stream; a whole answer is JSON.
   virtual std::string_view content_type() const { return "text/event-stream"; }
-  // Bytes that clients skip, sent while there is nothing to say; empty: the format has none.
+  // Bytes that clients ignore, sent to keep the connection alive; empty: the format has none.
   virtual std::string_view keep_alive() const { return ": keep-alive\n\n"; }
 
   // The error that this API's clients get for `status`, before the first byte.
@@ -38,11 +38,11 @@ class AnswerWriter {
   // `end.status` is OK.
   virtual void End(size_t run, const StreamEnd& end, std::string& out) = 0;
   virtual void Finish(std::string& out) = 0;
-  // The answer breaks off; what says so in a stream that has begun.
+  // The answer fails after a stream has started: appends the error to the stream.
   virtual void Fail(const absl::Status& status, std::string& out) = 0;
 };
 
-// What one HTTP request asks of the engine.
+// The engine's work for one HTTP request.
 struct ApiJob {
   std::vector<EngineRequest> runs;
   std::unique_ptr<AnswerWriter> writer;

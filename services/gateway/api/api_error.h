@@ -12,12 +12,12 @@ namespace tandem::gateway {
 // ("invalid_type"); both travel in the status.
 absl::Status ParamError(std::string_view param, std::string_view code, std::string_view message);
 
-// The parameter of a ParamError, which may be none.  Of another INVALID_ARGUMENT or NOT_FOUND: the
-// name that its message begins with, before a colon ("messages[1].role: ..."), without "sampling.";
-// empty where it begins with none.
+// The parameter of a ParamError; may be empty.  For other INVALID_ARGUMENT or NOT_FOUND errors: the
+// name at the start of the message, before a colon ("messages[1].role: ..."), without "sampling.";
+// empty without a name.
 std::string ErrorParam(const absl::Status& status);
-// The kind of a ParamError, "context_length_exceeded" where the message begins with that; empty of
-// another status.
+// The kind of a ParamError; "context_length_exceeded" if the message starts with that; empty for
+// other errors.
 std::string ErrorCode(const absl::Status& status);
 // The message for clients of the JSON APIs, in which parameters are not below "sampling.".
 std::string ErrorMessage(const absl::Status& status);

@@ -15,9 +15,9 @@
 
 namespace tandem::gateway {
 
-// What one HTTP request asks of the engine.
+// The engine's work for one HTTP request.
 struct EmbedJob {
-  std::vector<EngineRequest> runs;  // none: nothing was asked for
+  std::vector<EngineRequest> runs;  // empty: no inputs
   // Of a result that is OK.
   std::function<absl::StatusOr<std::string>(const EmbedResult&)> to_body;
 
@@ -30,8 +30,8 @@ struct EmbedJob {
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
                     const std::shared_ptr<HttpResponder>& responder);
 
-// What ParseEmbed says of "inputs[2].text" or "inputs[2].tokens[1]", said of the path that the
-// client sent: "input[2]", "input[2][1]"; without "[0]" where it sent `num_inputs` = 1.
+// Replaces ParseEmbed's paths "inputs[2].text" and "inputs[2].tokens[1]" in an error by the
+// client's: "input[2]", "input[2][1]"; without "[0]" if `num_inputs` is 1.
 std::string NameEmbedInput(const absl::Status& status, std::string_view member, size_t num_inputs);
 
 // The float32's bytes, little-endian, in base64.

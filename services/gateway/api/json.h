@@ -1,4 +1,4 @@
-// JSON bodies from strangers, and JSON for clients.
+// Parses JSON bodies of untrusted clients, and writes JSON for clients.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 // Parses a request's body, which must be one object.  INVALID_ARGUMENT: not JSON (with the byte),
 // not UTF-8, a lone surrogate, a number no double holds, more than JsonLimits allows.  CANCELLED:
-// nobody waits for the answer.  Linear in the text's bytes (common/json/guarded_json.h).
+// the client has gone.  Linear in the text's bytes (common/json/guarded_json.h).
 absl::StatusOr<Json> ParseJsonObject(std::string_view text);
 
 // One line.  Bytes that are not UTF-8 become U+FFFD.

@@ -13,12 +13,11 @@
 
 namespace tandem::gateway {
 
-// Whether a member with this value is as good as none: false, "", [] or {}.
+// Whether this value equals an absent member: false, "", [] or {}.
 bool SaysNothing(const Json& value);
 
-// Members that are absent and members that are null are the same.  The first error stays; after it
-// readers return nothing, so that a caller checks once, at the end.  Members never asked for are
-// ignored.  Single-thread.
+// An absent member equals a null one.  The first error is kept; after it readers return nothing, so
+// a caller checks once, at the end.  Members that are never read are ignored.  Single-thread.
 class JsonFields {
  public:
   // `object`, `error`: Borrowed; must outlive this.  `path` is put before names ("messages[3].").
@@ -46,11 +45,11 @@ class JsonFields {
   void Fail(std::string_view name, std::string_view code, std::string_view message);
   void Missing(std::string_view name);
   void WrongType(std::string_view name, std::string_view expected);
-  // What the engine cannot do: refused, never ignored.
+  // For features that the engine lacks: refused, not ignored.
   void Unsupported(std::string_view name, std::string_view why);
-  // Unsupported if `name` is there with a value that says anything: not null, false, "", [] or {}.
+  // Error if `name` has a value other than null, false, "", [] or {}.
   void RefuseIfSet(std::string_view name, std::string_view why);
-  // Unsupported unless it is absent or exactly `only`.
+  // Error unless it is absent or equals `only`.
   void RefuseUnless(std::string_view name, const Json& only, std::string_view why);
 
   bool ok() const { return error_.ok(); }

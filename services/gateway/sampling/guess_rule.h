@@ -1,4 +1,4 @@
-// How a device may guess a request's tokens before its Sampler decides them.
+// Speculation: how a device chooses a request's tokens before its Sampler decides them.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace tandem::gateway {
 
-// The part of a Sampler that a device can do: no penalty, no bias, few enough candidates.
+// The part of a Sampler that a device can compute: no penalty, no bias, few enough candidates.
 class GuessRule {
  public:
-  // None for parameters under which candidates alone do not decide the next token.
+  // nullopt for parameters that need more than candidates to decide the next token.
   static std::optional<GuessRule> For(const SamplingParams& params);
 
-  // Whether the best candidate is the guess, so that no DrawEntry is needed.
+  // Whether the speculative token is the best candidate, so that no DrawEntry is needed.
   bool greedy() const { return draw_.temperature == 0.0f; }
-  // What guesses the answer's token number `n`, from the number that the Sampler draws there.
+  // The DrawEntry for token number `n` of the answer, with the Sampler's random number for it.
   // REQUIRES not greedy().
   DrawEntry At(uint64_t n) const;
 

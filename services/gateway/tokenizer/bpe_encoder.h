@@ -12,11 +12,11 @@
 
 namespace tandem::gateway {
 
-// What a piece is to the encoder.
+// The role of a piece in encoding.
 enum class PieceUse : uint8_t {
   kNone,   // never produced by merging or matching
   kMerge,  // a result of merges, or a character
-  kSplit,  // a step on the way of merges that is taken apart again at the end ("unused")
+  kSplit,  // an intermediate result of merges, split again at the end ("unused")
   kMatch,  // found in the text before any merge, longest first ("user-defined")
 };
 
@@ -28,13 +28,14 @@ struct BpePiece {
 
 // The text is cut into kMatch pieces (longest match, left to right) and, between them, characters.
 // Neighbouring symbols whose concatenation is a piece are merged, the highest score first and the
-// leftmost among equals, until no pair is left; matched pieces take no part.  What is then no piece
-// becomes its bytes.  (Sennrich et al. 2016, with the order of merges given by the pieces' scores
-// as in Kudo and Richardson 2018; bpe_model.cc of SentencePiece, whose ids these are.)
+// leftmost among equals, until no pair is left; matched pieces are not merged.  A symbol that is no
+// piece then becomes its bytes.  (Sennrich et al. 2016, with the order of merges given by the
+// pieces' scores as in Kudo and Richardson 2018; bpe_model.cc of SentencePiece, whose ids these
+// are.)
 //
-// A text is encoded in parts that no piece reaches across (char_pairs.h); parts that come again are
-// not encoded again.  Time O(n log m) in the text's bytes n and the longest part's m; memory O(m) and
-// the ids.  Immutable, thread-safe.
+// A text is cut where no piece can cross (char_pairs.h), and the parts are encoded one by one;
+// repeated parts are encoded once.  Time O(n log m) in the text's bytes n and the longest part's m;
+// memory O(m) and the ids.  Immutable, thread-safe.
 class BpeEncoder {
  public:
   // REQUIRES: texts of pieces not kNone are distinct, not empty, well-formed UTF-8; scores are not
@@ -42,8 +43,8 @@ class BpeEncoder {
   BpeEncoder(const std::vector<BpePiece>& pieces, const std::array<uint32_t, 256>& byte_ids);
 
   // Appends the ids of `text` (well-formed UTF-8, below 1 GiB) to `ids`.  A space counts as U+2581.
-  // OUT_OF_RANGE: it has more than `max_tokens` ids, which is found without looking at all of it;
-  // CANCELLED: nobody waits (base/cancellation.h).  After an error `ids` is of no use.
+  // OUT_OF_RANGE: more than `max_tokens` ids; detected before the end of the text.  CANCELLED: the
+  // caller has gone (base/cancellation.h).  After an error `ids` is undefined.
   absl::Status Encode(std::string_view text, size_t max_tokens, std::vector<uint32_t>& ids) const;
 
  private:

@@ -1,7 +1,7 @@
-// Which characters stand side by side in a vocabulary's pieces.
+// Pairs of characters that are neighbours in a vocabulary's pieces.
 //
-// Where two characters of a text never do, no piece reaches across: the text is cut there, and each
-// part is encoded alone with the same ids.  In most texts that is between every two words.
+// No piece crosses between two characters that are never neighbours.  So a text can be cut there,
+// and its parts have the same ids when encoded alone.  In most texts these cuts are between words.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ namespace tandem::gateway {
 inline constexpr std::string_view kPieceSpace = "\xE2\x96\x81";
 inline constexpr char32_t kPieceSpaceChar = 0x2581;
 
-// Filled first, constant from then on: then thread-safe.
+// Filled first, then constant and thread-safe.
 class CharPairs {
  public:
   CharPairs();
   // REQUIRES: `piece` is well-formed UTF-8 of fewer than 65536 bytes.
   void Add(std::string_view piece);
 
-  // What is known of the characters `a`, `b` side by side.
+  // The characters `a`, `b` as neighbours.
   struct Pair {
-    bool joined = false;   // a piece has them so
-    uint16_t longest = 0;  // bytes of the longest piece that begins with them; 0: none does
+    bool joined = false;   // some piece contains them
+    uint16_t longest = 0;  // bytes of the longest piece that starts with them; 0: no piece
   };
   Pair Find(char32_t a, char32_t b) const {
     const auto dense_a = DenseIndex(a), dense_b = DenseIndex(b);

@@ -17,14 +17,14 @@ struct Message {
 
 // <bos>(<start_of_turn>role\n content <end_of_turn>\n)* <start_of_turn>model\n
 //
-// Turn markers are control tokens; content is trimmed and encoded as plain text, so that markers
-// spelt in it stay text.  Gemma knows two roles that take turns.  What Gemma's template takes comes
-// out as there: a leading system message before the first user message with a blank line between.
-// What that refuses and clients send all the same is brought to it: a system message counts as the
-// user's wherever it is, messages of one role after another are one turn with blank lines between,
-// and a last message of the assistant is left open, so that the model goes on with it.
-// INVALID_ARGUMENT: no messages, an unknown role, content that is not UTF-8.
-// OUT_OF_RANGE, CANCELLED: as Tokenizer::Encode, of all together.
+// Turn markers are control tokens.  Content is trimmed and encoded as plain text, so markers in it
+// stay text.  Gemma's template has two roles that alternate.  Conversations that it accepts give
+// its result: a leading system message goes before the first user message, with a blank line
+// between.  Other conversations are converted: every system message counts as the user's,
+// consecutive messages of one role become one turn with blank lines between, and a last message of
+// the assistant stays open, so that the model continues it.  INVALID_ARGUMENT: no messages, an
+// unknown role, content that is not UTF-8.  OUT_OF_RANGE, CANCELLED: as Tokenizer::Encode, of all
+// together.
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages,
                                                  size_t max_tokens = kAnyNumTokens);

@@ -37,19 +37,19 @@ class Tokenizer {
 
   // Ids of `text`, which must be UTF-8 (INVALID_ARGUMENT names the byte offset) and at most
   // kMaxTextBytes long.  No BOS.  Time O(n log n).
-  // OUT_OF_RANGE: it has more than `max_tokens`; found without encoding much more than so many.
-  // CANCELLED: nobody waits for the ids (base/cancellation.h).
+  // OUT_OF_RANGE: more than `max_tokens`; detected without encoding much more than that.
+  // CANCELLED: the caller has gone (base/cancellation.h).
   virtual absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text,
                                                        size_t max_tokens) const = 0;
   absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text) const {
     return Encode(text, kAnyNumTokens);
   }
-  // Bytes of text that one token stands for at most.
+  // Most bytes of text that one token stands for.
   virtual size_t max_token_bytes() const = 0;
   // Bytes that a token stands for in running text: spaces for U+2581, the byte of a byte token,
   // nothing for control tokens and for ids that are not in the vocabulary.
   virtual std::string_view TokenBytes(uint32_t id) const = 0;
-  // The piece as the vocabulary has it; nothing for ids that are not in it.
+  // The piece as in the vocabulary; empty for unknown ids.
   virtual std::string_view Piece(uint32_t id) const = 0;
   virtual uint32_t vocab_size() const = 0;
   // Id of a piece spelt exactly so, control pieces included ("<end_of_turn>").
@@ -58,23 +58,23 @@ class Tokenizer {
   virtual std::string Decode(const std::vector<uint32_t>& ids) const = 0;
 };
 
-// Turns a growing sequence of tokens into text that only ever ends at a whole character, with
-// anything that may still become a stop string held back.  The text is searched byte by byte, so
-// that where it ends does not depend on how it was cut into tokens: the stop string that is
-// complete first ends it, the longest of those complete at the same byte.
-// Time O(bytes x stop strings).  Single-thread, one per request.
+// Turns a growing sequence of tokens into text.  The text ends at whole characters, and text that
+// may become a stop string is held back.  The search is byte by byte, so the result does not depend
+// on how the text was cut into tokens: the stop string that completes first ends the text, the
+// longest of those that complete at the same byte.  Time O(bytes x stop strings).  Single-thread,
+// one per request.
 class StreamDecoder {
  public:
-  // Stop strings are UTF-8 and not empty; others are never met.
+  // Stop strings must be UTF-8 and not empty; others never match.
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
   struct Piece {
     std::string text;      // may be empty
     bool stopped = false;  // a stop string was met: text ends before it, generation is over
   };
-  // After a stop: nothing, stopped.
+  // After a stop: empty and stopped.
   Piece Append(uint32_t token);
-  // What was held back, at the end; an incomplete character becomes U+FFFD.
+  // The rest at the end; an incomplete character becomes U+FFFD.
   std::string Finish();
 
  private:
@@ -88,7 +88,7 @@ class StreamDecoder {
 
   // Searches pending_ from `begin`; cuts it at a stop string.
   void Search(size_t begin);
-  // Takes out of pending_ all that can be no part of a stop string.
+  // Removes from pending_ all text that cannot belong to a stop string.
   std::string TakeFree();
 
   const Tokenizer& tokenizer_;  // Borrowed; must outlive this
