@@ -114,6 +114,12 @@ class Device {
     }
   }
 
+  // All that was computed is lost with a worker.
+  void Lose() {
+    flights_.clear();
+    ASSERT_TRUE(scheduler_->RecomputeAll(FairOptions().limits).ok());
+  }
+
   bool done(uint64_t id) const { return !live_.contains(id); }
   uint32_t num_decided(uint64_t id) const { return live_.at(id).num_decided; }
   uint64_t num_steps() const { return num_steps_; }
@@ -356,6 +362,35 @@ TEST(FairShareTest, RequestsThatFillTheKvCacheAloneAllFinish) {
     }
     EXPECT_LE(device.num_rows(), 4 * needed) << (prefix_cache ? "with" : "without") << " cache";
   }
+}
+
+// What a long answer computes again after a loss is no load of its tenant: or its turn would come
+// ever later, after those of short answers, and losses would come before it.
+TEST(FairnessTest, ALongAnswerGoesOnWhenWorkersAreLostAgainAndAgain) {
+  Device device(FairOptions());
+  const uint64_t story = device.Add("long", {.prompt_len = 8, .answer_len = 400});
+  while (device.num_decided(story) < 100) device.Turn();
+  const auto is_short = [](int i) { return "short " + std::to_string(i); };
+  std::vector<uint64_t> brief(7);
+  uint32_t decided = device.num_decided(story);
+  int without_progress = 0, longest_without = 0;
+  for (int loss = 0; loss < 60; ++loss) {
+    bool answered = false;
+    for (int turn = 0; turn < 100 && !answered; ++turn) {
+      for (size_t i = 0; i < brief.size(); ++i) {
+        if (brief[i] != 0 && !device.done(brief[i])) continue;
+        answered |= brief[i] != 0;
+        brief[i] = device.Add(is_short(static_cast<int>(i)), {.prompt_len = 8, .answer_len = 4});
+      }
+      device.Turn();
+    }
+    EXPECT_TRUE(answered) << "loss " << loss;
+    without_progress = device.num_decided(story) > decided ? 0 : without_progress + 1;
+    longest_without = std::max(longest_without, without_progress);
+    decided = device.num_decided(story);
+    device.Lose();
+  }
+  EXPECT_LE(longest_without, 8);  // as many as there are tenants
 }
 
 }  // namespace

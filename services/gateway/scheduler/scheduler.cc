@@ -109,6 +109,8 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
   std::vector<uint64_t> misfits;
   for (auto& [id, sequence] : sequences_) {
     sequence->blocks.FreeAll();
+    const uint32_t computed = std::min(sequence->num_computed, sequence->num_known);
+    sequence->lost_until = std::max(sequence->lost_until, computed);
     sequence->num_computed = sequence->furthest = sequence->safe_until = 0;
     sequence->tokens.resize(sequence->num_known);
     sequence->next_prompt_output = sequence->prompt_outputs_done;

@@ -103,8 +103,10 @@ void Scheduler::Issue(uint64_t step_id) {
       counters_.prefix_tokens_found += sequence.num_computed;
       counters_.prefix_tokens_missed += sequence.prompt_len - sequence.num_computed;
     }
+    const uint32_t uncharged = std::max(sequence.num_computed, sequence.lost_until);
     sequence.num_computed += planned.num_rows;
-    tenants_.Charge(sequence.tenant, planned.num_rows, step_id);
+    tenants_.Charge(sequence.tenant,
+                    sequence.num_computed - std::min(uncharged, sequence.num_computed), step_id);
     sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
     sequence.last_served = step_id;
   }

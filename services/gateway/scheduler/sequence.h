@@ -103,6 +103,8 @@ struct Sequence {
   // on: after a preemption it first advances by as many rows as it computes twice.
   uint32_t furthest = 0;
   uint32_t safe_until = 0;
+  // Rows before this were computed and then lost with a worker: computing them again is not charged.
+  uint32_t lost_until = 0;
   OutputNeeds needs;
   SequenceBlocks blocks;
 };
