@@ -77,15 +77,12 @@ class Collector {
 };
 
 void FuzzAddress(const std::string& url) {
-  const auto parsed = ParseHttpUrl(url);
+  const auto parsed = ParseCollectorUrl(url);
   if (!parsed.ok()) return;
-  TANDEM_CHECK(!parsed->host.empty() && parsed->target.starts_with('/'));
-  const int port = std::stoi(parsed->port);
-  TANDEM_CHECK(port >= 1 && port <= 65535);
+  TANDEM_CHECK(parsed->starts_with("http://") || parsed->starts_with("https://"));
   // It goes into a request's lines: nothing may break out of them.
-  for (const std::string* part : {&parsed->host, &parsed->port, &parsed->target}) {
-    for (const char c : *part) TANDEM_CHECK(c > ' ' && c <= '~');
-  }
+  for (const char c : *parsed) TANDEM_CHECK(c > ' ' && c <= '~' && c != '@');
+  TANDEM_CHECK(ParseCollectorUrl(*parsed).value() == *parsed);
 }
 
 }  // namespace

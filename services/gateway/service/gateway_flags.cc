@@ -44,7 +44,7 @@ absl::Status CheckName(const std::string& name) {
 }
 
 absl::Status CheckOtlp(const std::string& url) {
-  return url.empty() || url == kOtlpOff ? absl::OkStatus() : ParseHttpUrl(url).status();
+  return url.empty() || url == kOtlpOff ? absl::OkStatus() : ParseCollectorUrl(url).status();
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
 
 void AddTraceFlags(CLI::App& app, TraceFlags& flags) {
   app.add_option("--otlp", flags.otlp,
-                 "Collector of traces, http://HOST:4318/v1/traces, or off; default: "
+                 "Collector of traces, http(s)://HOST:4318/v1/traces, or off; default: "
                  "OTEL_EXPORTER_OTLP_ENDPOINT's, else none (docs/tracing.md)")
       ->check(CheckedBy(CheckOtlp));
   app.add_option("--trace-sample", flags.sample,

@@ -1,24 +1,19 @@
-// POSTs to one URL over a connection that is kept.
+// POSTs to one URL over a connection that is kept, by HTTP or HTTPS (libcurl).
 #pragma once
 
-#include <cstdint>
-#include <memory>
+#include <atomic>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/pull/http.h"
 
 namespace tandem::gateway {
 
-struct HttpUrl {
-  std::string host;  // a name or an address
-  std::string port;
-  std::string target;  // "/v1/traces"
-};
-
-// "http://HOST[:PORT][/PATH]"; INVALID_ARGUMENT for all else.
-absl::StatusOr<HttpUrl> ParseHttpUrl(const std::string& url);
+// A collector's URL, "http://HOST[:PORT][/PATH]" or https; without a path the result has /v1/traces.
+// INVALID_ARGUMENT for anything else, user names and fragments included.
+absl::StatusOr<std::string> ParseCollectorUrl(const std::string& url);
 
 struct PostResult {
   int status = 0;
@@ -29,22 +24,23 @@ struct PostResult {
 // Single-thread but for Cancel.
 class HttpPoster {
  public:
-  explicit HttpPoster(HttpUrl url);
-  ~HttpPoster();
+  // `url`: of ParseCollectorUrl.  `ca_file`: PEM certificates to trust; empty: the system's.
+  // Proxies are those of the environment, but for this machine's own addresses.
+  HttpPoster(std::string url, std::string ca_file);
 
-  // UNAVAILABLE: nobody there, or no whole answer within `timeout`; CANCELLED.
+  // UNAVAILABLE: no server, or no whole answer within `timeout`.  FAILED_PRECONDITION: the
+  // certificate is not trusted.  CANCELLED.  Redirects are answers like any other.
   absl::StatusOr<PostResult> Post(const std::string& content_type, const std::string& body,
                                   absl::Duration timeout);
   // Any thread: ends the Post under way and those to come.
   void Cancel();
 
  private:
-  class Connection;
-  absl::StatusOr<PostResult> PostOnce(const std::string& content_type, const std::string& body,
-                                      absl::Time deadline);
-
-  const HttpUrl url_;
-  std::unique_ptr<Connection> connection_;
+  const std::string url_;
+  const pull::HttpOptions options_;
+  const pull::CurlMulti multi_;  // keeps the connection
+  const pull::CurlEasy handle_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace tandem::gateway

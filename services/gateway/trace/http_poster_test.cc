@@ -26,8 +26,8 @@ class ScriptedServer {
       : answers_(std::move(answers)), thread_([this] { Serve(); }) {}
   ~ScriptedServer() { thread_.join(); }
 
-  HttpUrl url() const {
-    return {"127.0.0.1", std::to_string(acceptor_.local_endpoint().port()), "/"};
+  std::string url() const {
+    return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()) + "/";
   }
 
  private:
@@ -60,7 +60,7 @@ TEST(HttpPosterTest, ReadsBodiesOfEveryKindOverOneConnection) {
       "HTTP/1.1 204 None\r\n\r\n",
       "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end",
   });
-  HttpPoster poster(server.url());
+  HttpPoster poster(server.url(), "");
   std::string all;
   for (int i = 0; i < 6; ++i) {
     const auto result = poster.Post("text/plain", "the body", kPatience);
@@ -75,7 +75,7 @@ TEST(HttpPosterTest, ReadsBodiesOfEveryKindOverOneConnection) {
 TEST(HttpPosterTest, RefusesChunksThatAreNone) {
   for (const char* body : {"0\r\nabc\r\n0rter-.0\r\n\r\n", "x\r\n", "2\r\nabc\r\n", "2\r\na"}) {
     ScriptedServer server({std::string(kChunked) + body});
-    HttpPoster poster(server.url());
+    HttpPoster poster(server.url(), "");
     const auto result = poster.Post("text/plain", "the body", kPatience);
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << body;
   }

@@ -35,13 +35,12 @@ std::string_view SpanDropName(SpanDrop reason) {
 }
 
 absl::StatusOr<std::unique_ptr<SpanExporter>> SpanExporter::Start(SpanExporterOptions options) {
-  TANDEM_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
-  if (url.target == "/") url.target = "/v1/traces";
+  TANDEM_ASSIGN_OR_RETURN(std::string url, ParseCollectorUrl(options.url));
   return std::unique_ptr<SpanExporter>(new SpanExporter(std::move(options), std::move(url)));
 }
 
-SpanExporter::SpanExporter(SpanExporterOptions options, HttpUrl url)
-    : options_(std::move(options)), poster_(std::move(url)) {
+SpanExporter::SpanExporter(SpanExporterOptions options, std::string url)
+    : options_(std::move(options)), poster_(std::move(url), options_.ca_file) {
   thread_ = std::thread([this] { Run(); });
 }
 

@@ -38,7 +38,8 @@ class SpanSource {
 };
 
 struct SpanExporterOptions {
-  std::string url;  // "http://localhost:4318/v1/traces"; that path may be left out
+  std::string url;      // "http://localhost:4318/v1/traces"; that path may be left out
+  std::string ca_file;  // PEM certificates to trust for https; empty: the system's
   // Attributes of the resource: {"service.name", "tandem-gateway"}, ...
   std::vector<std::pair<std::string, std::string>> resource;
   size_t max_queued_spans = 65536;
@@ -87,7 +88,7 @@ class SpanExporter {
     size_t num_spans = 0;
   };
 
-  SpanExporter(SpanExporterOptions options, HttpUrl url);
+  SpanExporter(SpanExporterOptions options, std::string url);
   void Run();
   // Waits for something to send; empty: the end.
   std::vector<std::shared_ptr<const SpanSource>> TakeBatch();

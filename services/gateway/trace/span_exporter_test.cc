@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/gateway/trace/testing/fake_collector.h"
 
 namespace tandem::gateway {
@@ -198,18 +201,43 @@ TEST(SpanExporterTest, EndsInTimeWhenTheCollectorHangs) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
 }
 
+TEST(SpanExporterTest, SendsOverTlsToATrustedCollector) {
+  const TemporaryDirectory folder;
+  const tandem::testing::CertificateAuthority authority(folder.path(), "authority");
+  const tandem::testing::CertificateAuthority other(folder.path(), "other");
+  const TlsFiles files = authority.Issue("collector", "IP:127.0.0.1");
+  FakeCollector collector(nullptr, files);
+  ASSERT_TRUE(collector.url().starts_with("https://")) << collector.url();
+  SpanExporterOptions options = Options(collector.url());
+  options.ca_file = folder.path() + "/other.pem";
+  options.max_batch_age = absl::Milliseconds(50);
+  auto exporter = Start(options);
+  Add(*exporter, "secret", 3);
+  Settle(*exporter);
+  EXPECT_EQ(Dropped(*exporter, SpanDrop::kUnreachable), 3u);
+  EXPECT_EQ(collector.num_posts(), 0u);
+
+  options.ca_file = files.ca;
+  exporter = Start(options);
+  Add(*exporter, "secret", 3);
+  EXPECT_TRUE(collector.WaitForSpans(3));
+}
+
 TEST(SpanExporterTest, ReadsUrls) {
-  const auto url = ParseHttpUrl("http://collector:4318/v1/traces");
-  ASSERT_TRUE(url.ok());
-  EXPECT_EQ(url->host + " " + url->port + " " + url->target, "collector 4318 /v1/traces");
-  const auto v6 = ParseHttpUrl("http://[::1]:4318");
-  ASSERT_TRUE(v6.ok());
-  EXPECT_EQ(v6->host + " " + v6->port + " " + v6->target, "::1 4318 /");
-  EXPECT_EQ(ParseHttpUrl("http://[::1]/x")->port, "80");
+  const std::pair<const char*, const char*> good[] = {
+      {"http://collector:4318/v1/traces", "http://collector:4318/v1/traces"},
+      {"https://collector/otlp", "https://collector/otlp"},
+      {"http://[::1]:4318", "http://[::1]:4318/v1/traces"},
+      {"https://collector:4318/", "https://collector:4318/v1/traces"}};
+  for (const auto& [text, whole] : good) {
+    const auto url = ParseCollectorUrl(text);
+    ASSERT_TRUE(url.ok()) << url.status();
+    EXPECT_EQ(*url, whole);
+  }
   for (const char* bad :
-       {"", "collector:4318", "https://collector", "http://", "http://:80", "http://a:0",
-        "http://a:65536", "http://a:b", "http://u@a", "http://a b"}) {
-    const auto refused = ParseHttpUrl(bad);
+       {"", "collector:4318", "ftp://collector", "http://", "http:///traces", "http://:80",
+        "http://a:0", "http://a:65536", "http://a:b", "http://u@a", "http://a b", "http://a#b"}) {
+    const auto refused = ParseCollectorUrl(bad);
     EXPECT_FALSE(refused.ok()) << bad;
     EXPECT_FALSE(SpanExporter::Start({.url = bad}).ok()) << bad;
   }

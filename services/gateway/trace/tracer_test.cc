@@ -299,7 +299,13 @@ TEST(TracingTest, SpansGoWhereFlagsOrTheEnvironmentSay) {
   EXPECT_EQ(OtlpUrl("", base), "http://c:4318/v1/traces");
   EXPECT_EQ(OtlpUrl("", traces), "http://c/x");
   EXPECT_EQ(OtlpUrl("off", traces), "");
-  EXPECT_FALSE(Tracing::Create({.otlp = "https://c"}, "toy", "1").ok());
+  const auto certificates = [](const char* name) -> const char* {
+    if (std::string_view(name) == "OTEL_EXPORTER_OTLP_CERTIFICATE") return "otel.pem";
+    return std::string_view(name) == "SSL_CERT_FILE" ? "ssl.pem" : nullptr;
+  };
+  EXPECT_EQ(OtlpCaFile(none), "");
+  EXPECT_EQ(OtlpCaFile(certificates), "otel.pem");
+  EXPECT_FALSE(Tracing::Create({.otlp = "ftp://c"}, "toy", "1").ok());
   EXPECT_TRUE(MakeTracing({.otlp = "http://127.0.0.1:9/"})->sampler().Begin("", "").own.sampled);
 }
 

@@ -34,6 +34,14 @@ std::string OtlpUrl(const std::string& flag, const char* (*env)(const char*)) {
   return "";
 }
 
+std::string OtlpCaFile(const char* (*env)(const char*)) {
+  for (const char* name : {"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+                           "OTEL_EXPORTER_OTLP_CERTIFICATE", "SSL_CERT_FILE"}) {
+    if (const char* file = env(name); file != nullptr && *file != '\0') return file;
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Tracing>> Tracing::Create(const TraceFlags& flags,
                                                          const std::string& model,
                                                          const std::string& version) {
@@ -41,6 +49,7 @@ absl::StatusOr<std::unique_ptr<Tracing>> Tracing::Create(const TraceFlags& flags
   const std::string url = OtlpUrl(flags.otlp, Env);
   if (!url.empty()) {
     auto exporter = SpanExporter::Start({.url = url,
+                                         .ca_file = OtlpCaFile(Env),
                                          .resource = {{"service.name", "tandem-gateway"},
                                                       {"service.version", version},
                                                       {"host.name", HostName()}}});

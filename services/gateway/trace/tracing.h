@@ -63,5 +63,8 @@ class Tracing {
 
 // Where spans go: `flag`, or what `env` (std::getenv) says, empty for nowhere.  Exposed for tests.
 std::string OtlpUrl(const std::string& flag, const char* (*env)(const char*));
+// The PEM file that an https collector's certificate is checked with: OpenTelemetry's variables, else
+// SSL_CERT_FILE; empty: the system's certificates.  Exposed for tests.
+std::string OtlpCaFile(const char* (*env)(const char*));
 
 }  // namespace tandem::gateway

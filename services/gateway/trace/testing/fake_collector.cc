@@ -10,7 +10,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 
 }  // namespace
 
-FakeCollector::FakeCollector(Answer answer) : answer_(std::move(answer)) {
+FakeCollector::FakeCollector(Answer answer, const TlsFiles& tls) : answer_(std::move(answer)) {
   HttpRouter router;
   TANDEM_CHECK(router
                    .Add({.method = "POST",
@@ -21,7 +21,9 @@ FakeCollector::FakeCollector(Answer answer) : answer_(std::move(answer)) {
                                Take(request, responder);
                              }})
                    .ok());
-  auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
+  auto server = HttpServer::Start(
+      {.listen = "127.0.0.1:0", .tls_certificate = tls.certificate, .tls_key = tls.key},
+      std::move(router));
   TANDEM_CHECK(server.ok());
   server_ = *std::move(server);
   url_ = server_->url() + "/v1/traces";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/common/base/mutex.h"
+#include "services/common/rpc/tls.h"
 #include "services/gateway/http/http_server.h"
 #include "tandem/otlp/v1/trace.pb.h"
 
@@ -19,7 +20,8 @@ class FakeCollector {
   // What it answers to the `n`-th batch, counted from 0; 200 keeps the batch's spans.  Null: 200
   // always.  Status 0: nothing, until the end.
   using Answer = std::function<HttpResponse(int n)>;
-  explicit FakeCollector(Answer answer = nullptr);
+  // `tls`: its certificate and key, for https; without them it speaks http.
+  explicit FakeCollector(Answer answer = nullptr, const TlsFiles& tls = {});
   ~FakeCollector();
 
   const std::string& url() const { return url_; }
