@@ -40,8 +40,8 @@ struct EnergySensors {
 };
 
 // `root` is "/" but in tests.  Looks for
-//   root/sys/class/hwmon/*/name "amdgpu": energy1_input (uJ), else power1_average or power1_input
-//     (uW)
+//   root/sys/class/hwmon/*/name "amdgpu": energy1_input (uJ),
+//                                         else power1_average or power1_input (uW)
 //   root/sys/class/powercap/intel-rapl:N: energy_uj, max_energy_range_uj
 EnergySensors FindSysfsSensors(const std::string& root);
 // The GPUs of NVIDIA's management library, where it is installed.

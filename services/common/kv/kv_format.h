@@ -1,10 +1,11 @@
 // Number formats of the KV cache.
 //
-//   kF16   as k and v come
-//   kQ8_0  in blocks of 32 along a head: scale * int8.  The scale is a float16, the block's highest
-//          magnitude / 127.  17 bytes where float16 takes 32.  Head sizes are multiples of 64.
+//   kF16   the values of k and v unchanged
+//   kQ8_0  blocks of 32 along a head: scale * int8.  The scale is a float16: the block's highest
+//          magnitude / 127.  17 bytes for 16 values; float16 takes 32.  REQUIRES head sizes that
+//          are multiples of 64.
 //
-// A *page* is what a block holds of one KV head's K, or V: [block_tokens, head_dim].
+// A *page* is the K, or the V, of one KV head in a block: [block_tokens, head_dim].
 #pragma once
 
 #include <cstdint>

@@ -51,27 +51,26 @@ struct Decision {
 // Chooses the tokens of one request.  In order:
 //
 //   1. logit bias: logit += bias[token]
-//   2. repetition penalty r on tokens of the prompt and the answer: logit / r if positive,
-//      logit * r if not (Keskar et al. 2019, CTRL, section 4.1)
-//   3. presence and frequency penalties on tokens of the answer: logit -= presence +
-//      frequency * count (OpenAI's)
-//      (2 and 3 look at the last penalty_window tokens of prompt and answer, llama.cpp's
-//      repeat_last_n)
+//   2. repetition penalty r on tokens of the prompt and the answer:
+//      logit / r if positive, else logit * r (Keskar et al. 2019, CTRL, section 4.1)
+//   3. presence and frequency penalties on tokens of the answer:
+//      logit -= presence + frequency * count (OpenAI's)
+//      2 and 3 look at the last penalty_window tokens (llama.cpp's repeat_last_n)
 //   4. greedy (temperature 0): the largest logit.  Else:
 //   5. temperature: logit / T
 //   6. top-k: the k largest
-//   7. top-p: of those, the fewest, most probable first, whose probabilities, summing to 1 over the
-//      result of step 6, reach p (Holtzman et al. 2020)
-//   8. min-p: of those, the ones at least min_p times as probable as the best
-//   9. one draw from what is left, its probabilities scaled to sum to 1
+//   7. top-p: the fewest of these, most probable first, whose probabilities reach p; the
+//      probabilities of step 6's result sum to 1 (Holtzman et al. 2020)
+//   8. min-p: those of them that are at least min_p times as probable as the best
+//   9. one draw from the rest, with probabilities scaled to sum to 1
 //
 // This is the order of Hugging Face's generate(): penalties are its logits processors, steps 5 to 8
 // its warpers in turn.  (llama.cpp applies the temperature after truncation, so top-p keeps other
-// tokens there when T is not 1; top-k and greedy are the same.)  Wherever tokens compare, the more
-// probable comes first and equal ones by lower id.
+// tokens there when T is not 1; top-k and greedy are the same.)  Tokens are ordered by
+// probability, equal ones by lower id.
 //
 // The n-th draw depends on the seed and n alone (counter-based generator), so a resumed or re-run
-// request chooses the same tokens whatever its neighbours.
+// request chooses the same tokens whatever else runs.
 // Single-thread.
 class Sampler {
  public:
