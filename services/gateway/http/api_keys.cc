@@ -89,17 +89,21 @@ HttpFailure TooMany(const std::string& name, const char* what, uint64_t limit, d
   return {429, status, static_cast<int64_t>(seconds)};
 }
 
-// One request asks for more than there is under `limit` ("tokens").
+// One request asks for more than there is under `limit` ("tokens").  INVALID_ARGUMENT: it always
+// will, so waiting does not help.
 absl::Status AsksTooMuch(const std::string& name, const char* limit, const char* what,
                          uint64_t asked, uint64_t allowed, uint64_t left, double wait) {
-  const bool never = asked > allowed;
+  const std::string text =
+      absl::StrFormat("API key '%s': the request asks for %d %s, its limit %s=%d", name, asked,
+                      what, limit, allowed);
+  if (asked > allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s never allows such a request: ask for less", text));
+  }
   const absl::Duration retry = absl::Seconds(std::clamp(std::ceil(wait), 1.0, 86400.0));
   return WithRetryAfter(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "API key '%s': the request asks for %d %s, its limit %s=%d allows %s", name, asked, what,
-          limit, allowed,
-          never ? std::string("no such request: ask for less")
-                : absl::StrFormat("%d now; retry in %d s", left, absl::ToInt64Seconds(retry)))),
+      absl::ResourceExhaustedError(absl::StrFormat("%s allows %d now; retry in %d s", text, left,
+                                                   absl::ToInt64Seconds(retry))),
       retry);
 }
 
