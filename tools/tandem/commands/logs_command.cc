@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/common/base/status_macros.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/serve/runtime_lock.h"
@@ -35,15 +36,16 @@ void Print(const std::vector<LogEntry>& entries) {
   }
 }
 
-std::string LogDirOf(const LogsFlags& flags) {
+absl::StatusOr<std::string> LogDirOf(const LogsFlags& flags) {
   if (!flags.log_dir.empty()) return flags.log_dir;
-  const auto serve = FindServe(flags.runtime_dir);
+  TANDEM_ASSIGN_OR_RETURN(const auto serve, FindServe(flags.runtime_dir));
   return serve.has_value() && !serve->log_dir.empty() ? serve->log_dir
                                                       : flags.runtime_dir + "/logs";
 }
 
 absl::Status ShowLogs(const LogsFlags& flags) {
-  absl::StatusOr<LogReader> reader = LogReader::Open(LogDirOf(flags), flags.services);
+  TANDEM_ASSIGN_OR_RETURN(const std::string log_dir, LogDirOf(flags));
+  absl::StatusOr<LogReader> reader = LogReader::Open(log_dir, flags.services);
   if (!reader.ok()) {
     const bool system = ::access(kSystemGatewaySocket, F_OK) == 0;
     return absl::NotFoundError(

@@ -1,10 +1,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -33,31 +32,31 @@ bool AwaitEnd(const StopFlags& flags, pid_t pid, absl::Duration patience) {
   const absl::Time until = absl::Now() + patience;
   while (true) {
     const auto serve = FindServe(flags.runtime_dir);
-    if (!serve.has_value() || serve->pid != pid) return true;
+    // One that ends may be seen without its file.
+    if (serve.ok() && (!serve->has_value() || (*serve)->pid != pid)) return true;
     if (absl::Now() > until) return false;
     absl::SleepFor(absl::Milliseconds(20));
   }
 }
 
 int NotRunning(const StopFlags& flags) {
-  const bool denied = ::access(flags.runtime_dir.c_str(), X_OK) != 0 && errno == EACCES;
   const bool system = ::access(kSystemGatewaySocket, F_OK) == 0;
-  std::fprintf(stderr, "tandem: %s (runtime directory %s)%s\n",
-               denied ? "cannot look: Permission denied" : "not running", flags.runtime_dir.c_str(),
+  std::fprintf(stderr, "tandem: not running (runtime directory %s)%s\n", flags.runtime_dir.c_str(),
                system ? "; `systemctl stop tandem.target` ends the system's services" : "");
-  return denied ? 1 : kExitNotRunning;
+  return kExitNotRunning;
 }
 
 int Stop(const StopFlags& flags) {
-  const auto serve = FindServe(flags.runtime_dir);
+  const auto found = FindServe(flags.runtime_dir);
+  if (!found.ok()) return Fail(found.status());
+  const std::optional<RunningServe>& serve = *found;
   if (!serve.has_value() || serve->pid <= 0) return NotRunning(flags);
   std::fprintf(stderr, "stopping tandem serve, pid %d: %s\n", serve->pid,
                flags.now ? "requests are cut off" : "running requests have 30 s to end");
-  if (::kill(serve->pid, SIGTERM) != 0) {
-    return Fail(absl::InternalError(
-        absl::StrFormat("signal to pid %d: %s", serve->pid, std::strerror(errno))));
+  if (const absl::Status status = serve->Signal(SIGTERM); !status.ok()) return Fail(status);
+  if (flags.now && !AwaitEnd(flags, serve->pid, kSecondSignalAfter)) {
+    serve->Signal(SIGTERM).IgnoreError();  // it has ended meanwhile
   }
-  if (flags.now && !AwaitEnd(flags, serve->pid, kSecondSignalAfter)) ::kill(serve->pid, SIGTERM);
   if (!AwaitEnd(flags, serve->pid, absl::Seconds(flags.timeout_seconds))) {
     return Fail(absl::DeadlineExceededError(
         absl::StrFormat("pid %d still runs after %g s: `tandem stop --now` cuts its requests off",

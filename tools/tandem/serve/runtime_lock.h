@@ -20,6 +20,10 @@ namespace tandem {
 struct RunningServe {
   pid_t pid = 0;
   std::string log_dir;
+  UniqueFd process;  // that very process, even if its id is given to another
+
+  // INTERNAL: the kernel refuses; it has ended, for example.
+  absl::Status Signal(int number) const;
 };
 
 // Holds the directory; its destructor removes the file.
@@ -39,8 +43,11 @@ class RuntimeLock {
   UniqueFd fd_;  // not valid once moved
 };
 
-// The process that holds the directory; nullopt if it is free.
-std::optional<RunningServe> FindServe(const std::string& runtime_dir);
+// The process that holds the directory; nullopt if it is free.  The file is checked before it is
+// believed.  PERMISSION_DENIED: the directory or the file belongs to another user, who could name
+// any process, or the file is a link or cannot be opened.  FAILED_PRECONDITION: the process that it
+// names is another user's, or does not have the file open.
+absl::StatusOr<std::optional<RunningServe>> FindServe(const std::string& runtime_dir);
 
 // Waits until no server answers on the sockets in the directory.  The services of a killed `tandem
 // serve` end by themselves, the gateway after its requests.  Calls `say` once if it must wait, and
