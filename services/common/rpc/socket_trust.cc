@@ -7,8 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/unique_fd.h"
@@ -45,6 +49,29 @@ bool IsRootsAlone(const fs::path& folder) {
   struct stat info {};
   return ::stat(folder.c_str(), &info) == 0 && info.st_uid == 0 &&
          (info.st_mode & kOthersWrite) == 0;
+}
+
+// Whether `folder` was mounted, such as a pod's volume: then an administrator has decided who
+// reaches it.
+bool IsMountPoint(const fs::path& folder) {
+  std::error_code error;
+  const fs::path real = fs::canonical(folder, error);
+  if (error) return false;
+  // Of a line's fields the fifth is the mount point, with spaces and the like in octal.
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ');
+    if (fields.size() < 5) continue;
+    std::string point;
+    for (size_t i = 0; i < fields[4].size(); ++i) {
+      const bool escaped = fields[4][i] == '\\' && i + 3 < fields[4].size();
+      point += escaped ? static_cast<char>(std::stoi(fields[4].substr(i + 1, 3), nullptr, 8))
+                       : fields[4][i];
+      if (escaped) i += 3;
+    }
+    if (point == real.string()) return true;
+  }
+  return false;
 }
 
 bool Trusts(uid_t user, const fs::path& folder, uid_t folder_owner, std::optional<uid_t> trusted) {
@@ -94,7 +121,8 @@ absl::Status CheckSocketFolder(const std::string& path) {
         folder.string(), info.st_uid, ::geteuid()));
   }
   if ((info.st_mode & kOthersWrite) == 0) return absl::OkStatus();
-  if (info.st_uid == ::geteuid() && (info.st_mode & S_ISVTX) == 0 && info.st_uid != 0) {
+  // The sticky bit keeps others from taking the place of a socket that is there.
+  if ((info.st_mode & S_ISVTX) == 0 && (info.st_uid != 0 || !IsMountPoint(folder))) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "socket folder '%s' has mode %04o: other users could take the socket's place; `chmod "
         "go-w %s`, or listen in another",

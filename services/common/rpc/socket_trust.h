@@ -14,9 +14,10 @@
 namespace tandem {
 
 // Call before serving.  FAILED_PRECONDITION: the folder of the socket at `path` belongs to another
-// user (root excepted), is reached by another user's link, or belongs to this user and other users
-// may write it.  A folder of root's that others may write is logged and allowed: /tmp is one, and
-// pods and containers share such folders.
+// user (root excepted), is reached by another user's link, or other users may write it.  Two kinds
+// that others may write are logged and allowed: a folder of root's with the sticky bit, such as
+// /tmp, where nobody can remove another user's socket, and one of root's that is a mount point, such
+// as a pod's volume.  In both, whoever connects still checks who listens (CheckSocketPeer).
 absl::Status CheckSocketFolder(const std::string& path);
 
 // Call before connecting.  OK: no process listens at `path`, or one of a trusted user.  Trusted are

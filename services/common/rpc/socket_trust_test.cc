@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -155,8 +157,28 @@ TEST_F(TwoUsersTest, AFolderOfOnesOwnThatOthersMayWriteIsRefused) {
     return absl::IsFailedPrecondition(status) &&
            status.message().find("chmod go-w") != absl::string_view::npos;
   }));
-  // A pod's volume: root's, and open to its containers.
-  EXPECT_OK(CheckSocketFolder(MakeFolder("volume", 0777, 0) + "/s.sock"));
+}
+
+TEST_F(TwoUsersTest, AFolderOfRootsThatOthersMayWriteIsRefusedUnlessItIsStickyOrMounted) {
+  const std::string folder = MakeFolder("a folder", 0777, 0);
+  EXPECT_THAT(CheckSocketFolder(folder + "/s.sock"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has mode 0777")));
+  EXPECT_OK(CheckSocketFolder(MakeFolder("tmp", 01777, 0) + "/s.sock"));
+  // A pod's volume: root's, and open to its containers.  In a mount namespace of its own.
+  constexpr int kNoMounts = 2;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", folder.c_str(), "tmpfs", 0, "mode=0777") != 0) {
+      ::_exit(kNoMounts);
+    }
+    ::_exit(CheckSocketFolder(folder + "/s.sock").ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == kNoMounts) GTEST_SKIP() << "no mount namespaces here";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
