@@ -133,9 +133,9 @@ class Pairs:
         self.case = case
         self.pairs = {kind: [] for kind in case.victims}  # (unloaded, beside, bound in seconds)
 
-    def add(self, unloaded, beside, longest_step):
+    def add(self, unloaded, beside, step):
         for kind, pairs in self.pairs.items():
-            bound = self.case.ratio * unloaded[kind].p99 + longest_step + self.case.waits.get(kind, 0)
+            bound = self.case.ratio * unloaded[kind].p99 + self.case.steps * step + self.case.waits.get(kind, 0)
             pairs.append((unloaded[kind], beside[kind], bound))
 
     def decided(self, most):
@@ -181,7 +181,7 @@ def run(case, options):
         for _ in range(num_pairs):
             wait_until_idle(pid)
             unloaded = measure(asked, samples, seconds)
-            steps = cases.Steps(services) if case.step else None
+            steps = cases.Steps(services) if case.steps else None
             attack.begin()
             beside = measure(asked, samples, seconds, WINDOW_S)
             pairs.add(unloaded, beside, steps.longest() if steps else 0)
