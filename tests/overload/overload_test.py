@@ -133,9 +133,10 @@ class Pairs:
         self.case = case
         self.pairs = {kind: [] for kind in case.victims}  # (unloaded, beside, bound in seconds)
 
-    def add(self, unloaded, beside, step):
+    def add(self, unloaded, beside, steps):
+        allowed = (steps.longest() if self.case.step else 0) + self.case.mean_steps * (steps.mean() if steps else 0)
         for kind, pairs in self.pairs.items():
-            bound = self.case.ratio * unloaded[kind].p99 + self.case.steps * step + self.case.waits.get(kind, 0)
+            bound = self.case.ratio * unloaded[kind].p99 + allowed + self.case.waits.get(kind, 0)
             pairs.append((unloaded[kind], beside[kind], bound))
 
     def decided(self, most):
@@ -181,10 +182,10 @@ def run(case, options):
         for _ in range(num_pairs):
             wait_until_idle(pid)
             unloaded = measure(asked, samples, seconds)
-            steps = cases.Steps(services) if case.steps else None
+            steps = cases.Steps(services) if case.step or case.mean_steps else None
             attack.begin()
             beside = measure(asked, samples, seconds, WINDOW_S)
-            pairs.add(unloaded, beside, steps.longest() if steps else 0)
+            pairs.add(unloaded, beside, steps)
             if attack.stopped:  # by the watch
                 break
             result["failures"] += case.judge(services) if case.judge else []
