@@ -180,7 +180,7 @@ std::string AssemblyOf(const std::string& part) {
 
 std::vector<std::string> MainModels() {
   return {"synthetic:gemma3-27b?type=q4_0", "synthetic:gemma3-4b?type=q4_k_m",
-          "synthetic:gemma3-1b?type=q8_0"};
+          "synthetic:gemma3-1b?type=q8_0", "synthetic:gemma3-270m?type=f16"};
 }
 
 std::vector<std::string> AllModels() {

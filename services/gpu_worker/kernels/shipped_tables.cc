@@ -31,6 +31,8 @@ void Hopper(Tuning& tuning) {
 void Rdna3(Tuning& tuning) {
   if (tuning.matvec_max_rows > 0) tuning.matvec_full_teams = 256;
   tuning.matrix.tiles = {
+      // Weights of 16 bits do not fit the registers in chunks of 128.
+      {.max_rows = 16, .min_bits = 16, .rows = 16, .groups = 96},
       {.max_rows = 16, .rows = 16, .chunk = 128, .groups = 96},
       {.max_rows = 32, .rows = 32, .groups = 96},
       {.rows = 64, .groups = 96},
