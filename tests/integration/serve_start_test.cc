@@ -48,6 +48,10 @@ Ended RunTandem(const std::vector<std::string>& arguments) {
 
 class ServeStartTest : public ::testing::Test {
  protected:
+  bool Runs() const {
+    const auto serve = FindServe(folder_.path());
+    return serve.ok() && serve->has_value();
+  }
   // `tandem serve` on the demo model, without an NPU, and with these flags.
   std::vector<std::string> Serve(std::vector<std::string> more) const {
     std::vector<std::string> arguments = {"serve",
@@ -165,8 +169,8 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   EXPECT_THAT(nothing.errors, HasSubstr("not running (runtime directory " + folder_.path()));
 
   auto first = std::make_unique<Child>(Serve({}));
-  WaitFor("a lock", [&] { return FindServe(folder_.path()).has_value(); });
-  const pid_t pid = FindServe(folder_.path())->pid;
+  WaitFor("a lock", [&] { return Runs(); });
+  const pid_t pid = FindServe(folder_.path()).value()->pid;
   const Ended second = RunTandem(Serve({}));
   EXPECT_EQ(second.code, kExitFailure);
   EXPECT_THAT(second.errors,
@@ -177,7 +181,7 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   ASSERT_EQ(kill(pid, SIGKILL), 0);
   EXPECT_EQ(first->Wait(), -SIGKILL);
   first = std::make_unique<Child>(Serve({"--log-dir", folder_.path() + "/elsewhere"}));
-  WaitFor("a lock", [&] { return FindServe(folder_.path()).has_value(); });
+  WaitFor("a lock", [&] { return Runs(); });
 
   for (const char* service : {"gateway", "loader"}) {
     WaitFor(absl::StrFormat("a %s that listens", service), [&] {
@@ -199,7 +203,7 @@ TEST_F(ServeStartTest, ADirectoryHasOneClusterWhichStopAndLogsFind) {
   EXPECT_EQ(stopped.code, 0) << stopped.errors;
   EXPECT_EQ(first->Wait(), 0) << first->errors();
   EXPECT_TRUE(follower.WaitForOutput("event=draining"));
-  EXPECT_FALSE(FindServe(folder_.path()).has_value());
+  EXPECT_FALSE(Runs());
   EXPECT_EQ(RunTandem(Here({"stop"})).code, 3);
 }
 
