@@ -4,10 +4,10 @@
 
 namespace tandem {
 
-std::string KvObstacle(DType dtype, uint32_t head_dim) {
-  if (dtype != DType::kQ8_0 || head_dim % 64 == 0) return "";
-  return absl::StrFormat("a q8_0 KV cache wants head sizes that are multiples of 64, not %d",
-                         head_dim);
+absl::Status CheckKvHeads(DType dtype, uint32_t head_dim) {
+  if (dtype != DType::kQ8_0 || head_dim % 64 == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "a q8_0 KV cache needs head sizes that are multiples of 64, not %d", head_dim));
 }
 
 absl::StatusOr<DType> ParseKvDType(std::string_view text) {

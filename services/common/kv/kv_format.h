@@ -20,8 +20,8 @@ namespace tandem {
 // Whether the cache of any worker can have the format.
 constexpr bool IsKvDType(DType dtype) { return dtype == DType::kF16 || dtype == DType::kQ8_0; }
 
-// Why heads of this size cannot be kept in `dtype`; empty if they can.
-std::string KvObstacle(DType dtype, uint32_t head_dim);
+// INVALID_ARGUMENT: why heads of this size cannot be kept in `dtype`.
+absl::Status CheckKvHeads(DType dtype, uint32_t head_dim);
 
 // "f16" or "q8_0"; INVALID_ARGUMENT for anything else.
 absl::StatusOr<DType> ParseKvDType(std::string_view text);

@@ -26,9 +26,10 @@ TEST(KvFormatTest, NamesAreThoseOfTheFormats) {
 }
 
 TEST(KvFormatTest, OddHeadsStayInFloat16) {
-  EXPECT_EQ(KvObstacle(DType::kF16, 72), "");
-  EXPECT_EQ(KvObstacle(DType::kQ8_0, 256), "");
-  EXPECT_THAT(KvObstacle(DType::kQ8_0, 72), HasSubstr("not 72"));
+  EXPECT_OK(CheckKvHeads(DType::kF16, 72));
+  EXPECT_OK(CheckKvHeads(DType::kQ8_0, 256));
+  EXPECT_THAT(CheckKvHeads(DType::kQ8_0, 72),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not 72")));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ std::optional<std::string> Obstacle(const WorkerDescription& worker, StageKind k
       return absl::StrFormat("%s has no %s KV cache", worker.name,
                              std::string(Traits(kv_dtype).name));
     }
-    if (std::string why = KvObstacle(kv_dtype, config.head_dim); !why.empty()) return why;
+    const absl::Status heads = CheckKvHeads(kv_dtype, config.head_dim);
+    if (!heads.ok()) return std::string(heads.message());
     return {};
   }
   for (const DType dtype : weight_dtypes) {

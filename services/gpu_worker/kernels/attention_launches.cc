@@ -61,7 +61,7 @@ uint32_t QueriesAtOnce(uint32_t ratio, uint32_t most) {
 }
 
 KvFormat FormatOf(DType dtype, uint32_t head_dim) {
-  TANDEM_CHECK(IsKvDType(dtype) && KvObstacle(dtype, head_dim).empty());
+  TANDEM_CHECK(IsKvDType(dtype) && CheckKvHeads(dtype, head_dim).ok());
   return dtype == DType::kQ8_0 ? KvFormat::kQ8_0 : KvFormat::kF16;
 }
 
