@@ -45,8 +45,7 @@ add_compile_options(-pthread)
 # Warnings are an interface library so that generated code is spared them.
 add_library(tandem_warnings INTERFACE)
 target_compile_options(tandem_warnings INTERFACE
-  -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
-  -Wno-sign-compare)
+  -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 # GCC reports copies within the standard library falsely once it has inlined them (GCC bug 105651 and
 # its kin; which ones depends on its version).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
