@@ -118,8 +118,12 @@ def unfinished_streams(options):
 def unfinished_messages(options):
     """Messages of 60 MB that come but for their last byte, on 32 connections."""
     message = b"\0" + struct.pack(">I", 60 << 20) + bytes((60 << 20) - 1)
+    turn = threading.Lock()
 
     def flood(started):
+        # Memory is the aim: a connection that was ended is made again, 20 of them a second.
+        with turn:
+            time.sleep(0.05)
         peer = wire.GrpcConnection(options.grpc, 30)
         try:
             peer.send("Tokenize", message, finish=False)
@@ -131,7 +135,7 @@ def unfinished_messages(options):
     def attack(started):
         in_parallel(32, lambda _: flood(started))
         # Where windows or memory are bounded no message gets to its last byte.
-        threading.Timer(1, started).start()
+        threading.Timer(2, started).start()
 
     return attack
 
@@ -192,7 +196,7 @@ def tokenize(options):
 
     def attack(started):
         in_parallel(2, lambda _: ask(started))
-        threading.Timer(1, started).start()
+        threading.Timer(2, started).start()
 
     return attack
 

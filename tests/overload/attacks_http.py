@@ -121,7 +121,7 @@ def hold(target, first_bytes, count, started):
 
     threading.Thread(target=fill, daemon=True).start()
     # Where fewer are let in, that is the attack.
-    threading.Timer(1, started).start()
+    threading.Timer(2, started).start()
 
 
 def trace_echo(options):
@@ -172,7 +172,7 @@ def slow_bodies(options):
 
     def attack(started):
         in_parallel(16, drip)
-        threading.Timer(1, started).start()
+        threading.Timer(2, started).start()
 
     return attack
 

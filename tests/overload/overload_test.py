@@ -184,7 +184,10 @@ def run(case, options):
             unloaded = measure(asked, samples, seconds)
             steps = cases.Steps(services) if case.step or case.mean_steps else None
             attack.begin()
-            beside = measure(asked, samples, seconds, WINDOW_S)
+            begun = time.monotonic()
+            # As many samples as without the attack: the highest of more would be higher.
+            beside = measure(asked, samples, seconds)
+            time.sleep(max(0.0, begun + WINDOW_S - time.monotonic()))
             pairs.add(unloaded, beside, steps)
             if attack.stopped:  # by the watch
                 break

@@ -1,7 +1,6 @@
 """Clients whose latency is measured: each asks for little, and again when it has its answer."""
 
 import http.client
-import itertools
 import json
 import math
 import time
@@ -90,14 +89,14 @@ class Latencies:
         return self.quantile(0.99)
 
 
-def measure(asked, samples, seconds, least=0):
-    """Each victim in turn, until each has `samples` latencies and `least` seconds are over, or `seconds` are: {kind: Latencies}.
+def measure(asked, samples, seconds):
+    """Each victim in turn, until each has `samples` latencies or `seconds` are over: {kind: Latencies}.
 
     In turn, so that both see the same moments and this process never has two requests to look after.
     """
     latencies = {kind: Latencies() for kind in asked}
-    begun = time.monotonic()
-    for turn in itertools.count(1):
+    end = time.monotonic() + seconds
+    for _ in range(samples):
         for kind, victim in asked.items():
             begin = time.perf_counter()
             took = None
@@ -114,7 +113,6 @@ def measure(asked, samples, seconds, least=0):
                         took = DEADLINE_S
                         break
             latencies[kind].samples.append(took or time.perf_counter() - begin)
-        passed = time.monotonic() - begun
-        if passed > seconds or (turn >= samples and passed >= least):
+        if time.monotonic() > end:
             break
     return latencies
