@@ -293,4 +293,22 @@ describe("chats", { skip: !browserPath }, () => {
     }
     assert.deepEqual((await saved()).map((kept) => kept.title).sort(), want);
   });
+
+  test("a chat that another window saves twice in a row is listed once", async () => {
+    const count = await page.evaluate(async () => {
+      const { Chats } = await import("./chats.js");
+      const { newChat } = await import("./tree.js");
+      const saved = { ...newChat(""), id: "of another window" };
+      const reads = [];
+      const store = { all: async () => [], get: () => new Promise((resolve) => { reads.push(() => resolve(saved)); }) };
+      const chats = new Chats(store, () => "");
+      const refreshed = [1, 2].map(() => chats.refresh(saved.id, () => false));
+      await chats.load();
+      while (reads.length < 2) await new Promise((resolve) => { setTimeout(resolve); });
+      reads.forEach((end) => end());
+      await Promise.all(refreshed);
+      return chats.list.filter((chat) => chat.id === saved.id).length;
+    });
+    assert.equal(count, 1);
+  });
 });

@@ -11,6 +11,7 @@ export class Chats {
     this.store = store;
     this.system = system;
     this.list = [];
+    this.loaded = new Promise((resolve) => { this.endLoad = resolve; });
     this.begin();
   }
 
@@ -30,6 +31,7 @@ export class Chats {
     this.list = [...kept, ...taken].sort((a, b) => b.updated - a.updated);
     this.current = this.list[0] ?? null;
     if (!this.current) this.begin();
+    this.endLoad();
   }
 
   // An empty chat; one that is empty already is taken again.
@@ -91,9 +93,11 @@ export class Chats {
 
   // Another window saved or deleted the chat `id`.
   async refresh(id, isBusy) {
+    await this.loaded;
+    const read = readChat(await this.store.get(id));
+    // Looked up after the read: an earlier message about the same chat may have added it meanwhile.
     const here = this.list.find((chat) => chat.id === id);
     if (here && isBusy(here)) return;
-    const read = readChat(await this.store.get(id));
     const was = this.current === here;
     this.list = this.list.filter((chat) => chat !== here);
     if (read) this.list = [...this.list, read].sort((a, b) => b.updated - a.updated);
