@@ -79,11 +79,10 @@ bool PullJobs::Tell(Job& job, const pull::PullProgress& progress) {
   return !job.listeners.empty();
 }
 
-void PullJobs::Run(Job& job) {
-  LogInfo("pulling", {{"model", job.name.text}});
+absl::Status PullJobs::PullOnce(Job& job) {
   absl::Time tell_at = absl::InfinitePast();
   std::optional<pull::PullPhase> phase;
-  const absl::Status status = pull_(job.name, [&](const pull::PullProgress& progress) {
+  return pull_(job.name, [&](const pull::PullProgress& progress) {
     if (ending_) return false;
     const absl::Time now = absl::Now();
     if (phase == progress.phase && now < tell_at) return true;
@@ -91,10 +90,18 @@ void PullJobs::Run(Job& job) {
     tell_at = now + kTellInterval;
     return Tell(job, progress);
   });
-  LogInfo("pull ended", {{"model", job.name.text}, {"status", status.ToString()}});
+}
+
+void PullJobs::Run(Job& job) {
+  LogInfo("pulling", {{"model", job.name.text}});
+  absl::Status status;
   std::vector<std::shared_ptr<PullListener>> listeners;
-  {
+  while (!job.over) {
+    status = PullOnce(job);
+    LogInfo("pull ended", {{"model", job.name.text}, {"status", status.ToString()}});
     const MutexLock lock(mutex_);
+    // Somebody may have come between the moment when the last listener had left and now.
+    if (absl::IsCancelled(status) && !job.listeners.empty() && !ending_) continue;
     listeners = std::exchange(job.listeners, {});
     job.over = true;
   }

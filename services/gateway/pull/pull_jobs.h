@@ -51,6 +51,7 @@ class PullJobs {
     std::thread thread;
   };
   void Run(Job& job);
+  absl::Status PullOnce(Job& job);
   bool Tell(Job& job, const pull::PullProgress& progress);
   std::list<Job> TakeOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

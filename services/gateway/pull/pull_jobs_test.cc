@@ -90,6 +90,24 @@ TEST(PullJobsTest, APullThatNobodyListensToIsStopped) {
   EXPECT_EQ(endless.num_stopped, 1);
 }
 
+// The pull has been told to stop, but has not ended yet.
+TEST(PullJobsTest, WhoComesWhileAnAbandonedPullEndsIsNotCancelledWithIt) {
+  PullJobs* all = nullptr;
+  const auto gone = std::make_shared<Listener>(), next = std::make_shared<Listener>();
+  gone->listens = false;
+  std::atomic<int> num_begun = 0;
+  PullJobs jobs([&](const pull::ModelName& name, const auto& progress) -> absl::Status {
+    if (++num_begun > 1) return absl::OkStatus();
+    EXPECT_FALSE(progress({}));
+    EXPECT_TRUE(all->Start(name, next).ok());
+    return absl::CancelledError("stopped");
+  });
+  all = &jobs;
+  ASSERT_TRUE(jobs.Start(Named("a"), gone).ok());
+  EXPECT_TRUE(next->WaitForEnd().ok());
+  EXPECT_EQ(num_begun, 2);
+}
+
 TEST(PullJobsTest, ThereAreNoMoreThanAFewAndTheEndStopsThem) {
   EndlessPull endless;
   const auto first = std::make_shared<Listener>();
