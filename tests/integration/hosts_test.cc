@@ -20,6 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// Enough that an answer is not complete before the client has read its fifth message.
+constexpr uint32_t kTokens = 200;
 
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
@@ -102,7 +104,7 @@ class HostsTest : public ::testing::Test {
     v1::GenerateRequest request;
     request.set_text("The capital of");
     request.mutable_sampling()->set_temperature(0.0f);
-    request.mutable_limits()->set_max_tokens(40);
+    request.mutable_limits()->set_max_tokens(kTokens);
     request.mutable_limits()->set_ignore_eos(true);
     grpc::ClientContext context;
     SetDeadline(context, kPatience);
@@ -128,7 +130,7 @@ TEST_F(HostsTest, TokensAreThoseOfOneHostWhateverBecomesOfTheCable) {
   StartGateway({});
   const Answer alone = Generate();
   ASSERT_TRUE(alone.status.ok()) << alone.status.error_message();
-  ASSERT_EQ(alone.tokens.size(), 40u);
+  ASSERT_EQ(alone.tokens.size(), kTokens);
 
   std::vector<std::string> flags = {
       "--worker",  "tls://10.77.0.2:7001", "--layers", "gpu0=0-4",      "--layers",
