@@ -90,7 +90,7 @@ TEST(PullJobsTest, APullThatNobodyListensToIsStopped) {
   EXPECT_EQ(endless.num_stopped, 1);
 }
 
-// The pull has been told to stop, but has not ended yet.
+// The pull is to stop, since its progress callback returned false, but has not ended yet.
 TEST(PullJobsTest, WhoComesWhileAnAbandonedPullEndsIsNotCancelledWithIt) {
   PullJobs* all = nullptr;
   const auto gone = std::make_shared<Listener>(), next = std::make_shared<Listener>();
