@@ -296,8 +296,8 @@ describe("chats", { skip: !browserPath }, () => {
 
   test("a chat that another window saves twice in a row is listed once", async () => {
     const count = await page.evaluate(async () => {
-      const { Chats } = await import("./chats.js");
-      const { newChat } = await import("./tree.js");
+      const { Chats } = await import("./page/chats.js");
+      const { newChat } = await import("./page/tree.js");
       const saved = { ...newChat(""), id: "of another window" };
       const reads = [];
       const store = { all: async () => [], get: () => new Promise((resolve) => { reads.push(() => resolve(saved)); }) };
