@@ -193,7 +193,8 @@ struct DriverEntries {
     texts(device, &info, &count, forms.data());
     for (uint32_t i = 0; i < count; ++i) {
       if (std::string_view(forms[i].name).find("ssembly") == std::string_view::npos) continue;
-      compiled.assembly = contents[i].c_str();
+      // Up to its terminating zero.
+      compiled.assembly = contents[i].c_str();  // NOLINT(readability-redundant-string-cstr)
     }
   }
 
@@ -214,7 +215,7 @@ struct DriverEntries {
       }
       const auto [place, added] = Driver().index_.try_emplace({compiled.kernel, compiled.constants},
                                                               Driver().pipelines_.size());
-      // 0 is no handle.
+      // 0 is no handle.  NOLINTNEXTLINE(performance-no-int-to-ptr)
       pipelines[i] = ToHandle<VkPipeline>(reinterpret_cast<std::byte*>(place->second + 1));
       if (!added) continue;
       // Matrices of bytes have other shapes on NVIDIA.

@@ -91,7 +91,7 @@ TEST(LaunchWorkTest, APromptsRowsSeeThoseBefore) {
   const gpu::TiledPush push{.num_heads = 32, .num_kv_heads = 16};
   const PlannedStep step(kLimits, 1, 64, 0);
   const LaunchWork work = WorkOf(DispatchOf(push, 16, 8), facts, step.batch(), DType::kF16);
-  EXPECT_EQ(work.useful_flops, 4 * (64 * 65 / 2) * 32 * 128.0);
+  EXPECT_EQ(work.useful_flops, 4 * (64 * 65 / 2.0) * 32 * 128);
   EXPECT_EQ(work.kv_bytes, 64 * 2 * 16 * 128 * 2.0);
   EXPECT_GE(work.macs, work.useful_flops / 2) << "tiles are whole";
 }

@@ -12,7 +12,6 @@ namespace {
 
 using testing::Data;
 using testing::Frame;
-using ::testing::HasSubstr;
 using testing::Headers;
 using testing::Preface;
 using testing::Rst;
