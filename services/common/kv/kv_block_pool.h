@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem {
 

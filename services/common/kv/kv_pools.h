@@ -10,7 +10,7 @@
 
 #include "services/common/kv/kv_block_pool.h"
 #include "services/common/kv/prefix_tree.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem {
 

@@ -304,7 +304,7 @@ class Lives {
     }
   }
 
-  // What is found changes with the tree's version alone.
+  // The result changes with the tree's version alone.
   void CheckVersion() {
     Life& life = lives_[0];
     if (life.blocks == nullptr) return;

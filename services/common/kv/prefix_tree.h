@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem {
 

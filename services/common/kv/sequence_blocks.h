@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "services/common/kv/kv_pools.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem {
 

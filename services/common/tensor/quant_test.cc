@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "services/common/base/half.h"
@@ -196,6 +198,15 @@ TEST(QuantTest, PackedNibblesAreSignedAndHalfABlockApart) {
   const std::byte* scales = planes.bytes.data() + Planes::kPlaneBytes;
   for (int i = 0; i < 17; ++i) {  // f16 1.0 = 0x3C00 twice, then zeros to the piece's end
     EXPECT_EQ(scales[i], std::byte(i == 16 ? 0xA5 : i == 1 || i == 3 ? 0x3C : 0x00)) << i;
+  }
+}
+
+// Packed files and manifests hold these numbers, so a format keeps its own.
+TEST(QuantTest, AFormatKeepsItsNumber) {
+  constexpr std::string_view kNames[] = {"f32",  "f16",  "bf16", "q8_0", "q4_0",
+                                         "q6_k", "q4_k", "q5_k", "q5_0", "iq4_nl"};
+  for (uint32_t i = 0; i < std::size(kNames); ++i) {
+    EXPECT_EQ(Traits(static_cast<DType>(i)).name, kNames[i]) << i;
   }
 }
 

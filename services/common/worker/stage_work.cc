@@ -22,7 +22,7 @@ uint64_t MatmulOperations(const PackedTensor& tensor) {
 }  // namespace
 
 SeenPositions PositionsSeen(uint64_t first, uint64_t num_rows, uint64_t window) {
-  // Rows that see everything before them: those at positions below window - 1.
+  // Rows that see all earlier positions: those below position window - 1.
   uint64_t num_full = num_rows;
   if (window != 0) num_full = std::min(num_rows, window - 1 - std::min(window - 1, first));
   const uint64_t first_seen = window != 0 && first + 1 > window ? first + 1 - window : 0;
@@ -91,13 +91,13 @@ void SegmentCosts::Add(const Kind& kind, uint64_t num_rows, StageWork& work) {
 SegmentWork SegmentCosts::Of(const StepBatch& step) const {
   SegmentWork work;
   uint64_t pooled_rows = 0;
-  for (const uint32_t sequence : step.pools) pooled_rows += step.sequences[sequence].num_rows;
+  for (const uint32_t sequence : step.pooled) pooled_rows += step.sequences[sequence].num_rows;
   for (int k = 0; k < kNumStageKinds; ++k) {
     const bool head = static_cast<StageKind>(k) == StageKind::kHead;
     if (head) work[k].bytes += pooled_rows * kinds_[k].row_bytes;
     Add(kinds_[k], head ? step.outputs.size() : step.rows.size(), work[k]);
   }
-  Add(last_ffn_, step.pools.empty() ? step.outputs.size() : step.rows.size(),
+  Add(last_ffn_, step.pooled.empty() ? step.outputs.size() : step.rows.size(),
       work[static_cast<int>(StageKind::kFfn)]);
   if (attend_layers_[kGlobalGroup] + attend_layers_[kWindowGroup] == 0) return work;
   StageWork& attend = work[static_cast<int>(StageKind::kAttend)];

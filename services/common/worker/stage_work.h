@@ -1,25 +1,25 @@
-// What a segment must at least read, write and multiply for a step, by its shapes: what a device
-// achieves is measured against its ceilings by it.
+// The least that a segment must read, write and multiply for a step, from its shapes.  Metrics
+// compare it with the device's ceilings.
 //
-// The last layer's Ffn is one for the rows whose results a Head in the segment reads: those of the
-// step's outputs, or all where it pools.
+// If a Head follows in the segment, the last layer's Ffn counts only the rows that the Head reads:
+// those of the step's outputs, or all rows if sequences are pooled.
 //
-//   bytes       a segment's weights once; the KV cache of the positions that rows see, once for the
-//               rows of a sequence; what stages hand to one another, written once and read once;
-//               of the head's weights nothing where a step only pools
+//   bytes       a segment's weights once; the KV cache of the positions that rows see, once for all
+//               rows of a sequence; activations between stages, written once and read once; no
+//               weights of the head in a step that only pools
 //   operations  of matmuls and of attention; a multiply-add is two
 //
-// A floor: a device that reads weights once for each row, or computes rows that pad a tile, does
-// more.  Norms, activation functions and softmax are left out, as is what lies between the two
-// matmuls of Ffn.
+// This is a lower bound: a device that reads weights for each row, or pads tiles with rows, does
+// more.  Norms, activation functions, softmax and the activations between Ffn's two matmuls do not
+// count.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "services/common/plan/stage.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/weights/weight_set.h"
-#include "services/common/worker/step_batch.h"
 
 namespace tandem {
 
@@ -30,7 +30,7 @@ struct StageWork {
 // By StageKind, summed over the stages of a kind.
 using SegmentWork = std::array<StageWork, kNumStageKinds>;
 
-// What rows at positions [first, first + num_rows) of one sequence see in one layer.
+// Positions that rows [first, first + num_rows) of one sequence see in one layer.
 struct SeenPositions {
   uint64_t earlier = 0;  // positions before `first` that any of them sees
   uint64_t pairs = 0;    // (row, position it sees), itself included
@@ -42,10 +42,10 @@ SeenPositions PositionsSeen(uint64_t first, uint64_t num_rows, uint64_t window);
 class SegmentCosts {
  public:
   SegmentCosts() = default;  // of no stage
-  // `kv_dtype`: of the KV cache; k and v come in float16 whatever it is.
+  // `kv_dtype`: of the KV cache.  The new k and v are float16 in any case.
   SegmentCosts(const Segment& segment, const WeightSet& weights, DType kv_dtype);
 
-  // In time that grows with the step's sequences, not with its rows.
+  // Time O(sequences of the step), whatever the number of rows.
   SegmentWork Of(const StepBatch& step) const;
 
  private:

@@ -1,4 +1,4 @@
-// The closed forms against counting, one row and one position at a time.
+// Compares the closed forms with counting row by row and position by position.
 #include "services/common/worker/stage_work.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ struct Sequence {
   uint32_t first_position, num_rows;
 };
 
-// Rows, sequences and outputs (the last row of each sequence) alone.
+// A step of rows, sequences and outputs (the last row of each sequence) only.
 struct Step {
   explicit Step(const std::vector<Sequence>& all) {
     for (const Sequence& sequence : all) {
@@ -118,9 +118,9 @@ TEST(StageWorkTest, AStepThatOnlyPoolsNeedsEveryRowOfTheLastLayerAndNoneOfTheHea
   const auto weights = testing::RandomWeightSet(testing::MakeConfig({.num_layers = 2}));
   const ModelConfig& c = weights->config();
   Step step({{0, 13}, {5, 3}});
-  const std::vector<uint32_t> pools = {1};
+  const std::vector<uint32_t> pooled = {1};
   step.batch.outputs = {};
-  step.batch.pools = pools;
+  step.batch.pooled = pooled;
   const SegmentCosts whole({.last_ordinal = NumStages(c.num_layers) - 1}, *weights, DType::kF16);
   const SegmentWork work = whole.Of(step.batch);
   const StageWork head = work[static_cast<int>(StageKind::kHead)];

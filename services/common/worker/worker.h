@@ -14,9 +14,9 @@
 #include "services/common/base/shared_memory.h"
 #include "services/common/plan/planner.h"
 #include "services/common/plan/stage.h"
+#include "services/common/step/exchange_layout.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/weights/weight_set.h"
-#include "services/common/worker/exchange_layout.h"
-#include "services/common/worker/step_batch.h"
 
 namespace tandem {
 
@@ -55,14 +55,14 @@ struct LoadReport {
   ImportPath exchange_import = ImportPath::kNone;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  std::string note;    // what a better path failed of, if one was tried
-  std::string tuning;  // which table chose the kernels, for people; empty: there is no choice
+  std::string note;    // why a better path failed, if one was tried
+  std::string tuning;  // the table that chose the kernels, for display; empty: there is no choice
 };
 
 struct StageTime {
   StageKind kind = StageKind::kEmbed;
-  // Summed over the segment's stages of that kind.  The parts of a segment add up to its device_ns,
-  // which is measured; how it is parted may be an estimate from an earlier step.
+  // Sum over the segment's stages of that kind.  All kinds add up to device_ns, which is measured;
+  // the shares may be estimates from an earlier step.
   uint64_t device_ns = 0;
 };
 
@@ -78,9 +78,9 @@ struct SegmentResult {
   std::vector<StageTime> stage_times;
 };
 
-// What a device does at best, measured on it.
+// The device's ceilings, measured on it.
 struct DeviceCeilings {
-  double read_bytes_per_second = 0;    // of as much memory as a step of the model reads
+  double read_bytes_per_second = 0;    // over as much memory as a step of the model reads
   double fma_flops_per_second = 0;     // float32; a multiply-add is two
   double matrix_flops_per_second = 0;  // float16 into float32 on matrix units; 0: there are none
 };
@@ -92,38 +92,42 @@ class Worker {
 
   virtual const WorkerDescription& description() const = 0;
 
-  // Prepares everything that a step must not: imports, buffers, KV cache, pipelines, recordings.
-  // `progress` takes (fraction 0..1, what is being done).  Replaces the model loaded before.
+  // Prepares all that must not take time in a step: imports, buffers, KV cache, pipelines,
+  // recordings.  `progress` gets (fraction 0..1, current activity).  Replaces the loaded model.
   // RESOURCE_EXHAUSTED: memory, with the amounts; FAILED_PRECONDITION: a stage it cannot run.
   virtual absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) = 0;
   virtual void Unload() = 0;
 
-  // Hands a segment to the device, behind those submitted before.  Segments submitted at the same
-  // time are of different lanes; `run.step` must hold until its Wait.  No method but these two is
-  // called while segments are submitted.  After an error there is nothing to wait for.
+  // Queues a segment on the device, after those submitted before.  Submitted segments are of
+  // different lanes; `run.step` must stay valid until its Wait.  No other method is called until
+  // the last Wait.  After an error the segment is not submitted.
   virtual absl::Status Submit(const SegmentRun& run) = 0;
   // Returns once the outputs of the oldest submitted segment are in the exchange region.
-  // Either: UNAVAILABLE: the device is lost or timed out, worth a reload.
-  // REQUIRES one Wait a Submit.
+  // Errors of both: UNAVAILABLE: the device is lost or timed out; a reload may help.
+  // REQUIRES: one Wait for each Submit.
   virtual absl::StatusOr<SegmentResult> Wait() = 0;
+  // Whether a submitted segment does not begin before its Wait.  Its answer is then never held back
+  // for the call that follows.
+  virtual bool runs_in_wait() const { return false; }
 
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
 
-  // Measures; the best of all calls since the model was loaded, so that a call while others used
-  // the machine does not set the figures.  UNIMPLEMENTED: this kind of device is not measured.
-  // RESOURCE_EXHAUSTED: too little memory is free for it.
+  // Measures the ceilings.  Returns the best of all calls since the model was loaded, because other
+  // programs on the machine can only lower the figures.  UNIMPLEMENTED: this kind of device is not
+  // measured.  RESOURCE_EXHAUSTED: too little free memory.
   virtual absl::StatusOr<DeviceCeilings> Ceilings() {
     return absl::UnimplementedError("this kind of device is not measured");
   }
 };
 
-// For devices that run a segment within one call: Submit keeps the segment, Wait runs it.
+// For devices that run a segment in one blocking call: Submit keeps the segment, Wait runs it.
 class BlockingWorker : public Worker {
  public:
   absl::Status Submit(const SegmentRun& run) final;
   absl::StatusOr<SegmentResult> Wait() final;
+  bool runs_in_wait() const override { return true; }
 
  private:
   // Runs one segment and returns when its outputs are in the exchange region; errors as Wait's.

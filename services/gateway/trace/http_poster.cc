@@ -12,7 +12,7 @@ namespace tandem::gateway {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 1 << 20;
-// How long libcurl waits for the network at once; Cancel ends the wait.
+// Longest single wait of libcurl for the network; Cancel ends it.
 constexpr int kPollMilliseconds = 1000;
 
 struct FreeUrl {
@@ -87,7 +87,7 @@ absl::StatusOr<PostResult> HttpPoster::Post(const std::string& content_type,
   PostResult result;
   const pull::CurlList list = pull::Prepare(handle, url_, options_, headers);
   curl_slist_append(list.get(), ("Content-Type: " + content_type).c_str());
-  curl_slist_append(list.get(), "Expect:");  // the body goes at once
+  curl_slist_append(list.get(), "Expect:");  // sends the body without waiting for "100 Continue"
   curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
   curl_easy_setopt(handle, CURLOPT_POSTFIELDS, body.data());
   curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, TakeBody);

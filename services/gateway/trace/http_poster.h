@@ -21,11 +21,11 @@ struct PostResult {
   std::optional<absl::Duration> retry_after;  // the header, in seconds or as a date
 };
 
-// Single-thread but for Cancel.
+// Single-thread; only Cancel may be called from any thread.
 class HttpPoster {
  public:
   // `url`: of ParseCollectorUrl.  `ca_file`: PEM certificates to trust; empty: the system's.
-  // Proxies are those of the environment, but for this machine's own addresses.
+  // Uses the proxies of the environment, except for addresses of this machine.
   HttpPoster(std::string url, std::string ca_file);
 
   // UNAVAILABLE: no server, or no whole answer within `timeout`.  FAILED_PRECONDITION: the

@@ -1,4 +1,4 @@
-// Answers as collectors and what stands before them send them.
+// Answers in the forms that collectors and their proxies send.
 #include "services/gateway/trace/http_poster.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kComplainInterval = absl::Minutes(1);
 
-// What the specification says may be tried again.
+// Statuses after which the specification allows a retry.
 bool IsRetryable(int http_status) {
   return http_status == 429 || http_status == 502 || http_status == 503 || http_status == 504;
 }
@@ -56,7 +56,7 @@ void SpanExporter::Flush() {
 SpanExporter::~SpanExporter() {
   Flush();
   {
-    // The thread drops what it has left.
+    // The thread drops the rest of the queue.
     MutexLock lock(mutex_);
     stop_by_ = absl::InfinitePast();
     changed_.SignalAll();
@@ -162,7 +162,7 @@ bool SpanExporter::Settle(const Batch& batch, const absl::StatusOr<PostResult>& 
     return false;
   }
   if (result->status / 100 != 2) {
-    Complain(absl::StrFormat("HTTP status %d: the spans are refused", result->status));
+    Complain(absl::StrFormat("HTTP status %d: the collector refuses the spans", result->status));
     Drop(SpanDrop::kRejected, batch.num_spans);
     return true;
   }
@@ -174,7 +174,7 @@ bool SpanExporter::Settle(const Batch& batch, const absl::StatusOr<PostResult>& 
     rejected = std::min<uint64_t>(std::max<int64_t>(said, 0), batch.num_spans);
   }
   if (rejected > 0) {
-    Complain(absl::StrFormat("%d of %d spans are refused", rejected, batch.num_spans));
+    Complain(absl::StrFormat("the collector refuses %d of %d spans", rejected, batch.num_spans));
     Drop(SpanDrop::kRejected, rejected);
   }
   CountExported(batch.num_spans - rejected);

@@ -2,9 +2,9 @@
 //
 //   Add -> queue (bounded; full: dropped and counted) -> thread: batches -> POST -> collector
 //
-// Whoever adds never waits for the collector, nor builds a span: what is added says its spans on
-// the exporter's thread.  A batch that the collector cannot take now (429, 502, 503, 504, nobody
-// there) is tried again after Retry-After, or after growing pauses, until it is too old.
+// Add does not wait for the collector and builds no spans: the exporter's thread builds them.  If
+// the collector cannot take a batch now (429, 502, 503, 504, no connection), the thread sends it
+// again after Retry-After or after growing pauses, until the batch is too old.
 //
 // Source: https://opentelemetry.io/docs/specs/otlp/ (OTLP/HTTP).
 #pragma once
@@ -29,7 +29,7 @@
 
 namespace tandem::gateway {
 
-// Something that spans can be made of.  Immutable once added.
+// A record that spans are built from.  Immutable once added.
 class SpanSource {
  public:
   virtual ~SpanSource() = default;
@@ -48,16 +48,16 @@ struct SpanExporterOptions {
   absl::Duration timeout = absl::Seconds(10);     // of one POST
   absl::Duration min_pause = absl::Milliseconds(500);
   absl::Duration max_pause = absl::Seconds(15);
-  absl::Duration max_batch_age = absl::Minutes(1);  // then it is given up
+  absl::Duration max_batch_age = absl::Minutes(1);  // older batches are dropped
   absl::Duration flush = absl::Seconds(2);          // at the end
 };
 
 // Why spans were not exported.
 enum class SpanDrop : uint8_t {
-  kQueueFull,    // they come faster than the collector takes them
-  kRejected,     // it refuses them
-  kUnreachable,  // nobody took them before they were too old
-  kShutdown,     // they were left when the process ended
+  kQueueFull,    // the collector is slower than the gateway
+  kRejected,     // the collector refused them
+  kUnreachable,  // the collector did not answer until they were too old
+  kShutdown,     // the process ended first
 };
 inline constexpr size_t kNumSpanDrops = 4;
 // "queue_full"
@@ -72,13 +72,13 @@ struct SpanCounts {
 // Thread-safe.
 class SpanExporter {
  public:
-  // Starts.  Does not wait for the collector to answer.  INVALID_ARGUMENT: the URL.
+  // Starts the thread.  Does not wait for the collector.  INVALID_ARGUMENT: the URL is wrong.
   static absl::StatusOr<std::unique_ptr<SpanExporter>> Start(SpanExporterOptions options);
   // Flushes, and drops the rest.
   ~SpanExporter();
 
   void Add(std::shared_ptr<const SpanSource> source);
-  // Takes no more, and waits up to options.flush until all that is queued has been sent.
+  // Refuses further records, and waits up to options.flush until the queue has been sent.
   void Flush();
   SpanCounts counts() const;
 
@@ -90,13 +90,13 @@ class SpanExporter {
 
   SpanExporter(SpanExporterOptions options, std::string url);
   void Run();
-  // Waits for something to send; empty: the end.
+  // Waits for records to send; empty: the exporter ends.
   std::vector<std::shared_ptr<const SpanSource>> TakeBatch();
   Batch Encode(const std::vector<std::shared_ptr<const SpanSource>>& sources) const;
   void Send(const Batch& batch);
-  // False: it is to be tried again, after `pause` at least where it is set.
+  // False: send the batch again, after `pause` at the earliest if it is set.
   bool Settle(const Batch& batch, const absl::StatusOr<PostResult>& result, absl::Duration& pause);
-  // Waits for `pause`; false: the end has come and is over.
+  // Waits for `pause`; false: the time for the last flush is over.
   bool Pause(absl::Duration pause);
   void CountExported(uint64_t num_spans);
   void Drop(SpanDrop reason, uint64_t num_spans);

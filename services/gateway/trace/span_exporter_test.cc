@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/trace/testing/fake_collector.h"
 
@@ -55,9 +56,7 @@ uint64_t Dropped(const SpanExporter& exporter, SpanDrop reason) {
 
 // Waits until nothing is queued.
 void Settle(const SpanExporter& exporter) {
-  const absl::Time until = absl::Now() + absl::Seconds(10);
-  while (exporter.counts().queued > 0 && absl::Now() < until) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(exporter.counts().queued, 0u);
+  EXPECT_TRUE(tandem::testing::Eventually([&] { return exporter.counts().queued == 0; }));
 }
 
 TEST(SpanExporterTest, SendsWhatItIsGivenInBatches) {

@@ -11,7 +11,7 @@ uint32_t NumLayers(const Plan& plan) {
   return plan.segments.empty() ? 0 : (plan.segments.back().last_ordinal - 1) / 4;
 }
 
-// The kinds in a segment, in the order in which they come.
+// The kinds of stage in a segment, in their order.
 std::string KindsOf(const Segment& segment, uint32_t num_layers) {
   std::string kinds;
   std::array<bool, kNumStageKinds> seen = {};

@@ -1,4 +1,4 @@
-// What the gateway remembers of requests and steps: enough to make spans of, and no text.
+// Records of requests and steps, which spans are made from.  They hold no text.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 #include "absl/time/time.h"
 #include "services/common/plan/planner.h"
+#include "services/common/trace/trace_context.h"
 #include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/trace/span_exporter.h"
-#include "services/gateway/trace/trace_context.h"
 
 namespace tandem::gateway {
 
-// The spans under a request's, by ChildSpanId.
+// Spans below a request's span; their ids are ChildSpanId's.
 enum class RequestPhase : uint8_t { kQueue, kPrompt, kDecode };
 
-// A plan in words.  Immutable, shared by the steps that ran it.
+// A plan's workers and segments by name.  Immutable; shared by the steps that ran it.
 struct TracedPlan {
   struct Worker {
     std::string name, device, kind;
@@ -36,27 +36,27 @@ struct TracedPlan {
   std::vector<Segment> segments;
 
   explicit TracedPlan(const Plan& plan);
-  // Whether a step of `plan` can be described by this.
+  // Whether this describes `plan`.
   bool Describes(const Plan& plan) const;
 };
 
 // One call of a worker.
 struct TracedSegment {
   uint32_t index = 0;
-  absl::Time sent;  // or from when on the worker had nothing else to do, if that was later
+  absl::Time sent;  // or when the worker finished its earlier work, if that was later
   absl::Time answered;
-  absl::Duration way_back;  // of the answer: taken for half of the hop
+  absl::Duration way_back;  // of the answer: assumed to be half of the hop
   uint64_t worker_ns = 0;
   uint64_t device_ns = 0;
   std::array<uint64_t, kNumStageKinds> stage_ns = {};
 
   int num_stages() const;  // kinds that took time
-  // The device's time ends when the worker answers, as far as it is known.
+  // The device's time is assumed to end when the worker answers.
   absl::Time device_end() const { return answered - way_back; }
   absl::Time device_begin() const { return device_end() - absl::Nanoseconds(device_ns); }
 };
 
-// What one request had of a step.
+// One request's share of a step.
 struct StepShare {
   RequestNumber request = 0;
   TraceContext root;
@@ -66,20 +66,20 @@ struct StepShare {
   uint64_t phase_span_id() const { return ChildSpanId(root.span_id, static_cast<uint64_t>(phase)); }
 };
 
-// As spans: the step under the phase of its first sampled request, linked to those of the others;
-// under it a span for each call, under those the device's time, and its kinds of stage where there
-// are several.
+// Its spans: the step, under the phase of its first sampled request and linked to the phases of the
+// others; below it a span for each call; below each call the device's time and, if there are
+// several, the kinds of stage.
 struct TracedStep final : SpanSource {
   uint64_t step_id = 0;
   TraceContext context;
   std::string state;
-  absl::Time begin, end;  // `begin`: from which on the devices had nothing else to do
+  absl::Time begin, end;  // `begin`: when the devices had finished their earlier work
   uint32_t decode_rows = 0;
   uint32_t prompt_rows = 0;
   bool queued = false;
   absl::Status status;
   std::shared_ptr<const TracedPlan> plan;  // shared with other steps
-  std::vector<StepShare> shares;           // that whose trace this belongs to first
+  std::vector<StepShare> shares;           // first: of the request whose trace this belongs to
   std::vector<TracedSegment> segments;
 
   size_t num_bytes() const;
@@ -87,18 +87,18 @@ struct TracedStep final : SpanSource {
   void AppendSpans(otlp::v1::ScopeSpans& spans) const override;
 };
 
-// As spans: the request, and under it its phases.
+// Its spans: the request, and its phases below it.
 struct TracedRequest final : SpanSource {
   RequestNumber number = 0;
   std::string request_id;
-  std::string tenant;  // whose it is
+  std::string tenant;  // whose request it is
   RequestTrace trace;
   std::string model;
   std::string api;        // "openai"
   std::string operation;  // OpenTelemetry's gen_ai.operation.name
   std::string outcome;    // "stop"
   absl::Time submitted, end;
-  absl::Time started = absl::InfiniteFuture();  // never: infinite
+  absl::Time started = absl::InfiniteFuture();  // infinite: it never started
   absl::Time decode_begin = absl::InfiniteFuture();
   absl::Time first_token = absl::InfiniteFuture();
   uint32_t prompt_tokens = 0;
@@ -111,7 +111,7 @@ struct TracedRequest final : SpanSource {
   uint64_t seed = 0;
   absl::Status status;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
-  uint32_t steps_left_out = 0;  // beyond what may be kept of one request
+  uint32_t steps_left_out = 0;  // not kept: over the limit for one request
 
   size_t num_spans() const override;
   void AppendSpans(otlp::v1::ScopeSpans& spans) const override;

@@ -94,7 +94,7 @@ void FillTrace(const std::vector<KeptTrace>& traces, v1::GetTraceResponse& respo
   response.set_request_id(first.request_id);
   response.set_trace_id(FormatTraceId(first.trace.own.trace_id));
   response.set_model(first.model);
-  std::map<uint64_t, const TracedStep*> steps;  // by their numbers, which grow
+  std::map<uint64_t, const TracedStep*> steps;  // by step number, ascending
   for (const KeptTrace& trace : traces) {
     for (const auto& step : trace.steps) steps.emplace(step->step_id, step.get());
   }

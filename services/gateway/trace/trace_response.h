@@ -1,4 +1,4 @@
-// Kept traces as the public API gives them.
+// Converts kept traces to messages of the public API.
 #pragma once
 
 #include <vector>

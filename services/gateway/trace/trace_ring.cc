@@ -8,7 +8,7 @@ void TraceRing::Add(KeptTrace trace) {
   if (max_requests_ == 0) return;
   size_t num_bytes = sizeof(TracedRequest);
   for (const auto& step : trace.steps) num_bytes += step->num_bytes();
-  std::vector<Entry> gone;  // freed without the lock
+  std::vector<Entry> gone;  // dropped entries, freed after the lock is released
   MutexLock lock(mutex_);
   entries_.push_back({std::move(trace), num_bytes});
   num_bytes_ += num_bytes;

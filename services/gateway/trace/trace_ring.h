@@ -1,4 +1,4 @@
-// The traces of the requests that ended last, in bounded memory.
+// Keeps the traces of the latest requests, in bounded memory.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@ struct KeptTrace {
 // Thread-safe.
 class TraceRing {
  public:
-  // At most `max_requests`, whose steps take at most `max_bytes`, each counted for every request it
-  // served.  The oldest go first; one alone is kept however large it is.
+  // Keeps at most `max_requests`, whose steps take at most `max_bytes`; a step counts once for each
+  // of its requests.  Drops the oldest first.  A single trace is kept whatever its size.
   TraceRing(size_t max_requests, size_t max_bytes)
       : max_requests_(max_requests), max_bytes_(max_bytes) {}
 
   void Add(KeptTrace trace);
-  // Those of that id, in the order in which they ended (one HTTP request may have several
-  // choices); with an empty id those of the request that ended last.  Only those of `tenant`, if one
-  // is given.  Empty: none is kept.
+  // The traces of request `id`, in the order in which they ended (an HTTP request with several
+  // choices has several).  With an empty id, those of the request that ended last.  With `tenant`,
+  // only that tenant's.  Empty if there are no such traces.
   std::vector<KeptTrace> Find(std::string_view request_id,
                               const std::optional<std::string>& tenant = std::nullopt) const;
   size_t max_requests() const { return max_requests_; }

@@ -1,7 +1,7 @@
 // Records as OpenTelemetry's spans.
 //
-// Names and attributes: OpenTelemetry's semantic conventions for generative AI and RPC; what they
-// have no name for is under "tandem.".  Nothing of a prompt or an answer is in any of them.
+// Names and attributes are those of OpenTelemetry's semantic conventions for generative AI and RPC.
+// Attributes that these lack are under "tandem.".  Spans hold no text of prompts or answers.
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
@@ -55,7 +55,7 @@ Span& AddSpan(otlp::v1::ScopeSpans& spans, const TraceId& trace, uint64_t id, ui
   return span;
 }
 
-// A failure's message may quote the client: its code says enough.
+// Only the code: a failure's message may quote the client.
 void SetFailure(const absl::Status& status, Span& span) {
   if (status.ok()) return;
   const std::string code(absl::StatusCodeToString(status.code()));
@@ -78,7 +78,7 @@ void AddDevice(otlp::v1::ScopeSpans& spans, const TracedStep& step, const Traced
   if (segment.num_stages() < 2) return;
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     if (segment.stage_ns[kind] == 0) continue;
-    // The sum over the segment's layers: where each lay is not known.
+    // The sum over the segment's layers, whose own times are not known.
     const absl::Time end = begin + absl::Nanoseconds(segment.stage_ns[kind]);
     Span& stage = AddSpan(spans, step.context.trace_id, ChildSpanId(device_id, kind), device_id,
                           std::string(StageKindName(static_cast<StageKind>(kind))), begin, end);

@@ -38,7 +38,7 @@ void Tracer::StepBegins(uint64_t step_id, std::span<const RequestRows> requests,
 }
 
 void Tracer::StepEnded(const StepReport& report) {
-  // Steps lost together end with the first of them.
+  // If several steps are lost together, all end with the first.
   while (!begun_.empty() && begun_.front().step_id < report.step_id) begun_.pop_front();
   if (begun_.empty() || begun_.front().step_id != report.step_id) return;
   const Begun begun = std::move(begun_.front());
@@ -64,7 +64,7 @@ void Tracer::StepEnded(const StepReport& report) {
   step->segments.reserve(report.segments.size());
   for (const SegmentTiming& timing : report.segments) {
     const absl::Duration hop = timing.answered - timing.sent - absl::Nanoseconds(timing.worker_ns);
-    // The times come from two clocks, which differ by less than a microsecond: kept in order.
+    // The times come from two clocks, up to a microsecond apart: keep them in order.
     const absl::Time answered = std::clamp(timing.answered, report.turn, report.end);
     step->segments.push_back({.index = timing.segment_index,
                               .sent = std::clamp(timing.sent, report.turn, answered),
@@ -83,10 +83,10 @@ std::vector<StepShare> Tracer::SharesOf(const StepReport& report, RequestNumber 
   shares.reserve(report.requests.size());
   for (const RequestRows& rows : report.requests) {
     const auto found = live_.find(rows.request);
-    if (found == live_.end()) continue;  // ended while the step was under way
+    if (found == live_.end()) continue;  // ended while the step ran
     Live& live = found->second;
     const bool decodes = live.first_token != absl::InfiniteFuture();
-    // A step that was queued may have begun on the device before the token was decided.
+    // A queued step may have begun on the device before the token was decided.
     if (decodes) live.decode_begin = std::min({live.decode_begin, live.first_token, report.turn});
     shares.push_back({.request = rows.request,
                       .root = live.trace.own,

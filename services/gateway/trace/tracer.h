@@ -1,10 +1,10 @@
-// Makes traces of what the engine does.
+// Records what the engine does, for traces.
 //
-//   engine --observer--> Tracer: a record a step and a request
-//                          |-> TraceRing: the last requests whole, for `tandem trace`
-//                          |-> SpanExporter: what is sampled, to a collector
+//   engine --observer--> Tracer: a record for each step and each request
+//                          |-> TraceRing: the latest requests in full, for `tandem trace`
+//                          |-> SpanExporter: sampled requests, to a collector
 //
-// Costs the engine's thread one small allocation or two a step; spans are made elsewhere.
+// Costs the engine's thread one or two small allocations for each step; other threads build spans.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ struct TracerOptions {
   std::string model;  // as the loader lists it
   size_t keep_requests = 64;
   size_t max_kept_bytes = 64 << 20;
-  // Steps beyond are left out of the request's kept trace, and counted.
+  // Further steps of a request are not kept; the trace has their number.
   size_t max_request_bytes = 16 << 20;
   SpanExporter* exporter = nullptr;  // Borrowed; must outlive this.  Null: nothing is exported
 };
 
-// Its ring is thread-safe; all else is the engine thread's.
+// The ring is thread-safe; all other methods belong to the engine's thread.
 class Tracer final : public EngineObserver {
  public:
   explicit Tracer(TracerOptions options);
@@ -57,14 +57,14 @@ class Tracer final : public EngineObserver {
     size_t num_bytes = 0;
     uint32_t steps_left_out = 0;
   };
-  // A step handed over, and the request whose trace it belongs to.
+  // A submitted step, and the request whose trace it belongs to.
   struct Begun {
     uint64_t step_id = 0;
     StepTrace trace;
     RequestNumber owner = 0;
   };
 
-  // The shares of the requests that are still there, the owner's first.
+  // The shares of the requests that still run, the owner's first.
   std::vector<StepShare> SharesOf(const StepReport& report, RequestNumber owner);
   void Keep(const std::shared_ptr<const TracedStep>& step);
 

@@ -1,4 +1,4 @@
-// The traces of requests that a real engine runs on the toy model.
+// Traces of requests that a real engine runs on the toy model.
 #include "services/gateway/trace/tracer.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/engine_harness.h"
 #include "services/gateway/trace/testing/fake_collector.h"
 #include "services/gateway/trace/trace_response.h"
@@ -43,7 +43,7 @@ std::unique_ptr<Tracing> MakeTracing(const TraceFlags& flags) {
   return *std::move(tracing);
 }
 
-// Runs requests to their ends, and the engine with them.  No step is done before all are there.
+// Runs all requests to their ends in one engine.  Its first step waits until all have come.
 void RunAll(Tracing& tracing, std::vector<EngineRequest> requests, FakeExecutorOptions fake = {}) {
   std::promise<void> submitted;
   fake.on_step = [there = submitted.get_future().share(),
@@ -61,12 +61,10 @@ void RunAll(Tracing& tracing, std::vector<EngineRequest> requests, FakeExecutorO
   for (const auto& reader : readers) reader->ReadToEnd();
 }
 
-// What a collector has when all has been sent.
+// The spans at a collector when all have been sent.
 std::vector<Span> AllSpans(const Tracing& tracing, const FakeCollector& collector) {
-  const absl::Time until = absl::Now() + absl::Seconds(20);
-  while (tracing.exporter()->counts().queued > 0 && absl::Now() < until) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(
+      tandem::testing::Eventually([&] { return tracing.exporter()->counts().queued == 0; }));
   return collector.spans();
 }
 
@@ -118,7 +116,7 @@ TEST(TracerTest, ARequestIsATreeOfSpans) {
   EXPECT_EQ(Named(spans, "queue").size(), 1u);
   EXPECT_EQ(Named(spans, "prompt").size(), 1u);
   EXPECT_EQ(Named(spans, "decode").size(), 1u);
-  // Three steps of the prompt, the last of which makes the first token, and four more.
+  // Three steps of the prompt, the last of them with the first token, and four more.
   EXPECT_EQ(Named(spans, "step").size(), 7u);
   EXPECT_EQ(Named(spans, "toy0 device").size(), 7u);
   for (const Span& span : spans) {

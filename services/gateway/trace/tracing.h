@@ -1,4 +1,4 @@
-// All of the gateway's tracing, as its flags say.
+// The gateway's tracing: tracer, ring and exporter, set up from its flags.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace tandem::gateway {
 
-// --otlp's value for none.
+// The value of --otlp that turns the export off.
 inline constexpr char kOtlpOff[] = "off";
 
 struct TraceFlags {
-  std::string otlp;              // empty: as OpenTelemetry's environment variables say
-  std::optional<double> sample;  // of the traces that begin here; unset: all, if they are exported
+  std::string otlp;              // empty: OpenTelemetry's environment variables decide
+  std::optional<double> sample;  // share of the traces that begin here; unset: all
   uint32_t keep = 64;            // requests
 };
 
@@ -37,33 +37,34 @@ struct TraceMetrics {
 
 class Tracing {
  public:
-  // `model`: as spans name it.  INVALID_ARGUMENT: a URL, and which flag or variable has it.
+  // `model`: its name in spans.  INVALID_ARGUMENT: a wrong URL; names its flag or variable.
   static absl::StatusOr<std::unique_ptr<Tracing>> Create(const TraceFlags& flags,
                                                          const std::string& model,
                                                          const std::string& version);
 
   const TraceSampler& sampler() const { return sampler_; }
-  // Whether anything is kept or exported, so that the tracer is worth calling.
+  // Whether traces are kept or exported: without either, the tracer need not run.
   bool enabled() const { return exporter_ != nullptr || ring().max_requests() > 0; }
   // Must outlive the engine that it observes.
   Tracer& tracer() { return *tracer_; }
   const TraceRing& ring() const { return tracer_->ring(); }
-  // Adds TraceMetrics, where spans are exported.  Thread-safe.
+  // Adds TraceMetrics if spans are exported.  Thread-safe.
   void AddTo(MetricSamples& samples) const;
-  const SpanExporter* exporter() const { return exporter_.get(); }  // null: nothing is exported
+  const SpanExporter* exporter() const { return exporter_.get(); }  // null: no export
   // As SpanExporter::Flush.
   void Flush();
 
  private:
   Tracing() = default;
   TraceSampler sampler_;
-  std::unique_ptr<SpanExporter> exporter_;  // null: nothing is exported
+  std::unique_ptr<SpanExporter> exporter_;  // null: no export
   std::unique_ptr<Tracer> tracer_;
 };
 
-// Where spans go: `flag`, or what `env` (std::getenv) says, empty for nowhere.  Exposed for tests.
+// The collector's URL: `flag`, else a variable of `env` (std::getenv); empty: no export.  Exposed
+// for tests.
 std::string OtlpUrl(const std::string& flag, const char* (*env)(const char*));
-// The PEM file that an https collector's certificate is checked with: OpenTelemetry's variables, else
+// The PEM file to check an https collector's certificate with: from OpenTelemetry's variables, else
 // SSL_CERT_FILE; empty: the system's certificates.  Exposed for tests.
 std::string OtlpCaFile(const char* (*env)(const char*));
 

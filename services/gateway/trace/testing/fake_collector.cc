@@ -30,7 +30,7 @@ FakeCollector::FakeCollector(Answer answer, const TlsFiles& tls) : answer_(std::
 }
 
 FakeCollector::~FakeCollector() {
-  server_.reset();  // cuts off whom it has not answered
+  server_.reset();  // closes connections without an answer
 }
 
 void FakeCollector::Take(const HttpRequest& request,

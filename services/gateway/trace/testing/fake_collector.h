@@ -17,15 +17,15 @@ namespace tandem::gateway::testing {
 // Thread-safe.
 class FakeCollector {
  public:
-  // What it answers to the `n`-th batch, counted from 0; 200 keeps the batch's spans.  Null: 200
-  // always.  Status 0: nothing, until the end.
+  // Its answer to the `n`-th batch, counted from 0.  200 keeps the batch's spans; status 0 answers
+  // nothing until the end.  Null: always 200.
   using Answer = std::function<HttpResponse(int n)>;
-  // `tls`: its certificate and key, for https; without them it speaks http.
+  // `tls`: certificate and key for https; without them it serves http.
   explicit FakeCollector(Answer answer = nullptr, const TlsFiles& tls = {});
   ~FakeCollector();
 
   const std::string& url() const { return url_; }
-  // Waits until it has been sent so many batches, or holds so many spans; false after ten seconds.
+  // Waits for that many batches, or for that many kept spans; false after ten seconds.
   bool WaitForBatches(size_t num_batches);
   bool WaitForSpans(size_t num_spans);
 
@@ -49,7 +49,7 @@ class FakeCollector {
   std::string url_;
 };
 
-// Of a span; of an attribute that it lacks, an empty value.
+// The value of a span's attribute; an empty value if the span lacks it.
 otlp::v1::AnyValue AttributeOf(const otlp::v1::Span& span, const std::string& key);
 
 }  // namespace tandem::gateway::testing
