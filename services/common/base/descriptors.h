@@ -15,7 +15,7 @@ inline constexpr uint64_t kReservedDescriptors = 128;
 // returns the limit from now on.  INTERNAL where the system refuses.
 absl::StatusOr<uint64_t> RaiseDescriptorLimit();
 
-// Connections that a server may hold at a time under a limit of `descriptors`: half of what is left
+// Connections that a server may hold at a time under a limit of `descriptors`: half of the rest
 // beside the reserve, since the other port may take the other half.  `asked` 0: that many, at most
 // 4,096.  INVALID_ARGUMENT where `asked` is more than that many, or `descriptors` are too few to
 // serve with.

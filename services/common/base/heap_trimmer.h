@@ -10,11 +10,12 @@
 
 namespace tandem {
 
-// The allocator keeps what large requests have freed, for ever where small pieces in use lie between.  A thread looks at the
-// process now and then and has the allocator give back what is free, once that is worth the time.
+// The allocator keeps memory that large requests have freed: for ever, where small pieces in use lie
+// between.  A thread looks at the process now and then.  Once it is worth the time, it has the
+// allocator give free memory back.
 class HeapTrimmer {
  public:
-  // Growth that starts a trim, of what is in memory and not in use.
+  // Growth of the unused memory that starts a trim.
   static constexpr int64_t kWorthBytes = 8 << 20;
   // Allocations of this size go back when they are freed, and so does the free end of an arena.
   // The logits of a row, 1 MiB, are below it.

@@ -7,7 +7,7 @@
 //   {"time":"2026-01-31T12:00:00.000+01:00","level":"info","service":"loader",
 //    "event":"model loaded","model":"demo","bytes":7,"seconds":0.25}               (one line)
 //
-// What is about one request has its `request_id`, and `trace_id` where it is traced.
+// A line about one request has its `request_id`, and `trace_id` where it is traced.
 // Thread-safe.  Nothing per token is logged, and never a prompt.
 #pragma once
 
@@ -42,7 +42,7 @@ class LogValue {
   LogValue(std::string_view text) : text_(text) {}        // NOLINT: implicit
   template <std::integral Integer>
   LogValue(Integer number) : text_(Digits(number)), bare_(true) {}  // NOLINT: implicit
-  // Rounded to so many decimals.  What is no number, or infinite, is null in JSON.
+  // Rounded to so many decimals.  NaN and infinity are null in JSON.
   LogValue(double number, int decimals);
 
   const std::string& text() const { return text_; }

@@ -1,9 +1,6 @@
 // A mutex and a condition variable with clang's thread-safety annotations, over the standard
-// library's.
-//
-// ThreadSanitizer follows these: they end in pthread calls, which it intercepts.  It cannot follow
-// absl::Mutex of a distribution's library, which was built without it, and reports every variable
-// guarded by one as a race.
+// library's.  They are for locks on a token's way: Debian's absl::Mutex takes ten times as long
+// (docs/decisions/0021-locks-of-the-standard-library.md).
 #pragma once
 
 #include <algorithm>
@@ -44,7 +41,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// Whoever changes what is waited for signals.  Waits may end without a signal: always in a loop.
+// Signal after a change of the condition.  Waits may end without a signal: always in a loop.
 class CondVar {
  public:
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

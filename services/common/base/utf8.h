@@ -1,4 +1,4 @@
-// UTF-8: finding what is not, and turning a stream of bytes into whole characters.
+// UTF-8: finding malformed bytes, and turning a stream of bytes into whole characters.
 #pragma once
 
 #include <cstddef>

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/time/clock.h"
 #include "services/common/energy/device_energy.h"
 #include "services/common/metrics/metrics_server.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/temporary_directory.h"
 
 namespace tandem {
@@ -102,10 +102,10 @@ TEST_F(EnergyTest, TheEnergyOfAGpuIsCountedWhereOneSensorIsItsOwn) {
     return MetricsText([&](MetricSamples& samples) { energy->AddTo("gpu0", samples); });
   };
   // The meter reads on by itself.
-  while (page().find("tandem_device_energy_joules_total{worker=\"gpu0\"} 2.5\n") ==
-         std::string::npos) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(testing::Eventually([&] {
+    return page().find("tandem_device_energy_joules_total{worker=\"gpu0\"} 2.5\n") !=
+           std::string::npos;
+  })) << page();
   Write("sys/class/hwmon/hwmon2/name", "amdgpu\n");
   Write("sys/class/hwmon/hwmon2/energy1_input", "1\n");
   EXPECT_EQ(DeviceEnergy::OfOneGpu(FindSysfsSensors(root_.string())), nullptr)

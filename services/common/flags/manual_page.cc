@@ -28,6 +28,25 @@ std::string ForRoff(const std::string& text) {
   return escaped;
 }
 
+namespace {
+
+// The type of an option's value.  CLI11 repeats it before a range: "UINT:UINT in [1 - 16]".
+std::string TypeForRoff(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  const size_t colon = type.find(':');
+  if (colon != std::string::npos &&
+      type.compare(colon + 1, colon + 1, type.substr(0, colon) + " ") == 0) {
+    type.erase(0, colon + 1);
+  }
+  return absl::StrReplaceAll(ForRoff(type), {{",", ",\\:"}});  // a long list may break there
+}
+
+std::string Sentence(const std::string& text) {
+  return text.empty() || text.ends_with('.') ? text : text + ".";
+}
+
+}  // namespace
+
 std::string OptionParagraphs(const CLI::App& app) {
   std::string page;
   for (const CLI::Option* option : ShownOptions(app)) {
@@ -36,9 +55,10 @@ std::string OptionParagraphs(const CLI::App& app) {
                            ? absl::StrFormat("\\fI%s\\fR", ForRoff(option->get_name(true)))
                            : absl::StrFormat("\\fB%s\\fR", ForRoff(absl::StrJoin(flags, ", ")));
     if (!flags.empty() && TakesValue(*option)) {
-      head += absl::StrFormat(" \\fI%s\\fR", ForRoff(option->get_type_name()));
+      head += absl::StrFormat(" \\fI%s\\fR", TypeForRoff(*option));
     }
-    absl::StrAppendFormat(&page, ".TP\n%s\n%s\n", head, ForRoff(option->get_description()));
+    absl::StrAppendFormat(&page, ".TP\n%s\n%s\n", head,
+                          ForRoff(Sentence(option->get_description())));
     if (!option->get_default_str().empty()) {
       absl::StrAppendFormat(&page, "Default: %s.\n", ForRoff(option->get_default_str()));
     }
@@ -46,10 +66,14 @@ std::string OptionParagraphs(const CLI::App& app) {
   return page;
 }
 
-std::string ManualOf(const CLI::App& app, const ManualText& page) {
-  const std::string name = app.get_name();
+std::string SummaryOf(const CLI::App& app) {
   std::string summary = app.get_description();
   if (summary.ends_with('.')) summary.pop_back();
+  return ForRoff(summary);
+}
+
+std::string ManualOf(const CLI::App& app, const ManualText& page) {
+  const std::string name = app.get_name();
   return absl::StrFormat(
       ".TH %s %d \"\" \"Tandem %s\" \"%s\"\n"
       ".SH NAME\n%s \\- %s\n"
@@ -58,8 +82,8 @@ std::string ManualOf(const CLI::App& app, const ManualText& page) {
       ".SH OPTIONS\n%s%s"
       ".SH SEE ALSO\ntandem(1)\n",
       absl::AsciiStrToUpper(name), page.section, page.version,
-      page.section == 8 ? "System Administration" : "User Commands", ForRoff(name),
-      ForRoff(summary), ForRoff(name), page.description, OptionParagraphs(app), page.more_sections);
+      page.section == 8 ? "System Administration" : "User Commands", ForRoff(name), SummaryOf(app),
+      ForRoff(name), page.description, OptionParagraphs(app), page.more_sections);
 }
 
 void AddManualFlag(CLI::App& app, const ManualText& page) {

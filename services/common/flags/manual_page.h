@@ -17,6 +17,8 @@ bool TakesValue(const CLI::Option& option);
 std::string ForRoff(const std::string& text);
 // The shown options, each as a tagged paragraph.
 std::string OptionParagraphs(const CLI::App& app);
+// The app's description for NAME: without a full stop.
+std::string SummaryOf(const CLI::App& app);
 
 struct ManualText {
   int section = 1;

@@ -49,7 +49,7 @@ std::string DescribeExtra(const CLI::App& app, const std::string& extra) {
 }
 
 std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {
-  // A misspelt flag is what is wrong, also where it leaves a required one missing.
+  // A misspelt flag is the error, also if it leaves a required one missing.
   const std::vector<std::string> extras = app.remaining();
   const auto is = [&](CLI::ExitCodes code) {
     return error.get_exit_code() == static_cast<int>(code);

@@ -14,7 +14,7 @@ namespace tandem {
 std::string ClosestWord(const std::string& word, const std::vector<std::string>& candidates);
 
 // Parses the command line.  nullopt: go on.  Otherwise the status to exit with: kExitSuccess after
-// --help and the like; kExitUsage after one line on standard error that says what is wrong, with a
+// --help and the like; kExitUsage after one line on standard error that describes the error, with a
 // suggestion for a misspelt flag.
 std::optional<int> ParseFlags(CLI::App& app, int argc, char** argv);
 

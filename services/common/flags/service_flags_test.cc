@@ -107,7 +107,7 @@ TEST_F(ServiceFlagsTest, TheManualPageHasWhatHelpShows) {
   EXPECT_THAT(page, HasSubstr(".TH TANDEM-EXAMPLE 8"));
   EXPECT_THAT(page, HasSubstr("tandem\\-example \\- Does nothing\n"));
   EXPECT_THAT(page, HasSubstr("\\fB\\-\\-name\\fR"));
-  EXPECT_THAT(page, HasSubstr("Name in the cluster"));
+  EXPECT_THAT(page, HasSubstr("Name in the cluster.\n"));
   EXPECT_THAT(page, Not(HasSubstr("manual")));
 }
 

@@ -12,7 +12,7 @@ Histogram::Histogram(const MetricSpec& spec) : spec_(spec), counts_(spec.buckets
 }
 
 void Histogram::Observe(double value) {
-  // A bucket holds what is at most its bound.
+  // A bucket holds values up to its bound.
   const auto bucket = std::lower_bound(spec_.buckets.begin(), spec_.buckets.end(), value);
   counts_[static_cast<size_t>(bucket - spec_.buckets.begin())].fetch_add(1,
                                                                          std::memory_order_relaxed);

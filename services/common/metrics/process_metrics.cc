@@ -56,8 +56,8 @@ void AddProcessMetrics(MetricSamples& samples) {
   const BuildInfo& build = GetBuildInfo();
   samples.Add(M::kBuild, 1, {build.version, build.commit, build.build_type, build.compiler});
   const std::vector<std::string> fields = StatFields();
-  // man proc_pid_stat: utime 14, stime 15, num_threads 20, starttime 22, vsize 23, rss 24, of which
-  // the state is the third.
+  // man proc_pid_stat: utime 14, stime 15, num_threads 20, starttime 22, vsize 23, rss 24.
+  // The first of `fields` is number 3, the state.
   if (fields.size() > 21) {
     const auto field = [&fields](int number) {
       return std::stod(fields[static_cast<size_t>(number - 3)]);

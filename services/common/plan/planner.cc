@@ -6,8 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/kv/kv_format.h"
 #include "services/common/plan/segment_cut.h"
+#include "services/common/tensor/kv_format.h"
 
 namespace tandem {
 namespace {

@@ -31,7 +31,7 @@ struct WorkerDescription {
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
   std::vector<DType> kv_dtypes;      // formats its KV cache can have; empty: float16 alone
   uint32_t max_rows = 0;             // rows in one step
-  uint64_t memory_bytes = 0;         // of its largest heap
+  uint64_t memory_bytes = 0;         // that its buffers can take together
   uint64_t memory_available_bytes = 0;
 };
 
@@ -65,7 +65,7 @@ struct PlacementPolicy {
   // can run every stage but Attend.  Fewer are used when there are fewer, and the plan says so.
   // The ranges are as long as the memory each GPU has, where all say what they have, else equal.
   uint32_t num_gpus = 1;
-  DType kv_dtype = DType::kF16;  // of every KV cache (kv/kv_format.h)
+  DType kv_dtype = DType::kF16;  // of every KV cache (tensor/kv_format.h)
   std::string why_no_npu;        // for the plan's notice; empty: not known
   // The ranges themselves, in order, of every layer; num_gpus means nothing then.
   std::vector<LayerRange> layers;
@@ -88,7 +88,7 @@ struct Plan {
 // run, the missing NPU or GPU under kRequire, or the worker that cannot take the range it is given.
 // INVALID_ARGUMENT: two workers of one name, one that takes no rows, or ranges that do not cover
 // the layers once, in order.
-// `weight_dtypes`: formats of the model's matrices, all of which a matrix worker must read.
+// `weight_dtypes`: formats of the model's matrices; a matrix worker must read all of them.
 absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                               const std::vector<WorkerDescription>& workers,
                               const PlacementPolicy& policy);

@@ -17,7 +17,7 @@ WorkerDescription Remote(WorkerDescription worker) {
 WorkerDescription RemoteGpu(const std::string& name = "gpu1") { return Remote(Gpu(name)); }
 
 // Of a worker on another host: one segment for each of its ranges, which begins with Embed or Qkv,
-// ends with Ffn or Head, and exchanges nothing but the residual.
+// ends with Ffn or Head, and exchanges only the residual.
 void ExpectWholeLayersAbroad(const Plan& plan, uint32_t num_layers) {
   for (const Segment& segment : plan.segments) {
     if (!plan.workers[segment.worker].remote) continue;

@@ -182,7 +182,7 @@ CurlList Prepare(CURL* handle, const std::string& url, const HttpOptions& option
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &headers);
   // Never to a proxy, nor to another host than it was given for.
   curl_easy_setopt(handle, CURLOPT_HEADEROPT, static_cast<long>(CURLHEADER_SEPARATE));
-  // What is asked for is the file's bytes, not a compression of them.
+  // Asks for the file's bytes, not a compression of them.
   CurlList list(curl_slist_append(nullptr, "Accept-Encoding: identity"));
   const auto origin = OriginOf(url);
   if (!options.token.empty() && origin.ok() && *origin == options.token_origin) {

@@ -21,7 +21,7 @@ bool IsPlain(char c) {
          std::string_view("._-+=").find(c) != std::string_view::npos;
 }
 
-// `what` names the part in the error.  The text itself is printed with what is not printable
+// `what` names the part in the error.  The text itself is printed with all that is not printable
 // escaped.
 absl::Status CheckPart(std::string_view part, const char* what, size_t max_size = kMaxPart) {
   const auto refuse = [&](const std::string& why) {

@@ -29,7 +29,7 @@ struct ModelName {
 
 // "gemma3:27b", "gemma3" and "gemma3:latest" are names of the table, letter case aside.
 // "hf:OWNER/REPO[@REVISION][:FILE]" and "hf.co/OWNER/REPO[:FILE]" name the hub.
-// INVALID_ARGUMENT says what is wrong: names hold letters, digits, '.', '_', '-', '+' and '='
+// INVALID_ARGUMENT describes the error: names hold letters, digits, '.', '_', '-', '+' and '='
 // alone, no part begins with '.' or '-', and so none is "..", absolute or percent-encoded.
 absl::StatusOr<ModelName> ParseModelName(std::string_view name);
 

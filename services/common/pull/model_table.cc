@@ -59,7 +59,7 @@ absl::StatusOr<TableEntry> ParseEntry(const Json& json) {
     return absl::InvalidArgumentError("\"names\" is no array of names");
   }
   for (const Json& name : *names) {
-    if (!name.is_string()) return absl::InvalidArgumentError("\"names\" holds what is no string");
+    if (!name.is_string()) return absl::InvalidArgumentError("\"names\" holds more than strings");
     TANDEM_ASSIGN_OR_RETURN(const ModelName parsed, ParseModelName(name.get<std::string>()));
     if (parsed.from_hub) return absl::InvalidArgumentError("\"names\" may not begin with hf:");
     entry.names.push_back(parsed.text);

@@ -1,4 +1,4 @@
-// Which file of which repository a short name stands for.
+// The repository and file that a short name stands for.
 #pragma once
 
 #include <string>

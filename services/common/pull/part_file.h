@@ -63,7 +63,7 @@ class PartFile {
   void set_etag(std::string etag) { etag_ = std::move(etag); }
   int fd() const { return fd_.get(); }
 
-  // Puts the bytes under the file's name, on disk, in place of what is there.  REQUIRES nothing
+  // Puts the bytes under the file's name, on disk, in place of an older file.  REQUIRES nothing
   // missing.
   absl::Status Finish();
   // Removes the bytes.

@@ -36,7 +36,7 @@ TEST_F(PartFileTest, WhatIsMissingIsWhatWasNotWritten) {
     ASSERT_TRUE((*part)->Write(static_cast<uint64_t>(at), text).ok());
   }
   EXPECT_THAT((*part)->Missing(), ElementsAre(Pair(0, 2), Pair(7, 10)));
-  ASSERT_TRUE((*part)->Write(1, "xyz").ok());  // over what is there
+  ASSERT_TRUE((*part)->Write(1, "xyz").ok());  // over older bytes
   EXPECT_THAT((*part)->Missing(), ElementsAre(Pair(0, 1), Pair(7, 10)));
   EXPECT_EQ((*part)->done_bytes(), 6u);
   EXPECT_FALSE(fs::exists(path_));

@@ -150,7 +150,7 @@ void Transfer::Failed(const Slot& slot, const std::string& why,
   if (!progress) ++failures_;
   if (failures_ > options_.max_failures) {
     error_ = absl::UnavailableError(
-        absl::StrFormat("%s: %s (%d times in a row); what is there is kept, so pull again to go on",
+        absl::StrFormat("%s: %s (%d times in a row); the bytes are kept, so pull again to go on",
                         PrintableUrl(url_), why, failures_));
     return;
   }

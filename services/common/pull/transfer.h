@@ -3,7 +3,7 @@
 //
 //   missing ranges -> segments (a queue) -> slots, one connection each -> PartFile
 //                         ^                    |
-//                         +-- what is left ----+   when a connection ends early
+//                         +---- the rest ------+   when a connection ends early
 //
 // A connection that is cut costs nothing that has arrived: what its segment still lacks goes back
 // to the queue.  All of it runs on the caller's thread.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -106,15 +107,21 @@ float LogSumExp(std::span<const float> logits) {
 }
 
 OutputResult SummariseLogits(std::span<const float> logits, uint32_t num_candidates,
-                             uint32_t target) {
+                             uint32_t target, std::span<const uint32_t> mask) {
   OutputResult result;
   std::vector<uint32_t> tokens;
+  std::vector<float> allowed;
   tokens.reserve(logits.size());
   for (uint32_t token = 0; token < logits.size(); ++token) {
-    if (std::isfinite(logits[token])) tokens.push_back(token);
+    const bool finite = std::isfinite(logits[token]);
+    if (!finite) ++result.num_nonfinite;
+    if (!mask.empty() && (mask[token / 32] >> (token % 32) & 1) == 0) continue;
+    if (!mask.empty()) allowed.push_back(logits[token]);
+    if (finite) tokens.push_back(token);
   }
-  result.num_nonfinite = static_cast<uint32_t>(logits.size() - tokens.size());
-  result.log_sum_exp = LogSumExp(logits);
+  result.log_sum_exp = mask.empty()      ? LogSumExp(logits)
+                       : allowed.empty() ? -std::numeric_limits<float>::infinity()
+                                         : LogSumExp(allowed);
   if (target != kNoToken) result.target_logit = logits[target];
   result.num_candidates = std::min(num_candidates, static_cast<uint32_t>(tokens.size()));
   std::partial_sort(tokens.begin(), tokens.begin() + result.num_candidates, tokens.end(),

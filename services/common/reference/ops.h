@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "services/common/model/model_config.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::reference {
 
@@ -59,9 +59,9 @@ float LogSumExp(std::span<const float> logits);
 
 // What the head reports for a row: log-sum-exp, the `num_candidates` largest logits in descending
 // order (ties: the lower token first), the target's logit.  Logits that are no finite numbers are
-// counted, and are no candidates.
+// counted, and are no candidates.  `mask`: empty, or [MaskWords(logits.size())], see step_batch.h.
 OutputResult SummariseLogits(std::span<const float> logits, uint32_t num_candidates,
-                             uint32_t target);
+                             uint32_t target, std::span<const uint32_t> mask = {});
 
 // The token guessed from a row's candidates (step_batch.h), in float64; `draw` null: the best one.
 // 0 when there is no candidate.

@@ -23,7 +23,7 @@ KvGroup GroupOf(const ModelConfig& config, uint32_t layer_idx) {
   return config.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
 }
 
-// What a q8_0 cache makes of k or v (common/kv/kv_format.h).
+// What a q8_0 cache makes of k or v (common/tensor/kv_format.h).
 void RoundToQ8(std::vector<float>& values) {
   constexpr size_t kBlock = 32;
   for (size_t at = 0; at < values.size(); at += kBlock) {
@@ -245,8 +245,15 @@ void ReferenceWorker::WriteHead(const SegmentRun& run) {
   std::byte* results = exchange.Area(run.lane, exchange.layout.candidates).data();
   for (size_t o = 0; o < step.outputs.size(); ++o) {
     const auto row = std::span(logits).subspan(o * config.vocab_size, config.vocab_size);
+    std::span<const uint32_t> mask;
+    if (step.outputs[o].mask != kNoMask) {
+      const ExchangeArea& area = exchange.layout.masks;
+      const std::byte* words =
+          exchange.Area(run.lane, area).data() + step.outputs[o].mask * area.row_bytes;
+      mask = {reinterpret_cast<const uint32_t*>(words), MaskWords(config.vocab_size)};
+    }
     const OutputResult result =
-        SummariseLogits(row, step.header.num_candidates, step.outputs[o].target);
+        SummariseLogits(row, step.header.num_candidates, step.outputs[o].target, mask);
     std::memcpy(results + o * sizeof(OutputResult), &result, sizeof(result));
     const uint32_t draw = step.outputs[o].draw;
     guesses_.push_back(GuessToken(result, draw == kNoDraw ? nullptr : &step.draws[draw]));
@@ -263,7 +270,7 @@ void ReferenceWorker::WritePooled(const SegmentRun& run) {
   const Exchange& exchange = *load_.exchange;
   const size_t hidden_dim = parameters_->config().hidden_dim;
   std::byte* to = exchange.Area(run.lane, exchange.layout.pooled).data();
-  for (const uint32_t s : run.step->pools) {
+  for (const uint32_t s : run.step->pooled) {
     const SequenceEntry& sequence = run.step->sequences[s];
     const std::vector<float> sum = Pool(*parameters_, std::span(rows_.residual)
                                                           .subspan(sequence.first_row * hidden_dim,

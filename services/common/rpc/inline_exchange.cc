@@ -37,22 +37,22 @@ void PutPorts(const Exchange& exchange, uint32_t lane, PortMask mask, uint32_t n
   });
 }
 
-// Nothing where the ports are those of the mask with `num_rows` rows each, else what is wrong.
-std::string WrongPorts(const Exchange& exchange, PortMask mask, uint32_t num_rows,
-                       const Ports& ports) {
+// INVALID_ARGUMENT unless the ports are those of the mask, with `num_rows` rows each.
+absl::Status CheckPorts(const Exchange& exchange, PortMask mask, uint32_t num_rows,
+                        const Ports& ports) {
   int next = 0;
-  std::string wrong;
+  absl::Status status;
   ForEachPort(exchange, mask, [&](const ExchangeArea& area) {
     const int port = next++;
     const uint64_t due = num_rows * area.row_bytes;
-    if (!wrong.empty() || port >= ports.size() || ports[port].size() == due) return;
-    wrong = absl::StrFormat("port %d of %d has %d bytes, %d rows of %d are due", port, ports.size(),
-                            ports[port].size(), num_rows, area.row_bytes);
+    if (!status.ok() || port >= ports.size() || ports[port].size() == due) return;
+    status = absl::InvalidArgumentError(
+        absl::StrFormat("port %d of %d has %d bytes, %d rows of %d are due", port, ports.size(),
+                        ports[port].size(), num_rows, area.row_bytes));
   });
-  if (next != ports.size()) {
-    wrong = absl::StrFormat("%d ports, the segment has %d", ports.size(), next);
-  }
-  return wrong;
+  if (next == ports.size()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d ports, the segment has %d", ports.size(), next));
 }
 
 void TakePorts(const Ports& ports, const Exchange& exchange, uint32_t lane, PortMask mask) {
@@ -71,7 +71,11 @@ uint64_t LogitBytes(const Exchange& exchange, const StepHeader& header) {
 }
 
 uint64_t PooledBytes(const Exchange& exchange, const StepHeader& header) {
-  return header.num_pools * exchange.layout.pooled.row_bytes;
+  return header.num_pooled * exchange.layout.pooled.row_bytes;
+}
+
+uint64_t MaskBytes(const Exchange& exchange, const StepHeader& header) {
+  return header.num_masks * exchange.layout.masks.row_bytes;
 }
 
 absl::Status Wrong(const Segment& segment, const std::string& what) {
@@ -93,7 +97,8 @@ absl::StatusOr<StepHeader> HeaderOf(const Exchange& exchange, uint32_t lane,
       header.want_logits != 0 ? limits.max_logit_outputs : limits.max_outputs;
   if (header.num_rows <= limits.max_rows && header.num_outputs <= max_outputs &&
       header.num_candidates <= kMaxCandidates && header.want_logits <= 1 &&
-      header.num_pools <= limits.max_sequences && StepBytes(header) <= area.size()) {
+      header.num_pooled <= limits.max_sequences && header.num_masks <= limits.max_sequences &&
+      StepBytes(header) <= area.size()) {
     return header;
   }
   return absl::InternalError(
@@ -107,7 +112,7 @@ bool EndsWithHead(const Segment& segment, uint32_t num_layers) {
 
 uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, bool head) {
   const ExchangeLayout& layout = exchange.layout;
-  uint64_t request = layout.step.bytes;
+  uint64_t request = layout.step.bytes + (head ? layout.masks.bytes : 0);
   uint64_t answer = head ? layout.candidates.bytes + layout.guesses.bytes + layout.logits.bytes +
                                layout.pooled.bytes
                          : 0;
@@ -117,12 +122,16 @@ uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, 
 }
 
 void PutInputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
-               const StepHeader& header, bool with_step, worker::v1::InlineInputs& inputs) {
+               const StepHeader& header, bool with_step, bool head,
+               worker::v1::InlineInputs& inputs) {
   if (with_step) {
     Copy(exchange.Area(lane, exchange.layout.step).first(StepBytes(header)),
          *inputs.mutable_step());
   }
   PutPorts(exchange, lane, segment.inputs, header.num_rows, *inputs.mutable_ports());
+  if (!head) return;
+  Copy(exchange.Area(lane, exchange.layout.masks).first(MaskBytes(exchange, header)),
+       *inputs.mutable_masks());
 }
 
 absl::Status TakeStep(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
@@ -144,11 +153,19 @@ absl::Status TakeStep(const worker::v1::InlineInputs& inputs, const Exchange& ex
 }
 
 absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
-                        uint32_t lane, const Segment& segment, uint32_t num_rows) {
-  const std::string wrong = WrongPorts(exchange, segment.inputs, num_rows, inputs.ports());
-  if (!wrong.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat("segment %d: %s", segment.index, wrong));
+                        uint32_t lane, const Segment& segment, const StepHeader& header,
+                        bool head) {
+  absl::Status status = CheckPorts(exchange, segment.inputs, header.num_rows, inputs.ports());
+  const uint64_t mask_bytes = head ? MaskBytes(exchange, header) : 0;
+  if (status.ok() && inputs.masks().size() != mask_bytes) {
+    status = absl::InvalidArgumentError(
+        absl::StrFormat("masks of %d bytes, %d are due", inputs.masks().size(), mask_bytes));
   }
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("segment %d: %s", segment.index, std::string(status.message())));
+  }
+  Copy(inputs.masks(), exchange.Area(lane, exchange.layout.masks));
   TakePorts(inputs.ports(), exchange, lane, segment.inputs);
   return absl::OkStatus();
 }
@@ -176,8 +193,9 @@ void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
 absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchange& exchange,
                          uint32_t lane, const Segment& segment, const StepHeader& header,
                          bool head) {
-  const std::string wrong = WrongPorts(exchange, segment.outputs, header.num_rows, outputs.ports());
-  if (!wrong.empty()) return Wrong(segment, wrong);
+  const absl::Status status =
+      CheckPorts(exchange, segment.outputs, header.num_rows, outputs.ports());
+  if (!status.ok()) return Wrong(segment, std::string(status.message()));
   const uint64_t result_bytes = ResultBytes(header.num_candidates);
   if (head) {
     const std::tuple<const char*, uint64_t, uint64_t> parts[] = {

@@ -28,17 +28,20 @@ bool EndsWithHead(const Segment& segment, uint32_t num_layers);
 // Bytes of a segment's largest request or answer under limits, short of a few hundred.
 uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, bool head);
 
-// Fills `inputs`: the step, if this is its first call to the worker, and the ports' rows.
+// Fills `inputs`: the step, if this is its first call to the worker, the ports' rows, and the masks
+// for the segment with the head.
 void PutInputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
-               const StepHeader& header, bool with_step, worker::v1::InlineInputs& inputs);
+               const StepHeader& header, bool with_step, bool head,
+               worker::v1::InlineInputs& inputs);
 // Puts the step's bytes into a lane's step area, for ParseStep to check.  INVALID_ARGUMENT: there
 // are fewer or more than its header says, or than the area takes.
 absl::Status TakeStep(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
                       uint32_t lane);
-// Puts the ports' rows into a lane.  INVALID_ARGUMENT: not the segment's ports, or not `num_rows`
-// rows; nothing has been written then.  REQUIRES num_rows within the limits.
+// Puts the ports' rows and the masks into a lane.  INVALID_ARGUMENT: not the segment's ports, or
+// not as many rows or masks as the step has; nothing has been written then.  REQUIRES a header that
+// has been checked.
 absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
-                        uint32_t lane, const Segment& segment, uint32_t num_rows);
+                        uint32_t lane, const Segment& segment, const StepHeader& header, bool head);
 
 // Fills `outputs`.  REQUIRES a header that has been checked.
 void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,

@@ -36,7 +36,8 @@ class InlineExchangeTest : public ::testing::Test {
     builder.Begin();
     const uint32_t first = builder.AddRows(builder.AddSequence(), {1, 2, 3, 4, 5});
     for (const uint32_t row : {0u, 3u, 4u}) builder.AddOutput(first + row);
-    builder.AddPool();
+    builder.MaskOutput();
+    builder.PoolLastRows();
     builder.set_num_candidates(7);
     builder.set_want_logits(want_logits);
     tandem::WriteStep(builder.batch(), gateway_.Area(kLane, gateway_.layout.step));
@@ -79,7 +80,9 @@ TEST_F(InlineExchangeTest, TheStepAndItsRowsArriveAndNothingElse) {
   Fill(gateway_, residual, residual.bytes, 1);
   Fill(gateway_, attention, attention.bytes, 2);
   worker::v1::InlineInputs inputs;
-  PutInputs(gateway_, kLane, segment_, header, true, inputs);
+  const ExchangeArea& masks = gateway_.layout.masks;
+  Fill(gateway_, masks, masks.bytes, 3);
+  PutInputs(gateway_, kLane, segment_, header, true, true, inputs);
   EXPECT_EQ(inputs.step().size(), StepBytes(header));
   EXPECT_EQ(inputs.ports(0).size(), 5 * residual.row_bytes);
   ASSERT_OK(TakeStep(inputs, worker_, kLane));
@@ -87,7 +90,8 @@ TEST_F(InlineExchangeTest, TheStepAndItsRowsArriveAndNothingElse) {
   ASSERT_OK_AND_ASSIGN(const StepBatch step,
                        ParseStep(worker_.Area(kLane, worker_.layout.step), limits_, storage));
   EXPECT_EQ(step.rows[4].token, 5u);
-  ASSERT_OK(TakeInputs(inputs, worker_, kLane, segment_, header.num_rows));
+  ASSERT_OK(TakeInputs(inputs, worker_, kLane, segment_, header, true));
+  ExpectArrived(gateway_, worker_, masks, masks.row_bytes);
   ExpectArrived(gateway_, worker_, gateway_.layout.step, StepBytes(header));
   ExpectArrived(gateway_, worker_, residual, 5 * residual.row_bytes);
   ExpectArrived(gateway_, worker_, attention, 5 * attention.row_bytes);
@@ -95,8 +99,8 @@ TEST_F(InlineExchangeTest, TheStepAndItsRowsArriveAndNothingElse) {
     ExpectArrived(gateway_, worker_, worker_.layout.port(port), 0);
   }
   inputs.Clear();
-  PutInputs(gateway_, kLane, segment_, header, false, inputs);
-  EXPECT_TRUE(inputs.step().empty());
+  PutInputs(gateway_, kLane, segment_, header, false, false, inputs);
+  EXPECT_TRUE(inputs.step().empty() && inputs.masks().empty());
 }
 
 TEST_F(InlineExchangeTest, OutputsArriveAsTheStepAsksForThem) {
@@ -145,7 +149,7 @@ TEST_F(InlineExchangeTest, OutputsArriveAsTheStepAsksForThem) {
 TEST_F(InlineExchangeTest, AStepOfAnotherSizeThanItsHeaderSaysIsRefused) {
   const StepHeader header = WriteStep();
   worker::v1::InlineInputs inputs;
-  PutInputs(gateway_, kLane, segment_, header, true, inputs);
+  PutInputs(gateway_, kLane, segment_, header, true, true, inputs);
   const std::string whole = inputs.step();
   const auto take = [&](const std::string& step) {
     inputs.set_step(step);
@@ -161,7 +165,7 @@ TEST_F(InlineExchangeTest, AStepOfAnotherSizeThanItsHeaderSaysIsRefused) {
   EXPECT_THAT(take(whole + "x"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("its header says")));
   StepHeader huge = header;
-  huge.num_rows = huge.table_len = huge.num_outputs = huge.num_draws = huge.num_pools = UINT32_MAX;
+  huge.num_rows = huge.table_len = huge.num_outputs = huge.num_draws = huge.num_pooled = UINT32_MAX;
   std::string lying = whole;
   std::memcpy(lying.data(), &huge, sizeof(huge));
   EXPECT_THAT(take(lying), StatusIs(StatusCode::kInvalidArgument, HasSubstr("its header says")));
@@ -172,10 +176,11 @@ TEST_F(InlineExchangeTest, AStepOfAnotherSizeThanItsHeaderSaysIsRefused) {
 TEST_F(InlineExchangeTest, PortsOfAnotherNumberOrSizeAreRefused) {
   const StepHeader header = WriteStep();
   worker::v1::InlineInputs good;
-  PutInputs(gateway_, kLane, segment_, header, true, good);
+  PutInputs(gateway_, kLane, segment_, header, true, true, good);
   const auto take = [&](const worker::v1::InlineInputs& inputs) {
-    const absl::Status status = TakeInputs(inputs, worker_, kLane, segment_, header.num_rows);
+    const absl::Status status = TakeInputs(inputs, worker_, kLane, segment_, header, true);
     ExpectArrived(gateway_, worker_, worker_.layout.port(Port::kResidual), 0);
+    ExpectArrived(gateway_, worker_, worker_.layout.masks, 0);
     return status;
   };
   worker::v1::InlineInputs inputs = good;
@@ -191,6 +196,11 @@ TEST_F(InlineExchangeTest, PortsOfAnotherNumberOrSizeAreRefused) {
   inputs = good;
   inputs.mutable_ports(0)->append(gateway_.layout.port(Port::kResidual).row_bytes, 'x');
   EXPECT_THAT(take(inputs), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("port 0 of 2")));
+  for (const size_t bytes : {size_t{0}, good.masks().size() - 1, good.masks().size() + 1}) {
+    inputs = good;
+    inputs.mutable_masks()->resize(bytes);
+    EXPECT_THAT(take(inputs), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("masks of")));
+  }
 }
 
 TEST_F(InlineExchangeTest, AnswersThatDoNotFitTheStepAreRefused) {
@@ -228,7 +238,7 @@ TEST_F(InlineExchangeTest, AHeaderThatWasOverwrittenIsNotBelieved) {
       reinterpret_cast<StepHeader*>(gateway_.Area(kLane, gateway_.layout.step).data());
   for (uint32_t StepHeader::*const field :
        {&StepHeader::num_rows, &StepHeader::num_outputs, &StepHeader::num_candidates,
-        &StepHeader::want_logits, &StepHeader::table_len, &StepHeader::num_pools}) {
+        &StepHeader::want_logits, &StepHeader::table_len, &StepHeader::num_pooled}) {
     const uint32_t before = header->*field;
     header->*field = UINT32_MAX;
     EXPECT_THAT(HeaderOf(gateway_, kLane, limits_),

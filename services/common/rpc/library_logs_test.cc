@@ -31,7 +31,7 @@ std::vector<std::string> LinesOf(const std::function<void()>& act) {
 class LibraryLogsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    grpc_init();  // reads what is to be logged at all
+    grpc_init();  // reads which levels are logged
     RouteLibraryLogs();
   }
   void TearDown() override { SetLogFormat(LogFormat::kText); }

@@ -76,8 +76,6 @@ class Server {
   // every reaction has ended.  Later calls do nothing.
   void Shutdown(absl::Duration grace);
 
-  grpc::Server& grpc_server() { return *server_; }
-
  private:
   Server() = default;
   absl::Status ListenItself(grpc::ServerBuilder& builder, const ServerOptions& options);

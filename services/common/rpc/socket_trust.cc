@@ -44,7 +44,7 @@ std::optional<std::string> ForeignLink(const fs::path& folder) {
   return std::nullopt;
 }
 
-// Whether nobody but root decides what is in `folder`.
+// Whether only root decides which files are in `folder`.
 bool IsRootsAlone(const fs::path& folder) {
   struct stat info {};
   return ::stat(folder.c_str(), &info) == 0 && info.st_uid == 0 &&
@@ -99,9 +99,9 @@ std::optional<uid_t> ListenerOf(const std::string& path) {
 }
 
 absl::Status Foreign(const std::string& what, uid_t user) {
-  return absl::PermissionDeniedError(
-      absl::StrFormat("%s of user %d, not of user %d or root: that user would read what is sent",
-                      what, user, ::geteuid()));
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "%s of user %d, not of user %d or root: that user could read all that is sent", what, user,
+      ::geteuid()));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 
@@ -116,12 +117,7 @@ TEST_F(TlsTest, RenewedFilesAreUsedWithoutARestart) {
   const TlsFiles client = ca_->Issue("client", "DNS:client.example");
   EXPECT_FALSE(Connects(*server, client));
   ca_->Issue("server", "IP:127.0.0.1");
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  bool connected = false;
-  while (!connected && std::chrono::steady_clock::now() < until) {
-    connected = Connects(*server, client);
-  }
-  EXPECT_TRUE(connected);
+  EXPECT_TRUE(testing::Eventually([&] { return Connects(*server, client); }));
 }
 
 TEST_F(TlsTest, BeyondLoopbackOnlyWithTls) {

@@ -1,4 +1,4 @@
-// What is said of workers on other hosts that cannot be reached, and why.
+// Messages about workers on other hosts that cannot be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ class UnreachableWorkerTest : public ::testing::Test {
     servers_.push_back(*std::move(server));
     return servers_.back()->targets()[0];
   }
-  // What is said of a worker there.
+  // The message about a worker there.
   absl::Status Ask(const std::string& target) {
     WorkerClient client(ParseWorkerTarget(target).value(),
                         target.starts_with("tls:") ? MakeChannelCredentials(gateway_)

@@ -342,18 +342,18 @@ absl::Status WorkerClient::Flush(absl::Duration timeout) {
   return Send(flush, timeout);
 }
 
-std::string WorkerClient::AwaitAnswer(absl::Duration timeout) {
+absl::Status WorkerClient::AwaitAnswer(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     const absl::Time until = remote() ? std::min(deadline, absl::Now() + kSilence) : deadline;
     const Stream::Outcome outcome = stream_->Receive(until);
-    if (outcome == Stream::Outcome::kDone) return "";
-    if (outcome == Stream::Outcome::kEnded) return kGone;
-    if (absl::Now() >= deadline) return NoAnswer(timeout);
+    if (outcome == Stream::Outcome::kDone) return absl::OkStatus();
+    if (outcome == Stream::Outcome::kEnded) return Lost(kGone);
+    if (absl::Now() >= deadline) return Lost(NoAnswer(timeout));
     const auto status = GetStatus(std::min(kSilence, deadline - absl::Now()));
     if (absl::IsUnavailable(status.status())) {
-      return absl::StrFormat("is silent and its host cannot be reached: %s",
-                             std::string(status.status().message()));
+      return Lost(absl::StrFormat("is silent and its host cannot be reached: %s",
+                                  std::string(status.status().message())));
     }
   }
 }
@@ -363,7 +363,7 @@ absl::StatusOr<const worker::v1::ExecuteResponse*> WorkerClient::Wait(absl::Dura
     return absl::UnavailableError(absl::StrFormat("worker at %s: no stream is open", target()));
   }
   TANDEM_CHECK(!sent_.empty());
-  if (const std::string why = AwaitAnswer(timeout); !why.empty()) return Lost(why);
+  TANDEM_RETURN_IF_ERROR(AwaitAnswer(timeout));
   const worker::v1::ExecuteResponse& response = stream_->response();
   const Sent call = sent_.front();
   if (response.epoch() != call.epoch || response.step_id() != call.step_id ||

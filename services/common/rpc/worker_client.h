@@ -117,8 +117,8 @@ class WorkerClient {
   std::shared_ptr<worker::v1::Worker::Stub> stub() const;
   // Why a remote worker cannot be reached.
   std::string Cause(absl::Duration timeout);
-  // Waits for an answer.  Empty on success, otherwise an error message.
-  std::string AwaitAnswer(absl::Duration timeout);
+  // Waits for an answer.  If none comes: UNAVAILABLE, and the stream is closed.
+  absl::Status AwaitAnswer(absl::Duration timeout);
   // Closes the stream and returns UNAVAILABLE with `why`.
   absl::Status Lost(const std::string& why);
   absl::Status Send(const worker::v1::ExecuteRequest& request, absl::Duration timeout);

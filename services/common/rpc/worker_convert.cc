@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 
 namespace tandem {
 namespace {

@@ -10,14 +10,14 @@
 #include "services/common/model/model_config.h"
 #include "services/common/plan/planner.h"
 #include "services/common/plan/stage.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/worker/worker.h"
 #include "tandem/worker/v1/worker.pb.h"
 
 namespace tandem {
 
 // Version of tandem.worker.v1 and of the exchange layout it speaks of; both sides must agree.
-inline constexpr uint32_t kWorkerProtocolVersion = 4;
+inline constexpr uint32_t kWorkerProtocolVersion = 5;
 // Steps that may be under way at once: bounds LoadPlanRequest.num_lanes.
 inline constexpr uint32_t kMaxLanes = 16;
 

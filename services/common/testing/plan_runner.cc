@@ -190,6 +190,12 @@ void PlanRunner::WritePort(Port port, std::span<const float> values, uint32_t la
   }
 }
 
+void PlanRunner::WriteMask(uint32_t mask, std::span<const uint32_t> words, uint32_t lane) {
+  const ExchangeArea& area = exchange_->layout.masks;
+  TANDEM_CHECK(mask < limits_.max_sequences && words.size_bytes() == area.row_bytes);
+  std::memcpy(Area(area, lane).data() + mask * area.row_bytes, words.data(), area.row_bytes);
+}
+
 const OutputResult& PlanRunner::Output(uint32_t output, uint32_t lane) const {
   TANDEM_CHECK(output < limits_.max_outputs);
   const auto area = Area(exchange_->layout.candidates, lane);
@@ -208,10 +214,10 @@ std::span<const float> PlanRunner::Logits(uint32_t output, uint32_t lane) const 
   return {reinterpret_cast<const float*>(row), config().vocab_size};
 }
 
-std::span<const float> PlanRunner::Pooled(uint32_t pool, uint32_t lane) const {
-  TANDEM_CHECK(pool < limits_.max_sequences);
+std::span<const float> PlanRunner::Pooled(uint32_t p, uint32_t lane) const {
+  TANDEM_CHECK(p < limits_.max_sequences);
   const ExchangeArea& area = exchange_->layout.pooled;
-  const std::byte* row = Area(area, lane).data() + pool * area.row_bytes;
+  const std::byte* row = Area(area, lane).data() + p * area.row_bytes;
   return {reinterpret_cast<const float*>(row), config().hidden_dim};
 }
 
@@ -256,7 +262,7 @@ void PlanRunner::FillGuards(uint32_t lane) {
   if (!result) return result << " (guesses)";
   result = check(layout.logits, header.want_logits != 0 ? header.num_outputs : 0);
   if (!result) return result << " (logits)";
-  result = check(layout.pooled, header.num_pools);
+  result = check(layout.pooled, header.num_pooled);
   if (!result) return result << " (pooled)";
   return result;
 }

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/plan/stage.h"
+#include "services/common/step/exchange_layout.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/testing/guarded_buffer.h"
 #include "services/common/weights/weight_set.h"
-#include "services/common/worker/exchange_layout.h"
-#include "services/common/worker/step_batch.h"
 #include "services/common/worker/worker.h"
 
 namespace tandem::testing {
@@ -73,9 +73,11 @@ class PlanRunner {
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
   void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
+  // Writes a mask of the step, [MaskWords(vocab_size)].
+  void WriteMask(uint32_t mask, std::span<const uint32_t> words, uint32_t lane = 0);
   const OutputResult& Output(uint32_t output, uint32_t lane = 0) const;
   std::span<const float> Logits(uint32_t output, uint32_t lane = 0) const;
-  std::span<const float> Pooled(uint32_t pool, uint32_t lane = 0) const;
+  std::span<const float> Pooled(uint32_t p, uint32_t lane = 0) const;
   uint32_t Guess(uint32_t output, uint32_t lane = 0) const;
 
   // Fills a lane with guard bytes, and checks that beyond the rows and outputs of the step last

@@ -28,7 +28,7 @@ uint64_t RowsThatFit(const PackedTensor& tensor, DType dtype, uint64_t rows, uin
   return fit;
 }
 
-// First fit in order: a tensor that does not fit what is left of a region starts a new one.
+// First fit in order: a tensor that does not fit the rest of a region starts a new one.
 class Placer {
  public:
   explicit Placer(uint64_t max_region_bytes) : max_region_bytes_(max_region_bytes) {}

@@ -38,7 +38,7 @@ void StepBuilder::Begin() {
   entry_sequence_.clear();
   outputs_.clear();
   draws_.clear();
-  pools_.clear();
+  pooled_.clear();
 }
 
 void StepBuilder::FreeBeforeWindow(Sequence& sequence) {
@@ -90,8 +90,8 @@ StepBatch StepBuilder::batch() {
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
-  header_.num_pools = static_cast<uint32_t>(pools_.size());
-  return {header_, rows_, entries_, outputs_, table_, draws_, pools_};
+  header_.num_pooled = static_cast<uint32_t>(pooled_.size());
+  return {header_, rows_, entries_, outputs_, table_, draws_, pooled_};
 }
 
 }  // namespace tandem::testing

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::testing {
 
@@ -44,14 +44,16 @@ class StepBuilder {
     outputs_.back().draw = static_cast<uint32_t>(draws_.size());
     draws_.push_back(draw);
   }
+  // Gives the output added last the next mask (PlanRunner::WriteMask), and returns its index.
+  uint32_t MaskOutput() { return outputs_.back().mask = header_.num_masks++; }
   // Has the row take the guess of an output of the step built before, instead of its token.
   void FeedRow(uint32_t row, uint32_t output) {
     rows_[row].token = 0;
     rows_[row].feed = output + 1;
     header_.after_step = header_.step_id - 1;
   }
-  // Has the rows added last pooled.  REQUIRES there are some, and once for them.
-  void AddPool() { pools_.push_back(static_cast<uint32_t>(entries_.size()) - 1); }
+  // Pools the sequence of the last AddRows.  REQUIRES one call for it.
+  void PoolLastRows() { pooled_.push_back(static_cast<uint32_t>(entries_.size()) - 1); }
   void set_num_candidates(uint32_t n) { header_.num_candidates = n; }
   void set_want_logits(bool want) { header_.want_logits = want ? 1 : 0; }
 
@@ -82,7 +84,7 @@ class StepBuilder {
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
-  std::vector<uint32_t> pools_;
+  std::vector<uint32_t> pooled_;
 };
 
 }  // namespace tandem::testing

@@ -25,7 +25,7 @@ struct WeightRegion {
 class WeightSet {
  public:
   // Validates every tensor against `config` and the regions, and that every role of every layer
-  // is there exactly once (kHead may be absent: tied).  INVALID_ARGUMENT names what is wrong.
+  // is there exactly once (kHead may be absent: tied).  INVALID_ARGUMENT names the tensor.
   static absl::StatusOr<std::unique_ptr<WeightSet>> Create(std::string model_id, ModelConfig config,
                                                            std::vector<PackedTensor> tensors,
                                                            std::vector<WeightRegion> regions);

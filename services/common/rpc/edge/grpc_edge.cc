@@ -115,14 +115,16 @@ class GrpcEdge::Loop {
 
   // Connections of one client's address, or one user.
   struct Group {
+    explicit Group(const H2Limits& limits) : shared(limits) {}
     size_t num_members = 0;
     uint64_t held = 0;  // while Relieve looks
+    H2Group shared;
   };
 
   // A connection with its two places in the epoll set.
   struct Member {
     Member(RelayContext& context, Accepted accepted, Group& peers, bool is_local, int64_t now)
-        : relay(context, std::move(accepted.fd), std::move(accepted.peer), now),
+        : relay(context, peers.shared, std::move(accepted.fd), std::move(accepted.peer), now),
           group(peers),
           local(is_local) {
       client.owner = grpc.owner = this;
@@ -356,7 +358,7 @@ class GrpcEdge::Loop {
         }
         continue;
       }
-      Group& group = groups_[GroupOf(accepted.peer)];
+      Group& group = groups_.try_emplace(GroupOf(accepted.peer), options_.limits).first->second;
       members_.emplace_back(context_, std::move(accepted), group, listener.socket.local, now_ns);
       context_.counts.connections = members_.size();
       Settle(members_.back());
@@ -404,7 +406,11 @@ class GrpcEdge::Loop {
     if (!std::exchange(any_closed_, false)) return;
     evicted_.clear();
     members_.remove_if([](const Member& member) { return member.relay.closed(); });
-    std::erase_if(groups_, [](const auto& group) { return group.second.num_members == 0; });
+    // A group whose client has gone is kept until it could open as many requests as a new one.
+    const int64_t now_ns = NowNanos();
+    std::erase_if(groups_, [now_ns](const auto& group) {
+      return group.second.num_members == 0 && group.second.shared.openings.full(now_ns);
+    });
     context_.counts.connections = members_.size();
   }
 

@@ -60,6 +60,7 @@ class TestService final : public grpc::CallbackGenericService {
     for (Call* call : calls) call->Answer();
   }
   int num_poured() const { return num_poured_; }
+  int num_begun() const { return num_begun_; }
   size_t num_hanging() const {
     const absl::MutexLock lock(&mutex_);
     return hanging_.size();
@@ -122,6 +123,7 @@ class TestService final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
+    ++num_begun_;
     return new Call(*this, context->method(), PeerOfCall(context->peer()));
   }
 
@@ -129,6 +131,7 @@ class TestService final : public grpc::CallbackGenericService {
   std::set<Call*> hanging_;
   bool released_ = false;
   std::atomic<int> num_poured_ = 0;
+  std::atomic<int> num_begun_ = 0;
 };
 
 // A call that is under way.
@@ -291,6 +294,26 @@ TEST_F(GrpcEdgeTest, RequestsThatNeverEndAreResetInTime) {
   EXPECT_TRUE(attacker.Await(GrpcMessage("x"))) << "the connection goes on";
 }
 
+TEST_F(GrpcEdgeTest, ConnectingAgainDoesNotOpenMoreRequests) {
+  options_.limits.opening_burst = 100;
+  options_.limits.openings_per_second = 0.01;  // as good as none
+  Start();
+  std::string flood = Preface();
+  for (uint32_t stream = 1; stream < 400; stream += 2) {
+    flood += Headers(stream, false, CallHeaders("/test/Hang"));
+  }
+  std::vector<std::unique_ptr<H2Client>> attackers;
+  for (int i = 0; i < 10; ++i) {
+    attackers.push_back(std::make_unique<H2Client>(port_));
+    ASSERT_TRUE(attackers.back()->Send(flood));
+  }
+  ASSERT_TRUE(Eventually([this] { return service_.num_begun() >= 100; }));
+  EXPECT_EQ(Ask(port_, "/test/Echo", "hello"), "hello") << "a new connection has some of its own";
+  // A read may exceed the limit by its own bytes: 32 KiB once, 2 KiB of each other connection.
+  EXPECT_FALSE(Eventually([&] { return service_.num_begun() > 800; }, absl::Seconds(1)))
+      << service_.num_begun() << " of 2000 requests";
+}
+
 TEST_F(GrpcEdgeTest, RequestsBeyondTheLimitAreRefusedUntilTheClientKnowsIt) {
   options_.limits.max_streams = 4;
   Start();
@@ -331,7 +354,7 @@ TEST_F(GrpcEdgeTest, PortsLeavePlacesToTheSocketAndConnectionsWaitForPlaces) {
   absl::SleepFor(absl::Milliseconds(250));  // the edge looks again every 100 ms
   EXPECT_FALSE(waits.done());
   EXPECT_EQ(counts_.evicted, 0u) << "all work for their clients";
-  // Places that are no longer used for requests are to be had, though nobody leaves.
+  // Places that are no longer used for requests become free, though no client leaves.
   service_.Release();
   EXPECT_EQ(waits.answer(), "late") << waits.Wait().error_message();
   EXPECT_EQ(counts_.evicted, 1u);

@@ -42,13 +42,15 @@ std::string_view H2FaultName(H2Fault fault) {
   return kNames[static_cast<size_t>(fault)];
 }
 
-H2Guard::H2Guard(const H2Limits& limits, H2Totals& totals, int64_t now_ns)
+H2Guard::H2Guard(const H2Limits& limits, H2Totals& totals, H2Group& group, int64_t now_ns)
     : limits_(limits),
       totals_(totals),
+      group_(group),
       opened_ns_(now_ns),
       now_ns_(now_ns),
       idle_since_ns_(now_ns),
       streams_(limits.stream_burst, limits.streams_per_second),
+      own_openings_(limits.own_openings),
       client_resets_(limits.reset_burst, limits.resets_per_second),
       control_(limits.control_burst, limits.control_per_second) {}
 
@@ -63,6 +65,7 @@ void H2Guard::Drop() {
 
 H2Verdict H2Guard::OnClient(std::string_view in, int64_t now_ns) {
   now_ns_ = now_ns;
+  opening_pause_ns_ = 0;
   if (shed_too_often_) return TooManyResets();
   if (preface_bytes_ < kH2Preface.size()) {
     const size_t count = std::min(in.size(), kH2Preface.size() - preface_bytes_);
@@ -160,6 +163,7 @@ H2Verdict H2Guard::OnHeaders(const H2Frame& frame, int64_t now_ns) {
                                                      limits_.max_streams));
     }
     streams_.Take(1, now_ns);
+    TakeOpening(now_ns);
   } else {
     // Trailers.  Of a stream that is not open: it crossed with the server's end of it.
     H2Verdict verdict = Control(1 + frame.length / kIgnoredBytesPerCost, now_ns);
@@ -280,7 +284,8 @@ H2Verdict H2Guard::OnServerFrame(const H2Frame& frame, int64_t now_ns) {
   if (data) windows_.OnServerData(frame.length);
   const auto stream = Find(frame.stream);
   if (stream == open_.end()) return {};
-  stream->answered = true;
+  const bool first = !std::exchange(stream->answered, true);
+  if (first && frame.type != H2FrameType::kRstStream) ReturnOpening();
   if (data) stream->credit -= frame.length;
   if (frame.type == H2FrameType::kRstStream) {
     // A client can have the server reset a stream by frames that are wrong.
@@ -364,6 +369,25 @@ uint32_t H2Guard::num_unfinished() const {
 bool H2Guard::waits_for_client() const {
   return std::all_of(open_.begin(), open_.end(),
                      [](const Stream& stream) { return stream.unfinished(); });
+}
+
+void H2Guard::TakeOpening(int64_t now_ns) {
+  if (own_openings_ > 0) {
+    --own_openings_;
+    return;
+  }
+  ++owed_openings_;
+  group_.openings.Take(1, now_ns);
+  opening_pause_ns_ = group_.openings.debt_ns();
+}
+
+void H2Guard::ReturnOpening() {
+  if (owed_openings_ > 0) {
+    --owed_openings_;
+    group_.openings.Add(1);
+  } else {
+    own_openings_ = std::min(own_openings_ + 1, limits_.own_openings);
+  }
 }
 
 H2Verdict H2Guard::Control(double cost, int64_t now_ns) {

@@ -12,6 +12,7 @@
 // gRPC 1.51 needs it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,14 @@ struct H2Limits {
   double stream_burst = 2000, streams_per_second = 2000;  // above: reading pauses
   double reset_burst = 1000, resets_per_second = 100;     // of requests that had no answer yet
   double control_burst = 4000, control_per_second = 400;  // empty and control frames
+  // Requests that it may open without an answer to any before it takes from its group.
+  uint32_t own_openings = 16;
+
+  // For all connections of a group together: requests opened and not answered.  Above: reading
+  // pauses.  Without this, a client that connects again and again opens as many as it likes.
+  double opening_burst = 4096, openings_per_second = 500;
+  double opening_debt_seconds = 10;  // the longest pause
+
   // For all connections together.
   uint32_t max_total_streams = 2048;
   uint64_t max_total_bytes = 128 << 20;
@@ -81,6 +90,13 @@ struct H2Totals {
   TokenBucket resets;
 };
 
+// What the connections of one client share.  Thread-compatible.
+struct H2Group {
+  explicit H2Group(const H2Limits& limits)
+      : openings(limits.opening_burst, limits.openings_per_second, limits.opening_debt_seconds) {}
+  TokenBucket openings;
+};
+
 struct H2Verdict {
   H2Fault fault = H2Fault::kNone;  // none: go on
   H2Error error = H2Error::kNoError;
@@ -97,8 +113,8 @@ struct H2Reset {
 // Times are nanoseconds of the steady clock.  Thread-compatible.
 class H2Guard {
  public:
-  // `limits`, `totals`: Borrowed; must outlive the guard.
-  H2Guard(const H2Limits& limits, H2Totals& totals, int64_t now_ns);
+  // `limits`, `totals`, `group`: Borrowed; must outlive the guard.
+  H2Guard(const H2Limits& limits, H2Totals& totals, H2Group& group, int64_t now_ns);
   ~H2Guard();
   H2Guard(const H2Guard&) = delete;
   H2Guard& operator=(const H2Guard&) = delete;
@@ -111,7 +127,7 @@ class H2Guard {
   // Whether the client's preface and SETTINGS are complete.  Nothing is released before that.
   bool established() const { return established_; }
 
-  // Takes bytes from gRPC, all of which go on to the client.
+  // Takes bytes from gRPC; all of them go on to the client.
   H2Verdict OnServer(std::string_view in, int64_t now_ns);
   // Whether a frame of our own may follow the bytes that gRPC has sent.
   bool server_between_frames() const { return server_.between_frames() && !server_in_block_; }
@@ -133,7 +149,10 @@ class H2Guard {
   void Drop();
 
   // How long to pause reading from the client after the last OnClient; mostly 0.
-  int64_t pause_ns() const { return streams_.debt_ns(); }
+  int64_t pause_ns() const { return std::max(streams_.debt_ns(), opening_pause_ns_); }
+  // Whether the group has opened too many requests: reads are short then, because all requests of a
+  // read are opened.
+  bool group_in_debt() const { return group_.openings.debt_ns() > 0; }
   // Whether gRPC has no work for the client: no request is complete or answered.
   bool waits_for_client() const;
   uint32_t last_stream() const { return last_stream_; }
@@ -166,6 +185,9 @@ class H2Guard {
   void OnBlockEnd(int64_t now_ns);
   // Whether the client takes too long to complete the request or to read its answer.
   bool TooSlow(Stream& stream, int64_t now_ns) const;
+  // A request was opened, or answered for the first time.
+  void TakeOpening(int64_t now_ns);
+  void ReturnOpening();
   H2Verdict Control(double cost, int64_t now_ns);
   H2Verdict CountReset(int64_t now_ns);
 
@@ -176,6 +198,7 @@ class H2Guard {
 
   const H2Limits& limits_;
   H2Totals& totals_;
+  H2Group& group_;
 
   H2FrameScanner client_;
   size_t preface_bytes_ = 0;
@@ -203,6 +226,9 @@ class H2Guard {
   int64_t idle_since_ns_;
 
   TokenBucket streams_;
+  uint32_t own_openings_;       // left
+  uint64_t owed_openings_ = 0;  // taken from the group
+  int64_t opening_pause_ns_ = 0;
   TokenBucket client_resets_;
   TokenBucket control_;
   int resets_in_debt_ = 0;

@@ -25,7 +25,8 @@ class H2GuardTest : public ::testing::Test {
   void Begin() {
     guard_.reset();
     totals_ = std::make_unique<H2Totals>(limits_);
-    guard_ = std::make_unique<H2Guard>(limits_, *totals_, now_);
+    group_ = std::make_unique<H2Group>(limits_);
+    guard_ = std::make_unique<H2Guard>(limits_, *totals_, *group_, now_);
     sent_ = 0;
   }
   H2Fault Client(const std::string& bytes) {
@@ -45,6 +46,7 @@ class H2GuardTest : public ::testing::Test {
   H2Limits limits_;
   int64_t now_ = 1000 * kSecond;
   std::unique_ptr<H2Totals> totals_;
+  std::unique_ptr<H2Group> group_;
   std::unique_ptr<H2Guard> guard_;
   H2Verdict verdict_;
   uint64_t sent_ = 0;
@@ -226,7 +228,7 @@ TEST_F(H2GuardTest, RefusedRequestsOfManyConnectionsCountTogether) {
   std::vector<std::unique_ptr<H2Guard>> others;
   uint32_t last = 0;
   for (int i = 0; i < 10; ++i) {
-    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, now_));
+    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, *group_, now_));
     H2Guard& guard = *others.back();
     guard.OnClient(Preface(), now_);
     uint32_t id = 1;
@@ -301,7 +303,7 @@ TEST_F(H2GuardTest, ManyConnectionsThatResetHaveFewEach) {
   };
   uint32_t last = 0;
   for (int i = 0; i < 10; ++i) {
-    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, now_));
+    others.push_back(std::make_unique<H2Guard>(limits_, *totals_, *group_, now_));
     last = resets(*others.back());
   }
   EXPECT_LE(last, 8u);
@@ -444,6 +446,65 @@ TEST_F(H2GuardTest, ManyRequestsASecondPauseTheReading) {
   now_ += kSecond;
   Client(Headers(id, true));
   EXPECT_EQ(guard_->pause_ns(), 0);
+}
+
+TEST_F(H2GuardTest, RequestsWithoutAnAnswerAreCountedOverAllConnectionsOfAClient) {
+  limits_.opening_burst = 100;
+  limits_.openings_per_second = 10;
+  limits_.total_reset_burst = 1e6;
+  Begin();
+  // Each connection is used until its reading pauses, and then made anew.
+  const auto connect_and_open = [this](H2Group& group) {
+    H2Guard guard(limits_, *totals_, group, now_);
+    guard.OnClient(Preface(), now_);
+    uint32_t count = 0;
+    while (guard.pause_ns() == 0 && count < 200 &&
+           guard.OnClient(Headers(2 * count + 1), now_).ok()) {
+      ++count;
+    }
+    EXPECT_EQ(guard.group_in_debt(), guard.pause_ns() > 0);
+    return count;
+  };
+  EXPECT_EQ(connect_and_open(*group_), limits_.own_openings + 100 + 1);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(connect_and_open(*group_), limits_.own_openings + 1);
+  H2Group other(limits_);
+  EXPECT_GT(connect_and_open(other), 100u) << "another client's";
+  now_ += 10 * kSecond;
+  EXPECT_GT(connect_and_open(*group_), limits_.own_openings + 70) << "the debt is paid by time";
+}
+
+TEST_F(H2GuardTest, RequestsThatAreAnsweredAreNotCounted) {
+  limits_.opening_burst = 100;
+  limits_.openings_per_second = 1;
+  limits_.stream_burst = 1e6;
+  Begin();
+  Client(Preface());
+  uint32_t id = 1;
+  for (int i = 0; i < 50; ++i) {  // 100 at a time; 84 are the group's
+    const uint32_t first = id;
+    for (int k = 0; k < 100; ++k, id += 2) ASSERT_EQ(Client(Headers(id, true)), H2Fault::kNone);
+    EXPECT_EQ(guard_->pause_ns(), 0) << i;
+    for (uint32_t answered = first; answered < id; answered += 2) Answer(answered);
+  }
+  for (int i = 0; i < 100; ++i, id += 2) Client(Headers(id) + Rst(id));
+  EXPECT_EQ(guard_->pause_ns(), 0);
+  for (int i = 0; i < 100; ++i, id += 2) Client(Headers(id) + Rst(id));
+  EXPECT_GT(guard_->pause_ns(), 0) << "resets are not answers";
+}
+
+TEST_F(H2GuardTest, AClientWithAnswersIsNotHeldBackByAnotherConnectionOfItsGroup) {
+  limits_.opening_burst = 10;
+  Begin();
+  Client(Preface());
+  H2Guard flood(limits_, *totals_, *group_, now_);
+  flood.OnClient(Preface(), now_);
+  for (uint32_t id = 1; id < 400; id += 2) flood.OnClient(Headers(id), now_);
+  EXPECT_GT(flood.pause_ns(), 0);
+  for (uint32_t id = 1; id < 2000; id += 2) {
+    ASSERT_EQ(Client(Headers(id, true)), H2Fault::kNone);
+    EXPECT_EQ(guard_->pause_ns(), 0) << id;
+    Answer(id);
+  }
 }
 
 TEST_F(H2GuardTest, WhatAConnectionHeldIsFreeWhenItEnds) {

@@ -16,6 +16,7 @@ constexpr uint32_t kReadable = EPOLLIN;
 constexpr uint32_t kWritable = EPOLLOUT;
 constexpr int64_t kLingerNs = 1'000'000'000;
 constexpr size_t kLingerBytes = 1 << 20;
+constexpr size_t kShortRead = 2 << 10;  // some twenty requests' headers
 
 // How much of `bytes` the socket took; -1: it is gone.
 ssize_t SendSome(int fd, std::string_view bytes) {
@@ -45,12 +46,12 @@ ssize_t ReadSome(int fd, std::span<char> into) {
 
 }  // namespace
 
-Relay::Relay(RelayContext& context, UniqueFd client, std::string peer, int64_t now_ns)
+Relay::Relay(RelayContext& context, H2Group& group, UniqueFd client, std::string peer,
+             int64_t now_ns)
     : context_(context),
       client_(std::move(client)),
       peer_(std::move(peer)),
-      began_ns_(now_ns),
-      guard_(context.limits, context.totals, now_ns) {}
+      guard_(context.limits, context.totals, group, now_ns) {}
 
 uint32_t Relay::client_events() const {
   if (closed()) return 0;
@@ -90,7 +91,8 @@ void Relay::OnGrpc(uint32_t events, int64_t now_ns) {
 }
 
 void Relay::ReadClient(int64_t now_ns) {
-  const ssize_t n = ReadSome(client_.get(), context_.scratch);
+  const size_t most = guard_.group_in_debt() ? kShortRead : context_.scratch.size();
+  const ssize_t n = ReadSome(client_.get(), context_.scratch.first(most));
   if (n < 0) return;
   if (linger_ends_ns_ != 0) {
     lingered_bytes_ += static_cast<size_t>(n);
@@ -131,7 +133,7 @@ bool Relay::Forward(std::string_view in) {
     SendGrpc(in.substr(0, release));
     in.remove_prefix(release);
   } else {
-    const size_t more = release - hold_.size();  // what is held ends within a frame
+    const size_t more = release - hold_.size();  // the held bytes end within a frame
     hold_.append(in.substr(0, more));
     SendGrpc(hold_);
     hold_ = {};
@@ -250,7 +252,7 @@ void Relay::SendGoaway(H2Error error, std::string_view why) {
   SendClient(H2Goaway(guard_.last_stream(), error, why));
 }
 
-// Closing while unread bytes are there would have the kernel throw away what is on its way to the
+// Closing while unread bytes are there would have the kernel throw away bytes on their way to the
 // client.
 void Relay::Linger(int64_t now_ns) {
   guard_.Drop();

@@ -34,7 +34,8 @@ struct RelayContext {
 // Single-thread.  Sockets do not block.
 class Relay {
  public:
-  Relay(RelayContext& context, UniqueFd client, std::string peer, int64_t now_ns);
+  // `group`: of the connection's client.  Borrowed; must outlive this.
+  Relay(RelayContext& context, H2Group& group, UniqueFd client, std::string peer, int64_t now_ns);
 
   // Epoll events that each socket waits for; 0: remove it from epoll.
   uint32_t client_events() const;
@@ -58,7 +59,6 @@ class Relay {
   int grpc_fd() const { return grpc_.get(); }  // -1: none yet, or gone
   const H2Guard& guard() const { return guard_; }
   const std::string& peer() const { return peer_; }
-  int64_t began_ns() const { return began_ns_; }
 
  private:
   void ReadClient(int64_t now_ns);
@@ -78,7 +78,6 @@ class Relay {
   UniqueFd client_;
   UniqueFd grpc_;
   const std::string peer_;
-  const int64_t began_ns_;
   H2Guard guard_;
   uint64_t forwarded_bytes_ = 0;
   std::string hold_;

@@ -6,12 +6,15 @@
 
 namespace tandem {
 
-// Fills by `per_second` up to `burst`.  May go into debt, by one second's worth at most.
+// Fills by `per_second` up to `burst`.  May go into debt, by `debt_seconds` worth at most.
 // Thread-compatible.
 class TokenBucket {
  public:
-  TokenBucket(double burst, double per_second)
-      : burst_(burst), per_second_(per_second), tokens_(burst) {}
+  TokenBucket(double burst, double per_second, double debt_seconds = 1)
+      : burst_(burst),
+        per_second_(per_second),
+        most_debt_(debt_seconds * per_second),
+        tokens_(burst) {}
 
   // Takes `cost` at `now_ns` of the steady clock; false when the bucket is in debt after it.
   bool Take(double cost, int64_t now_ns) {
@@ -19,7 +22,7 @@ class TokenBucket {
       Add(per_second_ * static_cast<double>(now_ns - last_ns_) * 1e-9);
     }
     last_ns_ = std::max(last_ns_, now_ns);
-    tokens_ = std::max(tokens_ - cost, -per_second_);
+    tokens_ = std::max(tokens_ - cost, -most_debt_);
     return tokens_ >= 0;
   }
   void Add(double tokens) { tokens_ = std::min(tokens_ + tokens, burst_); }
@@ -27,10 +30,16 @@ class TokenBucket {
   int64_t debt_ns() const {
     return tokens_ >= 0 ? 0 : static_cast<int64_t>(-tokens_ / per_second_ * 1e9);
   }
+  // Whether nothing is missing at `now_ns`.
+  bool full(int64_t now_ns) const {
+    const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(now_ns - last_ns_, 0));
+    return tokens_ + per_second_ * seconds >= burst_;
+  }
 
  private:
   double burst_;
   double per_second_;
+  double most_debt_;
   double tokens_;
   int64_t last_ns_ = 0;
 };
