@@ -43,7 +43,7 @@ absl::Status Serve(const Flags& flags, ShutdownSignals& signals) {
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<RegionServer> regions,
       RegionServer::Start(region_options, [&store](const RegionRequest& request) {
-        return store->GetRegion(request);
+        return store->leases().GetRegion(request);
       }));
   LoaderService service(store.get());
   TANDEM_ASSIGN_OR_RETURN(

@@ -20,6 +20,7 @@
 #include "services/loader/convert/gguf_header_writer.h"
 #include "services/loader/convert/gguf_metadata.h"
 #include "services/loader/formats/decoder_tensors.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/parallel_for.h"
 
 namespace tandem::loader {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "services/loader/formats/model_source.h"
-#include "services/loader/formats/weight_mix.h"
+#include "services/loader/source/model_source.h"
+#include "services/loader/source/weight_mix.h"
 
 namespace tandem::loader {
 

@@ -11,6 +11,7 @@
 
 #include "services/common/tensor/quant.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/formats/testing/release_builder.h"
 
 namespace tandem::loader {

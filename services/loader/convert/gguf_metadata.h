@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "services/loader/convert/gguf_header_writer.h"
-#include "services/loader/formats/model_source.h"
-#include "services/loader/formats/weight_mix.h"
+#include "services/loader/source/model_source.h"
+#include "services/loader/source/weight_mix.h"
 
 namespace tandem::loader {
 

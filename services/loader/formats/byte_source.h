@@ -19,7 +19,7 @@
 namespace tandem::loader {
 
 // INVALID_ARGUMENT "at byte OFFSET: REASON": how every parser here refuses its input.  Names out of
-// the input may be part of the reason: what is not printable is escaped, and the rest cut.
+// the input may be part of the reason: unprintable bytes are escaped, and a long text is cut.
 absl::Status FormatError(uint64_t offset, std::string_view reason);
 // A status's message, for use within another one.
 inline std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

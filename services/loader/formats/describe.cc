@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/text_table.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 
 namespace tandem::loader {
 namespace {

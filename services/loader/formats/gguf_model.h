@@ -10,7 +10,7 @@ namespace tandem::loader {
 // Everything of OpenedModel but its files and its content id.  The attention scale, which GGUF
 // does not carry, is head_dim^-0.5, but (hidden_dim / num_heads)^-0.5 for the 62-layer model,
 // unless gemma3.attention.scale is there (as in llama.cpp).  Norms already hold 1 + w.
-// INVALID_ARGUMENT names the key or tensor, its offset and what is wrong with it.
+// INVALID_ARGUMENT names the key or tensor, its offset and the fault.
 absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header);
 
 }  // namespace tandem::loader

@@ -4,7 +4,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "services/common/model/model_config.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 
@@ -18,7 +18,7 @@ struct ReleaseConfig {
 // is absent has transformers' defaults.  Both spellings of the rotary settings are read:
 // rope_theta, rope_local_base_freq, rope_scaling and sliding_window_pattern, and the newer
 // rope_parameters and layer_types.  `generation_config`: null when there is none.
-// INVALID_ARGUMENT names the member, its value and what is expected.
+// INVALID_ARGUMENT names the member, its value and the expected one.
 absl::StatusOr<ReleaseConfig> ReadReleaseConfig(const nlohmann::json& config,
                                                 const nlohmann::json& generation_config);
 

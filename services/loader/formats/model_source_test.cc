@@ -1,5 +1,5 @@
 // Opens the models that come with the repository.
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 
 #include <gtest/gtest.h>
 

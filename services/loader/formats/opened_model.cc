@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_format.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/synthetic/synthetic_model.h"
 #include "services/loader/synthetic/synthetic_spec.h"
 

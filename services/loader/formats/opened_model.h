@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "services/loader/formats/byte_source.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

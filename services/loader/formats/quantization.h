@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

@@ -1,4 +1,5 @@
 #include "services/loader/formats/quantization.h"
+#include "services/loader/formats/open_model.h"
 
 #include <gtest/gtest.h>
 

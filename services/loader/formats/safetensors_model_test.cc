@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "services/common/testing/status_matchers.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/formats/testing/release_builder.h"
 
 namespace tandem::loader {

@@ -81,7 +81,7 @@ TEST(SafetensorsTest, RefusesHeaderLengthsThatDoNotFit) {
   ExpectFileRefused(Packed(uint64_t{0}), 8, "does not begin with '{'");
 }
 
-// Claims to be as long as it is asked to be, and counts what is read.
+// Claims to be as long as it is asked to be, and counts the bytes read.
 class LongSource : public ByteSource {
  public:
   uint64_t size() const override { return uint64_t{1} << 40; }

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "services/common/tensor/quant.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

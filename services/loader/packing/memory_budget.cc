@@ -24,7 +24,7 @@ std::optional<uint64_t> ReadNumber(const std::string& path, const std::string& k
   return value;
 }
 
-// What is left to the control group this process sees as its root (a container's own).
+// The memory left to the control group that this process sees as its root (a container's own).
 std::optional<uint64_t> ControlGroupBytesLeft() {
   const std::string root = "/sys/fs/cgroup/";
   const auto limit = ReadNumber(root + "memory.max", "");

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packing_check.h"
 
 namespace tandem::loader {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "services/common/base/unique_fd.h"
 #include "services/common/weights/packed_tensor.h"
-#include "services/loader/formats/model_source.h"
 #include "services/loader/packing/packing_plan.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

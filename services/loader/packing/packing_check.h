@@ -12,8 +12,8 @@
 #include "services/common/tensor/quant.h"
 #include "services/common/weights/dequantize.h"
 #include "services/common/weights/weight_set.h"
-#include "services/loader/formats/model_source.h"
 #include "services/loader/packing/packer.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/model/model_config.h"
 #include "services/common/weights/packed_tensor.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

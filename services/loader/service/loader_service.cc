@@ -50,7 +50,7 @@ void FillStatus(const StoreStatus& status, v1::GetStatusResponse* response) {
     out->set_weight_bytes(model.weight_bytes);
     out->set_num_leases(model.num_leases);
   }
-  for (const StoreStatus::Lease& lease : status.leases) {
+  for (const LeaseStatus& lease : status.leases) {
     v1::LeaseStatus* out = response->add_leases();
     out->set_model_id(lease.model_id);
     out->set_holder(lease.holder);
@@ -138,8 +138,8 @@ grpc::ServerUnaryReactor* LoaderService::CreateRegion(grpc::CallbackServerContex
                                                       const v1::CreateRegionRequest* request,
                                                       v1::CreateRegionResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto region =
-      store_->CreateRegion(request->lease_token(), request->size_bytes(), request->purpose());
+  const auto region = store_->leases().CreateRegion(request->lease_token(), request->size_bytes(),
+                                                    request->purpose());
   if (region.ok()) response->set_region_id(*region);
   reactor->Finish(ToGrpcStatus(region.status()));
   return reactor;

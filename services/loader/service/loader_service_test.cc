@@ -16,12 +16,16 @@
 
 #include "services/common/rpc/loader_client.h"
 #include "services/common/rpc/server.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packing_check.h"
 
 namespace tandem::loader {
 namespace {
+
+using tandem::testing::Eventually;
 
 constexpr char kDemo[] = "demo.Q8_0.gguf";
 constexpr char kDemoFolder[] = TANDEM_SOURCE_DIR "/models/demo";
@@ -31,16 +35,7 @@ size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
-// Waits for what another thread or process is about to bring about.
-void Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!condition()) {
-    ASSERT_LT(absl::Now(), deadline) << "it did not happen";
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-}
-
-class LoaderServiceTest : public testing::Test {
+class LoaderServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     target_ = "unix:" + directory_ + "/l.sock";
@@ -60,7 +55,7 @@ class LoaderServiceTest : public testing::Test {
     RegionServer::Options regions;
     regions.socket_path = directory_ + "/l.sock.fds";
     regions_ = RegionServer::Start(regions, [this](const RegionRequest& request) {
-                 return store_->GetRegion(request);
+                 return store_->leases().GetRegion(request);
                }).value();
     service_ = std::make_unique<LoaderService>(store_.get());
     server_ =
@@ -179,7 +174,7 @@ TEST_F(LoaderServiceTest, AnEndedLeaseIsWorthless) {
   const std::string token = lease->token();
   const uint32_t id = client_->CreateRegion(*lease, 4096, "exchange").value();
   lease.reset();
-  Eventually([&] { return store_->GetStatus().leases.empty(); });
+  ASSERT_TRUE(Eventually([&] { return store_->GetStatus().leases.empty(); }));
   EXPECT_EQ(client_->FetchRegion(token, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->GetStatus().exchange_bytes, 0u);
   EXPECT_EQ(store_->GetStatus().models.size(), 1u) << "the last model stays";
@@ -216,7 +211,7 @@ TEST_F(LoaderServiceTest, AnotherModelReplacesTheIdleOneButNotALeasedOne) {
   ASSERT_TRUE(client_->LoadModel("random-1b-shape").ok());
   EXPECT_EQ(store_->GetStatus().models.size(), 2u);
   lease.reset();
-  Eventually([&] { return store_->GetStatus().models.size() == 1; });
+  ASSERT_TRUE(Eventually([&] { return store_->GetStatus().models.size() == 1; }));
   EXPECT_EQ(store_->GetStatus().models[0].name, "random-1b-shape");
   EXPECT_EQ(client_->AcquireLease(demo.model_id(), "test").status().code(),
             absl::StatusCode::kNotFound);
@@ -230,12 +225,12 @@ TEST_F(LoaderServiceTest, MappingsOutliveTheLoader) {
   DequantizeRow(*weights, embedding, 1, before);
   EXPECT_TRUE(lease->alive());
   StopLoader();
-  Eventually([&] { return !lease->alive(); });
+  ASSERT_TRUE(Eventually([&] { return !lease->alive(); }));
   DequantizeRow(*weights, embedding, 1, after);
   EXPECT_EQ(before, after);
   EXPECT_EQ(client_->GetStatus().status().code(), absl::StatusCode::kUnavailable);
   StartLoader();  // and the same client finds the next one
-  Eventually([&] { return client_->GetStatus().ok(); });
+  ASSERT_TRUE(Eventually([&] { return client_->GetStatus().ok(); }));
 }
 
 TEST_F(LoaderServiceTest, UnknownAndEvilNamesAreRefused) {
@@ -277,7 +272,7 @@ pid_t SpawnClient(const std::string& target, const std::string& model_id) {
 TEST_F(LoaderServiceTest, FiftyKilledClientsLeaveNothingBehind) {
   const std::string model_id = LoadDemo().model_id();
   const auto settled = [&] {
-    Eventually([&] { return store_->GetStatus().leases.empty(); });
+    EXPECT_TRUE(Eventually([&] { return store_->GetStatus().leases.empty(); }));
     return OpenDescriptors();
   };
   size_t before = 0;
@@ -285,7 +280,7 @@ TEST_F(LoaderServiceTest, FiftyKilledClientsLeaveNothingBehind) {
   for (int round = 0; round < 50; ++round) {
     const pid_t pid = SpawnClient(target_, model_id);
     ASSERT_GT(pid, 0);
-    Eventually([&] { return store_->GetStatus().exchange_bytes > 0; });
+    ASSERT_TRUE(Eventually([&] { return store_->GetStatus().exchange_bytes > 0; }));
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);
@@ -293,7 +288,7 @@ TEST_F(LoaderServiceTest, FiftyKilledClientsLeaveNothingBehind) {
     if (round == 0) before = settled();  // whatever gRPC opens once is open by now
   }
   settled();
-  Eventually([&] { return OpenDescriptors() <= before; });
+  ASSERT_TRUE(Eventually([&] { return OpenDescriptors() <= before; }));
   EXPECT_EQ(store_->GetStatus().num_regions, regions);
   EXPECT_EQ(store_->GetStatus().exchange_bytes, 0u);
 }

@@ -93,7 +93,7 @@ LeaseReactor::LeaseReactor(ModelStore* store, LeaseGrant grant,
 }
 
 void LeaseReactor::End(const grpc::Status& status) {
-  store_->Release(token_);
+  store_->leases().Release(token_);
   absl::MutexLock lock(&mutex_);
   if (end_.has_value()) return;
   end_ = status;
@@ -110,7 +110,7 @@ void LeaseReactor::OnWriteDone(bool ok) {
 }
 
 void LeaseReactor::OnDone() {
-  store_->Release(token_);
+  store_->leases().Release(token_);
   on_done_(this);
 }
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 namespace tandem::loader {
 namespace {
@@ -50,43 +49,14 @@ TEST_F(ModelStoreTest, WeightRegionsAreSealedForGood) {
   }
 }
 
-TEST_F(ModelStoreTest, TokensAreLongAndNeverTheSame) {
-  const auto model = Load("demo.Q4_0");
-  std::set<std::string> tokens;
-  for (int i = 0; i < 100; ++i) {
-    const auto grant = store_->Acquire(model->model_id, "test");
-    ASSERT_TRUE(grant.ok()) << grant.status();
-    EXPECT_EQ(grant->token.size(), kLeaseTokenBytes);
-    EXPECT_TRUE(tokens.insert(grant->token).second);
-  }
-}
-
-TEST_F(ModelStoreTest, ALeaseGivesItsOwnRegionsAndNoOthers) {
-  const auto model = Load("demo.Q4_0");
-  const auto mine = store_->Acquire(model->model_id, "mine").value();
-  const auto other = store_->Acquire(model->model_id, "other").value();
-  const uint32_t id = store_->CreateRegion(mine.token, 5000, "exchange").value();
-  const auto region = store_->GetRegion({mine.token, RegionKind::kLeaseRegion, id});
-  ASSERT_TRUE(region.ok()) << region.status();
-  EXPECT_EQ(region->bytes, 8192u) << "whole pages";
-  EXPECT_EQ(store_->GetRegion({other.token, RegionKind::kLeaseRegion, id}).status().code(),
-            absl::StatusCode::kNotFound);
-  const auto past_end = static_cast<uint32_t>(model->regions.size());
-  EXPECT_TRUE(store_->GetRegion({mine.token, RegionKind::kWeights, past_end - 1}).ok());
-  for (const uint32_t index : {past_end, 0xFFFFFFFFu}) {
-    EXPECT_EQ(store_->GetRegion({mine.token, RegionKind::kWeights, index}).status().code(),
-              absl::StatusCode::kNotFound);
-  }
-}
-
 TEST_F(ModelStoreTest, FiftyRoundsOfLoadLeaseAndReleaseLeaveNoDescriptors) {
   const auto round = [this](const char* name) {
     const auto grant = store_->Acquire(Load(name)->model_id, "test").value();
-    const uint32_t id = store_->CreateRegion(grant.token, 4096, "exchange").value();
-    EXPECT_TRUE(store_->GetRegion({grant.token, RegionKind::kLeaseRegion, id}).ok());
-    EXPECT_TRUE(store_->GetRegion({grant.token, RegionKind::kWeights, 0}).ok());
-    store_->Release(grant.token);
-    store_->Release(grant.token);
+    const uint32_t id = store_->leases().CreateRegion(grant.token, 4096, "exchange").value();
+    EXPECT_TRUE(store_->leases().GetRegion({grant.token, RegionKind::kLeaseRegion, id}).ok());
+    EXPECT_TRUE(store_->leases().GetRegion({grant.token, RegionKind::kWeights, 0}).ok());
+    store_->leases().Release(grant.token);
+    store_->leases().Release(grant.token);
   };
   round("demo.Q4_0");
   const size_t before = OpenDescriptors();
@@ -94,22 +64,6 @@ TEST_F(ModelStoreTest, FiftyRoundsOfLoadLeaseAndReleaseLeaveNoDescriptors) {
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_EQ(store_->GetStatus().models.size(), 1u);
   EXPECT_EQ(store_->GetStatus().exchange_bytes, 0u);
-}
-
-TEST_F(ModelStoreTest, LimitsHold) {
-  Create({.max_lease_bytes = 16384, .max_lease_regions = 3, .max_leases = 2});
-  const auto model = Load("demo.Q4_0");
-  const auto grant = store_->Acquire(model->model_id, "one").value();
-  EXPECT_TRUE(store_->Acquire(model->model_id, "two").ok());
-  EXPECT_EQ(store_->Acquire(model->model_id, "three").status().code(),
-            absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(store_->CreateRegion(grant.token, 16385, "x").status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(store_->CreateRegion(grant.token, 12288, "x").ok());
-  EXPECT_EQ(store_->CreateRegion(grant.token, 4097, "x").status().code(),
-            absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(store_->CreateRegion(grant.token, 4096, "x").ok());
-  EXPECT_EQ(store_->CreateRegion("wrong", 4096, "x").status().code(), absl::StatusCode::kNotFound);
 }
 
 class CachedModelStoreTest : public ModelStoreTest {
@@ -172,7 +126,7 @@ TEST_F(CachedModelStoreTest, WithoutAUsableFolderModelsArePackedAsEver) {
 TEST_F(ModelStoreTest, StatusCountsWhatIsHeld) {
   const auto model = Load("demo.Q4_0");
   const auto grant = store_->Acquire(model->model_id, std::string(1000, 'h')).value();
-  ASSERT_TRUE(store_->CreateRegion(grant.token, 4096, "exchange").ok());
+  ASSERT_TRUE(store_->leases().CreateRegion(grant.token, 4096, "exchange").ok());
   const StoreStatus status = store_->GetStatus();
   ASSERT_EQ(status.models.size(), 1u);
   EXPECT_EQ(status.models[0].num_leases, 1u);

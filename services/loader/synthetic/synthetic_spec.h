@@ -3,7 +3,7 @@
 //   synthetic:SHAPE[?NAME=VALUE[&NAME=VALUE]...]
 //
 //   SHAPE      gemma3-270m, gemma3-1b, gemma3-4b, gemma3-12b or gemma3-27b
-//   type       number formats of the matrices, a WeightMix's name (formats/weight_mix.h);
+//   type       number formats of the matrices, a WeightMix's name (source/weight_mix.h);
 //              q4_0 if it is not given
 //   embedding  number format of the embedding, which is the head too; by default the mix's
 //   seed       of the random weights, 1 if it is not given
@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/model/model_config.h"
-#include "services/loader/formats/weight_mix.h"
+#include "services/loader/source/weight_mix.h"
 
 namespace tandem::loader {
 
@@ -34,7 +34,7 @@ inline constexpr uint32_t kMinSyntheticVocabulary = 272;
 // Whether a model's name asks for a synthetic one.
 bool IsSyntheticName(std::string_view name);
 
-// INVALID_ARGUMENT says what is wrong, and what is allowed instead.
+// INVALID_ARGUMENT names the fault and the allowed values.
 absl::StatusOr<SyntheticSpec> ParseSyntheticName(std::string_view name);
 
 }  // namespace tandem::loader

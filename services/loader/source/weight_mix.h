@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/tensor/dtype.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem::loader {
 

@@ -1,4 +1,4 @@
-#include "services/loader/formats/weight_mix.h"
+#include "services/loader/source/weight_mix.h"
 
 #include <vector>
 
