@@ -40,7 +40,7 @@ uvec4 load_v(uint vector, uint chunk) {
 
 float minus_infinity() { return uintBitsToFloat(0xFF800000u); }
 
-// Eight float16 as they lie in memory: what is on its way stays packed.
+// Eight float16 as they lie in memory: values on their way stay packed.
 vec4 low(uvec4 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
 vec4 high(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w)); }
 
@@ -69,7 +69,7 @@ void main() {
 
   for (uint base = first / LANES * LANES; base <= last; base += LANES) {
     bool seen = base + lane >= first && base + lane <= last;
-    uint position = clamp(base + lane, first, last);  // what is read is always there
+    uint position = clamp(base + lane, first, last);  // reads always hit the cache
     uint vector = kv_vector(table, position, block_tokens, num_kv_heads, kv_head);
     float score[QUERIES];
     [[unroll]] for (uint h = 0; h < QUERIES; ++h) score[h] = 0.0;

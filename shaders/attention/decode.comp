@@ -72,7 +72,7 @@ shared uint num_done;
 
 vec4 low(uvec4 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
 vec4 high(uvec4 bits) { return vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w)); }
-uvec2 halves(vec4 x) { return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw)); }
+uvec2 halves(vec4 x) { return uvec2(pack_halves(x.xy), pack_halves(x.zw)); }
 uvec4 fresh_chunk(uint vector, uint chunk) {
   uint at = vector * kQuads + 2 * chunk;
   if (KV_FORMAT == kKvF16) return uvec4(fresh_quads[at], fresh_quads[at + 1]);
@@ -124,12 +124,12 @@ uint chunk_of(uint c, uint member) {
   }
 
 // Requests the vectors of AT_ONCE positions of [from, end), from base on.
-#define REQUEST(base, from, end)                                                      \
+#define REQUEST(to_k, to_v, base, from, end)                                          \
   [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {                                     \
     uint position = clamp((base) + u * kStreams + stream, from, (end)-1);             \
     uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);    \
-    LOAD_CHUNKS(next_k[u], k_cache, vector)                                           \
-    LOAD_CHUNKS(next_v[u], v_cache, vector)                                           \
+    LOAD_CHUNKS(to_k[u], k_cache, vector)                                             \
+    LOAD_CHUNKS(to_v[u], v_cache, vector)                                             \
   }
 
 void main() {
@@ -161,10 +161,10 @@ void main() {
   uint i = slot, begin = (first_piece + i) * piece;
   uint end = min(begin + piece, last + 1), from = max(begin, first);
   uint base = begin + (from - begin) / kTile * kTile;
-  uvec4 next_k[AT_ONCE][kMine], next_v[AT_ONCE][kMine];
+  uvec4 k_bits[AT_ONCE][kMine], v_bits[AT_ONCE][kMine];
   PairInputs fresh_inputs;
   if (FRESH == 0) await_phase();  // it wrote the cache
-  REQUEST(base, from, end)
+  REQUEST(k_bits, v_bits, base, from, end)
   if (FRESH != 0) {
     await_phase();
     fresh_inputs = first_fresh_pairs(row, part, kv_head, last, own.fresh);
@@ -211,13 +211,6 @@ void main() {
         [[unroll]] for (uint c = 0; c < kMine; ++c) sum_low[h][c] = sum_high[h][c] = vec4(0.0);
       }
     }
-    uvec4 k_bits[AT_ONCE][kMine], v_bits[AT_ONCE][kMine];
-    [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
-      [[unroll]] for (uint c = 0; c < kMine; ++c) {
-        k_bits[u][c] = next_k[u][c];
-        v_bits[u][c] = next_v[u][c];
-      }
-    }
     bool ends = base + kTile >= end;
     uint next_i = ends ? i + slots : i;
     uint next_base = base + kTile, next_from = from, next_end = end;
@@ -226,8 +219,9 @@ void main() {
       next_base = next_from = begin;
       next_end = min(begin + piece, last + 1);
     }
+    uvec4 next_k[AT_ONCE][kMine], next_v[AT_ONCE][kMine];
     if (next_i < count) {
-      REQUEST(next_base, next_from, next_end)
+      REQUEST(next_k, next_v, next_base, next_from, next_end)
     }
     if (FRESH != 0 && base + kTile > first_fresh) {
       [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
@@ -314,6 +308,14 @@ void main() {
       }
     }
     if (next_i >= count) break;
+    // Copied here, and not before the request: Mesa 25.0 then takes what the request loads for the
+    // copy.
+    [[unroll]] for (uint u = 0; u < AT_ONCE; ++u) {
+      [[unroll]] for (uint c = 0; c < kMine; ++c) {
+        k_bits[u][c] = next_k[u][c];
+        v_bits[u][c] = next_v[u][c];
+      }
+    }
     i = next_i;
     base = next_base;
     from = next_from;

@@ -1,7 +1,7 @@
 // From the fused projection to q, k and v ready for use, in float16: q and k normed and rotated
 // (rotate.glsl), v as it is.  APPEND: k and v go to the cache at once, at the row's position.
 // One subgroup a head: x head (q heads, k heads, v heads), y row.
-// TEXELS: what is read comes through texel buffers.
+// TEXELS: the inputs come through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "kv_cache.glsl"

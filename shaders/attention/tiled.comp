@@ -61,7 +61,7 @@ uvec4 next_k[kLoads], next_v[kLoads];  // chunks on their way
 void load_positions(uint64_t table, uint base, uint from, uint to, uint kv_head, uint thread) {
   [[unroll]] for (uint i = 0; i < kLoads; ++i) {
     uint item = min(thread + i * THREADS, kStaged - 1);
-    uint position = clamp(base + item / (2 * kSteps), from, to);  // what is read is always there
+    uint position = clamp(base + item / (2 * kSteps), from, to);  // reads always hit the cache
     uint vector = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
     uint chunk = item % (2 * kSteps);
     next_k[i] = kv_chunk(k_cache, vector, chunk);

@@ -41,7 +41,7 @@ shared uvec4 shared_words[4 * kHalf > SUBGROUPS * 16 * kStoreStride ? 4 * kHalf
 
 uvec4 next_k[kLoads], next_v[kLoads];  // chunks on their way
 
-// Of the chunks of [base, base + POSITIONS) those that are this thread's; what is read is always there.
+// Of the chunks of [base, base + POSITIONS) this thread's; reads always hit the cache.
 void load_positions(uint64_t table, uint base, uint first, uint last, uint kv_head) {
   uint vector[kLoads];
   [[unroll]] for (uint i = 0; i < kLoads; ++i) {

@@ -1,12 +1,14 @@
 // From the slices of one output's logits (head_slice.comp) to its OutputResult
-// (services/common/worker/step_batch.h): the best candidates in order, the count of logits that
+// (services/common/step/step_batch.h): the best candidates in order, the count of logits that
 // are not finite, and the highest logit with the sum of exp(logit - highest), from which the host
 // makes log_sum_exp; and the token guessed from the candidates, for the next step and for the host.
-// One workgroup an output.
+// One workgroup an output.  MASKED: outputs may have masks, and so fewer candidates than logits.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "guess.glsl"
 #include "push/head_merge.glsl"
+
+layout(constant_id = 3) const uint MASKED = 0;
 
 uint most_candidates() { return min(load_uint(step + kNumCandidatesOffset), kMaxCandidates); }
 uint64_t slice_address(uint i) {
@@ -25,9 +27,10 @@ void main() {
   uint local = gl_LocalInvocationIndex, threads = gl_WorkGroupSize.x;
   uint index = gl_WorkGroupID.x + first_output;
   if (index >= num_outputs(step)) return;
-  float highest = minus_infinity(), nonfinite = 0.0, sum = 0.0;
+  float highest = minus_infinity(), nonfinite = 0.0, sum = 0.0, found = 0.0;
   for (uint i = local; i < num_slices; i += threads) {
     highest = max(highest, load_float(slice_address(i)));
+    if (MASKED != 0) found += float(load_uint(slice_address(i) + 8));
     nonfinite += float(load_uint(slice_address(i) + 12));
   }
   highest = workgroup_max(highest);
@@ -41,6 +44,8 @@ void main() {
   sum = workgroup_sum(sum);
   uint most = most_candidates();
   uint wanted = min(most, vocab_size - uint(nonfinite));
+  // Each slice has as many as are wanted, or all that it can have.
+  if (MASKED != 0) wanted = min(wanted, uint(workgroup_sum(found)));
   find_top(num_slices * most, wanted, highest);
   uint64_t row = logits + uint64_t(gl_WorkGroupID.x) * logit_stride * 4;
   uint64_t result = results + uint64_t(index) * kResultBytes;

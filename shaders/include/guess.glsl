@@ -1,6 +1,6 @@
-// The token guessed from an output's candidates (DrawEntry, services/common/worker/step_batch.h): the
+// The token guessed from an output's candidates (DrawEntry, services/common/step/step_batch.h): the
 // Sampler's draw in float32.  One workgroup for one output; one invocation adds up, rank by rank as
-// the Sampler does, so that no barrier depends on what is drawn.
+// the Sampler does, so that no barrier depends on the draw.
 #ifndef TANDEM_GUESS_GLSL
 #define TANDEM_GUESS_GLSL
 #include "top_candidates.glsl"
@@ -9,7 +9,7 @@ shared uint ranked_tokens[kMaxCandidates];
 shared float ranked_logits[kMaxCandidates];
 shared float draw_weights[kMaxCandidates];
 
-// The rank drawn from the first `count` weights, of which there is one at least.
+// The rank drawn from the first `count` weights; there is at least one.
 uint draw_rank(uint64_t draw, uint count) {
   float top_p = load_float(draw + kTopPOffset), min_p = load_float(draw + kMinPOffset);
   float sum = 0.0, kept = 0.0, passed = 0.0;

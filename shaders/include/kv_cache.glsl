@@ -6,7 +6,7 @@
 //            scales, filled up to a multiple of 16 bytes: element = scale * int8, in blocks of 32,
 //            a block's scale its highest magnitude / 127.  head_dim is a multiple of 64.
 //
-// services/common/kv/kv_format.h is the same for the host.
+// services/common/tensor/kv_format.h is the same for the host.
 #ifndef TANDEM_KV_CACHE_GLSL
 #define TANDEM_KV_CACHE_GLSL
 #include "activation.glsl"
@@ -64,15 +64,15 @@ vec4 kv_high(uint format, uvec4 chunk) {
 uvec4 kv_halves(uint format, uvec4 chunk) {
   if (format == kKvF16) return chunk;
   vec4 x = kv_bytes4(chunk.x) * kv_scale(chunk), y = kv_bytes4(chunk.y) * kv_scale(chunk);
-  return uvec4(packHalf2x16(x.xy), packHalf2x16(x.zw), packHalf2x16(y.xy), packHalf2x16(y.zw));
+  return uvec4(pack_halves(x.xy), pack_halves(x.zw), pack_halves(y.xy), pack_halves(y.zw));
 }
 
 // Four elements as they are stored: four int8 and their scale, a float16 in the low half of y, or
 // four float16.  kKvQ8_0: eight neighbouring lanes, all active, hold a block of 32.
 uvec2 kv_pack4(uint format, vec4 x) {
-  if (format == kKvF16) return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw));
+  if (format == kKvF16) return uvec2(pack_halves(x.xy), pack_halves(x.zw));
   uint highest = max_of_eight(magnitude_bits(x));
-  return uvec2(quantize4(x, block_inverse(highest)), packHalf2x16(vec2(block_scale(highest), 0.0)));
+  return uvec2(quantize4(x, block_inverse(highest)), pack_halves(vec2(block_scale(highest), 0.0)));
 }
 // Stores elements [i, i + 4) of a vector, from kv_pack4.
 void store_kv4(uint format, uint64_t cache, uint vector, uint i, uvec2 bits, uint block_tokens,

@@ -12,6 +12,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_shuffle_relative : require
 #include "numbers.glsl"
+#include "pack_halves.glsl"
 #include "push.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Wide { u64vec2 v; };
@@ -38,7 +39,7 @@ vec4 load_half4(uint64_t address) {
   return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
 }
 void store_half4(uint64_t address, vec4 value) {
-  Long(address).v = pack64(uvec2(packHalf2x16(value.xy), packHalf2x16(value.zw)));
+  Long(address).v = pack64(uvec2(pack_halves(value.xy), pack_halves(value.zw)));
 }
 
 // Sum and maximum over the subgroup in one fixed order: the same bits whatever surrounds it.

@@ -3,9 +3,10 @@
 #ifndef TANDEM_NUMBERS_GLSL
 #define TANDEM_NUMBERS_GLSL
 
-// The step in memory: services/common/worker/step_batch.h.  Offsets and sizes in bytes.
+// The step in memory: services/common/step/step_batch.h.  Offsets and sizes in bytes.
 const uint kNoToken = 0xFFFFFFFFu;
 const uint kNoDraw = 0xFFFFFFFFu;
+const uint kNoMask = 0xFFFFFFFFu;
 const uint kHeaderBytes = 64;  // StepHeader
 const uint kNumRowsOffset = 4;
 const uint kNumSequencesOffset = 8;
@@ -13,7 +14,7 @@ const uint kNumOutputsOffset = 12;
 const uint kNumCandidatesOffset = 24;
 const uint kTableLenOffset = 32;
 const uint kNumDrawsOffset = 36;
-const uint kNumPoolsOffset = 48;
+const uint kNumPooledOffset = 48;
 const uint kEntryBytes = 16;  // RowEntry, SequenceEntry and OutputEntry
 const uint kRowPositionOffset = 4;
 const uint kRowSequenceOffset = 8;
@@ -21,6 +22,7 @@ const uint kRowFeedOffset = 12;
 const uint kTablesOffset = 8;  // of a SequenceEntry, by KvGroup
 const uint kTargetOffset = 4;  // of an OutputEntry
 const uint kDrawOffset = 8;
+const uint kMaskOffset = 12;
 const uint kDrawBytes = 20;  // DrawEntry: temperature first
 const uint kTopKOffset = 4;
 const uint kTopPOffset = 8;
@@ -51,12 +53,13 @@ const uint kOutputGegluF32 = 1;  // gelu_tanh(gate) * up
 const uint kOutputGegluF16 = 2;  // the same divided by kGegluHalfScale
 
 // services/gpu_worker/kernels/phases.h, see phase.glsl.
-const uint kPhaseBytes = 64;  // PhaseCounter
+const uint kDependencyCounterBytes = 64;  // DependencyCounter
 const uint kWaits = 1;        // for the phase before
 const uint kCounts = 2;       // what ends
 
 const uint kTileRows = 32;         // of packed weights: services/common/tensor/packed_row.h
 const uint kCopyPiece = 2048;      // columns of a workgroup of copy_rows.comp
+const uint kMaxHeadSlice = 16384;  // tokens of a slice of head_slice.comp
 const uint kMaxPoolThreads = 256;  // of a workgroup of pool.comp
 const uint kMaxElements = 16;      // of a lane in the probes: kMaxFragmentElements
 #endif

@@ -16,7 +16,8 @@
 layout(constant_id = 14) const uint MOST_POLLS = 1u << 22;  // seconds
 layout(constant_id = 15) const bool PHASES = false;
 
-layout(buffer_reference, scalar, buffer_reference_align = 16) volatile coherent buffer PhaseCounter {
+layout(buffer_reference, scalar,
+       buffer_reference_align = 16) volatile coherent buffer DependencyCounter {
   int left;
   int groups;
   uint64_t given_up;  // address of a PhaseFlag
@@ -50,13 +51,13 @@ void workgroup_barrier() {
                  gl_StorageSemanticsBuffer | gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
-uint64_t phase_counter() { return phase - (uint(phase) & (kPhaseBytes - 1)); }
+uint64_t dependency_counter() { return phase - (uint(phase) & (kDependencyCounterBytes - 1)); }
 
-// Where all invocations of the workgroup come by once.
+// Waits for the phase before.  All invocations of the workgroup call it once.
 void await_phase() {
   if (!PHASES || (uint(phase) & kWaits) == 0) return;
   if (gl_LocalInvocationIndex == 0) {
-    PhaseCounter before = PhaseCounter(phase_counter() - kPhaseBytes);
+    DependencyCounter before = DependencyCounter(dependency_counter() - kDependencyCounterBytes);
     uint polls = 0;
     while (before.left > 0) {
       ++polls;
@@ -70,24 +71,24 @@ void await_phase() {
   workgroup_barrier();
 }
 
-// The last that a workgroup does, for `groups` workgroups, itself and some that end without a word.
-// The phase's last one sets back the counters that nobody looks at any more.
+// Ends `groups` workgroups of the phase: this one, and those that return without a call.  A workgroup
+// calls it last.  The phase's last workgroup resets the counters that are no longer read.
 void end_phase_of(int groups) {
   if (!PHASES || (uint(phase) & kCounts) == 0) return;
   workgroup_barrier();
   if (gl_LocalInvocationIndex != 0) return;
   memoryBarrierBuffer();
-  PhaseCounter own = PhaseCounter(phase_counter());
+  DependencyCounter own = DependencyCounter(dependency_counter());
   if (atomicAdd(own.left, -groups) != groups) return;
   if (own.awaited == 0) own.left = own.groups;
   if (own.waits == 0) return;
-  PhaseCounter before = PhaseCounter(phase_counter() - kPhaseBytes);
+  DependencyCounter before = DependencyCounter(dependency_counter() - kDependencyCounterBytes);
   before.left = before.groups;
 }
 void end_phase() { end_phase_of(1); }
 
-// In workgroups with nothing to do.  One of them waits, for the phase is not over before the one
-// before is.
+// For workgroups with nothing to do.  One of them waits, because a phase ends after the one before
+// it.
 void skip_phase() {
   if (gl_WorkGroupID.x == 0 && gl_WorkGroupID.y == 0) await_phase();
   end_phase();

@@ -1,4 +1,4 @@
-// The step as it lies in memory: services/common/worker/step_batch.h.
+// The step as it lies in memory: services/common/step/step_batch.h.
 #ifndef TANDEM_STEP_GLSL
 #define TANDEM_STEP_GLSL
 #include "memory.glsl"
@@ -6,7 +6,7 @@
 uint num_rows(uint64_t step) { return load_uint(step + kNumRowsOffset); }
 uint num_outputs(uint64_t step) { return load_uint(step + kNumOutputsOffset); }
 
-uint num_pools(uint64_t step) { return load_uint(step + kNumPoolsOffset); }
+uint num_pooled(uint64_t step) { return load_uint(step + kNumPooledOffset); }
 
 uint64_t row_entry(uint64_t step, uint row) { return step + kHeaderBytes + uint64_t(row) * kEntryBytes; }
 // `guesses`: of the outputs of the step before.
@@ -41,6 +41,10 @@ uint output_row(uint64_t step, uint index) { return load_uint(output_entry(step,
 uint output_target(uint64_t step, uint index) {
   return load_uint(output_entry(step, index) + kTargetOffset);
 }
+// Index of the output's mask; kNoMask: every token is allowed.
+uint output_mask(uint64_t step, uint index) {
+  return load_uint(output_entry(step, index) + kMaskOffset);
+}
 // Address of the DrawEntry that guesses the output's token; 0: there is none.
 uint64_t output_draw(uint64_t step, uint index) {
   uint draw = load_uint(output_entry(step, index) + kDrawOffset);
@@ -49,9 +53,10 @@ uint64_t output_draw(uint64_t step, uint index) {
   return table + uint64_t(load_uint(step + kTableLenOffset)) * 4 + uint64_t(draw) * kDrawBytes;
 }
 
-uint pooled_sequence(uint64_t step, uint pool) {
+// The index of the step's p-th pooled sequence.
+uint pooled_sequence(uint64_t step, uint p) {
   uint64_t draws = output_entry(step, num_outputs(step)) +
                    uint64_t(load_uint(step + kTableLenOffset)) * 4;
-  return load_uint(draws + uint64_t(load_uint(step + kNumDrawsOffset)) * kDrawBytes + pool * 4);
+  return load_uint(draws + uint64_t(load_uint(step + kNumDrawsOffset)) * kDrawBytes + p * 4);
 }
 #endif

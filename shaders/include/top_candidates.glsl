@@ -22,7 +22,7 @@ shared float subgroup_highest[kMaxSubgroups];
 shared uint chosen_digit, chosen_above, chosen_count;
 
 bool is_finite(uint bits) { return (bits & 0x7F800000u) != 0x7F800000u; }
-// Order of unsigned integers = order of floats; what is not finite lowest, the two zeros alike.
+// Order of unsigned integers = order of floats; NaN and infinities lowest, the two zeros alike.
 uint sortable(uint bits) {
   if (!is_finite(bits)) return 0;
   if (bits == 0x80000000u) bits = 0;

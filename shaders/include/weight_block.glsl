@@ -7,14 +7,14 @@
 layout(constant_id = 3) const uint WEIGHT_DTYPE = 0;
 
 // 32 elements as they lie in memory, and their scales (of the first and second 16 elements; q4_k
-// and q5_k: the scale, and what is subtracted).
+// and q5_k: the scale, and the minimum to subtract).
 struct WeightBlock {
   uvec4 raw[8];
   vec2 scale;
 };
 
 // The four bytes of a word, as numbers.
-vec4 signed_bytes(int word) {
+vec4 int8_values(int word) {
   return vec4(bitfieldExtract(word, 0, 8), bitfieldExtract(word, 8, 8),
               bitfieldExtract(word, 16, 8), word >> 24);
 }
@@ -48,7 +48,7 @@ vec4 block_codes(WeightBlock b, uint j) {
     uvec2 h = (j & 1) == 0 ? r.xy : r.zw;
     return uintBitsToFloat(uvec4(h.x << 16, h.x & 0xFFFF0000u, h.y << 16, h.y & 0xFFFF0000u));
   }
-  if (WEIGHT_DTYPE == kQ8_0) return signed_bytes(int(b.raw[j / 4][j % 4]));
+  if (WEIGHT_DTYPE == kQ8_0) return int8_values(int(b.raw[j / 4][j % 4]));
   uint nibbles = b.raw[0][j % 4];
   if (WEIGHT_DTYPE == kQ4_0) {
     int q = int(nibbles), half_byte = int(j & 4);

@@ -65,6 +65,9 @@ void put_a(f16vec2 pair[LANE_PAIRS]) {
 }
 #endif
 
+#ifndef HALF_OF_A  // a test of the tests swaps a row's halves
+#define HALF_OF_A(h) (h)
+#endif
 #ifndef EMULATED
 #define MatrixA coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define MatrixB coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
@@ -97,8 +100,8 @@ MatrixA make_a(f16vec2 pair[LANE_PAIRS]) {
   [[unroll]] for (uint u = 0; u < 4; ++u) {
     [[unroll]] for (uint h = 0; h < 2; ++h) {
       f16vec2 v = pair[u * 2 + h];
-      a[8 * h + 2 * u] = v.x;
-      a[8 * h + 2 * u + 1] = v.y;
+      a[8 * HALF_OF_A(h) + 2 * u] = v.x;
+      a[8 * HALF_OF_A(h) + 2 * u + 1] = v.y;
     }
   }
 #endif

@@ -5,7 +5,7 @@
 // reach the lanes that have the sums with each block or, with UNIT_SCALES, once a unit: fewer
 // accesses and registers where a team has several tiles and blocks at once.
 //
-// Teams, units, slices and the order of sums are those of matvec.comp.
+// Teams, units, parts of k and the order of sums are those of matvec.comp.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #ifdef EMULATED  // a fraction of the time to compile
@@ -19,7 +19,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 32;
 layout(constant_id = 5) const uint ROWS = 8;   // a multiple of 8
 layout(constant_id = 6) const uint TILES = 1;  // even with GEGLU
-layout(constant_id = 7) const uint SLICES = 1;
+layout(constant_id = 7) const uint SPLIT_K = 1;
 layout(constant_id = 8) const uint X_FORMAT = 2;
 layout(constant_id = 9) const bool GEGLU = false;
 layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
@@ -137,9 +137,9 @@ void add_part(inout float sum[kSums], Unit w[TILES], uint team, uint part, uint 
 }
 
 // Products [row, column .. column + 3] of this shard, those that exist.
-void store_sums(uint slice, uint row, uint column, vec4 v) {
+void store_sums(uint k_part, uint row, uint column, vec4 v) {
   uint64_t element =
-      uint64_t(slice) * slice_stride + uint64_t(row) * out_stride + out_column + column;
+      uint64_t(k_part) * split_stride + uint64_t(row) * out_stride + out_column + column;
   uint64_t to = destination + element * 4;
   if (column + 4 <= n_dim && (to & 15) == 0) {
     store_vec4(to, v);
@@ -159,15 +159,15 @@ vec4 teams_sum(uint m, uint four) {
 
 void main() {
   uint rows = load_uint(count);
-  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
+  uint m0 = gl_WorkGroupID.y / SPLIT_K * ROWS + first_row;
   if (m0 >= rows) return;
   rows = min(rows - m0, ROWS);
   m0 -= first_row;
-  uint slice = gl_WorkGroupID.y % SLICES;
+  uint k_part = gl_WorkGroupID.y % SPLIT_K;
   uint thread = gl_LocalInvocationIndex, lane = thread % 32, team = thread / 32;
   uint tile0 = gl_WorkGroupID.x * TILES, last_tile = (n_dim - 1) / 32;
   uint units = (k_dim + 255) / 256;
-  uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
+  uint begin = units * k_part / SPLIT_K, end = units * (k_part + 1) / SPLIT_K;
   uint to = team * ROWS * kStaged;
   prepare_weights(thread, THREADS);
 
@@ -209,7 +209,7 @@ void main() {
     const uint kFours = 8 * TILES;
     for (uint at = thread; at < ROWS * kFours; at += THREADS) {
       uint m = at / kFours, four = at % kFours;
-      if (m < rows) store_sums(slice, m0 + m, tile0 * 32 + four * 4, teams_sum(m, four));
+      if (m < rows) store_sums(k_part, m0 + m, tile0 * 32 + four * 4, teams_sum(m, four));
     }
     return;
   }

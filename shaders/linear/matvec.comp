@@ -4,15 +4,16 @@
 //
 // A thread owns a row of w in each of TILES tiles of 32 rows, and a team of 32 threads walks over
 // units of 256 columns (64 where weights are 16-bit floats).  The teams of a workgroup share the
-// units of its slice of k among them, team t taking units t, t + teams, ...; a team's activations go
+// units of its part of k among them, team t taking units t, t + teams, ...; a team's activations go
 // through shared memory of its own, so teams wait for each other only at the end, when their sums
-// are added in order.  Slices (grid y) write sums of their own, which the consumer adds in order.
+// are added in order.  The SPLIT_K parts of k (grid y) write partial sums, which the consumer adds
+// in order.
 // So a row's result depends on k's division alone, not on ROWS or TILES or the rows beside it.
 //
 // With NORM_UNITS the workgroup makes its one row of input first (norm_input.glsl), for all tiles
 // it takes; SETS sets of teams, each with tiles of its own, share it then.
 //
-// Grid: x workgroups that share the groups of TILES tiles, y slices times passes over ROWS rows.
+// Grid: x workgroups that share the groups of TILES tiles, y parts of k times passes over ROWS.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"
@@ -22,7 +23,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 32;
 layout(constant_id = 5) const uint ROWS = 1;
 layout(constant_id = 6) const uint TILES = 1;
-layout(constant_id = 7) const uint SLICES = 1;
+layout(constant_id = 7) const uint SPLIT_K = 1;
 layout(constant_id = 8) const uint X_FORMAT = 2;
 layout(constant_id = 9) const bool GEGLU = false;    // TILES is even
 layout(constant_id = 10) const uint OUT_FORMAT = 0;  // with GEGLU
@@ -125,12 +126,12 @@ void add_blocks(inout float sum[kSums], Unit w[TILES], uint to, uint part) {
 
 // Tiles tile0 .. of `rows` rows from m0 on; `waits`: for the phase before.
 void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
-  uint slice = gl_WorkGroupID.y % SLICES;
+  uint k_part = gl_WorkGroupID.y % SPLIT_K;
   uint thread = gl_LocalInvocationIndex % kSetThreads, set = gl_LocalInvocationIndex / kSetThreads;
   uint lane = thread % 32, team = thread / 32;
   uint last_tile = (n_dim - 1) / 32;
   uint units = (k_dim + kUnit - 1) / kUnit;
-  uint begin = units * slice / SLICES, end = units * (slice + 1) / SLICES;
+  uint begin = units * k_part / SPLIT_K, end = units * (k_part + 1) / SPLIT_K;
   uint own_end = tile0 <= last_tile ? end : begin;  // a set may have no tiles left
   float sum[kSums];  // row m, tile t at m * TILES + t
   [[unroll]] for (uint i = 0; i < kSums; ++i) sum[i] = 0.0;
@@ -192,7 +193,7 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
         float other = subgroupShuffleXor(total, 1);
         if ((lane & 1) == 0) columns[set * kAtOnce * 16 + at / 2] = gelu_tanh(total) * other;
       } else if (row < rows && tile * 32 + lane < n_dim) {
-        uint64_t element = uint64_t(slice) * slice_stride + uint64_t(m0 + row) * out_stride;
+        uint64_t element = uint64_t(k_part) * split_stride + uint64_t(m0 + row) * out_stride;
         Float(destination + (element + out_column + tile * 32 + lane) * 4).v = total;
       }
     }
@@ -214,7 +215,7 @@ void multiply_tiles(uint tile0, uint m0, uint rows, bool waits) {
 
 void main() {
   uint rows = load_uint(count);
-  uint m0 = gl_WorkGroupID.y / SLICES * ROWS + first_row;
+  uint m0 = gl_WorkGroupID.y / SPLIT_K * ROWS + first_row;
   if (m0 >= rows) {
     skip_phase();
     return;

@@ -1,7 +1,7 @@
 // The input of a matmul of one row: each workgroup computes the norm itself from the sums of the
 // matmul before, in the same way as norm/add_norm_wide.comp:
 //
-//   updated = residual + rmsnorm(sum of x's NORM_SLICES slices) * weight
+//   updated = residual + rmsnorm(sum of x's NORM_SPLIT_K parts) * weight
 //   staged  = rmsnorm(updated) * next_weight, as blocks of int8
 //
 // So each workgroup reads a few vectors, and no dispatch separates two matmuls.  The including
@@ -12,7 +12,7 @@
 #include "reduce.glsl"
 #include "rms_norm.glsl"
 #include "unit_weights.glsl"
-layout(constant_id = 16) const uint NORM_SLICES = 1;
+layout(constant_id = 16) const uint NORM_SPLIT_K = 1;
 
 // Pieces of four columns a thread.
 const uint kHeld = NORM_UNITS == 0 ? 1 : (NORM_UNITS * 64 + THREADS - 1) / THREADS;
@@ -37,21 +37,21 @@ void touch_norm_weights() {
 // By all threads of the workgroup; ends in a barrier.  Loads stand where few registers hold what
 // they bring.
 void stage_normed() {
-  vec4 parts[kHeld * NORM_SLICES], y[kHeld], row[kHeld], scale[kHeld];
+  vec4 parts[kHeld * NORM_SPLIT_K], y[kHeld], row[kHeld], scale[kHeld];
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {
     uint k = held_column(j);
     row[j] = vec4(0.0);
-    [[unroll]] for (uint s = 0; s < NORM_SLICES; ++s) parts[j * NORM_SLICES + s] = vec4(0.0);
+    [[unroll]] for (uint s = 0; s < NORM_SPLIT_K; ++s) parts[j * NORM_SPLIT_K + s] = vec4(0.0);
     if (k >= k_dim) continue;
-    [[unroll]] for (uint s = 0; s < NORM_SLICES; ++s) {
-      parts[j * NORM_SLICES + s] = load_passed_vec4(x + (uint64_t(s) * k_dim + k) * 4);
+    [[unroll]] for (uint s = 0; s < NORM_SPLIT_K; ++s) {
+      parts[j * NORM_SPLIT_K + s] = load_passed_vec4(x + (uint64_t(s) * k_dim + k) * 4);
     }
     row[j] = load_passed_vec4(residual + k * 4);
   }
   float squares = 0.0;
   [[unroll]] for (uint j = 0; j < kHeld; ++j) {
-    y[j] = parts[j * NORM_SLICES];
-    [[unroll]] for (uint s = 1; s < NORM_SLICES; ++s) y[j] += parts[j * NORM_SLICES + s];
+    y[j] = parts[j * NORM_SPLIT_K];
+    [[unroll]] for (uint s = 1; s < NORM_SPLIT_K; ++s) y[j] += parts[j * NORM_SPLIT_K + s];
     squares += dot(y[j], y[j]);
   }
   float factor = rms_factor(workgroup_sum(squares), k_dim, epsilon);

@@ -1,6 +1,7 @@
-// pooled[p, :] = sum of x[row, :] over the rows of the step's p-th pooled sequence, in one fixed order:
-// each of a column's threads sums every n-th row; the partial sums are added in a fixed order.
-// x columns, y pool.
+// pooled[p, :] = sum of x[row, :] over the rows of the step's p-th pooled sequence, in a fixed
+// order: each of a column's threads sums every n-th row; the partial sums are added in a fixed
+// order.
+// x columns, y pooled sequence.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "step.glsl"
@@ -12,7 +13,7 @@ layout(constant_id = 3) const uint COLUMNS = 8;  // of four elements, a workgrou
 shared vec4 sums[kMaxPoolThreads];
 
 void main() {
-  if (gl_WorkGroupID.y >= num_pools(step)) return;
+  if (gl_WorkGroupID.y >= num_pooled(step)) return;
   uint64_t entry = sequence_entry(step, pooled_sequence(step, gl_WorkGroupID.y));
   uint first_row = load_uint(entry), rows = load_uint(entry + 4);
   uint index = gl_LocalInvocationIndex;

@@ -1,7 +1,7 @@
 // updated[row, :] = residual[row, :] + rmsnorm(x[row, :]) * weight; then, where next_weight is not
 // 0, normed[row, :] = rmsnorm(updated[row, :]) * next_weight.  One workgroup a row; which they are,
 // and where in x, norm_rows.glsl says; in normed they follow one another.
-// TEXELS: what is read comes through texel buffers.
+// TEXELS: the inputs come through texel buffers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "activation.glsl"

@@ -7,7 +7,7 @@ layout(constant_id = 6) const uint ROWS = 0;
 // Where a workgroup's row lies.
 struct NormRow {
   bool exists;
-  uint source;    // in what is normed first
+  uint source;    // in the rows to norm first
   uint residual;  // in the residual, read and updated
 };
 
