@@ -17,9 +17,9 @@
 #include "services/common/rpc/library_logs.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
-#include "services/common/worker/service/worker_flags.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/worker_flags.h"
+#include "services/worker_host/worker_flags.h"
 
 namespace {
 
@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   tandem::gpu::AddTuneFlags(app, flags.worker);
   tandem::gpu::AddPollFlag(app, flags.worker);
+  tandem::gpu::AddSubmissionFlag(app, flags.worker);
   app.add_flag("!--no-import", flags.worker.import_memory,
                "Upload weights and copy activations rather than import the regions");
   app.add_flag("--validation", flags.worker.validation, "Vulkan's validation layer, if installed");

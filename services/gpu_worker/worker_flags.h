@@ -34,6 +34,18 @@ inline void AddPollFlag(CLI::App& app, GpuWorkerOptions& options) {
       ->default_str("0");
 }
 
+// --longest-submission-ms.
+inline void AddSubmissionFlag(CLI::App& app, GpuWorkerOptions& options) {
+  app.add_option_function<uint32_t>(
+         "--longest-submission-ms",
+         [&options](uint32_t ms) { options.longest_submission = absl::Milliseconds(ms); },
+         "Cut a step that may take longer into several submissions, so that a desktop on the same "
+         "GPU goes on and the driver does not time out; 0: never; a software device is cut only "
+         "where this is given")
+      ->check(CLI::Range(0, 60'000))
+      ->default_str(std::to_string(absl::ToInt64Milliseconds(kLongestSubmission)));
+}
+
 // --tune and --tune-seconds.
 inline void AddTuneFlags(CLI::App& app, GpuWorkerOptions& options) {
   app.add_option_function<std::string>(

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "services/common/base/half.h"
-#include "services/common/kv/kv_format.h"
 #include "services/common/reference/ops.h"
+#include "services/common/tensor/kv_format.h"
 #include "services/common/testing/compare.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "services/common/base/check.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/spirv.h"
 #include "shaders/tandem_gpu_shaders.h"

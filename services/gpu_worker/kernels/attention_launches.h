@@ -17,7 +17,7 @@ namespace tandem::gpu {
 // Formats of the KV cache as the kernels number them: shaders/include/kv_cache.glsl.
 enum class KvFormat : uint32_t { kF16 = 0, kQ8_0 = 1 };
 
-// `kv_dtype` everywhere: of the layer's cache, valid for head_dim (common/kv/kv_format.h).
+// `kv_dtype` everywhere: of the layer's cache, valid for head_dim (common/tensor/kv_format.h).
 Launch QkNormRopeLaunch(const Tuning& tuning, const QkNormRopePush& push, uint32_t max_rows);
 // push.k and push.v are the layer's cache.
 Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, DType kv_dtype,

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::gpu {
 

@@ -157,11 +157,11 @@ TEST_P(DecodePhaseTest, CountsAllItsWorkgroups) {
   const AttentionWorld world(c());
   const DeviceArray q(device(), size_t{c().num_rows()} * c().q_dim() * 2),
       k(device(), world.cache_bytes()), v(device(), world.cache_bytes()),
-      counters(device(), 2 * sizeof(PhaseCounter));
-  phase_ = (counters.address() + alignof(PhaseCounter) - 1) / alignof(PhaseCounter) *
-           alignof(PhaseCounter);
-  const auto at = counters.data().subspan(phase_ - counters.address(), sizeof(PhaseCounter));
-  PhaseCounter counter{.left = 0, .groups = 1 << 30};
+      counters(device(), 2 * sizeof(DependencyCounter));
+  phase_ = (counters.address() + alignof(DependencyCounter) - 1) / alignof(DependencyCounter) *
+           alignof(DependencyCounter);
+  const auto at = counters.data().subspan(phase_ - counters.address(), sizeof(DependencyCounter));
+  DependencyCounter counter{.left = 0, .groups = 1 << 30};
   std::memcpy(at.data(), &counter, sizeof(counter));
   Decode(world.WholeStep(0), c().num_rows(), 2 * std::bit_ceil(c().num_rows()), false, q, k, v);
   std::memcpy(&counter, at.data(), sizeof(counter));

@@ -3,6 +3,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "services/common/reference/ops.h"
 #include "services/common/testing/compare.h"
@@ -49,15 +50,24 @@ class HeadReduceTest : public KernelTest {
 
   std::mt19937 random_{7};
 
-  void Check(const std::vector<std::vector<float>>& rows, uint32_t num_candidates) {
+  // `masks`: none, or one for each row, empty where a row has none.
+  void Check(const std::vector<std::vector<float>>& rows, uint32_t num_candidates,
+             const std::vector<std::vector<uint32_t>>& masks = {}) {
     const auto vocab = static_cast<uint32_t>(rows[0].size());
     const uint32_t stride = LogitStride(vocab), count = static_cast<uint32_t>(rows.size());
     std::vector<float> logits(size_t{count} * stride, std::nanf(""));
     std::vector<OutputEntry> outputs;
     std::vector<DrawEntry> draws;
+    std::vector<uint32_t> words;
+    uint32_t num_masks = 0;
     for (uint32_t o = 0; o < count; ++o) {
       std::ranges::copy(rows[o], logits.begin() + size_t{o} * stride);
-      outputs.push_back({0, o % 2 == 0 ? kNoToken : vocab - 1});
+      const bool masked = !masks.empty() && !masks[o].empty();
+      outputs.push_back({0, o % 2 == 0 || masked ? kNoToken : vocab - 1});
+      if (masked) {
+        outputs.back().mask = num_masks++;
+        words.insert(words.end(), masks[o].begin(), masks[o].end());
+      }
       if (o % 3 == 0) continue;  // the best candidate
       outputs.back().draw = static_cast<uint32_t>(draws.size());
       draws.push_back(RandomDraw());
@@ -65,7 +75,8 @@ class HeadReduceTest : public KernelTest {
     const DeviceArray step = MakeStep(1, outputs, num_candidates, 0, draws), in(device(), logits),
                       slices(device(), count * SlicesOf(vocab).count * sizeof(OutputResult)),
                       results(device(), count * sizeof(OutputResult)), sums(device(), count * 8),
-                      guesses(device(), count * 4), guessed(device(), count * 4);
+                      guesses(device(), count * 4), guessed(device(), count * 4),
+                      mask_words(device(), words.empty() ? std::vector<uint32_t>{0} : words);
     const HeadReduceArgs args = {.step = step.address(),
                                  .logits = in.address(),
                                  .slices = slices.address(),
@@ -73,6 +84,7 @@ class HeadReduceTest : public KernelTest {
                                  .sums = sums.address(),
                                  .guesses = guesses.address(),
                                  .guessed = guessed.address(),
+                                 .masks = words.empty() ? 0 : mask_words.address(),
                                  .vocab_size = vocab};
     auto launches = HeadReduceLaunches(ByAddress(), args, std::bit_ceil(count));
     Run({launches.begin(), launches.end()});
@@ -87,8 +99,9 @@ class HeadReduceTest : public KernelTest {
       SCOPED_TRACE(::testing::Message()
                    << "row " << o << " of " << vocab << ", " << num_candidates << " candidates");
       const OutputResult& actual = results.as<OutputResult>()[o];
-      const OutputResult expected =
-          reference::SummariseLogits(rows[o], num_candidates, outputs[o].target);
+      const OutputResult expected = reference::SummariseLogits(
+          rows[o], num_candidates, outputs[o].target,
+          masks.empty() ? std::span<const uint32_t>() : std::span<const uint32_t>(masks[o]));
       ASSERT_EQ(actual.num_candidates, expected.num_candidates);
       EXPECT_EQ(actual.num_nonfinite, expected.num_nonfinite);
       for (uint32_t i = 0; i < expected.num_candidates; ++i) {
@@ -102,6 +115,10 @@ class HeadReduceTest : public KernelTest {
       CheckGuess(guesses.as<uint32_t>()[o], expected,
                  outputs[o].draw == kNoDraw ? nullptr : &draws[outputs[o].draw]);
       if (expected.num_nonfinite != 0) continue;
+      if (expected.num_candidates == 0) {  // nothing is allowed
+        EXPECT_EQ(sums.as<float>()[size_t{o} * 2 + 1], 0.0f);
+        continue;
+      }
       const auto parts = sums.as<float>().subspan(size_t{o} * 2, 2);
       EXPECT_NEAR(parts[0] + std::log(parts[1]), expected.log_sum_exp,
                   (16 * std::sqrt(vocab) + std::abs(expected.log_sum_exp)) * testing::kEpsilonF32);
@@ -153,6 +170,93 @@ TEST_F(HeadReduceTest, LeavesOutWhatIsNotFinite) {
   }
   Check(rows, 128);
   Check(rows, 1);
+}
+
+// A random mask in which about one token in `in` is allowed; bits beyond the vocabulary are set too.
+std::vector<uint32_t> RandomMask(uint32_t vocab, uint32_t in, std::mt19937& random) {
+  std::vector<uint32_t> mask(MaskWords(vocab));
+  for (uint32_t bit = 0; bit < 32 * mask.size(); ++bit) {
+    if (bit >= vocab || random() % in == 0) mask[bit / 32] |= 1u << (bit % 32);
+  }
+  return mask;
+}
+std::vector<uint32_t> MaskOf(uint32_t vocab, const std::vector<uint32_t>& tokens) {
+  std::vector<uint32_t> mask(MaskWords(vocab));
+  for (const uint32_t token : tokens) mask[token / 32] |= 1u << (token % 32);
+  return mask;
+}
+
+TEST_F(HeadReduceTest, SelectsAmongAllowedTokensAlone) {
+  std::mt19937 random(3);
+  for (const uint32_t vocab : {1u, 31u, 32u, 33u, 127u, 1023u, 4096u, 4099u, 12289u, 262'145u}) {
+    std::vector<std::vector<float>> rows;
+    std::vector<std::vector<uint32_t>> masks;
+    const auto add = [&](std::vector<uint32_t> mask) {
+      rows.push_back(RandomFloats(vocab, static_cast<uint32_t>(rows.size()) + 5));
+      masks.push_back(std::move(mask));
+    };
+    add(RandomMask(vocab, 2, random));
+    add({});                          // a row without a mask between two that have one
+    add(MaskOf(vocab, {vocab - 1}));  // all but one are forbidden
+    add(MaskOf(vocab, {0}));
+    add(MaskOf(vocab, {vocab / 2, vocab / 3}));
+    add(RandomMask(vocab, 100, random));
+    add(MaskOf(vocab, {}));  // no gateway sends it
+    add(std::vector<uint32_t>(MaskWords(vocab), ~0u));
+    add(RandomMask(vocab, 3, random));
+    rows.back().assign(vocab, 1.0f);  // equal logits: the lowest allowed tokens
+    // The best tokens of all are forbidden.
+    add(RandomMask(vocab, 1, random));
+    for (uint32_t t = 0; t < vocab; t += 7) {
+      rows.back()[t] += 100.0f;
+      masks.back()[t / 32] &= ~(1u << (t % 32));
+    }
+    for (const uint32_t num_candidates : {1u, 2u, 40u, 128u}) Check(rows, num_candidates, masks);
+  }
+}
+
+TEST_F(HeadReduceTest, CountsLogitsThatAreNotFiniteWhetherAllowedOrNot) {
+  std::vector<std::vector<float>> rows = {RandomFloats(300, 1), RandomFloats(300, 2)};
+  rows[0][7] = rows[1][9] = std::nanf("");
+  const std::vector<std::vector<uint32_t>> masks = {MaskOf(300, {7, 8}), MaskOf(300, {7, 8})};
+  Check(rows, 40, masks);
+}
+
+// A mask that allows everything changes no bit.
+TEST_F(HeadReduceTest, AMaskThatAllowsEverythingChangesNothing) {
+  for (const uint32_t vocab : {33u, 4099u, 262'145u}) {
+    const std::vector<float> logits = RandomFloats(LogitStride(vocab), 11);
+    const DeviceArray in(device(), logits),
+        words(device(), std::vector<uint32_t>(MaskWords(vocab), ~0u));
+    std::vector<std::vector<std::byte>> kept;
+    const std::pair<uint32_t, uint64_t> forms[] = {
+        {kNoMask, 0}, {kNoMask, words.address()}, {0u, words.address()}};
+    for (const auto& [mask, masks] : forms) {
+      const DeviceArray step = MakeStep(1, {{.row = 0, .mask = mask}}, 64),
+                        slices(device(), SlicesOf(vocab).count * sizeof(OutputResult)),
+                        results(device(), sizeof(OutputResult)), sums(device(), 8),
+                        guesses(device(), 4), guessed(device(), 4);
+      std::ranges::fill(slices.data(), std::byte{0});
+      const auto launches = HeadReduceLaunches(tuning(),
+                                               {.step = step.address(),
+                                                .logits = in.address(),
+                                                .slices = slices.address(),
+                                                .results = results.address(),
+                                                .sums = sums.address(),
+                                                .guesses = guesses.address(),
+                                                .guessed = guessed.address(),
+                                                .masks = masks,
+                                                .vocab_size = vocab},
+                                               1);
+      Run({launches.begin(), launches.end()});
+      auto& bytes = kept.emplace_back();
+      for (const DeviceArray* array : {&results, &sums, &guesses}) {
+        bytes.insert(bytes.end(), array->data().begin(), array->data().end());
+      }
+    }
+    EXPECT_TRUE(std::ranges::equal(kept[0], kept[1])) << vocab;
+    EXPECT_TRUE(std::ranges::equal(kept[0], kept[2])) << vocab;
+  }
 }
 
 TEST_F(HeadReduceTest, LeavesOutputsBeyondTheStepAlone) {

@@ -58,7 +58,7 @@ class InputNormTest : public MatvecTest {
                         .normed = normed.address(),
                         .cols = c.k_dim,
                         .epsilon = 0.0f,
-                        .slice_stride = c.k_dim,
+                        .split_stride = c.k_dim,
                         .updated = in_place.address()},
                        1, ActivationFormat::kInt8, c.split_k)});
     const std::vector<std::byte> expected = Multiply(c, matrix, step, normed.address(), {});

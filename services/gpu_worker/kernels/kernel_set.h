@@ -28,10 +28,9 @@ class KernelSet {
   Tuning& tuning() { return tuning_; }
   const vulkan::PipelineLayout& layout() const { return layout_; }
   // Whether dependency counters separate phases, if kernels support them (phases.h).
-  bool counts_phases() const { return tuning_.phase_counters != 0 && !no_phase_counters_; }
+  bool counts_phases() const { return tuning_.phase_counters != 0 && !no_dependency_counters_; }
   // Turns them off: the device does not order workgroups as they need.
-  void ForbidPhaseCounters() { no_phase_counters_ = true; }
-  size_t num_pipelines() const { return pipelines_.size(); }
+  void ForbidDependencyCounters() { no_dependency_counters_ = true; }
 
   // Records one launch; builds its pipeline the first time.
   absl::Status Record(const Launch& launch, vulkan::Recorder& recorder);
@@ -47,7 +46,7 @@ class KernelSet {
 
   const vulkan::Device& device_;  // Borrowed.
   Tuning tuning_;
-  bool no_phase_counters_ = false;
+  bool no_dependency_counters_ = false;
   vulkan::PipelineLayout layout_;
   std::unique_ptr<vulkan::PipelineCache> cache_;
   std::map<Key, vulkan::Pipeline> pipelines_;

@@ -1,5 +1,9 @@
 #include "services/gpu_worker/kernels/kernel_test_device.h"
 
+#include <cstdlib>
+
+#include "absl/strings/str_format.h"
+
 namespace tandem::gpu {
 namespace {
 
@@ -11,9 +15,18 @@ struct Shared {
   std::unique_ptr<KernelSet> kernels;
 
   absl::Status Open() {
-    TANDEM_ASSIGN_OR_RETURN(instance, vulkan::Instance::Create({.validation = true}));
+    // Subgroups of 64 lanes on a device that would have 32: TANDEM_TEST_SUBGROUP_SIZE=64.
+    const char* lanes = std::getenv("TANDEM_TEST_SUBGROUP_SIZE");
+    const auto size = lanes == nullptr ? 0u : static_cast<uint32_t>(std::atoi(lanes));
+    TANDEM_ASSIGN_OR_RETURN(instance,
+                            vulkan::Instance::Create({.validation = true, .subgroup_size = size}));
     TANDEM_ASSIGN_OR_RETURN(const size_t index, vulkan::ChooseDevice(instance->devices(), ""));
     TANDEM_ASSIGN_OR_RETURN(device, vulkan::Device::Create(*instance, index));
+    if (size != 0 && device->info().subgroup_size != size) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "TANDEM_TEST_SUBGROUP_SIZE=%s: %s has %d to %d lanes", lanes, device->info().name,
+          device->info().min_subgroup_size, device->info().max_subgroup_size));
+    }
     TANDEM_ASSIGN_OR_RETURN(timeline, vulkan::Timeline::Create(*device));
     TANDEM_ASSIGN_OR_RETURN(kernels, KernelSet::Create(*device, ""));
     return absl::OkStatus();

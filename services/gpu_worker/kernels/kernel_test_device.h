@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "services/common/step/step_batch.h"
 #include "services/common/testing/guarded_buffer.h"
 #include "services/common/testing/status_matchers.h"
-#include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 

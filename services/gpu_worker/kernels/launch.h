@@ -19,7 +19,7 @@ namespace tandem::gpu {
 enum class KernelId : uint8_t {
   kEmbed,
   kCopyRows,
-  kAddSlices,
+  kAddSplitK,
   kPool,
   kRmsNorm,
   kAddNorm,

@@ -21,17 +21,19 @@ constexpr auto kAddNorms = {spirv::Module(shaders::kAddNorm),
 constexpr uint32_t kEmbedDtype = ConstantId("WEIGHT_DTYPE", {shaders::kEmbed});
 constexpr uint32_t kGather = ConstantId("GATHER", {shaders::kRmsNorm});
 constexpr uint32_t kRmsNormFormat = ConstantId("OUT_FORMAT", {shaders::kRmsNorm});
-constexpr uint32_t kAddSplitK = ConstantId("SLICES", {shaders::kAddSlices});
+constexpr uint32_t kAddSplitK = ConstantId("SPLIT_K", {shaders::kAddSplitK});
 constexpr uint32_t kPoolColumns = ConstantId("COLUMNS", {shaders::kPool});
 constexpr uint32_t kAddNormFormat = ConstantId("OUT_FORMAT", kAddNorms);
 constexpr uint32_t kAddNormRows = ConstantId("ROWS", kAddNorms);
-constexpr uint32_t kAddNormSplitK = ConstantId("SLICES", {shaders::kAddNormWide});
+constexpr uint32_t kAddNormSplitK = ConstantId("SPLIT_K", {shaders::kAddNormWide});
 constexpr uint32_t kAddNormHeld = ConstantId("HELD", {shaders::kAddNormWide});
 constexpr uint32_t kMatmulDtype = ConstantId("WEIGHT_DTYPE", kMatmuls);
 constexpr uint32_t kMatmulRows = ConstantId("ROWS", kMatmuls);
 constexpr uint32_t kMatmulColumns = ConstantId("COLUMNS", kMatmuls);
 constexpr uint32_t kMatmulXF16 = ConstantId("X_F16", {shaders::kMatmul});
 constexpr uint32_t kMatmulGeglu = ConstantId("GEGLU", {shaders::kMatmul});
+constexpr uint32_t kHeadMasked =
+    ConstantId("MASKED", {shaders::kHeadSlice, shaders::kHeadSliceTexels, shaders::kHeadMerge});
 constexpr uint32_t kTexelMatmulGeglu =
     ConstantId("GEGLU", {shaders::kTexelMatmulF32, shaders::kTexelMatmulF16});
 
@@ -70,7 +72,7 @@ const KernelTraits& Traits(KernelId id) {
   static constexpr KernelTraits kKernels[kNumKernels] = {
       {"embed", shaders::kEmbed},
       {"copy_rows", shaders::kCopyRows},
-      {"add_slices", shaders::kAddSlices},
+      {"add_split_k", shaders::kAddSplitK},
       {"pool", shaders::kPool},
       {"rms_norm", shaders::kRmsNorm},
       {"add_norm", shaders::kAddNorm},
@@ -124,19 +126,19 @@ Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t m
                     max_rows);
 }
 
-Launch AddSplitKLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t split_k,
+Launch AddSplitKLaunch(const Tuning& tuning, const AddSplitKPush& push, uint32_t split_k,
                        uint32_t max_rows) {
-  Launch launch = MakeLaunch(KernelId::kAddSlices, tuning.norm_threads, push, max_rows, 1);
+  Launch launch = MakeLaunch(KernelId::kAddSplitK, tuning.norm_threads, push, max_rows, 1);
   launch.constants[kAddSplitK] = split_k;
   return launch;
 }
 
-Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools) {
+Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pooled) {
   constexpr uint32_t kMostColumns = 16;  // 256 bytes of a row side by side
   const uint32_t threads = std::bit_floor(std::min(tuning.reduce_threads, kMaxPoolThreads));
   const uint32_t columns = std::min(threads, kMostColumns);
   Launch launch = MakeLaunch(KernelId::kPool, threads, push,
-                             DivideUp(push.cols, uint64_t{columns} * 4), max_pools);
+                             DivideUp(push.cols, uint64_t{columns} * 4), max_pooled);
   launch.constants[kPoolColumns] = columns;
   return launch;
 }
@@ -229,8 +231,7 @@ Launch PlainMatmulLaunch(const Tuning& tuning, const DeviceTensor& weights,
 }
 
 HeadSlices SlicesOf(uint32_t vocab_size) {
-  constexpr uint32_t kMost = 128;
-  const uint32_t length = kHeadSlice * DivideUp(vocab_size, uint64_t{kHeadSlice} * kMost);
+  const uint32_t length = kHeadSlice * DivideUp(vocab_size, uint64_t{kHeadSlice} * kMostHeadSlices);
   return {.length = length, .count = DivideUp(vocab_size, length)};
 }
 
@@ -242,6 +243,7 @@ std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceA
                                                HeadSlicePush{.step = args.step,
                                                              .logits = args.logits,
                                                              .slices = args.slices,
+                                                             .masks = args.masks,
                                                              .vocab_size = args.vocab_size,
                                                              .logit_stride = stride,
                                                              .slice_len = slices.length,
@@ -260,6 +262,7 @@ std::array<Launch, 2> HeadReduceLaunches(const Tuning& tuning, const HeadReduceA
                                                              .num_slices = slices.count,
                                                              .first_output = args.first_output},
                                                max_rows, 1)};
+  for (Launch& launch : launches) launch.constants[kHeadMasked] = args.masks != 0 ? 1 : 0;
   const uint64_t logits = uint64_t{max_rows} * stride;
   if (logits <= tuning.max_texels) {
     launches[0].kernel = KernelId::kHeadSliceTexels;

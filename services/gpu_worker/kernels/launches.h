@@ -41,12 +41,12 @@ inline constexpr uint32_t kCopyPiece = 2048;  // columns of a workgroup
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);
 
 // Adds the partial sums of a split-K matmul.  `split_k`: how many, kMaxSplitK at most.
-Launch AddSplitKLaunch(const Tuning& tuning, const AddSlicesPush& push, uint32_t split_k,
+Launch AddSplitKLaunch(const Tuning& tuning, const AddSplitKPush& push, uint32_t split_k,
                        uint32_t max_rows);
 
-// `max_pools`: of the step.
+// `max_pooled`: of the step.
 inline constexpr uint32_t kMaxPoolThreads = 256;
-Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pools);
+Launch PoolLaunch(const Tuning& tuning, const PoolPush& push, uint32_t max_pooled);
 
 // gather: the rows are those of the step's outputs, from push.first_row on.
 // `format`: of the destination, a multiple of 32 columns for int8.
@@ -87,7 +87,9 @@ struct HeadSlices {
   uint32_t length = 0;
   uint32_t count = 0;
 };
-inline constexpr uint32_t kHeadSlice = 4096;  // shortest but for small vocabularies
+inline constexpr uint32_t kHeadSlice = 4096;      // shortest but for small vocabularies
+inline constexpr uint32_t kMaxHeadSlice = 16384;  // longest: vocabularies of up to 2,097,152 tokens
+inline constexpr uint32_t kMostHeadSlices = 128;
 HeadSlices SlicesOf(uint32_t vocab_size);
 
 struct HeadReduceArgs {
@@ -98,6 +100,7 @@ struct HeadReduceArgs {
   uint64_t sums = 0;     // see head_merge.comp
   uint64_t guesses = 0;  // uint32 [outputs], and once more for the host
   uint64_t guessed = 0;
+  uint64_t masks = 0;  // uint32 [masks of the step, MaskWords(vocab_size)]; 0: there are none
   uint32_t vocab_size = 0;
   uint32_t first_output = 0;  // of the tile
 };

@@ -69,7 +69,7 @@ Launch MatmulLaunch(const Tuning& tuning, const Matmul& matmul, const DeviceTens
                            .x_format = matmul.input,
                            .destination = args.destination,
                            .out_stride = args.out_stride,
-                           .slice_stride = args.slice_stride,
+                           .split_stride = args.split_stride,
                            .geglu = args.geglu,
                            .out_format = args.out_format,
                            .first_row = args.first_row,

@@ -53,7 +53,7 @@ struct MatmulArgs {
   uint64_t x = 0;
   uint64_t destination = 0;
   uint32_t out_stride = 0;
-  uint32_t slice_stride = 0;  // elements between the partial sums of split-K
+  uint32_t split_stride = 0;  // elements between the partial sums of split-K
   bool geglu = false;         // rows 2i and 2i + 1 of the weights make column i
   ActivationFormat out_format = ActivationFormat::kF32;  // with geglu
   uint32_t first_row = 0;

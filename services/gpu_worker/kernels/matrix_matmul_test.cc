@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 class MatrixMatmulTest : public KernelTest {
  protected:
-  // A tuning for `path`, emulated where there are no matrix units; skips what is neither.
+  // A tuning for `path`, emulated where there are no matrix units; skips others.
   void Choose(MatrixPath path) {
     tuning_ = tuning();
     if (tuning_.matrix.fragments.path == MatrixPath::kNone) {

@@ -47,7 +47,7 @@ class MatvecTest : public KernelTest {
   struct Output {
     std::vector<std::byte> bytes;
     uint32_t stride = 0;        // columns
-    uint64_t slice_stride = 0;  // elements
+    uint64_t split_stride = 0;  // elements
   };
 
   // Recorded for the power of two not below the rows.
@@ -56,9 +56,9 @@ class MatvecTest : public KernelTest {
     const uint32_t bucket = std::bit_ceil(c.rows);
     Output out;
     out.stride = (c.geglu ? c.n_dim / 2 : c.n_dim) + kMore;
-    out.slice_stride = uint64_t{bucket} * out.stride;
+    out.split_stride = uint64_t{bucket} * out.stride;
     const uint64_t bytes = c.geglu ? bucket * ActivationRowBytes(c.out_format, out.stride)
-                                   : c.shape.split_k * out.slice_stride * sizeof(float);
+                                   : c.shape.split_k * out.split_stride * sizeof(float);
     const DeviceArray step = MakeStep(c.rows), input(device(), x.Bytes(c.x_format)),
                       output(device(), bytes);
     std::vector<Launch> launches;
@@ -69,7 +69,7 @@ class MatvecTest : public KernelTest {
                                        .x_format = c.x_format,
                                        .destination = output.address(),
                                        .out_stride = out.stride,
-                                       .slice_stride = static_cast<uint32_t>(out.slice_stride),
+                                       .split_stride = static_cast<uint32_t>(out.split_stride),
                                        .geglu = c.geglu,
                                        .out_format = c.out_format,
                                        .max_rows = bucket}));
@@ -87,7 +87,7 @@ class MatvecTest : public KernelTest {
       std::vector<float> row(c.n_dim, 0.0f);
       for (uint32_t s = 0; s < c.shape.split_k; ++s) {
         const std::byte* at =
-            out.bytes.data() + (s * out.slice_stride + uint64_t{m} * out.stride) * sizeof(float);
+            out.bytes.data() + (s * out.split_stride + uint64_t{m} * out.stride) * sizeof(float);
         const uint32_t written = m < c.rows ? c.n_dim : 0;
         EXPECT_TRUE(testing::IsGuard({at + written * 4, (out.stride - written) * 4}))
             << c << " row " << m;

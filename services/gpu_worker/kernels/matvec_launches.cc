@@ -17,14 +17,14 @@ constexpr uint32_t kDtype = ConstantId("WEIGHT_DTYPE", kBoth);
 constexpr uint32_t kWholeUnits = ConstantId("WHOLE_UNITS", kBoth);
 constexpr uint32_t kRows = ConstantId("ROWS", kBoth);
 constexpr uint32_t kTiles = ConstantId("TILES", kBoth);
-constexpr uint32_t kSplitK = ConstantId("SLICES", kBoth);
+constexpr uint32_t kSplitK = ConstantId("SPLIT_K", kBoth);
 constexpr uint32_t kXFormat = ConstantId("X_FORMAT", kBoth);
 constexpr uint32_t kGeglu = ConstantId("GEGLU", kBoth);
 constexpr uint32_t kOutFormat = ConstantId("OUT_FORMAT", kBoth);
 constexpr uint32_t kLanes = ConstantId("LANES", kBoth);
 constexpr uint32_t kParts = ConstantId("PARTS", kBoth);
 constexpr uint32_t kNormUnits = ConstantId("NORM_UNITS", {shaders::kMatvec});
-constexpr uint32_t kNormSplitK = ConstantId("NORM_SLICES", {shaders::kMatvec});
+constexpr uint32_t kNormSplitK = ConstantId("NORM_SPLIT_K", {shaders::kMatvec});
 constexpr uint32_t kSets = ConstantId("SETS", {shaders::kMatvec});
 constexpr uint32_t kBatch = ConstantId("BATCH", {shaders::kCoopMatvec});
 constexpr uint32_t kUnitScales = ConstantId("UNIT_SCALES", {shaders::kCoopMatvec});
@@ -190,7 +190,7 @@ Launch MatvecLaunch(const Tuning& tuning, const DeviceTensor& weights, const Dev
                   .out_stride = args.out_stride,
                   .out_column = static_cast<uint32_t>(shard.first_row / per_column),
                   .first_row = args.first_row,
-                  .slice_stride = args.slice_stride};
+                  .split_stride = args.split_stride};
   std::copy_n(shard.plane, 4, push.plane);
   if (args.norm.has_value()) {
     TANDEM_CHECK(CanNormInput(tuning, weights, shape) && args.max_rows == 1);

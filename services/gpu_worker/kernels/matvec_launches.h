@@ -14,8 +14,8 @@ namespace tandem::gpu {
 // rows.
 struct MatvecShape {
   bool bytes = false;    // coop_matvec.comp: on int8 matrix units
-  uint32_t teams = 1;    // of 32 threads in a workgroup, which share a slice of k
-  uint32_t split_k = 1;  // slices of k, each with partial sums of its own
+  uint32_t teams = 1;    // of 32 threads in a workgroup, which share a part of k
+  uint32_t split_k = 1;  // parts of k, each with partial sums of its own
   uint32_t tiles = 1;    // of 32 rows of weights to a workgroup, 2 or 4 with GeGLU
   uint32_t rows = 1;     // of activations to a pass, a power of two
   uint32_t parts = 1;    // in which a unit's weights are loaded: 1, 2 or 4
@@ -54,11 +54,11 @@ struct MatvecArgs {
   uint64_t count = 0;  // address of the number of rows
   uint64_t x = 0;
   ActivationFormat x_format = ActivationFormat::kInt8;
-  // float32 [split_k][rows, out_stride], `slice_stride` elements apart.  With GeGLU: activations
+  // float32 [split_k][rows, out_stride], `split_stride` elements apart.  With GeGLU: activations
   // [rows, out_stride] of `out_format`.
   uint64_t destination = 0;
   uint32_t out_stride = 0;
-  uint32_t slice_stride = 0;
+  uint32_t split_stride = 0;
   bool geglu = false;  // rows 2i and 2i + 1 of the weights make column i
   ActivationFormat out_format = ActivationFormat::kF32;
   uint32_t first_row = 0;

@@ -144,11 +144,11 @@ TEST_P(NormTest, WideAddNormAddsPartialSumsAndWritesEveryFormat) {
   const auto weight = RandomFloats(cols(), 6), residual = RandomFloats(kRows * cols(), 7),
              next = RandomFloats(cols(), 8);
   for (const uint32_t split_k : {1u, 3u}) {
-    const uint32_t slice_stride = (kRows + 1) * cols();
-    const auto parts = RandomFloats(split_k * slice_stride, 5, 9.0f);
+    const uint32_t split_stride = (kRows + 1) * cols();
+    const auto parts = RandomFloats(split_k * split_stride, 5, 9.0f);
     std::vector<float> x(kRows * cols());
     for (size_t i = 0; i < x.size(); ++i) {
-      for (uint32_t s = 0; s < split_k; ++s) x[i] += parts[s * slice_stride + i];
+      for (uint32_t s = 0; s < split_k; ++s) x[i] += parts[s * split_stride + i];
     }
     std::vector<float> sum = Normed(x, weight);
     double largest = 0;
@@ -172,7 +172,7 @@ TEST_P(NormTest, WideAddNormAddsPartialSumsAndWritesEveryFormat) {
                           .normed = out.address(),
                           .cols = cols(),
                           .epsilon = kEpsilon,
-                          .slice_stride = slice_stride,
+                          .split_stride = split_stride,
                           .updated = updated.address()},
                          4, format, split_k)});
       EXPECT_TRUE(updated.Intact() && out.Intact());
@@ -241,20 +241,20 @@ TEST_P(NormTest, AddNormTakesTheRowsOfTheOutputs) {
 
 TEST_P(NormTest, AddSplitKAddsInTheOrderOfTheNorm) {
   constexpr uint32_t kRows = 3, kSplitK = 3;
-  const uint32_t slice_stride = (kRows + 2) * cols();
-  const auto parts = RandomFloats(kSplitK * slice_stride, 9);
+  const uint32_t split_stride = (kRows + 2) * cols();
+  const auto parts = RandomFloats(kSplitK * split_stride, 9);
   const DeviceArray step = MakeStep(kRows), in(device(), parts), out(device(), kRows * cols() * 4);
   Run({AddSplitKLaunch(tuning(),
                        {.count = RowCount(step),
                         .source = in.address(),
                         .destination = out.address(),
                         .cols = cols(),
-                        .slice_stride = slice_stride},
+                        .split_stride = split_stride},
                        kSplitK, 4)});
   EXPECT_TRUE(out.Intact());
   const std::vector<float> sums = out.floats();
   for (size_t i = 0; i < sums.size(); ++i) {
-    ASSERT_EQ(sums[i], parts[i] + parts[slice_stride + i] + parts[2 * slice_stride + i]);
+    ASSERT_EQ(sums[i], parts[i] + parts[split_stride + i] + parts[2 * split_stride + i]);
   }
 }
 

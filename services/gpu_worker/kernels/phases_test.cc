@@ -7,7 +7,7 @@ namespace tandem::gpu {
 namespace {
 
 struct Outcome {
-  PhaseCounter before, own;
+  DependencyCounter before, own;
   uint32_t given_up = 0;
   std::vector<float> output;
 };
@@ -18,8 +18,8 @@ class PhasesTest : public MatvecTest {
 
   static constexpr int32_t kBefore = 9;  // workgroups of the phase before
 
-  // A matmul in a phase that waits, or does not, for one of which `left` workgroups have not
-  // ended, and is waited for itself or not.
+  // A matmul in a phase.  `waits`: for the phase before, whose last `left` workgroups have not ended.
+  // `awaited`: another phase waits for this one.
   Outcome RunAfter(int32_t left, bool waits, uint32_t rows = 1, uint32_t already_given_up = 0,
                    bool awaited = true) {
     const TileMatrix matrix(device(), DType::kQ8_0, kOut, kColumns, 5);
@@ -27,10 +27,10 @@ class PhasesTest : public MatvecTest {
     const DeviceArray step = MakeStep(rows), input(device(), x.Bytes(ActivationFormat::kInt8)),
                       output(device(), kOut * sizeof(float)),
                       given_up(device(), std::vector<uint32_t>{already_given_up}),
-                      counters(device(), 3 * sizeof(PhaseCounter));
+                      counters(device(), 3 * sizeof(DependencyCounter));
     const uint64_t begin = (counters.address() + 63) / 64 * 64;
     const auto at = counters.data().subspan(begin - counters.address());
-    const PhaseCounter phases[2] = {
+    const DependencyCounter phases[2] = {
         {.left = left, .groups = kBefore, .given_up = given_up.address(), .awaited = 1},
         {.left = kGroups,
          .groups = kGroups,
@@ -45,12 +45,12 @@ class PhasesTest : public MatvecTest {
                                   .out_stride = kOut,
                                   .max_rows = 1});
     EXPECT_EQ(launch.groups_x * launch.groups_y, kGroups);
-    SetPhase(launch, begin + sizeof(PhaseCounter), waits);
+    SetPhase(launch, begin + sizeof(DependencyCounter), waits);
     if (already_given_up == 0) SetMostPolls(launch, 1000);
     Run({launch});
     Outcome outcome;
-    std::memcpy(&outcome.before, at.data(), sizeof(PhaseCounter));
-    std::memcpy(&outcome.own, at.data() + sizeof(PhaseCounter), sizeof(PhaseCounter));
+    std::memcpy(&outcome.before, at.data(), sizeof(DependencyCounter));
+    std::memcpy(&outcome.own, at.data() + sizeof(DependencyCounter), sizeof(DependencyCounter));
     outcome.given_up = given_up.as<uint32_t>()[0];
     outcome.output = output.floats();
     return outcome;

@@ -13,8 +13,8 @@ class PoolTest : public KernelTest, public ::testing::WithParamInterface<uint32_
 TEST_P(PoolTest, SumsTheRowsOfThePooledSequencesAlone) {
   const uint32_t cols = GetParam();
   constexpr uint32_t kLengths[] = {3, 1, 17, 2, 67};
-  const std::vector<uint32_t> pools = {0, 2, 4};
-  // Odd counts of everything that lies before the pools.
+  const std::vector<uint32_t> pooled = {0, 2, 4};
+  // Odd counts of everything before `pooled`.
   const std::vector<uint32_t> table(7);
   const std::vector<OutputEntry> outputs = {{1}, {3}, {20}};
   const std::vector<DrawEntry> draws(3);
@@ -31,13 +31,13 @@ TEST_P(PoolTest, SumsTheRowsOfThePooledSequencesAlone) {
   header.num_outputs = static_cast<uint32_t>(outputs.size());
   header.table_len = static_cast<uint32_t>(table.size());
   header.num_draws = static_cast<uint32_t>(draws.size());
-  header.num_pools = static_cast<uint32_t>(pools.size());
+  header.num_pooled = static_cast<uint32_t>(pooled.size());
   const DeviceArray step(device(), StepBytes(header));
-  WriteStep({header, rows, sequences, outputs, table, draws, pools}, step.data());
+  WriteStep({header, rows, sequences, outputs, table, draws, pooled}, step.data());
 
   const auto x = RandomFloats(rows.size() * cols, 5);
-  const DeviceArray in(device(), x), out(device(), pools.size() * cols * 4),
-      again(device(), pools.size() * cols * 4);
+  const DeviceArray in(device(), x), out(device(), pooled.size() * cols * 4),
+      again(device(), pooled.size() * cols * 4);
   const auto launch = [&](const DeviceArray& to) {
     return PoolLaunch(
         tuning(),
@@ -47,8 +47,8 @@ TEST_P(PoolTest, SumsTheRowsOfThePooledSequencesAlone) {
   Run({launch(out), launch(again)});
   EXPECT_TRUE(out.Intact() && again.Intact());
   EXPECT_EQ(out.floats(), again.floats());
-  for (uint32_t p = 0; p < pools.size(); ++p) {
-    const SequenceEntry& sequence = sequences[pools[p]];
+  for (uint32_t p = 0; p < pooled.size(); ++p) {
+    const SequenceEntry& sequence = sequences[pooled[p]];
     for (uint32_t c = 0; c < cols; ++c) {
       double sum = 0, magnitude = 0;
       for (uint32_t r = 0; r < sequence.num_rows; ++r) {
@@ -59,7 +59,7 @@ TEST_P(PoolTest, SumsTheRowsOfThePooledSequencesAlone) {
       // num_rows - 1 additions, whatever their order.
       ASSERT_NEAR(out.as<float>()[p * cols + c], sum,
                   sequence.num_rows * magnitude * testing::kEpsilonF32)
-          << "pool " << p << " column " << c;
+          << "pooled sequence " << p << " column " << c;
     }
   }
 }

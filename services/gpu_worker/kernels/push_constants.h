@@ -15,7 +15,7 @@ namespace tandem::gpu {
 using uint = uint32_t;  // GLSL's
 
 #include "shaders/include/push/add_norm.glsl"
-#include "shaders/include/push/add_slices.glsl"
+#include "shaders/include/push/add_split_k.glsl"
 #include "shaders/include/push/attention.glsl"
 #include "shaders/include/push/compute_rate.glsl"
 #include "shaders/include/push/coop_matmul.glsl"

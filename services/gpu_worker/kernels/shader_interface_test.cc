@@ -1,5 +1,6 @@
 // What C++ and the shaders must agree about, read from the shaders as they are embedded.  The ids
 // of specialisation constants are not here: launches take them from the shaders (spirv.h).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,14 +10,14 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "services/common/step/step_batch.h"
 #include "services/common/tensor/iq4_nl.h"
 #include "services/common/tensor/packed_row.h"
-#include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/activation_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
@@ -37,6 +38,9 @@ namespace glsl {
 namespace {
 
 using spirv::Module;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A block of push constants as C++ has it: its name and size, and where its last field lies.
 struct PushBlock {
@@ -71,7 +75,7 @@ std::vector<Kernel> AllKernels() {
   constexpr PushBlock kTiled = PUSH_BLOCK_OF(TiledPush, scale);
   return {KernelOf(KernelId::kEmbed, PUSH_BLOCK_OF(EmbedPush, scale)),
           KernelOf(KernelId::kCopyRows, PUSH_BLOCK_OF(CopyRowsPush, first_row)),
-          KernelOf(KernelId::kAddSlices, PUSH_BLOCK_OF(AddSlicesPush, slice_stride)),
+          KernelOf(KernelId::kAddSplitK, PUSH_BLOCK_OF(AddSplitKPush, split_stride)),
           KernelOf(KernelId::kPool, PUSH_BLOCK_OF(PoolPush, cols)),
           KernelOf(KernelId::kRmsNorm, PUSH_BLOCK_OF(RmsNormPush, first_row)),
           KernelOf(KernelId::kAddNorm, kAddNorm),
@@ -165,6 +169,29 @@ std::vector<Field> MembersOf(Module module, std::string_view block) {
   return fields;
 }
 
+// Where C++, the shader and the file of a kernel's block differ; nothing where they agree.
+std::vector<std::string> Differences(const Kernel& kernel, const DeclaredBlock& declared) {
+  std::vector<std::string> found;
+  const auto compare = [&found](std::string_view what, const auto& here,
+                                const auto& declared_here) {
+    if (here == declared_here) return;
+    std::ostringstream text;
+    text << what << " is " << here << ", declared is " << declared_here;
+    found.push_back(text.str());
+  };
+  const std::vector<Field> members = MembersOf(kernel.module, kernel.push.name);
+  compare("the shader's number of fields", members.size(), declared.fields.size());
+  for (size_t i = 0; i < std::min(members.size(), declared.fields.size()); ++i) {
+    compare("the shader's field", members[i].name, declared.fields[i].name);
+    compare("the shader's offset of " + members[i].name, members[i].offset,
+            declared.fields[i].offset);
+  }
+  compare("the last field in C++", kernel.push.last_field, declared.fields.back().name);
+  compare("its offset in C++", kernel.push.last_offset, declared.fields.back().offset);
+  compare("the size in C++", kernel.push.num_bytes, declared.num_bytes);
+  return found;
+}
+
 TEST(GpuShaderInterfaceTest, PushBlocksLieAsCppHasThem) {
   const std::vector<Kernel> kernels = AllKernels();
   for (int id = 0; id < kNumKernels; ++id) {
@@ -178,18 +205,65 @@ TEST(GpuShaderInterfaceTest, PushBlocksLieAsCppHasThem) {
         << "has no block " << kernel.push.name << ": include shaders/include/push/...";
     const auto block = declared.find(kernel.push.name);
     ASSERT_NE(block, declared.end()) << kernel.push.name << " is not in shaders/include/push";
-    const std::vector<Field>& fields = block->second.fields;
-    const std::vector<Field> members = MembersOf(kernel.module, kernel.push.name);
-    ASSERT_EQ(members.size(), fields.size());
-    for (size_t i = 0; i < fields.size(); ++i) {
-      EXPECT_EQ(members[i].name, fields[i].name);
-      EXPECT_EQ(members[i].offset, fields[i].offset) << fields[i].name;
-    }
-    EXPECT_EQ(kernel.push.last_field, fields.back().name);
-    EXPECT_EQ(kernel.push.last_offset, fields.back().offset);
-    EXPECT_EQ(kernel.push.num_bytes, block->second.num_bytes);
+    EXPECT_THAT(Differences(kernel, block->second), IsEmpty());
     EXPECT_LE(kernel.push.num_bytes, vulkan::kPushConstantBytes);
   }
+}
+
+// A copy of the module with `value` as the last operand of the first annotation that `is_it`
+// accepts.
+template <typename IsIt>
+std::vector<uint32_t> Planted(Module module, uint32_t value, IsIt is_it) {
+  std::vector<uint32_t> copy(module.begin(), module.end());
+  bool done = false;
+  spirv::VisitAnnotations(copy, [&](uint32_t op, Module operands) {
+    if (done || !is_it(op, operands)) return;
+    copy[static_cast<size_t>(&operands.back() - copy.data())] = value;
+    done = true;
+  });
+  EXPECT_TRUE(done) << "nothing to plant into";
+  return copy;
+}
+
+TEST(GpuShaderInterfaceTest, APlantedPushOffsetIsFound) {
+  const std::vector<Kernel> kernels = AllKernels();
+  const auto declared = DeclaredBlocks();
+  Kernel kernel = *std::ranges::find(kernels, Traits(KernelId::kMatvec).name, &Kernel::name);
+  const DeclaredBlock& block = declared.find(kernel.push.name)->second;
+  const uint32_t result = spirv::FindResult(kernel.module, kernel.push.name);
+  const std::vector<uint32_t> planted =
+      Planted(kernel.module, 52, [&](uint32_t op, Module operands) {
+        return op == spirv::kMemberDecorate && operands[0] == result && operands[1] == 1 &&
+               operands[2] == spirv::kOffset;
+      });
+  kernel.module = planted;
+  EXPECT_THAT(Differences(kernel, block), ElementsAre(HasSubstr("the shader's offset of")));
+  kernel.module = Traits(KernelId::kMatvec).spirv;
+  EXPECT_THAT(Differences(kernel, block), IsEmpty());
+  kernel.push.last_offset += 4;
+  EXPECT_THAT(Differences(kernel, block), ElementsAre(HasSubstr("its offset in C++")));
+}
+
+// C++ takes ids from the shader by name, so another id is followed, and one that two constants
+// share is found.
+TEST(GpuShaderInterfaceTest, APlantedConstantIdIsFollowedOrFound) {
+  const Module module = Traits(KernelId::kMatvec).spirv;
+  const uint32_t constant = spirv::FindResult(module, "WEIGHT_DTYPE");
+  const uint32_t id = spirv::FindConstant(module, "WEIGHT_DTYPE").value();
+  const auto is_it = [constant](uint32_t op, Module operands) {
+    return op == spirv::kDecorate && operands[0] == constant && operands[1] == spirv::kSpecId;
+  };
+  const std::vector<uint32_t> moved = Planted(module, 63, is_it);
+  EXPECT_EQ(spirv::FindConstant(moved, "WEIGHT_DTYPE"), 63u);
+  EXPECT_EQ(spirv::CountConstants(moved, id), 0);
+  uint32_t other = 0;
+  spirv::VisitAnnotations(module, [&](uint32_t op, Module operands) {
+    if (op == spirv::kDecorate && operands[1] == spirv::kSpecId && operands[2] > id) {
+      other = operands[2];
+    }
+  });
+  ASSERT_NE(other, 0u);
+  EXPECT_EQ(spirv::CountConstants(Planted(module, other, is_it), other), 2);
 }
 
 TEST(GpuShaderInterfaceTest, ConstantZeroIsTheWorkgroupsSize) {
@@ -221,32 +295,24 @@ TEST(GpuShaderInterfaceTest, CountersAndPhasesLieWhereKernelsLookForThem) {
     SCOPED_TRACE(Traits(id).name);
     const Module module = Traits(id).spirv;
     const auto at = [&](std::string_view field) {
-      return spirv::FindMember(module, "PhaseCounter", field).value_or(~0u);
+      return spirv::FindMember(module, "DependencyCounter", field).value_or(~0u);
     };
-    EXPECT_EQ(at("left"), offsetof(PhaseCounter, left));
-    EXPECT_EQ(at("groups"), offsetof(PhaseCounter, groups));
-    EXPECT_EQ(at("given_up"), offsetof(PhaseCounter, given_up));
-    EXPECT_EQ(at("waits"), offsetof(PhaseCounter, waits));
-    EXPECT_EQ(at("awaited"), offsetof(PhaseCounter, awaited));
+    EXPECT_EQ(at("left"), offsetof(DependencyCounter, left));
+    EXPECT_EQ(at("groups"), offsetof(DependencyCounter, groups));
+    EXPECT_EQ(at("given_up"), offsetof(DependencyCounter, given_up));
+    EXPECT_EQ(at("waits"), offsetof(DependencyCounter, waits));
+    EXPECT_EQ(at("awaited"), offsetof(DependencyCounter, awaited));
     const std::vector<Kernel> kernels = AllKernels();
     const auto kernel = std::ranges::find(kernels, Traits(id).name, &Kernel::name);
     EXPECT_EQ(spirv::FindMember(module, kernel->push.name, "phase"), kPhaseOffset);
   }
-  EXPECT_EQ(glsl::kPhaseBytes, sizeof(PhaseCounter));
+  EXPECT_EQ(glsl::kDependencyCounterBytes, sizeof(DependencyCounter));
   EXPECT_EQ(glsl::kWaits, kPhaseWaits);
   EXPECT_EQ(glsl::kCounts, kPhaseCounts);
 }
 
-TEST(GpuShaderInterfaceTest, FormatsHaveTheSameNumbers) {
-  const std::pair<uint32_t, DType> formats[] = {
-      {glsl::kF32, DType::kF32},    {glsl::kF16, DType::kF16},   {glsl::kBf16, DType::kBf16},
-      {glsl::kQ8_0, DType::kQ8_0},  {glsl::kQ4_0, DType::kQ4_0}, {glsl::kQ6_K, DType::kQ6_K},
-      {glsl::kQ4_K, DType::kQ4_K},  {glsl::kQ5_K, DType::kQ5_K}, {glsl::kQ5_0, DType::kQ5_0},
-      {glsl::kIq4Nl, DType::kIq4Nl}};
-  EXPECT_EQ(std::size(formats), AllDTypes().size());
-  for (const auto& [number, dtype] : formats) {
-    EXPECT_EQ(number, static_cast<uint32_t>(dtype)) << Traits(dtype).name;
-  }
+// The numbers of formats need no comparison: both languages read dtype_numbers.inc.
+TEST(GpuShaderInterfaceTest, FormatsHaveTheSameValues) {
   EXPECT_TRUE(std::ranges::equal(glsl::kIq4NlValues, kIq4NlValues));
   EXPECT_EQ(glsl::kTileRows, kTileRows);
   EXPECT_EQ(glsl::kActivationF32, static_cast<uint32_t>(ActivationFormat::kF32));
@@ -268,12 +334,14 @@ TEST(GpuShaderInterfaceTest, ArgumentsHaveTheSameNumbers) {
   EXPECT_EQ(glsl::kOutputGegluF16, static_cast<uint32_t>(MatrixOutput::kGegluF16));
   EXPECT_EQ(glsl::kCopyPiece, kCopyPiece);
   EXPECT_EQ(glsl::kMaxPoolThreads, kMaxPoolThreads);
+  EXPECT_EQ(glsl::kMaxHeadSlice, kMaxHeadSlice);
   EXPECT_EQ(glsl::kMaxElements, kMaxFragmentElements);
 }
 
 TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {
   EXPECT_EQ(glsl::kNoToken, kNoToken);
   EXPECT_EQ(glsl::kNoDraw, kNoDraw);
+  EXPECT_EQ(glsl::kNoMask, kNoMask);
   EXPECT_EQ(glsl::kHeaderBytes, sizeof(StepHeader));
   EXPECT_EQ(glsl::kNumRowsOffset, offsetof(StepHeader, num_rows));
   EXPECT_EQ(glsl::kNumSequencesOffset, offsetof(StepHeader, num_sequences));
@@ -281,7 +349,7 @@ TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {
   EXPECT_EQ(glsl::kNumCandidatesOffset, offsetof(StepHeader, num_candidates));
   EXPECT_EQ(glsl::kTableLenOffset, offsetof(StepHeader, table_len));
   EXPECT_EQ(glsl::kNumDrawsOffset, offsetof(StepHeader, num_draws));
-  EXPECT_EQ(glsl::kNumPoolsOffset, offsetof(StepHeader, num_pools));
+  EXPECT_EQ(glsl::kNumPooledOffset, offsetof(StepHeader, num_pooled));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(RowEntry));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(SequenceEntry));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(OutputEntry));
@@ -291,6 +359,7 @@ TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {
   EXPECT_EQ(glsl::kTablesOffset, offsetof(SequenceEntry, table_offset));
   EXPECT_EQ(glsl::kTargetOffset, offsetof(OutputEntry, target));
   EXPECT_EQ(glsl::kDrawOffset, offsetof(OutputEntry, draw));
+  EXPECT_EQ(glsl::kMaskOffset, offsetof(OutputEntry, mask));
   EXPECT_EQ(glsl::kDrawBytes, sizeof(DrawEntry));
   EXPECT_EQ(offsetof(DrawEntry, temperature), 0u);
   EXPECT_EQ(glsl::kTopKOffset, offsetof(DrawEntry, top_k));

@@ -68,7 +68,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
   }
   const AttentionCase& c() const { return GetParam().shape; }
 
-  // Tiles and what is decoded; [num_rows, q_dim] of `format`.
+  // Tiles and decode rows; [num_rows, q_dim] of `format`.
   std::vector<std::byte> Attend(const AttentionWorld::Step& made, uint32_t num_rows,
                                 uint32_t bucket, const DeviceArray& q, const DeviceArray& k,
                                 const DeviceArray& v,

@@ -52,7 +52,7 @@ struct TuningTable {
 };
 
 std::string ToJson(const TuningTable& table);
-// INVALID_ARGUMENT names the file and what is wrong.
+// INVALID_ARGUMENT names the file and the fault.
 absl::StatusOr<TuningTable> ParseTuningTable(const std::string& text, const std::string& name);
 
 // Applies a table.  FAILED_PRECONDITION: it is for another device, driver, kernels or model;

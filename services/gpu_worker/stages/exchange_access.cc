@@ -51,6 +51,10 @@ void ExchangeAccess::CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) co
   }
 }
 
+void ExchangeAccess::CopyInMasks(uint32_t lane, const StepHeader& header) const {
+  if (path_ == ImportPath::kUpload) CopyRows(lane, layout().masks, header.num_masks, true);
+}
+
 void ExchangeAccess::CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const {
   if (path_ != ImportPath::kUpload) return;
   for (int bit = 0; bit < kNumPorts; ++bit) {
@@ -63,7 +67,7 @@ void ExchangeAccess::CopyOutResults(uint32_t lane, const StepHeader& header) con
   CopyRows(lane, layout().candidates, header.num_outputs, false);
   CopyRows(lane, layout().guesses, header.num_outputs, false);
   if (header.want_logits != 0) CopyRows(lane, layout().logits, header.num_outputs, false);
-  CopyRows(lane, layout().pooled, header.num_pools, false);
+  CopyRows(lane, layout().pooled, header.num_pooled, false);
 }
 
 }  // namespace tandem::gpu

@@ -31,6 +31,8 @@ class ExchangeAccess {
   std::span<std::byte> HostView(uint32_t lane, const ExchangeArea& area) const;
 
   void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
+  // Copies the step's masks.
+  void CopyInMasks(uint32_t lane, const StepHeader& header) const;
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
   // Copies candidates, speculative tokens, pooled sums, and logits if the step asks for them.
   void CopyOutResults(uint32_t lane, const StepHeader& header) const;

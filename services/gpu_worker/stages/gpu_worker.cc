@@ -8,6 +8,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/ceilings.h"
+#include "services/gpu_worker/vulkan/memory_choice.h"
 
 namespace tandem::gpu {
 namespace {
@@ -38,8 +39,9 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
     description.weight_dtypes.push_back(static_cast<DType>(dtype));
   }
   description.max_rows = worker->options_.max_rows;
-  description.memory_bytes = info.largest_device_heap_bytes;
-  description.memory_available_bytes = std::min(info.available_bytes, description.memory_bytes);
+  const vulkan::MemorySize memory = vulkan::UsableMemory(info);
+  description.memory_bytes = memory.bytes;
+  description.memory_available_bytes = memory.available_bytes;
   return worker;
 }
 
@@ -48,7 +50,8 @@ GpuWorker::~GpuWorker() { CloseDevice(); }
 absl::Status GpuWorker::OpenDevice() {
   if (instance_ == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(instance_,
-                            vulkan::Instance::Create({.validation = options_.validation}));
+                            vulkan::Instance::Create({.validation = options_.validation,
+                                                      .subgroup_size = options_.subgroup_size}));
     TANDEM_ASSIGN_OR_RETURN(
         device_index_,
         vulkan::ChooseDevice(instance_->devices(), options_.device, SoftwareUseOf(options_.gpu)));
@@ -84,6 +87,14 @@ void GpuWorker::CloseDevice() {
   device_.reset();
 }
 
+absl::Duration GpuWorker::LongestSubmission() const {
+  // A software device has no other use, and its driver no limit.
+  const absl::Duration otherwise =
+      device_->info().software() ? absl::ZeroDuration() : kLongestSubmission;
+  const absl::Duration longest = options_.longest_submission.value_or(otherwise);
+  return longest > absl::ZeroDuration() ? longest : absl::InfiniteDuration();
+}
+
 absl::StatusOr<LoadReport> GpuWorker::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   if (device_ != nullptr && !device_->lost()) {
@@ -102,8 +113,9 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
   ceilings_ = {};
   TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
   if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
-  TANDEM_ASSIGN_OR_RETURN(model_, LoadedModel::Create(*device_, *kernels_, *timeline_,
-                                                      std::move(load), tune, progress));
+  TANDEM_ASSIGN_OR_RETURN(
+      model_, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), tune,
+                                  LongestSubmission(), progress));
   if (const absl::Status saved = kernels_->SaveCache(); !saved.ok()) {
     LogWarning("pipeline cache not kept", {{"reason", std::string(saved.message())}});
   }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,24 +20,30 @@
 
 namespace tandem::gpu {
 
+inline constexpr absl::Duration kLongestSubmission = absl::Milliseconds(100);
+
 struct GpuWorkerOptions {
   std::string name = "gpu0";
   std::string device;  // see vulkan::ChooseDevice
   GpuPolicy gpu = GpuPolicy::kPrefer;
-  uint32_t max_rows = 512;    // in one step
-  bool import_memory = true;  // false: weights are uploaded, activations copied
-  bool validation = false;    // Khronos' validation layer, where installed
-  std::string cache_folder;   // for compiled pipelines and tables of tuning; empty: none is kept
+  uint32_t max_rows = 512;     // in one step
+  bool import_memory = true;   // false: weights are uploaded, activations copied
+  bool validation = false;     // Khronos' validation layer, where installed
+  uint32_t subgroup_size = 0;  // for tests: see vulkan::Instance::Options
+  std::string cache_folder;    // for compiled pipelines and tables of tuning; empty: none is kept
   TuneMode tune = TuneMode::kFirstStart;  // with a cache folder
   double tune_seconds = 30;               // of the device, for TuneMode::kNow
   // How long a wait polls the device before it sleeps (vulkan::Timeline::PollFor).
   absl::Duration poll;
+  // A step that may take longer is cut into submissions of at most half of this, by stages that are
+  // measured at load.  Zero: none is cut.  Null: kLongestSubmission, on software devices zero.
+  std::optional<absl::Duration> longest_submission;
   // Changes the shapes of kernels chosen from the device's description.
   std::function<void(Tuning&)> adjust_tuning;
 };
 
 // Single-thread.  A step allocates nothing, records nothing and makes no pipeline.  It writes its
-// rows to mapped memory, submits recordings once and waits.  If the model is one segment, a step
+// rows to mapped memory, submits recordings once (more often if they are cut) and waits.  If the model is one segment, a step
 // may be submitted while another runs, and begin from its speculative tokens.
 class GpuWorker : public Worker {
  public:
@@ -67,6 +74,7 @@ class GpuWorker : public Worker {
   // Makes the device and all objects of it; called again after the device was lost.
   absl::Status OpenDevice();
   void CloseDevice();
+  absl::Duration LongestSubmission() const;
 
   const GpuWorkerOptions options_;
   WorkerDescription description_;

@@ -1,4 +1,4 @@
-// What the Vulkan worker promises beyond the conformance suite: nothing but submissions per step,
+// What the Vulkan worker promises beyond the conformance suite: only submissions per step,
 // every import path, a device that is lost.
 #include "services/gpu_worker/stages/gpu_worker.h"
 
@@ -58,7 +58,7 @@ std::map<std::string, uint64_t> CallsOf(uint64_t runs, const GpuWorker& worker) 
   return calls;
 }
 
-// Rows, outputs, sequences and positions change from step to step; what is called does not.
+// Rows, outputs, sequences and positions change from step to step; the Vulkan calls do not.
 TEST_F(GpuWorkerTest, AHundredStepsOnlySubmitWaitAndReadTimestamps) {
   const ModelConfig config = testing::MakeConfig({});
   for (const bool hybrid : {false, true}) {

@@ -184,8 +184,38 @@ TEST_F(GpuWorkerTest, MatvecAgreesWithThePlainKernels) {
   }
 }
 
+// Matmuls of few rows have split-K, those of many do not.  Then the Ffn of a step's few outputs
+// reads the Out of its many rows.
+TEST_F(GpuWorkerTest, AFewOutputsOfManyRowsReadAWholeOut) {
+  const ModelConfig config = testing::MakeConfig(kMatvecModel);
+  const std::vector<uint32_t> tokens = Tokens(40, config.vocab_size, 5);
+  const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ8_0});
+  std::vector<std::vector<float>> results;
+  for (const uint32_t split_rows : {0u, 4u}) {
+    Open({.validation = true, .adjust_tuning = [split_rows](Tuning& tuning) {
+            UsePlainKernels(tuning);
+            UseMatvec(tuning);
+            tuning.matvec_max_rows = split_rows;
+          }});
+    ASSERT_OK_AND_ASSIGN(const auto runner, PlanRunner::Create(weights, {worker_.get()},
+                                                               testing::WholeModel(config), {}));
+    StepBuilder steps(runner->limits());
+    const uint32_t sequence = steps.AddSequence();
+    steps.Begin();
+    steps.set_want_logits(true);
+    steps.AddRows(sequence, tokens);
+    for (const uint32_t row : {7u, 38u, 39u}) steps.AddOutput(row);
+    ASSERT_OK(runner->RunStep(steps.batch()));
+    std::vector<float>& logits = results.emplace_back();
+    for (uint32_t o = 0; o < 3; ++o) {
+      logits.insert(logits.end(), runner->Logits(o).begin(), runner->Logits(o).end());
+    }
+  }
+  EXPECT_TRUE(testing::IsNearInNorm(results[1], results[0], Int8Bound(config)));
+}
+
 // Whether barriers or counters order the dispatches, step by step.
-TEST_F(GpuWorkerTest, PhaseCountersChangeNoBit) {
+TEST_F(GpuWorkerTest, DependencyCountersChangeNoBit) {
   const ModelConfig config = testing::MakeConfig(kMatvecModel);
   const auto weights = testing::RandomWeightSet(config, {.dtype = DType::kQ4_0});
   const std::vector<uint32_t> tokens = Tokens(23, config.vocab_size, 5);

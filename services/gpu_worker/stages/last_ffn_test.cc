@@ -12,12 +12,12 @@ namespace {
 // What a step over `tokens` of a new sequence says of its rows `outputs`.
 std::vector<OutputResult> Results(PlanRunner& runner, StepBuilder& steps,
                                   const std::vector<uint32_t>& tokens,
-                                  const std::vector<uint32_t>& outputs, bool pool = false) {
+                                  const std::vector<uint32_t>& outputs, bool pooled = false) {
   const uint32_t sequence = steps.AddSequence();
   steps.Begin();
   steps.set_num_candidates(8);
   steps.AddRows(sequence, tokens);
-  if (pool) steps.AddPool();
+  if (pooled) steps.PoolLastRows();
   for (const uint32_t row : outputs) steps.AddOutput(row, row % runner.config().vocab_size);
   EXPECT_OK(runner.RunStep(steps.batch()));
   steps.RemoveSequence(sequence);
@@ -51,14 +51,14 @@ TEST_F(GpuWorkerTest, FewOutputsAreWhatTheyAreAmongAll) {
     std::vector<uint32_t> every(tokens.size());
     for (uint32_t i = 0; i < every.size(); ++i) every[i] = i;
     const std::vector<OutputResult> all = Results(*runner, steps, tokens, every);
-    // In order, so that the outputs' rows are taken alone; in others; twice; with a pool.
+    // In order, so that the outputs' rows are taken alone; in others; twice; pooled.
     const std::vector<std::pair<std::vector<uint32_t>, bool>> cases = {{{39}, false},
                                                                        {{0, 1, 2, 38, 39}, false},
                                                                        {{17, 3}, false},
                                                                        {{5, 5, 6}, false},
                                                                        {{12, 39}, true}};
-    for (const auto& [outputs, pool] : cases) {
-      const auto results = Results(*runner, steps, tokens, outputs, pool);
+    for (const auto& [outputs, pooled] : cases) {
+      const auto results = Results(*runner, steps, tokens, outputs, pooled);
       for (size_t o = 0; o < outputs.size(); ++o) {
         EXPECT_TRUE(SameBits(results[o], all[outputs[o]]))
             << outputs[o] << " of " << outputs.size();

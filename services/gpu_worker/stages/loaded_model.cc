@@ -1,6 +1,7 @@
 #include "services/gpu_worker/stages/loaded_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -10,6 +11,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/stages/stage_timer.h"
 #include "services/gpu_worker/stages/tuner.h"
 
 namespace tandem::gpu {
@@ -104,6 +106,11 @@ absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning) {
         absl::StrFormat("context of %d positions, the device's driver loops over at most %d",
                         load.limits.context_len, MaxContext(tuning)));
   }
+  if (SlicesOf(config.vocab_size).length > kMaxHeadSlice) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("vocabulary of %d tokens, the head's kernel takes at most %d",
+                        config.vocab_size, uint64_t{kMaxHeadSlice} * kMostHeadSlices));
+  }
   if (config.hidden_dim > MaxHiddenDim(tuning)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("hidden_dim %d, the device's driver loops over at most %d",
@@ -114,13 +121,14 @@ absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning) {
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Create(
     const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
-    const TuneOptions& tune, const Progress& progress) {
+    const TuneOptions& tune, absl::Duration longest_submission, const Progress& progress) {
   TANDEM_RETURN_IF_ERROR(CheckSupported(load, kernels.tuning()));
   std::unique_ptr<LoadedModel> model(new LoadedModel(kernels, timeline, std::move(load)));
   model->stages_ = StagesOf(model->load_);
   TANDEM_RETURN_IF_ERROR(model->Import(device, tune, progress));
   if (model->tuning_.measure) TANDEM_RETURN_IF_ERROR(model->Tune(device, tune, progress));
   LogInfo("tuning", {{"table", model->tuning_.description}});
+  TANDEM_RETURN_IF_ERROR(model->MeasureStages(device, longest_submission, progress));
   TANDEM_RETURN_IF_ERROR(model->RecordSegments(device, progress));
   TANDEM_RETURN_IF_ERROR(model->WarmUp(progress));
   progress(1.0, "ready");
@@ -159,6 +167,7 @@ RecordingContext LoadedModel::context() const {
           .buffers = buffers_.get(),
           .exchange = exchange_.get(),
           .phases = phases_.get(),
+          .times = times_.has_value() ? &*times_ : nullptr,
           .limits = load_.limits,
           .kv = load_.kv};
 }
@@ -180,6 +189,33 @@ absl::Status LoadedModel::Tune(const vulkan::Device& device, const TuneOptions& 
     LogWarning("tuning table not kept", {{"reason", std::string(written.message())}});
     tuning_.description = "tuned, and not kept: " + std::string(written.message());
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadedModel::MeasureStages(const vulkan::Device& device, absl::Duration longest,
+                                        const Progress& progress) {
+  const double seconds = absl::ToDoubleSeconds(longest);
+  const bool may_be_long = std::ranges::any_of(load_.segments, [&](const Segment& segment) {
+    return MayTakeLonger(seconds / 2, segment, *load_.weights, load_.limits, buffers_->kv_bytes);
+  });
+  if (!may_be_long) return absl::OkStatus();
+  progress(0.5, "measuring stages");
+  TANDEM_ASSIGN_OR_RETURN(
+      times_, gpu::MeasureStages(device, context(), load_.segments, timeline_, seconds));
+  const auto found = times_->FindLongStage(Buckets(load_.limits.max_rows), buffers_->head_tile);
+  if (!found.has_value()) return absl::OkStatus();
+  const Stage stage = StageAt(found->ordinal, load_.weights->config().num_layers);
+  const char* otherwise =
+      stage.kind == StageKind::kAttend ? "a shorter --context" : "a smaller model";
+  LogWarning("a stage alone is longer than a submission may take",
+             {{"stage", std::string(StageKindName(stage.kind))},
+              {"layer", stage.layer_idx},
+              {"rows", found->rows},
+              {"estimate_ms", {1e3 * found->seconds, 0}},
+              {"longest_ms", {1e3 * seconds, 0}},
+              {"remedy", found->fitting_rows > 0 ? absl::StrFormat("--max-rows %d, or %s",
+                                                                   found->fitting_rows, otherwise)
+                                                 : otherwise}});
   return absl::OkStatus();
 }
 
@@ -207,7 +243,22 @@ absl::Status LoadedModel::RecordSegments(const vulkan::Device& device, const Pro
                        static_cast<double>(load_.segments.size()),
              "building pipelines");
   }
+  LogCuts();
   return phases_->Begin(commands_, kernels_.layout(), timeline_);
+}
+
+void LoadedModel::LogCuts() const {
+  const uint32_t most_rows = Buckets(load_.limits.max_rows).back();
+  uint32_t of_one_row = 0, of_most_rows = 0;
+  for (const auto& entry : programs_) {
+    of_one_row += entry.second.NumBodyParts(1);
+    of_most_rows += entry.second.NumBodyParts(most_rows);
+  }
+  if (of_most_rows == programs_.size() && of_one_row == programs_.size()) return;
+  LogInfo("steps are cut into submissions", {{"segments", programs_.size()},
+                                             {"submissions_of_one_row", of_one_row},
+                                             {"submissions_of_most_rows", of_most_rows},
+                                             {"most_rows", most_rows}});
 }
 
 absl::Status LoadedModel::WarmUp(const Progress& progress) {
@@ -216,10 +267,9 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
   size_t done = 0;
   for (const auto& entry : programs_) {
     const SegmentProgram& program = entry.second;
-    const auto run = [&, this](const StepShape& shape) {
-      const auto submission = program.For(0, shape, true);
-      return timeline_.SubmitAndWait(std::span(submission.commands).first(submission.num_commands),
-                                     kStepTimeout);
+    const auto run = [&, this](const StepShape& shape) -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(const uint64_t value, SubmitAll(program.For(0, shape, true)));
+      return timeline_.Wait(value, kStepTimeout);
     };
     // Wider buckets use the kernels of these.
     const StepLimits& limits = load_.limits;
@@ -227,7 +277,7 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
     const uint32_t more = std::min(std::max(2 * most, kFewestSplitRows), limits.max_rows);
     for (uint32_t rows = 1; rows <= most; rows *= 2) {
       const uint32_t outputs = std::min(rows, limits.max_outputs);
-      TANDEM_RETURN_IF_ERROR(run({.num_rows = rows, .num_outputs = outputs, .num_pools = 1}));
+      TANDEM_RETURN_IF_ERROR(run({.num_rows = rows, .num_outputs = outputs, .num_pooled = 1}));
       TANDEM_RETURN_IF_ERROR(run({.num_rows = more, .num_outputs = outputs}));
     }
     if (buffers_->decode_rows > 0) {
@@ -273,16 +323,38 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   Flight flight{.program = &program, .header = run.step->header, .lane = run.lane};
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
+  if (program.has_head()) exchange_->CopyInMasks(run.lane, flight.header);
   const StepShape shape = StepShape::Of(*run.step);
   flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
   flight.whole = flight.shares->NextIsWhole();
   flight.submission = program.For(run.lane, shape, flight.whole);
-  TANDEM_ASSIGN_OR_RETURN(
-      flight.done,
-      timeline_.Submit(
-          std::span(flight.submission.commands).first(flight.submission.num_commands)));
+  TANDEM_ASSIGN_OR_RETURN(flight.done, SubmitAll(flight.submission));
   flights_.push_back(flight);
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> LoadedModel::SubmitAll(const SegmentProgram::Submission& submission) {
+  // Those that go with one vkQueueSubmit2.
+  std::array<VkCommandBuffer, SegmentProgram::Submission::kMostParts> together;
+  size_t count = 0;
+  bool submitted = false;
+  const auto submit = [&]() -> absl::StatusOr<uint64_t> {
+    auto done = timeline_.Submit(std::span(together).first(count));
+    // What came before it still runs, over memory that the caller may now free.
+    if (!done.ok() && submitted) timeline_.IsIdle(kStepTimeout);
+    submitted = true;
+    count = 0;
+    return done;
+  };
+  for (const auto& recording : std::span(submission.recordings).first(submission.num_recordings)) {
+    bool joins = recording.joins;
+    for (const VkCommandBuffer part : recording.commands) {
+      if (count > 0 && !joins) TANDEM_RETURN_IF_ERROR(submit().status());
+      together[count++] = part;
+      joins = false;
+    }
+  }
+  return submit();
 }
 
 absl::StatusOr<SegmentResult> LoadedModel::Wait() {

@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/exchange_access.h"
@@ -17,6 +19,7 @@
 #include "services/gpu_worker/stages/model_tuning.h"
 #include "services/gpu_worker/stages/segment_program.h"
 #include "services/gpu_worker/stages/stage_shares.h"
+#include "services/gpu_worker/stages/stage_times.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 
@@ -32,10 +35,10 @@ class LoadedModel {
   using Progress = std::function<void(double, std::string_view)>;
 
   // `device`, `kernels`, `timeline`: borrowed; must outlive this.  Changes the kernels' tuning as
-  // `tune` says.
+  // `tune` says.  `longest_submission`: steps that may take longer are cut; infinite: none is.
   static absl::StatusOr<std::unique_ptr<LoadedModel>> Create(
       const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
-      const TuneOptions& tune, const Progress& progress);
+      const TuneOptions& tune, absl::Duration longest_submission, const Progress& progress);
 
   // Waits for all submitted segments.
   ~LoadedModel();
@@ -66,7 +69,13 @@ class LoadedModel {
   // Measures, and keeps a table.  UNAVAILABLE: the device is lost.
   absl::Status Tune(const vulkan::Device& device, const TuneOptions& tune,
                     const Progress& progress);
+  // Measures stages where a step may be too long, and warns of a stage that is too long by itself.
+  absl::Status MeasureStages(const vulkan::Device& device, absl::Duration longest,
+                             const Progress& progress);
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
+  void LogCuts() const;
+  // Returns the timeline's value when all of it is done.
+  absl::StatusOr<uint64_t> SubmitAll(const SegmentProgram::Submission& submission);
   // Runs every recording once over no rows, so that drivers that compile late compile now.
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
@@ -82,6 +91,7 @@ class LoadedModel {
   std::unique_ptr<ModelBuffers> buffers_;
   std::unique_ptr<DependencyCounters> phases_;
   ModelTuning tuning_;
+  std::optional<StageTimes> times_;  // null: no step is cut
   vulkan::TimestampPool timestamps_;
   vulkan::CommandPool commands_;
   std::map<uint32_t, SegmentProgram> programs_;  // by the segment's index in the plan

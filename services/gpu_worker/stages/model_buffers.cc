@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/matvec_launches.h"
@@ -40,7 +40,7 @@ class Allocator {
 };
 
 // Float32 rows; few rows may come as partial sums of split-K.
-uint64_t SlicedBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
+uint64_t SplitKBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
   const uint32_t most = std::max(tuning.matvec_max_rows,
                                  tuning.matrix.int8_sums ? tuning.matrix.bytes_max_rows_small : 0);
   const uint64_t few = std::min<uint64_t>(std::bit_ceil(rows), most);
@@ -80,7 +80,7 @@ absl::Status MakeLane(const vulkan::Device& device, const Tuning& tuning, const 
               "attention");
   }
   if (any({kOut, kFfn})) {
-    make.Make(lane.projection, SlicedBytes(tuning, rows, config.hidden_dim), MemoryKind::kDevice,
+    make.Make(lane.projection, SplitKBytes(tuning, rows, config.hidden_dim), MemoryKind::kDevice,
               "projection");
   }
   if (any({kFfn})) {

@@ -17,7 +17,7 @@
 namespace tandem::gpu {
 
 // A lane's buffers between stages; rows as in plan/stage.h's Port.  Buffers that no stage of this
-// worker needs are null.  If the worker runs the whole model, a step is one submission, and all
+// worker needs are null.  If the worker runs the whole model, steps run one after another, and all
 // lanes share the buffers that only the device uses.
 struct LaneBuffers {
   vulkan::Buffer step;  // mapped; the step area

@@ -18,9 +18,9 @@ constexpr absl::Duration kBeginTimeout = absl::Minutes(1);
 absl::StatusOr<std::unique_ptr<DependencyCounters>> DependencyCounters::Create(
     const vulkan::Device& device) {
   auto counters = std::make_unique<DependencyCounters>();
-  TANDEM_ASSIGN_OR_RETURN(
-      counters->counters_,
-      vulkan::Buffer::Allocate(device, kMostBytes, vulkan::MemoryKind::kDevice, "phase counters"));
+  TANDEM_ASSIGN_OR_RETURN(counters->counters_,
+                          vulkan::Buffer::Allocate(device, kMostBytes, vulkan::MemoryKind::kDevice,
+                                                   "dependency counters"));
   TANDEM_ASSIGN_OR_RETURN(
       counters->given_up_,
       vulkan::Buffer::Allocate(device, sizeof(uint32_t), vulkan::MemoryKind::kExchange,
@@ -35,17 +35,17 @@ void DependencyCounters::Clear() {
 }
 
 int64_t DependencyCounters::Take() {
-  if ((taken_.size() + 1) * sizeof(PhaseCounter) > kMostBytes) return -1;
+  if ((taken_.size() + 1) * sizeof(DependencyCounter) > kMostBytes) return -1;
   taken_.push_back({.given_up = given_up_.address()});
   return static_cast<int64_t>(taken_.size()) - 1;
 }
 
 uint64_t DependencyCounters::Address(int64_t index) const {
-  return counters_.address() + static_cast<uint64_t>(index) * sizeof(PhaseCounter);
+  return counters_.address() + static_cast<uint64_t>(index) * sizeof(DependencyCounter);
 }
 
 void DependencyCounters::Add(int64_t index, uint32_t groups, bool waits) {
-  PhaseCounter& counter = taken_[static_cast<size_t>(index)];
+  DependencyCounter& counter = taken_[static_cast<size_t>(index)];
   counter.groups += static_cast<int32_t>(groups);
   counter.left = counter.groups;
   if (!waits) return;
@@ -68,10 +68,10 @@ absl::Status DependencyCounters::Check(KernelSet& kernels) const {
   uint32_t flag;
   std::memcpy(&flag, given_up_.mapped().data(), sizeof(flag));
   if (flag == 0) return absl::OkStatus();
-  kernels.ForbidPhaseCounters();
+  kernels.ForbidDependencyCounters();
   return absl::UnavailableError(
       "workgroups were not started in the order of their dispatches; the next load of a model does "
-      "without phase counters");
+      "without dependency counters");
 }
 
 absl::Status PhaseRecorder::Record(Launch launch) {

@@ -40,7 +40,7 @@ class DependencyCounters {
 
  private:
   vulkan::Buffer counters_, given_up_;
-  std::vector<PhaseCounter> taken_;
+  std::vector<DependencyCounter> taken_;
 };
 
 class PhaseRecorder {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
@@ -11,12 +12,13 @@ namespace tandem::gpu {
 StepShape StepShape::Of(const StepBatch& step) {
   const bool rise = std::ranges::adjacent_find(step.outputs, std::ranges::greater_equal(),
                                                &OutputEntry::row) == step.outputs.end();
-  return {.num_rows = step.header.num_rows,
-          .num_outputs = step.header.num_outputs,
-          .num_pools = step.header.num_pools,
-          .want_logits = step.header.want_logits != 0,
-          .long_sequences = HasLongSequence(step),
-          .outputs_rise = rise};
+  return {
+      .num_rows = step.header.num_rows,
+      .num_outputs = step.header.num_outputs,
+      .num_pooled = step.header.num_pooled,
+      .head = {.with_logits = step.header.want_logits != 0, .masked = step.header.num_masks > 0},
+      .long_sequences = HasLongSequence(step),
+      .outputs_rise = rise};
 }
 
 std::vector<uint32_t> Buckets(uint32_t max) {
@@ -33,6 +35,7 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
   SegmentProgram program;
   program.segment_ = segment;
   program.timestamps_per_lane_ = timestamps_per_lane;
+  if (context.times != nullptr) program.budget_ = context.times->budget();
   const uint32_t num_layers = context.weights->config().num_layers;
   for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
     const Stage stage = StageAt(i, num_layers);
@@ -66,36 +69,73 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
   return program;
 }
 
-absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordBody(
+SegmentProgram::Cuts SegmentProgram::CutItems(const RecordingContext& context,
+                                              const std::vector<double>& seconds) {
+  Cuts cuts = {.begins = {0}};
+  if (context.times != nullptr) {
+    const std::vector<uint32_t> inner = CutsOf(seconds, context.times->budget());
+    cuts.begins.insert(cuts.begins.end(), inner.begin(), inner.end());
+  }
+  const uint32_t second = cuts.begins.size() > 1 ? cuts.begins[1] : seconds.size();
+  cuts.first_seconds = std::accumulate(seconds.begin(), seconds.begin() + second, 0.0);
+  cuts.last_seconds = std::accumulate(seconds.begin() + cuts.begins.back(), seconds.end(), 0.0);
+  cuts.begins.push_back(static_cast<uint32_t>(seconds.size()));
+  return cuts;
+}
+
+double SegmentProgram::SecondsOf(const RecordingContext& context, Stage stage,
+                                 uint32_t rows) const {
+  if (context.times == nullptr) return 0;
+  return context.times->Of(StageOrdinal(stage, context.weights->config().num_layers), rows);
+}
+
+absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordBody(
     const RecordingContext& context, uint32_t lane, uint32_t bucket, bool long_sequences,
     bool every_stage, const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) {
-  TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
-                          vulkan::Recorder::Begin(pool, context.kernels->layout()));
   const auto num_stages = static_cast<uint32_t>(body_stages_.size());
   const uint32_t first = lane * timestamps_per_lane_;
   const uint32_t begin = first + (every_stage ? 0 : body_end() - 1), end = first + body_end();
-  // What the step before wrote is there, and what it read may be written.
-  recorder.TransferBarrier();
-  recorder.ResetTimestamps(timestamps.handle(), begin, end + 2 - begin);  // with the head's
-  recorder.WriteTimestamp(timestamps.handle(), begin);
-  StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
-  const bool splits = bucket >= kFewestSplitRows && stages.CanLeaveLastFfn();
-  splits_[BucketIndex(bucket)] = splits;
-  const uint32_t num_recorded = num_stages - (splits ? 1 : 0);
-  TANDEM_RETURN_IF_ERROR(stages.Begin());
-  for (uint32_t i = 0; i < num_recorded; ++i) {
-    TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
-    if (i + 1 == num_stages) {
-      TANDEM_RETURN_IF_ERROR(stages.Finish());
-    } else if (every_stage) {
-      recorder.WriteTimestamp(timestamps.handle(), first + i + 1);
+  Recording recording;
+  Cuts cuts;
+  bool splits = false;
+  do {
+    const size_t part = recording.parts.size();
+    TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
+                            vulkan::Recorder::Begin(pool, context.kernels->layout()));
+    // What was submitted before is written, and what it read may be written.
+    recorder.TransferBarrier();
+    StageRecorder stages(context, segment_, lane, bucket, long_sequences, recorder);
+    if (part == 0) {
+      splits = bucket >= kFewestSplitRows && stages.CanLeaveLastFfn();
+      splits_[BucketIndex(bucket)] = splits;
+      std::vector<double> seconds(num_stages - (splits ? 1 : 0));
+      for (size_t i = 0; i < seconds.size(); ++i) {
+        seconds[i] = SecondsOf(context, body_stages_[i], bucket);
+      }
+      cuts = CutItems(context, seconds);
+      recorder.ResetTimestamps(timestamps.handle(), begin, end + 2 - begin);  // with the head's
+      recorder.WriteTimestamp(timestamps.handle(), begin);
+      TANDEM_RETURN_IF_ERROR(stages.Begin());
     }
-  }
-  stages.Close();
-  if (!splits) recorder.WriteTimestamp(timestamps.handle(), end);
-  recorder.CopyTimestamps(timestamps, begin, end - begin + (splits ? 0 : 1));
-  recorder.HostBarrier();
-  return recorder.End();
+    for (uint32_t i = cuts.begins[part]; i < cuts.begins[part + 1]; ++i) {
+      TANDEM_RETURN_IF_ERROR(stages.Record(body_stages_[i]));
+      if (i + 1 == num_stages) {
+        TANDEM_RETURN_IF_ERROR(stages.Finish());
+      } else if (every_stage) {
+        recorder.WriteTimestamp(timestamps.handle(), first + i + 1);
+      }
+    }
+    stages.Close();
+    if (part + 2 == cuts.begins.size()) {
+      if (!splits) recorder.WriteTimestamp(timestamps.handle(), end);
+      recorder.CopyTimestamps(timestamps, begin, end - begin + (splits ? 0 : 1));
+      recorder.HostBarrier();
+    }
+    TANDEM_ASSIGN_OR_RETURN(recording.parts.emplace_back(), recorder.End());
+  } while (recording.parts.size() + 1 < cuts.begins.size());
+  recording.first_seconds = cuts.first_seconds;
+  recording.last_seconds = cuts.last_seconds;
+  return recording;
 }
 
 absl::StatusOr<VkCommandBuffer> SegmentProgram::RecordAfterBody(
@@ -120,86 +160,121 @@ absl::Status SegmentProgram::RecordLastFfns(const RecordingContext& context, uin
                                             const vulkan::CommandPool& pool,
                                             const vulkan::TimestampPool& timestamps) {
   Lane& recorded = lanes_[lane];
-  recorded.last_ffns.resize(splits_.size(), VK_NULL_HANDLE);
+  recorded.last_ffns.resize(splits_.size());
   if (std::ranges::find(splits_, true) == splits_.end()) return absl::OkStatus();
-  const auto record = [&](uint32_t bucket, absl::FunctionRef<absl::Status(StageRecorder&)> what) {
-    return RecordAfterBody(context, lane, bucket, body_end(), pool, timestamps, what);
+  const auto record = [&](uint32_t bucket, double seconds,
+                          absl::FunctionRef<absl::Status(StageRecorder&)> what,
+                          Recording& recording) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(
+        recording.parts.emplace_back(),
+        RecordAfterBody(context, lane, bucket, body_end(), pool, timestamps, what));
+    recording.first_seconds = recording.last_seconds = seconds;
+    return absl::OkStatus();
   };
+  const Stage ffn = body_stages_.back();
   for (const uint32_t bucket : Buckets(context.limits.max_rows)) {
     const size_t index = BucketIndex(bucket);
     if (!splits_[index]) continue;
-    TANDEM_ASSIGN_OR_RETURN(recorded.last_ffns[index], record(bucket, [&](StageRecorder& stages) {
-                              return stages.Record(body_stages_.back());
-                            }));
+    TANDEM_RETURN_IF_ERROR(record(
+        bucket, SecondsOf(context, ffn, bucket),
+        [&](StageRecorder& stages) { return stages.Record(ffn); }, recorded.last_ffns[index]));
   }
   for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
-    TANDEM_ASSIGN_OR_RETURN(
-        recorded.last_ffns_of_outputs.emplace_back(),
-        record(bucket, [](StageRecorder& stages) { return stages.RecordOutputsFfn(); }));
+    TANDEM_RETURN_IF_ERROR(record(
+        bucket, SecondsOf(context, ffn, bucket),
+        [](StageRecorder& stages) { return stages.RecordOutputsFfn(); },
+        recorded.last_ffns_of_outputs.emplace_back()));
   }
-  TANDEM_ASSIGN_OR_RETURN(recorded.no_last_ffn,
-                          record(1, [](StageRecorder&) { return absl::OkStatus(); }));
-  return absl::OkStatus();
+  return record(
+      1, 0, [](StageRecorder&) { return absl::OkStatus(); }, recorded.no_last_ffn);
+}
+
+absl::StatusOr<SegmentProgram::Recording> SegmentProgram::RecordHead(
+    const RecordingContext& context, uint32_t lane, uint32_t bucket, const HeadShape& shape,
+    const vulkan::CommandPool& pool, const vulkan::TimestampPool& timestamps) const {
+  const uint32_t tile = std::min(bucket, context.buffers->head_tile);
+  const Cuts cuts = CutItems(
+      context, std::vector<double>(bucket / tile, SecondsOf(context, {StageKind::kHead, 0}, tile)));
+  Recording recording = {.first_seconds = cuts.first_seconds, .last_seconds = cuts.last_seconds};
+  for (size_t part = 0; part + 1 < cuts.begins.size(); ++part) {
+    const bool is_last = part + 2 == cuts.begins.size();
+    TANDEM_ASSIGN_OR_RETURN(recording.parts.emplace_back(),
+                            RecordAfterBody(context, lane, bucket,
+                                            is_last ? std::optional(body_end() + 1) : std::nullopt,
+                                            pool, timestamps, [&](StageRecorder& stages) {
+                                              return stages.RecordHead(
+                                                  shape, cuts.begins[part] * tile,
+                                                  cuts.begins[part + 1] * tile);
+                                            }));
+  }
+  return recording;
 }
 
 absl::Status SegmentProgram::RecordHeads(const RecordingContext& context, uint32_t lane,
                                          const vulkan::CommandPool& pool,
                                          const vulkan::TimestampPool& timestamps) {
   Lane& recorded = lanes_[lane];
-  const uint32_t end = body_end() + 1;
-  const auto record_head = [&](uint32_t bucket, bool with_logits) {
-    return RecordAfterBody(
-        context, lane, bucket, end, pool, timestamps,
-        [with_logits](StageRecorder& stages) { return stages.RecordHead(with_logits); });
-  };
-  for (const uint32_t bucket : Buckets(context.limits.max_outputs)) {
-    TANDEM_ASSIGN_OR_RETURN(recorded.heads.emplace_back(), record_head(bucket, false));
+  for (const bool with_logits : {false, true}) {
+    for (const bool masked : {false, true}) {
+      for (const uint32_t bucket :
+           Buckets(with_logits ? context.limits.max_logit_outputs : context.limits.max_outputs)) {
+        TANDEM_ASSIGN_OR_RETURN(
+            recorded.heads[with_logits][masked].emplace_back(),
+            RecordHead(context, lane, bucket, {with_logits, masked}, pool, timestamps));
+      }
+    }
   }
-  for (const uint32_t bucket : Buckets(context.limits.max_logit_outputs)) {
-    TANDEM_ASSIGN_OR_RETURN(recorded.heads_with_logits.emplace_back(), record_head(bucket, true));
-  }
-  const auto record_pool = [&](std::optional<uint32_t> pool_end) {
-    return RecordAfterBody(context, lane, context.limits.max_rows, pool_end, pool, timestamps,
+  const auto record_pooling = [&](std::optional<uint32_t> end) {
+    return RecordAfterBody(context, lane, context.limits.max_rows, end, pool, timestamps,
                            [](StageRecorder& stages) { return stages.RecordPool(); });
   };
-  TANDEM_ASSIGN_OR_RETURN(recorded.pool, record_pool(std::nullopt));
-  TANDEM_ASSIGN_OR_RETURN(recorded.pool_alone, record_pool(end));
+  TANDEM_ASSIGN_OR_RETURN(recorded.pooling.parts.emplace_back(), record_pooling(std::nullopt));
+  TANDEM_ASSIGN_OR_RETURN(recorded.pooling_alone.parts.emplace_back(),
+                          record_pooling(body_end() + 1));
   return absl::OkStatus();
 }
 
-VkCommandBuffer SegmentProgram::LastFfnFor(uint32_t lane, const StepShape& shape) const {
+const SegmentProgram::Recording* SegmentProgram::LastFfnFor(uint32_t lane,
+                                                            const StepShape& shape) const {
   const Lane& recorded = lanes_[lane];
   const size_t rows = BucketIndex(shape.num_rows);
-  if (!splits_[rows]) return VK_NULL_HANDLE;
-  if (shape.num_pools > 0) return recorded.last_ffns[rows];
-  if (shape.num_outputs == 0) return recorded.no_last_ffn;
+  if (!splits_[rows]) return nullptr;
+  if (shape.num_pooled > 0) return &recorded.last_ffns[rows];
+  if (shape.num_outputs == 0) return &recorded.no_last_ffn;
   const size_t outputs = BucketIndex(shape.num_outputs);
   const bool outputs_alone = outputs < rows && shape.outputs_rise;
-  return outputs_alone ? recorded.last_ffns_of_outputs[outputs] : recorded.last_ffns[rows];
+  return outputs_alone ? &recorded.last_ffns_of_outputs[outputs] : &recorded.last_ffns[rows];
+}
+
+uint32_t SegmentProgram::NumBodyParts(uint32_t bucket) const {
+  return static_cast<uint32_t>(lanes_[0].bodies[0][0][BucketIndex(bucket)].parts.size());
 }
 
 SegmentProgram::Submission SegmentProgram::For(uint32_t lane, const StepShape& shape,
                                                bool every_stage) const {
   const Lane& recorded = lanes_[lane];
   Submission submission;
-  const auto& bodies = recorded.bodies[shape.long_sequences][every_stage];
-  submission.commands[submission.num_commands++] = bodies[BucketIndex(shape.num_rows)];
-  if (const VkCommandBuffer last_ffn = LastFfnFor(lane, shape); last_ffn != VK_NULL_HANDLE) {
-    submission.commands[submission.num_commands++] = last_ffn;
-  }
+  double pending = 0;  // seconds of the submission that is being filled
+  const auto add = [&](const Recording& recording) {
+    const bool joins = recording.first_seconds == 0 || pending + recording.first_seconds <= budget_;
+    submission.recordings[submission.num_recordings++] = {recording.parts, joins};
+    const bool fills = joins && recording.parts.size() == 1;
+    pending = recording.last_seconds + (fills ? pending : 0);
+  };
+  add(recorded.bodies[shape.long_sequences][every_stage][BucketIndex(shape.num_rows)]);
+  if (const Recording* last_ffn = LastFfnFor(lane, shape)) add(*last_ffn);
   const uint32_t within = every_stage ? 0 : body_end() - 1;
   submission.first_timestamp = lane * timestamps_per_lane_ + within;
   submission.num_timestamps = body_end() + 1 - within;
   if (!has_head_) return submission;
-  if (shape.num_pools > 0) {
-    submission.commands[submission.num_commands++] =
-        shape.num_outputs > 0 ? recorded.pool : recorded.pool_alone;
+  if (shape.num_pooled > 0) {
+    add(shape.num_outputs > 0 ? recorded.pooling : recorded.pooling_alone);
   }
   if (shape.num_outputs > 0) {
-    const auto& heads = shape.want_logits ? recorded.heads_with_logits : recorded.heads;
-    submission.commands[submission.num_commands++] = heads[BucketIndex(shape.num_outputs)];
+    const auto& heads = recorded.heads[shape.head.with_logits][shape.head.masked];
+    add(heads[BucketIndex(shape.num_outputs)]);
   }
-  if (shape.num_outputs > 0 || shape.num_pools > 0) {
+  if (shape.num_outputs > 0 || shape.num_pooled > 0) {
     ++submission.num_timestamps;
     submission.head = true;
   }

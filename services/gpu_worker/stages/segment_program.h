@@ -1,17 +1,23 @@
 // A segment's command buffers, recorded at load and resubmitted step by step.
 //
-// A step is its body and then, if this worker has the Head, the part for outputs and pools.  Only
-// that part reads the last layer's Ffn.  So with many rows the body ends before that Ffn, which
-// follows for the rows of the outputs, for all rows, or not at all.
+// A step is its body and then, if this worker has the Head, the part for outputs and pooled
+// sequences.  Only that part reads the last layer's Ffn.  So with many rows the body ends before
+// that Ffn, which follows for the rows of the outputs, for all rows, or not at all.
+//
+// Where a step would keep a device too long (StageTimes), bodies and heads are recorded in parts of
+// whole stages, each a submission of its own.  A part begins with a barrier for everything that was
+// submitted before it.  It has phases of its own: no dependency counter is awaited across a cut.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -32,8 +38,8 @@ inline constexpr uint32_t kFewestSplitRows = 16;
 
 // Selects the recordings of a segment for a step.
 struct StepShape {
-  uint32_t num_rows = 0, num_outputs = 0, num_pools = 0;
-  bool want_logits = false;
+  uint32_t num_rows = 0, num_outputs = 0, num_pooled = 0;
+  HeadShape head;
   bool long_sequences = false;  // see attention_step.h
   bool outputs_rise = true;     // output rows strictly increase (no duplicates)
 
@@ -42,13 +48,19 @@ struct StepShape {
 
 class SegmentProgram {
  public:
-  // The submission of one step.
+  // The command buffers submitted for one step.
   struct Submission {
-    std::array<VkCommandBuffer, 4> commands = {};
-    uint32_t num_commands = 0;
+    // A recording's parts, borrowed from the program.
+    struct Parts {
+      std::span<const VkCommandBuffer> commands;
+      bool joins = false;  // the first one shares a submission with the last one before
+    };
+    static constexpr uint32_t kMostParts = 4;  // body, last Ffn, pooling, head
+    std::array<Parts, kMostParts> recordings = {};
+    uint32_t num_recordings = 0;
     uint32_t first_timestamp = 0;  // where the body begins
     uint32_t num_timestamps = 0;   // up to the head's, if it runs
-    bool head = false;             // outputs, pools or both
+    bool head = false;             // outputs, pooled sequences or both
   };
 
   // Records every lane and bucket.  `context`: its pointers must outlive this.
@@ -64,6 +76,8 @@ class SegmentProgram {
   // REQUIRES counts within the limits, and an existing lane.  `every_stage`: record the end of each
   // stage, not only of the body.
   Submission For(uint32_t lane, const StepShape& shape, bool every_stage) const;
+  // The submissions of a step's body in a row bucket.
+  uint32_t NumBodyParts(uint32_t bucket) const;
   // The segment's stages but the head.
   const std::vector<Stage>& body_stages() const { return body_stages_; }
 
@@ -77,11 +91,25 @@ class SegmentProgram {
   static uint32_t MaxTimestamps(uint32_t num_stages) { return num_stages + 2; }
 
  private:
-  absl::StatusOr<VkCommandBuffer> RecordBody(const RecordingContext& context, uint32_t lane,
-                                             uint32_t bucket, bool long_sequences, bool every_stage,
-                                             const vulkan::CommandPool& pool,
-                                             const vulkan::TimestampPool& timestamps);
-  // Records the part after a body: `record` for a bucket of its rows or outputs, then the lane's
+  // Command buffers that follow one another, each a submission.
+  struct Recording {
+    std::vector<VkCommandBuffer> parts;
+    double first_seconds = 0, last_seconds = 0;  // of the first and the last part, estimated
+  };
+  // Of stages, or of a head's tiles.
+  struct Cuts {
+    std::vector<uint32_t> begins;  // of each part, and the end of the last
+    double first_seconds = 0, last_seconds = 0;
+  };
+  static Cuts CutItems(const RecordingContext& context, const std::vector<double>& seconds);
+  // Estimated; 0 where nothing is cut.
+  double SecondsOf(const RecordingContext& context, Stage stage, uint32_t rows) const;
+
+  absl::StatusOr<Recording> RecordBody(const RecordingContext& context, uint32_t lane,
+                                       uint32_t bucket, bool long_sequences, bool every_stage,
+                                       const vulkan::CommandPool& pool,
+                                       const vulkan::TimestampPool& timestamps);
+  // Records a part after a body: `record` for a bucket of its rows or outputs, then the lane's
   // timestamp `end` unless it is null.
   absl::StatusOr<VkCommandBuffer> RecordAfterBody(
       const RecordingContext& context, uint32_t lane, uint32_t bucket, std::optional<uint32_t> end,
@@ -91,22 +119,25 @@ class SegmentProgram {
   absl::Status RecordLastFfns(const RecordingContext& context, uint32_t lane,
                               const vulkan::CommandPool& pool,
                               const vulkan::TimestampPool& timestamps);
+  absl::StatusOr<Recording> RecordHead(const RecordingContext& context, uint32_t lane,
+                                       uint32_t bucket, const HeadShape& shape,
+                                       const vulkan::CommandPool& pool,
+                                       const vulkan::TimestampPool& timestamps) const;
   absl::Status RecordHeads(const RecordingContext& context, uint32_t lane,
                            const vulkan::CommandPool& pool,
                            const vulkan::TimestampPool& timestamps);
   // The last Ffn as a step of `shape` needs it; null: its body has it.
-  VkCommandBuffer LastFfnFor(uint32_t lane, const StepShape& shape) const;
+  const Recording* LastFfnFor(uint32_t lane, const StepShape& shape) const;
 
   struct Lane {
     // By row bucket; [long sequences][every stage].  Equal entries where it makes no difference.
-    std::vector<VkCommandBuffer> bodies[2][2];
-    std::vector<VkCommandBuffer> last_ffns;             // by row bucket, null where bodies have it
-    std::vector<VkCommandBuffer> last_ffns_of_outputs;  // by output bucket
-    VkCommandBuffer no_last_ffn = VK_NULL_HANDLE;
-    std::vector<VkCommandBuffer> heads;  // by output bucket
-    std::vector<VkCommandBuffer> heads_with_logits;
-    VkCommandBuffer pool = VK_NULL_HANDLE;  // before a head
-    VkCommandBuffer pool_alone = VK_NULL_HANDLE;
+    std::vector<Recording> bodies[2][2];
+    std::vector<Recording> last_ffns;             // by row bucket, empty where bodies have it
+    std::vector<Recording> last_ffns_of_outputs;  // by output bucket
+    Recording no_last_ffn;
+    std::vector<Recording> heads[2][2];  // by output bucket; [with logits][masked]
+    Recording pooling;                   // before a head
+    Recording pooling_alone;
   };
   Segment segment_;
   bool has_head_ = false;
@@ -114,6 +145,7 @@ class SegmentProgram {
   std::vector<bool> splits_;  // by row bucket: bodies lack the last Ffn, as RecordBody found
   std::vector<Lane> lanes_;
   uint32_t timestamps_per_lane_ = 0;
+  double budget_ = std::numeric_limits<double>::infinity();  // seconds of a submission
 };
 
 }  // namespace tandem::gpu

@@ -8,8 +8,8 @@
 #include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/weights/dequantize.h"
-#include "services/common/worker/step_batch.h"
 #include "services/gpu_worker/kernels/launches.h"
 
 namespace tandem::gpu {

@@ -17,16 +17,6 @@ constexpr uint32_t kMostCountedRows = 4;
 constexpr uint64_t kRowCount = offsetof(StepHeader, num_rows);
 constexpr uint64_t kOutputCount = offsetof(StepHeader, num_outputs);
 
-// The AddNorm of `push`, computed by the matmul that reads its output.
-InputNorm MakeInputNorm(const AddNormPush& push, uint32_t split_k) {
-  return {.split_k = split_k,
-          .weight = push.weight,
-          .next_weight = push.next_weight,
-          .residual = push.residual,
-          .updated = push.updated,
-          .epsilon = push.epsilon};
-}
-
 }  // namespace
 
 StageRecorder::StageRecorder(const RecordingContext& context, const Segment& segment, uint32_t lane,
@@ -42,7 +32,9 @@ StageRecorder::StageRecorder(const RecordingContext& context, const Segment& seg
       phases_(*context.kernels, bucket <= kMostCountedRows ? context.phases : nullptr, recorder),
       step_(buffers_.step.address()),
       attention_(std::make_unique<AttentionRecorder>(context, segment, places_, buffers_, bucket,
-                                                     long_sequences, phases_)) {}
+                                                     long_sequences, phases_)),
+      fusions_(ChooseFusions(tuning_, WeightsOfLayers(), config_.hidden_dim,
+                             attention_->CanWriteBlocks(), bucket)) {}
 
 StageRecorder::~StageRecorder() = default;
 
@@ -73,22 +65,24 @@ std::span<const DeviceTensor> StageRecorder::QkvWeights(uint32_t layer_idx) cons
   return context_.import->Parts(*context_.weights->Find(WeightRole::kQkv, layer_idx));
 }
 
-Matmul StageRecorder::OutMatmul(uint32_t layer_idx) const {
-  const uint32_t attend = StageOrdinal({StageKind::kAttend, layer_idx}, config_.num_layers);
-  const bool attends = segment_.first_ordinal <= attend;
-  const bool projects = segment_.last_ordinal > attend;
-  if (!projects) return {.input = ActivationFormat::kF16};
-  Matmul matmul = ChooseMatmul(tuning_, Weight(WeightRole::kOut, layer_idx), false,
-                               AddsSplitK(tuning_, config_.hidden_dim), bucket_);
-  const bool blocks =
-      matmul.input == ActivationFormat::kInt8 && attends && attention_->CanWriteBlocks();
-  if (!blocks) TakeAttention(matmul);
-  return matmul;
+std::vector<LayerWeights> StageRecorder::WeightsOfLayers() const {
+  std::vector<LayerWeights> layers(config_.num_layers);
+  for (uint32_t i = segment_.first_ordinal; i <= segment_.last_ordinal; ++i) {
+    const Stage stage = StageAt(i, config_.num_layers);
+    LayerWeights& layer = layers[stage.layer_idx];
+    if (stage.kind == StageKind::kQkv) layer.qkv = QkvWeights(stage.layer_idx);
+    if (stage.kind == StageKind::kAttend) layer.attends = true;
+    if (stage.kind == StageKind::kOut) layer.out = &Weight(WeightRole::kOut, stage.layer_idx);
+    if (stage.kind != StageKind::kFfn) continue;
+    layer.gate_up = &Weight(WeightRole::kGateUp, stage.layer_idx);
+    layer.down = &Weight(WeightRole::kDown, stage.layer_idx);
+  }
+  return layers;
 }
 
 absl::Status StageRecorder::AddNorm(AddNormPush push, uint32_t split_k, ActivationFormat format,
                                     NormRows rows) {
-  push.slice_stride = bucket_ * config_.hidden_dim;
+  push.split_stride = bucket_ * config_.hidden_dim;
   return Run(AddNormLaunch(tuning_, push, bucket_, format, split_k, rows));
 }
 
@@ -128,7 +122,7 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kQkv:
       return Qkv(stage.layer_idx);
     case StageKind::kAttend:
-      return attention_->Attend(stage.layer_idx, OutMatmul(stage.layer_idx).input);
+      return attention_->Attend(stage.layer_idx, fusions_[stage.layer_idx].out.input);
     case StageKind::kOut:
       return Out(stage.layer_idx);
     case StageKind::kFfn:
@@ -152,16 +146,21 @@ absl::Status StageRecorder::Embed() {
 
 absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
   const std::span<const DeviceTensor> parts = QkvWeights(layer_idx);
-  const std::vector<Matmul> matmuls = ChooseMatmuls(tuning_, parts, bucket_);
+  const LayerFusion& fusion = fusions_[layer_idx];
   MatmulArgs args = {.count = step_ + kRowCount,
                      .x = buffers_.normed.address(),
                      .destination = buffers_.qkv.address(),
                      .out_stride = config_.qkv_dim(),
                      .max_rows = bucket_};
-  if (input_norm_.has_value()) {
+  if (fusion.qkv_norm == QkvNorm::kInQkv) {
     args.x = buffers_.projection.address();
-    args.norm = std::exchange(input_norm_, std::nullopt);
-  } else if (!normed_) {
+    args.norm = InputNorm{.split_k = fusions_[layer_idx - 1].down.split_k(),
+                          .weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx - 1),
+                          .next_weight = NormWeight(WeightRole::kInputNorm, layer_idx),
+                          .residual = buffers_.updated.address(),
+                          .updated = buffers_.residual.address(),
+                          .epsilon = config_.rms_norm_eps};
+  } else if (fusion.qkv_norm == QkvNorm::kAlone) {
     TANDEM_RETURN_IF_ERROR(
         Run(RmsNormLaunch(tuning_,
                           {.step = step_,
@@ -170,30 +169,28 @@ absl::Status StageRecorder::Qkv(uint32_t layer_idx) {
                            .destination = buffers_.normed.address(),
                            .cols = config_.hidden_dim,
                            .epsilon = config_.rms_norm_eps},
-                          false, bucket_, matmuls[0].input)));
+                          false, bucket_, fusion.qkv[0].input)));
   }
-  normed_ = false;
-  TANDEM_RETURN_IF_ERROR(Multiply(matmuls, parts, args));
+  TANDEM_RETURN_IF_ERROR(Multiply(fusion.qkv, parts, args));
   return attention_->Qkv(layer_idx);
 }
 
 absl::Status StageRecorder::Out(uint32_t layer_idx) {
   const uint32_t ordinal = StageOrdinal({StageKind::kOut, layer_idx}, config_.num_layers);
   const DeviceTensor& weights = Weight(WeightRole::kOut, layer_idx);
-  const Matmul matmul = OutMatmul(layer_idx);
+  const Matmul& matmul = fusions_[layer_idx].out;
   // Partial sums stay on this worker.  Another worker gets their sum, with the same bits as the
   // norm's.
   const uint64_t destination = places_.WrittenAt(Port::kProjection, ordinal);
   const uint64_t split = buffers_.projection.address();
-  projection_split_k_ = matmul.split_k();
-  const bool adds = projection_split_k_ > 1 && destination != split;
-  const uint32_t slice_stride = bucket_ * config_.hidden_dim;
+  const bool adds = matmul.split_k() > 1 && destination != split;
+  const uint32_t split_stride = bucket_ * config_.hidden_dim;
   TANDEM_RETURN_IF_ERROR(Multiply(matmul, weights,
                                   {.count = step_ + kRowCount,
                                    .x = places_.ReadAt(Port::kAttention, ordinal),
                                    .destination = adds ? split : destination,
                                    .out_stride = config_.hidden_dim,
-                                   .slice_stride = slice_stride,
+                                   .split_stride = split_stride,
                                    .max_rows = bucket_}));
   if (!adds) return absl::OkStatus();
   return Run(AddSplitKLaunch(tuning_,
@@ -201,15 +198,14 @@ absl::Status StageRecorder::Out(uint32_t layer_idx) {
                               .source = split,
                               .destination = destination,
                               .cols = config_.hidden_dim,
-                              .slice_stride = slice_stride},
-                             std::exchange(projection_split_k_, 1), bucket_));
+                              .split_stride = split_stride},
+                             matmul.split_k(), bucket_));
 }
 
 bool StageRecorder::CanLeaveLastFfn() const {
-  const uint32_t layer_idx = config_.num_layers - 1;
-  const uint32_t head = NumStages(config_.num_layers) - 1, out = head - 2;
-  if (segment_.last_ordinal != head || segment_.first_ordinal > head - 1) return false;
-  return segment_.first_ordinal > out || OutMatmul(layer_idx).split_k() == 1;
+  const uint32_t head = NumStages(config_.num_layers) - 1;
+  return segment_.last_ordinal == head && segment_.first_ordinal < head &&
+         fusions_.back().out_split_k == 1;
 }
 
 absl::Status StageRecorder::RecordOutputsFfn() {
@@ -229,57 +225,50 @@ absl::Status StageRecorder::Ffn(uint32_t layer_idx, bool outputs_alone) {
                    .updated = buffers_.residual.address()};
   const DeviceTensor& gate_up = Weight(WeightRole::kGateUp, layer_idx);
   const DeviceTensor& down = Weight(WeightRole::kDown, layer_idx);
-  const Matmul activate = ChooseMatmul(tuning_, gate_up, true, false, bucket_);
-  Matmul project =
-      ChooseMatmul(tuning_, down, false, AddsSplitK(tuning_, config_.hidden_dim), bucket_);
-  MatchGeglu(activate, gate_up, project);
+  const LayerFusion& fusion = fusions_[layer_idx];
+  // The Ffn of the outputs alone follows an Out of more rows, which left its whole sum
+  // (CanLeaveLastFfn).
+  const uint32_t out_split_k = outputs_alone ? 1 : fusion.out_split_k;
   const uint64_t count = step_ + (outputs_alone ? kOutputCount : kRowCount);
   MatmulArgs args = {.count = count,
                      .x = buffers_.normed.address(),
                      .destination = buffers_.activated.address(),
                      .out_stride = config_.ffn_dim,
                      .geglu = true,
-                     .out_format = project.input,
+                     .out_format = fusion.down.input,
                      .max_rows = bucket_};
-  const bool takes_norm = !outputs_alone && TakesInputNorm(tuning_, activate, gate_up, bucket_);
-  if (takes_norm) {
+  if (fusion.gate_up_has_norm && !outputs_alone) {
     // One workgroup writes what all read, so it goes to another place.
     norm.updated = buffers_.updated.address();
     args.x = norm.source;
-    args.norm = MakeInputNorm(norm, projection_split_k_);
+    args.norm = InputNorm{.split_k = out_split_k,
+                          .weight = norm.weight,
+                          .next_weight = norm.next_weight,
+                          .residual = norm.residual,
+                          .updated = norm.updated,
+                          .epsilon = norm.epsilon};
     std::swap(norm.residual, norm.updated);
   } else {
-    TANDEM_RETURN_IF_ERROR(AddNorm(norm, projection_split_k_, activate.input,
+    TANDEM_RETURN_IF_ERROR(AddNorm(norm, out_split_k, fusion.gate_up.input,
                                    outputs_alone ? NormRows::kGathered : NormRows::kStep));
   }
-  projection_split_k_ = 1;
-  TANDEM_RETURN_IF_ERROR(Multiply(activate, gate_up, args));
-  TANDEM_RETURN_IF_ERROR(Multiply(project, down,
+  TANDEM_RETURN_IF_ERROR(Multiply(fusion.gate_up, gate_up, args));
+  TANDEM_RETURN_IF_ERROR(Multiply(fusion.down, down,
                                   {.count = count,
                                    .x = buffers_.activated.address(),
                                    .destination = buffers_.projection.address(),
                                    .out_stride = config_.hidden_dim,
-                                   .slice_stride = bucket_ * config_.hidden_dim,
+                                   .split_stride = bucket_ * config_.hidden_dim,
                                    .max_rows = bucket_}));
   // The next layer's input norm goes along where it runs here.
   const bool goes_on = layer_idx + 1 < config_.num_layers && segment_.last_ordinal > ordinal;
-  const NormRows rows = outputs_alone ? NormRows::kOfOutputs : NormRows::kStep;
+  if (goes_on && fusions_[layer_idx + 1].qkv_norm == QkvNorm::kInQkv) return absl::OkStatus();
   norm.source = buffers_.projection.address();
   norm.weight = NormWeight(WeightRole::kPostFfnNorm, layer_idx);
   norm.next_weight = goes_on ? NormWeight(WeightRole::kInputNorm, layer_idx + 1) : 0;
-  if (!goes_on) return AddNorm(norm, project.split_k(), ActivationFormat::kF32, rows);
-  const std::span<const DeviceTensor> parts = QkvWeights(layer_idx + 1);
-  const std::vector<Matmul> next = ChooseMatmuls(tuning_, parts, bucket_);
-  bool next_takes_norm = takes_norm;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    next_takes_norm = next_takes_norm && TakesInputNorm(tuning_, next[i], parts[i], bucket_);
-  }
-  if (next_takes_norm) {
-    input_norm_ = MakeInputNorm(norm, project.split_k());
-    return absl::OkStatus();
-  }
-  normed_ = true;
-  return AddNorm(norm, project.split_k(), next[0].input);
+  return AddNorm(norm, fusion.down.split_k(),
+                 goes_on ? fusions_[layer_idx + 1].qkv[0].input : ActivationFormat::kF32,
+                 outputs_alone ? NormRows::kOfOutputs : NormRows::kStep);
 }
 
 absl::Status StageRecorder::RecordPool() {
@@ -301,13 +290,14 @@ absl::Status StageRecorder::RecordPool() {
       context_.limits.max_sequences));
 }
 
-absl::Status StageRecorder::RecordHead(bool with_logits) {
+absl::Status StageRecorder::RecordHead(const HeadShape& shape, uint32_t first_output,
+                                       uint32_t end) {
   const ExchangeLayout& layout = context_.exchange->layout();
   const DeviceTensor& head = context_.import->Find(context_.weights->head());
   const uint32_t tile = std::min(bucket_, context_.buffers->head_tile);
   const uint32_t logit_stride = LogitStride(config_.vocab_size);
   const Matmul matmul = ChooseMatmul(tuning_, head, false, false, tile);
-  for (uint32_t first = 0; first < bucket_; first += tile) {
+  for (uint32_t first = first_output; first < end; first += tile) {
     TANDEM_RETURN_IF_ERROR(Run(RmsNormLaunch(tuning_,
                                              {.step = step_,
                                               .source = buffers_.residual.address(),
@@ -324,7 +314,7 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                                      .out_stride = logit_stride,
                                      .first_row = first,
                                      .max_rows = tile}));
-    if (with_logits) {
+    if (shape.with_logits) {
       TANDEM_RETURN_IF_ERROR(phases_.Record(
           CopyRowsLaunch(tuning_,
                          {.count = step_ + kOutputCount,
@@ -336,18 +326,19 @@ absl::Status StageRecorder::RecordHead(bool with_logits) {
                           .first_row = first},
                          tile)));
     }
-    for (const Launch& launch :
-         HeadReduceLaunches(tuning_,
-                            {.step = step_,
-                            .logits = buffers_.logits.address(),
-                            .slices = buffers_.head_slices.address(),
-                            .results = context_.exchange->Address(lane_, layout.candidates),
-                            .sums = buffers_.head_sums.address(),
-                            .guesses = context_.buffers->guesses.address(),
-                            .guessed = context_.exchange->Address(lane_, layout.guesses),
-                            .vocab_size = config_.vocab_size,
-                            .first_output = first},
-                            tile)) {
+    for (const Launch& launch : HeadReduceLaunches(
+             tuning_,
+             {.step = step_,
+             .logits = buffers_.logits.address(),
+             .slices = buffers_.head_slices.address(),
+             .results = context_.exchange->Address(lane_, layout.candidates),
+             .sums = buffers_.head_sums.address(),
+             .guesses = context_.buffers->guesses.address(),
+             .guessed = context_.exchange->Address(lane_, layout.guesses),
+             .masks = shape.masked ? context_.exchange->Address(lane_, layout.masks) : 0,
+             .vocab_size = config_.vocab_size,
+             .first_output = first},
+             tile)) {
       TANDEM_RETURN_IF_ERROR(Run(launch));
     }
   }

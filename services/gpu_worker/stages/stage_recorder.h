@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "services/common/plan/stage.h"
@@ -13,9 +13,11 @@
 #include "services/gpu_worker/kernels/launches.h"
 #include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/stages/exchange_access.h"
+#include "services/gpu_worker/stages/layer_fusion.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/phase_recorder.h"
 #include "services/gpu_worker/stages/port_places.h"
+#include "services/gpu_worker/stages/stage_times.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/command_buffer.h"
 
@@ -31,8 +33,15 @@ struct RecordingContext {
   const ModelBuffers* buffers = nullptr;
   const ExchangeAccess* exchange = nullptr;
   DependencyCounters* phases = nullptr;  // null: barriers only
+  const StageTimes* times = nullptr;     // null: every step is one submission
   StepLimits limits;
   KvSpec kv;
+};
+
+// The forms of a Head.
+struct HeadShape {
+  bool with_logits = false;  // copies logits to the exchange region
+  bool masked = false;       // outputs may have masks
 };
 
 // Records the stages of one segment for one lane and row bucket, in order.  Single-use.
@@ -54,11 +63,12 @@ class StageRecorder {
   // Out is whole, and only the Head follows.
   bool CanLeaveLastFfn() const;
   // Records the last layer's Ffn for the rows of the outputs only, which must differ, for an output
-  // bucket.  Other rows of its result are read only if a step pools.
+  // bucket.  Other rows of its result are read only if the step has pooled sequences.
   absl::Status RecordOutputsFfn();
-  // Records the Head for an output bucket; `with_logits`: with logits to the exchange region.
-  absl::Status RecordHead(bool with_logits);
-  // Records the Head's part for any number of pools.
+  // Records the Head for outputs [first_output, end) of an output bucket: whole tiles
+  // (ModelBuffers::head_tile).
+  absl::Status RecordHead(const HeadShape& shape, uint32_t first_output, uint32_t end);
+  // Records the Head's part for any number of pooled sequences.
   absl::Status RecordPool();
   // Call after the last stage.
   void Close() { phases_.Close(); }
@@ -75,8 +85,8 @@ class StageRecorder {
   absl::Status Multiply(std::span<const Matmul> matmuls, std::span<const DeviceTensor> parts,
                         MatmulArgs args);
   std::span<const DeviceTensor> QkvWeights(uint32_t layer_idx) const;
-  // Reads attention's output: int8 if both run here and agree on it, else f16.
-  Matmul OutMatmul(uint32_t layer_idx) const;
+  // By layer.
+  std::vector<LayerWeights> WeightsOfLayers() const;
   // As AddNormLaunch, over the partial sums of the matmul that made the source.
   absl::Status AddNorm(AddNormPush push, uint32_t split_k, ActivationFormat format,
                        NormRows rows = NormRows::kStep);
@@ -96,9 +106,7 @@ class StageRecorder {
   PhaseRecorder phases_;
   uint64_t step_;
   const std::unique_ptr<AttentionRecorder> attention_;
-  bool normed_ = false;                  // the lane's `normed` holds the input of the next Qkv
-  std::optional<InputNorm> input_norm_;  // norm of `projection` in the next Qkv
-  uint32_t projection_split_k_ = 1;      // partial sums of Out that Ffn adds
+  const std::vector<LayerFusion> fusions_;  // by layer
 };
 
 }  // namespace tandem::gpu

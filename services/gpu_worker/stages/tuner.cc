@@ -6,18 +6,15 @@
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/attention_step.h"
+#include "services/gpu_worker/stages/timed_recording.h"
 #include "services/gpu_worker/stages/tuning_step.h"
-#include "services/gpu_worker/vulkan/query_pool.h"
 
 namespace tandem::gpu {
 namespace {
 
 constexpr uint64_t kWeightBytes = 256ull << 20;  // of a step: more than caches hold
 constexpr double kNoise = 0.02;                  // what a value must be better by
-constexpr int kLeastRuns = 3;
-constexpr int kMostRuns = 20;
-constexpr absl::Duration kRunFor = absl::Milliseconds(15);
-constexpr absl::Duration kStepTimeout = absl::Minutes(2);
+constexpr TimedRuns kTuningRuns = {.least = 3, .most = 20, .run_for = absl::Milliseconds(15)};
 
 // Layers, from the first, whose weights are kWeightBytes or all there are.
 uint32_t LayersOfStep(const WeightSet& weights) {
@@ -85,7 +82,7 @@ absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& 
     for (uint32_t i = segment.first_ordinal; i <= segment.last_ordinal; ++i) {
       const Stage stage = StageAt(i, num_layers);
       if (stage.kind == StageKind::kHead) {
-        if (is_head) TANDEM_RETURN_IF_ERROR(stages.RecordHead(false));
+        if (is_head) TANDEM_RETURN_IF_ERROR(stages.RecordHead({}, 0, tuning_case.rows));
         break;
       }
       if (is_layers && stage.layer_idx >= num_layers_) break;
@@ -101,36 +98,12 @@ absl::Status Tuner::RecordStep(const TuningCase& tuning_case, vulkan::Recorder& 
 absl::StatusOr<double> Tuner::Measure(const TuningCase& tuning_case) {
   WriteTuningStep(tuning_case, context_.limits, context_.buffers->tile_rows,
                   context_.buffers->lanes[0]);
-  TANDEM_ASSIGN_OR_RETURN(const auto pool, vulkan::CommandPool::Create(device_));
-  TANDEM_ASSIGN_OR_RETURN(const auto timestamps, vulkan::TimestampPool::Create(device_, 2));
-  TANDEM_ASSIGN_OR_RETURN(auto recorder, vulkan::Recorder::Begin(pool, context_.kernels->layout()));
-  context_.phases->Clear();
-  recorder.ResetTimestamps(timestamps.handle(), 0, 2);
-  recorder.WriteTimestamp(timestamps.handle(), 0);
-  TANDEM_RETURN_IF_ERROR(RecordStep(tuning_case, recorder));
-  recorder.WriteTimestamp(timestamps.handle(), 1);
-  recorder.HostBarrier();
-  TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
-  TANDEM_RETURN_IF_ERROR(context_.phases->Begin(pool, context_.kernels->layout(), timeline_));
-  double best = 0;
-  absl::Duration measured;
-  // The first run is for what a driver does late.
-  for (int run = 0; run <= kLeastRuns || (measured < kRunFor && run <= kMostRuns); ++run) {
-    const absl::Time start = absl::Now();
-    TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&commands, 1}, kStepTimeout));
-    TANDEM_RETURN_IF_ERROR(context_.phases->Check(*context_.kernels));
-    double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-    uint64_t ticks[2];
-    TANDEM_RETURN_IF_ERROR(timestamps.Read(0, ticks));
-    if (const uint64_t ns = timestamps.Nanoseconds(ticks[0], ticks[1]); ns > 0) {
-      seconds = 1e-9 * static_cast<double>(ns);
-    }
-    device_spent_ += absl::Seconds(seconds);
-    if (run == 0) continue;
-    measured += absl::Seconds(seconds);
-    best = run == 1 ? seconds : std::min(best, seconds);
-  }
-  return best;
+  TANDEM_ASSIGN_OR_RETURN(
+      const RecordedTime time,
+      TimeRecording(device_, context_, timeline_, kTuningRuns,
+                    [&](vulkan::Recorder& recorder) { return RecordStep(tuning_case, recorder); }));
+  device_spent_ += time.spent;
+  return time.seconds;
 }
 
 absl::StatusOr<Tuner::Times> Tuner::Baseline(const std::vector<TuningCase>& cases) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -159,6 +160,33 @@ TEST(TuningStepTest, CasesKeepWithinTheStepsLimits) {
   EXPECT_FALSE(Fits({kDecode, 16, 0}, limits)) << "more sequences";
   EXPECT_TRUE(Fits({kPrompt, 512, 512}, limits));
   EXPECT_FALSE(Fits({kPrompt, 512, 513}, limits));
+}
+
+// A bucket of 64 rows, in buffers for 48.
+TEST_F(GpuWorkerTest, ATuningStepHasNoMoreRowsThanAStepMay) {
+  LaneBuffers lane;
+  for (vulkan::Buffer* buffer : {&lane.step, &lane.attention_step}) {
+    ASSERT_OK_AND_ASSIGN(
+        *buffer, vulkan::Buffer::Allocate(worker_->device(), 1 << 16, vulkan::MemoryKind::kExchange,
+                                          "a step"));
+  }
+  const StepLimits limits{.max_rows = 48,
+                          .max_sequences = 8,
+                          .max_outputs = 40,
+                          .max_table_len = 64,
+                          .context_len = 1024,
+                          .block_tokens = 16,
+                          .num_blocks = {64, 64}};
+  const auto header = [&](TuningWork work) {
+    const TuningCase of{work, 64};
+    EXPECT_TRUE(Fits(of, limits));
+    WriteTuningStep(of, limits, 0, lane);
+    StepHeader written;
+    std::memcpy(&written, lane.step.mapped().data(), sizeof(written));
+    return written;
+  };
+  EXPECT_EQ(header(TuningWork::kLayers).num_rows, 48u);
+  EXPECT_EQ(header(TuningWork::kHead).num_outputs, 40u);
 }
 
 TEST(TuningStepTest, CasesHaveTheNamesOfBenchmarks) {

@@ -36,7 +36,7 @@ TuningStep MakeStep(const TuningCase& of, const StepLimits& limits) {
   if (of.work == TuningWork::kHead) {
     step.rows = {RowEntry{}};
     step.sequences = {SequenceEntry{.first_row = 0, .num_rows = 1}};
-    step.outputs.resize(of.rows);
+    step.outputs.resize(std::min(of.rows, limits.max_outputs));
     step.table = {0, 0};
   } else {
     const uint32_t num_sequences = NumSequences(of), num_rows = of.rows / num_sequences;
@@ -47,7 +47,7 @@ TuningStep MakeStep(const TuningCase& of, const StepLimits& limits) {
       for (uint32_t r = 0; r < num_rows; ++r) {
         step.rows.push_back({.position = of.depth + r, .sequence = s});
       }
-      // Sequences share blocks where there are too few: what is read of each is as much.
+      // Sequences share blocks where there are too few: each still reads as much.
       for (int group = 0; group < kNumKvGroups; ++group) {
         sequence.table_offset[group] = static_cast<uint32_t>(step.table.size());
         for (uint32_t i = 0; i < table_len; ++i) {
@@ -81,13 +81,13 @@ void WriteTuningStep(const TuningCase& of, const StepLimits& limits, uint32_t ti
   std::ranges::fill(area, std::byte{0});  // rows that are not there see nothing
   std::ranges::fill(attention, std::byte{0});
   if (of.work == TuningWork::kLayers) {
-    const StepHeader header{.num_rows = of.rows};
+    const StepHeader header{.num_rows = std::min(of.rows, limits.max_rows)};
     std::memcpy(area.data(), &header, sizeof(header));
     return;
   }
   const TuningStep step = MakeStep(of, limits);
   WriteStep(step.batch(), area);
-  if (Attends(of.work)) {
+  if (Attends(of.work) && !attention.empty()) {  // else rows are found in the step
     WriteAttentionStep(step.batch(), AttentionStepLayout(limits.max_rows, tile_rows), attention);
   }
 }

@@ -1,7 +1,7 @@
 // The steps that a Tuner runs: rows without tokens or requests, over a KV cache that holds nothing.
 #pragma once
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gpu_worker/kernels/tuning_settings.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 
@@ -10,8 +10,8 @@ namespace tandem::gpu {
 // Whether a step of the case is within the limits of the model's steps.
 bool Fits(const TuningCase& tuning_case, const StepLimits& limits);
 
-// Writes the case's step to `lane`, whose attention's tiles have `tile_rows` rows.
-// REQUIRES Fits.
+// Writes the case's step to `lane`, whose attention's tiles have `tile_rows` rows.  A row bucket
+// above the limits is not full.  REQUIRES Fits.
 void WriteTuningStep(const TuningCase& tuning_case, const StepLimits& limits, uint32_t tile_rows,
                      const LaneBuffers& lane);
 

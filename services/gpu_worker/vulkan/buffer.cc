@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
@@ -52,9 +54,11 @@ class BufferBuilder {
     VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &flags};
     allocate.allocationSize = allocation_bytes;
     allocate.memoryTypeIndex = static_cast<uint32_t>(memory_type);
-    TANDEM_RETURN_IF_ERROR(device.Check(
-        device.vk().AllocateMemory(device.handle(), &allocate, nullptr, &buffer.memory_),
-        absl::StrFormat("vkAllocateMemory of %d bytes", allocation_bytes)));
+    const VkResult allocated =
+        device.vk().AllocateMemory(device.handle(), &allocate, nullptr, &buffer.memory_);
+    if (allocated != VK_SUCCESS) buffer.memory_ = VK_NULL_HANDLE;
+    TANDEM_RETURN_IF_ERROR(
+        device.Check(allocated, absl::StrFormat("vkAllocateMemory of %d bytes", allocation_bytes)));
     TANDEM_RETURN_IF_ERROR(device.Check(
         device.vk().BindBufferMemory(device.handle(), buffer.handle_, buffer.memory_, 0),
         "vkBindBufferMemory"));
@@ -75,18 +79,8 @@ class BufferBuilder {
 
 namespace {
 
-struct KindTraits {
-  VkMemoryPropertyFlags required;
-  VkMemoryPropertyFlags preferred;
-  bool map;
-};
 constexpr VkMemoryPropertyFlags kMapped =
     VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-constexpr KindTraits kKinds[] = {
-    {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0, false},
-    {kMapped, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, true},
-    {kMapped, VK_MEMORY_PROPERTY_HOST_CACHED_BIT, true},
-};
 
 absl::Status TooLarge(std::string_view what, uint64_t bytes, uint64_t limit) {
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -102,20 +96,28 @@ absl::StatusOr<Buffer> Buffer::Allocate(const Device& device, uint64_t bytes, Me
   if (bytes > limit) return TooLarge(what, bytes, limit);
   TANDEM_ASSIGN_OR_RETURN(Buffer buffer, BufferBuilder::Begin(device, bytes, 0));
   const VkMemoryRequirements requirements = BufferBuilder::Requirements(buffer);
-  const KindTraits& traits = kKinds[static_cast<int>(kind)];
-  const int type =
-      device.FindMemoryType(requirements.memoryTypeBits, traits.required, traits.preferred);
-  if (type < 0) {
+  // Asking costs up to a millisecond, and changes nothing where there is no choice.
+  const HeapRoom room =
+      device.info().heaps.size() == 1 ? HeapRoom{device.info().heaps[0].bytes} : device.ReadRoom();
+  const std::vector<uint32_t> types =
+      MemoryTypesFor(device.info(), room, requirements.memoryTypeBits, kind, requirements.size);
+  if (types.empty()) {
     return absl::InternalError(
         absl::StrFormat("%s: the device has no memory type of the wanted kind", std::string(what)));
   }
-  const absl::Status finished =
-      BufferBuilder::Finish(buffer, requirements.size, type, nullptr, traits.map);
-  if (!finished.ok()) {
-    return absl::Status(finished.code(), absl::StrFormat("%s: %s", std::string(what),
-                                                         std::string(finished.message())));
+  absl::Status refused;
+  for (const uint32_t type : types) {
+    refused = BufferBuilder::Finish(buffer, requirements.size, static_cast<int>(type), nullptr,
+                                    IsMapped(kind));
+    if (refused.ok()) return buffer;
+    // Once bound, a buffer stays with its memory.
+    if (!absl::IsResourceExhausted(refused) || buffer.memory_ != VK_NULL_HANDLE) break;
   }
-  return buffer;
+  const std::string heaps = absl::IsResourceExhausted(refused)
+                                ? "; " + DescribeRoom(device.info(), device.ReadRoom())
+                                : "";
+  return absl::Status(refused.code(), absl::StrFormat("%s: %s%s", std::string(what),
+                                                      std::string(refused.message()), heaps));
 }
 
 absl::StatusOr<Buffer> Buffer::ImportHostPointer(const Device& device, std::byte* data,

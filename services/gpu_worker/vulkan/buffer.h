@@ -8,19 +8,15 @@
 
 #include "absl/status/statusor.h"
 #include "services/gpu_worker/vulkan/device.h"
+#include "services/gpu_worker/vulkan/memory_choice.h"
 
 namespace tandem::vulkan {
-
-enum class MemoryKind : uint8_t {
-  kDevice,    // device-local, not mapped
-  kUpload,    // mapped, coherent, device-local where the device allows both
-  kExchange,  // mapped, coherent, cached by the host where the device allows it
-};
 
 // Move-only.  The device is borrowed and must outlive the buffer.
 class Buffer {
  public:
-  // RESOURCE_EXHAUSTED names `what`, the bytes wanted and the limit.
+  // From the first memory type of the kind that has room (MemoryTypesFor).  RESOURCE_EXHAUSTED
+  // names `what`, the bytes wanted and the limit, or what each heap has free.
   static absl::StatusOr<Buffer> Allocate(const Device& device, uint64_t bytes, MemoryKind kind,
                                          std::string_view what);
   // Makes host memory readable (and writable) by the device, without a copy.  `data` must be a

@@ -48,8 +48,7 @@ class Recorder {
   // REQUIRES constants.size() <= kPushConstantBytes and a multiple of four.
   void Dispatch(const Pipeline& pipeline, std::span<const std::byte> constants, uint32_t groups_x,
                 uint32_t groups_y = 1);
-  // What was dispatched before is over, and what it wrote is seen, where what is dispatched after
-  // begins.
+  // Work dispatched after this begins when all dispatched before is over, and sees its writes.
   void Barrier();
   // The same among dispatches, copies, fills and updates.
   void TransferBarrier();

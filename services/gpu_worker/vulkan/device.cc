@@ -11,7 +11,7 @@ namespace tandem::vulkan {
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Create(const Instance& instance, size_t index,
                                                        bool import_memory) {
-  std::unique_ptr<Device> device(new Device);
+  std::unique_ptr<Device> device(new Device(instance.table()));
   device->info_ = instance.devices().at(index);
   if (!import_memory) {
     device->info_.external_memory_host = device->info_.external_memory_dmabuf = false;
@@ -79,6 +79,10 @@ Device::~Device() {
   if (!table_.DestroyDevice.available()) return;
   if (!lost_) table_.DeviceWaitIdle(handle_);
   table_.DestroyDevice(handle_, nullptr);
+}
+
+HeapRoom Device::ReadRoom() const {
+  return ReadHeapRoom(instance_, info_.handle, info_.tells_budget);
 }
 
 int Device::FindMemoryType(uint32_t allowed, VkMemoryPropertyFlags required,

@@ -10,6 +10,7 @@
 #include "services/gpu_worker/vulkan/api.h"
 #include "services/gpu_worker/vulkan/device_info.h"
 #include "services/gpu_worker/vulkan/instance.h"
+#include "services/gpu_worker/vulkan/memory_choice.h"
 
 namespace tandem::vulkan {
 
@@ -29,6 +30,8 @@ class Device {
   const DeviceTable& vk() const { return table_; }
   const DeviceInfo& info() const { return info_; }
 
+  // Free bytes of the heaps, now.
+  HeapRoom ReadRoom() const;
   // Index of a memory type among the bits of `allowed` with all of `required` and as many of
   // `preferred` as one has; -1: none.
   int FindMemoryType(uint32_t allowed, VkMemoryPropertyFlags required,
@@ -52,7 +55,8 @@ class Device {
   void MarkLost() const { lost_ = true; }
 
  private:
-  Device() = default;
+  explicit Device(const InstanceTable& instance) : instance_(instance) {}
+  const InstanceTable& instance_;  // Borrowed.
   VkDevice handle_ = VK_NULL_HANDLE;
   VkQueue queue_ = VK_NULL_HANDLE;
   DeviceTable table_;

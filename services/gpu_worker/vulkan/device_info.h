@@ -16,6 +16,7 @@ namespace tandem::vulkan {
 struct MemoryHeap {
   uint64_t bytes = 0;
   bool device_local = false;
+  uint64_t available_bytes = 0;  // at start, by VK_EXT_memory_budget where there is one
 };
 
 struct DeviceInfo {
@@ -49,13 +50,18 @@ struct DeviceInfo {
   uint64_t max_texels = 0;  // of one texel buffer
   // Reading a query waits for everything submitted, also what came after it (Mesa's lavapipe).
   bool query_reads_wait = false;
+  // Waits succeed when the device was lost with what was waited for: only a submission says so
+  // (Mesa's RADV).
+  bool waits_hide_loss = false;
   uint64_t max_allocation_bytes = 0;
   uint64_t max_buffer_bytes = 0;
 
   VkPhysicalDeviceMemoryProperties memory = {};
   std::vector<MemoryHeap> heaps;
-  uint64_t largest_device_heap_bytes = 0;
-  uint64_t available_bytes = 0;  // of that heap, by VK_EXT_memory_budget where there is one
+  bool tells_budget = false;  // VK_EXT_memory_budget
+  // The heaps are shares of one memory, and the device reads all of it equally fast (AMD's drivers
+  // on integrated GPUs).
+  bool heaps_share_memory = false;
 
   // Shapes of cooperative matrices (VK_KHR_cooperative_matrix) that kernels can use; may be empty.
   std::vector<MatrixShape> matrix_shapes;
@@ -75,8 +81,8 @@ struct DeviceInfo {
 // "discrete", "integrated", "virtual", "cpu", "other".
 std::string_view DeviceTypeName(VkPhysicalDeviceType type);
 
-// Several lines: name, driver, heaps, subgroups, limits, matrix units, imports, what is
-// missing.
+// Several lines: name, driver, heaps, subgroups, limits, matrix units, imports, missing
+// features.
 std::string DescribeDevice(const DeviceInfo& info);
 
 // Whether a driver that computes on the processor may be chosen.

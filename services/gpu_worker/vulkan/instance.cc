@@ -82,6 +82,11 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
     info.query_reads_wait = true;
     info.reads_texels = limits.minTexelBufferOffsetAlignment <= kTexelAlignment;
   }
+  info.waits_hide_loss = v12.driverID == VK_DRIVER_ID_MESA_RADV;
+  info.heaps_share_memory =
+      info.type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU &&
+      (v12.driverID == VK_DRIVER_ID_MESA_RADV || v12.driverID == VK_DRIVER_ID_AMD_OPEN_SOURCE ||
+       v12.driverID == VK_DRIVER_ID_AMD_PROPRIETARY);
   info.max_texels = limits.maxTexelBufferElements;
   info.api_version = p.apiVersion;
   info.driver_version = p.driverVersion;
@@ -113,24 +118,13 @@ void FillProperties(const InstanceTable& vk, DeviceInfo& info) {
   }
 }
 
-void FillMemory(const InstanceTable& vk, bool has_budget, DeviceInfo& info) {
-  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
-      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
-  VkPhysicalDeviceMemoryProperties2 memory = {
-      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
-  if (has_budget) memory.pNext = &budget;
-  vk.GetPhysicalDeviceMemoryProperties2(info.handle, &memory);
-  info.memory = memory.memoryProperties;
+void FillMemory(const InstanceTable& vk, bool tells_budget, DeviceInfo& info) {
+  info.tells_budget = tells_budget;
+  const HeapRoom room = ReadHeapRoom(vk, info.handle, tells_budget, &info.memory);
   for (uint32_t i = 0; i < info.memory.memoryHeapCount; ++i) {
     const VkMemoryHeap& heap = info.memory.memoryHeaps[i];
     const bool local = (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0;
-    info.heaps.push_back({heap.size, local});
-    if (local && heap.size > info.largest_device_heap_bytes) {
-      info.largest_device_heap_bytes = heap.size;
-      const uint64_t used = has_budget ? budget.heapUsage[i] : 0;
-      const uint64_t allowed = has_budget ? budget.heapBudget[i] : heap.size;
-      info.available_bytes = allowed > used ? allowed - used : 0;
-    }
+    info.heaps.push_back({.bytes = heap.size, .device_local = local, .available_bytes = room[i]});
   }
 }
 
@@ -155,6 +149,25 @@ void FillQueues(const InstanceTable& vk, DeviceInfo& info) {
 
 }  // namespace
 
+HeapRoom ReadHeapRoom(const InstanceTable& vk, VkPhysicalDevice device, bool tells_budget,
+                      VkPhysicalDeviceMemoryProperties* properties) {
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 memory = {
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+  if (tells_budget) memory.pNext = &budget;
+  vk.GetPhysicalDeviceMemoryProperties2(device, &memory);
+  HeapRoom room;
+  for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; ++i) {
+    const uint64_t used = tells_budget ? budget.heapUsage[i] : 0;
+    const uint64_t allowed =
+        tells_budget ? budget.heapBudget[i] : memory.memoryProperties.memoryHeaps[i].size;
+    room.push_back(allowed > used ? allowed - used : 0);
+  }
+  if (properties != nullptr) *properties = memory.memoryProperties;
+  return room;
+}
+
 absl::StatusOr<std::unique_ptr<Instance>> Instance::Create(const Options& options) {
   std::unique_ptr<Instance> instance(new Instance);
   VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
@@ -173,11 +186,11 @@ absl::StatusOr<std::unique_ptr<Instance>> Instance::Create(const Options& option
   }
   TANDEM_RETURN_IF_ERROR(ToStatus(result, "vkCreateInstance"));
   TANDEM_RETURN_IF_ERROR(instance->table_.Load(instance->handle_));
-  TANDEM_RETURN_IF_ERROR(instance->FindDevices());
+  TANDEM_RETURN_IF_ERROR(instance->FindDevices(options.subgroup_size));
   return instance;
 }
 
-absl::Status Instance::FindDevices() {
+absl::Status Instance::FindDevices(uint32_t subgroup_size) {
   uint32_t count = 0;
   TANDEM_RETURN_IF_ERROR(ToStatus(table_.EnumeratePhysicalDevices(handle_, &count, nullptr),
                                   "vkEnumeratePhysicalDevices"));
@@ -208,6 +221,10 @@ absl::Status Instance::FindDevices() {
     info.external_memory_dmabuf = has(VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME) &&
                                   has(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
     FillProperties(table_, info);
+    if (subgroup_size >= info.min_subgroup_size && subgroup_size <= info.max_subgroup_size &&
+        info.can_require_subgroup_size) {
+      info.subgroup_size = subgroup_size;
+    }
     if (has(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) {
       info.matrix_shapes = FindMatrixShapes(table_, handle);
     }

@@ -19,10 +19,46 @@ absl::StatusOr<std::unique_ptr<Timeline>> Timeline::Create(const Device& device)
   TANDEM_RETURN_IF_ERROR(device.Check(
       device.vk().CreateSemaphore(device.handle(), &info, nullptr, &timeline->semaphore_),
       "vkCreateSemaphore"));
+  if (device.info().waits_hide_loss) TANDEM_RETURN_IF_ERROR(timeline->RecordNothing());
   return timeline;
 }
 
+absl::Status Timeline::RecordNothing() {
+  VkCommandPoolCreateInfo pool = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+  pool.queueFamilyIndex = device_.info().compute_queue_family;
+  TANDEM_RETURN_IF_ERROR(
+      device_.Check(device_.vk().CreateCommandPool(device_.handle(), &pool, nullptr, &pool_),
+                    "vkCreateCommandPool"));
+  VkCommandBufferAllocateInfo allocate = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+  allocate.commandPool = pool_;
+  allocate.commandBufferCount = 1;
+  TANDEM_RETURN_IF_ERROR(
+      device_.Check(device_.vk().AllocateCommandBuffers(device_.handle(), &allocate, &nothing_),
+                    "vkAllocateCommandBuffers"));
+  VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;  // nobody waits for it
+  TANDEM_RETURN_IF_ERROR(
+      device_.Check(device_.vk().BeginCommandBuffer(nothing_, &begin), "vkBeginCommandBuffer"));
+  return device_.Check(device_.vk().EndCommandBuffer(nothing_), "vkEndCommandBuffer");
+}
+
+absl::Status Timeline::CheckNotLost() const {
+  if (nothing_ == VK_NULL_HANDLE) return absl::OkStatus();
+  VkCommandBufferSubmitInfo nothing = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO};
+  nothing.commandBuffer = nothing_;
+  VkSubmitInfo2 submit = {VK_STRUCTURE_TYPE_SUBMIT_INFO_2};
+  submit.commandBufferInfoCount = 1;
+  submit.pCommandBufferInfos = &nothing;
+  return device_.Check(device_.vk().QueueSubmit2(device_.queue(), 1, &submit, VK_NULL_HANDLE),
+                       "vkQueueSubmit2");
+}
+
 Timeline::~Timeline() {
+  if (pool_ != VK_NULL_HANDLE) {
+    // The device may still have the commands that do nothing.
+    if (!device_.lost()) device_.vk().DeviceWaitIdle(device_.handle());
+    device_.vk().DestroyCommandPool(device_.handle(), pool_, nullptr);
+  }
   if (semaphore_ != VK_NULL_HANDLE) {
     device_.vk().DestroySemaphore(device_.handle(), semaphore_, nullptr);
   }
@@ -65,7 +101,7 @@ bool Timeline::Poll(uint64_t value) const {
 }
 
 absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
-  if (longest_poll_ > absl::ZeroDuration() && Poll(value)) return absl::OkStatus();
+  if (longest_poll_ > absl::ZeroDuration() && Poll(value)) return CheckNotLost();
   VkSemaphoreWaitInfo info = {VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &semaphore_;
@@ -77,7 +113,8 @@ absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
     return absl::UnavailableError(absl::StrFormat(
         "%s did not finish within %s", device_.info().name, absl::FormatDuration(timeout)));
   }
-  return device_.Check(result, "vkWaitSemaphores");
+  TANDEM_RETURN_IF_ERROR(device_.Check(result, "vkWaitSemaphores"));
+  return CheckNotLost();
 }
 
 bool Timeline::IsIdle(absl::Duration timeout) { return Wait(value_, timeout).ok(); }

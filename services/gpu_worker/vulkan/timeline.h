@@ -24,7 +24,8 @@ class Timeline {
   void PollFor(absl::Duration longest) { longest_poll_ = longest; }
   // Submits with one vkQueueSubmit2; returns the value of the semaphore when they are done.
   absl::StatusOr<uint64_t> Submit(std::span<const VkCommandBuffer> commands);
-  // UNAVAILABLE: the device is lost, or timed out, which counts as lost.
+  // UNAVAILABLE: the device is lost, or timed out, which counts as lost.  Where waits hide a loss
+  // (DeviceInfo), submits nothing after each wait, to learn of it.
   absl::Status Wait(uint64_t value, absl::Duration timeout);
   // Waits until all submissions are done; false after `timeout`.
   bool IsIdle(absl::Duration timeout);
@@ -34,9 +35,15 @@ class Timeline {
   explicit Timeline(const Device& device) : device_(device) {}
   // Polls; whether `value` was reached.
   bool Poll(uint64_t value) const;
+  absl::Status RecordNothing();
+  // After a wait: UNAVAILABLE if the device was lost before it ended.
+  absl::Status CheckNotLost() const;
 
   const Device& device_;  // Borrowed.
   VkSemaphore semaphore_ = VK_NULL_HANDLE;
+  // Commands that do nothing, where waits hide a loss.
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  VkCommandBuffer nothing_ = VK_NULL_HANDLE;
   uint64_t value_ = 0;
   absl::Duration longest_poll_;
 };

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -193,7 +194,9 @@ TEST_F(VulkanTest, CountsCallsByName) {
   EXPECT_EQ(before.at("vkAllocateMemory"), 1u);
   EXPECT_FALSE(before.contains("vkQueueSubmit2"));
   ASSERT_OK(timeline_->SubmitAndWait({}, absl::Seconds(10)));
-  EXPECT_EQ(device_->vk().CallCounts().at("vkQueueSubmit2"), 1u);
+  // One more where a wait asks for a loss.
+  EXPECT_EQ(device_->vk().CallCounts().at("vkQueueSubmit2"),
+            device_->info().waits_hide_loss ? 2u : 1u);
   EXPECT_EQ(device_->vk().CallCounts().at("vkAllocateMemory"), 1u);
 }
 
@@ -235,6 +238,29 @@ TEST_F(VulkanTest, CopiedTimestampsAreThoseOfTheQueries) {
   ASSERT_OK(pool.Read(0, read));
   const uint64_t guard = 0xA5A5A5A5A5A5A5A5u;
   EXPECT_THAT(read, ::testing::ElementsAre(guard, asked[1], asked[2], asked[3], guard));
+}
+
+// A step that was lost must not pass for one that ran.  On a device that is lost when a file is there
+// (services/gpu_worker/emulator/driver/settings.h).
+TEST_F(VulkanTest, WaitsTellOfALostDevice) {
+  const char* lose_on = std::getenv("GPU_EMU_LOSE_ON");
+  if (lose_on == nullptr) GTEST_SKIP() << "GPU_EMU_LOSE_ON is not set";
+  for (const absl::Duration poll : {absl::ZeroDuration(), absl::Seconds(1)}) {
+    ASSERT_OK_AND_ASSIGN(const auto device, Device::Create(*instance_, index_));
+    ASSERT_OK_AND_ASSIGN(const auto timeline, Timeline::Create(*device));
+    timeline->PollFor(poll);
+    ASSERT_OK_AND_ASSIGN(const auto pool, CommandPool::Create(*device));
+    ASSERT_OK_AND_ASSIGN(const auto own_layout, PipelineLayout::Create(*device));
+    ASSERT_OK_AND_ASSIGN(Recorder nothing, Recorder::Begin(pool, own_layout));
+    ASSERT_OK_AND_ASSIGN(const VkCommandBuffer empty, nothing.End());
+    ASSERT_OK(timeline->SubmitAndWait({&empty, 1}, absl::Seconds(10)));
+    EXPECT_FALSE(device->lost());
+    std::ofstream(lose_on).close();
+    EXPECT_EQ(timeline->SubmitAndWait({&empty, 1}, absl::Seconds(10)).code(),
+              absl::StatusCode::kUnavailable);
+    EXPECT_TRUE(device->lost());
+  }
+  EXPECT_FALSE(std::filesystem::exists(lose_on));
 }
 
 class PipelineCacheTest : public VulkanTest {
