@@ -15,10 +15,10 @@
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/rpc/worker_absence.h"
 #include "services/common/systemd/service_manager.h"
-#include "services/common/worker/service/worker_flags.h"
 #include "services/npu_worker/npu_worker.h"
 #include "services/npu_worker/startup.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
+#include "services/worker_host/worker_flags.h"
 
 namespace tandem::npu {
 namespace {

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::npu {
 

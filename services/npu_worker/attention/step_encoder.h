@@ -6,9 +6,9 @@
 #include <span>
 
 #include "services/common/model/model_config.h"
+#include "services/common/step/exchange_layout.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/weights/packed_tensor.h"
-#include "services/common/worker/exchange_layout.h"
-#include "services/common/worker/step_batch.h"
 #include "services/common/worker/worker.h"
 #include "services/npu_worker/attention/kernel_abi.h"
 
