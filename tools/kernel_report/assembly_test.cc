@@ -1,4 +1,4 @@
-// What is read from the compiler's disassembly.
+// Figures from the compiler's disassembly.
 #include "tools/kernel_report/assembly.h"
 
 #include <gtest/gtest.h>

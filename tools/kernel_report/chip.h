@@ -46,7 +46,6 @@ struct Chip {
   double SimdClocks() const { return clock_hz * processors * simds; }  // in a second
   double ReadBandwidth() const { return bandwidth * bandwidth_share; }
   double MatrixFlops() const { return SimdClocks() / costs.matrix * 2 * 16 * 16 * 16; }
-  double DotFlops() const { return SimdClocks() / costs.dot * 2 * 4 * 32; }
 };
 
 std::span<const Chip> AllChips();

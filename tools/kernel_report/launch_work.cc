@@ -101,9 +101,9 @@ class Worker {
     const auto push = PushOf<gpu::MatvecPush>(dispatch_);
     const double all = RowsAt(push.count, push.first_row);
     const double rows = std::min(
-        all, static_cast<double>(dispatch_.groups_y) * Constant("ROWS") / Constant("SLICES"));
+        all, static_cast<double>(dispatch_.groups_y) * Constant("ROWS") / Constant("SPLIT_K"));
     CountMatmul(rows, Constant("ROWS"), push.k_dim, push.n_dim);
-    const double split_k = Constant("SLICES");
+    const double split_k = Constant("SPLIT_K");
     work_.activation_bytes = rows * (push.k_dim * 1.125 + push.n_dim * 4.0 * split_k);
     // Passes over rows that are not there end at once.
     work_.subgroups *= std::ceil(rows / Constant("ROWS")) * split_k / dispatch_.groups_y;
@@ -221,7 +221,7 @@ class Worker {
       case KernelId::kAddNormWide: {
         const auto push = PushOf<gpu::AddNormPush>(dispatch_);
         count = Constant("ROWS", 0) != 0 ? outputs : rows;
-        work_.activation_bytes = count * push.cols * (4.0 * Constant("SLICES") + 10.0);
+        work_.activation_bytes = count * push.cols * (4.0 * Constant("SPLIT_K") + 10.0);
         break;
       }
       case KernelId::kQkNormRope: {

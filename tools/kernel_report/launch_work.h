@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "tools/kernel_report/kernel_facts.h"
 
 namespace tandem::report {

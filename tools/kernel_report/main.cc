@@ -15,10 +15,11 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/parse_flags.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 #include "tools/kernel_report/baseline.h"
 #include "tools/kernel_report/radv.h"
 #include "tools/kernel_report/report.h"
+#include "tools/kernel_report/submissions.h"
 #include "tools/kernel_report/validation.h"
 
 namespace tandem::report {
@@ -28,7 +29,8 @@ struct Flags {
   std::vector<std::string> chips = {"phoenix"};
   std::vector<std::string> models;
   bool main_set = false, all = false, check = false, predict = false, json = false;
-  bool find_radv = false;
+  bool find_radv = false, submissions = false;
+  uint32_t longest_submission_ms = 100;
   std::string radv, kv_type = "f16", baseline, write_baseline, assembly, validate;
   ReportRequest request{
       .model = {.max_rows = 2048}, .prompts = {512}, .batches = {1}, .depths = {0}};
@@ -71,7 +73,7 @@ absl::StatusOr<std::vector<ModelReport>> MakeReports(const Flags& flags, const s
   return reports;
 }
 
-// Prints what is wrong; whether anything is.
+// Prints the faults; returns whether there are any.
 bool PrintFaults(const std::vector<ModelReport>& reports) {
   bool any = false;
   for (const ModelReport& report : reports) {
@@ -122,6 +124,32 @@ absl::StatusOr<int> RunValidation(const Flags& flags, const std::string& radv) {
   return kExitFailure;
 }
 
+// Fails where a submission is longer than it may be.
+absl::StatusOr<int> RunSubmissions(const Flags& flags, const std::string& radv) {
+  if (flags.models.empty()) {
+    return absl::InvalidArgumentError("--submissions: name the model with --model SPEC");
+  }
+  const absl::Duration longest = absl::Milliseconds(flags.longest_submission_ms);
+  bool too_long = false;
+  ReportRequest request = flags.request;
+  TANDEM_ASSIGN_OR_RETURN(request.model.kv_dtype, ParseKvDType(flags.kv_type));
+  for (const std::string& chip : flags.chips) {
+    TANDEM_ASSIGN_OR_RETURN(request.chip, FindChip(chip));
+    for (const std::string& model : flags.models) {
+      request.model.model = model;
+      TANDEM_ASSIGN_OR_RETURN(const SubmissionReport report,
+                              TimeSubmissions(request, longest, radv));
+      std::fputs(SubmissionsAsText(report).c_str(), stdout);
+      const double most = absl::ToDoubleSeconds(longest);
+      too_long = too_long || (most > 0 && report.Longest() > most);
+    }
+  }
+  if (!too_long) return kExitSuccess;
+  std::fprintf(stderr, "kernel_report: a submission is longer than %d ms\n",
+               flags.longest_submission_ms);
+  return kExitFailure;
+}
+
 absl::StatusOr<int> Run(const Flags& flags, char** argv) {
   // Before the search for RADV, so that a wrong name is named on every machine.
   for (const std::string& chip : flags.chips) TANDEM_RETURN_IF_ERROR(FindChip(chip).status());
@@ -131,6 +159,7 @@ absl::StatusOr<int> Run(const Flags& flags, char** argv) {
     return kExitSuccess;
   }
   if (!flags.validate.empty()) return RunValidation(flags, radv);
+  if (flags.submissions) return RunSubmissions(flags, radv);
   TANDEM_ASSIGN_OR_RETURN(const std::vector<ModelReport> reports, MakeReports(flags, radv));
   if (flags.json) {
     std::fputs(ReportsAsJson(reports).c_str(), stdout);
@@ -201,6 +230,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--depth", flags.request.depths, "With --predict: positions before a token")
       ->delimiter(',')
       ->check(counts)
+      ->capture_default_str();
+  app.add_flag(
+      "--submissions", flags.submissions,
+      "Cut the steps of --prompt, --batch and --depth into submissions as the worker does, "
+      "on the chip's predicted clock; fail where one is too long");
+  app.add_option("--longest-submission-ms", flags.longest_submission_ms,
+                 "With --submissions: the worker's flag; 0: steps are not cut")
+      ->check(CLI::Range(0, 60'000))
       ->capture_default_str();
   app.add_option("--assembly", flags.assembly,
                  "Print the disassembly of pipelines with this in their names");

@@ -84,6 +84,7 @@ struct DriverEntries {
                             VK_MAX_PHYSICAL_DEVICE_NAME_SIZE - 1);
       properties->properties.deviceName[chip.device_name.size()] = '\0';
     }
+    properties->properties.limits.timestampPeriod = 1;  // the driver's own clock
     // Weights are imported then, not copied: nothing reads them.
     properties->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     for (auto* link = static_cast<VkBaseOutStructure*>(properties->pNext); link != nullptr;
@@ -290,6 +291,8 @@ absl::Status NullDriver::Open(const Chip& chip, const std::string& library) {
   pipelines_.clear();
   index_.clear();
   submitted_.clear();
+  clock_ = nullptr;
+  submission_seconds_.clear();
   return absl::OkStatus();
 }
 

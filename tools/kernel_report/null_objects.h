@@ -23,7 +23,18 @@ struct NullBuffer {
   NullMemory* memory = nullptr;
 };
 
+struct NullQueries {
+  std::vector<uint64_t> ticks;  // nanoseconds of the driver's clock
+};
+
+struct NullTimestamp {
+  size_t dispatches = 0;  // of its command buffer, before it
+  NullQueries* pool = nullptr;
+  uint32_t index = 0;
+};
+
 struct NullCommands {
+  std::vector<NullTimestamp> timestamps;
   std::vector<Dispatch> dispatches;
   size_t bound = 0;
   std::array<std::byte, vulkan::kPushConstantBytes> push = {};

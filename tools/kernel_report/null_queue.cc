@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <vulkan/vulkan.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -20,17 +22,22 @@ std::map<uint64_t, NullBuffer*>& Buffers() {
   return buffers;
 }
 
-// Where mapped memory has an address; null: nowhere.
-std::byte* Mapped(uint64_t address) {
+// Mapped memory from an address on; empty: none is there.
+std::span<std::byte> MappedFrom(uint64_t address) {
   auto it = Buffers().upper_bound(address);
-  if (it == Buffers().begin()) return nullptr;
+  if (it == Buffers().begin()) return {};
   const NullBuffer& buffer = *(--it)->second;
   const bool inside = address - buffer.address < buffer.bytes;
-  if (!inside || buffer.memory == nullptr || buffer.memory->mapped == nullptr) return nullptr;
-  return buffer.memory->mapped + (address - buffer.address);
+  if (!inside || buffer.memory == nullptr || buffer.memory->mapped == nullptr) return {};
+  return std::span(buffer.memory->mapped, buffer.bytes).subspan(address - buffer.address);
 }
 
 }  // namespace
+
+std::span<const std::byte> NullDriver::Mapped(uint64_t address, uint64_t bytes) {
+  const std::span<std::byte> mapped = MappedFrom(address);
+  return mapped.size() < bytes ? std::span<std::byte>() : mapped.first(bytes);
+}
 
 // A struct, so that they reach the driver's members.
 struct QueueEntries {
@@ -138,18 +145,27 @@ struct QueueEntries {
   static void Fill(VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, uint32_t) {}
   static void Update(VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, const void*) {}
   static void ResetQueries(VkCommandBuffer, VkQueryPool, uint32_t, uint32_t) {}
-  static void Timestamp(VkCommandBuffer, VkPipelineStageFlags2, VkQueryPool, uint32_t) {}
+  static void Timestamp(VkCommandBuffer handle, VkPipelineStageFlags2, VkQueryPool pool,
+                        uint32_t index) {
+    auto& commands = *FromHandle<NullCommands>(handle);
+    commands.timestamps.push_back(
+        {commands.dispatches.size(), FromHandle<NullQueries>(pool), index});
+  }
   static void CopyQueries(VkCommandBuffer, VkQueryPool, uint32_t, uint32_t, VkBuffer, VkDeviceSize,
                           VkDeviceSize, VkQueryResultFlags) {}
-  static VkResult CreateQueries(VkDevice, const VkQueryPoolCreateInfo*,
+  static VkResult CreateQueries(VkDevice, const VkQueryPoolCreateInfo* info,
                                 const VkAllocationCallbacks*, VkQueryPool* pool) {
-    *pool = ToHandle<VkQueryPool>(&next_address);  // nothing is kept of it
+    *pool = ToHandle<VkQueryPool>(new NullQueries{std::vector<uint64_t>(info->queryCount)});
     return VK_SUCCESS;
   }
-  static void DestroyQueries(VkDevice, VkQueryPool, const VkAllocationCallbacks*) {}
-  static VkResult ReadQueries(VkDevice, VkQueryPool, uint32_t, uint32_t, size_t bytes, void* data,
-                              VkDeviceSize, VkQueryResultFlags) {
-    std::memset(data, 0, bytes);
+  static void DestroyQueries(VkDevice, VkQueryPool pool, const VkAllocationCallbacks*) {
+    delete FromHandle<NullQueries>(pool);
+  }
+  static VkResult ReadQueries(VkDevice, VkQueryPool pool, uint32_t first, uint32_t count,
+                              size_t bytes, void* data, VkDeviceSize, VkQueryResultFlags) {
+    const auto ticks =
+        std::as_bytes(std::span(FromHandle<NullQueries>(pool)->ticks).subspan(first, count));
+    std::memcpy(data, ticks.data(), std::min(bytes, ticks.size()));
     return VK_SUCCESS;
   }
 
@@ -163,12 +179,26 @@ struct QueueEntries {
   static void DestroySemaphore(VkDevice, VkSemaphore semaphore, const VkAllocationCallbacks*) {
     delete FromHandle<NullSemaphore>(semaphore);
   }
+  // Lets the clock pass the commands, and writes their timestamps.
+  static void Advance(const NullCommands& commands) {
+    auto timestamp = commands.timestamps.begin();
+    for (size_t i = 0; i <= commands.dispatches.size(); ++i) {
+      for (; timestamp != commands.timestamps.end() && timestamp->dispatches == i; ++timestamp) {
+        timestamp->pool->ticks.at(timestamp->index) =
+            static_cast<uint64_t>(std::llround(Driver().now_ * 1e9));
+      }
+      if (i == commands.dispatches.size() || !Driver().clock_) continue;
+      Driver().now_ += Driver().clock_(commands.dispatches[i]);
+    }
+  }
   static VkResult Submit(VkQueue, uint32_t count, const VkSubmitInfo2* submits, VkFence) {
     std::vector<Dispatch> dispatches;
+    const double begin = Driver().now_;
     for (const VkSubmitInfo2& submit : std::span(submits, count)) {
       for (const auto& info :
            std::span(submit.pCommandBufferInfos, submit.commandBufferInfoCount)) {
         const auto& commands = *FromHandle<NullCommands>(info.commandBuffer);
+        Advance(commands);
         dispatches.insert(dispatches.end(), commands.dispatches.begin(), commands.dispatches.end());
       }
       for (const auto& signal :
@@ -176,14 +206,15 @@ struct QueueEntries {
         FromHandle<NullSemaphore>(signal.semaphore)->value = signal.value;
       }
     }
+    if (!dispatches.empty()) Driver().submission_seconds_.push_back(Driver().now_ - begin);
     for (const Dispatch& dispatch : dispatches) {
       const KernelId kernel = Driver().pipelines_[dispatch.pipeline].kernel;
       if (kernel != KernelId::kCoopProbe && kernel != KernelId::kByteProbe) continue;
       uint64_t address = 0;
       std::memcpy(&address, dispatch.push.data(), sizeof(address));
-      std::byte* const words = Mapped(address);
-      if (words == nullptr) return VK_ERROR_DEVICE_LOST;
-      AnswerProbe(Driver().chip_, kernel, reinterpret_cast<uint32_t*>(words));
+      const std::span<std::byte> words = MappedFrom(address);
+      if (words.empty()) return VK_ERROR_DEVICE_LOST;
+      AnswerProbe(Driver().chip_, kernel, reinterpret_cast<uint32_t*>(words.data()));
     }
     if (!dispatches.empty()) Driver().submitted_ = std::move(dispatches);
     return VK_SUCCESS;

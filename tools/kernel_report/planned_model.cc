@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "services/common/base/status_macros.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packing_plan.h"
 
 namespace tandem::report {

@@ -44,7 +44,7 @@ LaunchWork MatvecWork(uint32_t sequences, uint32_t rows_a_pass) {
   const KernelFacts facts =
       FactsWith(gpu::KernelId::kMatvec, {{"WEIGHT_DTYPE", static_cast<uint32_t>(DType::kQ4_0)},
                                          {"ROWS", rows_a_pass},
-                                         {"SLICES", 1}});
+                                         {"SPLIT_K", 1}});
   const gpu::MatvecPush push{.count = offsetof(StepHeader, num_rows),
                              .k_dim = static_cast<uint32_t>(kColumns),
                              .n_dim = static_cast<uint32_t>(kRows)};
@@ -130,7 +130,7 @@ TEST(PredictionTest, AStepIsTheSumOfItsDispatches) {
   const Chip chip = *FindChip("8060S");
   const std::vector<KernelFacts> facts = {FactsWith(
       gpu::KernelId::kMatvec,
-      {{"WEIGHT_DTYPE", static_cast<uint32_t>(DType::kQ4_0)}, {"ROWS", 1}, {"SLICES", 1}})};
+      {{"WEIGHT_DTYPE", static_cast<uint32_t>(DType::kQ4_0)}, {"ROWS", 1}, {"SPLIT_K", 1}})};
   const gpu::MatvecPush push{.count = offsetof(StepHeader, num_rows),
                              .k_dim = static_cast<uint32_t>(kColumns),
                              .n_dim = static_cast<uint32_t>(kRows)};

@@ -89,7 +89,8 @@ absl::Status PredictAll(const ReportRequest& request, Predictor& predictor, Mode
   return absl::OkStatus();
 }
 
-// What the steps to predict need.  Many sequences share what the cache of eight would hold.
+}  // namespace
+
 ModelRequest Widen(const ReportRequest& request) {
   constexpr uint32_t kContext = 8192, kSequences = 8, kLeastContext = 512;
   ModelRequest model = request.model;
@@ -104,14 +105,14 @@ ModelRequest Widen(const ReportRequest& request) {
   return model;
 }
 
-}  // namespace
-
 absl::StatusOr<ModelReport> MakeReport(const ReportRequest& request, const std::string& radv) {
   NullDriver& driver = NullDriver::Get();
   TANDEM_RETURN_IF_ERROR(driver.Open(request.chip, radv));
   TANDEM_ASSIGN_OR_RETURN(const ModelLoad load, PlanModel(Widen(request)));
   absl::Status set = absl::OkStatus();
-  gpu::GpuWorkerOptions options{.max_rows = load.limits.max_rows, .tune = gpu::TuneMode::kOff};
+  gpu::GpuWorkerOptions options{.max_rows = load.limits.max_rows,
+                                .tune = gpu::TuneMode::kOff,
+                                .longest_submission = absl::ZeroDuration()};
   options.adjust_tuning = [&](gpu::Tuning& tuning) {
     for (const std::string& text : request.settings) set.Update(Set(text, tuning));
   };

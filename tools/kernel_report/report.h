@@ -36,6 +36,10 @@ struct ModelReport {
   std::vector<StepPrediction> steps;
 };
 
+// The request's model, with a context and sequences for all of its steps.  Many sequences share
+// what the cache of eight would hold.
+ModelRequest Widen(const ReportRequest& request);
+
 // Loads the model into the worker over the null driver.  `radv`: RADV's library.  A process asks
 // for as many as it wants, one after another.
 absl::StatusOr<ModelReport> MakeReport(const ReportRequest& request, const std::string& radv);
