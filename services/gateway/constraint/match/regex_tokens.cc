@@ -1,0 +1,369 @@
+#include "services/gateway/constraint/match/regex_tokens.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "services/gateway/constraint/grammar/part_arena.h"
+#include "services/gateway/constraint/regex/expression.h"
+
+namespace tandem::gateway::constraint {
+namespace {
+
+// Below it a walk costs less than the class's tables.
+constexpr uint32_t kMinClassSize = 20;
+constexpr uint32_t kMinNodesBelow = 256;
+// Each takes some milliseconds and a megabyte with a vocabulary of 262,144 tokens.
+constexpr size_t kMaxClasses = 32;
+// Bound the search for a class whose every text fits.
+constexpr size_t kMaxLeadingClasses = 3;
+constexpr size_t kMaxClosedPlaces = 400;
+constexpr uint64_t kMaxClosedSteps = 60'000;
+
+// The part of a class whose code points are written as they are.
+CodePointSet PlainPart(const RegexClass& regex_class) {
+  static const auto* const escaped = new CodePointSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  if (regex_class.spelling == Spelling::kPlain) return regex_class.code_points;
+  return regex_class.code_points.Minus(*escaped);
+}
+
+}  // namespace
+
+void PrepareClasses(const RegexArena& arena, const TokenTrie& trie) {
+  size_t count = 0;
+  for (uint32_t number = 0; number < arena.num_classes() && count < kMaxClasses; ++number) {
+    const RegexClass& regex_class = arena.regex_class(number);
+    if (regex_class.code_points.size() < kMinClassSize) continue;
+    ++count;
+    trie.TokensOfClass(PlainPart(regex_class))->Below(trie, 0, 0);
+  }
+}
+
+void TokenSet::Append(const TokenSet& other) {
+  for (const auto& mask : other.masks) {
+    if (std::find(masks.begin(), masks.end(), mask) == masks.end()) masks.push_back(mask);
+  }
+  tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
+}
+
+void TokenSet::Compact(size_t mask_words) {
+  if (tokens.size() > mask_words) {
+    auto mask = std::make_shared<TokenMask>(mask_words, 0);
+    for (const uint32_t token : tokens) (*mask)[token / 32] |= 1u << (token % 32);
+    masks.push_back(std::move(mask));
+    tokens = {};
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  tokens.shrink_to_fit();
+}
+
+RegexId RegexWalker::StepSlowly(RegexId state, uint8_t byte) {
+  const RegexNode& node = arena_.node(state);
+  const RegexNode& head = node.kind == RegexKind::kConcat ? arena_.node(node.a) : node;
+  if (head.kind == RegexKind::kLiteral) {
+    // One way on: no table.
+    if (static_cast<uint8_t>(arena_.literal(head)[0]) != byte) return kNothing;
+    return arena_.Derive(state, byte);
+  }
+  ByteSet alike;
+  const RegexId next = arena_.Derive(state, byte, &alike);
+  if (rows_.size() <= state) rows_.resize(arena_.size());
+  if (rows_[state] == nullptr) {
+    rows_[state] = std::make_unique_for_overwrite<RegexId[]>(256);
+    std::fill_n(rows_[state].get(), 256, kUnknown);
+    bytes_ += 256 * sizeof(RegexId);
+  }
+  alike.ForEach([&](uint8_t b) { rows_[state][b] = next; });
+  return next;
+}
+
+const RegexTokens& RegexWalker::Tokens(RegexId state) {
+  std::unique_ptr<RegexTokens>& known = tokens_[state];
+  if (known != nullptr) return *known;
+  auto made = std::make_unique<RegexTokens>();
+  if (arena_.node(state).kind == RegexKind::kOr) {
+    WalkOr(state, *made);
+  } else {
+    Walk(state, 0, 0, *made);
+  }
+  made->inside.Compact(trie_.mask_words());
+  auto& exits = made->exits;
+  const auto key = [](const RegexTokens::Exit& e) { return std::tie(e.tag, e.byte, e.node); };
+  std::sort(exits.begin(), exits.end(),
+            [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  exits.erase(std::unique(exits.begin(), exits.end(),
+                          [&](const auto& a, const auto& b) { return key(a) == key(b); }),
+              exits.end());
+  exits.shrink_to_fit();
+  bytes_ += made->memory_bytes() + 32;
+  for (const auto& mask : made->inside.masks) {
+    if (mask.use_count() == 1) bytes_ += mask->size() * sizeof(uint32_t);
+  }
+  known = std::move(made);
+  return *known;
+}
+
+// Alternatives with a region each are looked at one by one.  Two that leave a class each by what
+// the other one takes have a region together.
+void RegexWalker::WalkOr(RegexId state, RegexTokens& out) {
+  const auto span = arena_.children(arena_.node(state));
+  const std::vector<RegexId> children(span.begin(), span.end());
+  std::vector<RegexId> rest;
+  bool rest_is_wide = false;
+  for (const RegexId child : children) {
+    if (AddRegion(child, 0, 0, out)) continue;
+    rest.push_back(child);
+    rest_is_wide = rest_is_wide || arena_.node(child).boolean;
+  }
+  if (rest.empty() || (rest_is_wide && AddRegion(state, 0, 0, out))) return;
+  // Walk itself looks for a region of the whole.
+  Walk(rest.size() == children.size() ? state : arena_.Or(std::move(rest)), 0, 0, out);
+}
+
+bool RegexWalker::FindRepeat(RegexId id, RepeatedClass* out) const {
+  const RegexNode& node = arena_.node(id);
+  const bool chain = node.kind == RegexKind::kConcat;
+  const RegexNode& head = chain ? arena_.node(node.a) : node;
+  if (head.kind != RegexKind::kRepeat || arena_.node(head.a).kind != RegexKind::kClass)
+    return false;
+  *out = {arena_.node(head.a).a, head.b, head.c, chain ? node.b : kEmptyText};
+  return true;
+}
+
+const RegexWalker::Region& RegexWalker::RegionOf(RegexId state) {
+  const auto [found, added] = regions_.try_emplace(state);
+  if (added) {
+    const Region region = FindRegion(state);
+    bytes_ += sizeof(Region) + 16;
+    regions_[state] = region;
+    return regions_[state];
+  }
+  return found->second;
+}
+
+// Whether a terminal ends here after which the text may go on.
+bool RegexWalker::EndsTerminal(RegexId state) const {
+  if (!arena_.node(state).accepts) return false;
+  std::vector<uint32_t> tags;
+  arena_.AcceptedTags(state, tags);
+  return std::ranges::any_of(tags, [](uint32_t tag) { return tag != kFinalTag; });
+}
+
+// The state is a repeat of a class and something after it, for which
+//   - every token of up to `max` of the class's code points is allowed, and
+//   - every other allowed token leaves the class by a byte of what comes after.
+RegexWalker::Region RegexWalker::FindRegion(RegexId state) {
+  const Region region = FindRepeatRegion(state);
+  return region.tokens != nullptr ? region : FindClosedRegion(state);
+}
+
+RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
+  Region region;
+  const RegexNode& node = arena_.node(state);
+  if (node.kind != RegexKind::kConcat || EndsTerminal(node.b)) return region;
+  const RegexNode& head = arena_.node(node.a);
+  RepeatedClass found;
+  uint32_t longest = kUnlimited;  // of the repeat and what follows it up to node.b
+  bool bounded = false;
+  if (head.kind == RegexKind::kAnd) {
+    // A repeat but for some short texts: every longer text is allowed, so every beginning of one.
+    // Or a pattern that begins with one, and a length.
+    uint32_t excluded = 0;
+    RegexId pattern = kNothing;
+    bool any_pattern = false;
+    for (const RegexId child : arena_.children(head)) {
+      const RegexNode& part = arena_.node(child);
+      if (part.kind == RegexKind::kNot) {
+        excluded = std::max(excluded, arena_.MaxLength(part.a));
+      } else if (part.kind == RegexKind::kRepeat && arena_.IsAnyCodePoint(part.a) && head.b > 1 &&
+                 !bounded) {
+        bounded = true;
+        longest = part.c;
+        // The pattern can grow to the shortest length that is asked for; see below.
+        if (part.b > part.c) return region;
+        any_pattern = part.b > 0;
+      } else if (pattern == kNothing) {
+        pattern = child;
+      } else {
+        return region;
+      }
+    }
+    if (pattern == kNothing) {
+      // The length is the repeat.
+      if (excluded == RegexArena::kNoLength || longest <= excluded) return region;
+      for (const RegexId child : arena_.children(head)) {
+        if (arena_.node(child).kind == RegexKind::kRepeat && !FindRepeat(child, &found)) {
+          return region;
+        }
+      }
+      longest = found.max;
+    } else {
+      if (!FindRepeat(pattern, &found) || arena_.node(found.rest).boolean) return region;
+      if (excluded > 0) {
+        const bool free = excluded != RegexArena::kNoLength && found.rest == kEmptyText &&
+                          found.max > excluded && longest > excluded;
+        if (!free) return region;
+      }
+      // A text of the least length must be there: the repeat fills it.
+      if (any_pattern && found.max != kUnlimited) return region;
+      if (longest != kUnlimited) {
+        // At least what the rest needs: an upper bound, so it must not decide of any token.
+        const uint64_t needed = arena_.MinLength(found.rest);
+        if (needed + found.min > longest) return region;
+        longest -= static_cast<uint32_t>(needed);
+        region.only_if_beyond_tokens = needed > 0;
+      }
+      longest = std::min(longest, found.max);
+    }
+  } else {
+    if (!FindRepeat(node.a, &found)) return region;
+    longest = found.max;
+  }
+  const RegexClass& regex_class = arena_.regex_class(found.regex_class);
+  if (regex_class.code_points.size() < kMinClassSize) return region;
+  const ClassTokens* tokens = TokensOfClass(found.regex_class);
+  if (tokens == nullptr) return region;
+  const ByteSet after = arena_.Alphabet(found.rest) | arena_.Alphabet(node.b);
+  const bool overlaps = !(after & tokens->first_bytes()).empty();
+  // Where what follows may read the class's code points too, it may take those beyond the limit.
+  if (found.max != kUnlimited && overlaps) region.only_if_beyond_tokens = true;
+  region.exits = after;
+  if (regex_class.spelling != Spelling::kPlain) region.exits.Add('\\');
+  region.tokens = tokens;
+  region.max = longest;
+  return region;
+}
+
+RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state) {
+  // The classes by which a text may go on, the largest first.
+  std::vector<uint32_t> classes;
+  arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
+  std::sort(classes.begin(), classes.end(), [this](uint32_t a, uint32_t b) {
+    return arena_.regex_class(a).code_points.size() > arena_.regex_class(b).code_points.size();
+  });
+  Region region;
+  for (const uint32_t number : classes) {
+    if (arena_.regex_class(number).code_points.size() < kMinClassSize) break;
+    const ClassTokens* const tokens = TokensOfClass(number);
+    if (tokens == nullptr) break;
+    ByteSet exits;
+    if (!IsClosed(state, *tokens, &exits)) continue;
+    region.tokens = tokens;
+    region.max = kUnlimited;
+    region.exits = exits;
+    break;
+  }
+  return region;
+}
+
+// Looks at every pair of a state and a place within a code point that the class's texts reach, as
+// far as tokens go.
+bool RegexWalker::IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits) {
+  struct Place {
+    RegexId state;
+    uint16_t row;
+    uint16_t depth;  // bytes; the least
+  };
+  std::vector<Place> places = {{state, 0, 0}};
+  absl::flat_hash_set<uint64_t> seen = {uint64_t{state} << 16};
+  const uint64_t limit = arena_.steps() + kMaxClosedSteps;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places.size() > kMaxClosedPlaces || arena_.steps() > limit) return false;
+    const Place at = places[i];
+    if (EndsTerminal(at.state)) return false;
+    if (at.depth >= trie_.max_token_bytes()) break;
+    for (ByteSet left = ByteSet::All(); !left.empty();) {
+      ByteSet alike;
+      const RegexId next = arena_.Derive(at.state, left.First(), &alike);
+      alike = alike & left;
+      left = left & ~alike;
+      bool dead = false;
+      alike.ForEach([&](uint8_t byte) {
+        const uint16_t row = tokens.Next(at.row, byte);
+        const bool inside = row != ClassTokens::kDead;
+        dead = dead || (inside && next == kNothing);
+        if (next == kNothing) return;
+        // Other code points than the class's may have this first byte too.
+        if (at.row == 0 && (!inside || row != 0)) exits->Add(byte);
+        if (inside && seen.insert(uint64_t{next} << 16 | row).second) {
+          places.push_back({next, row, static_cast<uint16_t>(at.depth + 1)});
+        }
+      });
+      if (dead) return false;
+    }
+  }
+  if (tokens.is_whole_utf8()) *exits = *exits & ~tokens.first_bytes();
+  return true;
+}
+
+const ClassTokens* RegexWalker::TokensOfClass(uint32_t number) {
+  const auto known = classes_.find(number);
+  if (known != classes_.end()) return known->second.get();
+  if (classes_.size() >= kMaxClasses) return nullptr;
+  return (classes_[number] = trie_.TokensOfClass(PlainPart(arena_.regex_class(number)))).get();
+}
+
+bool RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+  if (trie_.node(node).num_below < kMinNodesBelow) return false;
+  const Region region = RegionOf(state);
+  if (region.tokens == nullptr) return false;
+  const TokensBelow& below = region.tokens->Below(trie_, node, depth);
+  if (region.only_if_beyond_tokens && region.max < below.max_count()) return false;
+  const auto tokens = below.Tokens(region.max);
+  if (tokens.size() > trie_.mask_words()) {
+    out.inside.masks.push_back(below.Mask(region.max));
+  } else {
+    out.inside.tokens.insert(out.inside.tokens.end(), tokens.begin(), tokens.end());
+  }
+  region.exits.ForEach([&](uint8_t byte) {
+    for (const TokensBelow::Exit& exit : below.exits(byte)) {
+      RegexId at = state;
+      for (const char c : trie_.bytes(exit.token).substr(depth, exit.depth - depth)) {
+        at = Step(at, static_cast<uint8_t>(c));
+        if (at == kNothing) break;
+      }
+      visits_ += exit.depth;
+      if (at != kNothing) Arrive(at, exit.node, exit.depth, out);
+    }
+  });
+  return true;
+}
+
+void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
+  if (state == kNothing || AddRegion(state, node_id, depth, out)) return;
+  const TrieNode node = trie_.node(node_id);
+  visits_ += node.num_children;
+  for (uint32_t i = 0; i < node.num_children; ++i) {
+    const RegexId next = Step(state, trie_.node(node.first_child + i).byte);
+    if (next != kNothing) Arrive(next, node.first_child + i, depth + 1, out);
+  }
+}
+
+// `state` is reached at `node`.
+void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
+  const TrieNode& node = trie_.node(node_id);
+  trie_.ForEachToken(node, [&](uint32_t token) { out.inside.tokens.push_back(token); });
+  if (node.num_children == 0) return;
+  if (arena_.node(state).accepts) {
+    std::vector<uint32_t> tags;
+    arena_.AcceptedTags(state, tags);
+    for (const uint32_t tag : tags) {
+      for (uint32_t i = 0; i < node.num_children && tag != kFinalTag; ++i) {
+        out.exits.push_back({tag, trie_.node(node.first_child + i).byte, node.first_child + i});
+      }
+    }
+    if (arena_.OnlyTags(state)) return;
+  }
+  Walk(state, node_id, depth, out);
+}
+
+void RegexWalker::DropCaches() {
+  rows_.clear();
+  tokens_.clear();
+  regions_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace tandem::gateway::constraint

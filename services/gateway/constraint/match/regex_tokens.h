@@ -1,0 +1,119 @@
+// Which tokens a state of the lexer allows whatever the parser's stack is: found once and kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "services/gateway/constraint/regex/regex_arena.h"
+#include "services/gateway/constraint/vocabulary/token_trie.h"
+
+namespace tandem::gateway::constraint {
+
+// Tokens as masks and as a list; their union counts.
+struct TokenSet {
+  std::vector<std::shared_ptr<const TokenMask>> masks;
+  std::vector<uint32_t> tokens;
+
+  void Append(const TokenSet& other);
+  // Lists that take more memory than a mask become one.
+  void Compact(size_t mask_words);
+  // Without masks that are shared with a vocabulary.
+  size_t memory_bytes() const { return tokens.capacity() * sizeof(uint32_t) + masks.size() * 16; }
+};
+
+// A state's tokens: those that stay within terminals under way or end one of them.  A token that
+// ends a terminal and goes on does so at an exit: what follows depends on the parser.
+struct RegexTokens {
+  TokenSet inside;
+  struct Exit {
+    uint32_t tag;   // the terminal that ended
+    uint8_t byte;   // of `node`
+    uint32_t node;  // the next node of the trie
+  };
+  std::vector<Exit> exits;  // by tag, then byte
+  size_t memory_bytes() const {
+    return sizeof(*this) + inside.memory_bytes() + exits.capacity() * sizeof(Exit);
+  }
+};
+
+// Finds the tokens of the classes of `arena` ahead of the masks that need them; they are kept with
+// the vocabulary.
+void PrepareClasses(const RegexArena& arena, const TokenTrie& trie);
+
+// Single-thread.  Steps of the automaton by table, and the tokens of its states.
+class RegexWalker {
+ public:
+  // Borrowed; must outlive this.
+  RegexWalker(RegexArena& arena, const TokenTrie& trie) : arena_(arena), trie_(trie) {}
+
+  // The derivative of `state` by `byte`, kept in a table.
+  RegexId Step(RegexId state, uint8_t byte) {
+    if (state < rows_.size() && rows_[state] != nullptr) {
+      const RegexId next = rows_[state][byte];
+      if (next != kUnknown) return next;
+    }
+    return StepSlowly(state, byte);
+  }
+  // The same where the state is not expected to be met again.
+  RegexId StepOnce(RegexId state, uint8_t byte) {
+    if (state < rows_.size() && rows_[state] != nullptr) return Step(state, byte);
+    return arena_.Derive(state, byte);
+  }
+  const RegexTokens& Tokens(RegexId state);
+
+  // Forgets what can be found again; references from Tokens end.
+  void DropCaches();
+  size_t memory_bytes() const { return bytes_ + rows_.capacity() * sizeof(void*); }
+  // Nodes of the trie visited: a measure of work.
+  uint64_t visits() const { return visits_; }
+  void CountVisits(uint64_t visits) { visits_ += visits; }
+
+ private:
+  static constexpr RegexId kUnknown = UINT32_MAX;
+  // A state within a repeat of a class: all tokens of at most `max` code points fit.
+  struct Region {
+    const ClassTokens* tokens = nullptr;  // none: no such state
+    uint32_t max = 0;
+    // Tokens of more code points may fit otherwise, unless there are none with more than `max`.
+    bool only_if_beyond_tokens = false;
+    ByteSet exits;  // bytes by which tokens may leave the class
+  };
+
+  RegexId StepSlowly(RegexId state, uint8_t byte);
+  const Region& RegionOf(RegexId state);
+  Region FindRegion(RegexId state);
+  Region FindRepeatRegion(RegexId state);
+  bool EndsTerminal(RegexId state) const;
+  // A class all of whose texts lead to live states.
+  Region FindClosedRegion(RegexId state);
+  bool IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits);
+  // A repeat of a class and what follows it, within FindRegion.
+  struct RepeatedClass {
+    uint32_t regex_class;
+    uint32_t min;
+    uint32_t max;
+    RegexId rest;
+  };
+  bool FindRepeat(RegexId id, RepeatedClass* out) const;
+  const ClassTokens* TokensOfClass(uint32_t number);  // null: there are too many classes
+  // Whether the tokens below `node` were added by the state's region.
+  bool AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  void Walk(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  void WalkOr(RegexId state, RegexTokens& out);
+  void Arrive(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+
+  RegexArena& arena_;
+  const TokenTrie& trie_;
+  std::vector<std::unique_ptr<RegexId[]>> rows_;
+  absl::flat_hash_map<RegexId, std::unique_ptr<RegexTokens>> tokens_;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<const ClassTokens>> classes_;
+  absl::flat_hash_map<RegexId, Region> regions_;
+  size_t bytes_ = 0;
+  uint64_t visits_ = 0;
+};
+
+}  // namespace tandem::gateway::constraint
