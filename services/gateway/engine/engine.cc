@@ -9,6 +9,11 @@
 #include "services/gateway/executor/model_changed.h"
 
 namespace tandem::gateway {
+namespace {
+
+constexpr size_t kConstraintThreads = 2;
+
+}  // namespace
 
 SchedulerOptions Engine::MakeSchedulerOptions(const EngineOptions& options,
                                               const StepLimits& limits) {
@@ -35,9 +40,13 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       options_(std::move(options)),
       scheduler_(std::move(scheduler)),
-      recovery_pause_(options_.min_recovery_pause),
-      places_(uint64_t{options_.max_sequences} + options_.max_waiting),
-      end_reason_(absl::UnavailableError("the gateway is shutting down")) {
+      admission_(uint64_t{options_.max_sequences} + options_.max_waiting),
+      recovery_(*executor_, {.down_wait = options_.down_wait,
+                             .min_pause = options_.min_recovery_pause,
+                             .max_pause = options_.max_recovery_pause,
+                             .on_ready_change = options_.on_ready_change}),
+      constraint_encoder_(ForcedEncoderOf(tokenizer_)),
+      constraint_pool_(kConstraintThreads, constraint_encoder_) {
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
   thread_ = std::thread([this] { Run(); });
@@ -48,47 +57,13 @@ Engine::~Engine() {
   thread_.join();
 }
 
-void Engine::Stop() {
-  MutexLock lock(mutex_);
-  stopping_ = true;
-  work_.SignalOne();
-}
+void Engine::Stop() { admission_.Stop(absl::UnavailableError("the gateway is shutting down")); }
 
 absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   const Api api = request.api;
-  absl::Status status = TakeRequest(std::move(request), std::move(stream));
+  absl::Status status = admission_.Submit(std::move(request), std::move(stream));
   if (!status.ok()) ReportRefused(api, status);
   return status;
-}
-
-absl::Status Engine::TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream) {
-  MutexLock lock(mutex_);
-  if (draining_ || stopping_) return end_reason_;
-  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  if (request.prompt.size() >= published_.max_sequence_len) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "context_length_exceeded: the prompt has %d tokens and must leave room for one more in a "
-        "context of %d",
-        request.prompt.size(), published_.max_sequence_len));
-  }
-  TANDEM_RETURN_IF_ERROR(places_.Take(request.tenant.name));
-  ++num_requests_;
-  mailbox_.push_back({std::move(request), std::move(stream), absl::Now()});
-  work_.SignalOne();
-  return absl::OkStatus();
-}
-
-void Engine::Drain(absl::Duration patience) {
-  MutexLock lock(mutex_);
-  draining_ = true;
-  const absl::Time until = absl::Now() + patience;
-  while (num_requests_ > 0 && ended_.WaitUntil(mutex_, until)) {
-  }
-}
-
-uint32_t Engine::max_sequence_len() const {
-  MutexLock lock(mutex_);
-  return published_.max_sequence_len;
 }
 
 std::string Engine::placement() const {
@@ -98,16 +73,19 @@ std::string Engine::placement() const {
 
 void Engine::FillStatus(v1::GetStatusResponse& status) const {
   executor_->FillStatus(status);
+  const std::string lost = recovery_.reason();
+  const uint32_t num_requests = admission_.num_requests();
+  status.set_state(admission_.draining() ? "draining" : lost.empty() ? "ready" : "recovering");
+  status.set_detail(lost);
+  status.set_recoveries(recovery_.count());
   MutexLock lock(mutex_);
   const Snapshot& now = published_;
-  status.set_state(draining_ ? "draining" : now.down_reason.empty() ? "ready" : "recovering");
-  status.set_detail(now.down_reason);
   status.set_placement(now.placement);
   status.set_placement_notice(now.notice);
-  status.set_recoveries(now.recoveries);
   v1::SchedulerStatus& scheduler = *status.mutable_scheduler();
   scheduler.set_running(now.load.running);
-  scheduler.set_waiting(now.load.waiting + static_cast<uint32_t>(mailbox_.size()));
+  // Includes requests that the thread has not taken yet.
+  scheduler.set_waiting(num_requests - std::min(num_requests, now.load.running));
   scheduler.set_max_sequences(options_.max_sequences);
   scheduler.set_max_rows(options_.max_rows);
   for (int group = 0; group < kNumKvGroups; ++group) {
@@ -130,50 +108,44 @@ SchedulerCounters Engine::counters() const {
 }
 
 void Engine::Run() {
-  while (WaitForWork()) {
-    turns_.fetch_add(1, std::memory_order_relaxed);
-    TakeMail();
-    Sweep(absl::Now());
-    if (!down_.ok()) {
-      RecoverOnce();
-    } else if (runs_.empty() && flights_.empty()) {
-      CheckWorkers();
-    } else {
-      RunOneStep();
-    }
-  }
-  TakeMail();
-  EndAll(end_reason(), absl::InfiniteFuture());
-  if (IsModelChanged(down_) && options_.on_model_changed) options_.on_model_changed();
+  const auto patience = [this] {
+    return recovery_.down() || !flights_.empty() ? absl::ZeroDuration() : options_.idle_check;
+  };
+  while (admission_.WaitForRequest(patience())) RunOnce();
+  TakeRequests();
+  EndAll(admission_.end_reason(), absl::InfiniteFuture());
+  if (IsModelChanged(recovery_.why()) && options_.on_model_changed) options_.on_model_changed();
 }
 
-bool Engine::WaitForWork() {
-  MutexLock lock(mutex_);
-  if (down_.ok() && flights_.empty()) {
-    const absl::Time check = absl::Now() + options_.idle_check;
-    while (num_requests_ == 0 && !stopping_ && work_.WaitUntil(mutex_, check)) {
-    }
-  }
-  return !stopping_;
+void Engine::RunOnce() {
+  turns_.fetch_add(1, std::memory_order_relaxed);
+  // Before requests are taken: those that come while a step runs are in the next one.
+  if (flights_.size() == 1 && !recovery_.down() && !refused_before_) executor_->WaitUntilDue();
+  TakeRequests();
+  Sweep(absl::Now());
+  if (recovery_.down()) return Recover();
+  if (!runs_.empty() || !flights_.empty()) return RunOneStep();
+  // A worker that dies while nothing runs is found before a request has to find it.
+  absl::Status status = executor_->CheckWorkers();
+  if (!status.ok()) recovery_.MarkLost(std::move(status));
 }
 
-void Engine::TakeMail() {
-  std::vector<Mail> mails;
-  {
-    MutexLock lock(mutex_);
-    mails.swap(mailbox_);
-    // Until the scheduler's load, which includes them, is published.
-    published_.load.waiting += static_cast<uint32_t>(mails.size());
-  }
-  for (Mail& mail : mails) Accept(std::move(mail));
+void Engine::TakeRequests() {
+  for (SubmittedRequest& submitted : admission_.Take()) Accept(std::move(submitted));
 }
 
-void Engine::Accept(Mail mail) {
+void Engine::Accept(SubmittedRequest submitted) {
   const uint64_t id = next_id_++;
-  auto run = std::make_unique<RequestRun>(std::move(mail.request), tokenizer_,
-                                          std::move(mail.stream), mail.submitted);
+  auto run = std::make_unique<RequestRun>(std::move(submitted.request), tokenizer_,
+                                          std::move(submitted.stream), submitted.submitted);
   for (EngineObserver* observer : options_.observers) {
     observer->RequestAccepted(id, run->request(), run->submitted());
+  }
+  // Its first tokens may be forced: they come with the prompt.
+  if (run->constrained()) {
+    constraint_pool_.Post(run->MakeWork(id));
+    runs_.emplace(id, std::move(run));
+    return;
   }
   const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(id));
   runs_.emplace(id, std::move(run));
@@ -188,12 +160,9 @@ void Engine::Sweep(absl::Time now) {
     } else if (now >= run->request().deadline) {
       ended.emplace_back(id, absl::DeadlineExceededError(absl::StrFormat(
                                  "the deadline passed after %d tokens", run->num_decided())));
-    } else if (!down_.ok() && !run->started() &&
-               now - std::max(run->submitted(), down_since_) >= options_.down_wait) {
-      ended.emplace_back(
-          id, absl::UnavailableError(absl::StrFormat(
-                  "a worker is lost and has not come back within %s: %s",
-                  absl::FormatDuration(options_.down_wait), std::string(down_.message()))));
+    } else if (!run->started()) {
+      absl::Status wait = recovery_.CheckWait(run->submitted(), now);
+      if (!wait.ok()) ended.emplace_back(id, std::move(wait));
     }
   }
   for (auto& [id, status] : ended) End(id, std::move(status));
@@ -218,12 +187,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   // What the reader can ask about must be true by the time it learns of the end, and it may be
   // looking already, for the tokens before.
   Publish();
-  {
-    MutexLock lock(mutex_);
-    --num_requests_;
-    places_.Release(tenant);
-    ended_.SignalAll();
-  }
+  admission_.Ended(tenant);
   stream->End(std::move(end));
   notifier_.Post(stream);
 }
@@ -237,21 +201,6 @@ void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
   for (const uint64_t id : ids) End(id, status);
 }
 
-absl::Status Engine::end_reason() const {
-  MutexLock lock(mutex_);
-  return end_reason_;
-}
-
-bool Engine::recovering() const {
-  MutexLock lock(mutex_);
-  return !published_.down_reason.empty();
-}
-
-bool Engine::stopping() const {
-  MutexLock lock(mutex_);
-  return stopping_;
-}
-
 void Engine::Publish() {
   snapshot_.load = scheduler_->load();
   snapshot_.counters = scheduler_->counters() + counters_;
@@ -263,7 +212,8 @@ void Engine::Publish() {
 void Engine::PublishPlan() {
   snapshot_.load = scheduler_->load();
   snapshot_.counters = scheduler_->counters() + counters_;
-  snapshot_.max_sequence_len = rules_.max_sequence_len = scheduler_->max_sequence_len();
+  rules_.max_sequence_len = scheduler_->max_sequence_len();
+  admission_.SetMaxSequenceLen(rules_.max_sequence_len);
   snapshot_.placement = executor_->placement();
   snapshot_.notice = executor_->plan().notice;
   for (EngineObserver* observer : options_.observers) {

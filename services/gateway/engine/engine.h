@@ -1,23 +1,25 @@
 // The gateway's engine: one thread that turns requests into steps and steps into text.
 //
-//   Submit -> mailbox -> scheduler -> WriteStep -> Executor -> Sampler -> StreamDecoder
-//             (bounded)      ^                                     |             |
-//                            +--------------- token ---------------+             v
-//                                                                 TokenStream -> reader
+//   Submit -> Admission -> scheduler -> WriteStep -> Executor -> Sampler -> StreamDecoder
+//             (bounded)        ^                                     |             |
+//                              +--------------- token ---------------+             v
+//                                                                   TokenStream -> reader
 //
 // Where the executor's depth is two, the next step is scheduled and submitted while one runs, its
 // rows fed with speculative tokens (scheduler.h).  When a step's results come, the sampler decides,
-// and a rejected token costs its sequence one row:
+// and a rejected token costs its sequence one row.  The executor says when the next step is due,
+// shortly before the running one ends: a request that comes while a step runs is in the next one.
 //
-//   submit 1, submit 2 | wait for 1, decide, submit 3 | wait for 2, decide, submit 4 | ...
+//   submit 1 ... due: submit 2 | wait for 1, decide ... due: submit 3 | wait for 2, decide ... | ...
 //
 // A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
 // puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
-// are computed again.  Draws are counter-based, so the streams go on as if nothing had happened.
-// When recovery fails, the requests that were waiting for it end with UNAVAILABLE and the engine
-// tries again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.
-// When the model itself is lost, because its file has changed and the loader no longer has what was
-// loaded, tokens of two models would be mixed: every request ends, and so does the engine.
+// are computed again (recovery.h).  Draws are counter-based, so the streams go on as if nothing had
+// happened.  When an attempt to recover fails, or the scheduler refuses the limits of the workers
+// that it finds, requests submitted before the attempt end with UNAVAILABLE.  The engine tries
+// again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.  When the
+// model itself is lost, because its file has changed and the loader no longer has what was loaded,
+// tokens of two models would be mixed: every request ends, and so does the engine.
 #pragma once
 
 #include <atomic>
@@ -37,7 +39,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/engine/admission.h"
+#include "services/gateway/engine/constraint_work.h"
 #include "services/gateway/engine/engine_observer.h"
+#include "services/gateway/engine/recovery.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/stream_notifier.h"
 #include "services/gateway/engine/token_stream.h"
@@ -54,6 +59,8 @@ struct EngineOptions {
   uint32_t chunk_rows = 512;    // of one prompt in one step
   uint32_t max_waiting = 128;   // requests beyond those running
   bool prefix_cache = true;     // scheduler.h
+  // An answer with a mask that took longer gets its next masks from other threads.
+  absl::Duration slow_mask = absl::Microseconds(500);
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
   uint32_t max_attempts = 3;
   absl::Duration down_wait = absl::Seconds(20);
@@ -86,8 +93,11 @@ class Engine {
   // prompt or one that leaves no room for a token.  After an error nothing arrives in `stream`.
   absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
 
+  // Tells the observers of a request that was refused before it was submitted.
+  void ReportRefused(Api api, const absl::Status& status) const;
+
   // Refuses new requests and waits up to `patience` for those there are to end.
-  void Drain(absl::Duration patience);
+  void Drain(absl::Duration patience) { admission_.Drain(patience); }
 
   // Ends every request with UNAVAILABLE within a step, and the engine with them.
   void Stop();
@@ -96,9 +106,9 @@ class Engine {
   // workers are waited for.  Stands still within a step.
   uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   // Whether a worker is lost; the destructor may then wait for the executor to give up on it.
-  bool recovering() const;
+  bool recovering() const { return !recovery_.reason().empty(); }
   // Tokens of prompt and answer together.
-  uint32_t max_sequence_len() const;
+  uint32_t max_sequence_len() const { return admission_.max_sequence_len(); }
   std::string placement() const;
   // Fills everything but version, model and uptime.
   void FillStatus(v1::GetStatusResponse& status) const;
@@ -106,20 +116,12 @@ class Engine {
 
  private:
   using Runs = std::unordered_map<uint64_t, std::unique_ptr<RequestRun>>;
-  struct Mail {
-    EngineRequest request;
-    std::shared_ptr<TokenStream> stream;
-    absl::Time submitted;
-  };
   // What other threads may know of the engine's own state.
   struct Snapshot {
     SchedulerLoad load;
     SchedulerCounters counters;  // the scheduler's and the engine's
-    uint64_t recoveries = 0;
-    uint32_t max_sequence_len = 0;
     std::string placement;
     std::string notice;
-    std::string down_reason;  // empty: ready
   };
 
   Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer, EngineOptions options,
@@ -127,14 +129,12 @@ class Engine {
   static SchedulerOptions MakeSchedulerOptions(const EngineOptions& options,
                                                const StepLimits& limits);
 
-  absl::Status TakeRequest(EngineRequest request, std::shared_ptr<TokenStream> stream);
-  void ReportRefused(Api api, const absl::Status& status) const;
-
   // The thread.
   void Run();
-  bool WaitForWork();
-  void TakeMail();
-  void Accept(Mail mail);
+  void RunOnce();
+  void TakeRequests();
+  void Accept(SubmittedRequest submitted);
+  // Ends requests that were cancelled or have waited too long.
   void Sweep(absl::Time now);
   void Publish();
   void PublishPlan();
@@ -162,28 +162,33 @@ class Engine {
   void TakeOutput(const Flight& flight, uint32_t o);
   void TakePooled(const Flight& flight, uint32_t p);
   void TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o);
+  // Appends what was decided, and hands it to the reader.  `guess`: Scheduler::Append's.
+  void TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome, uint32_t guess);
+
+  // Constrained answers (engine_constraint.cc).
+  void TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
+                             std::span<const float> logits);
+  void WriteMasks(const ScheduledStep& step, uint32_t lane);
+  // Takes the work that the pool has ended.  While nothing is under way it waits for it: for all of
+  // it a short time, and with `idle` for some of it.
+  void TakeConstraintWork(bool idle);
+  void FinishWork(ConstraintWork& work);
   // What becomes of the steps under way when the oldest has failed.
   void FailStep(const absl::Status& status);
   void LoseSteps(const absl::Status& status);
   RequestRun* FindRun(uint64_t id);
 
-  // Recovery.
-  void CheckWorkers();
-  void RecoverOnce();
-  absl::Status RunRecover();
-  void AfterRecovery();
-  void AfterFailedRecovery(const absl::Status& status, absl::Time began);
-  void LoseModel(const absl::Status& status);
-  // Looks after mail, cancellations and deadlines until `done`, `until` or the end of the engine.
-  void Idle(absl::Time until, const std::function<bool()>& done);
+  // One attempt to get lost workers back.
+  void Recover();
+  // Continues with the workers that Recover found.  An error: the scheduler refuses their limits.
+  absl::Status Resume();
+  // Takes and ends requests while workers are lost; false after Stop.
+  bool TurnWhileDown();
 
   // Ends a request; with OK, for `reason`.
   void End(uint64_t id, absl::Status status,
            v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED);
   void EndAll(const absl::Status& status, absl::Time submitted_before);
-  bool stopping() const;
-  // What requests end with because the engine does.
-  absl::Status end_reason() const;
 
   const std::unique_ptr<Executor> executor_;
   const Tokenizer& tokenizer_;
@@ -194,9 +199,6 @@ class Engine {
   Runs runs_;
   StopRules rules_;
   uint64_t next_id_ = 1;
-  absl::Status down_;  // not OK: a worker is lost
-  absl::Time down_since_;
-  absl::Duration recovery_pause_;
   Snapshot snapshot_;
   SchedulerCounters counters_;  // what the engine itself counts
   std::deque<Flight> flights_;  // oldest first; at most the executor's depth
@@ -207,18 +209,13 @@ class Engine {
 
   std::atomic<uint64_t> turns_{0};
 
+  Admission admission_;
+  Recovery recovery_;
   mutable Mutex mutex_;
-  CondVar work_;   // the thread has something to do
-  CondVar ended_;  // num_requests_ fell
-  std::vector<Mail> mailbox_ ABSL_GUARDED_BY(mutex_);
-  // Requests handed over and not ended.
-  uint32_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  QueuePlaces places_ ABSL_GUARDED_BY(mutex_);  // of them, by tenant
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status end_reason_ ABSL_GUARDED_BY(mutex_);
   Snapshot published_ ABSL_GUARDED_BY(mutex_);
 
+  const ForcedEncoder constraint_encoder_;
+  ConstraintPool constraint_pool_;
   StreamNotifier notifier_;
   std::thread thread_;  // last: runs on everything above
 };

@@ -201,6 +201,37 @@ TEST(EngineFaultTest, CancellationAndDeadlinesAreHonouredDuringARecovery) {
   EXPECT_TRUE(stays.ReadToEnd().status.ok());
 }
 
+TEST(EngineFaultTest, WhenTheLimitsOfNewWorkersAreRefusedLaterRequestsWaitForTheNextAttempt) {
+  Gate recovering;
+  Gate release;
+  std::atomic<int> attempts = 0;
+  FakeExecutorOptions fake;
+  fake.on_step = [](const StepBatch& step) {
+    return step.header.step_id == 1 ? absl::UnavailableError("gone") : absl::OkStatus();
+  };
+  fake.on_recover = [&](StepLimits& limits) {
+    limits = ToyLimits();
+    if (++attempts > 1) return absl::OkStatus();
+    limits.max_table_len = 1;
+    recovering.Open();
+    release.Wait();
+    return absl::OkStatus();
+  };
+  EngineOptions options = FastOptions();
+  options.down_wait = absl::Minutes(5);
+  auto engine = MakeEngine(fake, options);
+  StreamReader earlier, later;
+  ASSERT_TRUE(engine->Submit(GreedyRequest(1, 5, 5), earlier.stream()).ok());
+  recovering.Wait();
+  ASSERT_TRUE(engine->Submit(GreedyRequest(2, 5, 5), later.stream()).ok());
+  release.Open();
+  const absl::Status status = earlier.ReadToEnd().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_table_len is 1"));
+  EXPECT_TRUE(later.ReadToEnd().status.ok());
+  EXPECT_EQ(attempts.load(), 2);
+}
+
 TEST(EngineFaultTest, ARequestThatSmallerWorkersCannotHoldEndsClearly) {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch& step) {
@@ -216,6 +247,10 @@ TEST(EngineFaultTest, ARequestThatSmallerWorkersCannotHoldEndsClearly) {
   const EngineRequest fits = GreedyRequest(2, 10, 40);
   ASSERT_TRUE(engine->Submit(fits, small.stream()).ok());
   EXPECT_EQ(big.ReadToEnd().status.code(), absl::StatusCode::kResourceExhausted);
+  v1::GetStatusResponse gateway;
+  engine->FillStatus(gateway);
+  EXPECT_EQ(gateway.state(), "ready");
+  EXPECT_EQ(gateway.recoveries(), 1u);
   EXPECT_TRUE(small.ReadToEnd().status.ok());
   EXPECT_EQ(small.tokens(), ExpectedTokens(fits, ToyLimits()));
   EXPECT_EQ(engine->max_sequence_len(), 81u);

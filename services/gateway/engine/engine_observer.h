@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/common/plan/planner.h"
+#include "services/common/trace/trace_context.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/executor/executor.h"
-#include "services/gateway/trace/trace_context.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
@@ -86,6 +86,14 @@ class EngineObserver {
   // A request was refused before it reached the engine's thread; no other call reports it.  From
   // any thread.
   virtual void RequestRefused(Api /*api*/, const absl::Status& /*status*/) {}
+
+  // The source of a constraint was compiled in `time`, or could not be: INVALID_ARGUMENT.
+  // CANCELLED: the requests for it went away meanwhile.  From any thread.
+  virtual void ConstraintCompiled(const absl::Status& /*status*/, absl::Duration /*time*/) {}
+  // A request's constraint was compiled already, or was being compiled.  From any thread.
+  virtual void ConstraintFound() {}
+  // The mask of one token was made in `time`.
+  virtual void MaskMade(absl::Duration /*time*/) {}
 
   // The engine's thread has taken a request that was submitted; `request` holds for the call.
   virtual void RequestAccepted(RequestNumber /*number*/, const EngineRequest& /*request*/,

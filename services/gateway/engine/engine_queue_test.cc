@@ -83,6 +83,35 @@ TEST(EngineQueueTest, APromptsNextChunkIsQueuedBehindTheOneThatRuns) {
   EXPECT_EQ(SchedulerOf(*engine).rows_fed(), 0u);
 }
 
+// Whoever asks while a step runs is in the step that begins next, although steps are queued.
+TEST(EngineQueueTest, ARequestThatComesWhileAStepRunsIsInTheNextOne) {
+  Engine* engine = nullptr;
+  const EngineRequest newcomer = GreedyRequest(2, 5, 1);
+  StreamReader first, second;
+  std::vector<uint32_t> rows;  // of each step that ran
+  size_t ran_before = 0;       // steps that had ended when the newcomer came
+  FakeExecutorOptions fake;
+  fake.on_step = [&](const StepBatch& step) {
+    rows.push_back(step.header.num_rows);
+    return absl::OkStatus();
+  };
+  fake.until_due = [&] {  // a step runs, and it is time to choose the next
+    if (rows.size() != 5 || ran_before != 0) return;
+    ran_before = rows.size();
+    TANDEM_CHECK(engine->Submit(newcomer, second.stream()).ok());
+  };
+  auto owned = MakeEngine(fake);
+  engine = owned.get();
+  ASSERT_TRUE(engine->Submit(GreedyRequest(1, 10, 30), first.stream()).ok());
+  ASSERT_TRUE(first.ReadToEnd().status.ok());
+  ASSERT_TRUE(second.ReadToEnd().status.ok());
+  EXPECT_EQ(second.tokens(), ExpectedTokens(newcomer, ToyLimits()));
+  owned.reset();  // the engine's thread has ended
+  ASSERT_EQ(ran_before, 5u);
+  EXPECT_EQ(rows[5], 1u) << "the step that runs when the newcomer comes";
+  EXPECT_EQ(rows[6], 6u) << "the next one: the newcomer's prompt beside a decode row";
+}
+
 TEST(EngineQueueTest, NoLoneStepAnnouncesAnother) {
   int flushes = 0;
   FakeExecutorOptions fake;

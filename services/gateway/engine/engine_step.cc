@@ -9,10 +9,12 @@
 namespace tandem::gateway {
 
 void Engine::RunOneStep() {
+  TakeConstraintWork(false);
   const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule();
   if (step != nullptr) SubmitStep(*step);
   const bool room = flights_.size() < executor_->depth();
   if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();
+  if (flights_.empty() && step == nullptr) TakeConstraintWork(true);
 }
 
 void Engine::SubmitStep(const ScheduledStep& step) {
@@ -28,6 +30,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
                 .step_id = step.batch.header.step_id,
                 .another_follows = step.another_follows};
   counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(call.lane));
+  WriteMasks(step, call.lane);
   if (!flights_.empty()) ++counters_.steps_queued;
   flights_.push_back(
       {.step = &step,
@@ -53,7 +56,7 @@ void Engine::WaitForStep() {
   scheduler_->StepDone();
   ChargeDevices(step, *timings);
   for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
-  for (uint32_t p = 0; p < step.batch.pools.size(); ++p) TakePooled(flight, p);
+  for (uint32_t p = 0; p < step.batch.pooled.size(); ++p) TakePooled(flight, p);
 }
 
 RequestRun* Engine::FindRun(uint64_t id) {
@@ -92,7 +95,7 @@ void Engine::TakeOutput(const Flight& flight, uint32_t o) {
 }
 
 void Engine::TakePooled(const Flight& flight, uint32_t p) {
-  const ScheduledRows& rows = flight.step->rows[flight.step->batch.pools[p]];
+  const ScheduledRows& rows = flight.step->rows[flight.step->batch.pooled[p]];
   RequestRun* const run = FindRun(rows.sequence);
   if (run == nullptr) return;  // ended while the step was under way
   const auto whole =
@@ -106,21 +109,32 @@ void Engine::TakePooled(const Flight& flight, uint32_t p) {
 void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o) {
   if (run.num_decided() == 0) counters_.prompt_tokens += run.request().prompt.size();
   const bool has_logits = flight.step->batch.header.want_logits != 0;
-  auto outcome = run.TakeSample(
-      executor_->Output(flight.lane, o),
-      has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>(), rules_);
+  const OutputResult& result = executor_->Output(flight.lane, o);
+  const std::span<const float> logits =
+      has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>();
+  if (run.constrained()) return TakeConstrainedOutput(id, run, result, logits);
+  auto outcome = run.TakeSample(result, logits, rules_);
   if (!outcome.ok()) return End(id, outcome.status());
-  counters_.completion_tokens += outcome->update.tokens.size();
-  if (run.num_decided() == 1 && !outcome->update.tokens.empty()) {
+  TakeOutcome(id, run, *std::move(outcome), executor_->Guess(flight.lane, o));
+}
+
+void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome,
+                         uint32_t guess) {
+  const uint64_t num_tokens = outcome.update.tokens.size();
+  counters_.completion_tokens += num_tokens;
+  if (num_tokens > 0 && run.num_decided() == num_tokens) {
     for (EngineObserver* observer : options_.observers) {
       observer->RequestFirstToken(id, run.request().api, run.submitted(), *run.first_token_at());
     }
   }
-  const bool over = outcome->finish != v1::FINISH_REASON_UNSPECIFIED;
+  const bool over = outcome.finish != v1::FINISH_REASON_UNSPECIFIED;
   if (!over) {
-    scheduler_->Append(id, outcome->token, run.needs(), executor_->Guess(flight.lane, o));
+    scheduler_->Append(id, outcome.tokens.front(), run.needs(), guess);
+    if (outcome.tokens.size() > 1) {
+      scheduler_->AppendForced(id, std::span(outcome.tokens).subspan(1));
+    }
   }
-  switch (run.stream()->Push(std::move(outcome->update))) {
+  switch (run.stream()->Push(std::move(outcome.update))) {
     case TokenStream::PushResult::kMerged:
       break;
     case TokenStream::PushResult::kNotify:
@@ -131,7 +145,7 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
                          "the reader is too slow: it left everything up to token %d unread",
                          run.num_decided())));
   }
-  if (over) End(id, absl::OkStatus(), outcome->finish);
+  if (over) End(id, absl::OkStatus(), outcome.finish);
 }
 
 void Engine::FailStep(const absl::Status& status) {
@@ -168,8 +182,7 @@ void Engine::LoseSteps(const absl::Status& status) {
                 "a worker was lost %d times in a row while computing this request: %s",
                 options_.max_attempts, std::string(status.message()))));
   }
-  down_ = status;
-  down_since_ = absl::Now();
+  recovery_.MarkLost(status);
 }
 
 }  // namespace tandem::gateway

@@ -19,7 +19,7 @@ std::string_view OutcomeName(RequestOutcome outcome) {
 }
 
 std::string_view ApiName(Api api) {
-  constexpr std::string_view kNames[kNumApis] = {"grpc", "rest", "openai", "ollama"};
+  constexpr std::string_view kNames[kNumApis] = {"grpc", "rest", "openai", "ollama", "anthropic"};
   return kNames[static_cast<int>(api)];
 }
 

@@ -22,15 +22,16 @@ RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
       stream_(std::move(stream)),
       submitted_(submitted),
       sampler_(request_.sampling, request_.prompt, request_.num_alternatives),
-      decoder_(tokenizer, request_.stops) {}
+      decoder_(tokenizer, request_.stops, request_.shown_tokens) {}
 
 SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
   return {.id = id,
           .prompt = request_.prompt,
           .prompt_logprobs = request_.prompt_logprobs,
-          .pool = request_.embedding,
+          .pooled = request_.embedding,
           .needs = needs(),
-          .guess = GuessRule::For(request_.sampling),
+          .guess = constrained() ? std::nullopt : GuessRule::For(request_.sampling),
+          .constrained = constrained(),
           .max_answer = request_.max_tokens,
           .use_prefix_cache = request_.use_prefix_cache,
           .tenant = request_.tenant};
@@ -113,18 +114,97 @@ absl::StatusOr<RequestRun::Outcome> RequestRun::TakeSample(const OutputResult& r
   // Logits that a neighbour asked for are left alone: an answer never depends on neighbours.
   if (!sampler_.NeedsLogits()) logits = {};
   TANDEM_ASSIGN_OR_RETURN(Decision decision, sampler_.Sample(result, logits));
+  AddToken(std::move(decision), rules, outcome);
+  return outcome;
+}
+
+void RequestRun::AddToken(Decision decision, const StopRules& rules, Outcome& outcome) {
+  if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED) return;
   ++num_decided_;
   last_token_ = absl::Now();
   if (!first_token_.has_value()) first_token_ = last_token_;
-  outcome.token = decision.token;
+  const uint32_t token = decision.token;
+  outcome.tokens.push_back(token);
   outcome.update.tokens.push_back(std::move(decision));
   StreamDecoder::Piece piece;
-  const bool stop_token = !request_.ignore_eos && Contains(rules.stop_token_ids, outcome.token);
-  if (!stop_token) piece = decoder_.Append(outcome.token);
-  outcome.update.text = std::move(piece.text);
+  const bool obeys_eos = !request_.ignore_eos || constrained();
+  const bool stop_token = obeys_eos && Contains(rules.stop_token_ids, token);
+  if (!stop_token) piece = decoder_.Append(token);
+  outcome.update.text += piece.text;
   outcome.finish = Finish(stop_token || piece.stopped, rules);
   if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED && !piece.stopped) {
     outcome.update.text += decoder_.Finish();
+  }
+}
+
+// Its probability among the allowed tokens is 1.
+Decision RequestRun::Forced(uint32_t token) const {
+  Decision decision{.token = token};
+  if (request_.num_alternatives > 0) decision.alternatives.push_back({token, 0.0f});
+  return decision;
+}
+
+std::unique_ptr<ConstraintWork> RequestRun::MakeWork(uint64_t id) {
+  auto work = std::make_unique<ConstraintWork>();
+  work->request = id;
+  work->state = state_;
+  work->grammar = request_.constraint;
+  if (!deciding_.empty()) work->token = deciding_.back().token;
+  return work;
+}
+
+void RequestRun::TakeState(ConstraintWork& work) {
+  state_ = std::move(work.state);
+  mask_ = std::move(work.mask);
+  slowest_mask_ = std::max(slowest_mask_, work.time);
+}
+
+std::vector<uint32_t> RequestRun::BeginConstraint(ConstraintWork& work, const StopRules& rules) {
+  TakeState(work);
+  const uint64_t room = std::min<uint64_t>(
+      request_.max_tokens,
+      rules.max_sequence_len - std::min<uint64_t>(rules.max_sequence_len, request_.prompt.size()));
+  if (request_.max_tokens == 0) work.forced.clear();
+  for (const uint32_t token : work.forced) {
+    deciding_.push_back(Forced(token));
+    sampler_.Take(token);
+  }
+  // The prompt is computed for its own sake, and with it the answer is complete.
+  complete_ = work.done || work.forced.size() >= room;
+  if (!complete_) return work.forced;
+  if (mask_.empty()) mask_.assign(request_.constraint->mask_words(), ~0u);
+  return {};
+}
+
+absl::StatusOr<bool> RequestRun::Decide(const OutputResult& result, std::span<const float> logits) {
+  if (complete_) return true;
+  if (!sampler_.NeedsLogits()) logits = {};
+  TANDEM_ASSIGN_OR_RETURN(Decision decision, sampler_.Sample(result, logits, mask_));
+  deciding_.push_back(std::move(decision));
+  return false;
+}
+
+RequestRun::Outcome RequestRun::Conclude(ConstraintWork* work, const StopRules& rules) {
+  Outcome outcome;
+  outcome.update.prompt_tokens = std::exchange(prompt_tokens_, {});
+  const bool drawn = work != nullptr;
+  const size_t num_appended = deciding_.size() - (drawn ? 1 : 0);  // with the prompt
+  for (Decision& decision : std::exchange(deciding_, {})) {
+    AddToken(std::move(decision), rules, outcome);
+  }
+  for (const uint32_t token : drawn ? work->forced : std::vector<uint32_t>()) {
+    sampler_.Take(token);
+    AddToken(Forced(token), rules, outcome);
+  }
+  if (outcome.finish == v1::FINISH_REASON_UNSPECIFIED && (!drawn || work->done)) {
+    outcome.finish = request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP;
+    outcome.update.text += decoder_.Finish();
+  }
+  if (drawn) {
+    outcome.tokens.erase(outcome.tokens.begin(),
+                         outcome.tokens.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                      num_appended, outcome.tokens.size())));
+    TakeState(*work);
   }
   return outcome;
 }

@@ -11,19 +11,22 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "services/common/trace/trace_context.h"
+#include "services/gateway/constraint/constraint.h"
+#include "services/gateway/constraint/constraint_source.h"
+#include "services/gateway/engine/constraint_work.h"
 #include "services/gateway/engine/token_stream.h"
 #include "services/gateway/sampling/sampler.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/tokenizer/tokenizer.h"
-#include "services/gateway/trace/trace_context.h"
 
 namespace tandem::gateway {
 
 inline constexpr uint32_t kNoTokenLimit = std::numeric_limits<uint32_t>::max();
 
 // By which API a request came.
-enum class Api : uint8_t { kGrpc, kRest, kOpenAi, kOllama };
-inline constexpr int kNumApis = 4;
+enum class Api : uint8_t { kGrpc, kRest, kOpenAi, kOllama, kAnthropic };
+inline constexpr int kNumApis = 5;
 
 // Already validated.
 struct EngineRequest {
@@ -37,12 +40,21 @@ struct EngineRequest {
   SamplingParams sampling;
   uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated
   std::vector<std::string> stops;
+  std::vector<uint32_t> shown_tokens;  // control tokens whose names are part of the answer's text
   bool ignore_eos = false;
   uint32_t num_alternatives = 0;  // reported with each token
   bool prompt_logprobs = false;
   bool use_prefix_cache = true;
   TenantRef tenant;  // whose share of the device it uses
   absl::Time deadline = absl::InfiniteFuture();
+  // What `constraint` is compiled from, before the request reaches the engine; null: nothing.
+  std::shared_ptr<const gateway::constraint::ConstraintSource> constraint_source;
+  // The field of tandem.v1 that has this source, for errors.
+  std::string constraint_field;
+  // What the answer must look like, over the model's vocabulary; null: anything.  End tokens come
+  // where the text may end, and the answer ends where nothing may follow, ignore_eos or not.
+  std::shared_ptr<gateway::constraint::Constraint>
+      constraint;  // shared by the answers that follow it
 };
 
 // What every request's end is decided by.
@@ -92,19 +104,41 @@ class RequestRun {
   // What a sampled output led to.
   struct Outcome {
     StreamUpdate update;
-    // The last token, to be appended to the sequence unless the request is over.
-    uint32_t token = 0;
+    // The tokens decided, to be appended to the sequence unless the request is over: one, and those
+    // that it forces.
+    std::vector<uint32_t> tokens;
     // v1::FINISH_REASON_UNSPECIFIED: it goes on.
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   };
-  // Decides the next token.  DATA_LOSS: logits that are not finite.
+  // Decides the next token.  DATA_LOSS: logits that are not finite.  REQUIRES !constrained().
   absl::StatusOr<Outcome> TakeSample(const OutputResult& result, std::span<const float> logits,
                                      const StopRules& rules);
+
+  // A constrained answer: BeginConstraint, then for each token Decide and Conclude, with work of
+  // constraint_work.h before each but Decide.
+  bool constrained() const { return request_.constraint != nullptr; }
+  // The work that is due: before the first token, or after Decide.
+  std::unique_ptr<ConstraintWork> MakeWork(uint64_t id);
+  // Takes the work before the first token.  Returns the forced tokens that the prompt is continued
+  // with.
+  std::vector<uint32_t> BeginConstraint(ConstraintWork& work, const StopRules& rules);
+  // Draws the next token; Conclude follows.  True: there is nothing to draw, the answer is complete
+  // with its forced tokens, and `work` of Conclude is null.  DATA_LOSS as TakeSample.
+  absl::StatusOr<bool> Decide(const OutputResult& result, std::span<const float> logits);
+  Outcome Conclude(ConstraintWork* work, const StopRules& rules);
+  // Of the next token, [MaskWords(vocab_size)].
+  std::span<const uint32_t> mask() const { return mask_; }
+  // The longest that a mask of this answer took.
+  absl::Duration slowest_mask() const { return slowest_mask_; }
   // The report at the end.
   v1::Usage MakeUsage(absl::Time now) const;
 
  private:
   v1::FinishReason Finish(bool stopped, const StopRules& rules) const;
+  // Adds a decided token to `outcome`, unless it is over.
+  void AddToken(Decision decision, const StopRules& rules, Outcome& outcome);
+  Decision Forced(uint32_t token) const;
+  void TakeState(ConstraintWork& work);
 
   const EngineRequest request_;
   const std::shared_ptr<TokenStream> stream_;
@@ -115,6 +149,12 @@ class RequestRun {
   std::vector<double> pooled_;           // over rows [0, num_pooled_)
   uint32_t num_pooled_ = 0;
   std::vector<float> embedding_;
+  std::optional<constraint::ConstraintState> state_;
+  std::vector<uint32_t> mask_;
+  std::vector<Decision>
+      deciding_;           // tokens not concluded: forced before the first, then a drawn one
+  bool complete_ = false;  // no token is drawn
+  absl::Duration slowest_mask_;
   uint32_t num_decided_ = 0;
   uint32_t cached_tokens_ = 0;
   std::optional<absl::Time> started_;

@@ -3,7 +3,7 @@
 //   engine thread      notifier thread        reader (a gRPC reaction)
 //   Push, Push ...  -> Notify -> on_ready  -> Take: everything since the last Take, as one piece
 //
-// What is unread is kept merged, so that a slow reader gets fewer and larger pieces; the engine
+// Unread output is kept merged, so that a slow reader gets fewer and larger pieces; the engine
 // never waits for it.  A reader that falls max_unread_tokens behind is given up.
 #pragma once
 

@@ -135,6 +135,7 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   lost_ = absl::OkStatus();
   under_way_.clear();
   under_way_.reserve(depth_);
+  timer_ = {};
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},
                             {"epoch", epoch_},
@@ -168,7 +169,8 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .context_len = options_.context_len,
                                                    .block_tokens = options_.block_tokens,
                                                    .kv_tokens = options_.kv_tokens,
-                                                   .kv_dtype = options_.policy.kv_dtype}));
+                                                   .kv_dtype = options_.policy.kv_dtype,
+                                                   .weights = model_->tensors()}));
   plan_ = *std::move(plan);
   const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
   depth_ = options_.queue_steps && feeds ? 2 : 1;
@@ -260,10 +262,26 @@ std::span<std::byte> ClusterExecutor::StepArea(uint32_t lane) {
   return exchange_->Area(lane, exchange_->layout.step);
 }
 
+std::span<std::byte> ClusterExecutor::MaskArea(uint32_t lane, uint32_t mask) {
+  TANDEM_CHECK(lane < num_lanes_ && mask < limits().max_sequences);
+  const ExchangeArea& area = exchange_->layout.masks;
+  return exchange_->Area(lane, area).subspan(mask * area.row_bytes, area.row_bytes);
+}
+
+void ClusterExecutor::WaitUntilDue() {
+  if (depth_ < 2 || under_way_.size() != 1 || !lost_.ok()) return;
+  const Step& step = under_way_.front();
+  // The answer to a step that none follows may come at any time.
+  if (!step.sent.ok() || !step.call.another_follows) return;
+  timer_.WaitUntilDue(StepSize::Of(headers_[step.call.lane]), std::max(step.steady, last_answer_));
+}
+
 void ClusterExecutor::Submit(StepCall call) {
   const uint32_t lane = call.lane;
   TANDEM_CHECK(lane < num_lanes_ && under_way_.size() < depth_);
-  Step& step = under_way_.emplace_back(Step{.call = std::move(call), .sent = lost_});
+  const bool alone = under_way_.empty();
+  Step& step =
+      under_way_.emplace_back(Step{.call = std::move(call), .sent = lost_, .alone = alone});
   if (!step.sent.ok()) return;
   const auto header = HeaderOf(*exchange_, lane, limits_);
   if (!header.ok()) {
@@ -272,6 +290,7 @@ void ClusterExecutor::Submit(StepCall call) {
   }
   headers_[lane] = *header;
   step.sent = SendSegment(plan_.segments.front(), step);
+  timer_.Sent();
 }
 
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
@@ -293,7 +312,17 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
     TANDEM_ASSIGN_OR_RETURN(timings.emplace_back(), AwaitSegment(segment, step));
     status_.Count(timings.back());
   }
+  if (depth_ > 1) LearnPace(step, timings.front());
   return timings;
+}
+
+void ClusterExecutor::LearnPace(const Step& step, const SegmentTiming& timing) {
+  using std::chrono::nanoseconds;
+  StepPacer& pacer = timer_.pacer();
+  pacer.StepRan(StepSize::Of(headers_[step.call.lane]), nanoseconds(timing.device_ns));
+  if (!step.alone) return;
+  pacer.CallTook(nanoseconds(absl::ToInt64Nanoseconds(timing.round_trip)) -
+                 nanoseconds(timing.worker_ns));
 }
 
 const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment,
@@ -313,7 +342,7 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
         std::find_if(plan_.segments.begin(), plan_.segments.end(),
                      [&segment](const Segment& other) { return other.worker == segment.worker; });
     PutInputs(*exchange_, call.lane, segment, headers_[call.lane], first->index == segment.index,
-              *request_.mutable_inputs());
+              EndsWithHead(segment, config().num_layers), *request_.mutable_inputs());
   }
   return request_;
 }

@@ -4,7 +4,8 @@
 //                                      Submit: segment 0, on the stream of its worker
 //                                      Wait: its answer, then segment 1, 2, ... one after another
 //
-// Only a plan of one segment has a depth of two: its next step is sent while one runs.
+// Only a plan of one segment has a depth of two: its next step is sent while one runs, shortly
+// before that one ends (step_pacer.h).
 //
 // After the loss of a worker Recover rebuilds everything: a new epoch, a new lease, a new exchange
 // region.  A worker of the old plan writes to the old region, which is no longer read.
@@ -20,6 +21,7 @@
 #include "services/gateway/executor/executor_status.h"
 #include "services/gateway/executor/leased_model.h"
 #include "services/gateway/executor/model_file_watch.h"
+#include "services/gateway/executor/step_pacer.h"
 #include "services/gateway/executor/step_results.h"
 #include "services/gateway/executor/worker_finder.h"
 
@@ -42,7 +44,9 @@ class ClusterExecutor final : public Executor {
   std::string placement() const override { return DescribePlacement(plan_, config()); }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
+  std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override;
   uint32_t depth() const override { return depth_; }
+  void WaitUntilDue() override;
   void Submit(StepCall call) override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   absl::Status CheckWorkers() override;
@@ -70,6 +74,7 @@ class ClusterExecutor final : public Executor {
   struct Step {
     StepCall call;
     absl::Status sent;  // whether its first segment was
+    bool alone = true;  // no other step was under way
     // When its last segment was sent: by the clock that never jumps, and the one people read.
     std::chrono::steady_clock::time_point steady;
     absl::Time time;
@@ -78,6 +83,8 @@ class ClusterExecutor final : public Executor {
   absl::Status SendSegment(const Segment& segment, Step& step);
   // Waits for the answer to the call sent last.
   absl::StatusOr<SegmentTiming> AwaitSegment(const Segment& segment, const Step& step);
+  // What a step that was answered says about the time of later ones.  REQUIRES one segment.
+  void LearnPace(const Step& step, const SegmentTiming& timing);
   const worker::v1::ExecuteRequest& Request(const Segment& segment, const StepCall& call);
   // Copies a remote worker's answer into the exchange region, and takes the results of a head.
   // UNAVAILABLE: the answer does not fit the step; the worker is not trusted until it has loaded
@@ -114,6 +121,7 @@ class ClusterExecutor final : public Executor {
   absl::Duration return_pause_;
   // OK: every worker has loaded the plan and no stream has ended since.  Else what steps end with.
   absl::Status lost_;
+  StepTimer timer_;
   std::vector<StepHeader> headers_;  // by lane, of the step submitted last
   StepResults results_;
   worker::v1::ExecuteRequest request_;

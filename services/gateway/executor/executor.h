@@ -17,9 +17,9 @@
 #include "services/common/model/vocabulary.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/tls.h"
-#include "services/common/worker/exchange_layout.h"
-#include "services/common/worker/step_batch.h"
-#include "services/gateway/trace/trace_context.h"
+#include "services/common/step/exchange_layout.h"
+#include "services/common/step/step_batch.h"
+#include "services/common/trace/trace_context.h"
 #include "tandem/loader/v1/loader.pb.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -94,9 +94,16 @@ class Executor {
 
   // The step area of a lane, to be filled by WriteStep.
   virtual std::span<std::byte> StepArea(uint32_t lane) = 0;
+  // Mask number `mask` of the step in a lane: MaskWords(vocab_size) words, filled before Submit.
+  // REQUIRES mask < limits().max_sequences.
+  virtual std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) = 0;
   // Steps that can be under way at once, in lanes [0, depth): two if a plan of one worker feeds a
   // step with the speculative tokens of the step before, else one.  Only Recover changes it.
   virtual uint32_t depth() const = 0;
+  // Returns when it is time to choose the next step: as late as the device still gets it before the
+  // step under way ends.  At once if no time would be gained, or none is known.  A request that
+  // comes meanwhile is in that step.
+  virtual void WaitUntilDue() = 0;
   // Hands a step to the workers, which run it after the steps submitted before.  Its Wait returns
   // errors.  REQUIRES fewer than depth() steps under way.
   virtual void Submit(StepCall call) = 0;
@@ -110,7 +117,7 @@ class Executor {
   // Results of the last step in `lane`, o < its num_outputs.
   virtual const OutputResult& Output(uint32_t lane, uint32_t o) const = 0;
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
-  // Sums of hidden states, [hidden_dim], p < its num_pools.
+  // Sums of hidden states, [hidden_dim], p < num_pooled of the step.
   virtual std::span<const float> Pooled(uint32_t lane, uint32_t p) const = 0;
   // The speculative token that the device chose and feeds to the next step's rows.  Undefined if
   // depth() is 1.
@@ -123,7 +130,7 @@ class Executor {
 
   // After UNAVAILABLE: waits up to worker_wait for the workers, makes a new plan under a higher
   // epoch (under kPrefer the placement may change) and loads it.  Afterwards the KV cache is empty,
-  // limits() may have changed and StepArea moves.  Errors as Start's; try again, except after
+  // limits() may have changed, and StepArea and MaskArea move.  Errors as Start's; try again, except after
   // ModelChangedError, which leaves nothing usable but the status.
   virtual absl::Status Recover(const Progress& progress) = 0;
 

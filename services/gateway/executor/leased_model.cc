@@ -49,7 +49,7 @@ LeasedModel::LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loade
 
 absl::Status LeasedModel::Acquire(const Executor::Progress& progress, absl::Time deadline) {
   while (true) {
-    // What is resident is served until a reload is asked for, whatever has become of its file.
+    // The resident weights are served until a reload is asked for, even if the file has changed.
     absl::Status status = model_id_.empty() ? Load(progress) : Renew();
     if (absl::IsNotFound(status) && !model_id_.empty()) status = Load(progress);
     if (!WorthRetrying(status) || absl::Now() >= deadline) return status;
@@ -90,9 +90,8 @@ absl::Status LeasedModel::Renew() {
 
 absl::Status LeasedModel::Adopt(const loader::v1::Model& model) {
   TANDEM_ASSIGN_OR_RETURN(config_, ConfigFromProto(model.config()));
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors,
-                          TensorsFromProto(model, config_));
-  weight_dtypes_ = MatrixDTypes(tensors);
+  TANDEM_ASSIGN_OR_RETURN(tensors_, TensorsFromProto(model, config_));
+  weight_dtypes_ = MatrixDTypes(tensors_);
   TANDEM_ASSIGN_OR_RETURN(vocabulary_, loader_->ReadVocabulary(model));
   model_id_ = model.model_id();
   return absl::OkStatus();

@@ -47,6 +47,7 @@ class LeasedModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
   // Formats of the matrices; norms are float32 always.
   const std::vector<DType>& weight_dtypes() const { return weight_dtypes_; }
+  const std::vector<PackedTensor>& tensors() const { return tensors_; }
 
  private:
   LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loader_target,
@@ -64,6 +65,7 @@ class LeasedModel {
   ModelConfig config_;
   Vocabulary vocabulary_;
   std::vector<DType> weight_dtypes_;
+  std::vector<PackedTensor> tensors_;
 };
 
 }  // namespace tandem::gateway

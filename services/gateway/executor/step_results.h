@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/common/worker/worker.h"
 
 namespace tandem::gateway {

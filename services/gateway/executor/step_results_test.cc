@@ -11,7 +11,7 @@
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/step_builder.h"
-#include "services/common/worker/service/in_process_worker.h"
+#include "services/worker_host/in_process_worker.h"
 
 namespace tandem::gateway {
 namespace {

@@ -1,16 +1,20 @@
 #include "services/gateway/executor/step_sizing.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 
 namespace tandem::gateway {
 namespace {
 
 constexpr uint64_t kMinBlocks = 2;
 constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
+// Parts of a GPU's memory: for activations and code; for KV at least, whatever the weights take.
+constexpr uint64_t kActivationsPart = 32, kLeastKvPart = 64;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
 
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -29,9 +33,18 @@ absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& option
   return absl::OkStatus();
 }
 
-// What a worker's KV cache may take; 0: it knows no bound.
-uint64_t KvBudget(const Plan& plan, uint32_t worker) {
-  return plan.workers[worker].memory_available_bytes / 4;
+// What a worker's KV cache may take; 0: it knows no bound.  Weights count where they take memory
+// from the cache: on a GPU, also one that shares the host's memory, for its driver has a limit of
+// its own.  Elsewhere they lie in memory that was taken before the worker began.
+uint64_t KvBudget(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
+                  uint32_t worker) {
+  const WorkerDescription& self = plan.workers[worker];
+  const uint64_t available = self.memory_available_bytes;
+  if (self.kind != DeviceKind::kGpu || self.emulated) return available / 4;
+  const uint64_t taken =
+      WeightBytesOn(config, plan, worker, options.weights) + available / kActivationsPart;
+  const uint64_t left = available - std::min(available, taken);
+  return std::min(available / 4, std::max(left / 4 * 3, available / kLeastKvPart));
 }
 
 // Window blocks that leave half of every worker's budget to the global ones, where it has any.
@@ -43,9 +56,10 @@ uint64_t WindowBlocksThatFit(const ModelConfig& config, const Plan& plan,
       return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
     };
     const uint64_t window = block_bytes(kWindowGroup);
-    if (KvBudget(plan, w) == 0 || window == 0) continue;
+    const uint64_t budget = KvBudget(config, plan, options, w);
+    if (budget == 0 || window == 0) continue;
     const uint64_t share = block_bytes(kGlobalGroup) > 0 ? 2 : 1;
-    fit = std::min(fit, KvBudget(plan, w) / share / window);
+    fit = std::min(fit, budget / share / window);
   }
   return fit;
 }
@@ -57,7 +71,7 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
                              std::string& what) {
   uint64_t fit = kMaxBlocks;
   for (uint32_t w = 0; w < plan.workers.size(); ++w) {
-    const uint64_t budget = KvBudget(plan, w);
+    const uint64_t budget = KvBudget(config, plan, options, w);
     const auto block_bytes = [&](KvGroup group) {
       return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
     };
@@ -69,14 +83,35 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
     if (blocks >= fit) continue;
     fit = blocks;
     what = absl::StrFormat(
-        "%s has %d MiB available, a quarter of it for KV; the window pool "
+        "%s has %d MiB available, %d of them for KV beside %d MiB of weights; the window pool "
         "takes %d MiB, a block of all sequences' positions %d bytes",
-        plan.workers[w].name, plan.workers[w].memory_available_bytes >> 20, window >> 20, global);
+        plan.workers[w].name, plan.workers[w].memory_available_bytes >> 20, budget >> 20,
+        WeightBytesOn(config, plan, w, options.weights) >> 20, window >> 20, global);
   }
   return fit;
 }
 
 }  // namespace
+
+uint64_t WeightBytesOn(const ModelConfig& config, const Plan& plan, uint32_t worker,
+                       std::span<const PackedTensor> weights) {
+  std::set<std::pair<WeightRole, uint32_t>> needed;
+  for (const Segment& segment : plan.segments) {
+    if (segment.worker != worker) continue;
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      const Stage stage = StageAt(s, config.num_layers);
+      for (const WeightRole role : RolesOfStage(stage.kind)) {
+        needed.insert({role, IsPerLayer(role) ? stage.layer_idx : 0});
+      }
+    }
+  }
+  uint64_t bytes = 0;
+  for (const PackedTensor& tensor : weights) {
+    if (!needed.contains({tensor.role, tensor.layer_idx})) continue;
+    for (const Shard& shard : tensor.shards) bytes += ShardBytes(tensor, shard);
+  }
+  return bytes;
+}
 
 uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group,
                       DType kv_dtype, uint32_t block_tokens) {

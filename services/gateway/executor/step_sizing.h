@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "services/common/model/model_config.h"
 #include "services/common/plan/planner.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
+#include "services/common/weights/packed_tensor.h"
 
 namespace tandem::gateway {
 
@@ -17,7 +19,12 @@ struct SizingOptions {
   uint32_t block_tokens = 0;
   uint64_t kv_tokens = 0;  // 0: chosen here
   DType kv_dtype = DType::kF16;
+  std::span<const PackedTensor> weights;  // the model's; empty: they take no memory
 };
+
+// Bytes of the weights that a worker's stages read, each tensor once.
+uint64_t WeightBytesOn(const ModelConfig& config, const Plan& plan, uint32_t worker,
+                       std::span<const PackedTensor> weights);
 
 // Bytes of KV cache that one block takes in the layers of a group whose Attend runs on `worker` of
 // the plan.
@@ -31,7 +38,8 @@ uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t work
 //             if that takes more than half of the memory for KV, the blocks of that half, at
 //             least one sequence's; then fewer sequences run at once
 //   global    kv_tokens, or max_sequences whole contexts, or a quarter of the available memory of
-//             the worker with least, the window pool included
+//             the worker with least, the window pool included.  A GPU whose weights take more than
+//             about 60% of it: three quarters of what they leave
 // The window pool is capped by the global one.  A context longer than the global pool is cut to
 // it: no sequence could ever be longer.
 // INVALID_ARGUMENT: a zero, a context longer than the model's.  RESOURCE_EXHAUSTED: not even two

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "services/common/testing/model_configs.h"
+#include "services/common/testing/random_weights.h"
 #include "services/common/testing/status_matchers.h"
 
 namespace tandem::gateway {
@@ -12,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-// 6 layers of which every third is global; a position takes 2 * 2 * 64 * 2 bytes a layer.
+// 6 layers, every third global; a position takes 2 * 2 * 64 * 2 bytes a layer.
 constexpr uint64_t kLayerBytes = 512;
 constexpr testing::SmallModel kModel = {
     .num_layers = 6, .context_len = 1000, .sliding_window = 100, .global_every = 3};
@@ -116,6 +117,48 @@ TEST(StepSizingTest, CountsTheLayersOfTheWorkerThatAttends) {
   EXPECT_EQ(bytes(1, kWindowGroup, DType::kF16), 16 * 4 * kLayerBytes);
   EXPECT_EQ(bytes(1, kWindowGroup, DType::kQ8_0) * 32, 16 * 4 * kLayerBytes * 17);
   EXPECT_OK(MakeStepLimits(config, plan, Options())) << "the GPU's memory holds no KV";
+  const auto weights = testing::RandomWeightSet(config);
+  EXPECT_GT(WeightBytesOn(config, plan, 0, weights->tensors()), 0u);
+  EXPECT_EQ(WeightBytesOn(config, plan, 1, weights->tensors()), 0u) << "it attends alone";
+}
+
+// A carve-out and what the system lends hold both; a quarter for KV would be too much.
+TEST(StepSizingTest, WeightsOnAGpuLeaveLessForKv) {
+  testing::SmallModel model = kModel;
+  model.hidden_dim = 512;
+  model.ffn_dim = 2048;
+  const ModelConfig config = testing::MakeConfig(model);
+  const auto weights = testing::RandomWeightSet(config);
+  SizingOptions without = Options();
+  without.max_sequences = without.max_rows = 64;
+  SizingOptions with = without;
+  with.weights = weights->tensors();
+  const auto kv_bytes = [&config](const Plan& plan, const SizingOptions& options) {
+    const StepLimits limits = MakeStepLimits(config, plan, options).value();
+    uint64_t bytes = 0;
+    for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+      bytes += limits.num_blocks[group] * KvBlockBytes(config, plan, 0, group, DType::kF16, 16);
+    }
+    return bytes;
+  };
+  const uint64_t weight_bytes = WeightBytesOn(config, GpuPlan(0), 0, weights->tensors());
+  uint64_t all = 0;
+  for (const PackedTensor& tensor : weights->tensors()) {
+    for (const Shard& shard : tensor.shards) all += ShardBytes(tensor, shard);
+  }
+  EXPECT_EQ(weight_bytes, all);
+  const uint64_t available = weight_bytes / 7 * 8;
+  Plan plan = GpuPlan(available);
+  EXPECT_GT(kv_bytes(plan, without) + weight_bytes, available) << "nothing is tested";
+  EXPECT_LE(kv_bytes(plan, with) + weight_bytes + available / 32, available);
+  EXPECT_GT(kv_bytes(plan, with), available / 20);
+  EXPECT_THAT(MakeStepLimits(config, GpuPlan(weight_bytes / 2), with),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("MiB of weights")));
+  // Weights in memory that a software driver shares are not counted: they were there before it.
+  plan.workers[0].emulated = true;
+  EXPECT_EQ(kv_bytes(plan, with), kv_bytes(plan, without));
+  EXPECT_EQ(kv_bytes(GpuPlan(3 * weight_bytes), with),
+            kv_bytes(GpuPlan(3 * weight_bytes), without));
 }
 
 TEST(StepSizingTest, ShortContextsNeedNoWindowBeyondThem) {

@@ -19,7 +19,7 @@ std::optional<GuessRule> GuessRule::For(const SamplingParams& params) {
   rule.seed_ = params.seed;
   if (rule.greedy()) return rule;
   if (params.top_k == 0 || params.top_k > kMaxCandidates) return std::nullopt;
-  // Devices take what is smaller for zero.
+  // Devices take smaller values for zero.
   if (params.temperature < std::numeric_limits<float>::min()) return std::nullopt;
   rule.draw_.top_k = params.top_k;
   rule.draw_.top_p = params.top_p;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gateway/sampling/sampler.h"
 
 namespace tandem::gateway {

@@ -127,16 +127,23 @@ void Sampler::RankCandidates(const OutputResult& result) {
     adjusted_candidates_[i] = {logit, candidate.token};
   }
   ranking_.Assign(adjusted_candidates_);
+  num_allowed_ = ranking_.size();
 }
 
-void Sampler::RankLogits(std::span<const float> logits) {
-  if (touched_.empty()) {
+void Sampler::RankLogits(std::span<const float> logits, std::span<const uint32_t> mask) {
+  num_allowed_ = logits.size();
+  if (touched_.empty() && mask.empty()) {
     ranking_.AssignAll(logits);
     return;
   }
   adjusted_logits_.assign(logits.begin(), logits.end());
   for (const auto& [token, touch] : touched_) {
     if (token < logits.size()) adjusted_logits_[token] = Adjust(logits[token], touch);
+  }
+  for (size_t token = 0; token < logits.size() && !mask.empty(); ++token) {
+    if ((mask[token / 32] >> (token % 32) & 1) != 0) continue;
+    adjusted_logits_[token] = -std::numeric_limits<float>::infinity();
+    --num_allowed_;
   }
   ranking_.AssignAll(adjusted_logits_);
 }
@@ -151,7 +158,7 @@ double Sampler::WeightAt(size_t rank) {
 
 double Sampler::SumOfWeights(size_t num_kept) {
   double sum = 0.0;
-  if (num_kept <= kMaxSummedByRank || num_kept < ranking_.size()) {
+  if (num_kept <= kMaxSummedByRank || num_kept < num_allowed_) {
     for (size_t rank = 0; rank < num_kept; ++rank) sum += WeightAt(rank);
     return sum;
   }
@@ -163,7 +170,7 @@ double Sampler::SumOfWeights(size_t num_kept) {
 uint32_t Sampler::Draw() {
   weights_.clear();
   // Every truncation keeps some number of the first ranks.
-  size_t num_kept = ranking_.size();
+  size_t num_kept = num_allowed_;
   if (params_.top_k > 0) num_kept = std::min<size_t>(num_kept, params_.top_k);
   double sum = SumOfWeights(num_kept);
   if (params_.top_p < 1.0f || params_.min_p > 0.0f) {
@@ -208,8 +215,8 @@ void Sampler::FillAlternatives(const OutputResult& result, std::span<const float
   }
 }
 
-absl::StatusOr<Decision> Sampler::Sample(const OutputResult& result,
-                                         std::span<const float> logits) {
+absl::StatusOr<Decision> Sampler::Sample(const OutputResult& result, std::span<const float> logits,
+                                         std::span<const uint32_t> mask) {
   const absl::Status usable = CheckResult(result);
   if (!usable.ok()) return usable;
   const bool use_logits = NeedsLogits();
@@ -218,7 +225,7 @@ absl::StatusOr<Decision> Sampler::Sample(const OutputResult& result,
   float raw_logit = 0.0f;
   Decision decision;
   if (use_logits) {
-    RankLogits(logits);
+    RankLogits(logits, mask);
   } else {
     RankCandidates(result);
   }
@@ -231,7 +238,8 @@ absl::StatusOr<Decision> Sampler::Sample(const OutputResult& result,
     }
   }
   decision.logprob = raw_logit - result.log_sum_exp;
-  FillAlternatives(result, logits, decision);
+  // Of a mask the candidates are all that is allowed, or as many as were asked for.
+  FillAlternatives(result, mask.empty() ? logits : std::span<const float>(), decision);
   Count(decision.token);
   return decision;
 }

@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gateway/sampling/ranking.h"
 
 namespace tandem::gateway {
@@ -92,11 +92,19 @@ class Sampler {
   // Decides draw number `num_decided()`, and counts the token.  `logits` is empty or
   // [vocab_size]; REQUIRES it is not empty when NeedsLogits().  DATA_LOSS: the head reported
   // logits that are not finite.  INTERNAL: it reported no candidates, or more than there can be.
-  absl::StatusOr<Decision> Sample(const OutputResult& result, std::span<const float> logits);
+  absl::StatusOr<Decision> Sample(const OutputResult& result, std::span<const float> logits) {
+    return Sample(result, logits, {});
+  }
+  // The same among the tokens of a mask, as the head had it: empty, or [MaskWords(vocab_size)] with
+  // at least one token (step_batch.h).
+  absl::StatusOr<Decision> Sample(const OutputResult& result, std::span<const float> logits,
+                                  std::span<const uint32_t> mask);
+  // Counts a token that was decided without a draw.  The next draw has the next number.
+  void Take(uint32_t token) { Count(token); }
   uint64_t num_decided() const { return num_decided_; }
 
  private:
-  // What is known of a token whose logit changes.
+  // A token whose logit changes.
   struct Touch {
     float bias = 0.0f;
     uint32_t num_in_answer = 0;
@@ -116,11 +124,12 @@ class Sampler {
   uint64_t NumSufficient() const;
   float Adjust(float logit, const Touch& touch) const;
   void RankCandidates(const OutputResult& result);
-  void RankLogits(std::span<const float> logits);
+  void RankLogits(std::span<const float> logits, std::span<const uint32_t> mask);
   // The token drawn from ranking_.
   uint32_t Draw();
   double SumOfWeights(size_t num_kept);
   double WeightAt(size_t rank);
+  // `logits`: empty where candidates are enough.
   void FillAlternatives(const OutputResult& result, std::span<const float> logits,
                         Decision& decision);
 
@@ -138,6 +147,7 @@ class Sampler {
 
   // Reused between draws.
   Ranking ranking_;
+  size_t num_allowed_ = 0;  // its first ranks; tokens that the mask forbids follow
   std::vector<RankedToken> adjusted_candidates_;
   std::vector<float> adjusted_logits_;
   std::vector<double> weights_;  // by rank, as far as computed

@@ -41,7 +41,7 @@ SchedulerOptions FairOptions() {
 struct Request {
   uint32_t prompt_len = 1;
   uint32_t answer_len = 1;
-  bool pool = false;
+  bool pooled = false;
   uint32_t story = 0;  // requests of one story have the same prompt; 0: a prompt of its own
 };
 
@@ -57,7 +57,7 @@ class Device {
     const uint32_t first = 1 + (request.story != 0 ? request.story : 1000 + 600 * last_id_);
     spec.prompt.resize(request.prompt_len);
     std::iota(spec.prompt.begin(), spec.prompt.end(), first);
-    spec.pool = request.pool;
+    spec.pooled = request.pooled;
     spec.max_answer = request.answer_len;
     spec.guess = GuessRule::For({.temperature = 0.0f});
     spec.tenant = {tenant, weight};
@@ -98,7 +98,7 @@ class Device {
     scheduler_->StepDone();
     for (const ScheduledRows& rows : step.rows) {
       const auto found = live_.find(rows.sequence);
-      if (found == live_.end() || !found->second.request.pool) continue;
+      if (found == live_.end() || !found->second.request.pooled) continue;
       if (rows.first_position + rows.num_rows == found->second.request.prompt_len) {
         Cancel(rows.sequence);
       }
@@ -178,7 +178,7 @@ std::vector<Shape> Shapes() {
   shapes.push_back(small_chunks);
   const size_t with_cache = shapes.size();
   for (size_t i = 0; i < with_cache; ++i) {
-    // Without a cache what is preempted loses much, and is then protected for long.
+    // Without a cache a preempted sequence loses much, and is then protected for long.
     if (shapes[i].scarce) continue;
     shapes.push_back(shapes[i]);
     shapes.back().name += ", no prefix cache";
@@ -339,7 +339,7 @@ TEST(FairShareTest, IdleTimeEarnsNoCredit) {
 }
 
 // A request that needs more than its share of the KV cache is served in turns with the others, and
-// what is computed twice stays bounded.
+// the rows computed twice stay bounded.
 TEST(FairShareTest, RequestsThatFillTheKvCacheAloneAllFinish) {
   for (const bool prefix_cache : {true, false}) {
     SchedulerOptions options = FairOptions();

@@ -136,7 +136,7 @@ TEST_F(PrefixReuseTest, WhatIsPooledIsComputedWholeAndNotKept) {
   const uint32_t num_kept = scheduler_->pools().tree->size();
   prompt.back() = 0;
   prompt.insert(prompt.end(), 2, 0);
-  ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = prompt, .pool = true}).ok());
+  ASSERT_TRUE(scheduler_->Add({.id = 50, .prompt = prompt, .pooled = true}).ok());
   for (const uint32_t first : {0u, 16u}) {
     const ScheduledStep* step = scheduler_->Schedule();
     ASSERT_EQ(step->rows.size(), 1u);

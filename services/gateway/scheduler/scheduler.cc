@@ -57,7 +57,15 @@ Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pools_(options.limits),
       max_sequence_len_(MaxSequenceLen(options.limits, pools_)),
-      places_(uint64_t{options.max_sequences} + options.max_waiting) {}
+      places_(uint64_t{options.max_sequences} + options.max_waiting),
+      running_(pools_, tenants_, counters_) {
+  running_.SetLimits(MaxRunning(), options_.chunk_rows);
+}
+
+uint32_t Scheduler::MaxRunning() const {
+  return std::min({options_.max_sequences, options_.limits.max_sequences, options_.max_rows,
+                   options_.limits.max_rows});
+}
 
 absl::Status Scheduler::Add(SequenceSpec spec) {
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
@@ -86,7 +94,7 @@ void Scheduler::Remove(uint64_t id) {
   Sequence* const sequence = found->second.get();
   Tenant& tenant = sequence->tenant;
   std::erase(tenant.waiting, sequence);
-  if (std::erase(running_, sequence) > 0) tenants_.Stopped(tenant);
+  running_.Remove(*sequence);
   places_.Release(tenant.name);
   sequences_.erase(found);
   tenants_.Leave(&tenant);
@@ -100,7 +108,6 @@ Sequence* Scheduler::Find(uint64_t id) const {
 absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& limits) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(limits));
   under_way_.clear();
-  running_.clear();
   for (Tenant* tenant : tenants_.InTurn()) {
     tenant->waiting.clear();
     tenant->num_running = 0;
@@ -113,11 +120,13 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
     sequence->lost_until = std::max(sequence->lost_until, computed);
     sequence->num_computed = sequence->furthest = sequence->safe_until = 0;
     sequence->tokens.resize(sequence->num_known);
+    sequence->awaits_result = false;
     sequence->next_prompt_output = sequence->prompt_outputs_done;
     sequence->tenant.waiting.push_back(sequence.get());
   }
   pools_.Reset(limits);
-  lookup_.reset();  // a new tree restarts its version
+  running_.Clear();
+  running_.SetLimits(MaxRunning(), options_.chunk_rows);
   max_sequence_len_ = MaxSequenceLen(limits, pools_);
   for (Tenant* tenant : tenants_.InTurn()) {
     std::sort(tenant->waiting.begin(), tenant->waiting.end(),
@@ -131,7 +140,7 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
 }
 
 SchedulerLoad Scheduler::load() const {
-  SchedulerLoad load{.running = static_cast<uint32_t>(running_.size()),
+  SchedulerLoad load{.running = running_.size(),
                      .waiting = static_cast<uint32_t>(sequences_.size() - running_.size())};
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     load.blocks_total[group] = pools_.pools[group].num_blocks();

@@ -18,7 +18,7 @@
 // tenants together add about as many at most.  So the step takes about twice as long as that
 // tenant's rows alone.  A waiting sequence without a place or blocks preempts a sequence of another
 // tenant: of one that has more than its share while its own tenant has less, or of one whose turn
-// is over (scheduler_fairness.cc).  With one tenant nothing of this happens.
+// is over (running_set.h).  With one tenant nothing of this happens.
 //
 // KV blocks are assigned as rows are chosen.  If no block is free, a victim gives all of its blocks
 // back and waits again at its place by arrival; its tokens, answer included, are computed again
@@ -43,6 +43,10 @@
 // If a sequence must wait for its token (it has no GuessRule), the whole step waits, so that the
 // sequence is served as often as its neighbours.
 //
+// A constrained sequence has a mask for each sampled output, which depends on the token before.  It
+// has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
+// queued as usual.  Tokens that the constraint forces are appended together and form one chunk.
+//
 // Prefixes are shared: when a step is done, the whole blocks that it completed are published.  A
 // sequence that is admitted, for the first time or again, starts after the longest prefix of its
 // tokens that is held or cached (kv_pools.h).  Cached blocks that no sequence holds count as free.
@@ -53,19 +57,20 @@
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/kv/sequence_blocks.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gateway/scheduler/queue_places.h"
+#include "services/gateway/scheduler/running_set.h"
 #include "services/gateway/scheduler/scheduler_counters.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/scheduler/step_builder.h"
@@ -126,6 +131,10 @@ class Scheduler {
   // appended, and fewer tokens than max_sequence_len() and max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
+  // Adds tokens that follow without a step.  REQUIRES a constrained sequence whose tokens are all
+  // decided, and fewer tokens than max_sequence_len() and max_answer allow.
+  void AppendForced(uint64_t id, std::span<const uint32_t> tokens);
+
   // Blocks computed so far are no longer shared; current holders keep theirs.
   void ForgetPrefixes() { pools_.ForgetAll(); }
 
@@ -144,8 +153,14 @@ class Scheduler {
  private:
   explicit Scheduler(const SchedulerOptions& options);
 
+  // As the options and the workers' limits allow.
+  uint32_t MaxRunning() const;
   // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
   bool TakeGuesses(const ScheduledStep& under_way);
+  // Whether the planned rows end with an output that decides a token of a constrained sequence.
+  static bool DecidesConstrained(const PlannedRows& planned) {
+    return planned.sequence->constrained && planned.num_rows == planned.sequence->num_remaining();
+  }
   bool GoesOn(const Sequence& sequence) const;
   Sequence* Find(uint64_t id) const;
   // Whether TakeGuesses and PlanStep will find rows while the step just issued is under way.  A
@@ -160,50 +175,19 @@ class Scheduler {
   // Prompt rows of a tenant in the plan.
   uint32_t NumPromptRows(const Tenant& tenant) const;
   // Rows that add hardly any time to a step.
-  uint32_t FreeRows() const;
+  uint32_t FreeRows() const { return std::max(1u, options_.chunk_rows / 16); }
   void AdmitWaiting(Tenant& tenant);
-  // Whether an older running sequence of the same tenant will publish more blocks of the prefix of
-  // `sequence`.
-  bool IsBeingComputed(const Sequence& sequence) const;
-  // Whether a sequence of `tenant` may run: a place is free that is not kept for another tenant.
-  bool HasPlace(const Tenant& tenant) const;
-  // Looks up the prefix of `sequence` (found_) and returns whether it fits beside those that run.
-  bool CanAdmit(const Sequence& sequence);
-
-  // Fair shares (scheduler_fairness.cc).
   // Preempts sequences of other tenants until `sequence` has a place and fits.  False if those that
   // it may preempt are too few; then, as far as an estimate can say, none was preempted for
   // nothing.
   bool MakeWay(const Sequence& sequence);
-  // Whether `sequence`, which waits, may preempt `victim`.
-  bool MayTake(const Sequence& sequence, const Sequence& victim) const;
-  Sequence* FindVictim(const Sequence& sequence) const;
-  bool CouldFit(const Sequence& sequence) const;
-  // Fills Tenant::blocks of the tenants with running sequences.
-  void CountBlocks();
-  // Blocks that a sequence holds, and those that it still needs for its tokens.
-  std::array<uint64_t, kNumKvGroups> BlocksOf(const Sequence& sequence) const;
-  double KvUsageOf(const Tenant& tenant) const;  // by weight
-  // Fraction of the places, or of a group's blocks if that is more, that a tenant's running
-  // sequences take; counting `more` and not `less`.
-  double UsageOf(const Tenant& tenant, const Sequence* more, const Sequence* less) const;
-  uint32_t max_running() const;
-  // Looks up the cached prefix of `sequence` into found_.  Repeated calls are cheap until another
-  // sequence is looked up or the cache changes.
-  void LookUp(const Sequence& sequence);
-  // Adds the blocks that a running sequence still needs for its tokens.
-  void AddDue(const Sequence& sequence, std::array<uint64_t, kNumKvGroups>& due) const;
-  bool AreAvailable(const std::array<uint64_t, kNumKvGroups>& due) const;
-  void Admit(Sequence& sequence);
-  // Gives back blocks that are held only to be published; false if no block is.
-  bool ReleaseUnpublished();
   // Plans as many rows of a running sequence as the budgets and blocks allow; may be 0.
   void PlanRows(Sequence& sequence);
   // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
   uint32_t FitBudgets(const Sequence& sequence) const;
-  // Preempts until the blocks cover one more row of `sequence`; false without a victim (GivesWay).
+  // Preempts until the blocks cover one more row of `sequence`; false without a victim
+  // (RunningSet::VictimForRow).
   bool MakeRoom(const Sequence& sequence);
-  bool GivesWay(const Sequence& victim, const Sequence& sequence) const;
   void Preempt(Sequence& victim);
   void AddUsage(const PlannedRows& planned, int sign);
 
@@ -213,27 +197,16 @@ class Scheduler {
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   Tenants tenants_;  // with the waiting sequences
   QueuePlaces places_;
-  std::vector<Sequence*> running_;  // in no particular order
   uint64_t num_arrivals_ = 0;
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   SchedulerCounters counters_;
+  RunningSet running_;
   std::deque<const ScheduledStep*> under_way_;  // oldest first; at most two
 
   // The step being planned, and how much of its budgets is used.
   std::vector<PlannedRows> plan_;
   std::vector<Sequence*> order_;
-  std::vector<const Sequence*> held_back_;  // waiting for a prefix (IsBeingComputed)
-  bool stuck_ = false;                      // no sequence could go on: ignore fair shares
-  // The sequence and the state of the cache that found_ is for.
-  struct Lookup {
-    uint64_t arrival = 0;
-    size_t num_tokens = 0;
-    uint32_t max_reused = 0;
-    uint64_t tree_version = 0;
-    bool operator==(const Lookup&) const = default;
-  };
-  std::optional<Lookup> lookup_;
-  CachedPrefix found_;
+  bool stuck_ = false;  // no sequence could go on: ignore fair shares
   uint32_t rows_used_ = 0;
   uint32_t max_rows_ = 0;  // of this step
   uint32_t outputs_used_ = 0;

@@ -17,6 +17,10 @@ void Scheduler::StepDone() {
     if (sequence == nullptr) continue;
     const uint32_t end = rows.first_position + rows.num_rows;
     sequence->prompt_outputs_done = std::max(sequence->prompt_outputs_done, end);
+    if (sequence->awaits_result && end == sequence->tokens.size()) {
+      sequence->awaits_result = false;
+      sequence->awaits_decision = true;
+    }
     if (step_id <= sequence->stale_step || step_id == sequence->void_step) continue;
     TANDEM_CHECK(end <= sequence->num_known);
     sequence->blocks.Publish(std::span(sequence->tokens).first(end));
@@ -35,6 +39,7 @@ void Scheduler::StepFailed() {
     Sequence* const sequence = Find(rows.sequence);
     if (sequence == nullptr) continue;
     sequence->tokens.resize(sequence->num_known);
+    sequence->awaits_result = false;
     sequence->num_computed = std::min(sequence->num_computed, rows.first_position);
     sequence->next_prompt_output = sequence->prompt_outputs_done;
   }
@@ -53,7 +58,9 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   const uint32_t position = sequence->num_known++;
   TANDEM_CHECK(position < max_sequence_len_);
   if (position == sequence->tokens.size()) {
-    TANDEM_CHECK(sequence->num_computed == position);
+    // A constrained sequence may have been preempted since, or its KV lost.
+    TANDEM_CHECK(sequence->num_computed == position || sequence->awaits_decision);
+    sequence->awaits_decision = false;
     sequence->tokens.push_back(token);
     return;
   }
@@ -69,6 +76,15 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   sequence->void_step = under_way_.back()->batch.header.step_id;
   sequence->tokens.resize(position + 1);
   sequence->num_computed = position;
+}
+
+void Scheduler::AppendForced(uint64_t id, std::span<const uint32_t> tokens) {
+  Sequence* const sequence = Find(id);
+  TANDEM_CHECK(sequence != nullptr && sequence->constrained && !sequence->awaits_token());
+  sequence->tokens.insert(sequence->tokens.end(), tokens.begin(), tokens.end());
+  sequence->num_known += static_cast<uint32_t>(tokens.size());
+  TANDEM_CHECK(sequence->num_known == sequence->tokens.size());
+  TANDEM_CHECK(sequence->num_known <= max_sequence_len_);
 }
 
 }  // namespace tandem::gateway

@@ -30,7 +30,7 @@ const ScheduledStep* Scheduler::Schedule() {
 
 void Scheduler::PlanStep() {
   plan_.clear();
-  held_back_.clear();
+  running_.BeginStep(last_step_id_ + 1);
   rows_used_ = outputs_used_ = logit_samples_ = 0;
   table_used_ = 0;
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
@@ -69,6 +69,7 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
       const ScheduledOutput& output = under_way.outputs[o];
       if (!output.sample || !IsValid(under_way.batch.header.step_id, output.sequence)) continue;
       Sequence& sequence = *Find(output.sequence);
+      if (sequence.constrained) continue;
       if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
     }
   };
@@ -83,11 +84,12 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
 }
 
 bool Scheduler::AnotherFollows() const {
-  bool follows =
-      std::ranges::any_of(running_, [](const Sequence* s) { return s->num_remaining() > 0; });
+  bool follows = std::ranges::any_of(running_.sequences(),
+                                     [](const Sequence* s) { return s->num_remaining() > 0; });
   for (const PlannedRows& planned : plan_) {
     const Sequence& sequence = *planned.sequence;
-    if (sequence.num_remaining() > 0 || sequence.pool || !GoesOn(sequence)) continue;
+    if (sequence.num_remaining() > 0 || sequence.pooled || !GoesOn(sequence)) continue;
+    if (sequence.constrained) continue;
     if (!sequence.guess.has_value()) return false;  // its token is waited for
     follows = true;
   }
@@ -98,6 +100,7 @@ void Scheduler::Issue(uint64_t step_id) {
   for (const PlannedRows& planned : plan_) {
     Sequence& sequence = *planned.sequence;
     if (sequence.num_known < sequence.tokens.size()) ++counters_.speculative_rows;
+    if (DecidesConstrained(planned)) sequence.awaits_result = true;
     if (sequence.last_served == 0 && sequence.looks_up) {
       counters_.prefix_tokens_looked_up += sequence.prompt_len;
       counters_.prefix_tokens_found += sequence.num_computed;
@@ -113,7 +116,7 @@ void Scheduler::Issue(uint64_t step_id) {
 }
 
 void Scheduler::PlanDecodes() {
-  order_ = running_;
+  order_ = running_.sequences();
   std::sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
     return std::make_tuple(!a->decoding(), a->last_served, a->arrival) <
            std::make_tuple(!b->decoding(), b->last_served, b->arrival);
@@ -133,7 +136,8 @@ void Scheduler::PlanPromptsOf(const Tenant& tenant) {
 
 // A sequence that was preempted for an earlier one is no longer in running_.
 void Scheduler::PlanIfRunning(Sequence& sequence) {
-  if (std::find(running_.begin(), running_.end(), &sequence) != running_.end()) PlanRows(sequence);
+  const std::vector<Sequence*>& running = running_.sequences();
+  if (std::ranges::find(running, &sequence) != running.end()) PlanRows(sequence);
 }
 
 uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
@@ -161,7 +165,7 @@ void Scheduler::PlanRows(Sequence& sequence) {
   if (num_rows == 0) return;
   sequence.blocks.ReleaseBefore(sequence.num_computed);
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
-    ReleaseUnpublished();
+    running_.ReleaseUnpublished();
   }
   if (!MakeRoom(sequence)) return;
   const uint64_t coverable = sequence.blocks.NumCoverable() - sequence.num_computed;
@@ -174,11 +178,7 @@ void Scheduler::PlanRows(Sequence& sequence) {
 bool Scheduler::MakeRoom(const Sequence& sequence) {
   if (sequence.blocks.NumCoverable() > sequence.num_computed) return true;
   do {
-    if (tenants_.num_active() > 1) CountBlocks();
-    Sequence* victim = nullptr;
-    for (Sequence* running : running_) {
-      if (GivesWay(*running, victim == nullptr ? sequence : *victim)) victim = running;
-    }
+    Sequence* const victim = running_.VictimForRow(sequence, stuck_);
     if (victim == nullptr) return false;
     if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
@@ -195,8 +195,7 @@ void Scheduler::Preempt(Sequence& victim) {
     AddUsage(*planned, -1);
     plan_.erase(planned);
   }
-  std::erase(running_, &victim);
-  tenants_.Stopped(victim.tenant);
+  running_.Remove(victim);
   victim.blocks.FreeAll();
   victim.furthest = std::max(victim.furthest, victim.num_computed);
   victim.num_computed = 0;

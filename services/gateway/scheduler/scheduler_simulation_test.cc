@@ -1,6 +1,6 @@
 // Random requests against random limits.  The simulated worker keeps, per block and slot, what was
 // computed there: a hash of the position's token and of all before it; every step is checked
-// against it.  Many requests begin alike, and share what is there.  Steps are queued behind the one
+// against it.  Many requests begin alike, and share cached blocks.  Steps are queued behind the one
 // under way at random, and fed with guesses that are often wrong; what cancelled requests and wrong
 // guesses leave under way is run too, into whatever the blocks have become.
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Expected {
   uint32_t final_len = 0;
   bool prompt_logprobs = false;
   bool needs_logits = false;
-  bool pool = false;
+  bool pooled = false;
   uint32_t num_pooled = 0;  // rows, since row 0 was pooled last
   bool use_prefix_cache = true;
   std::set<uint32_t> prompt_outputs;
@@ -125,15 +125,15 @@ class Simulation {
     }
     expected.final_len = expected.prompt_len + 1 +
                          random_() % (scheduler_->max_sequence_len() - expected.prompt_len);
-    expected.pool = random_() % 5 == 0;
-    expected.prompt_logprobs = !expected.pool && random_() % 4 == 0;
+    expected.pooled = random_() % 5 == 0;
+    expected.prompt_logprobs = !expected.pooled && random_() % 4 == 0;
     expected.needs_logits = random_() % 4 == 0;
     expected.use_prefix_cache = random_() % 8 != 0;
     const absl::Status status = scheduler_->Add(
         {.id = id,
          .prompt = expected.tokens,
          .prompt_logprobs = expected.prompt_logprobs,
-         .pool = expected.pool,
+         .pooled = expected.pooled,
          .needs = {.logits = expected.needs_logits},
          .guess = random_() % 5 == 0 ? std::nullopt : GuessRule::For({.seed = id}),
          .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30,
@@ -192,14 +192,14 @@ class Simulation {
     for (const ScheduledRows& rows : step.rows) CountFound(rows);
   }
 
-  // What is found is what the first rows of a request leave out.
+  // The first rows of a request leave out exactly the cached prefix.
   void CountFound(const ScheduledRows& rows) {
     Expected& expected = live_.at(rows.sequence);
     if (!started_.insert(rows.sequence).second) return;
     ASSERT_LT(rows.first_position, expected.prompt_len);
     ASSERT_EQ(rows.first_position % options_.limits.block_tokens, 0u);
     if (!options_.prefix_cache || !expected.use_prefix_cache || expected.prompt_logprobs ||
-        expected.pool) {
+        expected.pooled) {
       ASSERT_EQ(rows.first_position, 0u);
     } else {
       looked_up_ += expected.prompt_len;
@@ -226,7 +226,7 @@ class Simulation {
       if (!scheduler_->IsValid(flight.batch.header.step_id, output.sequence)) continue;
       TakeOutput(output, decided[o], guesses_[o]);
     }
-    for (const uint32_t s : flight.batch.pools) TakePooled(flight.step->rows[s]);
+    for (const uint32_t s : flight.batch.pooled) TakePooled(flight.step->rows[s]);
   }
 
   // A block that rows are written to is that of one sequence alone, and nobody can find it.
@@ -279,7 +279,7 @@ class Simulation {
     const auto found = live_.find(rows.sequence);
     if (found == live_.end()) return;  // cancelled
     Expected& expected = found->second;
-    ASSERT_TRUE(expected.pool);
+    ASSERT_TRUE(expected.pooled);
     if (rows.first_position == 0) expected.num_pooled = 0;
     ASSERT_EQ(rows.first_position, expected.num_pooled) << "a row is left out or summed twice";
     expected.num_pooled += rows.num_rows;
@@ -290,7 +290,7 @@ class Simulation {
 
   void TakeOutput(const ScheduledOutput& output, uint32_t token, uint32_t guess) {
     Expected& expected = live_.at(output.sequence);
-    ASSERT_FALSE(expected.pool);
+    ASSERT_FALSE(expected.pooled);
     if (!output.sample) {
       EXPECT_TRUE(expected.prompt_logprobs);
       EXPECT_TRUE(expected.prompt_outputs.insert(output.position).second) << "reported twice";

@@ -73,18 +73,18 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
   EXPECT_EQ(step->batch.rows[0].position, 35u);
 }
 
-TEST(SchedulerTest, APooledPromptHasAPoolInEveryStepAndNoOutput) {
+TEST(SchedulerTest, APooledPromptIsPooledInEveryStepAndHasNoOutput) {
   auto scheduler = Make(Options());
-  SequenceSpec pooled = Spec(1, 35);
-  pooled.pool = true;
-  ASSERT_TRUE(scheduler->Add(pooled).ok());
+  SequenceSpec spec = Spec(1, 35);
+  spec.pooled = true;
+  ASSERT_TRUE(scheduler->Add(spec).ok());
   ASSERT_TRUE(scheduler->Add(Spec(2, 3)).ok());
   uint32_t position = 0;
   for (const uint32_t rows : {16u, 16u, 3u}) {
     const ScheduledStep* step = scheduler->Schedule();
     ASSERT_NE(step, nullptr);
-    ASSERT_EQ(step->batch.pools.size(), 1u);
-    const ScheduledRows& sum = step->rows[step->batch.pools[0]];
+    ASSERT_EQ(step->batch.pooled.size(), 1u);
+    const ScheduledRows& sum = step->rows[step->batch.pooled[0]];
     EXPECT_EQ(sum.sequence, 1u);
     EXPECT_EQ(sum.first_position, position);
     EXPECT_EQ(sum.num_rows, rows);
@@ -109,7 +109,7 @@ TEST(SchedulerTest, AStepSaysWhetherAnotherFollowsWhileItIsUnderWay) {
   cases[1].spec.guess = cases[2].spec.guess = GuessRule();
   cases[1].spec.max_answer = 3;
   cases[2].spec.max_answer = 1;
-  cases[3].spec.pool = true;
+  cases[3].spec.pooled = true;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     auto scheduler = Make(Options());
@@ -243,6 +243,60 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoBlockIsFree) {
   EXPECT_EQ(step->rows[1].sequence, 3u);
   EXPECT_EQ(step->rows[1].first_position, 0u);
   EXPECT_EQ(step->rows[1].num_rows, 9u);  // the prompt and the token decided before
+}
+
+// Else the same token would be chosen twice.
+TEST(SchedulerTest, APreemptedConstrainedSequenceWaitsForItsToken) {
+  SchedulerOptions options = Options();
+  options.limits.num_blocks[kGlobalGroup] = 4;  // 16 positions
+  auto scheduler = Make(options);
+  SequenceSpec free = Spec(1, 8), bound = Spec(2, 8);
+  free.guess = GuessRule::For({.temperature = 0.0f});
+  bound.constrained = true;
+  ASSERT_TRUE(scheduler->Add(free).ok());
+  ASSERT_TRUE(scheduler->Add(bound).ok());
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_EQ(step->outputs.size(), 2u);
+  EXPECT_EQ(step->batch.outputs[0].mask, kNoMask);
+  EXPECT_EQ(step->batch.outputs[1].mask, 0u);
+  EXPECT_EQ(step->batch.header.num_masks, 1u);
+  EXPECT_TRUE(step->another_follows);
+  step = scheduler->Schedule();  // 1 needs a third block
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 1u);
+  EXPECT_EQ(scheduler->counters().preemptions, 1u);
+  scheduler->StepDone();
+  scheduler->Remove(1);
+  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 fits, and its token is being decided";
+  scheduler->StepDone();
+  EXPECT_EQ(scheduler->Schedule(), nullptr);
+  scheduler->Append(2, 7, {});
+  scheduler->AppendForced(2, std::vector<uint32_t>{8, 9});
+  step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->batch.header.num_rows, 11u);
+  ASSERT_EQ(step->outputs.size(), 1u);
+  EXPECT_EQ(step->outputs[0].position, 10u);
+  EXPECT_EQ(step->batch.outputs[0].mask, 0u);
+}
+
+TEST(SchedulerTest, AConstrainedSequenceWaitsForItsTokenAfterALoss) {
+  auto scheduler = Make(Options());
+  SequenceSpec bound = Spec(1, 8);
+  bound.constrained = true;
+  ASSERT_TRUE(scheduler->Add(bound).ok());
+  ASSERT_NE(scheduler->Schedule(), nullptr);
+  // Lost with its result: the step is computed again.
+  ASSERT_TRUE(scheduler->RecomputeAll(Options().limits).ok());
+  ASSERT_NE(scheduler->Schedule(), nullptr);
+  scheduler->StepDone();
+  // Lost while the token is decided: the rows are computed again with it.
+  ASSERT_TRUE(scheduler->RecomputeAll(Options().limits).ok());
+  EXPECT_EQ(scheduler->Schedule(), nullptr);
+  scheduler->Append(1, 7, {});
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->batch.header.num_rows, 9u);
 }
 
 TEST(SchedulerTest, RemovalFreesRowsAndBlocksAtOnce) {

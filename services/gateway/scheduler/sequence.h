@@ -25,14 +25,20 @@ struct SequenceSpec {
   bool prompt_logprobs = false;  // an output per prompt token but the first
   // An embedding: the hidden states of all rows are summed, and no token is chosen.  The prefix
   // cache is neither read nor filled, because every row counts.  REQUIRES no prompt_logprobs.
-  bool pool = false;
+  bool pooled = false;
   OutputNeeds needs;
   // Without a rule the scheduler waits for every token.  With one `needs` must not change.
   std::optional<GuessRule> guess;
+  // Its sampled outputs have masks.  Its next rows are planned when their tokens are decided; steps
+  // without it go on meanwhile.  REQUIRES no guess.
+  bool constrained = false;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
   bool use_prefix_cache = true;  // read others' blocks of its prefix, publish its own
   TenantRef tenant;              // the tenant whose share of the device it uses
 };
+
+// Rows of forced tokens that count as decode rows.
+inline constexpr uint32_t kMostForcedRows = 32;
 
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
 // the tokens of a preempted sequence) is being computed.  The last one's output chooses a token.
@@ -48,9 +54,10 @@ struct Sequence {
         tokens(std::move(spec.prompt)),
         prompt_len(static_cast<uint32_t>(tokens.size())),
         max_answer(spec.max_answer),
-        pool(spec.pool),
+        pooled(spec.pooled),
         guess(spec.guess),
-        use_prefix_cache(prefix_cache && spec.use_prefix_cache && !pool),
+        constrained(spec.constrained),
+        use_prefix_cache(prefix_cache && spec.use_prefix_cache && !pooled),
         looks_up(use_prefix_cache && !spec.prompt_logprobs),
         num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
@@ -59,7 +66,13 @@ struct Sequence {
         blocks(pools, use_prefix_cache) {}
 
   uint32_t num_remaining() const { return static_cast<uint32_t>(tokens.size()) - num_computed; }
-  bool decoding() const { return num_remaining() == 1; }
+  // Forced tokens count as decode rows: a few at a time, and the answer waits for them.
+  bool decoding() const {
+    return num_remaining() == 1 || (constrained && num_computed >= prompt_len &&
+                                    num_remaining() > 0 && num_remaining() <= kMostForcedRows);
+  }
+  // Whether its next token is being decided; until then it has no rows.
+  bool awaits_token() const { return awaits_result || awaits_decision; }
 
   // Whether the row at `position` reports the log-probability of the prompt token after it.
   bool HasPromptOutput(uint32_t position) const {
@@ -77,7 +90,7 @@ struct Sequence {
     const uint32_t prompt_begin = std::max(num_computed, next_prompt_output);
     const uint32_t prompt_end = std::min(end, prompt_len - 1);
     return (prompt_end > prompt_begin ? prompt_end - prompt_begin : 0) +
-           (num_rows == num_remaining() && !pool ? 1 : 0);
+           (num_rows == num_remaining() && !pooled ? 1 : 0);
   }
 
   const uint64_t id;
@@ -86,8 +99,9 @@ struct Sequence {
   std::vector<uint32_t> tokens;  // prompt, then answer
   const uint32_t prompt_len;
   const uint32_t max_answer;
-  const bool pool;  // an embedding: pooled in each step, no sampled output
+  const bool pooled;  // an embedding: pooled in each step, no sampled output
   const std::optional<GuessRule> guess;
+  const bool constrained;
   const bool use_prefix_cache;
   const bool looks_up;        // its prompt is looked up in the prefix cache and counted
   uint32_t num_known;         // leading tokens that are decided
@@ -95,10 +109,14 @@ struct Sequence {
   uint64_t stale_step = 0;    // rows of steps up to this one lie in released blocks
   uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet requested
   uint32_t prompt_outputs_done;  // positions below this have reported
-  uint32_t fed_output = 0;       // output of the step under way that chooses the speculative token
-  uint64_t void_step = 0;        // a step with void output: it started from a rejected token
-  uint64_t last_served = 0;      // id of the last step with rows of this sequence
-  uint64_t admitted_step = 0;    // id of the step that it was admitted for
+  // Of a constrained sequence: a step under way has the output that decides the next token; such a
+  // step is done, and Append is due.
+  bool awaits_result = false;
+  bool awaits_decision = false;
+  uint32_t fed_output = 0;     // output of the step under way that chooses the speculative token
+  uint64_t void_step = 0;      // a step with void output: it started from a rejected token
+  uint64_t last_served = 0;    // id of the last step with rows of this sequence
+  uint64_t admitted_step = 0;  // id of the step that it was admitted for
   // Most rows that were ever computed.  Another tenant may preempt it again only from safe_until rows
   // on: after a preemption it first advances by as many rows as it computes twice.
   uint32_t furthest = 0;

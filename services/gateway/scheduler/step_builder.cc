@@ -11,7 +11,7 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   outputs_.clear();
   table_.clear();
   draws_.clear();
-  pools_.clear();
+  pooled_.clear();
   scheduled_rows_.clear();
   scheduled_outputs_.clear();
   header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
@@ -23,8 +23,8 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   header_.num_outputs = static_cast<uint32_t>(outputs_.size());
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
-  header_.num_pools = static_cast<uint32_t>(pools_.size());
-  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_, pools_};
+  header_.num_pooled = static_cast<uint32_t>(pooled_.size());
+  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_, pooled_};
   step_.rows = scheduled_rows_;
   step_.outputs = scheduled_outputs_;
   return step_;
@@ -40,7 +40,7 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
     entry.table_offset[group] = static_cast<uint32_t>(table_.size());
     table_.insert(table_.end(), table.begin(), table.end());
   }
-  if (sequence.pool) pools_.push_back(index);
+  if (sequence.pooled) pooled_.push_back(index);
   sequences_.push_back(entry);
   scheduled_rows_.push_back({sequence.id, first_position, num_rows});
   for (uint32_t i = 0; i < num_rows; ++i) {
@@ -52,7 +52,7 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
       row.feed = sequence.fed_output + 1;
       header_.after_step = after_step;
     }
-    const bool sample = !sequence.pool && position + 1 == sequence.tokens.size();
+    const bool sample = !sequence.pooled && position + 1 == sequence.tokens.size();
     if (sample || sequence.HasPromptOutput(position)) {
       AddOutput(sequence, first_row + i, position, sample);
     }
@@ -66,6 +66,7 @@ void StepBuilder::AddOutput(const Sequence& sequence, uint32_t row, uint32_t pos
     output.draw = static_cast<uint32_t>(draws_.size());
     draws_.push_back(sequence.guess->At(position + 1 - sequence.prompt_len));
   }
+  if (sample && sequence.constrained) output.mask = header_.num_masks++;
   outputs_.push_back(output);
   scheduled_outputs_.push_back({sequence.id, position, sample});
   header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);

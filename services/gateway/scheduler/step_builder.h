@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gateway/scheduler/sequence.h"
 
 namespace tandem::gateway {
@@ -39,7 +39,7 @@ struct ScheduledStep {
   std::span<const ScheduledOutput> outputs;  // by index of the step's outputs
   // Prediction: there will be a step to schedule while this one is under way.
   bool another_follows = false;
-  // The p-th pool sums rows[batch.pools[p]].
+  // The p-th pooled sum is of rows[batch.pooled[p]].
 };
 
 // Owns the arrays that a step's spans point into, reused from step to step.
@@ -58,7 +58,7 @@ class StepBuilder {
   std::vector<OutputEntry> outputs_;
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
-  std::vector<uint32_t> pools_;
+  std::vector<uint32_t> pooled_;
   std::vector<ScheduledRows> scheduled_rows_;
   std::vector<ScheduledOutput> scheduled_outputs_;
   StepHeader header_;

@@ -21,7 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::gateway {
 

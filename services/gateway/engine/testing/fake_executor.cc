@@ -41,7 +41,11 @@ void FakeExecutor::Wipe() {
     states_[group].assign(options_.limits.num_blocks[group] * options_.limits.block_tokens,
                           0xDEADBEEF);
   }
-  for (Lane& lane : lanes_) lane.area.assign(StepAreaBytes(options_.limits), std::byte{0});
+  const StepLimits& limits = options_.limits;
+  for (Lane& lane : lanes_) {
+    lane.area.assign(StepAreaBytes(limits), std::byte{0});
+    lane.masks.assign(limits.max_sequences, std::vector<uint32_t>(MaskWords(limits.vocab_size)));
+  }
   under_way_.clear();
   last_guesses_.clear();
 }
@@ -104,7 +108,7 @@ void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
     }
   }
   lane.pooled.clear();
-  for (const uint32_t s : step.pools) {
+  for (const uint32_t s : step.pooled) {
     const SequenceEntry& sequence = step.sequences[s];
     std::vector<float>& sum = lane.pooled.emplace_back(config_.hidden_dim);
     for (uint32_t r = sequence.first_row; r < sequence.first_row + sequence.num_rows; ++r) {
@@ -118,7 +122,10 @@ void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
   for (const OutputEntry& output : step.outputs) {
     lane.logits.push_back(ToyLogits(row_states[output.row], limits.vocab_size));
     if (options_.favourite != kNoToken) lane.logits.back()[options_.favourite] = 100.0f;
-    lane.results.push_back(ToyHead(lane.logits.back(), step.header.num_candidates, output.target));
+    const std::span<const uint32_t> mask =
+        output.mask == kNoMask ? std::span<const uint32_t>() : lane.masks[output.mask];
+    lane.results.push_back(
+        ToyHead(lane.logits.back(), step.header.num_candidates, output.target, mask));
     if (step.header.want_logits == 0) lane.logits.back().clear();
     const DrawEntry* draw = output.draw == kNoDraw ? nullptr : &step.draws[output.draw];
     lane.guesses.push_back(reference::GuessToken(lane.results.back(), draw));
@@ -137,7 +144,6 @@ absl::Status FakeExecutor::CheckWorkers() {
 }
 
 absl::Status FakeExecutor::Recover(const Progress& progress) {
-  TANDEM_CHECK(lost_);
   progress("loading", 0.5);
   absl::Status status =
       options_.on_recover ? options_.on_recover(options_.limits) : absl::OkStatus();

@@ -27,6 +27,9 @@ struct FakeExecutorOptions {
   // A step was waited for that had announced another, and there was no other.  Called on the
   // engine's thread.
   std::function<void()> on_flush;
+  // The next step is about to be chosen while one is under way; returns when it is due.  Called on
+  // the engine's thread.
+  std::function<void()> until_due;
   // What a check between steps answers; UNAVAILABLE loses the KV cache.
   std::function<absl::Status()> on_check;
   // What a recovery answers; may change the limits.
@@ -47,7 +50,13 @@ class FakeExecutor : public Executor {
   std::string placement() const override { return "everything on toy0"; }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override { return lanes_[lane].area; }
+  std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override {
+    return std::as_writable_bytes(std::span(lanes_[lane].masks.at(mask)));
+  }
   uint32_t depth() const override { return options_.queue_steps ? 2 : 1; }
+  void WaitUntilDue() override {
+    if (options_.until_due) options_.until_due();
+  }
   void Submit(StepCall call) override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override {
@@ -67,6 +76,7 @@ class FakeExecutor : public Executor {
  private:
   struct Lane {
     std::vector<std::byte> area;
+    std::vector<std::vector<uint32_t>> masks;
     std::vector<std::byte> storage;
     std::vector<OutputResult> results;
     std::vector<std::vector<float>> logits;

@@ -1,6 +1,9 @@
 // A door that opens once, for tests.
 #pragma once
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "services/common/base/check.h"
 #include "services/common/base/mutex.h"
 
 namespace tandem::gateway::testing {
@@ -13,9 +16,11 @@ class Gate {
     open_ = true;
     changed_.SignalAll();
   }
+  // REQUIRES it opens within a minute.
   void Wait() {
     MutexLock lock(mutex_);
-    while (!open_) changed_.Wait(mutex_);
+    const absl::Time patience = absl::Now() + absl::Minutes(1);
+    while (!open_) TANDEM_CHECK(changed_.WaitUntil(mutex_, patience));
   }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "absl/strings/str_format.h"
 
@@ -96,18 +95,20 @@ std::vector<float> ToyHidden(uint64_t state, uint32_t hidden_dim) {
   return hidden;
 }
 
-OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target) {
+OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target,
+                     std::span<const uint32_t> mask) {
   OutputResult result;
   double sum = 0.0;
-  for (const float logit : logits) {
-    if (!std::isfinite(logit)) ++result.num_nonfinite;
-    sum += std::exp(double{logit});
+  std::vector<uint32_t> order;
+  for (uint32_t token = 0; token < logits.size(); ++token) {
+    if (!std::isfinite(logits[token])) ++result.num_nonfinite;
+    if (!mask.empty() && (mask[token / 32] >> (token % 32) & 1) == 0) continue;
+    sum += std::exp(double{logits[token]});
+    order.push_back(token);
   }
   result.log_sum_exp = static_cast<float>(std::log(sum));
   if (target != kNoToken) result.target_logit = logits[target];
   if (result.num_nonfinite > 0) return result;
-  std::vector<uint32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0u);
   result.num_candidates = std::min<uint32_t>(num_candidates, static_cast<uint32_t>(order.size()));
   std::partial_sort(order.begin(), order.begin() + result.num_candidates, order.end(),
                     [&](uint32_t a, uint32_t b) {

@@ -11,7 +11,7 @@
 
 #include "services/common/model/model_config.h"
 #include "services/common/model/vocabulary.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 
 namespace tandem::gateway::testing {
 
@@ -35,7 +35,8 @@ std::vector<uint64_t> ToyStates(std::span<const uint32_t> tokens, const StepLimi
 std::vector<float> ToyLogitsAfter(std::span<const uint32_t> tokens, const StepLimits& limits);
 // Whole numbers below 8, so that sums are exact; not finite after kToyPoison.
 std::vector<float> ToyHidden(uint64_t state, uint32_t hidden_dim);
-// What the head writes for these logits.
-OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target);
+// What the head writes for these logits.  `mask`: empty, or [MaskWords(logits.size())].
+OutputResult ToyHead(std::span<const float> logits, uint32_t num_candidates, uint32_t target,
+                     std::span<const uint32_t> mask = {});
 
 }  // namespace tandem::gateway::testing

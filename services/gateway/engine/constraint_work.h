@@ -1,0 +1,81 @@
+// What a constrained answer needs between two of its tokens: the state after a token, the tokens
+// that are forced then, and the mask of the next one.
+//
+//   token decided -> Run: at once, while it is quick  -> mask -> the sequence goes on
+//                 \-> Post: a thread of the pool, for grammars that were slow before -> Take -/
+//
+// Most masks take microseconds.  A grammar whose masks take long delays its own answers alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/gateway/constraint/constraint.h"
+#include "services/gateway/tokenizer/tokenizer.h"
+
+namespace tandem::gateway {
+
+struct ConstraintWork {
+  uint64_t request = 0;
+  // Where the answer is; nullopt: before its first token.
+  std::optional<constraint::ConstraintState> state;
+  std::shared_ptr<constraint::Constraint> grammar;  // of all answers that follow it
+  std::optional<uint32_t> token;                    // decided; nullopt before the first
+
+  // INVALID_ARGUMENT: following the grammar takes more than MatcherLimits.  FAILED_PRECONDITION: no
+  // token of the vocabulary can come next.  INTERNAL: `token` may not come next.
+  absl::Status status;
+  std::vector<uint32_t> forced;  // tokens that follow without a choice
+  bool done = false;             // after them nothing may follow
+  std::vector<uint32_t> mask;  // of the token after them, [TokenTrie::mask_words()]; empty if done
+  absl::Duration time;         // of the mask
+};
+
+// Text to tokens without control tokens.
+using ForcedEncoder = constraint::ConstraintState::Encoder;
+// `tokenizer`: Borrowed; must outlive the encoder.
+ForcedEncoder ForcedEncoderOf(const Tokenizer& tokenizer);
+
+void RunConstraintWork(const ForcedEncoder& encode, ConstraintWork& work);
+
+// Threads for work that may be slow.  Thread-safe.
+class ConstraintPool {
+ public:
+  ConstraintPool(size_t num_threads, ForcedEncoder encode);
+  // Work that has not begun is dropped.
+  ~ConstraintPool();
+  ConstraintPool(const ConstraintPool&) = delete;
+  ConstraintPool& operator=(const ConstraintPool&) = delete;
+
+  void Post(std::unique_ptr<ConstraintWork> work);
+  // What has ended since the last call.  Waits until `deadline` at most: for all that was posted,
+  // or with `any` for one.
+  std::vector<std::unique_ptr<ConstraintWork>> Take(absl::Time deadline, bool any);
+  // Whether there is posted work that was not taken.
+  bool busy() const;
+
+ private:
+  void Run();
+
+  const ForcedEncoder encode_;
+  mutable Mutex mutex_;
+  CondVar posted_;
+  CondVar ended_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // posted and not taken
+  std::deque<std::unique_ptr<ConstraintWork>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<ConstraintWork>> done_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;  // last: run on everything above
+};
+
+}  // namespace tandem::gateway

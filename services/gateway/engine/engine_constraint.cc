@@ -1,0 +1,66 @@
+// Engine: answers that follow a constraint.
+#include <cstring>
+
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "services/gateway/engine/engine.h"
+
+namespace tandem::gateway {
+namespace {
+
+// How long a step waits for masks while nothing else runs.  Later ones are in the next step.
+constexpr absl::Duration kMaskWait = absl::Milliseconds(2);
+// How long the engine's thread waits at once when there is nothing to do but masks.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(20);
+
+}  // namespace
+
+void Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
+  if (step.batch.header.num_masks == 0) return;
+  for (uint32_t o = 0; o < step.outputs.size(); ++o) {
+    const uint32_t index = step.batch.outputs[o].mask;
+    if (index == kNoMask) continue;
+    const std::span<const std::byte> mask =
+        std::as_bytes(runs_.at(step.outputs[o].sequence)->mask());
+    const std::span<std::byte> area = executor_->MaskArea(lane, index);
+    TANDEM_CHECK(mask.size() == area.size());
+    std::memcpy(area.data(), mask.data(), mask.size());
+    counters_.step_bytes += mask.size();
+  }
+}
+
+void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
+                                   std::span<const float> logits) {
+  const auto complete = run.Decide(result, logits);
+  if (!complete.ok()) return End(id, complete.status());
+  if (*complete) return TakeOutcome(id, run, run.Conclude(nullptr, rules_), kNoToken);
+  auto work = run.MakeWork(id);
+  if (run.slowest_mask() > options_.slow_mask) return constraint_pool_.Post(std::move(work));
+  RunConstraintWork(constraint_encoder_, *work);
+  FinishWork(*work);
+}
+
+void Engine::TakeConstraintWork(bool idle) {
+  if (!constraint_pool_.busy()) return;
+  const absl::Time now = absl::Now();
+  const absl::Time until = !flights_.empty() ? now : now + (idle ? kIdleWait : kMaskWait);
+  for (const auto& work : constraint_pool_.Take(until, idle)) FinishWork(*work);
+}
+
+void Engine::FinishWork(ConstraintWork& work) {
+  RequestRun* const run = FindRun(work.request);
+  if (run == nullptr) return;  // ended meanwhile
+  if (!work.status.ok()) return End(work.request, work.status);
+  if (!work.mask.empty()) {
+    for (EngineObserver* observer : options_.observers) observer->MaskMade(work.time);
+  }
+  if (work.token.has_value()) {
+    return TakeOutcome(work.request, *run, run->Conclude(&work, rules_), kNoToken);
+  }
+  const std::vector<uint32_t> forced = run->BeginConstraint(work, rules_);
+  const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(work.request));
+  if (!status.ok()) return End(work.request, status);
+  if (!forced.empty()) scheduler_->AppendForced(work.request, forced);
+}
+
+}  // namespace tandem::gateway
