@@ -14,7 +14,7 @@ namespace tandem::gateway {
 namespace {
 
 constexpr size_t kStepsBetweenChecks = 1 << 14;
-// Parts up to so long, and so many of them, are kept for when they come again.
+// Parts up to this length, and this many of them, are cached.
 constexpr size_t kMaxKeptBytes = 32;
 constexpr size_t kMaxKeptParts = 1 << 16;
 
@@ -25,7 +25,7 @@ class BpeEncoder::Merger {
  public:
   explicit Merger(const BpeEncoder& encoder) : encoder_(encoder) {}
 
-  // Appends the ids of `text`, in which kSplit pieces are whole still.
+  // Appends the ids of `text`; kSplit pieces are not split yet.
   absl::Status Run(std::string_view text, std::vector<uint32_t>& ids) {
     text_ = text;
     symbols_.clear();
@@ -50,7 +50,7 @@ class BpeEncoder::Merger {
   // Whether the last part made kSplit pieces.
   bool found_split() const { return found_split_; }
 
-  // Takes the kSplit pieces in `ids` from `begin` on apart.
+  // Splits the kSplit pieces in `ids` from `begin` on.
   void TakeApart(size_t begin, std::vector<uint32_t>& ids) const {
     if (halves_.empty()) return;
     const std::vector<uint32_t> whole(ids.begin() + static_cast<ptrdiff_t>(begin), ids.end());
@@ -58,7 +58,7 @@ class BpeEncoder::Merger {
     for (const uint32_t id : whole) EmitApart({}, id, ids);
   }
 
-  // To be called once for each step of work.
+  // Called once for each step of work.
   absl::Status CountStep() {
     return ++num_steps_ % kStepsBetweenChecks == 0 ? CheckCancelled() : absl::OkStatus();
   }
@@ -149,7 +149,7 @@ class BpeEncoder::Merger {
     std::push_heap(agenda_.begin(), agenda_.end(), Later);
   }
 
-  // What is no piece becomes its bytes.
+  // A symbol that is not a piece becomes its bytes.
   void Emit(std::string_view text, uint32_t id, std::vector<uint32_t>& ids) const {
     if (id != kNoPiece) {
       ids.push_back(id);
@@ -158,7 +158,7 @@ class BpeEncoder::Merger {
     for (const char byte : text) ids.push_back(encoder_.byte_ids_[static_cast<uint8_t>(byte)]);
   }
 
-  // A kSplit piece becomes the two it was made of, in turn.  Depth is bounded by its length.
+  // Replaces a kSplit piece by its two parts, recursively.  Its length bounds the depth.
   void EmitApart(std::string_view text, uint32_t id, std::vector<uint32_t>& ids) const {
     const auto found = halves_.find(id);
     if (found == halves_.end()) return Emit(text, id, ids);
@@ -178,23 +178,23 @@ class BpeEncoder::Merger {
   std::string_view text_;
   std::vector<Symbol> symbols_;
   std::vector<Pair> agenda_;  // heap, the next merge in front
-  // Of the kSplit pieces that could be made, by id; of all parts, since the last one counts.
+  // The two parts that each kSplit piece was last merged from, by id; over the whole text.
   absl::flat_hash_map<uint32_t, Halves> halves_;
   bool found_split_ = false;
   size_t num_steps_ = 0;
 };
 
-// Cuts a text into parts that no piece reaches across.
+// Cuts a text into parts that no piece crosses.
 class BpeEncoder::Parts {
  public:
   Parts(const BpeEncoder& encoder, std::string_view text) : encoder_(encoder), rest_(text) {}
 
   // Puts the next part into `raw`, and with U+2581 for spaces into `text`; both are empty at the end.
-  // OUT_OF_RANGE: the part has more than `max_tokens` ids whatever merges do.
+  // OUT_OF_RANGE: the part has more than `max_tokens` ids, however it merges.
   absl::Status Next(size_t max_tokens, Merger& steps, std::string_view& raw, std::string& text) {
     text.clear();
     size_t raw_bytes = 0;
-    // Where `num_tokens` ids end at most, and one more than those.
+    // `end`: where `num_tokens` ids can reach at most; `next_end`: the same of one id more.
     size_t num_tokens = 0, end = 0, next_end = 0;
     while (raw_bytes < rest_.size()) {
       TANDEM_RETURN_IF_ERROR(steps.CountStep());

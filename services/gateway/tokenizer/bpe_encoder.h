@@ -26,25 +26,25 @@ struct BpePiece {
   PieceUse use = PieceUse::kNone;
 };
 
-// The text is cut into kMatch pieces (longest match, left to right) and, between them, characters.
-// Neighbouring symbols whose concatenation is a piece are merged, the highest score first and the
-// leftmost among equals, until no pair is left; matched pieces are not merged.  A symbol that is no
-// piece then becomes its bytes.  (Sennrich et al. 2016, with the order of merges given by the
-// pieces' scores as in Kudo and Richardson 2018; bpe_model.cc of SentencePiece, whose ids these
-// are.)
+// 1. The text is cut into kMatch pieces (longest match, left to right) and the characters between.
+// 2. Neighbouring symbols that together are a piece are merged: the highest score first, among
+//    equals the leftmost, until no pair is left.  Matched pieces are not merged.
+// 3. Each symbol that is not a piece becomes its bytes.
+// Sources: Sennrich et al. 2016; merges ordered by the pieces' scores as in Kudo and Richardson
+// 2018; bpe_model.cc of SentencePiece, which gives the same ids.
 //
-// A text is cut where no piece can cross (char_pairs.h), and the parts are encoded one by one;
-// repeated parts are encoded once.  Time O(n log m) in the text's bytes n and the longest part's m;
-// memory O(m) and the ids.  Immutable, thread-safe.
+// A text is cut where no piece can cross (char_pairs.h).  Each part is encoded alone; a repeated
+// part is encoded once.  Time O(n log m) for n bytes of text and m bytes of the longest part;
+// memory O(m) plus the ids.  Immutable, thread-safe.
 class BpeEncoder {
  public:
-  // REQUIRES: texts of pieces not kNone are distinct, not empty, well-formed UTF-8; scores are not
+  // REQUIRES: texts of all pieces but kNone are distinct, not empty, well-formed UTF-8; no score is
   // NaN.  `byte_ids`: the token of each byte.
   BpeEncoder(const std::vector<BpePiece>& pieces, const std::array<uint32_t, 256>& byte_ids);
 
   // Appends the ids of `text` (well-formed UTF-8, below 1 GiB) to `ids`.  A space counts as U+2581.
   // OUT_OF_RANGE: more than `max_tokens` ids; detected before the end of the text.  CANCELLED: the
-  // caller has gone (base/cancellation.h).  After an error `ids` is undefined.
+  // caller has disconnected (base/cancellation.h).  After an error `ids` is undefined.
   absl::Status Encode(std::string_view text, size_t max_tokens, std::vector<uint32_t>& ids) const;
 
  private:
@@ -59,7 +59,8 @@ class BpeEncoder {
   class Parts;
 
   void AddMatch(std::string_view text, uint32_t id);
-  // Bytes of the longest kMatch piece that `text` starts with, and its id; 0 when there is none.
+  // Length in bytes and id of the longest kMatch piece that `text` starts with; length 0: no such
+  // piece.
   uint32_t LongestMatch(std::string_view text, uint32_t& id) const;
 
   absl::flat_hash_map<std::string_view, Entry> mergeable_;

@@ -1,7 +1,7 @@
 // Pairs of characters that are neighbours in a vocabulary's pieces.
 //
-// No piece crosses between two characters that are never neighbours.  So a text can be cut there,
-// and its parts have the same ids when encoded alone.  In most texts these cuts are between words.
+// No piece contains two characters in a row that are neighbours in no piece.  A text can be cut
+// between them: its parts, encoded alone, have the same ids.  In most texts words can be cut apart.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace tandem::gateway {
 inline constexpr std::string_view kPieceSpace = "\xE2\x96\x81";
 inline constexpr char32_t kPieceSpaceChar = 0x2581;
 
-// Filled first, then constant and thread-safe.
+// Thread-safe once all pieces are added.
 class CharPairs {
  public:
   CharPairs();

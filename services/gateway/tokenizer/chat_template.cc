@@ -44,9 +44,17 @@ absl::StatusOr<uint32_t> FindMarker(const Tokenizer& tokenizer, std::string_view
 
 // The text between two markers, the role's line left out.
 struct Turn {
-  bool user;
+  std::string_view role;  // "user", "model" or "developer"
   std::string text;
+  std::vector<Mark> marks;
 };
+
+// The turn of a message's role; empty: an unknown role.
+std::string_view TurnRole(std::string_view role) {
+  if (role == "user" || role == "system") return "user";
+  if (role == "assistant" || role == "model") return "model";
+  return role == "developer" ? "developer" : "";
+}
 
 constexpr std::string_view kStartOfTurn = "<start_of_turn>";
 constexpr std::string_view kEndOfTurn = "<end_of_turn>";
@@ -55,24 +63,27 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
   if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
   std::vector<Turn> turns;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const auto& [role, content] = messages[i];
+    const auto& [role, content, marks] = messages[i];
     if (const auto bad = FindInvalidUtf8(content)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("messages[%d].content: not UTF-8 at byte %d", i, *bad));
     }
-    const bool user = role == "user" || role == "system";
-    if (!user && role != "assistant" && role != "model") {
+    const std::string_view turn_role = TurnRole(role);
+    if (turn_role.empty()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("messages[%d].role: \"%s\" is unknown; use system, user or assistant", i,
                           ClientText(role)));
     }
-    const bool heads = i == 0 && role == "system";  // untrimmed, as in Gemma's template
-    const std::string text(heads ? content : Trim(content));
-    if (turns.empty() || turns.back().user != user) {
-      turns.push_back({user, text});
-    } else {
-      turns.back().text += "\n\n" + text;
+    // A leading system message is untrimmed, as in Gemma's template.
+    const bool whole = !marks.empty() || (i == 0 && role == "system");
+    if (turns.empty() || turns.back().role != turn_role) {
+      turns.push_back({.role = turn_role});
+    } else if (turns.back().marks.empty()) {
+      turns.back().text += "\n\n";
     }
+    Turn& turn = turns.back();
+    for (const Mark& mark : marks) turn.marks.push_back({turn.text.size() + mark.at, mark.piece});
+    turn.text += whole ? std::string_view(content) : Trim(content);
   }
   return turns;
 }
@@ -81,14 +92,24 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
 template <class Mark, class Append>
 absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Append& append) {
   for (const Turn& turn : turns) {
-    mark(kStartOfTurn);
+    TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn));
     // The text between two markers is encoded as one.
-    TANDEM_RETURN_IF_ERROR(append((turn.user ? "user\n" : "model\n") + turn.text));
-    if (!turn.user && &turn == &turns.back()) return absl::OkStatus();  // to be gone on with
-    mark(kEndOfTurn);
+    std::string text = std::string(turn.role) + "\n";
+    size_t from = 0;
+    for (const auto& [at, piece] : turn.marks) {
+      text.append(turn.text, from, at - from);
+      from = at;
+      TANDEM_RETURN_IF_ERROR(append(text));
+      TANDEM_RETURN_IF_ERROR(mark(piece));
+      text.clear();
+    }
+    text.append(turn.text, from);
+    TANDEM_RETURN_IF_ERROR(append(text));
+    if (turn.role == "model" && &turn == &turns.back()) return absl::OkStatus();  // stays open
+    TANDEM_RETURN_IF_ERROR(mark(kEndOfTurn));
     TANDEM_RETURN_IF_ERROR(append("\n"));
   }
-  mark(kStartOfTurn);
+  TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn));
   return append("model\n");
 }
 
@@ -98,13 +119,15 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
                                                  const std::vector<Message>& messages,
                                                  size_t max_tokens) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t start_of_turn, FindMarker(tokenizer, kStartOfTurn));
-  TANDEM_ASSIGN_OR_RETURN(const uint32_t end_of_turn, FindMarker(tokenizer, kEndOfTurn));
+  // Also where no turn ends.
+  TANDEM_RETURN_IF_ERROR(FindMarker(tokenizer, kEndOfTurn).status());
 
   std::vector<uint32_t> ids;
   if (bos_token_id >= 0) ids.push_back(static_cast<uint32_t>(bos_token_id));
-  const auto mark = [&](std::string_view marker) {
-    ids.push_back(marker == kStartOfTurn ? start_of_turn : end_of_turn);
+  const auto mark = [&](std::string_view marker) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(const uint32_t id, FindMarker(tokenizer, marker));
+    ids.push_back(id);
+    return absl::OkStatus();
   };
   const auto append = [&](const std::string& text) -> absl::Status {
     const size_t left = max_tokens - std::min(max_tokens, ids.size());
@@ -119,7 +142,10 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
 absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
   std::string rendered;
-  const auto mark = [&](std::string_view marker) { rendered += marker; };
+  const auto mark = [&](std::string_view marker) {
+    rendered += marker;
+    return absl::OkStatus();
+  };
   const auto append = [&](const std::string& text) {
     rendered += text;
     return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,7 @@ class ChatTemplateTest : public testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_ =
       *Tokenizer::Create(ReadSentencePieceModel(TANDEM_TEST_DATA_DIR "/demo/tokenizer.model"));
 
-  // Ids of text in which turn markers are read as such.
+  // Ids of a text whose turn markers become control tokens.
   std::vector<uint32_t> Parse(std::string_view text) {
     std::vector<uint32_t> ids = {2};
     while (!text.empty()) {
@@ -135,6 +136,32 @@ TEST_F(ChatTemplateTest, SaysWhenTheVocabularyHasNoTurns) {
   const absl::Status status = RenderChat(*tokenizer, 2, {{"user", "a"}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("<end_of_turn>"));
+}
+
+// The demo model's vocabulary lacks other control tokens, so turn markers stand in for them.
+TEST_F(ChatTemplateTest, MarksAreControlTokensAndTheirMessagesFollowOneAnother) {
+  const std::string marker = "<end_of_turn>";
+  const std::vector<Message> messages = {
+      {"developer", " rules ", {{1, marker}}},
+      {"user", " hi ", {}},
+      {"assistant", "call", {{0, marker}, {4, marker}}},
+      {"assistant", "<end_of_turn>", {}},
+      {"user", "bye", {}},
+  };
+  EXPECT_EQ(RenderChatText(messages).value(),
+            "<start_of_turn>developer\n <end_of_turn>rules <end_of_turn>\n"
+            "<start_of_turn>user\nhi<end_of_turn>\n"
+            "<start_of_turn>model\n<end_of_turn>call<end_of_turn><end_of_turn><end_of_turn>\n"
+            "<start_of_turn>user\nbye<end_of_turn>\n<start_of_turn>model\n");
+  const std::vector<uint32_t> ids = Render(messages);
+  const uint32_t end = *tokenizer_->FindPiece(marker);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 4 + 3) << "a marker spelt in text is text";
+}
+
+TEST_F(ChatTemplateTest, AMarkThatTheVocabularyLacksIsNamed) {
+  const auto ids = RenderChat(*tokenizer_, 2, {{"user", "hi", {{0, "<escape>"}}}});
+  EXPECT_TRUE(absl::IsFailedPrecondition(ids.status()));
+  EXPECT_THAT(std::string(ids.status().message()), HasSubstr("<escape>"));
 }
 
 }  // namespace

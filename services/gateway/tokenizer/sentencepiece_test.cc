@@ -28,9 +28,8 @@ std::string RandomText(const std::vector<std::string>& alphabet, size_t length,
   return text;
 }
 
-// Random vocabularies over a small alphabet, in which merges overlap, tie, start from characters
-// that are no piece, and go through unused pieces; user-defined pieces that are one another's
-// prefixes.
+// Random vocabularies over a small alphabet.  Merges overlap, tie, start from characters that are
+// not pieces, and pass through unused pieces; user-defined pieces are prefixes of one another.
 Vocabulary RandomVocabulary(std::mt19937_64& random) {
   static const std::vector<std::string> kAlphabet = {"a", "b", "c", "\xE2\x96\x81", "\u6771"};
   Vocabulary vocabulary = MakeVocabulary({});
@@ -58,13 +57,13 @@ TEST(SentencePieceTest, GivesTheSameIdsForRandomVocabulariesAndTexts) {
   int num_compared = 0;
   for (int round = 0; round < 600; ++round) {
     Vocabulary vocabulary = RandomVocabulary(random);
-    // SentencePiece knows turn markers as user-defined text; here they never are.
+    // SentencePiece takes turn markers in text as user-defined pieces; this tokenizer never does.
     for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
       if (IsControlName(vocabulary.pieces[id]) && vocabulary.types[id] != TokenType::kUnknown) {
         vocabulary.types[id] = TokenType::kControl;
       }
     }
-    // Among equal scores ids order the pieces; SentencePiece needs an option for that.
+    // Ids order pieces of equal score; SentencePiece needs an option for that.
     std::set<float> scores;
     bool tie = false;
     for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {

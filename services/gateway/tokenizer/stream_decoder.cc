@@ -7,8 +7,9 @@
 
 namespace tandem::gateway {
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops)
-    : tokenizer_(tokenizer) {
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, std::vector<std::string> stops,
+                             std::vector<uint32_t> shown)
+    : tokenizer_(tokenizer), shown_(std::move(shown)) {
   for (std::string& text : stops) {
     if (text.empty() || FindInvalidUtf8(text)) continue;
     Stop stop;
@@ -55,7 +56,8 @@ std::string StreamDecoder::TakeFree() {
 StreamDecoder::Piece StreamDecoder::Append(uint32_t token) {
   if (stopped_) return {"", true};
   const size_t begin = pending_.size();
-  utf8_.Append(tokenizer_.TokenBytes(token), pending_);
+  const bool shown = std::find(shown_.begin(), shown_.end(), token) != shown_.end();
+  utf8_.Append(shown ? tokenizer_.Piece(token) : tokenizer_.TokenBytes(token), pending_);
   Search(begin);
   std::string text = TakeFree();
   return {std::move(text), stopped_};

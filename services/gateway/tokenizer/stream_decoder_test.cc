@@ -21,7 +21,7 @@ class StreamDecoderTest : public testing::Test {
     std::string text;
     bool stopped = false;
   };
-  // All of it, checking that every part ends at a whole character and nothing follows a stop.
+  // The whole text.  Each part must end at a whole character, and nothing may follow a stop.
   Outcome Run(const std::vector<uint32_t>& ids, std::vector<std::string> stops) {
     StreamDecoder decoder(*tokenizer_, std::move(stops));
     Outcome outcome;
@@ -111,7 +111,7 @@ TEST_F(StreamDecoderTest, NeverMeetsAnEmptyOrBrokenStop) {
   EXPECT_EQ(Run(Bytes("ab\u6771"), {"", "\x9D"}).text, "ab\u6771");
 }
 
-// However the text is cut into tokens, it ends where a search byte by byte ends it.
+// The text ends where a search byte by byte ends it, however it is cut into tokens.
 TEST_F(StreamDecoderTest, FindsWhatAPlainSearchFinds) {
   std::mt19937 random(11);
   const std::string letters = "ab";
@@ -147,6 +147,19 @@ TEST_F(StreamDecoderTest, FindsWhatAPlainSearchFinds) {
     ASSERT_EQ(outcome.text, expected);
     ASSERT_EQ(outcome.stopped, stopped);
   }
+}
+
+TEST_F(StreamDecoderTest, ShowsTheControlTokensThatItIsAskedFor) {
+  const uint32_t begin = *tokenizer_->FindPiece("<start_of_turn>");
+  const uint32_t end = *tokenizer_->FindPiece("<end_of_turn>");
+  StreamDecoder decoder(*tokenizer_, {"<end_of_turn>"}, {begin, end});
+  EXPECT_EQ(decoder.Append(kFirst).text, "ab");
+  EXPECT_EQ(decoder.Append(begin).text, "<start_of_turn>");
+  const StreamDecoder::Piece last = decoder.Append(end);
+  EXPECT_EQ(last.text, "");
+  EXPECT_TRUE(last.stopped);
+  StreamDecoder silent(*tokenizer_, {});
+  EXPECT_EQ(silent.Append(begin).text + silent.Finish(), "");
 }
 
 }  // namespace

@@ -50,13 +50,13 @@ absl::Status BadPiece(uint32_t id, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrFormat("vocabulary: piece %d %s", id, why));
 }
 
-// A vocabulary whose numbers are to be believed.
+// Checks a vocabulary that comes from a file.
 absl::Status CheckPieces(const Vocabulary& vocabulary) {
   const size_t size = vocabulary.pieces.size();
   if (size == 0) return absl::InvalidArgumentError("vocabulary: it has no pieces");
   if (vocabulary.scores.size() != size || vocabulary.types.size() != size) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("vocabulary: %d pieces, %d scores, %d types: they must be as many", size,
+        absl::StrFormat("vocabulary: %d pieces, %d scores, %d types: expected equal numbers", size,
                         vocabulary.scores.size(), vocabulary.types.size()));
   }
   absl::flat_hash_map<std::string_view, uint32_t> seen;
@@ -91,7 +91,7 @@ absl::Status CheckPieces(const Vocabulary& vocabulary) {
   return absl::OkStatus();
 }
 
-// Scores order the merges when every piece that merges can make has a finite score of its own.
+// Scores order the merges if each piece that a merge can make has a finite score of its own.
 bool ScoresAreUsable(const Vocabulary& vocabulary) {
   absl::flat_hash_set<float> seen;
   seen.reserve(vocabulary.pieces.size());
@@ -260,6 +260,13 @@ bool IsControlName(std::string_view piece) {
       "<start_of_image>",
       "<end_of_image>",
       "<image_soft_token>",
+      "<start_function_declaration>",
+      "<end_function_declaration>",
+      "<start_function_call>",
+      "<end_function_call>",
+      "<start_function_response>",
+      "<end_function_response>",
+      "<escape>",
   };
   return std::find(std::begin(kNames), std::end(kNames), piece) != std::end(kNames);
 }

@@ -135,7 +135,7 @@ TEST(TokenizerTest, StopsOnceThereAreMoreTokensThanAskedFor) {
   const std::string words = "ab ab ab ab";
   EXPECT_EQ(tokenizer->Encode(words, 4)->size(), 4u);
   EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode(words, 3).status()));
-  // Of one part: no place to cut it.
+  // A single part: it cannot be cut.
   EXPECT_EQ(tokenizer->Encode("xxxxxxxx", 2)->size(), 2u);
   EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("xxxxxxxx", 1).status()));
   EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("xxxxxxxxx", 2).status()));
@@ -143,7 +143,7 @@ TEST(TokenizerTest, StopsOnceThereAreMoreTokensThanAskedFor) {
   EXPECT_TRUE(absl::IsOutOfRange(tokenizer->Encode("a", 0).status()));
 }
 
-// The work done is seen in how often it asks whether anybody waits still.
+// Counts the work by how often the encoder checks for cancellation.
 TEST(TokenizerTest, DoesNoWorkForTextThatHasTooManyTokensAnyway) {
   std::vector<std::string> pieces = {"ab", "a", "b", "\u2581ab", std::string(1000, 'y')};
   for (size_t length = 1; length <= 16; length *= 2) pieces.push_back(std::string(length, 'x'));
@@ -219,7 +219,7 @@ TEST(TokenizerTest, TakesAnUnknownPieceThatAFileCallsControl) {
               ElementsAre(kFirst, ByteId('<'), ByteId('u'), ByteId('n'), ByteId('k'), ByteId('>')));
 }
 
-// More pieces that begin one another than SentencePiece's own search has room for.
+// More pieces that are prefixes of one another than SentencePiece's own search can hold.
 TEST(TokenizerTest, MatchesAmongHundredsOfPrefixes) {
   Vocabulary vocabulary = MakeVocabulary({"y"});
   for (size_t length = 1; length <= 300; ++length) {

@@ -1,6 +1,5 @@
-// SentencePiece itself, to compare with.  Its library brings a protobuf runtime of its own that
-// does not get on with the system's, and its header an absl::string_view: it stays in one file of
-// one test.
+// SentencePiece's own library, to compare with.  Its protobuf runtime conflicts with the system's,
+// and its header defines another absl::string_view, so only one file of one test includes it.
 #pragma once
 
 #include <memory>
@@ -12,7 +11,7 @@ namespace tandem::gateway {
 
 class SentencePieceOracle {
  public:
-  // `model`: the bytes of a ModelProto.  Null when SentencePiece refuses it.
+  // `model`: the bytes of a ModelProto.  Null if SentencePiece refuses it.
   static std::unique_ptr<SentencePieceOracle> Create(std::string_view model);
   ~SentencePieceOracle();
 

@@ -16,8 +16,8 @@ void AddPiece(Vocabulary& vocabulary, std::string_view piece, TokenType type, fl
 // bytes from id 8 on, then `pieces` as normal ones with scores falling by one.
 Vocabulary MakeVocabulary(const std::vector<std::string>& pieces);
 
-// Pieces, scores and types of a SentencePiece model file, of the bytes of one (ModelProto's field
-// 1); empty when it cannot be read.
+// Pieces, scores and types from a SentencePiece model file, or from its bytes (field 1 of
+// ModelProto); empty if it cannot be read.
 Vocabulary ParseSentencePieceModel(std::string_view bytes);
 Vocabulary ReadSentencePieceModel(const std::string& path);
 // The bytes of a model: BPE, byte fallback, identity normaliser, nothing added or removed.

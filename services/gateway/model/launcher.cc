@@ -1,0 +1,203 @@
+#include "services/gateway/model/launcher.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr absl::Duration kPauseWhenMissing = absl::Milliseconds(500);
+constexpr absl::Duration kPauseWhenFailed = absl::Seconds(10);
+constexpr char kShuttingDown[] = "the gateway is shutting down";
+
+bool IsMissing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names,
+                   std::optional<ToolFormat> tools)
+    : start_(std::move(start)),
+      options_(std::move(options)),
+      names_(std::move(names)),
+      tools_(tools) {
+  options_.on_ready_change = [this](bool ready) { Report(ready); };
+  options_.on_model_changed = [this] {
+    MutexLock lock(mutex_);
+    model_changed_ = true;
+    stop_.SignalAll();
+  };
+}
+
+Launcher::~Launcher() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    stop_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Launcher::Begin(std::function<void(bool)> on_ready) {
+  on_ready_ = std::move(on_ready);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Launcher::Run() {
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      starting_ = true;
+    }
+    const absl::Status status = TryOnce();
+    if (status.ok()) {
+      if (!AwaitModelChange()) return;
+      continue;
+    }
+    MutexLock lock(mutex_);
+    starting_ = false;
+    state_ = IsMissing(status) ? "starting" : "failed";
+    detail_ = std::string(status.message());
+    LogError("start failed", {{"status", status.ToString()}});
+    const absl::Time next =
+        absl::Now() + (IsMissing(status) ? kPauseWhenMissing : kPauseWhenFailed);
+    while (!stopping_ && stop_.WaitUntil(mutex_, next)) {
+    }
+  }
+}
+
+bool Launcher::AwaitModelChange() {
+  const ServedModel* former = nullptr;
+  std::string detail;
+  {
+    MutexLock lock(mutex_);
+    starting_ = false;
+    while (!stopping_ && !model_changed_) stop_.Wait(mutex_);
+    if (stopping_) return false;
+    model_changed_ = false;
+    state_ = "loading";
+    detail = "the model's file has changed and its former weights are lost: loading it again";
+    detail_ = detail;
+    former_.push_back(std::move(model_));
+    former = former_.back().get();
+  }
+  LogWarning("serving the changed file",
+             {{"model", std::string(former->info().name())},
+              {"former_model_id", std::string(former->info().model_id())}});
+  former->constraints().Stop(absl::UnavailableError(detail));
+  return true;
+}
+
+absl::Status Launcher::TryOnce() {
+  const auto progress = [this](std::string_view phase, double fraction) {
+    MutexLock lock(mutex_);
+    if (state_ != "failed") state_ = "loading";
+    detail_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
+  };
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model,
+                          ServedModel::Create(std::move(executor), options_, names_, tools_));
+  LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
+  {
+    MutexLock lock(mutex_);
+    model_ = std::move(model);
+  }
+  Report(true);
+  return absl::OkStatus();
+}
+
+void Launcher::Report(bool ready) {
+  {
+    MutexLock lock(mutex_);
+    if (draining_) ready = false;
+  }
+  on_ready_(ready);
+}
+
+absl::StatusOr<const ServedModel*> Launcher::model() const {
+  MutexLock lock(mutex_);
+  if (model_ != nullptr) return model_.get();
+  return absl::UnavailableError(absl::StrFormat("the gateway is not ready: %s%s%s", state_,
+                                                detail_.empty() ? "" : ", ", detail_));
+}
+
+void Launcher::FillStatus(v1::GetStatusResponse& status) const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    status.set_state(draining_ ? "draining" : state_);
+    status.set_detail(detail_);
+    status.set_model_reloads(former_.size());
+    model = model_.get();
+  }
+  if (model == nullptr) return;
+  status.set_model(model->info().name());
+  model->engine().FillStatus(status);
+}
+
+SchedulerCounters Launcher::counters() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  return model == nullptr ? SchedulerCounters() : model->engine().counters();
+}
+
+void Launcher::ReportRefused(Api api, const absl::Status& status) const {
+  for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
+}
+
+std::optional<uint64_t> Launcher::turns() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  if (model == nullptr) return std::nullopt;
+  return model->engine().turns();
+}
+
+ConstraintCounts Launcher::constraint_counts() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  return model == nullptr ? ConstraintCounts() : model->constraints().counts();
+}
+
+void Launcher::Drain(absl::Duration patience) {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    model = model_.get();
+  }
+  if (model == nullptr) return;
+  model->constraints().Stop(absl::UnavailableError(kShuttingDown));
+  model->engine().Drain(patience);
+}
+
+void Launcher::EndRequests() {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  if (model == nullptr) return;
+  model->constraints().Stop(absl::UnavailableError(kShuttingDown));
+  model->engine().Stop();
+}
+
+bool Launcher::waiting_for_services() const {
+  MutexLock lock(mutex_);
+  return starting_ || (model_ != nullptr && model_->engine().recovering());
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,92 @@
+// Brings a model up in the background, while the server already answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/gateway/constraint/constraint_cache.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/model/served_model.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+using ConstraintCounts = constraint::ConstraintCache::Counts;
+
+// Thread-safe.
+class Launcher {
+ public:
+  using StartExecutor =
+      std::function<absl::StatusOr<std::unique_ptr<Executor>>(const Executor::Progress&)>;
+
+  // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
+  // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
+  // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is
+  // now is served then.  `names`: what the model is called beside its own name.
+  // `tools`: as in ServedModel::Create.
+  Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {},
+           std::optional<ToolFormat> tools = {});
+  ~Launcher();
+
+  // Starts.  `on_ready` is called when requests can be answered, and when they no longer can.
+  void Begin(std::function<void(bool ready)> on_ready);
+
+  // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this, also when
+  // another has taken its place.
+  absl::StatusOr<const ServedModel*> model() const;
+  void FillStatus(v1::GetStatusResponse& status) const;
+  // The engine's; zero while there is no engine yet.
+  SchedulerCounters counters() const;
+  // Of the model's cache; zero while there is no model yet.
+  ConstraintCounts constraint_counts() const;
+  // Tells the engine's observers of a request that was refused before it reached the engine.
+  void ReportRefused(Api api, const absl::Status& status) const;
+  // Engine::turns; nothing while there is no engine yet.
+  std::optional<uint64_t> turns() const;
+
+  // No more requests; waits up to `patience` for those the engine has.  Requests that wait for the
+  // compilation of their constraint end with UNAVAILABLE.
+  void Drain(absl::Duration patience);
+  // Ends the requests that are left with UNAVAILABLE, so that their calls can end.
+  void EndRequests();
+  // Whether the executor is waiting for services, as the destructor would then do too.
+  bool waiting_for_services() const;
+
+ private:
+  void Run();
+  // Waits for the engine to end because its model was lost, and puts that model aside; false: it is
+  // the end of everything.
+  bool AwaitModelChange();
+  absl::Status TryOnce();
+  void Report(bool ready);
+
+  const StartExecutor start_;
+  EngineOptions options_;
+  const ModelNameOptions names_;
+  const std::optional<ToolFormat> tools_;
+  std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
+
+  mutable Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool starting_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string state_ ABSL_GUARDED_BY(mutex_) = "starting";
+  std::string detail_ ABSL_GUARDED_BY(mutex_);
+  bool model_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<ServedModel> model_ ABSL_GUARDED_BY(mutex_);
+  // Models served before: calls may still refer to them.  Their engines have ended.
+  std::vector<std::unique_ptr<ServedModel>> former_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,73 @@
+// A model that is up: what the public API needs to know of it, and the engine that runs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/model/model_config.h"
+#include "services/gateway/constraint/constraint_cache.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/model/model_names.h"
+#include "services/gateway/tokenizer/tokenizer.h"
+#include "services/gateway/tool_calls/call_parser.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::gateway {
+
+// Immutable but for the engine and the constraints, which are thread-safe.
+class ServedModel {
+ public:
+  // Builds the tokenizer and starts the engine.  `tools`: how the model is shown tools; by default
+  // its vocabulary decides.  INVALID_ARGUMENT: a vocabulary or limits that cannot work, or that lacks
+  // what `tools` needs.
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(std::unique_ptr<Executor> executor,
+                                                             const EngineOptions& options,
+                                                             ModelNameOptions names = {},
+                                                             std::optional<ToolFormat> tools = {});
+
+  const v1::ModelInfo& info() const { return info_; }
+  const ModelConfig& config() const { return config_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  Engine& engine() const { return *engine_; }
+  // Compiles constraints for the model's vocabulary (PrepareConstraint).  Stop it where the engine
+  // is stopped, so that the calls that wait for it end.
+  constraint::ConstraintCache& constraints() const { return *constraints_; }
+  // What unset parameters mean for this model.
+  const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
+  // Put before a prompt of text; nullopt: nothing is.
+  std::optional<uint32_t> bos() const { return bos_; }
+
+  // Every API asks this what a name means.
+  const ModelNames& names() const { return names_; }
+  // OK if `name` means this model.  NOT_FOUND says what it is called.
+  absl::Status CheckName(const std::string& name) const { return names_.Resolve(name).status(); }
+  // How it is shown tools and writes calls.
+  ToolFormat tool_format() const { return tool_format_; }
+  // The control tokens of that format, shown in answers that may call tools.
+  const std::vector<uint32_t>& tool_tokens() const { return tool_tokens_; }
+  // Of the model's files, in Jinja; empty where they have none.
+  const std::string& chat_template() const { return chat_template_; }
+
+ private:
+  ServedModel() = default;
+
+  v1::ModelInfo info_;
+  ModelNames names_;
+  std::string chat_template_;
+  ToolFormat tool_format_ = ToolFormat::kGemma3;
+  std::vector<uint32_t> tool_tokens_;
+  ModelConfig config_;
+  SamplingParams sampling_defaults_;
+  std::optional<uint32_t> bos_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Engine> engine_;  // after the tokenizer it borrows
+  // After the engine: what waits for a compilation is answered by it.
+  std::unique_ptr<constraint::ConstraintCache> constraints_;
+};
+
+}  // namespace tandem::gateway
