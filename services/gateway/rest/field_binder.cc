@@ -33,8 +33,8 @@ absl::StatusOr<std::string> DecodeQueryPart(std::string_view part) {
     if (c == '+') c = ' ';
   }
   if (!IsValidPath("/" + spaced)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("query: '%s' has a '%%' that begins no escape", ClientText(spaced)));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "query: '%s' has a '%%' without two hexadecimal digits", ClientText(spaced)));
   }
   std::string text = PercentDecode(spaced);
   if (FindInvalidUtf8(text).has_value()) {
@@ -94,14 +94,14 @@ absl::Status StoreInteger(Message& message, const FieldDescriptor& field, const 
                           void (Reflection::*set)(Message*, const FieldDescriptor*, Value) const,
                           void (Reflection::*add)(Message*, const FieldDescriptor*, Value) const) {
   Value value = 0;
-  // Blanks and a plus sign, which the conversion would take, are not JSON's.
+  // SimpleAtoi accepts blanks and a plus sign; JSON does not.
   const bool plain = text.find_first_not_of("-0123456789") == std::string::npos;
   if (!plain || !absl::SimpleAtoi(text, &value)) return BadValue(field, text);
   Store(message, field, set, add, value);
   return absl::OkStatus();
 }
 
-// Messages that have a form of their own in JSON, which is a string or a scalar.
+// A message whose JSON form is a string or a scalar.
 absl::Status StoreMessage(Message& message, const FieldDescriptor& field, const std::string& text) {
   const Descriptor& type = *field.message_type();
   const std::string& name = type.full_name();
@@ -121,7 +121,6 @@ absl::Status StoreMessage(Message& message, const FieldDescriptor& field, const 
     json.push_back(c);
   }
   json.push_back('"');
-  // The type's own form is known where the type is a field, so it is read as one.
   if (!google::protobuf::util::JsonStringToMessage(json, value).ok()) return BadValue(field, text);
   return absl::OkStatus();
 }
@@ -193,8 +192,8 @@ absl::StatusOr<std::vector<const FieldDescriptor*>> FindFieldPath(const Descript
     }
     if (!fields.empty() && fields.back()->is_repeated()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("%s: '%s' is repeated, nothing in it can be named", ClientText(path),
-                          fields.back()->name()));
+          absl::StrFormat("%s: '%s' is repeated, so a path cannot name a field in it",
+                          ClientText(path), fields.back()->name()));
     }
     fields.push_back(found);
     at = found->message_type();
@@ -215,12 +214,12 @@ absl::Status FieldBinder::Set(std::string_view path, const std::string& text) {
     if (forbidden_.contains(
             FieldPath(fields.begin(), fields.begin() + static_cast<ptrdiff_t>(n)))) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("%s: the path or the body gives it already", name));
+          absl::StrFormat("%s: the path or the body sets it already", name));
     }
   }
   const FieldDescriptor& leaf = *fields.back();
   if (leaf.is_map()) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: a map goes in the body alone", name));
+    return absl::InvalidArgumentError(absl::StrFormat("%s: a map must be in the body", name));
   }
   if (!leaf.is_repeated() && !set_.insert(fields).second) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: given twice", name));
@@ -232,7 +231,7 @@ absl::Status FieldBinder::Set(std::string_view path, const std::string& text) {
       const FieldDescriptor* other = reflection.GetOneofFieldDescriptor(*message, oneof);
       if (other != nullptr && other != field) {
         return absl::InvalidArgumentError(absl::StrFormat(
-            "%s: '%s' is given already, and only one of them may be", name, other->name()));
+            "%s: '%s' is set already, and only one of them may be", name, other->name()));
       }
     }
     if (field != fields.back()) message = reflection.MutableMessage(message, field);

@@ -30,20 +30,20 @@ class FieldBinder {
   // `message`: Borrowed.
   explicit FieldBinder(google::protobuf::Message& message) : message_(message) {}
 
-  // Sets the leaf at `path` to `text`, as proto3's JSON would read it from a string; a repeated
+  // Sets the scalar field at `path` to `text`, read as proto3's JSON reads a string.  A repeated
   // field gets one more element.  Messages that JSON writes as a string or a scalar (Timestamp,
-  // Duration, FieldMask, wrappers) are leaves too.  INVALID_ARGUMENT names the field: a value out
-  // of range or of another type, a field that is no leaf, set twice, or beside another of its
+  // Duration, FieldMask, wrappers) count as scalars.  INVALID_ARGUMENT names the field: a value out
+  // of range or of another type, a field that is no scalar, a field set twice, or two fields of one
   // oneof.
   absl::Status Set(std::string_view path, const std::string& text);
-  // Fields at and below `path` cannot be set any more.
+  // Set refuses fields at and below `path` from now on.
   absl::Status Forbid(std::string_view path);
 
  private:
   using FieldPath = std::vector<const google::protobuf::FieldDescriptor*>;
   google::protobuf::Message& message_;
-  std::set<FieldPath> set_;        // singular leaves that have been set
-  std::set<FieldPath> forbidden_;  // bound otherwise
+  std::set<FieldPath> set_;        // singular fields that have been set
+  std::set<FieldPath> forbidden_;  // set by the path or the body
 };
 
 }  // namespace tandem::gateway

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 Json Ref(const Descriptor& type) { return {{"$ref", "#/components/schemas/" + type.full_name()}}; }
 
-// Google's own types that JSON writes in a form of their own; null for others.
+// The schema of a google.protobuf type with its own JSON form; null for other types.
 Json WellKnownSchema(const Descriptor& type) {
   const std::string& name = type.full_name();
   if (name == "google.protobuf.Timestamp") return {{"type", "string"}, {"format", "date-time"}};
@@ -38,7 +38,7 @@ Json EnumSchema(const google::protobuf::EnumDescriptor& type) {
   return {{"type", "string"}, {"enum", std::move(names)}};
 }
 
-// Builds the schemas of a document as they are first mentioned.
+// Collects the schemas that a document refers to.
 class Schemas {
  public:
   Json OfMessage(const Descriptor& type) {
@@ -106,8 +106,8 @@ std::string OpenApiPath(std::string path) {
   return path;
 }
 
-// Query parameters: every leaf that neither path nor body gives, through messages that do not hold
-// themselves.
+// Query parameters: every scalar field that neither path nor body sets, also in nested messages.
+// Stops at a message that contains itself.
 void AddQueryParameters(const Descriptor& type, const std::string& prefix,
                         const std::set<std::string>& bound, std::set<const Descriptor*> within,
                         Schemas& schemas, Json& parameters) {
@@ -189,7 +189,7 @@ absl::StatusOr<Json> BuildOpenApi(const google::protobuf::ServiceDescriptor& ser
     TANDEM_ASSIGN_OR_RETURN(const auto bindings, ReadBindings(*service.method(i)));
     for (size_t b = 0; b < bindings.size(); ++b) {
       const std::string method = absl::AsciiStrToLower(bindings[b].http_method);
-      // OpenAPI knows these alone.
+      // OpenAPI has no other methods.
       if (method != "get" && method != "put" && method != "post" && method != "delete" &&
           method != "patch" && method != "head") {
         continue;
@@ -205,7 +205,7 @@ absl::StatusOr<Json> BuildOpenApi(const google::protobuf::ServiceDescriptor& ser
   document["components"] = {
       {"schemas", schemas.Take()},
       {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}};
-  // A key, if the server has keys.
+  // A key is optional: servers without keys take none.
   document["security"] = {{{"key", Json::array()}}, Json::object()};
   return document;
 }

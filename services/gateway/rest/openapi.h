@@ -13,7 +13,7 @@
 namespace tandem::gateway {
 
 // Paths, operations and schemas of each annotated method of `service`.  A variable of several
-// segments ({model=**}) is a parameter like others there: OpenAPI has no word for it.
+// segments ({model=**}) becomes an ordinary parameter, because OpenAPI has no other.
 // INVALID_ARGUMENT names a method whose annotation is wrong.
 absl::StatusOr<nlohmann::ordered_json> BuildOpenApi(
     const google::protobuf::ServiceDescriptor& service, const std::string& version);

@@ -10,6 +10,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/json/guarded_json.h"
 #include "services/gateway/rest/field_binder.h"
+#include "services/gateway/rest/message_json.h"
 
 namespace tandem::gateway {
 namespace {
@@ -48,7 +49,7 @@ absl::Status CheckFields(const RestBinding& binding) {
     TANDEM_ASSIGN_OR_RETURN(const auto fields, FindFieldPath(request, variable.field_path));
     if (fields.back()->is_repeated() || fields.back()->message_type() != nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("{%s}: a path gives scalars alone", variable.field_path));
+          absl::StrFormat("{%s}: a path variable must be a scalar field", variable.field_path));
     }
   }
   if (!binding.body.empty() && binding.body != "*" &&
@@ -76,7 +77,7 @@ absl::StatusOr<RestBinding> ReadRule(const MethodDescriptor& method,
   binding.response_body = rule.response_body();
   if (binding.http_method.empty()) return absl::InvalidArgumentError("no HTTP method");
   if (method.client_streaming()) {
-    return absl::InvalidArgumentError("a stream of requests has no REST form");
+    return absl::InvalidArgumentError("a method with a stream of requests has no REST form");
   }
   TANDEM_ASSIGN_OR_RETURN(binding.path, PathTemplate::Parse(binding.path_template));
   TANDEM_RETURN_IF_ERROR(CheckFields(binding));
@@ -92,7 +93,7 @@ absl::Status ParseJson(const std::string& json, Message& message) {
 
 absl::Status ReadBody(const RestBinding& binding, const std::string& body, Message& message) {
   if (body.empty()) return absl::OkStatus();
-  if (binding.body.empty()) return absl::InvalidArgumentError("body: this method takes none here");
+  if (binding.body.empty()) return absl::InvalidArgumentError("body: this route takes no body");
   if (const absl::Status status = CheckJson(body); !status.ok()) {
     return absl::Status(status.code(), absl::StrFormat("body: %s", std::string(status.message())));
   }
@@ -101,7 +102,7 @@ absl::Status ReadBody(const RestBinding& binding, const std::string& body, Messa
   if (field.message_type() != nullptr && !field.is_repeated()) {
     return ParseJson(body, *message.GetReflection()->MutableMessage(&message, &field));
   }
-  // Checked first, so that nothing but one value gets between the braces.
+  // Checked first: the body must be exactly one value, since it is put between braces.
   if (!nlohmann::json::accept(body)) return absl::InvalidArgumentError("body: malformed JSON");
   return ParseJson(absl::StrFormat("{\"%s\":%s}", field.json_name(), body), message);
 }
@@ -155,26 +156,22 @@ absl::StatusOr<std::unique_ptr<Message>> BuildRequest(const RestBinding& binding
   return message;
 }
 
-absl::StatusOr<std::string> PrintResponse(const RestBinding& binding, const Message& response) {
-  std::string json;
-  const Message* printed = &response;
-  const FieldDescriptor* field = nullptr;
-  if (!binding.response_body.empty()) {
-    field = response.GetDescriptor()->FindFieldByName(binding.response_body);
-    if (field->message_type() != nullptr && !field->is_repeated()) {
-      printed = &response.GetReflection()->GetMessage(response, field);
-      field = nullptr;
-    }
+absl::Status AppendResponse(const RestBinding& binding, const Message& response, std::string& out) {
+  if (binding.response_body.empty()) return AppendMessageJson(response, out);
+  const FieldDescriptor& field = *response.GetDescriptor()->FindFieldByName(binding.response_body);
+  if (field.message_type() != nullptr && !field.is_repeated()) {
+    return AppendMessageJson(response.GetReflection()->GetMessage(response, &field), out);
   }
+  std::string json;
   google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = field != nullptr;
-  const auto status = google::protobuf::util::MessageToJsonString(*printed, &json, options);
+  options.always_print_primitive_fields = true;
+  const auto status = google::protobuf::util::MessageToJsonString(response, &json, options);
   if (!status.ok()) {
     return absl::InternalError(absl::StrFormat(
         "response: %s", std::string(status.message().data(), status.message().size())));
   }
-  if (field == nullptr) return json;
-  return nlohmann::json::parse(json)[field->json_name()].dump();
+  out += nlohmann::json::parse(json)[field.json_name()].dump();
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::gateway

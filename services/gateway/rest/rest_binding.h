@@ -1,4 +1,4 @@
-// How a gRPC method is reached over HTTP, read from its google.api.http annotation.
+// The HTTP routes of a gRPC method, from its google.api.http annotation.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -24,19 +24,19 @@ struct RestBinding {
   std::string response_body;  // a field's name, or empty: the whole response
 };
 
-// The bindings of `method`, the additional ones after the first; none without an annotation.
-// INVALID_ARGUMENT names the method: a template or field that is wrong, a method whose requests are
-// a stream.
+// The bindings of `method`: first the annotation itself, then its additional bindings.  Empty
+// without an annotation.  INVALID_ARGUMENT names the method: a wrong template or field, or a stream
+// of requests.
 absl::StatusOr<std::vector<RestBinding>> ReadBindings(
     const google::protobuf::MethodDescriptor& method);
 
-// The request message of an HTTP request that matched `binding`: fields from the path, the body and
+// The message of an HTTP request that matched `binding`, with fields from the path, the body and
 // the query.  INVALID_ARGUMENT names the field or parameter.
 absl::StatusOr<std::unique_ptr<google::protobuf::Message>> BuildRequest(const RestBinding& binding,
                                                                         const HttpRequest& request);
 
-// The response, or its response_body field, as JSON.
-absl::StatusOr<std::string> PrintResponse(const RestBinding& binding,
-                                          const google::protobuf::Message& response);
+// Appends the response, or its response_body field, as JSON.  Errors as AppendMessageJson.
+absl::Status AppendResponse(const RestBinding& binding, const google::protobuf::Message& response,
+                            std::string& out);
 
 }  // namespace tandem::gateway

@@ -45,6 +45,13 @@ absl::StatusOr<Fields> Build(const char* method, const char* http_method, const 
   return absl::NotFoundError("no binding");
 }
 
+std::string Print(const RestBinding& binding, const Fields& response) {
+  std::string json;
+  const absl::Status status = AppendResponse(binding, response, json);
+  EXPECT_TRUE(status.ok()) << status;
+  return json;
+}
+
 struct QueryCase {
   const char* query;
   const char* expected;  // text format; nullptr: INVALID_ARGUMENT
@@ -213,13 +220,13 @@ TEST(RestBindingTest, ResponsesAreTheMessageOrAFieldOfIt) {
   response.mutable_nested()->set_int32(5);
   const auto put = Bindings("Put");
   EXPECT_EQ(
-      PrintResponse(put[0], response).value(),
+      Print(put[0], response),
       R"({"uint64":"18446744073709551615","text":"a\"b","nested":{"int32":5},"texts":["x"]})");
-  EXPECT_EQ(PrintResponse(put[1], response).value(), R"({"int32":5})");
-  EXPECT_EQ(PrintResponse(put[2], response).value(), R"(["x"])");
-  EXPECT_EQ(PrintResponse(put[3], response).value(), R"("a\"b")");
-  EXPECT_EQ(PrintResponse(put[1], Fields()).value(), "{}");
-  EXPECT_EQ(PrintResponse(put[2], Fields()).value(), "[]");
+  EXPECT_EQ(Print(put[1], response), R"({"int32":5})");
+  EXPECT_EQ(Print(put[2], response), R"(["x"])");
+  EXPECT_EQ(Print(put[3], response), R"("a\"b")");
+  EXPECT_EQ(Print(put[1], Fields()), "{}");
+  EXPECT_EQ(Print(put[2], Fields()), "[]");
 }
 
 TEST(RestBindingTest, AnnotationsThatAreWrongAreRefusedByName) {

@@ -10,11 +10,9 @@ const char* RestStreamType(bool events) {
 
 const char* RestKeepAlive(bool events) { return events ? ": keep-alive\n\n" : "\n"; }
 
-void AppendRestMessage(const std::string& json, bool events, std::string& out) {
-  if (events) out += "data: ";
-  out += json;
-  out += events ? "\n\n" : "\n";
-}
+const char* RestMessageBegin(bool events) { return events ? "data: " : ""; }
+
+const char* RestMessageEnd(bool events) { return events ? "\n\n" : "\n"; }
 
 void AppendRestError(const absl::Status& status, bool events, std::string& out) {
   const std::string json = StatusResponse(FailureOf(status)).body;

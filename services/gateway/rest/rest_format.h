@@ -1,4 +1,4 @@
-// How messages of a stream are separated: a line each, or an event each.
+// The form of a stream: a line for each message, or an event for each.
 #pragma once
 
 #include <string>
@@ -9,10 +9,12 @@ namespace tandem::gateway {
 
 // `events`: server-sent events, else newline-delimited JSON.
 const char* RestStreamType(bool events);
-// What clients skip, sent while there is nothing to say.
+// Keeps a quiet connection open; clients skip it.
 const char* RestKeepAlive(bool events);
-void AppendRestMessage(const std::string& json, bool events, std::string& out);
-// The last of a stream that breaks off.
+// Before and after the JSON of each message.
+const char* RestMessageBegin(bool events);
+const char* RestMessageEnd(bool events);
+// The last line or event of a stream that fails.
 void AppendRestError(const absl::Status& status, bool events, std::string& out);
 
 }  // namespace tandem::gateway

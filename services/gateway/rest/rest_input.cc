@@ -15,7 +15,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// gRPC's wire form: up to eight digits and one of H, M, S, m, u, n.
+// As in gRPC: up to eight digits and one of H, M, S, m, u, n.
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
   uint64_t amount = 0;
   if (text.size() >= 2 && text.size() <= 9 &&

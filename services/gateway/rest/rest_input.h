@@ -1,4 +1,4 @@
-// What an HTTP request asks of a gRPC method.
+// The message and the deadline in an HTTP request.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -17,9 +17,8 @@ struct RestInput {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// The message of BuildRequest, its field `request_id`, where there is one and it is empty, being
-// the HTTP request's id; and the deadline that Grpc-Timeout sets.  INVALID_ARGUMENT names what is
-// wrong.
+// The message of BuildRequest, and the deadline of Grpc-Timeout.  An empty field `request_id` is
+// set to the HTTP request's id.  INVALID_ARGUMENT names the wrong field or header.
 absl::StatusOr<RestInput> ReadRestInput(const RestBinding& binding, const HttpRequest& request);
 
 }  // namespace tandem::gateway

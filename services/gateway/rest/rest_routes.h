@@ -1,35 +1,28 @@
-// REST by transcoding: every gRPC method with a google.api.http annotation as HTTP routes.
+// HTTP routes for every method with a google.api.http annotation.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
-#include <grpcpp/channel.h>
-
-#include <functional>
-#include <memory>
 
 #include "absl/status/status.h"
+#include "services/gateway/handlers/rpc_call.h"
 #include "services/gateway/http/http_router.h"
-#include "services/gateway/rest/rest_stream.h"
 
 namespace tandem::gateway {
 
-// Adds the routes of each annotated method of `service`, a generated one.  They call it through
-// `channel`.
+// Adds the routes of each annotated method of `service`, whose message types are linked in.
+// `methods` answer them, as they answer gRPC.
 //
-//   A response is its message as JSON (proto3's mapping, lowerCamelCase).  A stream is one JSON
-//   object a line (application/x-ndjson), or, if the client accepts text/event-stream, one event
-//   each. Errors are google.rpc.Status with the HTTP code of its gRPC code; after the first message
-//   of a stream they are its last line, {"error": STATUS}, or an event named "error". The request's
-//   field `request_id`, where there is one and it is empty, is the HTTP request's id; Grpc-Timeout
-//   ("10S", "500m") sets a deadline.
+//   - A response is its message as JSON (proto3's mapping, lowerCamelCase).
+//   - A stream has one JSON object a line (application/x-ndjson), or one event for each if the
+//     client accepts text/event-stream.
+//   - An error is a google.rpc.Status with the HTTP code of its gRPC code.  After the first message
+//     of a stream it is the last line, {"error": STATUS}, or an event named "error".
+//   - An empty field `request_id` of the request is set to the HTTP request's id.
+//   - Grpc-Timeout ("10S", "500m") sets a deadline.
 //
-// Methods in `streams` are not called; their entry answers.
-// INVALID_ARGUMENT names a method whose annotation is wrong; ALREADY_EXISTS: a route.
-// `on_refused` is called, on threads of the server, for requests that are refused before a call.
-using RestRefused = std::function<void(const google::protobuf::MethodDescriptor& method,
-                                       const absl::Status& status)>;
+// INVALID_ARGUMENT names a method whose annotation is wrong, or which `methods` lacks.
+// ALREADY_EXISTS: two methods have the same route.
 absl::Status AddRestRoutes(HttpRouter& router, const google::protobuf::ServiceDescriptor& service,
-                           std::shared_ptr<grpc::Channel> channel, RestRefused on_refused = {},
-                           const RestStreams& streams = {});
+                           const RpcMethods& methods);
 
 }  // namespace tandem::gateway

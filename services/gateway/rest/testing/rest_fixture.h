@@ -4,17 +4,15 @@
 #include <memory>
 #include <utility>
 
+#include "services/gateway/grpc/testing/service_fixture.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/rest/health_routes.h"
 #include "services/gateway/rest/rest_routes.h"
-#include "services/gateway/service/testing/service_fixture.h"
 
 namespace tandem::gateway::testing {
 
-// The parameter: whether streams come straight from the engine, as in the gateway, or by calls like
-// those of any other method.
-class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<bool> {
+class RestFixture : public ServiceFixture {
  protected:
   void StartRest(const FakeExecutorOptions& fake = {}, HttpServerOptions options = {}) {
     Start(fake);
@@ -22,11 +20,7 @@ class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<
     HttpRouter router;
     ASSERT_TRUE(AddHealthRoutes(router, *launcher_, /*api_keys=*/false).ok());
     const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-    const auto channel = CreateChannel(server_->targets()[0]);
-    channel_ = channel;
-    ASSERT_TRUE(AddRestRoutes(router, service, channel, {},
-                              GetParam() ? EngineStreams(*launcher_) : RestStreams())
-                    .ok());
+    ASSERT_TRUE(AddRestRoutes(router, service, service_->methods()).ok());
     auto http = HttpServer::Start(options, std::move(router));
     ASSERT_TRUE(http.ok()) << http.status();
     http_ = *std::move(http);
@@ -38,7 +32,6 @@ class RestFixture : public ServiceFixture, public ::testing::WithParamInterface<
   }
   HttpTestClient Connect() const { return HttpTestClient(http_->port()); }
 
-  std::weak_ptr<grpc::Channel> channel_;  // of the calls that requests become
   std::unique_ptr<HttpServer> http_;
 };
 
