@@ -1,12 +1,13 @@
 #include "services/gateway/api/answer_run.h"
-#include "services/common/base/client_text.h"
 
-#include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "services/common/base/client_text.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/api/constraint_member.h"
+#include "services/gateway/model/client_limits.h"
+#include "services/gateway/model/prepare_constraint.h"
 
 namespace tandem::gateway {
 namespace {
@@ -22,16 +23,31 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
         whole_(!writer_->streams()) {}
 
   void Start(const ServedModel& model, std::vector<EngineRequest> requests,
-             const AnswerRunOptions& options) {
-    if (const absl::Status status = Reserve(model, requests); !status.ok()) {
-      responder_->SendStatus(writer_->TranslateError(status));
+             const ConstraintNames& names, const AnswerRunOptions& options) {
+    auto reservation = ReserveAnswers(client_, model, requests);
+    if (!reservation.ok()) {
+      responder_->SendStatus(writer_->TranslateError(reservation.status()));
       return;
     }
-    // Dropped by the responder when the answer is complete or the client has gone.
+    reservation_ = *std::move(reservation);
+    // The responder destroys both when the answer is complete or the client has gone.
     responder_->SetCallbacks([self = shared_from_this()] { self->OnDrained(); },
                              [self = shared_from_this()] { self->OnGone(); });
+    Await(PrepareConstraint(model, std::move(requests),
+                            [self = shared_from_this(), &model, names,
+                             options](absl::StatusOr<std::vector<EngineRequest>> prepared) {
+                              if (!prepared.ok()) {
+                                return self->Refuse(NameConstraint(prepared.status(), names));
+                              }
+                              self->Submit(model, *std::move(prepared), options);
+                            }));
+  }
+
+ private:
+  void Submit(const ServedModel& model, std::vector<EngineRequest> requests,
+              const AnswerRunOptions& options) {
     for (EngineRequest& request : requests) {
-      // Dropped by the stream when it has ended.
+      // The stream destroys it at its end.
       auto stream = std::make_shared<TokenStream>(options.max_unread_tokens,
                                                   [self = shared_from_this()] { self->Pump(); });
       const absl::Status status = model.engine().Submit(std::move(request), stream);
@@ -54,43 +70,17 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     Pump();
   }
 
- private:
-  // Takes from the client's limits what the runs may use.  Answers without max_tokens get what the
-  // key's limit leaves.
-  absl::Status Reserve(const ServedModel& model, std::vector<EngineRequest>& requests) {
-    const uint64_t context = model.engine().max_sequence_len();
-    RequestCost cost{.sequences = std::max<uint64_t>(requests.size(), 1)};
-    cost.at_once = cost.sequences;
-    uint64_t num_open = 0;
-    const auto room = [&](const EngineRequest& request) {
-      return context > request.prompt.size() ? context - request.prompt.size() : 1;
-    };
-    for (EngineRequest& request : requests) {
-      request.tenant = {client_->tenant(), client_->weight()};
-      cost.tokens += request.prompt.size();
-      if (request.max_tokens == kNoTokenLimit) {
-        ++num_open;
-      } else {
-        cost.tokens += std::min<uint64_t>(request.max_tokens, room(request));
-      }
+  // The requests' constraint may be under way.
+  void Await(ConstraintWait wait) {
+    {
+      MutexLock lock(mutex_);
+      wait_ = wait;
+      if (!gone_) return;
     }
-    const std::optional<uint64_t> left = client_->tokens_left();
-    if (left.has_value() && num_open > 0) {
-      const uint64_t each =
-          std::max<uint64_t>(*left > cost.tokens ? (*left - cost.tokens) / num_open : 0, 1);
-      for (EngineRequest& request : requests) {
-        if (request.max_tokens != kNoTokenLimit) continue;
-        request.max_tokens = static_cast<uint32_t>(std::min(each, room(request)));
-        cost.tokens += request.max_tokens;
-      }
-    }
-    auto reservation = ClientReservation::Make(client_, cost);
-    if (!reservation.ok()) return reservation.status();
-    reservation_ = *std::move(reservation);
-    return absl::OkStatus();
+    wait.Cancel();
   }
 
-  // The engine did not take one of the runs: those it took are withdrawn.
+  // The engine refused one of the runs, or their constraint: cancels the others.
   void Refuse(const absl::Status& status) {
     {
       MutexLock lock(mutex_);
@@ -98,6 +88,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       started_ = true;
       over_ = true;
       for (const auto& stream : streams_) stream->Cancel();
+      // Before the client can see the end of this request and send the next.
+      if (streams_.empty()) reservation_.reset();
     }
     responder_->SendStatus(writer_->TranslateError(status));
   }
@@ -111,15 +103,18 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   }
 
   void OnGone() {
+    ConstraintWait wait;
     {
       MutexLock lock(mutex_);
       gone_ = true;
       for (const auto& stream : streams_) stream->Cancel();
+      wait = wait_;
     }
+    wait.Cancel();
     Pump();
   }
 
-  // Takes what there is, and sends it unless a write is under way.
+  // Takes all updates and sends them, unless a write is under way.
   void Pump() {
     std::string out;
     absl::Status failure;
@@ -129,7 +124,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       if (!started_ || (writing_ && !gone_ && !over_)) return;
       const bool was_over = over_;
       failure = TakeAll(out);
-      // Before the client can know that this request is over, and send the next.
+      // Before the client can see the end of this request and send the next.
       if (num_open_ == 0) reservation_.reset();
       finished = !was_over && (num_open_ == 0 || !failure.ok());
       if (was_over || gone_) return;
@@ -141,7 +136,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       if (out.empty() && !finished) return;
       writing_ = true;
     }
-    // No lock from here on: the responder may call back before it returns.
+    // Without the lock from here on: the responder may call back before it returns.
     if (!failure.ok()) return Break(failure, std::move(out));
     if (whole_) {
       responder_->Send({.body = std::move(out)});
@@ -151,8 +146,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     if (finished) responder_->End();
   }
 
-  // What all runs have brought, as text for the client.  The error of one that failed, after which
-  // the others are withdrawn.
+  // Appends the updates of all runs to `out`, as text for the client.  If a run failed, returns its
+  // error and cancels the others.
   absl::Status TakeAll(std::string& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Status failure;
     for (size_t i = 0; i < streams_.size(); ++i) {
@@ -186,7 +181,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     if (!std::exchange(begun_, true)) writer_->Begin(out);
   }
 
-  // Ends the answer with an error: a response of its own if none of it is on its way yet.
+  // Ends the answer with an error: as a plain response if nothing of the answer was sent.
   void Break(const absl::Status& failure, std::string out) {
     if (responder_->SendStatus(writer_->TranslateError(failure)) || responder_->gone()) return;
     {
@@ -201,11 +196,12 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   const std::shared_ptr<HttpResponder> responder_;  // shared with the server
   const std::unique_ptr<AnswerWriter> writer_;
   const bool whole_;
-  // Until nothing of this request runs any more: the streams hold this object until then.
+  // Kept until no run of this request is left; the streams hold this object until then.
   std::unique_ptr<ClientReservation> reservation_;
 
   Mutex mutex_;  // also of *writer_, and of *reservation_ once the runs have started
   std::vector<std::shared_ptr<TokenStream>> streams_ ABSL_GUARDED_BY(mutex_);  // with the engine
+  ConstraintWait wait_ ABSL_GUARDED_BY(mutex_);
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
@@ -219,7 +215,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 void StartAnswer(const ServedModel& model, ApiJob job, std::shared_ptr<HttpClient> client,
                  std::shared_ptr<HttpResponder> responder, const AnswerRunOptions& options) {
   std::make_shared<AnswerRun>(std::move(job.writer), std::move(client), std::move(responder))
-      ->Start(model, std::move(job.runs), options);
+      ->Start(model, std::move(job.runs), job.constraint_names, options);
 }
 
 }  // namespace tandem::gateway

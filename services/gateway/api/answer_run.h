@@ -1,7 +1,7 @@
 // Runs one HTTP request on the engine and sends its answer.
 //
-// Like StreamReactor for gRPC: at most one write is under way.  Meanwhile the engine's updates are
-// merged in the TokenStreams, and become the next write.  So a slow reader gets fewer and larger
+// Like StreamRun for tandem.v1: at most one write is under way.  Meanwhile the TokenStreams merge
+// the engine's updates; the next write takes all of them.  So a slow reader gets fewer and larger
 // pieces, and the TokenStream ends the request of a reader that stalls.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "services/gateway/api/answer_writer.h"
 #include "services/gateway/http/http_message.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
@@ -22,8 +22,9 @@ struct AnswerRunOptions {
   absl::Duration keep_alive_interval = absl::Seconds(10);
 };
 
-// Hands job.runs to the engine and returns; the answer completes `responder`.  If the engine
-// refuses one of them, all are withdrawn.  A client that goes away has its runs cancelled. `model`:
+// Compiles the constraint of job.runs, if they have one, submits them to the engine and returns,
+// perhaps before they are submitted; the answer completes `responder`.  If the engine refuses one
+// run, all are cancelled.  If the client goes away, its runs are cancelled.  `model`:
 // Borrowed; must outlive the request.
 void StartAnswer(const ServedModel& model, ApiJob job, std::shared_ptr<HttpClient> client,
                  std::shared_ptr<HttpResponder> responder, const AnswerRunOptions& options);

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "services/common/testing/eventually.h"
 #include "services/gateway/api/testing/recording_responder.h"
 #include "services/gateway/api/testing/toy_served_model.h"
+#include "services/gateway/constraint/testing/held_threads.h"
 #include "services/gateway/engine/testing/engine_harness.h"
 #include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/http/api_keys.h"
@@ -53,6 +56,15 @@ class PlainWriter : public AnswerWriter {
   const bool streams_;
   std::string kept_;
 };
+
+// Requests that follow `regex`.
+std::vector<EngineRequest> Constrained(size_t number, const std::string& regex) {
+  const auto source = std::make_shared<constraint::ConstraintSource>(
+      constraint::ConstraintSource{.kind = constraint::SourceKind::kRegex, .text = regex});
+  std::vector<EngineRequest> requests(number, GreedyRequest(1, 5, 20));
+  for (EngineRequest& request : requests) request.constraint_source = source;
+  return requests;
+}
 
 size_t Count(const std::string& text, const std::string& what) {
   size_t count = 0;
@@ -149,6 +161,20 @@ TEST_F(AnswerRunTest, AWholeAnswerIsOneResponse) {
   EXPECT_TRUE(responder_->response()->body.ends_with("e0 F "));
 }
 
+TEST_F(AnswerRunTest, AWrongConstraintIsRefusedByTheNameOfItsMember) {
+  StartAnswer(*model_,
+              {.runs = Constrained(2, "a("),
+               .writer = std::make_unique<PlainWriter>(/*streams=*/true),
+               .constraint_names = {.member = "guided_regex"}},
+              client_, responder_, AnswerRunOptions());
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  ASSERT_TRUE(responder_->response().has_value());
+  EXPECT_EQ(responder_->response()->status, 400);
+  EXPECT_THAT(responder_->response()->body, HasSubstr("Invalid 'guided_regex': "));
+  EXPECT_EQ(client_->charged(), 0u);
+}
+
 TEST_F(AnswerRunTest, WhatComesDuringAWriteIsMergedIntoTheNext) {
   auto go = std::make_shared<Gate>();
   FakeExecutorOptions fake;
@@ -240,6 +266,59 @@ TEST_F(AnswerRunTest, AFailureAfterAKeepAliveIsSaidInTheStream) {
   responder_->WaitForEnd();
   EXPECT_EQ(responder_->written(), "! ");
   WaitUntilIdle();
+}
+
+TEST_F(AnswerRunTest, SeveralAnswersCompileTheirConstraintOnce) {
+  for (const bool streams : {false, true}) {
+    responder_ = std::make_shared<RecordingResponder>();
+    Start(Constrained(3, "[a-c]{4}"), streams);
+    responder_->WaitForEnd();
+    WaitUntilIdle();
+    const std::string text = streams ? responder_->written() : responder_->response()->body;
+    for (const char* end : {"e0 ", "e1 ", "e2 "}) EXPECT_EQ(Count(text, end), 1u) << text;
+    EXPECT_TRUE(text.ends_with("F ")) << text;
+  }
+  EXPECT_EQ(model_->constraints().counts().compiled, 1u);
+}
+
+TEST_F(AnswerRunTest, AWrongConstraintIsRefusedWhole) {
+  Start(Constrained(2, "a("), /*streams=*/true);
+  responder_->WaitForEnd();
+  WaitUntilIdle();
+  EXPECT_EQ(responder_->response()->status, 400);
+  EXPECT_THAT(responder_->response()->body, ::testing::StartsWith("regular expression: "));
+}
+
+TEST_F(AnswerRunTest, AClientThatGoesAwayCancelsItsCompilation) {
+  constraint::HeldThreads held(model_->constraints());
+  Start(Constrained(2, "[a-c]{4}"), /*streams=*/true);
+  EXPECT_EQ(model_->constraints().counts().waiting, 1u) << "one for both runs";
+  responder_->Leave();
+  EXPECT_EQ(model_->constraints().counts().waiting, 0u);
+  WaitUntilIdle();
+  held.Release();
+  EXPECT_EQ(client_->charged(), 0u);
+  EXPECT_EQ(Scheduler().completion_tokens(), 0u);
+}
+
+class RefusalCounter : public EngineObserver {
+ public:
+  void RequestRefused(Api /*api*/, const absl::Status& /*status*/) override { ++count; }
+  std::atomic<int> count = 0;
+};
+
+// The engine is there until then: it tells its observers.
+TEST_F(AnswerRunTest, AModelThatEndsAnswersWhatWaitsForACompilation) {
+  RefusalCounter refusals;
+  model_ = MakeToyModel({}, {.observers = {&refusals}});
+  auto held = std::make_unique<constraint::HeldThreads>(model_->constraints());
+  Start(Constrained(1, "[a-c]{4}"), /*streams=*/false);
+  std::thread end([&] { model_.reset(); });
+  responder_->WaitForEnd();
+  EXPECT_EQ(responder_->response()->status, 499);
+  held.reset();
+  end.join();
+  EXPECT_EQ(refusals.count, 1);
 }
 
 TEST_F(AnswerRunTest, AReaderThatStandsStillIsGivenUp) {

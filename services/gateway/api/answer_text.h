@@ -1,8 +1,8 @@
-// The text of one run and the tokens it came from, kept in step.
+// The text of one run, with the tokens that it came from.
 //
-// The engine reports tokens when they are decided, but text only when it is whole characters and
+// The engine reports tokens when they are decided.  It reports text later: as whole characters that
 // cannot belong to a stop text.  Clients expect, with each piece of text, the log-probabilities of
-// exactly its tokens, and none of tokens after the text's end.
+// exactly its tokens, and none for tokens after the end of the text.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "services/gateway/engine/token_stream.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
 // Single-thread, one per run.
 class AnswerText {
  public:
-  // `model`: Borrowed; must outlive this.  `ignore_eos`: stop tokens are tokens like others.
+  // `model`: Borrowed; must outlive this.  `ignore_eos`: stop tokens count as ordinary tokens.
   AnswerText(const ServedModel& model, bool ignore_eos) : model_(model), ignore_eos_(ignore_eos) {}
 
-  // Takes an update and returns the tokens that all text up to now covers.
+  // Takes an update and returns the tokens that the text so far covers.
   std::vector<Decision> Append(const StreamUpdate& update);
-  // The tokens left: all of them unless a stop ended the text before.
+  // The remaining tokens, without those after a stop.
   std::vector<Decision> Finish(v1::FinishReason reason);
 
   const std::string& text() const { return text_; }

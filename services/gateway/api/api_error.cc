@@ -1,9 +1,11 @@
 #include "services/gateway/api/api_error.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_format.h"
 
 namespace tandem::gateway {
 namespace {
@@ -24,9 +26,9 @@ bool IsNameByte(char c) {
          c == ']';
 }
 
-// What the engine's messages begin with where a prompt is too long.
+// The first word of the engine's message about a prompt that is too long.
 constexpr std::string_view kTooLong = "context_length_exceeded";
-// Where the messages of requests in protobuf have the sampling parameters.
+// The prefix of sampling parameters in errors about protobuf requests.
 constexpr std::string_view kSampling = "sampling.";
 
 }  // namespace
@@ -60,6 +62,20 @@ std::string ErrorMessage(const absl::Status& status) {
   std::string message(status.message());
   if (message.starts_with(kSampling)) message.erase(0, kSampling.size());
   return message;
+}
+
+absl::Status AtPlace(const absl::Status& status, std::string_view array,
+                     const std::vector<size_t>& places) {
+  constexpr std::string_view kMessages = "messages[";
+  const std::string param = ErrorParam(status);
+  if (!absl::IsInvalidArgument(status) || !param.starts_with(kMessages)) return status;
+  size_t message = 0;
+  const char* begin = param.data() + kMessages.size();
+  std::from_chars(begin, param.data() + param.size(), message);
+  if (message >= places.size()) return status;
+  const std::string place = absl::StrFormat("%s[%d]", std::string(array), places[message]);
+  const std::string text(status.message());
+  return ParamError(place, "invalid_value", place + text.substr(text.find(']') + 1));
 }
 
 }  // namespace tandem::gateway

@@ -1,8 +1,10 @@
-// Errors that name what is wrong with a request, for APIs that report more than a code.
+// Errors that name the wrong part of a request, for APIs that report more than a code.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -19,6 +21,10 @@ std::string ErrorParam(const absl::Status& status);
 // The kind of a ParamError; "context_length_exceeded" if the message starts with that; empty for
 // other errors.
 std::string ErrorCode(const absl::Status& status);
+// An error about messages[i] of a ChatRequest as one about `array`[places[i]], the element that the
+// message was read from.  Other errors stay as they are.
+absl::Status AtPlace(const absl::Status& status, std::string_view array,
+                     const std::vector<size_t>& places);
 // The message for clients of the JSON APIs, in which parameters are not below "sampling.".
 std::string ErrorMessage(const absl::Status& status);
 

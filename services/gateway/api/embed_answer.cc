@@ -1,11 +1,11 @@
 #include "services/gateway/api/embed_answer.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "services/gateway/service/client_status.h"
+#include "services/gateway/model/client_limits.h"
+#include "services/gateway/model/client_status.h"
 
 namespace tandem::gateway {
 
@@ -28,28 +28,15 @@ void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<Http
     }
   };
   if (job.runs.empty()) return send(job.to_body({}));
-  RequestCost cost{.sequences = job.runs.size()};
-  const uint64_t most =
-      std::max<uint64_t>(client->max_at_once().value_or(EmbedRun::kMostAtOnce), 1);
-  cost.at_once = std::min<uint64_t>({cost.sequences, EmbedRun::kMostAtOnce, most});
-  for (EngineRequest& request : job.runs) {
-    request.tenant = {client->tenant(), client->weight()};
-    cost.tokens += request.prompt.size();
-  }
-  auto reservation = ClientReservation::Make(client, cost);
-  if (!reservation.ok()) return send(reservation.status());
-  const auto run = EmbedRun::Create(
-      model.engine(), std::move(job.runs),
-      [reservation = std::shared_ptr(*std::move(reservation)), send,
-       to_body = std::move(job.to_body)](const EmbedResult& result) mutable {
-        reservation->Charge(result.usage.prompt_tokens(), 0);
-        reservation = nullptr;  // before the client can send the next request
-        send(result.status.ok() ? to_body(result) : result.status);
-      },
-      cost.at_once);
-  // Dropped by the responder when the answer is complete or the client has gone.
-  responder->SetCallbacks([] {}, [run] { run->Cancel(); });
-  run->Start();
+  const auto run =
+      ReserveEmbedding(client, model, std::move(job.runs),
+                       [send, to_body = std::move(job.to_body)](const EmbedResult& result) {
+                         send(result.status.ok() ? to_body(result) : result.status);
+                       });
+  if (!run.ok()) return send(run.status());
+  // The responder destroys both when the answer is complete or the client has gone.
+  responder->SetCallbacks([] {}, [run = *run] { run->Cancel(); });
+  (*run)->Start();
 }
 
 std::string NameEmbedInput(const absl::Status& status, std::string_view member, size_t num_inputs) {

@@ -10,23 +10,23 @@
 
 #include "absl/status/statusor.h"
 #include "services/gateway/http/http_message.h"
-#include "services/gateway/service/embed_run.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/embed_run.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
 // The engine's work for one HTTP request.
 struct EmbedJob {
   std::vector<EngineRequest> runs;  // empty: no inputs
-  // Of a result that is OK.
+  // The body for a result that is OK.
   std::function<absl::StatusOr<std::string>(const EmbedResult&)> to_body;
 
   // Each run has a span of its own; the first has the request's.
   void SetOrigin(Api api, const RequestTrace& trace);
 };
 
-// Hands the runs to the engine and returns; the answer completes `responder`.  A client that goes
-// away has its runs cancelled.  `model`: Borrowed; must outlive the request.
+// Submits the runs to the engine and returns; the answer completes `responder`.  If the client goes
+// away, its runs are cancelled.  `model`: Borrowed; must outlive the request.
 void StartEmbedding(const ServedModel& model, EmbedJob job, std::shared_ptr<HttpClient> client,
                     const std::shared_ptr<HttpResponder>& responder);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/api/testing/recording_responder.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/engine/testing/engine_harness.h"
@@ -33,11 +34,7 @@ class EmbedAnswerTest : public ::testing::Test {
                    client_, responder_);
   }
   void WaitUntilAllIsLetGo() {
-    const absl::Time patience = absl::Now() + absl::Seconds(60);
-    while (responder_.use_count() > 1) {
-      ASSERT_LT(absl::Now(), patience);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    ASSERT_TRUE(tandem::testing::Eventually([this] { return responder_.use_count() == 1; }));
     v1::GetStatusResponse status;
     model_->engine().FillStatus(status);
     EXPECT_EQ(status.scheduler().running() + status.scheduler().waiting(), 0u);

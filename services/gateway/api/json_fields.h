@@ -13,11 +13,12 @@
 
 namespace tandem::gateway {
 
-// Whether this value equals an absent member: false, "", [] or {}.
+// Whether this value counts as absent: false, "", [] or {}.
 bool SaysNothing(const Json& value);
 
-// An absent member equals a null one.  The first error is kept; after it readers return nothing, so
-// a caller checks once, at the end.  Members that are never read are ignored.  Single-thread.
+// A null member counts as absent.  The first error is kept; after it all readers return empty
+// values, so a caller checks once, at the end.  Members that are never read are ignored.
+// Single-thread.
 class JsonFields {
  public:
   // `object`, `error`: Borrowed; must outlive this.  `path` is put before names ("messages[3].").

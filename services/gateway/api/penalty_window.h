@@ -1,4 +1,4 @@
-// How far back penalties look, as llama.cpp's and Ollama's clients say it.
+// How far back penalties look: repeat_last_n of llama.cpp's and Ollama's clients.
 #pragma once
 
 #include "services/gateway/api/json_fields.h"
@@ -6,11 +6,11 @@
 
 namespace tandem::gateway {
 
-// What llama.cpp and Ollama take where a request does not say.
+// The default of llama.cpp and Ollama.
 inline constexpr uint32_t kDefaultPenaltyWindow = 64;
 
-// `fields`' repeat_last_n: penalties look at that many tokens; -1: at all of them; 0: there are no
-// penalties.  Where it is absent: kDefaultPenaltyWindow if `by_default`, else all of them.
+// Reads repeat_last_n: penalties look at that many tokens; -1: at all tokens; 0: no penalties.  If
+// it is absent: kDefaultPenaltyWindow with `by_default`, else all tokens.
 void ReadPenaltyWindow(JsonFields& fields, bool by_default, v1::SamplingParams& params);
 
 }  // namespace tandem::gateway

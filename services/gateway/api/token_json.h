@@ -12,9 +12,9 @@ namespace tandem::gateway {
 
 // Bytes as text: those that are not UTF-8 become U+FFFD.
 std::string AsText(std::string_view bytes);
-// What a token stands for; a control token's name, since it stands for no text.
+// The text of a token; of a control token, which has no text, its name.
 std::string TokenText(uint32_t token, const Tokenizer& tokenizer);
-// -9999 for the impossible, as OpenAI writes it: JSON has no infinity.
+// -9999 for minus infinity, as in OpenAI's answers: JSON has no infinity.
 double FiniteLogprob(float logprob);
 
 // {"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]}

@@ -14,14 +14,14 @@
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/token_json.h"
-#include "services/gateway/service/text_tokens.h"
+#include "services/gateway/model/text_tokens.h"
 
 namespace tandem::gateway {
 namespace {
 
 using Answer = absl::StatusOr<std::string> (*)(const Json& body, const ServedModel& model);
 
-// The piece as a text where it is one, else its bytes as numbers.
+// The piece as a text if it is UTF-8, else its bytes as numbers.
 void AppendPiece(uint32_t id, const Tokenizer& tokenizer, std::string& out) {
   const std::string_view bytes = tokenizer.TokenBytes(id);
   if (!FindInvalidUtf8(bytes).has_value()) {
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> Tokenize(const Json& body, const ServedModel& model)
   TANDEM_RETURN_IF_ERROR(model.CheckName(name));
   TANDEM_ASSIGN_OR_RETURN(const std::vector<uint32_t> ids,
                           TokensOf(content.has_value() ? *content : *prompt, add_special, model));
-  // Written by hand: a tree of it would be ten times as large.
+  // Appended as text: a JSON tree of it would take ten times the memory.
   std::string out;
   absl::StrAppend(&out, R"({"count":)", ids.size(), R"(,"max_model_len":)",
                   model.info().context_len(), R"(,"tokens":[)");

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
 #include "services/gateway/openai/openai_options.h"
+#include "services/gateway/openai/tool_fields.h"
 
 namespace tandem::gateway {
 namespace {
@@ -16,42 +17,44 @@ std::string ReadRole(JsonFields& message) {
     return "";
   }
   if (*role == "developer") return "system";
-  if (*role == "system" || *role == "user" || *role == "assistant") return *role;
-  if (*role == "tool" || *role == "function") {
-    message.Unsupported("role", kNoTools);
-  } else {
-    message.Fail("role", "invalid_value",
-                 absl::StrFormat("Invalid value for '%s': \"%s\". Supported values are: "
-                                 "'system', 'developer', 'user' and 'assistant'.",
-                                 message.PathOf("role"), ClientText(*role, 40)));
+  for (const char* known : {"system", "user", "assistant", "tool"}) {
+    if (*role == known) return *role;
   }
+  message.Fail("role", "invalid_value",
+               absl::StrFormat("Invalid value for '%s': \"%s\". Supported values are: "
+                               "'system', 'developer', 'user', 'assistant' and 'tool'.",
+                               message.PathOf("role"), ClientText(*role, 40)));
   return "";
 }
 
 }  // namespace
 
-std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types) {
-  const Json* content = message.Find("content");
+const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& element) {
+  if (element.is_object()) return &element;
+  fields.Fail(at, "invalid_type",
+              absl::StrFormat("Invalid type for '%s': expected an object, but got %s instead.",
+                              fields.PathOf(at), std::string(JsonTypeName(element))));
+  return nullptr;
+}
+
+std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types,
+                        const std::string& name) {
+  const Json* content = message.Find(name);
   if (content == nullptr) {
-    message.Missing("content");
+    message.Missing(name);
     return "";
   }
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    message.WrongType("content", "a string or an array of parts");
+    message.WrongType(name, "a string or an array of parts");
     return "";
   }
   std::string text;
   for (size_t i = 0; i < content->size() && message.ok(); ++i) {
-    const std::string name = absl::StrFormat("content[%d]", i);
-    const Json& element = (*content)[i];
-    if (!element.is_object()) {
-      message.Fail(name, "invalid_type",
-                   absl::StrFormat("Invalid type for '%s': expected an object, but got %s instead.",
-                                   message.PathOf(name), std::string(JsonTypeName(element))));
-      return "";
-    }
-    JsonFields part(element, message.error(), message.PathOf(name) + ".");
+    const std::string at = absl::StrFormat("%s[%d]", name, i);
+    const Json* element = ObjectAt(message, at, (*content)[i]);
+    if (element == nullptr) return "";
+    JsonFields part(*element, message.error(), message.PathOf(at) + ".");
     const std::string type = part.String("type").value_or("");
     if (std::find(part_types.begin(), part_types.end(), type) == part_types.end()) {
       part.Unsupported("type", absl::StrFormat("\"%s\": %s", ClientText(type, 40), kTextOnly));
@@ -64,6 +67,26 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
   return text;
 }
 
+void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
+                 v1::ChatRequest& request) {
+  const Json* object = ObjectAt(fields, at, element);
+  if (object == nullptr) return;
+  JsonFields message(*object, fields.error(), fields.PathOf(at) + ".");
+  v1::ChatMessage* added = request.add_messages();
+  added->set_role(ReadRole(message));
+  message.RefuseIfSet("function_call", "it is of an older API; send 'tool_calls'.");
+  message.RefuseIfSet("audio", kTextOnly);
+  ReadToolCalls(message, *added);
+  if (added->role() == "tool") {
+    const auto id = message.String("tool_call_id");
+    if (!id.has_value()) message.Missing("tool_call_id");
+    added->set_tool_call_id(id.value_or(""));
+  }
+  // Content is null in messages that called a tool; clients keep such messages in their history.
+  if (added->role() == "assistant" && message.Find("content") == nullptr) return;
+  added->set_content(ReadContent(message, {"text", "input_text", "output_text"}));
+}
+
 void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& request) {
   const Json* messages = fields.Array(name);
   if (messages == nullptr) return fields.Missing(name);
@@ -73,22 +96,7 @@ void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& 
                                        fields.PathOf(name)));
   }
   for (size_t i = 0; i < messages->size() && fields.ok(); ++i) {
-    const std::string at = absl::StrFormat("%s[%d]", name, i);
-    if (!(*messages)[i].is_object()) {
-      return fields.Fail(
-          at, "invalid_type",
-          absl::StrFormat("Invalid type for '%s': expected an object, but got %s instead.",
-                          fields.PathOf(at), std::string(JsonTypeName((*messages)[i]))));
-    }
-    JsonFields message((*messages)[i], fields.error(), fields.PathOf(at) + ".");
-    v1::ChatMessage* added = request.add_messages();
-    added->set_role(ReadRole(message));
-    message.RefuseIfSet("tool_calls", kNoTools);
-    message.RefuseIfSet("function_call", kNoTools);
-    message.RefuseIfSet("audio", kTextOnly);
-    // null where the assistant called a tool; clients keep it in their history.
-    if (added->role() == "assistant" && message.Find("content") == nullptr) continue;
-    added->set_content(ReadContent(message, {"text", "input_text", "output_text"}));
+    ReadMessage(fields, absl::StrFormat("%s[%d]", name, i), (*messages)[i], request);
   }
 }
 

@@ -9,11 +9,19 @@
 namespace tandem::gateway {
 
 // Appends `messages` (an array of objects) to `request`.  Content is a string or a list of text
-// parts; "developer" is taken for "system".  What is no text (images, sound, files, tool calls and
-// their results) is refused by its path, "messages[2].content[0].type".
+// parts; "developer" means "system".  Content that is not text (images, sound, files) is refused,
+// named by its path: "messages[2].content[0].type".
 void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& request);
 
-// The text of a message's content, in parts of any of `part_types`.
-std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types);
+// Appends the message `element`, whose name is `at` ("messages[2]").
+void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
+                 v1::ChatRequest& request);
+
+// The element `at` of an array if it is an object; otherwise null, with an error.
+const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& element);
+
+// The text of a message's content: a string, or parts of one of `part_types`.
+std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types,
+                        const std::string& name = "content");
 
 }  // namespace tandem::gateway

@@ -2,33 +2,29 @@
 
 #include <optional>
 
+#include "services/gateway/model/request_parser.h"
+#include "services/gateway/openai/answer_format.h"
 #include "services/gateway/openai/chat_messages.h"
 #include "services/gateway/openai/chat_writer.h"
 #include "services/gateway/openai/openai_options.h"
-#include "services/gateway/service/request_parser.h"
+#include "services/gateway/openai/tool_fields.h"
+#include "services/gateway/tool_calls/tool_messages.h"
 
 namespace tandem::gateway {
 namespace {
 
 // What changes the answer, or costs more than text, and is not done here: refused, never ignored.
 void RefuseUnsupported(JsonFields& fields) {
-  fields.RefuseIfSet("tools", kNoTools);
-  fields.RefuseIfSet("functions", kNoTools);
-  for (const char* name : {"tool_choice", "function_call"}) {
-    const Json* choice = fields.Find(name);
-    if (choice != nullptr && *choice != "none" && *choice != "auto") {
-      fields.Unsupported(name, kNoTools);
-    }
-  }
-  if (const Json* format = fields.Object("response_format")) {
-    JsonFields inner(*format, fields.error(), "response_format.");
-    inner.RefuseUnless("type", "text", "this server does not bind answers to a format.");
+  fields.RefuseIfSet("functions", "it is of an older API; send 'tools'.");
+  const Json* older_choice = fields.Find("function_call");
+  if (older_choice != nullptr && *older_choice != "none" && *older_choice != "auto") {
+    fields.Unsupported("function_call", "it is of an older API; send 'tool_choice'.");
   }
   fields.RefuseUnless("modalities", Json::array({"text"}),
                       "this server does not answer with anything but text.");
   fields.RefuseIfSet("audio", "this server does not answer with anything but text.");
   fields.RefuseIfSet("prediction", "this server does not use predicted outputs.");
-  fields.String("reasoning_effort");  // the model has no thinking to make longer or shorter
+  fields.String("reasoning_effort");  // no effect: the model does not reason before it answers
   fields.RefuseIfSet("web_search_options", "this server does not search the web.");
   fields.Bool("store");
   const Json* tier = fields.Find("service_tier");
@@ -50,7 +46,7 @@ void ReadMaxTokens(JsonFields& fields, v1::GenerationLimits& limits) {
   if (most.has_value()) limits.set_max_tokens(*most);
 }
 
-// The alternatives wanted with each token; nullopt: no log-probabilities.
+// How many alternatives to report with each token; nullopt: no log-probabilities.
 std::optional<uint32_t> ReadLogprobs(JsonFields& fields) {
   const bool wanted = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", 0, kMaxLogprobs);
@@ -82,19 +78,25 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   fields.String("user");
   RefuseUnsupported(fields);
   IgnoredMembers ignored;
+  ReadTools(fields, "function", request, ignored);
+  const ConstraintMember format = ReadAnswerFormat(fields);
+  format.CopyTo(request);
   for (const char* name : {"store", "reasoning_effort"}) ignored.Note(fields, name);
   if (!error.ok()) return error;
 
   const auto parsed = ParseChat(request, model);
-  if (!parsed.ok()) return NamePrompt(parsed.status(), "messages");
+  const ConstraintNames names = format.NamesIn(request);
+  if (!parsed.ok()) return NameParsedConstraint(NamePrompt(parsed.status(), "messages"), names);
   ApiJob job;
   job.runs = MakeChoices(*parsed, num_choices);
+  job.constraint_names = names;
   job.writer = MakeChatWriter(model, {.stream = stream.stream,
                                       .include_usage = stream.include_usage,
                                       .logprobs = logprobs.has_value(),
                                       .ignore_eos = parsed->ignore_eos,
                                       .ignored = ignored.names(),
-                                      .num_choices = static_cast<size_t>(num_choices)});
+                                      .num_choices = static_cast<size_t>(num_choices),
+                                      .calls = CallOptionsOf(request, model.tool_format())});
   return job;
 }
 

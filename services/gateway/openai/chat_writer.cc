@@ -11,6 +11,7 @@
 #include "services/gateway/openai/openai_error.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/openai_parts.h"
+#include "services/gateway/tool_calls/answer_reader.h"
 
 namespace tandem::gateway {
 namespace {
@@ -24,7 +25,7 @@ class ChatWriter : public AnswerWriter {
         created_(absl::ToUnixSeconds(absl::Now())) {
     for (size_t i = 0; i < options.num_choices; ++i) choices_.emplace_back(model, options);
     chunk_head_ = DumpJson(Head("chat.completion.chunk"));
-    chunk_head_.pop_back();  // its brace: more members follow
+    chunk_head_.pop_back();  // the closing brace: more members follow
   }
 
   bool streams() const override { return options_.stream; }
@@ -38,21 +39,20 @@ class ChatWriter : public AnswerWriter {
   }
 
   void Update(size_t run, const StreamUpdate& update, std::string& out) override {
-    std::vector<Decision> tokens = choices_[run].text.Append(update);
+    std::vector<Decision> tokens = choices_[run].tokens_of.Append(update);
+    const std::vector<AnswerEvent> events = choices_[run].answer.Append(update.text);
     if (!options_.stream) return Keep(run, tokens);
-    if (update.text.empty() && !(options_.logprobs && !tokens.empty())) return;
-    AppendDelta(run, {{"content", update.text}}, tokens, nullptr, out);
+    AppendEvents(run, events, std::move(tokens), out);
   }
 
   void End(size_t run, const StreamEnd& end, std::string& out) override {
     Choice& choice = choices_[run];
-    choice.reason = FinishReasonName(end.reason);
     usage_.Add(end.usage, /*new_prompt=*/run == 0, /*first=*/run == 0);
-    const std::vector<Decision> rest = choice.text.Finish(end.reason);
+    std::vector<Decision> rest = choice.tokens_of.Finish(end.reason);
+    const std::vector<AnswerEvent> events = choice.answer.Finish();
+    choice.reason = FinishReasonName(choice.answer.ReasonOf(end.reason));
     if (!options_.stream) return Keep(run, rest);
-    if (options_.logprobs && !rest.empty()) {
-      AppendDelta(run, {{"content", ""}}, rest, nullptr, out);
-    }
+    AppendEvents(run, events, std::move(rest), out);
     AppendDelta(run, Json::object(), {}, choice.reason, out);
   }
 
@@ -78,8 +78,9 @@ class ChatWriter : public AnswerWriter {
  private:
   struct Choice {
     Choice(const ServedModel& model, const ChatWriterOptions& options)
-        : text(model, options.ignore_eos) {}
-    AnswerText text;
+        : tokens_of(model, options.ignore_eos), answer(options.calls) {}
+    AnswerText tokens_of;
+    AnswerReader answer;
     std::vector<Decision> tokens;  // of a whole answer with log-probabilities
     const char* reason = "";
   };
@@ -107,7 +108,60 @@ class ChatWriter : public AnswerWriter {
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
 
-  // Once a token: what all chunks have in common is there already, as text.
+  // A delta for each event.  The tokens go with the first; without events they have a delta of their
+  // own.
+  void AppendEvents(size_t run, const std::vector<AnswerEvent>& events,
+                    std::vector<Decision> tokens, std::string& out) const {
+    if (!options_.logprobs) tokens.clear();
+    if (events.empty() && !tokens.empty()) {
+      AppendDelta(run, {{"content", ""}}, tokens, nullptr, out);
+    }
+    for (const AnswerEvent& event : events) {
+      const Json delta = DeltaOf(event);
+      if (delta.empty()) continue;
+      AppendDelta(run, delta, tokens, nullptr, out);
+      tokens.clear();
+    }
+  }
+
+  // Empty: clients do not hear of it.
+  static Json DeltaOf(const AnswerEvent& event) {
+    Json call = {{"index", event.call}};
+    switch (event.kind) {
+      case AnswerEvent::Kind::kText:
+        return {{"content", event.text}};
+      case AnswerEvent::Kind::kCallBegin:
+        call["id"] = event.id;
+        call["type"] = "function";
+        call["function"] = {{"name", event.name}, {"arguments", ""}};
+        break;
+      case AnswerEvent::Kind::kCallArguments:
+        call["function"] = {{"arguments", event.text}};
+        break;
+      case AnswerEvent::Kind::kCallEnd:
+        return Json::object();
+    }
+    Json delta = Json::object();
+    delta["tool_calls"] = Json::array({std::move(call)});
+    return delta;
+  }
+
+  static Json MessageOf(const AnswerReader& answer) {
+    const bool silent = answer.text().empty() && !answer.calls().empty();
+    Json message = {{"role", "assistant"},
+                    {"content", silent ? Json(nullptr) : Json(answer.text())},
+                    {"refusal", nullptr},
+                    {"annotations", Json::array()}};
+    for (const v1::ToolCall& call : answer.calls()) {
+      message["tool_calls"].push_back(
+          {{"id", call.id()},
+           {"type", "function"},
+           {"function", {{"name", call.name()}, {"arguments", call.arguments_json()}}}});
+    }
+    return message;
+  }
+
+  // Called for each token, so the common part of all chunks is kept as text.
   void AppendDelta(size_t run, const Json& delta, const std::vector<Decision>& tokens,
                    const char* reason, std::string& out) const {
     absl::StrAppend(&out, "data: ", chunk_head_, R"(,"choices":[{"index":)", run, R"(,"delta":)",
@@ -122,11 +176,7 @@ class ChatWriter : public AnswerWriter {
     body["choices"] = Json::array();
     for (size_t i = 0; i < choices_.size(); ++i) {
       body["choices"].push_back({{"index", i},
-                                 {"message",
-                                  {{"role", "assistant"},
-                                   {"content", choices_[i].text.text()},
-                                   {"refusal", nullptr},
-                                   {"annotations", Json::array()}}},
+                                 {"message", MessageOf(choices_[i].answer)},
                                  {"logprobs", Logprobs(choices_[i].tokens)},
                                  {"finish_reason", choices_[i].reason}});
     }

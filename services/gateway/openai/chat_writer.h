@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "services/gateway/api/answer_writer.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
+#include "services/gateway/tool_calls/call_parser.h"
 
 namespace tandem::gateway {
 
@@ -16,8 +17,9 @@ struct ChatWriterOptions {
   bool include_usage = false;
   bool logprobs = false;
   bool ignore_eos = false;
-  std::vector<std::string> ignored;  // members taken without effect
+  std::vector<std::string> ignored;  // members accepted without effect
   size_t num_choices = 1;
+  CallOptions calls;
 };
 
 // Run i is choice i.  `model`: Borrowed; must outlive the writer.

@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/gateway/model/request_parser.h"
+#include "services/gateway/openai/answer_format.h"
 #include "services/gateway/openai/completion_writer.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/prompt_list.h"
-#include "services/gateway/service/request_parser.h"
 
 namespace tandem::gateway {
 namespace {
@@ -28,12 +29,12 @@ int64_t ReadNumChoices(JsonFields& fields, size_t num_prompts) {
   return n;
 }
 
-// What `echo` puts before the answer.
+// The text and the token that `echo` puts before the answer.
 CompletionWriterOptions::Echo MakeEcho(const v1::GenerateRequest& request,
                                        const EngineRequest& parsed, const ServedModel& model) {
   CompletionWriterOptions::Echo echo;
   echo.text = request.has_text() ? request.text() : model.tokenizer().Decode(parsed.prompt);
-  // The engine reports the prompt's tokens but the first, which is no text if it was put there.
+  // The engine reports all prompt tokens except the first.  That one is no text if it was added.
   const bool first_is_bos = request.has_text() && model.bos().has_value();
   if (!first_is_bos) echo.first_token = parsed.prompt[0];
   return echo;
@@ -57,6 +58,7 @@ absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& mo
   const int64_t num_choices = ReadNumChoices(fields, prompts.size());
   fields.String("user");
   fields.RefuseIfSet("suffix", "this server does not fill in the middle.");
+  const ConstraintMember format = ReadAnswerFormat(fields);
   if (!error.ok()) return error;
 
   CompletionWriterOptions options{.stream = stream.stream,
@@ -66,14 +68,18 @@ absl::StatusOr<ApiJob> MakeCompletionJob(const Json& body, const ServedModel& mo
                                   .num_prompts = prompts.size(),
                                   .num_choices = static_cast<size_t>(num_choices)};
   ApiJob job;
+  job.constraint_names.member = format.name();
   for (v1::GenerateRequest& request : prompts) {
     request.set_request_id(request_id);
     *request.mutable_sampling() = sampling;
     *request.mutable_limits() = limits;
     if (logprobs.has_value()) request.set_logprobs(static_cast<uint32_t>(*logprobs));
     request.set_prompt_logprobs(echo && logprobs.has_value());
+    format.CopyTo(request);
     const auto parsed = ParseGenerate(request, model);
-    if (!parsed.ok()) return NamePrompt(parsed.status(), "prompt");
+    if (!parsed.ok()) {
+      return NameParsedConstraint(NamePrompt(parsed.status(), "prompt"), job.constraint_names);
+    }
     for (EngineRequest& choice : MakeChoices(*parsed, num_choices)) {
       job.runs.push_back(std::move(choice));
     }

@@ -13,10 +13,10 @@
 namespace tandem::gateway {
 namespace {
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, each a list by token.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: lists with an entry for each token.
 class CompletionLogprobs {
  public:
-  // A token whose text begins at character `offset`; `known`: its probability is.
+  // Adds a token.  `known`: whether its probability is known.
   void Add(const Decision& decision, bool known, const Tokenizer& tokenizer) {
     tokens_.push_back(TokenText(decision.token, tokenizer));
     offsets_.push_back(offset_);
@@ -36,7 +36,7 @@ class CompletionLogprobs {
   }
 
   bool empty() const { return tokens_.empty(); }
-  // Takes what was added since the last call; offsets go on.
+  // The tokens added since the last call; offsets continue.
   Json Take() {
     Json json = {{"tokens", std::exchange(tokens_, Json::array())},
                  {"token_logprobs", std::exchange(logprobs_, Json::array())},
@@ -90,7 +90,7 @@ class CompletionWriter : public AnswerWriter {
     usage_.Add(end.usage, /*new_prompt=*/run % num_choices == 0, /*first=*/run == 0);
     choice.reason = FinishReasonName(end.reason);
     AddTokens(choice, choice.text.Finish(end.reason));
-    // A run that decided nothing has had no update.
+    // A run without tokens had no update.
     const std::string text = TakeEcho(run);
     if (options_.stream) AppendChunk(run, text, choice.reason, out);
   }
@@ -118,7 +118,7 @@ class CompletionWriter : public AnswerWriter {
   struct Choice {
     Choice(const ServedModel& model, bool ignore_eos) : text(model, ignore_eos) {}
     AnswerText text;
-    CompletionLogprobs logprobs;  // not written yet
+    CompletionLogprobs logprobs;  // not sent yet
     bool echoed = false;
     const char* reason = "";
   };

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "services/gateway/api/answer_writer.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
@@ -18,14 +18,14 @@ struct CompletionWriterOptions {
   bool include_usage = false;
   bool logprobs = false;
   bool ignore_eos = false;
-  std::vector<std::string> ignored;  // members taken without effect
+  std::vector<std::string> ignored;  // members accepted without effect
   size_t num_prompts = 1;
   size_t num_choices = 1;  // of each prompt
 
-  // A prompt, to be put before its answers.
+  // A prompt that is put before its answers.
   struct Echo {
     std::string text;
-    // The first token, which has no probability; nullopt if it is no text.
+    // The first token, which has no probability; nullopt if it stands for no text.
     std::optional<uint32_t> first_token;
   };
   std::vector<Echo> echoes;  // by prompt; empty: no echo

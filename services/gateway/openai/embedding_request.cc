@@ -6,14 +6,14 @@
 #include "services/common/base/client_text.h"
 #include "services/common/base/json_floats.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/model/request_parser.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/prompt_list.h"
-#include "services/gateway/service/request_parser.h"
 
 namespace tandem::gateway {
 namespace {
 
-// Numbers are written by hand: thousands of them would each be a value of a tree.
+// Appends the numbers as text.  As a JSON tree, thousands of numbers would each be a node.
 std::string ToBody(const EmbedResult& result, const std::string& model, bool base64) {
   std::string body = R"({"object":"list","data":[)";
   for (size_t i = 0; i < result.embeddings.size(); ++i) {

@@ -1,4 +1,4 @@
-// POST /v1/embeddings: a body to engine requests and the writer of their answer.
+// POST /v1/embeddings: turns a body into engine requests and the writer of their answer.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 #include "absl/status/statusor.h"
 #include "services/gateway/api/embed_answer.h"
 #include "services/gateway/api/json.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
-// INVALID_ARGUMENT (a ParamError) names what is wrong or not done here; NOT_FOUND: another model.
+// INVALID_ARGUMENT (a ParamError) names the wrong or unsupported member; NOT_FOUND: another model.
 absl::StatusOr<EmbedJob> MakeEmbeddingJob(const Json& body, const ServedModel& model,
                                           const std::string& request_id);
 

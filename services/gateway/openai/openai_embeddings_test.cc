@@ -1,4 +1,4 @@
-// Bodies of /v1/embeddings: what is read, what is refused, what is answered.
+// Bodies of /v1/embeddings: which are read, which are refused, the answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

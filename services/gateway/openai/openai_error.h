@@ -7,7 +7,7 @@
 
 namespace tandem::gateway {
 
-// {"error": {"message", "type", "param", "code"}}; param and code are null where there is none.
+// {"error": {"message", "type", "param", "code"}}; param and code are null if unknown.
 Json OpenAiError(const absl::Status& status, int http_status);
 
 // The response to a request that failed before its first byte.  An HttpErrorFormat.

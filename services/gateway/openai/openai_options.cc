@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/penalty_window.h"
+#include "services/gateway/model/request_parser.h"
 #include "services/gateway/sampling/sampler.h"
-#include "services/gateway/service/request_parser.h"
 
 namespace tandem::gateway {
 namespace {
@@ -69,14 +69,14 @@ v1::SamplingParams ReadSampling(JsonFields& fields) {
     params.set_temperature(static_cast<float>(*value));
   }
   if (const auto value = fields.Number("top_p", 0.0, 1.0)) {
-    // The smallest set that reaches 0 is the best token alone, as with the least p above 0.
+    // 0 keeps the best token alone, as the smallest p above 0 does.
     constexpr float kLeast = std::numeric_limits<float>::min();
     params.set_top_p(std::max(static_cast<float>(*value), kLeast));
   }
   if (const auto value = fields.Number("min_p", 0.0, 1.0)) {
     params.set_min_p(static_cast<float>(*value));
   }
-  // Other servers take -1 too for "all".
+  // Other servers also accept -1 for "all".
   if (const auto value = fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max())) {
     params.set_top_k(*value < 0 ? 0 : static_cast<uint32_t>(*value));
   }
@@ -87,7 +87,7 @@ v1::SamplingParams ReadSampling(JsonFields& fields) {
   if (const auto value = fields.Number("frequency_penalty", -2.0, 2.0)) {
     params.set_frequency_penalty(static_cast<float>(*value));
   }
-  // -1: a new one each time, as llama.cpp and vLLM take it.
+  // -1: a new seed for each request, as in llama.cpp and vLLM.
   const auto seed = fields.Seed("seed");
   const bool given = seed.has_value() && *seed != std::numeric_limits<uint64_t>::max();
   params.set_seed(given ? *seed : RandomWord() >> 11);

@@ -1,4 +1,4 @@
-// What chat completions, completions and responses have in common.
+// Members that chat completions, completions and responses share.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,21 @@
 
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/engine/request_run.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr char kNoTools[] = "this server does not call tools.";
 inline constexpr char kTextOnly[] = "this server does not take anything but text.";
 
-// temperature, top_p, seed and, where this API has them, the penalties and logit_bias; beside
-// OpenAI's own top_k, min_p, repetition_penalty (or llama.cpp's repeat_penalty) and repeat_last_n
-// under the names other servers give them.  Where there is no seed, or -1, one is drawn, of at most
-// 53 bits, so that it can be reported exactly.
+// temperature, top_p, seed, the penalties and logit_bias; also top_k, min_p, repetition_penalty (or
+// llama.cpp's repeat_penalty) and repeat_last_n, which OpenAI lacks, under other servers' names.
+// Without a seed, or with -1, draws one of at most 53 bits, so that JSON can report it exactly.
 v1::SamplingParams ReadSampling(JsonFields& fields);
 
-// The most tokens to generate, as `name` says: at least `least`, or -1 for no limit, which clients
-// of llama.cpp and LM Studio send (kNoTokenLimit then).
+// The member `name`, the most tokens to generate: `least` or more.  -1, which clients of llama.cpp
+// and LM Studio send, is kNoTokenLimit.
 std::optional<uint32_t> ReadTokenLimit(JsonFields& fields, std::string_view name, int64_t least);
 
 // Members that are accepted without effect.  If a request sets one, the answer lists it in
@@ -53,11 +51,11 @@ StreamOptions ReadStreamOptions(JsonFields& fields);
 // `fields`' model, checked against `model`'s name.  NOT_FOUND goes to the fields' error.
 void CheckModel(JsonFields& fields, const ServedModel& model);
 
-// The same request `num_choices` times, each with a seed of its own, counting up from its seed.
+// The request `num_choices` times; choice i has the seed of the request plus i.
 std::vector<EngineRequest> MakeChoices(const EngineRequest& request, int64_t num_choices);
 
-// What ParseGenerate and ParseChat refuse: if it is the prompt, under its name `param` ("messages",
-// "prompt", "input").
+// Names the prompt `param` ("messages", "prompt", "input") in an error of ParseGenerate or
+// ParseChat. Errors about other members stay as they are.
 absl::Status NamePrompt(const absl::Status& status, std::string_view param);
 
 // "chatcmpl-" and 24 random hexadecimal digits.

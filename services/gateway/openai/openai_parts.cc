@@ -7,6 +7,7 @@
 
 namespace tandem::gateway {
 const char* FinishReasonName(v1::FinishReason reason) {
+  if (reason == v1::FINISH_REASON_TOOL_CALLS) return "tool_calls";
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
 }
 

@@ -1,4 +1,4 @@
-// Pieces that OpenAI's answers are made of.
+// Parts of OpenAI's answers.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace tandem::gateway {
 
-// "stop" or "length".
+// "stop", "length" or "tool_calls".
 const char* FinishReasonName(v1::FinishReason reason);
 
-// What a request's runs used together.  The prompt of several choices counts once.
+// The usage of all runs of a request.  The prompt of several choices counts once.
 class UsageSum {
  public:
-  // `new_prompt`: it is the first of the choices of a prompt; `first`: the first run of all.
+  // `new_prompt`: the first choice of its prompt; `first`: the first run of the request.
   void Add(const v1::Usage& usage, bool new_prompt, bool first);
 
   // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", ...}
   Json ToJson() const;
   // The same under the names of /v1/responses.
   Json ToResponsesJson() const;
-  // Not OpenAI's: what runs where, the seed of the first run, and seconds by device, of waiting, to
-  // the first token and in all; and the members that were taken without effect, if any.
+  // Tandem's own: the placement, the seed of the first run, seconds (by device, in the queue, to
+  // the first token, in all), and the members that were accepted without effect, if any.
   Json ToTandemJson(const std::string& placement,
                     const std::vector<std::string>& ignored = {}) const;
 
@@ -36,7 +36,7 @@ class UsageSum {
   std::vector<v1::Usage> runs_;
 };
 
-// "tandem-0.2.0": what OpenAI calls the configuration that answers.
+// "tandem-0.2.0", for OpenAI's member system_fingerprint.
 std::string SystemFingerprint();
 
 // "data: " and `json` and an empty line.

@@ -38,7 +38,7 @@ HttpHandler Generates(MakeJob make_job, const Launcher& launcher, const AnswerRu
   };
 }
 
-// `id`: the model's name or an alias.  "root" is as vLLM has it, "meta" as llama.cpp's server.
+// `id`: the model's name or an alias.  "root" is vLLM's, "meta" is from llama.cpp's server.
 Json ModelJson(const ServedModel& model, const std::string& id, int64_t created) {
   const v1::ModelInfo& info = model.info();
   return {{"id", id},
@@ -56,7 +56,7 @@ Json ModelJson(const ServedModel& model, const std::string& id, int64_t created)
             {"size", info.weight_bytes()}}}};
 }
 
-// All names of the model, or the one that the path gives.
+// All names of the model, or only the name in the path.
 HttpHandler GetsModels(const Launcher& launcher, int64_t created) {
   return [&launcher, created](const HttpRequest& request, const Responder& responder) {
     const auto answer = [&]() -> absl::StatusOr<Json> {

@@ -4,11 +4,11 @@
 #include "absl/status/status.h"
 #include "services/gateway/api/answer_run.h"
 #include "services/gateway/http/http_router.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 
-// Adds the routes, and OpenAI's form for the errors of all paths below /v1/.
+// Adds the routes.  Sets OpenAI's error format for all paths below /v1/.
 // `launcher`: Borrowed; must outlive the server.
 absl::Status AddOpenAiRoutes(HttpRouter& router, const Launcher& launcher,
                              const AnswerRunOptions& options = {});

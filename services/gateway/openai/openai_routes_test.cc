@@ -8,13 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/engine/testing/gate.h"
 #include "services/gateway/engine/testing/unfinished.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 namespace {
@@ -74,11 +75,7 @@ class OpenAiRoutesTest : public ::testing::Test {
     return status.scheduler();
   }
   void WaitUntilIdle() {
-    const absl::Time patience = absl::Now() + absl::Seconds(60);
-    while (Unfinished(Scheduler()) > 0) {
-      ASSERT_LT(absl::Now(), patience);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    ASSERT_TRUE(tandem::testing::Eventually([this] { return Unfinished(Scheduler()) == 0; }));
   }
 
   std::unique_ptr<Launcher> launcher_;
@@ -101,6 +98,42 @@ TEST_F(OpenAiRoutesTest, AnswersWholeAndStreamed) {
   HttpTestClient client(server_->port());
   EXPECT_EQ(Json::parse(client.Call("GET", "/v1/models").body)["data"][0]["id"], "toy");
   EXPECT_EQ(client.Call("GET", "/v1/models/toy").status, 200);
+}
+
+TEST_F(OpenAiRoutesTest, AnswersFitTheirFormatOrTheMemberIsNamed) {
+  Start();
+  WaitReady();
+  const std::string format = R"({"type": "json_schema", "json_schema": {"name": "pick", "schema":
+      {"type": "object", "properties": {"pick": {"enum": ["an", "he"]}}, "required": ["pick"],
+       "additionalProperties": false, "x-guidance": {"whitespace_flexible": false}}}})";
+  const std::string chat = R"({"messages": [{"role": "user", "content": "the hat"}],
+      "temperature": 2, "max_tokens": 60, "response_format": )";
+  const HttpTestResponse whole = Post("/v1/chat/completions", chat + format + "}");
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const Json choice = Json::parse(whole.body)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  const Json picked = Json::parse(choice["message"]["content"].get<std::string>());
+  EXPECT_TRUE(picked["pick"] == "an" || picked["pick"] == "he") << picked;
+  EXPECT_TRUE(Post("/v1/chat/completions", chat + format + R"(, "stream": true})")
+                  .body.ends_with("data: [DONE]\n\n"));
+  const HttpTestResponse completion =
+      Post("/v1/completions", R"({"prompt": ["the", "hat"], "n": 2, "guided_choice": ["in"]})");
+  ASSERT_EQ(completion.status, 200) << completion.body;
+  const Json completed = Json::parse(completion.body);
+  ASSERT_EQ(completed["choices"].size(), 4u);
+  for (const Json& each : completed["choices"]) EXPECT_EQ(each["text"], "in");
+
+  const HttpTestResponse wrong = Post("/v1/chat/completions", chat + R"({"type": "json_schema",
+      "json_schema": {"name": "a", "schema": {"properties": {"a": {"not": {}}}}}}})");
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_EQ(ErrorOf(wrong)["param"], "response_format.json_schema.schema");
+  EXPECT_EQ(ErrorOf(wrong)["message"],
+            "Invalid 'response_format.json_schema.schema': schema: #/properties/a/not: is not "
+            "supported");
+  const HttpTestResponse regex =
+      Post("/v1/completions", R"({"prompt": "the", "guided_regex": "a("})");
+  EXPECT_EQ(regex.status, 400);
+  EXPECT_EQ(ErrorOf(regex)["param"], "guided_regex");
 }
 
 TEST_F(OpenAiRoutesTest, EmbedsTextsIntoUnitVectorsInOrder) {

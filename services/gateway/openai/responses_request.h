@@ -1,4 +1,5 @@
-// POST /v1/responses, without state: a body to an engine request and the writer of its answer.
+// POST /v1/responses, without state: turns a body into an engine request and the writer of its
+// answer.
 #pragma once
 
 #include <string>
@@ -6,12 +7,13 @@
 #include "absl/status/statusor.h"
 #include "services/gateway/api/answer_writer.h"
 #include "services/gateway/api/json.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
-// `input` is a text or a list of messages, `instructions` the system message.  What needs state
-// (previous_response_id, conversation, store, background) is refused.  Errors as MakeChatJob's.
+// `input` is a text or a list of messages, calls of functions and their results, `instructions` the system message.  Members that need
+// state (previous_response_id, conversation, store, background) are refused.  Errors as
+// MakeChatJob's.
 absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& model,
                                         const std::string& request_id);
 

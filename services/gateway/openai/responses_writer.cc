@@ -11,57 +11,48 @@
 #include "services/gateway/openai/openai_error.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/openai_parts.h"
+#include "services/gateway/tool_calls/answer_reader.h"
 
 namespace tandem::gateway {
 namespace {
 
-// 0.95 and not 0.94999998807907104.
+// The shortest decimal form: 0.95, not 0.94999998807907104.
 double Short(float value) { return std::round(double{value} * 1e6) / 1e6; }
 
-// Events in order: created, in_progress, output_item.added, content_part.added, a delta for each
-// piece of text, output_text.done, content_part.done, output_item.done, and completed, incomplete
-// or failed.  Each is numbered.
+// Events in order: created, in_progress, those of each item, and completed, incomplete or failed.
+// Each is numbered.  A message has output_item.added, content_part.added, an output_text.delta for
+// each piece of text, output_text.done, content_part.done, output_item.done; a call has
+// output_item.added, function_call_arguments.delta, function_call_arguments.done,
+// output_item.done.
 class ResponsesWriter : public AnswerWriter {
  public:
   ResponsesWriter(const ServedModel& model, ResponsesWriterOptions options)
       : model_(model),
         options_(std::move(options)),
         id_(MakeId("resp_")),
-        item_id_(MakeId("msg_")),
         created_(absl::ToUnixSeconds(absl::Now())),
-        text_(model, /*ignore_eos=*/false) {}
+        tokens_of_(model, /*ignore_eos=*/false),
+        answer_(options_.calls) {}
 
   bool streams() const override { return options_.stream; }
 
   void Begin(std::string& out) override {
-    if (!options_.stream) return;
     Append("response.created", {{"response", Response("in_progress")}}, out);
     Append("response.in_progress", {{"response", Response("in_progress")}}, out);
-    Append("response.output_item.added", {{"output_index", 0}, {"item", Item("in_progress")}}, out);
-    AppendOfPart("response.content_part.added", {{"part", Part()}}, out);
+    if (options_.calls.names.empty()) OpenMessage(out);
   }
 
   void Update(size_t, const StreamUpdate& update, std::string& out) override {
-    const std::vector<Decision> tokens = text_.Append(update);
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-    if (!options_.stream || (update.text.empty() && !(options_.logprobs && !tokens.empty()))) {
-      return;
-    }
-    AppendOfPart("response.output_text.delta",
-                 {{"delta", update.text}, {"logprobs", Logprobs(tokens)}}, out);
+    Take(answer_.Append(update.text), tokens_of_.Append(update), out);
   }
 
   void End(size_t, const StreamEnd& end, std::string& out) override {
-    const std::vector<Decision> rest = text_.Finish(end.reason);
-    tokens_.insert(tokens_.end(), rest.begin(), rest.end());
     usage_.Add(end.usage, /*new_prompt=*/true, /*first=*/true);
     status_ = end.reason == v1::FINISH_REASON_LENGTH ? "incomplete" : "completed";
+    Take(answer_.Finish(), tokens_of_.Finish(end.reason), out);
+    if (items_.empty()) OpenMessage(out);
+    CloseItem(out);
     ended_ = true;
-    if (!options_.stream) return;
-    AppendOfPart("response.output_text.done",
-                 {{"text", text_.text()}, {"logprobs", Logprobs(tokens_)}}, out);
-    AppendOfPart("response.content_part.done", {{"part", Part()}}, out);
-    Append("response.output_item.done", {{"output_index", 0}, {"item", Item(status_)}}, out);
   }
 
   void Finish(std::string& out) override {
@@ -80,6 +71,79 @@ class ResponsesWriter : public AnswerWriter {
   }
 
  private:
+  // A message or a call.
+  struct Item {
+    std::string id;
+    std::string text;              // or the arguments
+    std::vector<Decision> tokens;  // of a message
+    std::string call_id;           // empty: a message
+    std::string name;
+    std::string status = "in_progress";
+    bool is_call() const { return !call_id.empty(); }
+    bool open() const { return status == "in_progress"; }
+  };
+
+  // `tokens` belong to the next text there is; those of calls are not reported.
+  void Take(const std::vector<AnswerEvent>& events, const std::vector<Decision>& tokens,
+            std::string& out) {
+    if (options_.logprobs) held_tokens_.insert(held_tokens_.end(), tokens.begin(), tokens.end());
+    for (const AnswerEvent& event : events) {
+      switch (event.kind) {
+        case AnswerEvent::Kind::kText:
+          if (items_.empty() || !items_.back().open()) OpenMessage(out);
+          AddText(event.text, out);
+          break;
+        case AnswerEvent::Kind::kCallBegin:
+          CloseItem(out);
+          items_.push_back({.id = MakeId("fc_"), .call_id = event.id, .name = event.name});
+          AppendOfItem("response.output_item.added", {{"item", ToJson(items_.back())}}, out);
+          break;
+        case AnswerEvent::Kind::kCallArguments:
+          items_.back().text += event.text;
+          AppendOfItem("response.function_call_arguments.delta",
+                       {{"item_id", items_.back().id}, {"delta", event.text}}, out);
+          break;
+        case AnswerEvent::Kind::kCallEnd:
+          held_tokens_.clear();
+          CloseItem(out);
+          break;
+      }
+    }
+    const bool in_message = !items_.empty() && items_.back().open() && !items_.back().is_call();
+    if (events.empty() && in_message && !held_tokens_.empty()) AddText("", out);
+  }
+
+  void OpenMessage(std::string& out) {
+    items_.push_back({.id = MakeId("msg_")});
+    AppendOfItem("response.output_item.added", {{"item", ToJson(items_.back())}}, out);
+    AppendOfPart("response.content_part.added", {{"part", Part(items_.back())}}, out);
+  }
+
+  void AddText(const std::string& text, std::string& out) {
+    Item& item = items_.back();
+    item.text += text;
+    item.tokens.insert(item.tokens.end(), held_tokens_.begin(), held_tokens_.end());
+    AppendOfPart("response.output_text.delta",
+                 {{"delta", text}, {"logprobs", Logprobs(held_tokens_)}}, out);
+    held_tokens_.clear();
+  }
+
+  // Closes the last item if it is open.  Before the answer's end it is complete.
+  void CloseItem(std::string& out) {
+    if (items_.empty() || !items_.back().open()) return;
+    Item& item = items_.back();
+    item.status = status_ == "in_progress" ? "completed" : status_;
+    if (item.is_call()) {
+      AppendOfItem("response.function_call_arguments.done",
+                   {{"item_id", item.id}, {"name", item.name}, {"arguments", item.text}}, out);
+    } else {
+      AppendOfPart("response.output_text.done",
+                   {{"text", item.text}, {"logprobs", Logprobs(item.tokens)}}, out);
+      AppendOfPart("response.content_part.done", {{"part", Part(item)}}, out);
+    }
+    AppendOfItem("response.output_item.done", {{"item", ToJson(item)}}, out);
+  }
+
   Json Logprobs(const std::vector<Decision>& tokens) const {
     Json logprobs = Json::array();
     if (!options_.logprobs) return logprobs;
@@ -89,26 +153,32 @@ class ResponsesWriter : public AnswerWriter {
     return logprobs;
   }
 
-  Json Part() const {
+  Json Part(const Item& item) const {
     return {{"type", "output_text"},
-            {"text", text_.text()},
+            {"text", item.text},
             {"annotations", Json::array()},
-            {"logprobs", Logprobs(tokens_)}};
+            {"logprobs", Logprobs(item.tokens)}};
   }
 
-  Json Item(const std::string& status) const {
+  Json ToJson(const Item& item) const {
+    if (item.is_call()) {
+      return {{"id", item.id},          {"type", "function_call"}, {"status", item.status},
+              {"arguments", item.text}, {"call_id", item.call_id}, {"name", item.name}};
+    }
     Json content = Json::array();
-    if (ended_) content.push_back(Part());
-    return {{"id", item_id_},
+    if (!item.open()) content.push_back(Part(item));
+    return {{"id", item.id},
             {"type", "message"},
-            {"status", status},
+            {"status", item.status},
             {"role", "assistant"},
             {"content", std::move(content)}};
   }
 
   Json Response(const std::string& status) const {
     Json output = Json::array();
-    if (ended_) output.push_back(Item(status));
+    for (const Item& item : items_) {
+      if (ended_) output.push_back(ToJson(item));
+    }
     Json incomplete = nullptr;
     if (status == "incomplete") incomplete = {{"reason", "max_output_tokens"}};
     return {{"id", id_},
@@ -123,15 +193,15 @@ class ResponsesWriter : public AnswerWriter {
             {"max_tool_calls", nullptr},
             {"model", model_.info().name()},
             {"output", std::move(output)},
-            {"parallel_tool_calls", true},
+            {"parallel_tool_calls", options_.parallel_tool_calls},
             {"previous_response_id", nullptr},
             {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
             {"service_tier", "default"},
             {"store", false},
             {"temperature", Short(options_.temperature)},
-            {"text", {{"format", {{"type", "text"}}}}},
-            {"tool_choice", "auto"},
-            {"tools", Json::array()},
+            {"text", {{"format", options_.text_format}}},
+            {"tool_choice", options_.tool_choice},
+            {"tools", options_.tools},
             {"top_logprobs", options_.top_logprobs},
             {"top_p", Short(options_.top_p)},
             {"truncation", "disabled"},
@@ -143,13 +213,21 @@ class ResponsesWriter : public AnswerWriter {
   }
 
   void Append(const std::string& type, const Json& fields, std::string& out) {
+    if (!options_.stream) return;
     Json event = {{"type", type}, {"sequence_number", next_number_++}};
     event.update(fields);
     out += "event: " + type + "\n";
     AppendEvent(event, out);
   }
+  // Of the last item.
+  void AppendOfItem(const std::string& type, const Json& fields, std::string& out) {
+    Json all = {{"output_index", items_.size() - 1}};
+    all.update(fields);
+    Append(type, all, out);
+  }
   void AppendOfPart(const std::string& type, const Json& fields, std::string& out) {
-    Json all = {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
+    Json all = {
+        {"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
     all.update(fields);
     Append(type, all, out);
   }
@@ -157,10 +235,11 @@ class ResponsesWriter : public AnswerWriter {
   const ServedModel& model_;
   const ResponsesWriterOptions options_;
   const std::string id_;
-  const std::string item_id_;
   const int64_t created_;
-  AnswerText text_;
-  std::vector<Decision> tokens_;
+  AnswerText tokens_of_;
+  AnswerReader answer_;
+  std::vector<Item> items_;
+  std::vector<Decision> held_tokens_;  // of text that is not reported yet
   UsageSum usage_;
   std::string status_ = "in_progress";
   bool ended_ = false;
