@@ -10,10 +10,12 @@
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/token_routes.h"
 #include "services/gateway/llamacpp/server_state.h"
+#include "services/gateway/model/request_parser.h"
 #include "services/gateway/openai/chat_messages.h"
 #include "services/gateway/openai/openai_options.h"
-#include "services/gateway/service/request_parser.h"
+#include "services/gateway/openai/tool_fields.h"
 #include "services/gateway/tokenizer/chat_template.h"
+#include "services/gateway/tool_calls/tool_messages.h"
 
 namespace tandem::gateway {
 namespace {
@@ -26,7 +28,7 @@ v1::SchedulerStatus SchedulerOf(const Launcher& launcher) {
   return status.scheduler();
 }
 
-// Answers with what `make` makes of the request and the model.
+// Answers with the body that `make` builds from the request and the model.
 template <class Make>
 HttpHandler Answers(const Launcher& launcher, Make make) {
   return [&launcher, make](const HttpRequest& request, const Responder& responder) {
@@ -50,16 +52,15 @@ absl::StatusOr<Json> ApplyTemplate(const HttpRequest& http, const ServedModel& m
   CheckModel(fields, model);
   v1::ChatRequest request;
   ReadMessages(fields, "messages", request);
-  fields.RefuseIfSet("tools", kNoTools);
+  IgnoredMembers ignored;
+  ReadTools(fields, "function", request, ignored);
   fields.RefuseUnless("add_generation_prompt", true,
                       "this server always adds the generation prompt.");
   if (!error.ok()) return error;
-  std::vector<Message> messages;
-  for (const v1::ChatMessage& message : request.messages()) {
-    messages.push_back({message.role(), message.content()});
-  }
   const auto parsed = ParseChat(request, model);
   if (!parsed.ok()) return NamePrompt(parsed.status(), "messages");
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Message> messages,
+                          MessagesOf(request, model.tool_format()));
   TANDEM_ASSIGN_OR_RETURN(std::string prompt, RenderChatText(messages));
   return Json{{"prompt", std::move(prompt)}, {"tokens", parsed->prompt}};
 }

@@ -1,4 +1,4 @@
-// What clients of llama.cpp's server ask beside OpenAI's API: GET /props, /slots and /v1/health,
+// Routes of llama.cpp's server that OpenAI's API lacks: GET /props, /slots and /v1/health,
 // POST /apply-template.  /tokenize and /detokenize are in api/token_routes.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "services/gateway/http/http_router.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 
@@ -14,8 +14,8 @@ namespace tandem::gateway {
 //
 //   /props            the model, its context, its chat template and sampling defaults
 //   /slots            one entry for each request that can run at a time: {"id", "is_processing",
-//                     ...}, and nothing of what a request says.  With ?fail_on_no_slot=1 503 where
-//                     all are taken
+//                     ...}, without the text of requests.  With ?fail_on_no_slot=1: 503 if all are
+//                     taken
 //   /apply-template   {"messages": [...]} to {"prompt": TEXT, "tokens": [ID, ...]}
 //   /v1/health        {"status": "ok"}, or 503; without a key
 //

@@ -10,7 +10,7 @@
 namespace tandem::gateway {
 namespace {
 
-// 0.95 and not 0.94999998807907104.
+// The shortest decimal form: 0.95, not 0.94999998807907104.
 double Short(float value) { return std::round(double{value} * 1e6) / 1e6; }
 
 std::string Piece(const ServedModel& model, int64_t token) {
@@ -18,7 +18,7 @@ std::string Piece(const ServedModel& model, int64_t token) {
   return std::string(model.tokenizer().Piece(static_cast<uint32_t>(token)));
 }
 
-// What a request that says nothing is answered with, under llama.cpp's names.
+// The defaults of a request, under llama.cpp's names.
 Json DefaultParams(const ServedModel& model) {
   const SamplingParams& defaults = model.sampling_defaults();
   return {{"n_predict", -1},

@@ -8,8 +8,8 @@
 #include "services/common/base/json_floats.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/json_fields.h"
+#include "services/gateway/model/request_parser.h"
 #include "services/gateway/ollama/ollama_request.h"
-#include "services/gateway/service/request_parser.h"
 
 namespace tandem::gateway {
 namespace {
@@ -33,7 +33,7 @@ std::string OneToBody(const EmbedResult& result) {
   return R"({"embedding":)" + (all.empty() ? "[]" : FloatsToJson(all[0])) + "}";
 }
 
-// The runs of `texts`; what is wrong with one is said of `member`.
+// The runs of `texts`.  Errors name `member`.
 absl::StatusOr<std::vector<EngineRequest>> MakeRuns(const std::vector<std::string>& texts,
                                                     const ServedModel& model,
                                                     const std::string& request_id,
@@ -56,13 +56,13 @@ absl::StatusOr<EmbedJob> MakeOllamaEmbedJob(const Json& body, const ServedModel&
   JsonFields fields(body, error);
   const std::string name = fields.String("model").value_or("");
   std::vector<std::string> texts = fields.Strings("input", kMaxEmbedInputs);
-  // One empty text equals no text.  An empty text among others is an error.
+  // A single empty text counts as no text.  An empty text among others is an error.
   if (texts.size() == 1 && texts[0].empty()) texts.clear();
   const uint32_t hidden_dim = model.config().hidden_dim;
   fields.RefuseUnless(
       "dimensions", hidden_dim,
       absl::StrFormat("this server does not shorten embeddings, they have %d.", hidden_dim));
-  fields.Bool("truncate");  // an input that is too long is refused whatever it says
+  fields.Bool("truncate");  // no effect: an input that is too long is always refused
   if (!error.ok()) return error;
   TANDEM_RETURN_IF_ERROR(CheckOllamaName(name, model));
   EmbedJob job;

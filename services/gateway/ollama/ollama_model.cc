@@ -29,7 +29,7 @@ Json Details(const ServedModel& model) {
           {"quantization_level", quantization.empty() ? "unknown" : quantization}};
 }
 
-// As Ollama writes names: with a tag.
+// A name as Ollama writes it: with a tag.
 Json Named(const std::string& listed) {
   const bool tagged = listed.find(':') != std::string::npos;
   const std::string name = tagged ? listed : listed + ":latest";
@@ -64,7 +64,7 @@ Json OllamaProcess(const ServedModel& model, absl::Time started) {
   process["size"] = model.info().weight_bytes();
   process["digest"] = model.info().model_id();
   process["details"] = Details(model);
-  // It stays as long as the server does.
+  // The model stays loaded as long as the server runs.
   process["expires_at"] = Rfc3339(started + absl::Hours(24 * 365 * 100));
   process["size_vram"] = model.info().weight_bytes();
   process["context_length"] = model.info().context_len();
@@ -93,7 +93,7 @@ Json OllamaShow(const ServedModel& model, absl::Time started) {
             {family + ".attention.head_count_kv", config.num_kv_heads},
             {family + ".attention.key_length", config.head_dim},
             {family + ".attention.sliding_window", config.sliding_window}}},
-          {"capabilities", Json::array({"completion"})},
+          {"capabilities", Json::array({"completion", "tools"})},
           {"modified_at", Rfc3339(started)}};
 }
 

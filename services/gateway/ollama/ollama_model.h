@@ -6,15 +6,15 @@
 #include "absl/time/time.h"
 #include "services/common/model/model_config.h"
 #include "services/gateway/api/json.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
 // Weights of the model, norms included; the embedding, which is also the head, once.
 uint64_t CountParameters(const ModelConfig& config);
 
-// The entries of /api/tags: one for each name that the model is listed under, as Ollama has them of
-// a model that was copied.
+// The entries of /api/tags: one for each listed name of the model, as Ollama lists copies of a
+// model.
 Json OllamaTags(const ServedModel& model, absl::Time started);
 // An entry of /api/ps.
 Json OllamaProcess(const ServedModel& model, absl::Time started);

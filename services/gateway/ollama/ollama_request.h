@@ -1,4 +1,5 @@
-// POST /api/chat and /api/generate: bodies to an engine request and the writer of its answer.
+// POST /api/chat and /api/generate: turn a body into an engine request and the writer of its
+// answer.
 #pragma once
 
 #include <string>
@@ -7,12 +8,12 @@
 #include "absl/status/statusor.h"
 #include "services/gateway/api/answer_writer.h"
 #include "services/gateway/api/json.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
 
 namespace tandem::gateway {
 
-// A job with no runs: there is nothing to answer ("load the model"), and the writer says so.
-// INVALID_ARGUMENT (a ParamError) names what is wrong or not done here; NOT_FOUND: another model.
+// A request without text ("load the model") is a job without runs; the writer still answers it.
+// INVALID_ARGUMENT (a ParamError) names the wrong or unsupported member; NOT_FOUND: another model.
 absl::StatusOr<ApiJob> MakeOllamaChatJob(const Json& body, const ServedModel& model,
                                          const std::string& request_id);
 absl::StatusOr<ApiJob> MakeOllamaGenerateJob(const Json& body, const ServedModel& model,

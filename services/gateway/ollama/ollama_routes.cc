@@ -61,7 +61,7 @@ HttpHandler Embeds(MakeEmbeds make_job, const Launcher& launcher) {
   };
 }
 
-// Answers with what `describe` makes of the model.
+// Answers with the body that `describe` builds from the model.
 template <class Describe>
 HttpHandler Describes(const Launcher& launcher, Describe describe) {
   return [&launcher, describe](const HttpRequest& request, const Responder& responder) {

@@ -7,19 +7,19 @@
 #include "absl/status/status.h"
 #include "services/gateway/api/answer_run.h"
 #include "services/gateway/http/http_router.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 
-// What /api/version says: clients ask for a version of Ollama's before they use what it has, VS
-// Code's Copilot for 0.6.4.  This one is the first with all that is served here: log-probabilities
-// (0.12.11) and /v1/responses (0.13.3).
+// The version in /api/version.  Clients require a version of Ollama before they use its features;
+// VS Code's Copilot requires 0.6.4.  This is the first version with all features served here:
+// log-probabilities (0.12.11) and /v1/responses (0.13.3).
 inline constexpr char kOllamaVersion[] = "0.13.3";
 
-// Adds the routes, and Ollama's form, {"error": TEXT}, for the errors of all paths below /api/.
-// What pulls and deletes models is in services/gateway/pull/; what pushes, copies or creates them
-// is not there: 404. `version`: this server's own, beside Ollama's in /api/version. `launcher`:
-// Borrowed; must outlive the server.
+// Adds the routes.  Sets Ollama's error format, {"error": TEXT}, for all paths below /api/.  The
+// routes that pull and delete models are in services/gateway/pull/; those that push, copy or create
+// models are 404.  `version`: this server's, which /api/version reports beside Ollama's.
+// `launcher`: Borrowed; must outlive the server.
 absl::Status AddOllamaRoutes(HttpRouter& router, const Launcher& launcher,
                              const std::string& version, const AnswerRunOptions& options = {});
 

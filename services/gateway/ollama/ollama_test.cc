@@ -69,6 +69,39 @@ TEST_F(OllamaTest, APromptIsATurnUnlessItIsRaw) {
   EXPECT_THAT(raw->runs[0].prompt, ElementsAre(testing::kToyBos, 261 + 'h' - 'a'));
 }
 
+TEST_F(OllamaTest, AFormatIsJsonOrASchema) {
+  const std::pair<const char*, const char*> formats[] = {
+      {R"("json")", "object "},
+      {R"({"type": "null", "title": "x"})", R"(schema {"type":"null","title":"x"})"},
+      {"\"\"", "nothing"},
+      {"null", "nothing"},
+  };
+  const std::pair<MakeJob, const char*> requests[] = {
+      {MakeOllamaChatJob, R"("messages": [{"role": "user", "content": "hat"}])"},
+      {MakeOllamaGenerateJob, R"("prompt": "hat")"},
+      {MakeOllamaGenerateJob, R"("prompt": "hat", "raw": true)"},
+  };
+  for (const auto& [format, said] : formats) {
+    for (const auto& [make, members] : requests) {
+      const auto job =
+          Make(make, R"({"model": "toy", "format": )" + std::string(format) + ", " + members + "}");
+      ASSERT_TRUE(job.ok()) << job.status();
+      const auto& source = job->runs[0].constraint_source;
+      const bool schema = source != nullptr && source->kind == constraint::SourceKind::kJsonSchema;
+      EXPECT_EQ(source == nullptr ? "nothing" : (schema ? "schema " : "object ") + source->text,
+                said)
+          << members;
+      EXPECT_EQ(job->constraint_names.member, source == nullptr ? "" : "format");
+    }
+  }
+  model_ = testing::MakeRoomyToyModel();
+  const absl::Status tool = Make(MakeOllamaChatJob, R"({"model": "toy", "format": {},
+      "messages": [{"role": "user", "content": "x"}],
+      "tools": [{"function": {"name": "a", "parameters": {"type": "null"}}}]})")
+                                .status();
+  EXPECT_EQ(ErrorParam(tool), "tools[0].function.parameters") << tool;
+}
+
 TEST_F(OllamaTest, NothingToAnswerLoadsTheModel) {
   for (const auto make : {MakeOllamaChatJob, MakeOllamaGenerateJob}) {
     const auto job = Make(make, R"({"model": "toy", "stream": false})");
@@ -84,8 +117,17 @@ TEST_F(OllamaTest, NothingToAnswerLoadsTheModel) {
 TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
   const std::pair<const char*, const char*> faults[] = {
       {R"("model": "")", "model"},
-      {R"("tools": [{}])", "tools"},
-      {R"("format": "json")", "format"},
+      {R"("tools": [{}])", "tools[0].function"},
+      {R"("tools": [5])", "tools[0]"},
+      {R"("messages": [{"role": "user", "content": "x"}],
+          "tools": [{"type": "function", "function": {"name": "a b"}}])",
+       "tools[0].name"},
+      {R"("messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}])",
+       "messages[0].tool_calls[0].function.name"},
+      {R"("messages": [{"role": "tool", "content": "x"}])", "messages[0].role"},
+      {R"("format": "xml")", "format"},
+      {R"("format": 5)", "format"},
+      {R"("format": ["json"])", "format"},
       {R"("think": true)", "think"},
       {R"("options": 5)", "options"},
       {R"("options": {"temperature": "hot"})", "options.temperature"},
@@ -106,6 +148,65 @@ TEST_F(OllamaTest, WhatIsWrongOrNotDoneIsNamed) {
   }
   const absl::Status other = Make(MakeOllamaChatJob, R"({"model": "llama3"})").status();
   EXPECT_EQ(other, absl::NotFoundError("model 'llama3' not found, this server serves 'toy'"));
+}
+
+TEST_F(OllamaTest, ToolsCallsAndResultsReachTheModel) {
+  model_ = testing::MakeRoomyToyModel();
+  const auto job = Make(MakeOllamaChatJob, R"({"model": "toy", "messages": [
+      {"role": "user", "content": "the"},
+      {"role": "assistant", "content": "", "tool_calls": [
+          {"function": {"name": "roll", "arguments": {"n": 1}}}]},
+      {"role": "tool", "tool_name": "roll", "content": "5"}],
+      "tools": [{"type": "function", "function": {"name": "roll", "description": "Rolls.",
+          "parameters": {"type": "object"}}}]})");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const std::string prompt = model_->tokenizer().Decode(job->runs[0].prompt);
+  EXPECT_THAT(prompt, ::testing::HasSubstr(
+                          R"([{"name": "roll", "description": "Rolls.", "parameters": {"type": )"
+                          R"("object"}}])"));
+  EXPECT_THAT(prompt, ::testing::HasSubstr(R"({"name": "roll", "parameters": {"n": 1}})"));
+  EXPECT_THAT(prompt, ::testing::HasSubstr(R"({"name": "roll", "result": 5})"));
+}
+
+TEST_F(OllamaTest, CallsAreLinesOfAStreamAndMembersOfAWholeAnswer) {
+  for (const bool stream : {true, false}) {
+    const auto writer =
+        MakeOllamaWriter(*model_, {.chat = true, .stream = stream, .calls = {.names = {"roll"}}});
+    std::string out;
+    const std::string answer =
+        R"(Hm. [{"name": "roll", "parameters": {"n": 1}}, {"name": "roll", "parameters": {"n)";
+    writer->Begin(out);
+    for (const char c : answer) {
+      StreamUpdate update;
+      update.text = std::string(1, c);
+      writer->Update(0, update, out);
+    }
+    StreamEnd end;
+    end.reason = v1::FINISH_REASON_LENGTH;
+    writer->End(0, end, out);
+    writer->Finish(out);
+    if (stream) {
+      EXPECT_EQ(out.back(), '\n');
+    }
+    std::string text;
+    Json calls = Json::array();
+    for (size_t at = 0; at < out.size();) {
+      const size_t line_end = std::min(out.find('\n', at), out.size());
+      const Json line = Json::parse(out.substr(at, line_end - at));
+      text += line["message"]["content"].get<std::string>();
+      if (line["message"].contains("tool_calls")) {
+        for (const Json& call : line["message"]["tool_calls"]) calls.push_back(call);
+      }
+      at = line_end + 1;
+    }
+    EXPECT_EQ(text, "Hm.");
+    ASSERT_EQ(calls.size(), 2u) << out;
+    EXPECT_EQ(calls[0]["function"]["name"], "roll");
+    EXPECT_EQ(calls[0]["function"]["arguments"], (Json{{"n", 1}}));
+    EXPECT_EQ(calls[1]["function"]["index"], 1);
+    EXPECT_EQ(calls[1]["function"]["arguments"], R"({"n)");
+    EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+  }
 }
 
 TEST_F(OllamaTest, NumPredictOfMinusOneOrMinusTwoIsNoLimit) {
@@ -250,7 +351,7 @@ TEST_F(OllamaTest, AModelIsDescribedByItsNumbers) {
   EXPECT_EQ(show["model_info"]["general.architecture"], "gemma3");
   EXPECT_EQ(show["model_info"]["gemma3.block_count"], 6);
   EXPECT_EQ(show["details"]["quantization_level"], "Q8_0");
-  EXPECT_EQ(show["capabilities"], Json::array({"completion"}));
+  EXPECT_EQ(show["capabilities"], Json::array({"completion", "tools"}));
   EXPECT_EQ(OllamaTags(*model_, absl::UnixEpoch())[0]["name"], "toy:latest");
   EXPECT_EQ(OllamaProcess(*model_, absl::UnixEpoch())["context_length"], 256);
 }

@@ -8,6 +8,7 @@
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/token_json.h"
+#include "services/gateway/tool_calls/answer_reader.h"
 
 namespace tandem::gateway {
 namespace {
@@ -17,36 +18,37 @@ int64_t Nanoseconds(double seconds) { return std::llround(std::max(seconds, 0.0)
 class OllamaWriter : public AnswerWriter {
  public:
   OllamaWriter(const ServedModel& model, const OllamaWriterOptions& options)
-      : model_(model), options_(options), text_(model, /*ignore_eos=*/false) {}
+      : model_(model),
+        options_(options),
+        tokens_of_(model, /*ignore_eos=*/false),
+        answer_(options.calls) {}
 
   bool streams() const override { return options_.stream; }
   std::string_view content_type() const override { return "application/x-ndjson"; }
-  // A line that is no object would be an error to the clients.
+  // Each line must be an object: clients fail on anything else.
   std::string_view keep_alive() const override { return ""; }
 
   void Begin(std::string&) override {}
 
   void Update(size_t, const StreamUpdate& update, std::string& out) override {
-    const std::vector<Decision> tokens = text_.Append(update);
+    const std::vector<Decision> tokens = tokens_of_.Append(update);
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-    if (!options_.stream || (update.text.empty() && !(options_.logprobs && !tokens.empty()))) {
-      return;
-    }
-    Json line = Head(update.text);
-    line["done"] = false;
-    AddLogprobs(tokens, line);
-    out += DumpJson(line) + "\n";
+    AppendLines(answer_.Append(update.text), tokens, out);
   }
 
-  void End(size_t, const StreamEnd& end, std::string&) override {
-    rest_ = text_.Finish(end.reason);
+  void End(size_t, const StreamEnd& end, std::string& out) override {
+    rest_ = tokens_of_.Finish(end.reason);
     tokens_.insert(tokens_.end(), rest_.begin(), rest_.end());
+    AppendLines(answer_.Finish(), {}, out);
     end_ = end;
     ended_ = true;
   }
 
   void Finish(std::string& out) override {
-    Json last = Head(options_.stream ? "" : text_.text());
+    Json last = Head(options_.stream ? "" : answer_.text());
+    if (!options_.stream) {
+      for (size_t i = 0; i < answer_.calls().size(); ++i) AddCall(i, last);
+    }
     last["done"] = true;
     AddLogprobs(options_.stream ? rest_ : tokens_, last);
     if (ended_) {
@@ -82,6 +84,42 @@ class OllamaWriter : public AnswerWriter {
     return line;
   }
 
+  // A line for each piece of text and each whole call.
+  void AppendLines(const std::vector<AnswerEvent>& events, std::vector<Decision> tokens,
+                   std::string& out) {
+    if (!options_.stream) return;
+    if (!options_.logprobs) tokens.clear();
+    bool written = false;
+    for (const AnswerEvent& event : events) {
+      const bool call = event.kind == AnswerEvent::Kind::kCallEnd;
+      if (!call && event.kind != AnswerEvent::Kind::kText) continue;
+      Json line = Head(call ? "" : event.text);
+      if (call) AddCall(event.call, line);
+      AppendLine(std::move(line), tokens, out);
+      tokens.clear();
+      written = true;
+    }
+    if (!written && !tokens.empty()) AppendLine(Head(""), tokens, out);
+  }
+
+  void AppendLine(Json line, const std::vector<Decision>& tokens, std::string& out) const {
+    line["done"] = false;
+    AddLogprobs(tokens, line);
+    out += DumpJson(line) + "\n";
+  }
+
+  // Arguments that are no object, because the call broke off, are passed on as a text.
+  void AddCall(size_t i, Json& line) const {
+    const v1::ToolCall& call = answer_.calls()[i];
+    const auto arguments = ParseJsonObject(call.arguments_json());
+    line["message"]["tool_calls"].push_back(
+        {{"id", call.id()},
+         {"function",
+          {{"index", i},
+           {"name", call.name()},
+           {"arguments", arguments.ok() ? *arguments : Json(call.arguments_json())}}}});
+  }
+
   void AddLogprobs(const std::vector<Decision>& tokens, Json& line) const {
     if (!options_.logprobs || tokens.empty()) return;
     Json logprobs = Json::array();
@@ -93,7 +131,8 @@ class OllamaWriter : public AnswerWriter {
 
   const ServedModel& model_;
   const OllamaWriterOptions options_;
-  AnswerText text_;
+  AnswerText tokens_of_;
+  AnswerReader answer_;
   std::vector<Decision> tokens_;  // all of them
   std::vector<Decision> rest_;    // those that came with the end
   StreamEnd end_;

@@ -5,7 +5,8 @@
 #include <string>
 
 #include "services/gateway/api/answer_writer.h"
-#include "services/gateway/service/served_model.h"
+#include "services/gateway/model/served_model.h"
+#include "services/gateway/tool_calls/call_parser.h"
 
 namespace tandem::gateway {
 
@@ -14,6 +15,7 @@ struct OllamaWriterOptions {
   bool stream = true;
   bool logprobs = false;
   std::string model;  // as the client called it
+  CallOptions calls;
 };
 
 // One run, or none.  `model`: Borrowed; must outlive the writer.
