@@ -59,7 +59,8 @@ async function* events(body) {
   }
 }
 
-// Asks for an answer and yields {text} as it comes and {end: {reason, usage, tandem}} once.
+// Asks for an answer and yields {text} and {call}, a piece of a call, as they come, and
+// {end: {reason, usage, tandem}} once.
 export async function* streamChat(request, key, signal) {
   const response = await send("v1/chat/completions", {
     method: "POST",
@@ -78,6 +79,7 @@ export async function* streamChat(request, key, signal) {
       if (chunk.error) throw new ApiError(chunk.error.message, 500, { code: chunk.error.code });
       const choice = chunk.choices[0];
       if (choice?.delta.content) yield { text: choice.delta.content };
+      for (const call of choice?.delta.tool_calls ?? []) yield { call };
       if (choice?.finish_reason) end.reason = choice.finish_reason;
       if (chunk.usage) Object.assign(end, { usage: chunk.usage, tandem: chunk.tandem });
     }

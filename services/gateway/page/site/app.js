@@ -106,7 +106,7 @@ function showStatus(status, error) {
   }
 }
 
-// Asks for the server's state, or first for the key without which there is none to be had.
+// Asks for the server's state, and first for a key if the server wants one.
 async function begin() {
   if (await keyDialog.missing()) showStatus(null, new ApiError("", 401));
   else strip.poll();

@@ -1,6 +1,7 @@
 // Asking the server for an answer and following it, one at a time.
 
 import { streamChat } from "./api.js";
+import { addCall } from "./calls.js";
 import { explain } from "./problems.js";
 import { addNode, pathOf, removeLeaf, requestMessages } from "./tree.js";
 
@@ -52,7 +53,7 @@ export class Asker {
   again(chat, message) {
     if (this.running) return;
     const question = chat.nodes.find((node) => node.id === message.parent);
-    if (!message.content) removeLeaf(chat, message);
+    if (!message.content && !message.calls) removeLeaf(chat, message);
     this.run(chat, addNode(chat, question, "assistant", ""));
   }
 
@@ -61,6 +62,13 @@ export class Asker {
     if (this.running) return;
     message.content = message.content.trimEnd();  // as the model's chat template has it
     this.run(chat, message);
+  }
+
+  // Answers the calls of `message` with `results`, a text for each.
+  answerCalls(chat, message, results) {
+    if (this.running) return;
+    message.calls.forEach((call, i) => { call.result = results[i]; });
+    this.run(chat, addNode(chat, message, "assistant", ""));
   }
 
   async run(chat, message) {
@@ -75,7 +83,8 @@ export class Asker {
     this.onChange(chat);
     const began = performance.now();
     let saved = began;
-    const request = { messages: requestMessages(chat, message), ...this.settings.parameters() };
+    const continues = message.content !== "";
+    const request = { messages: requestMessages(chat, message), ...this.settings.parameters({ continues }) };
     try {
       for await (const event of streamChat(request, this.settings.key, abort.signal)) {
         if (event.end) {
@@ -83,7 +92,8 @@ export class Asker {
           if (event.end.reason === "length") message.cut = true;
           continue;
         }
-        message.content += event.text;
+        if (event.call) addCall(message, event.call);
+        else message.content += event.text;
         this.onGrowth(chat, message);
         if (performance.now() - saved > kSavePause) {
           saved = performance.now();
@@ -96,7 +106,7 @@ export class Asker {
         message.cut = true;
       } else {
         const { text, way } = explain(error);
-        Object.assign(message, { error: text, way, cut: message.content !== "" });
+        Object.assign(message, { error: text, way, cut: message.content !== "" && !message.calls });
         this.onFailure(error);
       }
     }

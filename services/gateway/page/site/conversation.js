@@ -1,5 +1,6 @@
 // The messages of the chat that is open, and what can be done with each.
 
+import { callList } from "./calls.js";
 import { copyButton, $, iconButton, make } from "./dom.js";
 import { showMarkdown } from "./markdown.js";
 import { pathOf, showVersion, versionsOf } from "./tree.js";
@@ -17,7 +18,7 @@ export class Conversation {
     Object.assign(this, { chats, asker, ways });
     this.editing = null;  // the question, or the chat whose system message, is being edited
     // Elements by message, with what they were made from, so that one that stays the same is the
-    // same element: assistive technology reads out only what is new.
+    // same element: assistive technology reads out only new text.
     this.made = new WeakMap();
     this.frame = 0;
     $("to-end").addEventListener("click", () => this.scrollToEnd());
@@ -108,16 +109,20 @@ export class Conversation {
       "data-id": message.id }, body);
     if (state.busy) {
       const label = "Waiting for the first word";
-      if (!message.content) body.append(make("span", { class: "waiting", role: "img", "aria-label": label }, make("i"), make("i"), make("i")));
+      if (message.calls) element.append(callList(message.calls, null));
+      else if (!message.content) body.append(make("span", { class: "waiting", role: "img", "aria-label": label }, make("i"), make("i"), make("i")));
       return element;
+    }
+    if (message.calls) {
+      element.append(callList(message.calls, state.last && state.idle ? (results) => this.act(() => this.asker.answerCalls(chat, message, results)) : null));
     }
     if (message.error) element.append(this.failure(chat, message, state));
     const again = iconButton("again", "Answer again", () => this.act(() => this.asker.again(chat, message)), "regenerate");
     again.disabled = !state.idle;
     const tools = make("div", { class: "tools" }, this.arrows(chat, versions, state));
     if (message.content) tools.append(copyButton(() => message.content, "Copy the answer"));
-    if (state.last && (message.content || !message.error)) tools.append(again);
-    if (state.last && message.cut && message.content) {
+    if (state.last && (message.content || message.calls || !message.error)) tools.append(again);
+    if (state.last && message.cut && message.content && !message.calls) {
       const goOn = make("button", { type: "button", class: "quiet continue",
         onclick: () => this.act(() => this.asker.goOn(chat, message)) }, "Continue");
       goOn.disabled = !state.idle;
@@ -222,6 +227,10 @@ export class Conversation {
       const follow = this.nearEnd();
       body.querySelector(".waiting")?.remove();
       showMarkdown(body, message.content);
+      if (message.calls) {
+        article.querySelector(".calls")?.remove();
+        article.append(callList(message.calls, null));
+      }
       if (follow) this.scrollToEnd();
     });
   }

@@ -17,7 +17,7 @@ export class KeyDialog {
     });
   }
 
-  // Whether a request without a key would be refused.  It is asked for, so that none has to fail.
+  // Whether a request without a key would be refused.  The page asks for the key before a request fails.
   async missing() {
     if (this.settings.key) return false;
     try {

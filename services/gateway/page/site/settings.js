@@ -1,5 +1,6 @@
 // Sampling settings: the dialog, and what it means for a request.
 
+import { readTools } from "./calls.js";
 import { $, make } from "./dom.js";
 import { loadSettings, saveSettings } from "./storage.js";
 
@@ -14,6 +15,24 @@ const kFields = [
   { name: "seed", label: "Seed", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "Repeats an answer" },
 ];
 
+// A JSON Schema as text; undefined: there is none.  Throws an Error whose message names the fault.
+function readSchema(text) {
+  if (!text.trim()) return undefined;
+  let schema;
+  try {
+    schema = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`This is not JSON: ${error.message}`);
+  }
+  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+    throw new Error("A JSON Schema is expected: {\"type\": \"object\", ...}");
+  }
+  return schema;
+}
+
+// Fields with text of a form: their ids, and what reads them.
+const kFormedFields = [["set-tools", readTools], ["set-schema", readSchema]];
+
 export class Settings {
   // `onKey` is called when another API key was typed here.
   constructor(onKey) {
@@ -27,6 +46,7 @@ export class Settings {
     }
     this.form = $("settings-form");
     this.fill();
+    for (const [id] of kFormedFields) $(id).addEventListener("input", () => this.checkFormed());
     this.form.addEventListener("input", () => this.read());
     $("set-key").addEventListener("change", onKey);
     $("reset-settings").addEventListener("click", () => {
@@ -53,12 +73,17 @@ export class Settings {
     this.fill();
   }
 
-  // What a request gets beside its messages.
-  parameters() {
+  // What a request gets beside its messages.  One that continues an answer gets no schema, which
+  // would be of the rest alone.
+  parameters({ continues = false } = {}) {
     const parameters = {};
     for (const { name } of kFields) {
       if (this.values[name] !== undefined) parameters[name] = this.values[name];
     }
+    const tools = readTools(this.values.tools ?? "");
+    if (tools) parameters.tools = tools;
+    const schema = continues ? undefined : readSchema(this.values.schema ?? "");
+    if (schema) parameters.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
     return parameters;
   }
 
@@ -67,10 +92,26 @@ export class Settings {
     return (this.values.system ?? "").trim();
   }
 
+  // Names the fault in the functions and in the schema; wrong ones are not kept.
+  checkFormed() {
+    for (const [id, read] of kFormedFields) {
+      let problem = "";
+      try {
+        read($(id).value);
+      } catch (error) {
+        problem = error.message;
+      }
+      $(id).setCustomValidity(problem);
+      $(id).setAttribute("aria-invalid", String(problem !== ""));
+      $(`${id}-problem`).textContent = problem;
+    }
+  }
+
   fill() {
     for (const element of this.form.elements) {
       if (element.name) element.value = this.values[element.name] ?? "";
     }
+    this.checkFormed();
   }
 
   read() {

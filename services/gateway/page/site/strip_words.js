@@ -96,7 +96,7 @@ export function nameOf(worker) {
 // The devices of this cluster, without those that the policy leaves out.
 export const presentWorkers = (status) => (status.workers ?? []).filter((worker) => worker.state !== "absent");
 
-// What is said of workers that are not at work: "This machine has no NPU."
+// The words for workers that are not at work: "This machine has no NPU."
 export function missingWords(status) {
   return (status.workers ?? []).filter((worker) => worker.detail && worker.state !== "ready").map((worker) => {
     const detail = `${worker.detail.replace(/[.\s]*$/, "")}.`;

@@ -12,7 +12,7 @@ export function toFile(chats) {
   return JSON.stringify({ format: kFormat, version: 1, exported: new Date().toISOString(), chats }, null, 1);
 }
 
-// The chats of a file's text.  Throws an Error whose message says what is wrong with it.
+// The chats of a file's text.  Throws an Error whose message describes the fault.
 export function fromFile(text) {
   let value;
   try {

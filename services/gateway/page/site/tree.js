@@ -2,9 +2,13 @@
 //
 // A chat is {id, title, named, created, updated, system, nodes, head}.  `system` is its system
 // message, `named` whether a person chose its title.  Its messages are `nodes`, each
-// {id, parent, role, content, created} and, of an answer, {note, error, cut}: how it was made, what
-// went wrong, whether it can be continued.  Editing a question or asking for another answer adds a
-// node beside the old one, so nothing is lost.  What is shown is the path from a root to `head`.
+// {id, parent, role, content, created} and, of an answer, {note, error, cut, calls}: how it was made,
+// what went wrong, whether it can be continued, and the functions it calls, each
+// {id, name, arguments, result}.  After an answer with calls comes another answer.  Editing a
+// question or asking for another answer adds a node beside the old one, so nothing is lost.  The
+// page shows the path from a root to `head`.
+
+import { callMessages, readCalls } from "./calls.js";
 
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
@@ -57,7 +61,9 @@ export function requestMessages(chat, answer) {
   if (chat.system.trim()) messages.push({ role: "system", content: chat.system.trim() });
   path.forEach((node, i) => {
     const next = path[i + 1];
-    if (node.role === "user" ? next === undefined || next.content : node.content) {
+    if (node.calls) {
+      messages.push(...callMessages(node));
+    } else if (node.role === "user" ? next === undefined || next.content || next.calls : node.content) {
       messages.push({ role: node.role, content: node.content });
     }
   });
@@ -86,6 +92,9 @@ export function readChat(value, system = "") {
     // A parent comes before its children: so there are no circles.
     if (!read.id || known.has(read.id) || (read.parent !== null && !known.has(read.parent))) return null;
     for (const name of ["note", "error"]) if (text(node[name])) read[name] = node[name];
+    const calls = node.calls === undefined ? undefined : readCalls(node.calls);
+    if (calls === null) return null;
+    if (calls?.length > 0) read.calls = calls;
     if (node.cut === true || (old && node.note === "stopped")) read.cut = true;
     known.add(read.id);
     chat.nodes.push(read);
