@@ -1,13 +1,11 @@
 #include "services/gateway/http_edge.h"
 
-#include <grpcpp/support/channel_arguments.h>
-
 #include <utility>
 
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/rpc/channel.h"
 #include "services/common/version/version.h"
+#include "services/gateway/anthropic/anthropic_routes.h"
 #include "services/gateway/api/token_routes.h"
 #include "services/gateway/llamacpp/llamacpp_routes.h"
 #include "services/gateway/ollama/ollama_routes.h"
@@ -22,7 +20,8 @@
 namespace tandem::gateway {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags,
-                                                          const Launcher& launcher, Server& grpc,
+                                                          const Launcher& launcher,
+                                                          const RpcMethods& methods,
                                                           MetricSource page, GatewayMeters& meters,
                                                           const TraceSampler& sampler) {
   if (flags.server.listen == kHttpOff) return nullptr;
@@ -40,24 +39,13 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpEdge(const HttpFlags& flags
   TANDEM_RETURN_IF_ERROR(AddPageRoutes(router));
   TANDEM_RETURN_IF_ERROR(AddTokenRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddOpenAiRoutes(router, launcher));
+  TANDEM_RETURN_IF_ERROR(AddAnthropicRoutes(router, launcher));
   TANDEM_RETURN_IF_ERROR(AddLlamaCppRoutes(router, launcher, Version()));
   TANDEM_RETURN_IF_ERROR(AddOllamaRoutes(router, launcher, Version()));
   TANDEM_ASSIGN_OR_RETURN(PullRouteOptions pulls, MakePullRouteOptions(flags.pull_folder));
   TANDEM_RETURN_IF_ERROR(AddPullRoutes(router, launcher, std::move(pulls)));
-  // In this process: calls share no connection, so that none fails with another.  gRPC 1.51's channel
-  // drops messages that a client has not asked for yet when the call ends; a unary call asks for
-  // its one message when it begins, and streams are answered by the engine.
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  const auto channel = grpc.grpc_server().InProcessChannel(arguments);
   const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-  const RestStreams streams = EngineStreams(launcher);
-  const auto refused = [&launcher, streams](const google::protobuf::MethodDescriptor& method,
-                                            const absl::Status& status) {
-    if (streams.contains(method.full_name())) launcher.ReportRefused(Api::kRest, status);
-  };
-  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, channel, refused, streams));
+  TANDEM_RETURN_IF_ERROR(AddRestRoutes(router, service, methods));
   TANDEM_RETURN_IF_ERROR(AddOpenApiRoute(router, service, Version()));
   return HttpServer::Start(options, std::move(router));
 }

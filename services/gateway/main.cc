@@ -17,12 +17,12 @@
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/common/version/version.h"
 #include "services/gateway/engine/request_log.h"
+#include "services/gateway/gateway_flags.h"
+#include "services/gateway/grpc/generation_service.h"
 #include "services/gateway/http_edge.h"
 #include "services/gateway/metrics/metrics_page.h"
-#include "services/gateway/service/gateway_flags.h"
-#include "services/gateway/service/gateway_pulse.h"
-#include "services/gateway/service/generation_service.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/gateway_pulse.h"
+#include "services/gateway/model/launcher.h"
 #include "services/gateway/trace/tracing.h"
 
 namespace tandem::gateway {
@@ -61,7 +61,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
       },
-      engine, flags.names);
+      engine, flags.names, flags.tools);
   GenerationService service(
       launcher,
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
@@ -79,7 +79,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   auto metrics = MetricsServer::StartIf(flags.metrics, flags.metrics_remote, page);
   if (!metrics.ok()) return Fail("cannot serve metrics", metrics.status());
   const auto http =
-      StartHttpEdge(flags.http, launcher, **server, page, meters, (*tracing)->sampler());
+      StartHttpEdge(flags.http, launcher, service.methods(), page, meters, (*tracing)->sampler());
   if (!http.ok()) return Fail("cannot serve HTTP", http.status());
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   const ServiceManager manager = ServiceManager::FromEnvironment();

@@ -36,11 +36,11 @@ void KeyCounts::Add(const KeyCounts& other) {
 
 using KeyDigest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
-// A bucket that holds one minute's worth and fills evenly.  It may owe, for what is known only
+// A bucket that holds one minute's worth and fills evenly.  It may owe, for costs known only
 // afterwards.
 class RateBucket {
  public:
-  // What is in it stays, up to the new limit; without a limit before, it begins full.
+  // Its content stays, up to the new limit; without a limit before, it begins full.
   void SetLimit(std::optional<uint64_t> per_minute) {
     const double capacity = static_cast<double>(per_minute.value_or(0));
     level_ = per_minute_.has_value() ? std::min(level_, capacity) : capacity;

@@ -1,4 +1,4 @@
-// Chunked bodies: what they carry, and what is wrong with those that are refused.
+// Chunked bodies: what they carry, and why some are refused.
 #include "services/gateway/http/chunk_decoder.h"
 
 #include <gtest/gtest.h>

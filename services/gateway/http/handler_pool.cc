@@ -1,31 +1,11 @@
 #include "services/gateway/http/handler_pool.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "services/common/base/check.h"
 #include "services/gateway/http/body_budget.h"
 
 namespace tandem::gateway {
-
-void HandlerPool::Line::Push(const std::string& sender, std::function<void()> work) {
-  auto found = std::find_if(senders_.begin(), senders_.end(),
-                            [&](const Sender& other) { return other.name == sender; });
-  if (found == senders_.end()) found = senders_.insert(senders_.end(), {sender, {}});
-  found->work.push_back(std::move(work));
-}
-
-std::function<void()> HandlerPool::Line::Pop() {
-  Sender& first = senders_.front();
-  std::function<void()> work = std::move(first.work.front());
-  first.work.pop_front();
-  if (first.work.empty()) {
-    senders_.pop_front();
-  } else {
-    senders_.splice(senders_.end(), senders_, senders_.begin());
-  }
-  return work;
-}
 
 HandlerPool::HandlerPool(uint32_t num_threads) : max_large_(num_threads / 2) {
   TANDEM_CHECK(num_threads >= 2);

@@ -7,15 +7,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <list>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
+#include "services/common/base/turn_queue.h"
 
 namespace tandem::gateway {
 
@@ -33,20 +32,8 @@ class HandlerPool {
   void Stop();
 
  private:
-  // One kind of work; thread-compatible.
-  class Line {
-   public:
-    void Push(const std::string& sender, std::function<void()> work);
-    std::function<void()> Pop();  // REQUIRES !empty()
-    bool empty() const { return senders_.empty(); }
-
-   private:
-    struct Sender {
-      std::string name;
-      std::deque<std::function<void()>> work;
-    };
-    std::list<Sender> senders_;  // each has work; the next one first
-  };
+  // One kind of work.
+  using Line = TurnQueue<std::function<void()>>;
 
   void Run();
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
@@ -137,7 +138,8 @@ void HttpAnswer::Chunk(std::string_view bytes) {
     out_.append(bytes);
     return;
   }
-  out_.append(absl::StrFormat("%x\r\n", bytes.size())).append(bytes).append("\r\n");
+  absl::StrAppend(&out_, absl::Hex(bytes.size()), "\r\n");
+  out_.append(bytes).append("\r\n");
 }
 
 bool HttpAnswer::Write(std::string_view bytes) {

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/http/access_log.h"
+#include "services/gateway/http/anonymous_client.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/http/peer_tenant.h"
 
@@ -18,19 +19,6 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
-
-// A client without a key: its requests share what one client may have.
-class AnonymousClient final : public HttpClient {
- public:
-  explicit AnonymousClient(std::string tenant) : tenant_(std::move(tenant)) {}
-  const std::string& name() const override { return name_; }
-  const std::string& tenant() const override { return tenant_; }
-  void ChargeTokens(uint64_t /*prompt*/, uint64_t /*completion*/) override {}
-
- private:
-  const std::string name_;
-  const std::string tenant_;
-};
 
 std::chrono::steady_clock::duration ToSteady(absl::Duration duration) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(

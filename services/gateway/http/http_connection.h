@@ -114,7 +114,7 @@ class HttpConnection final : public HttpAnswer::Listener,
   HttpHeaders cors_;
   std::unique_ptr<BodyBudget::Share> body_;  // while it is read
   std::shared_ptr<HttpAnswer> answer_;       // shared with its handler
-  Clock::time_point began_;                  // or the last one; 0: none has yet
+  Clock::time_point began_;                  // or the last one; 0: no request yet
   uint64_t sent_bytes_ = 0;
 };
 

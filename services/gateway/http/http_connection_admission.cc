@@ -178,11 +178,11 @@ void HttpConnection::Dispatch() {
   request.id = answer_->context().id;
   request.trace = answer_->context().trace;
   auto responder = std::make_shared<HttpAnswerHandle>(answer_);
-  if (request.body.empty()) {
+  if (request.body.empty() && !route.pooled) {
     route.handler(std::move(request), std::move(responder));
     return;
   }
-  body_->Complete();
+  if (body_ != nullptr) body_->Complete();
   // The body is freed when the handler returns, and its memory is there for others.
   struct Work {
     std::shared_ptr<HttpConnection> self;  // the core outlives the share

@@ -11,29 +11,20 @@
 
 #include "absl/time/clock.h"
 #include "services/common/rpc/testing/certificates.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/http/testing/http_server_fixture.h"
 
 namespace tandem::gateway {
 namespace {
 
+using tandem::testing::Eventually;
 using ::testing::HasSubstr;
 using testing::HttpServerFixture;
 using testing::HttpTestClient;
 using testing::HttpTestResponse;
 
-class HttpFaultsTest : public HttpServerFixture {
- protected:
-  // Waits, as long as it takes, for something that another thread is about to do.
-  template <class Condition>
-  static void Await(Condition condition) {
-    const absl::Time patience = absl::Now() + absl::Seconds(60);
-    while (!condition()) {
-      ASSERT_LT(absl::Now(), patience);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-  }
-};
+using HttpFaultsTest = HttpServerFixture;
 
 TEST_F(HttpFaultsTest, AHeaderThatTakesTooLongIs408) {
   StartServer({.header_timeout = absl::Milliseconds(100)});
@@ -126,17 +117,17 @@ TEST_F(HttpFaultsTest, BodiesTogetherAreBounded) {
   first.Send(std::string(900, 'a'));
   HttpTestClient second = Connect();
   HttpTestResponse refused;
-  Await([&] {  // the first one's bytes are on their way
+  ASSERT_TRUE(Eventually([&] {  // the first one's bytes are on their way
     second = Connect();
     refused = second.Call("POST", "/echo", std::string(900, 'b'));
     return refused.status != 200;
-  });
+  }));
   EXPECT_EQ(refused.status, 503);
   first.Send(std::string(100, 'a'));
   EXPECT_EQ(first.Read().status, 200);
-  Await([&] {  // the server counts the first one's bytes until it has sent its answer
-    return Connect().Call("POST", "/echo", std::string(800, 'b')).status == 200;
-  });
+  // The server counts the first one's bytes until it has sent its answer.
+  ASSERT_TRUE(Eventually(
+      [&] { return Connect().Call("POST", "/echo", std::string(800, 'b')).status == 200; }));
 }
 
 TEST_F(HttpFaultsTest, AClientThatLeavesWithinItsBodyGivesItsMemoryBack) {
@@ -166,10 +157,10 @@ TEST_F(HttpFaultsTest, BodiesThatStandStillMakeRoomForOthers) {
   EXPECT_EQ(Connect().Call("POST", "/echo", std::string(1000, 'b')).status, 200)
       << "small bodies have a reserve";
   HttpTestResponse large;
-  Await([&] {  // until those who hold the memory have stood still for long enough
+  ASSERT_TRUE(Eventually([&] {  // until those who hold the memory have stood still for long enough
     large = Connect().Call("POST", "/echo", std::string(1 << 20, 'b'));
     return large.status == 200;
-  });
+  }));
   EXPECT_GT(large.body.size(), size_t{1} << 20);
 }
 
@@ -177,10 +168,10 @@ TEST_F(HttpFaultsTest, WorkIsCancelledWithItsClient) {
   StartServer();
   HttpTestClient client = Connect();
   client.Request("POST", "/work", "body");
-  Await([this] { return num_working_ == 1; });
+  ASSERT_TRUE(Eventually([this] { return num_working_ == 1; }));
   EXPECT_EQ(num_cancelled_, 0);
   client.Close();
-  Await([this] { return num_cancelled_ == 1; });
+  ASSERT_TRUE(Eventually([this] { return num_cancelled_ == 1; }));
 }
 
 TEST_F(HttpFaultsTest, WorkDoesNotOutlastTheServer) {
@@ -190,7 +181,7 @@ TEST_F(HttpFaultsTest, WorkDoesNotOutlastTheServer) {
     clients.push_back(Connect());
     clients.back().Request("POST", "/work", "body");
   }
-  Await([this] { return num_working_ == 4; });
+  ASSERT_TRUE(Eventually([this] { return num_working_ == 4; }));
   server_->Shutdown(absl::ZeroDuration());
   EXPECT_EQ(num_cancelled_, num_working_);
 }
@@ -259,9 +250,9 @@ TEST_F(HttpFaultsTest, AReaderThatFallsBehindIsCutOffWithinItsBound) {
     written += piece.size();
     ASSERT_LT(written, size_t{256} << 20);
   }
-  Await([&gone] { return gone.load(); });
+  ASSERT_TRUE(Eventually([&gone] { return gone.load(); }));
   EXPECT_TRUE(responder->gone());
-  Await([this] { return server_->counts().requests == 0; });
+  ASSERT_TRUE(Eventually([this] { return server_->counts().requests == 0; }));
 }
 
 TEST_F(HttpFaultsTest, AReaderThatStandsStillHoldsBackItsOwnStreamAndEndsInTime) {
@@ -283,7 +274,7 @@ TEST_F(HttpFaultsTest, AReaderThatStandsStillHoldsBackItsOwnStreamAndEndsInTime)
   // Others are served meanwhile.
   HttpTestClient other = Connect();
   EXPECT_EQ(other.Call("GET", "/echo").status, 200);
-  Await([&gone] { return gone.load(); });
+  ASSERT_TRUE(Eventually([&gone] { return gone.load(); }));
   EXPECT_LT(pieces, 1000) << "64 MiB must not fit anywhere";
 }
 
@@ -303,7 +294,7 @@ TEST_F(HttpFaultsTest, AClientThatGoesIsNoticedAtOnce) {
     }
     EXPECT_FALSE(gone);
     client.Close();
-    Await([&gone] { return gone.load(); });
+    ASSERT_TRUE(Eventually([&gone] { return gone.load(); }));
     EXPECT_FALSE(responder->Write("more"));
     EXPECT_FALSE(responder->Send({}));
   }
@@ -315,7 +306,7 @@ TEST_F(HttpFaultsTest, CallbacksOfAClientThatHasGoneAreCalledAtOnce) {
   client.Request("GET", "/held");
   const auto responder = TakeHeld();
   client.Close();
-  Await([&] { return responder->gone(); });
+  ASSERT_TRUE(Eventually([&] { return responder->gone(); }));
   bool gone = false;
   responder->SetCallbacks([] {}, [&gone] { gone = true; });
   EXPECT_TRUE(gone);
@@ -359,7 +350,7 @@ TEST_F(HttpFaultsTest, ConnectionsWithUnfinishedHeadersMakeRoom) {
   held->Send({});
   EXPECT_EQ(busy.Read().status, 200) << "one with a request stays";
   unfinished.clear();
-  Await([this] { return server_->counts().connections <= 1; });
+  ASSERT_TRUE(Eventually([this] { return server_->counts().connections <= 1; }));
 }
 
 TEST_F(HttpFaultsTest, AFloodOfUnfinishedHeadersClosesNoConnectionBetweenTwoRequests) {
@@ -394,7 +385,7 @@ TEST_F(HttpFaultsTest, TwoThousandConnectionsAreServed) {
   }
   EXPECT_EQ(server_->counts().connections, 2000u);
   clients.clear();
-  Await([this] { return server_->counts().connections == 0; });
+  ASSERT_TRUE(Eventually([this] { return server_->counts().connections == 0; }));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/gateway/trace/trace_context.h"
+#include "services/common/trace/trace_context.h"
 
 namespace tandem::gateway {
 
@@ -77,7 +77,7 @@ class ClientReservation {
   ClientReservation(std::shared_ptr<HttpClient> client, const RequestCost& cost)
       : client_(std::move(client)), cost_(cost) {}
   const std::shared_ptr<HttpClient> client_;  // shared with the request
-  RequestCost cost_;                          // what is still reserved
+  RequestCost cost_;                          // still reserved
 };
 
 struct HttpRequest {

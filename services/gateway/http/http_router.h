@@ -25,6 +25,9 @@ struct HttpRoute {
   bool local = false;
   // Whether a GET counts against the limits of a key, as other methods do, because it is work.
   bool counts = false;
+  // Whether requests without a body are handled on the threads that handle bodies too: their work
+  // may take longer than a thread that serves connections can wait.
+  bool pooled = false;
 };
 
 // Filled before the server starts, then constant.

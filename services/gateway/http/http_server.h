@@ -5,7 +5,7 @@
 //   auto server = HttpServer::Start({.listen = "127.0.0.1:8080"}, std::move(router));
 //   ...
 //   (*server)->BeginDrain();               // idle connections close, answers say Connection: close
-//   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off what is left
+//   (*server)->Shutdown(absl::Seconds(2));  // stops listening, waits, cuts off the rest
 //
 // Connections are state machines on one or two threads.  They handle requests without a body; a
 // pool of threads handles requests with one, because parsing JSON takes time.  Everything that a

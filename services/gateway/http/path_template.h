@@ -65,7 +65,7 @@ class PathTemplate {
 
 // Whether `path` begins with '/' and every '%' is followed by two hexadecimal digits.
 bool IsValidPath(std::string_view path);
-// Decodes "%41" to "A"; what is no escape stays.  `keep_slash`: "%2F" stays too.
+// Decodes "%41" to "A"; other text stays.  `keep_slash`: "%2F" stays too.
 std::string PercentDecode(std::string_view text, bool keep_slash = false);
 
 }  // namespace tandem::gateway

@@ -1,4 +1,4 @@
-// Framing: what is taken, what is refused and how, whatever the pieces it comes in.
+// Framing: which requests are taken, which are refused and how, however they are split.
 #include "services/gateway/http/request_reader.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the gateway tells Prometheus of its gRPC connections.
+// Metrics of the gateway's gRPC connections.
 #pragma once
 
 #include <vector>

@@ -18,7 +18,7 @@ double Read(const std::atomic<uint64_t>& count) {
 double ReadSeconds(const std::atomic<uint64_t>& ns) { return 1e-9 * Read(ns); }
 double Seconds(absl::Duration duration) { return absl::ToDoubleSeconds(duration); }
 
-// "Embed,Qkv,Out": kinds of stage that `plan` has on a worker, in the model's order.
+// "Embed,Qkv,Out": the kinds of stage that `plan` puts on a worker, in the model's order.
 std::string StagesOn(const Plan& plan, uint32_t worker, uint32_t num_layers) {
   bool runs[kNumStageKinds] = {};
   for (const Segment& segment : plan.segments) {
@@ -141,6 +141,16 @@ void GatewayCounters::RequestEnded(const RequestReport& report) {
   }
 }
 
+void GatewayCounters::ConstraintCompiled(const absl::Status& status, absl::Duration time) {
+  (status.ok()                 ? constraints_ok_
+   : absl::IsCancelled(status) ? constraints_cancelled_
+                               : constraints_refused_)
+      .fetch_add(1, kRelaxed);
+  compile_time_.Observe(Seconds(time));
+}
+
+void GatewayCounters::MaskMade(absl::Duration time) { mask_time_.Observe(Seconds(time)); }
+
 void GatewayCounters::StepEnded(const StepReport& report) {
   if (!report.status.ok()) {
     steps_failed_.fetch_add(1, kRelaxed);
@@ -187,6 +197,19 @@ void GatewayCounters::AddRequests(MetricSamples& samples) const {
   }
 }
 
+void GatewayCounters::AddConstraints(const ConstraintCounts& constraints,
+                                     MetricSamples& samples) const {
+  using M = GatewayMetrics;
+  samples.Add(M::kCompilations, Read(constraints_ok_), {"ok"});
+  samples.Add(M::kCompilations, Read(constraints_refused_), {"refused"});
+  samples.Add(M::kCompilations, Read(constraints_cancelled_), {"cancelled"});
+  compile_time_.AddTo(samples);
+  samples.Add(M::kConstraintHits, Read(constraint_hits_));
+  samples.Add(M::kCompileWaiting, static_cast<double>(constraints.waiting));
+  samples.Add(M::kConstraintBytes, static_cast<double>(constraints.bytes));
+  mask_time_.AddTo(samples);
+}
+
 void GatewayCounters::AddSteps(MetricSamples& samples) const {
   using M = GatewayMetrics;
   samples.Add(M::kSteps, Read(steps_done_));
@@ -214,11 +237,13 @@ void GatewayCounters::AddPlan(MetricSamples& samples) const {
 }
 
 void GatewayCounters::AddTo(const v1::GetStatusResponse& status, const SchedulerCounters& scheduler,
-                            const HttpTraffic& traffic, MetricSamples& samples) const {
+                            const ConstraintCounts& constraints, const HttpTraffic& traffic,
+                            MetricSamples& samples) const {
   AddStatus(status, samples);
   AddCounters(scheduler, samples);
   AddPlan(samples);
   AddRequests(samples);
+  AddConstraints(constraints, samples);
   AddSteps(samples);
   AddTraffic(traffic, samples);
 }

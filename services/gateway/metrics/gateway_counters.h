@@ -1,4 +1,4 @@
-// Counts what the gateway does, for Prometheus.
+// Counts requests, steps and calls of the gateway, for Prometheus.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,14 @@
 #include "services/gateway/engine/request_outcome.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_metrics.h"
+#include "services/gateway/model/launcher.h"
 #include "services/gateway/scheduler/scheduler_counters.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
 
-// Thread-safe: the engine's thread adds with relaxed atomics, locks are for plans and pages alone.
-// Labels are names of APIs, codes, routes and of the plan's workers: clients cannot add to them.
+// Thread-safe: the engine's thread adds with relaxed atomics; only plans and pages take locks.
+// Labels are names of APIs, codes, routes and the plan's workers: clients cannot add series.
 class GatewayCounters final : public EngineObserver {
  public:
   GatewayCounters();
@@ -30,19 +31,23 @@ class GatewayCounters final : public EngineObserver {
   void RequestFirstToken(RequestNumber number, Api api, absl::Time submitted,
                          absl::Time now) override;
   void RequestEnded(const RequestReport& report) override;
+  void ConstraintCompiled(const absl::Status& status, absl::Duration time) override;
+  void ConstraintFound() override { constraint_hits_.fetch_add(1, std::memory_order_relaxed); }
+  void MaskMade(absl::Duration time) override;
   void StepEnded(const StepReport& report) override;
 
-  // Everything of GatewayMetrics. `status` as the launcher fills it, with a version;
-  // `scheduler`: the launcher's counters.
+  // Adds every metric of GatewayMetrics.  `status`: as the launcher fills it, with a version;
+  // `scheduler`, `constraints`: the launcher's counters.
   void AddTo(const v1::GetStatusResponse& status, const SchedulerCounters& scheduler,
-             const HttpTraffic& traffic, MetricSamples& samples) const;
+             const ConstraintCounts& constraints, const HttpTraffic& traffic,
+             MetricSamples& samples) const;
 
  private:
   static constexpr int kNumCodes = 17;
   struct WorkerCalls {
     std::atomic<uint64_t> calls{0}, round_trip_ns{0}, worker_ns{0}, device_ns{0};
   };
-  // Of the requests that came by one API.
+  // Counters of one API's requests.
   struct RequestTimes {
     Histogram duration{GatewayMetrics::kDuration};
     Histogram first_token{GatewayMetrics::kFirstToken};
@@ -57,24 +62,29 @@ class GatewayCounters final : public EngineObserver {
 
   void CountRequest(Api api, RequestOutcome outcome, const absl::Status& status);
   void AddRequests(MetricSamples& samples) const;
+  void AddConstraints(const ConstraintCounts& constraints, MetricSamples& samples) const;
   void AddSteps(MetricSamples& samples) const;
   void AddPlan(MetricSamples& samples) const;
 
   std::atomic<uint64_t> requests_[kNumApis][kNumRequestOutcomes] = {};
   std::atomic<uint64_t> errors_[kNumApis][kNumCodes] = {};
+  std::atomic<uint64_t> constraints_ok_{0}, constraints_refused_{0}, constraints_cancelled_{0};
+  std::atomic<uint64_t> constraint_hits_{0};
+  Histogram compile_time_{GatewayMetrics::kCompileTime};
+  Histogram mask_time_{GatewayMetrics::kMaskTime};
   std::atomic<uint64_t> steps_done_{0}, steps_failed_{0}, steps_queued_{0};
   std::atomic<uint64_t> decode_rows_{0}, prompt_rows_{0};
   RequestTimes times_[kNumApis];
   Histogram step_time_{GatewayMetrics::kStepTime};
   Histogram step_rows_{GatewayMetrics::kStepRows};
 
-  // The engine thread's own: by worker of the plan in force.
+  // By worker of the plan in force; used by the engine's thread only.
   std::vector<WorkerCalls*> plan_calls_;
 
   mutable Mutex mutex_;
   std::vector<Placement> placements_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of every worker that a plan has had; they keep their places.
+  // Of every worker of any plan so far; entries never move.
   std::map<std::string, WorkerCalls> calls_ ABSL_GUARDED_BY(mutex_);
 };
 

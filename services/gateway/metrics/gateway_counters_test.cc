@@ -40,7 +40,7 @@ std::string Page(const GatewayCounters& counters) {
     worker->set_name("npu0");
     worker->set_state("lost");
     status.mutable_scheduler()->set_max_waiting(128);
-    counters.AddTo(status, SchedulerCounters(), HttpTraffic(), samples);
+    counters.AddTo(status, SchedulerCounters(), {.bytes = 5, .waiting = 3}, HttpTraffic(), samples);
   });
 }
 
@@ -85,7 +85,7 @@ TEST(GatewayCountersTest, StepsAreCountedWithTheirRowsAndCalls) {
   step.status = absl::InternalError("no");
   step.segments = {};
   counters.StepEnded(step);
-  // A plan of one worker after it: what was counted stays.
+  // After a plan of one worker, earlier counts stay.
   Plan lone = HybridPlan();
   lone.workers.pop_back();
   lone.segments = {{.index = 0, .worker = 0, .first_ordinal = 0, .last_ordinal = 9}};
@@ -161,7 +161,7 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
   EXPECT_THAT(page, is("time_to_first_token_seconds_bucket", "grpc", ",le=\"0.75\"} 0"));
   EXPECT_THAT(page, is("time_to_first_token_seconds_bucket", "grpc", ",le=\"1\"} 1"));
   EXPECT_THAT(page, is("time_to_first_token_seconds_count", "ollama", "} 0"));
-  // Two seconds over ten tokens; of requests of one token there is no such time.
+  // Two seconds over ten tokens.  Requests of one token have no time per further token.
   EXPECT_THAT(page, is("time_per_output_token_seconds_count", "grpc", "} 1"));
   EXPECT_THAT(page, is("time_per_output_token_seconds_count", "ollama", "} 0"));
   EXPECT_THAT(page, is("time_per_output_token_seconds_bucket", "grpc", ",le=\"0.15\"} 0"));
@@ -172,13 +172,32 @@ TEST(GatewayCountersTest, RequestsAreCountedByApiOutcomeAndCode) {
   EXPECT_THAT(page, is("request_completion_tokens_bucket", "ollama", ",le=\"1\"} 4"));
 }
 
+TEST(GatewayCountersTest, ConstraintsAreCountedByOutcomeWithTheirTimes) {
+  GatewayCounters counters;
+  counters.ConstraintCompiled(absl::OkStatus(), absl::Microseconds(300));
+  counters.ConstraintCompiled(absl::OkStatus(), absl::Milliseconds(30));
+  counters.ConstraintCompiled(absl::InvalidArgumentError("schema: #: ..."), absl::Seconds(1));
+  counters.ConstraintCompiled(absl::CancelledError(""), absl::Seconds(2));
+  counters.ConstraintFound();
+  for (int i = 0; i < 4; ++i) counters.MaskMade(absl::Microseconds(15));
+  const std::string page = Page(counters);
+  for (const char* line :
+       {"compilations_total{outcome=\"ok\"} 2", "compilations_total{outcome=\"refused\"} 1",
+        "compilations_total{outcome=\"cancelled\"} 1", "compile_seconds_count 4",
+        "compile_seconds_bucket{le=\"0.0005\"} 1", "compile_seconds_bucket{le=\"1\"} 3",
+        "cache_hits_total 1", "requests_waiting 3", "cache_bytes 5",
+        "mask_seconds_bucket{le=\"1e-05\"} 0", "mask_seconds_bucket{le=\"2e-05\"} 4"}) {
+    EXPECT_THAT(page, HasSubstr(std::string("\ntandem_constraint_") + line + "\n"));
+  }
+}
+
 // A series for each row of the table that has a metric, by its label.
 TEST(GatewayCountersTest, TheSchedulersCountersAreOnThePage) {
   SchedulerCounters scheduler;
   uint64_t value = 100;
   for (const SchedulerCounter& counter : kSchedulerCounters) scheduler.*counter.value = ++value;
   const std::string page = MetricsText([&](MetricSamples& samples) {
-    GatewayCounters().AddTo(v1::GetStatusResponse(), scheduler, HttpTraffic(), samples);
+    GatewayCounters().AddTo(v1::GetStatusResponse(), scheduler, {}, HttpTraffic(), samples);
   });
   value = 100;
   for (const SchedulerCounter& counter : kSchedulerCounters) {
@@ -204,7 +223,7 @@ TEST(GatewayCountersTest, AWorkerThatIsAbsentIsNotDown) {
       worker->set_kind("npu");
       worker->set_state(state);
     }
-    GatewayCounters().AddTo(status, SchedulerCounters(), HttpTraffic(), samples);
+    GatewayCounters().AddTo(status, SchedulerCounters(), {}, HttpTraffic(), samples);
   });
   EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-ready\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("tandem_worker_up{worker=\"w-lost\"} 0\n"));

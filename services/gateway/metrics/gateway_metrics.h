@@ -1,4 +1,4 @@
-// What the gateway tells Prometheus.
+// The gateway's metrics.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,11 @@
 #include "services/common/metrics/metric_spec.h"
 
 namespace tandem::gateway {
+
+// Of work that takes microseconds as a rule, in seconds.
+inline constexpr double kShortTimeBuckets[] = {
+    0.000002, 0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002,
+    0.005,    0.01,     0.02,    0.05,    0.1,     0.2,    0.5,    1.0,    2.5};
 
 struct GatewayMetrics {
   // The cluster.
@@ -93,6 +98,33 @@ struct GatewayMetrics {
                                                 "Tokens of a request's answer.",
                                                 {"api"},
                                                 kGenAiTokenBuckets};
+
+  // Constraints.
+  static constexpr MetricSpec kCompilations{
+      "tandem_constraint_compilations_total",
+      MetricType::kCounter,
+      "Schemas, expressions and grammars that were compiled, by outcome. refused: wrong, not "
+      "supported, or too large; cancelled: the requests for it went away.",
+      {"outcome"}};
+  static constexpr MetricSpec kCompileTime{"tandem_constraint_compile_seconds",
+                                           MetricType::kHistogram,
+                                           "Time of a compilation, seconds.",
+                                           {},
+                                           kShortTimeBuckets};
+  static constexpr MetricSpec kConstraintHits{
+      "tandem_constraint_cache_hits_total", MetricType::kCounter,
+      "Requests whose constraint was compiled already, or was being compiled."};
+  static constexpr MetricSpec kCompileWaiting{
+      "tandem_constraint_requests_waiting", MetricType::kGauge,
+      "Requests that wait for the compilation of their constraint."};
+  static constexpr MetricSpec kConstraintBytes{"tandem_constraint_cache_bytes", MetricType::kGauge,
+                                               "Memory of compiled constraints, bytes."};
+  static constexpr MetricSpec kMaskTime{"tandem_constraint_mask_seconds",
+                                        MetricType::kHistogram,
+                                        "Time to find which tokens may come next, seconds: one "
+                                        "observation for each token with a choice.",
+                                        {},
+                                        kShortTimeBuckets};
 
   // Steps.
   static constexpr MetricSpec kSteps{"tandem_steps_total", MetricType::kCounter,

@@ -1,4 +1,4 @@
-// What the gateway tells Prometheus of each API key.
+// Metrics of each API key.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace tandem::gateway {
 
-// The label `key` is the name that the key file gives, never the key.  So many names have series of
-// their own, in the order of the file; the keys after them are counted together as "other".
+// The label `key` is the key's name in the key file, never the key.  The first kMaxKeySeries names
+// of the file have series of their own; further keys are counted together as "other".
 inline constexpr size_t kMaxKeySeries = 100;
 
 struct KeyMetrics {

@@ -15,7 +15,8 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
     v1::GetStatusResponse status;
     launcher.FillStatus(status);
     status.set_version(version);
-    meters.engine.AddTo(status, launcher.counters(), meters.http, samples);
+    meters.engine.AddTo(status, launcher.counters(), launcher.constraint_counts(), meters.http,
+                        samples);
     AddEdgeMetrics(meters.grpc, samples);
     if (meters.keys != nullptr) AddKeyMetrics(*meters.keys, samples);
     if (more) more(samples);

@@ -12,26 +12,26 @@
 #include "services/gateway/http/http_router.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_counters.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 
-// What is counted from the process' start, before there is a launcher.
+// Counters that exist from the process's start, before the launcher.
 struct GatewayMeters {
   GatewayCounters engine;
   HttpTraffic http;
   EdgeCounts grpc;
-  // Shared with the HTTP server; null where everybody is served.  Set before there is a page.
+  // Shared with the HTTP server; null if no key is needed.  Set before the page is made.
   std::shared_ptr<ApiKeys> keys;
 };
 
-// Everything in GatewayMetrics and EdgeMetrics, KeyMetrics where there are keys, then what `more`
+// All of GatewayMetrics and EdgeMetrics, KeyMetrics if there are keys, then the samples that `more`
 // adds.  `meters`, `launcher`: Borrowed; must outlive the result.
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
                          MetricSource more = {});
 
-// GET /metrics, for this machine or holders of a key.  A key that is not an `admin` sees its own
-// among the figures by key, and all others.
+// Adds GET /metrics, for clients on this machine and for holders of a key.  A key without `admin`
+// sees all metrics, but of those by key only its own.
 absl::Status AddMetricsRoute(HttpRouter& router, MetricSource page);
 
 }  // namespace tandem::gateway

@@ -1,5 +1,4 @@
-// The page as it is served, after requests by every API, and after everything that clients can
-// think of.
+// The page as it is served, after requests by every API and after hostile ones.
 #include "services/gateway/metrics/metrics_page.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +11,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "services/common/testing/eventually.h"
+#include "services/gateway/grpc/testing/service_fixture.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/http/testing/http_test_client.h"
@@ -20,7 +20,6 @@
 #include "services/gateway/ollama/ollama_routes.h"
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/rest/rest_routes.h"
-#include "services/gateway/service/testing/service_fixture.h"
 
 namespace tandem::gateway {
 namespace {
@@ -54,10 +53,7 @@ class MetricsPageTest : public testing::ServiceFixture {
     ASSERT_TRUE(AddOpenAiRoutes(router, *launcher_).ok());
     ASSERT_TRUE(AddOllamaRoutes(router, *launcher_, "test").ok());
     const auto& service = *v1::GenerateRequest::descriptor()->file()->service(0);
-    const auto refused = [this](const auto&, const absl::Status& status) {
-      launcher_->ReportRefused(Api::kRest, status);
-    };
-    ASSERT_TRUE(AddRestRoutes(router, service, CreateChannel(server_->targets()[0]), refused).ok());
+    ASSERT_TRUE(AddRestRoutes(router, service, service_->methods()).ok());
     HttpServerOptions options{.listen = "127.0.0.1:0", .traffic = &meters_.http};
     options.keys = meters_.keys;
     auto http = HttpServer::Start(options, std::move(router));
@@ -84,7 +80,7 @@ size_t NumSeries(const std::string& page) {
   size_t count = 0;
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);) {
-    // Of this process; their number never changes.
+    // Metrics of the process itself; their number is constant.
     if (!line.empty() && line[0] != '#') ++count;
   }
   return count;
@@ -113,11 +109,11 @@ TEST_F(MetricsPageTest, RequestsOfEveryApiAreCountedAndThoseRefusedToo) {
   EXPECT_EQ(Call("POST", "/tandem/v1/generate", R"({"model": "another"})").status, 404);
   // REST's refusals are counted just after their answers.
   const std::string refusals = "tandem_requests_total{api=\"rest\",outcome=\"refused\"} 2\n";
-  std::string page = Page();
-  for (const absl::Time patience = absl::Now() + absl::Seconds(10);
-       page.find(refusals) == std::string::npos && absl::Now() < patience; page = Page()) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  std::string page;
+  EXPECT_TRUE(tandem::testing::Eventually([&] {
+    page = Page();
+    return page.find(refusals) != std::string::npos;
+  }));
   for (const char* api : {"grpc", "rest", "openai"}) {
     EXPECT_THAT(page, HasSubstr(std::string("tandem_requests_total{api=\"") + api +
                                 "\",outcome=\"length\"} 1\n"));
@@ -175,7 +171,7 @@ TEST(KeyMetricsTest, KeysBeyondTheFirstHundredAreCountedTogether) {
 TEST_F(MetricsPageTest, ThePageIsForThisMachineOrHoldersOfAKey) {
   EXPECT_EQ(Call("GET", "/metrics", "", "").status, 200);
   EXPECT_EQ(Call("HEAD", "/metrics", "", "").status, 200);
-  // What a proxy on this machine hands on is not from this machine.
+  // A request that a proxy on this machine forwards does not count as from this machine.
   for (const char* header :
        {"X-Forwarded-For: 203.0.113.7\r\n", "Forwarded: for=_x\r\n", "Via: 1.1 somewhere\r\n"}) {
     EXPECT_EQ(Call("GET", "/metrics", "", header).status, 401) << header;
@@ -208,7 +204,7 @@ TEST_F(MetricsPageTest, WithoutKeysThePageIsForThisMachineAlone) {
   EXPECT_EQ(HttpTestClient(port).Call("GET", "/metrics", "", "Via: 1.1 somewhere\r\n").status, 403);
 }
 
-// Whatever a client can choose: paths, methods, models, keys, ids, user agents, forwarded names.
+// All that a client can choose: paths, methods, models, keys, ids, user agents, forwarded names.
 TEST_F(MetricsPageTest, NothingThatClientsSendAddsASeries) {
   std::mt19937 random(7);
   const auto word = [&random] {
@@ -246,7 +242,7 @@ TEST_F(MetricsPageTest, NothingThatClientsSendAddsASeries) {
     }
   };
   hammer(1);
-  Page();  // counted from the next page on
+  Page();  // this request shows on the next page
   const size_t before = NumSeries(Page());
   EXPECT_GT(before, 100u);
   hammer(40);

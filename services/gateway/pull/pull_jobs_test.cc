@@ -8,9 +8,12 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "services/common/testing/eventually.h"
 
 namespace tandem::gateway {
 namespace {
+
+using tandem::testing::Eventually;
 
 class Listener : public PullListener {
  public:
@@ -69,10 +72,7 @@ TEST(PullJobsTest, AllWhoAskForAModelShareItsPull) {
   const auto first = std::make_shared<Listener>(), second = std::make_shared<Listener>();
   ASSERT_TRUE(jobs.Start(Named("a:b"), first).ok());
   ASSERT_TRUE(jobs.Start(Named("A:B"), second).ok());
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while ((first->num_progress == 0 || second->num_progress == 0) && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(Eventually([&] { return first->num_progress > 0 && second->num_progress > 0; }));
   endless.done = true;
   EXPECT_TRUE(first->WaitForEnd().ok());
   EXPECT_TRUE(second->WaitForEnd().ok());
@@ -85,9 +85,7 @@ TEST(PullJobsTest, APullThatNobodyListensToIsStopped) {
   const auto listener = std::make_shared<Listener>();
   ASSERT_TRUE(jobs.Start(Named("a"), listener).ok());
   listener->listens = false;
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (endless.num_stopped == 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(endless.num_stopped, 1);
+  EXPECT_TRUE(Eventually([&] { return endless.num_stopped == 1; }));
 }
 
 // The pull is to stop, since its progress callback returned false, but has not ended yet.

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/pull/pull.h"
 #include "services/gateway/http/http_router.h"
-#include "services/gateway/service/launcher.h"
+#include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
 

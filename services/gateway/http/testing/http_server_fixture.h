@@ -30,10 +30,11 @@ class ResponderQueue {
     responders_.push_back(std::move(responder));
     changed_.SignalOne();
   }
-  // Waits for one.
+  // Waits for one.  REQUIRES it comes within a minute.
   std::shared_ptr<HttpResponder> Take() {
     MutexLock lock(mutex_);
-    while (responders_.empty()) changed_.Wait(mutex_);
+    const absl::Time patience = absl::Now() + absl::Minutes(1);
+    while (responders_.empty()) TANDEM_CHECK(changed_.WaitUntil(mutex_, patience));
     auto responder = std::move(responders_.front());
     responders_.pop_front();
     return responder;
