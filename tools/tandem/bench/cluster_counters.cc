@@ -40,12 +40,14 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
   const auto scaled = [scale](uint64_t count) {
     return static_cast<uint64_t>(std::llround(scale * static_cast<double>(count)));
   };
-  result.steps += scaled(after.steps - before.steps);
+  const uint64_t steps = after.steps - before.steps;
+  result.steps += scaled(steps);
   // The scheduler's counts are of steps that began: their share is that of those that ended.
   const uint64_t begun = after.steps_begun - before.steps_begun;
   if (begun > 0) {
-    result.steps_queued +=
-        scaled((after.steps - before.steps) * (after.steps_queued - before.steps_queued) / begun);
+    const double queued = static_cast<double>(after.steps_queued - before.steps_queued);
+    result.steps_queued += static_cast<uint64_t>(
+        std::llround(scale * static_cast<double>(steps) * queued / static_cast<double>(begun)));
   }
   result.preemptions += after.preemptions - before.preemptions;
   for (const BenchWorkerTime& now : after.workers) {
@@ -85,14 +87,15 @@ absl::StatusOr<ClusterCounts> ClusterCounters::Read() {
 
 absl::StatusOr<ClusterCounts> ClusterCounters::ReadAtStepEnd() {
   const absl::Time begin = absl::Now();
-  absl::Time earliest = begin;
+  absl::Time asked = begin, earliest = begin;
   TANDEM_ASSIGN_OR_RETURN(auto status, FetchStatus(stub_, kStatusTimeout));
   const uint64_t steps = StepsEnded(status);
   while (StepsEnded(status) == steps && status.scheduler().running() > 0 &&
          absl::Now() - begin < kStepWait) {
     // Often enough for short steps; seldom enough not to slow down long ones.
     absl::SleepFor(std::min((absl::Now() - begin) / 32, absl::Milliseconds(5)));
-    earliest = absl::Now();
+    earliest = asked;  // the step had not ended then
+    asked = absl::Now();
     TANDEM_ASSIGN_OR_RETURN(status, FetchStatus(stub_, kStatusTimeout));
   }
   const absl::Time latest = absl::Now();

@@ -15,7 +15,7 @@
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/status_matchers.h"
-#include "services/common/worker/service/in_process_worker.h"
+#include "services/worker_host/in_process_worker.h"
 #include "tools/tandem/bench/bench_streams.h"
 
 namespace tandem {
@@ -64,8 +64,9 @@ class FakeGateway final : public v1::Generation::Service {
     response->set_placement("everything on gpu0");
     const std::lock_guard lock(mutex);
     const uint64_t n = steps;
-    response->mutable_scheduler()->set_steps(n);
-    response->mutable_scheduler()->set_steps_queued(n / 2);
+    // Half of the steps that begin are queued, without a remainder at any time.
+    response->mutable_scheduler()->set_steps(2 * n);
+    response->mutable_scheduler()->set_steps_queued(n);
     response->mutable_scheduler()->set_step_bytes(n * 200);
     response->mutable_scheduler()->set_max_sequences(4);
     response->mutable_scheduler()->set_max_rows(64);

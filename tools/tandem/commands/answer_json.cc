@@ -11,6 +11,8 @@ const char* FinishReasonName(v1::FinishReason reason) {
       return "stop";
     case v1::FINISH_REASON_LENGTH:
       return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
     default:
       return "";
   }

@@ -101,6 +101,7 @@ absl::Status Ask(GenerationStub& stub, const BatchItem& item, absl::Duration tim
     *request.mutable_sampling() = item.sampling;
     *request.mutable_limits() = item.limits;
     if (item.logprobs) request.set_logprobs(*item.logprobs);
+    if (item.constraint) *request.mutable_constraint() = *item.constraint;
   };
   if (item.messages.empty()) {
     v1::GenerateRequest request;

@@ -21,7 +21,8 @@ struct BatchItem {
   v1::SamplingParams sampling;
   v1::GenerationLimits limits;
   std::optional<uint32_t> logprobs;
-  std::string id;  // JSON, handed back; empty: none
+  std::optional<v1::Constraint> constraint;  // of the answer
+  std::string id;                            // JSON, handed back; empty: none
 };
 
 absl::Status Ask(GenerationStub& stub, const BatchItem& item, absl::Duration timeout,

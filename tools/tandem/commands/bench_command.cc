@@ -128,7 +128,7 @@ absl::Status Bench(const BenchFlags& flags) {
              stdout);
   if (flags.compare.empty()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(const std::string text, Compare(earlier, flags.compare, *report));
-  // Beside what is for programs.
+  // Beside the output for programs.
   std::fprintf(flags.json || flags.csv ? stderr : stdout, "\n%s", text.c_str());
   return absl::OkStatus();
 }

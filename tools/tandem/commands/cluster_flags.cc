@@ -55,7 +55,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                      "Positions in the KV cache; 0: by the memory there is");
   command
       .add_option("--kv-type", options.kv_type,
-                  "Numbers of the KV cache: f16, or q8_0 in half of it")
+                  "Numbers of the KV cache: f16, or q8_0 in 17/32 of the bytes")
       ->check(CLI::IsMember({"f16", "q8_0"}))
       ->capture_default_str();
   command

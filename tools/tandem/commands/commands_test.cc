@@ -152,6 +152,56 @@ TEST_F(CommandsTest, GeneratePassesEveryFlagOn) {
   EXPECT_FALSE(gateway_.generate_requests().at(2).limits().has_max_tokens());
 }
 
+TEST_F(CommandsTest, GeneratePassesAConstraintOn) {
+  const std::string folder = testing::TempDir() + "/";
+  std::ofstream(folder + "a.json") << "{\"type\": \"object\"}";
+  std::ofstream(folder + "a.gbnf") << "root ::= \"a\"\n";
+  std::ofstream(folder + "a.lark") << "start: \"a\"\n";
+  const std::vector<std::vector<std::string>> flags = {
+      {"--schema", folder + "a.json"},
+      {"--grammar", folder + "a.gbnf"},
+      {"--grammar", folder + "a.lark"},
+      {"--regex", "[a-z]+ [0-9]"},
+      {"--choices", "yes,no", "--choices", "not now"},
+      {"--chat", "--choices", "yes"},
+      {"--quiet"},
+  };
+  for (const auto& given : flags) {
+    std::vector<std::string> arguments = {"generate"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    arguments.emplace_back("words");
+    EXPECT_EQ(Run(arguments).code, 0) << given[0];
+  }
+  const auto requests = gateway_.generate_requests();
+  ASSERT_EQ(requests.size(), 6u);
+  EXPECT_EQ(requests[0].constraint().json_schema(), "{\"type\": \"object\"}");
+  EXPECT_EQ(requests[1].constraint().gbnf(), "root ::= \"a\"\n");
+  EXPECT_EQ(requests[2].constraint().lark(), "start: \"a\"\n");
+  EXPECT_EQ(requests[3].constraint().regex(), "[a-z]+ [0-9]");
+  EXPECT_THAT(requests[4].constraint().choices().texts(),
+              testing::ElementsAre("yes", "no", "not now"));
+  EXPECT_EQ(requests[4].text(), "words");
+  EXPECT_FALSE(requests[5].has_constraint());
+  EXPECT_THAT(gateway_.chat_requests().at(0).constraint().choices().texts(),
+              testing::ElementsAre("yes"));
+  ASSERT_EQ(Run({"chat", "--regex", "[a-z]+"}, "one\ntwo\n").code, 0);
+  for (const size_t turn : {1u, 2u}) {
+    EXPECT_EQ(gateway_.chat_requests().at(turn).constraint().regex(), "[a-z]+");
+  }
+  ASSERT_EQ(Run({"generate", "--jsonl", "--regex", "a+"}, "{\"prompt\": \"one\"}\n").code, 0);
+  EXPECT_EQ(gateway_.generate_requests().back().constraint().regex(), "a+");
+
+  const Result missing = Run({"generate", "--schema", "/nowhere/a.json", "x"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.errors, StartsWith("tandem: --schema: /nowhere/a.json cannot be read: No "
+                                         "such file or directory"));
+  std::ofstream(folder + "long.json") << std::string((1 << 20) + 1, ' ');
+  EXPECT_THAT(Run({"generate", "--schema", folder + "long.json", "x"}).errors,
+              HasSubstr("long.json has more than 1048576 bytes"));
+  EXPECT_THAT(Run({"generate", "--schema", folder, "x"}).errors, HasSubstr("Is a directory"));
+  EXPECT_EQ(Run({"generate", "--regex", "a", "--choices", "a,b", "x"}).code, 2);
+}
+
 TEST_F(CommandsTest, GenerateAnswersAQuestion) {
   const Result result = Run({"generate", "--chat", "--system", "Be brief.", "Why?"});
   EXPECT_EQ(result.output, "2 messages: Why?\n");
@@ -553,7 +603,10 @@ TEST_F(CommandsTest, ShellsAndManReadWhatItSaysOfItself) {
   EXPECT_THAT(manual, HasSubstr(".SS tandem convert\n"));
   EXPECT_THAT(manual, HasSubstr("\\fB\\-\\-top\\-k\\fR"));
   EXPECT_THAT(manual, testing::Not(HasSubstr("tandem manual")));
-  for (const char* section : {"EXAMPLES", "EXIT STATUS", "ENVIRONMENT"}) {
+  EXPECT_THAT(manual, testing::Not(HasSubstr("tandem help COMMAND"))) << "for readers of --help";
+  EXPECT_THAT(manual, HasSubstr("Requests running at a time.\nDefault: 16.\n"));
+  EXPECT_THAT(manual, HasSubstr("\\fB\\-\\-max\\-rows\\fR \\fIUINT in [1 \\- 65535]\\fR\n"));
+  for (const char* section : {"EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "SEE ALSO"}) {
     EXPECT_THAT(manual, HasSubstr(std::string(".SH ") + section + "\n"));
   }
   EXPECT_THAT(output({"completion", "fish"}),
@@ -566,7 +619,7 @@ TEST_F(CommandsTest, BashCompletesValuesAndFiles) {
   ASSERT_EQ(child.Wait(), 0);
   const std::string script = testing::TempDir() + "/tandem.bash";
   std::ofstream(script) << child.output();
-  // What is offered for the last of `words`.
+  // The completions of the last of `words`.
   const auto offered = [&](const std::string& words) {
     const std::string command = "bash --norc -c '. " + script + "; cd " + TANDEM_SOURCE_DIR +
                                 "/models/demo; COMP_WORDS=(" + words +

@@ -196,6 +196,7 @@ absl::Status Conversation::Reply(const std::string& content) {
   for (const v1::ChatMessage& message : messages_) *request.add_messages() = message;
   *request.mutable_sampling() = MakeSampling(flags_.request);
   *request.mutable_limits() = MakeLimits(flags_.request);
+  if (flags_.constraint) *request.mutable_constraint() = *flags_.constraint;
 
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ChatFlags {
   RequestFlags request;
   std::string system;
   std::string load;
+  std::optional<v1::Constraint> constraint;  // of every answer
   bool quiet = false;
 };
 

@@ -13,7 +13,8 @@
 #include "services/common/flags/flag_checks.h"
 #include "services/common/pull/model_store.h"
 #include "services/loader/convert/convert.h"
-#include "services/loader/formats/weight_mix.h"
+#include "services/loader/formats/open_model.h"
+#include "services/loader/source/weight_mix.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem {

@@ -10,6 +10,7 @@
 #include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/batch.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/constraint_flags.h"
 #include "tools/tandem/commands/request_flags.h"
 #include "tools/tandem/commands/style.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 struct GenerateFlags {
   RequestFlags request;
+  ConstraintFlags constraint;
   std::vector<std::string> words;
   bool chat = false;
   std::string system;
@@ -79,9 +81,9 @@ absl::Status Generate(const GenerateFlags& flags) {
   if (flags.logprobs.has_value() && !flags.json && !flags.jsonl) {
     return UsageError("--logprobs needs --json or --jsonl");
   }
-  if (flags.jsonl) {
-    return RunBatch(flags.request.address, MakeItem(flags), flags.parallel, timeout);
-  }
+  BatchItem item = MakeItem(flags);
+  TANDEM_ASSIGN_OR_RETURN(item.constraint, MakeConstraint(flags.constraint));
+  if (flags.jsonl) return RunBatch(flags.request.address, item, flags.parallel, timeout);
   TANDEM_ASSIGN_OR_RETURN(const std::string prompt, ReadPrompt(flags.words));
   TANDEM_RETURN_IF_ERROR(CheckText("the prompt", prompt));
   TANDEM_RETURN_IF_ERROR(CheckText("--system", flags.system));
@@ -90,7 +92,6 @@ absl::Status Generate(const GenerateFlags& flags) {
   }
   Answer answer;
   const TextSink sink = flags.json ? TextSink([](std::string_view) {}) : TextSink(PrintText);
-  BatchItem item = MakeItem(flags);
   item.prompt = prompt;
   if (flags.chat) {
     if (!flags.system.empty()) AddMessage(item, "system", flags.system);
@@ -114,6 +115,7 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
   command->add_option("prompt", flags->words,
                       "Words of the prompt; none or \"-\": standard input is read");
   AddRequestFlags(*command, flags->request);
+  AddConstraintFlags(*command, flags->constraint);
   command->get_option("--max-tokens")
       ->description(absl::StrFormat(
           "Tokens to generate at most, %d by default, with --chat %d; 0: as many as the context "

@@ -4,10 +4,15 @@
 #include <signal.h>
 
 #include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <semaphore>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
-#include "services/common/rpc/channel.h"
+#include "services/common/rpc/error_details.h"
 #include "services/common/rpc/testing/certificates.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/http/api_keys.h"
@@ -25,6 +30,57 @@ using ::testing::HasSubstr;
 constexpr char kKeys[] =
     "me sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
 
+// Answers a unary call as the gateway's method does.
+template <class Request, class Response>
+gateway::RpcHandler Unary(FakeGateway& fake,
+                          grpc::Status (FakeGateway::*method)(grpc::ServerContext*, const Request*,
+                                                              Response*)) {
+  return [&fake, method](const std::shared_ptr<gateway::RpcCall>& call) {
+    call->Finish(FromDetailedGrpcStatus(
+        (fake.*method)(nullptr, &call->request<Request>(), &call->response<Response>())));
+  };
+}
+
+// Answers a stream's call, on the caller's thread.
+template <class Request, class Response>
+gateway::RpcHandler Stream(FakeGateway& fake,
+                           grpc::Status (FakeGateway::*method)(
+                               const Request&, const std::function<bool(const Response&)>&)) {
+  return [&fake, method](const std::shared_ptr<gateway::RpcCall>& call) {
+    const auto written = std::make_shared<std::counting_semaphore<>>(0);
+    call->SetCallbacks([written](bool) { written->release(); }, [] {});
+    bool holds_message = false;  // in the response: Finish sends the last
+    const grpc::Status status = (fake.*method)(call->request<Request>(), [&](const Response& next) {
+      if (std::exchange(holds_message, true)) {
+        if (!call->Write()) return false;
+        written->acquire();
+      }
+      call->response<Response>() = next;
+      return !call->gone();
+    });
+    call->Finish(FromDetailedGrpcStatus(status));
+  };
+}
+
+gateway::RpcMethods MethodsOf(FakeGateway& fake) {
+  const auto absent = [](const std::shared_ptr<gateway::RpcCall>& call) {
+    call->Finish(absl::UnimplementedError("no command asks for this"));
+  };
+  gateway::RpcMethods methods;
+  for (const auto& [name, answer] : std::map<std::string, gateway::RpcHandler>{
+           {"Generate", Stream(fake, &FakeGateway::StreamGenerate)},
+           {"Chat", Stream(fake, &FakeGateway::StreamChat)},
+           {"Embed", Unary(fake, &FakeGateway::Embed)},
+           {"ListModels", Unary(fake, &FakeGateway::ListModels)},
+           {"GetStatus", Unary(fake, &FakeGateway::GetStatus)},
+           {"Tokenize", absent},
+           {"Detokenize", absent},
+           {"GetTrace", absent}}) {
+    methods["tandem.v1.Generation." + name] = {answer, nullptr};
+  }
+  return methods;
+}
+
 class HttpsTest : public ::testing::Test {
  protected:
   HttpsTest() {
@@ -33,7 +89,7 @@ class HttpsTest : public ::testing::Test {
     gateway::HttpRouter router;
     TANDEM_CHECK(gateway::AddRestRoutes(router,
                                         *v1::GenerateRequest::descriptor()->file()->service(0),
-                                        CreateChannel(gateway_.address()))
+                                        MethodsOf(gateway_))
                      .ok());
     auto keys = gateway::ApiKeys::Parse(kKeys);
     TANDEM_CHECK(keys.ok());

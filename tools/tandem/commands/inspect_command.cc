@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/pull/model_store.h"
 #include "services/gateway/tokenizer/tokenizer.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "tools/tandem/commands/answer_json.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_json.h"
@@ -17,7 +17,7 @@ std::function<int()> AddInspectCommand(CLI::App& app) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("inspect", "Print what is in a model file");
+  CLI::App* command = app.add_subcommand("inspect", "Print the contents of a model file");
   command
       ->add_option("file", flags->path,
                    "A GGUF file, a safetensors folder, or synthetic:gemma3-27b?type=q4_0")

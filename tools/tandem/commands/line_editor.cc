@@ -199,12 +199,12 @@ std::unique_ptr<LineEditor> LineEditor::Create(int signals, std::string history_
     history(state->history, &event, H_LOAD, state->history_path.c_str());
   }
   el_set(editor, EL_HIST, history, state->history);
-  el_set(editor, EL_ADDFN, "tandem-paste", "Insert what is pasted", State::Paste);
+  el_set(editor, EL_ADDFN, "tandem-paste", "Insert pasted text", State::Paste);
   el_set(editor, EL_BIND, "\\e[200~", "tandem-paste", nullptr);
   el_set(editor, EL_ADDFN, "tandem-complete", "Complete a command", State::Complete);
   el_set(editor, EL_BIND, "^I", "tandem-complete", nullptr);
   el_source(editor, nullptr);  // the user's ~/.editrc
-  // Also while an answer comes: what is pasted then is read after it.
+  // Also while an answer comes: text pasted then is read after it.
   std::fputs(kPasteOn, stderr);
   return std::unique_ptr<LineEditor>(new LineEditor(std::move(state)));
 }

@@ -70,7 +70,7 @@ std::function<int()> AddLogsCommand(CLI::App& app) {
                       "loader, gpu_worker, npu_worker, gateway or serve; default: all, by time");
   command->add_option("-n,--lines", flags->num_lines, "Of the last lines, so many")
       ->capture_default_str();
-  command->add_flag("-f,--follow", flags->follow, "Go on with what is logged from now on");
+  command->add_flag("-f,--follow", flags->follow, "Go on with lines logged from now on");
   command->add_option("--runtime-dir", flags->runtime_dir, "That of `tandem serve`")
       ->capture_default_str();
   command->add_option("--log-dir", flags->log_dir,

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/store/model_catalog.h"
 #include "tools/tandem/commands/answer_json.h"
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "services/loader/formats/model_source.h"
+#include "services/loader/source/model_source.h"
 
 namespace tandem {
 

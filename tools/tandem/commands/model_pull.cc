@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 
 namespace tandem {
 namespace {
@@ -135,7 +135,7 @@ absl::StatusOr<pull::PulledModel> PullModel(const std::string& text, const PullF
   }
   if (absl::IsCancelled(result.status())) {
     return absl::CancelledError(
-        absl::StrFormat("stopped; `tandem pull %s` goes on with what is there", name.text));
+        absl::StrFormat("stopped; `tandem pull %s` goes on from there", name.text));
   }
   TANDEM_RETURN_IF_ERROR(result.status());
   const pull::PulledModel& model = result->model;

@@ -45,7 +45,7 @@ absl::StatusOr<v1::ListModelsResponse> FetchModels(const GatewayAddress& address
   return models;
 }
 
-// What is served, and what was pulled and could be.  Without a gateway the latter is an answer too,
+// The served model, and pulled ones that could be.  Without a gateway the latter is an answer too,
 // unless the gateway was named.
 absl::Status Models(const GatewayAddress& address, bool named, const std::string& models_dir,
                     bool as_json) {

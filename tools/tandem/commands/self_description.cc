@@ -196,13 +196,14 @@ std::string ManualPage(const CLI::App& app, const std::string& version) {
       ".SH DESCRIPTION\n"
       "Starts a cluster of services, talks to one, and looks at models and devices.\n"
       ".SH OPTIONS\n",
-      version, ForRoff(app.get_description()));
+      version, SummaryOf(app));
   page += OptionParagraphs(app);
   page += ".SH COMMANDS\n";
   for (const CLI::App* subcommand : Subcommands(app)) {
     absl::StrAppendFormat(&page, ".SS tandem %s\n%s.\n", ForRoff(subcommand->get_name()),
                           ForRoff(subcommand->get_description()));
-    if (!subcommand->get_footer().empty()) {
+    // Commands inherit the footer that says how to reach this page.
+    if (subcommand->get_footer() != app.get_footer()) {
       absl::StrAppendFormat(&page, ".PP\n%s\n", ForRoff(subcommand->get_footer()));
     }
     page += OptionParagraphs(*subcommand);
@@ -251,6 +252,10 @@ std::string ManualPage(const CLI::App& app, const std::string& version) {
        {"XDG_CACHE_HOME", "Its folder tandem has pipelines and packed weights."}});
   section("FILES", {{"~/.local/state/tandem/history", "What was typed in tandem chat."},
                     {"~/.cache/tandem", "Pipelines and packed weights; safe to remove."}});
+  page +=
+      ".SH SEE ALSO\n"
+      "tandem\\-gateway(8), tandem\\-gpu\\-worker(8), tandem\\-npu\\-worker(8), "
+      "tandem\\-loader(8), tandem\\-health(1)\n";
   return page;
 }
 

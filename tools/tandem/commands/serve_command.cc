@@ -27,7 +27,7 @@ constexpr absl::Duration kStalePatience = absl::Seconds(40);
 
 void Say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 
-// What is started, and where to look while it starts.
+// The cluster to start, and where to look while it starts.
 void SayStart(const ClusterOptions& options, const std::vector<ServiceSpec>& services) {
   const auto name = [](std::string* out, const ServiceSpec& service) {
     out->append(service.process.name);
@@ -51,7 +51,7 @@ void SayReady(const ServeFlags& flags, const ClusterOptions& options,
   if (!status.placement_notice().empty()) Say("  notice: " + status.placement_notice());
 }
 
-// Says what is being done whenever that changes, waits for readiness and announces it, unless the
+// Prints each phase of the start, waits for readiness and announces it, unless the
 // cluster is going down.  FAILED_PRECONDITION: the gateway says that it never will be ready.
 absl::Status Announce(const ServeFlags& flags, const ClusterOptions& options,
                       Supervisor& supervisor, const std::atomic<bool>& stopping) {

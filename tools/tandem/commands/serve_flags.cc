@@ -84,6 +84,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
     gateway::AddHttpFlags(command, flags.gateway.http);
     gateway::AddGrpcFlags(command, flags.gateway);
     gateway::AddNameFlags(command, flags.gateway.names);
+    gateway::AddToolFlags(command, flags.gateway.tool_format);
     gateway::AddTraceFlags(command, flags.gateway.trace);
   });
   // That one has a place of its own among a cluster's options.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/gateway/service/gateway_flags.h"
+#include "services/gateway/gateway_flags.h"
 #include "tools/tandem/commands/cluster_flags.h"
 
 namespace tandem {

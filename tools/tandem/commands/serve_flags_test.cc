@@ -83,6 +83,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"http-cors", {"[\"https://a.example\", \"*\"]", "[\"https://a.example/\"]"}},
         {"http-name", {"[\"models.example\"]", "[\"Models.example\"]"}},
         {"alias", {"[\"gemma3:27b\", \"mine\"]", "[\"two words\"]"}},
+        {"tool-format", {"\"gemma3\"", "\"gemma9\""}},
         {"otlp", {"\"http://127.0.0.1:4318/v1/traces\"", "\"127.0.0.1\""}},
         {"trace-sample", {"0.5", "1.5"}},
         {"worker", {"[\"tls://a:1\"]", "[\"ftp://a:1\"]"}},

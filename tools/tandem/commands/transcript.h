@@ -13,7 +13,7 @@ namespace tandem {
 // Replaces the whole file, or leaves it unchanged on error.
 absl::Status SaveTranscript(const std::string& path, const std::vector<v1::ChatMessage>& messages);
 
-// INVALID_ARGUMENT names the file, the message and what is wrong.
+// INVALID_ARGUMENT names the file, the message and the fault.
 absl::StatusOr<std::vector<v1::ChatMessage>> LoadTranscript(const std::string& path);
 
 }  // namespace tandem

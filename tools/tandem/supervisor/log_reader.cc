@@ -124,7 +124,7 @@ std::vector<LogEntry> LogReader::More() {
   for (const std::string& service : Services()) {
     const std::string path = PathOf(service);
     Tail& tail = tails_[service];
-    // Asked before reading: what is written to the old file until it is rotated is read first.
+    // Asked before reading: lines written to the old file before its rotation are read first.
     const bool rotated = tail.fd.valid() && WasRotated(tail.fd.get(), path);
     if (tail.fd.valid()) ReadOn(service, tail, entries);
     if (tail.fd.valid() && !rotated) continue;

@@ -11,12 +11,12 @@ namespace {
 
 // Streams `words` as an answer; both kinds of response have the same fields.
 template <typename Response>
-grpc::Status StreamWords(grpc::ServerContext& context, const std::vector<std::string>& words,
-                         bool forever, bool with_logprobs, grpc::ServerWriter<Response>& writer) {
+grpc::Status StreamWords(const std::vector<std::string>& words, bool forever, bool with_logprobs,
+                         const std::function<bool(const Response&)>& write) {
   Response first;
   first.set_placement("Attend on npu0 (emulated), the rest on gpu0");
   first.set_request_id("r1");
-  writer.Write(first);
+  write(first);
   uint32_t num_tokens = 0;
   do {
     for (const std::string& word : words) {
@@ -32,7 +32,7 @@ grpc::Status StreamWords(grpc::ServerContext& context, const std::vector<std::st
         alternative->set_piece("\xE6\x9D");
         alternative->set_logprob(-1.5f);
       }
-      if (!writer.Write(response) || context.IsCancelled()) return grpc::Status::CANCELLED;
+      if (!write(response)) return grpc::Status::CANCELLED;
     }
     if (forever) absl::SleepFor(absl::Milliseconds(5));
   } while (forever);
@@ -47,14 +47,13 @@ grpc::Status StreamWords(grpc::ServerContext& context, const std::vector<std::st
   v1::DeviceTime* time = usage->add_device_times();
   time->set_worker("gpu0");
   time->set_seconds(0.125);
-  writer.Write(last);
+  write(last);
   return grpc::Status::OK;
 }
 
 template <typename Response>
-grpc::Status StreamBack(grpc::ServerContext& context, const std::string& content,
-                        const std::string& answer, bool with_logprobs,
-                        grpc::ServerWriter<Response>& writer) {
+grpc::Status StreamBack(const std::string& content, const std::string& answer, bool with_logprobs,
+                        const std::function<bool(const Response&)>& write) {
   if (content == "fail") {
     return {grpc::StatusCode::INVALID_ARGUMENT, "sampling.top_p is 7:\nit must be in (0, 1]"};
   }
@@ -62,7 +61,15 @@ grpc::Status StreamBack(grpc::ServerContext& context, const std::string& content
   std::vector<std::string> words;
   std::istringstream stream(answer);
   for (std::string word; stream >> word;) words.push_back((words.empty() ? "" : " ") + word);
-  return StreamWords(context, words, content == "forever", with_logprobs, writer);
+  return StreamWords(words, content == "forever", with_logprobs, write);
+}
+
+template <typename Response>
+std::function<bool(const Response&)> Sink(const grpc::ServerContext& context,
+                                          grpc::ServerWriter<Response>& writer) {
+  return [&context, &writer](const Response& response) {
+    return writer.Write(response) && !context.IsCancelled();
+  };
 }
 
 }  // namespace
@@ -89,25 +96,35 @@ void FakeGateway::set_state(const std::string& state) {
   state_ = state;
 }
 
-grpc::Status FakeGateway::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
-                                   grpc::ServerWriter<v1::GenerateResponse>* writer) {
+grpc::Status FakeGateway::StreamGenerate(
+    const v1::GenerateRequest& request,
+    const std::function<bool(const v1::GenerateResponse&)>& write) {
   {
     const std::lock_guard lock(mutex_);
-    generate_requests_.push_back(*request);
+    generate_requests_.push_back(request);
   }
-  return StreamBack(*context, request->text(), request->text(), request->has_logprobs(), *writer);
+  return StreamBack(request.text(), request.text(), request.has_logprobs(), write);
+}
+
+grpc::Status FakeGateway::StreamChat(const v1::ChatRequest& request,
+                                     const std::function<bool(const v1::ChatResponse&)>& write) {
+  {
+    const std::lock_guard lock(mutex_);
+    chat_requests_.push_back(request);
+  }
+  const std::string& content = request.messages(request.messages_size() - 1).content();
+  return StreamBack(content, absl::StrFormat("%d messages: %s", request.messages_size(), content),
+                    request.has_logprobs(), write);
+}
+
+grpc::Status FakeGateway::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                                   grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  return StreamGenerate(*request, Sink(*context, *writer));
 }
 
 grpc::Status FakeGateway::Chat(grpc::ServerContext* context, const v1::ChatRequest* request,
                                grpc::ServerWriter<v1::ChatResponse>* writer) {
-  {
-    const std::lock_guard lock(mutex_);
-    chat_requests_.push_back(*request);
-  }
-  const std::string& content = request->messages(request->messages_size() - 1).content();
-  return StreamBack(*context, content,
-                    absl::StrFormat("%d messages: %s", request->messages_size(), content),
-                    request->has_logprobs(), *writer);
+  return StreamChat(*request, Sink(*context, *writer));
 }
 
 grpc::Status FakeGateway::Embed(grpc::ServerContext*, const v1::EmbedRequest* request,

@@ -1,6 +1,7 @@
 // A gateway for the commands' tests: it answers by rule and remembers what it was asked.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +24,12 @@ class FakeGateway final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;
   void set_state(const std::string& state);
+
+  // The streams' answers, for any transport.  `write` returns false when nobody reads any more.
+  grpc::Status StreamGenerate(const v1::GenerateRequest& request,
+                              const std::function<bool(const v1::GenerateResponse&)>& write);
+  grpc::Status StreamChat(const v1::ChatRequest& request,
+                          const std::function<bool(const v1::ChatResponse&)>& write);
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override;
