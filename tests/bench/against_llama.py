@@ -10,7 +10,7 @@ over llama.cpp's: of a test, the geometric mean over the pairs, with the lowest 
 decoding of one sequence come from llama-bench; those of several at a time from llama-batched-bench, if given,
 whose sequences begin with the same number of positions as ours.
 
-What is compared is not quite the same work: llama.cpp's tools call the library directly, Tandem answers
+The two do not quite the same work: llama.cpp's tools call the library directly, Tandem answers
 through its server, tokens streamed, sampling and hops included.
 """
 import argparse

@@ -14,7 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/kernel_set.h"

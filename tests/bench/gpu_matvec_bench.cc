@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/worker/step_batch.h"
+#include "services/common/step/step_batch.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/kernels/matmul.h"
 #include "services/gpu_worker/vulkan/query_pool.h"
@@ -187,7 +187,7 @@ class Bench {
                                              .next_weight = at + 18 * row,
                                              .normed = at + 19 * row,
                                              .cols = c.k_dim,
-                                             .slice_stride = c.k_dim},
+                                             .split_stride = c.k_dim},
                                             1, gpu::ActivationFormat::kInt8, c.split_k));
     }
     return absl::OkStatus();
@@ -250,7 +250,7 @@ class Bench {
                              .x = x,
                              .destination = out,
                              .out_stride = c.geglu ? c.n_dim / 2 : c.n_dim,
-                             .slice_stride = kMaxRows * c.n_dim,
+                             .split_stride = kMaxRows * c.n_dim,
                              .geglu = c.geglu,
                              .out_format = c.geglu ? matmul.input : gpu::ActivationFormat::kF32,
                              .max_rows = bucket,

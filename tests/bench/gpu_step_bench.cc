@@ -20,11 +20,11 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
-#include "services/common/kv/kv_format.h"
+#include "services/common/tensor/kv_format.h"
 #include "services/gpu_worker/kernels/tuning_settings.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/worker_flags.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
 #include "tests/bench/step_runner.h"
@@ -279,7 +279,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-type", flags.kv_type, "Numbers of the KV cache: f16 or q8_0")
       ->capture_default_str();
   app.add_flag("--skip-fill", flags.skip_fill,
-               "Do not compute the positions before a depth: attention then reads what is there");
+               "Do not compute the positions before a depth: attention then reads old values");
   app.add_flag("--one-by-one", flags.one_by_one,
                "Decode a step when the host has read the one before, not behind it while it runs");
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
@@ -289,6 +289,7 @@ int main(int argc, char** argv) {
                  "Folder to read packed weights from, or to keep them in: measures second starts");
   tandem::gpu::AddTuneFlags(app, flags.worker);
   tandem::gpu::AddPollFlag(app, flags.worker);
+  tandem::gpu::AddSubmissionFlag(app, flags.worker);
   app.add_option("--set", flags.settings, "NAME=VALUE: a setting of docs/tuning.md");
   app.add_flag("--ceilings", flags.ceilings, "Also measure what the device does at best");
   app.add_flag("--json", flags.json, "Print JSON");

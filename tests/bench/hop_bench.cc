@@ -24,7 +24,7 @@
 #include "services/common/testing/random_weights.h"
 #include "services/common/testing/step_builder.h"
 #include "services/common/testing/temporary_directory.h"
-#include "services/common/worker/service/in_process_worker.h"
+#include "services/worker_host/in_process_worker.h"
 
 namespace tandem {
 namespace {

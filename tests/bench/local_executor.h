@@ -9,8 +9,16 @@
 
 #include "services/common/testing/plan_runner.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/executor/step_pacer.h"
 
 namespace tandem::bench {
+
+// When the next step is chosen and submitted.
+enum class Queueing {
+  kLate,      // shortly before the running one ends, as in the gateway
+  kAtOnce,    // when the running one begins
+  kOneByOne,  // when the running one has ended
+};
 
 // Thread rule as Executor's.  There is no recovery: an error stays one.
 class LocalExecutor final : public gateway::Executor {
@@ -18,7 +26,7 @@ class LocalExecutor final : public gateway::Executor {
   // `runner`: a plan of one segment of `worker`, with two lanes.  `worker`: Borrowed; must outlive
   // this.
   LocalExecutor(std::unique_ptr<testing::PlanRunner> runner, Worker& worker, Vocabulary vocabulary,
-                bool queue_steps);
+                Queueing queueing);
 
   const loader::v1::Model& model() const override { return model_; }
   const ModelConfig& config() const override { return runner_->config(); }
@@ -28,7 +36,9 @@ class LocalExecutor final : public gateway::Executor {
   std::string placement() const override { return plan_.workers[0].name; }
   uint64_t epoch() const override { return 1; }
   std::span<std::byte> StepArea(uint32_t lane) override;
-  uint32_t depth() const override { return queue_steps_ ? 2 : 1; }
+  std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override;
+  uint32_t depth() const override { return queueing_ == Queueing::kOneByOne ? 1 : 2; }
+  void WaitUntilDue() override;
   void Submit(gateway::StepCall call) override;
   absl::StatusOr<std::vector<gateway::SegmentTiming>> Wait() override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override {
@@ -53,12 +63,15 @@ class LocalExecutor final : public gateway::Executor {
     std::vector<std::byte> storage;
     StepBatch step;
     absl::Status submitted;
+    gateway::StepTimer::Clock::time_point begin;
   };
 
   const std::unique_ptr<testing::PlanRunner> runner_;
   Worker& worker_;  // Borrowed.
   const Vocabulary vocabulary_;
-  const bool queue_steps_;
+  const Queueing queueing_;
+  gateway::StepTimer timer_;
+  gateway::StepTimer::Clock::time_point last_end_;
   loader::v1::Model model_;
   Plan plan_;
   Lane lanes_[2];

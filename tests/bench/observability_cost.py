@@ -9,9 +9,9 @@ Two clusters of the same model run side by side, one at a time under load (`tand
   on   every service's page, read once a second; every request's spans exported to a collector that
        this program plays
 
-The order alternates. A pair is the quotient of its two decode rates; what is printed is the median over
+The order alternates. A pair is the quotient of its two decode rates; it prints the median over
 the pairs with its 95% interval (by order statistics, no assumption on the noise), as a cost in per cent. Runs
-are short, so that a machine whose speed wanders is about as fast in both halves of a pair; what is exported in
+are short, so that a machine whose speed wanders is about as fast in both halves of a pair; spans exported in
 the background may then fall into either half. So the processors' time that each cluster has used for a token
 is printed too, the background's included. On lavapipe set LP_NUM_THREADS=0: its threads wake one another for
 every dispatch, and how long that takes on an idle machine drowns everything else.
@@ -128,7 +128,7 @@ def measure(arguments, folder):
             for name in ("off", "on") if len(pairs) % 2 == 0 else ("on", "off"):
                 rates[name] = decode_rate(arguments, name, folder)
             pairs.append(rates)
-        time.sleep(1.5)  # for what is still to be exported
+        time.sleep(1.5)  # for spans that are not exported yet
         used = [processor_seconds(cluster) - start for cluster, start in zip(clusters, before)]
     finally:
         stop.set()

@@ -17,7 +17,7 @@
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/stream_reader.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packer.h"
 #include "tests/bench/local_executor.h"
 
@@ -31,6 +31,7 @@ struct ServeFlags {
   uint32_t prompt = 128;
   uint32_t tokens = 64;
   uint32_t rounds = 3;
+  uint32_t turns = 1;
   bool greedy = false;
   gpu::GpuWorkerOptions worker;
 };
@@ -52,6 +53,18 @@ absl::StatusOr<std::shared_ptr<const WeightSet>> PackWeights(const loader::Model
                           WeightSet::Create(source.content_id(), source.config(),
                                             std::move(packed.tensors), std::move(regions)));
   return std::shared_ptr<const WeightSet>(std::move(weights));
+}
+
+const char* NameOf(Queueing queueing) {
+  switch (queueing) {
+    case Queueing::kLate:
+      return "queued late";
+    case Queueing::kAtOnce:
+      return "queued at once";
+    case Queueing::kOneByOne:
+      return "one by one";
+  }
+  return "?";
 }
 
 struct Times {
@@ -102,7 +115,7 @@ absl::StatusOr<Times> RunClients(gateway::Engine& engine, const ServeFlags& flag
 
 absl::Status Serve(const ServeFlags& flags, gpu::GpuWorker& worker,
                    const std::shared_ptr<const WeightSet>& weights, const Vocabulary& vocabulary,
-                   uint32_t max_rows, bool queue_steps) {
+                   uint32_t max_rows, Queueing queueing) {
   const uint32_t most = *std::max_element(flags.clients.begin(), flags.clients.end());
   TANDEM_ASSIGN_OR_RETURN(
       auto runner,
@@ -115,7 +128,7 @@ absl::Status Serve(const ServeFlags& flags, gpu::GpuWorker& worker,
            .context_len = std::min(weights->config().context_len, flags.prompt + flags.tokens + 16),
            .num_lanes = 2}));
   TANDEM_ASSIGN_OR_RETURN(const auto tokenizer, gateway::Tokenizer::Create(vocabulary));
-  auto owned = std::make_unique<LocalExecutor>(std::move(runner), worker, vocabulary, queue_steps);
+  auto owned = std::make_unique<LocalExecutor>(std::move(runner), worker, vocabulary, queueing);
   const LocalExecutor& executor = *owned;
   TANDEM_ASSIGN_OR_RETURN(const auto engine, gateway::Engine::Create(std::move(owned), *tokenizer,
                                                                      {.max_sequences = most,
@@ -135,8 +148,8 @@ absl::Status Serve(const ServeFlags& flags, gpu::GpuWorker& worker,
     std::printf(
         "%u clients, steps of %u rows, %s: %.0f tok/s; first token %.3f s, then %.2f ms each; "
         "device busy %.1f%%; %llu steps, %llu queued, %llu rows fed, %llu guesses wrong\n",
-        clients, max_rows, queue_steps ? "queued" : "one by one", tokens / times.wall,
-        times.first_token, 1e3 * (times.total - times.first_token) / (flags.tokens - 1),
+        clients, max_rows, NameOf(queueing), tokens / times.wall, times.first_token,
+        1e3 * (times.total - times.first_token) / (flags.tokens - 1),
         100 * (executor.device_seconds() - device_before) / times.wall,
         static_cast<unsigned long long>(after.scheduler().steps() - before.scheduler().steps()),
         static_cast<unsigned long long>(after.scheduler().steps_queued() -
@@ -160,9 +173,11 @@ absl::Status RunServeBench(const ServeFlags& flags) {
               worker->description().device.c_str(), flags.prompt, flags.tokens,
               flags.greedy ? "greedy" : "top-k 64, top-p 0.95, temperature 1");
   for (const uint32_t max_rows : flags.max_rows) {
-    for (const bool queue_steps : {true, false}) {
-      TANDEM_RETURN_IF_ERROR(
-          Serve(flags, *worker, weights, source->vocabulary(), max_rows, queue_steps));
+    for (uint32_t turn = 0; turn < flags.turns; ++turn) {
+      for (const Queueing queueing : {Queueing::kLate, Queueing::kAtOnce, Queueing::kOneByOne}) {
+        TANDEM_RETURN_IF_ERROR(
+            Serve(flags, *worker, weights, source->vocabulary(), max_rows, queueing));
+      }
     }
   }
   return absl::OkStatus();
@@ -185,6 +200,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(2u, 100000u))
       ->capture_default_str();
   app.add_option("--rounds", flags.rounds, "Requests of each client")->capture_default_str();
+  app.add_option("--turns", flags.turns, "How often each way to queue steps is measured");
   app.add_flag("--greedy", flags.greedy, "Temperature 0");
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   CLI11_PARSE(app, argc, argv);

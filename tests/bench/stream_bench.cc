@@ -20,39 +20,52 @@
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
-#include "services/common/rpc/channel.h"
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/server.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 #include "services/gateway/engine/testing/gate.h"
+#include "services/gateway/grpc/generation_service.h"
 #include "services/gateway/http/http_server.h"
+#include "services/gateway/model/launcher.h"
 #include "services/gateway/openai/openai_routes.h"
 #include "services/gateway/rest/rest_routes.h"
-#include "services/gateway/service/generation_service.h"
-#include "services/gateway/service/launcher.h"
 #include "tests/bench/stream_clients.h"
 
 namespace tandem::gateway {
 namespace {
 
-// Maps every token to whole text: the toy model's own answers are mostly parts of characters, whose
-// text would wait for the rest.
-constexpr uint32_t kLetter = testing::kToyFirstByte + 257;
+// Every answer is this character again and again.  It is one token, so that no text waits for the
+// rest of a character, and it occurs nowhere else in an answer's bytes: a client that reads several
+// tokens in one message counts them all.
+constexpr char kCharacter[] = "\u6771";
 
-// The earliest decision time of each token of each request: the end of its step.  Prompts fit one
-// step and no step is queued, so every step with a request gives it a token.
+uint32_t CharacterToken() {
+  const std::vector<std::string> pieces = testing::ToyVocabulary().pieces;
+  const auto found = std::find(pieces.begin(), pieces.end(), kCharacter);
+  TANDEM_CHECK(found != pieces.end());
+  return static_cast<uint32_t>(found - pieces.begin());
+}
+
+// The earliest decision time of each token of each request: the end of its step.  A step gives a
+// request a token if it computes the last token that the request has.  Steps with only a part of
+// its prompt give it none: each HTTP client is a tenant, and tenants take turns.
 class StepEnds final : public EngineObserver {
  public:
   void RequestAccepted(RequestNumber number, const EngineRequest& request,
                        absl::Time /*submitted*/) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ids_[number] = request.request_id;
+    requests_[number] = {request.request_id, static_cast<uint32_t>(request.prompt.size())};
   }
   void StepEnded(const StepReport& report) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const RequestRows& rows : report.requests) ends_[ids_[rows.request]].push_back(report.end);
+    for (const RequestRows& rows : report.requests) {
+      Request& request = requests_.at(rows.request);
+      if (rows.first_position + rows.num_rows < request.num_tokens) continue;
+      ++request.num_tokens;
+      ends_[request.id].push_back(report.end);
+    }
   }
   std::vector<absl::Time> Of(const std::string& request_id) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -60,8 +73,12 @@ class StepEnds final : public EngineObserver {
   }
 
  private:
+  struct Request {
+    std::string id;
+    uint32_t num_tokens = 0;  // of the prompt and the answer so far
+  };
   std::mutex mutex_;
-  std::map<RequestNumber, std::string> ids_;
+  std::map<RequestNumber, Request> requests_;
   std::map<std::string, std::vector<absl::Time>> ends_;  // by request id
 };
 
@@ -74,7 +91,7 @@ HttpStreamKind OpenAiKind(int num_tokens) {
       .body = kChat + absl::StrFormat(R"("temperature": 0, "ignore_eos": true, "stream": true, )"
                                       R"("max_tokens": %d})",
                                       num_tokens),
-      .token = R"("content":"a")"};
+      .token = kCharacter};
 }
 
 HttpStreamKind RestKind(int num_tokens, const std::string& accept) {
@@ -104,7 +121,7 @@ class Gateway {
     HttpRouter router;
     TANDEM_CHECK(AddOpenAiRoutes(router, launcher_, {}).ok());
     TANDEM_CHECK(AddRestRoutes(router, *v1::ChatRequest::descriptor()->file()->service(0),
-                               CreateChannel(target()), {}, EngineStreams(launcher_))
+                               service_.methods())
                      .ok());
     auto http = HttpServer::Start({.listen = "127.0.0.1:0"}, std::move(router));
     TANDEM_CHECK(http.ok());
@@ -137,7 +154,7 @@ class Gateway {
     return std::make_unique<testing::FakeExecutor>(
         testing::FakeExecutorOptions{.limits = limits_,
                                      .queue_steps = false,
-                                     .favourite = kLetter,
+                                     .favourite = CharacterToken(),
                                      .on_step = [this](const StepBatch&) { return Step(); }});
   }
   absl::Status Step() {

@@ -1,10 +1,11 @@
-// Bodies of OpenAI's and Ollama's generating routes, by the toy model: each is read by all of them.
+// Bodies of the generating routes of OpenAI, Ollama and Anthropic, by the toy model: each is read by all of them.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "services/common/base/check.h"
+#include "services/gateway/anthropic/anthropic_request.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/ollama/ollama_embed.h"
@@ -43,6 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(MakeChatJob(*body, *model, "request"));
   Check(MakeCompletionJob(*body, *model, "request"));
   Check(MakeResponsesJob(*body, *model, "request"));
+  Check(MakeMessagesJob(*body, *model, "request"));
   Check(MakeOllamaChatJob(*body, *model, "request"));
   Check(MakeOllamaGenerateJob(*body, *model, "request"));
   Check(MakeEmbeddingJob(*body, *model, "request"));

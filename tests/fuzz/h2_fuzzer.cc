@@ -25,6 +25,9 @@ constexpr H2Limits kLimits = {.max_streams = 4,
                               .resets_per_second = 1,
                               .control_burst = 40,
                               .control_per_second = 4,
+                              .own_openings = 2,
+                              .opening_burst = 3,
+                              .openings_per_second = 1,
                               .max_total_streams = 4,
                               .max_total_bytes = 600,
                               .total_reset_burst = 8,
@@ -36,7 +39,8 @@ constexpr uint64_t kMostHeld = kLimits.max_header_bytes + kH2MaxFrameBytes + kH2
 
 struct End {
   H2Totals totals{kLimits};
-  H2Guard guard{kLimits, totals, 1};
+  H2Group group{kLimits};
+  H2Guard guard{kLimits, totals, group, 1};
   H2Fault fault = H2Fault::kNone;
 
   void Client(std::string_view in, int64_t now_ns) {

@@ -1,5 +1,5 @@
 // Messages between the services, as a peer that is not to be believed sends them: the first byte
-// chooses which.  What is taken keeps the bounds that its reader promises.
+// chooses which.  Accepted input keeps the bounds that its reader promises.
 #include <cstddef>
 #include <cstdint>
 

@@ -51,7 +51,8 @@ void FindTrace(const RestBinding& binding, const HttpRequest& request) {
     }
     v1::GetTraceResponse response;
     if (!found.empty()) FillTrace(found, response);
-    TANDEM_CHECK(PrintResponse(binding, response).ok());
+    std::string json;
+    TANDEM_CHECK(AppendResponse(binding, response, json).ok());
   }
 }
 
@@ -66,7 +67,7 @@ void Answer(const HttpRequest& request) {
   (void)AdmitOrigin(request, {"https://chat.example"});
   (void)IsLocal(request, "127.0.0.1");
   if (const auto host = request.Header("host")) {
-    // The two servers agree on what is another's name, but for names that the gateway was given.
+    // The two servers agree on foreign names, except for names that the gateway was given.
     if (IsNameOfThisMachine(*host)) TANDEM_CHECK(!RefuseHost(request, {}).has_value());
   }
   for (const RestBinding& binding : *bindings) FindTrace(binding, request);

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "services/common/base/check.h"
-#include "services/gateway/trace/trace_context.h"
+#include "services/common/trace/trace_context.h"
 
-using namespace tandem::gateway;
+using namespace tandem;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view all(reinterpret_cast<const char*>(data), size);
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view state = end == std::string_view::npos ? "" : all.substr(end + 1);
   const auto parsed = ParseTraceParent(parent);
   if (parsed.has_value()) {
-    // What is passed on is what was understood.
+    // Only parsed values are passed on.
     const std::string again = FormatTraceParent(*parsed);
     TANDEM_CHECK(ParseTraceParent(again) == parsed);
     TANDEM_CHECK(again.substr(2, 51) == parent.substr(2, 51));
