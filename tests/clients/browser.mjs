@@ -87,6 +87,14 @@ export async function ask(page, text) {
   await page.keyboard.press("Enter");
 }
 
+// No answer of the page ends before its limit, until the returned function is called.
+export async function answerToTheLimit(page) {
+  const path = "**/v1/chat/completions";
+  const add = (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) });
+  await page.route(path, add);
+  return () => page.unroute(path, add);
+}
+
 // Waits for the end of the answer under way.
 export async function settle(page) {
   await page.waitForSelector("#stop", { state: "hidden" });

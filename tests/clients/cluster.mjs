@@ -9,11 +9,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 const here = dirname(fileURLToPath(import.meta.url));
 
 // Starts `tandem serve` of the folder `bin`, with `flags` beside those it needs, and waits until it
-// answers.  Returns {url, grpc, signal, log, stop}.  `key`: what it is asked with.
-export async function startCluster(bin, flags = [], key = "") {
+// answers.  Returns {url, grpc, signal, log, stop}.  `key`: what it is asked with.  `model`: a path from
+// the root of the source, served with `context` positions.
+export async function startCluster(bin, flags = [], key = "", { model = "models/demo/demo.Q8_0.gguf", context = 512 } = {}) {
   const runtime = mkdtempSync(join(tmpdir(), "tandem-clients."));
-  const serve = spawn(join(bin, "tandem"), ["serve", "--model", join(here, "../../models/demo/demo.Q8_0.gguf"),
-    "--runtime-dir", runtime, "--no-packed-cache", "--max-rows", "64", "--context", "512", "--port", "0",
+  const serve = spawn(join(bin, "tandem"), ["serve", "--model", join(here, "../..", model),
+    "--runtime-dir", runtime, "--no-packed-cache", "--max-rows", "64", "--context", `${context}`, "--port", "0",
     "--http", "127.0.0.1:0", ...flags], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = new Promise((resolve) => serve.once("exit", resolve));
   let over = false;

@@ -81,7 +81,8 @@ test("texts are embedded, and by the older route too", async () => {
 
 test("errors carry their text and status", async () => {
   await assert.rejects(client.chat({ ...request, model: "llama3" }), (error) => error.status_code === 404 && /model 'llama3' not found/.test(error.error));
-  await assert.rejects(client.chat({ ...request, format: "json" }), (error) => error.status_code === 400 && /format/.test(error.error));
+  await assert.rejects(client.chat({ ...request, format: "xml" }), (error) => error.status_code === 400 && /format/.test(error.error));
+  await assert.rejects(client.chat({ ...request, format: { not: {} } }), (error) => error.status_code === 400 && /format.*#\/not/.test(error.error));
   await assert.rejects(client.chat({ ...request, options: { temperature: -1 } }), (error) => error.status_code === 400);
 });
 

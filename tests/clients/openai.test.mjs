@@ -201,8 +201,12 @@ test("errors have a class, a type, a parameter and a code", async () => {
   await refuse({ temperature: 9 }, "temperature", "invalid_value");
   await refuse({ messages: [] }, "messages", "empty_array");
   await refuse({ stream: true, n: 0 }, "n", "invalid_value");
-  await refuse({ tools: [{ type: "function", function: { name: "f", parameters: {} } }] }, "tools", "unsupported_parameter");
-  await refuse({ response_format: { type: "json_object" } }, "response_format.type", "unsupported_parameter");
+  await refuse({ tool_choice: "required" }, "tool_choice", "invalid_value");
+  await refuse({ response_format: { type: "xml" } }, "response_format.type", "unsupported_parameter");
+  const named = (schema) => ({ type: "json_schema", json_schema: { name: "answer", schema } });
+  await refuse({ response_format: named({ properties: { a: { not: {} } } }) }, "response_format.json_schema.schema", "invalid_value");
+  await refuse({ response_format: named({}), guided_regex: "a" }, "guided_regex", "invalid_value");
+  await refuse({ guided_regex: "a(" }, "guided_regex", "invalid_value");
   await refuse({ messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "data:," } }] }] },
     "messages[0].content[0].type", "unsupported_parameter");
   await refuse({ messages: [{ role: "user", content: "long ".repeat(2000) }] }, "messages", "context_length_exceeded");

@@ -2,7 +2,7 @@
 //   TANDEM_SHOTS=FOLDER leaves screenshots there.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { answer as answerOf, ask as askOf, Browser, browserPath, checkAccessibility as checkAccessibilityOf, set as setOf, settle as settleOf, shoot, showAnswer as showAnswerOf } from "./browser.mjs";
+import { answer as answerOf, answerToTheLimit, ask as askOf, Browser, browserPath, checkAccessibility as checkAccessibilityOf, set as setOf, settle as settleOf, shoot, showAnswer as showAnswerOf } from "./browser.mjs";
 
 const url = process.env.TANDEM_URL;
 
@@ -16,6 +16,12 @@ describe("the chat page", { skip: !browserPath }, () => {
   const set = (values) => setOf(page, values);
   const ask = (text) => askOf(page, text);
   const showAnswer = (content) => showAnswerOf(page, content);
+  const untilIdle = async () => {
+    while (true) {
+      const status = await (await fetch(`${url}/tandem/v1/status`)).json();
+      if (!status.scheduler.running) break;
+    }
+  };
   const checkAccessibility = (what) => checkAccessibilityOf(page, what);
 
   before(() => browser.start());
@@ -53,6 +59,7 @@ describe("the chat page", { skip: !browserPath }, () => {
   test("stops an answer, and the server with it", async () => {
     await open();
     await set({ max_tokens: 400, temperature: 1 });
+    await answerToTheLimit(page);
     const streams = () => page.waitForFunction(() => document.querySelector(".busy .answer")?.textContent.length > 3);
     await ask("Tell me a story.");
     await streams();
@@ -61,15 +68,13 @@ describe("the chat page", { skip: !browserPath }, () => {
     assert.equal(await page.locator(".tools .note").innerText(), "stopped");
     assert.ok((await answer()).length > 3);
     await page.waitForSelector("#send");
-    while (true) {
-      const status = await (await fetch(`${url}/tandem/v1/status`)).json();
-      if (!status.scheduler.running) break;
-    }
+    await untilIdle();
     await ask("Tell me another story.");
     await streams();
     await page.click("#stop");
     await settle();
     assert.equal(await page.locator(".tools .note").last().innerText(), "stopped");
+    await untilIdle();
     assert.deepEqual(browser.complaints, []);
   });
 

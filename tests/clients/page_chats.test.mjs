@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { answer, ask, Browser, browserPath, keepChats, set, settle, shoot } from "./browser.mjs";
+import { answer, answerToTheLimit, ask, Browser, browserPath, keepChats, set, settle, shoot } from "./browser.mjs";
 
 const url = process.env.TANDEM_URL;
 const chat = (title, ...texts) => ({ title, messages: texts.map((content, i) => ({ role: i % 2 ? "assistant" : "user", content })) });
@@ -25,7 +25,7 @@ describe("chats", { skip: !browserPath }, () => {
     db.close();
     return all;
   });
-  // A reload ends what is not yet written to the database.
+  // A reload loses writes that have not reached the database.
   async function untilSaved(what, condition) {
     const deadline = Date.now() + 20_000;
     while (!condition(await saved())) {
@@ -196,11 +196,13 @@ describe("chats", { skip: !browserPath }, () => {
     assert.equal(await page.innerText(".versions"), "2 of 2", "the same answer has grown");
 
     await set(page, { max_tokens: 400, temperature: 1 });
+    const endAsUsual = await answerToTheLimit(page);
     await ask(page, "Another story, please.");
     await page.waitForFunction(() => document.querySelector(".busy .answer")?.textContent.length > 20);
     await page.keyboard.press("Escape");
     await settle(page);
     const stopped = await answer(page);
+    await endAsUsual();
     const sent = requests();
     await page.click(".continue");
     await settle(page);

@@ -227,7 +227,7 @@ test("gRPC, which asks for no keys, wants certificates unless it is opened", { s
   client.close();
 });
 
-test("what is not for the network is refused", { skip }, async () => {
+test("private paths are refused", { skip }, async () => {
   for (const path of ["/metrics", "/metrics?x=1", "/metric%73", "//metrics/"]) {
     assert.equal((await call(open, path)).text, "not found\n", path);
   }
