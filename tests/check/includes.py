@@ -6,7 +6,6 @@ Prints a line for each include that goes against the table; exits with 1 if ther
 
 import re
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,17 +14,18 @@ TEST = re.compile(r"(_test\.|_for_test|_test_|test_support|fixture|/testing/)")
 
 
 def read_table(path):
-    layers, exceptions = [], {}
+    """The rank of each area, the lowest first, and the (service, area) pairs that `use` lines allow."""
+    ranks, uses = {}, set()
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
         if not line:
             continue
-        match = re.fullmatch(r"except (\S+) -> (\S+) (\d+)", line)
+        match = re.fullmatch(r"use (\S+) -> (\S+)", line)
         if match:
-            exceptions[match[1], match[2]] = int(match[3])
+            uses.add((match[1], match[2]))
         else:
-            layers.append(line)
-    return {area: rank for rank, area in enumerate(layers)}, exceptions
+            ranks[line] = len(ranks)
+    return ranks, uses
 
 
 def area_of(path, ranks):
@@ -38,9 +38,9 @@ def area_of(path, ranks):
     return None
 
 
-def wrong_way(area, target, ranks):
+def wrong_way(area, target, ranks, uses):
     own, other = area.split("/")[0], target.split("/")[0]
-    if other not in (own, "common"):
+    if other not in (own, "common") and (own, target) not in uses:
         return f"{own} includes {other}: services do not include one another"
     if ranks[target] > ranks[area]:
         return f"{area} includes {target}, which is in a higher layer"
@@ -49,8 +49,8 @@ def wrong_way(area, target, ranks):
 
 def check(root, table=HERE / "include_layers.txt"):
     """The faults of the tree at `root`, one line each."""
-    ranks, exceptions = read_table(table)
-    faults, excepted = [], defaultdict(list)
+    ranks, uses = read_table(table)
+    faults = []
     for path in sorted((root / "services").rglob("*")):
         name = path.relative_to(root / "services").as_posix()
         if path.suffix not in (".h", ".cc") or TEST.search(name):
@@ -67,21 +67,9 @@ def check(root, table=HERE / "include_layers.txt"):
             if target is None:
                 faults.append(f"services/{name}:{number}: {match[1]} is in no area of {table.name}")
                 continue
-            fault = wrong_way(area, target, ranks)
-            if not fault:
-                continue
-            where = f"services/{name}:{number}: {fault}"
-            if (area, target) in exceptions:
-                excepted[area, target].append(where)
-            else:
-                faults.append(where)
-    for pair, allowed in exceptions.items():
-        found = excepted[pair]
-        if len(found) > allowed:
-            faults += found
-            faults.append(f"{pair[0]} -> {pair[1]}: {len(found)} includes, {table.name} allows {allowed}")
-        elif len(found) < allowed:
-            faults.append(f"{pair[0]} -> {pair[1]}: {len(found)} includes now; lower {allowed} in {table.name}")
+            fault = wrong_way(area, target, ranks, uses)
+            if fault:
+                faults.append(f"services/{name}:{number}: {fault}")
     return faults
 
 

@@ -17,7 +17,8 @@ class IncludesTest(unittest.TestCase):
             file.parent.mkdir(parents=True)
             file.write_text(f'#include "services/{include}"\n')
             table = Path(folder) / "layers.txt"
-            table.write_text("common/base\ncommon/worker\nloader\ngateway/http\ngateway\n")
+            table.write_text("common/base\ncommon/worker\nworker_host\nuse npu_worker -> worker_host\n"
+                             "npu_worker\nloader\ngateway/http\ngateway\n")
             return includes.check(Path(folder), table)
 
     def test_the_tree_keeps_to_the_table(self):
@@ -35,6 +36,11 @@ class IncludesTest(unittest.TestCase):
     def test_services_do_not_include_one_another(self):
         faults = self.faults_of("gateway/http/a.cc", "loader/store.h")
         self.assertIn("services do not include one another", faults[0])
+
+    def test_a_use_line_allows_one_service_another(self):
+        self.assertEqual(self.faults_of("npu_worker/a.cc", "worker_host/host.h"), [])
+        self.assertEqual(len(self.faults_of("gateway/http/a.cc", "worker_host/host.h")), 1)
+        self.assertEqual(len(self.faults_of("worker_host/a.cc", "npu_worker/a.h")), 1)
 
     def test_an_unknown_folder_is_a_fault(self):
         self.assertIn("is not in", self.faults_of("new/a.cc", "common/base/check.h")[0])

@@ -23,7 +23,14 @@ RULES = [
     (r"\b(of|for|by|than) who\b", "name the client, caller, holder or reader"),
     (r"(^|[.:;] +|// |# )Who (?!am)[a-z]+ (?!.*\?)", "name the client, caller, holder or reader"),
     (r"\bthat (is|are) none\b|(?<!there )\b(is|are) none[,.;:]", "say what it is: malformed, unknown, empty"),
-    (r"\bof which (no|nothing|none)\b", "two sentences"),
+    (r"\bof which\b(?!.*\?)", "two sentences, or whose"),
+    (r"\bwhat is\b(?!.*\?)", "name the thing: the file, the error, the rest"),
+    (r"((//|#|\*\*)|^ *) ?What is\b(?!.*\?)", "name the thing: the file, the error, the rest"),
+    (r"\b(is|are) no more\b", "no longer exists; at most"),
+    (r"\bto be (said|had)\b", "say it; exists, is missing"),
+    (r"\bstored over\b|\bnone has\b|\b(none|nothing|nobody) but\b", "only; overwritten; no ... has"),
+    (r"\b[Bb]eginnings\b", "prefixes"),
+    (r"\bis there, else\b|\bas if it were none\b", "two sentences"),
 ]
 
 TEXT = re.compile(r"\.(cc|h|comp|glsl|inc|md|proto|py|sh|js|mjs|yml|yaml|toml|cmake|service|txt|html)$|(^|/)[A-Za-z-]+$")

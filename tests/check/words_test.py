@@ -17,6 +17,15 @@ class WordsTest(unittest.TestCase):
             "// A text that is none is refused.",
             "// A body of which nothing came.",
             "// The sampler decides as ever.",
+            "// Empties the buffer of what is left.",
+            "// What is left of the other anchor stays in it.",
+            "## What is in it",
+            "// Longer pieces than the shortest are no more.",
+            "// What it stores is stored over.",
+            "// 1 if there is none to be had",
+            "// Beginnings that were computed before",
+            "// The same, of which the source has a row each.",
+            "// exchanges nothing but the residual",
         ):
             with self.subTest(hard):
                 found = words.findings("a.h", "// plain\n" + hard)
@@ -27,7 +36,8 @@ class WordsTest(unittest.TestCase):
         for plain in (
             "// kNoBlock when there is none.",
             "// as many as were asked for",
-            "// all of which a worker must read",
+            "curl -d 'What is the capital of Japan?'",
+            "a program of which version?",
             "Who are you?",
             "// Recommended: told apart by their ids.",
         ):

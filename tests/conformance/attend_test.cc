@@ -104,7 +104,7 @@ class AttendTest : public WorkerSuite, public ::testing::WithParamInterface<Atte
     return values;
   }
 
-  // k or v that the cache holds exactly: for q8_0 whole quanta, of which every block of 32 begins
+  // k or v that the cache holds exactly: for q8_0 whole quanta; every block of 32 begins
   // with 127.
   std::vector<float> RandomVectors(size_t n) {
     std::vector<float> values = RandomHalves(n);

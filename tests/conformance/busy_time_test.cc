@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "services/common/base/status_macros.h"
-#include "services/common/worker/service/device_host.h"
-#include "services/common/worker/service/in_process_worker.h"
-#include "services/common/worker/service/worker_metrics.h"
+#include "services/worker_host/device_host.h"
+#include "services/worker_host/in_process_worker.h"
+#include "services/worker_host/worker_metrics.h"
 #include "tests/conformance/worker_suite.h"
 
 namespace tandem::conformance {

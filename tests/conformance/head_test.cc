@@ -121,6 +121,47 @@ TEST_P(HeadTest, LogitsThatAreNoNumbersAreCounted) {
   EXPECT_EQ(runner_->Output(2).num_nonfinite, 0u);
 }
 
+// Output 1 has a mask, its neighbours have none.
+TEST_P(HeadTest, AMaskLeavesTheAllowedTokensAlone) {
+  ASSERT_NO_FATAL_FAILURE(Load(GetParam()));
+  const uint32_t vocab = GetParam();
+  for (const uint32_t in : {1u, 3u, vocab}) {
+    SCOPED_TRACE(::testing::Message() << "one token in " << in);
+    std::vector<uint32_t> mask(MaskWords(vocab));
+    for (uint32_t t = vocab / 2 % in; t < vocab; t += in) mask[t / 32] |= 1u << (t % 32);
+    StepBuilder steps(runner_->limits());
+    steps.Begin();
+    steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(kRows, 0));
+    steps.AddOutput(4);
+    steps.AddOutput(0);
+    const uint32_t index = steps.MaskOutput();
+    steps.AddOutput(4);
+    steps.set_num_candidates(40);
+    steps.set_want_logits(true);
+    runner_->FillGuards();
+    ASSERT_OK(runner_->WriteAndCheckStep(steps.batch()));
+    runner_->WriteMask(index, mask);
+    runner_->WritePort(Port::kResidual, residual_);
+    ASSERT_OK(runner_->RunSegment(0));
+    EXPECT_TRUE(runner_->GuardsIntact());
+    for (uint32_t o = 0; o < 3; ++o) {
+      const OutputResult expected = reference::SummariseLogits(
+          runner_->Logits(o), 40, kNoToken,
+          o == 1 ? std::span<const uint32_t>(mask) : std::span<const uint32_t>());
+      const OutputResult& actual = runner_->Output(o);
+      ASSERT_EQ(actual.num_candidates, expected.num_candidates);
+      for (uint32_t i = 0; i < expected.num_candidates; ++i) {
+        ASSERT_EQ(actual.candidates[i].token, expected.candidates[i].token) << "candidate " << i;
+        ASSERT_EQ(actual.candidates[i].logit, expected.candidates[i].logit) << "candidate " << i;
+      }
+      EXPECT_NEAR(
+          actual.log_sum_exp, expected.log_sum_exp,
+          16 * testing::kEpsilonF32 * std::sqrt(vocab) * (1 + std::abs(expected.log_sum_exp)));
+      EXPECT_EQ(runner_->Guess(o), actual.candidates[0].token);
+    }
+  }
+}
+
 // Below, at and above the most candidates, a workgroup and a power of two.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, HeadTest,
                          ::testing::Values(1u, 97u, 127u, 128u, 129u, 1024u, 4099u));

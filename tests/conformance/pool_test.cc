@@ -52,7 +52,7 @@ TEST_P(PoolShapeTest, SumsOfChunksAddUpToTheSequences) {
         const auto first = tokens[s].begin() + at;
         const uint32_t row =
             steps.AddRows(s, {first, first + std::min<uint32_t>(chunk, kTokens - at)});
-        if (s != 1) steps.AddPool();
+        if (s != 1) steps.PoolLastRows();
         if (s == 1 && step % 2 == 1) steps.AddOutput(row);
       }
       (*runner)->FillGuards();
@@ -72,7 +72,8 @@ TEST_P(PoolShapeTest, SumsOfChunksAddUpToTheSequences) {
         for (size_t i = 0; i < width; ++i) {
           difference[i] = static_cast<float>(actual[i] - expected[i]);
         }
-        ASSERT_LE(testing::Norm(difference), bound * norms) << "pool " << p << " from " << at;
+        ASSERT_LE(testing::Norm(difference), bound * norms)
+            << "pooled sequence " << p << " from " << at;
       }
     }
   }

@@ -196,7 +196,7 @@ def check_dashboards(prometheus):
     except TimeoutError as error:
         raise AssertionError("\n".join(f"no data: {where}: {expression}" for expression, where in empty.items())) from error
     excused = sum(map(may_be_empty, asked))
-    say(f"{len(asked)} expressions of the dashboards answered, {excused} of which may be empty here")
+    say(f"{len(asked)} expressions of the dashboards answered, {excused} may be empty here")
 
 
 def check_kill(compose, prometheus):

@@ -2,7 +2,7 @@
 # A container engine for tests, where there is neither a Docker daemon nor an image registry: podman on runc, and
 # debian:trixie-slim (and others by name) made by debootstrap.
 #
-#   engine.sh start [SUITE...]   installs what is missing, makes the images (default: trixie), starts the socket
+#   engine.sh start [SUITE...]   installs missing packages, makes the images (default: trixie), starts the socket
 #   engine.sh env                prints what to export for podman and docker-compose
 #   engine.sh stop               ends the socket's service
 #

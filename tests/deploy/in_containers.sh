@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tandem from a clean clone, in containers, as scripts/test cannot show it on its own machine:
 #
-#   in_containers.sh bare      builds on a bare Debian 13 without a compiler cache; quickstart answers there
+#   in_containers.sh bare      builds on a bare Debian 13 without a compiler cache; quickstart and scripts/install answer there
 #   in_containers.sh compose   builds every image and runs deploy/compose (compose_test.py)
 #   in_containers.sh           both
 #
@@ -56,16 +56,29 @@ podman run --rm tandem-build:test grep -qx 'TANDEM_CCACHE:STRING=OFF' build/rele
   die "the build used a compiler cache"
 
 if [ "$parts" != compose ]; then
-  say "quickstart on it"
+  say "quickstart and scripts/install on it"
   # The files that images are not built from join those that were compiled, as in a clone; then the default
   # configuration, with the tests, which the scripts find built.
   podman run --rm --network none -v "$clone:/clone:ro" tandem-build:test bash -c '
     set -euo pipefail
     cp -r --update=none /clone/. /src/
     cmake --preset release -DTANDEM_BUILD_TESTS=ON >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }
-    scripts/quickstart' >"$work/log" 2>&1 || { tail -n 40 "$work/log"; die "quickstart fails on a bare Debian 13"; }
-  tail -n 6 "$work/log"
+    scripts/quickstart
+    scripts/install
+    cd /
+    tandem serve --model /usr/local/share/tandem/models/demo.Q8_0.gguf --npu off >/tmp/serve.log 2>&1 &
+    tries=0
+    until tandem generate --chat --temperature 0 "What is the capital of France?" 2>/tmp/log; do
+      [ "$((tries += 1))" -lt 120 ] || { cat /tmp/log /tmp/serve.log; exit 1; }
+      sleep 1
+    done
+    tandem stop
+    /src/scripts/install --uninstall
+    [ ! -e /usr/local/bin/tandem ]' >"$work/log" 2>&1 ||
+    { tail -n 40 "$work/log"; die "quickstart or scripts/install fails on a bare Debian 13"; }
+  tail -n 12 "$work/log"
   grep -q Tokyo "$work/log" || die "quickstart does not answer Tokyo"
+  grep -q Paris "$work/log" || die "what scripts/install installs does not answer Paris"
 fi
 
 if [ "$parts" != bare ]; then

@@ -48,7 +48,7 @@ touch "$prefix/share/tandem/of-an-older-version"
 printf 'share/tandem/of-an-older-version\n' | LC_ALL=C sort -o "$prefix/share/tandem/installed-files" - \
   "$prefix/share/tandem/installed-files"
 install --no-build
-[ ! -e "$prefix/share/tandem/of-an-older-version" ] || die "a file that is no more was kept"
+[ ! -e "$prefix/share/tandem/of-an-older-version" ] || die "a file of an older version was kept"
 (cd "$prefix" && find . -type f -exec sha256sum {} + | sort) >"$work/second"
 cmp "$work/first" "$work/second" || die "a second installation differs"
 "$prefix/bin/tandem" status >/dev/null || die "the running cluster is gone"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# installed.sh PACKAGES ROOT [SUITE]: what is installed, as a user would have it.  Makes a bare Debian in
+# installed.sh PACKAGES ROOT [SUITE]: tests the installed packages as a user would have them.  Makes a bare Debian in
 # ROOT (debootstrap, unless it is there), installs the packages of the folder PACKAGES, boots it with its
 # own systemd in namespaces (systemd-nspawn), and has the units serve the demo model under their own
 # sandboxing.  Needs root, debootstrap and systemd-container; takes minutes, so ctest does not run it.

@@ -1,5 +1,5 @@
 // Kubernetes' own schemas, strictly: a field that no schema knows is an error, as `kubectl apply --validate`
-// has it.  The schemas come as compiled functions, which read the fields they know: what none has read is unknown.
+// has it.  The schemas come as compiled functions, which read the fields they know; the rest is unknown.
 import { createRequire } from "node:module";
 
 const require = createRequire(import.meta.url);
@@ -23,7 +23,7 @@ function watched(value, path, unread) {
   });
 }
 
-// What is wrong with `object` by the schema of that name ("IoK8sApiAppsV1Deployment"), a line each.
+// The faults of `object` by the schema of that name ("IoK8sApiAppsV1Deployment"), a line each.
 export function problems(schema, object) {
   const { validate } = require(`./node_modules/kubernetes-models/_schemas/${schema}.js`);
   const unread = [];

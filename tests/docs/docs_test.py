@@ -2,13 +2,15 @@
 """docs_test.py PROGRAMS VERSION: README.md and docs/ against the tree and the programs.
 
 Commands and flags of tandem and its services exist; relative links and anchors resolve; figures of the README are
-those of docs/performance.md; the version is one.
+those of docs/performance.md; the version is one; manual pages are well formed.
 """
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from functools import lru_cache
 from pathlib import Path
@@ -211,6 +213,31 @@ class DocsTest(unittest.TestCase):
         named = re.findall(r"`(\w+)`", text)
         self.assertGreater(len(named), 20)
         self.assertEqual([name for name in named if name not in names], [])
+
+    def test_manual_pages_are_well_formed(self):
+        self.assertTrue(shutil.which("groff") and shutil.which("lexgrog"),
+                        "groff or lexgrog is missing: scripts/setup --tests installs groff-base and man-db")
+        programs = ["tandem", "tandem-gateway", "tandem-gpu-worker", "tandem-loader", "tandem-health"]
+        if (PROGRAMS / "tandem-npu-worker").is_file():  # it is built where XRT is
+            programs.append("tandem-npu-worker")
+        faults = []
+        for program in programs:
+            words = (PROGRAMS / program, "manual" if program == "tandem" else "--manual")
+            page = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+            warnings = subprocess.run(("groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-z"), input=page,
+                                      capture_output=True, text=True, timeout=60).stderr
+            faults += [f"{program}: {line}" for line in warnings.splitlines()]
+            # What apropos finds: lintian's bad-whatis-entry.
+            with tempfile.NamedTemporaryFile("w", suffix=".1") as file:
+                file.write(page)
+                file.flush()
+                found = subprocess.run(("lexgrog", file.name), capture_output=True, text=True, timeout=60)
+            if not re.search(rf': "{program} - [^"]*[^".]"$', found.stdout.strip()):
+                faults.append(f"{program}: NAME is not 'program \\- summary': {found.stdout}{found.stderr}")
+            for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"):
+                if f"\n.SH {section}\n" not in page:
+                    faults.append(f"{program}: no section {section}")
+        self.report(faults)
 
     def test_the_version_is_one(self):
         changes = (ROOT / "CHANGELOG.md").read_text()

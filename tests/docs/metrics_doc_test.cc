@@ -10,13 +10,13 @@
 #include "services/common/metrics/amdgpu_metrics.h"
 #include "services/common/metrics/gpu_metrics.h"
 #include "services/common/metrics/process_metrics.h"
-#include "services/common/worker/service/worker_metrics.h"
 #include "services/gateway/metrics/edge_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "services/gateway/metrics/key_metrics.h"
 #include "services/gateway/trace/tracing.h"
 #include "services/loader/service/loader_metrics.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
+#include "services/worker_host/worker_metrics.h"
 #include "tools/tandem/supervisor/supervisor_metrics.h"
 
 namespace tandem {
@@ -45,19 +45,26 @@ std::vector<Section> Sections() {
 std::string Document() {
   std::string text =
       "# Metrics\n\n"
-      "`--metrics HOST:PORT` gives a service a page for Prometheus at `/metrics`, on loopback "
-      "unless `--metrics-remote` is\ngiven too. The gateway has the same page on its HTTP port, "
-      "for clients on this machine and for holders of an API key (a key\nwithout `admin` sees its "
-      "own figures by key and no other key's);\na request that a proxy hands "
-      "on needs a key wherever it comes from. `tandem serve --metrics` gives every service a "
-      "page:\nthe gateway on port 9464, the GPU worker on 9465, the NPU worker on 9466, the "
-      "loader on 9467, itself on 9468.\n\n"
-      "Buckets of histograms are those of OpenTelemetry's conventions for generative AI. Labels "
-      "are names of workers,\nstages, routes, models and the like: nothing that a client sends "
-      "adds a series. API keys are counted by their names in the\nkey file, a hundred of them at "
-      "most; the rest are `other`. This list is made from the tables in\nthe code; "
-      "`metrics_doc_test` says "
-      "how to renew it.\n\n";
+      "`--metrics HOST:PORT` gives a service a page for Prometheus at `/metrics`. HOST must be "
+      "loopback, unless\n"
+      "`--metrics-remote` is given too. `tandem serve --metrics` gives every service a page: "
+      "the gateway on port 9464, the GPU\n"
+      "worker on 9465, the NPU worker on 9466, the loader on 9467, itself on 9468.\n"
+      "\n"
+      "The gateway's HTTP port has the gateway's page too, for clients on this machine and for "
+      "holders of an API key. A key\n"
+      "without `admin` sees all metrics, but of those by key only its own. A request that a "
+      "proxy forwards always needs a key.\n"
+      "\n"
+      "Histograms have the buckets of OpenTelemetry's conventions for generative AI. Labels "
+      "are names of workers, stages,\n"
+      "routes, models and the like, so clients cannot add series. The label `key` is a key's "
+      "name in the key file; the first\n"
+      "100 keys have series of their own, and the rest are `other`.\n"
+      "\n"
+      "This document is made from the tables in the code. To renew it, run `metrics_doc_test` "
+      "and do what it prints.\n"
+      "\n";
   for (const Section& section : Sections()) text += DescribeMetrics(section.heading, section.specs);
   text.pop_back();
   return text;

@@ -11,6 +11,7 @@
 #include "services/common/reference/ops.h"
 #include "services/common/reference/reference_model.h"
 #include "services/loader/convert/convert.h"
+#include "services/loader/formats/open_model.h"
 #include "tests/evaluation/evaluation_fixture.h"
 #include "tests/support/greedy.h"
 

@@ -7,7 +7,7 @@
 
 #include "services/gateway/tokenizer/chat_template.h"
 #include "services/gateway/tokenizer/tokenizer.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "tests/support/reference_outputs.h"
 
 namespace tandem {

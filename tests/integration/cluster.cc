@@ -18,8 +18,9 @@ InProcessLoader::InProcessLoader(const std::string& socket_path, const std::stri
   store_ = *std::move(store);
   RegionServer::Options options;
   options.socket_path = RegionSocketPath(target_).value();
-  auto regions = RegionServer::Start(
-      options, [this](const RegionRequest& request) { return store_->GetRegion(request); });
+  auto regions = RegionServer::Start(options, [this](const RegionRequest& request) {
+    return store_->leases().GetRegion(request);
+  });
   TANDEM_CHECK(regions.ok());
   regions_ = *std::move(regions);
   service_ = std::make_unique<loader::LoaderService>(store_.get());

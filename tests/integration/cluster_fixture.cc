@@ -32,7 +32,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
     const std::string policy = setup_.npu ? "emulate" : "off";
     std::vector<std::string> arguments = {"serve",
                                           "--model",
-                                          setup_.model_folder + "/demo.Q8_0.gguf",
+                                          setup_.model_folder + "/" + setup_.model_file,
                                           "--npu",
                                           setup_.policy.empty() ? policy : setup_.policy,
                                           "--max-rows",
@@ -57,7 +57,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   if (name == "gpu") add({"--name", "gpu0"});
   if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
   if (name == "gateway") {
-    add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", "demo.Q8_0.gguf",
+    add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", setup_.model_file,
          "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
          std::to_string(setup_.context_len), "--http", setup_.http});
     if (setup_.npu) add({"--worker", Target("npu")});
@@ -193,6 +193,10 @@ Answer ClusterFixture::Chat(const std::string& question) {
   message->set_content(question);
   request.mutable_sampling()->set_temperature(0.0f);
   request.mutable_limits()->set_max_tokens(64);
+  return Chat(request);
+}
+
+Answer ClusterFixture::Chat(const v1::ChatRequest& request) {
   grpc::ClientContext context;
   SetDeadline(context, kCallDeadline);
   auto reader = gateway_->Chat(&context, request);

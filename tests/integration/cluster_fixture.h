@@ -24,7 +24,8 @@ struct ClusterSetup {
   std::string http = "off";
   std::vector<std::string> gateway_flags;  // or those of `tandem serve`
   std::string policy = "";                 // --npu of `tandem serve`; empty: as `npu` says
-  std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";  // of demo.Q8_0.gguf
+  std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";
+  std::string model_file = "demo.Q8_0.gguf";  // there
 };
 
 // What a call brought.
@@ -64,6 +65,7 @@ class ClusterFixture : public ::testing::Test {
   // every message as it comes.
   Answer Generate(const v1::GenerateRequest& request,
                   const std::function<void()>& on_message = nullptr);
+  Answer Chat(const v1::ChatRequest& request);
   Answer Chat(const std::string& question);
   // Of the gateway's socket; of what a service under `tandem serve` has logged.
   std::string GatewayTarget() const { return Target("gateway"); }

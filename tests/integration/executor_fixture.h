@@ -96,7 +96,7 @@ class ExecutorTest : public ::testing::Test {
     testing::StepBuilder builder(executor.limits());
     builder.Begin();
     builder.AddRows(builder.AddSequence(), tokens);
-    builder.AddPool();
+    builder.PoolLastRows();
     StepBatch batch = builder.batch();
     batch.header.step_id = ++step_id;
     WriteStep(batch, executor.StepArea(0));

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/pull/testing/fake_hub.h"
+#include "services/common/testing/eventually.h"
 #include "services/common/testing/temporary_directory.h"
 #include "tools/tandem/commands/testing/child.h"
 
@@ -107,8 +108,7 @@ TEST_F(PullRunTest, CtrlCStopsAPullThatGoesOnLater) {
               return TestReply{.status = 0};
             }});
   Child child({"pull", "demo:11m", "--connections", "1"});
-  const absl::Time until = absl::Now() + absl::Seconds(20);
-  while (asked < 4 && absl::Now() < until) absl::SleepFor(absl::Milliseconds(10));
+  ASSERT_TRUE(testing::Eventually([&] { return asked >= 4; }));
   child.Signal(SIGINT);
   EXPECT_EQ(child.Wait(), kExitFailure);
   EXPECT_THAT(child.errors(), HasSubstr("`tandem pull demo:11m` goes on"));

@@ -6,7 +6,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/reference/reference_worker.h"
 #include "services/common/rpc/polling.h"
-#include "services/common/worker/service/worker_flags.h"
+#include "services/worker_host/worker_flags.h"
 
 int main(int argc, char** argv) {
   tandem::PollForLatency();

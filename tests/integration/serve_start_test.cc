@@ -1,4 +1,4 @@
-// How `tandem serve` begins and ends: what is wrong is said at once, one cluster has a runtime
+// How `tandem serve` begins and ends: errors come at once, one cluster has a runtime
 // directory, and `tandem stop` and `tandem logs` find it.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

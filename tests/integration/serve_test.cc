@@ -55,17 +55,15 @@ TEST_F(ServeTest, StreamsWaitForAWorkerWhoseCircuitIsOpen) {
   const auto circuit_is_open = [this] {
     return LogOf("serve").find("circuit open") != std::string::npos;
   };
-  const absl::Time until = absl::Now() + absl::Minutes(1);
   int seen = 0;
   const Answer answer = Generate(request_, [&] {
     if (++seen != 5) return;
-    while (!circuit_is_open() && absl::Now() < until) {
+    EXPECT_TRUE(Eventually([&] {
       const pid_t pid = Pid("gpu");
       if (pid > 0) ::kill(pid, SIGKILL);
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+      return circuit_is_open();
+    }));
   });
-  EXPECT_TRUE(circuit_is_open());
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.tokens, unfaulted_.tokens);
 }
@@ -145,11 +143,8 @@ TEST_F(ServeReloadTest, AHangupHasTheGatewayReadItsKeysAgain) {
   EXPECT_EQ(status_with("two"), 401);
   const auto hang_up_and_await = [this](const std::string& event) {
     ASSERT_EQ(::kill(Pid("serve"), SIGHUP), 0);
-    for (const absl::Time patience = absl::Now() + absl::Seconds(60);
-         LogOf("gateway").find(event) == std::string::npos;) {
-      ASSERT_LT(absl::Now(), patience) << LogOf("gateway");
-      absl::SleepFor(absl::Milliseconds(2));
-    }
+    ASSERT_TRUE(Eventually([&] { return LogOf("gateway").find(event) != std::string::npos; }))
+        << LogOf("gateway");
   };
   std::ofstream(keys) << "second sha256:3fc\n";
   hang_up_and_await("line 1: 64 hexadecimal digits expected");

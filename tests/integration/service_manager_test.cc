@@ -43,7 +43,7 @@ class ManagedService {
                                  names.data(),  listen_pid,      nullptr};
     pid_ = ::fork();
     if (pid_ != 0) return;
-    // The child: nothing but system calls.  Descriptors to their numbers by way of higher ones.
+    // The child: only system calls.  Descriptors to their numbers by way of higher ones.
     std::snprintf(listen_pid, sizeof(listen_pid), "LISTEN_PID=%d", ::getpid());
     for (size_t i = 0; i < fds.size(); ++i) {
       ::dup2(fds[i], kHigh + static_cast<int>(i));

@@ -163,7 +163,7 @@ def unread_answers(options):
 
 
 def pings(options):
-    """PING and SETTINGS frames, all of which want an answer (CVE-2019-9512, CVE-2019-9515)."""
+    """PING and SETTINGS frames that all want an answer (CVE-2019-9512, CVE-2019-9515)."""
     burst = (wire.frame(wire.PING, 0, 0, b"12345678") + wire.settings(initial_window_size=65535)) * 500
 
     def flood(started):

@@ -2,7 +2,7 @@
 """Attacks a gateway on loopback and measures what its other clients notice: overload_test.py PROGRAMS [--long]
 
 For each attack: its own loader, worker and gateway; a victim's latency without and beside the attack; the gateway's memory,
-descriptors and threads before, during and after.  README.md says what is a failure.  Ends with a table; exit status 1: a failure.
+descriptors and threads before, during and after.  README.md lists the failures.  Ends with a table; exit status 1: a failure.
 """
 
 import argparse
@@ -88,7 +88,7 @@ class Attack:
 
 
 def recovered(services, before, asked, sanitized):
-    """What is not as before yet; empty: all is.  `sanitized`: but for memory, which sanitizers keep."""
+    """What has not come back to its value before yet; empty: all has.  `sanitized`: but for memory, which sanitizers keep."""
     left = []
     pid = services.gateway.pid
     begin, used = time.monotonic(), processor_seconds(pid)
@@ -135,7 +135,7 @@ class Pairs:
         self.pairs = {kind: [] for kind in case.victims}  # (unloaded, beside, bound in seconds)
 
     def add(self, unloaded, beside, steps):
-        allowed = (steps.longest() if self.case.step else 0) + self.case.mean_steps * (steps.mean() if steps else 0)
+        allowed = steps.longest() if steps else 0
         for kind, pairs in self.pairs.items():
             bound = self.case.ratio * unloaded[kind].p99 + allowed + self.case.waits.get(kind, 0) + self.slack
             pairs.append((unloaded[kind], beside[kind], bound))
@@ -176,14 +176,14 @@ def run(case, options):
     try:
         pid = services.gateway.pid
         asked = victims(case.victims, services, "tenant" if case.keys else None)
-        measure(asked, 20, 2)  # settles what is allocated once
+        measure(asked, 20, 2)  # allocates all that is allocated once
         attack.wait_for("ready")
         before = Usage(pid)
         watch = Watch(pid, (4 if options.sanitized else 1) * STOP_AT, attack.stop)
         for _ in range(num_pairs):
             wait_until_idle(pid)
             unloaded = measure(asked, samples, seconds)
-            steps = cases.Steps(services) if case.step or case.mean_steps else None
+            steps = cases.Steps(services) if case.step else None
             attack.begin()
             begun = time.monotonic()
             # As many samples as without the attack: the highest of more would be higher.

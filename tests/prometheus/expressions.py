@@ -5,7 +5,7 @@ import re
 
 from tools import GRAFANA, PROMETHEUS, ROOT
 
-# What no machine of the tests has: the metrics of which series need not exist, and why.
+# Metrics whose series need not exist, because no machine of the tests has the hardware.
 NOT_HERE = {
     "tandem_amdgpu_": "an AMD GPU's driver reports these",
     "tandem_npu_": "an NPU's driver reports these",

@@ -34,7 +34,7 @@ def free_ports(count):
 def free_run(count):
     """The first of so many ports in a row that nobody has now."""
     for _ in range(100):
-        first = random.randrange(20000, 30000)  # below what is given out to clients
+        first = random.randrange(20000, 30000)  # below the ports that clients get
         try:
             for port in range(first, first + count):
                 socket.create_server(("127.0.0.1", port)).close()

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "services/common/base/status_macros.h"
-#include "services/loader/formats/model_source.h"
+#include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packer.h"
 
 namespace tandem::testing {

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the run.sh of a folder of tests with packages from npm.
 
 # Ends the test as not run, out loud: something needed is not there.
