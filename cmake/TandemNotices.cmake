@@ -1,5 +1,5 @@
 # Third-party notices and a bill of materials (CycloneDX) for each package with programs, made by
-# notices.py from what is linked.  Target `notices`, for packages and images; needs dpkg.
+# notices.py from the linked libraries.  Target `notices`, for packages and images; needs dpkg.
 find_package(Python3 COMPONENTS Interpreter QUIET)
 add_custom_target(notices ALL)
 # tandem_notices(PACKAGE program...)

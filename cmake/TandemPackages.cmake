@@ -1,4 +1,4 @@
-# What is installed beside the programs, and the Debian packages that CPack makes of it
+# Files installed beside the programs, and the Debian packages that CPack makes of it
 # (scripts/package).  A component is a package; what each has of its own lies in deploy/debian/.
 set(TANDEM_PACKAGES tandem tandem-common tandem-demo-model tandem-gateway tandem-gpu-worker
   tandem-loader tandem-tools)

@@ -5,7 +5,7 @@
 
 sbom.cdx.json            CycloneDX 1.5: the shared libraries that they load, the packages whose
                          headers are compiled in, and the libraries kept in the source tree
-THIRD-PARTY-NOTICES.txt  the same list for readers, with the licences of what is compiled in
+THIRD-PARTY-NOTICES.txt  the same list for readers, with the licences of compiled-in libraries
 
 Nothing is listed by hand.  Shared libraries come from ldd; headers from ninja's record of what the
 program's objects include; both are looked up in dpkg's database.  Libraries kept in the source tree are
@@ -161,7 +161,7 @@ def debian_components(packages, how):
 
 
 def vendored_components(source, name):
-    """Packages of the lock files beside what is kept in the tree; a service has those of its folder."""
+    """Packages of the lock files beside libraries kept in the tree; a service has those of its folder."""
     service = name.removeprefix("tandem-").replace("-", "_")
     for lock in sorted(source.glob(f"services/{service}/**/vendor/package-lock.json")):
         text = "\n".join(path.read_text() for path in sorted(lock.parent.glob("dist/licen[cs]es.txt")))

@@ -11,7 +11,7 @@ def rate(metric, by):
 
 BUSY = [
     graph("$worker: busy by stage", "Share of the time in which the device worked on each kind of stage, by its own "
-          "timestamps. What is left to 1 it waited.", "percentunit",
+          "timestamps. It waited for the rest of the time.", "percentunit",
           [(rate("tandem_device_busy_seconds_total", "stage"), "{{stage}}")], width=12, height=9, stacked=True, high=1,
           repeat="worker"),
 ]

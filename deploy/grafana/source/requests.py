@@ -98,7 +98,18 @@ STEPS = [
           [(rate_by("result", "tandem_guesses_total"), "{{result}}")], stacked=True, width=12),
 ]
 
+CONSTRAINTS = [
+    graph("Constraints compiled", "Schemas, expressions and grammars compiled a second, and requests whose constraint was there already. "
+          "refused: wrong, not supported or too large; cancelled: the requests for it went away.", "short",
+          [(rate_by("outcome", "tandem_constraint_compilations_total"), "{{outcome}}"),
+           (rate("tandem_constraint_cache_hits_total"), "there already")]),
+    graph("Time to compile", "Time of a compilation. Requests wait for it before they are queued.", "s",
+          quantiles("tandem_constraint_compile_seconds")),
+    graph("Time of a mask", "Time to find which tokens may come next, for each token with a choice.", "s",
+          quantiles("tandem_constraint_mask_seconds")),
+]
+
 DASHBOARD = dashboard(
     "tandem-requests", "Requests", "How long requests take, where that time goes, how they end, and what they ask for.",
     [("Latency", LATENCY), ("How requests end", ENDS), ("What they ask for", SIZES), ("By API key", KEYS),
-     ("Steps", STEPS)])
+     ("Steps", STEPS), ("Constraints", CONSTRAINTS)])
