@@ -147,14 +147,14 @@ function(tandem_executable)
   endif()
 endfunction()
 
-# tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60])
-# One ctest entry a binary.  Labels: unit (seconds, default), device (needs a Vulkan
+# tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60] [PARTS n])
+# One ctest entry a binary; with PARTS n its tests are dealt out to NAME_0 to NAME_(n-1).  Labels: unit (seconds, default), device (needs a Vulkan
 # driver), model (runs a test model), cluster (starts services).
 function(tandem_test)
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;PARTS;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -176,10 +176,22 @@ function(tandem_test)
   if(TANDEM_SANITIZE MATCHES "address")
     list(APPEND ARG_ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
   endif()
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  # The longest begin first, or they would run alone at the end.
-  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
-    ENVIRONMENT "${ARG_ENVIRONMENT}")
+  if(NOT ARG_PARTS)
+    set(ARG_PARTS 1)
+  endif()
+  math(EXPR last "${ARG_PARTS} - 1")
+  foreach(part RANGE ${last})
+    set(name ${ARG_NAME})
+    set(environment ${ARG_ENVIRONMENT})
+    if(ARG_PARTS GREATER 1)
+      string(APPEND name _${part})
+      list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${part})
+    endif()
+    add_test(NAME ${name} COMMAND ${ARG_NAME})
+    # The longest begin first, or they would run alone at the end.
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
+      ENVIRONMENT "${environment}")
+  endforeach()
 endfunction()
 
 # tandem_fuzzer(NAME gguf_fuzzer SRCS gguf_fuzzer.cc DEPS tandem_formats CORPUS dir)
