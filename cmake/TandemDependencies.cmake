@@ -16,6 +16,11 @@ find_package(civetweb REQUIRED)  # what it serves its pages with
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# Formats of pictures, in tandem-image-decoder alone.
+pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
+pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
+pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
+find_package(GIF REQUIRED)
 pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)  # its tables of Unicode's classes; gRPC brings it
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
