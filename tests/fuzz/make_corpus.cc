@@ -5,9 +5,11 @@
 #include <fstream>
 #include <string>
 
+#include "services/image_decoder/testing/picture_files.h"
 #include "services/loader/formats/ggml_types.h"
 #include "services/loader/formats/testing/gguf_builder.h"
 #include "services/loader/formats/testing/release_builder.h"
+#include "services/loader/formats/testing/vision_builder.h"
 
 namespace tandem::loader::testing {
 namespace {
@@ -86,6 +88,36 @@ void WriteTokenizers(const std::filesystem::path& folder) {
             TokenizerModelFile({{"x", -1, 1}, {"\xe2\x96\x81y", -2, 5}}));
 }
 
+void WriteVision(const std::filesystem::path& folder) {
+  Write(folder / "f16.gguf", SmallMmproj().Build());
+  GgufBuilder defaults = SmallMmproj(8);  // Q8_0
+  defaults.RemoveKey("clip.vision.image_mean");
+  defaults.RemoveKey("clip.vision.attention.layer_norm_epsilon");
+  Write(folder / "defaults.gguf", defaults.Build());
+}
+
+void WritePictures(const std::filesystem::path& folder) {
+  using namespace tandem::testing;
+  const TestPicture picture = TestPicture::Pattern(17, 12);
+  const std::string exif = ExifBlock(6);
+  Write(folder / "rgb.png", PngFile(picture, {.exif = exif}));
+  Write(folder / "interlaced.png", PngFile(picture, {.alpha = true, .interlaced = true}));
+  Write(folder / "grey16.png", PngFile(picture, {.grey = true, .sixteen_bits = true}));
+  Write(folder / "baseline.jpg", JpegFile(picture, {.exif = exif}));
+  Write(folder / "progressive.jpg", JpegFile(picture, {.progressive = true}));
+  Write(folder / "cmyk.jpg", JpegFile(picture, {.cmyk = true}));
+  Write(folder / "lossless.webp", WebpFile(picture, {.exif = exif}));
+  Write(folder / "lossy.webp", WebpFile(picture, {.lossless = false}));
+  Write(folder / "animated.webp", WebpFile(picture, {.animated = true}));
+  Write(folder / "plain.gif", GifFile(picture));
+  Write(folder / "frames.gif",
+        GifFile(picture, {.interlaced = true, .num_frames = 2, .left = 3, .transparent = 1}));
+  for (const uint32_t bits : {8u, 16u, 24u, 32u}) {
+    Write(folder / (std::to_string(bits) + ".bmp"), BmpFile(picture, {.bits = bits}));
+  }
+  Write(folder / "masks.bmp", BmpFile(picture, {.bits = 32, .top_down = true, .bit_fields = true}));
+}
+
 }  // namespace
 }  // namespace tandem::loader::testing
 
@@ -100,5 +132,7 @@ int main(int argc, char** argv) {
   WriteSafetensors(folder / "safetensors");
   WriteConfigs(folder / "config");
   WriteTokenizers(folder / "spm");
+  WriteVision(folder / "vision");
+  WritePictures(folder / "picture");
   return 0;
 }

@@ -234,6 +234,21 @@ absl::Status ReadSampling(const GgufHeader& header, SamplingDefaults& sampling) 
 
 }  // namespace
 
+std::vector<FileTensor> FileTensorsOf(const GgufHeader& header) {
+  std::vector<FileTensor> file_tensors;
+  for (const GgufTensor& tensor : header.tensors) {
+    FileTensor file_tensor;
+    file_tensor.name = tensor.name;
+    file_tensor.dtype = tensor.dtype;
+    file_tensor.dtype_name = std::string(Traits(tensor.dtype).name);
+    file_tensor.shape.assign(tensor.dims.rbegin(), tensor.dims.rend());
+    file_tensor.file_offset = tensor.file_offset;
+    file_tensor.num_bytes = tensor.num_bytes;
+    file_tensors.push_back(std::move(file_tensor));
+  }
+  return file_tensors;
+}
+
 absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header) {
   OpenedModel model;
   model.format = "gguf";
@@ -250,20 +265,9 @@ absl::StatusOr<OpenedModel> InterpretGguf(const GgufHeader& header) {
                        "tokenizer.chat_template is not UTF-8");
   }
 
-  std::vector<FileTensor> file_tensors;
-  for (const GgufTensor& tensor : header.tensors) {
-    FileTensor file_tensor;
-    file_tensor.name = tensor.name;
-    file_tensor.dtype = tensor.dtype;
-    file_tensor.dtype_name = std::string(Traits(tensor.dtype).name);
-    file_tensor.shape.assign(tensor.dims.rbegin(), tensor.dims.rend());
-    file_tensor.file_offset = tensor.file_offset;
-    file_tensor.num_bytes = tensor.num_bytes;
-    file_tensors.push_back(std::move(file_tensor));
-  }
   TANDEM_ASSIGN_OR_RETURN(
       DecoderTensors decoder,
-      SelectDecoderTensors(model.config, file_tensors, NameStyle::kGguf, /*tied=*/false));
+      SelectDecoderTensors(model.config, FileTensorsOf(header), NameStyle::kGguf, /*tied=*/false));
   model.tensors = std::move(decoder.tensors);
   model.skipped = std::move(decoder.skipped);
   for (const GgufKey& key : header.keys) {

@@ -31,6 +31,21 @@ Json ConfigAsJson(const ModelConfig& config) {
           {"stop_token_ids", config.stop_token_ids}};
 }
 
+Json ConfigAsJson(const VisionConfig& config) {
+  return {{"image_size", config.image_size},
+          {"patch_size", config.patch_size},
+          {"num_layers", config.num_layers},
+          {"hidden_dim", config.hidden_dim},
+          {"ffn_dim", config.ffn_dim},
+          {"num_heads", config.num_heads},
+          {"tokens_per_image", config.tokens_per_image},
+          {"text_hidden_dim", config.text_hidden_dim},
+          {"layer_norm_eps", config.layer_norm_eps},
+          {"pixel_mean", config.pixels.mean},
+          {"pixel_std", config.pixels.std},
+          {"pixel_rescale", config.pixels.rescale}};
+}
+
 Json SamplingAsJson(const loader::SamplingDefaults& sampling) {
   Json json = Json::object();
   if (sampling.top_k) json["top_k"] = *sampling.top_k;
@@ -73,6 +88,26 @@ nlohmann::ordered_json ModelSourceAsJson(const loader::ModelSource& source) {
           {"metadata", metadata},
           {"tensors", tensors},
           {"skipped_tensors", skipped}};
+}
+
+nlohmann::ordered_json VisionSourceAsJson(const loader::VisionSource& source) {
+  Json metadata = Json::object();
+  for (const auto& [key, value] : source.metadata) metadata[key] = value;
+  Json tensors = Json::array();
+  for (const loader::VisionTensor& tensor : source.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"type", std::string(Traits(tensor.dtype).name)},
+                       {"shape", tensor.file_shape},
+                       {"file", tensor.file},
+                       {"offset", tensor.file_offset},
+                       {"bytes", tensor.num_bytes}});
+  }
+  return {{"path", source.path},
+          {"format", source.format},
+          {"content_id", source.content_id},
+          {"config", ConfigAsJson(source.config)},
+          {"metadata", metadata},
+          {"tensors", tensors}};
 }
 
 }  // namespace tandem
