@@ -1,15 +1,43 @@
 #include "services/common/reference/reference_model.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "services/common/base/check.h"
 #include "services/common/reference/ops.h"
 
 namespace tandem::reference {
+namespace {
+
+size_t NumRows(const PictureRows& picture, const ModelConfig& config) {
+  return picture.embedding.size() / config.hidden_dim;
+}
+
+// Positions [begin, end) that a row sees.
+struct Visible {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+Visible VisibleTo(size_t row, const ModelConfig& config, uint32_t layer_idx,
+                  std::span<const PictureRows> pictures) {
+  Visible visible{FirstVisible(config, layer_idx, static_cast<uint32_t>(row)), row + 1};
+  for (const PictureRows& picture : pictures) {
+    const size_t end = picture.first + NumRows(picture, config);
+    if (row < picture.first || row >= end) continue;
+    visible.begin = std::min(visible.begin, picture.first);
+    visible.end = end;
+  }
+  return visible;
+}
+
+}  // namespace
 
 ReferenceModel::ReferenceModel(const WeightSet& weights, ReferenceOptions options)
     : parameters_(weights), options_(options) {}
 
-void ReferenceModel::AttendSequence(uint32_t layer_idx, Activations& rows) const {
+void ReferenceModel::AttendSequence(uint32_t layer_idx, Activations& rows,
+                                    std::span<const PictureRows> pictures) const {
   const size_t q_dim = config().q_dim();
   const size_t num_rows = rows.q.size() / q_dim;
   std::vector<const float*> keys(num_rows), values(num_rows);
@@ -20,16 +48,18 @@ void ReferenceModel::AttendSequence(uint32_t layer_idx, Activations& rows) const
   rows.attention.resize(rows.q.size());
   ParallelFor(options_.num_threads, num_rows, [&](size_t begin, size_t end) {
     for (size_t r = begin; r < end; ++r) {
-      const uint32_t first = FirstVisible(config(), layer_idx, static_cast<uint32_t>(r));
+      const Visible visible = VisibleTo(r, config(), layer_idx, pictures);
+      const size_t count = visible.end - visible.begin;
       AttendRow(config(), std::span(rows.q).subspan(r * q_dim, q_dim),
-                std::span(keys).subspan(first, r + 1 - first),
-                std::span(values).subspan(first, r + 1 - first),
+                std::span(keys).subspan(visible.begin, count),
+                std::span(values).subspan(visible.begin, count),
                 std::span(rows.attention).subspan(r * q_dim, q_dim));
     }
   });
 }
 
 std::vector<float> ReferenceModel::Logits(std::span<const uint32_t> tokens,
+                                          std::span<const PictureRows> pictures,
                                           const Observer& observer) const {
   std::vector<uint32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), 0u);
@@ -41,6 +71,11 @@ std::vector<float> ReferenceModel::Logits(std::span<const uint32_t> tokens,
     if (options_.half_precision_exchange) RoundToHalf(values);
   };
   Embed(parameters_, tokens, rows);
+  for (const PictureRows& picture : pictures) {
+    TANDEM_CHECK(picture.first + NumRows(picture, config()) <= tokens.size());
+    std::copy(picture.embedding.begin(), picture.embedding.end(),
+              rows.residual.begin() + static_cast<int64_t>(picture.first * config().hidden_dim));
+  }
   done(StageKind::kEmbed, 0);
   for (uint32_t layer = 0; layer < config().num_layers; ++layer) {
     Qkv(parameters_, layer, positions, options_.num_threads, rows);
@@ -48,7 +83,7 @@ std::vector<float> ReferenceModel::Logits(std::span<const uint32_t> tokens,
     exchange(rows.k);
     exchange(rows.v);
     done(StageKind::kQkv, layer);
-    AttendSequence(layer, rows);
+    AttendSequence(layer, rows, pictures);
     exchange(rows.attention);
     done(StageKind::kAttend, layer);
     Out(parameters_, layer, options_.num_threads, rows);

@@ -16,6 +16,14 @@ struct ReferenceOptions {
   int num_threads = 1;
 };
 
+// Rows of a picture: their input is given instead of looked up, and they see each other in both
+// directions, whatever a layer's window.  Text stays causal.
+struct PictureRows {
+  size_t first = 0;  // position of the first row
+  std::span<const float>
+      embedding;  // [num_rows, hidden_dim], as the first layer takes it. Borrowed.
+};
+
 // Immutable after construction, so thread-safe.
 class ReferenceModel {
  public:
@@ -28,10 +36,17 @@ class ReferenceModel {
   using Observer = std::function<void(Stage, const Activations&)>;
 
   // Logits after every token, [num_tokens, vocab_size].  Tokens are at positions 0, 1, ...
-  std::vector<float> Logits(std::span<const uint32_t> tokens, const Observer& observer = {}) const;
+  std::vector<float> Logits(std::span<const uint32_t> tokens, const Observer& observer = {}) const {
+    return Logits(tokens, {}, observer);
+  }
+  // The same with pictures, whose tokens are not looked at.  REQUIRES they lie within the tokens and
+  // do not overlap.
+  std::vector<float> Logits(std::span<const uint32_t> tokens, std::span<const PictureRows> pictures,
+                            const Observer& observer = {}) const;
 
   // Attend over rows that are one sequence's positions 0, 1, ...; fills rows.attention.
-  void AttendSequence(uint32_t layer_idx, Activations& rows) const;
+  void AttendSequence(uint32_t layer_idx, Activations& rows,
+                      std::span<const PictureRows> pictures = {}) const;
 
  private:
   Parameters parameters_;
