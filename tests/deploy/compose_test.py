@@ -98,8 +98,8 @@ class Compose:
                                          {"Content-Type": "application/json"})
         return urllib.request.urlopen(request, timeout=60, context=context)
 
-    def ask(self, text):
-        body = {"model": "demo.Q8_0.gguf", "temperature": 0, "messages": [{"role": "user", "content": text}]}
+    def ask(self, text, **more):
+        body = {"model": "demo.Q8_0.gguf", "temperature": 0, "messages": [{"role": "user", "content": text}], **more}
         with self.post("v1/chat/completions", body) as answer:
             return json.load(answer)["choices"][0]["message"]["content"]
 
@@ -147,14 +147,14 @@ class Prometheus:
 
 @contextlib.contextmanager
 def load(compose):
-    """Two clients that ask without a pause."""
+    """Two clients that ask without a pause, each question with a constraint that is compiled for it."""
     stopping = threading.Event()
     problems = []
 
     def client(number):
         try:
             while not stopping.is_set():
-                compose.ask(f"What is the capital of country {number}?")
+                compose.ask(f"What is the capital of country {number}?", guided_regex=f"[A-Za-z ,.]{{1,{60 + number}}}")
                 number += 2
         except OSError as error:
             problems.append(error)
