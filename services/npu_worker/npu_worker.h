@@ -12,6 +12,7 @@
 #include "services/npu_worker/attention/kernel_package.h"
 #include "services/npu_worker/attention/npu_plan.h"
 #include "services/npu_worker/attention/self_test.h"
+#include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/npu_device.h"
 
 namespace tandem::npu {
@@ -23,7 +24,7 @@ class NpuWorker final : public BlockingWorker {
     std::string kernel_folder;
     uint32_t device_index = 0;
     uint32_t max_rows = 512;
-    absl::Duration run_timeout = absl::Seconds(10);  // of one segment
+    absl::Duration run_timeout = kRunTimeout;  // of one segment
   };
 
   // Reads the kernel package, opens the device and tests it.  Errors of KernelPackage::Read,

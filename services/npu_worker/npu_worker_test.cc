@@ -75,7 +75,8 @@ TEST_F(NpuWorkerTest, WeightsAreImportedAsDmabufWhereTheLoaderHasOne) {
     auto runner = PlanRunner::Create(std::move(weights), {worker_},
                                      {testing::SingleStage({StageKind::kOut, 0}, config)}, {});
     EXPECT_OK(runner);
-    EXPECT_EQ((*runner)->load_reports()[0].weight_import, expected);
+    EXPECT_EQ((*runner)->load_reports()[0].weight_import, expected)
+        << (*runner)->load_reports()[0].note;
     StepBuilder steps((*runner)->limits());
     steps.Begin();
     steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(7, 3));

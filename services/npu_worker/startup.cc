@@ -38,6 +38,8 @@ absl::Status PrepareNpu(StartupOptions& options) {
           "--npu=off: an NPU worker has nothing to do; do not start it");
     case NpuPolicy::kEmulate: {
       const std::string& given = options.emulated_xrt;
+      // A processor computes what the driver's time-out gives an NPU for.
+      if (options.worker.run_timeout == kRunTimeout) options.worker.run_timeout = absl::Seconds(10);
       if (kernels.empty()) kernels = options.library_folder + "/npu/emulated";
       return UseEmulatedNpu(given.empty() ? options.library_folder + "/xrt-emulated" : given);
     }

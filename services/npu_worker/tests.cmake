@@ -1,4 +1,7 @@
-# Tests of the worker on the emulated NPU, through XRT.
+# Tests of the worker over a current XRT on the emulated driver, and over XRT 2.13 on the emulated NPU.
+if(TANDEM_NPU_EMULATED_DRIVER)
+  include(driver_tests.cmake)
+endif()
 if(NOT TANDEM_BUILD_TESTS OR NOT TANDEM_NPU_EMULATION)
   return()
 endif()

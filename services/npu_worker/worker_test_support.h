@@ -1,6 +1,7 @@
 // What tests of the NPU worker share: the emulated NPU, and attention plans to run on it.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <vector>
@@ -16,12 +17,18 @@
 namespace tandem::npu {
 
 // A worker on the emulated NPU of this build, or on another XRT root.  The first call of a
-// process decides the root.
+// process decides the root.  On the emulated driver (emulator/driver/run.sh sets NPU_DRIVER) the worker
+// takes it for an NPU's.
 inline absl::StatusOr<std::unique_ptr<NpuWorker>> MakeEmulatedWorker(
     absl::Duration run_timeout = absl::Seconds(60), const std::string& xrt_root = "") {
   StartupOptions options;
-  options.policy = NpuPolicy::kEmulate;
   options.library_folder = TANDEM_BINARY_DIR "/lib/tandem";
+  if (std::getenv("NPU_DRIVER") == nullptr) {
+    options.policy = NpuPolicy::kEmulate;
+  } else {
+    options.policy = NpuPolicy::kRequire;
+    options.worker.kernel_folder = options.library_folder + "/npu/emulated";
+  }
   options.emulated_xrt = xrt_root;
   options.worker.run_timeout = run_timeout;
   TANDEM_RETURN_IF_ERROR(PrepareNpu(options));

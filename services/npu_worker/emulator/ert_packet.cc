@@ -10,6 +10,8 @@ namespace tandem::npu::emulator {
 namespace {
 
 constexpr size_t kFixedBytes = 0x14;
+constexpr size_t kChainHandles = 7;       // words before a chain's handles
+constexpr uint64_t kChainSlotBytes = 52;  // of the amdxdna driver, before a command's arguments
 
 uint32_t CountOf(uint32_t header) { return (header >> 12) & 0x7FFu; }
 uint32_t NumMasksOf(uint32_t header) { return 1 + ((header >> 10) & 3u); }
@@ -50,6 +52,34 @@ absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words) {
       static_cast<int>(std::min<size_t>((register_bytes - kFixedBytes) / 8, kMaxDataBuffers));
   std::memcpy(invocation.buffers.data(), registers + kFixedBytes, 8u * invocation.num_buffers);
   return invocation;
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodeChain(std::span<const uint32_t> words) {
+  if (words.size() < kChainHandles || OpcodeOf(words[0]) != PacketOpcode::kChain) {
+    return absl::InvalidArgumentError("chain: not a chain packet");
+  }
+  const uint64_t num_commands = words[1];
+  const uint64_t num_words = kChainHandles + 2 * num_commands;
+  if (num_commands == 0 || num_words > CountOf(words[0]) + uint64_t{1} ||
+      num_words > words.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat("chain: %d commands in a packet of %d words",
+                                                      num_commands, CountOf(words[0]) + 1));
+  }
+  std::vector<uint32_t> handles(num_commands);
+  for (uint64_t i = 0; i < num_commands; ++i) handles[i] = words[kChainHandles + 2 * i];
+  return handles;
+}
+
+void SetChainIndex(uint32_t* header, uint32_t index, bool failed) {
+  header[2] = index;
+  if (failed) header[3] = index;
+}
+
+uint64_t ChainSlotBytes(std::span<const uint32_t> words) {
+  if (words.empty() || OpcodeOf(words[0]) != PacketOpcode::kStart) return 0;
+  const uint32_t count = CountOf(words[0]);
+  const uint32_t num_masks = NumMasksOf(words[0]);
+  return count <= num_masks ? 0 : kChainSlotBytes + uint64_t{4} * (count - num_masks);
 }
 
 }  // namespace tandem::npu::emulator

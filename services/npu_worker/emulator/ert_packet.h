@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -11,8 +12,14 @@ namespace tandem::npu::emulator {
 
 // Packet header, word 0: state [3:0], extra CU masks [11:10], count of the words that follow
 // [22:12], opcode [27:23].  Source: XRT, core/include/ert.h.
-enum class CommandState : uint32_t { kCompleted = 4, kError = 5 };
-enum class PacketOpcode : uint32_t { kStart = 0, kConfigure = 2 };
+enum class CommandState : uint32_t {
+  kNew = 1,
+  kCompleted = 4,
+  kError = 5,
+  kAbort = 6,
+  kTimeout = 8
+};
+enum class PacketOpcode : uint32_t { kStart = 0, kConfigure = 2, kChain = 19 };
 
 PacketOpcode OpcodeOf(uint32_t header);
 // Stores the state so that a thread that sees it sees the command's results too.
@@ -33,5 +40,14 @@ struct Invocation {
 // `words`: the command buffer from its header on.  INVALID_ARGUMENT if the packet is not a
 // start packet, is longer than its buffer, or is too short for a run of the kernel.
 absl::StatusOr<Invocation> DecodeStart(std::span<const uint32_t> words);
+
+// A chain packet: header | number of commands | index of the last submitted | index of the failed |
+// 3 reserved words | a handle of a command buffer each, u64.  INVALID_ARGUMENT if the packet is not a
+// chain, has no commands, or has more than its length holds.
+absl::StatusOr<std::vector<uint32_t>> DecodeChain(std::span<const uint32_t> words);
+// What a chain says of its progress: the command `index` was the last, and whether it failed.
+void SetChainIndex(uint32_t* header, uint32_t index, bool failed);
+// What a start packet takes of a chain's room: the driver's slot and the arguments.  0: no start packet.
+uint64_t ChainSlotBytes(std::span<const uint32_t> words);
 
 }  // namespace tandem::npu::emulator

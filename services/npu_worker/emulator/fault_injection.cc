@@ -19,7 +19,11 @@ Faults Faults::FromEnvironment() {
           .wrong_answer = Number("NPU_EMU_WRONG_ANSWER") != 0,
           .overrun = Number("NPU_EMU_OVERRUN") != 0,
           .silent = Number("NPU_EMU_SILENT") != 0,
-          .no_user_pointers = Number("NPU_EMU_NO_USER_POINTERS") != 0};
+          .no_user_pointers = Number("NPU_EMU_NO_USER_POINTERS") != 0,
+          .lost_interrupt = Number("NPU_EMU_LOST_INTERRUPT"),
+          .firmware_timeout = Number("NPU_EMU_FIRMWARE_TIMEOUT"),
+          .other_contexts = Number("NPU_EMU_OTHER_CONTEXTS"),
+          .gone_after = Number("NPU_EMU_GONE_AFTER")};
 }
 
 }  // namespace tandem::npu::emulator

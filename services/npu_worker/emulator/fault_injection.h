@@ -6,6 +6,11 @@
 //   NPU_EMU_OVERRUN=1       every command writes one value past its output
 //   NPU_EMU_SILENT=1        commands report success and do nothing, like XRT's noop device
 //   NPU_EMU_NO_USER_POINTERS=1  buffers over the caller's memory are refused
+// The emulated driver alone (driver/):
+//   NPU_EMU_LOST_INTERRUPT=n    the n-th command is executed, and its end is not reported
+//   NPU_EMU_FIRMWARE_TIMEOUT=n  the firmware leaves the driver's n-th message unanswered
+//   NPU_EMU_OTHER_CONTEXTS=n    another process holds n hardware contexts of the whole array
+//   NPU_EMU_GONE_AFTER=n        the device is gone after n commands
 #pragma once
 
 #include <cstdint>
@@ -20,6 +25,10 @@ struct Faults {
   bool overrun = false;
   bool silent = false;
   bool no_user_pointers = false;
+  int64_t lost_interrupt = 0;    // 0: none
+  int64_t firmware_timeout = 0;  // 0: none
+  int64_t other_contexts = 0;
+  int64_t gone_after = 0;  // 0: never
 
   static Faults FromEnvironment();
 };

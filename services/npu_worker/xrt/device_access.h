@@ -6,11 +6,18 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace tandem::npu {
 
 // What XRT's driver locks when it opens a context: the instruction heap.
 inline constexpr uint64_t kMinLockedBytes = uint64_t{64} << 20;
+
+// The driver gives up a submission that takes longer, and resets its context (the amdxdna module's
+// parameter tdr_timeout_ms).
+inline constexpr absl::Duration kDriverRecovery = absl::Seconds(2);
+// How long the worker waits for a segment: it gives up first, and says so.
+inline constexpr absl::Duration kRunTimeout = absl::Milliseconds(1900);
 
 // Whether XCL_EMULATION_MODE redirects XRT to an emulation, which has no device node.
 bool IsEmulated();

@@ -18,6 +18,31 @@ constexpr int kInstructionArgument = 1;
 constexpr int kFirstDataArgument = 3;
 constexpr uint64_t kRunOpcode = 3;  // mlir-aie's: run an instruction sequence
 
+// `status` with what to do about it.
+absl::Status WithRemedy(absl::StatusCode code, const absl::Status& status, const char* remedy) {
+  return absl::Status(code, absl::StrFormat("%s: %s", std::string(status.message()), remedy));
+}
+
+#if NPU_HAS_HW_CONTEXT
+// The driver tells by an errno alone why it gives no context.
+absl::Status ContextStatus(const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) {
+    return WithRemedy(
+        absl::StatusCode::kResourceExhausted, status,
+        "all of the NPU's contexts are in use (6 on a Ryzen AI 7040 or 8040, 16 on a 300), or the "
+        "kernels need more columns than it has: end other programs that use the NPU "
+        "(xrt-smi examine --report aie-partitions lists them)");
+  }
+  if (absl::IsUnavailable(status)) {
+    return WithRemedy(
+        absl::StatusCode::kUnavailable, status,
+        "the NPU's firmware does not answer: load its driver again (modprobe -r amdxdna "
+        "&& modprobe amdxdna), or restart the machine");
+  }
+  return status;
+}
+#endif
+
 }  // namespace
 
 struct NpuDevice::Impl {
@@ -36,14 +61,19 @@ struct NpuDevice::Impl {
     return xrt::bo(device, bytes, flags, group);
 #endif
   }
-  void OpenKernel(const xrt::xclbin& xclbin, const std::string& name) {
+  absl::Status OpenKernel(const xrt::xclbin& xclbin, const std::string& name,
+                          const std::string& what) {
 #if NPU_HAS_HW_CONTEXT
-    const xrt::uuid uuid = device.register_xclbin(xclbin);
-    context = xrt::hw_context(device, uuid);
-    kernel = xrt::kernel(context, name);
+    xrt::uuid uuid;
+    TANDEM_RETURN_IF_ERROR(Guarded(what, [&] { uuid = device.register_xclbin(xclbin); }));
+    TANDEM_RETURN_IF_ERROR(ContextStatus(
+        Guarded("a hardware context", [&] { context = xrt::hw_context(device, uuid); })));
+    return Guarded(what, [&] { kernel = xrt::kernel(context, name); });
 #else
-    const xrt::uuid uuid = device.load_xclbin(xclbin);
-    kernel = xrt::kernel(device, uuid, name);
+    return Guarded(what, [&] {
+      const xrt::uuid uuid = device.load_xclbin(xclbin);
+      kernel = xrt::kernel(device, uuid, name);
+    });
 #endif
   }
 };
@@ -70,8 +100,8 @@ absl::StatusOr<std::unique_ptr<NpuDevice>> NpuDevice::Open(const Options& option
   const absl::Status opened = Guarded("XRT", [&] { impl.device = xrt::device(options.index); });
   if (!opened.ok()) {
     return absl::NotFoundError(absl::StrFormat(
-        "%s has no NPU %d: %s (2.13 drives none; Debian testing's libxrt-npu2 and AMD's packages "
-        "do)",
+        "%s has no NPU %d: %s (2.13 drives none; libxrt-npu2 of Debian 13's backports and AMD's "
+        "packages do)",
         XrtVersion(), options.index, std::string(opened.message())));
   }
   // Emulations answer no queries.
@@ -91,8 +121,8 @@ absl::StatusOr<std::unique_ptr<NpuDevice>> NpuDevice::Open(const Options& option
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has no kernel '%s'", what, options.kernel_name));
   }
-  TANDEM_RETURN_IF_ERROR(Guarded(absl::StrFormat("loading %s", what),
-                                 [&] { impl.OpenKernel(xclbin, options.kernel_name); }));
+  TANDEM_RETURN_IF_ERROR(
+      impl.OpenKernel(xclbin, options.kernel_name, absl::StrFormat("loading %s", what)));
   return device;
 }
 
@@ -100,11 +130,18 @@ absl::StatusOr<NpuBuffer> NpuDevice::MakeInstructions(std::span<const uint32_t> 
   TANDEM_CHECK(!words.empty());
   NpuBuffer buffer;
   buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
-  TANDEM_RETURN_IF_ERROR(Guarded("an NPU instruction buffer", [&] {
+  const absl::Status made = Guarded("an NPU instruction buffer", [&] {
     buffer.impl_->bo = impl_->Make(words.size_bytes(), xrt::bo::flags::cacheable,
                                    impl_->kernel.group_id(kInstructionArgument));
     buffer.data_ = buffer.impl_->bo.map<std::byte*>();
-  }));
+  });
+  if (absl::IsResourceExhausted(made) || absl::IsInvalidArgument(made)) {
+    return WithRemedy(
+        absl::StatusCode::kResourceExhausted, made,
+        "the NPU's instruction heap is full (64 MiB of a process on a Ryzen AI 7040 or 8040, up to "
+        "512 on a 300): use a kernel package with shorter or fewer instruction sequences");
+  }
+  TANDEM_RETURN_IF_ERROR(made);
   buffer.size_ = words.size_bytes();
   std::memcpy(buffer.data_, words.data(), words.size_bytes());
   TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size_));
@@ -134,18 +171,15 @@ absl::StatusOr<NpuBuffer> NpuDevice::WrapMapping(int index, const std::byte* dat
   void* const memory = const_cast<std::byte*>(data);
   TANDEM_RETURN_IF_ERROR(
       Guarded(absl::StrFormat("an NPU buffer over a mapping of %d bytes", bytes), [&] {
-#if NPU_HAS_EXT_BO
-        buffer.impl_->bo = xrt::ext::bo(impl_->device, memory, bytes);
-#elif NPU_HAS_HW_CONTEXT
-        buffer.impl_->bo = xrt::bo(impl_->device, memory, bytes, xrt::bo::flags::host_only,
-                                   impl_->Group(index));
+#if NPU_HAS_HW_CONTEXT
+        buffer.impl_->bo =
+            xrt::bo(impl_->context, memory, bytes, xrt::bo::flags::host_only, impl_->Group(index));
 #else
         // 2.13 refuses user pointers in host_only buffers.
         buffer.impl_->bo =
             xrt::bo(impl_->device, memory, bytes, xrt::bo::flags::normal, impl_->Group(index));
 #endif
       }));
-  (void)index;
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = bytes;
   return buffer;
@@ -189,6 +223,8 @@ absl::StatusOr<NpuRunList> NpuDevice::MakeRunList(std::span<NpuRun* const> runs)
   list.impl_ = std::make_unique<NpuRunList::Impl>();
   list.impl_->runs.assign(runs.begin(), runs.end());
 #if NPU_HAS_EXT_BO
+  // XRT starts no run that belongs to a list, and one run needs none: it is started by itself.
+  if (runs.size() == 1) return list;
   TANDEM_RETURN_IF_ERROR(Guarded("making a list of NPU commands", [&] {
     list.impl_->list = xrt::runlist(impl_->context);
     for (NpuRun* run : runs) list.impl_->list.add(run->impl_->run);

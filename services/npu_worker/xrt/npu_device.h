@@ -1,8 +1,8 @@
 // An NPU through XRT: device, hardware context, one kernel, its buffers and commands.
 //
 // XRT's headers and exceptions stay in this folder.  Builds against Debian 12's XRT 2.13
-// (load_xclbin, user-pointer buffers of the `normal` kind) and current XRT (hw_context, xrt::ext,
-// runlist).  Not verified on hardware.
+// (load_xclbin, user-pointer buffers of the `normal` kind) and current XRT (hw_context, runlist).  Tested
+// on emulations of XRT's noop device and of the amdxdna driver; not verified on hardware.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class NpuDevice {
   };
 
   // NOT_FOUND: no device; PERMISSION_DENIED: none that may be opened; RESOURCE_EXHAUSTED: the
-  // limit on locked memory; INVALID_ARGUMENT: the xclbin or its kernel.  Messages name the fix.
+  // limit on locked memory, or no hardware context is left; UNAVAILABLE: the firmware does not answer;
+  // INVALID_ARGUMENT: the xclbin or its kernel.  Messages name the fix.
   static absl::StatusOr<std::unique_ptr<NpuDevice>> Open(const Options& options);
   ~NpuDevice();
 
@@ -37,7 +38,8 @@ class NpuDevice {
   // "XRT 2.13.0".
   static std::string XrtVersion();
 
-  // A buffer for instruction words, filled and visible to the device.
+  // A buffer for instruction words, filled and visible to the device.  RESOURCE_EXHAUSTED: the
+  // instruction heap is full.
   absl::StatusOr<NpuBuffer> MakeInstructions(std::span<const uint32_t> words);
   // A zeroed buffer that can be data argument `index`.
   absl::StatusOr<NpuBuffer> Allocate(int index, size_t bytes);

@@ -24,7 +24,9 @@ NpuRun::~NpuRun() = default;
 
 absl::Status NpuRun::Execute(absl::Duration timeout) {
   TANDEM_RETURN_IF_ERROR(Guarded("starting an NPU command", [this] { impl_->run.start(); }));
-  return WaitFor(impl_->run, Milliseconds(timeout));
+  const absl::Status status = WaitFor(impl_->run, Milliseconds(timeout));
+  impl_->is_late = absl::IsUnavailable(status);
+  return status;
 }
 
 NpuRunList::NpuRunList() = default;
@@ -40,10 +42,12 @@ absl::Status NpuRunList::Execute(absl::Duration timeout, std::span<int64_t> run_
   absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout;
 #if NPU_HAS_EXT_BO
-  if (impl_->runs.size() > 1) {
+  if (impl_->list) {
     TANDEM_RETURN_IF_ERROR(
         Guarded("starting a list of NPU commands", [this] { impl_->list.execute(); }));
-    TANDEM_RETURN_IF_ERROR(WaitFor(impl_->list, Milliseconds(timeout)));
+    const absl::Status status = WaitFor(impl_->list, Milliseconds(timeout));
+    impl_->is_late = absl::IsUnavailable(status);
+    TANDEM_RETURN_IF_ERROR(status);
     run_ns[0] = absl::ToInt64Nanoseconds(absl::Now() - start);
     return absl::OkStatus();
   }

@@ -3,10 +3,13 @@
 
 #include <vector>
 
+#include "absl/time/time.h"
+#include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
 #include "services/npu_worker/xrt/npu_device.h"
 #include "services/npu_worker/xrt/npu_run.h"
 #include "services/npu_worker/xrt/xrt_features.h"
+#include "services/npu_worker/xrt/xrt_status.h"
 
 namespace tandem::npu {
 
@@ -14,14 +17,24 @@ struct NpuBuffer::Impl {
   xrt::bo bo;
 };
 
+// XRT ends the process when a command is dropped that has not ended.  One whose wait ran out is waited for
+// once more before that: the driver gives it up in its time.
 struct NpuRun::Impl {
+  ~Impl() {
+    if (is_late) (void)WaitFor(run, absl::ToInt64Milliseconds(2 * kDriverRecovery));
+  }
   xrt::run run;
+  bool is_late = false;
 };
 
 struct NpuRunList::Impl {
   std::vector<NpuRun*> runs;  // Borrowed.
 #if NPU_HAS_EXT_BO
-  xrt::runlist list;
+  ~Impl() {
+    if (is_late) (void)WaitFor(list, absl::ToInt64Milliseconds(2 * kDriverRecovery));
+  }
+  xrt::runlist list;  // empty where there is one run
+  bool is_late = false;
 #endif
 };
 

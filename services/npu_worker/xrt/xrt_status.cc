@@ -8,6 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace tandem::npu {
 namespace {
@@ -17,17 +19,28 @@ absl::Status TimedOut(int64_t timeout_ms) {
       absl::StrFormat("the NPU did not finish a command within %d ms", timeout_ms));
 }
 
-absl::Status FromState(ert_cmd_state state, int64_t timeout_ms) {
+// A wait of at most `timeout_ms`.
+struct Wait {
+  int64_t timeout_ms;
+  absl::Time start = absl::Now();
+  bool IsOver() const { return absl::Now() - start >= absl::Milliseconds(timeout_ms); }
+};
+
+absl::Status FromState(ert_cmd_state state, const Wait& wait) {
   switch (state) {
     case ERT_CMD_STATE_COMPLETED:
       return absl::OkStatus();
     // Neither finished nor failed: the wait ran out.
-    case ERT_CMD_STATE_TIMEOUT:
     case ERT_CMD_STATE_NEW:
     case ERT_CMD_STATE_QUEUED:
     case ERT_CMD_STATE_SUBMITTED:
     case ERT_CMD_STATE_RUNNING:
-      return TimedOut(timeout_ms);
+      return TimedOut(wait.timeout_ms);
+    // XRT says so as well where the wait ran out.
+    case ERT_CMD_STATE_TIMEOUT:
+      if (wait.IsOver()) return TimedOut(wait.timeout_ms);
+      return absl::UnavailableError(
+          "the NPU's driver gave a command up that did not end in its time, and reset the context");
     case ERT_CMD_STATE_ABORT:
     case ERT_CMD_STATE_NORESPONSE:
       return absl::UnavailableError(absl::StrFormat("the NPU's driver gave a command up (state %d)",
@@ -47,6 +60,10 @@ absl::Status CurrentExceptionStatus(const std::string& what) {
     const std::string message = absl::StrFormat("%s: %s", what, error.what());
     const int code = error.code().value();
     if (code == EACCES || code == EPERM) return absl::PermissionDeniedError(message);
+    if (code == EINVAL) return absl::InvalidArgumentError(message);
+    if (code == ENODEV || code == ETIME || code == ETIMEDOUT) {
+      return absl::UnavailableError(message);
+    }
     if (code == ENOMEM || code == EAGAIN || code == EMFILE || code == ENOSPC) {
       return absl::ResourceExhaustedError(message);
     }
@@ -71,7 +88,9 @@ absl::Status WaitExceptionStatus(int64_t timeout_ms) {
     if (code == ETIME || code == ETIMEDOUT) return TimedOut(timeout_ms);
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    if (absl::StrContains(text, "timeout") || absl::StrContains(text, "timed out")) {
+    // The last is what 2.25 says when a run's wait ran out.
+    if (absl::StrContains(text, "timeout") || absl::StrContains(text, "timed out") ||
+        absl::StrContains(text, "unexpected command state")) {
       return TimedOut(timeout_ms);
     }
   } catch (...) {
@@ -82,8 +101,9 @@ absl::Status WaitExceptionStatus(int64_t timeout_ms) {
 }  // namespace
 
 absl::Status WaitFor(const xrt::run& run, int64_t timeout_ms) {
+  const Wait wait{timeout_ms};
   try {
-    return FromState(run.wait(std::chrono::milliseconds(timeout_ms)), timeout_ms);
+    return FromState(run.wait(std::chrono::milliseconds(timeout_ms)), wait);
   } catch (...) {
     return WaitExceptionStatus(timeout_ms);
   }
@@ -91,11 +111,12 @@ absl::Status WaitFor(const xrt::run& run, int64_t timeout_ms) {
 
 #if NPU_HAS_EXT_BO
 absl::Status WaitFor(const xrt::runlist& list, int64_t timeout_ms) {
+  const Wait wait{timeout_ms};
   try {
     const std::cv_status status = list.wait(std::chrono::milliseconds(timeout_ms));
     return status == std::cv_status::timeout ? TimedOut(timeout_ms) : absl::OkStatus();
   } catch (const xrt::runlist::command_error& error) {
-    return FromState(error.get_command_state(), timeout_ms);
+    return FromState(error.get_command_state(), wait);
   } catch (...) {
     return WaitExceptionStatus(timeout_ms);
   }

@@ -12,7 +12,8 @@
 namespace tandem::npu {
 
 // The exception in flight as a Status: `what` is prefixed.  No memory: RESOURCE_EXHAUSTED; a
-// refused permission: PERMISSION_DENIED; otherwise INTERNAL.  REQUIRES it is called in a handler.
+// refused permission: PERMISSION_DENIED; a value that the driver refuses: INVALID_ARGUMENT; no device,
+// or no answer in time: UNAVAILABLE; otherwise INTERNAL.  REQUIRES it is called in a handler.
 absl::Status CurrentExceptionStatus(const std::string& what);
 
 // Calls `call` and turns any exception into a Status.

@@ -1,0 +1,23 @@
+#include "services/npu_worker/emulator/driver/fault_plan.h"
+
+namespace tandem::npu::emulator {
+
+FaultPlan::CommandFault FaultPlan::NextCommand() {
+  const int64_t number = num_commands_++;
+  CommandFault fault;
+  const int64_t hangs = number - faults_.hang_after;
+  if (faults_.hang_ms > 0 && hangs >= 0 &&
+      (faults_.hang_count == 0 || hangs < faults_.hang_count)) {
+    fault.hang = absl::Milliseconds(faults_.hang_ms);
+  }
+  fault.lose_interrupt = number + 1 == faults_.lost_interrupt;
+  return fault;
+}
+
+bool FaultPlan::LosesNextMessage() { return ++num_messages_ == faults_.firmware_timeout; }
+
+bool FaultPlan::IsGone() const {
+  return faults_.gone_after > 0 && num_commands_ >= faults_.gone_after;
+}
+
+}  // namespace tandem::npu::emulator

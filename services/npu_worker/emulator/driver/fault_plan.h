@@ -1,0 +1,35 @@
+// Which command and which message to the firmware goes wrong, counted over the whole device.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "services/npu_worker/emulator/fault_injection.h"
+
+namespace tandem::npu::emulator {
+
+// Thread-safe.
+class FaultPlan {
+ public:
+  explicit FaultPlan(Faults faults) : faults_(faults) {}
+
+  struct CommandFault {
+    absl::Duration hang;          // before the command runs
+    bool lose_interrupt = false;  // it runs, and the driver does not hear of it
+  };
+  CommandFault NextCommand();
+  // Whether the firmware leaves the next message of the driver unanswered.
+  bool LosesNextMessage();
+  // Whether the device has left the bus.
+  bool IsGone() const;
+
+  const Faults& faults() const { return faults_; }
+
+ private:
+  const Faults faults_;
+  std::atomic<int64_t> num_commands_ = 0;
+  std::atomic<int64_t> num_messages_ = 0;
+};
+
+}  // namespace tandem::npu::emulator

@@ -1,0 +1,152 @@
+// What the driver and the firmware of an NPU do to the worker: limits, hangs, lost interrupts.  Over a
+// current XRT on the emulated driver.  Each test is a ctest entry of its own, with the variables that its
+// comment names.
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/npu_worker/attention/kernel_abi.h"
+#include "services/npu_worker/worker_test_support.h"
+#include "services/npu_worker/xrt/device_access.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+namespace {
+
+using testing::HasCode;
+using ::testing::HasSubstr;
+using testing::PlanRunner;
+using testing::StatusIs;
+using testing::StepBuilder;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+absl::StatusOr<std::unique_ptr<NpuDevice>> OpenDevice() {
+  return NpuDevice::Open(
+      {.xclbin_path = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated/kernels.xclbin",
+       .kernel_name = kKernelName});
+}
+
+// A plan of one layer and a step of one row.
+class LoadedWorker {
+ public:
+  explicit LoadedWorker(NpuWorker& worker) : worker_(worker) {}
+  absl::Status Load() {
+    runner_.reset();
+    auto runner = PlanRunner::Create(weights_, {&worker_}, AttendAndOutSegments(config_), {});
+    if (!runner.ok()) return runner.status();
+    runner_ = *std::move(runner);
+    return absl::OkStatus();
+  }
+  absl::Status Run() {
+    StepBuilder steps(runner_->limits());
+    steps.Begin();
+    steps.AddRows(steps.AddSequence(), {3});
+    WriteRandomInputs(*runner_, 1, 1);
+    return runner_->RunStep(steps.batch());
+  }
+  std::vector<float> Projection() { return runner_->ReadPort(Port::kProjection, 1); }
+
+ private:
+  NpuWorker& worker_;
+  const ModelConfig config_ = testing::MakeConfig({.num_layers = 1});
+  const std::shared_ptr<const WeightSet> weights_ = testing::RandomWeightSet(config_);
+  std::unique_ptr<PlanRunner> runner_;
+};
+
+// NPU_EMU_HANG_MS=3000, after the self-test's three commands, once.  The driver gives the command up
+// after 2 s, before the worker's time is over.
+TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  const std::vector<float> recovered = loaded.Projection();
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_EQ(loaded.Projection(), recovered);
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_HANG_MS=3000, after the self-test's three commands, once.
+TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
+  EXPECT_LT(kRunTimeout, kDriverRecovery);
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker(kRunTimeout));
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("1900 ms")));
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+}
+
+// NPU_EMU_LOST_INTERRUPT=4: the first command after the self-test.
+TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable));
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+}
+
+// NPU_EMU_GONE_AFTER=5: the self-test's three commands and the first step.
+TEST(NpuDriverFaultTest, ADeviceThatIsGoneIsUnavailable) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(loaded.Load().ok());
+}
+
+// NPU_EMU_FIRMWARE_TIMEOUT=1
+TEST(NpuDriverFaultTest, AFirmwareThatDoesNotAnswerNamesTheFix) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("modprobe -r amdxdna")));
+}
+
+// NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=6
+TEST(NpuDriverFaultTest, AnotherProcessThatHoldsAllContextsIsNamed) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("end other programs")));
+}
+
+// NPU_EMU_PROFILE=npu1
+TEST(NpuDriverFaultTest, TheSeventhContextOfNpu1NamesTheFix) {
+  std::vector<std::unique_ptr<NpuDevice>> devices;
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_OK_AND_ASSIGN(auto device, OpenDevice());
+    devices.push_back(std::move(device));
+  }
+  EXPECT_THAT(OpenDevice().status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("end other programs")));
+  devices.pop_back();
+  EXPECT_OK(OpenDevice());
+}
+
+// NPU_EMU_PROFILE=npu1: 64 MiB, less what the context's own buffers and the kernel's configuration take.
+TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
+  ASSERT_OK_AND_ASSIGN(const auto device, OpenDevice());
+  const std::vector<uint32_t> words(kMiB / sizeof(uint32_t), 7);
+  std::vector<NpuBuffer> buffers;
+  absl::Status status;
+  while (status.ok() && buffers.size() < 65) {
+    auto buffer = device->MakeInstructions(words);
+    status = buffer.status();
+    if (status.ok()) buffers.push_back(*std::move(buffer));
+  }
+  EXPECT_GE(buffers.size(), 60u);
+  EXPECT_LT(buffers.size(), 65u) << "the 65th MiB";
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("instruction heap")));
+  buffers.pop_back();
+  EXPECT_OK(device->MakeInstructions(words));
+}
+
+}  // namespace
+}  // namespace tandem::npu
