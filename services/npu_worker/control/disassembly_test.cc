@@ -1,0 +1,140 @@
+// AMD's aiebu-dump reads the transactions that this folder writes, and prints the same operations.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
+#include "services/npu_worker/control/shim_descriptor.h"
+#include "services/npu_worker/control/transaction.h"
+
+namespace tandem::npu {
+namespace {
+
+// Lines of operations as aiebu-dump prints them, spaces made one.
+std::vector<std::string> ExpectedLines(const std::vector<Operation>& operations) {
+  std::vector<std::string> lines;
+  for (const Operation& operation : operations) {
+    switch (operation.kind) {
+      case Operation::Kind::kWrite:
+        lines.push_back(
+            absl::StrFormat("XAIE_IO_WRITE @0x%x, 0x%x", operation.address, operation.values[0]));
+        break;
+      case Operation::Kind::kMaskedWrite:
+        lines.push_back(absl::StrFormat("XAIE_IO_MASKWRITE @0x%x, 0x%x(), 0x%x", operation.address,
+                                        operation.mask, operation.values[0]));
+        break;
+      case Operation::Kind::kBlockWrite:
+        lines.push_back(absl::StrFormat("XAIE_IO_BLOCKWRITE @0x%x, [%d]", operation.address,
+                                        operation.values.size()));
+        for (size_t i = 0; i < operation.values.size(); ++i) {
+          lines.push_back(absl::StrFormat("XAIE_IO_BLOCKWRITE.%d 0x%x", i, operation.values[i]));
+        }
+        break;
+      case Operation::Kind::kPatch:
+        lines.push_back(absl::StrFormat("XAIE_IO_CUSTOM_OP_DDR_PATCH @0x%x, #%d, +0x%x",
+                                        operation.address, operation.argument, operation.offset));
+        break;
+      case Operation::Kind::kSync: {
+        const DmaToken& token = operation.token;
+        lines.push_back(absl::StrFormat(
+            "XAIE_IO_CUSTOM_OP_TCT R[%d]+%d, C[%d]+%d, #%s, %d", token.tile.row, token.num_rows,
+            token.tile.column, token.num_columns,
+            token.direction == DmaDirection::kFromTile ? "DMA_S2MM" : "DMA_MM2S", token.channel));
+        break;
+      }
+    }
+  }
+  return lines;
+}
+
+class DisassemblyTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("AIEBU");
+    tool_ = std::string(folder == nullptr ? "/nonexistent" : folder) + "/aiebu-dump";
+    if (::access(tool_.c_str(), X_OK) != 0) {
+      GTEST_SKIP() << "SKIPPED: no " << tool_ << ": run scripts/fetch-xrt";
+    }
+  }
+  std::vector<std::string> Disassemble(const std::vector<uint32_t>& words) {
+    const std::string path = folder_.path() + "/control.bin";
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(words.data()),
+               static_cast<std::streamsize>(words.size() * sizeof(uint32_t)));
+    FILE* pipe = ::popen((tool_ + " -m aie2txn -d " + path + " 2>&1").c_str(), "re");
+    std::string text;
+    char buffer[4096];
+    while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) text += buffer;
+    EXPECT_EQ(::pclose(pipe), 0) << text;
+    std::vector<std::string> lines;
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+      if (line.rfind("XAIE", 0) != 0) continue;
+      const std::vector<std::string> words_of = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      std::string joined;
+      for (const std::string& word : words_of) joined += (joined.empty() ? "" : " ") + word;
+      lines.push_back(joined);
+    }
+    return lines;
+  }
+
+  TemporaryDirectory folder_;
+  std::string tool_;
+};
+
+TEST_F(DisassemblyTest, EveryOperationIsWhatAmdsToolReads) {
+  std::mt19937 random(11);
+  Transaction transaction({});
+  for (int i = 0; i < 200; ++i) {
+    const Tile tile = {.column = static_cast<uint32_t>(random() % 8),
+                       .row = static_cast<uint32_t>(random() % 6)};
+    const uint32_t address = TileAddress(tile, (random() % 0x40000) & ~3u);
+    switch (random() % 5) {
+      case 0:
+        transaction.Write(address, random());
+        break;
+      case 1:
+        transaction.MaskedWrite(address, random(), random());
+        break;
+      case 2: {
+        std::vector<uint32_t> values(random() % 20 + 1);
+        for (uint32_t& value : values) value = random();
+        transaction.BlockWrite(address, values);
+        break;
+      }
+      case 3:
+        transaction.Sync({.tile = tile,
+                          .direction = static_cast<DmaDirection>(random() % 2),
+                          .channel = static_cast<uint32_t>(random() % 2)});
+        break;
+      default:
+        ASSERT_OK(StartShimTransfer({.column = tile.column,
+                                     .descriptor = static_cast<uint32_t>(random() % 16),
+                                     .argument = static_cast<uint32_t>(random() % 5),
+                                     .offset = static_cast<uint32_t>(random() % 4096 * 4)},
+                                    {.length = static_cast<uint32_t>(random() % 4096 + 1)},
+                                    transaction));
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+  EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+}
+
+TEST_F(DisassemblyTest, AFlippedWordIsSeen) {
+  Transaction transaction({});
+  transaction.Write(TileAddress({.column = 3}, 0x1D214), 0x80000001);
+  ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+  std::vector<uint32_t> flipped = transaction.words();
+  flipped[8] ^= 1u << 4;
+  EXPECT_NE(Disassemble(flipped), ExpectedLines(read.operations));
+}
+
+}  // namespace
+}  // namespace tandem::npu

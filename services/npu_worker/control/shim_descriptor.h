@@ -1,0 +1,58 @@
+// Descriptors of a shim tile's DMA: what it moves between memory and the array, as AIE2 and AIE2P have them.
+//
+// A transfer walks up to three dimensions of 32-bit words, and may be repeated:
+//   for i < repeats: for d2: for d1 < size_1: for d0 < size_0:
+//     word at base + i * step_repeat + d2 * step_2 + d1 * step_1 + d0 * step_0
+// `length` words in all end it, which fixes the size of the last dimension.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "services/npu_worker/control/transaction.h"
+
+namespace tandem::npu {
+
+inline constexpr uint32_t kShimDescriptors = 16;  // of a tile
+inline constexpr uint32_t kShimChannels = 2;      // for each direction
+inline constexpr uint32_t kShimQueue = 4;         // tasks of a channel that have not begun
+
+struct ShimTransfer {
+  uint32_t length = 0;             // words of one repetition
+  std::array<uint32_t, 2> size{};  // words, of the inner dimensions; 0: the dimension is not used
+  std::array<uint32_t, 3> step{1, 1, 1};  // words from one index to the next, innermost first
+  uint32_t repeat_step = 1;
+  uint32_t num_repeats = 1;
+  bool operator==(const ShimTransfer&) const = default;
+};
+
+// The eight words of a descriptor; the address in words 1 and 2 is left for a patch.  INVALID_ARGUMENT: a
+// field that does not fit: sizes below 1,024, steps up to 2^20 words, repeats up to 64.
+absl::StatusOr<std::array<uint32_t, 8>> EncodeShimTransfer(const ShimTransfer& transfer);
+// Of words that EncodeShimTransfer could have made.  INVALID_ARGUMENT: other bits are set.
+absl::StatusOr<ShimTransfer> DecodeShimTransfer(std::span<const uint32_t> words);
+
+// Where descriptor `index` of a column's shim tile lies, and its address word.
+// REQUIRES index < kShimDescriptors.
+uint32_t ShimDescriptorAddress(uint32_t column, uint32_t index);
+// Register whose write puts a task into a channel's queue.  REQUIRES channel < kShimChannels.
+uint32_t ShimQueueAddress(uint32_t column, DmaDirection direction, uint32_t channel);
+// What is written there.  `with_token`: the channel sends a token when the task has ended.
+uint32_t ShimTask(uint32_t descriptor, uint32_t num_repeats, bool with_token);
+
+// Writes a transfer of data buffer `argument` from `offset` bytes on, starts it and, `with_token`, leaves a
+// token for a later Sync.  INVALID_ARGUMENT: EncodeShimTransfer.
+struct ShimJob {
+  uint32_t column = 0;
+  DmaDirection direction = DmaDirection::kToTile;  // kToTile: memory is read
+  uint32_t channel = 0;
+  uint32_t descriptor = 0;
+  uint32_t argument = 0;
+  uint32_t offset = 0;
+  bool with_token = false;
+};
+absl::Status StartShimTransfer(const ShimJob& job, const ShimTransfer& transfer,
+                               Transaction& transaction);
+
+}  // namespace tandem::npu
