@@ -38,7 +38,7 @@ absl::StatusOr<ShimTransfer> DecodeShimTransfer(std::span<const uint32_t> words)
 uint32_t ShimDescriptorAddress(uint32_t column, uint32_t index);
 // Register whose write puts a task into a channel's queue.  REQUIRES channel < kShimChannels.
 uint32_t ShimQueueAddress(uint32_t column, DmaDirection direction, uint32_t channel);
-// What is written there.  `with_token`: the channel sends a token when the task has ended.
+// The value to write there.  `with_token`: the channel sends a token when the task has ended.
 uint32_t ShimTask(uint32_t descriptor, uint32_t num_repeats, bool with_token);
 
 // Writes a transfer of data buffer `argument` from `offset` bytes on, starts it and, `with_token`, leaves a

@@ -52,7 +52,7 @@ TEST(TransactionTest, AnEmptyOneIsAHeader) {
   EXPECT_EQ(read.shape.num_columns, 5u);
 }
 
-// Every bit of every word matters: it changes what is read back, or is refused.
+// Every bit of every word matters: it changes the decoded operations, or is refused.
 TEST(TransactionTest, AFlippedBitIsNeverOverlooked) {
   const std::vector<uint32_t> words = Sample().words();
   const DecodedTransaction original = *ReadTransaction(words);
