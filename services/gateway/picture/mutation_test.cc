@@ -131,6 +131,7 @@ TEST(MutationTest, BombsAreRefusedOrCheap) {
   PictureDecoderOptions options;
   options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
   options.max_file_bytes = uint64_t{128} << 20;
+  options.limits.timeout = absl::Seconds(60);  // under sanitizers, beside other tests
   ASSERT_OK_AND_ASSIGN(const auto decoder, PictureDecoder::Create(options));
   TestPicture zeros{10000, 3300, std::vector<uint8_t>(size_t{4} * 10000 * 3300)};
   const std::string packed = PngFile(zeros, {.grey = true});
