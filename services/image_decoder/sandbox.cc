@@ -69,8 +69,6 @@ constexpr uint32_t kAllowed[] = {
     __NR_rt_sigprocmask,
     __NR_sched_yield,
     __NR_prctl,
-    __NR_mmap,
-    __NR_mprotect,
 #endif
 };
 // Memory, but none that is executable: the third argument has the protection.
