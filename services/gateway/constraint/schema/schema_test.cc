@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "services/gateway/constraint/schema/json_numbers.h"
 #include "services/gateway/constraint/testing/vocabularies.h"
 #include "services/gateway/constraint/testing/walks.h"
@@ -286,7 +287,8 @@ TEST(SchemaTest, AcceptsJsonAsAParserDoes) {
 }
 
 TEST(SchemaTest, RefusesBombsWithinABudget) {
-  const absl::Time begin = absl::Now();
+  // Of the processor: other tests run beside this one.
+  const std::clock_t begin = std::clock();
   // 3^40 combinations.
   std::string product = R"({"allOf":[)";
   for (int i = 0; i < 40; ++i) {
@@ -312,7 +314,7 @@ TEST(SchemaTest, RefusesBombsWithinABudget) {
   // A deadline holds.
   EXPECT_EQ(CompileSchema(product + "]}", {.deadline = absl::InfinitePast()}).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 30);
 }
 
 }  // namespace
