@@ -162,7 +162,7 @@ function(tandem_test)
     set(ARG_TIMEOUT 120)
   endif()
   if(TANDEM_SANITIZE)
-    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")  # what is instrumented takes longer
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")  # instrumented code takes longer
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
