@@ -62,7 +62,7 @@ class ParseSets {
     RegexId scan = kNothing;
     bool accepting = false;
     std::vector<std::pair<uint32_t, Item>> after_tag;  // sorted
-    std::vector<std::pair<RuleId, Item>> after_rule;   // sorted: who waits for a rule to end
+    std::vector<std::pair<RuleId, Item>> after_rule;   // sorted: items that wait for a rule to end
     std::vector<std::pair<uint32_t, SetId>> gotos;
   };
 

@@ -78,7 +78,7 @@ class RegexWalker {
   struct Region {
     const ClassTokens* tokens = nullptr;  // none: no such state
     uint32_t max = 0;
-    // Tokens of more code points may fit otherwise, unless there are none with more than `max`.
+    // Tokens of more code points may fit otherwise, unless no token has more than `max`.
     bool only_if_beyond_tokens = false;
     ByteSet exits;  // bytes by which tokens may leave the class
   };
