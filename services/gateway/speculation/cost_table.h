@@ -1,0 +1,51 @@
+// How long a step of so many rows takes, learned while serving.
+//
+// Steps that only decode are measured: each of their rows has an output.  Times differ between
+// devices, models and contexts, and not smoothly by rows: a device may compute 5 rows as 8.  So
+// the table keeps what was seen for each number of rows, follows it, and fills the gaps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tandem::gateway {
+
+// Pure data: no clock.  Single-thread.
+class CostTable {
+ public:
+  // Larger steps are not kept; their time is extrapolated.
+  static constexpr uint32_t kMostRows = 128;
+  // A time that has not been seen for so many steps is not believed any more.
+  static constexpr uint64_t kMaxAge = 1024;
+
+  // A step that only decodes took `seconds`, from when the device could begin it.
+  void StepTook(uint32_t num_rows, double seconds);
+  // The time between two steps, if the second waited for the outcome of the first.
+  void GapTook(double seconds);
+
+  // Nothing is known before the first step.
+  bool known() const { return num_steps_ > 0; }
+  // Seconds; REQUIRES known() and num_rows > 0.  Between numbers of rows that were seen: on the
+  // line between them.  Beyond: each further row adds kRowShare of the nearest time.
+  double Step(uint32_t num_rows) const;
+  double Gap() const { return gap_; }
+
+ private:
+  // Assumed until a larger step has been seen.  Low, so that one is tried.
+  static constexpr double kRowShare = 0.05;
+
+  struct Entry {
+    double seconds = 0.0;
+    uint64_t seen = 0;  // number of the step; 0: never
+  };
+  bool Believed(const Entry& entry) const {
+    return entry.seen > 0 && entry.seen + kMaxAge >= num_steps_;
+  }
+
+  std::array<Entry, kMostRows + 1> entries_ = {};  // by rows
+  uint64_t num_steps_ = 0;
+  double gap_ = 0.0;
+  bool any_gap_ = false;
+};
+
+}  // namespace tandem::gateway
