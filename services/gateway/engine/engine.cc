@@ -30,12 +30,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Executor>
                                                        EngineOptions options) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                           Scheduler::Create(MakeSchedulerOptions(options, executor->limits())));
-  return std::unique_ptr<Engine>(
-      new Engine(std::move(executor), tokenizer, std::move(options), std::move(scheduler)));
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  if (options.make_drafters) {
+    TANDEM_ASSIGN_OR_RETURN(drafters, options.make_drafters(*executor));
+  }
+  return std::unique_ptr<Engine>(new Engine(std::move(executor), tokenizer, std::move(options),
+                                            std::move(scheduler), std::move(drafters)));
 }
 
 Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
-               EngineOptions options, std::unique_ptr<Scheduler> scheduler)
+               EngineOptions options, std::unique_ptr<Scheduler> scheduler,
+               std::vector<std::unique_ptr<Drafter>> drafters)
     : executor_(std::move(executor)),
       tokenizer_(tokenizer),
       options_(std::move(options)),
@@ -47,6 +52,8 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
                              .on_ready_change = options_.on_ready_change}),
       constraint_encoder_(ForcedEncoderOf(tokenizer_)),
       constraint_pool_(kConstraintThreads, constraint_encoder_) {
+  snapshot_.drafters.resize(drafters.size());
+  if (!drafters.empty()) speculator_ = std::make_unique<Speculator>(std::move(drafters));
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
   thread_ = std::thread([this] { Run(); });
@@ -95,6 +102,7 @@ void Engine::FillStatus(v1::GetStatusResponse& status) const {
     scheduler.add_kv_blocks_evicted(now.load.blocks_evicted[group]);
   }
   scheduler.set_max_waiting(options_.max_waiting);
+  FillDrafters(now, scheduler);
   for (const SchedulerCounter& counter : kSchedulerCounters) {
     if (counter.set_status != nullptr) {
       (scheduler.*counter.set_status)(now.counters.*counter.value);
@@ -125,6 +133,7 @@ void Engine::RunOnce() {
   Sweep(absl::Now());
   if (recovery_.down()) return Recover();
   if (!runs_.empty() || !flights_.empty()) return RunOneStep();
+  last_wait_end_ = absl::InfinitePast();
   // A worker that dies while nothing runs is found before a request has to find it.
   absl::Status status = executor_->CheckWorkers();
   if (!status.ok()) recovery_.MarkLost(std::move(status));
@@ -178,6 +187,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
+  if (speculator_ != nullptr) speculator_->End(id);
   // After NaN logits, drop the prefix cache so that no later request reuses that KV.
   if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
@@ -204,9 +214,11 @@ void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
 void Engine::Publish() {
   snapshot_.load = scheduler_->load();
   snapshot_.counters = scheduler_->counters() + counters_;
+  PublishDrafters();
   MutexLock lock(mutex_);
   published_.load = snapshot_.load;
   published_.counters = snapshot_.counters;
+  published_.drafters = snapshot_.drafters;
 }
 
 void Engine::PublishPlan() {

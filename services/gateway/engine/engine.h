@@ -12,6 +12,10 @@
 //
 //   submit 1 ... due: submit 2 | wait for 1, decide ... due: submit 3 | wait for 2, decide ... | ...
 //
+// With drafters (EngineOptions::make_drafters) a step also has rows for their guesses.  The sampler
+// decides at each row as it would have without, so tokens are the same; an accepted guess saves a
+// step (docs/decisions/0022).
+//
 // A step that fails with UNAVAILABLE means that a worker and its KV cache are gone: the scheduler
 // puts every sequence back into the queue with its tokens, the executor recovers, and the tokens
 // are computed again (recovery.h).  Draws are counter-based, so the streams go on as if nothing had
@@ -48,6 +52,7 @@
 #include "services/gateway/engine/token_stream.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/scheduler/scheduler.h"
+#include "services/gateway/speculation/speculator.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -68,6 +73,10 @@ struct EngineOptions {
   absl::Duration idle_check = absl::Seconds(1);
   absl::Duration min_recovery_pause = absl::Milliseconds(500);
   absl::Duration max_recovery_pause = absl::Seconds(10);
+  // Makes what guesses tokens ahead, for a model and its executor; null: nothing does.  An error is
+  // Create's.
+  std::function<absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(const Executor& executor)>
+      make_drafters;
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
   // Called when the engine becomes ready or starts recovering, on its thread.
@@ -107,6 +116,8 @@ class Engine {
   uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   // Whether a worker is lost; the destructor may then wait for the executor to give up on it.
   bool recovering() const { return !recovery_.reason().empty(); }
+  // Whether anything guesses tokens ahead.
+  bool drafts() const { return speculator_ != nullptr; }
   // Tokens of prompt and answer together.
   uint32_t max_sequence_len() const { return admission_.max_sequence_len(); }
   std::string placement() const;
@@ -116,16 +127,23 @@ class Engine {
 
  private:
   using Runs = std::unordered_map<uint64_t, std::unique_ptr<RequestRun>>;
+  // Guesses of a drafter since start.
+  struct DrafterCounts {
+    uint64_t drafted = 0;
+    uint64_t accepted = 0;
+    std::string trouble;  // why it does not guess
+  };
   // What other threads may know of the engine's own state.
   struct Snapshot {
     SchedulerLoad load;
     SchedulerCounters counters;  // the scheduler's and the engine's
+    std::vector<DrafterCounts> drafters;
     std::string placement;
     std::string notice;
   };
 
   Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer, EngineOptions options,
-         std::unique_ptr<Scheduler> scheduler);
+         std::unique_ptr<Scheduler> scheduler, std::vector<std::unique_ptr<Drafter>> drafters);
   static SchedulerOptions MakeSchedulerOptions(const EngineOptions& options,
                                                const StepLimits& limits);
 
@@ -163,7 +181,21 @@ class Engine {
   void TakePooled(const Flight& flight, uint32_t p);
   void TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& flight, uint32_t o);
   // Appends what was decided, and hands it to the reader.  `guess`: Scheduler::Append's.
-  void TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome, uint32_t guess);
+  // `guessed`: its row began from a drafter's guess.
+  void TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome, uint32_t guess,
+                   bool guessed = false);
+
+  // Drafters (engine_speculation.cc); without any, nothing happens in these.
+  void BeginDrafting(uint64_t id, const RequestRun& run);
+  // Gives the scheduler the guesses that the next step is to verify.
+  void ChooseGuesses();
+  // A step is about to be submitted, or has ended: learns what steps cost.
+  void NoteSubmitted(absl::Time now);
+  void NoteStep(const Flight& flight);
+  void NoteAccepted(RequestRun& run);
+  void NoteDecided(uint64_t id, std::span<const uint32_t> tokens, bool guessed);
+  void PublishDrafters();
+  void FillDrafters(const Snapshot& snapshot, v1::SchedulerStatus& status) const;
 
   // Constrained answers (engine_constraint.cc).
   void TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
@@ -196,6 +228,9 @@ class Engine {
 
   // The engine thread's own.
   std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Speculator> speculator_;  // null: there are no drafters
+  DraftPlaces draft_places_;
+  absl::Time last_wait_end_ = absl::InfinitePast();  // of the step before, if work followed at once
   Runs runs_;
   StopRules rules_;
   uint64_t next_id_ = 1;

@@ -30,9 +30,10 @@ struct RequestRows {
   RequestNumber request = 0;
   uint32_t first_position = 0;
   uint32_t num_rows = 0;
-  // One row, of a token of the answer, with everything before it in the KV cache.  Otherwise the
-  // rows are of the prompt, or of tokens that are computed again.
+  // One row, of a token of the answer, with everything before it in the KV cache, and rows for
+  // guesses after it.  Otherwise the rows are of the prompt, or of tokens that are computed again.
   bool decode = false;
+  uint32_t num_drafted = 0;  // of num_rows, those for guesses of drafters
 };
 
 // One step, when its results are there or it has failed.
@@ -46,6 +47,7 @@ struct StepReport {
   absl::Time end;
   uint32_t decode_rows = 0;
   uint32_t prompt_rows = 0;
+  uint32_t drafted_rows = 0;                // of decode_rows, or behind prompt rows
   std::span<const RequestRows> requests;    // some may have ended since
   std::span<const SegmentTiming> segments;  // in order; empty when the step failed
   const Plan* plan = nullptr;               // Borrowed for the call
@@ -62,7 +64,9 @@ struct RequestReport {
   absl::Time last_token = absl::InfiniteFuture();
   absl::Time end;
   uint32_t completion_tokens = 0;
-  uint32_t cached_tokens = 0;  // of the prompt, in the KV cache when it started
+  uint32_t verified_guesses = 0;  // of drafters
+  uint32_t accepted_guesses = 0;  // of them
+  uint32_t cached_tokens = 0;     // of the prompt, in the KV cache when it started
   absl::Status status;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;  // when the status is OK
 };

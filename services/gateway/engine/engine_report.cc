@@ -14,10 +14,12 @@ std::vector<RequestRows> Engine::RowsOf(const ScheduledStep& step) const {
   all.reserve(step.rows.size());
   for (const ScheduledRows& rows : step.rows) {
     const size_t prompt_len = runs_.at(rows.sequence)->request().prompt.size();
-    all.push_back({.request = rows.sequence,
-                   .first_position = rows.first_position,
-                   .num_rows = rows.num_rows,
-                   .decode = rows.num_rows == 1 && rows.first_position >= prompt_len});
+    all.push_back(
+        {.request = rows.sequence,
+         .first_position = rows.first_position,
+         .num_rows = rows.num_rows,
+         .decode = rows.num_rows - rows.num_drafted == 1 && rows.first_position >= prompt_len,
+         .num_drafted = rows.num_drafted});
   }
   return all;
 }
@@ -36,6 +38,7 @@ void Engine::ReportStep(const Flight& flight, std::span<const SegmentTiming> tim
                     .status = status};
   for (const RequestRows& rows : flight.rows) {
     (rows.decode ? report.decode_rows : report.prompt_rows) += rows.num_rows;
+    report.drafted_rows += rows.num_drafted;
   }
   last_step_end_ = report.end;
   for (EngineObserver* observer : options_.observers) observer->StepEnded(report);
@@ -52,6 +55,8 @@ void Engine::ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& s
                              .last_token = run.last_token_at().value_or(kNever),
                              .end = now,
                              .completion_tokens = run.num_decided(),
+                             .verified_guesses = run.num_verified(),
+                             .accepted_guesses = run.num_accepted(),
                              .cached_tokens = run.cached_tokens(),
                              .status = status,
                              .reason = reason};

@@ -10,11 +10,15 @@ namespace tandem::gateway {
 
 void Engine::RunOneStep() {
   TakeConstraintWork(false);
+  ChooseGuesses();
   const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule();
   if (step != nullptr) SubmitStep(*step);
   const bool room = flights_.size() < executor_->depth();
   if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();
-  if (flights_.empty() && step == nullptr) TakeConstraintWork(true);
+  if (flights_.empty() && step == nullptr) {
+    last_wait_end_ = absl::InfinitePast();
+    TakeConstraintWork(true);
+  }
 }
 
 void Engine::SubmitStep(const ScheduledStep& step) {
@@ -22,6 +26,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
   for (const ScheduledRows& rows : step.rows) {
     RequestRun& run = *runs_.at(rows.sequence);
     if (!run.MarkStarted(now, rows.first_position)) continue;
+    BeginDrafting(rows.sequence, run);
     for (EngineObserver* observer : options_.observers) {
       observer->RequestStarted(rows.sequence, run.request().api, run.submitted(), now);
     }
@@ -32,6 +37,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
   counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(call.lane));
   WriteMasks(step, call.lane);
   if (!flights_.empty()) ++counters_.steps_queued;
+  NoteSubmitted(now);
   flights_.push_back(
       {.step = &step,
        .lane = call.lane,
@@ -54,9 +60,11 @@ void Engine::WaitForStep() {
   if (!options_.observers.empty()) ReportStep(flight, *timings, absl::OkStatus());
   refused_before_ = false;
   scheduler_->StepDone();
+  NoteStep(flight);
   ChargeDevices(step, *timings);
   for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
   for (uint32_t p = 0; p < step.batch.pooled.size(); ++p) TakePooled(flight, p);
+  if (speculator_ != nullptr) speculator_->StepEnds();
 }
 
 RequestRun* Engine::FindRun(uint64_t id) {
@@ -86,7 +94,7 @@ void Engine::TakeOutput(const Flight& flight, uint32_t o) {
   const ScheduledStep& step = *flight.step;
   const ScheduledOutput& output = step.outputs[o];
   // The request has ended, or the row was computed with a rejected token.
-  if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence)) return;
+  if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence, output.position)) return;
   RequestRun& run = *runs_.at(output.sequence);
   if (output.sample) return TakeSampledOutput(output.sequence, run, flight, o);
   absl::Status status =
@@ -115,11 +123,13 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   if (run.constrained()) return TakeConstrainedOutput(id, run, result, logits);
   auto outcome = run.TakeSample(result, logits, rules_);
   if (!outcome.ok()) return End(id, outcome.status());
-  TakeOutcome(id, run, *std::move(outcome), executor_->Guess(flight.lane, o));
+  const bool guessed = flight.step->outputs[o].guessed;
+  if (guessed) NoteAccepted(run);
+  TakeOutcome(id, run, *std::move(outcome), executor_->Guess(flight.lane, o), guessed);
 }
 
-void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome,
-                         uint32_t guess) {
+void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outcome, uint32_t guess,
+                         bool guessed) {
   const uint64_t num_tokens = outcome.update.tokens.size();
   counters_.completion_tokens += num_tokens;
   if (num_tokens > 0 && run.num_decided() == num_tokens) {
@@ -130,6 +140,7 @@ void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outco
   const bool over = outcome.finish != v1::FINISH_REASON_UNSPECIFIED;
   if (!over) {
     scheduler_->Append(id, outcome.tokens.front(), run.needs(), guess);
+    NoteDecided(id, outcome.tokens, guessed);
     if (outcome.tokens.size() > 1) {
       scheduler_->AppendForced(id, std::span(outcome.tokens).subspan(1));
     }

@@ -1,5 +1,6 @@
 // A thousand requests from several threads, with cancellations, slow readers, lost workers, failed
-// steps and too few KV blocks, checked token by token against the toy model run alone.
+// steps and too few KV blocks, with and without guesses of drafters, checked token by token against
+// the toy model run alone.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,6 +9,8 @@
 
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/engine_harness.h"
+#include "services/gateway/speculation/lookup_drafter.h"
+#include "services/gateway/speculation/testing/scripted_drafter.h"
 
 namespace tandem::gateway {
 namespace {
@@ -19,9 +22,11 @@ using testing::GreedyRequest;
 using testing::StreamReader;
 using testing::ToyLimits;
 
-constexpr int kThreads = 4;
-constexpr int kRequestsPerThread = 250;
+constexpr int kClients = 20;  // several requests are under way at once
+constexpr int kRequestsPerClient = 50;
 constexpr uint32_t kSeed = 2024;
+
+uint32_t SeedOf(int client) { return kSeed + 100 * client; }
 
 struct Tally {
   std::atomic<int> finished = 0;
@@ -50,8 +55,24 @@ EngineRequest RandomRequest(std::mt19937& random) {
   return request;
 }
 
-void OneRequest(Engine& engine, std::mt19937& random, Tally& tally) {
-  const EngineRequest request = RandomRequest(random);
+// One drafter knows the answers of all clients, nearly; the other finds what there is.
+absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> MakeDrafters(const Executor&) {
+  auto scripted = std::make_unique<testing::ScriptedDrafter>(
+      testing::Script{.right = 0.7, .vocab_size = ToyLimits().vocab_size});
+  for (int client = 0; client < kClients; ++client) {
+    std::mt19937 random(SeedOf(client));
+    for (int i = 0; i < kRequestsPerClient; ++i) {
+      const EngineRequest request = RandomRequest(random);
+      scripted->Teach(request.prompt, ExpectedTokens(request, ToyLimits()));
+    }
+  }
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  drafters.push_back(std::move(scripted));
+  drafters.push_back(std::make_unique<LookupDrafter>());
+  return drafters;
+}
+
+void OneRequest(Engine& engine, const EngineRequest& request, std::mt19937& random, Tally& tally) {
   const bool slow = random() % 20 == 0;
   StreamReader reader(slow ? 5 : 100000);
   ASSERT_TRUE(engine.Submit(request, reader.stream()).ok());
@@ -91,6 +112,7 @@ struct Variant {
   const char* name;
   bool queue_steps;
   uint32_t wrong_guess_in;
+  bool drafts = false;
 };
 class EngineStressTest : public ::testing::TestWithParam<Variant> {};
 
@@ -102,7 +124,10 @@ TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   fake.limits.num_blocks[kGlobalGroup] = 40;  // 320 positions for 8 sequences of up to 130
   fake.limits.num_blocks[kWindowGroup] = 30;
   fake.limits.max_logit_outputs = 3;
-  fake.on_step = [random = std::mt19937(kSeed)](const StepBatch&) mutable {
+  const bool drafts = GetParam().drafts;
+  fake.on_step = [drafts, random = std::mt19937(kSeed)](const StepBatch&) mutable {
+    // A step takes as long whatever its rows: guesses pay.
+    if (drafts) absl::SleepFor(absl::Microseconds(300));
     const uint32_t draw = random() % 200;
     if (draw == 0) return absl::UnavailableError("gone");
     if (draw == 1) return absl::InternalError("refused");
@@ -115,28 +140,24 @@ TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
                                              .max_rows = 48,
                                              .chunk_rows = 16,
                                              .max_waiting = 1000,
-                                             .min_recovery_pause = absl::Milliseconds(1)});
-    std::vector<std::thread> threads;
-    threads.reserve(kThreads);
-    for (int t = 0; t < kThreads; ++t) {
-      threads.emplace_back([&, t] {
-        // Several requests of one client are under way at once.
-        std::vector<std::thread> clients;
-        clients.reserve(5);
-        for (int c = 0; c < 5; ++c) {
-          clients.emplace_back([&, t, c] {
-            std::mt19937 random(kSeed + 100 * t + c);
-            for (int i = 0; i < kRequestsPerThread / 5; ++i) OneRequest(*engine, random, tally);
-          });
+                                             .min_recovery_pause = absl::Milliseconds(1),
+                                             .make_drafters = drafts ? MakeDrafters : nullptr});
+    std::vector<std::thread> clients;
+    clients.reserve(kClients);
+    for (int client = 0; client < kClients; ++client) {
+      clients.emplace_back([&, client] {
+        std::mt19937 requests(SeedOf(client));
+        std::mt19937 random(SeedOf(client) + 1);
+        for (int i = 0; i < kRequestsPerClient; ++i) {
+          OneRequest(*engine, RandomRequest(requests), random, tally);
         }
-        for (std::thread& client : clients) client.join();
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& client : clients) client.join();
     engine->FillStatus(status);
   }
   EXPECT_EQ(tally.finished + tally.cancelled + tally.failed + tally.slow,
-            kThreads * kRequestsPerThread);
+            kClients * kRequestsPerClient);
   EXPECT_GT(tally.finished.load(), 500);
   EXPECT_EQ(status.scheduler().running(), 0u);
   EXPECT_EQ(status.scheduler().waiting(), 0u);
@@ -148,13 +169,21 @@ TEST_P(EngineStressTest, AThousandRequestsWithFaultsAllEndAsTheyShould) {
   EXPECT_GT(status.scheduler().kv_blocks_evicted(0), 0u);
   EXPECT_EQ(status.scheduler().steps_queued() > 0, GetParam().queue_steps);
   EXPECT_EQ(status.scheduler().rows_fed() > 0, GetParam().queue_steps);
-  EXPECT_EQ(status.scheduler().wrong_guesses() > 100, GetParam().wrong_guess_in != 0);
+  EXPECT_EQ(status.scheduler().wrong_guesses() > (drafts ? 0 : 100),
+            GetParam().wrong_guess_in != 0);
+  ASSERT_EQ(status.scheduler().drafters_size(), drafts ? 2 : 0);
+  if (!drafts) return;
+  const v1::DrafterStatus& scripted = status.scheduler().drafters(0);
+  EXPECT_GT(scripted.accepted_tokens(), 1000u);
+  EXPECT_GT(scripted.drafted_tokens(), scripted.accepted_tokens() + 300);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, EngineStressTest,
                          ::testing::Values(Variant{"StepByStep", false, 0},
                                            Variant{"Queued", true, 0},
-                                           Variant{"QueuedWithWrongGuesses", true, 3}),
+                                           Variant{"QueuedWithWrongGuesses", true, 3},
+                                           Variant{"Drafted", false, 0, true},
+                                           Variant{"QueuedAndDrafted", true, 3, true}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -37,12 +37,12 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .tenant = request_.tenant};
 }
 
-OutputNeeds RequestRun::needs() const {
-  uint32_t num_candidates = sampler_.NumCandidates();
+OutputNeeds RequestRun::NeedsWithin(uint32_t ahead) const {
+  uint32_t num_candidates = sampler_.NumCandidatesWithin(ahead);
   if (request_.prompt_logprobs) {
     num_candidates = std::max(num_candidates, request_.num_alternatives);
   }
-  return {.logits = sampler_.NeedsLogits(),
+  return {.logits = sampler_.NeedsLogitsWithin(ahead),
           .num_candidates = std::clamp(num_candidates, 1u, kMaxCandidates)};
 }
 
@@ -223,6 +223,8 @@ v1::Usage RequestRun::MakeUsage(absl::Time now) const {
   usage.set_prompt_tokens(static_cast<uint32_t>(request_.prompt.size()));
   usage.set_completion_tokens(num_decided_);
   usage.set_cached_tokens(cached_tokens_);
+  usage.set_accepted_prediction_tokens(num_accepted_);
+  usage.set_rejected_prediction_tokens(num_verified_ - num_accepted_);
   usage.set_seed(request_.sampling.seed);
   usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - submitted_));
   usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - submitted_));

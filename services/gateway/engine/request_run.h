@@ -42,6 +42,8 @@ struct EngineRequest {
   std::vector<std::string> stops;
   std::vector<uint32_t> shown_tokens;  // control tokens whose names are part of the answer's text
   bool ignore_eos = false;
+  // What the client expects of the answer, for drafters; may be empty.
+  std::vector<uint32_t> prediction;
   uint32_t num_alternatives = 0;  // reported with each token
   bool prompt_logprobs = false;
   bool use_prefix_cache = true;
@@ -74,7 +76,9 @@ class RequestRun {
   const std::shared_ptr<TokenStream>& stream() const { return stream_; }
   absl::Time submitted() const { return submitted_; }
   SequenceSpec MakeSequenceSpec(uint64_t id) const;
-  OutputNeeds needs() const;
+  OutputNeeds needs() const { return NeedsWithin(0); }
+  // Of whichever of the next `ahead` + 1 tokens need most.
+  OutputNeeds NeedsWithin(uint32_t ahead) const;
   uint32_t num_decided() const { return num_decided_; }
 
   // Rows of this request are computed, from `first_position` on; true when it is for the first
@@ -90,6 +94,15 @@ class RequestRun {
   uint32_t failed_attempts = 0;
   // `seconds` of a worker's device time were spent on this request.
   void AddDeviceTime(const std::string& worker, double seconds);
+
+  // Guesses of drafters for this answer that were verified, and how many of them were accepted.
+  void AddVerified(uint32_t num_guesses) { num_verified_ += num_guesses; }
+  void AddAccepted() { ++num_accepted_; }
+  // Which drafter made the guesses that the step under way verifies.
+  void set_drafter(size_t drafter) { drafter_ = drafter; }
+  size_t drafter() const { return drafter_; }
+  uint32_t num_verified() const { return num_verified_; }
+  uint32_t num_accepted() const { return num_accepted_; }
 
   // The head's word on prompt token `target`.  DATA_LOSS: logits that are not finite.
   absl::Status AddPromptToken(uint32_t target, const OutputResult& result);
@@ -157,6 +170,9 @@ class RequestRun {
   absl::Duration slowest_mask_;
   uint32_t num_decided_ = 0;
   uint32_t cached_tokens_ = 0;
+  uint32_t num_verified_ = 0;
+  uint32_t num_accepted_ = 0;
+  size_t drafter_ = 0;
   std::optional<absl::Time> started_;
   std::optional<absl::Time> first_token_;
   std::optional<absl::Time> last_token_;

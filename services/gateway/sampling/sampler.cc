@@ -80,25 +80,32 @@ void Sampler::See(uint32_t token, bool in_answer) {
 
 // Lowering S tokens can push at most S of the best candidates down, and an untouched token that is
 // no candidate has at least (candidates - S) untouched ones before it.
-uint64_t Sampler::NumSufficient() const {
+// Each token ahead touches one more at most.
+uint64_t Sampler::NumSufficient(uint32_t ahead) const {
   constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-  const bool raised =
-      any_raised_by_bias_ || (any_seen_ && params_.repetition_penalty < 1.0f) ||
-      (num_decided_ > 0 && (params_.presence_penalty < 0.0f || params_.frequency_penalty < 0.0f));
+  const bool raised = any_raised_by_bias_ ||
+                      ((any_seen_ || ahead > 0) && params_.repetition_penalty < 1.0f) ||
+                      (num_decided_ + ahead > 0 &&
+                       (params_.presence_penalty < 0.0f || params_.frequency_penalty < 0.0f));
   if (raised) return kNever;
   uint64_t num_kept = 1;
   if (params_.temperature > 0.0f) {
     if (params_.top_k == 0) return kNever;
     num_kept = params_.top_k;
   }
-  return std::max<uint64_t>(num_kept + touched_.size(), num_alternatives_);
+  const uint64_t num_touched = touched_.size() + (penalises() ? ahead : 0);
+  return std::max<uint64_t>(num_kept + num_touched, num_alternatives_);
 }
 
-bool Sampler::NeedsLogits() const { return NumSufficient() > kMaxCandidates; }
+bool Sampler::NeedsLogitsWithin(uint32_t ahead) const {
+  return NumSufficient(ahead) > kMaxCandidates;
+}
 
-uint32_t Sampler::NumCandidates() const {
-  const uint64_t num_sufficient = NumSufficient();
+uint32_t Sampler::NumCandidatesWithin(uint32_t ahead) const {
+  const uint64_t num_sufficient = NumSufficient(ahead);
   if (num_sufficient <= kMaxCandidates) return static_cast<uint32_t>(num_sufficient);
+  // Some of the tokens may need every logit, and others not.
+  if (ahead > 0) return kMaxCandidates;
   return std::clamp<uint32_t>(num_alternatives_, 1, kMaxCandidates);
 }
 

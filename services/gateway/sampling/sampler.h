@@ -84,10 +84,13 @@ class Sampler {
   // Whether the head's candidates cannot decide the next token exactly, so that all logits must be
   // asked for: no truncation below kMaxCandidates, penalties or biases that can raise a token,
   // more tokens lowered than candidates make up for, more alternatives than candidates.
-  bool NeedsLogits() const;
+  bool NeedsLogits() const { return NeedsLogitsWithin(0); }
   // Candidates worth asking for (1 for greedy without penalties or alternatives).  A head with a
   // smaller vocabulary reports them all.
-  uint32_t NumCandidates() const;
+  uint32_t NumCandidates() const { return NumCandidatesWithin(0); }
+  // The same for whichever of the next `ahead` + 1 tokens need most, before they are known.
+  bool NeedsLogitsWithin(uint32_t ahead) const;
+  uint32_t NumCandidatesWithin(uint32_t ahead) const;
 
   // Decides draw number `num_decided()`, and counts the token.  `logits` is empty or
   // [vocab_size]; REQUIRES it is not empty when NeedsLogits().  DATA_LOSS: the head reported
@@ -120,8 +123,8 @@ class Sampler {
   void Count(uint32_t token);
   // The next token of the text; the one that leaves the window no longer counts.
   void See(uint32_t token, bool in_answer);
-  // Candidates that decide the next token; more than kMaxCandidates when none do.
-  uint64_t NumSufficient() const;
+  // Candidates that decide any of the next `ahead` + 1 tokens; more than kMaxCandidates when none do.
+  uint64_t NumSufficient(uint32_t ahead) const;
   float Adjust(float logit, const Touch& touch) const;
   void RankCandidates(const OutputResult& result);
   void RankLogits(std::span<const float> logits, std::span<const uint32_t> mask);

@@ -263,5 +263,29 @@ TEST(SamplerTest, RefusesResultsThatAreNotFinite) {
             absl::StatusCode::kInternal);
 }
 
+// Needs that look ahead are enough for each of the tokens that they cover.
+TEST(SamplerTest, WhatTheNextTokensNeedTogetherIsEnoughForEach) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 200; ++round) {
+    SamplingParams params{.temperature = random() % 3 == 0 ? 0.0f : 1.0f,
+                          .top_k = static_cast<uint32_t>(random() % 130),
+                          .seed = random()};
+    if (random() % 2 == 0) params.repetition_penalty = random() % 2 == 0 ? 1.2f : 0.8f;
+    if (random() % 2 == 0) params.presence_penalty = random() % 2 == 0 ? 0.5f : -0.5f;
+    if (random() % 2 == 0) params.penalty_window = 1 + random() % 10;
+    const std::vector<uint32_t> prompt(1 + random() % 20, 3);
+    Sampler sampler(params, prompt, random() % 5);
+    for (uint32_t n = random() % 30; n > 0; --n) sampler.Take(random() % 100);
+    const uint32_t ahead = 1 + random() % 8;
+    const bool logits = sampler.NeedsLogitsWithin(ahead);
+    const uint32_t num_candidates = sampler.NumCandidatesWithin(ahead);
+    for (uint32_t n = 0; n <= ahead; ++n) {
+      ASSERT_TRUE(logits || !sampler.NeedsLogits()) << "round " << round;
+      ASSERT_GE(num_candidates, sampler.NumCandidates()) << "round " << round;
+      sampler.Take(random() % 100);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::gateway

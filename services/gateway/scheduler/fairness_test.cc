@@ -104,7 +104,9 @@ class Device {
       }
     }
     for (const ScheduledOutput& output : step.outputs) {
-      if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence)) continue;
+      if (!scheduler_->IsValid(step.batch.header.step_id, output.sequence, output.position)) {
+        continue;
+      }
       Live& live = live_.at(output.sequence);
       if (++live.num_decided == live.request.answer_len) {
         Cancel(output.sequence);

@@ -206,7 +206,7 @@ class HeldBackTest : public PrefixReuseTest {
     for (const ScheduledRows& rows : step->rows) num_rows[rows.sequence - 1] = rows.num_rows;
     scheduler_->StepDone();
     for (const ScheduledOutput& output : step->outputs) {
-      if (scheduler_->IsValid(step->batch.header.step_id, output.sequence)) {
+      if (scheduler_->IsValid(step->batch.header.step_id, output.sequence, output.position)) {
         scheduler_->Append(output.sequence, kAnswer, {});
       }
     }

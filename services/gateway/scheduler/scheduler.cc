@@ -120,7 +120,8 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
     sequence->lost_until = std::max(sequence->lost_until, computed);
     sequence->num_computed = sequence->furthest = sequence->safe_until = 0;
     sequence->tokens.resize(sequence->num_known);
-    sequence->awaits_result = false;
+    sequence->awaits_result = sequence->awaits_draft = false;
+    sequence->draft.clear();
     sequence->next_prompt_output = sequence->prompt_outputs_done;
     sequence->tenant.waiting.push_back(sequence.get());
   }

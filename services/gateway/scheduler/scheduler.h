@@ -43,6 +43,17 @@
 // If a sequence must wait for its token (it has no GuessRule), the whole step waits, so that the
 // sequence is served as often as its neighbours.
 //
+// Drafts: guesses of drafters are rows too.  They follow the decode row of their sequence in one
+// step, and each row's output decides the token after it:
+//
+//   step      4                  5
+//   rows      p5 g6 g7 g8        p8 ...       g: guess
+//   decided   p6 p7 p8  -        p9           g6 and g7 were accepted, g8 was not: its row is void
+//
+// As with speculative tokens, a rejected guess is overwritten in place and its output is ignored.
+// The next step waits for the outcome of one with drafted rows.  A constrained sequence takes no
+// guesses: its masks depend on the tokens before them.
+//
 // A constrained sequence has a mask for each sampled output, which depends on the token before.  It
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
 // queued as usual.  Tokens that the constraint forces are appended together and form one chunk.
@@ -69,6 +80,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/step/step_batch.h"
+#include "services/gateway/scheduler/draft_place.h"
 #include "services/gateway/scheduler/queue_places.h"
 #include "services/gateway/scheduler/running_set.h"
 #include "services/gateway/scheduler/scheduler_counters.h"
@@ -122,18 +134,29 @@ class Scheduler {
   // The oldest step under way failed.  Its rows are computed again, but for removed sequences.
   // REQUIRES it is the only step under way.
   void StepFailed();
-  // Whether the token that a finished step chose for a sequence is valid: false if the step started
-  // from a rejected token, or if the sequence has been removed.
-  bool IsValid(uint64_t step_id, uint64_t id) const;
+  // Whether a step's row of a sequence is valid, and so its output: false if it began from a
+  // rejected guess or follows such a row, or if the sequence has been removed.
+  bool IsValid(uint64_t step_id, uint64_t id, uint32_t position) const;
   // Adds the token decided for a sequence; `needs` are those of the next token.  `guess`: the
   // speculative token that the device fed to the step under way, if one is.
   // REQUIRES the step done last had a sampled output of the sequence, which IsValid and not yet
-  // appended, and fewer tokens than max_sequence_len() and max_answer allow.
+  // appended, all valid ones before it appended, and fewer tokens than max_sequence_len() and
+  // max_answer allow.
   void Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess = kNoToken);
 
   // Adds tokens that follow without a step.  REQUIRES a constrained sequence whose tokens are all
   // decided, and fewer tokens than max_sequence_len() and max_answer allow.
   void AppendForced(uint64_t id, std::span<const uint32_t> tokens);
+
+  // Where guesses could go in the next step.
+  void FindDraftPlaces(DraftPlaces& found) const;
+  // Guesses for the tokens after the known ones of a sequence, which the next step verifies as far
+  // as it has room: then they are dropped.  `needs`: of every output of the sequence in that step.
+  // REQUIRES a sequence of the places that is not under way, and as many guesses as its place has
+  // room for.
+  void Draft(uint64_t id, std::span<const uint32_t> guesses, OutputNeeds needs);
+  // Whether the next rows of a sequence wait for its token under way, so that guesses can follow it.
+  void AwaitDraft(uint64_t id, bool awaits);
 
   // Blocks computed so far are no longer shared; current holders keep theirs.
   void ForgetPrefixes() { pools_.ForgetAll(); }
@@ -170,6 +193,11 @@ class Scheduler {
   void Issue(uint64_t step_id);
   void PlanStep();
   void PlanDecodes();
+  void PlanDrafts();
+  // How many guesses of the draft of `sequence` fit behind its rows up to `end`.
+  uint32_t FitDraft(const Sequence& sequence, uint32_t end) const;
+  // Guesses that the limits of a sequence leave room for: the last of them decides a token too.
+  uint32_t DraftRoom(const Sequence& sequence) const;
   void PlanPromptsOf(const Tenant& tenant);
   void PlanIfRunning(Sequence& sequence);
   // Prompt rows of a tenant in the plan.

@@ -23,6 +23,7 @@ struct SchedulerCounters {
   uint64_t speculative_rows = 0;  // rows computed from a speculative token
   uint64_t accepted_tokens = 0;   // speculative tokens that the sampler accepted
   uint64_t rejected_tokens = 0;   // speculative tokens that the sampler rejected
+  uint64_t steps_drafted = 0;     // steps that verified guesses of drafters
   uint64_t preemptions = 0;
   uint64_t fair_preemptions = 0;         // preemptions that gave another tenant its share
   uint64_t prefix_lookups = 0;           // searches of the prefix cache
@@ -43,6 +44,8 @@ struct SchedulerMetrics {
       "Speculative tokens by the sampler's decision. right: accepted; wrong: rejected, and the "
       "row was computed again.",
       {"result"}};
+  static constexpr MetricSpec kStepsDrafted{"tandem_steps_drafted_total", MetricType::kCounter,
+                                            "Steps that verified guesses of drafters."};
   static constexpr MetricSpec kPrefixTokens{
       "tandem_prefix_cache_tokens_total",
       MetricType::kCounter,
@@ -74,6 +77,8 @@ inline constexpr SchedulerCounter kSchedulerCounters[] = {
      &SchedulerMetrics::kGuesses, "right"},
     {&SchedulerCounters::rejected_tokens, &v1::SchedulerStatus::set_wrong_guesses,
      &SchedulerMetrics::kGuesses, "wrong"},
+    {&SchedulerCounters::steps_drafted, &v1::SchedulerStatus::set_steps_drafted,
+     &SchedulerMetrics::kStepsDrafted},
     {&SchedulerCounters::preemptions, &v1::SchedulerStatus::set_preemptions,
      &SchedulerMetrics::kPreemptions},
     {&SchedulerCounters::fair_preemptions},

@@ -22,8 +22,9 @@ void Scheduler::StepDone() {
       sequence->awaits_decision = true;
     }
     if (step_id <= sequence->stale_step || step_id == sequence->void_step) continue;
-    TANDEM_CHECK(end <= sequence->num_known);
-    sequence->blocks.Publish(std::span(sequence->tokens).first(end));
+    // Drafted rows are published when a later step is done, if they are accepted.
+    TANDEM_CHECK(end - rows.num_drafted <= sequence->num_known);
+    sequence->blocks.Publish(std::span(sequence->tokens).first(end - rows.num_drafted));
   }
   under_way_.pop_front();
 }
@@ -40,21 +41,24 @@ void Scheduler::StepFailed() {
     if (sequence == nullptr) continue;
     sequence->tokens.resize(sequence->num_known);
     sequence->awaits_result = false;
+    sequence->draft.clear();
     sequence->num_computed = std::min(sequence->num_computed, rows.first_position);
     sequence->next_prompt_output = sequence->prompt_outputs_done;
   }
   under_way_.pop_front();
 }
 
-bool Scheduler::IsValid(uint64_t step_id, uint64_t id) const {
+bool Scheduler::IsValid(uint64_t step_id, uint64_t id, uint32_t position) const {
   const Sequence* const sequence = Find(id);
-  return sequence != nullptr && sequence->void_step != step_id;
+  return sequence != nullptr &&
+         (sequence->void_step != step_id || position < sequence->void_position);
 }
 
 void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t guess) {
   Sequence* const sequence = Find(id);
   TANDEM_CHECK(sequence != nullptr);
   sequence->needs = needs;
+  sequence->draft.clear();
   const uint32_t position = sequence->num_known++;
   TANDEM_CHECK(position < max_sequence_len_);
   if (position == sequence->tokens.size()) {
@@ -64,16 +68,25 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
     sequence->tokens.push_back(token);
     return;
   }
+  const bool drafted = sequence->tokens[position] != kNoToken;
+  if (drafted) guess = sequence->tokens[position];
   sequence->tokens[position] = token;
-  // No row of the step under way was fed with the speculative token.
+  // No row began from the guess.
   if (sequence->num_computed <= position) return;
   if (guess == token) {
-    ++counters_.accepted_tokens;
+    if (drafted) {
+      tenants_.Charge(sequence->tenant, 1, sequence->last_served);
+    } else {
+      ++counters_.accepted_tokens;
+    }
     return;
   }
-  TANDEM_CHECK(!under_way_.empty());
-  ++counters_.rejected_tokens;
-  sequence->void_step = under_way_.back()->batch.header.step_id;
+  // The row that began from the guess, in the step under way if it was fed and else in this one,
+  // is void, and so are those after it.  They are overwritten in place.
+  if (!drafted) ++counters_.rejected_tokens;
+  TANDEM_CHECK(drafted || !under_way_.empty());
+  sequence->void_step = sequence->last_served;
+  sequence->void_position = position;
   sequence->tokens.resize(position + 1);
   sequence->num_computed = position;
 }

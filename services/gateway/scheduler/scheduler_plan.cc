@@ -20,7 +20,8 @@ const ScheduledStep* Scheduler::Schedule() {
   if (plan_.empty()) return nullptr;
   const uint64_t after_step = under_way_.empty() ? 0 : under_way_.front()->batch.header.step_id;
   const uint64_t step_id = ++last_step_id_;
-  ScheduledStep& step = builders_[step_id % 2].Build(plan_, step_id, after_step);
+  ScheduledStep& step =
+      builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
   Issue(step_id);
   step.another_follows = AnotherFollows();
   tenants_.EndTurn(step_id);
@@ -44,6 +45,7 @@ void Scheduler::PlanStep() {
     first_rows = NumPromptRows(*tenant);
     if (first_rows > 0) max_rows_ = std::min(max_rows_, rows_used_ + first_rows + FreeRows());
   }
+  PlanDrafts();
 }
 
 uint32_t Scheduler::NumPromptRows(const Tenant& tenant) const {
@@ -67,14 +69,21 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
   const auto for_each = [&](const auto& visit) {
     for (uint32_t o = 0; o < under_way.outputs.size(); ++o) {
       const ScheduledOutput& output = under_way.outputs[o];
-      if (!output.sample || !IsValid(under_way.batch.header.step_id, output.sequence)) continue;
+      const uint64_t step_id = under_way.batch.header.step_id;
+      if (!output.sample || !IsValid(step_id, output.sequence, output.position)) continue;
       Sequence& sequence = *Find(output.sequence);
       if (sequence.constrained) continue;
       if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
     }
   };
+  // Where the tokens of drafted rows end is not known before they are decided.
+  for (const ScheduledRows& rows : under_way.rows) {
+    if (rows.num_drafted > 0 && Find(rows.sequence) != nullptr) return false;
+  }
   bool all_can = true;
-  for_each([&](const Sequence& sequence, uint32_t) { all_can &= sequence.guess.has_value(); });
+  for_each([&](const Sequence& sequence, uint32_t) {
+    all_can &= sequence.guess.has_value() && !sequence.awaits_draft;
+  });
   if (!all_can) return false;
   for_each([](Sequence& sequence, uint32_t o) {
     sequence.tokens.push_back(kNoToken);
@@ -88,9 +97,10 @@ bool Scheduler::AnotherFollows() const {
                                      [](const Sequence* s) { return s->num_remaining() > 0; });
   for (const PlannedRows& planned : plan_) {
     const Sequence& sequence = *planned.sequence;
+    if (sequence.num_drafted() > 0) return false;  // its tokens are waited for
     if (sequence.num_remaining() > 0 || sequence.pooled || !GoesOn(sequence)) continue;
     if (sequence.constrained) continue;
-    if (!sequence.guess.has_value()) return false;  // its token is waited for
+    if (!sequence.guess.has_value() || sequence.awaits_draft) return false;  // likewise
     follows = true;
   }
   return follows;
@@ -99,7 +109,10 @@ bool Scheduler::AnotherFollows() const {
 void Scheduler::Issue(uint64_t step_id) {
   for (const PlannedRows& planned : plan_) {
     Sequence& sequence = *planned.sequence;
-    if (sequence.num_known < sequence.tokens.size()) ++counters_.speculative_rows;
+    const uint32_t num_drafted = sequence.num_drafted();
+    if (num_drafted == 0 && sequence.num_known < sequence.tokens.size()) {
+      ++counters_.speculative_rows;
+    }
     if (DecidesConstrained(planned)) sequence.awaits_result = true;
     if (sequence.last_served == 0 && sequence.looks_up) {
       counters_.prefix_tokens_looked_up += sequence.prompt_len;
@@ -108,8 +121,9 @@ void Scheduler::Issue(uint64_t step_id) {
     }
     const uint32_t uncharged = std::max(sequence.num_computed, sequence.lost_until);
     sequence.num_computed += planned.num_rows;
-    tenants_.Charge(sequence.tenant,
-                    sequence.num_computed - std::min(uncharged, sequence.num_computed), step_id);
+    // Guesses are the gateway's own idea: those that are accepted are charged, as tokens would be.
+    const uint32_t charged_to = sequence.num_computed - num_drafted;
+    tenants_.Charge(sequence.tenant, charged_to - std::min(uncharged, charged_to), step_id);
     sequence.next_prompt_output = std::max(sequence.next_prompt_output, sequence.num_computed);
     sequence.last_served = step_id;
   }
@@ -145,7 +159,7 @@ uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
   const uint32_t rows_left = max_rows_ > rows_used_ ? max_rows_ - rows_used_ : 0;
   uint32_t num_rows = std::min({sequence.num_remaining(), options_.chunk_rows, rows_left});
   for (; num_rows > 0; --num_rows) {
-    const bool samples_logits = sequence.needs.logits && num_rows == sequence.num_remaining();
+    const bool samples_logits = sequence.needs.logits && sequence.NumSampled(num_rows) > 0;
     const uint32_t max_outputs =
         samples_logits || logit_samples_ > 0 ? limits.max_logit_outputs : limits.max_outputs;
     const uint32_t end = sequence.num_computed + num_rows;
@@ -197,6 +211,7 @@ void Scheduler::Preempt(Sequence& victim) {
   }
   running_.Remove(victim);
   victim.blocks.FreeAll();
+  victim.draft.clear();
   victim.furthest = std::max(victim.furthest, victim.num_computed);
   victim.num_computed = 0;
   victim.stale_step = last_step_id_;
@@ -209,7 +224,7 @@ void Scheduler::Preempt(Sequence& victim) {
 
 void Scheduler::AddUsage(const PlannedRows& planned, int sign) {
   const Sequence& sequence = *planned.sequence;
-  const bool samples = planned.num_rows == sequence.num_remaining();
+  const bool samples = sequence.NumSampled(planned.num_rows) > 0;
   rows_used_ += sign * planned.num_rows;
   outputs_used_ += sign * sequence.NumOutputs(planned.num_rows);
   logit_samples_ += sign * (samples && sequence.needs.logits ? 1 : 0);

@@ -1,8 +1,9 @@
 // Random requests against random limits.  The simulated worker keeps, per block and slot, what was
 // computed there: a hash of the position's token and of all before it; every step is checked
 // against it.  Many requests begin alike, and share cached blocks.  Steps are queued behind the one
-// under way at random, and fed with guesses that are often wrong; what cancelled requests and wrong
-// guesses leave under way is run too, into whatever the blocks have become.
+// under way at random, and fed with guesses that are often wrong; others verify chains of guesses
+// that go wrong somewhere.  What cancelled requests and wrong guesses leave under way is run too,
+// into whatever the blocks have become.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -22,7 +23,8 @@ uint64_t StateAfter(uint64_t before, uint32_t token) {
 }
 
 struct Expected {
-  std::vector<uint32_t> tokens;
+  std::vector<uint32_t> tokens;  // prompt and whole answer
+  uint32_t num_decided = 0;
   uint32_t prompt_len = 0;
   uint32_t final_len = 0;
   bool prompt_logprobs = false;
@@ -86,6 +88,7 @@ class Simulation {
       if (to_add > 0 && random_() % 3 == 0) to_add -= AddOne() ? 1 : 0;
       if (!live_.empty() && random_() % 50 == 0) Cancel();
       if (random_() % 100 == 0) LoseWorker();
+      if (flights_.size() < 2) Draft();
       const ScheduledStep* step = flights_.size() < 2 ? scheduler_->Schedule() : nullptr;
       if (step != nullptr) Queue(*step);
       if (flights_.empty()) {
@@ -109,6 +112,8 @@ class Simulation {
   }
 
   const SchedulerCounters& counters() const { return scheduler_->counters(); }
+  uint64_t num_drafted() const { return num_drafted_; }
+  uint64_t num_right() const { return num_right_; }
   SchedulerLoad load() const { return scheduler_->load(); }
 
  private:
@@ -125,13 +130,16 @@ class Simulation {
     }
     expected.final_len = expected.prompt_len + 1 +
                          random_() % (scheduler_->max_sequence_len() - expected.prompt_len);
+    const std::vector<uint32_t> prompt = expected.tokens;
+    while (expected.tokens.size() < expected.final_len) expected.tokens.push_back(random_() % 1000);
+    expected.num_decided = expected.prompt_len;
     expected.pooled = random_() % 5 == 0;
     expected.prompt_logprobs = !expected.pooled && random_() % 4 == 0;
     expected.needs_logits = random_() % 4 == 0;
     expected.use_prefix_cache = random_() % 8 != 0;
     const absl::Status status = scheduler_->Add(
         {.id = id,
-         .prompt = expected.tokens,
+         .prompt = prompt,
          .prompt_logprobs = expected.prompt_logprobs,
          .pooled = expected.pooled,
          .needs = {.logits = expected.needs_logits},
@@ -147,6 +155,25 @@ class Simulation {
     EXPECT_TRUE(status.ok()) << status;
     live_.emplace(id, std::move(expected));
     return true;
+  }
+
+  // Chains of guesses for some of the sequences that can have them.
+  void Draft() {
+    DraftPlaces found;
+    scheduler_->FindDraftPlaces(found);
+    for (const DraftPlace& place : found.places) {
+      scheduler_->AwaitDraft(place.sequence, random_() % 4 == 0);
+      if (place.under_way || random_() % 2 == 0) continue;
+      const Expected& expected = live_.at(place.sequence);
+      const uint32_t count = 1 + random_() % std::min(place.max_guesses, 6u);
+      std::vector<uint32_t> guesses;
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t p = expected.num_decided + i;
+        const bool right = p < expected.final_len && random_() % 5 != 0;
+        guesses.push_back(right ? expected.tokens[p] : random_() % 1000);
+      }
+      scheduler_->Draft(place.sequence, guesses, {.logits = expected.needs_logits});
+    }
   }
 
   void Cancel() {
@@ -217,13 +244,18 @@ class Simulation {
     std::vector<uint32_t> decided;
     guesses_.clear();
     for (uint32_t o = 0; o < flight.step->outputs.size(); ++o) {
-      decided.push_back(random_() % 1000);
+      const ScheduledOutput& output = flight.step->outputs[o];
+      const auto found = live_.find(output.sequence);
+      const bool known = found != live_.end() && output.position + 1 < found->second.final_len;
+      decided.push_back(known ? found->second.tokens[output.position + 1] : random_() % 1000);
       guesses_.push_back(random_() % 3 == 0 ? random_() % 1000 : decided[o]);
     }
     scheduler_->StepDone();
     for (uint32_t o = 0; o < decided.size(); ++o) {
       const ScheduledOutput& output = flight.step->outputs[o];
-      if (!scheduler_->IsValid(flight.batch.header.step_id, output.sequence)) continue;
+      if (!scheduler_->IsValid(flight.batch.header.step_id, output.sequence, output.position)) {
+        continue;
+      }
       TakeOutput(output, decided[o], guesses_[o]);
     }
     for (const uint32_t s : flight.batch.pooled) TakePooled(flight.step->rows[s]);
@@ -248,13 +280,23 @@ class Simulation {
 
   // What attention would do: append at the row's position, then see every earlier position.
   void RunSequence(const StepBatch& batch, uint32_t s, const ScheduledRows& scheduled) {
-    const bool counts = scheduler_->IsValid(batch.header.step_id, scheduled.sequence);
+    bool counts =
+        scheduler_->IsValid(batch.header.step_id, scheduled.sequence, scheduled.first_position);
+    const uint32_t first_drafted =
+        scheduled.first_position + scheduled.num_rows - scheduled.num_drafted;
     const SequenceEntry& entry = batch.sequences[s];
     for (uint32_t r = entry.first_row; r < entry.first_row + entry.num_rows; ++r) {
       const RowEntry& row = batch.rows[r];
       const uint32_t token = row.feed == 0 ? row.token : guesses_.at(row.feed - 1);
-      if (counts) {
+      if (counts && row.position >= first_drafted) {
+        const Expected& expected = live_.at(scheduled.sequence);
+        ++num_drafted_;
+        // Nothing counts from the first wrong guess on.
+        counts = row.position < expected.final_len && token == expected.tokens[row.position];
+        if (counts) ++num_right_;
+      } else if (counts) {
         ASSERT_EQ(token, live_.at(scheduled.sequence).tokens[row.position]);
+        ASSERT_LT(row.position, live_.at(scheduled.sequence).num_decided);
       }
       const auto global = batch.block_table.subspan(entry.table_offset[kGlobalGroup]);
       for (int group = 0; group < kNumKvGroups; ++group) {
@@ -296,9 +338,9 @@ class Simulation {
       EXPECT_TRUE(expected.prompt_outputs.insert(output.position).second) << "reported twice";
       return;
     }
-    ASSERT_EQ(output.position + 1, expected.tokens.size());
-    expected.tokens.push_back(token);
-    if (expected.tokens.size() < expected.final_len) {
+    ASSERT_EQ(output.position + 1, expected.num_decided);
+    ASSERT_EQ(token, expected.tokens[expected.num_decided]);
+    if (++expected.num_decided < expected.final_len) {
       scheduler_->Append(output.sequence, token, {.logits = expected.needs_logits}, guess);
       return;
     }
@@ -318,6 +360,8 @@ class Simulation {
   std::vector<uint32_t> stories_;
   uint64_t looked_up_ = 0;
   uint64_t found_ = 0;
+  uint64_t num_drafted_ = 0;  // drafted rows up to the first wrong one
+  uint64_t num_right_ = 0;    // of them
   std::vector<uint64_t> cells_[kNumKvGroups];
   std::deque<Flight> flights_;
   std::vector<uint32_t> guesses_;  // of the step run last
@@ -329,6 +373,8 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
   uint64_t fair_preemptions = 0;
   uint64_t speculative_rows = 0;
   uint64_t rejected_tokens = 0;
+  uint64_t drafted = 0;
+  uint64_t right = 0;
   uint64_t tokens_found = 0;
   uint64_t evictions = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
@@ -340,6 +386,8 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
     fair_preemptions += simulation.counters().fair_preemptions;
     speculative_rows += simulation.counters().speculative_rows;
     rejected_tokens += simulation.counters().rejected_tokens;
+    drafted += simulation.num_drafted();
+    right += simulation.num_right();
     tokens_found += simulation.counters().prefix_tokens_found;
     evictions += simulation.load().blocks_evicted[0] + simulation.load().blocks_evicted[1];
   }
@@ -350,6 +398,8 @@ TEST(SchedulerSimulationTest, EveryRequestFinishesWithEveryPositionComputedInOrd
   EXPECT_GT(tokens_found, 2000u) << "the simulation no longer shares prefixes";
   EXPECT_GT(evictions, 1000u);
   EXPECT_LT(rejected_tokens, speculative_rows);
+  EXPECT_GT(right, 1000u) << "the simulation no longer verifies guesses";
+  EXPECT_GT(drafted - right, 200u);
 }
 
 }  // namespace

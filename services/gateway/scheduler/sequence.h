@@ -40,10 +40,17 @@ struct SequenceSpec {
 // Rows of forced tokens that count as decode rows.
 inline constexpr uint32_t kMostForcedRows = 32;
 
+// Where a row's token comes from.  Every row but one with a known token has an output that is
+// sampled: that of the row before it says whether its own is valid (Scheduler::Append).
+enum class RowKind : uint8_t {
+  kKnown,  // decided, or of the prompt
+  kFed,    // the device's speculative token, while the step that decides it is under way
+  kDraft,  // a drafter's guess; the row before it is in the same step
+};
+
 // Rows [num_computed, tokens.size()) remain: one of them when decoding, many while the prompt (or
-// the tokens of a preempted sequence) is being computed.  The last one's output chooses a token.
-// While the step that chooses it is under way, kNoToken may stand for it: the next row is then fed
-// with the device's speculative token.  These are [num_known, tokens.size()), at most two.
+// the tokens of a preempted sequence) is being computed.  Tokens [num_known, tokens.size()) are
+// guesses: the output of the row before each decides whether it is accepted.
 struct Sequence {
   // `prefix_cache`: whether there is one.
   Sequence(SequenceSpec spec, uint64_t arrival_number, Tenant& its_tenant, KvPools& pools,
@@ -74,6 +81,18 @@ struct Sequence {
   // Whether its next token is being decided; until then it has no rows.
   bool awaits_token() const { return awaits_result || awaits_decision; }
 
+  RowKind KindOf(uint32_t position) const {
+    if (position < num_known) return RowKind::kKnown;
+    return tokens[position] == kNoToken ? RowKind::kFed : RowKind::kDraft;
+  }
+  // Drafters' guesses in the step that is planned or under way.
+  uint32_t num_drafted() const {
+    const auto num_guesses = static_cast<uint32_t>(tokens.size()) - num_known;
+    return num_guesses > 0 && KindOf(num_known) == RowKind::kDraft ? num_guesses : 0;
+  }
+  // Whether the output of the row at `position` decides a token.
+  bool IsSampled(uint32_t position) const { return !pooled && position + 1 >= num_known; }
+
   // Whether the row at `position` reports the log-probability of the prompt token after it.
   bool HasPromptOutput(uint32_t position) const {
     return position >= next_prompt_output && position + 1 < prompt_len;
@@ -89,14 +108,19 @@ struct Sequence {
     const uint32_t end = num_computed + num_rows;
     const uint32_t prompt_begin = std::max(num_computed, next_prompt_output);
     const uint32_t prompt_end = std::min(end, prompt_len - 1);
-    return (prompt_end > prompt_begin ? prompt_end - prompt_begin : 0) +
-           (num_rows == num_remaining() && !pooled ? 1 : 0);
+    return (prompt_end > prompt_begin ? prompt_end - prompt_begin : 0) + NumSampled(num_rows);
+  }
+  // Of them, those that decide tokens.
+  uint32_t NumSampled(uint32_t num_rows) const {
+    const uint32_t end = num_computed + num_rows;
+    const uint32_t begin = std::max(num_computed, num_known - 1);
+    return !pooled && end > begin ? end - begin : 0;
   }
 
   const uint64_t id;
   const uint64_t arrival;        // order of arrival: the youngest has the highest
   Tenant& tenant;                // of the scheduler's
-  std::vector<uint32_t> tokens;  // prompt, then answer
+  std::vector<uint32_t> tokens;  // prompt, then answer, then guesses; kNoToken: the device's
   const uint32_t prompt_len;
   const uint32_t max_answer;
   const bool pooled;  // an embedding: pooled in each step, no sampled output
@@ -113,8 +137,14 @@ struct Sequence {
   // step is done, and Append is due.
   bool awaits_result = false;
   bool awaits_decision = false;
-  uint32_t fed_output = 0;     // output of the step under way that chooses the speculative token
-  uint64_t void_step = 0;      // a step with void output: it started from a rejected token
+  // Drafters' guesses for the next step (Scheduler::Draft), and the needs of its outputs with them.
+  std::vector<uint32_t> draft;
+  OutputNeeds draft_needs;
+  bool awaits_draft = false;  // it has no row while its next token is under way: guesses may follow
+  uint32_t fed_output = 0;    // output of the step under way that chooses the speculative token
+  // A guess was rejected: rows of this step from this position on are void.
+  uint64_t void_step = 0;
+  uint32_t void_position = 0;
   uint64_t last_served = 0;    // id of the last step with rows of this sequence
   uint64_t admitted_step = 0;  // id of the step that it was admitted for
   // Most rows that were ever computed.  Another tenant may preempt it again only from safe_until rows

@@ -5,7 +5,7 @@
 namespace tandem::gateway {
 
 ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t step_id,
-                                  uint64_t after_step) {
+                                  uint64_t after_step, uint32_t block_tokens) {
   rows_.clear();
   sequences_.clear();
   outputs_.clear();
@@ -16,7 +16,7 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   scheduled_outputs_.clear();
   header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
   for (const PlannedRows& planned : plan) {
-    AddSequence(*planned.sequence, planned.num_rows, after_step);
+    AddSequence(*planned.sequence, planned.num_rows, after_step, block_tokens);
   }
   header_.num_rows = static_cast<uint32_t>(rows_.size());
   header_.num_sequences = static_cast<uint32_t>(sequences_.size());
@@ -30,29 +30,32 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   return step_;
 }
 
-void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step) {
+void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step,
+                              uint32_t block_tokens) {
   const uint32_t index = static_cast<uint32_t>(sequences_.size());
   const uint32_t first_row = static_cast<uint32_t>(rows_.size());
   const uint32_t first_position = sequence.num_computed;
   SequenceEntry entry{.first_row = first_row, .num_rows = num_rows};
+  // Rejected guesses may have left blocks for later rows.
+  const uint32_t num_entries = (first_position + num_rows - 1) / block_tokens + 1;
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
-    const std::span<const uint32_t> table = sequence.blocks.table(group);
+    const std::span<const uint32_t> table = sequence.blocks.table(group).first(num_entries);
     entry.table_offset[group] = static_cast<uint32_t>(table_.size());
     table_.insert(table_.end(), table.begin(), table.end());
   }
   if (sequence.pooled) pooled_.push_back(index);
   sequences_.push_back(entry);
-  scheduled_rows_.push_back({sequence.id, first_position, num_rows});
+  scheduled_rows_.push_back({sequence.id, first_position, num_rows, sequence.num_drafted()});
   for (uint32_t i = 0; i < num_rows; ++i) {
     const uint32_t position = first_position + i;
     RowEntry& row = rows_.emplace_back(RowEntry{.position = position, .sequence = index});
-    if (position < sequence.num_known) {
-      row.token = sequence.tokens[position];
-    } else {
+    if (sequence.KindOf(position) == RowKind::kFed) {
       row.feed = sequence.fed_output + 1;
       header_.after_step = after_step;
+    } else {
+      row.token = sequence.tokens[position];
     }
-    const bool sample = !sequence.pooled && position + 1 == sequence.tokens.size();
+    const bool sample = sequence.IsSampled(position);
     if (sample || sequence.HasPromptOutput(position)) {
       AddOutput(sequence, first_row + i, position, sample);
     }
@@ -62,13 +65,16 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
 void StepBuilder::AddOutput(const Sequence& sequence, uint32_t row, uint32_t position,
                             bool sample) {
   OutputEntry output{.row = row, .target = sample ? kNoToken : sequence.tokens[position + 1]};
-  if (sample && sequence.guess.has_value() && !sequence.guess->greedy()) {
+  // The outcome of a step with drafted rows is waited for: no row is fed from it.
+  const bool feeds = sample && sequence.num_drafted() == 0;
+  if (feeds && sequence.guess.has_value() && !sequence.guess->greedy()) {
     output.draw = static_cast<uint32_t>(draws_.size());
     draws_.push_back(sequence.guess->At(position + 1 - sequence.prompt_len));
   }
   if (sample && sequence.constrained) output.mask = header_.num_masks++;
   outputs_.push_back(output);
-  scheduled_outputs_.push_back({sequence.id, position, sample});
+  const bool guessed = sequence.KindOf(position) == RowKind::kDraft;
+  scheduled_outputs_.push_back({sequence.id, position, sample, guessed});
   header_.num_candidates = std::max(header_.num_candidates, sequence.needs.num_candidates);
   if (sample && sequence.needs.logits) header_.want_logits = 1;
 }

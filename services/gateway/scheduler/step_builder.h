@@ -21,6 +21,7 @@ struct ScheduledRows {
   uint64_t sequence = 0;  // SequenceSpec::id
   uint32_t first_position = 0;
   uint32_t num_rows = 0;
+  uint32_t num_drafted = 0;  // of them the last, whose tokens are drafters' guesses
 };
 
 // Meaning of one output of a step.
@@ -30,6 +31,7 @@ struct ScheduledOutput {
   // `sample`) reports the log-probability of the prompt token after it, the output's target.
   uint32_t position = 0;
   bool sample = false;
+  bool guessed = false;  // the row's token is a drafter's guess
 };
 
 // Valid until the builder builds the next one.
@@ -47,10 +49,12 @@ class StepBuilder {
  public:
   // `after_step`: the step under way whose speculative tokens stand for unknown ones; 0: no step is
   // under way.
-  ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id, uint64_t after_step);
+  ScheduledStep& Build(std::span<const PlannedRows> plan, uint64_t step_id, uint64_t after_step,
+                       uint32_t block_tokens);
 
  private:
-  void AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step);
+  void AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step,
+                   uint32_t block_tokens);
   void AddOutput(const Sequence& sequence, uint32_t row, uint32_t position, bool sample);
 
   std::vector<RowEntry> rows_;

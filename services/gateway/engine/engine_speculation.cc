@@ -1,0 +1,91 @@
+// Engine: guesses of drafters (services/gateway/speculation).
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "services/gateway/engine/engine.h"
+
+namespace tandem::gateway {
+
+void Engine::BeginDrafting(uint64_t id, const RequestRun& run) {
+  const EngineRequest& request = run.request();
+  if (speculator_ == nullptr || run.constrained() || request.embedding) return;
+  speculator_->Begin({.id = id,
+                      .prompt = request.prompt,
+                      .sampling = &request.sampling,
+                      .prediction = request.prediction});
+}
+
+void Engine::ChooseGuesses() {
+  if (speculator_ == nullptr || refused_before_) return;
+  scheduler_->FindDraftPlaces(draft_places_);
+  const bool queues = executor_->depth() > 1 && draft_places_.can_queue;
+  const auto choices = speculator_->Choose(draft_places_.places, draft_places_.num_rows, queues);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const DraftChoice& choice = choices[i];
+    const bool drafts = !choice.guesses.empty();
+    scheduler_->AwaitDraft(choice.sequence, choice.wait || drafts);
+    if (!drafts) continue;
+    RequestRun& run = *runs_.at(choice.sequence);
+    run.set_drafter(choice.drafter);
+    const auto num_guesses = static_cast<uint32_t>(choice.guesses.size());
+    scheduler_->Draft(choice.sequence, choice.guesses, run.NeedsWithin(num_guesses));
+  }
+}
+
+void Engine::NoteSubmitted(absl::Time now) {
+  if (speculator_ == nullptr || !flights_.empty() || last_wait_end_ == absl::InfinitePast()) return;
+  const absl::Duration gap = now - last_wait_end_ - speculator_->waited();
+  speculator_->costs().GapTook(absl::ToDoubleSeconds(std::max(gap, absl::ZeroDuration())));
+}
+
+void Engine::NoteStep(const Flight& flight) {
+  if (speculator_ == nullptr) return;
+  const ScheduledStep& step = *flight.step;
+  const absl::Time now = absl::Now();
+  // Steps that only decode: every row has an output.
+  const StepHeader& header = step.batch.header;
+  if (header.num_outputs == header.num_rows && header.num_rows > 0) {
+    speculator_->costs().StepTook(
+        header.num_rows, absl::ToDoubleSeconds(now - std::max(flight.begin, last_wait_end_)));
+  }
+  last_wait_end_ = now;
+  bool drafted = false;
+  for (const ScheduledRows& rows : step.rows) {
+    if (rows.num_drafted == 0) continue;
+    drafted = true;
+    RequestRun* const run = FindRun(rows.sequence);
+    if (run == nullptr) continue;  // ended while the step was under way
+    run->AddVerified(rows.num_drafted);
+    snapshot_.drafters[run->drafter()].drafted += rows.num_drafted;
+  }
+  if (drafted) ++counters_.steps_drafted;
+}
+
+void Engine::NoteAccepted(RequestRun& run) {
+  run.AddAccepted();
+  ++snapshot_.drafters[run.drafter()].accepted;
+}
+
+void Engine::NoteDecided(uint64_t id, std::span<const uint32_t> tokens, bool guessed) {
+  if (speculator_ == nullptr) return;
+  for (const uint32_t token : tokens) speculator_->TokenDecided(id, token, guessed);
+}
+
+void Engine::PublishDrafters() {
+  if (speculator_ == nullptr) return;
+  for (size_t d = 0; d < speculator_->num_drafters(); ++d) {
+    snapshot_.drafters[d].trouble = speculator_->drafter(d).trouble();
+  }
+}
+
+void Engine::FillDrafters(const Snapshot& snapshot, v1::SchedulerStatus& status) const {
+  for (size_t d = 0; d < snapshot.drafters.size(); ++d) {
+    v1::DrafterStatus& drafter = *status.add_drafters();
+    drafter.set_name(std::string(speculator_->drafter(d).name()));
+    drafter.set_drafted_tokens(snapshot.drafters[d].drafted);
+    drafter.set_accepted_tokens(snapshot.drafters[d].accepted);
+    drafter.set_detail(snapshot.drafters[d].trouble);
+  }
+}
+
+}  // namespace tandem::gateway
