@@ -1,0 +1,196 @@
+// Measures decoding with and without guesses of the lookup drafter, in pairs: the gateway's engine
+// over the GPU worker, in one process.  The answers of both must be the same.
+//
+//   speculation_bench --model demo2.Q8_0.gguf --prompts editing.jsonl --turns 5
+//
+// --prompts: a JSON string a line, the user's message of a conversation.  Without it prompts are
+// random tokens, and answers are sampled at a temperature that makes them random: nothing repeats.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/cache_folder.h"
+#include "services/common/base/logging.h"
+#include "services/common/base/status_macros.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/testing/stream_reader.h"
+#include "services/gateway/speculation/lookup_drafter.h"
+#include "services/gateway/tokenizer/chat_template.h"
+#include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/loader/formats/open_model.h"
+#include "tests/bench/local_executor.h"
+#include "tests/bench/packed_weights.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::string prompts;
+  uint32_t clients = 1;
+  uint32_t requests = 20;
+  uint32_t tokens = 200;
+  uint32_t turns = 3;
+  float temperature = -1.0f;  // below 0: 0 with prompts, else 100
+  gpu::GpuWorkerOptions worker;
+};
+
+using Prompts = std::vector<std::vector<uint32_t>>;
+
+struct Measured {
+  double tokens_per_second = 0;  // of decoding, per client
+  uint64_t accepted = 0;
+  uint64_t verified = 0;
+  uint64_t steps = 0;
+  std::vector<std::vector<uint32_t>> answers;
+};
+
+absl::StatusOr<Prompts> ReadPrompts(const Flags& flags, const gateway::Tokenizer& tokenizer,
+                                    const ModelConfig& config) {
+  Prompts prompts;
+  if (flags.prompts.empty()) {
+    std::mt19937 random(1);
+    for (uint32_t i = 0; i < flags.requests; ++i) {
+      std::vector<uint32_t>& prompt = prompts.emplace_back();
+      while (prompt.size() < 64) prompt.push_back(300 + random() % (config.vocab_size - 300));
+    }
+    return prompts;
+  }
+  std::ifstream file(flags.prompts);
+  for (std::string line; prompts.size() < flags.requests && std::getline(file, line);) {
+    const auto text = nlohmann::json::parse(line).get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(
+        prompts.emplace_back(),
+        gateway::RenderChat(tokenizer, config.bos_token_id, {{.role = "user", .content = text}}));
+  }
+  if (prompts.empty()) return absl::NotFoundError(flags.prompts + ": has no prompts");
+  return prompts;
+}
+
+absl::StatusOr<Measured> Measure(const Flags& flags, gpu::GpuWorker& worker,
+                                 const std::shared_ptr<const WeightSet>& weights,
+                                 const Vocabulary& vocabulary, const gateway::Tokenizer& tokenizer,
+                                 const Prompts& prompts, bool drafts) {
+  size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const auto context = static_cast<uint32_t>(longest) + flags.tokens + 16;
+  TANDEM_ASSIGN_OR_RETURN(
+      auto runner,
+      testing::PlanRunner::Create(weights, {&worker}, testing::WholeModel(weights->config()),
+                                  {.max_rows = 256,
+                                   .max_sequences = flags.clients,
+                                   .max_outputs = 256,
+                                   .max_logit_outputs = flags.clients,
+                                   .context_len = std::min(weights->config().context_len, context),
+                                   .num_lanes = 2}));
+  gateway::EngineOptions options{.max_sequences = flags.clients,
+                                 .max_rows = 256,
+                                 .chunk_rows = 256,
+                                 .max_waiting = static_cast<uint32_t>(prompts.size())};
+  if (drafts) {
+    options.make_drafters = [](const gateway::Executor&) {
+      std::vector<std::unique_ptr<gateway::Drafter>> drafters;
+      drafters.push_back(std::make_unique<gateway::LookupDrafter>());
+      return absl::StatusOr<std::vector<std::unique_ptr<gateway::Drafter>>>(std::move(drafters));
+    };
+  }
+  TANDEM_ASSIGN_OR_RETURN(
+      const auto engine,
+      gateway::Engine::Create(
+          std::make_unique<LocalExecutor>(std::move(runner), worker, vocabulary, Queueing::kLate),
+          tokenizer, options));
+  const bool greedy = flags.temperature == 0.0f;
+  std::vector<std::unique_ptr<gateway::testing::StreamReader>> readers;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    gateway::EngineRequest request;
+    request.prompt = prompts[i];
+    request.max_tokens = flags.tokens;
+    request.ignore_eos = flags.prompts.empty();
+    request.use_prefix_cache = false;
+    request.sampling = {.temperature = flags.temperature, .top_k = 128, .top_p = 1.0f, .seed = i};
+    if (greedy) request.sampling.top_k = 64;
+    readers.push_back(std::make_unique<gateway::testing::StreamReader>());
+    TANDEM_RETURN_IF_ERROR(engine->Submit(std::move(request), readers.back()->stream()));
+  }
+  Measured measured;
+  double seconds = 0, tokens = 0;
+  for (const auto& reader : readers) {
+    TANDEM_RETURN_IF_ERROR(reader->ReadToEnd().status);
+    const v1::Usage& usage = reader->end->usage;
+    seconds += usage.total_seconds() - usage.first_token_seconds();
+    tokens += usage.completion_tokens() - 1;
+    measured.accepted += usage.accepted_prediction_tokens();
+    measured.verified += usage.accepted_prediction_tokens() + usage.rejected_prediction_tokens();
+    measured.answers.push_back(reader->tokens());
+  }
+  v1::GetStatusResponse status;
+  engine->FillStatus(status);
+  measured.steps = status.scheduler().steps();
+  measured.tokens_per_second = tokens / seconds;
+  return measured;
+}
+
+absl::Status Run(Flags& flags) {
+  flags.worker.max_rows = 256;
+  if (flags.temperature < 0) flags.temperature = flags.prompts.empty() ? 100.0f : 0.0f;
+  TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
+  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(flags.model));
+  TANDEM_ASSIGN_OR_RETURN(const auto weights, PackWeights(*source));
+  TANDEM_ASSIGN_OR_RETURN(const auto tokenizer, gateway::Tokenizer::Create(source->vocabulary()));
+  TANDEM_ASSIGN_OR_RETURN(const Prompts prompts, ReadPrompts(flags, *tokenizer, weights->config()));
+  std::vector<double> ratios;
+  for (uint32_t turn = 0; turn < flags.turns; ++turn) {
+    Measured of[2];
+    for (const bool drafts : {turn % 2 == 1, turn % 2 == 0}) {
+      TANDEM_ASSIGN_OR_RETURN(of[drafts], Measure(flags, *worker, weights, source->vocabulary(),
+                                                  *tokenizer, prompts, drafts));
+    }
+    size_t differ = 0;
+    for (size_t i = 0; i < prompts.size(); ++i) differ += of[0].answers[i] != of[1].answers[i];
+    ratios.push_back(of[1].tokens_per_second / of[0].tokens_per_second);
+    std::printf(
+        "plain %.1f tok/s, %d steps; lookup %.1f tok/s, %d steps, %d of %d guesses "
+        "accepted; ratio %.3f; %d of %d answers differ\n",
+        of[0].tokens_per_second, static_cast<int>(of[0].steps), of[1].tokens_per_second,
+        static_cast<int>(of[1].steps), static_cast<int>(of[1].accepted),
+        static_cast<int>(of[1].verified), ratios.back(), static_cast<int>(differ),
+        static_cast<int>(prompts.size()));
+    std::fflush(stdout);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  std::printf("%s: median ratio %.3f of %d pairs (%.3f to %.3f)\n", flags.model.c_str(),
+              ratios[ratios.size() / 2], static_cast<int>(ratios.size()), ratios.front(),
+              ratios.back());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  tandem::bench::Flags flags;
+  flags.worker.cache_folder = tandem::DefaultCacheFolder();
+  CLI::App app("Measures decoding with guesses against decoding without, in one process.");
+  app.add_option("--model", flags.model, "A GGUF file or a safetensors folder")->required();
+  app.add_option("--prompts", flags.prompts, "File of messages, a JSON string a line");
+  app.add_option("--clients", flags.clients, "Sequences at a time")->capture_default_str();
+  app.add_option("--requests", flags.requests, "Prompts at most")->capture_default_str();
+  app.add_option("--tokens", flags.tokens, "Of an answer at most")->capture_default_str();
+  app.add_option("--turns", flags.turns, "Pairs")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  app.add_option("--temperature", flags.temperature, "Default: 0 with --prompts, else 100");
+  app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
+  CLI11_PARSE(app, argc, argv);
+  tandem::InitLogging("speculation_bench");
+  const absl::Status status = tandem::bench::Run(flags);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
