@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<NpuWorker>> NpuWorker::Create(Options options) {
 }
 
 absl::Status NpuWorker::OpenDevice() {
-  plan_.reset();
+  for (auto& plan : plans_) plan.reset();
   health_test_.reset();
   device_.reset();
   TANDEM_ASSIGN_OR_RETURN(device_, NpuDevice::Open({.index = options_.device_index,
@@ -49,20 +49,22 @@ void NpuWorker::Describe() {
 
 absl::StatusOr<LoadReport> NpuWorker::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
-  plan_.reset();
+  std::unique_ptr<NpuPlan>& plan = plans_[load.plan];
+  plan.reset();
   if (device_ == nullptr || !lost_.ok()) {
     progress(0.0, "opening the NPU again");
     lost_ = OpenDevice();
     TANDEM_RETURN_IF_ERROR(lost_);
   }
-  TANDEM_ASSIGN_OR_RETURN(plan_, NpuPlan::Create(*device_, package_, std::move(load), progress));
-  return plan_->report();
+  TANDEM_ASSIGN_OR_RETURN(plan, NpuPlan::Create(*device_, package_, std::move(load), progress));
+  return plan->report();
 }
 
 absl::StatusOr<SegmentResult> NpuWorker::Run(const SegmentRun& run) {
   TANDEM_RETURN_IF_ERROR(lost_);
-  if (plan_ == nullptr) return absl::FailedPreconditionError("no plan is loaded on the NPU");
-  auto result = plan_->Run(run, options_.run_timeout);
+  NpuPlan* const plan = plans_[run.plan].get();
+  if (plan == nullptr) return absl::FailedPreconditionError("no plan is loaded on the NPU");
+  auto result = plan->Run(run, options_.run_timeout);
   if (absl::IsUnavailable(result.status())) lost_ = result.status();
   return result;
 }

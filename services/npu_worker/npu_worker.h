@@ -1,6 +1,7 @@
 // The NPU as a Worker: Attend and Out through XRT.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,7 +37,7 @@ class NpuWorker final : public BlockingWorker {
   // After a lost device, opens and tests it again first.
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
-  void Unload() override { plan_.reset(); }
+  void Unload(uint32_t plan) override { plans_[plan].reset(); }
   // Asks the known answer again, of one head size; this keeps an idle NPU awake as well.
   absl::Status CheckHealth() override;
 
@@ -54,7 +55,7 @@ class NpuWorker final : public BlockingWorker {
   // Destroyed in the reverse order: what uses the device goes before it.
   std::unique_ptr<NpuDevice> device_;
   std::unique_ptr<SelfTest> health_test_;
-  std::unique_ptr<NpuPlan> plan_;
+  std::array<std::unique_ptr<NpuPlan>, kMaxPlans> plans_;
 };
 
 }  // namespace tandem::npu

@@ -1,15 +1,16 @@
-// Everything around a Worker except RPC: plans, epochs, weights, health, counters.
+// Everything around a Worker except RPC: plans, epochs, weights, calls, health, counters.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -17,22 +18,40 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/base/clock.h"
 #include "services/common/rpc/adaptive_polling.h"
 #include "services/common/worker/stage_work.h"
 #include "services/common/worker/worker.h"
 #include "services/worker_host/device_counters.h"
-#include "services/worker_host/loaded_plan.h"
+#include "services/worker_host/driver_guard.h"
+#include "services/worker_host/hosted_plans.h"
 #include "services/worker_host/weight_source.h"
 #include "tandem/worker/v1/worker.pb.h"
 
 namespace tandem {
 
+// Waits for calls.
+class CallWaiter {
+ public:
+  // Called from DeviceHost::Turn: calls that it wants have ended.
+  virtual void CallsEnded() = 0;
+
+ protected:
+  ~CallWaiter() = default;
+};
+
 // Epochs: every plan has one.  A plan is accepted only if its epoch is above the highest that was
-// accepted before.  A call runs only under the epoch of the plan in force, so late calls and old
-// plans are refused.  A gateway learns the highest epoch from Describe.
+// accepted before, of any plan.  A call runs only under the epoch of a plan in force, so late calls
+// and old plans are refused.  A gateway learns the highest epoch from Describe.
 //
-// Holder: a plan belongs to the gateway whose plan_token it carries.  While that gateway's lease at
-// the loader is alive, no other gateway can replace or unload the plan.
+// Holder: plans belong to the gateway whose plan_token they carry.  While that gateway's lease at
+// the loader is alive, no other gateway can load plans here or unload one.
+//
+// Turns: the device runs submissions of one plan after another's.  A call of a plan waits for at
+// most one or two submissions of each other plan, not for a whole long step (Worker::Advance).
+//
+//   plan A  | A1 | A2 |    | A3 | A4 | ...      a prompt chunk, cut into submissions
+//   plan B            | B1 |                    a step that comes while A1 runs
 //
 // Health: SelfTest decides at the start.  If a run fails with UNAVAILABLE or an idle check fails,
 // the worker is out of service until a plan is loaded again.
@@ -51,19 +70,35 @@ class DeviceHost {
   // --- From the device thread only.
 
   void SelfTest();
-  // Loads a plan.  ABORTED, INVALID_ARGUMENT: as CheckEpoch; UNAVAILABLE: another gateway holds the
-  // plan in force; it stays in force then.  FAILED_PRECONDITION: the self-test has failed.
-  // Otherwise as LoadedPlan::Create, WeightSource and Worker::Load, and no plan is in force.
+  // Loads a plan, in place of the one with its id.  ABORTED, INVALID_ARGUMENT: as CheckEpoch;
+  // UNAVAILABLE: another gateway holds the plans in force, and its lease is alive; they stay then.
+  // FAILED_PRECONDITION: the self-test has failed.  Otherwise as HostedPlans::Load; then no plan
+  // with that id is in force.
   absl::StatusOr<worker::v1::LoadPlanReport> Load(const worker::v1::LoadPlanRequest& request,
                                                   const Progress& progress);
-  // Drops plan, weights and lease.  ABORTED: the plan in force has another epoch, or there is none.
-  // PERMISSION_DENIED: it has another token.
+  // Drops a plan, its weights and its lease.  Errors as HostedPlans::Unload.
   absl::Status Unload(const worker::v1::UnloadPlanRequest& request);
-  // Submits a call's segment after those of earlier calls.  Returns the number to pass to Wait.
+
+  // Submits a call's segment after those of earlier calls of its plan.  Returns the call's number.
   uint64_t Submit(const worker::v1::ExecuteRequest& request);
-  // Waits for a call's segment and those before it, and fills the call's answer.  A failure is in
-  // the answer's code and message.  Does not set worker_ns.  REQUIRES: one Wait for each Submit.
+  // Has Turn run a call to its end and tell `waiter`.  `waiter`: Borrowed until then.
+  // REQUIRES a call that was not wanted before.
+  void Want(uint64_t call, CallWaiter* waiter);
+  // Whether Turn has something to do.
+  bool busy() const;
+  // Whether several plans share the device: between two turns, other plans' calls may come.
+  bool shared() const { return plans_.size() > 1; }
+  // Waits until one more submission has ended, of the plan whose turn it is, and tells the waiters
+  // of calls that have ended.  With one plan: until one more call has ended.
+  void Turn();
+  // Whether a call's segment has ended, or failed.
+  bool Ended(uint64_t call) const;
+  // Fills the answer of a call that has ended, and forgets the call.  A failure is in the answer's
+  // code and message.  Does not set worker_ns.
+  void Answer(uint64_t call, worker::v1::ExecuteResponse& response);
+  // For tests: waits for a call and those before it, and fills its answer.
   void Wait(uint64_t call, worker::v1::ExecuteResponse& response);
+
   // As Worker's.
   bool runs_in_wait() const { return worker_->runs_in_wait(); }
   void CheckIdle();
@@ -88,63 +123,59 @@ class DeviceHost {
   bool IsStuck() const { return RunningFor() > stuck_after_; }
 
  private:
-  absl::Status LoadPlan(const worker::v1::LoadPlanRequest& request, const Progress& progress,
-                        worker::v1::LoadPlanReport& report);
-  absl::Status FetchWeights(const worker::v1::LoadPlanRequest& request, const Progress& progress);
-  // UNAVAILABLE: the plan in force is another gateway's, and its lease is alive.
-  absl::Status CheckHolder(const std::string& plan_token);
-  // The holder of a plan, and where to ask whether its lease is alive.
-  struct PlanHolder {
-    std::string token;
-    std::string loader_target;  // empty: a gateway on another host, whose lease cannot be checked
-    std::string lease_token;
-    uint32_t region_id = 0;
-  };
-  // A submitted call that was not waited for, and its segment's result once it has ended.
+  // A submitted call that was not answered, and its segment's result once it has ended.
   struct Call {
     uint64_t number = 0;
     uint64_t step_id = 0;
     uint32_t segment_index = 0;
     uint32_t lane = 0;
     uint64_t epoch = 0;
-    StepHeader header;  // of the step, once its segment is submitted
+    uint32_t plan = 0;  // HostedPlan::number, once its segment is submitted
+    StepHeader header;  // of the step, likewise
     SegmentWork work;
+    CallWaiter* waiter = nullptr;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
-  // Fills the call's header and work.
+  // Fills the call's plan, header and work.
   absl::Status SubmitSegment(const worker::v1::ExecuteRequest& request, Call& call);
-  // Waits for the segments of all calls up to `last`.
-  void Settle(uint64_t last);
-  void SettleAll() { Settle(std::numeric_limits<uint64_t>::max()); }
+  // The call that gets the next turn: the oldest without a result, of the plan that has waited
+  // longest.  Null: no plan needs one.
+  Call* NextCall();
+  // Waits for a call's segment.  REQUIRES that no older call of its plan is without a result.
+  void End(Call& call);
+  // Waits for all segments, in the order of their calls.
+  void SettleAll();
+  void TellWaiters();
   // Runs a call of the worker that may hang.
   template <typename F>
-  auto Watched(F&& call) -> decltype(call());
+  auto Watched(F&& call) -> decltype(call()) {
+    run_since_ns_.store(NowNanos(), std::memory_order_relaxed);
+    auto result = GuardDriver("the worker", std::forward<F>(call));
+    run_since_ns_.store(0, std::memory_order_relaxed);
+    return result;
+  }
   // How long the current call of the worker has been running; zero if there is none.
   absl::Duration RunningFor() const;
-  void DropPlan();
   // Out of service until a reload, for the reason given.
   void DeviceLost(const absl::Status& reason);
   void SetServing(bool serving);
-  void Publish(const worker::v1::LoadPlanReport& report);
+  void PublishPlans();
 
-  WeightSource& source_;
   const absl::Duration stuck_after_;
   bool measure_ceilings_;  // not measured yet; used by the device thread only
   const OnServing on_serving_;
   const std::unique_ptr<Worker> worker_;
-  const std::string holder_;  // how the lease names this worker
 
   // Used by the device thread only.
   bool self_tested_ = false;
   bool serving_ = false;
   absl::Status device_ = absl::OkStatus();  // why it is out of service
-  LeasedWeights leased_;
-  std::unique_ptr<LoadedPlan> plan_;
-  PlanHolder plan_holder_;           // of plan_
-  std::vector<SegmentCosts> costs_;  // by index in the plan; empty for other workers' segments
+  HostedPlans plans_;
   AdaptivePolling until_next_call_;
   uint64_t num_calls_ = 0;
-  std::deque<Call> calls_;  // in order; few
+  uint64_t num_plan_turns_ = 0;
+  std::array<uint64_t, kMaxPlans> last_turn_ = {};  // by plan
+  std::deque<Call> calls_;                          // in order; few
 
   std::atomic<uint64_t> highest_epoch_{0};
   std::atomic<int64_t> run_since_ns_{0};  // steady clock; 0: no segment runs
@@ -156,9 +187,7 @@ class DeviceHost {
   bool self_test_has_run_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status self_test_ ABSL_GUARDED_BY(mutex_);
   worker::v1::DescribeResponse description_ ABSL_GUARDED_BY(mutex_);
-  uint64_t plan_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string model_id_ ABSL_GUARDED_BY(mutex_);
-  worker::v1::LoadPlanReport report_ ABSL_GUARDED_BY(mutex_);
+  std::vector<worker::v1::PlanStatus> plan_statuses_ ABSL_GUARDED_BY(mutex_);
   std::optional<worker::v1::MeasureCeilingsResponse> ceilings_ ABSL_GUARDED_BY(mutex_);
 };
 

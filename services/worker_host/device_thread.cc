@@ -57,12 +57,13 @@ void DeviceThread::Run() {
       shut_down = true;
     }
     host_.CountTurn();
-    void* tag = nullptr;
-    bool ok = false;
-    const auto deadline = absl::ToChronoTime(absl::Now() + idle_interval_);
-    switch (host_.until_next_call().Next(*queue_, &tag, &ok, deadline)) {
+    if (host_.busy()) {
+      if (host_.shared()) TakeEvent(std::chrono::system_clock::now());
+      host_.Turn();
+      continue;
+    }
+    switch (TakeEvent(absl::ToChronoTime(absl::Now() + idle_interval_))) {
       case grpc::CompletionQueue::GOT_EVENT:
-        static_cast<DeviceEvent*>(tag)->Happened(ok);
         break;
       case grpc::CompletionQueue::TIMEOUT:
         host_.CheckIdle();
@@ -71,6 +72,15 @@ void DeviceThread::Run() {
         return;
     }
   }
+}
+
+grpc::CompletionQueue::NextStatus DeviceThread::TakeEvent(
+    std::chrono::system_clock::time_point deadline) {
+  void* tag = nullptr;
+  bool ok = false;
+  const auto status = host_.until_next_call().Next(*queue_, &tag, &ok, deadline);
+  if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<DeviceEvent*>(tag)->Happened(ok);
+  return status;
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <grpcpp/completion_queue.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,9 +43,10 @@ class DeviceTask : private DeviceEvent {
   grpc::Alarm alarm_;  // puts this into the completion queue
 };
 
-// The thread waits only on a gRPC completion queue and polls the queue's connections itself.  So a
-// segment call goes from the socket to the device and back on one thread.  Other tasks come through
-// the same queue.  After `idle_interval` without a call the thread checks the device's health.
+// The thread waits on a gRPC completion queue and polls the queue's connections itself.  So a segment
+// call goes from the socket to the device and back on one thread.  Other tasks come through the same
+// queue.  While calls run it waits for the device; if several plans share that, it looks at the queue
+// between two submissions.  After `idle_interval` without a call the thread checks the device's health.
 class DeviceThread {
  public:
   // `host`: Borrowed; must outlive this.  The thread begins with Start.
@@ -75,6 +77,8 @@ class DeviceThread {
     grpc::Alarm alarm;
   };
   void Run();
+  // Handles the next event, if one comes before `deadline`.
+  grpc::CompletionQueue::NextStatus TakeEvent(std::chrono::system_clock::time_point deadline);
 
   DeviceHost& host_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -27,6 +27,7 @@ void Execution::AcceptOne() {
 }
 
 ExecuteStream::ExecuteStream(Execution& owner) : owner_(owner), stream_(&context_) {
+  due_.reserve(2);
   context_.AsyncNotifyWhenDone(static_cast<DeviceEvent*>(&end_));
   owner_.service_.RequestExecute(&context_, &stream_, owner_.queue_, owner_.queue_,
                                  static_cast<DeviceEvent*>(&accepted_));
@@ -47,7 +48,7 @@ void ExecuteStream::OnRead(bool ok) {
   if (!ok) {
     reads_ended_ = true;
     Release();
-    if (answers_.empty()) Finish(grpc::Status::OK);
+    if (!has_answers()) Finish(grpc::Status::OK);
     return;
   }
   if (request_.flush()) {
@@ -75,11 +76,21 @@ void ExecuteStream::Take() {
 
 void ExecuteStream::Release() {
   if (!held_.has_value()) return;
-  worker::v1::ExecuteResponse& answer = answers_.emplace_back();
-  owner_.host_.Wait(held_->call, answer);
-  answer.set_worker_ns(static_cast<uint64_t>(NowNanos() - held_->arrival_ns));
+  due_.push_back(*held_);
+  owner_.host_.Want(held_->call, this);
   held_.reset();
-  if (answers_.size() == 1) Write();
+}
+
+void ExecuteStream::CallsEnded() {
+  const bool writing = !answers_.empty();
+  while (!due_.empty() && owner_.host_.Ended(due_.front().call)) {
+    worker::v1::ExecuteResponse& answer = answers_.emplace_back();
+    owner_.host_.Answer(due_.front().call, answer);
+    answer.set_worker_ns(static_cast<uint64_t>(NowNanos() - due_.front().arrival_ns));
+    due_.erase(due_.begin());
+  }
+  if (!writing && !answers_.empty()) Write();
+  ReadNext();
 }
 
 void ExecuteStream::Write() {
@@ -87,7 +98,7 @@ void ExecuteStream::Write() {
 }
 
 void ExecuteStream::ReadNext() {
-  if (reading_ || reads_ended_ || answers_.size() > 1) return;
+  if (reading_ || reads_ended_ || !due_.empty() || answers_.size() > 1) return;
   reading_ = true;
   stream_.Read(&request_, static_cast<DeviceEvent*>(&read_));
 }
@@ -97,7 +108,7 @@ void ExecuteStream::OnWritten(bool ok) {
   gone_ = gone_ || !ok;
   answers_.pop_front();
   if (!answers_.empty()) Write();
-  if (reads_ended_ && answers_.empty()) return Finish(grpc::Status::OK);
+  if (reads_ended_ && !has_answers()) return Finish(grpc::Status::OK);
   ReadNext();
 }
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "services/worker_host/device_thread.h"
@@ -18,8 +19,9 @@ namespace tandem {
 class ExecuteStream;
 
 // Serves Execute streams, `max_streams` at a time.  Everything runs on the device thread, so there
-// are no locks: a call is read, run and answered before the next call of any stream is read.
-// Further calls wait in their sockets.
+// are no locks: with one plan, a call is read, run and answered before the next call of any stream
+// is read.  With several, calls of other plans are read between the submissions of a call.  Further
+// calls wait in their sockets.
 class Execution {
  public:
   // Borrowed; all must outlive this.
@@ -46,8 +48,8 @@ class Execution {
   absl::flat_hash_map<ExecuteStream*, std::unique_ptr<ExecuteStream>> streams_;
 };
 
-// One client's stream.  At most one read and one write are pending, and no read while more than one
-// answer waits to be written.  If another call follows a call, its answer is held back until that
+// One client's stream.  At most one read and one write are pending, and no read while a call runs
+// whose answer is due or while more than one answer waits to be written.  If another call follows a call, its answer is held back until that
 // call is submitted, so that the device goes from one segment to the next without a pause:
 //
 //   read 1 (another follows): submit 1         read 3 (none follows): submit 3, wait for 2,
@@ -59,9 +61,11 @@ class Execution {
 // never held back, and the next call waits in the socket.
 //
 // When a client disconnects, its unread calls are dropped; calls already read may still run.
-class ExecuteStream {
+class ExecuteStream final : public CallWaiter {
  public:
   explicit ExecuteStream(Execution& owner);
+
+  void CallsEnded() override;
 
  private:
   // A pending operation, and the function to call at its end.
@@ -79,8 +83,9 @@ class ExecuteStream {
   void OnDone(bool ok);
   void Take();
   void ReadNext();
-  // Waits for the held-back call, if there is one, and answers it.
+  // The answer to the held-back call, if there is one, is due.
   void Release();
+  bool has_answers() const { return !answers_.empty() || !due_.empty(); }
   // Writes the oldest answer, unless a write is pending.
   void Write();
   void Finish(const grpc::Status& status);
@@ -95,6 +100,7 @@ class ExecuteStream {
     int64_t arrival_ns = 0;
   };
   std::optional<Held> held_;
+  std::vector<Held> due_;                            // not answered yet, oldest first; at most two
   std::deque<worker::v1::ExecuteResponse> answers_;  // the first is being written; few
   bool reading_ = false;
   bool reads_ended_ = false;

@@ -61,7 +61,7 @@ class FakeWorker final : public BlockingWorker {
     std::function<absl::StatusOr<SegmentResult>(const SegmentRun&)> run;
     std::function<absl::Status(const ModelLoad&)> load;
     std::function<absl::Status()> check_health;
-    std::function<void()> unload;
+    std::function<void(uint32_t plan)> unload;
     std::function<absl::StatusOr<DeviceCeilings>()> ceilings;
     // True: its answers are not held back.  False: as those of a device with a queue.
     bool runs_in_wait = false;
@@ -72,8 +72,8 @@ class FakeWorker final : public BlockingWorker {
   const WorkerDescription& description() const override { return description_; }
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
-  void Unload() override {
-    if (hooks_.unload) hooks_.unload();
+  void Unload(uint32_t plan) override {
+    if (hooks_.unload) hooks_.unload(plan);
   }
   absl::Status CheckHealth() override {
     return hooks_.check_health ? hooks_.check_health() : absl::OkStatus();

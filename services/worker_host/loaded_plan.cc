@@ -42,11 +42,13 @@ absl::Status CheckStages(const std::vector<Segment>& segments, const WorkerDescr
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
-    const worker::v1::LoadPlanRequest& request, const WorkerDescription& description,
-    std::shared_ptr<const WeightSet> weights, UniqueFd exchange_fd) {
+    const worker::v1::LoadPlanRequest& request, uint32_t number,
+    const WorkerDescription& description, std::shared_ptr<const WeightSet> weights,
+    UniqueFd exchange_fd) {
   const ModelConfig& config = weights->config();
   std::unique_ptr<LoadedPlan> plan(new LoadedPlan);
   plan->epoch_ = request.epoch();
+  plan->number_ = number;
   plan->num_layers_ = config.num_layers;
   TANDEM_ASSIGN_OR_RETURN(plan->segments_, SegmentsFromProto(request, config.num_layers));
   TANDEM_RETURN_IF_ERROR(CheckStages(plan->segments_, description, config.num_layers));
@@ -108,6 +110,7 @@ const Segment& LoadedPlan::SegmentOf(uint32_t segment_index) const {
 
 ModelLoad LoadedPlan::MakeLoad() const {
   ModelLoad load;
+  load.plan = number_;
   load.weights = weights_;
   load.segments = segments_;
   load.limits = limits_;
@@ -136,6 +139,7 @@ absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest&
   }
   Lane& lane = lanes_[request.lane()];
   SegmentRun run;
+  run.plan = number_;
   run.segment_index = segment_index;
   run.lane = request.lane();
   run.first_of_step = !lane.parsed || lane.step.header.step_id != request.step_id() ||

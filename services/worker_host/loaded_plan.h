@@ -1,4 +1,4 @@
-// A worker's copy of a plan: its segments, its limits, and the steps in its lanes.
+// A worker's copy of one plan: its segments, its limits, and the steps in its lanes.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,16 @@ namespace tandem {
 // Single-thread.
 class LoadedPlan {
  public:
+  // `number`: which of the worker's plans it is (ModelLoad::plan).
   // Checks the request against the model and the worker, and maps the exchange region behind
   // `exchange_fd`, or makes one where activations come inline.  INVALID_ARGUMENT: a limit, a
   // segment, a lane count, or a region that is too small.  FAILED_PRECONDITION: a stage that the
   // worker does not run.  RESOURCE_EXHAUSTED: limits that ask for a region or for messages beyond
   // what a worker gives to another host.
   static absl::StatusOr<std::unique_ptr<LoadedPlan>> Create(
-      const worker::v1::LoadPlanRequest& request, const WorkerDescription& description,
-      std::shared_ptr<const WeightSet> weights, UniqueFd exchange_fd);
+      const worker::v1::LoadPlanRequest& request, uint32_t number,
+      const WorkerDescription& description, std::shared_ptr<const WeightSet> weights,
+      UniqueFd exchange_fd);
 
   uint64_t epoch() const { return epoch_; }
   const std::string& model_id() const { return weights_->model_id(); }
@@ -62,6 +64,7 @@ class LoadedPlan {
   const Segment& SegmentOf(uint32_t segment_index) const;
 
   uint64_t epoch_ = 0;
+  uint32_t number_ = 0;
   uint32_t num_layers_ = 0;
   std::shared_ptr<const WeightSet> weights_;  // shared with the Worker
   std::shared_ptr<const Exchange> exchange_;  // shared with the Worker

@@ -35,8 +35,12 @@ Pulse PulseOf(const WorkerService& service, const WorkerServiceOptions& options,
   } else if (!usable) {
     pulse.status = "the device is not usable; the log says why";
   } else {
-    const std::string model = service.Status().model_id();
-    pulse.status = model.empty() ? "waiting for a plan" : "serving model " + model;
+    std::string models;
+    const worker::v1::GetStatusResponse status = service.Status();
+    for (const worker::v1::PlanStatus& plan : status.plans()) {
+      models += (models.empty() ? "serving model " : " and ") + plan.model_id();
+    }
+    pulse.status = models.empty() ? "waiting for a plan" : models;
   }
   return pulse;
 }

@@ -58,13 +58,14 @@ void AddWorkerMetrics(const WorkerDescription& worker, bool serving,
   samples.Add(M::kSegments, static_cast<double>(status.segments_run()), {name});
   samples.Add(M::kSegmentsFailed, static_cast<double>(status.segments_failed()), {name});
   samples.Add(M::kRows, static_cast<double>(status.rows_run()), {name});
-  samples.Add(M::kPlanEpoch, static_cast<double>(status.epoch()), {name});
-  const worker::v1::LoadPlanReport& report = status.report();
-  if (status.epoch() == 0) return;
-  samples.Add(M::kWeightBytes, static_cast<double>(report.weight_bytes()),
-              {name, report.weight_import()});
-  samples.Add(M::kKvBytes, static_cast<double>(report.kv_bytes()), {name});
-  samples.Add(M::kLoadSeconds, report.load_seconds(), {name});
+  for (const worker::v1::PlanStatus& plan : status.plans()) {
+    const worker::v1::LoadPlanReport& report = plan.report();
+    samples.Add(M::kPlanEpoch, static_cast<double>(plan.epoch()), {name, plan.plan_id()});
+    samples.Add(M::kWeightBytes, static_cast<double>(report.weight_bytes()),
+                {name, plan.plan_id(), report.weight_import()});
+    samples.Add(M::kKvBytes, static_cast<double>(report.kv_bytes()), {name, plan.plan_id()});
+    samples.Add(M::kLoadSeconds, report.load_seconds(), {name, plan.plan_id()});
+  }
 }
 
 }  // namespace tandem

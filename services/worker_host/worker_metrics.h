@@ -64,19 +64,21 @@ struct WorkerMetrics {
                                     {"worker"}};
   static constexpr MetricSpec kPlanEpoch{"tandem_worker_plan_epoch",
                                          MetricType::kGauge,
-                                         "Epoch of the plan in force, 0 without one.",
-                                         {"worker"}};
+                                         "Epoch of a loaded plan.",
+                                         {"worker", "plan"}};
   static constexpr MetricSpec kWeightBytes{
       "tandem_worker_weight_bytes",
       MetricType::kGauge,
-      "Weights that the device can read, bytes, by how they were imported.",
-      {"worker", "import"}};
-  static constexpr MetricSpec kKvBytes{
-      "tandem_worker_kv_bytes", MetricType::kGauge, "KV cache, bytes, used or not.", {"worker"}};
+      "Weights that the device can read, bytes, by plan and how they were imported.",
+      {"worker", "plan", "import"}};
+  static constexpr MetricSpec kKvBytes{"tandem_worker_kv_bytes",
+                                       MetricType::kGauge,
+                                       "KV cache of a plan, bytes, used or not.",
+                                       {"worker", "plan"}};
   static constexpr MetricSpec kLoadSeconds{"tandem_worker_load_seconds",
                                            MetricType::kGauge,
-                                           "How long loading the plan in force took, seconds.",
-                                           {"worker"}};
+                                           "How long loading a plan took, seconds.",
+                                           {"worker", "plan"}};
   static std::vector<MetricSpec> All();
 };
 

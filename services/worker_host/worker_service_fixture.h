@@ -40,10 +40,13 @@ class WorkerServiceTest : public ::testing::Test {
   }
 
   void Start(testing::FakeWorker::Hooks hooks, WorkerServiceOptions options = {}) {
-    worker_ = std::make_unique<testing::InProcessWorker>(
-        std::make_unique<testing::FakeWorker>(testing::DescribeFakeWorker("fake0"),
-                                              std::move(hooks)),
-        source_, directory_ + "/w.sock", options);
+    StartWorker(std::make_unique<testing::FakeWorker>(testing::DescribeFakeWorker("fake0"),
+                                                      std::move(hooks)),
+                options);
+  }
+  void StartWorker(std::unique_ptr<Worker> worker, WorkerServiceOptions options = {}) {
+    worker_ = std::make_unique<testing::InProcessWorker>(std::move(worker), source_,
+                                                         directory_ + "/w.sock", options);
     client_ = std::make_unique<WorkerClient>(worker_->target());
   }
 

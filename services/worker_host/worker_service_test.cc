@@ -68,8 +68,11 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
   EXPECT_EQ(seen.kv.num_blocks[kWindowGroup], limits_.num_blocks[kWindowGroup]);
   EXPECT_EQ(seen.exchange->layout.num_lanes, 2u);
   ASSERT_OK_AND_ASSIGN(const auto status, client_->GetStatus(kLong));
-  EXPECT_EQ(status.epoch(), 3u);
-  EXPECT_EQ(status.model_id(), weights_->model_id());
+  ASSERT_EQ(status.plans_size(), 1);
+  EXPECT_EQ(status.plans(0).epoch(), 3u);
+  EXPECT_EQ(status.plans(0).model_id(), weights_->model_id());
+  EXPECT_EQ(status.plans(0).report().weight_import(), "host-pointer");
+  EXPECT_GT(status.plans(0).report().load_seconds(), 0);
 }
 
 TEST_F(WorkerServiceTest, OlderEpochsAreRefusedAndNewerOnesReplace) {

@@ -31,9 +31,9 @@ class Borrowed final : public Worker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override {
     return worker_.Load(std::move(load), progress);
   }
-  void Unload() override { worker_.Unload(); }
+  void Unload(uint32_t plan) override { worker_.Unload(plan); }
   absl::Status Submit(const SegmentRun& run) override { return worker_.Submit(run); }
-  absl::StatusOr<SegmentResult> Wait() override { return worker_.Wait(); }
+  absl::StatusOr<SegmentResult> Wait(uint32_t plan) override { return worker_.Wait(plan); }
   absl::Status CheckHealth() override { return worker_.CheckHealth(); }
 
  private:

@@ -54,9 +54,9 @@ TEST_F(RefusalTest, SegmentsThatWereNotLoadedAndLanesThatDoNotExist) {
 
 TEST_F(RefusalTest, RunningWithoutAModel) {
   ASSERT_OK_AND_ASSIGN(const auto runner, RunStages(weights_, {}));
-  worker().Unload();
+  worker().Unload(0);
   EXPECT_THAT(Run(*runner, 0, 0), HasCode(absl::StatusCode::kFailedPrecondition));
-  worker().Unload();  // twice is once
+  worker().Unload(0);  // twice is once
   EXPECT_OK(worker().CheckHealth());
 }
 

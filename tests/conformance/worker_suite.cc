@@ -69,8 +69,10 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> WorkerSuite::RunWhole(
     std::vector<Segment> segments = testing::WholeModel(weights->config());
     return PlanRunner::Create(std::move(weights), {&worker()}, std::move(segments), limits);
   }
-  companion_ = std::make_unique<reference::ReferenceWorker>(
-      reference::ReferenceWorkerOptions{.name = "companion"});
+  if (companion_ == nullptr) {
+    companion_ = std::make_unique<reference::ReferenceWorker>(
+        reference::ReferenceWorkerOptions{.name = "companion"});
+  }
   const PlacementPolicy policy{
       .npu = worker().description().emulated ? NpuPolicy::kEmulate : NpuPolicy::kRequire,
       .out_on_npu = Offers(StageKind::kOut)};

@@ -39,6 +39,67 @@ TEST_F(ExecutorTest, HybridAndGpuOnlyPlacementsGiveTheSameTokens) {
   EXPECT_EQ(with_npu, without_npu);
 }
 
+TEST_F(ExecutorTest, TwoPlansOfOneGatewayRunOnOneWorkerAtOnce) {
+  StartLoader();
+  StartWorker("gpu0");
+  ExecutorOptions main = Options({"gpu0"}, NpuPolicy::kOff);
+  main.plan_token = NewPlanToken();
+  main.queue_steps = false;
+  ExecutorOptions draft = main;
+  draft.plan_id = "draft";
+  draft.yields = true;
+  std::vector<uint32_t> alone, draft_alone;
+  {
+    const auto executor = MustStart(main);
+    ASSERT_NE(executor, nullptr);
+    ASSERT_OK_AND_ASSIGN(alone, Greedy(*executor, prompt_, 12));
+  }
+  {
+    const auto executor = MustStart(draft);
+    ASSERT_NE(executor, nullptr);
+    ASSERT_OK_AND_ASSIGN(draft_alone,
+                         Greedy(*executor, {prompt_.begin(), prompt_.begin() + 3}, 12));
+  }
+  const auto first = MustStart(main);
+  const auto second = MustStart(draft);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_GT(second->epoch(), first->epoch()) << "epochs rise over all plans of a worker";
+  // A step of one, then a step of the other, each with its own KV cache.
+  absl::StatusOr<std::vector<uint32_t>> drafted;
+  std::thread drafter([&] {
+    testing::StepBuilder builder(second->limits());
+    const uint32_t sequence = builder.AddSequence();
+    std::vector<uint32_t> rows(prompt_.begin(), prompt_.begin() + 3), answer;
+    for (uint64_t step = 5'000'001; answer.size() < 12; ++step) {
+      builder.Begin();
+      builder.AddOutput(builder.AddRows(sequence, rows) + static_cast<uint32_t>(rows.size()) - 1);
+      StepBatch batch = builder.batch();
+      batch.header.step_id = step;
+      WriteStep(batch, second->StepArea(0));
+      const auto ran = RunStep(*second, step);
+      if (!ran.ok()) {
+        drafted = ran.status();
+        return;
+      }
+      answer.push_back(second->Output(0, 0).candidates[0].token);
+      rows = {answer.back()};
+    }
+    drafted = answer;
+  });
+  const auto answered = Greedy(*first, prompt_, 12);
+  drafter.join();
+  ASSERT_OK(answered);
+  ASSERT_OK(drafted);
+  EXPECT_EQ(*answered, alone);
+  EXPECT_EQ(*drafted, draft_alone);
+  // Loading the one again leaves the other.
+  ASSERT_OK(second->Recover(nullptr));
+  EXPECT_OK(first->CheckWorkers());
+  EXPECT_OK(second->CheckWorkers());
+  ASSERT_OK_AND_ASSIGN(const auto again, Greedy(*first, prompt_, 12));
+  EXPECT_EQ(again, alone);
+}
+
 TEST_F(ExecutorTest, StatusShowsWorkersSegmentsAndHops) {
   StartLoader();
   StartWorker("gpu0");

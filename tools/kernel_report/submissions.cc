@@ -105,7 +105,7 @@ absl::StatusOr<SubmissionReport> TimeSubmissions(const ReportRequest& request,
     const PlannedStep step(load.limits, sequences, rows, depth);
     const StepBatch batch = step.batch();
     TANDEM_RETURN_IF_ERROR(worker->Submit({.step = &batch, .first_of_step = true}));
-    TANDEM_RETURN_IF_ERROR(worker->Wait().status());
+    TANDEM_RETURN_IF_ERROR(worker->Wait(0).status());
     report.steps.push_back(StepOfSubmissions(std::move(name)));
     return absl::OkStatus();
   };

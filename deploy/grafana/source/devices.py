@@ -60,8 +60,8 @@ CALLS = [
     graph("Serving", "1 while the worker says that its device is usable, and while the gateway has the worker.", "none",
           [(f"tandem_worker_serving{WORKER}", "{{worker}} usable"), (f"tandem_worker_up{WORKER}", "{{worker}} connected")],
           high=1),
-    stat("Loading the plan took", "When the plan in force was loaded: import of weights, buffers, pipelines.", "s",
-         [(f"tandem_worker_load_seconds{WORKER}", "{{worker}}")], width=8, height=8, graph_mode="none",
+    stat("Loading the plan took", "When each plan was loaded: import of weights, buffers, pipelines.", "s",
+         [(f"tandem_worker_load_seconds{WORKER}", "{{worker}} {{plan}}")], width=8, height=8, graph_mode="none",
          text="value_and_name"),
 ]
 

@@ -37,8 +37,8 @@ KV = [
           [(f"sum by (pool) (tandem_kv_blocks_cached{CLUSTER})", "{{pool}} cached")]),
     graph("Evicted KV blocks", "Cached blocks evicted because a request needed the room. Fine while the share of prompts found stays high.", "short",
           [(f"sum by (pool) (rate(tandem_kv_blocks_evicted_total{CLUSTER}[5m]))", "{{pool}} a second")]),
-    stat("KV cache", "Memory of the KV cache on each device, used or not.", "bytes",
-         [(f"tandem_worker_kv_bytes{WORKER}", "{{worker}}")], width=24, height=4, text="value_and_name",
+    stat("KV cache", "Memory of each plan's KV cache on each device, used or not.", "bytes",
+         [(f"tandem_worker_kv_bytes{WORKER}", "{{worker}} {{plan}}")], width=24, height=4, text="value_and_name",
          graph_mode="none"),
 ]
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/half.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/reference/ops.h"
 
 namespace tandem::reference {
@@ -34,6 +35,24 @@ void RoundToQ8(std::vector<float>& values) {
     const float scale = HalfToFloat(FloatToHalf(highest / 127.0f));
     for (float& x : block) x = std::nearbyint(x * inverse) * scale;
   }
+}
+
+std::vector<float>& PortRows(Port port, Activations& rows) {
+  switch (port) {
+    case Port::kResidual:
+      return rows.residual;
+    case Port::kQ:
+      return rows.q;
+    case Port::kK:
+      return rows.k;
+    case Port::kV:
+      return rows.v;
+    case Port::kAttention:
+      return rows.attention;
+    case Port::kProjection:
+      return rows.projection;
+  }
+  return rows.residual;
 }
 
 uint64_t NowNs() { return static_cast<uint64_t>(NowNanos()); }
@@ -64,7 +83,8 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
 
 absl::StatusOr<LoadReport> ReferenceWorker::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
-  Unload();
+  Plan& plan = plans_[load.plan];
+  plan = {};
   const ModelConfig& config = load.weights->config();
   std::vector<Stage> stages;
   for (const Segment& segment : load.segments) {
@@ -78,23 +98,20 @@ absl::StatusOr<LoadReport> ReferenceWorker::Load(
     }
   }
   progress(0.0, "dequantising weights");
-  parameters_ = std::make_unique<Parameters>(*load.weights, stages);
+  auto parameters = std::make_unique<Parameters>(*load.weights, stages);
   LoadReport report{.weight_import = ImportPath::kUpload,
                     .exchange_import = ImportPath::kHostPointer,
                     .weight_bytes = load.weights->total_bytes()};
-  auto kv_bytes = AllocateCache(load, stages);
-  if (!kv_bytes.ok()) {
-    Unload();
-    return kv_bytes.status();
-  }
-  report.kv_bytes = *kv_bytes;
-  load_ = std::move(load);
+  TANDEM_ASSIGN_OR_RETURN(report.kv_bytes, AllocateCache(load, stages, plan.kv));
+  plan.parameters = std::move(parameters);
+  plan.load = std::move(load);
   progress(1.0, "ready");
   return report;
 }
 
 absl::StatusOr<uint64_t> ReferenceWorker::AllocateCache(const ModelLoad& load,
-                                                        const std::vector<Stage>& stages) {
+                                                        const std::vector<Stage>& stages,
+                                                        std::vector<KvLayer>& kv) const {
   const ModelConfig& config = load.weights->config();
   const auto elements = [&](Stage stage) {
     const uint64_t blocks = load.kv.num_blocks[GroupOf(config, stage.layer_idx)];
@@ -107,49 +124,42 @@ absl::StatusOr<uint64_t> ReferenceWorker::AllocateCache(const ModelLoad& load,
         absl::StrFormat("%s: KV cache of %d bytes, %d are available", description_.name, bytes,
                         description_.memory_available_bytes));
   }
-  kv_.resize(config.num_layers);
+  kv.resize(config.num_layers);
   for (const Stage stage : stages) {
     if (stage.kind != StageKind::kAttend) continue;
-    kv_[stage.layer_idx].keys.assign(elements(stage), 0.0f);
-    kv_[stage.layer_idx].values.assign(elements(stage), 0.0f);
+    kv[stage.layer_idx].keys.assign(elements(stage), 0.0f);
+    kv[stage.layer_idx].values.assign(elements(stage), 0.0f);
   }
   return bytes;
 }
 
-void ReferenceWorker::Unload() {
-  parameters_.reset();
-  load_ = {};
-  kv_.clear();
-  rows_ = {};
-  guesses_.clear();
-}
-
 absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
-  if (parameters_ == nullptr) {
+  Plan& plan = plans_[run.plan];
+  if (plan.parameters == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s has no model loaded", description_.name));
   }
-  const auto segment = std::ranges::find(load_.segments, run.segment_index, &Segment::index);
-  if (segment == load_.segments.end()) {
+  const auto segment = std::ranges::find(plan.load.segments, run.segment_index, &Segment::index);
+  if (segment == plan.load.segments.end()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("segment %d is not one of %s's", run.segment_index, description_.name));
   }
-  if (run.lane >= load_.exchange->layout.num_lanes) {
+  if (run.lane >= plan.load.exchange->layout.num_lanes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("lane %d of %d", run.lane, load_.exchange->layout.num_lanes));
+        absl::StrFormat("lane %d of %d", run.lane, plan.load.exchange->layout.num_lanes));
   }
   for (const RowEntry& row : run.step->rows) {
-    if (row.feed <= guesses_.size()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a row takes the guess of output %d of %d", row.feed - 1, guesses_.size()));
+    if (row.feed <= plan.guesses.size()) continue;
+    return absl::InvalidArgumentError(absl::StrFormat("a row takes the guess of output %d of %d",
+                                                      row.feed - 1, plan.guesses.size()));
   }
   const uint64_t start = NowNs();
   SegmentResult result;
-  ReadPorts(segment->inputs, run.lane, run.step->header.num_rows);
+  ReadPorts(segment->inputs, run.lane, run.step->header.num_rows, plan);
   for (uint32_t i = segment->first_ordinal; i <= segment->last_ordinal; ++i) {
-    const Stage stage = StageAt(i, parameters_->config().num_layers);
+    const Stage stage = StageAt(i, plan.parameters->config().num_layers);
     const uint64_t stage_start = NowNs();
-    RunStage(stage, run);
+    RunStage(stage, run, plan);
     const auto time = std::ranges::find(result.stage_times, stage.kind, &StageTime::kind);
     const uint64_t elapsed = NowNs() - stage_start;
     if (time == result.stage_times.end()) {
@@ -158,60 +168,60 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
       time->device_ns += elapsed;
     }
   }
-  WritePorts(segment->outputs, run.lane);
+  WritePorts(segment->outputs, run.lane, plan);
   result.device_ns = NowNs() - start;
   return result;
 }
 
-void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run) {
+void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run, Plan& plan) const {
   std::vector<uint32_t> tokens, positions;
   for (const RowEntry& row : run.step->rows) {
-    tokens.push_back(row.feed == 0 ? row.token : guesses_[row.feed - 1]);
+    tokens.push_back(row.feed == 0 ? row.token : plan.guesses[row.feed - 1]);
     positions.push_back(row.position);
   }
   switch (stage.kind) {
     case StageKind::kEmbed:
-      return Embed(*parameters_, tokens, rows_);
+      return Embed(*plan.parameters, tokens, plan.rows);
     case StageKind::kQkv:
-      Qkv(*parameters_, stage.layer_idx, positions, num_threads_, rows_);
-      RoundToHalf(rows_.q);
-      RoundToHalf(rows_.k);
-      return RoundToHalf(rows_.v);
+      Qkv(*plan.parameters, stage.layer_idx, positions, num_threads_, plan.rows);
+      RoundToHalf(plan.rows.q);
+      RoundToHalf(plan.rows.k);
+      return RoundToHalf(plan.rows.v);
     case StageKind::kAttend:
-      Attend(stage.layer_idx, *run.step);
-      return RoundToHalf(rows_.attention);
+      Attend(stage.layer_idx, *run.step, plan);
+      return RoundToHalf(plan.rows.attention);
     case StageKind::kOut:
-      return Out(*parameters_, stage.layer_idx, num_threads_, rows_);
+      return Out(*plan.parameters, stage.layer_idx, num_threads_, plan.rows);
     case StageKind::kFfn:
-      return Ffn(*parameters_, stage.layer_idx, num_threads_, rows_);
+      return Ffn(*plan.parameters, stage.layer_idx, num_threads_, plan.rows);
     case StageKind::kHead:
-      WritePooled(run);
-      return WriteHead(run);
+      WritePooled(run, plan);
+      return WriteHead(run, plan);
   }
 }
 
 // Appends k and v of every row first, then attends: rows of one chunk see one another.
-void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step) {
-  const ModelConfig& config = parameters_->config();
-  const uint32_t block_tokens = load_.kv.block_tokens;
+void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step, Plan& plan) const {
+  const ModelConfig& config = plan.parameters->config();
+  const uint32_t block_tokens = plan.load.kv.block_tokens;
   const KvGroup group = GroupOf(config, layer_idx);
-  KvLayer& cache = kv_[layer_idx];
+  KvLayer& cache = plan.kv[layer_idx];
   const size_t kv_dim = config.kv_dim();
   const size_t q_dim = config.q_dim();
   const auto offset = [&](const SequenceEntry& sequence, uint32_t position) {
     const uint32_t block = step.block_table[sequence.table_offset[group] + position / block_tokens];
     return (size_t{block} * block_tokens + position % block_tokens) * kv_dim;
   };
-  if (load_.kv.dtype == DType::kQ8_0) {
-    RoundToQ8(rows_.k);
-    RoundToQ8(rows_.v);
+  if (plan.load.kv.dtype == DType::kQ8_0) {
+    RoundToQ8(plan.rows.k);
+    RoundToQ8(plan.rows.v);
   }
   for (size_t r = 0; r < step.rows.size(); ++r) {
     const size_t at = offset(step.sequences[step.rows[r].sequence], step.rows[r].position);
-    std::copy_n(&rows_.k[r * kv_dim], kv_dim, &cache.keys[at]);
-    std::copy_n(&rows_.v[r * kv_dim], kv_dim, &cache.values[at]);
+    std::copy_n(&plan.rows.k[r * kv_dim], kv_dim, &cache.keys[at]);
+    std::copy_n(&plan.rows.v[r * kv_dim], kv_dim, &cache.values[at]);
   }
-  rows_.attention.resize(rows_.q.size());
+  plan.rows.attention.resize(plan.rows.q.size());
   ParallelFor(
       step.rows.size() < 8 ? 1 : num_threads_, step.rows.size(), [&](size_t begin, size_t end) {
         std::vector<const float*> keys, values;
@@ -224,24 +234,24 @@ void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step) {
             keys.push_back(&cache.keys[at]);
             values.push_back(&cache.values[at]);
           }
-          AttendRow(config, std::span(rows_.q).subspan(r * q_dim, q_dim), keys, values,
-                    std::span(rows_.attention).subspan(r * q_dim, q_dim));
+          AttendRow(config, std::span(plan.rows.q).subspan(r * q_dim, q_dim), keys, values,
+                    std::span(plan.rows.attention).subspan(r * q_dim, q_dim));
         }
       });
 }
 
-void ReferenceWorker::WriteHead(const SegmentRun& run) {
+void ReferenceWorker::WriteHead(const SegmentRun& run, Plan& plan) const {
   const StepBatch& step = *run.step;
-  guesses_.clear();
+  plan.guesses.clear();
   if (step.outputs.empty()) return;
-  const ModelConfig& config = parameters_->config();
+  const ModelConfig& config = plan.parameters->config();
   std::vector<float> residual;
   for (const OutputEntry& output : step.outputs) {
-    const auto row = rows_.residual.begin() + size_t{output.row} * config.hidden_dim;
+    const auto row = plan.rows.residual.begin() + size_t{output.row} * config.hidden_dim;
     residual.insert(residual.end(), row, row + config.hidden_dim);
   }
-  const std::vector<float> logits = Head(*parameters_, residual, num_threads_);
-  const Exchange& exchange = *load_.exchange;
+  const std::vector<float> logits = Head(*plan.parameters, residual, num_threads_);
+  const Exchange& exchange = *plan.load.exchange;
   std::byte* results = exchange.Area(run.lane, exchange.layout.candidates).data();
   for (size_t o = 0; o < step.outputs.size(); ++o) {
     const auto row = std::span(logits).subspan(o * config.vocab_size, config.vocab_size);
@@ -256,54 +266,37 @@ void ReferenceWorker::WriteHead(const SegmentRun& run) {
         SummariseLogits(row, step.header.num_candidates, step.outputs[o].target, mask);
     std::memcpy(results + o * sizeof(OutputResult), &result, sizeof(result));
     const uint32_t draw = step.outputs[o].draw;
-    guesses_.push_back(GuessToken(result, draw == kNoDraw ? nullptr : &step.draws[draw]));
+    plan.guesses.push_back(GuessToken(result, draw == kNoDraw ? nullptr : &step.draws[draw]));
   }
-  std::memcpy(exchange.Area(run.lane, exchange.layout.guesses).data(), guesses_.data(),
-              guesses_.size() * sizeof(uint32_t));
+  std::memcpy(exchange.Area(run.lane, exchange.layout.guesses).data(), plan.guesses.data(),
+              plan.guesses.size() * sizeof(uint32_t));
   if (step.header.want_logits != 0) {
     std::memcpy(exchange.Area(run.lane, exchange.layout.logits).data(), logits.data(),
                 logits.size() * sizeof(float));
   }
 }
 
-void ReferenceWorker::WritePooled(const SegmentRun& run) {
-  const Exchange& exchange = *load_.exchange;
-  const size_t hidden_dim = parameters_->config().hidden_dim;
+void ReferenceWorker::WritePooled(const SegmentRun& run, Plan& plan) {
+  const Exchange& exchange = *plan.load.exchange;
+  const size_t hidden_dim = plan.parameters->config().hidden_dim;
   std::byte* to = exchange.Area(run.lane, exchange.layout.pooled).data();
   for (const uint32_t s : run.step->pooled) {
     const SequenceEntry& sequence = run.step->sequences[s];
-    const std::vector<float> sum = Pool(*parameters_, std::span(rows_.residual)
-                                                          .subspan(sequence.first_row * hidden_dim,
-                                                                   sequence.num_rows * hidden_dim));
+    const std::vector<float> sum =
+        Pool(*plan.parameters,
+             std::span(plan.rows.residual)
+                 .subspan(sequence.first_row * hidden_dim, sequence.num_rows * hidden_dim));
     std::memcpy(to, sum.data(), exchange.layout.pooled.row_bytes);
     to += exchange.layout.pooled.row_bytes;
   }
 }
 
-std::vector<float>& ReferenceWorker::PortRows(Port port) {
-  switch (port) {
-    case Port::kResidual:
-      return rows_.residual;
-    case Port::kQ:
-      return rows_.q;
-    case Port::kK:
-      return rows_.k;
-    case Port::kV:
-      return rows_.v;
-    case Port::kAttention:
-      return rows_.attention;
-    case Port::kProjection:
-      return rows_.projection;
-  }
-  return rows_.residual;
-}
-
-void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows) {
+void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows, Plan& plan) {
   for (const Port port : kPorts) {
     if (!Has(ports, port)) continue;
-    const ExchangeArea& area = load_.exchange->layout.port(port);
-    const std::byte* data = load_.exchange->Area(lane, area).data();
-    std::vector<float>& values = PortRows(port);
+    const ExchangeArea& area = plan.load.exchange->layout.port(port);
+    const std::byte* data = plan.load.exchange->Area(lane, area).data();
+    std::vector<float>& values = PortRows(port, plan.rows);
     if (IsFloat32(port)) {
       values.resize(num_rows * area.row_bytes / sizeof(float));
       std::memcpy(values.data(), data, values.size() * sizeof(float));
@@ -315,11 +308,11 @@ void ReferenceWorker::ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows
   }
 }
 
-void ReferenceWorker::WritePorts(PortMask ports, uint32_t lane) {
+void ReferenceWorker::WritePorts(PortMask ports, uint32_t lane, Plan& plan) {
   for (const Port port : kPorts) {
     if (!Has(ports, port)) continue;
-    std::byte* data = load_.exchange->Area(lane, load_.exchange->layout.port(port)).data();
-    const std::vector<float>& values = PortRows(port);
+    std::byte* data = plan.load.exchange->Area(lane, plan.load.exchange->layout.port(port)).data();
+    const std::vector<float>& values = PortRows(port, plan.rows);
     if (IsFloat32(port)) {
       std::memcpy(data, values.data(), values.size() * sizeof(float));
     } else {

@@ -4,6 +4,7 @@
 // whatever the segments, so that every placement gives the same bits.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ class ReferenceWorker : public BlockingWorker {
   const WorkerDescription& description() const override { return description_; }
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
-  void Unload() override;
+  void Unload(uint32_t plan) override { plans_[plan] = {}; }
   absl::Status CheckHealth() override { return absl::OkStatus(); }
 
  private:
@@ -39,23 +40,28 @@ class ReferenceWorker : public BlockingWorker {
     std::vector<float> values;  // the same
   };
 
+  // A plan from Load to Unload.
+  struct Plan {
+    ModelLoad load;
+    std::unique_ptr<Parameters> parameters;  // null: not loaded
+    std::vector<KvLayer> kv;                 // [num_layers], empty where this worker has no Attend
+    std::vector<uint32_t> guesses;           // of the step before, by output
+    Activations rows;                        // of the step in progress
+  };
+
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
-  absl::StatusOr<uint64_t> AllocateCache(const ModelLoad& load, const std::vector<Stage>& stages);
-  void RunStage(Stage stage, const SegmentRun& run);
-  void Attend(uint32_t layer_idx, const StepBatch& step);
-  void WriteHead(const SegmentRun& run);
-  void WritePooled(const SegmentRun& run);
-  void ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows);
-  void WritePorts(PortMask ports, uint32_t lane);
-  std::vector<float>& PortRows(Port port);
+  absl::StatusOr<uint64_t> AllocateCache(const ModelLoad& load, const std::vector<Stage>& stages,
+                                         std::vector<KvLayer>& kv) const;
+  void RunStage(Stage stage, const SegmentRun& run, Plan& plan) const;
+  void Attend(uint32_t layer_idx, const StepBatch& step, Plan& plan) const;
+  void WriteHead(const SegmentRun& run, Plan& plan) const;
+  static void WritePooled(const SegmentRun& run, Plan& plan);
+  static void ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows, Plan& plan);
+  static void WritePorts(PortMask ports, uint32_t lane, Plan& plan);
 
   WorkerDescription description_;
   int num_threads_;
-  ModelLoad load_;
-  std::unique_ptr<Parameters> parameters_;  // null: no model
-  std::vector<KvLayer> kv_;                 // [num_layers], empty where this worker has no Attend
-  Activations rows_;                        // of the step in progress
-  std::vector<uint32_t> guesses_;           // of the step before, by output
+  std::array<Plan, kMaxPlans> plans_;
 };
 
 }  // namespace tandem::reference

@@ -208,6 +208,9 @@ absl::StatusOr<RemoteWorker> WorkerClient::Describe(absl::Duration timeout) {
   TANDEM_ASSIGN_OR_RETURN(worker.description, DescriptionFromProto(response));
   worker.pid = response.pid();
   worker.highest_epoch = response.highest_epoch();
+  for (const worker::v1::PlanMemory& plan : response.plans()) {
+    worker.plans.push_back({plan.plan_id(), plan.bytes()});
+  }
   worker.description.remote = remote();
   worker.execution_target = ExecutionAddress(target_.address, response.execution_port());
   return worker;

@@ -29,6 +29,11 @@ struct RemoteWorker {
   int32_t pid = 0;
   uint64_t highest_epoch = 0;    // a plan's must be above it
   std::string execution_target;  // what WorkerClient::Open takes
+  struct Plan {
+    std::string id;
+    uint64_t bytes = 0;  // of WorkerDescription::memory_available_bytes
+  };
+  std::vector<Plan> plans;  // that it holds
 };
 
 // The hop to a worker: round trip without the worker's own time, over the last kWindow calls.  One

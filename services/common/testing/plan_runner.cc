@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
     std::shared_ptr<const WeightSet> weights, std::vector<Worker*> workers,
     std::vector<Segment> segments, const RunLimits& limits) {
   std::unique_ptr<PlanRunner> runner(new PlanRunner);
+  runner->plan_ = limits.plan;
   runner->weights_ = std::move(weights);
   runner->workers_ = std::move(workers);
   runner->segments_ = std::move(segments);
@@ -77,7 +78,8 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
   TANDEM_ASSIGN_OR_RETURN(runner->exchange_,
                           MakeExchange(runner->config(), runner->limits_, limits.num_lanes));
   for (uint32_t w = 0; w < runner->workers_.size(); ++w) {
-    ModelLoad load{.weights = runner->weights_,
+    ModelLoad load{.plan = limits.plan,
+                   .weights = runner->weights_,
                    .limits = runner->limits_,
                    .kv = {.block_tokens = limits.block_tokens, .dtype = limits.kv_dtype},
                    .exchange = runner->exchange_};
@@ -133,7 +135,7 @@ absl::Status PlanRunner::WriteAndCheckStep(const StepBatch& step, uint32_t lane)
 
 absl::StatusOr<SegmentResult> RunSegment(Worker& worker, const SegmentRun& run) {
   TANDEM_RETURN_IF_ERROR(worker.Submit(run));
-  return worker.Wait();
+  return worker.Wait(run.plan);
 }
 
 absl::StatusOr<SegmentResult> PlanRunner::RunSegment(uint32_t segment_index, uint32_t lane) {
@@ -142,7 +144,8 @@ absl::StatusOr<SegmentResult> PlanRunner::RunSegment(uint32_t segment_index, uin
       std::find_if(segments_.begin(), segments_.end(),
                    [&segment](const Segment& other) { return other.worker == segment.worker; });
   return testing::RunSegment(*workers_.at(segment.worker),
-                             {.segment_index = segment_index,
+                             {.plan = plan_,
+                              .segment_index = segment_index,
                               .lane = lane,
                               .step = &steps_.at(lane).step,
                               .first_of_step = first->index == segment_index});
@@ -159,7 +162,8 @@ absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
 absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane) {
   TANDEM_CHECK(segments_.size() == 1);
   TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
-  return workers_[0]->Submit({.lane = lane, .step = &steps_[lane].step, .first_of_step = true});
+  return workers_[0]->Submit(
+      {.plan = plan_, .lane = lane, .step = &steps_[lane].step, .first_of_step = true});
 }
 
 std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t lane) const {

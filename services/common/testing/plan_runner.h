@@ -28,6 +28,7 @@ struct RunLimits {
   uint32_t num_blocks[kNumKvGroups] = {0, 0};  // 0: enough for max_sequences of context_len
   uint32_t num_lanes = 1;
   DType kv_dtype = DType::kF16;
+  uint32_t plan = 0;  // of the workers
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 
@@ -68,7 +69,7 @@ class PlanRunner {
 
   // For plans of one segment: writes and submits the step; waits for the oldest submitted.
   absl::Status SubmitStep(const StepBatch& step, uint32_t lane);
-  absl::StatusOr<SegmentResult> WaitForStep() { return workers_[0]->Wait(); }
+  absl::StatusOr<SegmentResult> WaitForStep() { return workers_[0]->Wait(plan_); }
 
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;
@@ -91,6 +92,7 @@ class PlanRunner {
     return exchange_->Area(lane, area);
   }
 
+  uint32_t plan_ = 0;
   std::shared_ptr<const WeightSet> weights_;
   std::vector<Worker*> workers_;  // Borrowed.
   std::vector<Segment> segments_;

@@ -1,5 +1,7 @@
 #include "services/common/worker/worker.h"
 
+#include <algorithm>
+
 #include "services/common/base/check.h"
 
 namespace tandem {
@@ -9,10 +11,11 @@ absl::Status BlockingWorker::Submit(const SegmentRun& run) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SegmentResult> BlockingWorker::Wait() {
-  TANDEM_CHECK(!submitted_.empty());
-  const SegmentRun run = submitted_.front();
-  submitted_.pop_front();
+absl::StatusOr<SegmentResult> BlockingWorker::Wait(uint32_t plan) {
+  const auto oldest = std::ranges::find(submitted_, plan, &SegmentRun::plan);
+  TANDEM_CHECK(oldest != submitted_.end());
+  const SegmentRun run = *oldest;
+  submitted_.erase(oldest);
   return Run(run);
 }
 

@@ -38,7 +38,11 @@ struct Exchange {
   }
 };
 
+// Plans that a worker holds at once.
+inline constexpr uint32_t kMaxPlans = 8;
+
 struct ModelLoad {
+  uint32_t plan = 0;                         // which of the worker's plans this is, below kMaxPlans
   std::shared_ptr<const WeightSet> weights;  // shared with the skeleton
   std::vector<Segment> segments;             // this worker's, by index in the plan
   StepLimits limits;
@@ -67,6 +71,7 @@ struct StageTime {
 };
 
 struct SegmentRun {
+  uint32_t plan = 0;           // of ModelLoad
   uint32_t segment_index = 0;  // a segment of the plan that was loaded
   uint32_t lane = 0;
   const StepBatch* step = nullptr;  // Borrowed for the call; already checked
@@ -85,6 +90,10 @@ struct DeviceCeilings {
   double matrix_flops_per_second = 0;  // float16 into float32 on matrix units; 0: there are none
 };
 
+// Holds up to kMaxPlans plans at once, each with its own weights, KV cache, recordings and exchange
+// region: models that work together, or parts of one model.  Plans share the device, one submission
+// of one of them after another.
+//
 // Single-thread: the skeleton calls every method from one device thread.
 class Worker {
  public:
@@ -93,20 +102,31 @@ class Worker {
   virtual const WorkerDescription& description() const = 0;
 
   // Prepares all that must not take time in a step: imports, buffers, KV cache, pipelines,
-  // recordings.  `progress` gets (fraction 0..1, current activity).  Replaces the loaded model.
+  // recordings.  `progress` gets (fraction 0..1, current activity).  Replaces the plan `load.plan`;
+  // others stay, unless the device was lost, which loses them too.
   // RESOURCE_EXHAUSTED: memory, with the amounts; FAILED_PRECONDITION: a stage it cannot run.
+  // REQUIRES that no segment of any plan is submitted.
   virtual absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) = 0;
-  virtual void Unload() = 0;
+  // Drops a plan; no effect if it is not loaded.  REQUIRES as Load.
+  virtual void Unload(uint32_t plan) = 0;
 
-  // Queues a segment on the device, after those submitted before.  Submitted segments are of
-  // different lanes; `run.step` must stay valid until its Wait.  No other method is called until
-  // the last Wait.  After an error the segment is not submitted.
+  // Queues a segment on the device.  The segments of one plan run in the order of Submit; several
+  // plans take turns.  Submitted segments of a plan are of different lanes; `run.step` must stay
+  // valid until its Wait.  After an error the segment is not submitted.
   virtual absl::Status Submit(const SegmentRun& run) = 0;
-  // Returns once the outputs of the oldest submitted segment are in the exchange region.
-  // Errors of both: UNAVAILABLE: the device is lost or timed out; a reload may help.
+  // For several plans: a long segment is cut into submissions, and few of them are on the device's
+  // queue, so that another plan's segment comes between.  Waits until one more submission of `plan`
+  // has ended, and queues those that are due.  True: the oldest submitted segment of `plan` has
+  // nothing more to wait for than Wait itself.  Errors as Wait's, which follows and returns them.
+  // REQUIRES a submitted segment of `plan`.
+  virtual absl::StatusOr<bool> Advance(uint32_t /*plan*/) { return true; }
+  // Whether submissions of `plan` still wait for their turn: they need Advance to get on.
+  virtual bool HoldsBack(uint32_t /*plan*/) const { return false; }
+  // Returns once the outputs of the oldest submitted segment of `plan` are in the exchange region.
+  // Errors of Submit and Wait: UNAVAILABLE: the device is lost or timed out; a reload may help.
   // REQUIRES: one Wait for each Submit.
-  virtual absl::StatusOr<SegmentResult> Wait() = 0;
+  virtual absl::StatusOr<SegmentResult> Wait(uint32_t plan) = 0;
   // Whether a submitted segment does not begin before its Wait.  Its answer is then never held back
   // for the call that follows.
   virtual bool runs_in_wait() const { return false; }
@@ -114,7 +134,7 @@ class Worker {
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;
 
-  // Measures the ceilings.  Returns the best of all calls since the model was loaded, because other
+  // Measures the ceilings.  Returns the best of all calls since the last Load, because other
   // programs on the machine can only lower the figures.  UNIMPLEMENTED: this kind of device is not
   // measured.  RESOURCE_EXHAUSTED: too little free memory.
   virtual absl::StatusOr<DeviceCeilings> Ceilings() {
@@ -126,7 +146,7 @@ class Worker {
 class BlockingWorker : public Worker {
  public:
   absl::Status Submit(const SegmentRun& run) final;
-  absl::StatusOr<SegmentResult> Wait() final;
+  absl::StatusOr<SegmentResult> Wait(uint32_t plan) final;
   bool runs_in_wait() const override { return true; }
 
  private:

@@ -26,6 +26,8 @@ constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
 constexpr absl::Duration kLookTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kFirstReturnPause = absl::Seconds(10);
 constexpr absl::Duration kLastReturnPause = absl::Minutes(10);
+// Left of a worker's memory when other plans have taken it: too little for a plan.
+constexpr uint64_t kLeastMemory = 4096;
 
 SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answered,
                        absl::Duration round_trip, const worker::v1::ExecuteResponse& response) {
@@ -42,15 +44,23 @@ SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answe
   return timing;
 }
 
-// Random, so that no other gateway has the same.
+// The status of the plan of an epoch; null: the worker does not hold it.
+const worker::v1::PlanStatus* FindPlan(const worker::v1::GetStatusResponse& status,
+                                       uint64_t epoch) {
+  for (const worker::v1::PlanStatus& plan : status.plans()) {
+    if (plan.epoch() == epoch) return &plan;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 std::string NewPlanToken() {
   std::random_device random;
   std::string token;
   while (token.size() < 16) token.push_back(static_cast<char>(random()));
   return token;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Start(ExecutorOptions options,
                                                           const Progress& progress) {
@@ -84,7 +94,9 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
 }
 
 ClusterExecutor::ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets)
-    : options_(std::move(options)), plan_token_(NewPlanToken()), return_pause_(kFirstReturnPause) {
+    : options_(std::move(options)),
+      plan_token_(options_.plan_token.empty() ? NewPlanToken() : options_.plan_token),
+      return_pause_(kFirstReturnPause) {
   const auto encrypted = options_.tls.given() ? MakeChannelCredentials(options_.tls) : nullptr;
   const auto clear = grpc::InsecureChannelCredentials();
   for (const WorkerTarget& target : targets) {
@@ -154,13 +166,30 @@ void ClusterExecutor::LetGo() {
   exchange_.reset();
 }
 
+std::vector<WorkerDescription> ClusterExecutor::Available(
+    std::vector<WorkerDescription> workers) const {
+  if (!options_.yields) return workers;
+  for (WorkerDescription& worker : workers) {
+    for (const WorkerPeer& peer : peers_) {
+      if (!peer.remote.ok() || peer.remote->description.name != worker.name) continue;
+      for (const RemoteWorker::Plan& plan : peer.remote->plans) {
+        if (plan.id == options_.plan_id) continue;
+        // Not zero, which means unknown.
+        worker.memory_available_bytes -= std::min(
+            plan.bytes, std::max(worker.memory_available_bytes, kLeastMemory) - kLeastMemory);
+      }
+    }
+  }
+  return workers;
+}
+
 absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
-  auto plan = FindWorkers(peers_, options_.worker_grace, wait,
-                          [this](const std::vector<WorkerDescription>& workers) {
-                            PlacementPolicy policy = options_.policy;
-                            policy.why_no_npu = WhyNoNpu(peers_);
-                            return MakePlan(config(), model_->weight_dtypes(), workers, policy);
-                          });
+  auto plan = FindWorkers(
+      peers_, options_.worker_grace, wait, [this](const std::vector<WorkerDescription>& workers) {
+        PlacementPolicy policy = options_.policy;
+        policy.why_no_npu = WhyNoNpu(peers_);
+        return MakePlan(config(), model_->weight_dtypes(), Available(workers), policy);
+      });
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
   TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
@@ -215,7 +244,9 @@ worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const 
   }
   *request.mutable_limits() = ToProto(limits_);
   request.set_num_lanes(num_lanes_);
+  request.set_plan_id(options_.plan_id);
   request.set_plan_token(plan_token_);
+  request.set_yields(options_.yields);
   if (workers_[worker]->client->remote()) {
     request.set_inline_activations(true);
     request.set_model_name(options_.model_name);
@@ -403,12 +434,11 @@ absl::Status ClusterExecutor::CheckWorkers() {
   TANDEM_RETURN_IF_ERROR(lost_);
   for (uint32_t w = 0; w < workers_.size(); ++w) {
     const auto status = workers_[w]->client->GetStatus(kCheckTimeout);
-    if (status.ok() && status->epoch() == epoch_) continue;
+    if (status.ok() && FindPlan(*status, epoch_) != nullptr) continue;
     Lose(w, absl::UnavailableError(absl::StrFormat(
                 "%s: %s", plan_.workers[w].name,
-                status.ok()
-                    ? absl::StrFormat("holds the plan of epoch %d, not %d", status->epoch(), epoch_)
-                    : std::string(status.status().message()))));
+                status.ok() ? absl::StrFormat("no longer holds the plan of epoch %d", epoch_)
+                            : std::string(status.status().message()))));
     return lost_;
   }
   return LookForMissing();

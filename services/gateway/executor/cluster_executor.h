@@ -63,6 +63,8 @@ class ClusterExecutor final : public Executor {
 
   // Releases memory when no more steps will come.
   void LetGo();
+  // The workers; if the plan yields, with the memory that other plans leave.
+  std::vector<WorkerDescription> Available(std::vector<WorkerDescription> workers) const;
   // Makes plan and limits from the workers that answer.
   absl::Status MakePlacement(absl::Duration wait);
   // Every epoch has a region of its own.
@@ -111,7 +113,7 @@ class ClusterExecutor final : public Executor {
   std::chrono::steady_clock::time_point last_answer_;
   Plan plan_;
   StepLimits limits_;
-  const std::string plan_token_;  // random; tells which plans of the workers are this gateway's
+  const std::string plan_token_;  // tells which plans of the workers are this gateway's
   uint64_t epoch_ = 0;
   uint32_t exchange_region_id_ = 0;
   std::unique_ptr<Exchange> exchange_;

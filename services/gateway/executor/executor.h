@@ -31,6 +31,13 @@ struct ExecutorOptions {
   std::vector<std::string> npu_targets;     // the same for NPU workers; ignored with kOff
   TlsFiles tls;                             // for tls:// targets.  REQUIRES CheckTlsFiles
   std::string model_name;                   // as the loader lists it
+  // The plan's name at the workers, which hold one plan of each name for a gateway.
+  std::string plan_id = "main";
+  // The gateway's, the same for all its plans (NewPlanToken); empty: the executor makes one.
+  std::string plan_token;
+  // The plan takes only memory that the gateway's other plans leave, and gives it back to one of
+  // them that needs it.
+  bool yields = false;
   PlacementPolicy policy;
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;
@@ -45,6 +52,9 @@ struct ExecutorOptions {
   absl::Duration worker_grace = absl::Seconds(5);
   absl::Duration load_deadline = absl::Minutes(10);  // for a worker to load its part
 };
+
+// Random, so that no other gateway has the same.
+std::string NewPlanToken();
 
 struct SegmentTiming {
   uint32_t segment_index = 0;

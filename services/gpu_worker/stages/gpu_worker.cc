@@ -72,7 +72,7 @@ void GpuWorker::CloseDevice() {
     // It may still be reading and writing what it was given: that must outlive it, so it is left
     // to the end of the process.
     LogError("device abandoned", {{"device", device_->info().name}});
-    static_cast<void>(model_.release());
+    for (auto& model : models_) static_cast<void>(model.release());
     static_cast<void>(self_test_.release());
     static_cast<void>(kernels_.release());
     static_cast<void>(timeline_.release());
@@ -80,7 +80,7 @@ void GpuWorker::CloseDevice() {
     static_cast<void>(instance_.release());
     return;
   }
-  model_.reset();
+  for (auto& model : models_) model.reset();
   self_test_.reset();
   kernels_.reset();
   timeline_.reset();
@@ -98,7 +98,7 @@ absl::Duration GpuWorker::LongestSubmission() const {
 absl::StatusOr<LoadReport> GpuWorker::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   if (device_ != nullptr && !device_->lost()) {
-    Unload();
+    Unload(load.plan);
   } else {
     CloseDevice();
     TANDEM_RETURN_IF_ERROR(OpenDevice());
@@ -113,34 +113,60 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
   ceilings_ = {};
   TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
   if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
+  std::unique_ptr<LoadedModel>& model = models_[load.plan];
   TANDEM_ASSIGN_OR_RETURN(
-      model_, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), tune,
-                                  LongestSubmission(), progress));
+      model, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), tune,
+                                 LongestSubmission(), progress));
+  ShareDevice();
   if (const absl::Status saved = kernels_->SaveCache(); !saved.ok()) {
     LogWarning("pipeline cache not kept", {{"reason", std::string(saved.message())}});
   }
-  return model_->report();
+  return model->report();
 }
 
-void GpuWorker::Unload() {
-  // A lost device may still use the model's memory: see CloseDevice.
+void GpuWorker::ShareDevice() {
+  const auto is_loaded = [](const auto& model) { return model != nullptr; };
+  const bool shared = std::ranges::count_if(models_, is_loaded) > 1;
+  for (const auto& model : models_) {
+    if (model != nullptr) model->Share(shared);
+  }
+}
+
+void GpuWorker::Unload(uint32_t plan) {
+  // A lost device may still use the models' memory: see CloseDevice.
   if (device_ != nullptr && device_->lost()) return CloseDevice();
-  model_.reset();
+  models_[plan].reset();
+  ShareDevice();
 }
 
 absl::Status GpuWorker::Submit(const SegmentRun& run) {
   if (device_ == nullptr || device_->lost()) {
     return absl::UnavailableError("the device is lost: load the model again");
   }
-  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  return model_->Submit(run);
+  if (models_[run.plan] == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  return models_[run.plan]->Submit(run);
 }
 
-absl::StatusOr<SegmentResult> GpuWorker::Wait() {
-  if (device_ == nullptr || device_->lost() || model_ == nullptr || model_->idle()) {
+absl::StatusOr<bool> GpuWorker::Advance(uint32_t plan) {
+  if (device_ == nullptr || device_->lost() || models_[plan] == nullptr || models_[plan]->idle()) {
+    return true;
+  }
+  // The device goes on with them while this plan's submission is waited for.
+  for (const auto& model : models_) {
+    if (model != nullptr) model->QueueDue();
+  }
+  return models_[plan]->Advance();
+}
+
+bool GpuWorker::HoldsBack(uint32_t plan) const {
+  return models_[plan] != nullptr && models_[plan]->HoldsBack();
+}
+
+absl::StatusOr<SegmentResult> GpuWorker::Wait(uint32_t plan) {
+  if (device_ == nullptr || device_->lost() || models_[plan] == nullptr || models_[plan]->idle()) {
     return absl::UnavailableError("the device was lost with what was submitted");
   }
-  return model_->Wait();
+  return models_[plan]->Wait();
 }
 
 absl::Status GpuWorker::CheckHealth() {
@@ -151,7 +177,10 @@ absl::Status GpuWorker::CheckHealth() {
 absl::StatusOr<DeviceCeilings> GpuWorker::Ceilings() {
   if (device_ == nullptr || device_->lost()) return absl::UnavailableError("the device is lost");
   const bool matrix_units = kernels_->tuning().matrix.fragments.path != MatrixPath::kNone;
-  const uint64_t read_bytes = model_ == nullptr ? 0 : model_->report().weight_bytes;
+  uint64_t read_bytes = 0;
+  for (const auto& model : models_) {
+    if (model != nullptr) read_bytes = std::max(read_bytes, model->report().weight_bytes);
+  }
   TANDEM_ASSIGN_OR_RETURN(
       const DeviceCeilings now,
       MeasureCeilings(*device_, kernels_->layout(), *timeline_, matrix_units, read_bytes));

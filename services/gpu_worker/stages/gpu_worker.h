@@ -1,6 +1,7 @@
 // The Vulkan worker: runs every kind of stage on one device.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -55,16 +56,18 @@ class GpuWorker : public Worker {
   const WorkerDescription& description() const override { return description_; }
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
-  void Unload() override;
+  void Unload(uint32_t plan) override;
   absl::Status Submit(const SegmentRun& run) override;
-  absl::StatusOr<SegmentResult> Wait() override;
+  absl::StatusOr<bool> Advance(uint32_t plan) override;
+  bool HoldsBack(uint32_t plan) const override;
+  absl::StatusOr<SegmentResult> Wait(uint32_t plan) override;
   // Runs a computation with a known result.  UNAVAILABLE: no result within seconds.  INTERNAL: a
   // wrong result.
   absl::Status CheckHealth() override;
   absl::StatusOr<DeviceCeilings> Ceilings() override;
 
   const vulkan::Device& device() const { return *device_; }
-  // The tuning of the loaded model.
+  // The tuning of the model loaded last.
   const Tuning& tuning() const { return kernels_->tuning(); }
   // Several lines for a person.
   std::string DescribeDevice() const;
@@ -75,6 +78,8 @@ class GpuWorker : public Worker {
   absl::Status OpenDevice();
   void CloseDevice();
   absl::Duration LongestSubmission() const;
+  // Tells the models whether they have the device for themselves.
+  void ShareDevice();
 
   const GpuWorkerOptions options_;
   WorkerDescription description_;
@@ -85,8 +90,8 @@ class GpuWorker : public Worker {
   std::unique_ptr<KernelSet> kernels_;
   Tuning untuned_;  // the kernels', before any model's table
   std::unique_ptr<SelfTest> self_test_;
-  DeviceCeilings ceilings_;             // the best seen with this model
-  std::unique_ptr<LoadedModel> model_;  // null: none is loaded
+  DeviceCeilings ceilings_;                                     // the best seen since the last Load
+  std::array<std::unique_ptr<LoadedModel>, kMaxPlans> models_;  // by plan; null: not loaded
 };
 
 }  // namespace tandem::gpu

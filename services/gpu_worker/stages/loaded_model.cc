@@ -328,38 +328,83 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
   flight.whole = flight.shares->NextIsWhole();
   flight.submission = program.For(run.lane, shape, flight.whole);
-  TANDEM_ASSIGN_OR_RETURN(flight.done, SubmitAll(flight.submission));
-  flights_.push_back(flight);
-  return absl::OkStatus();
+  if (!shared_) {
+    TANDEM_ASSIGN_OR_RETURN(flight.done, SubmitAll(flight.submission));
+    flight.next_recording = flight.submission.num_recordings;
+    flights_.push_back(std::move(flight));
+    return absl::OkStatus();
+  }
+  flights_.push_back(std::move(flight));
+  QueueDue();
+  if (flights_.back().failed.ok()) return absl::OkStatus();
+  const absl::Status failed = flights_.back().failed;
+  timeline_.IsIdle(kStepTimeout);  // what came before it still runs
+  flights_.pop_back();
+  return failed;
 }
 
-absl::StatusOr<uint64_t> LoadedModel::SubmitAll(const SegmentProgram::Submission& submission) {
-  // Those that go with one vkQueueSubmit2.
+absl::Status LoadedModel::QueueNext(Flight& flight) {
   std::array<VkCommandBuffer, SegmentProgram::Submission::kMostParts> together;
   size_t count = 0;
-  bool submitted = false;
-  const auto submit = [&]() -> absl::StatusOr<uint64_t> {
-    auto done = timeline_.Submit(std::span(together).first(count));
-    // What came before it still runs, over memory that the caller may now free.
-    if (!done.ok() && submitted) timeline_.IsIdle(kStepTimeout);
-    submitted = true;
-    count = 0;
-    return done;
+  const auto submit = [&]() -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(flight.done, timeline_.Submit(std::span(together).first(count)));
+    return absl::OkStatus();
   };
-  for (const auto& recording : std::span(submission.recordings).first(submission.num_recordings)) {
-    bool joins = recording.joins;
-    for (const VkCommandBuffer part : recording.commands) {
-      if (count > 0 && !joins) TANDEM_RETURN_IF_ERROR(submit().status());
-      together[count++] = part;
-      joins = false;
+  uint32_t& recording = flight.next_recording;
+  for (; recording < flight.submission.num_recordings; ++recording, flight.next_part = 0) {
+    const SegmentProgram::Submission::Parts& parts = flight.submission.recordings[recording];
+    for (; flight.next_part < parts.commands.size(); ++flight.next_part) {
+      const bool joins = flight.next_part == 0 && parts.joins;
+      if (count > 0 && !joins) return submit();
+      together[count++] = parts.commands[flight.next_part];
     }
   }
   return submit();
 }
 
+void LoadedModel::RemoveOldestQueued() {
+  std::ranges::move(std::span(queued_).subspan(1), queued_.begin());
+  --num_queued_;
+}
+
+void LoadedModel::QueueDue() {
+  while (num_queued_ > 0 && timeline_.Reached(queued_[0])) RemoveOldestQueued();
+  for (Flight& flight : flights_) {
+    while (num_queued_ < kMostQueued && !flight.all_queued()) {
+      flight.failed = QueueNext(flight);
+      if (flight.failed.ok()) queued_[num_queued_++] = flight.done;
+    }
+  }
+}
+
+absl::StatusOr<bool> LoadedModel::Advance() {
+  if (!shared_ || OldestHasRun()) return true;
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(queued_[0], kStepTimeout));
+  RemoveOldestQueued();
+  QueueDue();
+  return OldestHasRun();
+}
+
+absl::StatusOr<uint64_t> LoadedModel::SubmitAll(const SegmentProgram::Submission& submission) {
+  Flight flight{.submission = submission};
+  do {
+    const bool first = flight.done == 0;
+    const absl::Status queued = QueueNext(flight);
+    if (queued.ok()) continue;
+    // What came before it still runs, over memory that the caller may now free.
+    if (!first) timeline_.IsIdle(kStepTimeout);
+    return queued;
+  } while (!flight.all_queued());
+  return flight.done;
+}
+
 absl::StatusOr<SegmentResult> LoadedModel::Wait() {
-  const Flight flight = flights_.front();
+  absl::StatusOr<bool> has_run = false;
+  while (has_run.ok() && !*has_run) has_run = Advance();
+  const Flight flight = std::move(flights_.front());
   flights_.pop_front();
+  TANDEM_RETURN_IF_ERROR(has_run.status());
+  TANDEM_RETURN_IF_ERROR(flight.failed);
   TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
   TANDEM_RETURN_IF_ERROR(phases_->Check(kernels_));
   exchange_->CopyOut(flight.lane, flight.program->segment().outputs, flight.header.num_rows);

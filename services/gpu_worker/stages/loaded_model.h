@@ -1,6 +1,7 @@
-// A model's part on one device, from Load to Unload.
+// A plan's part on one device, from Load to Unload.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -29,9 +30,14 @@ namespace tandem::gpu {
 // sizes over 256 or not multiples of 8, more positions than a software device's loops reach.
 absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning);
 
+// Where models share the device, each has at most kMostQueued submissions on its queue: one that
+// runs and one that follows.  The other submissions of a long step are held back, so that another
+// model's step waits for few of them.
+//
 // Single-thread.
 class LoadedModel {
  public:
+  static constexpr size_t kMostQueued = 2;
   using Progress = std::function<void(double, std::string_view)>;
 
   // `device`, `kernels`, `timeline`: borrowed; must outlive this.  Changes the kernels' tuning as
@@ -44,10 +50,16 @@ class LoadedModel {
   ~LoadedModel();
 
   LoadReport report() const;
-  // As Worker's.  Wait REQUIRES a submitted segment.
+  // Whether other models use the device.  REQUIRES idle().
+  void Share(bool shared) { shared_ = shared; }
+  // As Worker's.  Advance and Wait REQUIRE a submitted segment.
   absl::Status Submit(const SegmentRun& run);
+  absl::StatusOr<bool> Advance();
+  bool HoldsBack() const { return !flights_.empty() && !flights_.back().all_queued(); }
   absl::StatusOr<SegmentResult> Wait();
   bool idle() const { return flights_.empty(); }
+  // Queues the submissions for which there is room now.
+  void QueueDue();
 
  private:
   // A segment that was submitted.
@@ -58,7 +70,11 @@ class LoadedModel {
     uint32_t lane = 0;
     bool whole = false;  // the end of every stage is recorded
     StageShares* shares = nullptr;
-    uint64_t done = 0;  // the timeline's value
+    uint32_t next_recording = 0, next_part = 0;  // of `submission`: the first not queued
+    uint64_t done = 0;                           // the timeline's value after those queued
+    absl::Status failed;                         // why nothing more can be queued
+
+    bool all_queued() const { return next_recording == submission.num_recordings || !failed.ok(); }
   };
   LoadedModel(KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load)
       : kernels_(kernels), timeline_(timeline), load_(std::move(load)) {}
@@ -74,8 +90,16 @@ class LoadedModel {
                              const Progress& progress);
   absl::Status RecordSegments(const vulkan::Device& device, const Progress& progress);
   void LogCuts() const;
-  // Returns the timeline's value when all of it is done.
+  // Queues the next submission of a flight.
+  absl::Status QueueNext(Flight& flight);
+  // Queues all of them; returns the timeline's value when they are done.
   absl::StatusOr<uint64_t> SubmitAll(const SegmentProgram::Submission& submission);
+  // Whether the device has done all of the oldest flight.
+  bool OldestHasRun() const {
+    const Flight& oldest = flights_.front();
+    return oldest.all_queued() && (num_queued_ == 0 || queued_[0] > oldest.done);
+  }
+  void RemoveOldestQueued();
   // Runs every recording once over no rows, so that drivers that compile late compile now.
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
@@ -98,6 +122,10 @@ class LoadedModel {
   std::map<std::tuple<uint32_t, size_t, bool>, StageShares> shares_;  // segment, bucket, long
   std::vector<uint64_t> ticks_;
   std::deque<Flight> flights_;  // oldest first
+  bool shared_ = false;
+  // If shared: the timeline's values of the submissions on the queue, oldest first.
+  std::array<uint64_t, kMostQueued> queued_ = {};
+  size_t num_queued_ = 0;
 };
 
 }  // namespace tandem::gpu

@@ -86,6 +86,13 @@ absl::StatusOr<uint64_t> Timeline::Submit(std::span<const VkCommandBuffer> comma
   return ++value_;
 }
 
+bool Timeline::Reached(uint64_t value) const {
+  uint64_t reached = 0;
+  const VkResult result =
+      device_.vk().GetSemaphoreCounterValue(device_.handle(), semaphore_, &reached);
+  return result == VK_SUCCESS && reached >= value;
+}
+
 // Gives way to whoever else wants the processor; what goes wrong is found by the wait that follows.
 bool Timeline::Poll(uint64_t value) const {
   const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(longest_poll_);

@@ -27,6 +27,8 @@ class Timeline {
   // UNAVAILABLE: the device is lost, or timed out, which counts as lost.  Where waits hide a loss
   // (DeviceInfo), submits nothing after each wait, to learn of it.
   absl::Status Wait(uint64_t value, absl::Duration timeout);
+  // Whether the submission of `value` is done; false also if the device cannot say.
+  bool Reached(uint64_t value) const;
   // Waits until all submissions are done; false after `timeout`.
   bool IsIdle(absl::Duration timeout);
   absl::Status SubmitAndWait(std::span<const VkCommandBuffer> commands, absl::Duration timeout);
