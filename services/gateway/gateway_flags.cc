@@ -1,6 +1,7 @@
 #include "services/gateway/gateway_flags.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,6 +14,7 @@
 #include "services/common/rpc/worker_target.h"
 #include "services/common/tensor/kv_format.h"
 #include "services/gateway/http/api_keys.h"
+#include "services/gateway/speculation/lookup_drafter.h"
 #include "services/gateway/trace/http_poster.h"
 
 namespace tandem::gateway {
@@ -21,6 +23,12 @@ namespace {
 
 absl::Status CheckHttp(const std::string& listen) {
   return listen == kHttpOff ? absl::OkStatus() : CheckHttpAddress(listen);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> MakeLookupDrafter(const Executor&) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  drafters.push_back(std::make_unique<LookupDrafter>());
+  return drafters;
 }
 
 // As browsers send it: no path, not even a slash.
@@ -202,6 +210,12 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
+  app.add_option(
+         "--speculate", flags.speculate,
+         "lookup: guess tokens ahead where the text repeats itself, and verify them several "
+         "at a time where this is faster; the answers are the same.  Or off")
+      ->check(CLI::IsMember({"lookup", "off"}))
+      ->capture_default_str();
   app.add_flag("!--no-queued-steps", flags.executor.queue_steps,
                "Hand a step to the worker only when the one before it is done");
   app.add_option("--kv-tokens", flags.executor.kv_tokens,
@@ -338,6 +352,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache == "on";
+  if (flags.speculate == "lookup") flags.engine.make_drafters = MakeLookupDrafter;
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   return absl::OkStatus();

@@ -42,6 +42,7 @@ struct GatewayFlags {
   std::string gpu = "prefer";
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
+  std::string speculate = "off";
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS

@@ -55,6 +55,12 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
   samples.Add(M::kRunning, scheduler.running());
   samples.Add(M::kWaiting, scheduler.waiting());
   samples.Add(M::kWaitingLimit, scheduler.max_waiting());
+  for (const v1::DrafterStatus& drafter : scheduler.drafters()) {
+    const uint64_t rejected = drafter.drafted_tokens() - drafter.accepted_tokens();
+    samples.Add(M::kDraftTokens, static_cast<double>(drafter.accepted_tokens()),
+                {drafter.name(), "accepted"});
+    samples.Add(M::kDraftTokens, static_cast<double>(rejected), {drafter.name(), "rejected"});
+  }
   constexpr std::string_view kPools[] = {"global", "window"};
   for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {
     samples.Add(M::kKvBlocks, scheduler.kv_blocks_total(pool), {kPools[pool]});

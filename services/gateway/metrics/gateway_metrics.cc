@@ -39,6 +39,7 @@ std::vector<MetricSpec> GatewayMetrics::All() {
                                    kStepTime,
                                    kStepRowsTotal,
                                    kStepRows,
+                                   kDraftTokens,
                                    kCalls,
                                    kRoundTrip,
                                    kWorkerTime,

@@ -147,6 +147,14 @@ struct GatewayMetrics {
   static constexpr MetricSpec kStepRows{
       "tandem_step_rows", MetricType::kHistogram, "Rows of a step.", {}, kRowBuckets};
 
+  // Guesses of drafters.
+  static constexpr MetricSpec kDraftTokens{
+      "tandem_draft_tokens_total",
+      MetricType::kCounter,
+      "Guesses of drafters that steps verified, by drafter. accepted: the token that the model "
+      "chose, so that a step was saved; rejected: another one.",
+      {"drafter", "result"}};
+
   // Calls to workers.
   static constexpr MetricSpec kCalls{
       "tandem_segment_calls_total", MetricType::kCounter, "Segments sent to a worker.", {"worker"}};

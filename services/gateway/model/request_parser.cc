@@ -153,6 +153,23 @@ absl::Status ParseConstraint(const v1::Constraint& proto, EngineRequest& request
   return absl::OkStatus();
 }
 
+// Tokens of what the client expects of the answer.
+absl::StatusOr<std::vector<uint32_t>> ParsePrediction(const std::string& text,
+                                                      const ServedModel& model) {
+  if (text.size() > kMaxPredictionBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prediction: %d bytes, at most %d", text.size(), kMaxPredictionBytes));
+  }
+  // Nobody would read them.
+  if (text.empty() || !model.engine().drafts()) return std::vector<uint32_t>();
+  auto tokens = TokensOf(text, /*add_bos=*/false, model);
+  if (!tokens.ok()) {
+    return absl::Status(tokens.status().code(),
+                        absl::StrFormat("prediction: %s", std::string(tokens.status().message())));
+  }
+  return tokens;
+}
+
 // What the two kinds of request have in common.
 template <class Request>
 absl::StatusOr<EngineRequest> ParseCommon(const Request& proto, const ServedModel& model) {
@@ -165,6 +182,7 @@ absl::StatusOr<EngineRequest> ParseCommon(const Request& proto, const ServedMode
     return absl::InvalidArgumentError(
         absl::StrFormat("logprobs: %d, must be in [0, %d]", proto.logprobs(), kMaxLogprobs));
   }
+  TANDEM_ASSIGN_OR_RETURN(request.prediction, ParsePrediction(proto.prediction(), model));
   request.num_alternatives = std::min(proto.logprobs(), model.config().vocab_size);
   if (proto.has_constraint()) {
     TANDEM_RETURN_IF_ERROR(ParseConstraint(proto.constraint(), request));

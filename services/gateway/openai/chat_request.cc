@@ -23,7 +23,6 @@ void RefuseUnsupported(JsonFields& fields) {
   fields.RefuseUnless("modalities", Json::array({"text"}),
                       "this server does not answer with anything but text.");
   fields.RefuseIfSet("audio", "this server does not answer with anything but text.");
-  fields.RefuseIfSet("prediction", "this server does not use predicted outputs.");
   fields.String("reasoning_effort");  // no effect: the model does not reason before it answers
   fields.RefuseIfSet("web_search_options", "this server does not search the web.");
   fields.Bool("store");
@@ -32,6 +31,19 @@ void RefuseUnsupported(JsonFields& fields) {
     fields.Unsupported("service_tier",
                        "this server does not have service tiers; send 'auto' or 'default'.");
   }
+}
+
+// What the client expects of the answer; empty: nothing.
+std::string ReadPrediction(JsonFields& fields) {
+  const Json* prediction = fields.Object("prediction");
+  if (prediction == nullptr || prediction->empty()) return "";
+  JsonFields members(*prediction, fields.error(), fields.PathOf("prediction."));
+  const auto type = members.String("type");
+  if (!type.has_value()) members.Missing("type");
+  if (type.has_value() && *type != "content") {
+    members.Unsupported("type", "this server takes predictions of type \"content\" alone.");
+  }
+  return members.ok() ? ReadContent(members, {"text"}) : "";
 }
 
 void ReadMaxTokens(JsonFields& fields, v1::GenerationLimits& limits) {
@@ -76,6 +88,7 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   const StreamOptions stream = ReadStreamOptions(fields);
   const int64_t num_choices = fields.Integer("n", 1, kMaxChoices).value_or(1);
   fields.String("user");
+  request.set_prediction(ReadPrediction(fields));
   RefuseUnsupported(fields);
   IgnoredMembers ignored;
   ReadTools(fields, "function", request, ignored);

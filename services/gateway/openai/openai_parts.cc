@@ -18,6 +18,8 @@ void UsageSum::Add(const v1::Usage& usage, bool new_prompt, bool first) {
     cached_tokens_ += usage.cached_tokens();
   }
   completion_tokens_ += usage.completion_tokens();
+  accepted_tokens_ += usage.accepted_prediction_tokens();
+  rejected_tokens_ += usage.rejected_prediction_tokens();
   runs_.push_back(usage);
 }
 
@@ -29,8 +31,8 @@ Json UsageSum::ToJson() const {
           {"completion_tokens_details",
            {{"reasoning_tokens", 0},
             {"audio_tokens", 0},
-            {"accepted_prediction_tokens", 0},
-            {"rejected_prediction_tokens", 0}}}};
+            {"accepted_prediction_tokens", accepted_tokens_},
+            {"rejected_prediction_tokens", rejected_tokens_}}}};
 }
 
 Json UsageSum::ToResponsesJson() const {

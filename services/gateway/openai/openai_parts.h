@@ -31,6 +31,8 @@ class UsageSum {
  private:
   uint64_t prompt_tokens_ = 0;
   uint64_t cached_tokens_ = 0;
+  uint64_t accepted_tokens_ = 0;  // of predictions, and guesses of the gateway's own
+  uint64_t rejected_tokens_ = 0;
   uint64_t completion_tokens_ = 0;
   uint64_t seed_ = 0;
   std::vector<v1::Usage> runs_;

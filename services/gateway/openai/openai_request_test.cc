@@ -158,7 +158,7 @@ TEST_F(OpenAiRequestTest, RefusalsSpeakOfThisServerAndSayWhatToDoInstead) {
               HasSubstr("this server does not keep responses; send the whole conversation"));
   for (const char* fields :
        {R"("response_format": {"type": "grammar"})", R"("audio": {"a": 1})",
-        R"("prediction": {"a": 1})", R"("service_tier": "flex")",
+        R"("prediction": {"type": "tokens"})", R"("service_tier": "flex")",
         R"("web_search_options": {"a": 1})",
         R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])"}) {
     EXPECT_THAT(std::string(Chat(fields).status().message()), HasSubstr("this server ")) << fields;
@@ -219,7 +219,11 @@ TEST_F(OpenAiRequestTest, WhatTheEngineCannotDoIsRefusedByName) {
       {R"("functions": [{"name": "f"}])", "functions", "unsupported_parameter"},
       {R"("modalities": ["text", "audio"])", "modalities", "unsupported_parameter"},
       {R"("audio": {"voice": "x"})", "audio", "unsupported_parameter"},
-      {R"("prediction": {"type": "content"})", "prediction", "unsupported_parameter"},
+      {R"("prediction": {"type": "tokens"})", "prediction.type", "unsupported_parameter"},
+      {R"("prediction": {"content": "x"})", "prediction.type", "missing_required_parameter"},
+      {R"("prediction": {"type": "content"})", "prediction.content", "missing_required_parameter"},
+      {R"("prediction": "x")", "prediction", "invalid_type"},
+      {R"("prediction": {"type": "content", "content": 5})", "prediction.content", "invalid_type"},
       {R"("reasoning_effort": 5)", "reasoning_effort", "invalid_type"},
       {R"("web_search_options": {"a": 1})", "web_search_options", "unsupported_parameter"},
       {R"("store": "yes")", "store", "invalid_type"},

@@ -76,6 +76,7 @@ struct TracedStep final : SpanSource {
   absl::Time begin, end;  // `begin`: when the devices had finished their earlier work
   uint32_t decode_rows = 0;
   uint32_t prompt_rows = 0;
+  uint32_t drafted_rows = 0;
   bool queued = false;
   absl::Status status;
   std::shared_ptr<const TracedPlan> plan;  // shared with other steps

@@ -61,6 +61,7 @@ void FillStep(const TracedStep& step, v1::TraceStep& shown) {
   shown.set_end_ns(absl::ToUnixNanos(step.end));
   shown.set_decode_rows(step.decode_rows);
   shown.set_prompt_rows(step.prompt_rows);
+  shown.set_drafted_rows(step.drafted_rows);
   shown.set_requests(static_cast<uint32_t>(step.shares.size()));
   shown.set_queued(step.queued);
   if (!step.status.ok()) shown.set_error(std::string(absl::StatusCodeToString(step.status.code())));

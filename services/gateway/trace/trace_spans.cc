@@ -134,6 +134,7 @@ void TracedStep::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   Set(step, "tandem.step.id", static_cast<int64_t>(step_id));
   Set(step, "tandem.step.rows.decode", static_cast<int64_t>(decode_rows));
   Set(step, "tandem.step.rows.prompt", static_cast<int64_t>(prompt_rows));
+  Set(step, "tandem.step.rows.drafted", static_cast<int64_t>(drafted_rows));
   Set(step, "tandem.step.requests", static_cast<int64_t>(shares.size()));
   Attribute(step, "tandem.step.queued").set_bool_value(queued);
   SetFailure(status, step);

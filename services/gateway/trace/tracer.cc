@@ -57,6 +57,7 @@ void Tracer::StepEnded(const StepReport& report) {
   step->end = report.end;
   step->decode_rows = report.decode_rows;
   step->prompt_rows = report.prompt_rows;
+  step->drafted_rows = report.drafted_rows;
   step->queued = report.queued;
   step->status = report.status;
   step->plan = plan_;

@@ -26,6 +26,9 @@ std::string DescribeAnswer(const Answer& answer) {
   std::string line = absl::StrFormat("%d token%s after %d", num_tokens, num_tokens == 1 ? "" : "s",
                                      usage.prompt_tokens());
   if (usage.cached_tokens() > 0) line += absl::StrFormat(" (%d cached)", usage.cached_tokens());
+  const uint32_t accepted = usage.accepted_prediction_tokens();
+  const uint32_t guessed = accepted + usage.rejected_prediction_tokens();
+  if (guessed > 0) line += absl::StrFormat(", %d of %d guesses accepted", accepted, guessed);
   const double decode_seconds = usage.total_seconds() - usage.first_token_seconds();
   if (num_tokens > 1 && decode_seconds > 0) {
     line += absl::StrFormat(", %.1f tokens/s", (num_tokens - 1) / decode_seconds);

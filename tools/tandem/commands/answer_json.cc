@@ -42,6 +42,8 @@ nlohmann::ordered_json AnswerAsJson(const Answer& answer) {
   json["usage"] = {{"prompt_tokens", usage.prompt_tokens()},
                    {"cached_tokens", usage.cached_tokens()},
                    {"completion_tokens", usage.completion_tokens()},
+                   {"accepted_prediction_tokens", usage.accepted_prediction_tokens()},
+                   {"rejected_prediction_tokens", usage.rejected_prediction_tokens()},
                    {"seed", usage.seed()},
                    {"queue_seconds", usage.queue_seconds()},
                    {"first_token_seconds", usage.first_token_seconds()},

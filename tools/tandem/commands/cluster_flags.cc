@@ -65,6 +65,13 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
           "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
+  command
+      .add_option(
+          "--speculate", options.speculate,
+          "lookup: guess tokens ahead where the text repeats itself, and verify them several "
+          "at a time where this is faster; the answers are the same.  Or off")
+      ->check(CLI::IsMember({"lookup", "off"}))
+      ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,

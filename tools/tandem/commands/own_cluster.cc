@@ -66,6 +66,8 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                absl::StrFormat("%d", options.kv_tokens),
                "--prefix-cache",
                options.prefix_cache,
+               "--speculate",
+               options.speculate,
                "--tune",
                options.tune,
                "--tune-seconds",

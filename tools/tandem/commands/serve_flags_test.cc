@@ -73,6 +73,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"tune", {"\"off\"", "\"never\""}},
         {"kv-type", {"\"q8_0\"", "\"q3\""}},
         {"prefix-cache", {"\"off\"", "\"maybe\""}},
+        {"speculate", {"\"off\"", "\"draft\""}},
         {"log-format", {"\"json\"", "\"xml\""}},
         {"port", {"50052", "80000"}},
         {"log-bytes", {"65536", "1"}},

@@ -69,6 +69,13 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("queued",
       absl::StrFormat("%d steps behind another; %d speculative rows, %d tokens rejected",
                       scheduler.steps_queued(), scheduler.rows_fed(), scheduler.wrong_guesses()));
+  for (const v1::DrafterStatus& drafter : scheduler.drafters()) {
+    const std::string name = "guesses by " + drafter.name();
+    std::string line =
+        absl::StrFormat("%d of %d accepted", drafter.accepted_tokens(), drafter.drafted_tokens());
+    if (!drafter.detail().empty()) line += "; " + drafter.detail();
+    add(name.c_str(), line);
+  }
   add("tokens",
       absl::StrFormat("%d of prompts, %d of answers; %d preemptions", scheduler.prompt_tokens(),
                       scheduler.completion_tokens(), scheduler.preemptions()));

@@ -92,8 +92,8 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model) {
   }
   arguments.insert(arguments.end(), options.host_arguments.begin(), options.host_arguments.end());
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
-  arguments.insert(arguments.end(),
-                   {"--kv-type", options.kv_type, "--prefix-cache", options.prefix_cache});
+  arguments.insert(arguments.end(), {"--kv-type", options.kv_type, "--prefix-cache",
+                                     options.prefix_cache, "--speculate", options.speculate});
   add("--max-sequences", options.max_sequences);
   add("--max-rows", options.max_rows);
   if (!options.queue_steps) arguments.emplace_back("--no-queued-steps");

@@ -136,6 +136,7 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
     Json args = {{"step", step.step_id()},
                  {"decode_rows", step.decode_rows()},
                  {"prompt_rows", step.prompt_rows()},
+                 {"drafted_rows", step.drafted_rows()},
                  {"requests", step.requests()},
                  {"queued", step.queued()},
                  {"span_id", step.span_id()}};
