@@ -10,9 +10,6 @@
 namespace tandem::gpu {
 namespace {
 
-// Every stage takes longer than that, and is a submission by itself.
-constexpr absl::Duration kCutAll = absl::Nanoseconds(1);
-
 struct CutCase {
   const char* name;
   void (*adjust)(Tuning&);

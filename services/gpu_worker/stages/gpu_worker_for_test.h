@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/step_builder.h"
@@ -18,6 +19,9 @@ namespace tandem::gpu {
 
 using testing::PlanRunner;
 using testing::StepBuilder;
+
+// A longest submission: every stage takes longer, and is a submission by itself.
+inline constexpr absl::Duration kCutAll = absl::Nanoseconds(1);
 
 inline std::vector<uint32_t> Tokens(uint32_t n, uint32_t vocab_size, uint32_t seed) {
   std::vector<uint32_t> tokens(n);

@@ -9,8 +9,6 @@ namespace tandem::gpu {
 namespace {
 
 constexpr uint32_t kMain = 0, kDraft = 1;
-// Every stage takes longer than that, and is a submission by itself.
-constexpr absl::Duration kCutAll = absl::Nanoseconds(1);
 
 class TwoPlansTest : public GpuWorkerTest {
  protected:
