@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<gateway::SegmentTiming>> LocalExecutor::Wait() {
   const uint32_t lane = under_way_.front();
   under_way_.pop_front();
   TANDEM_RETURN_IF_ERROR(lanes_[lane].submitted);
-  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, worker_.Wait());
+  TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, worker_.Wait(0));
   last_end_ = gateway::StepTimer::Clock::now();
   device_ns_ += result.device_ns;
   timer_.pacer().StepRan(gateway::StepSize::Of(lanes_[lane].step.header),
