@@ -15,26 +15,14 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "services/common/base/sanitized.h"
 #include "services/common/base/status_macros.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TANDEM_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TANDEM_SANITIZED 1
-#endif
-#endif
 
 namespace tandem::image_decoder {
 namespace {
 
-#if defined(TANDEM_SANITIZED)
-constexpr bool kSanitized = true;
-constexpr uint32_t kDenied = SECCOMP_RET_ERRNO | EPERM;
-#else
-constexpr bool kSanitized = false;
-constexpr uint32_t kDenied = SECCOMP_RET_KILL_PROCESS;
-#endif
+constexpr uint32_t kDenied = kSanitized ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS;
 
 #if defined(__x86_64__)
 constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
@@ -46,30 +34,14 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 
 // Memory, the socket, and the end.
 constexpr uint32_t kAllowed[] = {
-    __NR_recvmsg,
-    __NR_sendmsg,
-    __NR_close,
-    __NR_brk,
-    __NR_munmap,
-    __NR_mremap,
-    __NR_madvise,
-    __NR_futex,
-    __NR_clock_gettime,
-    __NR_getrandom,
-    __NR_exit,
-    __NR_exit_group,
-    __NR_rt_sigreturn,
-#if defined(TANDEM_SANITIZED)
-    // Reports and checks for leaks.
-    __NR_write,
-    __NR_getpid,
-    __NR_gettid,
-    __NR_sigaltstack,
-    __NR_rt_sigaction,
-    __NR_rt_sigprocmask,
-    __NR_sched_yield,
-    __NR_prctl,
-#endif
+    __NR_recvmsg, __NR_sendmsg,    __NR_close,        __NR_brk,           __NR_munmap,
+    __NR_mremap,  __NR_madvise,    __NR_futex,        __NR_clock_gettime, __NR_getrandom,
+    __NR_exit,    __NR_exit_group, __NR_rt_sigreturn,
+};
+// Reports and checks for leaks.
+constexpr uint32_t kAllowedToSanitizers[] = {
+    __NR_write,        __NR_getpid,         __NR_gettid,      __NR_sigaltstack,
+    __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_sched_yield, __NR_prctl,
 };
 // Memory, but none that is executable: the third argument has the protection.
 constexpr uint32_t kAllowedUnlessExecutable[] = {__NR_mmap, __NR_mprotect};
@@ -90,10 +62,14 @@ std::vector<sock_filter> Program() {
   std::vector<sock_filter> program = {Load(kOffsetOfArchitecture),
                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
                                       Return(SECCOMP_RET_KILL_PROCESS), Load(kOffsetOfNumber)};
-  for (const uint32_t number : kAllowed) {
-    program.push_back(UnlessEqualSkip(number, 1));
-    program.push_back(Return(SECCOMP_RET_ALLOW));
-  }
+  const auto allow = [&program](absl::Span<const uint32_t> numbers) {
+    for (const uint32_t number : numbers) {
+      program.push_back(UnlessEqualSkip(number, 1));
+      program.push_back(Return(SECCOMP_RET_ALLOW));
+    }
+  };
+  allow(kAllowed);
+  if (kSanitized) allow(kAllowedToSanitizers);
   for (const uint32_t number : kAllowedUnlessExecutable) {
     program.push_back(UnlessEqualSkip(number, 4));
     program.push_back(Load(kOffsetOfThirdArgument));

@@ -46,7 +46,7 @@ class Predictor {
     const PlannedStep step(limits_, sequences, rows, depth);
     const StepBatch batch = step.batch();
     TANDEM_RETURN_IF_ERROR(worker_.Submit({.step = &batch, .first_of_step = true}));
-    TANDEM_RETURN_IF_ERROR(worker_.Wait().status());
+    TANDEM_RETURN_IF_ERROR(worker_.Wait(0).status());
     const NullDriver& driver = NullDriver::Get();
     std::vector<KernelFacts> facts;
     for (const CompiledPipeline& pipeline : driver.pipelines()) {

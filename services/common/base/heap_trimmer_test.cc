@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "services/common/base/sanitized.h"
 
 namespace tandem {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TANDEM_OTHER_ALLOCATOR 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TANDEM_OTHER_ALLOCATOR 1
-#endif
-#endif
 
 using Pieces = std::vector<std::unique_ptr<char[]>>;
 
@@ -30,9 +23,7 @@ Pieces Allocate(size_t num_bytes) {
 }
 
 TEST(HeapTrimmerTest, GivesBackWhatPiecesInUseHoldInTheHeap) {
-#ifdef TANDEM_OTHER_ALLOCATOR
-  GTEST_SKIP() << "the sanitizer's allocator keeps freed memory on purpose";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's allocator keeps freed memory on purpose";
   constexpr int64_t kBytes = 64 << 20;
   HeapTrimmer trimmer(absl::Milliseconds(10));
   // Another thread's arena, and a piece at its end, so that freeing alone shrinks nothing.  The second half is freed after a trim
