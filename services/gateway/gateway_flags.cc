@@ -8,13 +8,14 @@
 #include "services/common/base/descriptors.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/plan/drafters.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/server.h"
 #include "services/common/rpc/tls_flags.h"
 #include "services/common/rpc/worker_target.h"
 #include "services/common/tensor/kv_format.h"
 #include "services/gateway/http/api_keys.h"
-#include "services/gateway/speculation/lookup_drafter.h"
+#include "services/gateway/make_drafters.h"
 #include "services/gateway/trace/http_poster.h"
 
 namespace tandem::gateway {
@@ -23,12 +24,6 @@ namespace {
 
 absl::Status CheckHttp(const std::string& listen) {
   return listen == kHttpOff ? absl::OkStatus() : CheckHttpAddress(listen);
-}
-
-absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> MakeLookupDrafter(const Executor&) {
-  std::vector<std::unique_ptr<Drafter>> drafters;
-  drafters.push_back(std::make_unique<LookupDrafter>());
-  return drafters;
 }
 
 // As browsers send it: no path, not even a slash.
@@ -210,11 +205,18 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
-  app.add_option(
-         "--speculate", flags.speculate,
-         "lookup: guess tokens ahead where the text repeats itself, and verify them several "
-         "at a time where this is faster; the answers are the same.  Or off")
-      ->check(CLI::IsMember({"lookup", "off"}))
+  app.add_option("--speculate", flags.speculate,
+                 "Guess tokens ahead and verify several at a time where this is faster; the "
+                 "answers are the "
+                 "same.  lookup: where the text repeats itself; draft: with --draft; lookup,draft: "
+                 "both; or "
+                 "off.  Default: draft where --draft is given, else off")
+      ->check(CheckedBy(ParseDrafters));
+  app.add_option("--draft", flags.draft.model_name,
+                 "The loader's name of a smaller model with the same vocabulary, which guesses");
+  app.add_option("--draft-device", flags.draft.device,
+                 "Where it runs: gpu, npu (its attention), emulate (on an emulated NPU) or a "
+                 "worker's name")
       ->capture_default_str();
   app.add_flag("!--no-queued-steps", flags.executor.queue_steps,
                "Hand a step to the worker only when the one before it is done");
@@ -352,9 +354,13 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache == "on";
-  if (flags.speculate == "lookup") flags.engine.make_drafters = MakeLookupDrafter;
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
+  flags.executor.plan_token = NewPlanToken();
+  TANDEM_ASSIGN_OR_RETURN(const DrafterSet drafters,
+                          ChooseDrafters(flags.speculate, flags.draft.model_name));
+  TANDEM_ASSIGN_OR_RETURN(flags.engine.make_drafters,
+                          DraftersFor(drafters, flags.draft, flags.executor));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "services/common/rpc/server.h"
+#include "services/gateway/draft/draft_options.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/http/http_server.h"
@@ -42,7 +43,8 @@ struct GatewayFlags {
   std::string gpu = "prefer";
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
-  std::string speculate = "off";
+  std::string speculate;            // empty: a draft model if there is one
+  DraftPlace draft;                 // without a name: there is none
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS

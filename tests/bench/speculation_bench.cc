@@ -1,8 +1,12 @@
-// Measures decoding with and without guesses of the lookup drafter, in pairs: the gateway's engine
-// over the GPU worker, in one process.  The answers of both must be the same.
+// Measures decoding with and without guesses, in pairs: the gateway's engine over the GPU worker, in
+// one process.  The answers of both must be the same.
 //
 //   speculation_bench --model demo2.Q8_0.gguf --prompts editing.jsonl --turns 5
+//   speculation_bench --model demo2.Q8_0.gguf --prompts lists.jsonl --draft demo2-draft.Q8_0.gguf
+//   speculation_bench --model 'synthetic:gemma3-27b?type=q4_0' --temperature 0 --right 0.7
 //
+// Guesses come from the lookup drafter, with --draft from a draft model on a second Vulkan device
+// of the same GPU, with --right from the answers without guesses, so many of them right.
 // --prompts: a JSON string a line, the user's message of a conversation.  Without it prompts are
 // random tokens, and answers are sampled at a temperature that makes them random: nothing repeats.
 #include <CLI/CLI.hpp>
@@ -18,6 +22,7 @@
 #include "services/common/base/cache_folder.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/draft/draft_model.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/stream_reader.h"
 #include "services/gateway/speculation/lookup_drafter.h"
@@ -26,6 +31,7 @@
 #include "services/loader/formats/open_model.h"
 #include "tests/bench/local_executor.h"
 #include "tests/bench/packed_weights.h"
+#include "tests/bench/replay_drafter.h"
 
 namespace tandem::bench {
 namespace {
@@ -38,10 +44,44 @@ struct Flags {
   uint32_t tokens = 200;
   uint32_t turns = 3;
   float temperature = -1.0f;  // below 0: 0 with prompts, else 100
+  std::string draft;          // a model's file
+  double right = -1.0;        // of replayed guesses; below 0: none are replayed
   gpu::GpuWorkerOptions worker;
 };
 
 using Prompts = std::vector<std::vector<uint32_t>>;
+
+// A model on a worker of its own.
+struct OnWorker {
+  std::unique_ptr<gpu::GpuWorker> worker;
+  std::shared_ptr<const WeightSet> weights;
+  Vocabulary vocabulary;
+};
+
+absl::StatusOr<OnWorker> LoadModel(const Flags& flags, const std::string& file) {
+  OnWorker loaded;
+  TANDEM_ASSIGN_OR_RETURN(loaded.worker, gpu::GpuWorker::Create(flags.worker));
+  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(file));
+  TANDEM_ASSIGN_OR_RETURN(loaded.weights, PackWeights(*source));
+  loaded.vocabulary = source->vocabulary();
+  return loaded;
+}
+
+absl::StatusOr<std::unique_ptr<LocalExecutor>> StartExecutor(const OnWorker& model,
+                                                             uint32_t sequences, uint32_t context) {
+  TANDEM_ASSIGN_OR_RETURN(
+      auto runner,
+      testing::PlanRunner::Create(
+          model.weights, {model.worker.get()}, testing::WholeModel(model.weights->config()),
+          {.max_rows = 256,
+           .max_sequences = sequences,
+           .max_outputs = 256,
+           .max_logit_outputs = sequences,
+           .context_len = std::min(model.weights->config().context_len, context),
+           .num_lanes = 2}));
+  return std::make_unique<LocalExecutor>(std::move(runner), *model.worker, model.vocabulary,
+                                         Queueing::kLate);
+}
 
 struct Measured {
   double tokens_per_second = 0;  // of decoding, per client
@@ -73,38 +113,50 @@ absl::StatusOr<Prompts> ReadPrompts(const Flags& flags, const gateway::Tokenizer
   return prompts;
 }
 
-absl::StatusOr<Measured> Measure(const Flags& flags, gpu::GpuWorker& worker,
-                                 const std::shared_ptr<const WeightSet>& weights,
-                                 const Vocabulary& vocabulary, const gateway::Tokenizer& tokenizer,
-                                 const Prompts& prompts, bool drafts) {
+// What guesses in a measurement; `known`: the answers without guesses.
+struct Guessing {
+  const OnWorker* draft = nullptr;
+  const ReplayDrafter::Answers* known = nullptr;
+};
+
+absl::StatusOr<std::vector<std::unique_ptr<gateway::Drafter>>> MakeDrafters(
+    const Flags& flags, const Guessing& guessing, const gateway::Executor& target) {
+  std::vector<std::unique_ptr<gateway::Drafter>> drafters;
+  if (flags.right >= 0) {
+    drafters.push_back(
+        std::make_unique<ReplayDrafter>(*guessing.known, flags.right, target.config().vocab_size));
+  } else if (guessing.draft != nullptr) {
+    const auto start = [&](const gateway::Executor::Progress&)
+        -> absl::StatusOr<std::unique_ptr<gateway::Executor>> {
+      return StartExecutor(*guessing.draft, flags.clients, target.limits().context_len);
+    };
+    TANDEM_ASSIGN_OR_RETURN(drafters.emplace_back(),
+                            gateway::DraftModel::Create({.start = start, .name = flags.draft},
+                                                        target.vocabulary(), nullptr));
+  } else {
+    drafters.push_back(std::make_unique<gateway::LookupDrafter>());
+  }
+  return drafters;
+}
+
+absl::StatusOr<Measured> Measure(const Flags& flags, const OnWorker& model,
+                                 const gateway::Tokenizer& tokenizer, const Prompts& prompts,
+                                 const Guessing* guessing) {
   size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto context = static_cast<uint32_t>(longest) + flags.tokens + 16;
-  TANDEM_ASSIGN_OR_RETURN(
-      auto runner,
-      testing::PlanRunner::Create(weights, {&worker}, testing::WholeModel(weights->config()),
-                                  {.max_rows = 256,
-                                   .max_sequences = flags.clients,
-                                   .max_outputs = 256,
-                                   .max_logit_outputs = flags.clients,
-                                   .context_len = std::min(weights->config().context_len, context),
-                                   .num_lanes = 2}));
+  TANDEM_ASSIGN_OR_RETURN(auto executor, StartExecutor(model, flags.clients, context));
   gateway::EngineOptions options{.max_sequences = flags.clients,
                                  .max_rows = 256,
                                  .chunk_rows = 256,
                                  .max_waiting = static_cast<uint32_t>(prompts.size())};
-  if (drafts) {
-    options.make_drafters = [](const gateway::Executor&) {
-      std::vector<std::unique_ptr<gateway::Drafter>> drafters;
-      drafters.push_back(std::make_unique<gateway::LookupDrafter>());
-      return absl::StatusOr<std::vector<std::unique_ptr<gateway::Drafter>>>(std::move(drafters));
+  if (guessing != nullptr) {
+    options.make_drafters = [&](const gateway::Executor& target) {
+      return MakeDrafters(flags, *guessing, target);
     };
   }
-  TANDEM_ASSIGN_OR_RETURN(
-      const auto engine,
-      gateway::Engine::Create(
-          std::make_unique<LocalExecutor>(std::move(runner), worker, vocabulary, Queueing::kLate),
-          tokenizer, options));
+  TANDEM_ASSIGN_OR_RETURN(const auto engine,
+                          gateway::Engine::Create(std::move(executor), tokenizer, options));
   const bool greedy = flags.temperature == 0.0f;
   std::vector<std::unique_ptr<gateway::testing::StreamReader>> readers;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -139,23 +191,32 @@ absl::StatusOr<Measured> Measure(const Flags& flags, gpu::GpuWorker& worker,
 absl::Status Run(Flags& flags) {
   flags.worker.max_rows = 256;
   if (flags.temperature < 0) flags.temperature = flags.prompts.empty() ? 100.0f : 0.0f;
-  TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
-  TANDEM_ASSIGN_OR_RETURN(const auto source, loader::OpenModelSource(flags.model));
-  TANDEM_ASSIGN_OR_RETURN(const auto weights, PackWeights(*source));
-  TANDEM_ASSIGN_OR_RETURN(const auto tokenizer, gateway::Tokenizer::Create(source->vocabulary()));
-  TANDEM_ASSIGN_OR_RETURN(const Prompts prompts, ReadPrompts(flags, *tokenizer, weights->config()));
+  TANDEM_ASSIGN_OR_RETURN(const OnWorker model, LoadModel(flags, flags.model));
+  OnWorker draft;
+  if (!flags.draft.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(draft, LoadModel(flags, flags.draft));
+  }
+  TANDEM_ASSIGN_OR_RETURN(const auto tokenizer, gateway::Tokenizer::Create(model.vocabulary));
+  TANDEM_ASSIGN_OR_RETURN(const Prompts prompts,
+                          ReadPrompts(flags, *tokenizer, model.weights->config()));
+  ReplayDrafter::Answers known;
+  const Guessing guessing{.draft = flags.draft.empty() ? nullptr : &draft, .known = &known};
+  // Also warms up, and is what --right replays.
+  TANDEM_ASSIGN_OR_RETURN(const Measured first,
+                          Measure(flags, model, *tokenizer, prompts, nullptr));
+  for (size_t i = 0; i < prompts.size(); ++i) known[prompts[i]] = first.answers[i];
   std::vector<double> ratios;
   for (uint32_t turn = 0; turn < flags.turns; ++turn) {
     Measured of[2];
-    for (const bool drafts : {turn % 2 == 1, turn % 2 == 0}) {
-      TANDEM_ASSIGN_OR_RETURN(of[drafts], Measure(flags, *worker, weights, source->vocabulary(),
-                                                  *tokenizer, prompts, drafts));
+    for (const bool guesses : {turn % 2 == 1, turn % 2 == 0}) {
+      TANDEM_ASSIGN_OR_RETURN(
+          of[guesses], Measure(flags, model, *tokenizer, prompts, guesses ? &guessing : nullptr));
     }
     size_t differ = 0;
     for (size_t i = 0; i < prompts.size(); ++i) differ += of[0].answers[i] != of[1].answers[i];
     ratios.push_back(of[1].tokens_per_second / of[0].tokens_per_second);
     std::printf(
-        "plain %.1f tok/s, %d steps; lookup %.1f tok/s, %d steps, %d of %d guesses "
+        "plain %.1f tok/s, %d steps; with guesses %.1f tok/s, %d steps, %d of %d guesses "
         "accepted; ratio %.3f; %d of %d answers differ\n",
         of[0].tokens_per_second, static_cast<int>(of[0].steps), of[1].tokens_per_second,
         static_cast<int>(of[1].steps), static_cast<int>(of[1].accepted),
@@ -186,6 +247,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
   app.add_option("--temperature", flags.temperature, "Default: 0 with --prompts, else 100");
+  app.add_option("--draft", flags.draft, "A draft model's file");
+  app.add_option("--right", flags.right, "Replay the answers, this share of the guesses right")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("speculation_bench");

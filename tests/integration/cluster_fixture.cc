@@ -61,6 +61,7 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
          "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
          std::to_string(setup_.context_len), "--http", setup_.http});
     if (setup_.npu) add({"--worker", Target("npu")});
+    if (setup_.draft_npu) add({"--npu-worker", Target("npu")});
     arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
   }
   return arguments;
@@ -79,12 +80,13 @@ void ClusterFixture::StartCluster(const ClusterSetup& setup) {
   } else {
     StartService("loader");
     StartService("gpu");
-    if (setup_.npu) StartService("npu");
+    if (setup_.npu || setup_.draft_npu) StartService("npu");
     StartService("gateway");
   }
   gateway_ = v1::Generation::NewStub(CreateChannel(Target("gateway")));
   loader_ = loader::v1::Loader::NewStub(CreateChannel(Target("loader")));
-  WaitForStatus("ready", [](const auto& status) { return status.state() == "ready"; });
+  WaitForStatus(setup_.state,
+                [this](const auto& status) { return status.state() == setup_.state; });
 }
 
 void ClusterFixture::StopCluster() {

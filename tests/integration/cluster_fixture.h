@@ -26,6 +26,8 @@ struct ClusterSetup {
   std::string policy = "";                 // --npu of `tandem serve`; empty: as `npu` says
   std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";
   std::string model_file = "demo.Q8_0.gguf";  // there
+  std::string state = "ready";                // of the gateway, which StartCluster waits for
+  bool draft_npu = false;  // without `npu`: an emulated NPU that a draft model alone may use
 };
 
 // What a call brought.

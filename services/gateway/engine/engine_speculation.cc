@@ -85,6 +85,7 @@ void Engine::FillDrafters(const Snapshot& snapshot, v1::SchedulerStatus& status)
     drafter.set_drafted_tokens(snapshot.drafters[d].drafted);
     drafter.set_accepted_tokens(snapshot.drafters[d].accepted);
     drafter.set_detail(snapshot.drafters[d].trouble);
+    drafter.set_about(speculator_->drafter(d).about());
   }
 }
 

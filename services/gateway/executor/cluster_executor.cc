@@ -168,6 +168,11 @@ void ClusterExecutor::LetGo() {
 
 std::vector<WorkerDescription> ClusterExecutor::Available(
     std::vector<WorkerDescription> workers) const {
+  if (!options_.only_worker.empty()) {
+    std::erase_if(workers, [this](const WorkerDescription& worker) {
+      return worker.name != options_.only_worker;
+    });
+  }
   if (!options_.yields) return workers;
   for (WorkerDescription& worker : workers) {
     for (const WorkerPeer& peer : peers_) {
@@ -192,10 +197,14 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
       });
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
+  uint32_t context_len = options_.context_len;
+  if (context_len == 0 && options_.context_at_most != 0) {
+    context_len = std::min(options_.context_at_most, config().context_len);
+  }
   TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
                                                   {.max_rows = options_.max_rows,
                                                    .max_sequences = options_.max_sequences,
-                                                   .context_len = options_.context_len,
+                                                   .context_len = context_len,
                                                    .block_tokens = options_.block_tokens,
                                                    .kv_tokens = options_.kv_tokens,
                                                    .kv_dtype = options_.policy.kv_dtype,

@@ -38,6 +38,8 @@ struct ExecutorOptions {
   // The plan takes only memory that the gateway's other plans leave, and gives it back to one of
   // them that needs it.
   bool yields = false;
+  std::string only_worker;       // a worker's name: the plan is on this one alone; empty: any
+  uint32_t context_at_most = 0;  // where context_len is 0: the model's up to this; 0: the model's
   PlacementPolicy policy;
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;

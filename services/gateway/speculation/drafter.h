@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -67,12 +68,15 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  // A label of metrics, status and traces: lower case, constant.  "lookup", "model".
+  // A label of metrics, status and traces: lower case, constant.  "lookup", "draft".
   virtual std::string_view name() const = 0;
   // Whether DraftRequest::hidden is wanted.
   virtual bool wants_hidden() const { return false; }
   // Empty: it guesses.  Else why it does not at the moment.  Holds until the next call.
   virtual std::string_view trouble() const { return {}; }
+
+  // From any thread: what guesses and where, for status; empty: its name says it.
+  virtual std::string about() const { return {}; }
 
   // A sequence begins: its prompt is about to be computed, nothing of its answer is decided.
   virtual void Begin(const DraftSequence& sequence) = 0;

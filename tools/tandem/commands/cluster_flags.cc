@@ -5,6 +5,7 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/plan/drafters.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem {
@@ -68,9 +69,20 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command
       .add_option(
           "--speculate", options.speculate,
-          "lookup: guess tokens ahead where the text repeats itself, and verify them several "
-          "at a time where this is faster; the answers are the same.  Or off")
-      ->check(CLI::IsMember({"lookup", "off"}))
+          "Guess tokens ahead and verify several at a time where this is faster; the answers are "
+          "the same.  lookup: where the text repeats itself; draft: with --draft; lookup,draft: "
+          "both; or off.  Default: draft where --draft is given, else off")
+      ->check(CheckedBy(ParseDrafters));
+  command
+      .add_option("--draft", options.draft,
+                  "A smaller model with the same vocabulary, as for --model: it guesses tokens "
+                  "ahead")
+      ->check(CheckedBy(FindModel));
+  command
+      .add_option(
+          "--draft-device", options.draft_device,
+          "Where the draft model runs: gpu, npu (its attention), emulate (on an emulated NPU) or a "
+          "worker's name")
       ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
@@ -82,6 +94,7 @@ absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {
   ClusterOptions options = flags.options;
   TANDEM_ASSIGN_OR_RETURN(options.npu, ParseNpuPolicy(flags.npu));
   TANDEM_ASSIGN_OR_RETURN(options.gpu, ParseGpuPolicy(flags.gpu));
+  TANDEM_RETURN_IF_ERROR(ChooseDrafters(options.speculate, options.draft).status());
   options.bin_dir = ExecutableDirectory();
   if (options.log_dir.empty()) options.log_dir = options.runtime_dir + "/logs";
   return options;

@@ -66,12 +66,17 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                absl::StrFormat("%d", options.kv_tokens),
                "--prefix-cache",
                options.prefix_cache,
-               "--speculate",
-               options.speculate,
                "--tune",
                options.tune,
                "--tune-seconds",
                absl::StrFormat("%g", options.tune_seconds)};
+  if (!options.speculate.empty()) {
+    spec.argv.insert(spec.argv.end(), {"--speculate", options.speculate});
+  }
+  if (!options.draft.empty()) {
+    spec.argv.insert(spec.argv.end(),
+                     {"--draft", options.draft, "--draft-device", options.draft_device});
+  }
   if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
   if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
   if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");

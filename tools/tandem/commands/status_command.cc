@@ -73,6 +73,7 @@ std::string Summary(const v1::GetStatusResponse& status) {
     const std::string name = "guesses by " + drafter.name();
     std::string line =
         absl::StrFormat("%d of %d accepted", drafter.accepted_tokens(), drafter.drafted_tokens());
+    if (!drafter.about().empty()) line += "; " + drafter.about();
     if (!drafter.detail().empty()) line += "; " + drafter.detail();
     add(name.c_str(), line);
   }

@@ -72,7 +72,27 @@ ServiceSpec Service(const ClusterOptions& options, const std::string& name,
   return spec;
 }
 
-ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model) {
+// Whether there is to be an NPU worker: for the model, or for the draft model alone.
+NpuPolicy NpuWorkerPolicy(const ClusterOptions& options) {
+  if (options.npu != NpuPolicy::kOff || options.draft.empty()) return options.npu;
+  if (options.draft_device == "npu") return NpuPolicy::kRequire;
+  return options.draft_device == "emulate" ? NpuPolicy::kEmulate : NpuPolicy::kOff;
+}
+
+// The loader looks for a name in the folders in order, so the draft's must not be in the model's.
+absl::Status CheckDraftIsFound(const ModelPlace& model, const ModelPlace& draft) {
+  if (draft.root == model.root || draft.root.empty() || model.root.empty()) return absl::OkStatus();
+  std::error_code error;
+  const fs::path other = fs::path(model.root) / draft.name;
+  if (!fs::exists(other, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "draft model %s/%s: %s would be loaded in its place, for it has the same name "
+      "in the model's folder: rename one of them",
+      draft.root, draft.name, other.string()));
+}
+
+ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
+                    const std::string& draft) {
   std::vector<std::string> arguments = {"--listen", Socket(options, "gateway"),
                                         "--loader", Socket(options, "loader"),
                                         "--worker", Socket(options, "gpu"),
@@ -87,13 +107,19 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model) {
     arguments.emplace_back(flag);
     arguments.push_back(absl::StrFormat("%d", value));
   };
-  if (options.npu != NpuPolicy::kOff) {
+  if (NpuWorkerPolicy(options) != NpuPolicy::kOff) {
     arguments.insert(arguments.end(), {"--npu-worker", Socket(options, "npu")});
   }
   arguments.insert(arguments.end(), options.host_arguments.begin(), options.host_arguments.end());
   if (options.out_on_npu) arguments.emplace_back("--out-on-npu");
-  arguments.insert(arguments.end(), {"--kv-type", options.kv_type, "--prefix-cache",
-                                     options.prefix_cache, "--speculate", options.speculate});
+  arguments.insert(arguments.end(),
+                   {"--kv-type", options.kv_type, "--prefix-cache", options.prefix_cache});
+  if (!options.speculate.empty()) {
+    arguments.insert(arguments.end(), {"--speculate", options.speculate});
+  }
+  if (!draft.empty()) {
+    arguments.insert(arguments.end(), {"--draft", draft, "--draft-device", options.draft_device});
+  }
   add("--max-sequences", options.max_sequences);
   add("--max-rows", options.max_rows);
   if (!options.queue_steps) arguments.emplace_back("--no-queued-steps");
@@ -132,9 +158,10 @@ namespace {
 absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
   const std::string target = Socket(options, "npu");
   RemoveAbsence(target);  // of a run before
-  if (options.npu == NpuPolicy::kOff) return false;
+  const NpuPolicy policy = NpuWorkerPolicy(options);
+  if (policy == NpuPolicy::kOff) return false;
   const std::string executable = options.bin_dir + "/tandem-npu-worker";
-  if (options.npu != NpuPolicy::kPrefer || ::access(executable.c_str(), X_OK) == 0) return true;
+  if (policy != NpuPolicy::kPrefer || ::access(executable.c_str(), X_OK) == 0) return true;
   TANDEM_RETURN_IF_ERROR(
       WriteAbsence(target, {.kind = "npu",
                             .name = "npu0",
@@ -166,10 +193,18 @@ absl::Status MakeDirectories(const ClusterOptions& options) {
 
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options.model));
+  ModelPlace draft;  // without a name: there is none
+  if (!options.draft.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(draft, FindModel(options.draft));
+    TANDEM_RETURN_IF_ERROR(CheckDraftIsFound(model, draft));
+  }
   TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
   std::vector<ServiceSpec> services;
   std::vector<std::string> loading = {"--listen", Socket(options, "loader"), "--root",
                                       model.root.empty() ? options.runtime_dir : model.root};
+  if (!draft.root.empty() && draft.root != model.root) {
+    loading.insert(loading.end(), {"--root", draft.root});
+  }
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
   services.push_back(
       Service(options, "loader", "tandem-loader", MetricsPorts::kLoader, std::move(loading)));
@@ -187,14 +222,14 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   if (has_npu_worker) {
     services.push_back(Service(options, "npu_worker", "tandem-npu-worker", MetricsPorts::kNpu,
                                {"--listen", Socket(options, "npu"), "--name", "npu0", "--npu",
-                                std::string(NpuPolicyName(options.npu)), "--max-rows",
+                                std::string(NpuPolicyName(NpuWorkerPolicy(options))), "--max-rows",
                                 absl::StrFormat("%d", options.max_rows)}));
     services.back().stop_rank = 1;
     if (options.npu == NpuPolicy::kPrefer) {
       services.back().final_exit_codes = {kExitNothingToDo};
     }
   }
-  services.push_back(Gateway(options, model));
+  services.push_back(Gateway(options, model, draft.name));
   return services;
 }
 

@@ -57,6 +57,30 @@ TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
   EXPECT_EQ(info.st_mode & 0777u, 0700u);
 }
 
+TEST_F(ClusterTest, ADraftModelIsLoadedFromItsOwnFolder) {
+  std::filesystem::create_directories(dir_ / "drafts");
+  std::ofstream(dir_ / "drafts" / "small.gguf") << "x";
+  options_.draft = dir_ / "drafts" / "small.gguf";
+  options_.draft_device = "npu";
+  options_.speculate = "lookup,draft";
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(services->front().process.argv,
+              testing::IsSupersetOf({dir_.string(), (dir_ / "drafts").string()}));
+  EXPECT_THAT(services->back().process.argv,
+              testing::IsSupersetOf({"--draft", "small.gguf", "--draft-device", "npu",
+                                     "--speculate", "lookup,draft"}));
+}
+
+TEST_F(ClusterTest, ADraftModelWithTheNameOfAnotherFileIsRefused) {
+  std::filesystem::create_directories(dir_ / "drafts");
+  std::ofstream(dir_ / "drafts" / "m.gguf") << "x";
+  options_.draft = dir_ / "drafts" / "m.gguf";
+  const absl::Status status = PlanCluster(options_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr((dir_ / "m.gguf").string()));
+}
+
 TEST_F(ClusterTest, APulledModelIsFoundByItsName) {
   const std::filesystem::path models = dir_ / "models";
   ::setenv("TANDEM_MODELS", models.c_str(), 1);

@@ -1,0 +1,221 @@
+// The draft model's thread: chains beside an engine thread, lost workers, another vocabulary.
+#include "services/gateway/draft/draft_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "absl/time/clock.h"
+#include "services/common/testing/eventually.h"
+#include "services/common/testing/status_matchers.h"
+#include "services/gateway/draft/draft_vocabulary.h"
+#include "services/gateway/engine/testing/fake_executor.h"
+
+namespace tandem::gateway {
+namespace {
+
+using tandem::testing::Eventually;
+using tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Tokens = std::vector<uint32_t>;
+
+const Tokens kPrompt = {1, 270, 265, 280};
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+class DraftModelTest : public ::testing::Test {
+ protected:
+  DraftModelTest() { greedy_.temperature = 0; }
+
+  absl::Status Start(testing::FakeExecutorOptions executor = {}) {
+    executor.queue_steps = false;
+    return StartWith([executor](const Executor::Progress&) {
+      return std::make_unique<testing::FakeExecutor>(executor);
+    });
+  }
+  absl::Status StartWith(DraftModel::StartExecutor start) {
+    auto model = DraftModel::Create({.start = std::move(start),
+                                     .name = "tiny.gguf",
+                                     .idle_check = absl::Milliseconds(5),
+                                     .min_pause = absl::Milliseconds(1),
+                                     .max_pause = absl::Milliseconds(5)},
+                                    vocabulary_, nullptr);
+    if (!model.ok()) return model.status();
+    model_ = *std::move(model);
+    return absl::OkStatus();
+  }
+  void Begin(uint64_t id) { model_->Begin({.id = id, .prompt = kPrompt, .sampling = &greedy_}); }
+  std::vector<DraftChain> Draft(uint64_t id, uint32_t num_decided, uint32_t max_guesses) {
+    const DraftRequest request{
+        .sequence = id, .num_decided = num_decided, .max_guesses = max_guesses};
+    model_->Ask(std::span(&request, 1));
+    std::vector<DraftChain> chains;
+    model_->Take(Soon(), chains);
+    return chains;
+  }
+  Tokens Greedy(Tokens tokens, uint32_t n) const {
+    const size_t before = tokens.size();
+    for (uint32_t i = 0; i < n; ++i) {
+      const auto logits = testing::ToyLogitsAfter(tokens, testing::ToyLimits());
+      tokens.push_back(testing::ToyHead(logits, 1, kNoToken).candidates[0].token);
+    }
+    return {tokens.begin() + before, tokens.end()};
+  }
+
+  const Vocabulary vocabulary_ = testing::ToyVocabulary();
+  SamplingParams greedy_;
+  std::unique_ptr<DraftModel> model_;
+};
+
+TEST_F(DraftModelTest, GuessesWhatTheModelWouldSay) {
+  ASSERT_OK(Start());
+  EXPECT_EQ(model_->name(), "model");
+  EXPECT_THAT(model_->trouble(), IsEmpty());
+  EXPECT_EQ(model_->placement(), "everything on toy0");
+  Begin(1);
+  auto chains = Draft(1, 4, 5);
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(chains[0].tokens, Greedy(kPrompt, 5));
+  Tokens text = kPrompt;
+  for (int round = 0; round < 10; ++round) {
+    const Tokens decided(chains[0].tokens.begin(), chains[0].tokens.begin() + 1 + round % 5);
+    text.insert(text.end(), decided.begin(), decided.end());
+    model_->Decided(1, decided, static_cast<uint32_t>(decided.size()));
+    chains = Draft(1, static_cast<uint32_t>(text.size()), 5);
+    ASSERT_THAT(chains, SizeIs(1));
+    EXPECT_EQ(chains[0].tokens, Greedy(text, 5));
+  }
+  const DraftCounters counters = model_->counters();
+  EXPECT_EQ(counters.chains, 11u);
+  EXPECT_EQ(counters.guesses, 55u);
+  EXPECT_GE(counters.rows, 11u * 5);
+  EXPECT_GT(model_->TimeFor(1, 4), absl::ZeroDuration());
+}
+
+TEST_F(DraftModelTest, TakeReturnsAtOnceWithoutQuestionsAndAtItsTimeWithThem) {
+  std::atomic<bool> slow{false};
+  ASSERT_OK(Start({.on_step = [&](const StepBatch&) {
+    while (slow) absl::SleepFor(absl::Milliseconds(1));
+    return absl::OkStatus();
+  }}));
+  std::vector<DraftChain> chains;
+  model_->Take(Soon(), chains);
+  EXPECT_THAT(chains, IsEmpty());
+  Begin(1);
+  slow = true;
+  const DraftRequest request{.sequence = 1, .num_decided = 4, .max_guesses = 2};
+  model_->Ask(std::span(&request, 1));
+  const absl::Time begin = absl::Now();
+  model_->Take(begin + absl::Milliseconds(10), chains);
+  EXPECT_THAT(chains, IsEmpty());
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(10));
+  model_->Decided(1, Greedy(kPrompt, 1), 0);  // none of these waits for the step under way
+  Begin(2);
+  model_->End(2);
+  slow = false;
+  model_->Take(Soon(), chains);
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(chains[0].tokens, Greedy(kPrompt, 2));
+}
+
+TEST_F(DraftModelTest, WithoutItsWorkerChainsAreEmptyUntilItIsBack) {
+  std::atomic<bool> down{false};
+  ASSERT_OK(Start({.on_step =
+                       [&](const StepBatch&) {
+                         return down ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus();
+                       },
+                   .on_recover =
+                       [&](StepLimits&) {
+                         return down ? absl::UnavailableError("gpu1 is not there")
+                                     : absl::OkStatus();
+                       }}));
+  Begin(1);
+  down = true;
+  auto chains = Draft(1, 4, 3);
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_THAT(chains[0].tokens, IsEmpty());
+  EXPECT_THAT(std::string(model_->trouble()), HasSubstr("gpu1"));
+  chains = Draft(1, 4, 3);
+  ASSERT_THAT(chains, SizeIs(1)) << "an answer at once";
+  EXPECT_THAT(chains[0].tokens, IsEmpty());
+  const Tokens decided = Greedy(kPrompt, 2);
+  model_->Decided(1, decided, 0);
+  down = false;
+  ASSERT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
+  Tokens text = kPrompt;
+  text.insert(text.end(), decided.begin(), decided.end());
+  chains = Draft(1, 6, 3);
+  ASSERT_THAT(chains, SizeIs(1));
+  EXPECT_EQ(chains[0].tokens, Greedy(text, 3)) << "the sequence was followed meanwhile";
+  EXPECT_GE(model_->counters().losses, 1u);
+}
+
+TEST_F(DraftModelTest, AWorkerThatGoesWhileNothingIsDraftedIsNoticed) {
+  std::atomic<bool> down{false};
+  ASSERT_OK(Start(
+      {.on_check = [&] { return down ? absl::UnavailableError("gpu1 is gone") : absl::OkStatus(); },
+       .on_recover =
+           [&](StepLimits&) {
+             return down ? absl::UnavailableError("gpu1 is not there") : absl::OkStatus();
+           }}));
+  down = true;
+  EXPECT_TRUE(Eventually([this] { return !model_->trouble().empty(); }));
+  down = false;
+  EXPECT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
+}
+
+TEST_F(DraftModelTest, StartsWithoutItsWorkerAndTakesItWhenItComes) {
+  std::atomic<bool> down{true};
+  ASSERT_OK(StartWith([&](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
+    if (down) return absl::UnavailableError("worker at unix:/npu.sock is not there");
+    return std::make_unique<testing::FakeExecutor>(
+        testing::FakeExecutorOptions{.queue_steps = false});
+  }));
+  EXPECT_THAT(std::string(model_->trouble()), HasSubstr("npu.sock"));
+  Begin(1);
+  EXPECT_THAT(Draft(1, 4, 3)[0].tokens, IsEmpty());
+  down = false;
+  ASSERT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
+  EXPECT_EQ(Draft(1, 4, 3)[0].tokens, Greedy(kPrompt, 3)) << "it began before";
+}
+
+class OtherVocabulary final : public testing::FakeExecutor {
+ public:
+  OtherVocabulary() : FakeExecutor({}) { other_.pieces[300] = "\xE6\x9D\xB1!"; }
+  const Vocabulary& vocabulary() const override { return other_; }
+
+ private:
+  Vocabulary other_ = testing::ToyVocabulary();
+};
+
+TEST_F(DraftModelTest, AnotherVocabularyIsRefusedByTheFirstTokenThatDiffers) {
+  EXPECT_THAT(
+      StartWith([](const Executor::Progress&) { return std::make_unique<OtherVocabulary>(); }),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("draft model tiny.gguf has another vocabulary: its token 300 is")));
+}
+
+TEST(DraftVocabularyTest, EndsMayDifferAndTypesMayNot) {
+  const Vocabulary model = testing::ToyVocabulary();
+  Vocabulary draft = model;
+  EXPECT_OK(CheckDraftVocabulary(model, draft, "d"));
+  draft.pieces.push_back("<image_soft_token>");
+  draft.types.push_back(TokenType::kNormal);
+  EXPECT_OK(CheckDraftVocabulary(model, draft, "d"));
+  EXPECT_OK(CheckDraftVocabulary(draft, model, "d"));
+  draft.types[2] = TokenType::kNormal;
+  EXPECT_THAT(CheckDraftVocabulary(model, draft, "d"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("its token 2 is \"<eos>\" (normal), the model's is \"<eos>\" "
+                                 "(control)")));
+  draft = model;
+  std::swap(draft.pieces[265], draft.pieces[266]);
+  EXPECT_THAT(CheckDraftVocabulary(model, draft, "d"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("token 265 is \"b\"")));
+}
+
+}  // namespace
+}  // namespace tandem::gateway

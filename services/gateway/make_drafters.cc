@@ -1,0 +1,39 @@
+#include "services/gateway/make_drafters.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "services/common/base/status_macros.h"
+#include "services/gateway/draft/draft_model.h"
+#include "services/gateway/speculation/lookup_drafter.h"
+
+namespace tandem::gateway {
+
+absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
+                                                                   const DraftPlace& place,
+                                                                   const ExecutorOptions& model) {
+  decltype(EngineOptions::make_drafters) make;
+  if (drafters.empty()) return make;
+  ExecutorOptions draft;
+  if (drafters.draft) {
+    TANDEM_ASSIGN_OR_RETURN(draft, DraftExecutorOptions(model, place));
+  }
+  make = [drafters,
+          draft](const Executor& target) -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
+    std::vector<std::unique_ptr<Drafter>> made;
+    if (drafters.lookup) made.push_back(std::make_unique<LookupDrafter>());
+    if (drafters.draft) {
+      const auto start = [draft](const Executor::Progress& progress) {
+        return Executor::Start(draft, progress);
+      };
+      TANDEM_ASSIGN_OR_RETURN(made.emplace_back(),
+                              DraftModel::Create({.start = start, .name = draft.model_name},
+                                                 target.vocabulary(), nullptr));
+    }
+    return made;
+  };
+  return make;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,17 @@
+// The drafters of a gateway, by its flags.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "services/common/plan/drafters.h"
+#include "services/gateway/draft/draft_options.h"
+#include "services/gateway/engine/engine.h"
+
+namespace tandem::gateway {
+
+// EngineOptions::make_drafters; null: there are none.  `model`: how the model itself runs.
+// INVALID_ARGUMENT as DraftExecutorOptions.
+absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
+                                                                   const DraftPlace& place,
+                                                                   const ExecutorOptions& model);
+
+}  // namespace tandem::gateway
