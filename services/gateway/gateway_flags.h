@@ -44,7 +44,7 @@ struct GatewayFlags {
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
   std::string speculate;            // empty: a draft model if there is one
-  DraftPlace draft;                 // without a name: there is none
+  DraftModelPlace draft;            // without a name: there is none
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS

@@ -11,7 +11,7 @@
 namespace tandem::gateway {
 
 absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
-                                                                   const DraftPlace& place,
+                                                                   const DraftModelPlace& place,
                                                                    const ExecutorOptions& model) {
   decltype(EngineOptions::make_drafters) make;
   if (drafters.empty()) return make;

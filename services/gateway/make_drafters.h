@@ -11,7 +11,7 @@ namespace tandem::gateway {
 // EngineOptions::make_drafters; null: there are none.  `model`: how the model itself runs.
 // INVALID_ARGUMENT as DraftExecutorOptions.
 absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
-                                                                   const DraftPlace& place,
+                                                                   const DraftModelPlace& place,
                                                                    const ExecutorOptions& model);
 
 }  // namespace tandem::gateway

@@ -1,6 +1,7 @@
 #include "services/common/plan/drafters.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -11,7 +12,8 @@ namespace tandem {
 absl::StatusOr<DrafterSet> ParseDrafters(std::string_view text) {
   DrafterSet drafters;
   if (text == "off") return drafters;
-  for (const std::string_view name : absl::StrSplit(text, ',')) {
+  const std::vector<std::string> names = absl::StrSplit(std::string(text), ',');
+  for (const std::string& name : names) {
     bool* const chosen = name == "lookup"  ? &drafters.lookup
                          : name == "draft" ? &drafters.draft
                                            : nullptr;

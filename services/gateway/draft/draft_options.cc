@@ -15,7 +15,7 @@ constexpr absl::Duration kWorkerWait = absl::Seconds(5);
 }  // namespace
 
 absl::StatusOr<ExecutorOptions> DraftExecutorOptions(const ExecutorOptions& model,
-                                                     const DraftPlace& place) {
+                                                     const DraftModelPlace& place) {
   ExecutorOptions draft = model;
   draft.model_name = place.model_name;
   draft.plan_id = "draft";

@@ -8,7 +8,7 @@
 
 namespace tandem::gateway {
 
-struct DraftPlace {
+struct DraftModelPlace {
   std::string model_name;  // as the loader lists it
   // "gpu": on a GPU alone; "npu": its attention on an NPU; "emulate": on an emulated one; else a
   // worker's name: on that one alone.
@@ -17,6 +17,6 @@ struct DraftPlace {
 
 // INVALID_ARGUMENT: "emulate", and the model asks for an NPU that is not emulated.
 absl::StatusOr<ExecutorOptions> DraftExecutorOptions(const ExecutorOptions& model,
-                                                     const DraftPlace& place);
+                                                     const DraftModelPlace& place);
 
 }  // namespace tandem::gateway
