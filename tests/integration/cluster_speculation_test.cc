@@ -68,8 +68,9 @@ class ClusterSpeculationTest : public ClusterFixture {
     return answers;
   }
   v1::DrafterStatus StatusOf(const std::string& drafter) {
-    for (const v1::DrafterStatus& status : Status().scheduler().drafters()) {
-      if (status.name() == drafter) return status;
+    const v1::GetStatusResponse status = Status();
+    for (const v1::DrafterStatus& known : status.scheduler().drafters()) {
+      if (known.name() == drafter) return known;
     }
     ADD_FAILURE() << "no drafter " << drafter;
     return {};

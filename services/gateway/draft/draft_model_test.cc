@@ -61,6 +61,7 @@ class DraftModelTest : public ::testing::Test {
     for (uint32_t i = 0; i < n; ++i) {
       const auto logits = testing::ToyLogitsAfter(tokens, testing::ToyLimits());
       tokens.push_back(testing::ToyHead(logits, 1, kNoToken).candidates[0].token);
+      if (tokens.back() == testing::kToyEos || tokens.back() == testing::kToyEndOfTurn) break;
     }
     return {tokens.begin() + before, tokens.end()};
   }
@@ -72,7 +73,7 @@ class DraftModelTest : public ::testing::Test {
 
 TEST_F(DraftModelTest, GuessesWhatTheModelWouldSay) {
   ASSERT_OK(Start());
-  EXPECT_EQ(model_->name(), "model");
+  EXPECT_EQ(model_->name(), "draft");
   EXPECT_THAT(model_->trouble(), IsEmpty());
   EXPECT_EQ(model_->placement(), "everything on toy0");
   Begin(1);
@@ -80,18 +81,21 @@ TEST_F(DraftModelTest, GuessesWhatTheModelWouldSay) {
   ASSERT_THAT(chains, SizeIs(1));
   EXPECT_EQ(chains[0].tokens, Greedy(kPrompt, 5));
   Tokens text = kPrompt;
+  uint64_t num_guesses = chains[0].tokens.size();
   for (int round = 0; round < 10; ++round) {
-    const Tokens decided(chains[0].tokens.begin(), chains[0].tokens.begin() + 1 + round % 5);
+    const size_t num_right = std::min<size_t>(chains[0].tokens.size(), 1 + round % 5);
+    const Tokens decided(chains[0].tokens.begin(), chains[0].tokens.begin() + num_right);
     text.insert(text.end(), decided.begin(), decided.end());
     model_->Decided(1, decided, static_cast<uint32_t>(decided.size()));
     chains = Draft(1, static_cast<uint32_t>(text.size()), 5);
     ASSERT_THAT(chains, SizeIs(1));
     EXPECT_EQ(chains[0].tokens, Greedy(text, 5));
+    num_guesses += chains[0].tokens.size();
   }
   const DraftCounters counters = model_->counters();
   EXPECT_EQ(counters.chains, 11u);
-  EXPECT_EQ(counters.guesses, 55u);
-  EXPECT_GE(counters.rows, 11u * 5);
+  EXPECT_EQ(counters.guesses, num_guesses);
+  EXPECT_GE(counters.rows, num_guesses);
   EXPECT_GT(model_->TimeFor(1, 4), absl::ZeroDuration());
 }
 
@@ -184,7 +188,7 @@ TEST_F(DraftModelTest, StartsWithoutItsWorkerAndTakesItWhenItComes) {
 
 class OtherVocabulary final : public testing::FakeExecutor {
  public:
-  OtherVocabulary() : FakeExecutor({}) { other_.pieces[300] = "\xE6\x9D\xB1!"; }
+  OtherVocabulary() : FakeExecutor({}) { other_.pieces[270] = "\xE6\x9D\xB1!"; }
   const Vocabulary& vocabulary() const override { return other_; }
 
  private:
@@ -195,7 +199,7 @@ TEST_F(DraftModelTest, AnotherVocabularyIsRefusedByTheFirstTokenThatDiffers) {
   EXPECT_THAT(
       StartWith([](const Executor::Progress&) { return std::make_unique<OtherVocabulary>(); }),
       StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("draft model tiny.gguf has another vocabulary: its token 300 is")));
+               HasSubstr("draft model tiny.gguf has another vocabulary: its token 270 is")));
 }
 
 TEST(DraftVocabularyTest, EndsMayDifferAndTypesMayNot) {
@@ -214,7 +218,7 @@ TEST(DraftVocabularyTest, EndsMayDifferAndTypesMayNot) {
   draft = model;
   std::swap(draft.pieces[265], draft.pieces[266]);
   EXPECT_THAT(CheckDraftVocabulary(model, draft, "d"),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("token 265 is \"b\"")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("its token 265 is")));
 }
 
 }  // namespace
