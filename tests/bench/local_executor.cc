@@ -58,6 +58,22 @@ absl::StatusOr<std::vector<gateway::SegmentTiming>> LocalExecutor::Wait() {
   return std::vector<gateway::SegmentTiming>{{.segment_index = 0, .device_ns = result.device_ns}};
 }
 
+uint32_t LocalExecutor::ForcedToken(uint32_t lane, uint32_t o) const {
+  const StepBatch& step = lanes_[lane].step;
+  return token_at_(step.rows[step.outputs[o].row].position + 1);
+}
+
+const OutputResult& LocalExecutor::Output(uint32_t lane, uint32_t o) const {
+  if (token_at_ == nullptr) return runner_->Output(o, lane);
+  forced_ = runner_->Output(o, lane);
+  forced_.candidates[0].token = ForcedToken(lane, o);
+  return forced_;
+}
+
+uint32_t LocalExecutor::Guess(uint32_t lane, uint32_t o) const {
+  return token_at_ == nullptr ? runner_->Guess(o, lane) : ForcedToken(lane, o);
+}
+
 absl::Status LocalExecutor::Recover(const Progress& /*progress*/) {
   return absl::UnavailableError("there is no recovery in one process");
 }

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/common/testing/plan_runner.h"
@@ -28,6 +30,10 @@ class LocalExecutor final : public gateway::Executor {
   LocalExecutor(std::unique_ptr<testing::PlanRunner> runner, Worker& worker, Vocabulary vocabulary,
                 Queueing queueing);
 
+  // Has the row at a position choose `token_at` of the next one, whatever the model says: what is
+  // said then does not depend on how many rows were computed together.
+  void Force(std::function<uint32_t(uint32_t)> token_at) { token_at_ = std::move(token_at); }
+
   const loader::v1::Model& model() const override { return model_; }
   const ModelConfig& config() const override { return runner_->config(); }
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -41,16 +47,14 @@ class LocalExecutor final : public gateway::Executor {
   void WaitUntilDue() override;
   void Submit(gateway::StepCall call) override;
   absl::StatusOr<std::vector<gateway::SegmentTiming>> Wait() override;
-  const OutputResult& Output(uint32_t lane, uint32_t o) const override {
-    return runner_->Output(o, lane);
-  }
+  const OutputResult& Output(uint32_t lane, uint32_t o) const override;
   std::span<const float> Logits(uint32_t lane, uint32_t o) const override {
     return runner_->Logits(o, lane);
   }
   std::span<const float> Pooled(uint32_t lane, uint32_t p) const override {
     return runner_->Pooled(p, lane);
   }
-  uint32_t Guess(uint32_t lane, uint32_t o) const override { return runner_->Guess(o, lane); }
+  uint32_t Guess(uint32_t lane, uint32_t o) const override;
   absl::Status CheckWorkers() override { return absl::OkStatus(); }
   absl::Status Recover(const Progress& progress) override;
   void FillStatus(v1::GetStatusResponse& /*status*/) const override {}
@@ -66,6 +70,8 @@ class LocalExecutor final : public gateway::Executor {
     gateway::StepTimer::Clock::time_point begin;
   };
 
+  uint32_t ForcedToken(uint32_t lane, uint32_t o) const;
+
   const std::unique_ptr<testing::PlanRunner> runner_;
   Worker& worker_;  // Borrowed.
   const Vocabulary vocabulary_;
@@ -75,7 +81,9 @@ class LocalExecutor final : public gateway::Executor {
   loader::v1::Model model_;
   Plan plan_;
   Lane lanes_[2];
-  std::deque<uint32_t> under_way_;  // lanes, oldest step first
+  std::deque<uint32_t> under_way_;              // lanes, oldest step first
+  std::function<uint32_t(uint32_t)> token_at_;  // null: the model says it
+  mutable OutputResult forced_;                 // of the last Output
   std::atomic<uint64_t> device_ns_{0};
 };
 

@@ -6,7 +6,8 @@
 //   speculation_bench --model 'synthetic:gemma3-27b?type=q4_0' --temperature 0 --right 0.7
 //
 // Guesses come from the lookup drafter, with --draft from a draft model on a second Vulkan device
-// of the same GPU, with --right from the answers without guesses, so many of them right.
+// of the same GPU, with --right from the answers without guesses, so many of them right; answers are
+// then the same tokens whatever the model says.
 // --prompts: a JSON string a line, the user's message of a conversation.  Without it prompts are
 // random tokens, and answers are sampled at a temperature that makes them random: nothing repeats.
 #include <CLI/CLI.hpp>
@@ -146,6 +147,12 @@ absl::StatusOr<Measured> Measure(const Flags& flags, const OnWorker& model,
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto context = static_cast<uint32_t>(longest) + flags.tokens + 16;
   TANDEM_ASSIGN_OR_RETURN(auto executor, StartExecutor(model, flags.clients, context));
+  if (flags.right >= 0) {
+    // Random weights choose between tokens that are almost alike: the last bits would decide.
+    executor->Force([size = model.weights->config().vocab_size](uint32_t position) {
+      return 1000 + position * 7919 % (size - 1000);
+    });
+  }
   gateway::EngineOptions options{.max_sequences = flags.clients,
                                  .max_rows = 256,
                                  .chunk_rows = 256,
