@@ -1,6 +1,7 @@
 #include "services/gateway/speculation/cost_table.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tandem::gateway {
 namespace {
@@ -16,12 +17,20 @@ void CostTable::StepTook(uint32_t num_rows, double seconds) {
   ++num_steps_;
   if (num_rows == 0 || num_rows > kMostRows) return;
   Entry& entry = entries_[num_rows];
-  if (Believed(entry)) {
-    entry.seconds += kStepShare * (std::min(seconds, kMostTimes * entry.seconds) - entry.seconds);
+  if (!Believed(entry)) {
+    entry = {.seconds = seconds};
+  } else if (entry.count < kEnough) {
+    entry.seconds = std::min(entry.seconds, seconds);
   } else {
-    entry.seconds = seconds;
+    entry.seconds += kStepShare * (std::min(seconds, kMostTimes * entry.seconds) - entry.seconds);
   }
   entry.seen = num_steps_;
+  ++entry.count;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (uint32_t rows = kMostRows; rows > 0; --rows) {
+    if (Believed(entries_[rows])) shortest = std::min(shortest, entries_[rows].seconds);
+    shortest_[rows] = shortest;
+  }
 }
 
 void CostTable::GapTook(double seconds) {
@@ -34,6 +43,11 @@ void CostTable::GapTook(double seconds) {
 }
 
 double CostTable::Step(uint32_t num_rows) const {
+  const double estimate = Estimate(num_rows);
+  return num_rows <= kMostRows ? std::min(estimate, shortest_[num_rows]) : estimate;
+}
+
+double CostTable::Estimate(uint32_t num_rows) const {
   uint32_t below = std::min(num_rows, kMostRows);
   while (below > 0 && !Believed(entries_[below])) --below;
   uint32_t above = num_rows + 1;

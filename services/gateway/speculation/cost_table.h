@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 namespace tandem::gateway {
 
@@ -16,7 +17,10 @@ class CostTable {
   // Larger steps are not kept; their time is extrapolated.
   static constexpr uint32_t kMostRows = 128;
   // A time that has not been seen for so many steps is not believed any more.
-  static constexpr uint64_t kMaxAge = 1024;
+  static constexpr uint64_t kMaxAge = 256;
+  // So many steps say what a number of rows takes; of the first ones the shortest counts, for what
+  // is cold is slow.
+  static constexpr uint32_t kEnough = 3;
 
   // A step that only decodes took `seconds`, from when the device could begin it.
   void StepTook(uint32_t num_rows, double seconds);
@@ -25,24 +29,40 @@ class CostTable {
 
   // Nothing is known before the first step.
   bool known() const { return num_steps_ > 0; }
+  // Whether the time of `num_rows` rows was seen often and lately enough to weigh others against.
+  bool Measured(uint32_t num_rows) const {
+    return num_rows > kMostRows ||
+           (Believed(entries_[num_rows]) && entries_[num_rows].count >= kEnough);
+  }
   // Seconds; REQUIRES known() and num_rows > 0.  Between numbers of rows that were seen: on the
-  // line between them.  Beyond: each further row adds kRowShare of the nearest time.
+  // line between them.  Beyond: each further row adds kRowShare of the nearest time.  Never more
+  // than a larger step took: else a number of rows that was slow once would not be tried again.
   double Step(uint32_t num_rows) const;
   double Gap() const { return gap_; }
 
  private:
   // Assumed until a larger step has been seen.  Low, so that one is tried.
-  static constexpr double kRowShare = 0.05;
+  static constexpr double kRowShare = 0.01;
 
   struct Entry {
     double seconds = 0.0;
-    uint64_t seen = 0;  // number of the step; 0: never
+    uint64_t seen = 0;   // number of the step; 0: never
+    uint32_t count = 0;  // steps since it was last not believed
   };
   bool Believed(const Entry& entry) const {
     return entry.seen > 0 && entry.seen + kMaxAge >= num_steps_;
   }
 
+  // What the entries say, without what larger steps took.
+  double Estimate(uint32_t num_rows) const;
+
   std::array<Entry, kMostRows + 1> entries_ = {};  // by rows
+  // By rows: the shortest time of believed entries of so many rows or more; infinite without any.
+  std::array<double, kMostRows + 1> shortest_ = [] {
+    std::array<double, kMostRows + 1> none;
+    none.fill(std::numeric_limits<double>::infinity());
+    return none;
+  }();
   uint64_t num_steps_ = 0;
   double gap_ = 0.0;
   bool any_gap_ = false;

@@ -15,6 +15,8 @@ constexpr float kMostProbable = 0.985f;
 // How many guesses the promised probabilities are worth before the record corrects them.
 constexpr double kPromiseWeight = 3.0;
 constexpr double kRecordMemory = 64.0;  // guesses that count fully
+// Most guesses of earlier sequences that count for a new one.
+constexpr double kInherited = 12.0;
 constexpr size_t kMostRecent = 64;
 // More decode rows than this leave no room for guesses to pay, and are not worth the arithmetic.
 constexpr uint32_t kMostRows = 64;
@@ -36,7 +38,7 @@ double YieldOf(double start, std::span<const float> probabilities) {
 }  // namespace
 
 Speculator::Speculator(std::vector<std::unique_ptr<Drafter>> drafters)
-    : drafters_(std::move(drafters)) {}
+    : drafters_(std::move(drafters)), tallies_(drafters_.size()) {}
 
 bool Speculator::IsSlow(const Drafter& drafter) const {
   return drafter.TimeFor(1, 1) > absl::ZeroDuration();
@@ -46,6 +48,11 @@ void Speculator::Begin(const DraftSequence& sequence) {
   Record& record = records_[sequence.id];
   record.num_decided = static_cast<uint32_t>(sequence.prompt.size());
   record.tried.resize(drafters_.size());
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    const Tally& all = tallies_[d];
+    const double share = all.promised > kInherited ? kInherited / all.promised : 1.0;
+    record.tried[d].tally = {.right = share * all.right, .promised = share * all.promised};
+  }
   for (const auto& drafter : drafters_) drafter->Begin(sequence);
 }
 
@@ -54,7 +61,7 @@ void Speculator::End(uint64_t sequence) {
   for (const auto& drafter : drafters_) drafter->End(sequence);
 }
 
-void Speculator::Score(Tried& tried, uint32_t position, uint32_t token) {
+void Speculator::Score(size_t drafter, Tried& tried, uint32_t position, uint32_t token) {
   tried.asked = false;
   if (tried.used >= tried.chain.tokens.size()) return;
   if (tried.chain.first_position + tried.used != position) {
@@ -62,9 +69,11 @@ void Speculator::Score(Tried& tried, uint32_t position, uint32_t token) {
     return;
   }
   const bool right = tried.chain.tokens[tried.used] == token;
-  const double keep = tried.promised >= kRecordMemory ? 1.0 - 1.0 / kRecordMemory : 1.0;
-  tried.right = keep * tried.right + (right ? 1.0 : 0.0);
-  tried.promised = keep * tried.promised + ProbabilityOf(tried.chain, tried.used);
+  for (Tally* tally : {&tried.tally, &tallies_[drafter]}) {
+    const double keep = tally->promised >= kRecordMemory ? 1.0 - 1.0 / kRecordMemory : 1.0;
+    tally->right = keep * tally->right + (right ? 1.0 : 0.0);
+    tally->promised = keep * tally->promised + ProbabilityOf(tried.chain, tried.used);
+  }
   if (right) {
     ++tried.used;
   } else {
@@ -72,15 +81,17 @@ void Speculator::Score(Tried& tried, uint32_t position, uint32_t token) {
   }
 }
 
-double Speculator::Correction(const Tried& tried) {
-  return (tried.right + kPromiseWeight) / (tried.promised + kPromiseWeight);
+double Speculator::Correction(const Tally& tally) {
+  return (tally.right + kPromiseWeight) / (tally.promised + kPromiseWeight);
 }
 
 void Speculator::TokenDecided(uint64_t sequence, uint32_t token, bool guessed) {
   const auto found = records_.find(sequence);
   if (found == records_.end()) return;
   Record& record = found->second;
-  for (Tried& tried : record.tried) Score(tried, record.num_decided, token);
+  for (size_t d = 0; d < drafters_.size(); ++d) {
+    Score(d, record.tried[d], record.num_decided, token);
+  }
   ++record.num_decided;
   if (record.recent.size() >= kMostRecent) {
     record.recent.erase(record.recent.begin(), record.recent.begin() + kMostRecent / 2);
@@ -124,7 +135,7 @@ void Speculator::TakeChains(absl::Time until) {
         continue;
       }
       for (uint32_t p = first; p < record.num_decided; ++p) {
-        Score(tried, p, record.recent[p - oldest]);
+        Score(d, tried, p, record.recent[p - oldest]);
       }
     }
   }
@@ -156,7 +167,7 @@ uint32_t Speculator::LengthWorthAsking(size_t drafter, std::span<const DraftPlac
     with.extra_seconds = absl::ToDoubleSeconds(drafters_[drafter]->TimeFor(count, length));
     std::vector<std::vector<float>> probabilities;
     for (const DraftPlace& place : places) {
-      const double rate = kUnsaid * Correction(records_.at(place.sequence).tried[drafter]);
+      const double rate = kUnsaid * Correction(records_.at(place.sequence).tried[drafter].tally);
       probabilities.emplace_back(std::min(length, place.max_guesses),
                                  std::min(static_cast<float>(rate), kMostProbable));
     }
@@ -180,7 +191,7 @@ void Speculator::AskSlow(std::span<const DraftPlace> places, const StepTerms& te
     std::vector<size_t> indices;
     for (size_t i = 0; i < places.size(); ++i) {
       const Record& record = records_.at(places[i].sequence);
-      const double rate = std::min(1.0, kUnsaid * Correction(record.tried[d]));
+      const double rate = std::min(1.0, kUnsaid * Correction(record.tried[d].tally));
       if (BestOffer(places[i], record).yield >= rate / (1.0 - std::min(rate, 0.98))) continue;
       asked.push_back(places[i]);
       indices.push_back(i);
@@ -215,7 +226,7 @@ Speculator::Offer Speculator::BestOffer(const DraftPlace& place, const Record& r
     const Tried& tried = record.tried[d];
     const DraftChain& chain = tried.chain;
     if (tried.used >= chain.tokens.size()) continue;
-    const auto correction = static_cast<float>(Correction(tried));
+    const auto correction = static_cast<float>(Correction(tried.tally));
     const auto probability = [&](size_t guess) {
       return std::min(kMostProbable, correction * ProbabilityOf(chain, guess));
     };
@@ -242,7 +253,9 @@ std::span<const DraftChoice> Speculator::Choose(std::span<const DraftPlace> plac
   for (const DraftPlace& place : places) choices_.push_back({.sequence = place.sequence});
   AskQuick(places);
   TakeChains(absl::InfinitePast());
-  if (places.empty() || !costs_.known() || num_rows == 0 || num_rows > kMostRows) return choices_;
+  if (places.empty() || num_rows == 0 || num_rows > kMostRows) return choices_;
+  // What plain decoding takes has to be known, and known lately.
+  if (!costs_.Measured(num_rows)) return choices_;
   StepTerms terms{.num_rows = num_rows, .plain_gap = queues ? 0.0 : costs_.Gap()};
   AskSlow(places, terms);
   offers_.clear();

@@ -61,15 +61,18 @@ class Speculator {
   const Drafter& drafter(size_t d) const { return *drafters_[d]; }
 
  private:
+  // Of guesses that were decided, fading: how many were right, and how many their probabilities
+  // promised.
+  struct Tally {
+    double right = 0.0;
+    double promised = 0.0;
+  };
   // A drafter's latest chain for a sequence, and how its chains did.
   struct Tried {
     DraftChain chain;
     size_t used = 0;  // leading guesses that were decided
     bool asked = false;
-    // Of guesses that were decided, fading: how many were right, and how many its probabilities
-    // promised.
-    double right = 0.0;
-    double promised = 0.0;
+    Tally tally;
   };
   struct Record {
     uint32_t num_decided = 0;      // tokens of prompt and answer
@@ -89,9 +92,9 @@ class Speculator {
 
   bool IsSlow(const Drafter& drafter) const;
   // Takes the token into account.
-  static void Score(Tried& tried, uint32_t position, uint32_t token);
+  void Score(size_t drafter, Tried& tried, uint32_t position, uint32_t token);
   // By how much the promised probabilities are to be corrected.
-  static double Correction(const Tried& tried);
+  static double Correction(const Tally& tally);
   void AskQuick(std::span<const DraftPlace> places);
   // Asks slow drafters where they pay, and waits for them.
   void AskSlow(std::span<const DraftPlace> places, const StepTerms& terms);
@@ -104,6 +107,7 @@ class Speculator {
   Offer BestOffer(const DraftPlace& place, const Record& record) const;
 
   const std::vector<std::unique_ptr<Drafter>> drafters_;
+  std::vector<Tally> tallies_;  // by drafter, of all sequences: where a new one begins
   CostTable costs_;
   absl::Duration waited_;
   std::unordered_map<uint64_t, Record> records_;
