@@ -17,12 +17,10 @@ std::optional<int64_t> ResidentBytes() {
 
 namespace {
 
-// Bytes in memory that no allocation in use explains: code, stacks, shared memory, and what the allocator holds for later.
-std::optional<int64_t> BytesBesideWhatIsInUse() {
-  const auto resident = ResidentBytes();
-  if (!resident) return std::nullopt;
+// Bytes of allocations in use.
+int64_t BytesInUse() {
   const struct mallinfo2 heap = ::mallinfo2();
-  return *resident - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+  return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }
 
 }  // namespace
@@ -56,12 +54,17 @@ void HeapTrimmer::Run(absl::Duration interval) {
 }
 
 void HeapTrimmer::Look() {
-  const auto beside = BytesBesideWhatIsInUse();
-  if (!beside) return;
-  lowest_bytes_ = std::min(lowest_bytes_, *beside);
-  if (*beside < lowest_bytes_ + kWorthBytes) return;
+  const int64_t in_use = BytesInUse();
+  const auto resident = ResidentBytes();
+  if (!resident) return;
+  // Bytes in memory that no allocation in use explains: code, stacks, shared memory, and what the
+  // allocator holds for later.
+  const int64_t beside = *resident - in_use;
+  lowest_bytes_ = std::min(lowest_bytes_, beside);
+  if (beside < lowest_bytes_ + kWorthBytes) return;
   ::malloc_trim(0);
-  lowest_bytes_ = BytesBesideWhatIsInUse().value_or(*beside);
+  // What is freed meanwhile was not trimmed: the next look has to find it.
+  lowest_bytes_ = ResidentBytes().value_or(*resident) - std::max(in_use, BytesInUse());
 }
 
 }  // namespace tandem
