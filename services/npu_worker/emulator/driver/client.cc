@@ -43,8 +43,9 @@ Errno DriverClient::CreateContext(uint32_t num_tiles, uint32_t* handle) {
     for (const uint32_t buffer : context->command_buffers) (void)buffers_.Close(buffer);
     return error;
   }
-  context->queue = std::make_unique<CommandQueue>(space_, device_.MakeHandler(), device_.faults(),
-                                                  device_.profile().recovery_after);
+  context->queue =
+      std::make_unique<CommandQueue>(space_, device_.MakeHandler({}, context->num_columns),
+                                     device_.faults(), device_.profile().recovery_after);
   const MutexLock lock(mutex_);
   *handle = next_context_++;
   contexts_.emplace(*handle, std::move(context));
@@ -91,6 +92,9 @@ Errno DriverClient::ConfigureContext(uint32_t handle, std::span<const uint32_t> 
                                             handle, configuration));
     }
   }
+  // Kernels of one context share the array, so the first one's configuration is that of all.
+  context->queue->SetHandler(
+      device_.MakeHandler({buffers[0]->host, buffers[0]->bytes}, context->num_columns));
   context->configurations = std::move(buffers);
   return 0;
 }

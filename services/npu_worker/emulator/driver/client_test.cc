@@ -16,7 +16,7 @@ constexpr uint32_t kWholeArray = 8 * kCoreRows;
 class DriverClientTest : public ::testing::Test {
  protected:
   explicit DriverClientTest(Faults faults = {}, const char* profile = "npu4")
-      : device_(*FindProfile(profile), faults, [] { return CommandHandler(&Copy); }),
+      : device_(*FindProfile(profile), faults, [](auto, auto) { return CommandHandler(&Copy); }),
         client_(device_) {}
 
   static absl::Status Copy(const Invocation& invocation, const AddressSpace::View& view) {

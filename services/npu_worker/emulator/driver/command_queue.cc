@@ -14,9 +14,9 @@ uint32_t* Words(ClientBuffer& buffer) { return reinterpret_cast<uint32_t*>(buffe
 CommandQueue::CommandQueue(const AddressSpace& space, CommandHandler handler, FaultPlan& faults,
                            absl::Duration recovery_after)
     : space_(space),
-      handler_(std::move(handler)),
       faults_(faults),
       recovery_after_(recovery_after),
+      handler_(std::move(handler)),
       thread_([this] { Loop(); }) {}
 
 CommandQueue::~CommandQueue() {
@@ -28,6 +28,11 @@ CommandQueue::~CommandQueue() {
   thread_.join();
   const MutexLock lock(mutex_);
   while (!in_flight_.empty()) EndFirst(CommandState::kAbort);
+}
+
+void CommandQueue::SetHandler(CommandHandler handler) {
+  const MutexLock lock(mutex_);
+  handler_ = std::move(handler);
 }
 
 void CommandQueue::Submit(Submission submission, uint64_t* sequence) {
@@ -110,7 +115,8 @@ CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
   }
   absl::Status status;
   if (!faults_.faults().silent) status = Execute(command);
-  if (fault.lose_interrupt) {
+  if (absl::IsDeadlineExceeded(status)) (void)Refuse(ETIME, status.ToString());
+  if (fault.lose_interrupt || absl::IsDeadlineExceeded(status)) {
     if (!SleepUntil(deadline)) return CommandState::kNew;
     return CommandState::kTimeout;
   }
@@ -122,8 +128,13 @@ CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
 absl::Status CommandQueue::Execute(ClientBuffer& command) {
   const auto invocation = DecodeStart({Words(command), command.bytes / sizeof(uint32_t)});
   if (!invocation.ok()) return invocation.status();
+  CommandHandler handler;
+  {
+    const MutexLock lock(mutex_);
+    handler = handler_;
+  }
   const AddressSpace::View view(space_);
-  return handler_(*invocation, view);
+  return handler(*invocation, view);
 }
 
 }  // namespace tandem::npu::emulator

@@ -1,8 +1,9 @@
 // The commands of one hardware context, executed in order on a thread of their own.
 //
 // As the amdxdna driver schedules them: at most kCommandsInFlight are under way, and a submission
-// beyond them waits.  A command that does not end within the recovery time is given up
-// (kTimeout), those behind it are aborted (kAbort), and the context goes on with the next one.
+// beyond them waits.  A command that does not end within the recovery time is given up (kTimeout;
+// DEADLINE_EXCEEDED of the handler says that one never ends), those behind it are aborted (kAbort),
+// and the context goes on with the next one.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,8 @@ class CommandQueue {
   // Aborts what has not ended.
   ~CommandQueue();
 
+  // Executes the commands that are submitted from now on.
+  void SetHandler(CommandHandler handler) ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for a place in flight.  `*sequence`: the command's number, 0 for the first.
   void Submit(Submission submission, uint64_t* sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // ETIME: it has not ended by `deadline`.
@@ -54,18 +57,18 @@ class CommandQueue {
   CommandState Run(const Submission& submission) ABSL_LOCKS_EXCLUDED(mutex_);
   // kNew: the queue ends.
   CommandState RunOne(ClientBuffer& command, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Execute(ClientBuffer& command);
+  absl::Status Execute(ClientBuffer& command) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: the queue ends.
   bool SleepUntil(absl::Time time) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndFirst(CommandState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const AddressSpace& space_;
-  const CommandHandler handler_;
   FaultPlan& faults_;
   const absl::Duration recovery_after_;
 
   mutable Mutex mutex_;
   CondVar changed_;
+  CommandHandler handler_ ABSL_GUARDED_BY(mutex_);
   std::deque<Submission> in_flight_ ABSL_GUARDED_BY(mutex_);  // the first is the one that runs
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

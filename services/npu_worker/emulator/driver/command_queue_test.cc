@@ -29,6 +29,7 @@ class CommandQueueTest : public ::testing::Test {
         space_,
         [this](const Invocation& invocation, const AddressSpace::View&) {
           if (invocation.buffers[0] == 13) return absl::InternalError("thirteen");
+          if (invocation.buffers[0] == 14) return absl::DeadlineExceededError("waits for ever");
           sum_ += invocation.buffers[0];
           return absl::OkStatus();
         },
@@ -105,6 +106,16 @@ TEST_F(CommandQueueTest, ALostInterruptIsATimeoutAlthoughTheCommandRan) {
   EXPECT_EQ(StateOf(first), CommandState::kCompleted);
   EXPECT_EQ(StateOf(second), CommandState::kTimeout);
   EXPECT_EQ(sum_, 3u);
+}
+
+TEST_F(CommandQueueTest, ACommandThatNeverEndsIsGivenUpAfterTheRecoveryTime) {
+  const auto queue = MakeQueue({}, absl::Milliseconds(200));
+  const Submission waiting = Packet(14);
+  uint64_t sequence = 0;
+  queue->Submit(waiting, &sequence);
+  EXPECT_EQ(queue->Wait(sequence, In(absl::Milliseconds(20))), ETIME);
+  ASSERT_EQ(queue->Wait(sequence, In(absl::Seconds(30))), 0);
+  EXPECT_EQ(StateOf(waiting), CommandState::kTimeout);
 }
 
 TEST_F(CommandQueueTest, AChainStopsAtTheFirstCommandThatFails) {

@@ -1,9 +1,11 @@
-// The emulated NPU behind its driver: what all processes share.  (All of one process: clients of this
-// class; another process's contexts are injected.)
+// The emulated NPU behind its driver: what all processes share.  (All of one process: clients of
+// this class; another process's contexts are injected.)
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "absl/base/thread_annotations.h"
 #include "services/common/base/mutex.h"
@@ -17,17 +19,21 @@ namespace tandem::npu::emulator {
 // Thread-safe.
 class DriverDevice {
  public:
-  // Makes what executes the commands of one context.
-  using HandlerFactory = std::function<CommandHandler()>;
+  // Makes what executes the commands of one context of so many columns.  `configuration`: of the
+  // array, as the context's xclbin has it; empty until the process gives one.
+  using HandlerFactory =
+      std::function<CommandHandler(std::span<const std::byte> configuration, uint32_t num_columns)>;
 
   DriverDevice(const DriverProfile& profile, Faults faults, HandlerFactory make_handler);
 
   const DriverProfile& profile() const { return profile_; }
   FaultPlan& faults() { return faults_; }
-  CommandHandler MakeHandler() const { return make_handler_(); }
+  CommandHandler MakeHandler(std::span<const std::byte> configuration, uint32_t num_columns) const {
+    return make_handler_(configuration, num_columns);
+  }
 
-  // Columns for a context.  Errors of Columns::Acquire; ETIME, and ENODEV from then on: the firmware
-  // does not answer.
+  // Columns for a context.  Errors of Columns::Acquire; ETIME, and ENODEV from then on: the
+  // firmware does not answer.
   Errno AcquireColumns(uint32_t width, uint32_t* first) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReleaseColumns(uint32_t first, uint32_t width) ABSL_LOCKS_EXCLUDED(mutex_);
   // Another message to the firmware.

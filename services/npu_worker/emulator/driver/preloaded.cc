@@ -19,13 +19,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "services/npu_worker/emulator/driver/client.h"
+#include "services/npu_worker/emulator/driver/context_handler.h"
 #include "services/npu_worker/emulator/driver/device_paths.h"
 #include "services/npu_worker/emulator/driver/ioctls.h"
-#include "services/npu_worker/emulator/kernels/kernel_dispatch.h"
 
 namespace tandem::npu::emulator {
 namespace {
@@ -46,12 +47,14 @@ DriverProfile TheProfile() {
 DriverDevice& TheDevice() {
   static DriverDevice* const device = [] {
     const Faults faults = Faults::FromEnvironment();
-    return new DriverDevice(TheProfile(), faults, [faults]() -> CommandHandler {
-      auto dispatcher = std::make_shared<KernelDispatcher>(faults);
-      return [dispatcher](const Invocation& invocation, const AddressSpace::View& view) {
-        return dispatcher->Run(invocation, view);
-      };
-    });
+    const DriverProfile profile = TheProfile();
+    return new DriverDevice(
+        profile, faults,
+        [faults, profile](std::span<const std::byte> configuration, uint32_t num_columns) {
+          return MakeContextHandler(configuration,
+                                    {.generation = profile.generation, .num_columns = num_columns},
+                                    faults);
+        });
   }();
   return *device;
 }

@@ -14,12 +14,14 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 std::array<DriverProfile, 2> Profiles() {
   return {DriverProfile{.name = "npu1",
+                        .generation = 3,
                         .num_columns = 5,
                         .first_column = 1,
                         .aligned_columns = false,
                         .max_contexts = 6,
                         .max_heap_bytes = 64 * kMiB},
           DriverProfile{.name = "npu4",
+                        .generation = 4,
                         .num_columns = 8,
                         .first_column = 0,
                         .aligned_columns = true,

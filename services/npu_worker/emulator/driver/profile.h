@@ -15,6 +15,7 @@ namespace tandem::npu::emulator {
 
 struct DriverProfile {
   std::string_view name;
+  uint32_t generation = 0;       // of cores: 3 is AIE2, 4 AIE2P
   uint32_t num_columns = 0;      // of the array
   uint32_t first_column = 0;     // the first that contexts may use
   bool aligned_columns = false;  // a partition starts at a multiple of its width

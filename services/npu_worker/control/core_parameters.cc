@@ -1,0 +1,13 @@
+#include "services/npu_worker/control/core_parameters.h"
+
+#include "services/common/base/check.h"
+
+namespace tandem::npu {
+
+void SetParameters(Tile core, std::span<const uint32_t> words, Transaction& transaction) {
+  TANDEM_CHECK(!words.empty() && words.size() <= kMaxParameters);
+  transaction.BlockWrite(TileAddress(core, kParameterAddress), words);
+  transaction.Write(CoreLockAddress(core, kParameterLock), 1);
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,166 @@
+// Control code through an unmodified, current XRT and its NPU plugin, on an emulated array of the
+// emulated driver.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
+#include "services/common/weights/dequantize.h"
+#include "services/npu_worker/control/gemm.h"
+#include "services/npu_worker/emulator/array/configuration.h"
+#include "services/npu_worker/emulator/axlf_builder.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+namespace {
+
+using testing::HasCode;
+using ::testing::HasSubstr;
+using testing::StatusIs;
+
+constexpr char kKernel[] = "MLIR_AIE";
+constexpr uint32_t kRows = 70, kOutputs = 96, kInputs = 320;
+constexpr uint16_t kOne = 0x3F80;  // bfloat16
+
+// The product of ones and of weights n + 1 for output n.
+class NpuArrayTest : public ::testing::Test {
+ protected:
+  static bool IsNpu1() {
+    const char* profile = std::getenv("NPU_EMU_PROFILE");
+    return profile != nullptr && std::string(profile) == "npu1";
+  }
+  absl::StatusOr<std::unique_ptr<NpuDevice>> Open(const std::string& design) const {
+    emulator::AxlfOptions options;
+    options.kernel_name = kKernel;
+    options.num_data_buffers = 3;
+    options.num_columns = IsNpu1() ? 4 : 8;
+    options.pdi = emulator::MakeConfiguration(design);
+    options.uuid.fill(0xA7);
+    const auto bytes = emulator::BuildAxlf(options);
+    if (!bytes.ok()) return bytes.status();
+    const std::string path = folder_.path() + "/kernels.xclbin";
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes->data()),
+               static_cast<std::streamsize>(bytes->size()));
+    return NpuDevice::Open({.xclbin_path = path, .kernel_name = kKernel});
+  }
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(device_, Open("gemm_q8_0"));
+    const size_t bytes[] = {size_t{GemmPaddedRows(kRows)} * kInputs * 2,
+                            ShardBytes(DType::kQ8_0, kOutputs, kInputs), OutputBytes()};
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, device_->Allocate(i, bytes[i]));
+      buffers_.push_back(std::move(buffer));
+    }
+    auto* activations = reinterpret_cast<uint16_t*>(buffers_[0].data());
+    std::fill_n(activations, size_t{kRows} * kInputs, kOne);
+    for (uint32_t n = 0; n < kOutputs; ++n) {
+      const std::vector<float> row(kInputs, static_cast<float>(n + 1));
+      QuantizePackedRow(DType::kQ8_0, row,
+                        RowInShard(DType::kQ8_0, kOutputs, kInputs, buffers_[1].data(), n));
+    }
+    for (NpuBuffer& buffer : buffers_) ASSERT_OK(buffer.SyncToDevice(0, buffer.size()));
+  }
+  static size_t OutputBytes() { return size_t{GemmPaddedRows(kRows)} * kOutputs * sizeof(float); }
+  static GemmJob Job() {
+    return {.array = {.generation = IsNpu1() ? 3u : 4u, .num_columns = IsNpu1() ? 4u : 8u},
+            .num_rows = kRows,
+            .num_outputs = kOutputs,
+            .num_inputs = kInputs,
+            .activations = {.argument = 0},
+            .weights = {.argument = 1},
+            .output = {.argument = 2}};
+  }
+  absl::Status Run(NpuDevice& device, std::span<const uint32_t> words) {
+    auto instructions = device.MakeInstructions(words);
+    if (!instructions.ok()) return instructions.status();
+    std::vector<const NpuBuffer*> data;
+    for (const NpuBuffer& buffer : buffers_) data.push_back(&buffer);
+    auto run = device.MakeRun(*instructions, words.size(), data);
+    if (!run.ok()) return run.status();
+    return run->Execute(absl::Seconds(30));
+  }
+  void ExpectProduct() {
+    ASSERT_OK(buffers_[2].SyncFromDevice(0, OutputBytes()));
+    const auto* output = reinterpret_cast<const float*>(buffers_[2].data());
+    for (uint32_t row = 0; row < kRows; ++row) {
+      for (uint32_t n = 0; n < kOutputs; ++n) {
+        const float expected = static_cast<float>(kInputs * (n + 1));
+        ASSERT_NEAR(output[row * kOutputs + n], expected, expected / 60) << row << " " << n;
+      }
+    }
+  }
+
+  TemporaryDirectory folder_;
+  std::unique_ptr<NpuDevice> device_;
+  std::vector<NpuBuffer> buffers_;
+};
+
+TEST_F(NpuArrayTest, AProductIsComputedAgainAndAgain) {
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  for (int i = 0; i < 2; ++i) {
+    std::memset(buffers_[2].data(), 0, OutputBytes());
+    ASSERT_OK(buffers_[2].SyncToDevice(0, OutputBytes()));
+    ASSERT_OK(Run(*device_, code.words()));
+    ExpectProduct();
+  }
+}
+
+// The output begins one word too late in its buffer, whose neighbour in memory is another one.
+TEST_F(NpuArrayTest, ADescriptorOneWordPastItsBufferFailsTheCommandAndTheNextOneRuns) {
+  GemmJob job = Job();
+  job.output.offset = sizeof(uint32_t);
+  ASSERT_OK_AND_ASSIGN(const Transaction past_the_end, BuildGemm(job));
+  ASSERT_OK_AND_ASSIGN(NpuBuffer neighbour, device_->Allocate(2, OutputBytes()));
+  std::memset(neighbour.data(), 0x5A, OutputBytes());
+  ASSERT_OK(neighbour.SyncToDevice(0, OutputBytes()));
+  EXPECT_THAT(Run(*device_, past_the_end.words()), HasCode(absl::StatusCode::kInternal));
+  for (const NpuBuffer* buffer : {&buffers_[2], &neighbour}) {
+    ASSERT_OK(buffer->SyncFromDevice(0, OutputBytes()));
+    const std::byte expected{buffer == &neighbour ? uint8_t{0x5A} : uint8_t{0}};
+    for (size_t i = 0; i < OutputBytes(); ++i) ASSERT_EQ(buffer->data()[i], expected) << i;
+  }
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  ASSERT_OK(Run(*device_, code.words()));
+  ExpectProduct();
+}
+
+TEST_F(NpuArrayTest, DamagedControlCodeFailsTheCommand) {
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  std::vector<uint32_t> words = code.words();
+  words[10] ^= 1u << 5;
+  EXPECT_THAT(Run(*device_, words), HasCode(absl::StatusCode::kInternal));
+  words.resize(words.size() - 1);
+  EXPECT_THAT(Run(*device_, words), HasCode(absl::StatusCode::kInternal));
+}
+
+TEST_F(NpuArrayTest, ControlCodeThatWaitsForEverIsGivenUpByTheDriver) {
+  Transaction code(Job().array);
+  code.Sync({});
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(Run(*device_, code.words()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+}
+
+TEST_F(NpuArrayTest, ADesignThatIsNotKnownFailsItsCommands) {
+  ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<NpuDevice> other, Open("convolution"));
+  const auto instructions = other->MakeInstructions(code.words());
+  ASSERT_OK(instructions);
+  std::vector<NpuBuffer> buffers;
+  std::vector<const NpuBuffer*> data;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, other->Allocate(i, 4096));
+    buffers.push_back(std::move(buffer));
+  }
+  for (const NpuBuffer& buffer : buffers) data.push_back(&buffer);
+  ASSERT_OK_AND_ASSIGN(NpuRun run, other->MakeRun(*instructions, code.words().size(), data));
+  EXPECT_THAT(run.Execute(absl::Seconds(30)), HasCode(absl::StatusCode::kInternal));
+}
+
+}  // namespace
+}  // namespace tandem::npu
