@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
+#include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/control/shim_descriptor.h"
 #include "services/npu_worker/control/transaction.h"
@@ -153,6 +154,36 @@ TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
     std::printf("%d rows, %d outputs, %d inputs: %zu KiB\n", job.num_rows, job.num_outputs,
                 job.num_inputs, kib);
     EXPECT_LT(kib, 512u) << "docs/npu.md names the limit";
+  }
+}
+
+// Gemma 3 4B's global layers: a row at position 8191, 512 rows of a prompt, 512 rows behind 8k; and
+// a window's ring that wraps.
+TEST_F(DisassemblyTest, TheAttentionsControlCodeIsWhatAmdsToolReads) {
+  struct Range {
+    uint32_t first_position, num_rows, window, cache_positions;
+  };
+  for (const Range& range : {Range{8191, 1, 0, 8192}, Range{0, 512, 0, 512},
+                             Range{8192, 512, 0, 8704}, Range{3000, 77, 1024, 1152}}) {
+    ASSERT_OK_AND_ASSIGN(const Transaction transaction,
+                         BuildAttention({.head_dim = 256,
+                                         .num_heads = 8,
+                                         .num_kv_heads = 4,
+                                         .num_rows = range.num_rows,
+                                         .first_position = range.first_position,
+                                         .window = range.window,
+                                         .scale = 0.0625f,
+                                         .cache_positions = range.cache_positions,
+                                         .keys = {.argument = 1},
+                                         .values = {.argument = 1, .offset = 1 << 26},
+                                         .output = {.argument = 2},
+                                         .scratch = {.argument = 3}}));
+    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    const size_t kib = transaction.words().size() * sizeof(uint32_t) / 1024;
+    std::printf("%d rows from %d, window %d: %zu KiB\n", range.num_rows, range.first_position,
+                range.window, kib);
+    EXPECT_LT(kib, 128u) << "docs/npu.md names the limit";
   }
 }
 

@@ -24,7 +24,7 @@ constexpr uint32_t kOutputDescriptors = 0;  // a core row each
 constexpr uint32_t kInputDescriptors = 4;   // two sets
 constexpr uint32_t kInputSetSize = (kShimDescriptors - kInputDescriptors) / 2;
 
-absl::Status Check(const GemmJob& job) {
+absl::Status CheckGemm(const GemmJob& job) {
   const auto wrong = [](const std::string& what) {
     return absl::InvalidArgumentError("gemm: " + what);
   };
@@ -64,14 +64,14 @@ absl::Status Check(const GemmJob& job) {
 }
 
 // What the cores compute at a time.
-struct Wave {
+struct GemmWave {
   uint32_t first_block = 0;  // of 64 rows
   uint32_t first_tile = 0;   // of 64 outputs
 };
 
-class Builder {
+class GemmBuilder {
  public:
-  explicit Builder(const GemmJob& job)
+  explicit GemmBuilder(const GemmJob& job)
       : job_(job),
         planes_(PlanesOf(job.weight_dtype, job.num_outputs, job.num_inputs)),
         num_blocks_(GemmPaddedRows(job.num_rows) / kGemmRows),
@@ -80,7 +80,7 @@ class Builder {
         transaction_(job.array) {}
 
   absl::StatusOr<Transaction> Build() {
-    std::vector<Wave> waves;
+    std::vector<GemmWave> waves;
     for (uint32_t block = 0; block < num_blocks_; block += kGemmCoreRows) {
       for (uint32_t tile = 0; tile < num_tiles_; tile += job_.array.num_columns) {
         waves.push_back({block, tile});
@@ -111,11 +111,11 @@ class Builder {
 
   // The last block again for core rows, and the last tile again for columns, that have none of
   // their own.
-  uint32_t Block(const Wave& wave, uint32_t row) const {
+  uint32_t Block(const GemmWave& wave, uint32_t row) const {
     return std::min(wave.first_block + row, num_blocks_ - 1);
   }
   // A tile's first packed tile.  The last tile begins early if the number of packed tiles is odd.
-  uint32_t FirstPacked(const Wave& wave, uint32_t column) const {
+  uint32_t FirstPacked(const GemmWave& wave, uint32_t column) const {
     return std::min(2 * std::min(wave.first_tile + column, num_tiles_ - 1), num_packed_ - 2);
   }
 
@@ -150,7 +150,7 @@ class Builder {
             Pieces(planes_[0], first_packed, first_piece, pieces, num_tiles, num_chunks)};
   }
 
-  std::vector<Task> WeightTasks(const Wave& wave, uint32_t column) const {
+  std::vector<Task> WeightTasks(const GemmWave& wave, uint32_t column) const {
     const uint32_t first_packed = FirstPacked(wave, column);
     const uint32_t num_whole = job_.num_inputs / kGemmChunk;
     std::vector<Task> tasks;
@@ -163,7 +163,7 @@ class Builder {
     return tasks;
   }
 
-  absl::Status StartInputs(const Wave& wave, uint32_t set) {
+  absl::Status StartInputs(const GemmWave& wave, uint32_t set) {
     for (uint32_t column = 0; column < job_.array.num_columns; ++column) {
       uint32_t descriptor = kInputDescriptors + set * kInputSetSize;
       if (column < kGemmCoreRows) {
@@ -187,7 +187,7 @@ class Builder {
   }
 
   // Starts the outputs and waits for them: by then all of the wave's inputs have been taken.
-  absl::Status FinishOutputs(const Wave& wave) {
+  absl::Status FinishOutputs(const GemmWave& wave) {
     for (uint32_t column = 0; column < job_.array.num_columns; ++column) {
       for (uint32_t row = 0; row < kGemmCoreRows; ++row) {
         const uint64_t number = uint64_t{Block(wave, row)} * kGemmRows * job_.output_stride +
@@ -224,8 +224,8 @@ class Builder {
 absl::StatusOr<Transaction> BuildGemm(const GemmJob& given) {
   GemmJob job = given;
   if (job.output_stride == 0) job.output_stride = job.num_outputs;
-  TANDEM_RETURN_IF_ERROR(Check(job));
-  return Builder(job).Build();
+  TANDEM_RETURN_IF_ERROR(CheckGemm(job));
+  return GemmBuilder(job).Build();
 }
 
 }  // namespace tandem::npu

@@ -23,15 +23,10 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/tensor/dtype.h"
+#include "services/npu_worker/control/operand.h"
 #include "services/npu_worker/control/transaction.h"
 
 namespace tandem::npu {
-
-// A place in a data buffer of the command.
-struct Operand {
-  uint32_t argument = 0;
-  uint32_t offset = 0;  // bytes, a multiple of 4
-};
 
 struct GemmJob {
   ArrayShape array;

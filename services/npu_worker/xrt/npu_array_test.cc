@@ -9,6 +9,7 @@
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
+#include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/emulator/array/configuration.h"
 #include "services/npu_worker/emulator/axlf_builder.h"
@@ -35,7 +36,7 @@ class NpuArrayTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<NpuDevice>> Open(const std::string& design) const {
     emulator::AxlfOptions options;
     options.kernel_name = kKernel;
-    options.num_data_buffers = 3;
+    options.num_data_buffers = 4;
     options.num_columns = IsNpu1() ? 4 : 8;
     options.pdi = emulator::MakeConfiguration(design);
     options.uuid.fill(0xA7);
@@ -126,6 +127,42 @@ TEST_F(NpuArrayTest, ADescriptorOneWordPastItsBufferFailsTheCommandAndTheNextOne
   ASSERT_OK_AND_ASSIGN(const Transaction code, BuildGemm(Job()));
   ASSERT_OK(Run(*device_, code.words()));
   ExpectProduct();
+}
+
+// Values are 1.5 everywhere, so every row's attention is as well, whatever its keys.
+TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
+  constexpr uint32_t kHeads = 2, kHeadDim = 128, kPositions = 96, kPromptRows = 33;
+  constexpr uint16_t kOneAndAHalf = 0x3FC0;
+  constexpr size_t kSlab = size_t{kPositions} * kHeadDim;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<NpuDevice> device, Open("attention_128"));
+  buffers_.clear();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_OK_AND_ASSIGN(NpuBuffer buffer, device->Allocate(i, 65536));
+    buffers_.push_back(std::move(buffer));
+  }
+  std::fill_n(reinterpret_cast<uint16_t*>(buffers_[1].data()), kSlab, kOne);
+  std::fill_n(reinterpret_cast<uint16_t*>(buffers_[1].data()) + kSlab, kSlab, kOneAndAHalf);
+  ASSERT_OK(buffers_[1].SyncToDevice(0, buffers_[1].size()));
+  ASSERT_OK_AND_ASSIGN(
+      const Transaction code,
+      BuildAttention({.array = Job().array,
+                      .head_dim = kHeadDim,
+                      .num_heads = kHeads,
+                      .num_kv_heads = 1,
+                      .num_rows = kPromptRows,
+                      .first_position = 50,
+                      .cache_positions = kPositions,
+                      .queries = {.argument = 0},
+                      .keys = {.argument = 1},
+                      .values = {.argument = 1, .offset = kSlab * sizeof(uint16_t)},
+                      .output = {.argument = 2},
+                      .scratch = {.argument = 3}}));
+  ASSERT_OK(Run(*device, code.words()));
+  ASSERT_OK(buffers_[2].SyncFromDevice(0, buffers_[2].size()));
+  const auto* output = reinterpret_cast<const uint16_t*>(buffers_[2].data());
+  for (size_t i = 0; i < 32768; ++i) {
+    ASSERT_EQ(output[i], i < kPromptRows * kHeads * kHeadDim ? kOneAndAHalf : 0) << i;
+  }
 }
 
 TEST_F(NpuArrayTest, DamagedControlCodeFailsTheCommand) {

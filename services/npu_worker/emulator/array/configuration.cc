@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/npu_worker/emulator/array/attention_design.h"
 #include "services/npu_worker/emulator/array/gemm_design.h"
 
 namespace tandem::npu::emulator {
@@ -40,6 +41,12 @@ absl::StatusOr<EmulatedArray::DesignFactory> FindDesign(std::string_view name,
     if (shape.num_columns < kNumCoreRows) break;
     return [format, shape](Fabric& fabric) -> std::unique_ptr<Design> {
       return std::make_unique<GemmDesign>(format, shape, fabric);
+    };
+  }
+  for (const uint32_t head_dim : {64u, 128u, 256u}) {
+    if (name != absl::StrFormat("attention_%d", head_dim)) continue;
+    return [head_dim, shape](Fabric& fabric) -> std::unique_ptr<Design> {
+      return std::make_unique<AttentionDesign>(head_dim, shape, fabric);
     };
   }
   return absl::NotFoundError(absl::StrFormat("no design '%s' for an emulated array of %d columns",

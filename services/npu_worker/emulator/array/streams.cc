@@ -24,6 +24,14 @@ bool Broadcast::Take(uint32_t core, std::span<uint32_t> words) {
   return true;
 }
 
+bool Deal::Take(uint32_t core, std::span<uint32_t> words) {
+  if (core != turn_ || dma_->Remaining(DmaDirection::kToTile, channel_) < words.size())
+    return false;
+  dma_->Read(channel_, words);
+  turn_ = (turn_ + 1) % num_cores_;
+  return true;
+}
+
 bool Join::Put(uint32_t core, std::span<const uint32_t> tile) {
   if (!tiles_[core].empty()) return false;
   tiles_[core].assign(tile.begin(), tile.end());

@@ -31,6 +31,24 @@ class Broadcast {
   std::vector<uint64_t> positions_;  // of each core's next word
 };
 
+// A channel's words on their way to several cores: an object for each core in turn.
+// Thread-compatible.
+class Deal {
+ public:
+  // `dma`: borrowed, must outlive this.
+  Deal(ShimDma& dma, uint32_t channel, uint32_t num_cores)
+      : dma_(&dma), channel_(channel), num_cores_(num_cores) {}
+
+  // Fills `words`, the next object.  False: it is another core's turn, or not all is there.
+  bool Take(uint32_t core, std::span<uint32_t> words);
+
+ private:
+  ShimDma* dma_;
+  uint32_t channel_;
+  uint32_t num_cores_;
+  uint32_t turn_ = 0;
+};
+
 // Tiles of several cores on their way into one channel: one of each core in turn.
 // Thread-compatible.
 class Join {
