@@ -15,6 +15,7 @@
 #include <limits>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -236,7 +237,7 @@ std::string OutputOf(const std::vector<std::string>& arguments) {
 }
 
 std::vector<Finding> Examine(const SystemView& system) {
-  return {
+  std::vector<Finding> findings = {
       CheckMemory(system),
       CheckRenderNode(system),
       CheckWorker(system, "vulkan", {"tandem-gpu-worker", "--probe"}, Verdict::kBad,
@@ -253,6 +254,8 @@ std::vector<Finding> Examine(const SystemView& system) {
       CheckHugepages(system),
       CheckUdmabuf(system),
   };
+  for (Finding& finding : CheckNpu(system)) findings.push_back(std::move(finding));
+  return findings;
 }
 
 }  // namespace tandem

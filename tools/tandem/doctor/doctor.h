@@ -40,8 +40,8 @@ Finding CheckWorker(const SystemView& system, const std::string& subject,
 
 // gpu_checks.cc: what makes AMD's GPUs slow or keeps them from being used.
 
-// The driver that the GPU worker's `--probe` opened: AMDVLK, a Mesa without cooperative matrices, or
-// software.
+// The driver that the GPU worker's `--probe` opened: AMDVLK, a Mesa without cooperative matrices,
+// or software.
 Finding CheckGpuDriver(const SystemView& system);
 // The same of a probe's output; a note where it names no driver.
 Finding JudgeGpuDriver(const std::string& probe);
@@ -49,6 +49,10 @@ Finding JudgeGpuDriver(const std::string& probe);
 Finding CheckGpuGroups(const SystemView& system);
 // The firmware's power profile, and amdgpu's own limit on its clocks.
 Finding CheckPowerProfile(const SystemView& system);
+
+// npu_checks.cc: kernel, driver, firmware, XRT and its plugin, kernel package of an AMD NPU.
+// Nothing where PCI has none.
+std::vector<Finding> CheckNpu(const SystemView& system);
 
 // Runs a program of ours and returns what it prints; empty: it failed.
 std::string OutputOf(const std::vector<std::string>& arguments);

@@ -1,0 +1,184 @@
+// Findings about AMD's NPUs: what must be there before XRT can open one.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "tools/tandem/doctor/doctor.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the first kernel with the amdxdna driver.
+constexpr int kKernelMajor = 6, kKernelMinor = 14;
+
+std::string FirstLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+struct Npu {
+  fs::path folder;  // in sysfs
+  std::string chip;
+  std::string firmware;  // folder of its firmware: device_revision
+  std::string driver;    // empty: none
+};
+
+std::optional<Npu> FindNpu(const SystemView& system) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(system.root + "/sys/bus/pci/devices", error)) {
+    if (FirstLine(entry.path() / "vendor") != "0x1022") continue;
+    const std::string device = FirstLine(entry.path() / "device");
+    Npu npu{.folder = entry.path()};
+    if (device == "0x1502") npu.chip = "Ryzen AI 7040 or 8040 (npu1)";
+    if (device == "0x17f0") npu.chip = "Ryzen AI 300 (npu4)";
+    if (npu.chip.empty()) continue;
+    const std::string revision = FirstLine(entry.path() / "revision");
+    npu.firmware = device.substr(2) + "_" + (revision.size() == 4 ? revision.substr(2) : "00");
+    npu.driver = fs::read_symlink(entry.path() / "driver", error).filename().string();
+    return npu;
+  }
+  return std::nullopt;
+}
+
+// Commands that install something on the distribution of this machine.
+struct Installer {
+  std::string kernel, firmware, xrt;
+};
+
+Installer InstallerOf(const SystemView& system) {
+  std::ifstream file(system.root + "/etc/os-release");
+  std::string line, id, version;
+  while (std::getline(file, line)) {
+    const std::string value(
+        absl::StripSuffix(absl::StripPrefix(line.substr(line.find('=') + 1), "\""), "\""));
+    if (absl::StartsWith(line, "ID=")) id = value;
+    if (absl::StartsWith(line, "VERSION_ID=")) version = value;
+  }
+  if (id == "debian" && version == "13") {
+    const std::string install = "sudo apt-get install -t trixie-backports ";
+    return {install + "linux-image-amd64", install + "firmware-amd-graphics",
+            install + "libxrt2 libxrt-npu2"};
+  }
+  if (id == "ubuntu") {
+    return {version == "24.04" ? "sudo apt-get install linux-generic-hwe-24.04"
+                               : "sudo apt-get install linux-generic",
+            "sudo apt-get install linux-firmware",
+            "sudo add-apt-repository ppa:amd-team/xrt && sudo apt-get install libxrt2 libxrt-npu2"};
+  }
+  return {absl::StrFormat("install Linux %d.%d or newer", kKernelMajor, kKernelMinor),
+          "install linux-firmware with its folder amdnpu",
+          "install XRT 2.21 or newer with its NPU plugin (libxrt2 and libxrt-npu2 on Debian)"};
+}
+
+// The version in the name of a library, such as "2.25" of libxrt_coreutil.so.2.25.00; empty: it is
+// not installed.
+std::string LibraryVersion(const SystemView& system, const std::string& name) {
+  for (const char* folder :
+       {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/opt/xilinx/xrt/lib"}) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(system.root + folder, error)) {
+      const std::string file = entry.path().filename().string();
+      int major = 0, minor = 0;
+      if (absl::StartsWith(file, name + ".so.") &&
+          std::sscanf(file.c_str() + name.size(), ".so.%d.%d", &major, &minor) == 2) {
+        return absl::StrFormat("%d.%d", major, minor);
+      }
+    }
+  }
+  return "";
+}
+
+Finding CheckNpuKernel(const SystemView& system, const Installer& installer) {
+  const std::string release = FirstLine(system.root + "/proc/sys/kernel/osrelease");
+  int major = 0, minor = 0;
+  const bool known = std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2;
+  if (known && (major < kKernelMajor || (major == kKernelMajor && minor < kKernelMinor))) {
+    return {Verdict::kNote, "NPU kernel",
+            absl::StrFormat("Linux %s: the amdxdna driver came with %d.%d", release, kKernelMajor,
+                            kKernelMinor),
+            installer.kernel + ", then restart"};
+  }
+  return {Verdict::kGood, "NPU kernel", "Linux " + release, ""};
+}
+
+Finding CheckNpuFirmware(const SystemView& system, const Npu& npu, const Installer& installer) {
+  const std::string subject = "NPU firmware";
+  const std::string loaded = FirstLine(npu.folder / "fw_version");
+  if (!loaded.empty()) return {Verdict::kGood, subject, loaded + ", loaded", ""};
+  for (const char* root : {"/lib/firmware/", "/usr/lib/firmware/", "/lib/firmware/updates/"}) {
+    const fs::path folder = system.root + root + "amdnpu/" + npu.firmware;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (absl::StrContains(entry.path().filename().string(), ".sbin")) {
+        return {Verdict::kGood, subject, entry.path().string(), ""};
+      }
+    }
+  }
+  return {Verdict::kNote, subject,
+          absl::StrFormat("no file in /lib/firmware/amdnpu/%s: the driver cannot start the NPU",
+                          npu.firmware),
+          installer.firmware + ", then sudo modprobe -r amdxdna && sudo modprobe amdxdna"};
+}
+
+Finding CheckNpuDriver(const SystemView& system, const Npu& npu) {
+  const std::string subject = "NPU driver";
+  const std::string place = absl::StrFormat("%s at %s", npu.chip, npu.folder.filename().string());
+  if (npu.driver == "amdxdna") return {Verdict::kGood, subject, place + ", amdxdna", ""};
+  if (!npu.driver.empty()) {
+    return {Verdict::kNote, subject, place + " is held by the driver " + npu.driver,
+            absl::StrFormat("unbind it from %s, then sudo modprobe amdxdna", npu.driver)};
+  }
+  return {Verdict::kNote, subject, place + " has no driver",
+          fs::exists(system.root + "/sys/module/amdxdna")
+              ? "journalctl -k -g amdxdna says why: most often its firmware is missing or too old"
+              : "sudo modprobe amdxdna"};
+}
+
+Finding CheckNpuLibraries(const SystemView& system, const Installer& installer) {
+  const std::string subject = "NPU libraries";
+  const std::string xrt = LibraryVersion(system, "libxrt_coreutil");
+  const std::string plugin = LibraryVersion(system, "libxrt_driver_xdna");
+  if (xrt.empty()) return {Verdict::kNote, subject, "XRT is not installed", installer.xrt};
+  if (plugin.empty()) {
+    return {Verdict::kNote, subject, "XRT " + xrt + " without the NPU's plugin", installer.xrt};
+  }
+  if (xrt != plugin) {
+    return {Verdict::kNote, subject,
+            absl::StrFormat("XRT %s and the NPU's plugin %s do not go together", xrt, plugin),
+            installer.xrt};
+  }
+  return {Verdict::kGood, subject, "XRT " + xrt + " and the NPU's plugin", ""};
+}
+
+Finding CheckNpuKernels(const SystemView& system) {
+  const std::string subject = "NPU kernels";
+  const fs::path folder =
+      (fs::path(system.bin_dir) / "../lib/tandem/npu/hardware").lexically_normal();
+  if (fs::exists(folder / "manifest.json")) return {Verdict::kGood, subject, folder.string(), ""};
+  return {
+      Verdict::kNote, subject,
+      absl::StrFormat("no package of kernels in %s: attention runs on the GPU", folder.string()),
+      "Tandem has none to give; docs/npu.md says what a package must hold"};
+}
+
+}  // namespace
+
+std::vector<Finding> CheckNpu(const SystemView& system) {
+  const std::optional<Npu> npu = FindNpu(system);
+  if (!npu.has_value()) return {};
+  const Installer installer = InstallerOf(system);
+  return {CheckNpuKernel(system, installer), CheckNpuDriver(system, *npu),
+          CheckNpuFirmware(system, *npu, installer), CheckNpuLibraries(system, installer),
+          CheckNpuKernels(system)};
+}
+
+}  // namespace tandem

@@ -1,0 +1,135 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "tools/tandem/doctor/doctor.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NpuChecksTest : public testing::Test {
+ protected:
+  NpuChecksTest() {
+    system_.root = std::filesystem::temp_directory_path() / absl::StrFormat("npu.%d", getpid());
+    system_.bin_dir = system_.root + "/usr/bin";
+    std::filesystem::create_directories(system_.bin_dir);
+  }
+  ~NpuChecksTest() override { std::filesystem::remove_all(system_.root); }
+
+  void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(system_.root + path).parent_path());
+    std::ofstream(system_.root + path) << text;
+  }
+  // A machine with a Ryzen AI 300 on which everything is in place.
+  void MakeGoodMachine() {
+    Write("/etc/os-release", "NAME=\"Debian GNU/Linux\"\nID=debian\nVERSION_ID=\"13\"\n");
+    Write("/proc/sys/kernel/osrelease", "7.3.4+deb13-amd64\n");
+    Write(kDevice + "/vendor", "0x1022\n");
+    Write(kDevice + "/device", "0x17f0\n");
+    Write(kDevice + "/revision", "0x10\n");
+    std::filesystem::create_symlink("../../../bus/pci/drivers/amdxdna",
+                                    system_.root + kDevice + "/driver");
+    Write("/sys/module/amdxdna/version", "");
+    Write("/lib/firmware/amdnpu/17f0_10/npu.sbin.zst", "");
+    Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2", "");
+    Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.25.00", "");
+    Write("/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00", "");
+    Write("/usr/lib/tandem/npu/hardware/manifest.json", "{}");
+  }
+  void Remove(const std::string& path) { std::filesystem::remove_all(system_.root + path); }
+  Finding Find(const std::string& subject) {
+    for (const Finding& finding : CheckNpu(system_)) {
+      if (finding.subject == subject) return finding;
+    }
+    ADD_FAILURE() << "no finding about " << subject;
+    return {};
+  }
+  void ExpectNote(const std::string& subject, const char* detail, const char* remedy) {
+    const Finding finding = Find(subject);
+    EXPECT_EQ(finding.verdict, Verdict::kNote) << subject;
+    EXPECT_THAT(finding.detail, HasSubstr(detail));
+    EXPECT_THAT(finding.remedy, HasSubstr(remedy));
+  }
+
+  const std::string kDevice = "/sys/bus/pci/devices/0000:c5:00.1";
+  SystemView system_;
+};
+
+TEST_F(NpuChecksTest, AMachineWithoutAnNpuIsNotAsked) {
+  EXPECT_TRUE(CheckNpu(system_).empty());
+  Write(kDevice + "/vendor", "0x1022\n");
+  Write(kDevice + "/device", "0x15bf\n");
+  EXPECT_TRUE(CheckNpu(system_).empty()) << "a GPU";
+}
+
+TEST_F(NpuChecksTest, AMachineThatIsSetUpIsGood) {
+  MakeGoodMachine();
+  const std::vector<Finding> findings = CheckNpu(system_);
+  EXPECT_EQ(findings.size(), 5u);
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.subject << ": " << finding.detail;
+    EXPECT_EQ(finding.remedy, "") << finding.subject;
+  }
+  EXPECT_THAT(Find("NPU driver").detail, HasSubstr("Ryzen AI 300 (npu4) at 0000:c5:00.1"));
+  Write(kDevice + "/fw_version", "1.1.2.64\n");
+  EXPECT_EQ(Find("NPU firmware").detail, "1.1.2.64, loaded");
+  Write(kDevice + "/device", "0x1502\n");
+  EXPECT_THAT(Find("NPU driver").detail, HasSubstr("7040 or 8040 (npu1)"));
+}
+
+TEST_F(NpuChecksTest, EachMissingPartNamesItsCommand) {
+  MakeGoodMachine();
+  Write("/proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n");
+  ExpectNote("NPU kernel", "6.12.48", "-t trixie-backports linux-image-amd64");
+  Write("/proc/sys/kernel/osrelease", "6.14.0\n");
+  EXPECT_EQ(Find("NPU kernel").verdict, Verdict::kGood);
+
+  Remove(kDevice + "/driver");
+  ExpectNote("NPU driver", "has no driver", "journalctl -k -g amdxdna");
+  Remove("/sys/module/amdxdna");
+  ExpectNote("NPU driver", "has no driver", "sudo modprobe amdxdna");
+  std::filesystem::create_symlink("../vfio-pci", system_.root + kDevice + "/driver");
+  ExpectNote("NPU driver", "held by the driver vfio-pci", "unbind");
+
+  Remove("/lib/firmware/amdnpu/17f0_10/npu.sbin.zst");
+  Write("/lib/firmware/amdnpu/1502_00/npu.sbin", "of another NPU");
+  ExpectNote("NPU firmware", "amdnpu/17f0_10", "firmware-amd-graphics");
+
+  Remove("/usr/lib/tandem");
+  ExpectNote("NPU kernels", "/usr/lib/tandem/npu/hardware", "docs/npu.md");
+}
+
+TEST_F(NpuChecksTest, XrtAndItsPluginMustBeOfOneVersion) {
+  MakeGoodMachine();
+  const std::string plugin = "/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00";
+  Remove(plugin);
+  ExpectNote("NPU libraries", "XRT 2.25 without", "trixie-backports libxrt2 libxrt-npu2");
+  Write("/opt/xilinx/xrt/lib/libxrt_driver_xdna.so.2.21.75", "");
+  ExpectNote("NPU libraries", "XRT 2.25 and the NPU's plugin 2.21", "libxrt-npu2");
+  Remove("/usr/lib/x86_64-linux-gnu");
+  ExpectNote("NPU libraries", "not installed", "libxrt-npu2");
+}
+
+TEST_F(NpuChecksTest, CommandsAreThoseOfTheDistribution) {
+  MakeGoodMachine();
+  Write("/proc/sys/kernel/osrelease", "6.8.0-60-generic\n");
+  Remove("/usr/lib/x86_64-linux-gnu");
+  Remove("/lib/firmware");
+  Write("/etc/os-release", "ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n");
+  ExpectNote("NPU kernel", "6.8.0", "linux-generic-hwe-24.04");
+  ExpectNote("NPU libraries", "", "ppa:amd-team/xrt");
+  ExpectNote("NPU firmware", "", "sudo apt-get install linux-firmware");
+  Write("/etc/os-release", "ID=ubuntu\nVERSION_ID=\"25.10\"\n");
+  ExpectNote("NPU kernel", "6.8.0", "install linux-generic,");
+  Write("/etc/os-release", "ID=fedora\nVERSION_ID=43\n");
+  ExpectNote("NPU kernel", "6.8.0", "Linux 6.14 or newer");
+}
+
+}  // namespace
+}  // namespace tandem
