@@ -3,6 +3,12 @@
 #include "services/common/base/check.h"
 
 namespace tandem {
+namespace {
+
+// Passed blocks are evicted first while they are at least one in so many of the cache.
+constexpr uint32_t kPassedShare = 8;
+
+}  // namespace
 
 KvBlockPool::KvBlockPool(uint32_t num_blocks) : blocks_(num_blocks) {
   free_.reserve(num_blocks);
@@ -14,7 +20,7 @@ uint32_t KvBlockPool::Allocate() {
   const uint32_t id = free_.back();
   free_.pop_back();
   blocks_[id].num_holders = 1;
-  blocks_[id].shared = false;
+  blocks_[id].at_fork = false;
   return id;
 }
 
@@ -24,7 +30,6 @@ void KvBlockPool::Share(uint32_t id) {
   TANDEM_CHECK(block.num_holders > 0 || block.kept);
   if (block.num_holders == 0) Unlink(id);
   ++block.num_holders;
-  block.shared = true;
 }
 
 void KvBlockPool::Free(uint32_t id, bool passed) {
@@ -33,7 +38,7 @@ void KvBlockPool::Free(uint32_t id, bool passed) {
   TANDEM_CHECK(block.num_holders > 0);
   if (--block.num_holders > 0) return;
   if (!block.kept) return free_.push_back(id);
-  block.passed = passed && !block.shared;
+  block.passed = passed && !block.at_fork;
   Append(id);
 }
 
@@ -41,6 +46,17 @@ void KvBlockPool::Keep(uint32_t id) {
   TANDEM_CHECK(id < blocks_.size());
   TANDEM_CHECK(blocks_[id].num_holders > 0);
   blocks_[id].kept = true;
+}
+
+void KvBlockPool::MarkFork(uint32_t id) {
+  TANDEM_CHECK(id < blocks_.size());
+  Block& block = blocks_[id];
+  TANDEM_CHECK(block.num_holders > 0 || block.kept);
+  block.at_fork = true;
+  if (block.num_holders > 0 || !block.passed) return;
+  Unlink(id);
+  block.passed = false;
+  Append(id);
 }
 
 void KvBlockPool::Forget(uint32_t id) {
@@ -53,9 +69,9 @@ void KvBlockPool::Forget(uint32_t id) {
 }
 
 uint32_t KvBlockPool::NextVictim() const {
-  return passed_.size > 0 && passed_.size >= ended_.size ? passed_.head
-         : ended_.size > 0                               ? ended_.head
-                                                         : kNoBlock;
+  const bool passed = passed_.size > 0 && uint64_t{kPassedShare} * passed_.size >= num_cached();
+  if (passed || ended_.size == 0) return passed_.head;
+  return ended_.head;
 }
 
 void KvBlockPool::Append(uint32_t id) {

@@ -21,10 +21,10 @@ namespace tandem {
 // lightly loaded server keeps touching the same memory.  Single-thread.
 //
 // Cached blocks are evicted in the order in which they were freed.  Blocks that their holder's
-// window *passed* go before blocks of holders that ended, while they are at least half of the
-// cache.  So one long prompt does not evict the ends of many conversations, and a new prefix still
-// finds room.  A block that was ever shared counts as a block of a holder that ended, even if a
-// window passes it.
+// window *passed* go before blocks of holders that ended, while they are at least an eighth of the
+// cache: nothing continues after them but a prompt that parts from theirs there.  So the windows
+// that conversations leave behind do not evict the ends that they continue from.  A block before a
+// *fork*, where prompts have parted, is never counted as passed.
 class KvBlockPool {
  public:
   explicit KvBlockPool(uint32_t num_blocks);
@@ -39,6 +39,8 @@ class KvBlockPool {
 
   // Caches the block once it has no holder.  REQUIRES `block` is held (checked).
   void Keep(uint32_t block);
+  // Prompts part where the block's window ends.  REQUIRES `block` is held or kept (checked).
+  void MarkFork(uint32_t block);
   // Undoes Keep; a block without holders is free at once.  REQUIRES `block` is kept (checked).
   void Forget(uint32_t block);
   // The next cached block to evict; kNoBlock if the cache is empty.
@@ -58,8 +60,8 @@ class KvBlockPool {
   struct Block {
     uint32_t num_holders = 0;
     bool kept = false;
-    bool shared = false;  // since it was allocated
-    bool passed = false;  // which list it is in while it is cached
+    bool at_fork = false;  // since it was allocated
+    bool passed = false;   // which list it is in while it is cached
     uint32_t previous = kNoBlock;
     uint32_t next = kNoBlock;
   };

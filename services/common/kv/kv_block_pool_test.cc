@@ -57,30 +57,48 @@ TEST(KvBlockPoolTest, AKeptBlockIsCachedWhenItsLastHolderLetsGo) {
 }
 
 // Allocates, keeps and frees a block.
-uint32_t Cache(KvBlockPool& pool, bool passed, bool shared = false) {
+uint32_t Cache(KvBlockPool& pool, bool passed, bool at_fork = false) {
   const uint32_t block = pool.Allocate();
   pool.Keep(block);
-  if (shared) {
-    pool.Share(block);
-    pool.Free(block);
-  }
+  if (at_fork) pool.MarkFork(block);
   pool.Free(block, passed);
   return block;
 }
 
-TEST(KvBlockPoolTest, GivesUpPassedBlocksWhileTheyAreHalfOfWhatIsCached) {
-  KvBlockPool pool(8);
-  const uint32_t ends[] = {Cache(pool, false), Cache(pool, false), Cache(pool, false)};
-  const uint32_t shared = Cache(pool, /*passed=*/true, /*shared=*/true);
-  const uint32_t passed[] = {Cache(pool, true), Cache(pool, true), Cache(pool, true),
-                             Cache(pool, true)};
-  for (const uint32_t victim :
-       {passed[0], ends[0], passed[1], ends[1], passed[2], ends[2], passed[3], shared}) {
+TEST(KvBlockPoolTest, GivesUpPassedBlocksWhileTheyAreAnEighthOfWhatIsCached) {
+  KvBlockPool pool(16);
+  uint32_t ends[11], passed[4];
+  for (uint32_t& block : ends) block = Cache(pool, false);
+  const uint32_t fork = Cache(pool, /*passed=*/true, /*at_fork=*/true);
+  for (uint32_t& block : passed) block = Cache(pool, true);
+  // 4 of 16, 3 of 15 and 2 of 14 are passed, then 1 of 13: too few.
+  for (const uint32_t victim : {passed[0], passed[1], passed[2], ends[0], ends[1], ends[2], ends[3],
+                                ends[4], passed[3], ends[5]}) {
     EXPECT_EQ(pool.NextVictim(), victim);
     pool.Forget(victim);
   }
+  for (int i = 6; i < 11; ++i) pool.Forget(ends[i]);
+  EXPECT_EQ(pool.NextVictim(), fork);
+  pool.Forget(fork);
   EXPECT_EQ(pool.NextVictim(), kNoBlock);
-  EXPECT_EQ(pool.num_free(), 8u);
+  EXPECT_EQ(pool.num_free(), 16u);
+}
+
+TEST(KvBlockPoolTest, APassedBlockBeforeAForkCountsAsPassedNoMore) {
+  KvBlockPool pool(4);
+  const uint32_t late = Cache(pool, true);
+  const uint32_t other = Cache(pool, true);
+  EXPECT_EQ(pool.NextVictim(), late);
+  pool.MarkFork(late);
+  EXPECT_EQ(pool.NextVictim(), other);
+  EXPECT_EQ(pool.num_cached(), 2u);
+  pool.Forget(other);
+  EXPECT_EQ(pool.NextVictim(), late);
+  pool.Forget(late);
+  const uint32_t again = Cache(pool, true);
+  const uint32_t another = Cache(pool, true);
+  EXPECT_EQ(pool.NextVictim(), again) << "a new block knows of no fork";
+  EXPECT_NE(again, another);
 }
 
 TEST(KvBlockPoolDeathTest, FreeingTwiceOrAForeignBlockAborts) {

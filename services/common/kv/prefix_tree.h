@@ -47,6 +47,8 @@ class PrefixTree {
   // The node with this window block.  REQUIRES there is one.
   uint32_t NodeOfWindowBlock(uint32_t block) const { return node_of_window_[block]; }
 
+  // Nodes after a node.
+  uint32_t num_children(uint32_t node) const { return nodes_[node].num_children; }
   bool contains(uint32_t node) const { return nodes_[node].parent != kNoParent; }
   uint32_t size() const { return static_cast<uint32_t>(found_.size()); }
   // Changes with every change of the tree, and never repeats.

@@ -13,12 +13,17 @@ void SequenceBlocks::Share(const CachedPrefix& prefix) {
   num_released_ = num_unseen_ = prefix.first_window;
   tables_[kGlobalGroup] = prefix.nodes;
   tables_[kWindowGroup].assign(num_published_, kNoBlock);
+  // Another prompt went, or goes, on from here.
+  const bool forks =
+      num_published_ > 0 && (pools_->tree->num_children(prefix.nodes.back()) > 0 ||
+                             pools_->pools[kGlobalGroup].num_holders(prefix.nodes.back()) > 0);
   for (uint32_t i = 0; i < num_published_; ++i) {
     pools_->pools[kGlobalGroup].Share(prefix.nodes[i]);
     if (i < prefix.first_window) continue;
     const uint32_t window = pools_->tree->window_block(prefix.nodes[i]);
     pools_->pools[kWindowGroup].Share(window);
     tables_[kWindowGroup][i] = window;
+    if (forks) pools_->pools[kWindowGroup].MarkFork(window);
   }
 }
 
@@ -70,6 +75,16 @@ void SequenceBlocks::Publish(std::span<const uint32_t> tokens) {
     pools_->Publish(i == 0 ? PrefixTree::Root(scope_) : global[i - 1],
                     tokens.subspan(size_t{i} * block_tokens, block_tokens), global[i],
                     tables_[kWindowGroup][i]);
+    if (i > 0 && pools_->tree->num_children(global[i - 1]) > 1) MarkForkBefore(i);
+  }
+}
+
+void SequenceBlocks::MarkForkBefore(uint32_t end) {
+  const std::vector<uint32_t>& table = tables_[kWindowGroup];
+  const uint32_t first =
+      FirstWindowBlock(end * pools_->block_tokens, pools_->sliding_window, pools_->block_tokens);
+  for (uint32_t i = std::max(first, num_released_); i < end; ++i) {
+    pools_->pools[kWindowGroup].MarkFork(table[i]);
   }
 }
 

@@ -66,6 +66,8 @@ class SequenceBlocks {
  private:
   bool publishing() const { return publishes_ && epoch_ == pools_->epoch; }
   void ReleaseTo(uint32_t end);
+  // Prompts part after the first `end` blocks: rows from there on see the last of them.
+  void MarkForkBefore(uint32_t end);
 
   KvPools* pools_;
   bool publishes_;
