@@ -50,6 +50,8 @@ struct BenchResult {
   std::vector<EnergyReading> energy;
   uint64_t preemptions =
       0;  // sequences preempted because KV blocks ran out: figures are then too low
+  uint64_t guesses_verified = 0;  // of drafters (--speculate)
+  uint64_t guesses_accepted = 0;  // of them: so many steps were saved
 
   Spread rate() const { return SpreadOf(rates); }
   double device_seconds() const;

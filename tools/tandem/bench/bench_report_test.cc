@@ -50,6 +50,8 @@ BenchReport Report() {
   decode.steps = 256;
   decode.steps_queued = 240;
   decode.tokens = 2048;
+  decode.guesses_verified = 90;
+  decode.guesses_accepted = 60;
   report.results = {prompt, decode};
   return report;
 }
@@ -83,6 +85,7 @@ TEST(BenchReportTest, MarkdownIsWhatPeoplePaste) {
 - placement: everything on gpu0; version 1.2
 - 2 repetitions, mean ± standard deviation after a warm-up; 0 bytes written for a step
 - energy: not reported (no sensor)
+- tg128@d4096 b8: 60 of 90 guesses were accepted, 1.00 tokens a step and sequence
 )");
 }
 
@@ -118,6 +121,7 @@ TEST(BenchReportTest, JsonAndCsvHoldTheFigures) {
   EXPECT_EQ(json["tests"][1]["test"], "tg128@d4096 b8");
   EXPECT_EQ(json["tests"][1]["samples"], (std::vector<double>{100, 102}));
   EXPECT_EQ(json["tests"][1]["steps_queued"], 240);
+  EXPECT_EQ(json["tests"][1]["guesses_accepted"], 60);
   EXPECT_EQ(json["tests"][0]["share_of_peak"], 0.5);
   EXPECT_EQ(json["tests"][0]["workers"][0]["stage_seconds"]["Ffn"], 0.6);
   EXPECT_EQ(json["devices"][0]["matrix_flops_per_second"], nullptr);

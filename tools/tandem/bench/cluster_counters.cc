@@ -50,6 +50,8 @@ void AddCounts(const ClusterCounts& before, const ClusterCounts& after, double s
         std::llround(scale * static_cast<double>(steps) * queued / static_cast<double>(begun)));
   }
   result.preemptions += after.preemptions - before.preemptions;
+  result.guesses_verified += scaled(after.guesses_verified - before.guesses_verified);
+  result.guesses_accepted += scaled(after.guesses_accepted - before.guesses_accepted);
   for (const BenchWorkerTime& now : after.workers) {
     const auto then = std::find_if(before.workers.begin(), before.workers.end(),
                                    [&](const auto& w) { return w.worker == now.worker; });
@@ -112,6 +114,10 @@ ClusterCounts ClusterCounters::Count(const v1::GetStatusResponse& status) {
   counts.steps_queued = status.scheduler().steps_queued();
   counts.step_bytes = status.scheduler().step_bytes();
   counts.preemptions = status.scheduler().preemptions();
+  for (const v1::DrafterStatus& drafter : status.scheduler().drafters()) {
+    counts.guesses_verified += drafter.drafted_tokens();
+    counts.guesses_accepted += drafter.accepted_tokens();
+  }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (RunsSegments(status, worker.name())) WorkerOf(counts.workers, worker.name());
   }

@@ -23,6 +23,8 @@ struct ClusterCounts {
   uint64_t steps_queued = 0;  // of steps_begun
   uint64_t step_bytes = 0;
   uint64_t preemptions = 0;
+  uint64_t guesses_verified = 0;         // of drafters
+  uint64_t guesses_accepted = 0;         // of them
   std::vector<BenchWorkerTime> workers;  // in the order of the status
 };
 

@@ -53,6 +53,8 @@ Json ResultJson(const BenchReport& report, const BenchResult& result) {
   json["device_seconds"] = result.device_seconds();
   json["device_share"] = result.device_share();
   json["preemptions"] = result.preemptions;
+  json["guesses_verified"] = result.guesses_verified;
+  json["guesses_accepted"] = result.guesses_accepted;
   json["workers"] = Json::array();
   for (const BenchWorkerTime& worker : result.workers) {
     json["workers"].push_back({{"worker", worker.worker},

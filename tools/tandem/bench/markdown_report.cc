@@ -224,6 +224,13 @@ std::string Footer(const BenchReport& report) {
         "--kv-tokens makes room\n",
         result.test.Name(), result.preemptions);
   }
+  for (const BenchResult& result : report.results) {
+    if (result.guesses_verified == 0) continue;
+    text +=
+        absl::StrFormat("- %s: %d of %d guesses were accepted, %.2f tokens a step and sequence\n",
+                        result.test.Name(), result.guesses_accepted, result.guesses_verified,
+                        result.tokens / static_cast<double>(result.steps * result.test.batch));
+  }
   return text;
 }
 
