@@ -30,8 +30,8 @@ class LocalExecutor final : public gateway::Executor {
   LocalExecutor(std::unique_ptr<testing::PlanRunner> runner, Worker& worker, Vocabulary vocabulary,
                 Queueing queueing);
 
-  // Has the row at a position choose `token_at` of the next one, whatever the model says: what is
-  // said then does not depend on how many rows were computed together.
+  // Has the row at a position choose `token_at` of the next one, whatever the model says.  So the
+  // answer does not depend on how many rows were computed together.
   void Force(std::function<uint32_t(uint32_t)> token_at) { token_at_ = std::move(token_at); }
 
   const loader::v1::Model& model() const override { return model_; }

@@ -63,7 +63,7 @@ void HeapTrimmer::Look() {
   lowest_bytes_ = std::min(lowest_bytes_, beside);
   if (beside < lowest_bytes_ + kWorthBytes) return;
   ::malloc_trim(0);
-  // What is freed meanwhile was not trimmed: the next look has to find it.
+  // Memory that was freed meanwhile was not trimmed: the next look has to find it.
   lowest_bytes_ = ResidentBytes().value_or(*resident) - std::max(in_use, BytesInUse());
 }
 

@@ -96,7 +96,7 @@ class DraftBatch {
   // Tokens decided and guessed so far.
   static uint32_t Length(const Sequence& sequence);
   uint32_t TokenAt(const Sequence& sequence, uint32_t position) const;
-  // Compares a chain with what is decided by now, and takes the tokens that it has not guessed yet.
+  // Compares a chain with the tokens decided by now, and takes those that it has not guessed yet.
   // False: it disagrees or has nothing more to guess; its guesses are dropped.
   static bool Follow(Sequence& sequence);
   // Forgets the rows that were computed for other tokens.

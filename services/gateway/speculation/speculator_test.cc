@@ -131,7 +131,7 @@ class SpeculationPaysTest : public SpeculatorTest {
 TEST_F(SpeculationPaysTest, NextToNothingIsLostOnGuessesThatAreAllWrong) {
   Start({{.right = 0.0}}, -1);
   EXPECT_GT(Ratio(300), 0.98);
-  // Another sequence begins with what is known of the first.
+  // Another sequence begins with the record of the first.
   num_decided_ = 0;
   speculator_->End(kId);
   speculator_->Begin({.id = kId, .prompt = prompt_, .sampling = &params_});
