@@ -178,6 +178,8 @@ TEST_P(EngineSpeculationTest, AnswersAreTheSame) {
   if (script.right > 0.9) {
     EXPECT_GT(accepted_, tokens_ / 20);
   }
+  // Guesses that are never right may never be verified.
+  if (script.right == 0.0) return;
   if (script.right < 0.9) {
     EXPECT_GT(rejected_, 20u);
   }
@@ -196,7 +198,9 @@ TEST_P(EngineSpeculationTest, AnswersAreTheSameWithPreemptionsAndLostWorkers) {
   ExpectEqualAnswers(std::move(fake));
   EXPECT_GT(status_.recoveries(), 3u);
   EXPECT_GT(status_.scheduler().preemptions(), 0u);
-  EXPECT_GT(status_.scheduler().steps_drafted(), 0u);
+  if (GetParam().script.right > 0.0) {
+    EXPECT_GT(status_.scheduler().steps_drafted(), 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -204,8 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(DraftVariant{"Right", {.right = 1.0, .promise = 0.95f, .longest = 15}},
                       DraftVariant{"RightStepByStep", {.right = 1.0, .promise = 0.95f}, false},
                       DraftVariant{"OftenRight", {.right = 0.7}},
-                      DraftVariant{"Adversarial", {.right = 0.0}},
-                      DraftVariant{"AdversarialStepByStep", {.right = 0.0}, false},
+                      DraftVariant{"OftenWrong", {.right = 0.3}},
+                      DraftVariant{"OftenWrongStepByStep", {.right = 0.3}, false},
+                      DraftVariant{"AlwaysWrong", {.right = 0.0}},
                       DraftVariant{"Late",
                                    {.right = 0.9, .takes = absl::Microseconds(50), .late_by = 2}},
                       DraftVariant{"TwoDrafters", {.right = 0.8, .longest = 3}, true, true}),

@@ -61,7 +61,7 @@ class SpeculatorTest : public ::testing::Test {
   }
 
   const std::vector<uint32_t> prompt_ = {1, 2, 3};
-  const SamplingParams params_;
+  const SamplingParams params_ = {};
   std::vector<uint32_t> answer_ = [] {
     std::vector<uint32_t> answer(20000);
     for (uint32_t i = 0; i < answer.size(); ++i) answer[i] = 100 + i % 800;
