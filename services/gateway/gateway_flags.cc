@@ -205,19 +205,10 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
-  app.add_option("--speculate", flags.speculate,
-                 "Guess tokens ahead and verify several at a time where this is faster; the "
-                 "answers are the "
-                 "same.  lookup: where the text repeats itself; draft: with --draft; lookup,draft: "
-                 "both; or "
-                 "off.  Default: draft where --draft is given, else off")
-      ->check(CheckedBy(ParseDrafters));
+  app.add_option("--speculate", flags.speculate, kSpeculateHelp)->check(CheckedBy(ParseDrafters));
   app.add_option("--draft", flags.draft.model_name,
                  "The loader's name of a smaller model with the same vocabulary, which guesses");
-  app.add_option("--draft-device", flags.draft.device,
-                 "Where it runs: gpu, npu (its attention), emulate (on an emulated NPU) or a "
-                 "worker's name")
-      ->capture_default_str();
+  app.add_option("--draft-device", flags.draft.device, kDraftDeviceHelp)->capture_default_str();
   app.add_flag("!--no-queued-steps", flags.executor.queue_steps,
                "Hand a step to the worker only when the one before it is done");
   app.add_option("--kv-tokens", flags.executor.kv_tokens,

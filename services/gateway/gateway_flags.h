@@ -43,8 +43,8 @@ struct GatewayFlags {
   std::string gpu = "prefer";
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
-  std::string speculate;            // empty: a draft model if there is one
-  DraftModelPlace draft;            // without a name: there is none
+  std::string speculate;            // empty: as ChooseDrafters says
+  DraftModelPlace draft;            // its name is empty without --draft
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS

@@ -10,16 +10,14 @@
 
 namespace tandem::gateway {
 
-absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
-                                                                   const DraftModelPlace& place,
-                                                                   const ExecutorOptions& model) {
-  decltype(EngineOptions::make_drafters) make;
-  if (drafters.empty()) return make;
+absl::StatusOr<MakeDrafters> DraftersFor(const DrafterSet& drafters, const DraftModelPlace& place,
+                                         const ExecutorOptions& model) {
+  if (drafters.empty()) return MakeDrafters();
   ExecutorOptions draft;
   if (drafters.draft) {
     TANDEM_ASSIGN_OR_RETURN(draft, DraftExecutorOptions(model, place));
   }
-  make = [drafters,
+  return [drafters,
           draft](const Executor& target) -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
     std::vector<std::unique_ptr<Drafter>> made;
     if (drafters.lookup) made.push_back(std::make_unique<LookupDrafter>());
@@ -33,7 +31,6 @@ absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const Drafter
     }
     return made;
   };
-  return make;
 }
 
 }  // namespace tandem::gateway

@@ -8,10 +8,9 @@
 
 namespace tandem::gateway {
 
-// EngineOptions::make_drafters; null: there are none.  `model`: how the model itself runs.
-// INVALID_ARGUMENT as DraftExecutorOptions.
-absl::StatusOr<decltype(EngineOptions::make_drafters)> DraftersFor(const DrafterSet& drafters,
-                                                                   const DraftModelPlace& place,
-                                                                   const ExecutorOptions& model);
+// For EngineOptions::make_drafters; null if `drafters` is empty.  `model`: how the model itself
+// runs.  INVALID_ARGUMENT as DraftExecutorOptions.
+absl::StatusOr<MakeDrafters> DraftersFor(const DrafterSet& drafters, const DraftModelPlace& place,
+                                         const ExecutorOptions& model);
 
 }  // namespace tandem::gateway

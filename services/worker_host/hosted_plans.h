@@ -78,7 +78,7 @@ class HostedPlans {
   std::vector<const HostedPlan*> loaded() const;
 
  private:
-  // The entry of an id, made if there is none.
+  // The entry of an id; a new one if the id is new.
   absl::StatusOr<HostedPlan*> Entry(const std::string& id);
   absl::Status LoadOnce(const worker::v1::LoadPlanRequest& request, HostedPlan& entry,
                         const Progress& progress);

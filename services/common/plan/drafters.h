@@ -15,6 +15,15 @@ struct DrafterSet {
   bool empty() const { return !lookup && !draft; }
 };
 
+// Help of --speculate and --draft-device, which `tandem serve` passes to the gateway.
+inline constexpr char kSpeculateHelp[] =
+    "Guess tokens ahead and verify several at a time where this is faster; the answers are the "
+    "same.  lookup: where the text repeats itself; draft: with --draft; lookup,draft: both; or "
+    "off.  Default: draft where --draft is given, else off";
+inline constexpr char kDraftDeviceHelp[] =
+    "Where the draft model runs: gpu, npu (its attention), emulate (on an emulated NPU) or a "
+    "worker's name";
+
 // "off", or "lookup" and "draft" with a comma between them; INVALID_ARGUMENT for anything else.
 absl::StatusOr<DrafterSet> ParseDrafters(std::string_view text);
 

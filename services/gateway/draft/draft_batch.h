@@ -105,7 +105,7 @@ class DraftBatch {
   // Plans rows; false: they have no room.
   bool Plan(uint64_t id, Sequence& sequence, uint32_t most_rows, bool output);
   bool HasRoom(Sequence& sequence, uint32_t num_positions, bool evict);
-  // Frees the cache of the sequence that was used longest ago; false: there is none to free.
+  // Frees the cache of the sequence that was used longest ago; returns whether one had any.
   bool EvictOne(const Sequence& except);
   bool IsPlanned(const Sequence& sequence) const;
   void Write(uint64_t step_id, StepBatch& batch);

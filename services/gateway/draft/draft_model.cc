@@ -50,33 +50,35 @@ DraftModel::DraftModel(Options options, const Vocabulary& model)
       pause_(options_.min_pause),
       step_ns_(absl::ToInt64Nanoseconds(kFirstStep)) {}
 
-DraftModel::~DraftModel() {
+DraftModel::~DraftModel() { Stop(); }
+
+void DraftModel::Stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  executor_.reset();
 }
 
 absl::Status DraftModel::Load(const Executor::Progress& progress) {
   const Executor::Progress report = [&](std::string_view phase, double fraction) {
     if (progress) progress(absl::StrFormat("draft: %s", std::string(phase)), fraction);
   };
-  std::shared_ptr<Executor> executor = executor_;
-  if (executor == nullptr) {
-    TANDEM_ASSIGN_OR_RETURN(executor, options_.start(report));
+  if (executor_ == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(auto executor, options_.start(report));
     TANDEM_RETURN_IF_ERROR(CheckDraftVocabulary(model_, executor->vocabulary(), options_.name));
+    executor_ = std::move(executor);
   } else {
-    TANDEM_RETURN_IF_ERROR(executor->Recover(report));
+    TANDEM_RETURN_IF_ERROR(executor_->Recover(report));
   }
   const DraftVocabularies vocabularies{.target_size = static_cast<uint32_t>(model_.pieces.size()),
-                                       .draft_size = executor->config().vocab_size,
-                                       .unknown_token = UnknownToken(executor->vocabulary()),
-                                       .stop_tokens = executor->config().stop_token_ids};
-  LogInfo("draft model ready", {{"model", options_.name}, {"placement", executor->placement()}});
+                                       .draft_size = executor_->config().vocab_size,
+                                       .unknown_token = UnknownToken(executor_->vocabulary()),
+                                       .stop_tokens = executor_->config().stop_token_ids};
+  LogInfo("draft model ready", {{"model", options_.name}, {"placement", executor_->placement()}});
   MutexLock lock(mutex_);
-  executor_ = std::move(executor);
   batch_.Reset(executor_->limits(), vocabularies);
   placement_ = executor_->placement();
   trouble_.clear();
@@ -242,11 +244,6 @@ void DraftModel::Take(absl::Time until, std::vector<DraftChain>& chains) {
   ready_.clear();
 }
 
-std::string DraftModel::trouble_text() const {
-  MutexLock lock(mutex_);
-  return trouble_;
-}
-
 DraftCounters DraftModel::counters() const {
   MutexLock lock(mutex_);
   return counters_;
@@ -257,18 +254,14 @@ std::string DraftModel::about() const {
   return where.empty() ? options_.name : absl::StrFormat("%s on %s", options_.name, where);
 }
 
+double DraftModel::busy_seconds() const {
+  MutexLock lock(mutex_);
+  return counters_.busy_seconds;
+}
+
 std::string DraftModel::placement() const {
   MutexLock lock(mutex_);
   return placement_;
-}
-
-void DraftModel::FillStatus(v1::GetStatusResponse& status) const {
-  std::shared_ptr<Executor> executor;
-  {
-    MutexLock lock(mutex_);
-    executor = executor_;
-  }
-  if (executor != nullptr) executor->FillStatus(status);
 }
 
 }  // namespace tandem::gateway

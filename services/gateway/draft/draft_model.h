@@ -58,13 +58,16 @@ class DraftModel final : public Drafter {
   static absl::StatusOr<std::unique_ptr<DraftModel>> Create(Options options,
                                                             const Vocabulary& model,
                                                             const Executor::Progress& progress);
-  // Waits for the step under way, or for an attempt to get workers back.
+  // As Stop.
   ~DraftModel() override;
 
   std::string_view name() const override { return "draft"; }
   std::string_view trouble() const override;
   // "NAME on PLACEMENT"; the name alone before it was loaded.
   std::string about() const override;
+  double busy_seconds() const override;
+  // Waits for the step under way, or for an attempt to get workers back; then lets go of them.
+  void Stop() override;
   void Begin(const DraftSequence& sequence) override;
   void Decided(uint64_t sequence, std::span<const uint32_t> tokens, uint32_t num_accepted) override;
   void End(uint64_t sequence) override;
@@ -74,14 +77,9 @@ class DraftModel final : public Drafter {
 
   // --- From any thread.
 
-  const std::string& model_name() const { return options_.name; }
-  // Why it does not guess; empty: it does.
-  std::string trouble_text() const;
   DraftCounters counters() const;
   // Empty: never loaded.
   std::string placement() const;
-  // As Executor's; nothing before it was loaded.
-  void FillStatus(v1::GetStatusResponse& status) const;
 
  private:
   DraftModel(Options options, const Vocabulary& model);
@@ -99,9 +97,8 @@ class DraftModel final : public Drafter {
   void Recover();
 
   const Options options_;
-  const Vocabulary& model_;  // Borrowed.
-  // The draft thread's; replaced under mutex_, so that others may show its status.
-  std::shared_ptr<Executor> executor_;
+  const Vocabulary& model_;             // Borrowed.
+  std::unique_ptr<Executor> executor_;  // the draft thread's
   uint64_t step_id_ = 0;
 
   mutable Mutex mutex_;

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "services/common/testing/eventually.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/gateway/draft/draft_options.h"
 #include "services/gateway/draft/draft_vocabulary.h"
 #include "services/gateway/engine/testing/fake_executor.h"
 
@@ -184,6 +185,61 @@ TEST_F(DraftModelTest, StartsWithoutItsWorkerAndTakesItWhenItComes) {
   down = false;
   ASSERT_TRUE(Eventually([this] { return model_->trouble().empty(); }));
   EXPECT_EQ(Draft(1, 4, 3)[0].tokens, Greedy(kPrompt, 3)) << "it began before";
+}
+
+TEST_F(DraftModelTest, StopLetsGoOfTheWorkers) {
+  class Counted final : public testing::FakeExecutor {
+   public:
+    explicit Counted(std::atomic<int>& alive)
+        : FakeExecutor({.queue_steps = false}), alive_(alive) {
+      ++alive_;
+    }
+    ~Counted() override { --alive_; }
+
+   private:
+    std::atomic<int>& alive_;
+  };
+  std::atomic<int> alive = 0;
+  ASSERT_OK(
+      StartWith([&alive](const Executor::Progress&) { return std::make_unique<Counted>(alive); }));
+  Begin(1);
+  EXPECT_THAT(Draft(1, 4, 3), SizeIs(1));
+  EXPECT_EQ(alive, 1);
+  model_->Stop();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(model_->about(), "tiny.gguf on everything on toy0");
+  EXPECT_GT(model_->busy_seconds(), 0.0);
+}
+
+TEST(DraftOptionsTest, ADraftHasAPlaceOfItsOwn) {
+  ExecutorOptions model{.model_name = "big.gguf", .plan_token = "t"};
+  model.policy.npu = NpuPolicy::kPrefer;
+  const auto on_gpu = DraftExecutorOptions(model, {.model_name = "small.gguf"});
+  ASSERT_OK(on_gpu.status());
+  EXPECT_EQ(on_gpu->model_name, "small.gguf");
+  EXPECT_EQ(on_gpu->plan_id, "draft");
+  EXPECT_EQ(on_gpu->plan_token, "t") << "the same gateway's";
+  EXPECT_TRUE(on_gpu->yields);
+  EXPECT_EQ(on_gpu->policy.npu, NpuPolicy::kOff);
+  const auto on_worker = DraftExecutorOptions(model, {.model_name = "s", .device = "gpu1"});
+  ASSERT_OK(on_worker.status());
+  EXPECT_EQ(on_worker->only_worker, "gpu1");
+  const auto on_npu = DraftExecutorOptions(model, {.model_name = "s", .device = "npu"});
+  ASSERT_OK(on_npu.status());
+  EXPECT_EQ(on_npu->policy.npu, NpuPolicy::kRequire);
+}
+
+TEST(DraftOptionsTest, AnEmulatedNpuGoesWithNoOther) {
+  ExecutorOptions model;
+  for (const NpuPolicy policy : {NpuPolicy::kPrefer, NpuPolicy::kRequire}) {
+    model.policy.npu = policy;
+    EXPECT_THAT(DraftExecutorOptions(model, {.model_name = "s", .device = "emulate"}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--npu off or emulate")));
+  }
+  model.policy.npu = NpuPolicy::kOff;
+  const auto draft = DraftExecutorOptions(model, {.model_name = "s", .device = "emulate"});
+  ASSERT_OK(draft.status());
+  EXPECT_EQ(draft->policy.npu, NpuPolicy::kEmulate);
 }
 
 class OtherVocabulary final : public testing::FakeExecutor {

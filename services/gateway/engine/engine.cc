@@ -122,6 +122,8 @@ void Engine::Run() {
   while (admission_.WaitForRequest(patience())) RunOnce();
   TakeRequests();
   EndAll(admission_.end_reason(), absl::InfiniteFuture());
+  // The engine may be kept for a while: its drafters must not hold on to workers until then.
+  if (speculator_ != nullptr) speculator_->Stop();
   if (IsModelChanged(recovery_.why()) && options_.on_model_changed) options_.on_model_changed();
 }
 

@@ -58,6 +58,10 @@
 
 namespace tandem::gateway {
 
+// Makes what guesses tokens ahead, for a model and its executor.  An error is Engine::Create's.
+using MakeDrafters =
+    std::function<absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(const Executor& executor)>;
+
 struct EngineOptions {
   uint32_t max_sequences = 16;  // running together
   uint32_t max_rows = 512;      // of one step
@@ -73,10 +77,7 @@ struct EngineOptions {
   absl::Duration idle_check = absl::Seconds(1);
   absl::Duration min_recovery_pause = absl::Milliseconds(500);
   absl::Duration max_recovery_pause = absl::Seconds(10);
-  // Makes what guesses tokens ahead, for a model and its executor; null: nothing does.  An error is
-  // Create's.
-  std::function<absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(const Executor& executor)>
-      make_drafters;
+  MakeDrafters make_drafters;  // null: nothing guesses
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
   // Called when the engine becomes ready or starts recovering, on its thread.

@@ -86,6 +86,7 @@ void Engine::FillDrafters(const Snapshot& snapshot, v1::SchedulerStatus& status)
     drafter.set_accepted_tokens(snapshot.drafters[d].accepted);
     drafter.set_detail(snapshot.drafters[d].trouble);
     drafter.set_about(speculator_->drafter(d).about());
+    drafter.set_busy_seconds(speculator_->drafter(d).busy_seconds());
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "services/common/testing/eventually.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/engine/testing/engine_harness.h"
 #include "services/gateway/speculation/lookup_drafter.h"
@@ -236,6 +237,29 @@ TEST(EngineDraftersTest, AcceptedGuessesSaveSteps) {
   engine->FillStatus(status);
   EXPECT_LT(status.scheduler().steps(), 25u) << "60 tokens, as the client predicted them";
   EXPECT_EQ(end.usage.accepted_prediction_tokens() + status.scheduler().steps(), 60u);
+}
+
+TEST(EngineDraftersTest, LetGoOfTheirWorkersWhenTheEngineEnds) {
+  class Stopped final : public ScriptedDrafter {
+   public:
+    explicit Stopped(std::atomic<bool>& stopped) : ScriptedDrafter({}), stopped_(stopped) {}
+    void Stop() override { stopped_ = true; }
+
+   private:
+    std::atomic<bool>& stopped_;
+  };
+  std::atomic<bool> stopped = false;
+  EngineOptions options;
+  options.make_drafters = [&stopped](const Executor&) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    drafters.push_back(std::make_unique<Stopped>(stopped));
+    return absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(std::move(drafters));
+  };
+  const auto engine = MakeEngine({}, options);
+  EXPECT_FALSE(stopped);
+  engine->Stop();
+  EXPECT_TRUE(tandem::testing::Eventually([&stopped] { return stopped.load(); }))
+      << "the engine is kept while a changed file of its model is loaded";
 }
 
 TEST(EngineDraftersTest, AnErrorOfTheDraftersIsTheEngines) {

@@ -16,8 +16,6 @@
 #include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
 #include "services/gateway/executor/model_changed.h"
-#include "services/gateway/executor/parallel_load.h"
-#include "services/gateway/executor/step_sizing.h"
 
 namespace tandem::gateway {
 namespace {
@@ -26,8 +24,6 @@ constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
 constexpr absl::Duration kLookTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kFirstReturnPause = absl::Seconds(10);
 constexpr absl::Duration kLastReturnPause = absl::Minutes(10);
-// Left of a worker's memory when other plans have taken it: too little for a plan.
-constexpr uint64_t kLeastMemory = 4096;
 
 SegmentTiming TimingOf(const Segment& segment, absl::Time sent, absl::Time answered,
                        absl::Duration round_trip, const worker::v1::ExecuteResponse& response) {
@@ -164,132 +160,6 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
 void ClusterExecutor::LetGo() {
   file_watch_->Stop();
   exchange_.reset();
-}
-
-std::vector<WorkerDescription> ClusterExecutor::Available(
-    std::vector<WorkerDescription> workers) const {
-  if (!options_.only_worker.empty()) {
-    std::erase_if(workers, [this](const WorkerDescription& worker) {
-      return worker.name != options_.only_worker;
-    });
-  }
-  if (!options_.yields) return workers;
-  for (WorkerDescription& worker : workers) {
-    for (const WorkerPeer& peer : peers_) {
-      if (!peer.remote.ok() || peer.remote->description.name != worker.name) continue;
-      for (const RemoteWorker::Plan& plan : peer.remote->plans) {
-        if (plan.id == options_.plan_id) continue;
-        // Not zero, which means unknown.
-        worker.memory_available_bytes -= std::min(
-            plan.bytes, std::max(worker.memory_available_bytes, kLeastMemory) - kLeastMemory);
-      }
-    }
-  }
-  return workers;
-}
-
-absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
-  auto plan = FindWorkers(
-      peers_, options_.worker_grace, wait, [this](const std::vector<WorkerDescription>& workers) {
-        PlacementPolicy policy = options_.policy;
-        policy.why_no_npu = WhyNoNpu(peers_);
-        return MakePlan(config(), model_->weight_dtypes(), Available(workers), policy);
-      });
-  status_.SetPeers(peers_);
-  TANDEM_RETURN_IF_ERROR(plan.status());
-  uint32_t context_len = options_.context_len;
-  if (context_len == 0 && options_.context_at_most != 0) {
-    context_len = std::min(options_.context_at_most, config().context_len);
-  }
-  TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
-                                                  {.max_rows = options_.max_rows,
-                                                   .max_sequences = options_.max_sequences,
-                                                   .context_len = context_len,
-                                                   .block_tokens = options_.block_tokens,
-                                                   .kv_tokens = options_.kv_tokens,
-                                                   .kv_dtype = options_.policy.kv_dtype,
-                                                   .weights = model_->tensors()}));
-  plan_ = *std::move(plan);
-  const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
-  depth_ = options_.queue_steps && feeds ? 2 : 1;
-  num_lanes_ = std::max(options_.num_lanes, depth_);
-  status_.SetPlan(plan_, config().num_layers);
-  workers_.clear();
-  for (const WorkerDescription& worker : plan_.workers) {
-    for (const WorkerPeer& peer : peers_) {
-      if (peer.remote.ok() && peer.remote->description.name == worker.name) {
-        workers_.push_back(&peer);
-      }
-    }
-  }
-  TANDEM_CHECK(workers_.size() == plan_.workers.size());
-  return absl::OkStatus();
-}
-
-absl::Status ClusterExecutor::MakeExchange() {
-  // Above what this gateway and those before it had the workers accept.
-  for (const WorkerPeer* peer : workers_) epoch_ = std::max(epoch_, peer->remote->highest_epoch);
-  ++epoch_;
-  auto exchange = std::make_unique<Exchange>();
-  exchange->layout = MakeExchangeLayout(config(), limits_, num_lanes_);
-  const uint64_t bytes = exchange->layout.total_bytes();
-  TANDEM_ASSIGN_OR_RETURN(LeasedModel::NewRegion region, model_->CreateRegion(bytes, "exchange"));
-  exchange_region_id_ = region.id;
-  exchange->fd = std::move(region.fd);
-  TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
-                          Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
-  exchange_ = std::move(exchange);
-  headers_.assign(num_lanes_, {});
-  results_.Reset(num_lanes_, limits_);
-  return absl::OkStatus();
-}
-
-worker::v1::LoadPlanRequest ClusterExecutor::LoadRequest(uint32_t worker) const {
-  worker::v1::LoadPlanRequest request;
-  request.set_epoch(epoch_);
-  request.set_model_id(model_->model().model_id());
-  for (const Segment& segment : plan_.segments) {
-    if (segment.worker == worker) *request.add_segments() = ToProto(segment);
-  }
-  *request.mutable_limits() = ToProto(limits_);
-  request.set_num_lanes(num_lanes_);
-  request.set_plan_id(options_.plan_id);
-  request.set_plan_token(plan_token_);
-  request.set_yields(options_.yields);
-  if (workers_[worker]->client->remote()) {
-    request.set_inline_activations(true);
-    request.set_model_name(options_.model_name);
-    return request;
-  }
-  request.set_loader_target(options_.loader_target);
-  request.set_exchange_lease_token(model_->lease_token());
-  request.set_exchange_region_id(exchange_region_id_);
-  return request;
-}
-
-absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
-  std::vector<WorkerLoad> loads;
-  for (uint32_t w = 0; w < workers_.size(); ++w) {
-    status_.SetState(plan_.workers[w].name, "loading");
-    loads.push_back({.name = plan_.workers[w].name,
-                     .client = workers_[w]->client.get(),
-                     .request = LoadRequest(w)});
-  }
-  const absl::Status status = LoadInParallel(loads, options_.load_deadline, progress);
-  for (const WorkerLoad& load : loads) {
-    if (load.report.ok()) {
-      status_.SetState(load.name, "connected");
-      status_.SetReport(load.name, *load.report);
-    } else {
-      status_.SetState(load.name, "lost", std::string(load.report.status().message()));
-    }
-  }
-  TANDEM_RETURN_IF_ERROR(status);
-  for (const WorkerPeer* peer : workers_) {
-    peer->client->Open(peer->remote->execution_target);
-    status_.SetState(peer->remote->description.name, "ready");
-  }
-  return absl::OkStatus();
 }
 
 void ClusterExecutor::FillStatus(v1::GetStatusResponse& status) const {

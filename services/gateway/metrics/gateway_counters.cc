@@ -60,6 +60,7 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
     samples.Add(M::kDraftTokens, static_cast<double>(drafter.accepted_tokens()),
                 {drafter.name(), "accepted"});
     samples.Add(M::kDraftTokens, static_cast<double>(rejected), {drafter.name(), "rejected"});
+    samples.Add(M::kDraftSeconds, drafter.busy_seconds(), {drafter.name()});
   }
   constexpr std::string_view kPools[] = {"global", "window"};
   for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {

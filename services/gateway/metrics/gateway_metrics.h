@@ -154,6 +154,10 @@ struct GatewayMetrics {
       "Guesses of drafters that steps verified, by drafter. accepted: the token that the model "
       "chose, so that a step was saved; rejected: another one.",
       {"drafter", "result"}};
+  static constexpr MetricSpec kDraftSeconds{"tandem_draft_busy_seconds_total",
+                                            MetricType::kCounter,
+                                            "Time in a drafter's own steps, by drafter.",
+                                            {"drafter"}};
 
   // Calls to workers.
   static constexpr MetricSpec kCalls{

@@ -3,34 +3,16 @@
 
 #include <numeric>
 
-#include "services/gateway/scheduler/scheduler.h"
+#include "services/gateway/scheduler/scheduler_for_test.h"
 
 namespace tandem::gateway {
 namespace {
 
 using Tokens = std::vector<uint32_t>;
 
-SchedulerOptions DraftOptions() {
-  SchedulerOptions options;
-  options.limits = {.max_rows = 32,
-                    .max_sequences = 8,
-                    .max_outputs = 16,
-                    .max_logit_outputs = 2,
-                    .max_table_len = 512,
-                    .vocab_size = 10000,
-                    .context_len = 128,
-                    .block_tokens = 4,
-                    .sliding_window = 10,
-                    .num_blocks = {40, 40}};
-  options.max_sequences = 8;
-  options.max_rows = 32;
-  options.chunk_rows = 16;
-  return options;
-}
-
 class SchedulerDraftTest : public ::testing::Test {
  protected:
-  explicit SchedulerDraftTest(const SchedulerOptions& options = DraftOptions())
+  explicit SchedulerDraftTest(const SchedulerOptions& options = SmallSchedulerOptions())
       : scheduler_(Scheduler::Create(options).value()) {}
 
   // A sequence whose prompt is computed and whose first token, 7, is decided.
@@ -196,7 +178,7 @@ TEST_F(SchedulerDraftTest, RecoveryDropsThem) {
   Start(1, 5);
   scheduler_->Draft(1, Tokens({8, 9}), {});
   ASSERT_NE(scheduler_->Schedule(), nullptr);
-  ASSERT_TRUE(scheduler_->RecomputeAll(DraftOptions().limits).ok());
+  ASSERT_TRUE(scheduler_->RecomputeAll(SmallSchedulerOptions().limits).ok());
   const ScheduledStep* step = scheduler_->Schedule();
   EXPECT_EQ(step->batch.header.num_rows, 6u) << "prompt and the decided token";
   EXPECT_EQ(step->outputs.size(), 1u);
@@ -218,7 +200,7 @@ TEST_F(SchedulerDraftTest, AcceptedRowsAloneArePublished) {
 class TightTest : public SchedulerDraftTest {
  protected:
   static SchedulerOptions Tight() {
-    SchedulerOptions options = DraftOptions();
+    SchedulerOptions options = SmallSchedulerOptions();
     options.limits.num_blocks[kGlobalGroup] = options.limits.num_blocks[kWindowGroup] = 6;
     options.limits.max_outputs = 4;
     return options;

@@ -5,26 +5,15 @@
 
 #include <numeric>
 
+#include "services/gateway/scheduler/scheduler_for_test.h"
+
 namespace tandem::gateway {
 namespace {
 
 using ::testing::HasSubstr;
 
 SchedulerOptions Options() {
-  SchedulerOptions options;
-  options.limits = {.max_rows = 32,
-                    .max_sequences = 8,
-                    .max_outputs = 16,
-                    .max_logit_outputs = 2,
-                    .max_table_len = 512,
-                    .vocab_size = 1000,
-                    .context_len = 128,
-                    .block_tokens = 4,
-                    .sliding_window = 10,
-                    .num_blocks = {40, 40}};
-  options.max_sequences = 8;
-  options.max_rows = 32;
-  options.chunk_rows = 16;
+  SchedulerOptions options = SmallSchedulerOptions();
   options.max_waiting = 4;
   return options;
 }

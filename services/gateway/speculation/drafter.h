@@ -77,6 +77,10 @@ class Drafter {
 
   // From any thread: what guesses and where, for status; empty: its name says it.
   virtual std::string about() const { return {}; }
+  // From any thread: how long devices and workers have drafted since the start.
+  virtual double busy_seconds() const { return 0.0; }
+  // Gives back threads and workers.  Only about() and busy_seconds() are called afterwards.
+  virtual void Stop() {}
 
   // A sequence begins: its prompt is about to be computed, nothing of its answer is decided.
   virtual void Begin(const DraftSequence& sequence) = 0;

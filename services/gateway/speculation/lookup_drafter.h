@@ -73,7 +73,7 @@ class LookupDrafter : public Drafter {
   // Where guesses come from: a position of the text, and the length of the match before it.
   struct Source {
     uint32_t position = 0;
-    uint32_t length = 0;  // 0: there are none
+    uint32_t length = 0;  // 0: no guesses
   };
   static Source SourceOf(const Text& text);
   static uint32_t TokenAt(const Text& text, Source source, std::span<const uint32_t> guesses);

@@ -40,6 +40,10 @@ double YieldOf(double start, std::span<const float> probabilities) {
 Speculator::Speculator(std::vector<std::unique_ptr<Drafter>> drafters)
     : drafters_(std::move(drafters)), tallies_(drafters_.size()) {}
 
+void Speculator::Stop() {
+  for (const auto& drafter : drafters_) drafter->Stop();
+}
+
 bool Speculator::IsSlow(const Drafter& drafter) const {
   return drafter.TimeFor(1, 1) > absl::ZeroDuration();
 }

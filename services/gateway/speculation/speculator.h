@@ -54,6 +54,9 @@ class Speculator {
   std::span<const DraftChoice> Choose(std::span<const DraftPlace> places, uint32_t num_rows,
                                       bool queues);
 
+  // Has the drafters give back what they hold.  No call but drafter() follows.
+  void Stop();
+
   // How long the last Choose waited for drafters.
   absl::Duration waited() const { return waited_; }
   CostTable& costs() { return costs_; }

@@ -66,23 +66,14 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
           "same prefix; or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
-  command
-      .add_option(
-          "--speculate", options.speculate,
-          "Guess tokens ahead and verify several at a time where this is faster; the answers are "
-          "the same.  lookup: where the text repeats itself; draft: with --draft; lookup,draft: "
-          "both; or off.  Default: draft where --draft is given, else off")
+  command.add_option("--speculate", options.speculate, kSpeculateHelp)
       ->check(CheckedBy(ParseDrafters));
   command
       .add_option("--draft", options.draft,
                   "A smaller model with the same vocabulary, as for --model: it guesses tokens "
                   "ahead")
       ->check(CheckedBy(FindModel));
-  command
-      .add_option(
-          "--draft-device", options.draft_device,
-          "Where the draft model runs: gpu, npu (its attention), emulate (on an emulated NPU) or a "
-          "worker's name")
+  command.add_option("--draft-device", options.draft_device, kDraftDeviceHelp)
       ->capture_default_str();
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");

@@ -39,7 +39,7 @@ std::optional<Npu> FindNpu(const SystemView& system) {
     const std::string device = FirstLine(entry.path() / "device");
     Npu npu{.folder = entry.path()};
     if (device == "0x1502") npu.chip = "Ryzen AI 7040 or 8040 (npu1)";
-    if (device == "0x17f0") npu.chip = "Ryzen AI 300 (npu4)";
+    if (device == "0x17f0") npu.chip = "Ryzen AI 300 or Max (npu4's kind)";
     if (npu.chip.empty()) continue;
     const std::string revision = FirstLine(entry.path() / "revision");
     npu.firmware = device.substr(2) + "_" + (revision.size() == 4 ? revision.substr(2) : "00");

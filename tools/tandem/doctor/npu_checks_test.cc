@@ -76,7 +76,8 @@ TEST_F(NpuChecksTest, AMachineThatIsSetUpIsGood) {
     EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.subject << ": " << finding.detail;
     EXPECT_EQ(finding.remedy, "") << finding.subject;
   }
-  EXPECT_THAT(Find("NPU driver").detail, HasSubstr("Ryzen AI 300 (npu4) at 0000:c5:00.1"));
+  EXPECT_THAT(Find("NPU driver").detail,
+              HasSubstr("Ryzen AI 300 or Max (npu4's kind) at 0000:c5:00.1"));
   Write(kDevice + "/fw_version", "1.1.2.64\n");
   EXPECT_EQ(Find("NPU firmware").detail, "1.1.2.64, loaded");
   Write(kDevice + "/device", "0x1502\n");

@@ -193,7 +193,7 @@ absl::Status MakeDirectories(const ClusterOptions& options) {
 
 absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const ModelPlace model, FindModel(options.model));
-  ModelPlace draft;  // without a name: there is none
+  ModelPlace draft;  // its name is empty without --draft
   if (!options.draft.empty()) {
     TANDEM_ASSIGN_OR_RETURN(draft, FindModel(options.draft));
     TANDEM_RETURN_IF_ERROR(CheckDraftIsFound(model, draft));

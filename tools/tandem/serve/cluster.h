@@ -30,8 +30,8 @@ struct ClusterOptions {
   uint64_t kv_tokens = 0;    // 0: chosen by memory
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
-  std::string speculate;             // empty: the draft model if there is one
-  std::string draft;                 // as for FindModel; empty: there is none
+  std::string speculate;             // empty: as ChooseDrafters says
+  std::string draft;                 // as for FindModel; may be empty
   std::string draft_device = "gpu";  // the gateway's --draft-device
   bool queue_steps = true;           // the gateway sends a step while another runs
   bool packed_cache = true;          // the loader keeps packed weights on disk

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
@@ -12,8 +11,6 @@
 
 namespace tandem::npu::emulator {
 namespace {
-
-constexpr uint32_t kAie2Generation = 3;
 
 // Where element (row, column) of rows of `head_dim` lies among blocks of 8 x 8: what the memory
 // tile's DMA does to queries, keys and values on their way to a core, and back to its output.
@@ -24,7 +21,7 @@ size_t BlockOffset(size_t row, size_t column, size_t head_dim) {
 }  // namespace
 
 // The program of a core: takes AttentionParameters, and computes its queries' attention.
-class AttentionDesign::Core {
+class AttentionDesign::Core final : public EmulatedCore {
  public:
   Core(const AttentionCore& functions, uint32_t head_dim, ParameterBox& parameters, Deal& queries,
        Broadcast& cache, Join& output, uint32_t column, uint32_t row)
@@ -40,15 +37,7 @@ class AttentionDesign::Core {
         tile_(size_t{kAttentionKeys} * head_dim),
         sums_(size_t{kAttentionQueries} * head_dim) {}
 
-  // Does one thing.  False: it waits.
-  bool Fire() {
-    const aie::rounding_mode other = std::exchange(aie::host_rounding, rounding_);
-    const bool fired = FireInMode();
-    rounding_ = std::exchange(aie::host_rounding, other);
-    return fired;
-  }
-
-  std::string Waiting() const {
+  std::string Waiting() const override {
     if (waits_for_ == Need::kParameters) return "";
     const char* const names[] = {"", "queries", "keys", "values", "room for its output"};
     return absl::StrFormat("core (%d, %d) waits for %s, tile %d of %d", column_,
@@ -59,7 +48,7 @@ class AttentionDesign::Core {
  private:
   enum class Need { kParameters, kQueries, kKeys, kValues, kOutput };
 
-  bool FireInMode() {
+  bool FireInMode() override {
     switch (waits_for_) {
       case Need::kParameters:
         return TakeParameters();
@@ -142,7 +131,6 @@ class AttentionDesign::Core {
   const uint32_t column_;
   const uint32_t row_;
 
-  aie::rounding_mode rounding_ = aie::rounding_mode::floor;
   Need waits_for_ = Need::kParameters;
   AttentionParameters parameters_;
   int32_t tile_index_ = 0;
@@ -153,8 +141,6 @@ class AttentionDesign::Core {
   float scores_[kAttentionQueries * kAttentionKeys];
   bfloat16 probabilities_[kAttentionQueries * kAttentionKeys];
 };
-
-AttentionDesign::~AttentionDesign() = default;
 
 AttentionDesign::AttentionDesign(uint32_t head_dim, const ArrayShape& shape, Fabric& fabric) {
   const AttentionCore* const functions = shape.generation == kAie2Generation
@@ -175,20 +161,6 @@ AttentionDesign::AttentionDesign(uint32_t head_dim, const ArrayShape& shape, Fab
                                               column, row));
     }
   }
-}
-
-bool AttentionDesign::Advance() {
-  bool moved = false;
-  for (const auto& core : cores_) moved |= core->Fire();
-  for (Join& output : outputs_) moved |= output.Flush();
-  return moved;
-}
-
-std::string AttentionDesign::Waiting() const {
-  for (const auto& core : cores_) {
-    if (std::string waiting = core->Waiting(); !waiting.empty()) return waiting;
-  }
-  return "";
 }
 
 }  // namespace tandem::npu::emulator

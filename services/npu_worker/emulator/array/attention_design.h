@@ -2,24 +2,18 @@
 // device is configured for it.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "services/npu_worker/control/transaction.h"
-#include "services/npu_worker/emulator/array/design.h"
+#include "services/npu_worker/emulator/array/cores_design.h"
 #include "services/npu_worker/emulator/array/streams.h"
 
 namespace tandem::npu::emulator {
 
-class AttentionDesign : public Design {
+class AttentionDesign : public CoresDesign {
  public:
   // REQUIRES heads of 64, 128 or 256.  `fabric`: borrowed, must outlive this.
   AttentionDesign(uint32_t head_dim, const ArrayShape& shape, Fabric& fabric);
-  ~AttentionDesign() override;
-
-  bool Advance() override;
-  std::string Waiting() const override;
 
  private:
   class Core;
@@ -27,8 +21,6 @@ class AttentionDesign : public Design {
   // Of each column.
   std::vector<Deal> queries_;
   std::vector<Broadcast> cache_;
-  std::vector<Join> outputs_;
-  std::vector<std::unique_ptr<Core>> cores_;
 };
 
 }  // namespace tandem::npu::emulator

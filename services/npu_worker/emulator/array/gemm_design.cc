@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/npu_worker/kernels/aie/gemm_tile.h"
@@ -11,7 +10,6 @@
 namespace tandem::npu::emulator {
 namespace {
 
-constexpr uint32_t kAieMlGeneration = 3;  // AIE2
 constexpr uint32_t kBlocks = kGemmInputs / kGemmBlock;
 constexpr size_t kWord = sizeof(uint32_t);
 
@@ -34,7 +32,7 @@ std::span<uint32_t> Words(void* data, size_t bytes) {
 
 // The program of a core: takes parameters {tiles of inputs, tiles of outputs} and computes that
 // many tiles.
-class GemmDesign::Core {
+class GemmDesign::Core final : public EmulatedCore {
  public:
   Core(const GemmCore& functions, GemmFormat format, ParameterBox& parameters,
        Broadcast& activations, uint32_t column, Broadcast& weights, uint32_t row, Join& output)
@@ -47,15 +45,7 @@ class GemmDesign::Core {
         row_(row),
         output_(output) {}
 
-  // Does one thing.  False: it waits.
-  bool Fire() {
-    const aie::rounding_mode other = std::exchange(aie::host_rounding, rounding_);
-    const bool fired = FireInMode();
-    rounding_ = std::exchange(aie::host_rounding, other);
-    return fired;
-  }
-
-  std::string Waiting() const {
+  std::string Waiting() const override {
     if (tiles_left_ == 0) return "";
     const char* what = "room for its output";
     if (input_ < num_inputs_) what = has_activations_ ? "weights" : "scales or activations";
@@ -64,7 +54,7 @@ class GemmDesign::Core {
   }
 
  private:
-  bool FireInMode() {
+  bool FireInMode() override {
     if (tiles_left_ == 0) return TakeParameters();
     if (input_ == num_inputs_) return PutOutput();
     constexpr uint32_t kTilesOfChunk = kGemmChunk / kGemmInputs;
@@ -135,7 +125,6 @@ class GemmDesign::Core {
   const uint32_t row_;
   Join& output_;
 
-  aie::rounding_mode rounding_ = aie::rounding_mode::floor;
   uint32_t num_inputs_ = 0;
   uint32_t tiles_left_ = 0;
   uint32_t input_ = 0;
@@ -148,10 +137,8 @@ class GemmDesign::Core {
   alignas(64) float sums_[kGemmRows * kGemmOutputs];
 };
 
-GemmDesign::~GemmDesign() = default;
-
 GemmDesign::GemmDesign(GemmFormat format, const ArrayShape& shape, Fabric& fabric) {
-  const GemmCore& functions = shape.generation == kAieMlGeneration ? kGemmCoreAie2 : kGemmCoreAie2p;
+  const GemmCore& functions = shape.generation == kAie2Generation ? kGemmCoreAie2 : kGemmCoreAie2p;
   // Two tiles in the memory tile and two in the core.
   constexpr size_t kActivationRoom = 4 * kGemmActivationBytes / kWord;
   const size_t weight_room = (4 * WeightBytes(format) + 2 * kGemmScaleBytes) / kWord;
@@ -169,20 +156,6 @@ GemmDesign::GemmDesign(GemmFormat format, const ArrayShape& shape, Fabric& fabri
                                               outputs_[column]));
     }
   }
-}
-
-bool GemmDesign::Advance() {
-  bool moved = false;
-  for (const auto& core : cores_) moved |= core->Fire();
-  for (Join& output : outputs_) moved |= output.Flush();
-  return moved;
-}
-
-std::string GemmDesign::Waiting() const {
-  for (const auto& core : cores_) {
-    if (std::string waiting = core->Waiting(); !waiting.empty()) return waiting;
-  }
-  return "";
 }
 
 }  // namespace tandem::npu::emulator

@@ -2,34 +2,26 @@
 // configured for it.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "services/npu_worker/control/transaction.h"
-#include "services/npu_worker/emulator/array/design.h"
+#include "services/npu_worker/emulator/array/cores_design.h"
 #include "services/npu_worker/emulator/array/streams.h"
 
 namespace tandem::npu::emulator {
 
 enum class GemmFormat { kQ8_0, kQ4_0 };
 
-class GemmDesign : public Design {
+class GemmDesign : public CoresDesign {
  public:
   // REQUIRES at least 4 columns.  `fabric`: borrowed, must outlive this.
   GemmDesign(GemmFormat format, const ArrayShape& shape, Fabric& fabric);
-  ~GemmDesign() override;
-
-  bool Advance() override;
-  std::string Waiting() const override;
 
  private:
   class Core;
 
   std::vector<Broadcast> activations_;  // of each core row
   std::vector<Broadcast> weights_;      // of each column
-  std::vector<Join> outputs_;           // of each column
-  std::vector<std::unique_ptr<Core>> cores_;
 };
 
 }  // namespace tandem::npu::emulator

@@ -1,0 +1,26 @@
+// A scheduler small enough that tests reach its limits.
+#pragma once
+
+#include "services/gateway/scheduler/scheduler.h"
+
+namespace tandem::gateway {
+
+inline SchedulerOptions SmallSchedulerOptions() {
+  SchedulerOptions options;
+  options.limits = {.max_rows = 32,
+                    .max_sequences = 8,
+                    .max_outputs = 16,
+                    .max_logit_outputs = 2,
+                    .max_table_len = 512,
+                    .vocab_size = 10000,
+                    .context_len = 128,
+                    .block_tokens = 4,
+                    .sliding_window = 10,
+                    .num_blocks = {40, 40}};
+  options.max_sequences = 8;
+  options.max_rows = 32;
+  options.chunk_rows = 16;
+  return options;
+}
+
+}  // namespace tandem::gateway
