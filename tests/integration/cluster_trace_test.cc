@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "services/common/testing/eventually.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "services/gateway/trace/testing/fake_collector.h"
 #include "tests/integration/cluster_fixture.h"
@@ -289,6 +291,12 @@ TEST_F(ClusterTraceTest, LogsNameRequestsAndHoldNoText) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", secret}, {"temperature", secret}}, "bad").status,
             400);
 
+  // A request's line is written once its answer has been sent.
+  EXPECT_TRUE(Eventually([&] {
+    const std::string log = LogOf("gateway");
+    const std::vector<std::string> parts = absl::StrSplit(log, R"("event":"request")");
+    return parts.size() == 5 && log.ends_with('\n');
+  }));
   std::map<std::string, json> requests;
   for (const char* service : {"gateway", "gpu_worker", "npu_worker", "loader"}) {
     const std::string log = LogOf(service);
