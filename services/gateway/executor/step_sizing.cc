@@ -33,18 +33,60 @@ absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& option
   return absl::OkStatus();
 }
 
-// What a worker's KV cache may take; 0: it knows no bound.  Weights count where they take memory
-// from the cache: on a GPU, also one that shares the host's memory, for its driver has a limit of
-// its own.  Elsewhere they lie in memory that was taken before the worker began.
+// What a worker's memory holds, in bytes.
+struct MemorySum {
+  uint64_t available = 0;  // 0: it knows no bound
+  // Weights count where they take memory from the cache: on a GPU, also one that shares the host's
+  // memory, for its driver has a limit of its own.  Elsewhere they lie in memory that was taken
+  // before the worker began.
+  uint64_t weights = 0;
+  uint64_t activations = 0;  // and code: recordings and pipelines
+  bool shared = false;       // with the host's other uses
+
+  uint64_t left() const { return available - std::min(available, weights + activations); }
+};
+
+MemorySum SumOf(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
+                uint32_t worker) {
+  const WorkerDescription& self = plan.workers[worker];
+  MemorySum sum{.available = self.memory_available_bytes};
+  sum.shared = self.kind != DeviceKind::kGpu || self.emulated;
+  if (sum.shared) return sum;
+  sum.weights = WeightBytesOn(config, plan, worker, options.weights);
+  sum.activations = sum.available / kActivationsPart;
+  return sum;
+}
+
+// What a worker's KV cache takes where nobody says; 0: it knows no bound.  The rest is for
+// other plans, a draft model's, and for other users of the device.
 uint64_t KvBudget(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
                   uint32_t worker) {
-  const WorkerDescription& self = plan.workers[worker];
-  const uint64_t available = self.memory_available_bytes;
-  if (self.kind != DeviceKind::kGpu || self.emulated) return available / 4;
-  const uint64_t taken =
-      WeightBytesOn(config, plan, worker, options.weights) + available / kActivationsPart;
-  const uint64_t left = available - std::min(available, taken);
-  return std::min(available / 4, std::max(left / 4 * 3, available / kLeastKvPart));
+  const MemorySum sum = SumOf(config, plan, options, worker);
+  if (sum.shared) return sum.available / 4;
+  return std::max(sum.left() / 4 * 3, sum.available / kLeastKvPart);
+}
+
+// Whether KV pools that were asked for fit every worker.
+absl::Status CheckPools(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
+                        uint64_t global_blocks, uint64_t window_blocks) {
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    const auto pool_bytes = [&](KvGroup group, uint64_t num_blocks) {
+      return num_blocks *
+             KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
+    };
+    const uint64_t global = pool_bytes(kGlobalGroup, global_blocks);
+    const uint64_t window = pool_bytes(kWindowGroup, window_blocks);
+    const MemorySum sum = SumOf(config, plan, options, w);
+    if (sum.available == 0 || global + window <= sum.left()) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d tokens of KV do not fit %s: %d MiB of KV in global layers + %d MiB in windows + %d MiB "
+        "of weights + %d MiB for activations and code = %d MiB, and %d MiB are available; lower "
+        "kv_tokens or max_sequences",
+        options.kv_tokens, plan.workers[w].name, global >> 20, window >> 20, sum.weights >> 20,
+        sum.activations >> 20, (global + window + sum.weights + sum.activations) >> 20,
+        sum.available >> 20));
+  }
+  return absl::OkStatus();
 }
 
 // Window blocks that leave half of every worker's budget to the global ones, where it has any.
@@ -162,8 +204,12 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
     return absl::ResourceExhaustedError(absl::StrFormat(
         "no room for KV: %s; lower max_sequences, max_rows or context_len", tightest));
   }
+  window = std::min(global, window);
+  if (options.kv_tokens != 0) {
+    TANDEM_RETURN_IF_ERROR(CheckPools(config, plan, options, global, window));
+  }
   limits.num_blocks[kGlobalGroup] = global;
-  limits.num_blocks[kWindowGroup] = std::min(global, window);
+  limits.num_blocks[kWindowGroup] = window;
   limits.context_len = std::min<uint64_t>(limits.context_len, global * block);
   limits.max_table_len = kNumKvGroups * CeilDiv(limits.context_len, block) * limits.max_sequences;
   return limits;

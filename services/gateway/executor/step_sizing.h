@@ -37,13 +37,13 @@ uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t work
 //   window    per sequence ceil((window + max_rows) / block) + 1 blocks, at most its context's;
 //             if that takes more than half of the memory for KV, the blocks of that half, at
 //             least one sequence's; then fewer sequences run at once
-//   global    kv_tokens, or max_sequences whole contexts, or a quarter of the available memory of
-//             the worker with least, the window pool included.  A GPU whose weights take more than
-//             about 60% of it: three quarters of what they leave
+//   global    kv_tokens, or max_sequences whole contexts, or what the worker with least has for KV,
+//             the window pool included: three quarters of what weights, activations and code leave
+//             on a GPU; a quarter of the available memory elsewhere, where it is the host's
 // The window pool is capped by the global one.  A context longer than the global pool is cut to
 // it: no sequence could ever be longer.
 // INVALID_ARGUMENT: a zero, a context longer than the model's.  RESOURCE_EXHAUSTED: not even two
-// blocks fit, with the amounts.
+// blocks fit, or the kv_tokens that were asked for do not, with the sum.
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan& plan,
                                           const SizingOptions& options);
 

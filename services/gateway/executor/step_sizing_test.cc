@@ -39,6 +39,15 @@ Plan GpuPlan(uint64_t available) {
       .value();
 }
 
+// The least memory of a GPU that leaves `budget` for KV, beside weights.
+uint64_t MemoryFor(uint64_t budget, uint64_t weights = 0) {
+  uint64_t available = budget + weights;
+  const auto kv = [&] { return (available - weights - available / 32) / 4 * 3; };
+  while (kv() < budget) available += 4 * (budget - kv() + 1) / 3;
+  while (kv() >= budget + 4) --available;
+  return available;
+}
+
 SizingOptions Options() { return {.max_rows = 48, .max_sequences = 4, .block_tokens = 16}; }
 
 TEST(StepSizingTest, GivesEverySequenceItsContextWhenMemoryAllows) {
@@ -63,13 +72,13 @@ TEST(StepSizingTest, RowsAreTheSmallestWorkersAndSequencesAtMostTheRows) {
   EXPECT_EQ(limits.max_sequences, 64u);
 }
 
-TEST(StepSizingTest, KvTakesAQuarterOfTheAvailableMemoryAtMost) {
+TEST(StepSizingTest, KvTakesThreeQuartersOfWhatIsLeftAtMost) {
   // Window pool: 44 blocks in 4 layers; then 100 blocks in the 2 global layers.
   const uint64_t window = 44 * 16 * 4 * kLayerBytes;
   const uint64_t global = 100 * 16 * 2 * kLayerBytes;
   const ModelConfig config = testing::MakeConfig(kModel);
-  for (const uint64_t spare : {0, 1, 16383}) {
-    const Plan plan = GpuPlan(4 * (window + global + spare));
+  for (const uint64_t spare : {0, 1, 16000}) {
+    const Plan plan = GpuPlan(MemoryFor(window + global + spare));
     ASSERT_OK_AND_ASSIGN(const StepLimits limits, MakeStepLimits(config, plan, Options()));
     EXPECT_EQ(limits.num_blocks[kGlobalGroup], 100u) << spare;
     EXPECT_EQ(limits.num_blocks[kWindowGroup], 44u);
@@ -81,7 +90,7 @@ TEST(StepSizingTest, WindowsOfManySequencesLeaveHalfTheMemory) {
   constexpr uint64_t kWindowBlock = 16 * 4 * kLayerBytes, kGlobalBlock = 16 * 2 * kLayerBytes;
   const ModelConfig config = testing::MakeConfig(kModel);
   const auto limits = [&](uint64_t budget) {
-    return MakeStepLimits(config, GpuPlan(4 * budget), Options()).value();
+    return MakeStepLimits(config, GpuPlan(MemoryFor(budget)), Options()).value();
   };
   // 44 blocks were wanted.
   const StepLimits half = limits(2 * 30 * kWindowBlock);
@@ -157,8 +166,29 @@ TEST(StepSizingTest, WeightsOnAGpuLeaveLessForKv) {
   // Weights in memory that a software driver shares are not counted: they were there before it.
   plan.workers[0].emulated = true;
   EXPECT_EQ(kv_bytes(plan, with), kv_bytes(plan, without));
-  EXPECT_EQ(kv_bytes(GpuPlan(3 * weight_bytes), with),
-            kv_bytes(GpuPlan(3 * weight_bytes), without));
+  // All that is left counts, however much it is.
+  SizingOptions many = with;
+  many.max_rows = many.max_sequences = 64;
+  const uint64_t budget = kv_bytes(GpuPlan(2 * weight_bytes), many);
+  EXPECT_GT(budget, weight_bytes / 2) << "more than a quarter of the memory";
+}
+
+TEST(StepSizingTest, PoolsThatWereAskedForAndDoNotFitAreRefusedWithTheSum) {
+  const ModelConfig config = testing::MakeConfig(kModel);
+  const auto weights = testing::RandomWeightSet(config);
+  SizingOptions options = Options();
+  options.weights = weights->tensors();
+  options.kv_tokens = 4000;
+  const uint64_t weight_bytes = WeightBytesOn(config, GpuPlan(0), 0, weights->tensors());
+  const uint64_t kv = 250 * 16 * 2 * kLayerBytes + 44 * 16 * 4 * kLayerBytes;
+  const uint64_t fits = (weight_bytes + kv) / 31 * 32 + 64;
+  EXPECT_OK(MakeStepLimits(config, GpuPlan(fits), options));
+  EXPECT_OK(MakeStepLimits(config, GpuPlan(0), options)) << "it knows no bound";
+  const auto refused = MakeStepLimits(config, GpuPlan(fits - kv / 2), options);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                HasSubstr("4000 tokens of KV do not fit gpu0: ")));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                HasSubstr("for activations and code = ")));
 }
 
 TEST(StepSizingTest, ShortContextsNeedNoWindowBeyondThem) {
