@@ -141,6 +141,16 @@ void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
                "Take every name that clients give for the served model, instead of 404");
 }
 
+void AddQueueFlags(CLI::App& app, EngineOptions& engine) {
+  app.add_option("--queue", engine.max_waiting, "Requests waiting beyond those running")
+      ->check(CLI::Range(0u, 1000000u))
+      ->capture_default_str();
+  app.add_option("--queue-tokens", engine.max_queued_tokens,
+                 "Tokens of all prompts that wait or run; 0: any number")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 40))
+      ->capture_default_str();
+}
+
 void AddGrpcFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--grpc-connections", flags.grpc_connections,
                  "gRPC connections at a time, three open files each; 0: as many as the limit of "
@@ -230,9 +240,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "Seconds after which a worker that has not answered counts as lost")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  app.add_option("--queue", flags.engine.max_waiting, "Requests waiting beyond those running")
-      ->check(CLI::Range(0u, 1000000u))
-      ->capture_default_str();
+  AddQueueFlags(app, flags.engine);
 }
 
 namespace {

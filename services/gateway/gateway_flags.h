@@ -67,6 +67,8 @@ void AddHostFlags(CLI::App& app, GatewayFlags& flags);
 void AddNameFlags(CLI::App& app, ModelNameOptions& names);
 // How the model is shown tools, likewise.
 void AddToolFlags(CLI::App& app, std::string& tool_format);
+// How much may wait, likewise.
+void AddQueueFlags(CLI::App& app, EngineOptions& engine);
 // What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, an address
 // beyond loopback with neither API keys nor --http-open, or one of them with --http off.
 absl::Status CheckHttpFlags(const HttpFlags& flags);

@@ -1,14 +1,32 @@
 #include "services/gateway/engine/admission.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/error_details.h"
 
 namespace tandem::gateway {
+namespace {
+
+// A forecast is right within 30%: a deadline is refused if even the best case is too late.
+constexpr double kBestCase = 0.7;
+// Ends that are looked at for when there will be room.
+constexpr size_t kMostEnds = 4096;
+
+absl::Status RetryIn(const absl::Status& status, absl::Duration wait) {
+  const std::string text =
+      absl::StrFormat("%s; at the measured rate, retry in %.1f s", std::string(status.message()),
+                      absl::ToDoubleSeconds(wait));
+  return WithRetryAfter(absl::Status(status.code(), text), wait);
+}
+
+}  // namespace
 
 absl::Status Admission::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
+  const absl::Time now = absl::Now();
   MutexLock lock(mutex_);
   if (draining_ || stopped_) return end_reason_;
   if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
@@ -18,10 +36,66 @@ absl::Status Admission::Submit(EngineRequest request, std::shared_ptr<TokenStrea
         "context of %d",
         request.prompt.size(), max_sequence_len_));
   }
-  TANDEM_RETURN_IF_ERROR(places_.Take(request.tenant.name));
-  submitted_.push_back({std::move(request), std::move(stream), absl::Now()});
+  const RequestSize size = SizeOf(request);
+  TANDEM_RETURN_IF_ERROR(CheckDeadline(size, request.deadline, now));
+  const absl::Status taken = places_.Take(size.tenant, size.prompt_tokens);
+  if (!taken.ok()) return RefuseFull(taken, size, now);
+  const uint64_t id = ++last_id_;
+  forecast_.Admitted(id, size);
+  submitted_.push_back({id, std::move(request), std::move(stream), now});
   work_.SignalOne();
   return absl::OkStatus();
+}
+
+RequestSize Admission::SizeOf(const EngineRequest& request) const {
+  const auto prompt = static_cast<uint32_t>(request.prompt.size());
+  const bool open = request.max_tokens == kNoTokenLimit && !request.embedding;
+  const uint32_t limit = request.embedding ? 0 : request.max_tokens;
+  return {.tenant = request.tenant.name,
+          .weight = request.tenant.weight,
+          .prompt_tokens = prompt,
+          .max_answer = open ? kOpenAnswer : std::min(limit, max_sequence_len_ - prompt)};
+}
+
+const std::vector<LoadForecast::End>& Admission::Ends() const {
+  if (!ends_.has_value()) ends_ = forecast_.Ends(kMostEnds);
+  return *ends_;
+}
+
+absl::Duration Admission::FromNow(double seconds, absl::Time now) const {
+  // The step under way has begun at about the time of the last progress.
+  const absl::Duration passed = std::min(now - progress_at_, last_step_);
+  return std::max(absl::Seconds(seconds) - passed, absl::ZeroDuration());
+}
+
+absl::Status Admission::RefuseFull(const absl::Status& full, const RequestSize& size,
+                                   absl::Time now) const {
+  QueuePlaces places = places_;
+  for (const LoadForecast::End& end : Ends()) {
+    places.Release(end.tenant, end.prompt_tokens);
+    if (places.Fits(size.tenant, size.prompt_tokens)) {
+      return RetryIn(full, FromNow(end.seconds, now));
+    }
+  }
+  return full;
+}
+
+absl::Status Admission::CheckDeadline(const RequestSize& size, absl::Time deadline,
+                                      absl::Time now) const {
+  if (deadline == absl::InfiniteFuture() || deadline <= now) return absl::OkStatus();
+  const auto predicted = forecast_.Predict(size);
+  if (!predicted.has_value()) return absl::OkStatus();
+  const double limit = absl::ToDoubleSeconds(deadline - now);
+  if (kBestCase * predicted->end <= limit) return absl::OkStatus();
+  const char* const what =
+      predicted->by_answers ? "the answer would end" : "its first token would come";
+  const std::string text =
+      absl::StrFormat("the deadline in %.1f s cannot be met: at the measured rate %s in %.1f s",
+                      limit, what, predicted->end);
+  if (kBestCase * predicted->alone > limit) {
+    return absl::DeadlineExceededError(text + ", with nothing else running too; allow more time");
+  }
+  return RetryIn(absl::ResourceExhaustedError(text), absl::Seconds(predicted->end - limit));
 }
 
 void Admission::Drain(absl::Duration patience) {
@@ -59,10 +133,36 @@ std::vector<SubmittedRequest> Admission::Take() {
   return taken;
 }
 
-void Admission::Ended(const std::string& tenant) {
+void Admission::Ended(uint64_t id) {
   MutexLock lock(mutex_);
-  places_.Release(tenant);
+  const RequestSize size = forecast_.Remove(id);
+  places_.Release(size.tenant, size.prompt_tokens);
+  ends_.reset();
   ended_.SignalAll();
+}
+
+void Admission::StepTook(uint32_t decode_rows, uint32_t prompt_rows, absl::Duration time) {
+  MutexLock lock(mutex_);
+  last_step_ = time;
+  forecast_.costs().StepTook(decode_rows, prompt_rows, absl::ToDoubleSeconds(time));
+}
+
+void Admission::Progress(const std::vector<RequestProgress>& running, uint32_t places) {
+  const absl::Time now = absl::Now();
+  MutexLock lock(mutex_);
+  progress_at_ = now;
+  forecast_.Progress(running, places);
+  ends_.reset();
+}
+
+void Admission::SetPace(double tokens) {
+  MutexLock lock(mutex_);
+  forecast_.SetPace(tokens);
+}
+
+void Admission::AnswerEnded(uint32_t tokens, bool by_limit) {
+  MutexLock lock(mutex_);
+  forecast_.AnswerEnded(tokens, by_limit);
 }
 
 bool Admission::draining() const {

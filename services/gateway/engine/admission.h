@@ -1,8 +1,12 @@
 // Admits requests to the engine and queues them for its thread.
+//
+// The status of a request that is refused for load says when to try again: when there will be room,
+// by a forecast (load_forecast.h).  By the same forecast, deadlines that cannot be met are refused.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
+#include "services/gateway/engine/load_forecast.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/token_stream.h"
 #include "services/gateway/scheduler/queue_places.h"
@@ -18,19 +23,30 @@ namespace tandem::gateway {
 
 // A request on its way to the engine's thread.
 struct SubmittedRequest {
+  uint64_t id = 0;  // increasing, never used twice
   EngineRequest request;
   std::shared_ptr<TokenStream> stream;
   absl::Time submitted;
 };
 
+struct AdmissionOptions {
+  uint64_t max_requests = 1;  // of one tenant alone, waiting and running (QueuePlaces)
+  uint64_t max_tokens = 0;    // of their prompts together; 0: any number
+  uint32_t max_running = 1;   // sequences at once
+  uint32_t max_rows = 512;    // in a step
+};
+
 // A request holds a place from Submit to Ended.  Thread-safe.
 class Admission {
  public:
-  // `capacity`: places that one tenant alone can hold (QueuePlaces).
-  explicit Admission(uint64_t capacity) : places_(capacity) {}
+  explicit Admission(const AdmissionOptions& options)
+      : places_(options.max_requests, options.max_tokens),
+        forecast_(options.max_running, options.max_rows) {}
 
-  // RESOURCE_EXHAUSTED: the queue is full.  UNAVAILABLE: draining or stopped.  INVALID_ARGUMENT: an
-  // empty prompt, or one that leaves no room for a token.
+  // RESOURCE_EXHAUSTED: the queue is full, or the deadline cannot be met behind the requests that
+  // there are; with RetryInfo where steps have been measured.  DEADLINE_EXCEEDED: the deadline
+  // could not be met even alone.  UNAVAILABLE: draining or stopped.  INVALID_ARGUMENT: an empty
+  // prompt, or one that leaves no room for a token.
   absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
   // Refuses new requests and waits up to `patience` for the admitted ones to end.
   void Drain(absl::Duration patience);
@@ -43,8 +59,16 @@ class Admission {
   bool WaitForRequest(absl::Duration patience);
   // The requests submitted since the last call, in order.
   std::vector<SubmittedRequest> Take();
-  // Frees the place of a request of `tenant` that has ended.
-  void Ended(const std::string& tenant);
+  // Frees the place of a request that has ended.
+  void Ended(uint64_t id);
+
+  // For the forecast: a step took so long, counted from when the device could begin it; how far
+  // the running requests are, and how many sequences can run at once; an answer reached its end.
+  void StepTook(uint32_t decode_rows, uint32_t prompt_rows, absl::Duration time);
+  void Progress(const std::vector<RequestProgress>& running, uint32_t places);
+  // Tokens that a decode row leads to, with accepted guesses: of late.
+  void SetPace(double tokens);
+  void AnswerEnded(uint32_t tokens, bool by_limit);
 
   bool draining() const;
   bool stopped() const;
@@ -55,11 +79,28 @@ class Admission {
   uint32_t max_sequence_len() const;
 
  private:
+  RequestSize SizeOf(const EngineRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The ends to come.
+  const std::vector<LoadForecast::End>& Ends() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From now on, for seconds of the forecast.
+  absl::Duration FromNow(double seconds, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RefuseFull(const absl::Status& full, const RequestSize& size, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckDeadline(const RequestSize& size, absl::Time deadline, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   CondVar work_;   // a request was admitted, or Stop called
   CondVar ended_;  // num_requests fell
   std::vector<SubmittedRequest> submitted_ ABSL_GUARDED_BY(mutex_);
   QueuePlaces places_ ABSL_GUARDED_BY(mutex_);  // of all that have not ended, by tenant
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  LoadForecast forecast_ ABSL_GUARDED_BY(mutex_);
+  absl::Time progress_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Duration last_step_ ABSL_GUARDED_BY(mutex_);
+  // The forecast's, until a request ends or gets on.
+  mutable std::optional<std::vector<LoadForecast::End>> ends_ ABSL_GUARDED_BY(mutex_);
   uint32_t max_sequence_len_ ABSL_GUARDED_BY(mutex_) = 0;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

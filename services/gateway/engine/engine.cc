@@ -45,7 +45,10 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       options_(std::move(options)),
       scheduler_(std::move(scheduler)),
-      admission_(uint64_t{options_.max_sequences} + options_.max_waiting),
+      admission_({.max_requests = uint64_t{options_.max_sequences} + options_.max_waiting,
+                  .max_tokens = options_.max_queued_tokens,
+                  .max_running = options_.max_sequences,
+                  .max_rows = options_.max_rows}),
       recovery_(*executor_, {.down_wait = options_.down_wait,
                              .min_pause = options_.min_recovery_pause,
                              .max_pause = options_.max_recovery_pause,
@@ -146,7 +149,7 @@ void Engine::TakeRequests() {
 }
 
 void Engine::Accept(SubmittedRequest submitted) {
-  const uint64_t id = next_id_++;
+  const uint64_t id = submitted.id;
   auto run = std::make_unique<RequestRun>(std::move(submitted.request), tokenizer_,
                                           std::move(submitted.stream), submitted.submitted);
   for (EngineObserver* observer : options_.observers) {
@@ -183,7 +186,6 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   const auto found = runs_.find(id);
   RequestRun& run = *found->second;
   const std::shared_ptr<TokenStream> stream = run.stream();
-  const std::string tenant = run.request().tenant.name;
   if (!status.ok() && !absl::IsCancelled(status)) {
     LogWarning("request failed",
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
@@ -194,12 +196,16 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
+  const uint32_t max_tokens = run.request().embedding ? 0 : run.request().max_tokens;
+  if (status.ok() && max_tokens > 0) {
+    admission_.AnswerEnded(run.num_decided(), reason == v1::FINISH_REASON_LENGTH);
+  }
   StreamEnd end{std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()};
   runs_.erase(found);
   // What the reader can ask about must be true by the time it learns of the end, and it may be
   // looking already, for the tokens before.
   Publish();
-  admission_.Ended(tenant);
+  admission_.Ended(id);
   stream->End(std::move(end));
   notifier_.Post(stream);
 }

@@ -67,7 +67,9 @@ struct EngineOptions {
   uint32_t max_rows = 512;      // of one step
   uint32_t chunk_rows = 512;    // of one prompt in one step
   uint32_t max_waiting = 128;   // requests beyond those running
-  bool prefix_cache = true;     // scheduler.h
+  // Of all prompts that wait or run together; 0: any number.
+  uint64_t max_queued_tokens = 2'000'000;
+  bool prefix_cache = true;  // scheduler.h
   // An answer with a mask that took longer gets its next masks from other threads.
   absl::Duration slow_mask = absl::Microseconds(500);
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
@@ -99,8 +101,7 @@ class Engine {
   ~Engine();
 
   // Hands a request over; its events and its end arrive in `stream`, which always ends.
-  // RESOURCE_EXHAUSTED: the queue is full.  UNAVAILABLE: draining.  INVALID_ARGUMENT: an empty
-  // prompt or one that leaves no room for a token.  After an error nothing arrives in `stream`.
+  // Errors as Admission::Submit.  After an error nothing arrives in `stream`.
   absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
 
   // Tells the observers of a request that was refused before it was submitted.
@@ -171,6 +172,8 @@ class Engine {
   void RunOneStep();
   void SubmitStep(const ScheduledStep& step);
   void WaitForStep();
+  // Tells the admission what a step took, and from time to time how far the requests are.
+  void NoteLoad(const Flight& flight, absl::Time now);
   std::vector<RequestRows> RowsOf(const ScheduledStep& step) const;
   // Tells the observers of a step that has ended.
   void ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
@@ -234,7 +237,6 @@ class Engine {
   absl::Time last_wait_end_ = absl::InfinitePast();  // of the step before, if work followed at once
   Runs runs_;
   StopRules rules_;
-  uint64_t next_id_ = 1;
   Snapshot snapshot_;
   SchedulerCounters counters_;  // what the engine itself counts
   std::deque<Flight> flights_;  // oldest first; at most the executor's depth
@@ -242,6 +244,10 @@ class Engine {
   // The step before the oldest under way was refused: so may be one that was to be fed from it.
   bool refused_before_ = false;
   absl::Time last_step_end_ = absl::InfinitePast();
+  absl::Time progress_at_ = absl::InfinitePast();
+  std::vector<RequestProgress> progress_;  // reused
+  uint64_t decoded_ = 0;                   // decode rows since the last report, without guesses
+  uint64_t accepted_ = 0;                  // guesses of drafters accepted before it
 
   std::atomic<uint64_t> turns_{0};
 

@@ -37,6 +37,7 @@ absl::Status Engine::Resume() {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<uint64_t> misfits,
                           scheduler_->RecomputeAll(executor_->limits()));
   PublishPlan();
+  last_wait_end_ = absl::InfinitePast();
   recovery_.Succeeded();
   for (const uint64_t id : misfits) {
     End(id, absl::ResourceExhaustedError(absl::StrFormat(

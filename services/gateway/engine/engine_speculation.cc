@@ -48,7 +48,6 @@ void Engine::NoteStep(const Flight& flight) {
     speculator_->costs().StepTook(
         header.num_rows, absl::ToDoubleSeconds(now - std::max(flight.begin, last_wait_end_)));
   }
-  last_wait_end_ = now;
   bool drafted = false;
   for (const ScheduledRows& rows : step.rows) {
     if (rows.num_drafted == 0) continue;

@@ -7,6 +7,12 @@
 #include "services/gateway/engine/engine.h"
 
 namespace tandem::gateway {
+namespace {
+
+// Between two reports of how far the requests are.
+constexpr absl::Duration kProgressPause = absl::Milliseconds(10);
+
+}  // namespace
 
 void Engine::RunOneStep() {
   TakeConstraintWork(false);
@@ -60,11 +66,43 @@ void Engine::WaitForStep() {
   if (!options_.observers.empty()) ReportStep(flight, *timings, absl::OkStatus());
   refused_before_ = false;
   scheduler_->StepDone();
+  const absl::Time now = absl::Now();
+  NoteLoad(flight, now);
   NoteStep(flight);
+  last_wait_end_ = now;
   ChargeDevices(step, *timings);
   for (uint32_t o = 0; o < step.outputs.size(); ++o) TakeOutput(flight, o);
   for (uint32_t p = 0; p < step.batch.pooled.size(); ++p) TakePooled(flight, p);
   if (speculator_ != nullptr) speculator_->StepEnds();
+}
+
+void Engine::NoteLoad(const Flight& flight, absl::Time now) {
+  uint32_t decode_rows = 0, prompt_rows = 0;
+  for (const ScheduledRows& rows : flight.step->rows) {
+    RequestRun* const run = FindRun(rows.sequence);
+    if (run != nullptr) run->NoteComputed(rows.first_position + rows.num_rows);
+    const bool decodes = rows.num_rows == 1 + rows.num_drafted;
+    (decodes ? decode_rows : prompt_rows) += rows.num_rows;
+    decoded_ += decodes ? 1 : 0;
+  }
+  const bool at_once = last_wait_end_ != absl::InfinitePast();
+  admission_.StepTook(decode_rows, prompt_rows, now - (at_once ? last_wait_end_ : flight.begin));
+  if (now - progress_at_ < kProgressPause) return;
+  progress_at_ = now;
+  progress_.clear();
+  for (const auto& [id, run] : runs_) {
+    if (run->started()) progress_.push_back({id, run->prompt_left(), run->num_decided()});
+  }
+  uint64_t accepted = 0;
+  for (const DrafterCounts& drafter : snapshot_.drafters) accepted += drafter.accepted;
+  if (decoded_ > 0) {
+    admission_.SetPace(1.0 +
+                       static_cast<double>(accepted - accepted_) / static_cast<double>(decoded_));
+  }
+  decoded_ = 0;
+  accepted_ = accepted;
+  const SchedulerLoad load = scheduler_->load();
+  admission_.Progress(progress_, load.waiting > 0 ? load.running : options_.max_sequences);
 }
 
 RequestRun* Engine::FindRun(uint64_t id) {

@@ -1,6 +1,7 @@
 // One request inside the engine: from its first row to its last token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -84,6 +85,14 @@ class RequestRun {
   // Rows of this request are computed, from `first_position` on; true when it is for the first
   // time.
   bool MarkStarted(absl::Time now, uint32_t first_position);
+  // The rows before `end` are computed.
+  void NoteComputed(uint32_t end) { num_computed_ = std::max(num_computed_, end); }
+  // Rows of the prompt that remain before the first token.
+  uint32_t prompt_left() const {
+    const auto prompt = static_cast<uint32_t>(request_.prompt.size());
+    return num_decided_ > 0 ? 0
+                            : prompt - std::min(prompt, std::max(num_computed_, cached_tokens_));
+  }
   // Tokens of the prompt that were in the KV cache when it started.
   uint32_t cached_tokens() const { return cached_tokens_; }
   bool started() const { return started_.has_value(); }
@@ -170,6 +179,7 @@ class RequestRun {
   absl::Duration slowest_mask_;
   uint32_t num_decided_ = 0;
   uint32_t cached_tokens_ = 0;
+  uint32_t num_computed_ = 0;
   uint32_t num_verified_ = 0;
   uint32_t num_accepted_ = 0;
   size_t drafter_ = 0;
