@@ -211,9 +211,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->check(CLI::Range(0u, 65536u))
       ->capture_default_str();
   app.add_option("--prefix-cache", flags.prefix_cache,
-                 "on: the KV of prompt prefixes is kept while there is room, for requests with the "
-                 "same prefix; or off")
-      ->check(CLI::IsMember({"on", "off"}))
+                 "on: the KV of prompt prefixes is kept while there is room, for requests of the "
+                 "same API key with the same prefix; shared: of all keys; or off")
+      ->check(CLI::IsMember({"on", "shared", "off"}))
       ->capture_default_str();
   app.add_option("--speculate", flags.speculate, kSpeculateHelp)->check(CheckedBy(ParseDrafters));
   app.add_option("--draft", flags.draft.model_name,
@@ -352,7 +352,8 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
-  flags.engine.prefix_cache = flags.prefix_cache == "on";
+  flags.engine.prefix_cache = flags.prefix_cache != "off";
+  flags.engine.shared_prefixes = flags.prefix_cache == "shared";
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   flags.executor.plan_token = NewPlanToken();

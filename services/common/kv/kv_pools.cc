@@ -36,7 +36,7 @@ uint32_t KvPools::Allocate(KvGroup group) {
   return pools[group].Allocate();
 }
 
-void KvPools::Find(uint32_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
+void KvPools::Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
                    CachedPrefix& found) const {
   found.nodes.clear();
   found.first_window = 0;

@@ -46,7 +46,7 @@ struct KvPools {
 
   // The longest cached prefix of `tokens` that a sequence can continue from, at most
   // `max_positions`.  Overwrites `found`.
-  void Find(uint32_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
+  void Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
             CachedPrefix& found) const;
   // Blocks of `found` in a group that no sequence holds.  They count as available until shared.
   uint32_t NumUnheld(const CachedPrefix& found, KvGroup group) const;

@@ -30,7 +30,7 @@ class PrefixTree {
   PrefixTree& operator=(const PrefixTree&) = delete;
 
   // The parent of a scope's first blocks.  Any other parent is a node.
-  static uint64_t Root(uint32_t scope) { return (uint64_t{1} << 32) + scope; }
+  static uint64_t Root(uint64_t scope) { return (uint64_t{1} << 32) + scope; }
 
   // The node after `parent` with exactly these `block_tokens` tokens; kNoBlock if there is none.
   uint32_t Find(uint64_t parent, std::span<const uint32_t> tokens) const;

@@ -26,7 +26,7 @@ class SequenceBlocks {
   // `pools`: Borrowed; must outlive this.  `publishes`: whether Publish is going to be called; a
   // block is then only given back when it is published, or when ReleaseUnpublished says so.
   // `scope`: PrefixTree.
-  explicit SequenceBlocks(KvPools& pools, bool publishes = false, uint32_t scope = 0)
+  explicit SequenceBlocks(KvPools& pools, bool publishes = false, uint64_t scope = 0)
       : pools_(&pools), publishes_(publishes), scope_(scope) {}
   SequenceBlocks(const SequenceBlocks&) = delete;
   SequenceBlocks& operator=(const SequenceBlocks&) = delete;
@@ -71,7 +71,7 @@ class SequenceBlocks {
 
   KvPools* pools_;
   bool publishes_;
-  uint32_t scope_;
+  uint64_t scope_;
   uint64_t epoch_ = 0;  // of the pools when the first block was taken
   std::vector<uint32_t> tables_[kNumKvGroups];
   uint32_t num_released_ = 0;   // leading entries of the window table that are kNoBlock

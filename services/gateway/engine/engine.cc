@@ -71,6 +71,7 @@ void Engine::Stop() { admission_.Stop(absl::UnavailableError("the gateway is shu
 
 absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
   const Api api = request.api;
+  if (options_.shared_prefixes) request.cache_scope.clear();
   absl::Status status = admission_.Submit(std::move(request), std::move(stream));
   if (!status.ok()) ReportRefused(api, status);
   return status;

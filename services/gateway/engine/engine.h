@@ -69,7 +69,8 @@ struct EngineOptions {
   uint32_t max_waiting = 128;   // requests beyond those running
   // Of all prompts that wait or run together; 0: any number.
   uint64_t max_queued_tokens = 2'000'000;
-  bool prefix_cache = true;  // scheduler.h
+  bool prefix_cache = true;     // scheduler.h
+  bool shared_prefixes = false;  // between clients of all API keys
   // An answer with a mask that took longer gets its next masks from other threads.
   absl::Duration slow_mask = absl::Microseconds(500);
   // A request whose steps failed so often in a row may be what kills the worker: it ends.

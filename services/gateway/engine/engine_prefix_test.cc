@@ -86,6 +86,47 @@ TEST(EnginePrefixTest, RequestsAndEnginesCanDoWithout) {
   EXPECT_EQ(status.scheduler().kv_blocks_cached(0), 0u);
 }
 
+TEST(EnginePrefixTest, APrefixIsFoundUnderTheSameScopeAndSaltAlone) {
+  for (const bool shared : {false, true}) {
+    SCOPED_TRACE(shared);
+    auto engine = MakeEngine({}, {.max_sequences = 8,
+                                  .max_rows = 64,
+                                  .chunk_rows = 16,
+                                  .shared_prefixes = shared});
+    EngineRequest request = GreedyRequest(1, 40, 5);
+    const auto cached = [&](const std::string& scope, const std::string& salt) {
+      request.cache_scope = scope;
+      request.cache_salt = salt;
+      return UsageOf(*engine, request).cached_tokens();
+    };
+    EXPECT_EQ(cached("key:a", ""), 0u);
+    EXPECT_EQ(cached("key:a", ""), 32u);
+    EXPECT_EQ(cached("key:b", ""), shared ? 32u : 0u) << "another key";
+    EXPECT_EQ(cached("", ""), shared ? 32u : 0u) << "no key";
+    EXPECT_EQ(cached("key:a", "x"), 0u) << "a salt";
+    EXPECT_EQ(cached("key:a", "x"), 32u);
+    EXPECT_EQ(cached("key:b", "x"), shared ? 32u : 0u) << "another key's same salt";
+    EXPECT_EQ(cached("key:a", "y"), 0u) << "another salt";
+    EXPECT_EQ(cached("key:a", ""), 32u);
+  }
+}
+
+// Waiting for a prefix that is being computed would tell of it too.
+TEST(EnginePrefixTest, EqualPromptsUnderDifferentSaltsAreComputedSideBySide) {
+  auto engine = MakeEngine();
+  EngineRequest request = GreedyRequest(1, 60, 5);
+  StreamReader readers[3];
+  for (StreamReader& reader : readers) {
+    request.cache_salt += "x";
+    ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
+  }
+  for (StreamReader& reader : readers) {
+    const StreamEnd& end = reader.ReadToEnd();
+    EXPECT_EQ(reader.tokens(), ExpectedTokens(request, ToyLimits()));
+    EXPECT_EQ(end.usage.cached_tokens(), 0u);
+  }
+}
+
 TEST(EnginePrefixTest, NothingIsFoundAfterALossOrNumbersThatAreNone) {
   std::atomic<bool> lose = false;
   FakeExecutorOptions fake;

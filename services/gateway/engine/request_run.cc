@@ -14,6 +14,12 @@ bool Contains(const std::vector<int32_t>& ids, uint32_t token) {
   return std::find(ids.begin(), ids.end(), static_cast<int64_t>(token)) != ids.end();
 }
 
+std::string PrefixScopeOf(const EngineRequest& request) {
+  if (request.cache_scope.empty() && request.cache_salt.empty()) return "";
+  // No scope of a client has a NUL.
+  return request.cache_scope + '\0' + request.cache_salt;
+}
+
 }  // namespace
 
 RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
@@ -34,6 +40,7 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .constrained = constrained(),
           .max_answer = request_.max_tokens,
           .use_prefix_cache = request_.use_prefix_cache,
+          .prefix_scope = PrefixScopeOf(request_),
           .tenant = request_.tenant};
 }
 

@@ -48,6 +48,10 @@ struct EngineRequest {
   uint32_t num_alternatives = 0;  // reported with each token
   bool prompt_logprobs = false;
   bool use_prefix_cache = true;
+  // Prefixes are shared between requests with the same of both: the client's (HttpClient), and the
+  // salt of the request itself.
+  std::string cache_scope;
+  std::string cache_salt;
   TenantRef tenant;  // whose share of the device it uses
   absl::Time deadline = absl::InfiniteFuture();
   // What `constraint` is compiled from, before the request reaches the engine; null: nothing.

@@ -223,6 +223,7 @@ class KeyAccount final : public HttpClient {
   const std::string& name() const override { return name_; }
   const std::string& tenant() const override { return tenant_; }
   uint32_t weight() const override { return usage_->weight(); }
+  std::string cache_scope() const override { return tenant_; }
   bool sees_all() const override { return limits_.admin; }
   absl::Status Reserve(const RequestCost& cost) override {
     return usage_->Reserve(name_, cost, absl::Now());

@@ -136,6 +136,7 @@ TEST(ApiKeysTest, ARequestOfManySequencesCountsForEachOfThem) {
   HttpClient& client = *std::get<KeyLease>(lease).client();
   EXPECT_EQ(client.weight(), 3u);
   EXPECT_EQ(client.max_at_once(), 4u);
+  EXPECT_EQ(client.cache_scope(), client.tenant()) << "prefixes are the key's own";
   const absl::Status many = client.Reserve({.sequences = 128, .at_once = 128});
   EXPECT_THAT(std::string(many.message()),
               HasSubstr("asks for 128 sequences at a time, its limit concurrency=4 never allows"));

@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<ClientReservation>> ReserveAnswers(
   };
   for (EngineRequest& request : requests) {
     request.tenant = {client->tenant(), client->weight()};
+    request.cache_scope = client->cache_scope();
     cost.tokens += request.prompt.size();
     if (request.max_tokens == kNoTokenLimit) {
       ++num_open;

@@ -51,6 +51,11 @@ absl::Status ParseLimits(const v1::GenerationLimits& proto, EngineRequest& reque
   if (proto.has_max_tokens()) request.max_tokens = proto.max_tokens();
   request.ignore_eos = proto.ignore_eos();
   request.use_prefix_cache = !proto.has_cache_prompt() || proto.cache_prompt();
+  if (proto.cache_salt().size() > kMaxCacheSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "cache_salt: %d bytes, %d at most", proto.cache_salt().size(), kMaxCacheSaltBytes));
+  }
+  request.cache_salt = proto.cache_salt();
   if (proto.stop_size() > kMaxStops) {
     return absl::InvalidArgumentError(
         absl::StrFormat("stop: %d texts, %d at most", proto.stop_size(), kMaxStops));

@@ -17,6 +17,7 @@ inline constexpr int kMaxStops = 16;
 inline constexpr size_t kMaxStopBytes = 1024;
 inline constexpr uint32_t kMaxLogprobs = 20;
 inline constexpr size_t kMaxRequestIdBytes = 128;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
 inline constexpr int kMaxMessages = 16384;
 inline constexpr size_t kMaxPredictionBytes = size_t{1} << 20;
 inline constexpr int kMaxEmbedInputs = 2048;        // OpenAI's

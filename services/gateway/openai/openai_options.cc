@@ -122,6 +122,18 @@ void ReadStops(JsonFields& fields, v1::GenerationLimits& limits) {
   }
   limits.set_ignore_eos(fields.Bool("ignore_eos").value_or(false));
   if (const auto cache = fields.Bool("cache_prompt")) limits.set_cache_prompt(*cache);
+  ReadCacheSalt(fields, limits);
+}
+
+void ReadCacheSalt(JsonFields& fields, v1::GenerationLimits& limits) {
+  auto salt = fields.String("cache_salt");
+  if (!salt.has_value()) return;
+  if (salt->size() > kMaxCacheSaltBytes) {
+    return fields.Fail("cache_salt", "invalid_value",
+                       absl::StrFormat("Invalid 'cache_salt': a text of %d bytes, %d at most.",
+                                       salt->size(), kMaxCacheSaltBytes));
+  }
+  limits.set_cache_salt(*std::move(salt));
 }
 
 StreamOptions ReadStreamOptions(JsonFields& fields) {

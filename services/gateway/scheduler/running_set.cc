@@ -34,7 +34,10 @@ bool RunningSet::IsBeingComputed(const Sequence& sequence) const {
   const uint32_t max_reused = sequence.MaxReused();
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
     // A sequence never waits for another tenant's turn.
-    if (&other->tenant != &sequence.tenant || other->arrival > sequence.arrival) return false;
+    if (&other->tenant != &sequence.tenant || other->arrival > sequence.arrival ||
+        other->prefix_scope != sequence.prefix_scope) {
+      return false;
+    }
     // Rarely true of decoding sequences, and cheap to check.
     if (!other->blocks.WillPublish(max_reused / pools_.block_tokens)) return false;
     const uint32_t most = std::min(max_reused, other->num_known);
@@ -71,7 +74,7 @@ void RunningSet::LookUp(const Sequence& sequence) {
   if (lookup_ == now) return;
   lookup_ = now;
   ++counters_.prefix_lookups;
-  pools_.Find(/*scope=*/0, sequence.tokens, sequence.MaxReused(), found_);
+  pools_.Find(sequence.prefix_scope, sequence.tokens, sequence.MaxReused(), found_);
 }
 
 void RunningSet::AddDue(const Sequence& sequence, Blocks& due) const {

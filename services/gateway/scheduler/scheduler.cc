@@ -9,6 +9,9 @@
 namespace tandem::gateway {
 namespace {
 
+// More prefix scopes than these are rarely in the cache together.
+constexpr size_t kMaxScopes = 4096;
+
 absl::Status CheckPositive(const char* name, uint32_t value) {
   if (value > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("scheduler: %s is 0", name));
@@ -56,6 +59,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pools_(options.limits),
+      scopes_(kMaxScopes),
       max_sequence_len_(MaxSequenceLen(options.limits, pools_)),
       places_(uint64_t{options.max_sequences} + options.max_waiting),
       running_(pools_, tenants_, counters_) {
@@ -81,8 +85,9 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   }
   TANDEM_RETURN_IF_ERROR(places_.Take(spec.tenant.name));
   Tenant& tenant = *tenants_.Enter(spec.tenant, last_step_id_);
+  const uint64_t scope = scopes_.Of(spec.prefix_scope);
   auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_++, tenant, pools_,
-                                             options_.prefix_cache);
+                                             options_.prefix_cache, scope);
   tenant.waiting.push_back(sequence.get());
   sequences_.emplace(id, std::move(sequence));
   return absl::OkStatus();

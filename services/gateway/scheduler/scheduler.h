@@ -78,6 +78,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/common/kv/prefix_scopes.h"
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/step/step_batch.h"
 #include "services/gateway/scheduler/draft_place.h"
@@ -221,6 +222,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   KvPools pools_;  // outlives sequences_
+  PrefixScopes scopes_;
   uint32_t max_sequence_len_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   Tenants tenants_;  // with the waiting sequences

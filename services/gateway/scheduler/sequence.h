@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "services/common/kv/sequence_blocks.h"
@@ -34,6 +35,7 @@ struct SequenceSpec {
   bool constrained = false;
   uint32_t max_answer = std::numeric_limits<uint32_t>::max();  // tokens; the last is never computed
   bool use_prefix_cache = true;  // read others' blocks of its prefix, publish its own
+  std::string prefix_scope;      // others: those of the same scope alone
   TenantRef tenant;              // the tenant whose share of the device it uses
 };
 
@@ -52,9 +54,9 @@ enum class RowKind : uint8_t {
 // the tokens of a preempted sequence) is being computed.  Tokens [num_known, tokens.size()) are
 // guesses: the output of the row before each decides whether it is accepted.
 struct Sequence {
-  // `prefix_cache`: whether there is one.
+  // `prefix_cache`: whether there is one.  `scope`: PrefixTree.
   Sequence(SequenceSpec spec, uint64_t arrival_number, Tenant& its_tenant, KvPools& pools,
-           bool prefix_cache)
+           bool prefix_cache, uint64_t scope = 0)
       : id(spec.id),
         arrival(arrival_number),
         tenant(its_tenant),
@@ -65,12 +67,13 @@ struct Sequence {
         guess(spec.guess),
         constrained(spec.constrained),
         use_prefix_cache(prefix_cache && spec.use_prefix_cache && !pooled),
+        prefix_scope(scope),
         looks_up(use_prefix_cache && !spec.prompt_logprobs),
         num_known(prompt_len),
         next_prompt_output(spec.prompt_logprobs ? 0 : prompt_len),
         prompt_outputs_done(next_prompt_output),
         needs(spec.needs),
-        blocks(pools, use_prefix_cache) {}
+        blocks(pools, use_prefix_cache, prefix_scope) {}
 
   uint32_t num_remaining() const { return static_cast<uint32_t>(tokens.size()) - num_computed; }
   // Forced tokens count as decode rows: a few at a time, and the answer waits for them.
@@ -127,6 +130,7 @@ struct Sequence {
   const std::optional<GuessRule> guess;
   const bool constrained;
   const bool use_prefix_cache;
+  const uint64_t prefix_scope;
   const bool looks_up;        // its prompt is looked up in the prefix cache and counted
   uint32_t num_known;         // leading tokens that are decided
   uint32_t num_computed = 0;  // positions whose KV is in the cache, or will be when steps are done

@@ -62,9 +62,9 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
   command
       .add_option(
           "--prefix-cache", options.prefix_cache,
-          "on: the KV of prompt prefixes is kept while there is room, for requests with the "
-          "same prefix; or off")
-      ->check(CLI::IsMember({"on", "off"}))
+          "on: the KV of prompt prefixes is kept while there is room, for requests of the "
+          "same API key with the same prefix; shared: of all keys; or off")
+      ->check(CLI::IsMember({"on", "shared", "off"}))
       ->capture_default_str();
   command.add_option("--speculate", options.speculate, kSpeculateHelp)
       ->check(CheckedBy(ParseDrafters));
