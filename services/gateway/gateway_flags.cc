@@ -141,7 +141,13 @@ void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
                "Take every name that clients give for the served model, instead of 404");
 }
 
-void AddQueueFlags(CLI::App& app, EngineOptions& engine) {
+void AddQueueFlags(CLI::App& app, GatewayFlags& flags) {
+  EngineOptions& engine = flags.engine;
+  app.add_option("--token-target-ms", flags.token_target_ms,
+                 "Milliseconds between two tokens of an answer that a step with prompt rows may take: "
+                 "prompts are cut to fit, by what steps took; 0: any")
+      ->check(CLI::Range(0.0, 60000.0))
+      ->capture_default_str();
   app.add_option("--queue", engine.max_waiting, "Requests waiting beyond those running")
       ->check(CLI::Range(0u, 1000000u))
       ->capture_default_str();
@@ -240,7 +246,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "Seconds after which a worker that has not answered counts as lost")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  AddQueueFlags(app, flags.engine);
+  AddQueueFlags(app, flags);
 }
 
 namespace {
@@ -353,6 +359,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache != "off";
+  flags.engine.token_target = absl::Milliseconds(flags.token_target_ms);
   flags.engine.shared_prefixes = flags.prefix_cache == "shared";
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);

@@ -45,6 +45,7 @@ struct GatewayFlags {
   std::string prefix_cache = "on";
   std::string speculate;            // empty: as ChooseDrafters says
   DraftModelPlace draft;            // its name is empty without --draft
+  double token_target_ms = 0.0;
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
   bool allow_clear = false;  // workers on other hosts without TLS
@@ -67,8 +68,8 @@ void AddHostFlags(CLI::App& app, GatewayFlags& flags);
 void AddNameFlags(CLI::App& app, ModelNameOptions& names);
 // How the model is shown tools, likewise.
 void AddToolFlags(CLI::App& app, std::string& tool_format);
-// How much may wait, likewise.
-void AddQueueFlags(CLI::App& app, EngineOptions& engine);
+// How much may wait, and how long a token may take, likewise.
+void AddQueueFlags(CLI::App& app, GatewayFlags& flags);
 // What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, an address
 // beyond loopback with neither API keys nor --http-open, or one of them with --http off.
 absl::Status CheckHttpFlags(const HttpFlags& flags);

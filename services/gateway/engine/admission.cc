@@ -165,6 +165,11 @@ void Admission::AnswerEnded(uint32_t tokens, bool by_limit) {
   forecast_.AnswerEnded(tokens, by_limit);
 }
 
+uint32_t Admission::PromptRowsWithin(uint32_t decode_rows, absl::Duration time) const {
+  MutexLock lock(mutex_);
+  return forecast_.costs().PromptRowsWithin(decode_rows, absl::ToDoubleSeconds(time), max_rows_);
+}
+
 bool Admission::draining() const {
   MutexLock lock(mutex_);
   return draining_;

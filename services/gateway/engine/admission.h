@@ -41,6 +41,7 @@ class Admission {
  public:
   explicit Admission(const AdmissionOptions& options)
       : places_(options.max_requests, options.max_tokens),
+        max_rows_(options.max_rows),
         forecast_(options.max_running, options.max_rows) {}
 
   // RESOURCE_EXHAUSTED: the queue is full, or the deadline cannot be met behind the requests that
@@ -69,6 +70,8 @@ class Admission {
   // Tokens that a decode row leads to, with accepted guesses: of late.
   void SetPace(double tokens);
   void AnswerEnded(uint32_t tokens, bool by_limit);
+  // StepCosts::PromptRowsWithin, up to the rows of a step.
+  uint32_t PromptRowsWithin(uint32_t decode_rows, absl::Duration time) const;
 
   bool draining() const;
   bool stopped() const;
@@ -95,6 +98,7 @@ class Admission {
   CondVar ended_;  // num_requests fell
   std::vector<SubmittedRequest> submitted_ ABSL_GUARDED_BY(mutex_);
   QueuePlaces places_ ABSL_GUARDED_BY(mutex_);  // of all that have not ended, by tenant
+  const uint32_t max_rows_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   LoadForecast forecast_ ABSL_GUARDED_BY(mutex_);
   absl::Time progress_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -69,6 +69,8 @@ struct EngineOptions {
   uint32_t max_waiting = 128;   // requests beyond those running
   // Of all prompts that wait or run together; 0: any number.
   uint64_t max_queued_tokens = 2'000'000;
+  // Time between two tokens of an answer that prompts may stretch a step to; zero: any.
+  absl::Duration token_target;
   bool prefix_cache = true;     // scheduler.h
   bool shared_prefixes = false;  // between clients of all API keys
   // An answer with a mask that took longer gets its next masks from other threads.
@@ -169,6 +171,8 @@ class Engine {
     std::vector<RequestRows> rows;  // empty unless somebody observes
   };
 
+  // Prompt rows beside `decode_rows` that keep the time between tokens.
+  uint32_t PromptRowsBeside(uint32_t decode_rows) const;
   // Submits a step, or waits for the oldest under way, or both.
   void RunOneStep();
   void SubmitStep(const ScheduledStep& step);

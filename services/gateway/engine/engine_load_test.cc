@@ -1,7 +1,9 @@
 // What an engine under load tells those that it refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -64,6 +66,61 @@ TEST_F(EngineLoadTest, ADeadlineIsRefusedByWhatStepsTook) {
   request.deadline = absl::Now() + absl::Seconds(60);
   ASSERT_TRUE(engine_->Submit(request, reader.stream()).ok());
   EXPECT_TRUE(reader.ReadToEnd().status.ok());
+}
+
+// What the steps with decode rows took, and how many prompt rows they had.
+class StepTimes : public EngineObserver {
+ public:
+  void StepEnded(const StepReport& report) override {
+    if (report.decode_rows == 0 || report.prompt_rows == 0) return;
+    times.push_back(report.end - report.turn);
+    rows.push_back(report.prompt_rows);
+  }
+  std::vector<absl::Duration> times;
+  std::vector<uint32_t> rows;
+};
+
+// An answer goes on while long prompts come: 5 ms a step, and 0.2 ms a prompt row.
+StepTimes TimesWith(absl::Duration target) {
+  FakeExecutorOptions fake;
+  fake.limits.context_len = 1 << 12;
+  fake.limits.max_rows = 512;
+  fake.limits.max_table_len = 1 << 14;
+  fake.limits.num_blocks[kGlobalGroup] = 1 << 12;
+  fake.limits.num_blocks[kWindowGroup] = 1 << 12;
+  fake.on_step = [](const StepBatch& step) {
+    const uint32_t prompt_rows = step.header.num_rows - step.header.num_outputs;
+    absl::SleepFor(absl::Milliseconds(5) + prompt_rows * absl::Microseconds(200));
+    return absl::OkStatus();
+  };
+  StepTimes observer;
+  EngineOptions options{.max_sequences = 4, .max_rows = 512, .chunk_rows = 512, .max_waiting = 4};
+  options.token_target = target;
+  options.observers = {&observer};
+  auto engine = MakeEngine(fake, options);
+  StreamReader answer, prompts[3];
+  EXPECT_TRUE(engine->Submit(GreedyRequest(1, 10, 3000), answer.stream()).ok());
+  while (answer.decisions.size() < 10) answer.Read();
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(engine->Submit(GreedyRequest(10 + i, 1000, 1), prompts[i].stream()).ok());
+    EXPECT_TRUE(prompts[i].ReadToEnd().status.ok());
+  }
+  answer.stream()->Cancel();
+  answer.ReadToEnd();
+  engine.reset();
+  return observer;
+}
+
+TEST(TokenTargetTest, PromptsStretchStepsNoFurtherThanTheTarget) {
+  const StepTimes without = TimesWith(absl::ZeroDuration());
+  EXPECT_GT(*std::ranges::max_element(without.times), absl::Milliseconds(100));
+  const absl::Duration target = absl::Milliseconds(30);
+  StepTimes with = TimesWith(target);
+  // 0.9 of the target leaves 110 rows, which are approached from below.
+  EXPECT_GT(with.rows[with.rows.size() / 2], 60u) << "chunks are no smaller than they must be";
+  EXPECT_GE(std::accumulate(with.rows.begin(), with.rows.end(), 0u), 2900u);
+  std::ranges::sort(with.times);
+  EXPECT_LT(with.times[with.times.size() * 9 / 10], target) << "of " << with.times.size();
 }
 
 }  // namespace

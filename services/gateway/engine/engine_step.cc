@@ -11,13 +11,20 @@ namespace {
 
 // Between two reports of how far the requests are.
 constexpr absl::Duration kProgressPause = absl::Milliseconds(10);
+// Of the time between tokens, what a step with prompt rows is to take: steps differ from what they
+// took before.
+constexpr double kTargetShare = 0.9;
 
 }  // namespace
 
 void Engine::RunOneStep() {
   TakeConstraintWork(false);
   ChooseGuesses();
-  const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule();
+  Scheduler::PromptLimit limit;
+  if (options_.token_target > absl::ZeroDuration()) {
+    limit = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
+  }
+  const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule(limit);
   if (step != nullptr) SubmitStep(*step);
   const bool room = flights_.size() < executor_->depth();
   if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();
@@ -25,6 +32,10 @@ void Engine::RunOneStep() {
     last_wait_end_ = absl::InfinitePast();
     TakeConstraintWork(true);
   }
+}
+
+uint32_t Engine::PromptRowsBeside(uint32_t decode_rows) const {
+  return admission_.PromptRowsWithin(decode_rows, kTargetShare * options_.token_target);
 }
 
 void Engine::SubmitStep(const ScheduledStep& step) {

@@ -61,6 +61,7 @@ class LoadForecast {
   // Tokens that a decode row leads to, with accepted guesses: of late.
   void SetPace(double tokens) { pace_ += 0.25 * (tokens - pace_); }
   StepCosts& costs() { return costs_; }
+  const StepCosts& costs() const { return costs_; }
 
   // The end of an admitted request.
   struct End {

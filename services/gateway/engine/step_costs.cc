@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace tandem::gateway {
 namespace {
@@ -54,6 +55,13 @@ double RowSeconds::Of(uint32_t rows, bool proportional) const {
   return proportional ? below->seconds * x / below->rows : below->seconds;
 }
 
+uint32_t RowSeconds::MostRows() const {
+  for (size_t b = entries_.size(); b-- > 0;) {
+    if (entries_[b].seen) return static_cast<uint32_t>(std::lround(entries_[b].rows));
+  }
+  return 0;
+}
+
 void StepCosts::StepTook(uint32_t decode_rows, uint32_t prompt_rows, double seconds) {
   if (prompt_rows == 0) {
     if (decode_rows > 0) decode_.Took(decode_rows, seconds);
@@ -78,6 +86,17 @@ double StepCosts::Step(uint32_t decode_rows, uint32_t prompt_rows) const {
   const double beside = prompt_rows > 0 ? Beside(prompt_rows) : 0.0;
   if (decode_.known()) return decode_.Of(decode_rows, false) + beside;
   return prompt_rows > 0 ? beside : alone_.Of(decode_rows, false);
+}
+
+uint32_t StepCosts::PromptRowsWithin(uint32_t decode_rows, double seconds, uint32_t most) const {
+  if (!decode_.known() || !beside_.known()) return 0;
+  uint32_t fits = 0;
+  uint32_t too_many = std::min(most, 2 * beside_.MostRows()) + 1;
+  while (too_many - fits > 1) {
+    const uint32_t middle = fits + (too_many - fits) / 2;
+    (Step(decode_rows, middle) <= seconds ? fits : too_many) = middle;
+  }
+  return fits;
 }
 
 }  // namespace tandem::gateway

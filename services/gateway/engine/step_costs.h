@@ -22,6 +22,8 @@ class RowSeconds {
   // REQUIRES known() and rows > 0.  Beyond what was measured: on the line of the two nearest, or in
   // proportion to the rows where one alone is known and `proportional`.
   double Of(uint32_t rows, bool proportional) const;
+  // The most rows that were measured, about; 0: none were.
+  uint32_t MostRows() const;
 
  private:
   // Two buckets an octave: 1, 2, 3, 4-5, 6-7, 8-11, ...
@@ -48,6 +50,10 @@ class StepCosts {
   // Seconds; REQUIRES known() and at least one row.  A kind of rows that was not measured yet counts
   // as the other kind.
   double Step(uint32_t decode_rows, uint32_t prompt_rows) const;
+  // The most prompt rows, up to `most`, beside which a step with decode rows takes no longer than
+  // `seconds`.  At most twice as many as were ever measured beside decode rows: larger steps are
+  // tried one after the other.  May be 0.
+  uint32_t PromptRowsWithin(uint32_t decode_rows, double seconds, uint32_t most) const;
 
  private:
   double Beside(uint32_t prompt_rows) const;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace tandem::gateway {
 namespace {
 
@@ -54,6 +56,26 @@ TEST(StepCostsTest, FollowsADeviceThatSlowsDownAndForgivesAHiccup) {
   EXPECT_LT(costs.Step(4, 0), 0.013);
   for (int i = 0; i < 20; ++i) costs.StepTook(4, 0, 0.040);
   EXPECT_NEAR(costs.Step(4, 0), 0.040, 0.001);
+}
+
+TEST(StepCostsTest, FindsThePromptRowsThatFitIntoATime) {
+  StepCosts costs;
+  EXPECT_EQ(costs.PromptRowsWithin(8, 1.0, 512), 0u) << "nothing is known";
+  // It tries larger steps one after the other, from what a scheduler gives at least.
+  const double target = DeviceStep(8, 300);
+  uint32_t rows = 8;
+  for (int step = 0; step < 60; ++step) {
+    costs.StepTook(8, 0, DeviceStep(8, 0));
+    costs.StepTook(8, rows, DeviceStep(8, rows));
+    const uint32_t next = costs.PromptRowsWithin(8, target, 512);
+    EXPECT_LE(next, 2 * rows + 1) << step;
+    rows = std::max(next, 8u);
+  }
+  EXPECT_NEAR(rows, 300, 3);
+  EXPECT_EQ(costs.PromptRowsWithin(8, 1.0, 100), 100u);
+  EXPECT_EQ(costs.PromptRowsWithin(8, DeviceStep(8, 0) - 0.001, 512), 0u);
+  costs.StepTook(16, 0, DeviceStep(16, 0));
+  EXPECT_LT(costs.PromptRowsWithin(16, target, 512), rows) << "more decode rows leave less";
 }
 
 TEST(StepCostsTest, BucketsOfAllSizesKeepTheirOrder) {

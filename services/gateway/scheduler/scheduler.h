@@ -71,6 +71,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -127,7 +128,10 @@ class Scheduler {
   // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
   // valid, until StepDone, StepRefused or StepFailed ends it (they end the oldest), or until
   // RecomputeAll.  REQUIRES at most one step under way.
-  const ScheduledStep* Schedule();
+  // `limit`: most prompt rows beside so many decode rows; null: any number.  A few are planned in
+  // any case (FreeRows), so prompts always go on.
+  using PromptLimit = std::function<uint32_t(uint32_t decode_rows)>;
+  const ScheduledStep* Schedule(const PromptLimit& limit = nullptr);
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
   // A worker refused the oldest step under way; the caller then removes its sequences.
@@ -192,7 +196,7 @@ class Scheduler {
   bool AnotherFollows() const;
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id);
-  void PlanStep();
+  void PlanStep(const PromptLimit& limit);
   void PlanDecodes();
   void PlanDrafts();
   // How many guesses of the draft of `sequence` fit behind its rows up to `end`.

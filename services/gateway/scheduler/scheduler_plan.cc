@@ -8,13 +8,13 @@
 
 namespace tandem::gateway {
 
-const ScheduledStep* Scheduler::Schedule() {
+const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit) {
   TANDEM_CHECK(under_way_.size() <= 1);
   if (!under_way_.empty() && !TakeGuesses(*under_way_.front())) return nullptr;
-  PlanStep();
+  PlanStep(limit);
   if (plan_.empty() && under_way_.empty() && !running_.empty()) {
     stuck_ = true;
-    PlanStep();
+    PlanStep(limit);
     stuck_ = false;
   }
   if (plan_.empty()) return nullptr;
@@ -29,7 +29,7 @@ const ScheduledStep* Scheduler::Schedule() {
   return &step;
 }
 
-void Scheduler::PlanStep() {
+void Scheduler::PlanStep(const PromptLimit& limit) {
   plan_.clear();
   running_.BeginStep(last_step_id_ + 1);
   rows_used_ = outputs_used_ = logit_samples_ = 0;
@@ -37,6 +37,9 @@ void Scheduler::PlanStep() {
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
   const std::vector<Tenant*>& in_turn = tenants_.InTurn();
   PlanDecodes();
+  if (limit && rows_used_ > 0) {
+    max_rows_ = std::min(max_rows_, rows_used_ + std::max(limit(rows_used_), FreeRows()));
+  }
   uint32_t first_rows = 0;  // of the first in turn that has any
   for (Tenant* tenant : in_turn) {
     PlanPromptsOf(*tenant);

@@ -62,6 +62,31 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
   EXPECT_EQ(step->batch.rows[0].position, 35u);
 }
 
+TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {
+  SchedulerOptions options = Options();
+  options.chunk_rows = 32;
+  auto scheduler = Make(options);
+  uint32_t asked = 0;
+  const auto limit = [&asked](uint32_t decode_rows) {
+    asked = decode_rows;
+    return 5u;
+  };
+  ASSERT_TRUE(scheduler->Add(Spec(1, 20)).ok());
+  const ScheduledStep* step = scheduler->Schedule(limit);
+  EXPECT_EQ(step->batch.header.num_rows, 20u) << "no decode row waits for it";
+  Finish(*scheduler, *step);
+  ASSERT_TRUE(scheduler->Add(Spec(2, 40)).ok());
+  step = scheduler->Schedule(limit);
+  EXPECT_EQ(asked, 1u);
+  EXPECT_EQ(step->batch.header.num_rows, 1u + 5u);
+  Finish(*scheduler, *step);
+  step = scheduler->Schedule([](uint32_t) { return 0u; });
+  EXPECT_EQ(step->batch.header.num_rows, 1u + 2u) << "prompts always go on";
+  Finish(*scheduler, *step);
+  step = scheduler->Schedule();
+  EXPECT_EQ(step->batch.header.num_rows, 32u);
+}
+
 TEST(SchedulerTest, APooledPromptIsPooledInEveryStepAndHasNoOutput) {
   auto scheduler = Make(Options());
   SequenceSpec spec = Spec(1, 35);

@@ -85,7 +85,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
     gateway::AddGrpcFlags(command, flags.gateway);
     gateway::AddNameFlags(command, flags.gateway.names);
     gateway::AddToolFlags(command, flags.gateway.tool_format);
-    gateway::AddQueueFlags(command, flags.gateway.engine);
+    gateway::AddQueueFlags(command, flags.gateway);
     gateway::AddTraceFlags(command, flags.gateway.trace);
   });
   // That one has a place of its own among a cluster's options.
