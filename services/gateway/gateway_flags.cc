@@ -143,9 +143,10 @@ void AddNameFlags(CLI::App& app, ModelNameOptions& names) {
 
 void AddQueueFlags(CLI::App& app, GatewayFlags& flags) {
   EngineOptions& engine = flags.engine;
-  app.add_option("--token-target-ms", flags.token_target_ms,
-                 "Milliseconds between two tokens of an answer that a step with prompt rows may take: "
-                 "prompts are cut to fit, by what steps took; 0: any")
+  app.add_option(
+         "--token-target-ms", flags.token_target_ms,
+         "Milliseconds between two tokens of an answer that a step with prompt rows may take: "
+         "prompts are cut to fit, by what steps took; 0: any")
       ->check(CLI::Range(0.0, 60000.0))
       ->capture_default_str();
   app.add_option("--queue", engine.max_waiting, "Requests waiting beyond those running")

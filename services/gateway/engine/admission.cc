@@ -53,6 +53,7 @@ RequestSize Admission::SizeOf(const EngineRequest& request) const {
   const uint32_t limit = request.embedding ? 0 : request.max_tokens;
   return {.tenant = request.tenant.name,
           .weight = request.tenant.weight,
+          .priority = request.priority,
           .prompt_tokens = prompt,
           .max_answer = open ? kOpenAnswer : std::min(limit, max_sequence_len_ - prompt)};
 }
@@ -83,19 +84,23 @@ absl::Status Admission::RefuseFull(const absl::Status& full, const RequestSize& 
 absl::Status Admission::CheckDeadline(const RequestSize& size, absl::Time deadline,
                                       absl::Time now) const {
   if (deadline == absl::InfiniteFuture() || deadline <= now) return absl::OkStatus();
-  const auto predicted = forecast_.Predict(size);
-  if (!predicted.has_value()) return absl::OkStatus();
+  const auto alone = forecast_.PredictAlone(size);
+  if (!alone.has_value()) return absl::OkStatus();
   const double limit = absl::ToDoubleSeconds(deadline - now);
-  if (kBestCase * predicted->end <= limit) return absl::OkStatus();
+  // Mostly, there is time enough for all requests one after the other.
+  const std::vector<LoadForecast::End>& ends = Ends();
+  const double all = ends.empty() ? 0.0 : ends.back().seconds;
+  if (ends.size() == forecast_.num_requests() && all + *alone <= limit) return absl::OkStatus();
+  const double end = *forecast_.Predict(size);
+  if (kBestCase * end <= limit) return absl::OkStatus();
   const char* const what =
-      predicted->by_answers ? "the answer would end" : "its first token would come";
-  const std::string text =
-      absl::StrFormat("the deadline in %.1f s cannot be met: at the measured rate %s in %.1f s",
-                      limit, what, predicted->end);
-  if (kBestCase * predicted->alone > limit) {
+      forecast_.knows_answers() ? "the answer would end" : "its first token would come";
+  const std::string text = absl::StrFormat(
+      "the deadline in %.1f s cannot be met: at the measured rate %s in %.1f s", limit, what, end);
+  if (kBestCase * *alone > limit) {
     return absl::DeadlineExceededError(text + ", with nothing else running too; allow more time");
   }
-  return RetryIn(absl::ResourceExhaustedError(text), absl::Seconds(predicted->end - limit));
+  return RetryIn(absl::ResourceExhaustedError(text), absl::Seconds(end - limit));
 }
 
 void Admission::Drain(absl::Duration patience) {

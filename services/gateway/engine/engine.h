@@ -71,7 +71,7 @@ struct EngineOptions {
   uint64_t max_queued_tokens = 2'000'000;
   // Time between two tokens of an answer that prompts may stretch a step to; zero: any.
   absl::Duration token_target;
-  bool prefix_cache = true;     // scheduler.h
+  bool prefix_cache = true;      // scheduler.h
   bool shared_prefixes = false;  // between clients of all API keys
   // An answer with a mask that took longer gets its next masks from other threads.
   absl::Duration slow_mask = absl::Microseconds(500);

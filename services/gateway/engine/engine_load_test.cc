@@ -68,20 +68,17 @@ TEST_F(EngineLoadTest, ADeadlineIsRefusedByWhatStepsTook) {
   EXPECT_TRUE(reader.ReadToEnd().status.ok());
 }
 
-// What the steps with decode rows took, and how many prompt rows they had.
-class StepTimes : public EngineObserver {
+// Prompt rows of the steps that have decode rows too.
+class PromptRows : public EngineObserver {
  public:
   void StepEnded(const StepReport& report) override {
-    if (report.decode_rows == 0 || report.prompt_rows == 0) return;
-    times.push_back(report.end - report.turn);
-    rows.push_back(report.prompt_rows);
+    if (report.decode_rows > 0 && report.prompt_rows > 0) rows.push_back(report.prompt_rows);
   }
-  std::vector<absl::Duration> times;
   std::vector<uint32_t> rows;
 };
 
 // An answer goes on while long prompts come: 5 ms a step, and 0.2 ms a prompt row.
-StepTimes TimesWith(absl::Duration target) {
+std::vector<uint32_t> RowsWith(absl::Duration target) {
   FakeExecutorOptions fake;
   fake.limits.context_len = 1 << 12;
   fake.limits.max_rows = 512;
@@ -93,7 +90,7 @@ StepTimes TimesWith(absl::Duration target) {
     absl::SleepFor(absl::Milliseconds(5) + prompt_rows * absl::Microseconds(200));
     return absl::OkStatus();
   };
-  StepTimes observer;
+  PromptRows observer;
   EngineOptions options{.max_sequences = 4, .max_rows = 512, .chunk_rows = 512, .max_waiting = 4};
   options.token_target = target;
   options.observers = {&observer};
@@ -108,19 +105,19 @@ StepTimes TimesWith(absl::Duration target) {
   answer.stream()->Cancel();
   answer.ReadToEnd();
   engine.reset();
-  return observer;
+  EXPECT_GE(std::accumulate(observer.rows.begin(), observer.rows.end(), 0u), 2900u);
+  std::ranges::sort(observer.rows);
+  return observer.rows;
 }
 
-TEST(TokenTargetTest, PromptsStretchStepsNoFurtherThanTheTarget) {
-  const StepTimes without = TimesWith(absl::ZeroDuration());
-  EXPECT_GT(*std::ranges::max_element(without.times), absl::Milliseconds(100));
-  const absl::Duration target = absl::Milliseconds(30);
-  StepTimes with = TimesWith(target);
-  // 0.9 of the target leaves 110 rows, which are approached from below.
-  EXPECT_GT(with.rows[with.rows.size() / 2], 60u) << "chunks are no smaller than they must be";
-  EXPECT_GE(std::accumulate(with.rows.begin(), with.rows.end(), 0u), 2900u);
-  std::ranges::sort(with.times);
-  EXPECT_LT(with.times[with.times.size() * 9 / 10], target) << "of " << with.times.size();
+// What steps take then is in load_forecast_test.cc, on a device that takes its time exactly.
+TEST(TokenTargetTest, PromptsAreCutByWhatStepsTook) {
+  const std::vector<uint32_t> without = RowsWith(absl::ZeroDuration());
+  EXPECT_GT(without.back(), 400u);
+  // 0.9 of the target leaves 110 rows, less where this machine is slow.
+  const std::vector<uint32_t> with = RowsWith(absl::Milliseconds(30));
+  EXPECT_LT(with.back(), 200u);
+  EXPECT_GT(with.back(), 40u) << "chunks are no smaller than they must be";
 }
 
 }  // namespace

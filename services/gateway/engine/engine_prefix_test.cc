@@ -89,10 +89,8 @@ TEST(EnginePrefixTest, RequestsAndEnginesCanDoWithout) {
 TEST(EnginePrefixTest, APrefixIsFoundUnderTheSameScopeAndSaltAlone) {
   for (const bool shared : {false, true}) {
     SCOPED_TRACE(shared);
-    auto engine = MakeEngine({}, {.max_sequences = 8,
-                                  .max_rows = 64,
-                                  .chunk_rows = 16,
-                                  .shared_prefixes = shared});
+    auto engine = MakeEngine(
+        {}, {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .shared_prefixes = shared});
     EngineRequest request = GreedyRequest(1, 40, 5);
     const auto cached = [&](const std::string& scope, const std::string& salt) {
       request.cache_scope = scope;

@@ -8,7 +8,7 @@
 //   waiting   [7 | 8 | 9]                                                  with the 200 prompt rows
 //                                                                          in them -> 5 ends, 7 runs
 //
-// Places are shared between tenants by weight, as the scheduler does; rows and KV blocks are not
+// Places go by priority and are shared between tenants by weight, as the scheduler does; rows and KV blocks are not
 // told apart.  The error is that of the measured rate and of the answers' lengths.
 #pragma once
 
@@ -28,6 +28,7 @@ namespace tandem::gateway {
 struct RequestSize {
   std::string tenant;
   uint32_t weight = 1;
+  int32_t priority = 0;
   uint32_t prompt_tokens = 0;
   // Most tokens of the answer; kOpenAnswer: as many as it takes.  0: a prompt without an answer.
   uint32_t max_answer = 0;
@@ -72,14 +73,12 @@ class LoadForecast {
   // The first `most` ends, in order.  Empty if nothing was measured yet.
   std::vector<End> Ends(size_t most) const;
 
-  struct Prediction {
-    double end = 0.0;    // seconds until its end
-    double alone = 0.0;  // the same if it were the only one
-    // Whether ended answers say how long this one will be; else `end` counts its first token alone.
-    bool by_answers = false;
-  };
-  // Of one more request.  nullopt: nothing was measured yet.
-  std::optional<Prediction> Predict(const RequestSize& size) const;
+  // Seconds until the end of one more request, and of one that has the device for itself.  Before
+  // any answer has ended (!knows_answers) its first token alone counts.  nullopt: no step was
+  // measured yet.
+  std::optional<double> Predict(const RequestSize& size) const;
+  std::optional<double> PredictAlone(const RequestSize& size) const;
+  bool knows_answers() const { return any_answer_; }
 
   size_t num_requests() const { return requests_.size(); }
 
@@ -87,6 +86,7 @@ class LoadForecast {
   struct Request {
     const std::string* tenant = nullptr;  // a key of num_requests_
     uint32_t weight = 1;
+    int32_t priority = 0;
     uint32_t prompt_tokens = 0;
     uint32_t max_answer = 0;
     bool running = false;

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/gateway/scheduler/scheduler.h"
@@ -46,6 +48,7 @@ struct Request {
   uint32_t prompt_len = 1;
   uint32_t answer_len = 1;
   uint32_t max_answer = kOpenAnswer;  // that RequestSize says
+  int32_t priority = 0;
 };
 
 // Runs requests on the scheduler, and tells the forecast what the engine would.
@@ -57,6 +60,7 @@ class Device {
     spec.prompt.resize(request.prompt_len);
     std::iota(spec.prompt.begin(), spec.prompt.end(), static_cast<uint32_t>(4096 * id));
     spec.tenant = {request.tenant, 1};
+    spec.priority = request.priority;
     EXPECT_TRUE(scheduler_->Add(std::move(spec)).ok());
     live_[id] = {request};
     forecast_.Admitted(id, SizeOf(request));
@@ -64,13 +68,21 @@ class Device {
   }
   static RequestSize SizeOf(const Request& request) {
     return {.tenant = request.tenant,
+            .priority = request.priority,
             .prompt_tokens = request.prompt_len,
             .max_answer = request.max_answer};
   }
 
+  // Steps with decode rows take no longer where their prompt rows can be cut; 0: they are not.
+  void SetTarget(double seconds) { target_ = seconds; }
+
   // Runs one step; false if there is none.
   bool Step() {
-    const ScheduledStep* const step = scheduler_->Schedule();
+    const auto fits = [this](uint32_t decode_rows) {
+      return forecast_.costs().PromptRowsWithin(decode_rows, target_, kMaxRows);
+    };
+    const ScheduledStep* const step =
+        target_ > 0.0 ? scheduler_->Schedule(fits) : scheduler_->Schedule();
     if (step == nullptr) return false;
     uint32_t decode = 0, prompt = 0;
     for (const ScheduledRows& rows : step->rows) {
@@ -81,6 +93,7 @@ class Device {
     }
     const double seconds = SecondsOf(decode, prompt);
     now_ += seconds;
+    if (decode > 0 && prompt > 0) mixed_.emplace_back(seconds, prompt);
     scheduler_->StepDone();
     for (const ScheduledOutput& output : step->outputs) Take(output.sequence);
     forecast_.costs().StepTook(decode, prompt, seconds);
@@ -99,6 +112,8 @@ class Device {
   }
 
   double now() const { return now_; }
+  // What the steps with both kinds of rows took, and their prompt rows.
+  const std::vector<std::pair<double, uint32_t>>& mixed() const { return mixed_; }
   LoadForecast& forecast() { return forecast_; }
   // When each request ended, in order.
   const std::vector<std::pair<double, uint64_t>>& ends() const { return ends_; }
@@ -130,8 +145,10 @@ class Device {
   LoadForecast forecast_{kMaxRunning, kMaxRows};
   std::map<uint64_t, Live> live_;
   std::vector<std::pair<double, uint64_t>> ends_;
+  std::vector<std::pair<double, uint32_t>> mixed_;
   uint64_t last_id_ = 0;
   double now_ = 0.0;
+  double target_ = 0.0;
 };
 
 // Runs the device dry and compares its ends with those that were forecast: within 30%, but for the
@@ -207,15 +224,16 @@ TEST(LoadForecastTest, PredictsTheEndOfOneMoreRequest) {
   const Request more{"a", 80, 30, 30};
   const auto predicted = device.forecast().Predict(Device::SizeOf(more));
   ASSERT_TRUE(predicted.has_value());
-  EXPECT_TRUE(predicted->by_answers);
+  EXPECT_TRUE(device.forecast().knows_answers());
+  const double alone = *device.forecast().PredictAlone(Device::SizeOf(more));
   const double began = device.now();
   const uint64_t id = device.Add(more);
   while (device.Step()) {
   }
   const double took = device.EndOf(id) - began;
-  EXPECT_NEAR(predicted->end, took, 0.3 * took);
-  EXPECT_LT(predicted->alone, 0.6 * took);
-  EXPECT_NEAR(predicted->alone, SecondsOf(0, 64) + SecondsOf(0, 16) + 29 * SecondsOf(1, 0), 0.1);
+  EXPECT_NEAR(*predicted, took, 0.3 * took);
+  EXPECT_LT(alone, 0.6 * took);
+  EXPECT_NEAR(alone, SecondsOf(0, 64) + SecondsOf(0, 16) + 29 * SecondsOf(1, 0), 0.1);
 }
 
 TEST(LoadForecastTest, AnotherTenantsRequestDoesNotWaitForTheWholeQueue) {
@@ -226,12 +244,53 @@ TEST(LoadForecastTest, AnotherTenantsRequestDoesNotWaitForTheWholeQueue) {
   const auto predicted = device.forecast().Predict(Device::SizeOf(more));
   const auto of_same = device.forecast().Predict(Device::SizeOf({"a", 50, 40, 40}));
   ASSERT_TRUE(predicted.has_value() && of_same.has_value());
-  EXPECT_LT(3 * predicted->end, of_same->end);
+  EXPECT_LT(3 * *predicted, *of_same);
   const double began = device.now();
   const uint64_t id = device.Add(more);
   while (device.EndOf(id) < 0) ASSERT_TRUE(device.Step());
   const double took = device.EndOf(id) - began;
-  EXPECT_NEAR(predicted->end, took, 0.3 * took);
+  EXPECT_NEAR(*predicted, took, 0.3 * took);
+}
+
+TEST(LoadForecastTest, APriorityPassesTheQueueAndTakesAPlace) {
+  for (const int32_t priority : {-1, 1}) {
+    Device device;
+    for (int i = 0; i < 40; ++i) device.Add({"a", 50, 40, 40});
+    device.Run(100);
+    const Request more{"a", 50, 40, 40, priority};
+    const auto predicted = device.forecast().Predict(Device::SizeOf(more));
+    ASSERT_TRUE(predicted.has_value());
+    const double began = device.now();
+    const uint64_t id = device.Add(more);
+    while (device.Step()) {
+    }
+    const double took = device.EndOf(id) - began;
+    EXPECT_NEAR(*predicted, took, 0.3 * took) << priority;
+  }
+}
+
+TEST(TokenTargetTest, StepsWithPromptRowsTakeAboutTheTarget) {
+  const double target = 0.0135;  // 4 decode rows and 39 prompt rows
+  for (const bool has_target : {false, true}) {
+    Device device;
+    if (has_target) device.SetTarget(target);
+    for (int i = 0; i < 4; ++i) device.Add({"a", 10, 400, 400});
+    device.Run(20);
+    for (int i = 0; i < 4; ++i) device.Add({"a", 1000, 1, 1});
+    const size_t before = device.mixed().size();
+    while (device.ends().size() < 4) ASSERT_TRUE(device.Step());
+    const auto& mixed = device.mixed();
+    double longest = 0.0;
+    uint32_t rows = 0;
+    for (size_t i = before; i < mixed.size(); ++i) longest = std::max(longest, mixed[i].first);
+    for (size_t i = before + 10; i < mixed.size(); ++i) rows = std::max(rows, mixed[i].second);
+    if (!has_target) {
+      EXPECT_GT(longest, 0.0155);
+    } else {
+      EXPECT_LE(longest, 1.05 * target) << "last rows of prompts count as decode rows";
+      EXPECT_GE(rows, 36u) << "as many as fit";
+    }
+  }
 }
 
 TEST(LoadForecastTest, FewerPlacesThanSequencesMeanLaterEnds) {

@@ -41,7 +41,8 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
           .max_answer = request_.max_tokens,
           .use_prefix_cache = request_.use_prefix_cache,
           .prefix_scope = PrefixScopeOf(request_),
-          .tenant = request_.tenant};
+          .tenant = request_.tenant,
+          .priority = request_.priority};
 }
 
 OutputNeeds RequestRun::NeedsWithin(uint32_t ahead) const {

@@ -52,7 +52,8 @@ struct EngineRequest {
   // salt of the request itself.
   std::string cache_scope;
   std::string cache_salt;
-  TenantRef tenant;  // whose share of the device it uses
+  TenantRef tenant;      // whose share of the device it uses
+  int32_t priority = 0;  // the lower number goes first
   absl::Time deadline = absl::InfiniteFuture();
   // What `constraint` is compiled from, before the request reaches the engine; null: nothing.
   std::shared_ptr<const gateway::constraint::ConstraintSource> constraint_source;

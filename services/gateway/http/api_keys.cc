@@ -224,6 +224,7 @@ class KeyAccount final : public HttpClient {
   const std::string& tenant() const override { return tenant_; }
   uint32_t weight() const override { return usage_->weight(); }
   std::string cache_scope() const override { return tenant_; }
+  int32_t least_priority() const override { return limits_.priority; }
   bool sees_all() const override { return limits_.admin; }
   absl::Status Reserve(const RequestCost& cost) override {
     return usage_->Reserve(name_, cost, absl::Now());
@@ -289,6 +290,16 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> ParseLine(absl::string_view line) {
     }
     const size_t equals = words[i].find('=');
     const std::string name = words[i].substr(0, equals);
+    if (name == "priority") {
+      if (equals == std::string::npos ||
+          !absl::SimpleAtoi(words[i].substr(equals + 1), &limits.priority) ||
+          std::abs(limits.priority) > kMaxPriority) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("'%s': priority=N with N from -%d to %d expected", words[i],
+                            kMaxPriority, kMaxPriority));
+      }
+      continue;
+    }
     std::optional<uint64_t>* limit = name == "requests"      ? &limits.requests_per_minute
                                      : name == "tokens"      ? &limits.tokens_per_minute
                                      : name == "concurrency" ? &limits.concurrency

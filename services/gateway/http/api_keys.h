@@ -37,9 +37,12 @@ struct KeyLimits {
   std::optional<uint64_t> tokens_per_minute;
   std::optional<uint64_t> concurrency;
   std::optional<uint64_t> weight;
+  int32_t priority = 0;  // the lowest number that its requests may have
   bool admin = false;
 };
 inline constexpr uint64_t kMaxKeyWeight = 1000;
+// Priorities lie between this and its negative.
+inline constexpr int32_t kMaxPriority = 100;
 
 // Usage of one key since the gateway's start.
 struct KeyCounts {

@@ -37,6 +37,8 @@ class HttpClient {
   // The tenant whose share of the device its requests use, and the weight of that share.
   virtual const std::string& tenant() const = 0;
   virtual uint32_t weight() const { return 1; }
+  // The lowest priority number that its requests may have.
+  virtual int32_t least_priority() const { return 0; }
   // Whose cached prefixes its requests may find; empty: those of all clients without a scope.
   virtual std::string cache_scope() const { return ""; }
   // Whether it may see others' traces and usage.

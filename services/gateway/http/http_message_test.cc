@@ -128,14 +128,15 @@ TEST(ApiKeysTest, TokensMayBeOwed) {
 }
 
 TEST(ApiKeysTest, ARequestOfManySequencesCountsForEachOfThem) {
-  const auto keys =
-      ApiKeys::Parse(std::string("a sha256:") + kOne + " requests=10 concurrency=4 weight=3");
+  const auto keys = ApiKeys::Parse(std::string("a sha256:") + kOne +
+                                   " requests=10 concurrency=4 weight=3 priority=-5");
   ASSERT_TRUE(keys.ok()) << keys.status();
   const auto lease = (*keys)->Admit("one", absl::Now());
   ASSERT_TRUE(std::holds_alternative<KeyLease>(lease));
   HttpClient& client = *std::get<KeyLease>(lease).client();
   EXPECT_EQ(client.weight(), 3u);
   EXPECT_EQ(client.max_at_once(), 4u);
+  EXPECT_EQ(client.least_priority(), -5);
   EXPECT_EQ(client.cache_scope(), client.tenant()) << "prefixes are the key's own";
   const absl::Status many = client.Reserve({.sequences = 128, .at_once = 128});
   EXPECT_THAT(std::string(many.message()),
@@ -223,7 +224,8 @@ TEST(ApiKeysTest, OnlyAnAdminKeySeesAll) {
 }
 
 TEST(ApiKeysTest, AWeightHasBounds) {
-  for (const char* weight : {"weight=0", "weight=1001", "weight=x"}) {
+  for (const char* weight : {"weight=0", "weight=1001", "weight=x", "priority=101", "priority=-101",
+                             "priority=x", "priority"}) {
     EXPECT_FALSE(ApiKeys::Parse(std::string("a sha256:") + kOne + " " + weight).ok()) << weight;
   }
 }

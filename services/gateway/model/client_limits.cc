@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<ClientReservation>> ReserveAnswers(
   for (EngineRequest& request : requests) {
     request.tenant = {client->tenant(), client->weight()};
     request.cache_scope = client->cache_scope();
+    request.priority = std::max(request.priority, client->least_priority());
     cost.tokens += request.prompt.size();
     if (request.max_tokens == kNoTokenLimit) {
       ++num_open;
@@ -51,6 +52,7 @@ absl::StatusOr<std::shared_ptr<EmbedRun>> ReserveEmbedding(
   cost.at_once = std::min<uint64_t>({cost.sequences, EmbedRun::kMostAtOnce, most});
   for (EngineRequest& request : requests) {
     request.tenant = {client->tenant(), client->weight()};
+    request.priority = std::max(request.priority, client->least_priority());
     cost.tokens += request.prompt.size();
   }
   TANDEM_ASSIGN_OR_RETURN(auto reservation, ClientReservation::Make(client, cost));

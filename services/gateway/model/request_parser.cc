@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/http/api_keys.h"
 #include "services/gateway/model/constrain_calls.h"
 #include "services/gateway/model/text_tokens.h"
 #include "services/gateway/tool_calls/functiongemma_parser.h"
@@ -56,6 +57,11 @@ absl::Status ParseLimits(const v1::GenerationLimits& proto, EngineRequest& reque
         "cache_salt: %d bytes, %d at most", proto.cache_salt().size(), kMaxCacheSaltBytes));
   }
   request.cache_salt = proto.cache_salt();
+  if (proto.priority() < -kMaxPriority || proto.priority() > kMaxPriority) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "priority: %d, must be in [-%d, %d]", proto.priority(), kMaxPriority, kMaxPriority));
+  }
+  request.priority = proto.priority();
   if (proto.stop_size() > kMaxStops) {
     return absl::InvalidArgumentError(
         absl::StrFormat("stop: %d texts, %d at most", proto.stop_size(), kMaxStops));

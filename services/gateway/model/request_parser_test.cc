@@ -47,8 +47,9 @@ std::vector<std::pair<std::string, Fault>> Faults() {
          r.mutable_limits()->add_stop("x");
          r.mutable_limits()->add_stop(std::string(1025, 'y'));
        }},
-      {"cache_salt",
-       [](auto& r) { r.mutable_limits()->set_cache_salt(std::string(257, 's')); }},
+      {"priority", [](auto& r) { r.mutable_limits()->set_priority(101); }},
+      {"priority", [](auto& r) { r.mutable_limits()->set_priority(-101); }},
+      {"cache_salt", [](auto& r) { r.mutable_limits()->set_cache_salt(std::string(257, 's')); }},
       {"logprobs", [](auto& r) { r.set_logprobs(21); }},
       {"request_id", [](auto& r) { r.set_request_id(std::string(129, 'x')); }},
       {"request_id", [](auto& r) { r.set_request_id("a\nb"); }},

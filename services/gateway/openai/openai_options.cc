@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/penalty_window.h"
+#include "services/gateway/http/api_keys.h"
 #include "services/gateway/model/request_parser.h"
 #include "services/gateway/sampling/sampler.h"
 
@@ -122,10 +123,13 @@ void ReadStops(JsonFields& fields, v1::GenerationLimits& limits) {
   }
   limits.set_ignore_eos(fields.Bool("ignore_eos").value_or(false));
   if (const auto cache = fields.Bool("cache_prompt")) limits.set_cache_prompt(*cache);
-  ReadCacheSalt(fields, limits);
+  ReadVllmLimits(fields, limits);
 }
 
-void ReadCacheSalt(JsonFields& fields, v1::GenerationLimits& limits) {
+void ReadVllmLimits(JsonFields& fields, v1::GenerationLimits& limits) {
+  if (const auto priority = fields.Integer("priority", -kMaxPriority, kMaxPriority)) {
+    limits.set_priority(static_cast<int32_t>(*priority));
+  }
   auto salt = fields.String("cache_salt");
   if (!salt.has_value()) return;
   if (salt->size() > kMaxCacheSaltBytes) {

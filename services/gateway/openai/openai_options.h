@@ -38,10 +38,10 @@ class IgnoredMembers {
   std::vector<std::string> names_;
 };
 
-// "stop", a string or a list, ignore_eos, cache_prompt and cache_salt.
+// "stop", a string or a list, ignore_eos, cache_prompt, cache_salt and priority.
 void ReadStops(JsonFields& fields, v1::GenerationLimits& limits);
-// vLLM's "cache_salt".
-void ReadCacheSalt(JsonFields& fields, v1::GenerationLimits& limits);
+// vLLM's "cache_salt" and "priority".
+void ReadVllmLimits(JsonFields& fields, v1::GenerationLimits& limits);
 
 // stream and stream_options.include_usage.
 struct StreamOptions {

@@ -68,7 +68,7 @@ TEST_F(OpenAiRequestTest, EveryParameterOfAChatReachesTheEngine) {
   const auto job = Chat(R"("temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125,
       "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2, "seed": 42,
       "logit_bias": {"270": -100, "271": 1.5}, "max_tokens": 9, "stop": ["a", "b"],
-      "ignore_eos": true, "cache_prompt": false, "cache_salt": "pepper", "logprobs": true, "top_logprobs": 3, "user": "someone", "n": 3,
+      "ignore_eos": true, "cache_prompt": false, "cache_salt": "pepper", "priority": -7, "logprobs": true, "top_logprobs": 3, "user": "someone", "n": 3,
       "unknown": {"ignored": 1}, "tools": [], "tool_choice": "none",
       "response_format": {"type": "text"}, "store": false)");
   ASSERT_TRUE(job.ok()) << job.status();
@@ -87,6 +87,7 @@ TEST_F(OpenAiRequestTest, EveryParameterOfAChatReachesTheEngine) {
   EXPECT_TRUE(run.ignore_eos);
   EXPECT_FALSE(run.use_prefix_cache);
   EXPECT_EQ(run.cache_salt, "pepper");
+  EXPECT_EQ(run.priority, -7) << "before the key bounds it";
   EXPECT_EQ(run.num_alternatives, 3u);
   EXPECT_EQ(run.request_id, "request");
   EXPECT_EQ(run.prompt, Rendered({{"user", "the hat"}}));

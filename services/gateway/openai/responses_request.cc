@@ -147,7 +147,7 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   *request.mutable_sampling() = ReadSampling(fields);
   const auto max_tokens = ReadTokenLimit(fields, "max_output_tokens", 1);
   if (max_tokens.has_value()) request.mutable_limits()->set_max_tokens(*max_tokens);
-  ReadCacheSalt(fields, *request.mutable_limits());
+  ReadVllmLimits(fields, *request.mutable_limits());
   const bool logprobs = ReadIncludesLogprobs(fields);
   const auto top_logprobs = fields.Integer("top_logprobs", 0, kMaxLogprobs);
   if (logprobs) request.set_logprobs(static_cast<uint32_t>(top_logprobs.value_or(0)));

@@ -2,6 +2,7 @@
 #include "services/gateway/scheduler/running_set.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace tandem::gateway {
 namespace {
@@ -149,10 +150,9 @@ bool RunningSet::MayTake(const Sequence& sequence, const Sequence& victim) const
   const Tenant& own = sequence.tenant;
   const Tenant& other = victim.tenant;
   // It was admitted in this step, or has not yet caught up after its last preemption.
-  if (&own == &other || victim.admitted_step >= step_id_ ||
-      victim.num_computed < victim.safe_until) {
-    return false;
-  }
+  if (victim.admitted_step >= step_id_ || victim.num_computed < victim.safe_until) return false;
+  if (victim.priority != sequence.priority) return victim.priority > sequence.priority;
+  if (&own == &other) return false;
   const double usage = UsageOf(own, &sequence, nullptr);
   if (usage <= tenants_.ShareOf(own) &&
       UsageOf(other, nullptr, nullptr) > tenants_.ShareOf(other)) {
@@ -173,9 +173,10 @@ Sequence* RunningSet::FindVictim(const Sequence& sequence) const {
   for (Sequence* victim : running_) {
     if (!MayTake(sequence, *victim)) continue;
     const double usage = UsageOf(victim->tenant, nullptr, nullptr) / victim->tenant.weight;
-    const bool better = best == nullptr || usage > best_usage ||
-                        (usage == best_usage && victim->arrival > best->arrival);
-    if (!better) continue;
+    const auto rank = std::make_tuple(victim->priority, usage, victim->arrival);
+    if (best != nullptr && rank <= std::make_tuple(best->priority, best_usage, best->arrival)) {
+      continue;
+    }
     best = victim;
     best_usage = usage;
   }
@@ -204,10 +205,11 @@ bool RunningSet::CouldFit(const Sequence& sequence) const {
          due[kWindowGroup] <= available[kWindowGroup];
 }
 
-// Of two sequences of one tenant the younger gives way.  Of two tenants, the one that holds more of
+// The one of the higher priority number gives way.  Of two equal ones of one tenant the younger does.  Of two tenants, the one that holds more of
 // the KV cache by weight.  A sequence that was preempted for another tenant before is safe until it
 // has caught up (as in MayTake), unless no sequence could go on.
 bool RunningSet::GivesWay(const Sequence& victim, const Sequence& sequence, bool stuck) const {
+  if (victim.priority != sequence.priority) return victim.priority > sequence.priority;
   if (&victim.tenant == &sequence.tenant) return victim.arrival > sequence.arrival;
   if (!stuck && victim.num_computed < victim.safe_until) return false;
   const double victims = KvUsageOf(victim.tenant);
@@ -225,7 +227,9 @@ double RunningSet::KvUsageOf(const Tenant& tenant) const {
 }
 
 bool RunningSet::CouldMakeWayFor(const Sequence& sequence) {
-  if (tenants_.num_active() < 2 || running_.empty()) return false;
+  const bool goes_first = std::ranges::any_of(
+      running_, [&](const Sequence* other) { return other->priority > sequence.priority; });
+  if (running_.empty() || (tenants_.num_active() < 2 && !goes_first)) return false;
   CountBlocks();
   return CouldFit(sequence);
 }

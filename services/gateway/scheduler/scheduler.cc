@@ -88,9 +88,18 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   const uint64_t scope = scopes_.Of(spec.prefix_scope);
   auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_++, tenant, pools_,
                                              options_.prefix_cache, scope);
-  tenant.waiting.push_back(sequence.get());
+  Wait(*sequence);
+  ++num_by_priority_[sequence->priority];
   sequences_.emplace(id, std::move(sequence));
   return absl::OkStatus();
+}
+
+void Scheduler::Wait(Sequence& sequence) {
+  std::deque<Sequence*>& waiting = sequence.tenant.waiting;
+  // Mostly the last.
+  auto place = waiting.end();
+  while (place != waiting.begin() && sequence.WaitsBefore(**std::prev(place))) --place;
+  waiting.insert(place, &sequence);
 }
 
 void Scheduler::Remove(uint64_t id) {
@@ -101,6 +110,8 @@ void Scheduler::Remove(uint64_t id) {
   std::erase(tenant.waiting, sequence);
   running_.Remove(*sequence);
   places_.Release(tenant.name);
+  const auto counted = num_by_priority_.find(sequence->priority);
+  if (--counted->second == 0) num_by_priority_.erase(counted);
   sequences_.erase(found);
   tenants_.Leave(&tenant);
 }
@@ -136,7 +147,7 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
   max_sequence_len_ = MaxSequenceLen(limits, pools_);
   for (Tenant* tenant : tenants_.InTurn()) {
     std::sort(tenant->waiting.begin(), tenant->waiting.end(),
-              [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+              [](const Sequence* a, const Sequence* b) { return a->WaitsBefore(*b); });
     for (const Sequence* sequence : tenant->waiting) {
       if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
     }

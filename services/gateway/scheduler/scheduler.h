@@ -20,6 +20,10 @@
 // tenant: of one that has more than its share while its own tenant has less, or of one whose turn
 // is over (running_set.h).  With one tenant nothing of this happens.
 //
+// Priorities: the sequences of the lowest priority number go first, of all tenants, and give way
+// last; tenants share fairly among equals.  While a sequence waits for a place or blocks, none of a
+// higher number is admitted.
+//
 // KV blocks are assigned as rows are chosen.  If no block is free, a victim gives all of its blocks
 // back and waits again at its place by arrival; its tokens, answer included, are computed again
 // later.  The victim is the youngest running sequence of the tenant that holds most.  Within one
@@ -72,6 +76,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -203,13 +208,17 @@ class Scheduler {
   uint32_t FitDraft(const Sequence& sequence, uint32_t end) const;
   // Guesses that the limits of a sequence leave room for: the last of them decides a token too.
   uint32_t DraftRoom(const Sequence& sequence) const;
-  void PlanPromptsOf(const Tenant& tenant);
+  // Puts a sequence in its place among those of its tenant that wait.
+  static void Wait(Sequence& sequence);
+  // Of the sequences of one priority.
+  void PlanPromptsOf(const Tenant& tenant, int32_t priority);
   void PlanIfRunning(Sequence& sequence);
   // Prompt rows of a tenant in the plan.
   uint32_t NumPromptRows(const Tenant& tenant) const;
   // Rows that add hardly any time to a step.
   uint32_t FreeRows() const { return std::max(1u, options_.chunk_rows / 16); }
-  void AdmitWaiting(Tenant& tenant);
+  // Admits waiting sequences of one priority; false if one does not fit.
+  bool AdmitWaiting(Tenant& tenant, int32_t priority);
   // Preempts sequences of other tenants until `sequence` has a place and fits.  False if those that
   // it may preempt are too few; then, as far as an estimate can say, none was preempted for
   // nothing.
@@ -231,6 +240,7 @@ class Scheduler {
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   Tenants tenants_;  // with the waiting sequences
   QueuePlaces places_;
+  std::map<int32_t, size_t> num_by_priority_;  // sequences; none with 0
   uint64_t num_arrivals_ = 0;
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included
   SchedulerCounters counters_;

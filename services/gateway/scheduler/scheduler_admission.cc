@@ -5,25 +5,28 @@
 
 namespace tandem::gateway {
 
-void Scheduler::AdmitWaiting(Tenant& tenant) {
-  size_t num_held_back = 0;
-  while (num_held_back < tenant.waiting.size()) {
-    Sequence& sequence = *tenant.waiting[num_held_back];
+bool Scheduler::AdmitWaiting(Tenant& tenant, int32_t priority) {
+  size_t next = 0;
+  while (next < tenant.waiting.size()) {
+    Sequence& sequence = *tenant.waiting[next];
+    if (sequence.priority > priority) return true;
     // Preempted while the sampler chooses its token: wait for that token.
-    if (sequence.num_known < sequence.tokens.size() || sequence.awaits_token()) return;
+    if (sequence.num_known < sequence.tokens.size() || sequence.awaits_token()) return true;
     const bool has_place = running_.HasPlace(tenant);
-    if (has_place && running_.IsBeingComputed(sequence)) {
-      running_.HoldBack(sequence);
-      ++num_held_back;
+    if (sequence.priority < priority || (has_place && running_.IsBeingComputed(sequence))) {
+      if (sequence.priority == priority) running_.HoldBack(sequence);
+      ++next;
       continue;
     }
     const bool fits = has_place && (running_.Fits(sequence) ||
                                     (running_.ReleaseUnpublished() && running_.Fits(sequence)));
-    if (!fits && !MakeWay(sequence)) return;
-    tenant.waiting.erase(tenant.waiting.begin() + static_cast<std::ptrdiff_t>(num_held_back));
+    // Where nothing runs, its place is kept for another tenant: that one goes on.
+    if (!fits && !MakeWay(sequence)) return running_.empty();
+    tenant.waiting.erase(tenant.waiting.begin() + static_cast<std::ptrdiff_t>(next));
     running_.Add(sequence);
     PlanRows(sequence);
   }
+  return true;
 }
 
 bool Scheduler::MakeWay(const Sequence& sequence) {

@@ -41,12 +41,17 @@ void Scheduler::PlanStep(const PromptLimit& limit) {
     max_rows_ = std::min(max_rows_, rows_used_ + std::max(limit(rows_used_), FreeRows()));
   }
   uint32_t first_rows = 0;  // of the first in turn that has any
-  for (Tenant* tenant : in_turn) {
-    PlanPromptsOf(*tenant);
-    AdmitWaiting(*tenant);
-    if (first_rows > 0) continue;
-    first_rows = NumPromptRows(*tenant);
-    if (first_rows > 0) max_rows_ = std::min(max_rows_, rows_used_ + first_rows + FreeRows());
+  bool admits = true;
+  for (const auto& [priority, count] : num_by_priority_) {
+    bool all_fit = true;
+    for (Tenant* tenant : in_turn) {
+      PlanPromptsOf(*tenant, priority);
+      if (admits) all_fit &= AdmitWaiting(*tenant, priority);
+      if (first_rows > 0) continue;
+      first_rows = NumPromptRows(*tenant);
+      if (first_rows > 0) max_rows_ = std::min(max_rows_, rows_used_ + first_rows + FreeRows());
+    }
+    admits &= all_fit;
   }
   PlanDrafts();
 }
@@ -144,10 +149,12 @@ void Scheduler::PlanDecodes() {
   }
 }
 
-void Scheduler::PlanPromptsOf(const Tenant& tenant) {
+void Scheduler::PlanPromptsOf(const Tenant& tenant, int32_t priority) {
   // Preemption on the way removes sequences from running_, not from order_.
   for (Sequence* sequence : order_) {
-    if (&sequence->tenant == &tenant && !sequence->decoding()) PlanIfRunning(*sequence);
+    if (&sequence->tenant == &tenant && sequence->priority == priority && !sequence->decoding()) {
+      PlanIfRunning(*sequence);
+    }
   }
 }
 
@@ -218,11 +225,7 @@ void Scheduler::Preempt(Sequence& victim) {
   victim.furthest = std::max(victim.furthest, victim.num_computed);
   victim.num_computed = 0;
   victim.stale_step = last_step_id_;
-  std::deque<Sequence*>& waiting = victim.tenant.waiting;
-  const auto place = std::find_if(waiting.begin(), waiting.end(), [&](const Sequence* other) {
-    return other->arrival > victim.arrival;
-  });
-  waiting.insert(place, &victim);
+  Wait(victim);
 }
 
 void Scheduler::AddUsage(const PlannedRows& planned, int sign) {

@@ -147,7 +147,8 @@ class Simulation {
          .max_answer = random_() % 2 == 0 ? expected.final_len - expected.prompt_len : 1u << 30,
          .use_prefix_cache = expected.use_prefix_cache,
          .tenant = {std::string(1, static_cast<char>('a' + random_() % num_tenants_)),
-                    1 + static_cast<uint32_t>(random_() % 3)}});
+                    1 + static_cast<uint32_t>(random_() % 3)},
+         .priority = num_tenants_ % 2 == 0 ? static_cast<int32_t>(id % 3) - 1 : 0});
     if (absl::IsResourceExhausted(status)) {
       EXPECT_GE(live_.size(), options_.max_sequences + options_.max_waiting);
       return false;

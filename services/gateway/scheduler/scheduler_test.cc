@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 #include "services/gateway/scheduler/scheduler_for_test.h"
 
@@ -60,6 +61,67 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->batch.rows[0].token, 7u);
   EXPECT_EQ(step->batch.rows[0].position, 35u);
+}
+
+TEST(SchedulerTest, TheLowestPriorityNumberGoesFirstWhosever) {
+  SchedulerOptions options = Options();
+  options.max_sequences = 1;
+  auto scheduler = Make(options);
+  const auto add = [&](uint64_t id, const char* tenant, int32_t priority) {
+    SequenceSpec spec = Spec(id, 3);
+    spec.tenant.name = tenant;
+    spec.priority = priority;
+    spec.max_answer = 1;
+    ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
+  };
+  add(1, "a", 5);
+  add(2, "a", 0);
+  add(3, "b", 5);
+  add(4, "a", -3);
+  add(5, "b", -2);
+  std::vector<uint64_t> order;
+  while (const ScheduledStep* step = scheduler->Schedule()) {
+    ASSERT_EQ(step->rows.size(), 1u);
+    order.push_back(step->rows[0].sequence);
+    scheduler->StepDone();
+    scheduler->Remove(order.back());
+  }
+  ASSERT_EQ(order.size(), 5u);
+  EXPECT_EQ(std::vector<uint64_t>(order.begin(), order.begin() + 3),
+            (std::vector<uint64_t>{4, 5, 2}));
+}
+
+TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
+  SchedulerOptions options = Options();
+  options.max_sequences = 2;
+  options.limits.num_blocks[kGlobalGroup] = 30;
+  auto scheduler = Make(options);
+  SequenceSpec background = Spec(1, 8), other = Spec(2, 8), urgent = Spec(3, 90);
+  background.priority = 10;
+  other.priority = 9;
+  ASSERT_TRUE(scheduler->Add(background).ok());
+  ASSERT_TRUE(scheduler->Add(other).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  Finish(*scheduler, *scheduler->Schedule());
+  EXPECT_EQ(scheduler->load().running, 2u);
+  ASSERT_TRUE(scheduler->Add(urgent).ok());
+  const ScheduledStep* step = scheduler->Schedule();
+  std::set<uint64_t> ids;
+  for (const ScheduledRows& rows : step->rows) ids.insert(rows.sequence);
+  EXPECT_EQ(ids, (std::set<uint64_t>{2, 3})) << "the highest number gave way, of the same tenant";
+  EXPECT_EQ(scheduler->counters().preemptions, 1u);
+  Finish(*scheduler, *step);
+  // One that does not fit is not passed by another of a higher number.
+  SequenceSpec next = Spec(4, 100), small = Spec(5, 2);
+  next.priority = 1;
+  small.priority = 2;
+  ASSERT_TRUE(scheduler->Add(next).ok());
+  ASSERT_TRUE(scheduler->Add(small).ok());
+  for (int i = 0; i < 8; ++i) {
+    step = scheduler->Schedule();
+    for (const ScheduledRows& rows : step->rows) EXPECT_NE(rows.sequence, 5u) << i;
+    Finish(*scheduler, *step);
+  }
 }
 
 TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {

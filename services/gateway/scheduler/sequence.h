@@ -37,6 +37,7 @@ struct SequenceSpec {
   bool use_prefix_cache = true;  // read others' blocks of its prefix, publish its own
   std::string prefix_scope;      // others: those of the same scope alone
   TenantRef tenant;              // the tenant whose share of the device it uses
+  int32_t priority = 0;          // the lower number goes first, whosever it is
 };
 
 // Rows of forced tokens that count as decode rows.
@@ -61,6 +62,7 @@ struct Sequence {
         arrival(arrival_number),
         tenant(its_tenant),
         tokens(std::move(spec.prompt)),
+        priority(spec.priority),
         prompt_len(static_cast<uint32_t>(tokens.size())),
         max_answer(spec.max_answer),
         pooled(spec.pooled),
@@ -75,6 +77,10 @@ struct Sequence {
         needs(spec.needs),
         blocks(pools, use_prefix_cache, prefix_scope) {}
 
+  // Whether it waits before `other` of the same tenant.
+  bool WaitsBefore(const Sequence& other) const {
+    return priority != other.priority ? priority < other.priority : arrival < other.arrival;
+  }
   uint32_t num_remaining() const { return static_cast<uint32_t>(tokens.size()) - num_computed; }
   // Forced tokens count as decode rows: a few at a time, and the answer waits for them.
   bool decoding() const {
@@ -124,6 +130,7 @@ struct Sequence {
   const uint64_t arrival;        // order of arrival: the youngest has the highest
   Tenant& tenant;                // of the scheduler's
   std::vector<uint32_t> tokens;  // prompt, then answer, then guesses; kNoToken: the device's
+  const int32_t priority;
   const uint32_t prompt_len;
   const uint32_t max_answer;
   const bool pooled;  // an embedding: pooled in each step, no sampled output

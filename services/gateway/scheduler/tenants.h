@@ -38,7 +38,7 @@ struct Tenant {
   uint32_t weight = 1;
   double virtual_time = 0.0;
   uint64_t last_turn = 0;         // id of the last step with rows of it, or of its arrival
-  std::deque<Sequence*> waiting;  // by arrival
+  std::deque<Sequence*> waiting;  // by priority, then by arrival
   uint32_t num_sequences = 0;     // waiting and running
   uint32_t num_running = 0;
   bool wants_rows = false;  // rows of it did not fit into the step being planned

@@ -60,10 +60,9 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CLI::IsMember({"f16", "q8_0"}))
       ->capture_default_str();
   command
-      .add_option(
-          "--prefix-cache", options.prefix_cache,
-          "on: the KV of prompt prefixes is kept while there is room, for requests of the "
-          "same API key with the same prefix; shared: of all keys; or off")
+      .add_option("--prefix-cache", options.prefix_cache,
+                  "on: the KV of prompt prefixes is kept while there is room, for requests of the "
+                  "same API key with the same prefix; shared: of all keys; or off")
       ->check(CLI::IsMember({"on", "shared", "off"}))
       ->capture_default_str();
   command.add_option("--speculate", options.speculate, kSpeculateHelp)
