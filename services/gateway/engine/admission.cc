@@ -85,7 +85,7 @@ absl::Status Admission::CheckDeadline(const RequestSize& size, absl::Time deadli
                                       absl::Time now) const {
   if (deadline == absl::InfiniteFuture() || deadline <= now) return absl::OkStatus();
   const auto alone = forecast_.PredictAlone(size);
-  if (!alone.has_value()) return absl::OkStatus();
+  if (!alone.has_value() || !forecast_.costs().settled()) return absl::OkStatus();
   const double limit = absl::ToDoubleSeconds(deadline - now);
   // Mostly, there is time enough for all requests one after the other.
   const std::vector<LoadForecast::End>& ends = Ends();

@@ -92,8 +92,10 @@ TEST_F(AdmissionTest, ADeadlineThatTheMeasuredRateCannotMeetIsRefusedWithTheFigu
     return admission_.Submit(std::move(request), reader_.stream());
   };
   ASSERT_TRUE(submit(90, absl::Milliseconds(1)).ok()) << "nothing was measured yet";
-  admission_.StepTook(0, 20, absl::Milliseconds(30));
-  admission_.StepTook(1, 0, absl::Milliseconds(20));
+  for (int i = 0; i < 10; ++i) {
+    admission_.StepTook(0, 20, absl::Milliseconds(30));
+    admission_.StepTook(1, 0, absl::Milliseconds(20));
+  }
   admission_.AnswerEnded(80, /*by_limit=*/true);
   admission_.Ended(1);
   const absl::Status alone = submit(81, absl::Seconds(1));
@@ -107,8 +109,10 @@ TEST_F(AdmissionTest, ADeadlineThatTheMeasuredRateCannotMeetIsRefusedWithTheFigu
   // Behind others: that passes.
   Admission queue({.max_requests = 100, .max_running = 1, .max_rows = 64});
   queue.SetMaxSequenceLen(1000);
-  queue.StepTook(0, 10, absl::Milliseconds(20));
-  queue.StepTook(1, 0, absl::Milliseconds(20));
+  for (int i = 0; i < 10; ++i) {
+    queue.StepTook(0, 10, absl::Milliseconds(20));
+    queue.StepTook(1, 0, absl::Milliseconds(20));
+  }
   queue.AnswerEnded(80, true);
   EngineRequest request = Request(10);
   request.max_tokens = 80;

@@ -7,7 +7,9 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr double kTimeShare = 0.25;  // of the latest time in an average
+// Of the latest time in an average.  More if it is less: what made a step slow, such as its first
+// run, is soon forgotten.
+constexpr double kTimeShare = 0.25, kLessTimeShare = 0.5;
 // A hiccup counts as at most so many times the average.
 constexpr double kMostHiccup = 2.0;
 
@@ -27,7 +29,8 @@ void RowSeconds::Took(uint32_t rows, double seconds) {
     return;
   }
   entry.rows += kTimeShare * (rows - entry.rows);
-  entry.seconds += kTimeShare * (std::min(seconds, kMostHiccup * entry.seconds) - entry.seconds);
+  const double more = std::min(seconds, kMostHiccup * entry.seconds) - entry.seconds;
+  entry.seconds += (more < 0.0 ? kLessTimeShare : kTimeShare) * more;
 }
 
 double RowSeconds::Of(uint32_t rows, bool proportional) const {
@@ -63,6 +66,7 @@ uint32_t RowSeconds::MostRows() const {
 }
 
 void StepCosts::StepTook(uint32_t decode_rows, uint32_t prompt_rows, double seconds) {
+  ++num_steps_;
   if (prompt_rows == 0) {
     if (decode_rows > 0) decode_.Took(decode_rows, seconds);
   } else if (decode_rows == 0) {

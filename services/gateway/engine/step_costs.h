@@ -47,6 +47,8 @@ class StepCosts {
 
   // Nothing is known before the first step.
   bool known() const { return decode_.known() || alone_.known(); }
+  // Enough steps were measured that a slow first one counts for little.
+  bool settled() const { return num_steps_ >= kSettled; }
   // Seconds; REQUIRES known() and at least one row.  A kind of rows that was not measured yet counts
   // as the other kind.
   double Step(uint32_t decode_rows, uint32_t prompt_rows) const;
@@ -56,8 +58,11 @@ class StepCosts {
   uint32_t PromptRowsWithin(uint32_t decode_rows, double seconds, uint32_t most) const;
 
  private:
+  static constexpr uint64_t kSettled = 16;
+
   double Beside(uint32_t prompt_rows) const;
 
+  uint64_t num_steps_ = 0;
   RowSeconds decode_;
   RowSeconds alone_;
   RowSeconds beside_;

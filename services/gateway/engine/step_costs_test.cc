@@ -56,6 +56,15 @@ TEST(StepCostsTest, FollowsADeviceThatSlowsDownAndForgivesAHiccup) {
   EXPECT_LT(costs.Step(4, 0), 0.013);
   for (int i = 0; i < 20; ++i) costs.StepTook(4, 0, 0.040);
   EXPECT_NEAR(costs.Step(4, 0), 0.040, 0.001);
+  EXPECT_TRUE(costs.settled());
+}
+
+TEST(StepCostsTest, ASlowFirstStepIsSoonForgotten) {
+  StepCosts costs;
+  costs.StepTook(4, 0, 5.0);
+  EXPECT_FALSE(costs.settled());
+  for (int i = 0; i < 12; ++i) costs.StepTook(4, 0, 0.020);
+  EXPECT_LT(costs.Step(4, 0), 0.022);
 }
 
 TEST(StepCostsTest, FindsThePromptRowsThatFitIntoATime) {
