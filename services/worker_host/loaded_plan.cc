@@ -52,8 +52,14 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   plan->num_layers_ = config.num_layers;
   TANDEM_ASSIGN_OR_RETURN(plan->segments_, SegmentsFromProto(request, config.num_layers));
   TANDEM_RETURN_IF_ERROR(CheckStages(plan->segments_, description, config.num_layers));
+  const bool vision = IsVisionPlan(plan->segments_, config.num_layers);
   TANDEM_ASSIGN_OR_RETURN(plan->limits_,
-                          LimitsFromProto(request.limits(), config, description.max_rows));
+                          vision ? VisionLimitsFromProto(request.limits(), config)
+                                 : LimitsFromProto(request.limits(), config, description.max_rows));
+  if (!vision && plan->limits_.max_pictures > 0 && !description.takes_pictures) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "steps of up to %d pictures: %s takes none", plan->limits_.max_pictures, description.name));
+  }
   const DType kv_dtype = plan->limits_.kv_dtype;
   if (kv_dtype != DType::kF16 &&
       std::find(description.kv_dtypes.begin(), description.kv_dtypes.end(), kv_dtype) ==

@@ -29,6 +29,12 @@ uint64_t PlanMemoryBytes(const ModelLoad& load, const WorkerDescription& worker)
                  KvPageBytes(load.kv.dtype, load.kv.block_tokens, config.head_dim);
       }
       if (!weights_count) continue;
+      if (stage.kind == StageKind::kVision) {
+        for (const PackedTensor& tensor : load.weights->vision_tensors()) {
+          bytes += ShardsBytes(tensor);
+        }
+        continue;
+      }
       for (const WeightRole role : RolesOfStage(stage.kind)) {
         const PackedTensor* tensor = load.weights->Find(role, stage.layer_idx);
         if (tensor != nullptr && tensors.insert(tensor).second) bytes += ShardsBytes(*tensor);

@@ -168,7 +168,7 @@ TEST_F(WorkerServiceTest, PlansThatDoNotFitAreRefusedByName) {
               HasCode(absl::StatusCode::kInvalidArgument))
       << "the region has two lanes";
   request = LoadRequest(1);
-  request.mutable_segments(0)->set_last_ordinal(10);
+  request.mutable_segments(0)->set_last_ordinal(11);
   EXPECT_THAT(client_->LoadPlan(request, nullptr, kLong),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segment 0")));
   request = LoadRequest(1);
@@ -321,7 +321,7 @@ TEST_F(WorkerServiceTest, WorkAndErrorsAreCountedWhereASegmentRanOrFailed) {
   client_->Open(worker_->execution_target());
   ASSERT_OK(Execute(Call(1, WriteStep(3))));
   const worker::v1::GetStatusResponse once = worker_->service().Status();
-  EXPECT_EQ(once.work_size(), kNumStageKinds - 1) << "a head without outputs has none";
+  EXPECT_EQ(once.work_size(), kNumDecoderStageKinds - 1) << "a head without outputs has none";
   fail = true;
   EXPECT_THAT(Execute(Call(1, WriteStep(3))), HasCode(absl::StatusCode::kInternal));
   EXPECT_THAT(Execute(Call(1, WriteStep(3), 5)), HasCode(absl::StatusCode::kInvalidArgument));

@@ -35,7 +35,7 @@ testing::RandomWeightOptions FormatsOf(const loader::SyntheticSpec& spec) {
     return spec.mix.FormatOf(role, part, 0, 1, WeightShape(role, spec.config).cols);
   };
   testing::RandomWeightOptions options{.max_region_bytes = uint64_t{1} << 30};
-  for (int r = 0; r < kNumWeightRoles; ++r) {
+  for (int r = 0; r < kNumDecoderRoles; ++r) {
     const auto role = static_cast<WeightRole>(r);
     options.role_dtypes[role] = format(role, loader::SourcePart::kWhole);
   }

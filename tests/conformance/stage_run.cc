@@ -38,6 +38,7 @@ constexpr Port kPorts[kNumPorts] = {Port::kResidual, Port::kQ,         Port::kK,
 double RoundingsOf(StageKind kind) {
   switch (kind) {
     case StageKind::kEmbed:
+    case StageKind::kVision:
       return 0;
     case StageKind::kQkv:
     case StageKind::kAttend:

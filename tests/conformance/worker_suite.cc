@@ -38,7 +38,7 @@ bool WorkerSuite::Offers(StageKind kind) const {
 }
 
 bool WorkerSuite::OffersEverything() const {
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+  for (int kind = 0; kind < kNumDecoderStageKinds; ++kind) {
     if (!Offers(static_cast<StageKind>(kind))) return false;
   }
   return true;

@@ -55,9 +55,10 @@ void TakePlan(const uint8_t* data, size_t size) {
   if (segments.ok()) {
     for (const Segment& segment : *segments) {
       TANDEM_CHECK(segment.first_ordinal <= segment.last_ordinal);
-      TANDEM_CHECK(segment.last_ordinal < NumStages(kLayers));
+      TANDEM_CHECK(segment.last_ordinal < NumStages(kLayers) || IsVisionPlan(*segments, kLayers));
     }
   }
+  VisionLimitsFromProto(request.limits(), config).status().IgnoreError();
   const auto limits = LimitsFromProto(request.limits(), config, 512);
   if (limits.ok()) TANDEM_CHECK(limits->max_rows >= 1 && limits->max_rows <= 512);
 }

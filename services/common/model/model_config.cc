@@ -56,6 +56,14 @@ absl::Status ModelConfig::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrFormat("bos_token_id %d is outside the vocabulary of %d", bos_token_id, vocab));
   }
+  if (vision.has_value()) {
+    TANDEM_RETURN_IF_ERROR(vision->Validate());
+    if (vision->text_hidden_dim != hidden_dim) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "soft tokens of the vision encoder have %d numbers, rows of the decoder %d",
+          vision->text_hidden_dim, hidden_dim));
+    }
+  }
   for (const int32_t id : stop_token_ids) {
     if (id < 0 || id >= vocab) {
       return absl::InvalidArgumentError(

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/common/model/vision_config.h"
 
 namespace tandem {
 
@@ -34,6 +36,8 @@ struct ModelConfig {
 
   int32_t bos_token_id = -1;            // -1: none
   std::vector<int32_t> stop_token_ids;  // end of sequence and end of turn
+
+  std::optional<VisionConfig> vision;  // of the encoder whose soft tokens the decoder takes
 
   uint32_t q_dim() const { return num_heads * head_dim; }
   uint32_t kv_dim() const { return num_kv_heads * head_dim; }

@@ -20,7 +20,7 @@ std::string Shown(const WorkerDescription& worker) {
 // "Attend x12", "Head", or "Ffn(6-11)" where it is not every layer's.
 std::string DescribeKind(StageKind kind, const std::vector<uint32_t>& layers, uint32_t num_layers) {
   std::string name(StageKindName(kind));
-  if (kind == StageKind::kEmbed || kind == StageKind::kHead) return name;
+  if (!IsOfLayer(kind)) return name;
   if (layers.size() == num_layers) return absl::StrFormat("%s x%d", name, layers.size());
   if (layers.back() - layers.front() + 1 == layers.size()) {
     return absl::StrFormat("%s(%d-%d)", name, layers.front(), layers.back());
@@ -41,7 +41,7 @@ std::vector<std::string> DescribeKinds(const std::vector<std::vector<uint32_t>>&
   std::vector<std::string> kinds;
   for (int k = 0; k < kNumStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
-    const bool of_layer = kind != StageKind::kEmbed && kind != StageKind::kHead;
+    const bool of_layer = IsOfLayer(kind);
     if (layers[k].empty() || (whole && of_layer && kind != StageKind::kQkv)) continue;
     kinds.push_back(whole && of_layer ? absl::StrFormat("layers %d-%d", first.front(), first.back())
                                       : DescribeKind(kind, layers[k], num_layers));

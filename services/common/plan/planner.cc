@@ -70,6 +70,23 @@ class Planner {
     return plan;
   }
 
+  absl::StatusOr<Plan> MakeVision() {
+    TANDEM_RETURN_IF_ERROR(CheckWorkers());
+    leaves_out_software_ = policy_.gpu == GpuPolicy::kPrefer && HasVisionGpu();
+    std::vector<std::string> reasons;
+    for (const bool remote : {false, true}) {
+      for (uint32_t w = 0; w < workers_.size(); ++w) {
+        if (workers_[w].remote != remote) continue;
+        auto why = WhyNoVision(w);
+        if (!why.has_value()) return VisionOn(workers_[w]);
+        reasons.push_back(*std::move(why));
+      }
+    }
+    return absl::FailedPreconditionError(
+        absl::StrFormat("Vision: no worker can run it: %s",
+                        reasons.empty() ? "none is connected" : absl::StrJoin(reasons, "; ")));
+  }
+
  private:
   std::optional<std::string> Why(uint32_t worker, StageKind kind) const {
     return Obstacle(workers_[worker], kind, config_, weight_dtypes_, policy_.kv_dtype);
@@ -152,13 +169,41 @@ class Planner {
     return {};
   }
 
+  // What keeps a worker from running Vision; nothing if it can.
+  std::optional<std::string> WhyNoVision(uint32_t w) const {
+    if (workers_[w].kind == DeviceKind::kNpu && policy_.npu == NpuPolicy::kOff) {
+      return absl::StrFormat("%s is an NPU", workers_[w].name);
+    }
+    if (workers_[w].kind == DeviceKind::kGpu) {
+      if (auto why = WhyNotTaken(w)) return why;
+    }
+    return Why(w, StageKind::kVision);
+  }
+  bool HasVisionGpu() const {
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      if (workers_[w].kind == DeviceKind::kGpu && !workers_[w].emulated &&
+          Can(w, StageKind::kVision)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  Plan VisionOn(const WorkerDescription& worker) const {
+    const uint32_t ordinal = VisionOrdinal(config_.num_layers);
+    Plan plan;
+    plan.workers = {worker};
+    plan.segments = {{.first_ordinal = ordinal, .last_ordinal = ordinal}};
+    plan.max_rows = worker.max_rows;
+    return plan;
+  }
+
   // What keeps a GPU from owning a range of layers; nothing if it can.
   std::optional<std::string> WhyNoRange(uint32_t w) const {
     if (workers_[w].kind != DeviceKind::kGpu) {
       return absl::StrFormat("%s is an NPU", workers_[w].name);
     }
     if (auto why = WhyNotTaken(w)) return why;
-    for (int k = 0; k < kNumStageKinds; ++k) {
+    for (int k = 0; k < kNumDecoderStageKinds; ++k) {
       const StageKind kind = static_cast<StageKind>(k);
       const bool npus_part = kind == StageKind::kAttend && !npus_.empty() && !workers_[w].remote;
       if (npus_part) continue;
@@ -392,6 +437,26 @@ absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType
                               const PlacementPolicy& policy) {
   TANDEM_RETURN_IF_ERROR(config.Validate());
   return Planner(config, weight_dtypes, workers, policy).Make();
+}
+
+absl::StatusOr<Plan> MakeVisionPlan(const ModelConfig& config,
+                                    const std::vector<DType>& weight_dtypes,
+                                    const std::vector<WorkerDescription>& workers,
+                                    const PlacementPolicy& policy) {
+  TANDEM_RETURN_IF_ERROR(config.Validate());
+  if (!config.vision.has_value()) {
+    return absl::FailedPreconditionError("Vision: the model has no vision encoder");
+  }
+  return Planner(config, weight_dtypes, workers, policy).MakeVision();
+}
+
+std::string Plan::why_no_pictures() const {
+  for (const WorkerDescription& worker : workers) {
+    if (!worker.takes_pictures) {
+      return absl::StrFormat("%s does not take the rows of pictures", worker.name);
+    }
+  }
+  return {};
 }
 
 }  // namespace tandem

@@ -26,6 +26,8 @@ struct WorkerDescription {
   bool remote = false;  // on another host than the gateway: every activation crosses a network
   // It takes a step while the one before it runs, and feeds its rows from that one's guesses.
   bool feeds_steps = false;
+  // Its Embed takes soft tokens, and its Attend lets a picture's rows see each other.
+  bool takes_pictures = false;
   std::vector<StageKind> stages;     // stage kinds it can run
   std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
@@ -76,6 +78,9 @@ struct Plan {
   std::vector<Segment> segments;           // cover every stage exactly once, in order
   uint32_t max_rows = 0;                   // smallest of the workers'
   std::string notice;  // why the plan differs from what the policy prefers; empty if it does not
+
+  // Of a decoder's plan: why its steps cannot have pictures; empty if they can.
+  std::string why_no_pictures() const;
 };
 
 // Assigns every stage to a worker and cuts the order of stages into maximal segments.
@@ -92,6 +97,14 @@ struct Plan {
 absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                               const std::vector<WorkerDescription>& workers,
                               const PlacementPolicy& policy);
+
+// The plan of Vision on the first worker that can run it, GPUs of this machine first.
+// FAILED_PRECONDITION: the model has no vision encoder, or no worker runs it; names the reasons.
+// Otherwise as MakePlan.  `weight_dtypes`: formats of the encoder's matrices.
+absl::StatusOr<Plan> MakeVisionPlan(const ModelConfig& config,
+                                    const std::vector<DType>& weight_dtypes,
+                                    const std::vector<WorkerDescription>& workers,
+                                    const PlacementPolicy& policy);
 
 // "Attend x12 on npu0 (emulated ...), the rest on gpu0 (llvmpipe ...)".
 std::string DescribePlacement(const Plan& plan, const ModelConfig& config);

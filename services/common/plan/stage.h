@@ -19,23 +19,34 @@ namespace tandem {
 //              gate, up = Wgu * rmsnorm(residual)
 //              residual += rmsnorm(Wdown * (gelu_tanh(gate) * up))
 //   Head       logits = Wembed * rmsnorm(residual), top candidates and log-sum-exp
-enum class StageKind : uint8_t { kEmbed, kQkv, kAttend, kOut, kFfn, kHead };
-inline constexpr int kNumStageKinds = 6;
+//
+// A model that reads pictures has one more stage, which no decoder's plan holds: it is the only
+// stage of a plan of its own.
+//
+//   Vision     soft tokens = projector(encoder(pixels)), of whole pictures
+enum class StageKind : uint8_t { kEmbed, kQkv, kAttend, kOut, kFfn, kHead, kVision };
+inline constexpr int kNumDecoderStageKinds = 6;
+inline constexpr int kNumStageKinds = 7;
 
 // "Qkv".
 std::string_view StageKindName(StageKind kind);
+// Whether every layer of the decoder has one.
+inline bool IsOfLayer(StageKind kind) { return kind >= StageKind::kQkv && kind <= StageKind::kFfn; }
 
 struct Stage {
   StageKind kind = StageKind::kEmbed;
-  uint32_t layer_idx = 0;  // 0 for kEmbed and kHead
+  uint32_t layer_idx = 0;  // 0 for kEmbed, kHead and kVision
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
 // "Qkv(3)", "Head".
 std::string StageName(Stage stage);
 
-// Position of a stage in the order above, and back.  REQUIRES ordinal < NumStages(num_layers).
+// Stages of a decoder.
 inline uint32_t NumStages(uint32_t num_layers) { return 4 * num_layers + 2; }
+// The ordinal of Vision, after those of the decoder.
+inline uint32_t VisionOrdinal(uint32_t num_layers) { return NumStages(num_layers); }
+// Position of a stage in the order above, and back.  REQUIRES ordinal <= VisionOrdinal(num_layers).
 uint32_t StageOrdinal(Stage stage, uint32_t num_layers);
 Stage StageAt(uint32_t ordinal, uint32_t num_layers);
 

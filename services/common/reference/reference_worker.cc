@@ -66,6 +66,7 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .kind = options.kind,
                   .emulated = options.emulated,
                   .feeds_steps = true,
+                  .takes_pictures = true,
                   .stages = std::move(options.stages),
                   .kv_dtypes = {DType::kF16, DType::kQ8_0},
                   .max_rows = options.max_rows,
@@ -98,7 +99,12 @@ absl::StatusOr<LoadReport> ReferenceWorker::Load(
     }
   }
   progress(0.0, "dequantising weights");
-  auto parameters = std::make_unique<Parameters>(*load.weights, stages);
+  const bool vision = stages.front().kind == StageKind::kVision;
+  auto parameters =
+      std::make_unique<Parameters>(*load.weights, vision ? std::vector<Stage>() : stages);
+  if (vision) {
+    plan.encoder = std::make_unique<VisionEncoder>(DequantizeVision(*load.weights), num_threads_);
+  }
   LoadReport report{.weight_import = ImportPath::kUpload,
                     .exchange_import = ImportPath::kHostPointer,
                     .weight_bytes = load.weights->total_bytes()};
@@ -181,7 +187,10 @@ void ReferenceWorker::RunStage(Stage stage, const SegmentRun& run, Plan& plan) c
   }
   switch (stage.kind) {
     case StageKind::kEmbed:
-      return Embed(*plan.parameters, tokens, plan.rows);
+      Embed(*plan.parameters, tokens, plan.rows);
+      return TakeSoftTokens(run, plan);
+    case StageKind::kVision:
+      return EncodePictures(run, plan);
     case StageKind::kQkv:
       Qkv(*plan.parameters, stage.layer_idx, positions, num_threads_, plan.rows);
       RoundToHalf(plan.rows.q);
@@ -222,22 +231,23 @@ void ReferenceWorker::Attend(uint32_t layer_idx, const StepBatch& step, Plan& pl
     std::copy_n(&plan.rows.v[r * kv_dim], kv_dim, &cache.values[at]);
   }
   plan.rows.attention.resize(plan.rows.q.size());
-  ParallelFor(
-      step.rows.size() < 8 ? 1 : num_threads_, step.rows.size(), [&](size_t begin, size_t end) {
-        std::vector<const float*> keys, values;
-        for (size_t r = begin; r < end; ++r) {
-          const RowEntry& row = step.rows[r];
-          keys.clear();
-          values.clear();
-          for (uint32_t p = FirstVisible(config, layer_idx, row.position); p <= row.position; ++p) {
-            const size_t at = offset(step.sequences[row.sequence], p);
-            keys.push_back(&cache.keys[at]);
-            values.push_back(&cache.values[at]);
-          }
-          AttendRow(config, std::span(plan.rows.q).subspan(r * q_dim, q_dim), keys, values,
-                    std::span(plan.rows.attention).subspan(r * q_dim, q_dim));
-        }
-      });
+  const auto visible = Visible(config, layer_idx, step);
+  ParallelFor(step.rows.size() < 8 ? 1 : num_threads_, step.rows.size(),
+              [&](size_t begin, size_t end) {
+                std::vector<const float*> keys, values;
+                for (size_t r = begin; r < end; ++r) {
+                  const SequenceEntry& sequence = step.sequences[step.rows[r].sequence];
+                  keys.clear();
+                  values.clear();
+                  for (uint32_t p = visible[r].first; p <= visible[r].second; ++p) {
+                    const size_t at = offset(sequence, p);
+                    keys.push_back(&cache.keys[at]);
+                    values.push_back(&cache.values[at]);
+                  }
+                  AttendRow(config, std::span(plan.rows.q).subspan(r * q_dim, q_dim), keys, values,
+                            std::span(plan.rows.attention).subspan(r * q_dim, q_dim));
+                }
+              });
 }
 
 void ReferenceWorker::WriteHead(const SegmentRun& run, Plan& plan) const {

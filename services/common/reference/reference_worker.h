@@ -7,9 +7,11 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/common/reference/stages.h"
+#include "services/common/reference/vision_encoder.h"
 #include "services/common/worker/worker.h"
 
 namespace tandem::reference {
@@ -44,6 +46,7 @@ class ReferenceWorker : public BlockingWorker {
   struct Plan {
     ModelLoad load;
     std::unique_ptr<Parameters> parameters;  // null: not loaded
+    std::unique_ptr<VisionEncoder> encoder;  // of a plan of Vision
     std::vector<KvLayer> kv;                 // [num_layers], empty where this worker has no Attend
     std::vector<uint32_t> guesses;           // of the step before, by output
     Activations rows;                        // of the step in progress
@@ -53,7 +56,14 @@ class ReferenceWorker : public BlockingWorker {
   absl::StatusOr<uint64_t> AllocateCache(const ModelLoad& load, const std::vector<Stage>& stages,
                                          std::vector<KvLayer>& kv) const;
   void RunStage(Stage stage, const SegmentRun& run, Plan& plan) const;
+  // Puts given rows in the place of the vocabulary's.
+  static void TakeSoftTokens(const SegmentRun& run, Plan& plan);
+  static void EncodePictures(const SegmentRun& run, const Plan& plan);
   void Attend(uint32_t layer_idx, const StepBatch& step, Plan& plan) const;
+  // By row: the first and the last position that it sees.
+  static std::vector<std::pair<uint32_t, uint32_t>> Visible(const ModelConfig& config,
+                                                            uint32_t layer_idx,
+                                                            const StepBatch& step);
   void WriteHead(const SegmentRun& run, Plan& plan) const;
   static void WritePooled(const SegmentRun& run, Plan& plan);
   static void ReadPorts(PortMask ports, uint32_t lane, uint32_t num_rows, Plan& plan);

@@ -7,6 +7,50 @@
 
 namespace tandem {
 
+namespace {
+
+loader::v1::VisionConfig VisionToProto(const VisionConfig& config) {
+  loader::v1::VisionConfig proto;
+  proto.set_image_size(config.image_size);
+  proto.set_patch_size(config.patch_size);
+  proto.set_num_layers(config.num_layers);
+  proto.set_hidden_dim(config.hidden_dim);
+  proto.set_ffn_dim(config.ffn_dim);
+  proto.set_num_heads(config.num_heads);
+  proto.set_layer_norm_eps(config.layer_norm_eps);
+  proto.set_tokens_per_image(config.tokens_per_image);
+  proto.set_text_hidden_dim(config.text_hidden_dim);
+  proto.set_pixel_rescale(config.pixels.rescale);
+  for (const float mean : config.pixels.mean) proto.add_pixel_mean(mean);
+  for (const float std : config.pixels.std) proto.add_pixel_std(std);
+  return proto;
+}
+
+// Checked with the rest of the model's config.
+absl::StatusOr<VisionConfig> VisionFromProto(const loader::v1::VisionConfig& proto) {
+  VisionConfig config;
+  config.image_size = proto.image_size();
+  config.patch_size = proto.patch_size();
+  config.num_layers = proto.num_layers();
+  config.hidden_dim = proto.hidden_dim();
+  config.ffn_dim = proto.ffn_dim();
+  config.num_heads = proto.num_heads();
+  config.layer_norm_eps = proto.layer_norm_eps();
+  config.tokens_per_image = proto.tokens_per_image();
+  config.text_hidden_dim = proto.text_hidden_dim();
+  config.pixels.rescale = proto.pixel_rescale();
+  if (proto.pixel_mean_size() != 3 || proto.pixel_std_size() != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("vision pixel_mean has %d numbers and pixel_std %d, must be 3 each",
+                        proto.pixel_mean_size(), proto.pixel_std_size()));
+  }
+  std::copy(proto.pixel_mean().begin(), proto.pixel_mean().end(), config.pixels.mean.begin());
+  std::copy(proto.pixel_std().begin(), proto.pixel_std().end(), config.pixels.std.begin());
+  return config;
+}
+
+}  // namespace
+
 loader::v1::ModelConfig ToProto(const ModelConfig& config) {
   loader::v1::ModelConfig proto;
   proto.set_architecture(config.architecture);
@@ -28,6 +72,7 @@ loader::v1::ModelConfig ToProto(const ModelConfig& config) {
   proto.set_rms_norm_eps(config.rms_norm_eps);
   proto.set_bos_token_id(config.bos_token_id);
   for (const int32_t id : config.stop_token_ids) proto.add_stop_token_ids(id);
+  if (config.vision.has_value()) *proto.mutable_vision() = VisionToProto(*config.vision);
   return proto;
 }
 
@@ -69,6 +114,9 @@ absl::StatusOr<ModelConfig> ConfigFromProto(const loader::v1::ModelConfig& proto
   config.rms_norm_eps = proto.rms_norm_eps();
   config.bos_token_id = proto.bos_token_id();
   config.stop_token_ids.assign(proto.stop_token_ids().begin(), proto.stop_token_ids().end());
+  if (proto.has_vision()) {
+    TANDEM_ASSIGN_OR_RETURN(config.vision, VisionFromProto(proto.vision()));
+  }
   TANDEM_RETURN_IF_ERROR(config.Validate());
   return config;
 }

@@ -50,6 +50,43 @@ TEST(ConvertTest, ConfigsSurviveTheRoundTrip) {
   EXPECT_EQ(back->attention_scale, config.attention_scale);
 }
 
+TEST(ConvertTest, AnEncodersConfigSurvivesToo) {
+  ModelConfig config = SmallConfig();
+  VisionConfig vision;
+  vision.image_size = 12;
+  vision.patch_size = 2;
+  vision.num_layers = 9;  // more than the decoder has
+  vision.hidden_dim = 10;
+  vision.ffn_dim = 14;
+  vision.num_heads = 2;
+  vision.layer_norm_eps = 1e-5f;
+  vision.tokens_per_image = 9;
+  vision.text_hidden_dim = config.hidden_dim;
+  vision.pixels = {.rescale = 1.0 / 127.5, .mean = {0.1f, 0.2f, 0.3f}, .std = {0.4f, 0.5f, 0.6f}};
+  config.vision = vision;
+  const auto back = ConfigFromProto(ToProto(config));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->vision, config.vision);
+
+  loader::v1::ModelConfig proto = ToProto(config);
+  proto.mutable_vision()->set_text_hidden_dim(config.hidden_dim + 1);
+  EXPECT_EQ(ConfigFromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
+  proto = ToProto(config);
+  proto.mutable_vision()->mutable_pixel_std()->RemoveLast();
+  EXPECT_EQ(ConfigFromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
+
+  // A tensor of the encoder's last layer is one of this model and of no other.
+  PackedTensor tensor{
+      ToWeightRole(VisionRole::kUpWeight), 8, {14, 10}, {{0, 14, 0, 0, DType::kF16}}};
+  loader::v1::Model model;
+  *model.add_tensors() = ToProto(tensor);
+  model.add_region_bytes(4096);
+  EXPECT_TRUE(TensorsFromProto(model, config).ok());
+  EXPECT_FALSE(TensorsFromProto(model, SmallConfig()).ok());
+  model.mutable_tensors(0)->set_layer_idx(9);
+  EXPECT_FALSE(TensorsFromProto(model, config).ok());
+}
+
 TEST(ConvertTest, TensorsSurviveTheRoundTrip) {
   const auto tensors = TensorsFromProto(ModelWithOneTensor(), SmallConfig());
   ASSERT_TRUE(tensors.ok()) << tensors.status();

@@ -78,6 +78,26 @@ uint64_t MaskBytes(const Exchange& exchange, const StepHeader& header) {
   return header.num_masks * exchange.layout.masks.row_bytes;
 }
 
+bool IsVision(const Exchange& exchange) { return exchange.layout.pixels.bytes > 0; }
+
+uint64_t PixelBytes(const Exchange& exchange, const StepHeader& header) {
+  return header.num_pictures * exchange.layout.pixels.row_bytes;
+}
+
+// What Embed reads.
+uint64_t GivenBytes(const Exchange& exchange, const Segment& segment, const StepHeader& header) {
+  const bool given = !IsVision(exchange) && segment.first_ordinal == 0 && header.num_pictures > 0;
+  return given ? header.num_rows * exchange.layout.soft_tokens.row_bytes : 0;
+}
+
+// What Vision writes.
+uint64_t EncodedBytes(const Exchange& exchange, const StepHeader& header) {
+  if (!IsVision(exchange)) return 0;
+  const ExchangeArea& pixels = exchange.layout.pixels;
+  return header.num_pictures *
+         (exchange.layout.soft_tokens.bytes / (pixels.bytes / pixels.row_bytes));
+}
+
 absl::Status Wrong(const Segment& segment, const std::string& what) {
   return absl::InternalError(absl::StrFormat("answer to segment %d: %s", segment.index, what));
 }
@@ -98,7 +118,7 @@ absl::StatusOr<StepHeader> HeaderOf(const Exchange& exchange, uint32_t lane,
   if (header.num_rows <= limits.max_rows && header.num_outputs <= max_outputs &&
       header.num_candidates <= kMaxCandidates && header.want_logits <= 1 &&
       header.num_pooled <= limits.max_sequences && header.num_masks <= limits.max_sequences &&
-      StepBytes(header) <= area.size()) {
+      header.num_pictures <= limits.max_pictures && StepBytes(header) <= area.size()) {
     return header;
   }
   return absl::InternalError(
@@ -116,6 +136,12 @@ uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, 
   uint64_t answer = head ? layout.candidates.bytes + layout.guesses.bytes + layout.logits.bytes +
                                layout.pooled.bytes
                          : 0;
+  if (IsVision(exchange)) {
+    request += layout.pixels.bytes;
+    answer += layout.soft_tokens.bytes;
+  } else if (segment.first_ordinal == 0) {
+    request += layout.soft_tokens.bytes;
+  }
   ForEachPort(exchange, segment.inputs, [&](const ExchangeArea& area) { request += area.bytes; });
   ForEachPort(exchange, segment.outputs, [&](const ExchangeArea& area) { answer += area.bytes; });
   return std::max(request, answer);
@@ -129,6 +155,11 @@ void PutInputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
          *inputs.mutable_step());
   }
   PutPorts(exchange, lane, segment.inputs, header.num_rows, *inputs.mutable_ports());
+  Copy(
+      exchange.Area(lane, exchange.layout.soft_tokens).first(GivenBytes(exchange, segment, header)),
+      *inputs.mutable_soft_tokens());
+  Copy(exchange.Area(lane, exchange.layout.pixels).first(PixelBytes(exchange, header)),
+       *inputs.mutable_pixels());
   if (!head) return;
   Copy(exchange.Area(lane, exchange.layout.masks).first(MaskBytes(exchange, header)),
        *inputs.mutable_masks());
@@ -156,16 +187,22 @@ absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& 
                         uint32_t lane, const Segment& segment, const StepHeader& header,
                         bool head) {
   absl::Status status = CheckPorts(exchange, segment.inputs, header.num_rows, inputs.ports());
-  const uint64_t mask_bytes = head ? MaskBytes(exchange, header) : 0;
-  if (status.ok() && inputs.masks().size() != mask_bytes) {
-    status = absl::InvalidArgumentError(
-        absl::StrFormat("masks of %d bytes, %d are due", inputs.masks().size(), mask_bytes));
+  const std::tuple<const char*, uint64_t, uint64_t> parts[] = {
+      {"masks", inputs.masks().size(), head ? MaskBytes(exchange, header) : 0},
+      {"soft tokens", inputs.soft_tokens().size(), GivenBytes(exchange, segment, header)},
+      {"pixels", inputs.pixels().size(), PixelBytes(exchange, header)}};
+  for (const auto& [what, bytes, due] : parts) {
+    if (!status.ok() || bytes == due) continue;
+    status =
+        absl::InvalidArgumentError(absl::StrFormat("%s of %d bytes, %d are due", what, bytes, due));
   }
   if (!status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("segment %d: %s", segment.index, std::string(status.message())));
   }
   Copy(inputs.masks(), exchange.Area(lane, exchange.layout.masks));
+  Copy(inputs.soft_tokens(), exchange.Area(lane, exchange.layout.soft_tokens));
+  Copy(inputs.pixels(), exchange.Area(lane, exchange.layout.pixels));
   TakePorts(inputs.ports(), exchange, lane, segment.inputs);
   return absl::OkStatus();
 }
@@ -173,6 +210,8 @@ absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& 
 void PutOutputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
                 const StepHeader& header, bool head, worker::v1::InlineOutputs& outputs) {
   PutPorts(exchange, lane, segment.outputs, header.num_rows, *outputs.mutable_ports());
+  Copy(exchange.Area(lane, exchange.layout.soft_tokens).first(EncodedBytes(exchange, header)),
+       *outputs.mutable_soft_tokens());
   if (!head) return;
   const ExchangeLayout& layout = exchange.layout;
   const uint64_t result_bytes = ResultBytes(header.num_candidates);
@@ -196,6 +235,10 @@ absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchang
   const absl::Status status =
       CheckPorts(exchange, segment.outputs, header.num_rows, outputs.ports());
   if (!status.ok()) return Wrong(segment, std::string(status.message()));
+  const uint64_t encoded_bytes = EncodedBytes(exchange, header);
+  if (outputs.soft_tokens().size() != encoded_bytes) {
+    return WrongSize(segment, "soft tokens", outputs.soft_tokens().size(), encoded_bytes);
+  }
   const uint64_t result_bytes = ResultBytes(header.num_candidates);
   if (head) {
     const std::tuple<const char*, uint64_t, uint64_t> parts[] = {
@@ -208,6 +251,9 @@ absl::Status TakeOutputs(const worker::v1::InlineOutputs& outputs, const Exchang
     }
   }
   TakePorts(outputs.ports(), exchange, lane, segment.outputs);
+  if (encoded_bytes > 0) {
+    Copy(outputs.soft_tokens(), exchange.Area(lane, exchange.layout.soft_tokens));
+  }
   if (!head) return absl::OkStatus();
   const std::span<std::byte> results = exchange.Area(lane, exchange.layout.candidates);
   for (uint32_t o = 0; o < header.num_outputs; ++o) {

@@ -28,8 +28,8 @@ bool EndsWithHead(const Segment& segment, uint32_t num_layers);
 // Bytes of a segment's largest request or answer under limits, short of a few hundred.
 uint64_t LargestInlineMessage(const Exchange& exchange, const Segment& segment, bool head);
 
-// Fills `inputs`: the step, if this is its first call to the worker, the ports' rows, and the masks
-// for the segment with the head.
+// Fills `inputs`: the step, if this is its first call to the worker, the ports' rows, soft tokens for
+// the segment with Embed, pixels for Vision, and the masks for the segment with the head.
 void PutInputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
                const StepHeader& header, bool with_step, bool head,
                worker::v1::InlineInputs& inputs);
@@ -37,9 +37,9 @@ void PutInputs(const Exchange& exchange, uint32_t lane, const Segment& segment,
 // are fewer or more than its header says, or than the area takes.
 absl::Status TakeStep(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
                       uint32_t lane);
-// Puts the ports' rows and the masks into a lane.  INVALID_ARGUMENT: not the segment's ports, or
-// not as many rows or masks as the step has; nothing has been written then.  REQUIRES a header that
-// has been checked.
+// Puts the ports' rows, pictures and the masks into a lane.  INVALID_ARGUMENT: not the segment's
+// ports, or not as many rows, pictures or masks as the step has; nothing has been written then.
+// REQUIRES a header that has been checked.
 absl::Status TakeInputs(const worker::v1::InlineInputs& inputs, const Exchange& exchange,
                         uint32_t lane, const Segment& segment, const StepHeader& header, bool head);
 

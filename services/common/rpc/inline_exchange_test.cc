@@ -248,5 +248,41 @@ TEST_F(InlineExchangeTest, AHeaderThatWasOverwrittenIsNotBelieved) {
   EXPECT_OK(HeaderOf(gateway_, kLane, limits_).status());
 }
 
+TEST_F(InlineExchangeTest, SoftTokensGoToTheSegmentWithEmbed) {
+  ModelConfig config = config_;
+  config.vision = VisionConfig{.tokens_per_image = 2};
+  const StepLimits limits =
+      testing::MakeStepLimits(config, {.max_rows = 9, .max_sequences = 3, .max_pictures = 2});
+  const Exchange gateway = MakeExchange(config, limits);
+  const Exchange worker = MakeExchange(config, limits);
+  const ExchangeArea& rows = gateway.layout.soft_tokens;
+  Fill(gateway, rows, rows.bytes, 1);
+  const auto header_of = [&](bool picture) {
+    testing::StepBuilder builder(limits);
+    builder.Begin();
+    const uint32_t first = builder.AddRows(builder.AddSequence(), {1, 2, 3, 4});
+    if (picture) builder.AddPicture(first + 1);
+    tandem::WriteStep(builder.batch(), gateway.Area(kLane, gateway.layout.step));
+    return HeaderOf(gateway, kLane, limits).value();
+  };
+  const Segment first = {.last_ordinal = 2}, second = {.index = 1, .first_ordinal = 3};
+  worker::v1::InlineInputs inputs;
+  PutInputs(gateway, kLane, first, header_of(false), true, false, inputs);
+  EXPECT_EQ(inputs.soft_tokens().size(), 0u);
+  const StepHeader header = header_of(true);
+  PutInputs(gateway, kLane, second, header, true, false, inputs);
+  EXPECT_EQ(inputs.soft_tokens().size(), 0u);
+  inputs.Clear();
+  PutInputs(gateway, kLane, first, header, true, false, inputs);
+  EXPECT_EQ(inputs.soft_tokens().size(), 4 * rows.row_bytes);
+  ASSERT_OK(TakeInputs(inputs, worker, kLane, first, header, false));
+  ExpectArrived(gateway, worker, rows, 4 * rows.row_bytes);
+  inputs.mutable_soft_tokens()->pop_back();
+  EXPECT_THAT(TakeInputs(inputs, worker, kLane, first, header, false),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("soft tokens of")));
+  EXPECT_THAT(TakeInputs(inputs, worker, kLane, second, header, false),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("soft tokens of")));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -21,6 +21,11 @@ absl::Status LimitWithin(const char* name, uint32_t value, uint32_t low, uint32_
       absl::StrFormat("limits: %s is %d, must be in [%d, %d]", name, value, low, high));
 }
 
+absl::StatusOr<uint32_t> PictureRows(const ModelConfig& config) {
+  if (config.vision.has_value()) return config.vision->tokens_per_image;
+  return absl::InvalidArgumentError("limits: pictures for a model without a vision encoder");
+}
+
 }  // namespace
 
 worker::v1::StageKind ToProto(StageKind kind) {
@@ -48,6 +53,7 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   proto.set_memory_available_bytes(description.memory_available_bytes);
   proto.set_pid(::getpid());
   proto.set_feeds_steps(description.feeds_steps);
+  proto.set_takes_pictures(description.takes_pictures);
   return proto;
 }
 
@@ -93,6 +99,7 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
   description.memory_bytes = proto.memory_bytes();
   description.memory_available_bytes = proto.memory_available_bytes();
   description.feeds_steps = proto.feeds_steps();
+  description.takes_pictures = proto.takes_pictures();
   return description;
 }
 
@@ -116,8 +123,9 @@ absl::StatusOr<std::vector<Segment>> SegmentsFromProto(const worker::v1::LoadPla
         segments.empty() || (proto.index() > segments.back().index &&
                              proto.first_ordinal() > segments.back().last_ordinal);
     if (!after_previous || proto.first_ordinal() > proto.last_ordinal() ||
-        proto.last_ordinal() >= NumStages(num_layers) || proto.index() >= NumStages(num_layers) ||
-        (proto.inputs() & ~kAllPorts) != 0 || (proto.outputs() & ~kAllPorts) != 0) {
+        proto.last_ordinal() > VisionOrdinal(num_layers) ||
+        proto.index() >= NumStages(num_layers) || (proto.inputs() & ~kAllPorts) != 0 ||
+        (proto.outputs() & ~kAllPorts) != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "plan: segment %d has stages [%d, %d], ports %#x to %#x: must follow the one before and "
           "lie within %d stages",
@@ -132,7 +140,15 @@ absl::StatusOr<std::vector<Segment>> SegmentsFromProto(const worker::v1::LoadPla
     segment.outputs = proto.outputs();
     segments.push_back(segment);
   }
+  if (segments.back().last_ordinal == VisionOrdinal(num_layers) &&
+      !IsVisionPlan(segments, num_layers)) {
+    return absl::InvalidArgumentError("plan: Vision is beside other stages, must be alone");
+  }
   return segments;
+}
+
+bool IsVisionPlan(const std::vector<Segment>& segments, uint32_t num_layers) {
+  return segments.size() == 1 && segments[0].first_ordinal == VisionOrdinal(num_layers);
 }
 
 worker::v1::StepLimits ToProto(const StepLimits& limits) {
@@ -145,6 +161,7 @@ worker::v1::StepLimits ToProto(const StepLimits& limits) {
   proto.set_block_tokens(limits.block_tokens);
   for (const uint32_t num_blocks : limits.num_blocks) proto.add_num_blocks(num_blocks);
   proto.set_kv_dtype(static_cast<uint32_t>(limits.kv_dtype));
+  proto.set_max_pictures(limits.max_pictures);
   return proto;
 }
 
@@ -178,7 +195,20 @@ absl::StatusOr<StepLimits> LimitsFromProto(const worker::v1::StepLimits& proto,
     TANDEM_RETURN_IF_ERROR(LimitWithin("num_blocks", proto.num_blocks(group), 1, kNoBlock - 1));
     limits.num_blocks[group] = proto.num_blocks(group);
   }
+  if (proto.max_pictures() == 0) return limits;
+  TANDEM_ASSIGN_OR_RETURN(limits.picture_rows, PictureRows(config));
+  TANDEM_RETURN_IF_ERROR(
+      LimitWithin("max_pictures", proto.max_pictures(), 0, limits.max_rows / limits.picture_rows));
+  limits.max_pictures = proto.max_pictures();
   return limits;
+}
+
+absl::StatusOr<StepLimits> VisionLimitsFromProto(const worker::v1::StepLimits& proto,
+                                                 const ModelConfig& config) {
+  TANDEM_ASSIGN_OR_RETURN(const uint32_t picture_rows, PictureRows(config));
+  TANDEM_RETURN_IF_ERROR(LimitWithin("max_rows of a vision plan", proto.max_rows(), 0, 0));
+  TANDEM_RETURN_IF_ERROR(LimitWithin("max_pictures", proto.max_pictures(), 1, kMaxVisionPictures));
+  return VisionLimits(proto.max_pictures(), picture_rows);
 }
 
 worker::v1::LoadPlanReport ToProto(const LoadReport& report) {

@@ -49,6 +49,14 @@ ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& l
   layout.pooled = place(hidden_bytes * limits.max_sequences, hidden_bytes);
   const uint64_t mask_bytes = uint64_t{MaskWords(config.vocab_size)} * sizeof(uint32_t);
   layout.masks = place(mask_bytes * limits.max_sequences, mask_bytes);
+  uint64_t pixel_bytes = 0, num_soft_tokens = limits.max_pictures > 0 ? limits.max_rows : 0;
+  if (limits.vision()) {
+    pixel_bytes =
+        3 * uint64_t{config.vision->image_size} * config.vision->image_size * sizeof(float);
+    num_soft_tokens = uint64_t{limits.max_pictures} * limits.picture_rows;
+  }
+  layout.pixels = place(limits.vision() ? pixel_bytes * limits.max_pictures : 0, pixel_bytes);
+  layout.soft_tokens = place(hidden_bytes * num_soft_tokens, hidden_bytes);
   layout.lane_bytes = offset;
   return layout;
 }

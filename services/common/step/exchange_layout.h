@@ -3,7 +3,7 @@
 // The region has `num_lanes` equal lanes, so that one step's activations can be sent while
 // another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
 // the step area (step_batch.h), one area per Port, candidates, guesses, logits, pooled sums,
-// masks.
+// masks, pixels and soft tokens.
 // Offsets never change while a model is loaded, so consumers import the region once and keep
 // addresses.
 #pragma once
@@ -34,12 +34,19 @@ struct ExchangeLayout {
   ExchangeArea logits;            // float32 [max_logit_outputs, vocab_size]
   ExchangeArea pooled;            // float32 [max_sequences, hidden_dim], by index into `pooled`
   ExchangeArea masks;  // uint32 [max_sequences, MaskWords(vocab_size)], by OutputEntry::mask
+  // Of a vision plan: float32 [max_pictures, 3, image_size, image_size], as picture/prepare.h
+  // makes them.
+  ExchangeArea pixels;
+  // float32, rows of hidden_dim.  Of a vision plan: [max_pictures, picture_rows], its results.  Of a
+  // decoder whose steps have pictures: [max_rows], read by Embed.
+  ExchangeArea soft_tokens;
 
   uint64_t total_bytes() const { return num_lanes * lane_bytes; }
   const ExchangeArea& port(Port p) const;
 };
 
-// The layout depends on these two only: both sides compute it, and nothing is sent.
+// The layout depends on these alone: both sides compute it, and nothing is sent.
+// REQUIRES config.vision if the limits have pictures.
 ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& limits,
                                   uint32_t num_lanes);
 

@@ -10,10 +10,10 @@ namespace tandem {
 namespace {
 
 size_t BytesFor(uint64_t rows, uint64_t sequences, uint64_t outputs, uint64_t table_len,
-                uint64_t draws, uint64_t pooled) {
+                uint64_t draws, uint64_t pooled, uint64_t pictures) {
   return sizeof(StepHeader) + rows * sizeof(RowEntry) + sequences * sizeof(SequenceEntry) +
          outputs * sizeof(OutputEntry) + table_len * sizeof(uint32_t) + draws * sizeof(DrawEntry) +
-         pooled * sizeof(uint32_t);
+         pooled * sizeof(uint32_t) + pictures * sizeof(PictureEntry);
 }
 
 absl::Status CountWithin(const char* what, uint32_t value, uint32_t low, uint32_t high) {
@@ -22,11 +22,29 @@ absl::Status CountWithin(const char* what, uint32_t value, uint32_t low, uint32_
       absl::StrFormat("step: %s is %d, must be in [%d, %d]", what, value, low, high));
 }
 
+// Of a vision plan: pictures and nothing else.
+absl::Status CheckVisionHeader(const StepHeader& header, const StepLimits& limits) {
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_rows", header.num_rows, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_sequences", header.num_sequences, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_outputs", header.num_outputs, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("want_logits", header.want_logits, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("table_len", header.table_len, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_draws", header.num_draws, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_pooled", header.num_pooled, 0, 0));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_masks", header.num_masks, 0, 0));
+  if (header.after_step != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step: a step of pictures is fed from step %d, must be from none", header.after_step));
+  }
+  return CountWithin("num_pictures", header.num_pictures, 1, limits.max_pictures);
+}
+
 absl::Status CheckHeader(const StepHeader& header, const StepLimits& limits) {
   if (header.magic != kStepMagic) {
     return absl::InvalidArgumentError(
         absl::StrFormat("step: magic is %#x, expected %#x", header.magic, kStepMagic));
   }
+  if (limits.vision()) return CheckVisionHeader(header, limits);
   TANDEM_RETURN_IF_ERROR(CountWithin("num_rows", header.num_rows, 1, limits.max_rows));
   TANDEM_RETURN_IF_ERROR(
       CountWithin("num_sequences", header.num_sequences, 1, limits.max_sequences));
@@ -40,6 +58,7 @@ absl::Status CheckHeader(const StepHeader& header, const StepLimits& limits) {
   TANDEM_RETURN_IF_ERROR(CountWithin("num_draws", header.num_draws, 0, limits.max_sequences));
   TANDEM_RETURN_IF_ERROR(CountWithin("num_pooled", header.num_pooled, 0, limits.max_sequences));
   TANDEM_RETURN_IF_ERROR(CountWithin("num_masks", header.num_masks, 0, limits.max_sequences));
+  TANDEM_RETURN_IF_ERROR(CountWithin("num_pictures", header.num_pictures, 0, limits.max_pictures));
   return CountWithin("table_len", header.table_len, 1, limits.max_table_len);
 }
 
@@ -140,6 +159,32 @@ absl::Status CheckPooled(const StepBatch& batch) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPictures(const StepBatch& batch, const StepLimits& limits) {
+  uint64_t next_row = 0;
+  for (uint32_t p = 0; p < batch.pictures.size(); ++p) {
+    const PictureEntry& picture = batch.pictures[p];
+    const uint64_t end = uint64_t{picture.first_row} + picture.num_rows;
+    const uint64_t num_rows =
+        limits.vision() ? (uint64_t{p} + 1) * limits.picture_rows : batch.header.num_rows;
+    if (picture.num_rows != limits.picture_rows || picture.first_row < next_row || end > num_rows) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step: picture %d has rows [%d, +%d), must have %d of [%d, %d)", p, picture.first_row,
+          picture.num_rows, limits.picture_rows, next_row, num_rows));
+    }
+    next_row = end;
+    if (limits.vision()) continue;
+    for (uint32_t r = picture.first_row; r < end; ++r) {
+      const RowEntry& row = batch.rows[r];
+      if (row.feed == 0 && row.sequence == batch.rows[picture.first_row].sequence) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step: picture %d: row %d is of sequence %d and takes guess %d, must be of sequence %d "
+          "and take none",
+          p, r, row.sequence, row.feed, batch.rows[picture.first_row].sequence));
+    }
+  }
+  return absl::OkStatus();
+}
+
 StepBatch View(const StepHeader& header, const std::byte* data) {
   StepBatch batch;
   batch.header = header;
@@ -155,23 +200,29 @@ StepBatch View(const StepHeader& header, const std::byte* data) {
   batch.draws = {reinterpret_cast<const DrawEntry*>(p), header.num_draws};
   p += header.num_draws * sizeof(DrawEntry);
   batch.pooled = {reinterpret_cast<const uint32_t*>(p), header.num_pooled};
+  p += header.num_pooled * sizeof(uint32_t);
+  batch.pictures = {reinterpret_cast<const PictureEntry*>(p), header.num_pictures};
   return batch;
 }
 
 }  // namespace
 
+StepLimits VisionLimits(uint32_t max_pictures, uint32_t picture_rows) {
+  return {.max_pictures = max_pictures, .picture_rows = picture_rows};
+}
+
 size_t StepAreaBytes(const StepLimits& limits) {
   return BytesFor(limits.max_rows, limits.max_sequences, limits.max_outputs, limits.max_table_len,
-                  limits.max_sequences, limits.max_sequences);
+                  limits.max_sequences, limits.max_sequences, limits.max_pictures);
 }
 
 size_t StepBytes(const StepHeader& header) {
   return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, header.table_len,
-                  header.num_draws, header.num_pooled);
+                  header.num_draws, header.num_pooled, header.num_pictures);
 }
 
 size_t BlockTableOffset(const StepHeader& header) {
-  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, 0, 0, 0);
+  return BytesFor(header.num_rows, header.num_sequences, header.num_outputs, 0, 0, 0, 0);
 }
 
 absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepLimits& limits,
@@ -192,6 +243,7 @@ absl::StatusOr<StepBatch> ParseStep(std::span<const std::byte> area, const StepL
   std::memcpy(storage.data(), area.data(), bytes);
   const StepBatch batch = View(header, storage.data());
   TANDEM_RETURN_IF_ERROR(CheckSequences(batch, limits));
+  TANDEM_RETURN_IF_ERROR(CheckPictures(batch, limits));
   for (uint32_t o = 0; o < header.num_outputs; ++o) {
     const OutputEntry& output = batch.outputs[o];
     if (output.row >= header.num_rows ||
@@ -225,6 +277,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   TANDEM_CHECK(batch.block_table.size() == batch.header.table_len);
   TANDEM_CHECK(batch.draws.size() == batch.header.num_draws);
   TANDEM_CHECK(batch.pooled.size() == batch.header.num_pooled);
+  TANDEM_CHECK(batch.pictures.size() == batch.header.num_pictures);
   std::byte* p = area.data();
   const auto put = [&p](const void* data, size_t n) {
     if (n > 0) std::memcpy(p, data, n);
@@ -237,6 +290,7 @@ size_t WriteStep(const StepBatch& batch, std::span<std::byte> area) {
   put(batch.block_table.data(), batch.block_table.size_bytes());
   put(batch.draws.data(), batch.draws.size_bytes());
   put(batch.pooled.data(), batch.pooled.size_bytes());
+  put(batch.pictures.data(), batch.pictures.size_bytes());
   return bytes;
 }
 

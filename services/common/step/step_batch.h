@@ -5,6 +5,7 @@
 //
 //   StepHeader | RowEntry[num_rows] | SequenceEntry[num_sequences] | OutputEntry[num_outputs]
 //              | uint32 block_table[table_len] | DrawEntry[num_draws] | uint32 pooled[num_pooled]
+//              | PictureEntry[num_pictures]
 //
 // All parts follow one another without gaps, little-endian, 16-byte aligned up to the table.
 // Rows of one sequence are consecutive and their positions increase by one.
@@ -30,6 +31,15 @@
 // Pooling: for each of `pooled`, an index of a sequence, the head sums the final-normed hidden
 // states of that sequence's rows in the step (area pooled of the exchange layout).  This needs no
 // logits: for a step that pools and has no outputs the head computes only the final norm.
+//
+// Pictures: a picture is a run of rows of one sequence, all of them in one step.  Embed takes row r
+// of a picture from row r of area soft_tokens (exchange layout) instead of the vocabulary, as it
+// is.  Attend lets the rows of a picture see each other in both directions, whatever the layer's
+// window, and earlier positions as other rows do.
+//
+// Vision: a step of a vision plan has pictures alone, and no rows, sequences or outputs.  The pixels
+// of picture p are row p of area pixels; its soft tokens go to rows [p * picture_rows, +picture_rows)
+// of area soft_tokens, which its PictureEntry names.  The limits of such a plan have max_rows 0.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +75,8 @@ struct StepHeader {
   uint64_t after_step = 0;  // the step whose guesses rows take; 0: no row does
   uint32_t num_pooled = 0;
   uint32_t num_masks = 0;
-  uint32_t reserved[2] = {};
+  uint32_t num_pictures = 0;
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(StepHeader) == 64);
 
@@ -84,6 +95,13 @@ struct SequenceEntry {
   // Each table has ceil((position of the last row + 1) / block_tokens) entries.
 };
 static_assert(sizeof(SequenceEntry) == 16);
+
+// Rows of a picture.
+struct PictureEntry {
+  uint32_t first_row = 0;
+  uint32_t num_rows = 0;  // StepLimits::picture_rows
+};
+static_assert(sizeof(PictureEntry) == 8);
 
 // A row whose logits are wanted.
 struct OutputEntry {
@@ -139,7 +157,15 @@ struct StepLimits {
   uint32_t sliding_window = 0;
   uint32_t num_blocks[kNumKvGroups] = {};
   DType kv_dtype = DType::kF16;
+  uint32_t max_pictures = 0;  // 0: steps have none
+  uint32_t picture_rows = 0;  // of a picture: soft tokens that the encoder makes of it
+
+  // Of a vision plan, whose steps have pictures alone.
+  bool vision() const { return max_rows == 0; }
 };
+
+// Limits of a vision plan.
+StepLimits VisionLimits(uint32_t max_pictures, uint32_t picture_rows);
 
 // 32-bit words of a mask.
 inline uint32_t MaskWords(uint32_t vocab_size) { return (vocab_size + 31) / 32; }
@@ -160,7 +186,8 @@ struct StepBatch {
   std::span<const OutputEntry> outputs;
   std::span<const uint32_t> block_table;
   std::span<const DrawEntry> draws;
-  std::span<const uint32_t> pooled;  // indices of sequences, ascending
+  std::span<const uint32_t> pooled;             // indices of sequences, ascending
+  std::span<const PictureEntry> pictures = {};  // ascending
 };
 
 // Bytes of a step area that holds any step within `limits`.

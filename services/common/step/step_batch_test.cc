@@ -104,6 +104,83 @@ TEST(StepBatchTest, RefusesEveryIndexOutOfRange) {
   }
 }
 
+// The first sequence's three rows as a picture of two and a row of text.
+struct PictureStep : Step {
+  std::vector<PictureEntry> pictures{{1, 2}};
+
+  static StepLimits PictureLimits() {
+    StepLimits limits = Limits();
+    limits.max_pictures = 2;
+    limits.picture_rows = 2;
+    return limits;
+  }
+  absl::StatusOr<StepBatch> Parse(std::vector<std::byte>& storage) {
+    header.num_pictures = static_cast<uint32_t>(pictures.size());
+    std::vector<std::byte> area(StepAreaBytes(PictureLimits()) + 64);
+    WriteStep({header, rows, sequences, outputs, table, draws, pooled, pictures}, area);
+    return ParseStep(area, PictureLimits(), storage);
+  }
+};
+
+TEST(StepBatchTest, ReadsPictures) {
+  std::vector<std::byte> storage;
+  const auto batch = PictureStep().Parse(storage);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  ASSERT_EQ(batch->pictures.size(), 1u);
+  EXPECT_EQ(batch->pictures[0].first_row, 1u);
+  EXPECT_EQ(batch->pictures[0].num_rows, 2u);
+  EXPECT_EQ(batch->pooled[1], 1u);
+}
+
+TEST(StepBatchTest, RefusesPicturesThatAreNoRowsOfOneSequence) {
+  const std::vector<std::function<void(PictureStep&)>> faults = {
+      [](PictureStep& s) { s.pictures[0].num_rows = 1; },
+      [](PictureStep& s) { s.pictures[0].num_rows = 0xFFFFFFFF; },
+      [](PictureStep& s) { s.pictures[0].first_row = 0xFFFFFFFF; },
+      [](PictureStep& s) { s.pictures[0].first_row = 2; },  // of two sequences
+      [](PictureStep& s) { s.pictures[0].first_row = 3; },  // past the last row
+      [](PictureStep& s) {
+        s.pictures = {{0, 2}, {1, 2}};
+      },
+      [](PictureStep& s) {
+        s.pictures = {{1, 2}, {0, 2}};
+      },
+      [](PictureStep& s) {
+        s.pictures.resize(3, {0, 2});
+      },  // more than the limit
+      [](PictureStep& s) {
+        s.header.after_step = 3;
+        s.rows[2].feed = 1;
+      },
+  };
+  for (size_t i = 0; i < faults.size(); ++i) {
+    PictureStep step;
+    faults[i](step);
+    std::vector<std::byte> storage;
+    EXPECT_EQ(step.Parse(storage).status().code(), absl::StatusCode::kInvalidArgument)
+        << "fault " << i;
+  }
+}
+
+TEST(StepBatchTest, AStepOfAVisionPlanHasPicturesAlone) {
+  const StepLimits limits = VisionLimits(3, 4);
+  const auto parse = [&limits](StepHeader header, std::vector<PictureEntry> pictures) {
+    std::vector<RowEntry> rows(header.num_rows);
+    std::vector<std::byte> area(4096), storage;
+    WriteStep({header, rows, {}, {}, {}, {}, {}, pictures}, area);
+    return ParseStep(area, limits, storage).status();
+  };
+  EXPECT_TRUE(parse({.num_pictures = 2}, {{0, 4}, {4, 4}}).ok());
+  EXPECT_TRUE(parse({.num_pictures = 3}, {{0, 4}, {4, 4}, {8, 4}}).ok());
+  EXPECT_FALSE(parse({}, {}).ok());
+  EXPECT_FALSE(parse({.num_pictures = 4}, {{0, 4}, {4, 4}, {8, 4}, {12, 4}}).ok());
+  EXPECT_FALSE(parse({.num_pictures = 1}, {{0, 3}}).ok());
+  EXPECT_FALSE(parse({.num_pictures = 2}, {{4, 4}, {0, 4}}).ok());
+  EXPECT_FALSE(parse({.num_pictures = 2}, {{0, 4}, {8, 4}}).ok());
+  EXPECT_FALSE(parse({.num_rows = 1, .num_pictures = 1}, {{0, 4}}).ok());
+  EXPECT_FALSE(parse({.after_step = 1, .num_pictures = 1}, {{0, 4}}).ok());
+}
+
 TEST(StepBatchTest, RefusesCountsLargerThanTheArea) {
   std::vector<std::byte> area = Step().Write();
   area.resize(100);

@@ -44,6 +44,10 @@ StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
                   .sliding_window = config.sliding_window,
                   .kv_dtype = limits.kv_dtype};
   const uint32_t blocks_of_one = (step.context_len - 1) / step.block_tokens + 1;
+  if (limits.max_pictures > 0) {
+    step.max_pictures = limits.max_pictures;
+    step.picture_rows = config.vision->tokens_per_image;
+  }
   step.max_table_len = kNumKvGroups * blocks_of_one * limits.max_sequences;
   for (int group = 0; group < kNumKvGroups; ++group) {
     step.num_blocks[group] = limits.num_blocks[group] != 0 ? limits.num_blocks[group]
@@ -60,6 +64,11 @@ Segment SingleStage(Stage stage, const ModelConfig& config) {
           .outputs = OutputsOf(stage.kind)};
 }
 
+std::vector<Segment> VisionPlan(const ModelConfig& config) {
+  const uint32_t ordinal = VisionOrdinal(config.num_layers);
+  return {{.first_ordinal = ordinal, .last_ordinal = ordinal}};
+}
+
 std::vector<Segment> WholeModel(const ModelConfig& config) {
   return {{.last_ordinal = NumStages(config.num_layers) - 1}};
 }
@@ -73,7 +82,10 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(
   runner->workers_ = std::move(workers);
   runner->segments_ = std::move(segments);
   for (uint32_t i = 0; i < runner->segments_.size(); ++i) runner->segments_[i].index = i;
-  runner->limits_ = MakeStepLimits(runner->config(), limits);
+  const ModelConfig& config = runner->config();
+  const bool vision = runner->segments_.front().first_ordinal == VisionOrdinal(config.num_layers);
+  runner->limits_ = vision ? VisionLimits(limits.max_pictures, config.vision->tokens_per_image)
+                           : MakeStepLimits(config, limits);
   runner->steps_.resize(limits.num_lanes);
   TANDEM_ASSIGN_OR_RETURN(runner->exchange_,
                           MakeExchange(runner->config(), runner->limits_, limits.num_lanes));
@@ -200,6 +212,26 @@ void PlanRunner::WriteMask(uint32_t mask, std::span<const uint32_t> words, uint3
   std::memcpy(Area(area, lane).data() + mask * area.row_bytes, words.data(), area.row_bytes);
 }
 
+void PlanRunner::WritePixels(uint32_t picture, std::span<const float> pixels, uint32_t lane) {
+  const ExchangeArea& area = exchange_->layout.pixels;
+  TANDEM_CHECK(picture < limits_.max_pictures && pixels.size_bytes() == area.row_bytes);
+  std::memcpy(Area(area, lane).data() + picture * area.row_bytes, pixels.data(), area.row_bytes);
+}
+
+void PlanRunner::WriteSoftTokens(uint32_t first_row, std::span<const float> rows, uint32_t lane) {
+  const ExchangeArea& area = exchange_->layout.soft_tokens;
+  TANDEM_CHECK(first_row * area.row_bytes + rows.size_bytes() <= area.bytes);
+  std::memcpy(Area(area, lane).data() + first_row * area.row_bytes, rows.data(), rows.size_bytes());
+}
+
+std::vector<float> PlanRunner::SoftTokens(uint32_t num_rows, uint32_t lane) const {
+  const ExchangeArea& area = exchange_->layout.soft_tokens;
+  TANDEM_CHECK(num_rows * area.row_bytes <= area.bytes);
+  std::vector<float> values(num_rows * area.row_bytes / sizeof(float));
+  std::memcpy(values.data(), Area(area, lane).data(), num_rows * area.row_bytes);
+  return values;
+}
+
 const OutputResult& PlanRunner::Output(uint32_t output, uint32_t lane) const {
   TANDEM_CHECK(output < limits_.max_outputs);
   const auto area = Area(exchange_->layout.candidates, lane);
@@ -234,6 +266,7 @@ void PlanRunner::FillGuards(uint32_t lane) {
   fill(exchange_->layout.guesses);
   fill(exchange_->layout.logits);
   fill(exchange_->layout.pooled);
+  if (limits_.vision()) fill(exchange_->layout.soft_tokens);
 }
 
 ::testing::AssertionResult PlanRunner::GuardsIntact(uint32_t lane) const {
@@ -268,6 +301,10 @@ void PlanRunner::FillGuards(uint32_t lane) {
   if (!result) return result << " (logits)";
   result = check(layout.pooled, header.num_pooled);
   if (!result) return result << " (pooled)";
+  if (limits_.vision()) {
+    result = check(layout.soft_tokens, header.num_pictures * limits_.picture_rows);
+    if (!result) return result << " (soft tokens)";
+  }
   return result;
 }
 

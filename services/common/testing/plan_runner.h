@@ -29,6 +29,8 @@ struct RunLimits {
   uint32_t num_lanes = 1;
   DType kv_dtype = DType::kF16;
   uint32_t plan = 0;  // of the workers
+  uint32_t max_pictures =
+      0;  // of a step; of a vision plan too, where the other numbers mean nothing
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 
@@ -37,7 +39,9 @@ absl::StatusOr<SegmentResult> RunSegment(Worker& worker, const SegmentRun& run);
 
 // A segment of one stage, its tensors all passing through the exchange region.
 Segment SingleStage(Stage stage, const ModelConfig& config);
-// The whole model as one segment of worker 0.
+// Vision as the only segment.
+std::vector<Segment> VisionPlan(const ModelConfig& config);
+// The whole decoder as one segment of worker 0.
 std::vector<Segment> WholeModel(const ModelConfig& config);
 // Single-thread.
 class PlanRunner {
@@ -76,13 +80,18 @@ class PlanRunner {
   void WritePort(Port port, std::span<const float> values, uint32_t lane = 0);
   // Writes a mask of the step, [MaskWords(vocab_size)].
   void WriteMask(uint32_t mask, std::span<const uint32_t> words, uint32_t lane = 0);
+  // Writes a picture's pixels, [3, image_size, image_size], or rows that Embed is to take.
+  void WritePixels(uint32_t picture, std::span<const float> pixels, uint32_t lane = 0);
+  void WriteSoftTokens(uint32_t first_row, std::span<const float> rows, uint32_t lane = 0);
+  // The first `num_rows` rows of soft tokens, [num_rows, hidden_dim].
+  std::vector<float> SoftTokens(uint32_t num_rows, uint32_t lane = 0) const;
   const OutputResult& Output(uint32_t output, uint32_t lane = 0) const;
   std::span<const float> Logits(uint32_t output, uint32_t lane = 0) const;
   std::span<const float> Pooled(uint32_t p, uint32_t lane = 0) const;
   uint32_t Guess(uint32_t output, uint32_t lane = 0) const;
 
   // Fills a lane with guard bytes, and checks that beyond the rows and outputs of the step last
-  // written nothing was touched in ports, candidates, logits and pooled sums.
+  // written nothing was touched in ports, candidates, logits, pooled sums and Vision's soft tokens.
   void FillGuards(uint32_t lane = 0);
   ::testing::AssertionResult GuardsIntact(uint32_t lane = 0) const;
 

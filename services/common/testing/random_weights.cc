@@ -65,8 +65,7 @@ std::vector<PackedTensor> MakeTensors(const ModelConfig& config,
   for (int r = 0; r < kNumWeightRoles; ++r) {
     const auto role = static_cast<WeightRole>(r);
     if (role == WeightRole::kHead && !options.separate_head) continue;
-    const uint32_t count = IsPerLayer(role) ? config.num_layers : 1;
-    for (uint32_t layer = 0; layer < count; ++layer) {
+    for (uint32_t layer = 0; layer < LayersWith(role, config); ++layer) {
       tensors.push_back(
           {.role = role, .layer_idx = layer, .shape = WeightShape(role, config), .shards = {}});
     }
@@ -88,6 +87,25 @@ void PlaceTensor(const ModelConfig& config, const RandomWeightOptions& options, 
   placer.Place(tensor, dtype, row, tensor.shape.rows);
 }
 
+bool IsVisionBias(WeightRole role) {
+  if (!IsVision(role)) return false;
+  switch (ToVisionRole(role)) {
+    case VisionRole::kPatchBias:
+    case VisionRole::kNorm1Bias:
+    case VisionRole::kQBias:
+    case VisionRole::kKBias:
+    case VisionRole::kVBias:
+    case VisionRole::kOutBias:
+    case VisionRole::kNorm2Bias:
+    case VisionRole::kUpBias:
+    case VisionRole::kDownBias:
+    case VisionRole::kPostNormBias:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Each tensor draws from its own generator, so that its numbers depend on its role, layer and the
 // seed alone.
 void FillTensor(const PackedTensor& tensor, uint32_t seed, const std::vector<Mapping>& regions) {
@@ -96,7 +114,8 @@ void FillTensor(const PackedTensor& tensor, uint32_t seed, const std::vector<Map
   std::mt19937 random(sequence);
   const float deviation =
       IsNorm(tensor.role) ? 0.25f : 1.2f / std::sqrt(static_cast<float>(tensor.shape.cols));
-  std::normal_distribution<float> normal(IsNorm(tensor.role) ? 1.0f : 0.0f, deviation);
+  std::normal_distribution<float> normal(
+      IsNorm(tensor.role) && !IsVisionBias(tensor.role) ? 1.0f : 0.0f, deviation);
   std::vector<float> values(tensor.shape.cols);
   for (const Shard& shard : tensor.shards) {
     std::byte* start = regions[shard.region].data() + shard.offset;

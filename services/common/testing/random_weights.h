@@ -24,7 +24,8 @@ struct RandomWeightOptions {
   uint64_t max_region_bytes = uint64_t{64} << 20;
 };
 
-// Gaussian matrices of standard deviation 1.2 / sqrt(cols), norms about 1 with deviation 0.25:
+// Gaussian matrices of standard deviation 1.2 / sqrt(cols), norms about 1 and biases about 0 with
+// deviation 0.25, of the decoder and of config.vision:
 // every stage then hands on numbers of order one.  Regions are read-only, size-sealed memfds.
 // REQUIRES the columns of each matrix are a multiple of its format's block.
 std::shared_ptr<const WeightSet> RandomWeightSet(const ModelConfig& config,

@@ -39,6 +39,7 @@ void StepBuilder::Begin() {
   outputs_.clear();
   draws_.clear();
   pooled_.clear();
+  pictures_.clear();
 }
 
 void StepBuilder::FreeBeforeWindow(Sequence& sequence) {
@@ -91,7 +92,8 @@ StepBatch StepBuilder::batch() {
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
   header_.num_pooled = static_cast<uint32_t>(pooled_.size());
-  return {header_, rows_, entries_, outputs_, table_, draws_, pooled_};
+  header_.num_pictures = static_cast<uint32_t>(pictures_.size());
+  return {header_, rows_, entries_, outputs_, table_, draws_, pooled_, pictures_};
 }
 
 }  // namespace tandem::testing

@@ -54,6 +54,8 @@ class StepBuilder {
   }
   // Pools the sequence of the last AddRows.  REQUIRES one call for it.
   void PoolLastRows() { pooled_.push_back(static_cast<uint32_t>(entries_.size()) - 1); }
+  // Makes the limits' picture_rows rows from `first_row` on a picture.
+  void AddPicture(uint32_t first_row) { pictures_.push_back({first_row, limits_.picture_rows}); }
   void set_num_candidates(uint32_t n) { header_.num_candidates = n; }
   void set_want_logits(bool want) { header_.want_logits = want ? 1 : 0; }
 
@@ -85,6 +87,7 @@ class StepBuilder {
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
   std::vector<uint32_t> pooled_;
+  std::vector<PictureEntry> pictures_;
 };
 
 }  // namespace tandem::testing

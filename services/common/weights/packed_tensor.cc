@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/weights/vision_weights.h"
 
 namespace tandem {
 namespace {
@@ -12,12 +13,23 @@ struct RoleTraits {
   bool per_layer;
 };
 
-constexpr RoleTraits kRoles[kNumWeightRoles] = {
+constexpr RoleTraits kRoles[kNumDecoderRoles] = {
     {"embedding", false},    {"head", false},   {"final_norm", false},
     {"input_norm", true},    {"qkv", true},     {"q_norm", true},
     {"k_norm", true},        {"out", true},     {"post_attention_norm", true},
     {"pre_ffn_norm", true},  {"gate_up", true}, {"down", true},
     {"post_ffn_norm", true},
+};
+
+constexpr std::string_view kVisionNames[kNumVisionRoles] = {
+    "vision patch_weight",    "vision patch_bias",       "vision positions",
+    "vision norm1_weight",    "vision norm1_bias",       "vision q_weight",
+    "vision q_bias",          "vision k_weight",         "vision k_bias",
+    "vision v_weight",        "vision v_bias",           "vision out_weight",
+    "vision out_bias",        "vision norm2_weight",     "vision norm2_bias",
+    "vision up_weight",       "vision up_bias",          "vision down_weight",
+    "vision down_bias",       "vision post_norm_weight", "vision post_norm_bias",
+    "vision projection_norm", "vision projection",
 };
 
 uint64_t AlignUp(uint64_t value, uint64_t alignment) {
@@ -26,11 +38,23 @@ uint64_t AlignUp(uint64_t value, uint64_t alignment) {
 
 }  // namespace
 
-std::string_view WeightRoleName(WeightRole role) { return kRoles[static_cast<int>(role)].name; }
+std::string_view WeightRoleName(WeightRole role) {
+  return IsVision(role) ? kVisionNames[static_cast<int>(ToVisionRole(role))]
+                        : kRoles[static_cast<int>(role)].name;
+}
 
-bool IsPerLayer(WeightRole role) { return kRoles[static_cast<int>(role)].per_layer; }
+bool IsPerLayer(WeightRole role) {
+  return IsVision(role) ? IsPerLayer(ToVisionRole(role)) : kRoles[static_cast<int>(role)].per_layer;
+}
+
+uint32_t LayersWith(WeightRole role, const ModelConfig& config) {
+  if (!IsVision(role)) return IsPerLayer(role) ? config.num_layers : 1;
+  if (!config.vision.has_value()) return 0;
+  return IsPerLayer(role) ? config.vision->num_layers : 1;
+}
 
 bool IsNorm(WeightRole role) {
+  if (IsVision(role)) return IsVector(ToVisionRole(role));
   switch (role) {
     case WeightRole::kEmbedding:
     case WeightRole::kHead:
@@ -45,6 +69,7 @@ bool IsNorm(WeightRole role) {
 }
 
 Shape2D WeightShape(WeightRole role, const ModelConfig& config) {
+  if (IsVision(role)) return VisionShape(ToVisionRole(role), *config.vision);
   switch (role) {
     case WeightRole::kEmbedding:
     case WeightRole::kHead:
@@ -85,6 +110,11 @@ std::vector<WeightRole> RolesOfStage(StageKind kind) {
               WeightRole::kDown, WeightRole::kPostFfnNorm};
     case StageKind::kHead:
       return {WeightRole::kFinalNorm, WeightRole::kHead, WeightRole::kEmbedding};
+    case StageKind::kVision: {
+      std::vector<WeightRole> roles;
+      for (const VisionRole role : AllVisionRoles()) roles.push_back(ToWeightRole(role));
+      return roles;
+    }
   }
   return {};
 }
@@ -142,15 +172,19 @@ absl::Status CheckFormat(const PackedTensor& tensor, const std::string& name, DT
 absl::Status ValidatePackedTensor(const PackedTensor& tensor, const ModelConfig& config,
                                   const std::vector<uint64_t>& region_bytes) {
   const std::string name = tensor.Name();
+  const uint32_t num_layers = LayersWith(tensor.role, config);
+  if (num_layers == 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: the model has no vision encoder", name));
+  }
   const Shape2D expected = WeightShape(tensor.role, config);
   if (!(tensor.shape == expected)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: expected [%d, %d], manifest has [%d, %d]", name, expected.rows,
                         expected.cols, tensor.shape.rows, tensor.shape.cols));
   }
-  if (IsPerLayer(tensor.role) && tensor.layer_idx >= config.num_layers) {
+  if (IsPerLayer(tensor.role) && tensor.layer_idx >= num_layers) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: the model has %d layers", name, config.num_layers));
+        absl::StrFormat("%s: the model has %d layers", name, num_layers));
   }
   uint64_t next_row = 0;
   for (const Shard& shard : tensor.shards) {

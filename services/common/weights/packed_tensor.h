@@ -37,7 +37,7 @@
 // Shards may differ in format: files mix them, V in six bits beside Q and K in four.
 // A matrix is cut at multiples of 256 rows where a region holds that many (of 128, 64 or 32 where
 // not), so that tiles and heads stay whole and a gate stays with its up.
-// Norm vectors (IsNorm) are not cut into tiles: they are n f32 in a row and already hold 1 + w.
+// Vectors (IsNorm) are not cut into tiles: they are n f32 in a row, and norms hold 1 + w already.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,7 @@
 #include "services/common/plan/stage.h"
 #include "services/common/tensor/dtype.h"
 #include "services/common/tensor/packed_row.h"
+#include "services/common/weights/vision_role.h"
 
 namespace tandem {
 
@@ -68,18 +69,35 @@ enum class WeightRole : uint8_t {
   kDown,               // [hidden_dim, ffn_dim]
   kPostFfnNorm,        // [hidden_dim]
 };
-inline constexpr int kNumWeightRoles = 13;
+inline constexpr int kNumDecoderRoles = 13;
+// The roles of a vision encoder follow, in the order of VisionRole.
+inline constexpr int kNumWeightRoles = kNumDecoderRoles + kNumVisionRoles;
+inline constexpr WeightRole ToWeightRole(VisionRole role) {
+  return static_cast<WeightRole>(kNumDecoderRoles + static_cast<int>(role));
+}
+inline constexpr bool IsVision(WeightRole role) {
+  return static_cast<int>(role) >= kNumDecoderRoles;
+}
+// REQUIRES IsVision(role).
+inline constexpr VisionRole ToVisionRole(WeightRole role) {
+  return static_cast<VisionRole>(static_cast<int>(role) - kNumDecoderRoles);
+}
 inline constexpr uint64_t kPlaneAlignment = 256;
 inline constexpr uint64_t kShardAlignment = 4096;  // of a shard's offset in its region
 
 std::string_view WeightRoleName(WeightRole role);
 bool IsPerLayer(WeightRole role);
+// A vector, kept as f32: a norm, or one of the encoder's norms and biases.
 bool IsNorm(WeightRole role);
+// Layers that have a tensor of the role; 1 for roles that are not per layer, 0 for an encoder's
+// without config.vision.
+uint32_t LayersWith(WeightRole role, const ModelConfig& config);
 struct Shape2D {
   uint64_t rows = 0;
   uint64_t cols = 0;
   friend bool operator==(const Shape2D&, const Shape2D&) = default;
 };
+// REQUIRES config.vision for an encoder's roles.
 Shape2D WeightShape(WeightRole role, const ModelConfig& config);
 // Roles a worker needs for a stage.  (Embed and Head: kEmbedding; kHead too when present.)
 std::vector<WeightRole> RolesOfStage(StageKind kind);

@@ -2,14 +2,15 @@
 
 #include <array>
 
+#include "services/common/weights/dequantize.h"
+#include "services/common/weights/weight_set.h"
+
 namespace tandem {
 namespace {
 
-constexpr size_t kNumVisionRoles = static_cast<size_t>(VisionRole::kProjection) + 1;
-
 constexpr std::array<VisionRole, kNumVisionRoles> MakeVisionRoles() {
   std::array<VisionRole, kNumVisionRoles> roles{};
-  for (size_t i = 0; i < kNumVisionRoles; ++i) roles[i] = static_cast<VisionRole>(i);
+  for (int i = 0; i < kNumVisionRoles; ++i) roles[i] = static_cast<VisionRole>(i);
   return roles;
 }
 constexpr std::array<VisionRole, kNumVisionRoles> kVisionRoles = MakeVisionRoles();
@@ -61,6 +62,16 @@ Shape2D VisionShape(VisionRole role, const VisionConfig& config) {
     default:
       return {1, config.hidden_dim};
   }
+}
+
+VisionWeights DequantizeVision(const WeightSet& weights) {
+  VisionWeights vision;
+  vision.config = *weights.config().vision;
+  for (const PackedTensor& tensor : weights.vision_tensors()) {
+    vision.tensors[{ToVisionRole(tensor.role), tensor.layer_idx}] =
+        DequantizeTensor(weights, tensor);
+  }
+  return vision;
 }
 
 }  // namespace tandem

@@ -25,17 +25,21 @@ struct WeightRegion {
 class WeightSet {
  public:
   // Validates every tensor against `config` and the regions, and that every role of every layer
-  // is there exactly once (kHead may be absent: tied).  INVALID_ARGUMENT names the tensor.
+  // is there exactly once (kHead may be absent: tied; an encoder's roles without config.vision).
+  // INVALID_ARGUMENT names the tensor.
   static absl::StatusOr<std::unique_ptr<WeightSet>> Create(std::string model_id, ModelConfig config,
                                                            std::vector<PackedTensor> tensors,
                                                            std::vector<WeightRegion> regions);
 
   const std::string& model_id() const { return model_id_; }
   const ModelConfig& config() const { return config_; }
+  // The decoder's.
   const std::vector<PackedTensor>& tensors() const { return tensors_; }
+  // The vision encoder's; empty without one.
+  const std::vector<PackedTensor>& vision_tensors() const { return vision_tensors_; }
   const std::vector<WeightRegion>& regions() const { return regions_; }
 
-  // The tensor of a role (of a layer); nullptr only for an absent kHead.
+  // The tensor of a role (of a layer); nullptr only for an absent kHead or encoder.
   const PackedTensor* Find(WeightRole role, uint32_t layer_idx = 0) const;
   // kHead, or kEmbedding when the two are tied.
   const PackedTensor& head() const;
@@ -47,9 +51,10 @@ class WeightSet {
   WeightSet() = default;
   std::string model_id_;
   ModelConfig config_;
-  std::vector<PackedTensor> tensors_;
+  std::vector<PackedTensor> tensors_, vision_tensors_;
   std::vector<WeightRegion> regions_;
-  std::vector<int32_t> index_;  // [role][layer] -> tensor, -1 absent
+  uint32_t max_layers_ = 0;     // of decoder and encoder
+  std::vector<int32_t> index_;  // [role][layer] -> tensor of its list, -1 absent
 };
 
 }  // namespace tandem

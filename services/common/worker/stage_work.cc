@@ -53,6 +53,8 @@ void SegmentCosts::AddStage(Stage stage, const WeightSet& weights, Kind& kind) {
     kind.row_operations += MatmulOperations(tensor);
   };
   switch (stage.kind) {
+    case StageKind::kVision:
+      return AddVision(weights, kind);
     case StageKind::kEmbed: {
       const PackedTensor& table = *weights.Find(WeightRole::kEmbedding);
       kind.row_bytes += BytesOf(table) / table.shape.rows + hidden_bytes;
@@ -82,6 +84,21 @@ void SegmentCosts::AddStage(Stage stage, const WeightSet& weights, Kind& kind) {
   }
 }
 
+void SegmentCosts::AddVision(const WeightSet& weights, Kind& kind) {
+  const VisionConfig& vision = *weights.config().vision;
+  const uint64_t patches = vision.num_patches();
+  for (const PackedTensor& tensor : weights.vision_tensors()) {
+    kind.weight_bytes += BytesOf(tensor);
+    const VisionRole role = ToVisionRole(tensor.role);
+    if (role == VisionRole::kPositions) continue;
+    kind.row_operations += MatmulOperations(tensor) *
+                           (role == VisionRole::kProjection ? vision.tokens_per_image : patches);
+  }
+  kind.row_operations += vision.num_layers * 4 * patches * patches * vision.hidden_dim;
+  kind.row_bytes += sizeof(float) * (3 * uint64_t{vision.image_size} * vision.image_size +
+                                     uint64_t{vision.tokens_per_image} * vision.text_hidden_dim);
+}
+
 void SegmentCosts::Add(const Kind& kind, uint64_t num_rows, StageWork& work) {
   if (num_rows == 0) return;
   work.bytes += kind.weight_bytes + num_rows * kind.row_bytes;
@@ -93,9 +110,13 @@ SegmentWork SegmentCosts::Of(const StepBatch& step) const {
   uint64_t pooled_rows = 0;
   for (const uint32_t sequence : step.pooled) pooled_rows += step.sequences[sequence].num_rows;
   for (int k = 0; k < kNumStageKinds; ++k) {
-    const bool head = static_cast<StageKind>(k) == StageKind::kHead;
+    const auto kind = static_cast<StageKind>(k);
+    const bool head = kind == StageKind::kHead;
     if (head) work[k].bytes += pooled_rows * kinds_[k].row_bytes;
-    Add(kinds_[k], head ? step.outputs.size() : step.rows.size(), work[k]);
+    const size_t num_rows = head                         ? step.outputs.size()
+                            : kind == StageKind::kVision ? step.pictures.size()
+                                                         : step.rows.size();
+    Add(kinds_[k], num_rows, work[k]);
   }
   Add(last_ffn_, step.pooled.empty() ? step.outputs.size() : step.rows.size(),
       work[static_cast<int>(StageKind::kFfn)]);

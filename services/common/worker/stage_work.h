@@ -7,6 +7,8 @@
 //   bytes       a segment's weights once; the KV cache of the positions that rows see, once for all
 //               rows of a sequence; activations between stages, written once and read once; no
 //               weights of the head in a step that only pools
+//               in a step of pictures: the encoder's weights once, and of each picture its pixels and
+//               soft tokens
 //   operations  of matmuls and of attention; a multiply-add is two
 //
 // This is a lower bound: a device that reads weights for each row, or pads tiles with rows, does
@@ -56,6 +58,8 @@ class SegmentCosts {
   };
   static void Add(const Kind& kind, uint64_t num_rows, StageWork& work);
   void AddStage(Stage stage, const WeightSet& weights, Kind& kind);
+  // Vision, whose rows are pictures.
+  static void AddVision(const WeightSet& weights, Kind& kind);
 
   std::array<Kind, kNumStageKinds> kinds_;
   Kind last_ffn_;  // before a Head; not in kinds_

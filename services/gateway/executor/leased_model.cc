@@ -91,6 +91,11 @@ absl::Status LeasedModel::Renew() {
 absl::Status LeasedModel::Adopt(const loader::v1::Model& model) {
   TANDEM_ASSIGN_OR_RETURN(config_, ConfigFromProto(model.config()));
   TANDEM_ASSIGN_OR_RETURN(tensors_, TensorsFromProto(model, config_));
+  const auto vision =
+      std::stable_partition(tensors_.begin(), tensors_.end(),
+                            [](const PackedTensor& tensor) { return !IsVision(tensor.role); });
+  vision_dtypes_ = MatrixDTypes({vision, tensors_.end()});
+  tensors_.erase(vision, tensors_.end());
   weight_dtypes_ = MatrixDTypes(tensors_);
   TANDEM_ASSIGN_OR_RETURN(vocabulary_, loader_->ReadVocabulary(model));
   model_id_ = model.model_id();

@@ -45,8 +45,10 @@ class LeasedModel {
   const std::string& lease_token() const { return lease_->token(); }
   const ModelConfig& config() const { return config_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Formats of the matrices; norms are float32 always.
+  // Formats of the decoder's matrices and of the vision encoder's; norms are float32 always.
   const std::vector<DType>& weight_dtypes() const { return weight_dtypes_; }
+  const std::vector<DType>& vision_dtypes() const { return vision_dtypes_; }
+  // The decoder's.
   const std::vector<PackedTensor>& tensors() const { return tensors_; }
 
  private:
@@ -64,7 +66,7 @@ class LeasedModel {
   std::string model_id_;  // empty: none adopted
   ModelConfig config_;
   Vocabulary vocabulary_;
-  std::vector<DType> weight_dtypes_;
+  std::vector<DType> weight_dtypes_, vision_dtypes_;
   std::vector<PackedTensor> tensors_;
 };
 

@@ -20,7 +20,8 @@ absl::StatusOr<v1::ModelInfo> MakeInfo(const loader::v1::Model& model, const Mod
   info.set_architecture(config.architecture);
   info.set_vocab_size(config.vocab_size);
   info.set_num_layers(config.num_layers);
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
+  std::erase_if(tensors, [](const PackedTensor& tensor) { return IsVision(tensor.role); });
   info.set_weight_bytes(WeightBytes(tensors));
   info.set_parameters(NumParameters(tensors));
   info.set_weight_format(WeightFormat(tensors));

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.emulated = info.software();
   description.feeds_steps = true;
   description.kv_dtypes = {DType::kF16, DType::kQ8_0};
-  for (int kind = 0; kind < kNumStageKinds; ++kind) {
+  for (int kind = 0; kind < kNumDecoderStageKinds; ++kind) {
     description.stages.push_back(static_cast<StageKind>(kind));
   }
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/stages/attention_recorder.h"
 
@@ -128,9 +129,11 @@ absl::Status StageRecorder::Record(Stage stage) {
     case StageKind::kFfn:
       return Ffn(stage.layer_idx, /*outputs_alone=*/false);
     case StageKind::kHead:
+    case StageKind::kVision:
       break;
   }
-  return absl::InternalError("Head is recorded by itself");
+  return absl::InternalError(
+      absl::StrFormat("%s is not recorded here", std::string(StageKindName(stage.kind))));
 }
 
 absl::Status StageRecorder::Embed() {

@@ -15,7 +15,7 @@ constexpr std::pair<std::string_view, std::string_view> kFileTypes[] = {
     {"14", "Q4_K_S"}, {"15", "Q4_K_M"}, {"16", "Q5_K_S"}, {"17", "Q5_K_M"}};
 
 bool IsLayerMatrix(const SourceTensor& tensor) {
-  return !IsNorm(tensor.role) && tensor.role != WeightRole::kEmbedding &&
+  return !IsVision(tensor.role) && !IsNorm(tensor.role) && tensor.role != WeightRole::kEmbedding &&
          tensor.role != WeightRole::kHead;
 }
 

@@ -138,6 +138,9 @@ class RegionLayout {
  public:
   explicit RegionLayout(uint64_t max_region_bytes) : limit_(max_region_bytes) {}
 
+  // What follows lies in regions of its own, which readers of the tensors before need not import.
+  void BeginRegion() { begin_region_ = true; }
+
   // Adds shards for the rows of `run`.
   absl::Status Place(PackedTensor& tensor, const FormatRun& run) {
     const auto bytes_of = [&](uint64_t rows) { return ShardBytes(tensor, run.dtype, rows); };
@@ -172,7 +175,8 @@ class RegionLayout {
  private:
   Shard Take(const FormatRun& run, uint64_t first_row, uint64_t num_rows, uint64_t bytes) {
     const uint64_t offset = used_.empty() ? 0 : AlignUp(used_.back(), kShardAlignment);
-    if (used_.empty() || offset > limit_ || bytes > limit_ - offset) {
+    if (used_.empty() || std::exchange(begin_region_, false) || offset > limit_ ||
+        bytes > limit_ - offset) {
       used_.push_back(bytes);
       return {first_row, num_rows, static_cast<uint32_t>(used_.size() - 1), 0, run.dtype};
     }
@@ -181,6 +185,7 @@ class RegionLayout {
   }
 
   const uint64_t limit_;
+  bool begin_region_ = false;
   std::vector<uint64_t> used_;
 };
 
@@ -222,6 +227,13 @@ absl::StatusOr<PackingPlan> PlanPacking(const std::vector<SourceTensor>& sources
   TANDEM_RETURN_IF_ERROR(add(WeightRole::kFinalNorm, 0));
   if (index.contains({WeightRole::kHead, 0, SourcePart::kWhole})) {
     TANDEM_RETURN_IF_ERROR(add(WeightRole::kHead, 0));
+  }
+  layout.BeginRegion();
+  for (const VisionRole role : AllVisionRoles()) {
+    const WeightRole vision = ToWeightRole(role);
+    for (uint32_t layer = 0; layer < LayersWith(vision, config); ++layer) {
+      TANDEM_RETURN_IF_ERROR(add(vision, layer));
+    }
   }
   plan.region_bytes = layout.Finish();
   for (const uint64_t bytes : plan.region_bytes) plan.packed_bytes += bytes;

@@ -33,7 +33,8 @@ struct PackingPlan {
 
 inline constexpr uint64_t kHugePageBytes = 2ull << 20;
 
-// Fuses, chooses formats and lays shards out in regions of at most `max_region_bytes`.  Regions are
+// Fuses, chooses formats and lays shards out in regions of at most `max_region_bytes`.  A vision
+// encoder (config.vision) has regions of its own.  Regions are
 // multiples of 2 MiB, those smaller than that of 4 KiB.  A matrix is cut between rows only
 // when a whole region cannot hold it; then at multiples of 256 rows where that many fit, else of
 // 128, 64 or 32, so that tiles stay whole.  Norms become f32.  Q, K and V keep their own block

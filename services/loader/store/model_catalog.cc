@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "services/common/base/status_macros.h"
 #include "services/loader/synthetic/synthetic_spec.h"
+#include "services/loader/vision/vision_source.h"
 
 namespace tandem::loader {
 namespace {
@@ -140,6 +141,8 @@ absl::StatusOr<std::string> ModelCatalog::FileStamp(const ModelFile& file) {
       if (IsPartOfFolder(it->path())) paths.push_back(it->path());
     }
     std::sort(paths.begin(), paths.end());
+  } else if (const std::optional<std::string> vision = FindVision(file.path)) {
+    paths.emplace_back(*vision);
   }
   std::string stamp;
   for (const fs::path& path : paths) {

@@ -34,8 +34,8 @@ class ModelCatalog {
   // the roots that were searched.
   absl::StatusOr<ModelFile> Resolve(std::string_view name) const;
 
-  // Names, sizes and modification times of the files of a model that Resolve gave: what may change
-  // its content changes it.  Empty for a synthetic model.  NOT_FOUND: a file is gone.
+  // Names, sizes and modification times of the files of a model that Resolve gave, its vision
+  // encoder's included: what may change its content changes it.  Empty for a synthetic model.  NOT_FOUND: a file is gone.
   static absl::StatusOr<std::string> FileStamp(const ModelFile& file);
 
   // Every model under the roots, sorted by name, at most 1000.  A name that an earlier root holds

@@ -5,8 +5,8 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
-#include "services/loader/formats/open_model.h"
 #include "services/loader/formats/quantization.h"
+#include "services/loader/vision/seeing_model.h"
 
 namespace tandem::loader {
 
@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   }
   // Before the files are read: a change that comes meanwhile is one.
   TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenSeeingModel(file.path));
   for (const std::string& warning : source->warnings()) {
     LogWarning("model file", {{"path", file.path}, {"warning", warning}});
   }
@@ -172,7 +172,7 @@ absl::Status ModelStore::Adopt(KeptModel kept) {
   const absl::Time start = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(const ModelFile file, catalog_.Resolve(kept.name));
   TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenModelSource(file.path));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenSeeingModel(file.path));
   if (source->content_id() != kept.packed.content_id) {
     return absl::DataLossError(
         absl::StrFormat("%s is another model now, of id %s", file.path, source->content_id()));

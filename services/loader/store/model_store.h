@@ -62,7 +62,7 @@ class ModelStore {
 
   // Opens the model of `name`.  Unless the same content is resident, reads it from the packed cache
   // or packs it.  A packed model is then written to the cache while it is already served.
-  // `progress` as in PackModel.  Errors of ModelCatalog::Resolve, OpenModelSource and PackModel.
+  // `progress` as in PackModel.  Errors of ModelCatalog::Resolve, OpenSeeingModel and PackModel.
   // If memory is short, drops the last model unless it is leased, and tries again.
   absl::StatusOr<std::shared_ptr<const ResidentModel>> Load(
       const std::string& name, const std::function<bool(const PackProgress&)>& progress);
