@@ -43,6 +43,10 @@ class LocalExecutor final : public gateway::Executor {
   uint64_t epoch() const override { return 1; }
   std::span<std::byte> StepArea(uint32_t lane) override;
   std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override;
+  void WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                       std::span<const float> soft_tokens) override {
+    runner_->WriteSoftTokens(first_row, soft_tokens, lane);
+  }
   uint32_t depth() const override { return queueing_ == Queueing::kOneByOne ? 1 : 2; }
   void WaitUntilDue() override;
   void Submit(gateway::StepCall call) override;

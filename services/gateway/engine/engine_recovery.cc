@@ -40,10 +40,13 @@ absl::Status Engine::Resume() {
   last_wait_end_ = absl::InfinitePast();
   recovery_.Succeeded();
   for (const uint64_t id : misfits) {
+    const bool sees = !runs_.at(id)->request().pictures.empty();
     End(id, absl::ResourceExhaustedError(absl::StrFormat(
-                "after the loss of a worker the cluster holds %d tokens a request, and this one "
-                "has more",
-                rules_.max_sequence_len)));
+                "after the loss of a worker the cluster holds %d tokens a request%s, "
+                "and this one has more",
+                rules_.max_sequence_len,
+                sees ? absl::StrFormat(" and pictures of %d rows", scheduler_->max_picture_rows())
+                     : "")));
   }
   LogInfo("recovered", {{"placement", snapshot_.placement}, {"requests", runs_.size()}});
   return absl::OkStatus();

@@ -31,8 +31,13 @@ RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
       decoder_(tokenizer, request_.stops, request_.shown_tokens) {}
 
 SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
+  std::vector<uint32_t> prompt = request_.prompt;
+  for (const PictureSpan& span : request_.pictures) {
+    std::fill_n(prompt.begin() + span.first, span.num_rows, span.picture->key);
+  }
   return {.id = id,
-          .prompt = request_.prompt,
+          .prompt = std::move(prompt),
+          .pictures = request_.pictures,
           .prompt_logprobs = request_.prompt_logprobs,
           .pooled = request_.embedding,
           .needs = needs(),

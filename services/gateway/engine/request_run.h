@@ -38,6 +38,7 @@ struct EngineRequest {
   std::string request_id;
   RequestTrace trace;
   std::vector<uint32_t> prompt;
+  std::vector<PictureSpan> pictures;  // of the prompt, in order; their tokens are not looked at
   SamplingParams sampling;
   uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated
   std::vector<std::string> stops;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <random>
 #include <utility>
 
@@ -67,44 +68,23 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Start(ExecutorOptions option
 }
 
 absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(ExecutorOptions options) {
-  if (options.worker_targets.empty()) {
-    return absl::InvalidArgumentError("no worker targets were given");
-  }
   if (options.num_lanes == 0 || options.num_lanes > kMaxLanes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("num_lanes is %d, must be in [1, %d]", options.num_lanes, kMaxLanes));
   }
-  std::vector<std::string> texts = options.worker_targets;
-  texts.insert(texts.end(), options.npu_targets.begin(), options.npu_targets.end());
-  std::vector<WorkerTarget> targets;
-  for (const std::string& text : texts) {
-    TANDEM_ASSIGN_OR_RETURN(targets.emplace_back(), ParseWorkerTarget(text));
-    if (!targets.back().tls || options.tls.given()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("worker %s needs --tls-cert, --tls-key and --tls-ca", text));
-  }
-  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(std::move(options), targets));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<WorkerPeer> peers, MakePeers(options));
+  std::unique_ptr<ClusterExecutor> executor(
+      new ClusterExecutor(std::move(options), std::move(peers)));
   TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_.loader_target,
                                                                 executor->options_.model_name));
   return executor;
 }
 
-ClusterExecutor::ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets)
+ClusterExecutor::ClusterExecutor(ExecutorOptions options, std::vector<WorkerPeer> peers)
     : options_(std::move(options)),
+      peers_(std::move(peers)),
       plan_token_(options_.plan_token.empty() ? NewPlanToken() : options_.plan_token),
       return_pause_(kFirstReturnPause) {
-  const auto encrypted = options_.tls.given() ? MakeChannelCredentials(options_.tls) : nullptr;
-  const auto clear = grpc::InsecureChannelCredentials();
-  for (const WorkerTarget& target : targets) {
-    peers_.push_back(
-        {.client = std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)});
-    WorkerPeer& peer = peers_.back();
-    peer.is_npu = peers_.size() > options_.worker_targets.size();
-    peer.left_out = peer.is_npu && options_.policy.npu == NpuPolicy::kOff;
-    if (!peer.left_out) continue;
-    peer.absence = {
-        .kind = "npu", .name = PeerName(target.text), .reason = "--npu=off leaves the NPU out"};
-  }
   status_.SetPeers(peers_);
 }
 
@@ -176,6 +156,15 @@ std::span<std::byte> ClusterExecutor::MaskArea(uint32_t lane, uint32_t mask) {
   TANDEM_CHECK(lane < num_lanes_ && mask < limits().max_sequences);
   const ExchangeArea& area = exchange_->layout.masks;
   return exchange_->Area(lane, area).subspan(mask * area.row_bytes, area.row_bytes);
+}
+
+void ClusterExecutor::WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                                      std::span<const float> soft_tokens) {
+  const ExchangeArea& area = exchange_->layout.soft_tokens;
+  TANDEM_CHECK(lane < num_lanes_);
+  TANDEM_CHECK(first_row * area.row_bytes + soft_tokens.size_bytes() <= area.bytes);
+  std::memcpy(exchange_->Area(lane, area).data() + first_row * area.row_bytes, soft_tokens.data(),
+              soft_tokens.size_bytes());
 }
 
 void ClusterExecutor::WaitUntilDue() {

@@ -45,6 +45,8 @@ class ClusterExecutor final : public Executor {
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override;
   std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override;
+  void WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                       std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return depth_; }
   void WaitUntilDue() override;
   void Submit(StepCall call) override;
@@ -58,8 +60,8 @@ class ClusterExecutor final : public Executor {
   void FillStatus(v1::GetStatusResponse& status) const override;
 
  private:
-  // `targets`: the workers', then the NPU workers'.
-  ClusterExecutor(ExecutorOptions options, const std::vector<WorkerTarget>& targets);
+  // `peers`: of MakePeers.
+  ClusterExecutor(ExecutorOptions options, std::vector<WorkerPeer> peers);
 
   // Releases memory when no more steps will come.
   void LetGo();

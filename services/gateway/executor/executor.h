@@ -109,6 +109,10 @@ class Executor {
   // Mask number `mask` of the step in a lane: MaskWords(vocab_size) words, filled before Submit.
   // REQUIRES mask < limits().max_sequences.
   virtual std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) = 0;
+  // The rows of a picture of the step in a lane, [picture_rows, hidden_dim], written before Submit.
+  // REQUIRES rows that the limits allow, and limits().max_pictures > 0.
+  virtual void WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                               std::span<const float> soft_tokens) = 0;
   // Steps that can be under way at once, in lanes [0, depth): two if a plan of one worker feeds a
   // step with the speculative tokens of the step before, else one.  Only Recover changes it.
   virtual uint32_t depth() const = 0;

@@ -185,6 +185,10 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
   limits.block_tokens = options.block_tokens;
   limits.kv_dtype = options.kv_dtype;
   limits.sliding_window = config.sliding_window;
+  if (config.vision.has_value() && plan.why_no_pictures().empty()) {
+    limits.picture_rows = config.vision->tokens_per_image;
+    limits.max_pictures = limits.max_rows / limits.picture_rows;
+  }
   limits.context_len = options.context_len == 0 ? config.context_len : options.context_len;
 
   const uint64_t context_blocks = CeilDiv(limits.context_len, block);

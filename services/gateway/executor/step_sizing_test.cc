@@ -62,6 +62,20 @@ TEST(StepSizingTest, GivesEverySequenceItsContextWhenMemoryAllows) {
   EXPECT_EQ(limits.max_table_len, 2u * 4 * 63);
 }
 
+TEST(StepSizingTest, StepsHavePicturesWhereModelAndWorkersTakeThem) {
+  ModelConfig config = testing::MakeConfig(kModel);
+  const auto limits_of = [](const ModelConfig& of, const Plan& plan) {
+    return MakeStepLimits(of, plan, Options()).value();
+  };
+  Plan plan = GpuPlan(0);
+  plan.workers[0].takes_pictures = true;
+  EXPECT_EQ(limits_of(config, plan).max_pictures, 0u);
+  config.vision = VisionConfig{.tokens_per_image = 9};
+  EXPECT_EQ(limits_of(config, plan).max_pictures, 5u);  // of 48 rows
+  EXPECT_EQ(limits_of(config, plan).picture_rows, 9u);
+  EXPECT_EQ(limits_of(config, GpuPlan(0)).max_pictures, 0u);
+}
+
 TEST(StepSizingTest, RowsAreTheSmallestWorkersAndSequencesAtMostTheRows) {
   SizingOptions options = Options();
   options.max_rows = 512;

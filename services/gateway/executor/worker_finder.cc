@@ -8,6 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/tls.h"
 #include "services/common/rpc/unix_socket.h"
 
 namespace tandem::gateway {
@@ -56,6 +58,33 @@ absl::Status NoPlan(const absl::Status& why, const std::vector<WorkerPeer>& peer
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<WorkerPeer>> MakePeers(const ExecutorOptions& options) {
+  if (options.worker_targets.empty()) {
+    return absl::InvalidArgumentError("no worker targets were given");
+  }
+  std::vector<std::string> texts = options.worker_targets;
+  texts.insert(texts.end(), options.npu_targets.begin(), options.npu_targets.end());
+  const auto encrypted = options.tls.given() ? MakeChannelCredentials(options.tls) : nullptr;
+  const auto clear = grpc::InsecureChannelCredentials();
+  std::vector<WorkerPeer> peers;
+  for (const std::string& text : texts) {
+    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+    if (target.tls && !options.tls.given()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("worker %s needs --tls-cert, --tls-key and --tls-ca", text));
+    }
+    peers.push_back(
+        {.client = std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)});
+    WorkerPeer& peer = peers.back();
+    peer.is_npu = peers.size() > options.worker_targets.size();
+    peer.left_out = peer.is_npu && options.policy.npu == NpuPolicy::kOff;
+    if (!peer.left_out) continue;
+    peer.absence = {
+        .kind = "npu", .name = PeerName(text), .reason = "--npu=off leaves the NPU out"};
+  }
+  return peers;
+}
 
 void AskPeer(WorkerPeer& peer, absl::Duration timeout) {
   if (peer.left_out) return;

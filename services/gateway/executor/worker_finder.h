@@ -13,6 +13,7 @@
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/worker_absence.h"
 #include "services/common/rpc/worker_client.h"
+#include "services/gateway/executor/executor.h"
 
 namespace tandem::gateway {
 
@@ -29,6 +30,10 @@ struct WorkerPeer {
   // It has said that it will not come, and was never there: nothing is lost.
   bool absent() const { return !remote.ok() && absence.has_value() && !seen; }
 };
+
+// Of every worker target, then of every NPU worker's; NPUs are left out with NpuPolicy::kOff.
+// INVALID_ARGUMENT: no worker target, a malformed one, or one that needs TLS files.
+absl::StatusOr<std::vector<WorkerPeer>> MakePeers(const ExecutorOptions& options);
 
 // Asks a missing peer to describe itself.  Returns at once if no process listens on its socket,
 // else within `timeout`.

@@ -76,6 +76,13 @@ void RunningSet::LookUp(const Sequence& sequence) {
   lookup_ = now;
   ++counters_.prefix_lookups;
   pools_.Find(sequence.prefix_scope, sequence.tokens, sequence.MaxReused(), found_);
+  const auto end = [this] {
+    return static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
+  };
+  // The rows of a picture are computed together.
+  while (const PictureSpan* const cut = sequence.PictureAcross(end())) {
+    pools_.Find(sequence.prefix_scope, sequence.tokens, cut->first, found_);
+  }
 }
 
 void RunningSet::AddDue(const Sequence& sequence, Blocks& due) const {

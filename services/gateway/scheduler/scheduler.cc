@@ -71,6 +71,18 @@ uint32_t Scheduler::MaxRunning() const {
                    options_.limits.max_rows});
 }
 
+uint32_t Scheduler::max_picture_rows() const {
+  if (options_.limits.max_pictures == 0) return 0;
+  const uint32_t max_rows = std::min(options_.max_rows, options_.limits.max_rows);
+  return std::min(options_.chunk_rows, max_rows - (MaxRunning() - 1));
+}
+
+bool Scheduler::PicturesFit(const std::vector<PictureSpan>& pictures) const {
+  return std::ranges::all_of(pictures, [most = max_picture_rows()](const PictureSpan& picture) {
+    return picture.num_rows <= most;
+  });
+}
+
 absl::Status Scheduler::Add(SequenceSpec spec) {
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (spec.prompt.size() >= max_sequence_len_) {
@@ -78,6 +90,12 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
         "context_length_exceeded: the prompt has %d tokens and must leave room for one more in "
         "a context of %d",
         spec.prompt.size(), max_sequence_len_));
+  }
+  if (!PicturesFit(spec.pictures)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a picture takes %d rows of one step, and steps here have room for %d beside other "
+        "requests: raise --max-rows",
+        spec.pictures.front().num_rows, max_picture_rows()));
   }
   const uint64_t id = spec.id;
   if (sequences_.contains(id)) {
@@ -149,7 +167,9 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
     std::sort(tenant->waiting.begin(), tenant->waiting.end(),
               [](const Sequence* a, const Sequence* b) { return a->WaitsBefore(*b); });
     for (const Sequence* sequence : tenant->waiting) {
-      if (sequence->tokens.size() >= max_sequence_len_) misfits.push_back(sequence->id);
+      if (sequence->tokens.size() >= max_sequence_len_ || !PicturesFit(sequence->pictures)) {
+        misfits.push_back(sequence->id);
+      }
     }
   }
   for (const uint64_t id : misfits) Remove(id);

@@ -62,6 +62,9 @@
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
 // queued as usual.  Tokens that the constraint forces are appended together and form one chunk.
 //
+// The rows of a picture see each other, so that one step computes all of them: a chunk ends before a
+// picture or behind it, and so does a prefix from the cache.
+//
 // Prefixes are shared: when a step is done, the whole blocks that it completed are published.  A
 // sequence that is admitted, for the first time or again, starts after the longest prefix of its
 // tokens that is held or cached (kv_pools.h).  Cached blocks that no sequence holds count as free.
@@ -124,7 +127,8 @@ class Scheduler {
 
   // Queues a sequence.  RESOURCE_EXHAUSTED: its tenant has all the places among max_sequences +
   // max_waiting that it may have (QueuePlaces).
-  // INVALID_ARGUMENT: an empty prompt, an id in use, or a prompt that leaves no room for a token.
+  // INVALID_ARGUMENT: an empty prompt, an id in use, a prompt that leaves no room for a token, or a
+  // picture that has more than max_picture_rows() rows.
   absl::Status Add(SequenceSpec spec);
   // Removes a sequence and frees its blocks.  No effect for an unknown id.
   void Remove(uint64_t id);
@@ -178,6 +182,8 @@ class Scheduler {
 
   // Most tokens of a sequence, prompt included: bounded by the context and by the KV pools.
   uint32_t max_sequence_len() const { return max_sequence_len_; }
+  // Most rows of a picture: it must fit into a step beside the decode rows of all other sequences.
+  uint32_t max_picture_rows() const;
   bool empty() const { return sequences_.empty(); }
   SchedulerLoad load() const;
   const SchedulerCounters& counters() const { return counters_; }
@@ -186,6 +192,7 @@ class Scheduler {
  private:
   explicit Scheduler(const SchedulerOptions& options);
 
+  bool PicturesFit(const std::vector<PictureSpan>& pictures) const;
   // As the options and the workers' limits allow.
   uint32_t MaxRunning() const;
   // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
@@ -227,8 +234,8 @@ class Scheduler {
   void PlanRows(Sequence& sequence);
   // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
   uint32_t FitBudgets(const Sequence& sequence) const;
-  // Preempts until the blocks cover one more row of `sequence`; false without a victim
-  // (RunningSet::VictimForRow).
+  // Preempts until the blocks cover the next row of `sequence`, or the picture that it begins;
+  // false without a victim (RunningSet::VictimForRow).
   bool MakeRoom(const Sequence& sequence);
   void Preempt(Sequence& victim);
   void AddUsage(const PlannedRows& planned, int sign);

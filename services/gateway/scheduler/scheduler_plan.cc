@@ -175,7 +175,7 @@ uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
     const uint32_t end = sequence.num_computed + num_rows;
     if (outputs_used_ + sequence.NumOutputs(num_rows) <= max_outputs &&
         table_used_ + 2 * uint64_t{pools_.BlocksFor(end)} <= limits.max_table_len) {
-      return num_rows;
+      return sequence.WholePictures(num_rows);
     }
   }
   return 0;
@@ -193,20 +193,21 @@ void Scheduler::PlanRows(Sequence& sequence) {
   }
   if (!MakeRoom(sequence)) return;
   const uint64_t coverable = sequence.blocks.NumCoverable() - sequence.num_computed;
-  num_rows = static_cast<uint32_t>(std::min<uint64_t>(num_rows, coverable));
+  num_rows = sequence.WholePictures(static_cast<uint32_t>(std::min<uint64_t>(num_rows, coverable)));
   TANDEM_CHECK(sequence.blocks.Extend(sequence.num_computed + num_rows));
   plan_.push_back({&sequence, num_rows});
   AddUsage(plan_.back(), 1);
 }
 
 bool Scheduler::MakeRoom(const Sequence& sequence) {
-  if (sequence.blocks.NumCoverable() > sequence.num_computed) return true;
+  const uint64_t least = uint64_t{sequence.num_computed} + sequence.LeastRows();
+  if (sequence.blocks.NumCoverable() >= least) return true;
   do {
     Sequence* const victim = running_.VictimForRow(sequence, stuck_);
     if (victim == nullptr) return false;
     if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
-  } while (sequence.blocks.NumCoverable() <= sequence.num_computed);
+  } while (sequence.blocks.NumCoverable() < least);
   return true;
 }
 

@@ -6,10 +6,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/common/kv/sequence_blocks.h"
 #include "services/gateway/sampling/guess_rule.h"
+#include "services/gateway/scheduler/picture.h"
 #include "services/gateway/scheduler/tenants.h"
 
 namespace tandem::gateway {
@@ -21,9 +23,10 @@ struct OutputNeeds {
 };
 
 struct SequenceSpec {
-  uint64_t id = 0;  // unique among the scheduler's sequences
-  std::vector<uint32_t> prompt;
-  bool prompt_logprobs = false;  // an output per prompt token but the first
+  uint64_t id = 0;                    // unique among the scheduler's sequences
+  std::vector<uint32_t> prompt;       // the rows of a picture hold its key
+  std::vector<PictureSpan> pictures;  // of the prompt, in order; REQUIRES no prompt_logprobs
+  bool prompt_logprobs = false;       // an output per prompt token but the first
   // An embedding: the hidden states of all rows are summed, and no token is chosen.  The prefix
   // cache is neither read nor filled, because every row counts.  REQUIRES no prompt_logprobs.
   bool pooled = false;
@@ -63,6 +66,7 @@ struct Sequence {
         tenant(its_tenant),
         tokens(std::move(spec.prompt)),
         priority(spec.priority),
+        pictures(std::move(spec.pictures)),
         prompt_len(static_cast<uint32_t>(tokens.size())),
         max_answer(spec.max_answer),
         pooled(spec.pooled),
@@ -112,6 +116,25 @@ struct Sequence {
     const uint32_t last = static_cast<uint32_t>(tokens.size()) - 1;
     return next_prompt_output + 1 < prompt_len ? std::min(last, next_prompt_output) : last;
   }
+  // The picture that has rows on both sides of `position`; null: there is none.
+  const PictureSpan* PictureAcross(uint32_t position) const {
+    for (const PictureSpan& picture : pictures) {
+      if (picture.first < position && position < picture.end()) return &picture;
+    }
+    return nullptr;
+  }
+  // As many of the next `num_rows` rows as cut no picture: its rows see each other, so that all of
+  // them are computed in one step.
+  uint32_t WholePictures(uint32_t num_rows) const {
+    const PictureSpan* const cut = PictureAcross(num_computed + num_rows);
+    return cut == nullptr ? num_rows : std::max(cut->first, num_computed) - num_computed;
+  }
+  // The fewest rows that a step can compute next.
+  uint32_t LeastRows() const {
+    const PictureSpan* const cut = PictureAcross(num_computed + 1);
+    return cut == nullptr ? 1 : cut->end() - num_computed;
+  }
+
   // Outputs of the next `num_rows` rows.
   uint32_t NumOutputs(uint32_t num_rows) const {
     const uint32_t end = num_computed + num_rows;
@@ -131,6 +154,7 @@ struct Sequence {
   Tenant& tenant;                // of the scheduler's
   std::vector<uint32_t> tokens;  // prompt, then answer, then guesses; kNoToken: the device's
   const int32_t priority;
+  const std::vector<PictureSpan> pictures;
   const uint32_t prompt_len;
   const uint32_t max_answer;
   const bool pooled;  // an embedding: pooled in each step, no sampled output

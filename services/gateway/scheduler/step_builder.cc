@@ -12,8 +12,10 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   table_.clear();
   draws_.clear();
   pooled_.clear();
+  pictures_.clear();
   scheduled_rows_.clear();
   scheduled_outputs_.clear();
+  scheduled_pictures_.clear();
   header_ = StepHeader{.step_id = step_id, .num_candidates = 1};
   for (const PlannedRows& planned : plan) {
     AddSequence(*planned.sequence, planned.num_rows, after_step, block_tokens);
@@ -24,9 +26,11 @@ ScheduledStep& StepBuilder::Build(std::span<const PlannedRows> plan, uint64_t st
   header_.table_len = static_cast<uint32_t>(table_.size());
   header_.num_draws = static_cast<uint32_t>(draws_.size());
   header_.num_pooled = static_cast<uint32_t>(pooled_.size());
-  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_, pooled_};
+  header_.num_pictures = static_cast<uint32_t>(pictures_.size());
+  step_.batch = {header_, rows_, sequences_, outputs_, table_, draws_, pooled_, pictures_};
   step_.rows = scheduled_rows_;
   step_.outputs = scheduled_outputs_;
+  step_.pictures = scheduled_pictures_;
   return step_;
 }
 
@@ -59,6 +63,18 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
     if (sample || sequence.HasPromptOutput(position)) {
       AddOutput(sequence, first_row + i, position, sample);
     }
+  }
+  AddPictures(sequence, first_row, num_rows);
+}
+
+void StepBuilder::AddPictures(const Sequence& sequence, uint32_t first_row, uint32_t num_rows) {
+  const uint32_t first_position = sequence.num_computed;
+  for (const PictureSpan& span : sequence.pictures) {
+    if (span.first < first_position || span.first >= first_position + num_rows) continue;
+    const uint32_t row = first_row + span.first - first_position;
+    for (uint32_t i = 0; i < span.num_rows; ++i) rows_[row + i].token = 0;
+    pictures_.push_back({row, span.num_rows});
+    scheduled_pictures_.push_back({row, span.picture.get()});
   }
 }
 

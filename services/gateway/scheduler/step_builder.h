@@ -34,11 +34,18 @@ struct ScheduledOutput {
   bool guessed = false;  // the row's token is a drafter's guess
 };
 
+// The soft tokens that a picture's rows take.
+struct ScheduledPicture {
+  uint32_t first_row = 0;
+  const Picture* picture = nullptr;  // the sequence's
+};
+
 // Valid until the builder builds the next one.
 struct ScheduledStep {
   StepBatch batch;
-  std::span<const ScheduledRows> rows;       // by index of the step's sequences
-  std::span<const ScheduledOutput> outputs;  // by index of the step's outputs
+  std::span<const ScheduledRows> rows;         // by index of the step's sequences
+  std::span<const ScheduledOutput> outputs;    // by index of the step's outputs
+  std::span<const ScheduledPicture> pictures;  // by index of the step's pictures
   // Prediction: there will be a step to schedule while this one is under way.
   bool another_follows = false;
   // The p-th pooled sum is of rows[batch.pooled[p]].
@@ -55,6 +62,8 @@ class StepBuilder {
  private:
   void AddSequence(const Sequence& sequence, uint32_t num_rows, uint64_t after_step,
                    uint32_t block_tokens);
+  // Those of the rows, which hold keys until then.
+  void AddPictures(const Sequence& sequence, uint32_t first_row, uint32_t num_rows);
   void AddOutput(const Sequence& sequence, uint32_t row, uint32_t position, bool sample);
 
   std::vector<RowEntry> rows_;
@@ -63,8 +72,10 @@ class StepBuilder {
   std::vector<uint32_t> table_;
   std::vector<DrawEntry> draws_;
   std::vector<uint32_t> pooled_;
+  std::vector<PictureEntry> pictures_;
   std::vector<ScheduledRows> scheduled_rows_;
   std::vector<ScheduledOutput> scheduled_outputs_;
+  std::vector<ScheduledPicture> scheduled_pictures_;
   StepHeader header_;
   ScheduledStep step_;
 };

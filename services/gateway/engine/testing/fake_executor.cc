@@ -1,5 +1,6 @@
 #include "services/gateway/engine/testing/fake_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "services/common/base/check.h"
@@ -44,10 +45,19 @@ void FakeExecutor::Wipe() {
   const StepLimits& limits = options_.limits;
   for (Lane& lane : lanes_) {
     lane.area.assign(StepAreaBytes(limits), std::byte{0});
+    lane.soft_tokens.assign(limits.max_rows * config_.hidden_dim, 0.0f);
     lane.masks.assign(limits.max_sequences, std::vector<uint32_t>(MaskWords(limits.vocab_size)));
   }
   under_way_.clear();
   last_guesses_.clear();
+}
+
+void FakeExecutor::WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                                   std::span<const float> soft_tokens) {
+  TANDEM_CHECK(soft_tokens.size() == options_.limits.picture_rows * config_.hidden_dim);
+  std::vector<float>& rows = lanes_[lane].soft_tokens;
+  TANDEM_CHECK(first_row * config_.hidden_dim + soft_tokens.size() <= rows.size());
+  std::copy(soft_tokens.begin(), soft_tokens.end(), &rows[first_row * config_.hidden_dim]);
 }
 
 void FakeExecutor::Submit(StepCall call) {
@@ -93,6 +103,14 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
 void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
   const StepLimits& limits = options_.limits;
   std::vector<uint64_t> row_states(step.rows.size());
+  std::vector<uint32_t> tokens;
+  for (const RowEntry& row : step.rows) tokens.push_back(row.token);
+  for (const PictureEntry& picture : step.pictures) {
+    const uint32_t token = ToyPictureToken(std::span(lane.soft_tokens)
+                                               .subspan(picture.first_row * config_.hidden_dim,
+                                                        picture.num_rows * config_.hidden_dim));
+    std::fill_n(tokens.begin() + picture.first_row, picture.num_rows, token);
+  }
   for (const SequenceEntry& sequence : step.sequences) {
     const auto at = [&](int group, uint32_t position) -> uint64_t& {
       const uint32_t entry = sequence.table_offset[group] + position / limits.block_tokens;
@@ -103,7 +121,7 @@ void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
       const uint32_t p = step.rows[r].position;
       const uint32_t start = p + 1 > limits.sliding_window ? p + 1 - limits.sliding_window : 0;
       row_states[r] = ToyState(p > 0 ? at(kGlobalGroup, p - 1) : 1,
-                               start < p ? at(kWindowGroup, start) : 2, step.rows[r].token);
+                               start < p ? at(kWindowGroup, start) : 2, tokens[r]);
       at(kGlobalGroup, p) = at(kWindowGroup, p) = row_states[r];
     }
   }

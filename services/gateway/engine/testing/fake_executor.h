@@ -53,6 +53,8 @@ class FakeExecutor : public Executor {
   std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override {
     return std::as_writable_bytes(std::span(lanes_[lane].masks.at(mask)));
   }
+  void WriteSoftTokens(uint32_t lane, uint32_t first_row,
+                       std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return options_.queue_steps ? 2 : 1; }
   void WaitUntilDue() override {
     if (options_.until_due) options_.until_due();
@@ -77,6 +79,7 @@ class FakeExecutor : public Executor {
   struct Lane {
     std::vector<std::byte> area;
     std::vector<std::vector<uint32_t>> masks;
+    std::vector<float> soft_tokens;  // [max_rows, hidden_dim]
     std::vector<std::byte> storage;
     std::vector<OutputResult> results;
     std::vector<std::vector<float>> logits;

@@ -1,6 +1,7 @@
 #include "services/gateway/engine/testing/toy_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "absl/strings/str_format.h"
@@ -62,6 +63,14 @@ ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window) {
 uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token) {
   if (token == kToyPoison) return 0;
   return Mix(previous ^ Mix(window_start ^ Mix(token))) | 1;
+}
+
+uint32_t ToyPictureToken(std::span<const float> soft_tokens) {
+  uint64_t hash = 1469598103934665603u;
+  for (const float value : soft_tokens) {
+    hash = (hash ^ std::bit_cast<uint32_t>(value)) * 1099511628211u;
+  }
+  return static_cast<uint32_t>(hash >> 32);
 }
 
 std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size) {

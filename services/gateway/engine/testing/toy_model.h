@@ -27,6 +27,8 @@ Vocabulary ToyVocabulary();
 ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window);
 
 uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token);
+// What stands for the token of every row of a picture: it depends on all of them.
+uint32_t ToyPictureToken(std::span<const float> soft_tokens);
 // [vocab_size] logits of the token after a state.
 std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size);
 // States of `tokens`, without any KV cache.

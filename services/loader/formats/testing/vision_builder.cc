@@ -30,8 +30,7 @@ struct Named {
   std::vector<uint64_t> shape;
 };
 
-std::vector<Named> AllTensors() {
-  const VisionConfig c = SmallVisionConfig();
+std::vector<Named> AllTensors(const VisionConfig& c) {
   const uint64_t hidden = c.hidden_dim;
   const uint64_t ffn = c.ffn_dim;
   std::vector<Named> all = {
@@ -82,8 +81,9 @@ VisionConfig SmallVisionConfig() {
 
 float SmallVisionValue(uint64_t i) { return static_cast<float>(static_cast<int>(i % 7) - 3) / 4; }
 
-GgufBuilder SmallMmproj(uint32_t matrix_type) {
-  const VisionConfig config = SmallVisionConfig();
+GgufBuilder SmallMmproj(uint32_t matrix_type) { return Mmproj(SmallVisionConfig(), matrix_type); }
+
+GgufBuilder Mmproj(const VisionConfig& config, uint32_t matrix_type) {
   GgufBuilder builder;
   builder.SetString("general.architecture", "clip");
   builder.SetBool("clip.has_vision_encoder", true);
@@ -100,7 +100,7 @@ GgufBuilder SmallMmproj(uint32_t matrix_type) {
   builder.SetF32s("clip.vision.image_mean", {0.5f, 0.5f, 0.5f});
   builder.SetF32s("clip.vision.image_std", {0.5f, 0.5f, 0.5f});
   builder.SetBool("clip.use_gelu", true);
-  for (const Named& tensor : AllTensors()) {
+  for (const Named& tensor : AllTensors(config)) {
     const bool matrix =
         tensor.shape.size() == 2 && !tensor.gguf.starts_with("v.position") && !IsProjector(tensor);
     const uint32_t type = matrix ? matrix_type : kGgmlF32;
@@ -126,7 +126,7 @@ Release SmallVisionRelease() {
     "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
     "rescale_factor": 0.00392156862745098, "size": {"height": 8, "width": 8}})";
   release.Rename("language_model.model.");
-  for (const Named& tensor : AllTensors()) {
+  for (const Named& tensor : AllTensors(SmallVisionConfig())) {
     uint64_t rows = 1;
     for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
     release.tensors.push_back(

@@ -14,7 +14,8 @@ VisionConfig SmallVisionConfig();
 // Number `i` of every tensor: small, and exact in all plain formats.
 float SmallVisionValue(uint64_t i);
 
-// An mmproj file, its matrices in ggml's type `matrix_type` (1: F16).
+// An mmproj file of these sizes, its matrices in ggml's type `matrix_type` (1: F16).
+GgufBuilder Mmproj(const VisionConfig& config, uint32_t matrix_type = 1);
 GgufBuilder SmallMmproj(uint32_t matrix_type = 1);
 
 // SmallRelease as Gemma3ForConditionalGeneration, bfloat16, names as before transformers 4.52.
