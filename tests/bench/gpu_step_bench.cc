@@ -205,9 +205,9 @@ absl::Status Run(Flags flags) {
   };
   TANDEM_ASSIGN_OR_RETURN(const std::vector<StepCase> cases, ParseCases(flags.cases));
   for (const StepCase& step_case : cases) {
-    if (step_case.is_prompt || step_case.sequences <= flags.max_rows) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "case %s: more sequences than rows in a step, %d", step_case.name, flags.max_rows));
+    if (step_case.is_prompt || step_case.Outputs() <= flags.max_rows) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("case %s: more rows than --max-rows, %d", step_case.name, flags.max_rows));
   }
   flags.worker.max_rows = flags.max_rows;
   flags.runner.fill = !flags.skip_fill;
@@ -261,8 +261,9 @@ int main(int argc, char** argv) {
   CLI::App app("Measures steps of the GPU worker with a whole model.");
   app.add_option("--model", flags.model, "A synthetic name, a GGUF file or a safetensors folder")
       ->capture_default_str();
-  app.add_option("--cases", flags.cases,
-                 "d8 (8 sequences decode), p2048 (a prompt), either with @DEPTH")
+  app.add_option(
+         "--cases", flags.cases,
+         "d8 (8 sequences decode), d8x4 (4 rows of each), p2048 (a prompt), all with @DEPTH")
       ->capture_default_str();
   app.add_option("--max-rows", flags.max_rows, "Rows in a step; prompts are cut to it")
       ->check(CLI::Range(1, 65535))

@@ -17,8 +17,8 @@ uint32_t CeilDiv(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 absl::StatusOr<StepCase> ParseCase(const std::string& text) {
   const auto refuse = [&text] {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "case '%s': write d8 (8 sequences decode), d8@4096 (at that depth), p2048 or p2048@4096 (a "
-        "prompt)",
+        "case '%s': write d8 (8 sequences decode), d8x4 (4 rows of each), d8@4096 (at that depth), "
+        "p2048 or p2048@4096 (a prompt)",
         text.substr(0, 40)));
   };
   StepCase step_case;
@@ -26,8 +26,14 @@ absl::StatusOr<StepCase> ParseCase(const std::string& text) {
   if (text.empty() || (text[0] != 'd' && text[0] != 'p')) return refuse();
   step_case.is_prompt = text[0] == 'p';
   const std::vector<std::string> parts = absl::StrSplit(text.substr(1), '@');
+  const std::vector<std::string> counts = absl::StrSplit(parts[0], 'x');
   uint32_t count = 0;
-  if (parts.size() > 2 || !absl::SimpleAtoi(parts[0], &count) || count == 0 || count > kMaxCount) {
+  if (parts.size() > 2 || counts.size() > (step_case.is_prompt ? 1 : 2) ||
+      !absl::SimpleAtoi(counts[0], &count) || count == 0 || count > kMaxCount) {
+    return refuse();
+  }
+  if (counts.size() == 2 && (!absl::SimpleAtoi(counts[1], &step_case.chain) ||
+                             step_case.chain == 0 || step_case.chain > kMaxCount / count)) {
     return refuse();
   }
   (step_case.is_prompt ? step_case.prompt_tokens : step_case.sequences) = count;
@@ -41,7 +47,7 @@ absl::StatusOr<StepCase> ParseCase(const std::string& text) {
 }  // namespace
 
 uint32_t StepCase::RowsPerStep(uint32_t max_rows) const {
-  return std::min(max_rows, is_prompt ? prompt_tokens : sequences);
+  return std::min(max_rows, is_prompt ? prompt_tokens : sequences * chain);
 }
 
 uint32_t StepCase::NumSteps(uint32_t max_rows, uint32_t tokens) const {
@@ -49,7 +55,7 @@ uint32_t StepCase::NumSteps(uint32_t max_rows, uint32_t tokens) const {
 }
 
 uint32_t StepCase::EndLength(uint32_t tokens) const {
-  return depth + (is_prompt ? prompt_tokens : tokens);
+  return depth + (is_prompt ? prompt_tokens : tokens * chain);
 }
 
 absl::StatusOr<std::vector<StepCase>> ParseCases(const std::string& text) {
@@ -66,6 +72,7 @@ testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCa
   testing::RunLimits limits;
   limits.max_rows = max_rows;
   limits.max_sequences = 1;
+  limits.max_outputs = 1;
   limits.max_logit_outputs = 1;
   limits.context_len = 1;
   for (const StepCase& step_case : cases) {
@@ -75,13 +82,13 @@ testing::RunLimits LimitsFor(const ModelConfig& config, const std::vector<StepCa
     const uint32_t window_blocks =
         std::min(blocks, CeilDiv(config.sliding_window + max_rows, limits.block_tokens) + 2);
     limits.max_sequences = std::max(limits.max_sequences, step_case.sequences);
+    limits.max_outputs = std::max(limits.max_outputs, step_case.Outputs());
     limits.context_len = std::max(limits.context_len, length);
     limits.num_blocks[kGlobalGroup] =
         std::max(limits.num_blocks[kGlobalGroup], blocks * step_case.sequences);
     limits.num_blocks[kWindowGroup] =
         std::max(limits.num_blocks[kWindowGroup], window_blocks * step_case.sequences);
   }
-  limits.max_outputs = limits.max_sequences;
   return limits;
 }
 
@@ -91,9 +98,9 @@ StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepL
   StepWork work;
   const double num_steps = step_case.NumSteps(limits.max_rows, tokens);
   const double rows = static_cast<double>(step_case.is_prompt ? step_case.prompt_tokens
-                                                              : step_case.sequences * tokens) /
+                                                              : step_case.Outputs() * tokens) /
                       num_steps;
-  const double outputs = step_case.is_prompt ? 1.0 / num_steps : step_case.sequences;
+  const double outputs = step_case.is_prompt ? 1.0 / num_steps : step_case.Outputs();
   const std::vector<WeightRole> ffn_roles = RolesOfStage(StageKind::kFfn);
   for (const PackedTensor& tensor : weights.tensors()) {
     const bool is_head = &tensor == &weights.head();
@@ -110,7 +117,8 @@ StepWork WorkOf(const StepCase& step_case, const WeightSet& weights, const StepL
   }
   // The middle step stands for all of them.
   const double length =
-      step_case.depth + (step_case.is_prompt ? step_case.prompt_tokens : tokens) / 2.0;
+      step_case.depth +
+      (step_case.is_prompt ? step_case.prompt_tokens : tokens * step_case.chain) / 2.0;
   const double window = config.sliding_window + rows / step_case.sequences - 1;
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     const double seen = config.is_global(layer) ? length : std::min(length, window);

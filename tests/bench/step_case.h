@@ -11,18 +11,21 @@
 
 namespace tandem::bench {
 
-// "d8@4096": 8 sequences decode at depth 4096.  "p2048": a prompt of 2048.
+// "d8@4096": 8 sequences decode at depth 4096.  "d8x4": each has 4 rows, as one that verifies 3 guesses.
+// "p2048": a prompt of 2048.
 struct StepCase {
   std::string name;
   bool is_prompt = false;
   uint32_t sequences = 1;      // decoding; 1 for a prompt
+  uint32_t chain = 1;          // rows of a decoding sequence in a step, each with an output
   uint32_t prompt_tokens = 0;  // of a prompt
   uint32_t depth = 0;          // positions each sequence holds before
 
   // Rows of a step, at most `max_rows`.
   uint32_t RowsPerStep(uint32_t max_rows) const;
-  // Steps of one measurement; a decoding one makes `tokens` tokens a sequence.
+  // Steps of one measurement: `tokens` of a decoding one.
   uint32_t NumSteps(uint32_t max_rows, uint32_t tokens) const;
+  uint32_t Outputs() const { return is_prompt ? 1 : sequences * chain; }  // of a step, at most
   // Positions a sequence ends with, at most.
   uint32_t EndLength(uint32_t tokens) const;
 };

@@ -10,8 +10,8 @@ namespace tandem::bench {
 namespace {
 
 TEST(StepCaseTest, ReadsDecodesAndPromptsWithAndWithoutDepth) {
-  ASSERT_OK_AND_ASSIGN(const auto cases, ParseCases("d1,d32@8192,p2048,p100@7"));
-  ASSERT_EQ(cases.size(), 4u);
+  ASSERT_OK_AND_ASSIGN(const auto cases, ParseCases("d1,d32@8192,p2048,p100@7,d8x4@5"));
+  ASSERT_EQ(cases.size(), 5u);
   EXPECT_FALSE(cases[1].is_prompt);
   EXPECT_EQ(cases[1].sequences, 32u);
   EXPECT_EQ(cases[1].depth, 8192u);
@@ -22,7 +22,12 @@ TEST(StepCaseTest, ReadsDecodesAndPromptsWithAndWithoutDepth) {
   EXPECT_EQ(cases[2].NumSteps(512, 64), 4u);
   EXPECT_EQ(cases[3].RowsPerStep(512), 100u);
   EXPECT_EQ(cases[3].EndLength(64), 107u);
-  for (const char* wrong : {"", "d", "d0", "x1", "d1@", "d1@2@3", "p-1", "d1,", "d99999999"}) {
+  EXPECT_EQ(cases[4].chain, 4u);
+  EXPECT_EQ(cases[4].RowsPerStep(512), 32u);
+  EXPECT_EQ(cases[4].Outputs(), 32u);
+  EXPECT_EQ(cases[4].EndLength(64), 261u);
+  for (const char* wrong : {"", "d", "d0", "x1", "d1@", "d1@2@3", "p-1", "d1,", "d99999999", "d8x",
+                            "d8x0", "d8x2x2", "p8x2", "dx2"}) {
     EXPECT_THAT(ParseCases(wrong).status(), testing::HasCode(absl::StatusCode::kInvalidArgument))
         << wrong;
   }

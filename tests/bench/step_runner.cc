@@ -82,14 +82,16 @@ absl::StatusOr<std::vector<uint32_t>> StepRunner::Fill(const StepCase& step_case
   return sequences;
 }
 
-void StepRunner::BeginDecode(const std::vector<uint32_t>& sequences,
+void StepRunner::BeginDecode(const StepCase& step_case, const std::vector<uint32_t>& sequences,
                              const std::vector<uint32_t>& tokens) {
   steps_->Begin();
   steps_->set_num_candidates(options_.candidates);
   for (uint32_t s = 0; s < sequences.size(); ++s) {
-    const uint32_t row = steps_->AddRows(sequences[s], {tokens.empty() ? 0 : tokens[s]});
-    if (tokens.empty()) steps_->FeedRow(row, s);
-    steps_->AddOutput(row);
+    std::vector<uint32_t> chain = Tokens(step_case.chain);
+    if (!tokens.empty()) chain[0] = tokens[s];
+    const uint32_t row = steps_->AddRows(sequences[s], chain);
+    if (tokens.empty()) steps_->FeedRow(row, (s + 1) * step_case.chain - 1);
+    for (uint32_t i = 0; i < step_case.chain; ++i) steps_->AddOutput(row + i);
   }
 }
 
@@ -100,16 +102,16 @@ absl::Status StepRunner::Decode(const StepCase& step_case, std::vector<StepTimes
   const uint32_t lanes = options_.queue_steps ? 2 : 1;
   Clock::time_point since;
   const auto finish = [&](uint32_t i) -> absl::Status {
-    TANDEM_ASSIGN_OR_RETURN(const StepTimes step, Finish(i % lanes, step_case.sequences, since));
+    TANDEM_ASSIGN_OR_RETURN(const StepTimes step, Finish(i % lanes, step_case.Outputs(), since));
     if (i >= std::min(kWarmUpSteps, options_.tokens - 1)) times.push_back(step);
     for (uint32_t s = 0; s < step_case.sequences; ++s) {
-      const OutputResult& output = runner_.Output(s, i % lanes);
+      const OutputResult& output = runner_.Output((s + 1) * step_case.chain - 1, i % lanes);
       tokens.push_back(output.num_candidates > 0 ? output.candidates[0].token : 0);
     }
     return absl::OkStatus();
   };
   for (uint32_t i = 0; i < options_.tokens; ++i) {
-    BeginDecode(sequences, next);
+    BeginDecode(step_case, sequences, next);
     const StepBatch step = steps_->batch();
     if (i == 0 || !options_.queue_steps) since = Clock::now();
     TANDEM_RETURN_IF_ERROR(Queue(step, i % lanes));
@@ -166,7 +168,7 @@ absl::StatusOr<CaseResult> StepRunner::Measure(const StepCase& step_case) {
   }
   const double tokens = step_case.is_prompt
                             ? static_cast<double>(options_.repetitions) * step_case.prompt_tokens
-                            : static_cast<double>(times.size()) * step_case.sequences;
+                            : static_cast<double>(times.size()) * step_case.Outputs();
   result.tokens_per_second = tokens / total;
   result.busy = device / total;
   return result;

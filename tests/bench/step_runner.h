@@ -36,7 +36,7 @@ struct CaseResult {
   double busy = 0;               // share of it that the device counts
   double slowest_wall = 0;
   StepWork work;
-  std::vector<uint32_t> tokens;  // that decoding made, [step, sequence]
+  std::vector<uint32_t> tokens;  // that decoding made, [step, sequence]: of their last rows
 };
 
 struct RunnerOptions {
@@ -71,8 +71,9 @@ class StepRunner {
   absl::StatusOr<StepTimes> Finish(uint32_t lane, uint32_t num_outputs, Clock::time_point& since);
   // Brings new sequences to the case's depth.
   absl::StatusOr<std::vector<uint32_t>> Fill(const StepCase& step_case);
-  // Begins the sequences' next decoding step.  `tokens`: by sequence; none: rows are fed.
-  void BeginDecode(const std::vector<uint32_t>& sequences, const std::vector<uint32_t>& tokens);
+  // Begins the sequences' next decoding step.  `tokens`: by sequence; none: their first rows are fed.
+  void BeginDecode(const StepCase& step_case, const std::vector<uint32_t>& sequences,
+                   const std::vector<uint32_t>& tokens);
   absl::Status Decode(const StepCase& step_case, std::vector<StepTimes>& times,
                       std::vector<uint32_t>& tokens);
   absl::Status Prompt(const StepCase& step_case, std::vector<StepTimes>& times);

@@ -27,11 +27,11 @@ class AccuracyTest : public EvaluationTest, public ::testing::WithParamInterface
   void Evaluate(const std::string& checkpoint_path, std::map<std::string, Score>& scores) {
     Place(GetParam(), checkpoint_path,
           {.max_rows = 512,
-           .max_sequences = 16,
-           .max_outputs = 16,
+           .max_sequences = 64,
+           .max_outputs = 64,
            .max_logit_outputs = 1,
            .context_len = 2048,
-           .num_blocks = {1024, 1024}});
+           .num_blocks = {4096, 4096}});
     if (IsSkipped() || HasFatalFailure()) return;
     const testing::Checkpoint& checkpoint = OpenCheckpoint(checkpoint_path);
     const ModelConfig& config = checkpoint.weights->config();

@@ -158,7 +158,9 @@ TEST_P(OutputsTest, GreedyContinuationsAreTheSameWhateverTheChunks) {
   ReferencePrompt prompt = *longest;
   prompt.margins.resize(std::min<size_t>(prompt.margins.size(), 16));
   ASSERT_GT(prompt.tokens.size(), 2 * runner_->config().sliding_window);
-  for (const uint32_t chunk : {1u, 7u, 64u, 512u}) {
+  std::vector<uint32_t> chunks = {7, 512};
+  if (trained()) chunks.insert(chunks.end(), {1, 64});  // random weights show no more in these
+  for (const uint32_t chunk : chunks) {
     SCOPED_TRACE(::testing::Message() << "chunk " << chunk);
     ASSERT_OK_AND_ASSIGN(
         const auto answers,

@@ -20,7 +20,7 @@ class ModelFileTest : public ClusterFixture {
   void Start() {
     fs::copy_file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", File());
     StartCluster({.npu = false, .model_folder = models_.path()});
-    former_ = Generate(request_);
+    if (former_.tokens.empty()) former_ = Generate(request_);
     ASSERT_TRUE(former_.status.ok()) << former_.status.error_message();
   }
   std::string File() const { return models_.path() + "/" + kName; }
