@@ -28,7 +28,8 @@ double ChooseLengths(const CostTable& costs, const StepTerms& terms,
   std::stable_sort(guesses.begin(), guesses.end(),
                    [](const Guess& a, const Guess& b) { return a.yield > b.yield; });
   double tokens = terms.num_rows;
-  double best = kLeastGain * tokens / (costs.Step(terms.num_rows) + terms.plain_gap);
+  const double plain = terms.plain_seconds > 0.0 ? terms.plain_seconds : costs.Step(terms.num_rows);
+  double best = kLeastGain * tokens / (plain + terms.plain_gap);
   size_t num_best = 0;
   for (size_t n = 0; n < guesses.size(); ++n) {
     tokens += guesses[n].yield;

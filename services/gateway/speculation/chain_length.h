@@ -29,7 +29,8 @@ struct ChainOffer {
 
 struct StepTerms {
   uint32_t num_rows = 0;       // decode rows of the step without guesses
-  double plain_gap = 0.0;      // seconds between steps without guesses
+  double plain_seconds = 0.0;  // of a step without guesses; 0: as the table has it
+  double plain_gap = 0.0;      // seconds between such steps
   double extra_seconds = 0.0;  // that guessing itself keeps the step waiting
 };
 

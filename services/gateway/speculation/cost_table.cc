@@ -42,6 +42,17 @@ void CostTable::GapTook(double seconds) {
   any_gap_ = true;
 }
 
+double CostTable::StepAtLeast(uint32_t num_rows) const {
+  if (num_rows > kMostRows || Measured(num_rows)) return Step(num_rows);
+  double least = 0.0;
+  for (uint32_t rows = 1; rows <= kMostRows; ++rows) {
+    if (!Measured(rows)) continue;
+    const double share = std::min(1.0, static_cast<double>(num_rows) / rows);
+    least = std::max(least, share * entries_[rows].seconds);
+  }
+  return least;
+}
+
 double CostTable::Step(uint32_t num_rows) const {
   const double estimate = Estimate(num_rows);
   return num_rows <= kMostRows ? std::min(estimate, shortest_[num_rows]) : estimate;

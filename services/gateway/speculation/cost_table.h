@@ -34,6 +34,10 @@ class CostTable {
     return num_rows > kMostRows ||
            (Believed(entries_[num_rows]) && entries_[num_rows].count >= kEnough);
   }
+  // Seconds that a step of `num_rows` rows takes at least: what it takes if that was measured; else the most
+  // of what fewer rows take and its share of what more rows take, for a row never costs more in a
+  // larger step.  0: nothing was measured.
+  double StepAtLeast(uint32_t num_rows) const;
   // Seconds; REQUIRES known() and num_rows > 0.  Between numbers of rows that were seen: on the
   // line between them.  Beyond: each further row adds kRowShare of the nearest time.  Never more
   // than a larger step took: else a number of rows that was slow once would not be tried again.

@@ -25,6 +25,21 @@ TEST(CostTableTest, FillsGapsBetweenWhatWasSeen) {
   EXPECT_LT(costs.Step(9), 0.018) << "low enough to be tried";
 }
 
+TEST(CostTableTest, BoundsWhatWasNotMeasuredFromBelow) {
+  CostTable costs;
+  EXPECT_EQ(costs.StepAtLeast(4), 0.0);
+  costs.StepTook(8, 0.016);
+  EXPECT_EQ(costs.StepAtLeast(8), 0.0) << "one step is not enough";
+  for (uint32_t i = 1; i < CostTable::kEnough; ++i) costs.StepTook(8, 0.016);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(8), 0.016);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(6), 0.012);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(20), 0.016);
+  for (uint32_t i = 0; i < CostTable::kEnough; ++i) costs.StepTook(2, 0.013);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(4), 0.013);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(7), 0.014);
+  EXPECT_DOUBLE_EQ(costs.StepAtLeast(1), 0.0065);
+}
+
 TEST(CostTableTest, FollowsChangesButNotOneHiccup) {
   CostTable costs;
   for (int i = 0; i < 20; ++i) costs.StepTook(1, 0.010);

@@ -258,9 +258,12 @@ std::span<const DraftChoice> Speculator::Choose(std::span<const DraftPlace> plac
   AskQuick(places);
   TakeChains(absl::InfinitePast());
   if (places.empty() || num_rows == 0 || num_rows > kMostRows) return choices_;
-  // What plain decoding takes has to be known, and known lately.
-  if (!costs_.Measured(num_rows)) return choices_;
-  StepTerms terms{.num_rows = num_rows, .plain_gap = queues ? 0.0 : costs_.Gap()};
+  // If it is not known what plain decoding takes, guesses have to pay even if it takes the least that it
+  // can.  Else plain decoding is measured now.
+  const double plain = costs_.StepAtLeast(num_rows);
+  if (plain <= 0.0) return choices_;
+  StepTerms terms{
+      .num_rows = num_rows, .plain_seconds = plain, .plain_gap = queues ? 0.0 : costs_.Gap()};
   AskSlow(places, terms);
   offers_.clear();
   chain_offers_.clear();

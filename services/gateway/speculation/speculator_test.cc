@@ -191,6 +191,25 @@ TEST_F(SpeculatorTest, OfTwoDraftersTheBetterIsTaken) {
   EXPECT_EQ(speculator_->drafter(choice.drafter).name(), "good");
 }
 
+TEST_F(SpeculatorTest, ABatchOfAnotherSizeNeedsNoMeasurementWhereGuessesPayAnyway) {
+  const auto measure = [&](uint32_t rows, double seconds) {
+    for (uint32_t i = 0; i < CostTable::kEnough; ++i) speculator_->costs().StepTook(rows, seconds);
+  };
+  const DraftPlace place{kId, kMaxGuesses, false};
+  const auto chooses = [&](uint32_t num_rows) {
+    return !speculator_->Choose({&place, 1}, num_rows, true)[0].guesses.empty();
+  };
+  Start({{.right = 1.0}}, -1);
+  measure(3, 0.010);
+  EXPECT_TRUE(chooses(2)) << "two rows take 6.7 ms at least";
+  num_decided_ = 0;
+  Start({{.right = 1.0}}, -1);
+  measure(32, 0.010);
+  EXPECT_FALSE(chooses(2)) << "two rows could take as little as 0.6 ms";
+  measure(2, 0.009);
+  EXPECT_TRUE(chooses(2));
+}
+
 TEST_F(SpeculatorTest, NothingIsChosenBeforeAStepWasMeasuredOrForALargeBatch) {
   Start({{}});
   const DraftPlace place{kId, kMaxGuesses, false};
