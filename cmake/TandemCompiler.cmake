@@ -9,8 +9,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 
-# A compiler cache is used where one has been begun, that is where the folder CCACHE_DIR or ~/.cache/ccache exists:
-# a build that only fills one is slower than one with precompiled headers (TandemPrecompiled.cmake).
+# A compiler cache is used where one has been begun, that is where the folder CCACHE_DIR or ~/.cache/ccache exists.
 if(NOT DEFINED TANDEM_CCACHE)
   set(cache OFF)
   find_program(ccache ccache NO_CACHE)
@@ -24,7 +23,16 @@ if(NOT DEFINED TANDEM_CCACHE)
   set(TANDEM_CCACHE ${cache} CACHE STRING "What compilers are run through, such as ccache; or OFF")
 endif()
 if(TANDEM_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  # Precompiled headers are cached too, by what they contain.
+  find_program(TANDEM_ENV env REQUIRED)
+  mark_as_advanced(TANDEM_ENV)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_ENV}
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TANDEM_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  else()
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  endif()
 endif()
 find_program(TANDEM_LLD ld.lld)
 if(TANDEM_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -1,13 +1,7 @@
-# Precompiled headers, for builds that no compiler cache makes short: what most units include and is not
-# written here, read once for each kind of target.  Units still include all that they use: a build with a
-# cache is without, and so are TANDEM_PRECOMPILED_HEADERS=OFF and every target and file that is set so by
-# DISABLE_PRECOMPILE_HEADERS or SKIP_PRECOMPILE_HEADERS.
-if(TANDEM_CCACHE)
-  set(precompile OFF)  # the header's path and content would be part of every object's key
-else()
-  set(precompile ON)
-endif()
-option(TANDEM_PRECOMPILED_HEADERS "Precompile the libraries' headers" ${precompile})
+# Precompiled headers: what most units include and is not written here, read once for each kind of target.  Units still
+# include all that they use: builds with TANDEM_PRECOMPILED_HEADERS=OFF are without, and so is every target and file
+# that is set so by DISABLE_PRECOMPILE_HEADERS or SKIP_PRECOMPILE_HEADERS.
+option(TANDEM_PRECOMPILED_HEADERS "Precompile the libraries' headers" ON)
 
 set(standard_headers <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream>
   <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <utility>
