@@ -16,6 +16,7 @@
 #include "services/common/tensor/kv_format.h"
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/make_drafters.h"
+#include "services/gateway/make_pictures.h"
 #include "services/gateway/trace/http_poster.h"
 
 namespace tandem::gateway {
@@ -223,6 +224,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->check(CLI::IsMember({"on", "shared", "off"}))
       ->capture_default_str();
   app.add_option("--speculate", flags.speculate, kSpeculateHelp)->check(CheckedBy(ParseDrafters));
+  app.add_option("--image-decoder", flags.image_decoder,
+                 "The program that decodes pictures of requests.  Default: tandem-image-decoder "
+                 "beside this one");
   app.add_option("--draft", flags.draft.model_name,
                  "The loader's name of a smaller model with the same vocabulary, which guesses");
   app.add_option("--draft-device", flags.draft.device, kDraftDeviceHelp)->capture_default_str();
@@ -365,6 +369,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.max_rows = flags.engine.max_rows;
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   flags.executor.plan_token = NewPlanToken();
+  if (flags.image_decoder.empty()) flags.image_decoder = DefaultImageDecoder();
   TANDEM_ASSIGN_OR_RETURN(const DrafterSet drafters,
                           ChooseDrafters(flags.speculate, flags.draft.model_name));
   TANDEM_ASSIGN_OR_RETURN(flags.engine.make_drafters,

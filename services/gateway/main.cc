@@ -20,6 +20,7 @@
 #include "services/gateway/gateway_flags.h"
 #include "services/gateway/grpc/generation_service.h"
 #include "services/gateway/http_edge.h"
+#include "services/gateway/make_pictures.h"
 #include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/model/gateway_pulse.h"
 #include "services/gateway/model/launcher.h"
@@ -39,6 +40,16 @@ int Fail(const char* event, const absl::Status& status) {
 int MaxRequestBytes(const HttpFlags& flags) {
   const size_t http = flags.server.listen == kHttpOff ? 0 : flags.server.max_body_bytes;
   return static_cast<int>(std::clamp<size_t>(http, 16 << 20, kMaxMessageBytes));
+}
+
+PictureEncoderOptions PictureOptions(const GatewayFlags& flags, GatewayMeters& meters) {
+  PictureEncoderOptions options;
+  options.decoder.program = flags.image_decoder;
+  options.on_stage = [&meters](PictureStage stage, absl::Duration time) {
+    meters.pictures.AddStage(stage, time);
+  };
+  options.on_picture = [&meters](PictureOutcome outcome) { meters.pictures.Add(outcome); };
+  return options;
 }
 
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
@@ -61,7 +72,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
       [&flags](const Executor::Progress& progress) {
         return Executor::Start(flags.executor, progress);
       },
-      engine, flags.names, flags.tools);
+      engine, flags.names, flags.tools, PicturesBy(PictureOptions(flags, meters), flags.executor));
   GenerationService service(
       launcher,
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});

@@ -13,6 +13,7 @@
 #include "services/gateway/metrics/edge_metrics.h"
 #include "services/gateway/metrics/gateway_metrics.h"
 #include "services/gateway/metrics/key_metrics.h"
+#include "services/gateway/metrics/picture_metrics.h"
 #include "services/gateway/trace/tracing.h"
 #include "services/loader/service/loader_metrics.h"
 #include "services/npu_worker/xrt/npu_sensors.h"
@@ -31,6 +32,7 @@ std::vector<Section> Sections() {
   return {{"Gateway", gateway::GatewayMetrics::All()},
           {"Gateway's gRPC connections", gateway::EdgeMetrics::All()},
           {"Gateway with --http-api-keys", gateway::KeyMetrics::All()},
+          {"Gateway that accepts pictures", gateway::PictureMetrics::All()},
           {"Gateway with --otlp", gateway::TraceMetrics::All()},
           {"GPU and NPU workers", WorkerMetrics::All()},
           {"GPU workers", GpuMetrics::All()},

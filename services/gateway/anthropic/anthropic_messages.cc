@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/openai/chat_messages.h"
 #include "services/gateway/tool_calls/tool_messages.h"
 
@@ -46,7 +47,26 @@ struct Blocks {
   std::string text;
   std::vector<v1::ToolCall> calls;
   std::vector<v1::ChatMessage> results;
+  v1::ChatMessage images;  // its pictures alone
 };
+
+void ReadPicture(JsonFields& block, Blocks& blocks) {
+  const Json* object = block.Object("source");
+  if (object == nullptr) return block.Missing("source");
+  JsonFields source(*object, block.error(), block.PathOf("source."));
+  const std::string type = source.String("type").value_or("");
+  const size_t at = blocks.text.size();
+  if (type == "base64") {
+    const Json* data = source.Find("data");
+    if (data == nullptr || !data->is_string()) return source.Missing("data");
+    AddImageData(source, "data", data->get_ref<const std::string&>(), at, blocks.images);
+  } else if (type == "url") {
+    AddImageUrl(source, "url", source.String("url").value_or(""), at, blocks.images);
+  } else {
+    source.Unsupported("type",
+                       absl::StrFormat("\"%s\": this server takes base64.", ClientText(type, 40)));
+  }
+}
 
 void ReadUse(JsonFields& block, Blocks& blocks) {
   const auto id = block.String("id");
@@ -101,6 +121,8 @@ Blocks ReadBlocks(JsonFields& message, bool assistant) {
       const auto text = block.String("text");
       if (!text.has_value()) block.Missing("text");
       AppendBlock(text.value_or(""), blocks.text);
+    } else if (type == "image" && !assistant) {
+      ReadPicture(block, blocks);
     } else if (type == "tool_use" && assistant) {
       ReadUse(block, blocks);
     } else if (type == "tool_result" && !assistant) {
@@ -134,8 +156,9 @@ void ReadMessages(JsonFields& fields, v1::ChatRequest& request, std::vector<size
     }
     Blocks blocks = ReadBlocks(message, role == "assistant");
     for (v1::ChatMessage& result : blocks.results) *request.add_messages() = std::move(result);
-    if (blocks.results.empty() || !blocks.text.empty()) {
+    if (blocks.results.empty() || !blocks.text.empty() || blocks.images.images_size() > 0) {
       v1::ChatMessage* added = request.add_messages();
+      added->mutable_images()->Swap(blocks.images.mutable_images());
       added->set_role(role);
       added->set_content(std::move(blocks.text));
       for (v1::ToolCall& call : blocks.calls) *added->add_tool_calls() = std::move(call);

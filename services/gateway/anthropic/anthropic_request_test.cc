@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "services/gateway/anthropic/anthropic_error.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/api/testing/toy_pictures.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/tokenizer/chat_template.h"
 
@@ -36,6 +38,24 @@ class AnthropicRequestTest : public ::testing::Test {
 
   std::unique_ptr<ServedModel> model_ = testing::MakeRoomyToyModel();
 };
+
+TEST_F(AnthropicRequestTest, PicturesStandAmongTheTexts) {
+  const auto seeing = testing::MakeSeeingToyModel();
+  std::string base64;
+  absl::Base64Escape(testing::ToyBmp(10), &base64);
+  const auto body = ParseJsonObject(
+      R"({"model": "toy", "max_tokens": 9, "messages": [{"role": "user", "content": [
+          {"type": "text", "text": "the"},
+          {"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": ")" +
+      base64 + R"("}}, {"type": "text", "text": "hat"}]}]})");
+  const auto job = MakeMessagesJob(*body, *seeing, "request");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const EngineRequest& run = job->runs[0];
+  ASSERT_EQ(run.pictures.size(), 1u);
+  EXPECT_EQ(run.picture_files->at(0), testing::ToyBmp(10));
+  const auto hat = *seeing->tokenizer().Encode("\n\nhat");
+  EXPECT_TRUE(std::equal(hat.begin(), hat.end(), run.prompt.begin() + run.pictures[0].end() + 1));
+}
 
 TEST_F(AnthropicRequestTest, EveryMemberReachesTheEngine) {
   const auto job = Make(R"({"model": "toy", "max_tokens": 9, "temperature": 0.5, "top_p": 0.25,
@@ -159,6 +179,11 @@ TEST_F(AnthropicRequestTest, WhatIsWrongOrNotDoneIsNamed) {
       {R"("messages": [{"role": "user"}])", "messages[0].content"},
       {R"("messages": [{"role": "user", "content": 5}])", "messages[0].content"},
       {R"("messages": [{"role": "user", "content": [{"type": "image"}]}])",
+       "messages[0].content[0].source"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image",
+           "source": {"type": "url", "url": "https://example.org/a.png"}}]}])",
+       "messages[0].content[0].source.url"},
+      {R"("messages": [{"role": "assistant", "content": [{"type": "image"}]}])",
        "messages[0].content[0].type"},
       {R"("messages": [{"role": "user", "content": [{"type": "tool_use"}]}])",
        "messages[0].content[0].type"},

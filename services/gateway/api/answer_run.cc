@@ -8,6 +8,7 @@
 #include "services/gateway/api/constraint_member.h"
 #include "services/gateway/model/client_limits.h"
 #include "services/gateway/model/prepare_constraint.h"
+#include "services/gateway/model/prepare_request.h"
 
 namespace tandem::gateway {
 namespace {
@@ -33,14 +34,14 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     // The responder destroys both when the answer is complete or the client has gone.
     responder_->SetCallbacks([self = shared_from_this()] { self->OnDrained(); },
                              [self = shared_from_this()] { self->OnGone(); });
-    Await(PrepareConstraint(model, std::move(requests),
-                            [self = shared_from_this(), &model, names,
-                             options](absl::StatusOr<std::vector<EngineRequest>> prepared) {
-                              if (!prepared.ok()) {
-                                return self->Refuse(NameConstraint(prepared.status(), names));
-                              }
-                              self->Submit(model, *std::move(prepared), options);
-                            }));
+    Await(PrepareRequests(model, std::move(requests),
+                          [self = shared_from_this(), &model, names,
+                           options](absl::StatusOr<std::vector<EngineRequest>> prepared) {
+                            if (!prepared.ok()) {
+                              return self->Refuse(NameConstraint(prepared.status(), names));
+                            }
+                            self->Submit(model, *std::move(prepared), options);
+                          }));
   }
 
  private:
@@ -70,8 +71,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     Pump();
   }
 
-  // The requests' constraint may be under way.
-  void Await(ConstraintWait wait) {
+  // The requests' pictures or constraint may be under way.
+  void Await(RequestWait wait) {
     {
       MutexLock lock(mutex_);
       wait_ = wait;
@@ -103,7 +104,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   }
 
   void OnGone() {
-    ConstraintWait wait;
+    RequestWait wait;
     {
       MutexLock lock(mutex_);
       gone_ = true;
@@ -201,7 +202,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 
   Mutex mutex_;  // also of *writer_, and of *reservation_ once the runs have started
   std::vector<std::shared_ptr<TokenStream>> streams_ ABSL_GUARDED_BY(mutex_);  // with the engine
-  ConstraintWait wait_ ABSL_GUARDED_BY(mutex_);
+  RequestWait wait_ ABSL_GUARDED_BY(mutex_);
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;

@@ -46,7 +46,7 @@ absl::Status NameConstraint(const absl::Status& status, const ConstraintNames& n
     const std::string path = message.substr(0, at + 1) + names.tool_schema;
     return ParamError(path, "invalid_value", path + message.substr(at + kToolSchema.size() - 1));
   }
-  if (names.member.empty()) return status;
+  if (names.member.empty() || message.starts_with("images[")) return status;
   return ParamError(names.member, "invalid_value",
                     absl::StrFormat("Invalid '%s': %s", names.member, message));
 }

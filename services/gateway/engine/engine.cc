@@ -154,7 +154,7 @@ void Engine::Accept(SubmittedRequest submitted) {
   auto run = std::make_unique<RequestRun>(std::move(submitted.request), tokenizer_,
                                           std::move(submitted.stream), submitted.submitted);
   for (EngineObserver* observer : options_.observers) {
-    observer->RequestAccepted(id, run->request(), run->submitted());
+    observer->RequestAccepted(id, run->request(), run->arrived());
   }
   // Its first tokens may be forced: they come with the prompt.
   if (run->constrained()) {

@@ -107,6 +107,11 @@ class Engine {
   // Errors as Admission::Submit.  After an error nothing arrives in `stream`.
   absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
 
+  // The most rows that a picture may have under these options; 0: no pictures.
+  static uint32_t MaxPictureRows(const EngineOptions& options, const StepLimits& limits) {
+    return Scheduler::MaxPictureRows(MakeSchedulerOptions(options, limits));
+  }
+
   // Tells the observers of a request that was refused before it was submitted.
   void ReportRefused(Api api, const absl::Status& status) const;
 

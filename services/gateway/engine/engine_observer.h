@@ -57,8 +57,8 @@ struct StepReport {
 // A request's end.
 struct RequestReport {
   RequestNumber number = 0;
-  const EngineRequest* request = nullptr;  // Borrowed for the call
-  absl::Time submitted;
+  const EngineRequest* request = nullptr;           // Borrowed for the call
+  absl::Time submitted;                             // or when it began to wait for its pictures
   absl::Time started = absl::InfiniteFuture();      // its first rows were handed over, if they were
   absl::Time first_token = absl::InfiniteFuture();  // likewise
   absl::Time last_token = absl::InfiniteFuture();

@@ -49,7 +49,7 @@ void Engine::ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& s
   constexpr absl::Time kNever = absl::InfiniteFuture();
   const RequestReport report{.number = id,
                              .request = &run.request(),
-                             .submitted = run.submitted(),
+                             .submitted = run.arrived(),
                              .started = run.started_at().value_or(kNever),
                              .first_token = run.first_token_at().value_or(kNever),
                              .last_token = run.last_token_at().value_or(kNever),

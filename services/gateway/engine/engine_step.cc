@@ -45,7 +45,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
     if (!run.MarkStarted(now, rows.first_position)) continue;
     BeginDrafting(rows.sequence, run);
     for (EngineObserver* observer : options_.observers) {
-      observer->RequestStarted(rows.sequence, run.request().api, run.submitted(), now);
+      observer->RequestStarted(rows.sequence, run.request().api, run.arrived(), now);
     }
   }
   StepCall call{.lane = num_submitted_++ % executor_->depth(),
@@ -186,7 +186,7 @@ void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outco
   counters_.completion_tokens += num_tokens;
   if (num_tokens > 0 && run.num_decided() == num_tokens) {
     for (EngineObserver* observer : options_.observers) {
-      observer->RequestFirstToken(id, run.request().api, run.submitted(), *run.first_token_at());
+      observer->RequestFirstToken(id, run.request().api, run.arrived(), *run.first_token_at());
     }
   }
   const bool over = outcome.finish != v1::FINISH_REASON_UNSPECIFIED;

@@ -14,13 +14,13 @@ bool Contains(const std::vector<int32_t>& ids, uint32_t token) {
   return std::find(ids.begin(), ids.end(), static_cast<int64_t>(token)) != ids.end();
 }
 
+}  // namespace
+
 std::string PrefixScopeOf(const EngineRequest& request) {
   if (request.cache_scope.empty() && request.cache_salt.empty()) return "";
   // No scope of a client has a NUL.
   return request.cache_scope + '\0' + request.cache_salt;
 }
-
-}  // namespace
 
 RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
                        std::shared_ptr<TokenStream> stream, absl::Time submitted)
@@ -235,13 +235,16 @@ v1::Usage RequestRun::MakeUsage(absl::Time now) const {
   v1::Usage usage;
   usage.set_prompt_tokens(static_cast<uint32_t>(request_.prompt.size()));
   usage.set_completion_tokens(num_decided_);
+  uint32_t image_tokens = 0;
+  for (const PictureSpan& span : request_.pictures) image_tokens += span.num_rows;
+  usage.set_image_tokens(image_tokens);
   usage.set_cached_tokens(cached_tokens_);
   usage.set_accepted_prediction_tokens(num_accepted_);
   usage.set_rejected_prediction_tokens(num_verified_ - num_accepted_);
   usage.set_seed(request_.sampling.seed);
-  usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - submitted_));
-  usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - submitted_));
-  usage.set_total_seconds(absl::ToDoubleSeconds(now - submitted_));
+  usage.set_queue_seconds(absl::ToDoubleSeconds(started_.value_or(now) - arrived()));
+  usage.set_first_token_seconds(absl::ToDoubleSeconds(first_token_.value_or(now) - arrived()));
+  usage.set_total_seconds(absl::ToDoubleSeconds(now - arrived()));
   for (const auto& [worker, seconds] : device_seconds_) {
     v1::DeviceTime* time = usage.add_device_times();
     time->set_worker(worker);

@@ -39,6 +39,11 @@ struct EngineRequest {
   RequestTrace trace;
   std::vector<uint32_t> prompt;
   std::vector<PictureSpan> pictures;  // of the prompt, in order; their tokens are not looked at
+  // The files that `pictures` are encoded from; null: none, or `pictures` have them encoded.
+  std::shared_ptr<const std::vector<std::string>> picture_files;  // shared by n choices
+  // When it began to wait for its pictures, and had them; infinite: it has none.
+  absl::Time pictures_begin = absl::InfiniteFuture();
+  absl::Time pictures_end = absl::InfiniteFuture();
   SamplingParams sampling;
   uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated
   std::vector<std::string> stops;
@@ -66,6 +71,9 @@ struct EngineRequest {
       constraint;  // shared by the answers that follow it
 };
 
+// Requests with the same one share prefixes.  Empty: those of all clients without a salt.
+std::string PrefixScopeOf(const EngineRequest& request);
+
 // What every request's end is decided by.
 struct StopRules {
   std::vector<int32_t> stop_token_ids;
@@ -82,6 +90,8 @@ class RequestRun {
   const EngineRequest& request() const { return request_; }
   const std::shared_ptr<TokenStream>& stream() const { return stream_; }
   absl::Time submitted() const { return submitted_; }
+  // Times that clients and operators see begin here: with the wait for its pictures.
+  absl::Time arrived() const { return std::min(submitted_, request_.pictures_begin); }
   SequenceSpec MakeSequenceSpec(uint64_t id) const;
   OutputNeeds needs() const { return NeedsWithin(0); }
   // Of whichever of the next `ahead` + 1 tokens need most.

@@ -16,6 +16,7 @@
 #include "services/gateway/handlers/rpc_call.h"
 #include "services/gateway/model/client_limits.h"
 #include "services/gateway/model/prepare_constraint.h"
+#include "services/gateway/model/prepare_request.h"
 #include "services/gateway/model/response_writer.h"
 #include "services/gateway/model/served_model.h"
 #include "services/gateway/tool_calls/answer_reader.h"
@@ -46,7 +47,7 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
     }
     call->SetCallbacks([run](bool ok) { run->OnWritten(ok); }, [run] { run->Cancel(); });
     const std::string field = request.constraint_field;
-    run->Await(PrepareConstraint(
+    run->Await(PrepareRequests(
         model, {std::move(request)},
         [run, stream, &model, field](absl::StatusOr<std::vector<EngineRequest>> prepared) {
           if (!prepared.ok()) return run->Refuse(NameConstraintField(prepared.status(), field));
@@ -67,8 +68,8 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
         reservation_(std::move(reservation)) {}
 
  private:
-  // The request's constraint may be under way.
-  void Await(ConstraintWait wait) {
+  // The request's pictures or constraint may be under way.
+  void Await(RequestWait wait) {
     {
       MutexLock lock(mutex_);
       wait_ = wait;
@@ -90,7 +91,7 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
 
   // The client has gone: the engine ends the stream, or the request does not reach it.
   void Cancel() {
-    ConstraintWait wait;
+    RequestWait wait;
     {
       MutexLock lock(mutex_);
       gone_ = true;
@@ -173,7 +174,7 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
   Mutex mutex_;
   std::shared_ptr<TokenStream> stream_ ABSL_GUARDED_BY(mutex_);  // with the engine
   std::unique_ptr<ClientReservation> reservation_ ABSL_GUARDED_BY(mutex_);
-  ConstraintWait wait_ ABSL_GUARDED_BY(mutex_);
+  RequestWait wait_ ABSL_GUARDED_BY(mutex_);
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;

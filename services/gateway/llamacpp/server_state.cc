@@ -61,7 +61,7 @@ Json LlamaCppProps(const ServedModel& model, const v1::SchedulerStatus& schedule
           {"model_path", model.info().name()},
           {"model_alias", model.names().listed().back()},
           {"chat_template", model.chat_template()},
-          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"modalities", {{"vision", model.pictures() != nullptr}, {"audio", false}}},
           {"bos_token", model.bos().has_value() ? Piece(model, *model.bos()) : ""},
           {"eos_token", stops.empty() ? "" : Piece(model, stops.front())},
           {"build_info", "tandem-" + version},

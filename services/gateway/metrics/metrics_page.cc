@@ -19,6 +19,7 @@ MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, 
                         samples);
     AddEdgeMetrics(meters.grpc, samples);
     if (meters.keys != nullptr) AddKeyMetrics(*meters.keys, samples);
+    if (const auto pictures = launcher.picture_counts()) meters.pictures.AddTo(*pictures, samples);
     if (more) more(samples);
   };
 }

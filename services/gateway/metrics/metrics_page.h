@@ -12,6 +12,7 @@
 #include "services/gateway/http/http_router.h"
 #include "services/gateway/http/http_traffic.h"
 #include "services/gateway/metrics/gateway_counters.h"
+#include "services/gateway/metrics/picture_metrics.h"
 #include "services/gateway/model/launcher.h"
 
 namespace tandem::gateway {
@@ -21,12 +22,13 @@ struct GatewayMeters {
   GatewayCounters engine;
   HttpTraffic http;
   EdgeCounts grpc;
+  PictureCounters pictures;
   // Shared with the HTTP server; null if no key is needed.  Set before the page is made.
   std::shared_ptr<ApiKeys> keys;
 };
 
-// All of GatewayMetrics and EdgeMetrics, KeyMetrics if there are keys, then the samples that `more`
-// adds.  `meters`, `launcher`: Borrowed; must outlive the result.
+// All of GatewayMetrics and EdgeMetrics, KeyMetrics if there are keys, PictureMetrics where pictures
+// are accepted, then the samples that `more` adds.  `meters`, `launcher`: Borrowed; must outlive the result.
 MetricSource GatewayPage(const GatewayMeters& meters, const Launcher& launcher, std::string version,
                          MetricSource more = {});
 

@@ -20,11 +20,12 @@ bool IsMissing(const absl::Status& status) {
 }  // namespace
 
 Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names,
-                   std::optional<ToolFormat> tools)
+                   std::optional<ToolFormat> tools, MakePictureEncoder make_pictures)
     : start_(std::move(start)),
       options_(std::move(options)),
       names_(std::move(names)),
-      tools_(tools) {
+      tools_(tools),
+      make_pictures_(std::move(make_pictures)) {
   options_.on_ready_change = [this](bool ready) { Report(ready); };
   options_.on_model_changed = [this] {
     MutexLock lock(mutex_);
@@ -89,7 +90,7 @@ bool Launcher::AwaitModelChange() {
   LogWarning("serving the changed file",
              {{"model", std::string(former->info().name())},
               {"former_model_id", std::string(former->info().model_id())}});
-  former->constraints().Stop(absl::UnavailableError(detail));
+  former->StopPreparing(absl::UnavailableError(detail));
   return true;
 }
 
@@ -100,8 +101,9 @@ absl::Status Launcher::TryOnce() {
     detail_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
   };
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model,
-                          ServedModel::Create(std::move(executor), options_, names_, tools_));
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<ServedModel> model,
+      ServedModel::Create(std::move(executor), options_, names_, tools_, make_pictures_));
   LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
   {
     MutexLock lock(mutex_);
@@ -172,6 +174,16 @@ ConstraintCounts Launcher::constraint_counts() const {
   return model == nullptr ? ConstraintCounts() : model->constraints().counts();
 }
 
+std::optional<PictureEncoder::Counts> Launcher::picture_counts() const {
+  const ServedModel* model = nullptr;
+  {
+    MutexLock lock(mutex_);
+    model = model_.get();
+  }
+  if (model == nullptr || model->pictures() == nullptr) return std::nullopt;
+  return model->pictures()->counts();
+}
+
 void Launcher::Drain(absl::Duration patience) {
   const ServedModel* model = nullptr;
   {
@@ -180,7 +192,7 @@ void Launcher::Drain(absl::Duration patience) {
     model = model_.get();
   }
   if (model == nullptr) return;
-  model->constraints().Stop(absl::UnavailableError(kShuttingDown));
+  model->StopPreparing(absl::UnavailableError(kShuttingDown));
   model->engine().Drain(patience);
 }
 
@@ -191,7 +203,7 @@ void Launcher::EndRequests() {
     model = model_.get();
   }
   if (model == nullptr) return;
-  model->constraints().Stop(absl::UnavailableError(kShuttingDown));
+  model->StopPreparing(absl::UnavailableError(kShuttingDown));
   model->engine().Stop();
 }
 

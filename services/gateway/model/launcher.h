@@ -32,9 +32,9 @@ class Launcher {
   // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
   // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is
   // now is served then.  `names`: what the model is called beside its own name.
-  // `tools`: as in ServedModel::Create.
+  // `tools`, `make_pictures`: as in ServedModel::Create.
   Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {},
-           std::optional<ToolFormat> tools = {});
+           std::optional<ToolFormat> tools = {}, MakePictureEncoder make_pictures = {});
   ~Launcher();
 
   // Starts.  `on_ready` is called when requests can be answered, and when they no longer can.
@@ -48,6 +48,8 @@ class Launcher {
   SchedulerCounters counters() const;
   // Of the model's cache; zero while there is no model yet.
   ConstraintCounts constraint_counts() const;
+  // Of the model's encoder; nullopt where pictures are refused.
+  std::optional<PictureEncoder::Counts> picture_counts() const;
   // Tells the engine's observers of a request that was refused before it reached the engine.
   void ReportRefused(Api api, const absl::Status& status) const;
   // Engine::turns; nothing while there is no engine yet.
@@ -73,6 +75,7 @@ class Launcher {
   EngineOptions options_;
   const ModelNameOptions names_;
   const std::optional<ToolFormat> tools_;
+  const MakePictureEncoder make_pictures_;
   std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
 
   mutable Mutex mutex_;

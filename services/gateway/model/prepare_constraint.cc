@@ -39,7 +39,8 @@ ConstraintWait PrepareConstraint(
 
 absl::Status NameConstraintField(const absl::Status& status, const std::string& field) {
   const std::string message(status.message());
-  const bool named = field.empty() || message.starts_with("tools[");
+  const bool named =
+      field.empty() || message.starts_with("tools[") || message.starts_with("images[");
   if (named || !absl::IsInvalidArgument(status)) return status;
   return absl::InvalidArgumentError(absl::StrFormat("%s: %s", field, message));
 }

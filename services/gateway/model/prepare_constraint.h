@@ -47,7 +47,7 @@ ConstraintWait PrepareConstraint(
     std::function<void(absl::StatusOr<std::vector<EngineRequest>>)> next);
 
 // An error of PrepareConstraint that is the source's, with EngineRequest::constraint_field before
-// it.  Other errors, and those that name a tool, stay as they are.
+// it.  Other errors, and those that name a tool or a picture, stay as they are.
 absl::Status NameConstraintField(const absl::Status& status, const std::string& field);
 
 }  // namespace tandem::gateway

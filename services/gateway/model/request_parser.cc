@@ -112,8 +112,9 @@ absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
   return prompt;
 }
 
-absl::StatusOr<std::vector<uint32_t>> ParseMessages(const v1::ChatRequest& request,
-                                                    const ServedModel& model) {
+// The prompt, and the pictures in it.
+absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& model,
+                           EngineRequest& parsed) {
   if (request.messages_size() > kMaxMessages) {
     return absl::InvalidArgumentError(
         absl::StrFormat("messages: %d of them, at most %d in one request; join those of one role",
@@ -121,7 +122,24 @@ absl::StatusOr<std::vector<uint32_t>> ParseMessages(const v1::ChatRequest& reque
   }
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Message> messages,
                           MessagesOf(request, model.tool_format()));
-  return EncodeChat(messages, model);
+  PicturePlaces places;
+  auto files = std::make_shared<std::vector<std::string>>();
+  for (int i = 0; i < request.messages_size(); ++i) {
+    for (const v1::Image& image : request.messages(i).images()) {
+      if (model.pictures() == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("messages[%d].images: %s", i, model.why_no_pictures()));
+      }
+      places.num_rows = model.config().vision->tokens_per_image;
+      files->push_back(image.data());
+    }
+  }
+  TANDEM_ASSIGN_OR_RETURN(parsed.prompt, EncodeChat(messages, model, &places));
+  for (const uint32_t first : places.first) {
+    parsed.pictures.push_back({first, places.num_rows, nullptr});
+  }
+  if (!files->empty()) parsed.picture_files = std::move(files);
+  return absl::OkStatus();
 }
 
 absl::Status ParseConstraint(const v1::Constraint& proto, EngineRequest& request) {
@@ -254,7 +272,7 @@ absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
 
 absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model) {
   TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseCommon(request, model));
-  TANDEM_ASSIGN_OR_RETURN(parsed.prompt, ParseMessages(request, model));
+  TANDEM_RETURN_IF_ERROR(ParseMessages(request, model, parsed));
   TANDEM_RETURN_IF_ERROR(ConstrainCalls(request, model.tool_format(), parsed));
   parsed.chat = true;
   if (model.tool_format() == ToolFormat::kFunctionGemma &&

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/convert.h"
 #include "services/gateway/model/model_work.h"
@@ -72,10 +73,50 @@ constraint::ConstraintCacheOptions CacheOptions(const std::vector<EngineObserver
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr<Executor> executor,
-                                                                 const EngineOptions& options,
-                                                                 ModelNameOptions names,
-                                                                 std::optional<ToolFormat> tools) {
+void ServedModel::StopPreparing(const absl::Status& why) const {
+  constraints_->Stop(why);
+  if (pictures_ != nullptr) pictures_->Stop(why);
+}
+
+void ServedModel::TakePictures(const Executor& executor, const EngineOptions& options,
+                               const MakePictureEncoder& make) {
+  const ModelConfig& config = executor.config();
+  if (!config.vision.has_value()) {
+    why_no_pictures_ = absl::StrFormat(
+        "%s reads no pictures: it has no vision encoder (docs/pictures.md)", info_.name());
+    return;
+  }
+  std::string why = executor.plan().why_no_pictures();
+  const uint32_t num_rows = config.vision->tokens_per_image;
+  const uint32_t most = Engine::MaxPictureRows(options, executor.limits());
+  if (why.empty() && num_rows > most) {
+    why = absl::StrFormat(
+        "a picture takes %d rows of one step, and steps have room for %d beside other requests: "
+        "raise --max-rows",
+        num_rows, most);
+  }
+  for (const std::string_view marker : {"<start_of_image>", "<end_of_image>"}) {
+    if (why.empty() && !tokenizer_->FindPiece(marker).has_value()) {
+      why = absl::StrFormat("the vocabulary lacks %s", std::string(marker));
+    }
+  }
+  if (why.empty() && make == nullptr) why = "it has no encoder";
+  if (why.empty()) {
+    auto made = make(executor);
+    if (made.ok()) {
+      pictures_ = *std::move(made);
+      info_.set_image_tokens(num_rows);
+      return;
+    }
+    why = std::string(made.status().message());
+  }
+  why_no_pictures_ = "this server takes no pictures: " + why;
+  LogWarning("pictures are refused", {{"model", info_.name()}, {"reason", why}});
+}
+
+absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(
+    std::unique_ptr<Executor> executor, const EngineOptions& options, ModelNameOptions names,
+    std::optional<ToolFormat> tools, const MakePictureEncoder& make_pictures) {
   std::unique_ptr<ServedModel> served(new ServedModel());
   const loader::v1::Model& model = executor->model();
   const Vocabulary& vocabulary = executor->vocabulary();
@@ -106,6 +147,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::unique_ptr
           model.name(), std::string(kFunctionMarkers[0])));
     }
   }
+  served->shared_prefixes_ = options.shared_prefixes;
+  served->TakePictures(*executor, options, make_pictures);
+  served->info_.set_no_images_reason(served->why_no_pictures_);
   TANDEM_ASSIGN_OR_RETURN(auto trie, MakeTrie(served->config_, *served->tokenizer_));
   TANDEM_ASSIGN_OR_RETURN(served->engine_,
                           Engine::Create(std::move(executor), *served->tokenizer_, options));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,22 +14,27 @@
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/model/model_names.h"
+#include "services/gateway/model/picture_encoder.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "services/gateway/tool_calls/call_parser.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
 
-// Immutable but for the engine and the constraints, which are thread-safe.
+// Makes what turns files of pictures into soft tokens.
+using MakePictureEncoder =
+    std::function<absl::StatusOr<std::unique_ptr<PictureEncoder>>(const Executor& executor)>;
+
+// Immutable but for the engine, the constraints and the pictures, which are thread-safe.
 class ServedModel {
  public:
   // Builds the tokenizer and starts the engine.  `tools`: how the model is shown tools; by default
-  // its vocabulary decides.  INVALID_ARGUMENT: a vocabulary or limits that cannot work, or that lacks
-  // what `tools` needs.
-  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(std::unique_ptr<Executor> executor,
-                                                             const EngineOptions& options,
-                                                             ModelNameOptions names = {},
-                                                             std::optional<ToolFormat> tools = {});
+  // its vocabulary decides.  INVALID_ARGUMENT: a vocabulary or limits that cannot work, or that
+  // lacks what `tools` needs.  `make_pictures`: called where model and workers take pictures; if it
+  // is null or fails, pictures are refused.
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(
+      std::unique_ptr<Executor> executor, const EngineOptions& options, ModelNameOptions names = {},
+      std::optional<ToolFormat> tools = {}, const MakePictureEncoder& make_pictures = {});
 
   const v1::ModelInfo& info() const { return info_; }
   const ModelConfig& config() const { return config_; }
@@ -37,6 +43,13 @@ class ServedModel {
   // Compiles constraints for the model's vocabulary (PrepareConstraint).  Stop it where the engine
   // is stopped, so that the calls that wait for it end.
   constraint::ConstraintCache& constraints() const { return *constraints_; }
+  // Encodes pictures (PrepareRequests); null: pictures are refused, and why_no_pictures() says why.
+  PictureEncoder* pictures() const { return pictures_.get(); }
+  const std::string& why_no_pictures() const { return why_no_pictures_; }
+  // Whether all clients share prefixes, whatever their keys.
+  bool shared_prefixes() const { return shared_prefixes_; }
+  // Ends what requests wait for before the engine has them.
+  void StopPreparing(const absl::Status& why) const;
   // What unset parameters mean for this model.
   const SamplingParams& sampling_defaults() const { return sampling_defaults_; }
   // Put before a prompt of text; nullopt: nothing is.
@@ -55,6 +68,9 @@ class ServedModel {
 
  private:
   ServedModel() = default;
+  // Sets pictures_ or why_no_pictures_.
+  void TakePictures(const Executor& executor, const EngineOptions& options,
+                    const MakePictureEncoder& make);
 
   v1::ModelInfo info_;
   ModelNames names_;
@@ -68,6 +84,9 @@ class ServedModel {
   std::unique_ptr<Engine> engine_;  // after the tokenizer it borrows
   // After the engine: what waits for a compilation is answered by it.
   std::unique_ptr<constraint::ConstraintCache> constraints_;
+  bool shared_prefixes_ = false;
+  std::string why_no_pictures_;
+  std::unique_ptr<PictureEncoder> pictures_;  // likewise after the engine; null: they are refused
 };
 
 }  // namespace tandem::gateway

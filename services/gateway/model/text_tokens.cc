@@ -66,14 +66,18 @@ absl::StatusOr<std::vector<uint32_t>> EncodePrompt(std::string_view text,
 }
 
 absl::StatusOr<std::vector<uint32_t>> EncodeChat(const std::vector<Message>& messages,
-                                                 const ServedModel& model) {
+                                                 const ServedModel& model,
+                                                 PicturePlaces* pictures) {
   // Between two messages are markers or a blank line, the text of two bytes at least.
   uint64_t num_bytes = 2 * messages.size();
   for (const Message& message : messages) num_bytes += message.content.size();
-  const uint64_t least = LeastTokens(num_bytes, model);
+  uint64_t least = LeastTokens(num_bytes, model);
+  for (const Message& message : messages) {
+    if (pictures != nullptr) least += message.pictures.size() * uint64_t{pictures->num_rows};
+  }
   if (!CheckPromptTokens(least, model).ok()) return PromptTooLong("at least ", least, model);
   const int32_t bos = model.bos().has_value() ? static_cast<int32_t>(*model.bos()) : -1;
-  return AsPrompt(RenderChat(model.tokenizer(), bos, messages, NumCounted(model)), model);
+  return AsPrompt(RenderChat(model.tokenizer(), bos, messages, NumCounted(model), pictures), model);
 }
 
 absl::StatusOr<std::vector<uint32_t>> TokensOf(std::string_view text, bool add_bos,

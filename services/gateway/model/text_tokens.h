@@ -22,9 +22,10 @@ namespace tandem::gateway {
 absl::Status CheckPromptTokens(uint64_t num_tokens, const ServedModel& model);
 // `text` after the model's beginning-of-sequence token, where it has one.
 absl::StatusOr<std::vector<uint32_t>> EncodePrompt(std::string_view text, const ServedModel& model);
-// Errors of RenderChat too.
+// Errors of RenderChat too.  `pictures`: as RenderChat's.
 absl::StatusOr<std::vector<uint32_t>> EncodeChat(const std::vector<Message>& messages,
-                                                 const ServedModel& model);
+                                                 const ServedModel& model,
+                                                 PicturePlaces* pictures = nullptr);
 
 // For clients that count tokens; a text may fill the context.
 absl::StatusOr<std::vector<uint32_t>> TokensOf(std::string_view text, bool add_bos,

@@ -36,6 +36,12 @@ Json Named(const std::string& listed) {
   return {{"name", name}, {"model", name}};
 }
 
+Json Capabilities(const ServedModel& model) {
+  Json capabilities = Json::array({"completion", "tools"});
+  if (model.pictures() != nullptr) capabilities.push_back("vision");
+  return capabilities;
+}
+
 }  // namespace
 
 uint64_t CountParameters(const ModelConfig& config) {
@@ -93,7 +99,7 @@ Json OllamaShow(const ServedModel& model, absl::Time started) {
             {family + ".attention.head_count_kv", config.num_kv_heads},
             {family + ".attention.key_length", config.head_dim},
             {family + ".attention.sliding_window", config.sliding_window}}},
-          {"capabilities", Json::array({"completion", "tools"})},
+          {"capabilities", Capabilities(model)},
           {"modified_at", Rfc3339(started)}};
 }
 

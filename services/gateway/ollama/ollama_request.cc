@@ -9,6 +9,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/constraint_member.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/penalty_window.h"
 #include "services/gateway/model/request_parser.h"
@@ -19,7 +20,6 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr char kNoImages[] = "this server does not take images.";
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // Reads the part of `options` that concerns the answer.  Options about the machine (num_ctx,
@@ -64,7 +64,6 @@ void ReadOptions(JsonFields& fields, v1::SamplingParams& sampling, v1::Generatio
 
 void RefuseUnsupported(JsonFields& fields) {
   fields.RefuseIfSet("think", "this server does not support thinking.");
-  fields.RefuseIfSet("images", kNoImages);
   fields.RefuseIfSet("suffix", "this server does not fill in the middle.");
   fields.RefuseIfSet("template", "this server does not take templates, it uses the model's.");
   fields.RefuseIfSet("context",
@@ -165,6 +164,18 @@ void AddMessage(v1::ChatRequest& request, const std::string& role, const std::st
   message->set_content(content);
 }
 
+// Pictures come before the text, as in Ollama's prompts.
+void ReadOllamaImages(JsonFields& fields, v1::ChatMessage& message) {
+  const Json* images = fields.Array("images");
+  if (images == nullptr) return;
+  for (size_t i = 0; i < images->size() && fields.ok(); ++i) {
+    const std::string at = absl::StrFormat("images[%d]", i);
+    const Json& image = (*images)[i];
+    if (!image.is_string()) return fields.WrongType(at, "a string");
+    AddImageData(fields, at, image.get_ref<const std::string&>(), 0, message);
+  }
+}
+
 void ReadOllamaMessages(JsonFields& fields, v1::ChatRequest& request) {
   const Json* messages = fields.Array("messages");
   if (messages == nullptr) return;
@@ -176,9 +187,9 @@ void ReadOllamaMessages(JsonFields& fields, v1::ChatRequest& request) {
     JsonFields message((*messages)[i], fields.error(), at + ".");
     const auto role = message.String("role");
     if (!role.has_value()) message.Missing("role");
-    message.RefuseIfSet("images", kNoImages);
     AddMessage(request, role.value_or(""), message.String("content").value_or(""));
     v1::ChatMessage* added = request.mutable_messages(request.messages_size() - 1);
+    ReadOllamaImages(message, *added);
     ReadOllamaCalls(message, *added);
     if (added->role() != "tool") continue;
     added->set_tool_call_id(message.String("tool_call_id").value_or(""));
@@ -243,17 +254,23 @@ absl::StatusOr<ApiJob> MakeOllamaGenerateJob(const Json& body, const ServedModel
   const std::string prompt = fields.String("prompt").value_or("");
   const std::string system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);
+  const Json* const images = fields.Array("images");
+  const bool has_images = images != nullptr && !images->empty();
   if (!error.ok()) return error;
   TANDEM_RETURN_IF_ERROR(CheckOllamaName(common.writer.model, model));
   if (!raw || prompt.empty()) {
     v1::ChatRequest request;
     request.set_request_id(request_id);
-    if (!prompt.empty()) {
+    if (!prompt.empty() || has_images) {
       if (!system.empty()) AddMessage(request, "system", system);
       AddMessage(request, "user", prompt);
+      ReadOllamaImages(fields, *request.mutable_messages(request.messages_size() - 1));
+      if (!error.ok()) return error;
     }
     return MakeChat(request, common, model);
   }
+  fields.RefuseIfSet("images", "a raw prompt takes no images; leave out 'raw'.");
+  if (!error.ok()) return error;
   v1::GenerateRequest request;
   request.set_request_id(request_id);
   request.set_text(prompt);

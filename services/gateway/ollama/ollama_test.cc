@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/api/testing/toy_pictures.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/ollama/ollama_embed.h"
 #include "services/gateway/ollama/ollama_model.h"
@@ -67,6 +69,30 @@ TEST_F(OllamaTest, APromptIsATurnUnlessItIsRaw) {
   EXPECT_EQ(turn->runs[0].max_tokens, kNoTokenLimit);
   const auto raw = Make(MakeOllamaGenerateJob, R"({"model": "toy", "prompt": "h", "raw": true})");
   EXPECT_THAT(raw->runs[0].prompt, ElementsAre(testing::kToyBos, 261 + 'h' - 'a'));
+}
+
+TEST_F(OllamaTest, PicturesComeBeforeTheirText) {
+  const auto seeing = testing::MakeSeeingToyModel();
+  std::string base64;
+  absl::Base64Escape(testing::ToyBmp(10), &base64);
+  const std::string images =
+      R"("images": [")" + base64 + R"(", "data:image/bmp;base64,)" + base64 + R"("])";
+  const std::pair<absl::StatusOr<ApiJob> (*)(const Json&, const ServedModel&, const std::string&),
+                  std::string>
+      bodies[] = {
+          {MakeOllamaChatJob,
+           R"({"model": "toy", "messages": [{"role": "user", "content": "hat", )" + images + "}]}"},
+          {MakeOllamaGenerateJob, R"({"model": "toy", "prompt": "hat", )" + images + "}"}};
+  std::vector<uint32_t> prompt;
+  for (const auto& [make, body] : bodies) {
+    const auto job = make(*ParseJsonObject(body), *seeing, "r");
+    ASSERT_TRUE(job.ok()) << job.status();
+    const EngineRequest& run = job->runs[0];
+    ASSERT_EQ(run.pictures.size(), 2u);
+    EXPECT_EQ(run.picture_files->at(1), testing::ToyBmp(10));
+    if (prompt.empty()) prompt = run.prompt;
+    EXPECT_EQ(run.prompt, prompt);
+  }
 }
 
 TEST_F(OllamaTest, AFormatIsJsonOrASchema) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/openai/openai_options.h"
 #include "services/gateway/openai/tool_fields.h"
 
@@ -27,6 +28,25 @@ std::string ReadRole(JsonFields& message) {
   return "";
 }
 
+// The picture of a part "image_url" or "input_image".
+void ReadImage(JsonFields& part, size_t content_offset, v1::ChatMessage& message) {
+  part.RefuseIfSet("file_id", "this server keeps no files; send the picture in 'image_url'.");
+  const Json* url = part.Find("image_url");
+  if (url == nullptr) return part.Missing("image_url");
+  if (url->is_string()) {
+    part.String("detail");  // one size whatever it says
+    return AddImageUrl(part, "image_url", url->get_ref<const std::string&>(), content_offset,
+                       message);
+  }
+  if (!url->is_object()) return part.WrongType("image_url", "a string or an object");
+  JsonFields object(*url, part.error(), part.PathOf("image_url."));
+  object.String("detail");
+  const Json* text = object.Find("url");
+  if (text == nullptr) return object.Missing("url");
+  if (!text->is_string()) return object.WrongType("url", "a string");
+  AddImageUrl(object, "url", text->get_ref<const std::string&>(), content_offset, message);
+}
+
 }  // namespace
 
 const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& element) {
@@ -38,7 +58,7 @@ const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& elem
 }
 
 std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types,
-                        const std::string& name) {
+                        const std::string& name, v1::ChatMessage* images) {
   const Json* content = message.Find(name);
   if (content == nullptr) {
     message.Missing(name);
@@ -56,6 +76,15 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
     if (element == nullptr) return "";
     JsonFields part(*element, message.error(), message.PathOf(at) + ".");
     const std::string type = part.String("type").value_or("");
+    const bool is_image = type == "image_url" || type == "input_image";
+    if (is_image && images == nullptr) {
+      part.Unsupported("type", "this server takes images in messages of the user alone.");
+      return "";
+    }
+    if (is_image) {
+      ReadImage(part, text.size(), *images);
+      continue;
+    }
     if (std::find(part_types.begin(), part_types.end(), type) == part_types.end()) {
       part.Unsupported("type", absl::StrFormat("\"%s\": %s", ClientText(type, 40), kTextOnly));
       return "";
@@ -84,7 +113,8 @@ void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
   }
   // Content is null in messages that called a tool; clients keep such messages in their history.
   if (added->role() == "assistant" && message.Find("content") == nullptr) return;
-  added->set_content(ReadContent(message, {"text", "input_text", "output_text"}));
+  added->set_content(ReadContent(message, {"text", "input_text", "output_text"}, "content",
+                                 added->role() == "user" ? added : nullptr));
 }
 
 void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& request) {

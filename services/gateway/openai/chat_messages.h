@@ -9,7 +9,7 @@
 namespace tandem::gateway {
 
 // Appends `messages` (an array of objects) to `request`.  Content is a string or a list of text
-// parts; "developer" means "system".  Content that is not text (images, sound, files) is refused,
+// parts, and of a user pictures; "developer" means "system".  Other content (sound, files) is refused,
 // named by its path: "messages[2].content[0].type".
 void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& request);
 
@@ -21,7 +21,9 @@ void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
 const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& element);
 
 // The text of a message's content: a string, or parts of one of `part_types`.
+// `images`: takes the pictures among the parts, as image_url of chats or input_image of responses;
+// null: they are refused.
 std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types,
-                        const std::string& name = "content");
+                        const std::string& name = "content", v1::ChatMessage* images = nullptr);
 
 }  // namespace tandem::gateway

@@ -15,7 +15,7 @@
 namespace tandem::gateway {
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr char kTextOnly[] = "this server does not take anything but text.";
+inline constexpr char kTextOnly[] = "this server takes text and images alone.";
 
 // temperature, top_p, seed, the penalties and logit_bias; also top_k, min_p, repetition_penalty (or
 // llama.cpp's repeat_penalty) and repeat_last_n, which OpenAI lacks, under other servers' names.

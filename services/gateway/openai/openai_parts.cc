@@ -16,6 +16,7 @@ void UsageSum::Add(const v1::Usage& usage, bool new_prompt, bool first) {
   if (new_prompt) {
     prompt_tokens_ += usage.prompt_tokens();
     cached_tokens_ += usage.cached_tokens();
+    image_tokens_ += usage.image_tokens();
   }
   completion_tokens_ += usage.completion_tokens();
   accepted_tokens_ += usage.accepted_prediction_tokens();
@@ -24,10 +25,12 @@ void UsageSum::Add(const v1::Usage& usage, bool new_prompt, bool first) {
 }
 
 Json UsageSum::ToJson() const {
+  Json details = {{"cached_tokens", cached_tokens_}, {"audio_tokens", 0}};
+  if (image_tokens_ > 0) details["image_tokens"] = image_tokens_;
   return {{"prompt_tokens", prompt_tokens_},
           {"completion_tokens", completion_tokens_},
           {"total_tokens", prompt_tokens_ + completion_tokens_},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}, {"audio_tokens", 0}}},
+          {"prompt_tokens_details", std::move(details)},
           {"completion_tokens_details",
            {{"reasoning_tokens", 0},
             {"audio_tokens", 0},
@@ -36,8 +39,10 @@ Json UsageSum::ToJson() const {
 }
 
 Json UsageSum::ToResponsesJson() const {
+  Json details = {{"cached_tokens", cached_tokens_}};
+  if (image_tokens_ > 0) details["image_tokens"] = image_tokens_;
   return {{"input_tokens", prompt_tokens_},
-          {"input_tokens_details", {{"cached_tokens", cached_tokens_}}},
+          {"input_tokens_details", std::move(details)},
           {"output_tokens", completion_tokens_},
           {"output_tokens_details", {{"reasoning_tokens", 0}}},
           {"total_tokens", prompt_tokens_ + completion_tokens_}};

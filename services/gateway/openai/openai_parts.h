@@ -31,6 +31,7 @@ class UsageSum {
  private:
   uint64_t prompt_tokens_ = 0;
   uint64_t cached_tokens_ = 0;
+  uint64_t image_tokens_ = 0;     // of the prompt
   uint64_t accepted_tokens_ = 0;  // of predictions, and guesses of the gateway's own
   uint64_t rejected_tokens_ = 0;
   uint64_t completion_tokens_ = 0;

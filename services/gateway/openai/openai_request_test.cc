@@ -8,7 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/api/testing/toy_pictures.h"
 #include "services/gateway/api/testing/toy_served_model.h"
 #include "services/gateway/openai/chat_request.h"
 #include "services/gateway/openai/completion_request.h"
@@ -162,8 +165,58 @@ TEST_F(OpenAiRequestTest, RefusalsSpeakOfThisServerAndSayWhatToDoInstead) {
        {R"("response_format": {"type": "grammar"})", R"("audio": {"a": 1})",
         R"("prediction": {"type": "tokens"})", R"("service_tier": "flex")",
         R"("web_search_options": {"a": 1})",
-        R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])"}) {
+        R"("messages": [{"role": "user", "content": [{"type": "input_audio"}]}])",
+        R"("messages": [{"role": "user", "content": [{"type": "image_url",
+             "image_url": {"url": "http://example.org/a.png"}}]}])"}) {
     EXPECT_THAT(std::string(Chat(fields).status().message()), HasSubstr("this server ")) << fields;
+  }
+}
+
+TEST_F(OpenAiRequestTest, AModelThatReadsNoPicturesSaysSo) {
+  const absl::Status status =
+      Chat(R"("messages": [{"role": "user", "content": [{"type": "image_url",
+               "image_url": {"url": "data:image/png;base64,aaaa"}}]}])")
+          .status();
+  EXPECT_EQ(ErrorParam(status), "messages[0].images");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("toy reads no pictures"));
+}
+
+TEST_F(OpenAiRequestTest, PicturesComeAsDataUrls) {
+  const auto seeing = testing::MakeSeeingToyModel();
+  std::string base64;
+  absl::Base64Escape(testing::ToyBmp(10), &base64);
+  const std::string url = "data:image/bmp;base64," + base64;
+  const auto make = [&](MakeJob job, const std::string& text) {
+    const auto body = ParseJsonObject(text);
+    EXPECT_TRUE(body.ok()) << body.status();
+    auto made = job(*body, *seeing, "r");
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? made->runs[0] : EngineRequest();
+  };
+  const std::string parts =
+      R"({"type": "$text", "text": "the"}, {"type": "$image", "image_url": $url},
+         {"type": "$text", "text": "hat"})";
+  const auto with = [&](std::string text, const std::string& of, const std::string& image,
+                        const std::string& as) {
+    return absl::StrReplaceAll(text, {{"$text", of}, {"$image", image}, {"$url", as}});
+  };
+  const EngineRequest chat =
+      make(MakeChatJob,
+           R"({"messages": [{"role": "user", "content": [)" +
+               with(parts, "text", "image_url", R"({"detail": "high", "url": ")" + url + R"("})") +
+               "]}]}");
+  const EngineRequest responses = make(
+      MakeResponsesJob, R"({"input": [{"role": "user", "content": [)" +
+                            with(parts, "input_text", "input_image", '"' + url + '"') + "]}]}");
+  for (const EngineRequest& request : {chat, responses}) {
+    ASSERT_EQ(request.pictures.size(), 1u);
+    EXPECT_EQ(request.pictures[0].num_rows, testing::kToyPictureRows);
+    ASSERT_NE(request.picture_files, nullptr);
+    EXPECT_EQ(request.picture_files->at(0), testing::ToyBmp(10));
+    EXPECT_EQ(request.prompt, chat.prompt);
+    const auto hat = *seeing->tokenizer().Encode("\n\nhat");
+    const auto after = request.prompt.begin() + request.pictures[0].end() + 1;
+    EXPECT_TRUE(std::equal(hat.begin(), hat.end(), after)) << "the text behind the picture";
   }
 }
 
@@ -283,6 +336,16 @@ TEST_F(OpenAiRequestTest, WrongMessagesAreNamedByTheirPath) {
       {R"("messages": [{"role": "user", "content": [5]}])", "messages[0].content[0]",
        "invalid_type"},
       {R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])",
+       "messages[0].content[0].image_url", "missing_required_parameter"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image_url",
+           "image_url": {"url": "https://example.org/a.png"}}]}])",
+       "messages[0].content[0].image_url.url", "unsupported_parameter"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image_url",
+           "image_url": {"url": "data:image/png;base64,%%%%"}}]}])",
+       "messages[0].content[0].image_url.url", "invalid_value"},
+      {R"("messages": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}])",
+       "messages[0].content[0].file_id", "unsupported_parameter"},
+      {R"("messages": [{"role": "system", "content": [{"type": "image_url"}]}])",
        "messages[0].content[0].type", "unsupported_parameter"},
       {R"("messages": [{"role": "user", "content": [{"type": "text"}]}])",
        "messages[0].content[0].text", "missing_required_parameter"},

@@ -46,6 +46,11 @@ uint32_t MaxSequenceLen(const StepLimits& limits, const KvPools& pools) {
   return static_cast<uint32_t>(tokens);
 }
 
+uint32_t MaxRunningOf(const SchedulerOptions& options) {
+  return std::min({options.max_sequences, options.limits.max_sequences, options.max_rows,
+                   options.limits.max_rows});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
@@ -66,15 +71,12 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   running_.SetLimits(MaxRunning(), options_.chunk_rows);
 }
 
-uint32_t Scheduler::MaxRunning() const {
-  return std::min({options_.max_sequences, options_.limits.max_sequences, options_.max_rows,
-                   options_.limits.max_rows});
-}
+uint32_t Scheduler::MaxRunning() const { return MaxRunningOf(options_); }
 
-uint32_t Scheduler::max_picture_rows() const {
-  if (options_.limits.max_pictures == 0) return 0;
-  const uint32_t max_rows = std::min(options_.max_rows, options_.limits.max_rows);
-  return std::min(options_.chunk_rows, max_rows - (MaxRunning() - 1));
+uint32_t Scheduler::MaxPictureRows(const SchedulerOptions& options) {
+  if (options.limits.max_pictures == 0) return 0;
+  const uint32_t max_rows = std::min(options.max_rows, options.limits.max_rows);
+  return std::min(options.chunk_rows, max_rows - (MaxRunningOf(options) - 1));
 }
 
 bool Scheduler::PicturesFit(const std::vector<PictureSpan>& pictures) const {

@@ -183,7 +183,8 @@ class Scheduler {
   // Most tokens of a sequence, prompt included: bounded by the context and by the KV pools.
   uint32_t max_sequence_len() const { return max_sequence_len_; }
   // Most rows of a picture: it must fit into a step beside the decode rows of all other sequences.
-  uint32_t max_picture_rows() const;
+  uint32_t max_picture_rows() const { return MaxPictureRows(options_); }
+  static uint32_t MaxPictureRows(const SchedulerOptions& options);
   bool empty() const { return sequences_.empty(); }
   SchedulerLoad load() const;
   const SchedulerCounters& counters() const { return counters_; }

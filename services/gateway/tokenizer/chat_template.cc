@@ -42,12 +42,30 @@ absl::StatusOr<uint32_t> FindMarker(const Tokenizer& tokenizer, std::string_view
       "the model's vocabulary has no piece %s: it cannot chat, use Generate", std::string(piece)));
 }
 
+constexpr std::string_view kStartOfImage = "<start_of_image>";
+constexpr std::string_view kEndOfImage = "<end_of_image>";
+
 // The text between two markers, the role's line left out.
 struct Turn {
   std::string_view role;  // "user", "model" or "developer"
   std::string text;
   std::vector<Mark> marks;
+  bool goes_on = false;  // what follows it follows without blank lines
 };
+
+// Appends a message with pictures.
+void AppendWithPictures(const Message& message, Turn& turn) {
+  size_t from = 0;
+  for (const size_t at : message.pictures) {
+    turn.text += Trim(std::string_view(message.content).substr(from, at - from));
+    from = at;
+    turn.text += "\n\n";
+    turn.marks.push_back({turn.text.size(), std::string(kStartOfImage), true});
+    turn.marks.push_back({turn.text.size(), std::string(kEndOfImage)});
+    turn.text += "\n\n";
+  }
+  turn.text += Trim(std::string_view(message.content).substr(from));
+}
 
 // The turn of a message's role; empty: an unknown role.
 std::string_view TurnRole(std::string_view role) {
@@ -63,7 +81,7 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
   if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
   std::vector<Turn> turns;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const auto& [role, content, marks] = messages[i];
+    const auto& [role, content, marks, pictures] = messages[i];
     if (const auto bad = FindInvalidUtf8(content)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("messages[%d].content: not UTF-8 at byte %d", i, *bad));
@@ -78,10 +96,15 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
     const bool whole = !marks.empty() || (i == 0 && role == "system");
     if (turns.empty() || turns.back().role != turn_role) {
       turns.push_back({.role = turn_role});
-    } else if (turns.back().marks.empty()) {
+    } else if (!turns.back().goes_on) {
       turns.back().text += "\n\n";
     }
     Turn& turn = turns.back();
+    if (!pictures.empty()) {
+      AppendWithPictures(messages[i], turn);
+      continue;
+    }
+    turn.goes_on = turn.goes_on || !marks.empty();
     for (const Mark& mark : marks) turn.marks.push_back({turn.text.size() + mark.at, mark.piece});
     turn.text += whole ? std::string_view(content) : Trim(content);
   }
@@ -92,24 +115,24 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
 template <class Mark, class Append>
 absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Append& append) {
   for (const Turn& turn : turns) {
-    TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn));
+    TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn, false));
     // The text between two markers is encoded as one.
     std::string text = std::string(turn.role) + "\n";
     size_t from = 0;
-    for (const auto& [at, piece] : turn.marks) {
+    for (const auto& [at, piece, picture] : turn.marks) {
       text.append(turn.text, from, at - from);
       from = at;
-      TANDEM_RETURN_IF_ERROR(append(text));
-      TANDEM_RETURN_IF_ERROR(mark(piece));
+      if (!text.empty()) TANDEM_RETURN_IF_ERROR(append(text));
+      TANDEM_RETURN_IF_ERROR(mark(piece, picture));
       text.clear();
     }
     text.append(turn.text, from);
     TANDEM_RETURN_IF_ERROR(append(text));
     if (turn.role == "model" && &turn == &turns.back()) return absl::OkStatus();  // stays open
-    TANDEM_RETURN_IF_ERROR(mark(kEndOfTurn));
+    TANDEM_RETURN_IF_ERROR(mark(kEndOfTurn, false));
     TANDEM_RETURN_IF_ERROR(append("\n"));
   }
-  TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn));
+  TANDEM_RETURN_IF_ERROR(mark(kStartOfTurn, false));
   return append("model\n");
 }
 
@@ -117,17 +140,21 @@ absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Appe
 
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages,
-                                                 size_t max_tokens) {
+                                                 size_t max_tokens, PicturePlaces* pictures) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
   // Also where no turn ends.
   TANDEM_RETURN_IF_ERROR(FindMarker(tokenizer, kEndOfTurn).status());
 
   std::vector<uint32_t> ids;
   if (bos_token_id >= 0) ids.push_back(static_cast<uint32_t>(bos_token_id));
-  const auto mark = [&](std::string_view marker) -> absl::Status {
+  const auto mark = [&](std::string_view marker, bool picture) -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(const uint32_t id, FindMarker(tokenizer, marker));
     ids.push_back(id);
-    return absl::OkStatus();
+    if (!picture) return absl::OkStatus();
+    pictures->first.push_back(static_cast<uint32_t>(ids.size()));
+    ids.insert(ids.end(), pictures->num_rows, kPictureToken);
+    if (ids.size() <= max_tokens) return absl::OkStatus();
+    return absl::OutOfRangeError(absl::StrFormat("more than %d tokens", max_tokens));
   };
   const auto append = [&](const std::string& text) -> absl::Status {
     const size_t left = max_tokens - std::min(max_tokens, ids.size());
@@ -142,7 +169,7 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
 absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages) {
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
   std::string rendered;
-  const auto mark = [&](std::string_view marker) {
+  const auto mark = [&](std::string_view marker, bool /*picture*/) {
     rendered += marker;
     return absl::OkStatus();
   };

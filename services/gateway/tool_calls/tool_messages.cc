@@ -80,7 +80,10 @@ class MessageBuilder {
     if (message.tool_calls_size() > 0 && !assistant) {
       return Fault(i, "tool_calls", "only an assistant's message has calls");
     }
-    if (message.role() == "tool") return AddResult(message, i);
+    if (message.role() == "tool") {
+      if (message.images_size() > 0) return Fault(i, "images", "a result has no pictures");
+      return AddResult(message, i);
+    }
     if (!assistant && message.role() != "system" && message.role() != "user") {
       return Fault(i, "role",
                    absl::StrFormat("\"%s\" is unknown; use system, user, assistant or tool",
@@ -91,6 +94,7 @@ class MessageBuilder {
                    "only a message of role \"tool\" has it");
     }
     CloseResults();
+    if (message.images_size() > 0) return AddWithImages(message, i);
     if (message.tool_calls_size() == 0) {
       messages_.push_back({message.role(), message.content(), {}});
       return absl::OkStatus();
@@ -115,6 +119,29 @@ class MessageBuilder {
   static absl::Status Fault(int i, std::string_view field, std::string_view why) {
     return absl::InvalidArgumentError(
         absl::StrFormat("messages[%d].%s: %s", i, std::string(field), std::string(why)));
+  }
+
+  absl::Status AddWithImages(const v1::ChatMessage& message, int i) {
+    if (message.role() != "user") return Fault(i, "images", "only a user's message has pictures");
+    Message added = {message.role(), message.content(), {}};
+    for (int k = 0; k < message.images_size(); ++k) {
+      const v1::Image& image = message.images(k);
+      const size_t at = image.content_offset();
+      const bool in_order = added.pictures.empty() || at >= added.pictures.back();
+      const bool at_character = at <= added.content.size() &&
+                                (at == added.content.size() ||
+                                 (static_cast<unsigned char>(added.content[at]) & 0xC0) != 0x80);
+      if (!in_order || !at_character) {
+        return Fault(i, absl::StrFormat("images[%d].content_offset", k),
+                     absl::StrFormat("%d: must be the start of a character of the %d bytes of "
+                                     "content, and not before the picture before",
+                                     at, added.content.size()));
+      }
+      if (image.data().empty()) return Fault(i, absl::StrFormat("images[%d].data", k), "is empty");
+      added.pictures.push_back(at);
+    }
+    messages_.push_back(std::move(added));
+    return absl::OkStatus();
   }
 
   // An assistant's message with its calls.

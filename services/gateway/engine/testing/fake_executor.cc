@@ -26,7 +26,7 @@ StepLimits ToyLimits() {
 
 FakeExecutor::FakeExecutor(FakeExecutorOptions options)
     : options_(std::move(options)),
-      vocabulary_(ToyVocabulary()),
+      vocabulary_(options_.takes_pictures ? SeeingToyVocabulary() : ToyVocabulary()),
       config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)) {
   model_.set_name("toy");
   model_.set_model_id("toy-1");
@@ -34,6 +34,19 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options)
   plan_.workers.push_back({.name = "toy0", .device = "none"});
   plan_.segments.push_back({.index = 0, .worker = 0, .last_ordinal = 4 * config_.num_layers + 1});
   plan_.max_rows = options_.limits.max_rows;
+  if (options_.takes_pictures) {
+    plan_.workers[0].takes_pictures = true;
+    config_.vocab_size = static_cast<uint32_t>(vocabulary_.pieces.size());
+    options_.limits.vocab_size = config_.vocab_size;
+    config_.vision = VisionConfig{.image_size = 6,
+                                  .patch_size = 2,
+                                  .num_layers = 1,
+                                  .hidden_dim = 8,
+                                  .ffn_dim = 8,
+                                  .num_heads = 1,
+                                  .tokens_per_image = options_.limits.picture_rows,
+                                  .text_hidden_dim = config_.hidden_dim};
+  }
   Wipe();
 }
 

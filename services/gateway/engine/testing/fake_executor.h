@@ -18,6 +18,7 @@ StepLimits ToyLimits();
 struct FakeExecutorOptions {
   StepLimits limits = ToyLimits();
   bool queue_steps = true;
+  bool takes_pictures = false;  // of limits.picture_rows each
   // One guess in this many is wrong; 0: all are right.
   uint32_t wrong_guess_in = 0;
   // The best candidate of every output, in place of the toy model's choice.

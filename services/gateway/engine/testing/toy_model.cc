@@ -41,6 +41,16 @@ Vocabulary ToyVocabulary() {
   return vocabulary;
 }
 
+Vocabulary SeeingToyVocabulary() {
+  Vocabulary vocabulary = ToyVocabulary();
+  for (const char* piece : {"<start_of_image>", "<end_of_image>"}) {
+    vocabulary.scores.push_back(-static_cast<float>(vocabulary.pieces.size()));
+    vocabulary.pieces.emplace_back(piece);
+    vocabulary.types.push_back(TokenType::kControl);
+  }
+  return vocabulary;
+}
+
 ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window) {
   ModelConfig config;
   config.num_layers = 6;

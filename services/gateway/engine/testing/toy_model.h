@@ -24,6 +24,8 @@ inline constexpr uint32_t kToyFirstByte = 4;
 inline constexpr uint32_t kToyPoison = kToyFirstByte + 255;
 
 Vocabulary ToyVocabulary();
+// The same, then the markers around pictures.
+Vocabulary SeeingToyVocabulary();
 ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window);
 
 uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token);

@@ -1,0 +1,68 @@
+#include "services/gateway/api/image_members.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "services/common/base/client_text.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr std::string_view kData = "data:";
+constexpr std::string_view kBase64 = ";base64";
+constexpr size_t kMaxHeader = 256;
+
+// Cuts the head off a data: URL of base64, up to the comma; false: `text` is another URL or text.
+bool TakeDataUrl(std::string_view& text) {
+  const size_t comma = text.substr(0, kMaxHeader).find(',');
+  if (comma == text.npos) return false;
+  const std::string header = absl::AsciiStrToLower(std::string(text.substr(0, comma)));
+  if (!header.starts_with(kData) || !header.ends_with(kBase64)) return false;
+  text.remove_prefix(comma + 1);
+  return true;
+}
+
+void AddBase64(JsonFields& fields, std::string_view name, std::string_view text,
+               size_t content_offset, v1::ChatMessage& message) {
+  if (message.images_size() >= static_cast<int>(kMaxImages)) {
+    return fields.Fail(name, "invalid_value",
+                       absl::StrFormat("Invalid '%s': a message has at most %d images.",
+                                       fields.PathOf(name), kMaxImages));
+  }
+  std::string data;
+  if (text.empty() || !absl::Base64Unescape(absl::string_view(text.data(), text.size()), &data)) {
+    return fields.Fail(
+        name, "invalid_value",
+        absl::StrFormat("Invalid '%s': expected a picture as base64.", fields.PathOf(name)));
+  }
+  v1::Image* image = message.add_images();
+  image->set_data(std::move(data));
+  image->set_content_offset(static_cast<uint32_t>(content_offset));
+}
+
+}  // namespace
+
+void AddImageData(JsonFields& fields, std::string_view name, std::string_view text,
+                  size_t content_offset, v1::ChatMessage& message) {
+  TakeDataUrl(text);
+  AddBase64(fields, name, text, content_offset, message);
+}
+
+void AddImageUrl(JsonFields& fields, std::string_view name, std::string_view url,
+                 size_t content_offset, v1::ChatMessage& message) {
+  if (absl::AsciiStrToLower(std::string(url.substr(0, kData.size()))) != kData) {
+    return fields.Unsupported(
+        name, absl::StrFormat("\"%s\": this server fetches no images; send the picture itself as "
+                              "data:image/png;base64,...",
+                              ClientText(url, 40)));
+  }
+  if (!TakeDataUrl(url)) {
+    return fields.Fail(name, "invalid_value",
+                       absl::StrFormat("Invalid '%s': expected data:image/png;base64,... with a "
+                                       "picture as base64.",
+                                       fields.PathOf(name)));
+  }
+  AddBase64(fields, name, url, content_offset, message);
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,60 @@
+// A toy model that takes pictures, and pictures for it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/common/base/check.h"
+#include "services/gateway/engine/testing/fake_executor.h"
+#include "services/gateway/model/picture_encoder.h"
+#include "services/gateway/model/served_model.h"
+
+namespace tandem::gateway::testing {
+
+inline constexpr uint32_t kToyPictureRows = 9;
+
+// A BMP file of 2 x 2 pixels of one grey.
+inline std::string ToyBmp(uint8_t grey) {
+  std::string file("BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x02\0\0\0\x01\0\x18\0", 30);
+  file.resize(54);
+  for (int row = 0; row < 2; ++row)
+    file += std::string(6, static_cast<char>(grey)) + std::string(2, '\0');
+  return file;
+}
+
+// What the toy encoder makes of pixels: their first number, everywhere.
+inline std::vector<float> ToySoftTokens(float pixel) {
+  return std::vector<float>(size_t{kToyPictureRows} * ToyConfig(256, 20).hidden_dim, pixel);
+}
+inline float ToyPixel(uint8_t grey) { return (static_cast<float>(grey) - 127.5f) / 127.5f; }
+
+inline absl::StatusOr<std::vector<std::vector<float>>> ToyEncode(
+    std::span<const std::vector<float>> pixels) {
+  std::vector<std::vector<float>> encoded;
+  for (const std::vector<float>& picture : pixels) encoded.push_back(ToySoftTokens(picture[0]));
+  return encoded;
+}
+
+inline PictureEncoderOptions ToyPictureOptions() {
+  return {.decoder = {.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder"}};
+}
+
+inline std::unique_ptr<ServedModel> MakeSeeingToyModel() {
+  FakeExecutorOptions fake;
+  fake.takes_pictures = true;
+  fake.limits.picture_rows = kToyPictureRows;
+  fake.limits.max_pictures = fake.limits.max_rows / kToyPictureRows;
+  auto model = ServedModel::Create(
+      std::make_unique<FakeExecutor>(std::move(fake)),
+      {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}, {}, {},
+      [](const Executor& executor) {
+        return PictureEncoder::Create(ToyPictureOptions(), *executor.config().vision, ToyEncode);
+      });
+  TANDEM_CHECK(model.ok());
+  return *std::move(model);
+}
+
+}  // namespace tandem::gateway::testing

@@ -1,0 +1,282 @@
+#include "services/gateway/model/picture_encoder.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/picture/prepare.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr char kTooManyWait[] = "too many pictures wait to be decoded; try again later";
+
+uint64_t BytesOf(const Picture& picture) { return picture.soft_tokens.size() * sizeof(float); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PictureEncoder>> PictureEncoder::Create(
+    PictureEncoderOptions options, const VisionConfig& config, Encode encode) {
+  TANDEM_ASSIGN_OR_RETURN(auto decoder, PictureDecoder::Create(options.decoder));
+  return std::unique_ptr<PictureEncoder>(
+      new PictureEncoder(std::move(options), config, std::move(encode), std::move(decoder)));
+}
+
+PictureEncoder::PictureEncoder(PictureEncoderOptions options, const VisionConfig& config,
+                               Encode encode, std::unique_ptr<PictureDecoder> decoder)
+    : options_(std::move(options)),
+      config_(config),
+      encode_(std::move(encode)),
+      decoder_(std::move(decoder)) {
+  for (uint32_t i = 0; i < options_.decoder.max_decoders; ++i) {
+    threads_.emplace_back([this] { Run(); });
+  }
+}
+
+PictureEncoder::~PictureEncoder() {
+  Stop(absl::UnavailableError("the gateway is shutting down"));
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+PictureEncoder::Ticket PictureEncoder::Get(PictureJob asked,
+                                           std::function<void(absl::StatusOr<Pictures>)> done) {
+  auto job = std::make_shared<Job>();
+  for (const std::string& file : *asked.files) {
+    Key& key = job->keys.emplace_back(Key{.scope = asked.scope});
+    ::SHA256(reinterpret_cast<const unsigned char*>(file.data()), file.size(), key.digest.data());
+    job->num_bytes += file.size();
+  }
+  job->asked = std::move(asked);
+  absl::StatusOr<Pictures> now = Pictures(job->keys.size());
+  {
+    MutexLock lock(mutex_);
+    Find(job->keys, *now);
+    if (std::ranges::find(*now, nullptr) != now->end()) {
+      if (absl::Status room = CheckRoom(*job); !room.ok()) {
+        now = std::move(room);
+      } else {
+        job->ticket = ++last_ticket_;
+        job->done = std::move(done);
+        open_.emplace(job->ticket, job);
+        CountWaiting(*job, /*more=*/true);
+        waiting_.Push(job->asked.sender, job);
+        changed_.SignalOne();
+        return job->ticket;
+      }
+    }
+  }
+  if (now.ok()) Report(PictureOutcome::kCached, now->size());
+  done(std::move(now));
+  return kNoTicket;
+}
+
+absl::Status PictureEncoder::CheckRoom(const Job& job) const {
+  if (!stopped_.ok()) return stopped_;
+  const auto found = waiting_of_.find(job.asked.sender);
+  const Waiting own = found == waiting_of_.end() ? Waiting() : found->second;
+  const auto fits = [&](const Waiting& waiting, uint32_t max_jobs, uint64_t max_bytes) {
+    // One job always fits, so that no request is too long for an idle gateway.
+    return waiting.jobs == 0 ||
+           (waiting.jobs < max_jobs && waiting.bytes + job.num_bytes <= max_bytes);
+  };
+  if (fits(waiting_of_all_, options_.max_jobs, options_.max_bytes) &&
+      fits(own, options_.max_jobs_per_sender, options_.max_bytes_per_sender)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(kTooManyWait);
+}
+
+void PictureEncoder::CountWaiting(const Job& job, bool more) {
+  Waiting& own = waiting_of_[job.asked.sender];
+  for (Waiting* waiting : {&waiting_of_all_, &own}) {
+    if (more) {
+      ++waiting->jobs;
+      waiting->bytes += job.num_bytes;
+    } else {
+      --waiting->jobs;
+      waiting->bytes -= job.num_bytes;
+    }
+  }
+  if (own.jobs == 0) waiting_of_.erase(job.asked.sender);
+}
+
+bool PictureEncoder::TakeAnswer(Ticket ticket) { return open_.erase(ticket) > 0; }
+
+void PictureEncoder::Cancel(Ticket ticket) {
+  std::shared_ptr<Job> job;
+  {
+    MutexLock lock(mutex_);
+    const auto found = open_.find(ticket);
+    if (found == open_.end()) return;
+    job = found->second;
+    open_.erase(found);
+  }
+  job->done(absl::CancelledError("the client has gone"));
+}
+
+void PictureEncoder::Stop(const absl::Status& why) {
+  std::map<Ticket, std::shared_ptr<Job>> open;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_.ok()) stopped_ = why;
+    open.swap(open_);
+  }
+  for (const auto& [ticket, job] : open) job->done(why);
+}
+
+PictureEncoder::Counts PictureEncoder::counts() const {
+  MutexLock lock(mutex_);
+  return {.waiting = waiting_of_all_.jobs, .cached = cached_.size(), .cached_bytes = cached_bytes_};
+}
+
+void PictureEncoder::ReportStage(PictureStage stage, absl::Time begin) const {
+  if (options_.on_stage) options_.on_stage(stage, absl::Now() - begin);
+}
+
+void PictureEncoder::Report(PictureOutcome outcome, size_t num_pictures) const {
+  for (size_t i = 0; options_.on_picture && i < num_pictures; ++i) options_.on_picture(outcome);
+}
+
+void PictureEncoder::Run() {
+  while (true) {
+    std::shared_ptr<Job> job;
+    {
+      MutexLock lock(mutex_);
+      while (!ends_ && waiting_.empty()) changed_.Wait(mutex_);
+      if (ends_) return;
+      job = waiting_.Pop();
+      CountWaiting(*job, /*more=*/false);
+      if (!open_.contains(job->ticket)) continue;  // nobody waits
+    }
+    absl::StatusOr<Pictures> pictures = Work(*job);
+    {
+      MutexLock lock(mutex_);
+      if (!TakeAnswer(job->ticket)) continue;
+    }
+    if (!pictures.ok()) {
+      Report(absl::IsInvalidArgument(pictures.status()) ? PictureOutcome::kRefused
+                                                        : PictureOutcome::kFailed);
+    }
+    job->done(std::move(pictures));
+  }
+}
+
+void PictureEncoder::Find(const std::vector<Key>& keys, Pictures& pictures) {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (pictures[i] != nullptr) continue;
+    const auto found = by_key_.find(keys[i]);
+    if (found == by_key_.end()) continue;
+    cached_.splice(cached_.begin(), cached_, found->second);
+    pictures[i] = found->second->picture;
+  }
+}
+
+absl::StatusOr<std::vector<float>> PictureEncoder::Prepare(const Job& job, size_t i) {
+  if (absl::Now() >= job.asked.deadline) {
+    return absl::DeadlineExceededError("the deadline passed while pictures were decoded");
+  }
+  {
+    MutexLock lock(mutex_);
+    if (!open_.contains(job.ticket)) return absl::CancelledError("nobody waits");
+  }
+  absl::Time begin = absl::Now();
+  const auto decoded = decoder_->Decode(job.asked.sender, (*job.asked.files)[i]);
+  ReportStage(PictureStage::kDecode, begin);
+  if (absl::IsInvalidArgument(decoded.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("images[%d]: %s", i, std::string(decoded.status().message())));
+  }
+  TANDEM_RETURN_IF_ERROR(decoded.status());
+  begin = absl::Now();
+  std::vector<float> pixels =
+      PreparePicture({decoded->width(), decoded->height(), decoded->pixels()}, config_);
+  ReportStage(PictureStage::kPrepare, begin);
+  return pixels;
+}
+
+absl::StatusOr<PictureEncoder::Pictures> PictureEncoder::Work(const Job& job) {
+  Pictures pictures(job.keys.size());
+  {
+    MutexLock lock(mutex_);
+    Find(job.keys, pictures);
+  }
+  std::vector<size_t> missing;  // the first of equal files
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const auto same = [&](size_t other) { return job.keys[other] == job.keys[i]; };
+    if (pictures[i] == nullptr && std::ranges::none_of(missing, same)) missing.push_back(i);
+  }
+  Report(PictureOutcome::kCached, pictures.size() - missing.size());
+  // In batches, so that few pictures' pixels are in memory at a time.
+  const std::span<const size_t> all = missing;
+  for (size_t at = 0; at < all.size(); at += options_.batch_pictures) {
+    const size_t num = std::min<size_t>(options_.batch_pictures, all.size() - at);
+    TANDEM_RETURN_IF_ERROR(WorkBatch(job, all.subspan(at, num), pictures));
+  }
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    if (pictures[i] != nullptr) continue;
+    const auto same =
+        std::ranges::find_if(missing, [&](size_t other) { return job.keys[other] == job.keys[i]; });
+    pictures[i] = pictures[*same];
+  }
+  return pictures;
+}
+
+absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t> missing,
+                                       Pictures& pictures) {
+  std::vector<std::pair<size_t, std::vector<float>>> prepared;  // the file, its pixels
+  for (const size_t i : missing) {
+    TANDEM_ASSIGN_OR_RETURN(std::vector<float> pixels, Prepare(job, i));
+    prepared.emplace_back(i, std::move(pixels));
+  }
+  MutexLock encoding(encode_mutex_);
+  {
+    // Another job may have been faster.
+    MutexLock lock(mutex_);
+    Find(job.keys, pictures);
+  }
+  const size_t found = std::erase_if(
+      prepared, [&](const auto& picture) { return pictures[picture.first] != nullptr; });
+  Report(PictureOutcome::kCached, found);
+  if (prepared.empty()) return absl::OkStatus();
+  std::vector<std::vector<float>> pixels;
+  for (auto& picture : prepared) pixels.push_back(std::move(picture.second));
+  const absl::Time begin = absl::Now();
+  TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<float>> encoded, encode_(pixels));
+  ReportStage(PictureStage::kEncode, begin);
+  Report(PictureOutcome::kEncoded, encoded.size());
+  MutexLock lock(mutex_);
+  for (size_t p = 0; p < prepared.size(); ++p) {
+    const size_t i = prepared[p].first;
+    TANDEM_RETURN_IF_ERROR(Insert(job.keys[i], std::move(encoded[p]), pictures[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PictureEncoder::Insert(const Key& key, std::vector<float> soft_tokens,
+                                    std::shared_ptr<const Picture>& picture) {
+  if (num_keys_ >= kMostPictureKeys) {
+    return absl::ResourceExhaustedError("this gateway has encoded 2^31 pictures: restart it");
+  }
+  picture = std::make_shared<Picture>(
+      Picture{.key = kFirstPictureKey + num_keys_++, .soft_tokens = std::move(soft_tokens)});
+  cached_.push_front({key, picture});
+  by_key_[key] = cached_.begin();
+  cached_bytes_ += BytesOf(*picture);
+  while (cached_bytes_ > options_.max_cached_bytes) {
+    cached_bytes_ -= BytesOf(*cached_.back().picture);
+    by_key_.erase(cached_.back().key);
+    cached_.pop_back();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::gateway

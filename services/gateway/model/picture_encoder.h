@@ -1,0 +1,173 @@
+// From the files of pictures in requests to soft tokens.
+//
+//   files --> cache, by scope and SHA-256 of the file --> picture
+//               | missing
+//               v
+//             tandem-image-decoder (a process) --> PreparePicture --> VisionExecutor --> cache
+//
+// A few threads take the jobs of clients in turn.  One picture is decoded while another is encoded;
+// calls of the encoder follow one another.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/common/base/turn_queue.h"
+#include "services/common/model/vision_config.h"
+#include "services/gateway/picture/picture_decoder.h"
+#include "services/gateway/scheduler/picture.h"
+
+namespace tandem::gateway {
+
+// Where a picture's time goes.
+enum class PictureStage : uint8_t {
+  kDecode,   // from the file to RGB, with the wait for a decoder
+  kPrepare,  // from RGB to pixel values
+  kEncode,   // from pixel values to soft tokens, of a batch
+};
+inline constexpr int kNumPictureStages = 3;
+
+enum class PictureOutcome : uint8_t {
+  kCached,   // found in the cache
+  kEncoded,  // decoded and encoded
+  kRefused,  // the file is not a picture that is accepted
+  kFailed,   // another error
+};
+inline constexpr int kNumPictureOutcomes = 4;
+
+struct PictureEncoderOptions {
+  PictureDecoderOptions decoder;
+  uint64_t max_cached_bytes = uint64_t{256} << 20;  // of soft tokens
+  uint32_t batch_pictures = 4;                      // of a call of the encoder
+  // Jobs that wait, and bytes of their files; of all senders and of one.
+  uint32_t max_jobs = 64;
+  uint32_t max_jobs_per_sender = 16;
+  uint64_t max_bytes = uint64_t{256} << 20;
+  uint64_t max_bytes_per_sender = uint64_t{64} << 20;
+  // For metrics, from any thread; may be null.
+  std::function<void(PictureStage, absl::Duration)> on_stage;
+  std::function<void(PictureOutcome)> on_picture;
+};
+
+// The pictures of a request.
+struct PictureJob {
+  std::string sender;                                     // senders take turns
+  std::string scope;                                      // encoded pictures are shared within it
+  std::shared_ptr<const std::vector<std::string>> files;  // shared by n choices; not null
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// Thread-safe.
+class PictureEncoder {
+ public:
+  using Pictures = std::vector<std::shared_ptr<const Picture>>;
+  // Pixels to soft tokens: VisionExecutor::Encode.  Calls never overlap.
+  using Encode = std::function<absl::StatusOr<std::vector<std::vector<float>>>(
+      std::span<const std::vector<float>> pixels)>;
+  struct Counts {
+    uint64_t waiting = 0;  // jobs
+    uint64_t cached = 0;   // pictures
+    uint64_t cached_bytes = 0;
+  };
+  using Ticket = uint64_t;
+  static constexpr Ticket kNoTicket = 0;
+
+  // Errors of PictureDecoder::Create.
+  static absl::StatusOr<std::unique_ptr<PictureEncoder>> Create(PictureEncoderOptions options,
+                                                                const VisionConfig& config,
+                                                                Encode encode);
+  // Ends every job with UNAVAILABLE.
+  ~PictureEncoder();
+
+  // Calls `done` once with the pictures of `job`, in order: at once where all are in the cache
+  // (kNoTicket), else from another thread.  `done` must not block.
+  // Errors: INVALID_ARGUMENT names the picture, "images[1]: ..."; RESOURCE_EXHAUSTED: too many jobs
+  // wait; DEADLINE_EXCEEDED, CANCELLED; UNAVAILABLE: stopped, or no worker; others as of
+  // PictureDecoder and VisionExecutor.
+  Ticket Get(PictureJob job, std::function<void(absl::StatusOr<Pictures>)> done);
+  // Nobody waits any more: `done` is called with CANCELLED, unless it was called already.  Not with
+  // a lock held that `done` takes.
+  void Cancel(Ticket ticket);
+  // Ends the jobs there are and those to come with `why`.
+  void Stop(const absl::Status& why);
+
+  Counts counts() const;
+
+ private:
+  struct Key {
+    std::string scope;
+    std::array<unsigned char, 32> digest = {};
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Job {
+    Ticket ticket = kNoTicket;
+    PictureJob asked;
+    std::vector<Key> keys;  // by file
+    uint64_t num_bytes = 0;
+    std::function<void(absl::StatusOr<Pictures>)> done;
+  };
+  struct Cached {
+    Key key;
+    std::shared_ptr<const Picture> picture;  // shared with sequences
+  };
+  // What waits of one sender.
+  struct Waiting {
+    uint32_t jobs = 0;
+    uint64_t bytes = 0;
+  };
+
+  PictureEncoder(PictureEncoderOptions options, const VisionConfig& config, Encode encode,
+                 std::unique_ptr<PictureDecoder> decoder);
+  void Run();
+  absl::Status CheckRoom(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountWaiting(const Job& job, bool more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fills `pictures` from the cache where they are null.
+  void Find(const std::vector<Key>& keys, Pictures& pictures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Pictures> Work(const Job& job);
+  // Decodes and encodes files `missing` of the job, a batch.
+  absl::Status WorkBatch(const Job& job, std::span<const size_t> missing, Pictures& pictures);
+  absl::StatusOr<std::vector<float>> Prepare(const Job& job, size_t i);
+  absl::Status Insert(const Key& key, std::vector<float> soft_tokens,
+                      std::shared_ptr<const Picture>& picture)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the job's right to be answered; false: somebody else has.
+  bool TakeAnswer(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportStage(PictureStage stage, absl::Time begin) const;
+  void Report(PictureOutcome outcome, size_t num_pictures = 1) const;
+
+  const PictureEncoderOptions options_;
+  const VisionConfig config_;
+  const Encode encode_;
+  const std::unique_ptr<PictureDecoder> decoder_;
+  Mutex encode_mutex_;  // before mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // not OK: no more jobs
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  TurnQueue<std::shared_ptr<Job>> waiting_ ABSL_GUARDED_BY(mutex_);
+  Waiting waiting_of_all_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Waiting> waiting_of_ ABSL_GUARDED_BY(mutex_);    // by sender
+  std::map<Ticket, std::shared_ptr<Job>> open_ ABSL_GUARDED_BY(mutex_);  // not answered
+  Ticket last_ticket_ ABSL_GUARDED_BY(mutex_) = kNoTicket;
+  uint32_t num_keys_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<Cached> cached_ ABSL_GUARDED_BY(mutex_);  // used last first
+  std::map<Key, std::list<Cached>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
+  uint64_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,334 @@
+#include "services/gateway/model/picture_encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "services/common/testing/status_matchers.h"
+#include "services/gateway/api/testing/toy_pictures.h"
+#include "services/gateway/engine/testing/stream_reader.h"
+#include "services/gateway/model/prepare_request.h"
+#include "services/gateway/model/request_parser.h"
+
+namespace tandem::gateway {
+namespace {
+
+using tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+using testing::kToyPictureRows;
+using testing::ToyBmp;
+using testing::ToyPixel;
+using testing::ToySoftTokens;
+using Pictures = PictureEncoder::Pictures;
+
+VisionConfig ToyVision() {
+  VisionConfig config;
+  config.image_size = 6;
+  return config;
+}
+
+class PictureEncoderTest : public ::testing::Test {
+ protected:
+  void Make(PictureEncoderOptions options = testing::ToyPictureOptions()) {
+    options.on_stage = [this](PictureStage stage, absl::Duration time) {
+      EXPECT_GE(time, absl::ZeroDuration());
+      ++stages_[static_cast<int>(stage)];
+    };
+    options.on_picture = [this](PictureOutcome outcome) { ++outcomes_[static_cast<int>(outcome)]; };
+    auto made = PictureEncoder::Create(std::move(options), ToyVision(),
+                                       [this](std::span<const std::vector<float>> pixels) {
+                                         num_encoded_ += static_cast<int>(pixels.size());
+                                         ++num_calls_;
+                                         if (encode_) return encode_(pixels);
+                                         return testing::ToyEncode(pixels);
+                                       });
+    ASSERT_OK(made.status());
+    encoder_ = *std::move(made);
+  }
+  static PictureJob Job(std::vector<std::string> files, std::string scope = "") {
+    return {.sender = "somebody",
+            .scope = std::move(scope),
+            .files = std::make_shared<const std::vector<std::string>>(std::move(files))};
+  }
+  absl::StatusOr<Pictures> Get(PictureJob job) {
+    std::promise<absl::StatusOr<Pictures>> result;
+    encoder_->Get(std::move(job), [&](absl::StatusOr<Pictures> pictures) {
+      result.set_value(std::move(pictures));
+    });
+    return result.get_future().get();
+  }
+  absl::StatusOr<Pictures> GetFiles(std::vector<std::string> files) {
+    return Get(Job(std::move(files)));
+  }
+  int Count(PictureOutcome outcome) { return outcomes_[static_cast<int>(outcome)]; }
+  int Count(PictureStage stage) { return stages_[static_cast<int>(stage)]; }
+
+  std::atomic<int> num_encoded_ = 0;
+  std::atomic<int> num_calls_ = 0;
+  std::atomic<int> stages_[kNumPictureStages] = {};
+  std::atomic<int> outcomes_[kNumPictureOutcomes] = {};
+  PictureEncoder::Encode encode_;
+  std::unique_ptr<PictureEncoder> encoder_;
+};
+
+TEST_F(PictureEncoderTest, FilesBecomeSoftTokensOnce) {
+  Make();
+  ASSERT_OK_AND_ASSIGN(const Pictures first, GetFiles({ToyBmp(10), ToyBmp(200), ToyBmp(10)}));
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0]->soft_tokens, ToySoftTokens(ToyPixel(10)));
+  EXPECT_EQ(first[1]->soft_tokens, ToySoftTokens(ToyPixel(200)));
+  EXPECT_EQ(first[2], first[0]);
+  EXPECT_NE(first[0]->key, first[1]->key);
+  EXPECT_TRUE(IsPictureKey(first[0]->key) && IsPictureKey(first[1]->key));
+  EXPECT_EQ(num_encoded_, 2);
+  ASSERT_OK_AND_ASSIGN(const Pictures again, GetFiles({ToyBmp(200), ToyBmp(10)}));
+  EXPECT_EQ(again[0], first[1]);
+  EXPECT_EQ(again[1], first[0]);
+  EXPECT_EQ(num_encoded_, 2);
+  EXPECT_EQ(encoder_->counts().cached, 2u);
+  EXPECT_EQ(encoder_->counts().waiting, 0u);
+  EXPECT_EQ(Count(PictureOutcome::kEncoded), 2);
+  EXPECT_EQ(Count(PictureOutcome::kCached), 3);
+  EXPECT_EQ(Count(PictureStage::kDecode), 2);
+  EXPECT_EQ(Count(PictureStage::kPrepare), 2);
+  EXPECT_EQ(Count(PictureStage::kEncode), 1);
+}
+
+TEST_F(PictureEncoderTest, TheCacheIsBoundedAndAForgottenPictureHasAnotherKey) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.max_cached_bytes = 2 * ToySoftTokens(0).size() * sizeof(float);
+  Make(options);
+  ASSERT_OK_AND_ASSIGN(const Pictures first, GetFiles({ToyBmp(1)}));
+  ASSERT_OK(GetFiles({ToyBmp(2)}).status());
+  ASSERT_OK(GetFiles({ToyBmp(1)}).status());  // used last
+  ASSERT_OK(GetFiles({ToyBmp(3)}).status());  // in the place of 2
+  EXPECT_EQ(num_encoded_, 3);
+  EXPECT_LE(encoder_->counts().cached_bytes, options.max_cached_bytes);
+  ASSERT_OK_AND_ASSIGN(const Pictures kept, GetFiles({ToyBmp(1)}));
+  EXPECT_EQ(kept[0], first[0]);
+  ASSERT_OK(GetFiles({ToyBmp(2)}).status());
+  ASSERT_OK(GetFiles({ToyBmp(3)}).status());
+  ASSERT_OK_AND_ASSIGN(const Pictures later, GetFiles({ToyBmp(1)}));
+  EXPECT_NE(later[0]->key, first[0]->key);
+  EXPECT_EQ(later[0]->soft_tokens, first[0]->soft_tokens);
+}
+
+// The time of an answer must not show that another client has sent the same picture.
+TEST_F(PictureEncoderTest, AScopeKeepsItsPicturesToItself) {
+  Make();
+  ASSERT_OK_AND_ASSIGN(const Pictures one, Get(Job({ToyBmp(1)}, "one")));
+  ASSERT_OK_AND_ASSIGN(const Pictures other, Get(Job({ToyBmp(1)}, "other")));
+  EXPECT_EQ(num_encoded_, 2);
+  EXPECT_NE(one[0]->key, other[0]->key);
+  EXPECT_EQ(one[0]->soft_tokens, other[0]->soft_tokens);
+  ASSERT_OK_AND_ASSIGN(const Pictures again, Get(Job({ToyBmp(1)}, "one")));
+  EXPECT_EQ(again[0], one[0]);
+  EXPECT_EQ(num_encoded_, 2);
+}
+
+TEST_F(PictureEncoderTest, ManyPicturesAreEncodedInBatches) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.batch_pictures = 4;
+  Make(options);
+  std::vector<std::string> files;
+  for (uint8_t grey = 0; grey < 10; ++grey) files.push_back(ToyBmp(grey));
+  files.push_back(ToyBmp(3));
+  ASSERT_OK_AND_ASSIGN(const Pictures pictures, GetFiles(files));
+  ASSERT_EQ(pictures.size(), 11u);
+  for (uint8_t grey = 0; grey < 10; ++grey) {
+    EXPECT_EQ(pictures[grey]->soft_tokens, ToySoftTokens(ToyPixel(grey)));
+  }
+  EXPECT_EQ(pictures[10], pictures[3]);
+  EXPECT_EQ(num_encoded_, 10);
+  EXPECT_EQ(num_calls_, 3);
+}
+
+TEST_F(PictureEncoderTest, ErrorsNameThePicture) {
+  Make();
+  EXPECT_THAT(GetFiles({ToyBmp(1), "no picture"}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images[1]: ")));
+  EXPECT_EQ(Count(PictureOutcome::kRefused), 1);
+  PictureJob late = Job({ToyBmp(1)});
+  late.deadline = absl::InfinitePast();
+  EXPECT_THAT(Get(late).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("deadline")));
+  encode_ = [](const auto&) { return absl::UnavailableError("no worker"); };
+  EXPECT_THAT(GetFiles({ToyBmp(1)}).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no worker")));
+  encode_ = nullptr;
+  EXPECT_OK(GetFiles({ToyBmp(1)}).status());
+}
+
+TEST_F(PictureEncoderTest, JobsAreBoundedCancelledAndStopped) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.decoder.max_decoders = 1;
+  options.max_jobs_per_sender = 1;
+  std::promise<void> begun, go_on;
+  encode_ = [&](std::span<const std::vector<float>> pixels) {
+    begun.set_value();
+    go_on.get_future().wait();
+    return testing::ToyEncode(pixels);
+  };
+  Make(options);
+  const auto get = [&](uint8_t grey, absl::Status& status) {
+    return encoder_->Get(Job({ToyBmp(grey)}), [&status](const absl::StatusOr<Pictures>& pictures) {
+      status = pictures.status();
+    });
+  };
+  absl::Status running = absl::UnknownError("open"), waiting = running, refused = running;
+  get(1, running);
+  begun.get_future().wait();
+  const PictureEncoder::Ticket ticket = get(2, waiting);
+  EXPECT_EQ(get(3, refused), PictureEncoder::kNoTicket);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  encoder_->Cancel(ticket);
+  EXPECT_TRUE(absl::IsCancelled(waiting)) << waiting;
+  encoder_->Stop(absl::UnavailableError("the end"));
+  EXPECT_TRUE(absl::IsUnavailable(running)) << running;
+  get(4, refused);
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  go_on.set_value();
+  encoder_ = nullptr;
+}
+
+TEST_F(PictureEncoderTest, WaitingFilesAreBoundedByTheirBytes) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.decoder.max_decoders = 1;
+  options.max_bytes_per_sender = 2 * ToyBmp(0).size();
+  std::promise<void> begun, go_on;
+  const std::shared_future<void> may_go_on = go_on.get_future().share();
+  encode_ = [&](std::span<const std::vector<float>> pixels) {
+    if (num_calls_ == 1) begun.set_value();
+    may_go_on.wait();
+    return testing::ToyEncode(pixels);
+  };
+  Make(options);
+  std::vector<absl::Status> statuses(4, absl::UnknownError("open"));
+  std::atomic<int> num_ended = 0;
+  const auto get = [&](int i, std::vector<std::string> files) {
+    encoder_->Get(Job(std::move(files)), [&, i](const absl::StatusOr<Pictures>& pictures) {
+      statuses[i] = pictures.status();
+      ++num_ended;
+    });
+  };
+  get(0, {ToyBmp(0)});
+  begun.get_future().wait();
+  get(1, {ToyBmp(1)});
+  EXPECT_EQ(encoder_->counts().waiting, 1u);
+  get(2, {ToyBmp(2), ToyBmp(3)});
+  EXPECT_TRUE(absl::IsResourceExhausted(statuses[2])) << statuses[2];
+  get(3, {ToyBmp(4)});
+  go_on.set_value();
+  while (num_ended < 4) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_OK(statuses[0]);
+  EXPECT_OK(statuses[1]);
+  EXPECT_OK(statuses[3]);
+}
+
+// A request for Chat with pictures, to its answer.
+class PictureRequestTest : public ::testing::Test {
+ protected:
+  static void AddImage(v1::ChatMessage& message, uint8_t grey, uint32_t offset) {
+    v1::Image* image = message.add_images();
+    image->set_data(ToyBmp(grey));
+    image->set_content_offset(offset);
+  }
+  v1::ChatRequest Request() const {
+    v1::ChatRequest request;
+    v1::ChatMessage* message = request.add_messages();
+    message->set_role("user");
+    message->set_content("the hat");
+    request.mutable_sampling()->set_temperature(0.0f);
+    request.mutable_limits()->set_max_tokens(5);
+    request.mutable_limits()->set_ignore_eos(true);
+    return request;
+  }
+  const std::unique_ptr<ServedModel> model_ = testing::MakeSeeingToyModel();
+};
+
+TEST_F(PictureRequestTest, PicturesStandWhereTheContentHasThem) {
+  v1::ChatRequest request = Request();
+  AddImage(*request.mutable_messages(0), 10, 0);
+  AddImage(*request.mutable_messages(0), 20, 4);
+  ASSERT_OK_AND_ASSIGN(const EngineRequest parsed, ParseChat(request, *model_));
+  const Tokenizer& tokenizer = model_->tokenizer();
+  const auto piece = [&](const char* name) { return *tokenizer.FindPiece(name); };
+  std::vector<uint32_t> expected = {testing::kToyBos, piece("<start_of_turn>")};
+  const auto text = [&](const char* of) {
+    const auto ids = *tokenizer.Encode(of);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  };
+  const auto picture = [&] {
+    expected.push_back(piece("<start_of_image>"));
+    expected.insert(expected.end(), kToyPictureRows, kPictureToken);
+    expected.push_back(piece("<end_of_image>"));
+  };
+  text("user\n\n\n");
+  picture();
+  text("\n\nthe\n\n");
+  picture();
+  text("\n\nhat");
+  expected.push_back(piece("<end_of_turn>"));
+  text("\n");
+  expected.push_back(piece("<start_of_turn>"));
+  text("model\n");
+  EXPECT_EQ(parsed.prompt, expected);
+  ASSERT_EQ(parsed.pictures.size(), 2u);
+  for (const PictureSpan& span : parsed.pictures) {
+    EXPECT_EQ(span.num_rows, kToyPictureRows);
+    EXPECT_EQ(parsed.prompt[span.first - 1], piece("<start_of_image>"));
+    EXPECT_EQ(parsed.prompt[span.end()], piece("<end_of_image>"));
+  }
+}
+
+TEST_F(PictureRequestTest, AnswersDependOnThePicture) {
+  const auto answer = [&](uint8_t grey) {
+    v1::ChatRequest request = Request();
+    AddImage(*request.mutable_messages(0), grey, 0);
+    auto parsed = ParseChat(request, *model_);
+    EXPECT_OK(parsed.status());
+    testing::StreamReader reader;
+    PrepareRequests(*model_, {*parsed}, [&](absl::StatusOr<std::vector<EngineRequest>> prepared) {
+      EXPECT_OK(prepared.status());
+      EXPECT_OK(model_->engine().Submit(std::move(prepared->front()), reader.stream()));
+    });
+    const StreamEnd& end = reader.ReadToEnd();
+    EXPECT_OK(end.status);
+    EXPECT_EQ(end.usage.image_tokens(), kToyPictureRows);
+    EXPECT_EQ(end.usage.prompt_tokens(), parsed->prompt.size());
+    return reader.tokens();
+  };
+  const std::vector<uint32_t> dark = answer(10);
+  EXPECT_NE(dark, answer(200));
+  EXPECT_EQ(dark, answer(10));
+}
+
+TEST_F(PictureRequestTest, WrongPicturesAreNamed) {
+  const auto message_of = [&](const v1::ChatRequest& request, const ServedModel& model) {
+    const absl::Status status = ParseChat(request, model).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  v1::ChatRequest request = Request();
+  AddImage(*request.mutable_messages(0), 10, 99);
+  EXPECT_THAT(message_of(request, *model_), HasSubstr("messages[0].images[0].content_offset"));
+  request = Request();
+  AddImage(*request.mutable_messages(0), 10, 4);
+  AddImage(*request.mutable_messages(0), 10, 3);
+  EXPECT_THAT(message_of(request, *model_), HasSubstr("messages[0].images[1].content_offset"));
+  request = Request();
+  request.mutable_messages(0)->add_images();
+  EXPECT_THAT(message_of(request, *model_), HasSubstr("messages[0].images[0].data: is empty"));
+  request = Request();
+  request.mutable_messages(0)->set_role("system");
+  AddImage(*request.mutable_messages(0), 10, 0);
+  EXPECT_THAT(message_of(request, *model_), HasSubstr("only a user's message has pictures"));
+  request.mutable_messages(0)->set_role("user");
+  for (int i = 0; i < 60; ++i) AddImage(*request.mutable_messages(0), 10, 7);
+  EXPECT_THAT(message_of(request, *model_), HasSubstr("context_length_exceeded"));
+}
+
+}  // namespace
+}  // namespace tandem::gateway
