@@ -24,6 +24,7 @@ namespace {
 struct Flags {
   std::string listen;
   ModelStore::Options store;
+  std::vector<std::string> mmproj;  // NAME=FILE
   bool no_packed_cache = false;
   std::string metrics;
   bool metrics_remote = false;
@@ -80,6 +81,14 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("--root", flags.store.roots, "directory that holds models; may be repeated")
       ->required();
+  app.add_option("--mmproj", flags.mmproj,
+                 "NAME=FILE: the vision encoder of the model NAME; NAME=none: it has none; may be "
+                 "repeated.  Default: the one beside the model")
+      ->type_name("NAME=FILE")
+      ->check([](const std::string& text) {
+        return std::string(text.find('=') == std::string::npos ? "must be NAME=FILE" : "");
+      })
+      ->allow_extra_args(false);
   app.add_option("--max-region-bytes", flags.store.packing.max_region_bytes,
                  "largest shared-memory object, bytes")
       ->capture_default_str();
@@ -103,6 +112,11 @@ int main(int argc, char** argv) {
   tandem::AddServiceFlags(app, "tandem-loader");
   if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   if (flags.no_packed_cache) flags.store.packed_cache.folder.clear();
+  for (const std::string& mmproj : flags.mmproj) {
+    const size_t equals = mmproj.find('=');
+    const std::string file = mmproj.substr(equals + 1);
+    flags.store.vision[mmproj.substr(0, equals)] = file == "none" ? "" : file;
+  }
   const absl::Status status = tandem::loader::Serve(flags, signals);
   if (status.ok()) return 0;
   tandem::LogError("loader stopped", {{"reason", std::string(status.message())}});

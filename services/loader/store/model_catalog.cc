@@ -40,6 +40,12 @@ uint64_t SizeOf(const fs::path& path) {
   return error ? 0 : bytes;
 }
 
+// "demo.Q8_0" of "demo.Q8_0.gguf": both name the model.
+std::string WithoutSuffix(const std::string& name) {
+  constexpr std::string_view kSuffix = ".gguf";
+  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+}
+
 // Whether the reader of a safetensors folder may read the file.
 bool IsPartOfFolder(const fs::path& path) {
   const std::string extension = path.extension().string();
@@ -67,8 +73,10 @@ std::optional<ModelFile> Classify(const std::string& name, const fs::path& path)
 
 }  // namespace
 
-absl::StatusOr<ModelCatalog> ModelCatalog::Create(const std::vector<std::string>& roots) {
+absl::StatusOr<ModelCatalog> ModelCatalog::Create(const std::vector<std::string>& roots,
+                                                  std::map<std::string, std::string> vision) {
   ModelCatalog catalog;
+  for (auto& [name, path] : vision) catalog.vision_[WithoutSuffix(name)] = std::move(path);
   for (const std::string& root : roots) {
     std::error_code error;
     const fs::path canonical = fs::canonical(root, error);
@@ -123,7 +131,11 @@ absl::StatusOr<ModelFile> ModelCatalog::Resolve(std::string_view name) const {
         return absl::PermissionDeniedError(
             absl::StrFormat("model '%s' is a link out of its root '%s'", candidate, root));
       }
-      if (auto file = Classify(candidate, path)) return *std::move(file);
+      auto file = Classify(candidate, path);
+      if (!file.has_value()) continue;
+      const auto vision = vision_.find(WithoutSuffix(candidate));
+      if (vision != vision_.end()) file->vision = vision->second;
+      return *std::move(file);
     }
   }
   return absl::NotFoundError(absl::StrFormat("no GGUF file or safetensors folder '%s' under %s",
@@ -141,8 +153,11 @@ absl::StatusOr<std::string> ModelCatalog::FileStamp(const ModelFile& file) {
       if (IsPartOfFolder(it->path())) paths.push_back(it->path());
     }
     std::sort(paths.begin(), paths.end());
-  } else if (const std::optional<std::string> vision = FindVision(file.path)) {
-    paths.emplace_back(*vision);
+  }
+  if (file.vision.has_value()) {
+    if (!file.vision->empty()) paths.emplace_back(*file.vision);
+  } else if (file.format == "gguf") {
+    if (const std::optional<std::string> found = FindVision(file.path)) paths.emplace_back(*found);
   }
   std::string stamp;
   for (const fs::path& path : paths) {

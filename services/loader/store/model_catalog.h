@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,13 +18,17 @@ struct ModelFile {
   std::string path;    // canonical; of a synthetic model its name
   std::string format;  // "gguf", "safetensors" or "synthetic", judged by names alone
   uint64_t file_bytes = 0;
+  // Its vision encoder, as OpenSeeingModel takes it.
+  std::optional<std::string> vision = {};
 };
 
 // Immutable, so thread-safe.
 class ModelCatalog {
  public:
   // NOT_FOUND or FAILED_PRECONDITION for a root that is no readable directory.
-  static absl::StatusOr<ModelCatalog> Create(const std::vector<std::string>& roots);
+  // `vision`: the vision encoders of models by name, as in ModelFile; FindVision finds others.
+  static absl::StatusOr<ModelCatalog> Create(const std::vector<std::string>& roots,
+                                             std::map<std::string, std::string> vision = {});
 
   // INVALID_ARGUMENT unless `name` is one to four plain path components: no empty ones, "." or
   // "..", no NUL or backslash, not absolute, at most 1024 bytes.
@@ -43,7 +49,8 @@ class ModelCatalog {
   std::vector<ModelFile> List() const;
 
  private:
-  std::vector<std::string> roots_;  // canonical
+  std::vector<std::string> roots_;             // canonical
+  std::map<std::string, std::string> vision_;  // by model, ".gguf" left out
 };
 
 }  // namespace tandem::loader

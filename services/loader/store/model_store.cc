@@ -12,7 +12,8 @@ namespace tandem::loader {
 
 absl::StatusOr<std::unique_ptr<ModelStore>> ModelStore::Create(Options options,
                                                                std::shared_ptr<KeptWeights> kept) {
-  TANDEM_ASSIGN_OR_RETURN(ModelCatalog catalog, ModelCatalog::Create(options.roots));
+  TANDEM_ASSIGN_OR_RETURN(ModelCatalog catalog,
+                          ModelCatalog::Create(options.roots, options.vision));
   std::unique_ptr<ModelStore> store(
       new ModelStore(std::move(options), std::move(catalog), std::move(kept)));
   if (store->kept_ == nullptr) return store;
@@ -40,7 +41,8 @@ absl::StatusOr<std::shared_ptr<const ResidentModel>> ModelStore::Load(
   }
   // Before the files are read: a change that comes meanwhile is one.
   TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenSeeingModel(file.path));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source,
+                          OpenSeeingModel(file.path, file.vision));
   for (const std::string& warning : source->warnings()) {
     LogWarning("model file", {{"path", file.path}, {"warning", warning}});
   }
@@ -172,7 +174,8 @@ absl::Status ModelStore::Adopt(KeptModel kept) {
   const absl::Time start = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(const ModelFile file, catalog_.Resolve(kept.name));
   TANDEM_ASSIGN_OR_RETURN(const std::string stamp, ModelCatalog::FileStamp(file));
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source, OpenSeeingModel(file.path));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSource> source,
+                          OpenSeeingModel(file.path, file.vision));
   if (source->content_id() != kept.packed.content_id) {
     return absl::DataLossError(
         absl::StrFormat("%s is another model now, of id %s", file.path, source->content_id()));

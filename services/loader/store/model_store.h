@@ -44,6 +44,7 @@ class ModelStore {
  public:
   struct Options {
     std::vector<std::string> roots;
+    std::map<std::string, std::string> vision;  // as ModelCatalog::Create takes it
     PackOptions packing;
     PackedCacheOptions packed_cache;  // an empty folder: packed weights are not kept on disk
     // Smaller models are packed in less than a second.  Synthetic ones are never kept: they are

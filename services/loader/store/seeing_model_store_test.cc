@@ -81,5 +81,24 @@ TEST_F(SeeingModelStoreTest, TheStampTellsOfTheEncodersFile) {
   EXPECT_NE(with, changed);
 }
 
+TEST_F(SeeingModelStoreTest, AnEncoderElsewhereIsTheModelsByName) {
+  folder_.Write("small.mmproj.gguf", SmallMmproj().Build());
+  const TemporaryFolder elsewhere;
+  const std::string eyes = elsewhere.Write("eyes.gguf", SmallMmproj(0).Build());
+  ASSERT_OK_AND_ASSIGN(const auto found, ModelStore::Create({.roots = {folder_.path()}}));
+  ASSERT_OK_AND_ASSIGN(const auto named, ModelStore::Create({.roots = {folder_.path()},
+                                                             .vision = {{"small.gguf", eyes}}}));
+  ASSERT_OK_AND_ASSIGN(const auto blind,
+                       ModelStore::Create({.roots = {folder_.path()}, .vision = {{"small", ""}}}));
+  ASSERT_OK_AND_ASSIGN(const auto of_found, found->Load("small", nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto of_named, named->Load("small", nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto of_blind, blind->Load("small.gguf", nullptr));
+  EXPECT_NE(of_named->model_id, of_found->model_id);
+  EXPECT_TRUE(of_named->config.vision.has_value());
+  EXPECT_FALSE(of_blind->config.vision.has_value());
+  EXPECT_NE(of_named->file_stamp.find("eyes.gguf"), std::string::npos);
+  EXPECT_EQ(of_blind->file_stamp.find("mmproj"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::loader

@@ -89,23 +89,36 @@ absl::Status CheckFolder(const std::string& vision_path, const std::string& mode
 }
 
 absl::StatusOr<std::unique_ptr<VisionSource>> OpenFitting(const std::string& vision_path,
-                                                          const std::string& model_path,
                                                           const ModelConfig& config) {
-  TANDEM_RETURN_IF_ERROR(CheckFolder(vision_path, model_path));
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<VisionSource> vision, OpenVisionSource(vision_path));
-  TANDEM_RETURN_IF_ERROR(CheckVisionFits(*vision, config.hidden_dim));
+  const absl::Status fits = CheckVisionFits(*vision, config.hidden_dim);
+  if (!fits.ok()) return InFile(vision_path, fits);
   return vision;
+}
+
+absl::StatusOr<std::unique_ptr<VisionSource>> OpenFound(const std::string& vision_path,
+                                                        const std::string& model_path,
+                                                        const ModelConfig& config) {
+  TANDEM_RETURN_IF_ERROR(CheckFolder(vision_path, model_path));
+  return OpenFitting(vision_path, config);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelSource>> OpenSeeingModel(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ModelSource>> OpenSeeingModel(
+    const std::string& path, const std::optional<std::string>& named) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<ModelSource> text, OpenModelSource(path));
   if (text->format() == "synthetic") return text;
+  std::vector<std::string> warnings = text->warnings();
+  if (named.has_value()) {
+    if (named->empty()) return text;
+    auto vision = OpenFitting(*named, text->config());
+    if (!vision.ok()) return vision.status();
+    return std::make_unique<SeeingModel>(std::move(text), *std::move(vision), std::move(warnings));
+  }
   const std::optional<std::string> found = FindVision(path);
   if (!found.has_value()) return text;
-  std::vector<std::string> warnings = text->warnings();
-  auto vision = OpenFitting(*found, path, text->config());
+  auto vision = OpenFound(*found, path, text->config());
   if (!vision.ok()) {
     warnings.push_back(
         absl::StrFormat("pictures are not served: the vision encoder at %s cannot be used: %s",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,10 +10,13 @@
 
 namespace tandem::loader {
 
-// Opens the model at `path` with the encoder that FindVision finds, whose tensors follow the
-// decoder's and whose sizes are config().vision.  An encoder that cannot be used, because it is
-// damaged, another model's or a link out of the model's folder, is left out with a warning: text is
-// served without it.  Errors as OpenModelSource's.
-absl::StatusOr<std::unique_ptr<ModelSource>> OpenSeeingModel(const std::string& path);
+// Opens the model at `path` with its vision encoder, whose tensors follow the decoder's and whose
+// sizes are config().vision.  `named`: an mmproj file or a safetensors folder; empty: no encoder;
+// nullopt: the one that FindVision finds.  An encoder that was found and cannot be used, because it
+// is damaged, another model's or a link out of the model's folder, is left out with a warning: text
+// is served without it.  Errors as OpenModelSource's; INVALID_ARGUMENT or NOT_FOUND if `named`
+// cannot be used.
+absl::StatusOr<std::unique_ptr<ModelSource>> OpenSeeingModel(
+    const std::string& path, const std::optional<std::string>& named = std::nullopt);
 
 }  // namespace tandem::loader

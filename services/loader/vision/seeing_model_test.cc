@@ -14,6 +14,7 @@
 namespace tandem::loader {
 namespace {
 
+using tandem::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -63,6 +64,22 @@ TEST_F(SeeingModelTest, TheEncodersTensorsFollowTheDecoders) {
     EXPECT_EQ(bytes, expected) << tensor.name;
   }
   EXPECT_EQ(QuantizationOf(*source), QuantizationOf(*text));
+}
+
+TEST_F(SeeingModelTest, ANamedEncoderIsTakenOrRefused) {
+  folder_.Write("small.mmproj.gguf", SmallMmproj(0).Build());
+  const TemporaryFolder elsewhere;
+  const std::string named = elsewhere.Write("eyes.gguf", SmallMmproj(1).Build());
+  ASSERT_OK_AND_ASSIGN(const auto source, OpenSeeingModel(text_, named));
+  EXPECT_EQ(source->config().vision, SmallVisionConfig());
+  EXPECT_NE(source->content_id(), Open()->content_id()) << "the one beside it";
+  ASSERT_OK_AND_ASSIGN(const auto blind, OpenSeeingModel(text_, ""));
+  EXPECT_EQ(blind->config().vision, std::nullopt);
+  EXPECT_THAT(blind->warnings(), IsEmpty());
+  EXPECT_THAT(OpenSeeingModel(text_, text_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no mmproj file")));
+  EXPECT_THAT(OpenSeeingModel(text_, folder_.path() + "/nothing").status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nothing")));
 }
 
 TEST_F(SeeingModelTest, TheContentIsThatOfBothFiles) {

@@ -22,6 +22,11 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                   "GGUF file, safetensors folder, name of a pulled model (gemma3:27b), or "
                   "synthetic:gemma3-27b?type=q4_0")
       ->check(CheckedBy(FindModel));
+  command
+      .add_option("--mmproj", options.mmproj,
+                  "GGUF file of the model's vision encoder, or none.  Default: the one beside the "
+                  "model")
+      ->check(CheckedBy(FindMmproj));
   command.add_option("--npu", flags.npu, "require, prefer, emulate or off")
       ->type_name("TEXT:{require,prefer,emulate,off}")
       ->check(CheckedBy(ParseNpuPolicy))

@@ -16,6 +16,7 @@
 #include "services/common/pull/model_store.h"
 #include "services/common/rpc/worker_absence.h"
 #include "services/loader/synthetic/synthetic_spec.h"
+#include "services/loader/vision/vision_source.h"
 
 namespace tandem {
 namespace {
@@ -151,6 +152,18 @@ absl::StatusOr<ModelPlace> FindModel(const std::string& model) {
                     file == model ? "" : model};
 }
 
+absl::StatusOr<std::string> FindMmproj(const std::string& mmproj) {
+  if (mmproj == "none") return mmproj;
+  std::error_code error;
+  const fs::path path = fs::canonical(mmproj, error);
+  if (error) return absl::NotFoundError(absl::StrFormat("%s: %s", mmproj, error.message()));
+  if (!loader::IsVisionFile(path.string())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is no mmproj file: its general.architecture is not clip", mmproj));
+  }
+  return path.string();
+}
+
 namespace {
 
 // Whether there is an NPU worker to start.  If `prefer` finds no worker installed, a note tells the
@@ -204,6 +217,10 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
                                       model.root.empty() ? options.runtime_dir : model.root};
   if (!draft.root.empty() && draft.root != model.root) {
     loading.insert(loading.end(), {"--root", draft.root});
+  }
+  if (!options.mmproj.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(const std::string mmproj, FindMmproj(options.mmproj));
+    loading.insert(loading.end(), {"--mmproj", absl::StrFormat("%s=%s", model.name, mmproj)});
   }
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
   services.push_back(

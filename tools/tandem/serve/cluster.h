@@ -13,6 +13,7 @@ namespace tandem {
 
 struct ClusterOptions {
   std::string model;        // as for FindModel
+  std::string mmproj;       // file of its vision encoder, or "none"; empty: the one beside it
   std::string bin_dir;      // where the services' executables are
   std::string runtime_dir;  // sockets; made with mode 0700
   std::string log_dir;      // one file a service; empty: they write to our standard error
@@ -66,6 +67,9 @@ struct ModelPlace {
 // `model`: a path, a synthetic name, or the name of a pulled model (docs/models.md).
 // INVALID_ARGUMENT: a wrong name; NOT_FOUND: no such model.
 absl::StatusOr<ModelPlace> FindModel(const std::string& model);
+
+// The canonical path of an mmproj file; "none" as it is.  NOT_FOUND; INVALID_ARGUMENT: another file.
+absl::StatusOr<std::string> FindMmproj(const std::string& mmproj);
 
 // Creates the runtime directory and the log directory.  INVALID_ARGUMENT: one is too long for a
 // socket's name, belongs to another user or cannot be created.

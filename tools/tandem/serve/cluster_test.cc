@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/exit_codes.h"
 #include "services/common/rpc/worker_absence.h"
+#include "services/loader/formats/testing/vision_builder.h"
 
 namespace tandem {
 namespace {
@@ -70,6 +71,26 @@ TEST_F(ClusterTest, ADraftModelIsLoadedFromItsOwnFolder) {
   EXPECT_THAT(services->back().process.argv,
               testing::IsSupersetOf({"--draft", "small.gguf", "--draft-device", "npu",
                                      "--speculate", "lookup,draft"}));
+}
+
+TEST_F(ClusterTest, TheLoaderIsToldOfAVisionEncoderElsewhere) {
+  std::filesystem::create_directories(dir_ / "vision");
+  const std::filesystem::path file = dir_ / "vision" / "eyes.gguf";
+  std::ofstream(file, std::ios::binary) << loader::testing::SmallMmproj().Build();
+  options_.mmproj = file;
+  auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(services->front().process.argv,
+              testing::IsSupersetOf({std::string("--mmproj"), "m.gguf=" + file.string()}));
+  options_.mmproj = "none";
+  services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(services->front().process.argv, testing::Contains("m.gguf=none"));
+  options_.mmproj = options_.model;
+  EXPECT_THAT(std::string(PlanCluster(options_).status().message()),
+              testing::HasSubstr("is no mmproj file"));
+  options_.mmproj = dir_ / "nothing.gguf";
+  EXPECT_TRUE(absl::IsNotFound(PlanCluster(options_).status()));
 }
 
 TEST_F(ClusterTest, ADraftModelWithTheNameOfAnotherFileIsRefused) {

@@ -1,0 +1,215 @@
+// Pictures through every API of `tandem serve`, from the file to the answer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_format.h"
+#include "services/loader/formats/testing/vision_builder.h"
+#include "tests/integration/picture_client.h"
+#include "tests/integration/picture_server.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// A BMP file of 8 x 8 pixels of one colour.
+std::string Bmp(unsigned char red, unsigned char green, unsigned char blue) {
+  std::string file("BM\xF6\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x08\0\0\0\x08\0\0\0\x01\0\x18\0", 30);
+  file.resize(54);
+  for (int pixel = 0; pixel < 64; ++pixel) {
+    for (const unsigned char value : {blue, green, red}) file += static_cast<char>(value);
+  }
+  return file;
+}
+
+// The bundled model with markers around pictures in the place of pieces that nobody needs, and an
+// encoder that has learnt nothing, in another folder.
+class ToyPicturesTest : public PictureServer {
+ protected:
+  void SetUp() override {
+    std::ifstream file(TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf", std::ios::binary);
+    std::string model{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const auto replace = [&model](const std::string& piece, const std::string& by) {
+      const size_t at = model.find(Counted(piece));
+      ASSERT_NE(at, std::string::npos) << piece;
+      model.replace(at, Counted(piece).size(), Counted(by));
+    };
+    replace("\u2581Tegucigalpa", "<start_of_image>");
+    replace("\u2581Ulaanbaatar", "<end_of_image>");
+    replace("\u2581BOLINGBROKE", "two less, so");  // so that tensors keep their place
+    std::ofstream(Path("demo.gguf"), std::ios::binary) << model;
+    VisionConfig vision = loader::testing::SmallVisionConfig();
+    vision.image_size = 24;
+    vision.patch_size = 3;
+    vision.tokens_per_image = 16;
+    vision.text_hidden_dim = 256;
+    fs::create_directory(Path("elsewhere"));
+    std::ofstream(Path("elsewhere/eyes.gguf"), std::ios::binary)
+        << loader::testing::Mmproj(vision).Build();
+  }
+  // A string as GGUF has it.
+  static std::string Counted(const std::string& text) {
+    std::string counted(8, '\0');
+    counted[0] = static_cast<char>(text.size());
+    return counted + text;
+  }
+  void ServeSeeing() { Serve(Path("demo.gguf"), {"--mmproj", Path("elsewhere/eyes.gguf")}); }
+};
+
+TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
+  ServeSeeing();
+  const PictureClient client = Client();
+  const PictureQuestion red = {{{"What is in the picture?", {Bmp(255, 0, 0)}, ""}}};
+  const PictureReply expected = client.Ask("gRPC", red);
+  EXPECT_EQ(expected.image_tokens, 16u);
+  for (const std::string& api : PictureClient::Apis()) {
+    const PictureReply reply = client.Ask(api, red);
+    EXPECT_EQ(reply.text, expected.text) << api;
+    EXPECT_EQ(reply.prompt_tokens, expected.prompt_tokens) << api;
+    EXPECT_EQ(reply.image_tokens.value_or(16), 16u) << api;
+  }
+  const PictureQuestion blue = {{{"What is in the picture?", {Bmp(0, 0, 255)}, ""}}};
+  const PictureQuestion none = {{{"What is in the picture?", {}, ""}}};
+  const PictureReply of_none = client.Ask("gRPC", none);
+  EXPECT_NE(client.Ask("gRPC", blue).text, expected.text);
+  EXPECT_NE(of_none.text, expected.text);
+  EXPECT_EQ(of_none.image_tokens, 0u);
+  const std::string page = client.Get("/metrics");
+  EXPECT_THAT(page, AllOf(HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 2\n"),
+                          HasSubstr("tandem_picture_cache_pictures 2\n"),
+                          HasSubstr("tandem_picture_seconds_count{stage=\"encode\"} 2\n")));
+  EXPECT_THAT(client.Get("/api/show"), HasSubstr("\"vision\""));
+  EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("\"imageTokens\":16"));
+}
+
+TEST_F(ToyPicturesTest, WrongPicturesAndUrlsAreTheClientsMistake) {
+  ServeSeeing();
+  const PictureClient client = Client();
+  const auto refusal = [&](const std::string& url) {
+    const std::string body = absl::StrFormat(
+        R"({"messages": [{"role": "user", "content": [{"type": "image_url",
+            "image_url": {"url": "%s"}}]}]})",
+        url);
+    const auto response = client.Post("/v1/chat/completions", body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    return response.body;
+  };
+  EXPECT_THAT(refusal("https://example.org/a.png"), HasSubstr("this server fetches no images"));
+  EXPECT_THAT(refusal("http://127.0.0.1/a.png"), HasSubstr("this server fetches no images"));
+  EXPECT_THAT(refusal("file:///etc/passwd"), HasSubstr("this server fetches no images"));
+  EXPECT_THAT(refusal("data:image/png,abc"), HasSubstr("expected data:image/png;base64"));
+  EXPECT_THAT(refusal("data:image/png;base64,AAAA"), HasSubstr("images[0]: "));
+  const std::string whole = Bmp(1, 2, 3);
+  EXPECT_THAT(refusal("data:image/bmp;base64," + Base64(whole.substr(0, 100))),
+              HasSubstr("images[0]: "));
+}
+
+TEST_F(ToyPicturesTest, AModelWithoutAnEncoderSaysSo) {
+  fs::copy_file(Path("elsewhere/eyes.gguf"), Path("demo.mmproj.gguf"));
+  Serve(Path("demo.gguf"), {"--mmproj", "none"});
+  const PictureClient client = Client();
+  const auto response = client.Post(
+      "/v1/chat/completions",
+      absl::StrFormat(R"({"messages": [{"role": "user", "content": [{"type": "image_url",
+                          "image_url": {"url": "data:image/bmp;base64,%s"}}]}]})",
+                      Base64(Bmp(1, 2, 3))));
+  EXPECT_EQ(response.status, 400);
+  EXPECT_THAT(response.body, HasSubstr("it has no vision encoder"));
+  EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("it has no vision encoder"));
+  EXPECT_FALSE(client.Ask("gRPC", {{{"Hello.", {}, ""}}}).text.empty()) << "text is served";
+}
+
+// Decoders are killed while an answer streams and before the next picture.
+TEST_F(ToyPicturesTest, DeadDecodersCostNoStream) {
+  ServeSeeing();
+  const PictureClient client = Client();
+  const PictureQuestion question = {{{"Go on.", {Bmp(10, 20, 30)}, ""}}};
+  const std::string expected = client.Stream(question, 40, [](int) {});
+  int num_killed = 0;
+  const std::string text = client.Stream(question, 40, [&](int message) {
+    if (message != 3) return;
+    for (const pid_t pid : Decoders()) num_killed += ::kill(pid, SIGKILL) == 0 ? 1 : 0;
+    EXPECT_FALSE(client.Ask("gRPC", {{{"What?", {Bmp(99, 20, 30)}, ""}}}).text.empty());
+  });
+  EXPECT_GT(num_killed, 0);
+  EXPECT_EQ(text, expected);
+}
+
+// The trained model that sees, against transformers' conversations.  It is too large for the
+// repository: without ../shared/models/demo2 (or $TANDEM_PICTURE_MODEL) the test is skipped.
+class TrainedPicturesTest : public PictureServer {
+ protected:
+  void SetUp() override {
+    const char* named = std::getenv("TANDEM_PICTURE_MODEL");
+    folder_ = fs::weakly_canonical(named != nullptr ? named
+                                                    : TANDEM_SOURCE_DIR "/../shared/models/demo2");
+    if (!fs::exists(folder_ / "reference.json")) {
+      GTEST_SKIP() << "no model that sees at " << folder_ << " (set TANDEM_PICTURE_MODEL)";
+    }
+    std::ifstream file(folder_ / "reference.json");
+    conversations_ = Json::parse(file).at("conversations");
+  }
+  std::string Image(const std::string& name) const {
+    std::ifstream file(folder_ / "images" / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  PictureQuestion Question(const Json& conversation) const {
+    const std::string marker = "<start_of_image>";
+    PictureQuestion question;
+    size_t next = 0;
+    for (const Json& turn : conversation.at("turns")) {
+      PictureTurn& added = question.turns.emplace_back();
+      added.text = turn[0];
+      for (; added.text.starts_with(marker); added.text.erase(0, marker.size())) {
+        added.images.push_back(Image(conversation.at("images")[next++]));
+      }
+      if (!turn[1].is_null()) added.answer = turn[1];
+    }
+    return question;
+  }
+  void ExpectReference(const PictureClient& client, const std::string& api, size_t i) const {
+    const Json& conversation = conversations_.at(i);
+    const PictureReply reply = client.Ask(api, Question(conversation));
+    EXPECT_EQ(reply.text, conversation.at("continuation_text")) << api << ", conversation " << i;
+    EXPECT_EQ(reply.prompt_tokens, conversation.at("tokens").size()) << api;
+    const size_t num_rows = 16 * conversation.at("images").size();
+    EXPECT_EQ(reply.image_tokens.value_or(num_rows), num_rows) << api;
+  }
+
+  fs::path folder_;
+  Json conversations_;
+};
+
+TEST_F(TrainedPicturesTest, EveryApiGivesTheReferencesAnswers) {
+  Serve(folder_.string(), {});
+  const PictureClient client = Client();
+  for (const std::string& api : PictureClient::Apis()) ExpectReference(client, api, 0);
+  // A JPEG, a WebP, a question later on, two pictures.
+  for (const size_t i : {4, 7, 11, 12}) ExpectReference(client, "chat", i);
+  for (const char* api : {"responses", "messages", "ollama", "gRPC"}) {
+    ExpectReference(client, api, 11);
+    ExpectReference(client, api, 12);
+  }
+  EXPECT_THAT(client.Get("/metrics"), HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 6\n"));
+}
+
+// The GGUF model with the mmproj file beside it, which is found by itself.
+TEST_F(TrainedPicturesTest, TheGgufModelFindsItsEncoder) {
+  const fs::path model = folder_.parent_path() / "demo2.Q8_0.gguf";
+  if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
+  Serve(model.string(), {});
+  const PictureClient client = Client();
+  for (const size_t i : {0, 2, 12}) ExpectReference(client, "chat", i);
+}
+
+}  // namespace
+}  // namespace tandem::testing
