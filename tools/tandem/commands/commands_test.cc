@@ -212,6 +212,25 @@ TEST_F(CommandsTest, GenerateAnswersAQuestion) {
   EXPECT_EQ(request.limits().max_tokens(), 4096);
 }
 
+TEST_F(CommandsTest, GenerateSendsPictures) {
+  const std::string one = testing::TempDir() + "/one.png";
+  const std::string other = testing::TempDir() + "/other.jpg";
+  std::ofstream(one) << "a picture";
+  std::ofstream(other) << std::string("\0\xFF", 2);
+  EXPECT_EQ(Run({"generate", "--image", one, "--image", other, "What", "is", "it?"}).code, 0);
+  const v1::ChatMessage message = gateway_.chat_requests().at(0).messages(0);
+  EXPECT_EQ(message.content(), "What is it?");
+  ASSERT_EQ(message.images_size(), 2);
+  EXPECT_EQ(message.images(0).data(), "a picture");
+  EXPECT_EQ(message.images(1).data(), std::string("\0\xFF", 2));
+  EXPECT_EQ(message.images(1).content_offset(), 0u);
+  EXPECT_THAT(Run({"generate", "--image", "/nowhere.png", "x"}).errors,
+              HasSubstr("/nowhere.png: No such"));
+  std::ofstream(one).close();
+  EXPECT_THAT(Run({"generate", "--image", one, "x"}).errors, HasSubstr("one.png: 0 bytes"));
+  EXPECT_EQ(Run({"generate", "--jsonl", "--image", other}).code, 2);
+}
+
 TEST_F(CommandsTest, GeneratePrintsJson) {
   const Result result = Run({"generate", "--json", "--logprobs", "1", "a b"});
   EXPECT_EQ(result.code, 0);
@@ -432,13 +451,40 @@ TEST_F(CommandsTest, ConversationsAreSavedAndGoneOnWith) {
   EXPECT_THAT(Run({"chat"}, "/lod x\n").errors, HasSubstr("/lod is no command"));
 }
 
+TEST_F(CommandsTest, PicturesStayInAConversation) {
+  const std::string picture = testing::TempDir() + "/picture.png";
+  const std::string path = testing::TempDir() + "/seen.json";
+  std::ofstream(picture) << std::string("\0\xFF", 2);
+  const Result first =
+      Run({"chat"}, "/image " + picture + "\nWhat is it?\nAnd now?\n/save " + path + "\n");
+  EXPECT_EQ(first.code, 0) << first.errors;
+  EXPECT_THAT(first.errors, HasSubstr("the next message has 1 picture\n"));
+  EXPECT_EQ(Run({"chat", "--load", path}, "Again?\n").code, 0);
+  const auto requests = gateway_.chat_requests();
+  ASSERT_EQ(requests.size(), 3u);
+  for (const v1::ChatRequest& request : requests) {
+    ASSERT_EQ(request.messages(0).images_size(), 1);
+    EXPECT_EQ(request.messages(0).images(0).data(), std::string("\0\xFF", 2));
+    EXPECT_EQ(request.messages(0).content(), "What is it?");
+    for (int i = 1; i < request.messages_size(); ++i) {
+      EXPECT_EQ(request.messages(i).images_size(), 0);
+    }
+  }
+  EXPECT_EQ(requests[2].messages_size(), 5);
+  EXPECT_THAT(Run({"chat"}, "/image\n").errors, HasSubstr("/image needs a file's name"));
+  EXPECT_THAT(Run({"chat"}, "/image /nowhere.png\n").errors, HasSubstr("/nowhere.png: No such"));
+}
+
 TEST_F(CommandsTest, FilesThatHoldNoConversationAreRefused) {
   const std::string path = testing::TempDir() + "/broken.json";
   for (const auto& [text, message] :
        {std::pair{"{", "no JSON object"},
         {"{\"messages\": 1}", "a list of messages"},
         {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 needs"},
-        {"{\"messages\": [{\"role\": \"cook\", \"content\": \"x\"}]}", "message 1 needs"}}) {
+        {"{\"messages\": [{\"role\": \"cook\", \"content\": \"x\"}]}", "message 1 needs"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", "
+         "\"image_url\": {\"url\": \"http://x\"}}]}]}",
+         "message 1 needs"}}) {
     std::ofstream(path) << text;
     EXPECT_THAT(Run({"chat", "--load", path}).errors, HasSubstr(message));
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/image_file.h"
 #include "tools/tandem/commands/style.h"
 #include "tools/tandem/commands/transcript.h"
 #include "tools/tandem/commands/word_wrap.h"
@@ -18,6 +19,7 @@ namespace tandem {
 namespace {
 
 constexpr char kHelp[] =
+    "/image FILE    puts a picture before the next message; several may be put\n"
     "/system TEXT   instructs the model from here on; without a text shows the instruction\n"
     "/reset         forgets the conversation, not the instruction\n"
     "/save FILE     writes the conversation; /load FILE goes on with one\n"
@@ -27,8 +29,8 @@ constexpr char kHelp[] =
     "lines.\n"
     "A paste of several lines is one message. Tab completes commands and file names.\n";
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> kCommands = {"/exit", "/help",  "/load",  "/reset",
-                                                     "/save", "/stats", "/system"};
+  static const std::vector<std::string> kCommands = {"/exit",  "/help", "/image", "/load",
+                                                     "/reset", "/save", "/stats", "/system"};
   return kCommands;
 }
 constexpr char kQuotes[] = "\"\"\"";
@@ -138,6 +140,12 @@ absl::Status Conversation::Command(const std::string& line, bool& done) {
     Say(kHelp);
   } else if (name == "/reset") {
     messages_.clear();
+    pictures_.Clear();
+  } else if (name == "/image") {
+    if (argument.empty()) return absl::InvalidArgumentError("/image needs a file's name");
+    TANDEM_RETURN_IF_ERROR(AddImageFile(argument, pictures_));
+    const int count = pictures_.images_size();
+    Say(absl::StrFormat("the next message has %d picture%s\n", count, count == 1 ? "" : "s"));
   } else if (name == "/stats") {
     Say(DescribeTotals());
   } else if (name == "/system") {
@@ -186,6 +194,7 @@ absl::Status Conversation::Load(const std::string& path) {
 absl::Status Conversation::Reply(const std::string& content) {
   TANDEM_RETURN_IF_ERROR(CheckText("the message", content));
   Add("user", content);
+  *messages_.back().mutable_images() = pictures_.images();
   v1::ChatRequest request;
   request.set_model(flags_.request.model);
   if (!system_.empty()) {
@@ -224,6 +233,7 @@ absl::Status Conversation::Reply(const std::string& content) {
   if (!status.ok() || answer.text.empty()) {
     messages_.pop_back();
   } else {
+    pictures_.Clear();
     Add("assistant", answer.text);  // what came of it, if it was stopped
   }
   return Explain(status, flags_.request.address);

@@ -55,6 +55,7 @@ class Conversation {
   std::shared_ptr<GenerationStub> stub_;
   std::string system_;
   std::vector<v1::ChatMessage> messages_;  // the system's not among them
+  v1::ChatMessage pictures_;               // for the next message
   Totals totals_;
 };
 

@@ -11,6 +11,7 @@
 #include "tools/tandem/commands/batch.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/constraint_flags.h"
+#include "tools/tandem/commands/image_file.h"
 #include "tools/tandem/commands/request_flags.h"
 #include "tools/tandem/commands/style.h"
 
@@ -23,6 +24,7 @@ struct GenerateFlags {
   std::vector<std::string> words;
   bool chat = false;
   std::string system;
+  std::vector<std::string> images;  // files
   std::optional<uint32_t> logprobs;
   bool ignore_eos = false;
   bool json = false;
@@ -78,6 +80,9 @@ absl::Status Generate(const GenerateFlags& flags) {
   if (!flags.system.empty() && flags.jsonl) {
     return UsageError("--system does nothing with --jsonl: put it into the lines' messages");
   }
+  if (!flags.images.empty() && flags.jsonl) {
+    return UsageError("--image does nothing with --jsonl");
+  }
   if (flags.logprobs.has_value() && !flags.json && !flags.jsonl) {
     return UsageError("--logprobs needs --json or --jsonl");
   }
@@ -96,6 +101,9 @@ absl::Status Generate(const GenerateFlags& flags) {
   if (flags.chat) {
     if (!flags.system.empty()) AddMessage(item, "system", flags.system);
     AddMessage(item, "user", prompt);
+    for (const std::string& image : flags.images) {
+      TANDEM_RETURN_IF_ERROR(AddImageFile(image, item.messages.back()));
+    }
   }
   TANDEM_ASSIGN_OR_RETURN(const auto stub, OpenGateway(flags.request.address));
   const absl::Status status = Ask(*stub, item, timeout, sink, answer);
@@ -122,6 +130,12 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
           "holds",
           kMaxTokensOfText, kMaxTokensOfAnswer));
   command->add_flag("--chat", flags->chat, "The prompt is a user's message to be answered");
+  command
+      ->add_option("--image", flags->images,
+                   "A picture (PNG, JPEG, WebP, GIF, BMP) before the message; may be repeated; as "
+                   "with --chat")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   command->add_option("--system", flags->system, "With --chat: an instruction put before it");
   command->add_option(
       "--logprobs", flags->logprobs,
@@ -138,6 +152,7 @@ std::function<int()> AddGenerateCommand(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "No rates and placement on standard error");
   return [flags] {
+    if (!flags->images.empty()) flags->chat = true;  // a picture is part of a message
     const absl::Status status = Generate(*flags);
     return status.ok() ? 0 : Fail(status);
   };

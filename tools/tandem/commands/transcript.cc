@@ -6,7 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 
 namespace tandem {
@@ -14,8 +16,50 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The gateway looks at the picture itself, whatever type the URL names.
+constexpr char kDataUrl[] = "data:image/png;base64,";
+
 absl::Status Refuse(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path, why));
+}
+
+// A text, or parts if there are pictures.
+Json ContentOf(const v1::ChatMessage& message) {
+  if (message.images_size() == 0) return message.content();
+  Json parts = Json::array();
+  for (const v1::Image& image : message.images()) {
+    std::string base64;
+    absl::Base64Escape(image.data(), &base64);
+    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", kDataUrl + base64}}}});
+  }
+  parts.push_back({{"type", "text"}, {"text", message.content()}});
+  return parts;
+}
+
+// The contrary; false: something else.
+bool ReadContent(const Json& content, v1::ChatMessage& message) {
+  if (content.is_string()) {
+    message.set_content(content.get<std::string>());
+    return true;
+  }
+  if (!content.is_array()) return false;
+  for (const Json& part : content) {
+    if (!part.is_object()) return false;
+    if (part.value("type", Json()) == "text" && part.value("text", Json()).is_string()) {
+      message.mutable_content()->append(part["text"].get<std::string>());
+      continue;
+    }
+    const auto image_url = part.find("image_url");
+    if (image_url == part.end() || !image_url->is_object()) return false;
+    const Json url = image_url->value("url", Json());
+    const std::string text = url.is_string() ? url.get<std::string>() : "";
+    const size_t comma = text.find(',');
+    if (!text.starts_with("data:") || comma == std::string::npos) return false;
+    v1::Image* image = message.add_images();
+    image->set_content_offset(static_cast<uint32_t>(message.content().size()));
+    if (!absl::Base64Unescape(text.substr(comma + 1), image->mutable_data())) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -23,7 +67,7 @@ absl::Status Refuse(const std::string& path, const std::string& why) {
 absl::Status SaveTranscript(const std::string& path, const std::vector<v1::ChatMessage>& messages) {
   Json json = {{"messages", Json::array()}};
   for (const v1::ChatMessage& message : messages) {
-    json["messages"].push_back({{"role", message.role()}, {"content", message.content()}});
+    json["messages"].push_back({{"role", message.role()}, {"content", ContentOf(message)}});
   }
   const std::string part = path + ".part";
   std::ofstream file(part, std::ios::trunc);
@@ -48,21 +92,18 @@ absl::StatusOr<std::vector<v1::ChatMessage>> LoadTranscript(const std::string& p
   }
   std::vector<v1::ChatMessage> messages;
   for (const Json& entry : json["messages"]) {
-    const auto text_of = [&entry](const char* key) -> const std::string* {
-      if (!entry.is_object() || !entry.contains(key)) return nullptr;
-      return entry[key].get_ptr<const std::string*>();
-    };
-    const std::string* role = text_of("role");
-    const std::string* content = text_of("content");
-    if (role == nullptr || content == nullptr ||
-        (*role != "system" && *role != "user" && *role != "assistant")) {
-      return Refuse(path, absl::StrFormat("message %d needs a role (system, user or assistant) and "
-                                          "a content, both texts",
-                                          messages.size() + 1));
+    v1::ChatMessage message;
+    const bool whole = entry.is_object() && entry.contains("role") && entry.contains("content");
+    const Json role = whole ? entry["role"] : Json();
+    if ((role != "system" && role != "user" && role != "assistant") ||
+        !ReadContent(entry["content"], message)) {
+      return Refuse(path,
+                    absl::StrFormat("message %d needs a role (system, user or assistant) and a "
+                                    "content: a text, or parts of text and images",
+                                    messages.size() + 1));
     }
-    v1::ChatMessage& message = messages.emplace_back();
-    message.set_role(*role);
-    message.set_content(*content);
+    message.set_role(role.get<std::string>());
+    messages.push_back(std::move(message));
   }
   return messages;
 }
