@@ -226,7 +226,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--speculate", flags.speculate, kSpeculateHelp)->check(CheckedBy(ParseDrafters));
   app.add_option("--image-decoder", flags.image_decoder,
                  "The program that decodes pictures of requests.  Default: tandem-image-decoder "
-                 "beside this one");
+                 "beside this one, else in ../lib/tandem");
   app.add_option("--draft", flags.draft.model_name,
                  "The loader's name of a smaller model with the same vocabulary, which guesses");
   app.add_option("--draft-device", flags.draft.device, kDraftDeviceHelp)->capture_default_str();

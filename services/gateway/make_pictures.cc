@@ -18,13 +18,17 @@ namespace {
 
 // How long a picture waits for a worker that was lost: its client waits too.
 constexpr absl::Duration kWorkerWait = absl::Seconds(10);
+constexpr char kProgram[] = "tandem-image-decoder";
 
 }  // namespace
 
 std::string DefaultImageDecoder() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (error ? std::filesystem::path() : self.parent_path()) / "tandem-image-decoder";
+  const std::filesystem::path folder = error ? "." : self.parent_path();
+  const std::filesystem::path beside = folder / kProgram;
+  const std::filesystem::path installed = folder.parent_path() / "lib" / "tandem" / kProgram;
+  return std::filesystem::exists(beside, error) ? beside : installed;
 }
 
 MakePictureEncoder PicturesBy(PictureEncoderOptions options, ExecutorOptions model) {

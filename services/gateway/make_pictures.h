@@ -8,7 +8,7 @@
 
 namespace tandem::gateway {
 
-// "tandem-image-decoder" beside this program.
+// "tandem-image-decoder" beside this program, else in ../lib/tandem, where it is installed.
 std::string DefaultImageDecoder();
 
 // Pictures are decoded by the program of `options` and encoded by the worker with Vision, whose

@@ -18,7 +18,7 @@ expect_file() { [ -f "$prefix/$1" ] || die "$1 was not installed"; }
 mkdir -p "$prefix/bin" "$prefix/share/tandem"
 echo mine >"$prefix/bin/mine"
 install --no-build
-for file in bin/tandem bin/tandem-{gateway,gpu-worker,loader,health} share/man/man1/tandem.1.gz \
+for file in bin/tandem bin/tandem-{gateway,gpu-worker,loader,health} lib/tandem/tandem-image-decoder share/man/man1/tandem.1.gz \
     share/man/man8/tandem-gateway.8.gz share/bash-completion/completions/tandem share/zsh/site-functions/_tandem share/fish/vendor_completions.d/tandem.fish \
     share/tandem/models/demo.Q8_0.gguf share/doc/tandem-common/README.md share/doc/tandem-common/docs/operations.md \
     share/doc/tandem-gateway/{sbom.cdx.json,THIRD-PARTY-NOTICES.txt}; do
