@@ -17,7 +17,7 @@
 namespace tandem::gateway {
 
 // Spans below a request's span; their ids are ChildSpanId's.
-enum class RequestPhase : uint8_t { kQueue, kPrompt, kDecode };
+enum class RequestPhase : uint8_t { kQueue, kPrompt, kDecode, kPictures };
 
 // A plan's workers and segments by name.  Immutable; shared by the steps that ran it.
 struct TracedPlan {
@@ -99,7 +99,8 @@ struct TracedRequest final : SpanSource {
   std::string operation;  // OpenTelemetry's gen_ai.operation.name
   std::string outcome;    // "stop"
   absl::Time submitted, end;
-  absl::Time started = absl::InfiniteFuture();  // infinite: it never started
+  absl::Time pictures_end = absl::InfiniteFuture();  // infinite: it has none
+  absl::Time started = absl::InfiniteFuture();       // infinite: it never started
   absl::Time decode_begin = absl::InfiniteFuture();
   absl::Time first_token = absl::InfiniteFuture();
   uint32_t prompt_tokens = 0;

@@ -19,6 +19,8 @@ const char* PhaseName(RequestPhase phase) {
       return "prompt";
     case RequestPhase::kDecode:
       return "decode";
+    case RequestPhase::kPictures:
+      return "pictures";
   }
   return "";
 }

@@ -149,7 +149,8 @@ void TracedStep::AppendSpans(otlp::v1::ScopeSpans& spans) const {
 }
 
 size_t TracedRequest::num_spans() const {
-  return 2 + (Happened(started) ? 1 : 0) + (Happened(decode_begin) ? 1 : 0);
+  return 2 + (Happened(pictures_end) ? 1 : 0) + (Happened(started) ? 1 : 0) +
+         (Happened(decode_begin) ? 1 : 0);
 }
 
 void TracedRequest::AppendSpans(otlp::v1::ScopeSpans& spans) const {
@@ -184,7 +185,11 @@ void TracedRequest::AppendSpans(otlp::v1::ScopeSpans& spans) const {
     Set(root, "tandem.time_to_first_token.seconds", absl::ToDoubleSeconds(first_token - submitted));
   }
   SetFailure(status, root);
-  AddPhase(spans, *this, RequestPhase::kQueue, "queue", submitted, std::min(started, end));
+  const absl::Time queued = Happened(pictures_end) ? pictures_end : submitted;
+  if (Happened(pictures_end)) {
+    AddPhase(spans, *this, RequestPhase::kPictures, "pictures", submitted, queued);
+  }
+  AddPhase(spans, *this, RequestPhase::kQueue, "queue", queued, std::min(started, end));
   if (!Happened(started)) return;
   AddPhase(spans, *this, RequestPhase::kPrompt, "prompt", started, std::min(decode_begin, end));
   if (!Happened(decode_begin)) return;

@@ -129,6 +129,7 @@ void Tracer::RequestEnded(const RequestReport& report) {
   request->outcome = std::string(OutcomeName(OutcomeOf(report)));
   request->submitted = report.submitted;
   request->end = report.end;
+  request->pictures_end = from.pictures_end;
   request->started = report.started;
   request->first_token = report.first_token;
   request->decode_begin = std::min(live.decode_begin, report.first_token);

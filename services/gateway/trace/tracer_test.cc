@@ -138,6 +138,28 @@ TEST(TracerTest, ARequestIsATreeOfSpans) {
   }
 }
 
+TEST(TracerTest, TheWaitForPicturesIsAPartOfTheRequest) {
+  FakeCollector collector;
+  const auto tracing = MakeTracing({.otlp = collector.url()});
+  EngineRequest request = Traced(3, 20, 2, tracing->sampler(), kParent);
+  const absl::Time now = absl::Now();
+  request.pictures_begin = now - absl::Milliseconds(300);
+  request.pictures_end = now - absl::Milliseconds(100);
+  RunAll(*tracing, {request, Traced(4, 20, 2, tracing->sampler(), kParent)});
+  const std::vector<Span> spans = AllSpans(*tracing, collector);
+  const auto pictures = Named(spans, "pictures");
+  ASSERT_EQ(pictures.size(), 1u);
+  EXPECT_EQ(pictures[0].end_time_unix_nano() - pictures[0].start_time_unix_nano(), 200'000'000u);
+  const auto by_id = ById(spans);
+  const Span& root = by_id.at(pictures[0].parent_span_id());
+  EXPECT_EQ(root.start_time_unix_nano(), pictures[0].start_time_unix_nano());
+  EXPECT_GE(AttributeOf(root, "tandem.time_to_first_token.seconds").double_value(), 0.3);
+  for (const Span& queue : Named(spans, "queue")) {
+    if (queue.parent_span_id() != root.span_id()) continue;
+    EXPECT_EQ(queue.start_time_unix_nano(), pictures[0].end_time_unix_nano());
+  }
+}
+
 TEST(TracerTest, AStepIsLinkedToTheOtherRequestsItServes) {
   FakeCollector collector;
   const auto tracing = MakeTracing({.otlp = collector.url()});
