@@ -51,7 +51,7 @@ export class Browser {
     page.setDefaultTimeout(30000);
     this.complaints = listen(page);
     page.on("request", (request) => {
-      if (!request.url().startsWith("blob:") && new URL(request.url()).origin !== new URL(url).origin) this.strangers.add(request.url());
+      if (!/^(blob|data):/.test(request.url()) && new URL(request.url()).origin !== new URL(url).origin) this.strangers.add(request.url());
     });
     await page.goto(url);
     await page.waitForSelector(".state.ready");

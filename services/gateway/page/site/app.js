@@ -1,10 +1,12 @@
 // The page: its parts, and how they act on one another.
 
+import { getJson } from "./api.js";
 import { Asker } from "./asker.js";
 import { Chats } from "./chats.js";
 import { Conversation } from "./conversation.js";
 import { $ } from "./dom.js";
 import { KeyDialog } from "./key.js";
+import { Pictures } from "./pictures.js";
 import { ApiError } from "./problems.js";
 import { Settings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
@@ -43,6 +45,7 @@ const conversation = new Conversation(chats, asker, {
   settings: () => $("settings").showModal(),
 });
 const sidebar = new Sidebar(chats, showAll, (chat) => asker.running?.chat === chat && asker.stop());
+const pictures = new Pictures(showComposer);
 const strip = new Strip(() => settings.key, () => asker.running !== null, showStatus);
 const transfer = new Transfer(chats, showAll);
 
@@ -68,7 +71,7 @@ function showComposer() {
   const had = document.activeElement === $("send") || document.activeElement === $("stop");
   $("send").hidden = asker.running !== null;
   $("stop").hidden = asker.running === null;
-  $("send").disabled = $("prompt").value.trim() === "";
+  $("send").disabled = $("prompt").value.trim() === "" && pictures.urls.length === 0;
   if (had) $("prompt").focus();
 }
 
@@ -80,11 +83,11 @@ function fitPrompt() {
 
 function send() {
   const text = $("prompt").value.trim();
-  if (!text || asker.running) return;
+  if ((!text && pictures.urls.length === 0) || asker.running) return;
   if (!$("open-key").hidden) return keyDialog.open();
   $("prompt").value = "";
   fitPrompt();
-  asker.ask(chats.current, pathOf(chats.current).at(-1) ?? null, text);
+  asker.ask(chats.current, pathOf(chats.current).at(-1) ?? null, text, pictures.takeAll());
 }
 
 // ---- The state of the server -------------------------------------------------------------------
@@ -108,8 +111,13 @@ function showStatus(status, error) {
 
 // Asks for the server's state, and first for a key if the server wants one.
 async function begin() {
-  if (await keyDialog.missing()) showStatus(null, new ApiError("", 401));
-  else strip.poll();
+  if (await keyDialog.missing()) return showStatus(null, new ApiError("", 401));
+  strip.poll();
+  try {
+    pictures.setModel((await getJson("tandem/v1/models", settings.key)).models?.[0]);
+  } catch {
+    // The strip says that the server does not answer.
+  }
 }
 
 // ---- Keys and buttons --------------------------------------------------------------------------

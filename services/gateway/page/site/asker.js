@@ -42,10 +42,11 @@ export class Asker {
     this.running?.abort.abort();
   }
 
-  // Asks `text` after `parent` (null: as the first message), which may have been asked other things.
-  ask(chat, parent, text) {
+  // Asks `text` about `images` after `parent` (null: as the first message), which may have been asked
+  // other things.
+  ask(chat, parent, text, images = []) {
     if (this.running) return;
-    const question = addNode(chat, parent, "user", text);
+    const question = addNode(chat, parent, "user", text, images);
     this.run(chat, addNode(chat, question, "assistant", ""));
   }
 

@@ -3,6 +3,7 @@
 import { callList } from "./calls.js";
 import { copyButton, $, iconButton, make } from "./dom.js";
 import { showMarkdown } from "./markdown.js";
+import { thumbnails } from "./pictures.js";
 import { pathOf, showVersion, versionsOf } from "./tree.js";
 
 const kWays = { again: "Try again", key: "Enter API key", new: "New chat", settings: "Settings" };
@@ -59,7 +60,8 @@ export class Conversation {
     const versions = versionsOf(chat, message);
     const state = { busy: this.asker.isRunning(message), idle: this.asker.running === null, last, versions: versions.length,
       at: versions.indexOf(message), editing: this.editing === message };
-    const from = JSON.stringify([message, state]);
+    // Pictures never change, and are long.
+    const from = JSON.stringify([message, state], (name, value) => (name === "images" ? value.length : value));
     const known = this.made.get(message);
     if (known?.from === from) return known.element;
     const element = message.role === "user" ? this.question(chat, message, versions, state) : this.answer(chat, message, versions, state);
@@ -90,14 +92,15 @@ export class Conversation {
     if (state.editing) {
       element.append(this.editor(message.content, "Edit your message", "Send", (text) => {
         const parent = chat.nodes.find((node) => node.id === message.parent) ?? null;
-        this.asker.ask(chat, parent, text);
+        this.asker.ask(chat, parent, text, message.images);
         $("prompt").focus();
-      }, false));
+      }, message.images?.length > 0));
       return element;
     }
     const edit = iconButton("edit", "Edit the message", () => this.edit(message));
     edit.disabled = !state.idle;
-    element.append(make("div", { class: "bubble" }, message.content),
+    element.append(make("div", { class: "asked" }, message.images ? thumbnails(message.images) : null,
+      message.content ? make("div", { class: "bubble" }, message.content) : null),
       make("div", { class: "tools" }, this.arrows(chat, versions, state), copyButton(() => message.content, "Copy the message"), edit));
     return element;
   }

@@ -2,13 +2,15 @@
 //
 // A chat is {id, title, named, created, updated, system, nodes, head}.  `system` is its system
 // message, `named` whether a person chose its title.  Its messages are `nodes`, each
-// {id, parent, role, content, created} and, of an answer, {note, error, cut, calls}: how it was made,
+// {id, parent, role, content, created}, of a question {images}, data: URLs of pictures before the
+// text, and, of an answer, {note, error, cut, calls}: how it was made,
 // what went wrong, whether it can be continued, and the functions it calls, each
 // {id, name, arguments, result}.  After an answer with calls comes another answer.  Editing a
 // question or asking for another answer adds a node beside the old one, so nothing is lost.  The
 // page shows the path from a root to `head`.
 
 import { callMessages, readCalls } from "./calls.js";
+import { isPicture } from "./pictures.js";
 
 export const newId = () => crypto.randomUUID?.() ?? `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
@@ -27,11 +29,12 @@ export function pathOf(chat, head = chat.head) {
 }
 
 // Adds a message after `parent` (a node, or null for a first message) and shows it.
-export function addNode(chat, parent, role, content) {
+export function addNode(chat, parent, role, content, images = []) {
   const node = { id: newId(), parent: parent?.id ?? null, role, content, created: Date.now() };
+  if (images.length > 0) node.images = images;
   chat.nodes.push(node);
   chat.head = node.id;
-  if (role === "user" && !chat.named && node.parent === null) chat.title = titleOf(content);
+  if (role === "user" && !chat.named && node.parent === null) chat.title = titleOf(content || "Picture");
   return node;
 }
 
@@ -53,6 +56,13 @@ export function removeLeaf(chat, node) {
   if (chat.head === node.id) chat.head = node.parent;
 }
 
+// A text, or parts if there are pictures.
+function contentOf(node) {
+  if (!node.images) return node.content;
+  const images = node.images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return node.content ? [...images, { type: "text", text: node.content }] : images;
+}
+
 // What the server is asked for `answer`.  Turns must alternate: questions without an answer are left
 // out.  An answer that has text already is continued.
 export function requestMessages(chat, answer) {
@@ -64,7 +74,7 @@ export function requestMessages(chat, answer) {
     if (node.calls) {
       messages.push(...callMessages(node));
     } else if (node.role === "user" ? next === undefined || next.content || next.calls : node.content) {
-      messages.push({ role: node.role, content: node.content });
+      messages.push({ role: node.role, content: contentOf(node) });
     }
   });
   if (answer.content) messages.push({ role: "assistant", content: answer.content });
@@ -92,6 +102,10 @@ export function readChat(value, system = "") {
     // A parent comes before its children: so there are no circles.
     if (!read.id || known.has(read.id) || (read.parent !== null && !known.has(read.parent))) return null;
     for (const name of ["note", "error"]) if (text(node[name])) read[name] = node[name];
+    if (node.images !== undefined) {
+      if (!Array.isArray(node.images) || node.role !== "user" || !node.images.every(isPicture)) return null;
+      if (node.images.length > 0) read.images = node.images;
+    }
     const calls = node.calls === undefined ? undefined : readCalls(node.calls);
     if (calls === null) return null;
     if (calls?.length > 0) read.calls = calls;
