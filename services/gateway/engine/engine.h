@@ -200,6 +200,8 @@ class Engine {
                    bool guessed = false);
 
   // Drafters (engine_speculation.cc); without any, nothing happens in these.
+  // LogitRounding of the executor's model.
+  static double RoundingOf(const Executor& executor);
   void BeginDrafting(uint64_t id, const RequestRun& run);
   // Gives the scheduler the guesses that the next step is to verify.
   void ChooseGuesses();
@@ -239,6 +241,7 @@ class Engine {
   const std::unique_ptr<Executor> executor_;
   const Tokenizer& tokenizer_;
   const EngineOptions options_;
+  const double rounding_;  // RoundingOf the executor
 
   // The engine thread's own.
   std::unique_ptr<Scheduler> scheduler_;

@@ -2,9 +2,21 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "services/common/tensor/dtype.h"
 #include "services/gateway/engine/engine.h"
+#include "services/gateway/speculation/rounding.h"
 
 namespace tandem::gateway {
+
+double Engine::RoundingOf(const Executor& executor) {
+  bool int8 = false;
+  for (const loader::v1::PackedTensor& tensor : executor.model().tensors()) {
+    for (const loader::v1::Shard& shard : tensor.shards()) {
+      int8 |= Traits(static_cast<DType>(shard.dtype())).block_elements > 1;
+    }
+  }
+  return LogitRounding(executor.config().num_layers, int8);
+}
 
 void Engine::BeginDrafting(uint64_t id, const RequestRun& run) {
   const EngineRequest& request = run.request();
@@ -27,6 +39,8 @@ void Engine::ChooseGuesses() {
     if (!drafts) continue;
     RequestRun& run = *runs_.at(choice.sequence);
     run.set_drafter(choice.drafter);
+    // Rows computed beside guesses leave other last bits in the KV cache, so later draws count too.
+    run.WatchTies(rounding_);
     const auto num_guesses = static_cast<uint32_t>(choice.guesses.size());
     scheduler_->Draft(choice.sequence, choice.guesses, run.NeedsWithin(num_guesses));
   }

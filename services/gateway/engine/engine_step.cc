@@ -177,6 +177,7 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   if (!outcome.ok()) return End(id, outcome.status());
   const bool guessed = flight.step->outputs[o].guessed;
   if (guessed) NoteAccepted(run);
+  if (run.near_tie()) ++counters_.near_ties;
   TakeOutcome(id, run, *std::move(outcome), executor_->Guess(flight.lane, o), guessed);
 }
 

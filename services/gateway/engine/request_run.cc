@@ -51,7 +51,8 @@ SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
 }
 
 OutputNeeds RequestRun::NeedsWithin(uint32_t ahead) const {
-  uint32_t num_candidates = sampler_.NumCandidatesWithin(ahead);
+  uint32_t num_candidates =
+      std::max(sampler_.NumCandidatesWithin(ahead), sampler_.watches_ties() ? 2u : 1u);
   if (request_.prompt_logprobs) {
     num_candidates = std::max(num_candidates, request_.num_alternatives);
   }

@@ -123,6 +123,11 @@ class RequestRun {
   // Guesses of drafters for this answer that were verified, and how many of them were accepted.
   void AddVerified(uint32_t num_guesses) { num_verified_ += num_guesses; }
   void AddAccepted() { ++num_accepted_; }
+  // From now on draws that last bits could decide are counted (Sampler::WatchTies); outputs then
+  // have a second candidate to compare with.
+  void WatchTies(double rounding) { sampler_.WatchTies(rounding); }
+  // Whether the token drawn last was so near to another.
+  bool near_tie() const { return sampler_.near_tie(); }
   // Which drafter made the guesses that the step under way verifies.
   void set_drafter(size_t drafter) { drafter_ = drafter; }
   size_t drafter() const { return drafter_; }

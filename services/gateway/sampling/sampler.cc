@@ -174,30 +174,35 @@ double Sampler::SumOfWeights(size_t num_kept) {
   return sum;
 }
 
-uint32_t Sampler::Draw() {
+void Sampler::Truncate(double top_p, double min_p, DrawnRank& drawn) {
+  drawn.num_kept = drawn.num_top_k;
+  drawn.sum = drawn.top_k_sum;
+  if (top_p >= 1.0 && min_p <= 0.0) return;
+  const double wanted =
+      top_p < 1.0 ? top_p * drawn.top_k_sum : std::numeric_limits<double>::infinity();
+  double kept = 0.0;
+  size_t rank = 0;
+  while (rank < drawn.num_top_k && kept < wanted && WeightAt(rank) >= min_p) {
+    kept += WeightAt(rank++);
+  }
+  drawn.num_kept = rank;
+  drawn.sum = kept;
+}
+
+Sampler::DrawnRank Sampler::Draw() {
   weights_.clear();
   // Every truncation keeps some number of the first ranks.
-  size_t num_kept = num_allowed_;
-  if (params_.top_k > 0) num_kept = std::min<size_t>(num_kept, params_.top_k);
-  double sum = SumOfWeights(num_kept);
-  if (params_.top_p < 1.0f || params_.min_p > 0.0f) {
-    const double wanted =
-        params_.top_p < 1.0f ? params_.top_p * sum : std::numeric_limits<double>::infinity();
-    double kept = 0.0;
-    size_t rank = 0;
-    while (rank < num_kept && kept < wanted && WeightAt(rank) >= params_.min_p) {
-      kept += WeightAt(rank++);
-    }
-    num_kept = rank;
-    sum = kept;
-  }
-  const double target = UniformDraw(params_.seed, num_decided_) * sum;
+  DrawnRank drawn{.uniform = UniformDraw(params_.seed, num_decided_), .num_top_k = num_allowed_};
+  if (params_.top_k > 0) drawn.num_top_k = std::min<size_t>(num_allowed_, params_.top_k);
+  drawn.top_k_sum = SumOfWeights(drawn.num_top_k);
+  Truncate(params_.top_p, params_.min_p, drawn);
+  const double target = drawn.uniform * drawn.sum;
   double passed = 0.0;
-  for (size_t rank = 0; rank + 1 < num_kept; ++rank) {
-    passed += WeightAt(rank);
-    if (passed > target) return ranking_.At(rank).token;
+  for (; drawn.rank + 1 < drawn.num_kept; ++drawn.rank) {
+    passed += WeightAt(drawn.rank);
+    if (passed > target) break;
   }
-  return ranking_.At(num_kept - 1).token;
+  return drawn;
 }
 
 void Sampler::FillAlternatives(const OutputResult& result, std::span<const float> logits,
@@ -236,7 +241,9 @@ absl::StatusOr<Decision> Sampler::Sample(const OutputResult& result, std::span<c
   } else {
     RankCandidates(result);
   }
-  decision.token = params_.temperature > 0.0f ? Draw() : ranking_.At(0).token;
+  const DrawnRank drawn = params_.temperature > 0.0f ? Draw() : DrawnRank();
+  decision.token = ranking_.At(drawn.rank).token;
+  near_tie_ = watches_ties() && IsNearTie(result, drawn);
   if (use_logits) {
     raw_logit = logits[decision.token];
   } else {

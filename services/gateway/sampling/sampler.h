@@ -102,6 +102,13 @@ class Sampler {
   // at least one token (step_batch.h).
   absl::StatusOr<Decision> Sample(const OutputResult& result, std::span<const float> logits,
                                   std::span<const uint32_t> mask);
+  // From now on looks at each draw for a near tie: the difference of two logits may change by
+  // `rounding` times the highest (speculation/rounding.h).
+  void WatchTies(double rounding) { rounding_ = rounding; }
+  bool watches_ties() const { return rounding_ > 0.0; }
+  // Whether the last draw could have been another token if logits had moved so far.  False where
+  // ties are not watched.
+  bool near_tie() const { return near_tie_; }
   // Counts a token that was decided without a draw.  The next draw has the next number.
   void Take(uint32_t token) { Count(token); }
   uint64_t num_decided() const { return num_decided_; }
@@ -128,10 +135,24 @@ class Sampler {
   float Adjust(float logit, const Touch& touch) const;
   void RankCandidates(const OutputResult& result);
   void RankLogits(std::span<const float> logits, std::span<const uint32_t> mask);
-  // The token drawn from ranking_.
-  uint32_t Draw();
+  // How a token was drawn from ranking_.
+  struct DrawnRank {
+    size_t rank = 0;
+    double uniform = 0.0;
+    size_t num_top_k = 0;  // ranks that top-k keeps
+    double top_k_sum = 0.0;
+    size_t num_kept = 0;  // of them by top-p and min-p
+    double sum = 0.0;     // of their weights
+  };
+  DrawnRank Draw();
+  // How many of the first `num_top_k` ranks, and what sum of weights, top-p and min-p keep.
+  void Truncate(double top_p, double min_p, DrawnRank& drawn);
   double SumOfWeights(size_t num_kept);
   double WeightAt(size_t rank);
+  // near_tie.cc.  `shift`: by how much the difference of two logits may change.
+  bool IsNearTie(const OutputResult& result, const DrawnRank& drawn);
+  bool IsNearBest(const OutputResult& result, double shift);
+  bool IsNearDraw(const DrawnRank& drawn, double shift);
   // `logits`: empty where candidates are enough.
   void FillAlternatives(const OutputResult& result, std::span<const float> logits,
                         Decision& decision);
@@ -147,6 +168,9 @@ class Sampler {
     bool in_answer;
   };
   std::deque<SeenToken> window_;  // the last tokens; empty where the whole text counts
+  double rounding_ = 0.0;         // WatchTies
+  double highest_ = 0.0;          // of the logits of draws that were watched, without signs
+  bool near_tie_ = false;
 
   // Reused between draws.
   Ranking ranking_;

@@ -24,6 +24,7 @@ struct SchedulerCounters {
   uint64_t accepted_tokens = 0;   // speculative tokens that the sampler accepted
   uint64_t rejected_tokens = 0;   // speculative tokens that the sampler rejected
   uint64_t steps_drafted = 0;     // steps that verified guesses of drafters
+  uint64_t near_ties = 0;         // draws of answers with guesses that last bits could decide
   uint64_t preemptions = 0;
   uint64_t fair_preemptions = 0;         // preemptions that gave another tenant its share
   uint64_t prefix_lookups = 0;           // searches of the prefix cache
@@ -46,6 +47,10 @@ struct SchedulerMetrics {
       {"result"}};
   static constexpr MetricSpec kStepsDrafted{"tandem_steps_drafted_total", MetricType::kCounter,
                                             "Steps that verified guesses of drafters."};
+  static constexpr MetricSpec kNearTies{
+      "tandem_draft_near_ties_total", MetricType::kCounter,
+      "Tokens of answers with guesses of drafters that another one was so near to that, where the "
+      "number of rows changes last bits, these could decide."};
   static constexpr MetricSpec kPrefixTokens{
       "tandem_prefix_cache_tokens_total",
       MetricType::kCounter,
@@ -79,6 +84,7 @@ inline constexpr SchedulerCounter kSchedulerCounters[] = {
      &SchedulerMetrics::kGuesses, "wrong"},
     {&SchedulerCounters::steps_drafted, &v1::SchedulerStatus::set_steps_drafted,
      &SchedulerMetrics::kStepsDrafted},
+    {&SchedulerCounters::near_ties, nullptr, &SchedulerMetrics::kNearTies},
     {&SchedulerCounters::preemptions, &v1::SchedulerStatus::set_preemptions,
      &SchedulerMetrics::kPreemptions},
     {&SchedulerCounters::fair_preemptions},
