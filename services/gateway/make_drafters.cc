@@ -17,17 +17,17 @@ absl::StatusOr<MakeDrafters> DraftersFor(const DrafterSet& drafters, const Draft
   if (drafters.draft) {
     TANDEM_ASSIGN_OR_RETURN(draft, DraftExecutorOptions(model, place));
   }
-  return [drafters,
-          draft](const Executor& target) -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
+  return [drafters, draft](const Executor& target, const Executor::Progress& progress)
+             -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
     std::vector<std::unique_ptr<Drafter>> made;
     if (drafters.lookup) made.push_back(std::make_unique<LookupDrafter>());
     if (drafters.draft) {
-      const auto start = [draft](const Executor::Progress& progress) {
-        return Executor::Start(draft, progress);
+      const auto start = [draft](const Executor::Progress& report) {
+        return Executor::Start(draft, report);
       };
       TANDEM_ASSIGN_OR_RETURN(made.emplace_back(),
                               DraftModel::Create({.start = start, .name = draft.model_name},
-                                                 target.vocabulary(), nullptr));
+                                                 target.vocabulary(), progress));
     }
     return made;
   };

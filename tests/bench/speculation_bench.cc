@@ -158,7 +158,8 @@ absl::StatusOr<Measured> Measure(const Flags& flags, const OnWorker& model,
                                  .chunk_rows = 256,
                                  .max_waiting = static_cast<uint32_t>(prompts.size())};
   if (guessing != nullptr) {
-    options.make_drafters = [&](const gateway::Executor& target) {
+    options.make_drafters = [&](const gateway::Executor& target,
+                                const gateway::Executor::Progress&) {
       return MakeDrafters(flags, *guessing, target);
     };
   }

@@ -107,6 +107,7 @@ describe("the chat page", { skip: !browserPath }, () => {
       await page.setViewportSize({ width, height: 800 });
       const over = await page.evaluate(() => {
         document.getElementById("activity").textContent = "Writing 1234 tokens/s, 128 waiting";
+        document.getElementById("guesses").textContent = "1234 of 1234 guesses right";
         const line = document.querySelector("#strip .line");
         return line.scrollWidth - line.clientWidth;
       });
@@ -153,6 +154,25 @@ describe("the chat page", { skip: !browserPath }, () => {
     await page.click("#strip-more");
     assert.match(await page.innerText("#strip-table"), /This machine has no NPU\./);
     assert.ok(!(await page.innerText("#strip")).includes("sock"));
+  });
+
+  test("guesses of the next tokens have words, while they are made and in all", async () => {
+    await open();
+    let made = 10;
+    await page.route("**/tandem/v1/status", async (route) => {
+      const response = await route.fetch();
+      const status = await response.json();
+      made += 40;
+      const drafters = [{ name: "lookup" }, { name: "draft", draftedTokens: String(made), acceptedTokens: String(made - 10),
+        about: "small.gguf on gpu0", detail: made > 200 ? "draft: loading weights: 40%" : "" }];
+      const segments = status.segments.map((segment) => ({ ...segment, calls: String(made) }));
+      await route.fulfill({ response, json: { ...status, segments, scheduler: { ...status.scheduler, running: 1, drafters } } });
+    });
+    await page.reload();
+    await page.waitForFunction(() => document.getElementById("guesses").innerText === "40 of 40 guesses right");
+    await page.click("#strip-more");
+    await page.waitForFunction(() => /Tokens guessed from repeated text: none yet\. Tokens guessed by the draft model \(small\.gguf on gpu0\): \d+ of \d+ right \(9\d%\); not now: draft: loading weights: 40%\./
+      .test(document.getElementById("strip-table").innerText));
   });
 
   test("the keyboard is enough", async () => {

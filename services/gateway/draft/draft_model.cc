@@ -98,7 +98,10 @@ void DraftModel::Lose(const absl::Status& why) {
 }
 
 void DraftModel::Recover() {
-  const absl::Status loaded = Load(nullptr);
+  const absl::Status loaded = Load([this](std::string_view phase, double fraction) {
+    MutexLock lock(mutex_);
+    trouble_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
+  });
   if (loaded.ok()) {
     pause_ = options_.min_pause;
     return;

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Executor>
                           Scheduler::Create(MakeSchedulerOptions(options, executor->limits())));
   std::vector<std::unique_ptr<Drafter>> drafters;
   if (options.make_drafters) {
-    TANDEM_ASSIGN_OR_RETURN(drafters, options.make_drafters(*executor));
+    TANDEM_ASSIGN_OR_RETURN(drafters, options.make_drafters(*executor, options.drafters_progress));
   }
   return std::unique_ptr<Engine>(new Engine(std::move(executor), tokenizer, std::move(options),
                                             std::move(scheduler), std::move(drafters)));
@@ -141,6 +141,8 @@ void Engine::RunOnce() {
   if (recovery_.down()) return Recover();
   if (!runs_.empty() || !flights_.empty()) return RunOneStep();
   last_wait_end_ = absl::InfinitePast();
+  // What a draft model does meanwhile is in the status.
+  if (speculator_ != nullptr) Publish();
   // A worker that dies while nothing runs is found before a request has to find it.
   absl::Status status = executor_->CheckWorkers();
   if (!status.ok()) recovery_.MarkLost(std::move(status));

@@ -58,9 +58,10 @@
 
 namespace tandem::gateway {
 
-// Makes what guesses tokens ahead, for a model and its executor.  An error is Engine::Create's.
-using MakeDrafters =
-    std::function<absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(const Executor& executor)>;
+// Makes what guesses tokens ahead, for a model and its executor; says how far it is with loading.
+// An error is Engine::Create's.
+using MakeDrafters = std::function<absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(
+    const Executor& executor, const Executor::Progress& progress)>;
 
 struct EngineOptions {
   uint32_t max_sequences = 16;  // running together
@@ -82,7 +83,8 @@ struct EngineOptions {
   absl::Duration idle_check = absl::Seconds(1);
   absl::Duration min_recovery_pause = absl::Milliseconds(500);
   absl::Duration max_recovery_pause = absl::Seconds(10);
-  MakeDrafters make_drafters;  // null: nothing guesses
+  MakeDrafters make_drafters;            // null: nothing guesses
+  Executor::Progress drafters_progress;  // make_drafters', within Engine::Create; may be empty
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
   // Called when the engine becomes ready or starts recovering, on its thread.

@@ -122,7 +122,7 @@ class EngineSpeculationTest : public ::testing::TestWithParam<DraftVariant> {
                           .chunk_rows = 16,
                           .max_waiting = 1000,
                           .min_recovery_pause = absl::Milliseconds(1)};
-    options.make_drafters = [&](const Executor&) -> auto{
+    options.make_drafters = [&](const Executor&, const Executor::Progress&) -> auto{
       std::vector<std::unique_ptr<Drafter>> drafters;
       Script script = GetParam().script;
       script.vocab_size = ToyLimits().vocab_size;
@@ -229,7 +229,7 @@ TEST(EngineDraftersTest, AcceptedGuessesSaveSteps) {
   const std::vector<uint32_t> answer = ExpectedTokens(request, ToyLimits());
   request.prediction = answer;
   EngineOptions options{.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 10};
-  options.make_drafters = [](const Executor&) {
+  options.make_drafters = [](const Executor&, const Executor::Progress&) {
     std::vector<std::unique_ptr<Drafter>> drafters;
     drafters.push_back(std::make_unique<LookupDrafter>());
     return absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(std::move(drafters));
@@ -257,7 +257,7 @@ TEST(EngineDraftersTest, LetGoOfTheirWorkersWhenTheEngineEnds) {
   };
   std::atomic<bool> stopped = false;
   EngineOptions options;
-  options.make_drafters = [&stopped](const Executor&) {
+  options.make_drafters = [&stopped](const Executor&, const Executor::Progress&) {
     std::vector<std::unique_ptr<Drafter>> drafters;
     drafters.push_back(std::make_unique<Stopped>(stopped));
     return absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(std::move(drafters));
@@ -271,7 +271,7 @@ TEST(EngineDraftersTest, LetGoOfTheirWorkersWhenTheEngineEnds) {
 
 TEST(EngineDraftersTest, AnErrorOfTheDraftersIsTheEngines) {
   EngineOptions options;
-  options.make_drafters = [](const Executor&) {
+  options.make_drafters = [](const Executor&, const Executor::Progress&) {
     return absl::StatusOr<std::vector<std::unique_ptr<Drafter>>>(
         absl::InvalidArgumentError("another vocabulary"));
   };

@@ -56,7 +56,8 @@ EngineRequest RandomRequest(std::mt19937& random) {
 }
 
 // One drafter knows the answers of all clients, nearly; the other finds what there is.
-absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> MakeDrafters(const Executor&) {
+absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> MakeDrafters(const Executor&,
+                                                                   const Executor::Progress&) {
   auto scripted = std::make_unique<testing::ScriptedDrafter>(
       testing::Script{.right = 0.7, .vocab_size = ToyLimits().vocab_size});
   for (int client = 0; client < kClients; ++client) {

@@ -101,9 +101,11 @@ absl::Status Launcher::TryOnce() {
     detail_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
   };
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
+  EngineOptions options = options_;
+  options.drafters_progress = progress;
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<ServedModel> model,
-      ServedModel::Create(std::move(executor), options_, names_, tools_, make_pictures_));
+      ServedModel::Create(std::move(executor), options, names_, tools_, make_pictures_));
   LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
   {
     MutexLock lock(mutex_);

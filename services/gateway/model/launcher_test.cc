@@ -54,6 +54,32 @@ TEST(LauncherTest, SaysHowFarItIsUntilTheModelIsUp) {
   EXPECT_EQ(status.state(), "draining");
 }
 
+TEST(LauncherTest, SaysHowFarTheDraftModelIs) {
+  Gate loading, go;
+  EngineOptions options;
+  options.make_drafters = [&](const Executor&, const Executor::Progress& progress)
+      -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
+    progress("draft: packing layer 2 qkv", 0.25);
+    loading.Open();
+    go.Wait();
+    return std::vector<std::unique_ptr<Drafter>>();
+  };
+  Launcher launcher(
+      [](const Executor::Progress& progress) -> absl::StatusOr<std::unique_ptr<Executor>> {
+        progress("worker gpu0", 1.0);
+        return std::make_unique<FakeExecutor>(testing::FakeExecutorOptions());
+      },
+      options);
+  launcher.Begin([](bool) {});
+  loading.Wait();
+  v1::GetStatusResponse status;
+  launcher.FillStatus(status);
+  EXPECT_EQ(status.state(), "loading");
+  EXPECT_EQ(status.detail(), "draft: packing layer 2 qkv: 25%");
+  go.Open();
+  EXPECT_TRUE(Eventually([&] { return launcher.model().ok(); }));
+}
+
 TEST(LauncherTest, TriesAgainWhenSomethingIsNotThereYet) {
   std::atomic<int> attempts = 0;
   Gate ready;
