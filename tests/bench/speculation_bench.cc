@@ -8,8 +8,10 @@
 // Guesses come from the lookup drafter, with --draft from a draft model on a second Vulkan device
 // of the same GPU, with --right from the answers without guesses, so many of them right; answers are
 // then the same tokens whatever the model says.
-// --prompts: a JSON string a line, the user's message of a conversation.  Without it prompts are
-// random tokens, and answers are sampled at a temperature that makes them random: nothing repeats.
+// --prompts: a line is a conversation: a JSON string, the user's message, or a list of them, the
+// user's and the model's in turn.  Without it prompts are random tokens, and answers are sampled at
+// a temperature that makes them random: nothing repeats.
+// --of N: every chain has N guesses, whether that pays or not; it says how many were accepted.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -30,6 +32,7 @@
 #include "services/gateway/tokenizer/chat_template.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/loader/formats/open_model.h"
+#include "tests/bench/fixed_length_drafter.h"
 #include "tests/bench/local_executor.h"
 #include "tests/bench/packed_weights.h"
 #include "tests/bench/replay_drafter.h"
@@ -47,6 +50,7 @@ struct Flags {
   float temperature = -1.0f;  // below 0: 0 with prompts, else 100
   std::string draft;          // a model's file
   double right = -1.0;        // of replayed guesses; below 0: none are replayed
+  uint32_t of = 0;            // guesses of each chain; 0: as many as pay
   gpu::GpuWorkerOptions worker;
 };
 
@@ -89,6 +93,7 @@ struct Measured {
   uint64_t accepted = 0;
   uint64_t verified = 0;
   uint64_t steps = 0;
+  uint64_t steps_drafted = 0;
   std::vector<std::vector<uint32_t>> answers;
 };
 
@@ -105,10 +110,16 @@ absl::StatusOr<Prompts> ReadPrompts(const Flags& flags, const gateway::Tokenizer
   }
   std::ifstream file(flags.prompts);
   for (std::string line; prompts.size() < flags.requests && std::getline(file, line);) {
-    const auto text = nlohmann::json::parse(line).get<std::string>();
-    TANDEM_ASSIGN_OR_RETURN(
-        prompts.emplace_back(),
-        gateway::RenderChat(tokenizer, config.bos_token_id, {{.role = "user", .content = text}}));
+    const auto json = nlohmann::json::parse(line);
+    const auto texts = json.is_array() ? json.get<std::vector<std::string>>()
+                                       : std::vector<std::string>{json.get<std::string>()};
+    std::vector<gateway::Message> messages;
+    for (const std::string& text : texts) {
+      const char* const role = messages.size() % 2 == 0 ? "user" : "model";
+      messages.push_back({.role = role, .content = text, .marks = {}});
+    }
+    TANDEM_ASSIGN_OR_RETURN(prompts.emplace_back(),
+                            gateway::RenderChat(tokenizer, config.bos_token_id, messages));
   }
   if (prompts.empty()) return absl::NotFoundError(flags.prompts + ": has no prompts");
   return prompts;
@@ -137,6 +148,9 @@ absl::StatusOr<std::vector<std::unique_ptr<gateway::Drafter>>> MakeDrafters(
   } else {
     drafters.push_back(std::make_unique<gateway::LookupDrafter>());
   }
+  if (flags.of > 0) {
+    drafters[0] = std::make_unique<FixedLengthDrafter>(std::move(drafters[0]), flags.of);
+  }
   return drafters;
 }
 
@@ -157,6 +171,7 @@ absl::StatusOr<Measured> Measure(const Flags& flags, const OnWorker& model,
                                  .max_rows = 256,
                                  .chunk_rows = 256,
                                  .max_waiting = static_cast<uint32_t>(prompts.size())};
+  if (flags.of > 0) options.step_seconds = [](uint32_t) { return 1000.0; };
   if (guessing != nullptr) {
     options.make_drafters = [&](const gateway::Executor& target,
                                 const gateway::Executor::Progress&) {
@@ -192,6 +207,7 @@ absl::StatusOr<Measured> Measure(const Flags& flags, const OnWorker& model,
   v1::GetStatusResponse status;
   engine->FillStatus(status);
   measured.steps = status.scheduler().steps();
+  measured.steps_drafted = status.scheduler().steps_drafted();
   measured.tokens_per_second = tokens / seconds;
   return measured;
 }
@@ -230,6 +246,12 @@ absl::Status Run(Flags& flags) {
         static_cast<int>(of[1].steps), static_cast<int>(of[1].accepted),
         static_cast<int>(of[1].verified), ratios.back(), static_cast<int>(differ),
         static_cast<int>(prompts.size()));
+    if (flags.of > 0) {
+      std::printf("of %d guesses %.2f accepted a verification, in %d steps\n",
+                  static_cast<int>(flags.of),
+                  static_cast<double>(of[1].accepted) / static_cast<double>(of[1].steps_drafted),
+                  static_cast<int>(of[1].steps_drafted));
+    }
     std::fflush(stdout);
   }
   std::sort(ratios.begin(), ratios.end());
@@ -258,6 +280,8 @@ int main(int argc, char** argv) {
   app.add_option("--draft", flags.draft, "A draft model's file");
   app.add_option("--right", flags.right, "Replay the answers, this share of the guesses right")
       ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--of", flags.of, "Guesses of every chain; one client")
+      ->check(CLI::Range(1u, tandem::gateway::kMaxGuesses));
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("speculation_bench");

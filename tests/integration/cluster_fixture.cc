@@ -206,6 +206,7 @@ Answer ClusterFixture::Chat(const v1::ChatRequest& request) {
   v1::ChatResponse response;
   while (reader->Read(&response)) {
     answer.text += response.text();
+    for (const v1::Token& token : response.tokens()) answer.tokens.push_back(token.id());
     if (!response.placement().empty()) answer.placement = response.placement();
     answer.finish_reason = response.finish_reason();
     answer.usage = response.usage();

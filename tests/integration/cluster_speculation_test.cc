@@ -82,6 +82,7 @@ void ExpectSame(const std::vector<v1::ChatRequest>& requests, const std::vector<
   for (size_t i = 0; i < requests.size(); ++i) {
     ASSERT_TRUE(plain[i].status.ok()) << plain[i].status.error_message();
     ASSERT_TRUE(drafted[i].status.ok()) << drafted[i].status.error_message();
+    ASSERT_FALSE(plain[i].tokens.empty());
     EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << requests[i].ShortDebugString();
   }
 }

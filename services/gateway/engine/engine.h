@@ -85,6 +85,9 @@ struct EngineOptions {
   absl::Duration max_recovery_pause = absl::Seconds(10);
   MakeDrafters make_drafters;            // null: nothing guesses
   Executor::Progress drafters_progress;  // make_drafters', within Engine::Create; may be empty
+  // For tests: what a step that decodes so many rows takes, in seconds, for the choice of guesses;
+  // null: as measured.
+  std::function<double(uint32_t num_rows)> step_seconds;
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
   // Called when the engine becomes ready or starts recovering, on its thread.

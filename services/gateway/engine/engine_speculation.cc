@@ -59,8 +59,10 @@ void Engine::NoteStep(const Flight& flight) {
   // Steps that only decode: every row has an output.
   const StepHeader& header = step.batch.header;
   if (header.num_outputs == header.num_rows && header.num_rows > 0) {
-    speculator_->costs().StepTook(
-        header.num_rows, absl::ToDoubleSeconds(now - std::max(flight.begin, last_wait_end_)));
+    const absl::Duration took = now - std::max(flight.begin, last_wait_end_);
+    speculator_->costs().StepTook(header.num_rows, options_.step_seconds
+                                                       ? options_.step_seconds(header.num_rows)
+                                                       : absl::ToDoubleSeconds(took));
   }
   bool drafted = false;
   for (const ScheduledRows& rows : step.rows) {
