@@ -59,6 +59,27 @@ void RunConstraintWork(const ForcedEncoder& encode, ConstraintWork& work) {
   }
 }
 
+std::vector<std::vector<uint32_t>> GuessMasks(const ForcedEncoder& encode,
+                                              constraint::ConstraintState state,
+                                              std::span<const uint32_t> mask,
+                                              std::span<const uint32_t> guesses) {
+  std::vector<std::vector<uint32_t>> masks;
+  masks.reserve(guesses.size());  // `mask` refers to the last
+  for (const uint32_t guess : guesses) {
+    if (guess / 32 >= mask.size() || (mask[guess / 32] >> (guess % 32) & 1) == 0) break;
+    const absl::StatusOr<bool> fits = state.Advance(guess);
+    if (!fits.ok() || !*fits || state.Done()) break;
+    const auto forced = state.ForcedTokens(encode);
+    if (!forced.ok() || !forced->empty()) break;
+    std::vector<uint32_t> next(mask.size());
+    if (!state.Mask(next).ok()) break;
+    if (std::ranges::all_of(next, [](uint32_t word) { return word == 0; })) break;
+    masks.push_back(std::move(next));
+    mask = masks.back();
+  }
+  return masks;
+}
+
 ConstraintPool::ConstraintPool(size_t num_threads, ForcedEncoder encode)
     : encode_(std::move(encode)) {
   for (size_t i = 0; i < num_threads; ++i) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -47,6 +48,15 @@ using ForcedEncoder = constraint::ConstraintState::Encoder;
 ForcedEncoder ForcedEncoderOf(const Tokenizer& tokenizer);
 
 void RunConstraintWork(const ForcedEncoder& encode, ConstraintWork& work);
+
+// Masks of the tokens after guesses, which follow `state` one by one: of each guess in the case that
+// it is the token that is chosen.  `mask`: of the first.  As many as can be verified in one step:
+// guesses end before one that may not come, that ends the answer, or that forces tokens.  Guesses
+// also end where an error would.
+std::vector<std::vector<uint32_t>> GuessMasks(const ForcedEncoder& encode,
+                                              constraint::ConstraintState state,
+                                              std::span<const uint32_t> mask,
+                                              std::span<const uint32_t> guesses);
 
 // Threads for work that may be slow.  Thread-safe.
 class ConstraintPool {

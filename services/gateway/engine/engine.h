@@ -220,12 +220,14 @@ class Engine {
 
   // Constrained answers (engine_constraint.cc).
   void TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                             std::span<const float> logits);
+                             std::span<const float> logits, bool guessed);
+  // How many of the guesses the next step can verify, with their masks made.
+  size_t MaskGuesses(RequestRun& run, std::span<const uint32_t> guesses) const;
   void WriteMasks(const ScheduledStep& step, uint32_t lane);
   // Takes the work that the pool has ended.  While nothing is under way it waits for it: for all of
   // it a short time, and with `idle` for some of it.
   void TakeConstraintWork(bool idle);
-  void FinishWork(ConstraintWork& work);
+  void FinishWork(ConstraintWork& work, bool guessed = false);
   // What becomes of the steps under way when the oldest has failed.
   void FailStep(const absl::Status& status);
   void LoseSteps(const absl::Status& status);

@@ -17,11 +17,17 @@ constexpr absl::Duration kIdleWait = absl::Milliseconds(20);
 
 void Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
   if (step.batch.header.num_masks == 0) return;
+  // Outputs of guesses follow those of their sequence.
+  const ScheduledOutput* before = nullptr;
+  size_t num_before = 0;
   for (uint32_t o = 0; o < step.outputs.size(); ++o) {
     const uint32_t index = step.batch.outputs[o].mask;
     if (index == kNoMask) continue;
+    const ScheduledOutput& output = step.outputs[o];
+    num_before = before != nullptr && before->sequence == output.sequence ? num_before + 1 : 0;
+    before = &output;
     const std::span<const std::byte> mask =
-        std::as_bytes(runs_.at(step.outputs[o].sequence)->mask());
+        std::as_bytes(runs_.at(output.sequence)->mask(num_before));
     const std::span<std::byte> area = executor_->MaskArea(lane, index);
     TANDEM_CHECK(mask.size() == area.size());
     std::memcpy(area.data(), mask.data(), mask.size());
@@ -30,14 +36,22 @@ void Engine::WriteMasks(const ScheduledStep& step, uint32_t lane) {
 }
 
 void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputResult& result,
-                                   std::span<const float> logits) {
+                                   std::span<const float> logits, bool guessed) {
   const auto complete = run.Decide(result, logits);
   if (!complete.ok()) return End(id, complete.status());
+  if (run.near_tie()) ++counters_.near_ties;
   if (*complete) return TakeOutcome(id, run, run.Conclude(nullptr, rules_), kNoToken);
   auto work = run.MakeWork(id);
-  if (run.slowest_mask() > options_.slow_mask) return constraint_pool_.Post(std::move(work));
+  // The outputs of guesses in the same step follow at once; slow masks have none.
+  const bool slow = run.slowest_mask() > options_.slow_mask && run.num_guess_masks() == 0;
+  if (slow) return constraint_pool_.Post(std::move(work));
   RunConstraintWork(constraint_encoder_, *work);
-  FinishWork(*work);
+  FinishWork(*work, guessed);
+}
+
+size_t Engine::MaskGuesses(RequestRun& run, std::span<const uint32_t> guesses) const {
+  if (run.slowest_mask() > options_.slow_mask) guesses = {};
+  return run.MakeGuessMasks(guesses, constraint_encoder_);
 }
 
 void Engine::TakeConstraintWork(bool idle) {
@@ -47,7 +61,7 @@ void Engine::TakeConstraintWork(bool idle) {
   for (const auto& work : constraint_pool_.Take(until, idle)) FinishWork(*work);
 }
 
-void Engine::FinishWork(ConstraintWork& work) {
+void Engine::FinishWork(ConstraintWork& work, bool guessed) {
   RequestRun* const run = FindRun(work.request);
   if (run == nullptr) return;  // ended meanwhile
   if (!work.status.ok()) return End(work.request, work.status);
@@ -55,7 +69,7 @@ void Engine::FinishWork(ConstraintWork& work) {
     for (EngineObserver* observer : options_.observers) observer->MaskMade(work.time);
   }
   if (work.token.has_value()) {
-    return TakeOutcome(work.request, *run, run->Conclude(&work, rules_), kNoToken);
+    return TakeOutcome(work.request, *run, run->Conclude(&work, rules_), kNoToken, guessed);
   }
   const std::vector<uint32_t> forced = run->BeginConstraint(work, rules_);
   const absl::Status status = scheduler_->Add(run->MakeSequenceSpec(work.request));

@@ -1,5 +1,6 @@
 // Engine: guesses of drafters (services/gateway/speculation).
 #include <algorithm>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "services/common/tensor/dtype.h"
@@ -20,29 +21,38 @@ double Engine::RoundingOf(const Executor& executor) {
 
 void Engine::BeginDrafting(uint64_t id, const RequestRun& run) {
   const EngineRequest& request = run.request();
-  if (speculator_ == nullptr || run.constrained() || request.embedding) return;
+  if (speculator_ == nullptr || request.embedding) return;
   speculator_->Begin({.id = id,
                       .prompt = request.prompt,
                       .sampling = &request.sampling,
                       .prediction = request.prediction});
+  for (const Decision& decision : run.forced_first()) {
+    speculator_->TokenDecided(id, decision.token, /*guessed=*/false);
+  }
 }
 
 void Engine::ChooseGuesses() {
   if (speculator_ == nullptr || refused_before_) return;
+  speculator_->StepEnds();  // tokens that a constraint decided between steps
   scheduler_->FindDraftPlaces(draft_places_);
   const bool queues = executor_->depth() > 1 && draft_places_.can_queue;
   const auto choices = speculator_->Choose(draft_places_.places, draft_places_.num_rows, queues);
   for (size_t i = 0; i < choices.size(); ++i) {
     const DraftChoice& choice = choices[i];
-    const bool drafts = !choice.guesses.empty();
-    scheduler_->AwaitDraft(choice.sequence, choice.wait || drafts);
-    if (!drafts) continue;
     RequestRun& run = *runs_.at(choice.sequence);
+    std::span<const uint32_t> guesses = choice.guesses;
+    if (run.constrained()) guesses = guesses.first(MaskGuesses(run, guesses));
+    scheduler_->AwaitDraft(choice.sequence, choice.wait || !guesses.empty());
+    if (guesses.empty()) {
+      // Guesses that no step has taken yet would have other masks.
+      if (run.constrained()) scheduler_->Draft(choice.sequence, {}, {});
+      continue;
+    }
     run.set_drafter(choice.drafter);
     // Rows computed beside guesses leave other last bits in the KV cache, so later draws count too.
     run.WatchTies(rounding_);
-    const auto num_guesses = static_cast<uint32_t>(choice.guesses.size());
-    scheduler_->Draft(choice.sequence, choice.guesses, run.NeedsWithin(num_guesses));
+    const auto num_guesses = static_cast<uint32_t>(guesses.size());
+    scheduler_->Draft(choice.sequence, guesses, run.NeedsWithin(num_guesses));
   }
 }
 
@@ -83,7 +93,10 @@ void Engine::NoteAccepted(RequestRun& run) {
 
 void Engine::NoteDecided(uint64_t id, std::span<const uint32_t> tokens, bool guessed) {
   if (speculator_ == nullptr) return;
-  for (const uint32_t token : tokens) speculator_->TokenDecided(id, token, guessed);
+  // Tokens that a constraint forces follow the one that was drawn.
+  for (const uint32_t token : tokens) {
+    speculator_->TokenDecided(id, token, std::exchange(guessed, false));
+  }
 }
 
 void Engine::PublishDrafters() {

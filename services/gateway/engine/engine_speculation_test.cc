@@ -22,7 +22,7 @@ using testing::ScriptedDrafter;
 using testing::StreamReader;
 using testing::ToyLimits;
 
-// A step takes as long whatever its rows, so that every guess pays.
+// A step takes as long whatever its rows.
 FakeExecutorOptions FlatExecutor() {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch&) {
@@ -122,6 +122,7 @@ class EngineSpeculationTest : public ::testing::TestWithParam<DraftVariant> {
                           .chunk_rows = 16,
                           .max_waiting = 1000,
                           .min_recovery_pause = absl::Milliseconds(1)};
+    options.step_seconds = [](uint32_t) { return 1.0; };  // every guess pays
     options.make_drafters = [&](const Executor&, const Executor::Progress&) -> auto{
       std::vector<std::unique_ptr<Drafter>> drafters;
       Script script = GetParam().script;

@@ -172,10 +172,13 @@ void Engine::TakeSampledOutput(uint64_t id, RequestRun& run, const Flight& fligh
   const OutputResult& result = executor_->Output(flight.lane, o);
   const std::span<const float> logits =
       has_logits ? executor_->Logits(flight.lane, o) : std::span<const float>();
-  if (run.constrained()) return TakeConstrainedOutput(id, run, result, logits);
+  const bool guessed = flight.step->outputs[o].guessed;
+  if (run.constrained()) {
+    if (guessed) NoteAccepted(run);
+    return TakeConstrainedOutput(id, run, result, logits, guessed);
+  }
   auto outcome = run.TakeSample(result, logits, rules_);
   if (!outcome.ok()) return End(id, outcome.status());
-  const bool guessed = flight.step->outputs[o].guessed;
   if (guessed) NoteAccepted(run);
   if (run.near_tie()) ++counters_.near_ties;
   TakeOutcome(id, run, *std::move(outcome), executor_->Guess(flight.lane, o), guessed);

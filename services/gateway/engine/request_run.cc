@@ -173,6 +173,14 @@ void RequestRun::TakeState(ConstraintWork& work) {
   slowest_mask_ = std::max(slowest_mask_, work.time);
 }
 
+size_t RequestRun::MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode) {
+  guess_masks_.clear();
+  if (state_.has_value() && !complete_ && deciding_.empty()) {
+    guess_masks_ = GuessMasks(encode, *state_, mask_, guesses);
+  }
+  return guess_masks_.size();
+}
+
 std::vector<uint32_t> RequestRun::BeginConstraint(ConstraintWork& work, const StopRules& rules) {
   TakeState(work);
   const uint64_t room = std::min<uint64_t>(

@@ -169,8 +169,18 @@ class RequestRun {
   // with its forced tokens, and `work` of Conclude is null.  DATA_LOSS as TakeSample.
   absl::StatusOr<bool> Decide(const OutputResult& result, std::span<const float> logits);
   Outcome Conclude(ConstraintWork* work, const StopRules& rules);
-  // Of the next token, [MaskWords(vocab_size)].
-  std::span<const uint32_t> mask() const { return mask_; }
+  // Of the next token, [MaskWords(vocab_size)]; of the token after so many guesses.
+  std::span<const uint32_t> mask(size_t num_guesses = 0) const {
+    return num_guesses == 0 ? mask_ : guess_masks_[num_guesses - 1];
+  }
+  // Tokens forced before the first draw.  REQUIRES that nothing was drawn yet.
+  std::span<const Decision> forced_first() const {
+    return complete_ ? std::span<const Decision>() : deciding_;
+  }
+  // Makes the masks after as many of the guesses for the next tokens as can be verified, and returns
+  // that number (GuessMasks).
+  size_t MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode);
+  size_t num_guess_masks() const { return guess_masks_.size(); }
   // The longest that a mask of this answer took.
   absl::Duration slowest_mask() const { return slowest_mask_; }
   // The report at the end.
@@ -194,6 +204,7 @@ class RequestRun {
   std::vector<float> embedding_;
   std::optional<constraint::ConstraintState> state_;
   std::vector<uint32_t> mask_;
+  std::vector<std::vector<uint32_t>> guess_masks_;
   std::vector<Decision>
       deciding_;           // tokens not concluded: forced before the first, then a drawn one
   bool complete_ = false;  // no token is drawn

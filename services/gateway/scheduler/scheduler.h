@@ -55,8 +55,8 @@
 //   decided   p6 p7 p8  -        p9           g6 and g7 were accepted, g8 was not: its row is void
 //
 // As with speculative tokens, a rejected guess is overwritten in place and its output is ignored.
-// The next step waits for the outcome of one with drafted rows.  A constrained sequence takes no
-// guesses: its masks depend on the tokens before them.
+// The next step waits for the outcome of one with drafted rows.  Guesses for a constrained sequence
+// have masks of their own, each for the case that the guesses before it are accepted.
 //
 // A constrained sequence has a mask for each sampled output, which depends on the token before.  It
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
@@ -166,6 +166,7 @@ class Scheduler {
   void FindDraftPlaces(DraftPlaces& found) const;
   // Guesses for the tokens after the known ones of a sequence, which the next step verifies as far
   // as it has room: then they are dropped.  `needs`: of every output of the sequence in that step.
+  // Between guesses for a constrained sequence nothing may be forced.
   // REQUIRES a sequence of the places that is not under way, and as many guesses as its place has
   // room for.
   void Draft(uint64_t id, std::span<const uint32_t> guesses, OutputNeeds needs);
@@ -263,6 +264,7 @@ class Scheduler {
   uint32_t max_rows_ = 0;  // of this step
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
+  uint32_t masks_used_ = 0;     // sampled outputs of constrained sequences
   uint64_t table_used_ = 0;
   StepBuilder builders_[2];  // by step id, in turn
 };

@@ -10,23 +10,31 @@ void Scheduler::FindDraftPlaces(DraftPlaces& found) const {
   found.places.clear();
   found.num_rows = 0;
   found.can_queue = true;
+  uint32_t num_constrained = 0;
   for (const Sequence* sequence : running_.sequences()) {
     const bool all_known = sequence->num_known == sequence->tokens.size();
     const bool under_way = sequence->num_remaining() == 0;
     if (sequence->pooled || (!under_way && !sequence->decoding())) continue;
     ++found.num_rows;
-    if (sequence->constrained) continue;
-    found.can_queue = found.can_queue && sequence->guess.has_value();
+    if (sequence->constrained) {
+      ++num_constrained;
+      // While its token is being decided nothing is known of what may follow.
+      if (under_way || sequence->last_served == 0) continue;
+    } else {
+      found.can_queue = found.can_queue && sequence->guess.has_value();
+    }
     const uint32_t room = DraftRoom(*sequence);
     const uint32_t taken = under_way ? 1 : 0;
     if (!all_known || sequence->num_known <= sequence->prompt_len || room <= taken) continue;
     found.places.push_back({sequence->id, room - taken, under_way});
   }
+  // Steps are queued past constrained sequences, not for them.
+  if (num_constrained == found.num_rows) found.can_queue = false;
 }
 
 void Scheduler::Draft(uint64_t id, std::span<const uint32_t> guesses, OutputNeeds needs) {
   Sequence* const sequence = Find(id);
-  TANDEM_CHECK(sequence != nullptr && !sequence->constrained && !sequence->pooled);
+  TANDEM_CHECK(sequence != nullptr && !sequence->pooled);
   sequence->draft.assign(guesses.begin(), guesses.end());
   sequence->draft_needs = needs;
 }
@@ -78,6 +86,7 @@ uint32_t Scheduler::FitDraft(const Sequence& sequence, uint32_t end) const {
   for (; count > 0; --count) {
     if (rows_used_ + base + count <= max_rows_ && uint64_t{end} + count <= coverable &&
         outputs_used_ + sequence.NumOutputs(base) + count <= max_outputs &&
+        (!sequence.constrained || masks_used_ + 1 + count <= limits.max_sequences) &&
         table_used_ + 2 * uint64_t{pools_.BlocksFor(end + count)} <= limits.max_table_len) {
       break;
     }

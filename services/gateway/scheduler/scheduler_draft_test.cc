@@ -1,4 +1,5 @@
 // Drafted rows: what a step looks like with them, and what becomes of them.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -144,12 +145,48 @@ TEST_F(SchedulerDraftTest, OnlySequencesThatDecodeArePlaces) {
   Finish(*step, {8, 8});
 }
 
-TEST_F(SchedulerDraftTest, ConstrainedAndPooledSequencesTakeNone) {
+TEST_F(SchedulerDraftTest, PooledSequencesTakeNone) {
+  ASSERT_TRUE(scheduler_->Add({.id = 1, .prompt = Tokens(20, 3), .pooled = true}).ok());
+  ASSERT_NE(scheduler_->Schedule(), nullptr);
+  scheduler_->StepDone();
+  EXPECT_EQ(NumPlaces(), 0u);
+}
+
+TEST_F(SchedulerDraftTest, GuessesForAConstrainedSequenceHaveMasks) {
   Start(1, 5, {.constrained = true});
+  Start(2, 5, {.constrained = true});
   DraftPlaces found;
   scheduler_->FindDraftPlaces(found);
-  EXPECT_TRUE(found.places.empty());
-  EXPECT_EQ(found.num_rows, 1u);
+  ASSERT_EQ(found.places.size(), 2u);
+  EXPECT_FALSE(found.can_queue) << "no step is queued for constrained sequences";
+  // As many masks as sequences: one for each, and six for guesses.
+  scheduler_->Draft(1, Tokens({8, 9, 10, 11}), {});
+  scheduler_->Draft(2, Tokens({8, 9, 10, 11}), {});
+  const ScheduledStep* step = scheduler_->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->batch.header.num_masks, 8u);
+  ASSERT_EQ(step->outputs.size(), 8u);
+  for (uint32_t o = 0; o < 8; ++o) EXPECT_EQ(step->batch.outputs[o].mask, o);
+  EXPECT_EQ(NumPlaces(), 0u) << "their tokens are being decided";
+  scheduler_->StepDone();
+  // Of the first, one guess is right, and a token is forced behind the next.
+  const auto valid = [&](uint32_t o) {
+    return scheduler_->IsValid(step->batch.header.step_id, step->outputs[o].sequence,
+                               step->outputs[o].position);
+  };
+  const uint64_t first = step->outputs[0].sequence;
+  scheduler_->Append(first, 8, {});
+  ASSERT_TRUE(valid(1));
+  scheduler_->Append(first, 99, {});
+  EXPECT_FALSE(valid(2));
+  scheduler_->AppendForced(first, Tokens({50, 51}));
+  const uint64_t second = first == 1 ? 2 : 1;
+  scheduler_->Append(second, 77, {});
+  step = scheduler_->Schedule();
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 2u);
+  EXPECT_THAT(TokensOf(*step), ::testing::UnorderedElementsAre(99u, 50u, 51u, 77u));
+  EXPECT_EQ(step->outputs.size(), 2u);
 }
 
 TEST_F(SchedulerDraftTest, ASequenceThatAwaitsItsDraftHasNoFedRow) {

@@ -68,6 +68,7 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
     sequence->tokens.push_back(token);
     return;
   }
+  sequence->awaits_decision = false;
   const bool drafted = sequence->tokens[position] != kNoToken;
   if (drafted) guess = sequence->tokens[position];
   sequence->tokens[position] = token;

@@ -32,7 +32,7 @@ const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit) {
 void Scheduler::PlanStep(const PromptLimit& limit) {
   plan_.clear();
   running_.BeginStep(last_step_id_ + 1);
-  rows_used_ = outputs_used_ = logit_samples_ = 0;
+  rows_used_ = outputs_used_ = logit_samples_ = masks_used_ = 0;
   table_used_ = 0;
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
   const std::vector<Tenant*>& in_turn = tenants_.InTurn();
@@ -234,6 +234,7 @@ void Scheduler::AddUsage(const PlannedRows& planned, int sign) {
   const bool samples = sequence.NumSampled(planned.num_rows) > 0;
   rows_used_ += sign * planned.num_rows;
   outputs_used_ += sign * sequence.NumOutputs(planned.num_rows);
+  if (sequence.constrained) masks_used_ += sign * sequence.NumSampled(planned.num_rows);
   logit_samples_ += sign * (samples && sequence.needs.logits ? 1 : 0);
   table_used_ += sign * int64_t{2} * pools_.BlocksFor(sequence.num_computed + planned.num_rows);
 }
