@@ -103,6 +103,7 @@ v1::ChatRequest GrpcRequest(const PictureQuestion& question, uint32_t num_tokens
   }
   request.mutable_sampling()->set_temperature(0);
   request.mutable_limits()->set_max_tokens(num_tokens);
+  request.set_logprobs(1);
   return request;
 }
 
@@ -116,6 +117,9 @@ PictureReply GrpcReply(const std::string& target, const v1::ChatRequest& request
   v1::ChatResponse response;
   for (int message = 0; reader->Read(&response); ++message) {
     reply.text += response.text();
+    if (reply.logprob == 0 && response.tokens_size() > 0) {
+      reply.logprob = response.tokens(0).logprob();
+    }
     if (response.has_usage()) {
       reply.prompt_tokens = response.usage().prompt_tokens();
       reply.image_tokens = response.usage().image_tokens();
@@ -176,13 +180,13 @@ PictureReply PictureClient::AskHttp(const std::string& api, const PictureQuestio
       const Json answer = ask("/v1/chat/completions", ChatBody(question));
       const Json& usage = answer.at("usage");
       return {answer.at("choices")[0].at("message").at("content"), usage.at("prompt_tokens"),
-              usage.at("prompt_tokens_details").value("image_tokens", uint64_t{0})};
+              usage.at("prompt_tokens_details").value("image_tokens", uint64_t{0}), 0};
     }
     if (api == "responses") {
       const Json answer = ask("/v1/responses", ResponsesBody(question));
       const Json& usage = answer.at("usage");
       return {answer.at("output")[0].at("content")[0].at("text"), usage.at("input_tokens"),
-              usage.at("input_tokens_details").value("image_tokens", uint64_t{0})};
+              usage.at("input_tokens_details").value("image_tokens", uint64_t{0}), 0};
     }
     if (api == "messages") {
       const Json answer = ask("/v1/messages", MessagesBody(question, model_));
@@ -190,11 +194,11 @@ PictureReply PictureClient::AskHttp(const std::string& api, const PictureQuestio
       return {answer.at("content")[0].at("text"),
               usage.at("input_tokens").get<uint64_t>() +
                   usage.value("cache_read_input_tokens", uint64_t{0}),
-              std::nullopt};
+              std::nullopt, 0};
     }
     if (api == "ollama") {
       const Json answer = ask("/api/chat", OllamaBody(question, model_));
-      return {answer.at("message").at("content"), answer.at("prompt_eval_count"), std::nullopt};
+      return {answer.at("message").at("content"), answer.at("prompt_eval_count"), std::nullopt, 0};
     }
     if (api == "generate") {
       Json body = OllamaBody(question, model_);
@@ -202,7 +206,7 @@ PictureReply PictureClient::AskHttp(const std::string& api, const PictureQuestio
       body["prompt"] = question.turns[0].text;
       body["images"] = EncodedImages(question.turns[0]);
       const Json answer = ask("/api/generate", body);
-      return {answer.at("response"), answer.at("prompt_eval_count"), std::nullopt};
+      return {answer.at("response"), answer.at("prompt_eval_count"), std::nullopt, 0};
     }
     // Our own, lines of JSON.
     Json body = {{"messages", Json::array()},

@@ -27,6 +27,7 @@ struct PictureReply {
   std::string text;
   uint64_t prompt_tokens = 0;
   std::optional<uint64_t> image_tokens;  // nullopt: the API has no place for them
+  float logprob = 0;                     // of the first token; over gRPC alone
 };
 
 std::string Base64(const std::string& bytes);

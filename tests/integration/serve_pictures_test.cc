@@ -21,6 +21,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
+constexpr uint32_t kRows = 36;  // of a picture of the toy encoder
+
 // A BMP file of 8 x 8 pixels of one colour.
 std::string Bmp(unsigned char red, unsigned char green, unsigned char blue) {
   std::string file("BM\xF6\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x08\0\0\0\x08\0\0\0\x01\0\x18\0", 30);
@@ -49,8 +51,8 @@ class ToyPicturesTest : public PictureServer {
     std::ofstream(Path("demo.gguf"), std::ios::binary) << model;
     VisionConfig vision = loader::testing::SmallVisionConfig();
     vision.image_size = 24;
-    vision.patch_size = 3;
-    vision.tokens_per_image = 16;
+    vision.patch_size = 4;
+    vision.tokens_per_image = kRows;  // more than a KV block
     vision.text_hidden_dim = 256;
     fs::create_directory(Path("elsewhere"));
     std::ofstream(Path("elsewhere/eyes.gguf"), std::ios::binary)
@@ -70,17 +72,17 @@ TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
   const PictureClient client = Client();
   const PictureQuestion red = {{{"What is in the picture?", {Bmp(255, 0, 0)}, ""}}};
   const PictureReply expected = client.Ask("gRPC", red);
-  EXPECT_EQ(expected.image_tokens, 16u);
+  EXPECT_EQ(expected.image_tokens, kRows);
   for (const std::string& api : PictureClient::Apis()) {
     const PictureReply reply = client.Ask(api, red);
     EXPECT_EQ(reply.text, expected.text) << api;
     EXPECT_EQ(reply.prompt_tokens, expected.prompt_tokens) << api;
-    EXPECT_EQ(reply.image_tokens.value_or(16), 16u) << api;
+    EXPECT_EQ(reply.image_tokens.value_or(kRows), kRows) << api;
   }
   const PictureQuestion blue = {{{"What is in the picture?", {Bmp(0, 0, 255)}, ""}}};
   const PictureQuestion none = {{{"What is in the picture?", {}, ""}}};
   const PictureReply of_none = client.Ask("gRPC", none);
-  EXPECT_NE(client.Ask("gRPC", blue).text, expected.text);
+  EXPECT_NE(client.Ask("gRPC", blue).logprob, expected.logprob) << "another picture";
   EXPECT_NE(of_none.text, expected.text);
   EXPECT_EQ(of_none.image_tokens, 0u);
   const std::string page = client.Get("/metrics");
@@ -88,7 +90,39 @@ TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
                           HasSubstr("tandem_picture_cache_pictures 2\n"),
                           HasSubstr("tandem_picture_seconds_count{stage=\"encode\"} 2\n")));
   EXPECT_THAT(client.Get("/api/show"), HasSubstr("\"vision\""));
-  EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("\"imageTokens\":16"));
+  EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("\"imageTokens\":36"));
+}
+
+// Nothing is encoded again, and a conversation that goes on starts behind its picture, unless a salt
+// keeps it apart.
+TEST_F(ToyPicturesTest, WhatFollowsAPictureIsComputedAlone) {
+  ServeSeeing();
+  const PictureClient client = Client();
+  const auto user = [](const std::string& file, const std::string& text) {
+    const Json image = {{"type", "image_url"},
+                        {"image_url", {{"url", "data:image/bmp;base64," + Base64(file)}}}};
+    return Json{{"role", "user"},
+                {"content", Json::array({image, {{"type", "text"}, {"text", text}}})}};
+  };
+  const auto cached = [&](const Json& messages, const char* salt) {
+    const Json body = {
+        {"messages", messages}, {"cache_salt", salt}, {"max_tokens", 12}, {"temperature", 0}};
+    const auto response = client.Post("/v1/chat/completions", body.dump());
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json::parse(response.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  const Json first = user(Bmp(1, 2, 3), "What is in the picture on the left?");
+  const Json answer = {{"role", "assistant"}, {"content", "A small square."}};
+  const Json more = {{"role", "user"}, {"content", "And on the right?"}};
+  EXPECT_EQ(cached(Json::array({first}), "one"), 0);
+  EXPECT_GE(cached(Json::array({first, answer, more}), "one"), static_cast<int>(kRows) + 8);
+  EXPECT_EQ(cached(Json::array({user(Bmp(3, 2, 1), "What is in the picture on the left?")}), "one"),
+            0)
+      << "another picture";
+  EXPECT_EQ(cached(Json::array({first, answer, more}), "other"), 0) << "another salt";
+  EXPECT_THAT(client.Get("/metrics"),
+              AllOf(HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 3\n"),
+                    HasSubstr("tandem_pictures_total{outcome=\"cached\"} 1\n")));
 }
 
 TEST_F(ToyPicturesTest, WrongPicturesAndUrlsAreTheClientsMistake) {

@@ -11,6 +11,7 @@
 #include "services/gateway/engine/testing/stream_reader.h"
 #include "services/gateway/model/prepare_request.h"
 #include "services/gateway/model/request_parser.h"
+#include "services/gateway/tokenizer/chat_template.h"
 
 namespace tandem::gateway {
 namespace {
