@@ -37,7 +37,7 @@ class SeeingModelStoreTest : public ::testing::Test {
     return weights.ok() ? *std::move(weights) : nullptr;
   }
 
-  const TemporaryFolder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(SeeingModelStoreTest, PackedWeightsAreTheFilesNumbers) {

@@ -36,7 +36,7 @@ class SeeingModelTest : public ::testing::Test {
     for (const SourceTensor& tensor : source->tensors()) EXPECT_FALSE(IsVision(tensor.role));
   }
 
-  const TemporaryFolder folder_;
+  TemporaryFolder folder_;
   const std::string text_ = folder_.Write("small.gguf", SmallGguf().Build());
 };
 
