@@ -207,8 +207,9 @@ test("errors have a class, a type, a parameter and a code", async () => {
   await refuse({ response_format: named({ properties: { a: { not: {} } } }) }, "response_format.json_schema.schema", "invalid_value");
   await refuse({ response_format: named({}), guided_regex: "a" }, "guided_regex", "invalid_value");
   await refuse({ guided_regex: "a(" }, "guided_regex", "invalid_value");
-  await refuse({ messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "data:," } }] }] },
-    "messages[0].content[0].image_url.url", "unsupported_parameter");
+  const picture = (url) => ({ messages: [{ role: "user", content: [{ type: "image_url", image_url: { url } }] }] });
+  await refuse(picture("data:,"), "messages[0].content[0].image_url.url", "invalid_value");
+  await refuse(picture("https://a.example/1.png"), "messages[0].content[0].image_url.url", "unsupported_parameter");
   await refuse({ messages: [{ role: "user", content: "long ".repeat(2000) }] }, "messages", "context_length_exceeded");
   await assert.rejects(client.chat.completions.create({ ...greedy, model: "gpt-9" }), (error) => error instanceof OpenAI.NotFoundError);
 });
