@@ -74,7 +74,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"kv-type", {"\"q8_0\"", "\"q3\""}},
         {"prefix-cache", {"\"off\"", "\"maybe\""}},
         {"speculate", {"\"lookup,draft\"", "\"model\""}},
-        {"mmproj", {Quoted("m.gguf"), Quoted("absent.gguf")}},
+        {"mmproj", {"\"none\"", Quoted("absent.gguf")}},
         {"draft", {Quoted("m.gguf"), Quoted("absent.gguf")}},
         {"log-format", {"\"json\"", "\"xml\""}},
         {"port", {"50052", "80000"}},
