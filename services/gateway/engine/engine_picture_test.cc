@@ -76,6 +76,19 @@ v1::Usage UsageOf(Engine& engine, const EngineRequest& request) {
   return end.usage;
 }
 
+// All at once.
+void ExpectAnswers(Engine& engine, const std::vector<EngineRequest>& requests) {
+  std::vector<StreamReader> readers(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(engine.Submit(requests[i], readers[i].stream()).ok());
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const StreamEnd& end = readers[i].ReadToEnd();
+    ASSERT_TRUE(end.status.ok()) << end.status;
+    EXPECT_EQ(readers[i].tokens(), Expected(requests[i])) << "request " << i;
+  }
+}
+
 TEST(EnginePictureTest, RowsTakeSoftTokensWhereverThePictureLies) {
   auto engine = MakeEngine({.limits = PictureLimits()}, SmallChunks());
   // At the start, across ends of chunks and blocks, next to each other, before the last token.
@@ -101,15 +114,7 @@ TEST(EnginePictureTest, NoStepCutsAPicture) {
     request.use_prefix_cache = false;
     requests.push_back(std::move(request));
   }
-  std::vector<StreamReader> readers(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_TRUE(engine->Submit(requests[i], readers[i].stream()).ok());
-  }
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const StreamEnd& end = readers[i].ReadToEnd();
-    ASSERT_TRUE(end.status.ok()) << end.status;
-    EXPECT_EQ(readers[i].tokens(), Expected(requests[i])) << "request " << i;
-  }
+  ExpectAnswers(*engine, requests);
   EXPECT_EQ(num_pictures, 40);
 }
 
@@ -122,15 +127,7 @@ TEST(EnginePictureTest, PreemptedPicturesAreComputedAgain) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     requests.push_back(WithPictures(GreedyRequest(seed, 40, 60), {seed + 9}, {seed}));
   }
-  std::vector<StreamReader> readers(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_TRUE(engine->Submit(requests[i], readers[i].stream()).ok());
-  }
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const StreamEnd& end = readers[i].ReadToEnd();
-    ASSERT_TRUE(end.status.ok()) << end.status;
-    EXPECT_EQ(readers[i].tokens(), Expected(requests[i])) << "request " << i;
-  }
+  ExpectAnswers(*engine, requests);
   EXPECT_GT(engine->counters().preemptions, 0u);
 }
 

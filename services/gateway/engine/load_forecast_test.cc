@@ -76,7 +76,7 @@ class Device {
   // Steps with decode rows take no longer where their prompt rows can be cut; 0: they are not.
   void SetTarget(double seconds) { target_ = seconds; }
 
-  // Runs one step; false if there is none.
+  // Runs one step, and returns whether there was one to run.
   bool Step() {
     const auto fits = [this](uint32_t decode_rows) {
       return forecast_.costs().PromptRowsWithin(decode_rows, target_, kMaxRows);

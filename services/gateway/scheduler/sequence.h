@@ -116,7 +116,7 @@ struct Sequence {
     const uint32_t last = static_cast<uint32_t>(tokens.size()) - 1;
     return next_prompt_output + 1 < prompt_len ? std::min(last, next_prompt_output) : last;
   }
-  // The picture that has rows on both sides of `position`; null: there is none.
+  // The picture that has rows on both sides of `position`, or null.
   const PictureSpan* PictureAcross(uint32_t position) const {
     for (const PictureSpan& picture : pictures) {
       if (picture.first < position && position < picture.end()) return &picture;
