@@ -197,7 +197,7 @@ TEST_P(CutCountsTest, TheTimesOfStagesAddUpAcrossSubmissions) {
     for (const StageTime& time : result.stage_times) sum += time.device_ns;
     EXPECT_EQ(sum, result.device_ns);
     EXPECT_GT(result.device_ns, 0u);
-    EXPECT_EQ(result.stage_times.size(), static_cast<size_t>(kNumStageKinds)) << every_stage;
+    EXPECT_EQ(result.stage_times.size(), static_cast<size_t>(kNumDecoderStageKinds)) << every_stage;
   }
 }
 

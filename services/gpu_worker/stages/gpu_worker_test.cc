@@ -213,7 +213,7 @@ TEST_F(GpuWorkerTest, ReportsDeviceTimeByKindOfStage) {
     kinds.insert(time.kind);
   }
   EXPECT_EQ(sum, result.device_ns);
-  EXPECT_EQ(kinds.size(), static_cast<size_t>(kNumStageKinds));
+  EXPECT_EQ(kinds.size(), static_cast<size_t>(kNumDecoderStageKinds));
 }
 
 TEST_F(GpuWorkerTest, IsRecreatedByTheNextLoadAfterTheDeviceIsLost) {
