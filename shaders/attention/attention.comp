@@ -1,5 +1,5 @@
 // out[row, h] = sum_t softmax_t(scale q[row, h] . k[t, h / group]) v[t, h / group] over the
-// positions t the row sees: [p - window + 1, p], or [0, p] where window is 0.
+// positions t the row sees: [p - window + 1, p], or [0, p] where window is 0, and all of its picture.
 //
 // One subgroup computes QUERIES heads of one KV head for one row: x KV head and part of its
 // query heads, y row.  It walks over the positions in pieces of a subgroup's size that begin at
@@ -14,6 +14,7 @@ layout(constant_id = 3) const uint HEAD_DIM = 64;  // a multiple of 8, at most 2
 layout(constant_id = 4) const uint QUERIES = 1;
 layout(constant_id = 5) const uint LANES = 8;  // the subgroup's size
 layout(constant_id = 6) const uint KV_FORMAT = 0;  // TEXELS: float16
+layout(constant_id = 7) const uint PICTURE_ROWS = 0;  // of a picture; 0: steps have none
 #include "push/attention.glsl"
 const uint kChunks = HEAD_DIM / 8;                  // of 8 dimensions
 const uint kOwned = (kChunks + LANES - 1) / LANES;  // chunks a lane accumulates
@@ -58,6 +59,11 @@ void main() {
   uint64_t table = row_block_table(step, row, group);
   uint last = row_position(step, row);
   uint first = window != 0 && last + 1 > window ? last + 1 - window : 0;
+  uint picture = PICTURE_ROWS == 0 ? 0 : picture_end(step, row);
+  if (picture != 0) {
+    last = row_position(step, picture - 1);
+    first = min(first, last + 1 - PICTURE_ROWS);
+  }
 
   Chunk sum[QUERIES][kOwned];
   float highest[QUERIES], weight_sum[QUERIES];

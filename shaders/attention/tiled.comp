@@ -89,8 +89,8 @@ void main() {
   uint kv_head = gl_WorkGroupID.x / (num_heads / num_kv_heads / QUERIES);
   uint first_head = gl_WorkGroupID.x * QUERIES;
   uint64_t table = step + start.tables[group];
-  uint last = start.position + tile.num_rows - 1;
-  uint first = window != 0 && start.position + 1 > window ? start.position + 1 - window : 0;
+  uint last = last_seen(tile, start.position + tile.num_rows - 1);
+  uint first = first_seen(tile, start.position, window);
 
   MatrixA queries[ROW_BLOCKS * kSteps];
   UNROLL for (uint pass = 0; pass < kPasses; ++pass) {
@@ -119,8 +119,9 @@ void main() {
   MatrixC sums[ROW_BLOCKS * kSteps];
   UNROLL for (uint r = 0; r < ROW_BLOCKS; ++r) {
     own_pair[r] = team_id() * kTeamPairs + r * 16 + lane / 2;
-    own_last[r] = min(start.position + own_pair[r] / QUERIES, last);
-    own_first[r] = window != 0 && own_last[r] + 1 > window ? own_last[r] + 1 - window : 0;
+    uint position = start.position + min(own_pair[r] / QUERIES, tile.num_rows - 1);
+    own_last[r] = last_seen(tile, position);
+    own_first[r] = first_seen(tile, position, window);
     highest[r] = kLowest;
     weight_sum[r] = 0.0;
     UNROLL for (uint k = 0; k < kSteps; ++k) sums[r * kSteps + k] = ZERO_C;

@@ -81,8 +81,8 @@ void main() {
   uint kv_head = gl_WorkGroupID.x / (num_heads / num_kv_heads / QUERIES);
   uint first_head = gl_WorkGroupID.x * QUERIES;
   uint64_t table = step + start.tables[group];
-  uint last = start.position + tile.num_rows - 1;
-  uint first = window != 0 && start.position + 1 > window ? start.position + 1 - window : 0;
+  uint last = last_seen(tile, start.position + tile.num_rows - 1);
+  uint first = first_seen(tile, start.position, window);
   uint base = first / POSITIONS * POSITIONS;
   load_positions(table, base, first, last, kv_head);
 
@@ -93,8 +93,8 @@ void main() {
   [[unroll]] for (uint h = 0; h < 2; ++h) {
     uint pair = subgroup_id() * 16 + lane_row() + 8 * h;
     uint row = min(pair / QUERIES, tile.num_rows - 1);
-    own_last[h] = start.position + row;
-    own_first[h] = window != 0 && own_last[h] + 1 > window ? own_last[h] + 1 - window : 0;
+    own_last[h] = last_seen(tile, start.position + row);
+    own_first[h] = first_seen(tile, start.position + row, window);
     uint64_t head = uint64_t(tile.first_row + row) * num_heads + first_head + pair % QUERIES;
     q_at[h] = q + head * (HEAD_DIM * 2) + lane_quarter() * 4;
   }
@@ -108,7 +108,7 @@ void main() {
   // What all pairs of the subgroup see, and any.
   uint team_first = start.position + min(subgroup_id() * 16 / QUERIES, tile.num_rows - 1);
   uint team_last = start.position + min((subgroup_id() * 16 + 15) / QUERIES, tile.num_rows - 1);
-  uint all_first = window != 0 && team_last + 1 > window ? team_last + 1 - window : 0;
+  uint all_first = first_seen(tile, team_last, window), all_last = last_seen(tile, team_first);
 
   float highest[2] = {kLowest, kLowest}, weight_sum[2] = {0.0, 0.0};
   MatrixC sums[kSteps];
@@ -130,7 +130,7 @@ void main() {
         MULTIPLY_ADD(queries[k], b, score[n]);
       }
     }
-    if (base < all_first || base + POSITIONS > team_first + 1) {  // some see less
+    if (base < all_first || base + POSITIONS > all_last + 1) {  // some see less
       [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
         [[unroll]] for (uint e = 0; e < C_ELEMENTS; ++e) {
           uint h = sum_half(e), position = base + n * 16 + sum_column(e);

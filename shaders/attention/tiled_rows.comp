@@ -131,8 +131,8 @@ void main() {
   uint kv_head = gl_WorkGroupID.x / (num_heads / num_kv_heads / QUERIES);
   uint first_head = gl_WorkGroupID.x * QUERIES;
   uint64_t table = step + start.tables[group];
-  uint last = start.position + tile.num_rows - 1;
-  uint first = window != 0 && start.position + 1 > window ? start.position + 1 - window : 0;
+  uint last = last_seen(tile, start.position + tile.num_rows - 1);
+  uint first = first_seen(tile, start.position, window);
   uint base = first / POSITIONS * POSITIONS;
   uint team_pair = subgroup_id() / PARTS * 16;  // the first of the team's
   uint part = subgroup_id() % PARTS, part_step = part * kPartSteps;
@@ -140,8 +140,8 @@ void main() {
 
   // q of the lane's pair, eight dimensions of each step, and the positions that the pair sees.
   uint row = min((team_pair + lane_row()) / QUERIES, tile.num_rows - 1);
-  uint own_last = start.position + row;
-  uint own_first = window != 0 && own_last + 1 > window ? own_last + 1 - window : 0;
+  uint own_last = last_seen(tile, start.position + row);
+  uint own_first = first_seen(tile, start.position + row, window);
   uint64_t head = uint64_t(tile.first_row + row) * num_heads + first_head +
                   (team_pair + lane_row()) % QUERIES;
   uvec4 of_lane[kPartSteps];
@@ -163,7 +163,7 @@ void main() {
   // What all pairs of the team see.
   uint team_first = start.position + min(team_pair / QUERIES, tile.num_rows - 1);
   uint team_last = start.position + min((team_pair + 15) / QUERIES, tile.num_rows - 1);
-  uint all_first = window != 0 && team_last + 1 > window ? team_last + 1 - window : 0;
+  uint all_first = first_seen(tile, team_last, window), all_last = last_seen(tile, team_first);
 
   float highest = kLowest, weight_sum = 0.0;
   MatrixC sums[kPartSteps];
@@ -203,7 +203,7 @@ void main() {
         }
       }
     }
-    if (base < all_first || base + POSITIONS > team_first + 1) {  // some see less
+    if (base < all_first || base + POSITIONS > all_last + 1) {  // some see less
       [[unroll]] for (uint n = 0; n < kBlocks; ++n) {
         [[unroll]] for (uint e = 0; e < C_ELEMENTS; ++e) {
           uint position = base + n * 16 + sum_row(e);

@@ -17,9 +17,18 @@ AttentionRow attention_row(uint64_t rows, uint row) {
 struct AttentionTile {
   uint first_row;
   uint num_rows;  // 0: not there
+  uint picture_first, picture_last;  // positions of the rows' picture; none: the highest, and 0
 };
 AttentionTile attention_tile(uint64_t tiles, uint tile) {
-  uvec2 words = unpack32(Long(tiles + uint64_t(tile) * kAttentionEntryBytes).v);
-  return AttentionTile(words.x, words.y);
+  uvec4 words = load_uvec4(tiles + uint64_t(tile) * kAttentionEntryBytes);
+  return AttentionTile(words.x, words.y, words.z, words.w);
 }
+
+// What the tile's row at `position` sees: [first_seen, last_seen].  Later rows see as late or later.
+// `window` 0: none.
+uint first_seen(AttentionTile tile, uint position, uint window) {
+  uint first = window != 0 && position + 1 > window ? position + 1 - window : 0;
+  return min(first, tile.picture_first);
+}
+uint last_seen(AttentionTile tile, uint position) { return max(position, tile.picture_last); }
 #endif

@@ -53,10 +53,24 @@ uint64_t output_draw(uint64_t step, uint index) {
   return table + uint64_t(load_uint(step + kTableLenOffset)) * 4 + uint64_t(draw) * kDrawBytes;
 }
 
-// The index of the step's p-th pooled sequence.
-uint pooled_sequence(uint64_t step, uint p) {
+// Address of the indices of the pooled sequences.
+uint64_t pooled_entries(uint64_t step) {
   uint64_t draws = output_entry(step, num_outputs(step)) +
                    uint64_t(load_uint(step + kTableLenOffset)) * 4;
-  return load_uint(draws + uint64_t(load_uint(step + kNumDrawsOffset)) * kDrawBytes + p * 4);
+  return draws + uint64_t(load_uint(step + kNumDrawsOffset)) * kDrawBytes;
+}
+// The index of the step's p-th pooled sequence.
+uint pooled_sequence(uint64_t step, uint p) { return load_uint(pooled_entries(step) + p * 4); }
+
+// Past the last row of the picture that `row` is of; 0: it is of none.
+uint picture_end(uint64_t step, uint row) {
+  uint pictures = load_uint(step + kNumPicturesOffset);
+  uint64_t entries = pooled_entries(step) + uint64_t(num_pooled(step)) * 4;
+  for (uint p = 0; p < pictures; ++p) {
+    uint first = load_uint(entries + p * kPictureBytes);
+    uint rows = load_uint(entries + p * kPictureBytes + 4);
+    if (row - first < rows) return first + rows;  // before the first wraps round
+  }
+  return 0;
 }
 #endif

@@ -1,5 +1,5 @@
-// out[row, :] = table[token(row), :] * scale, for the rows whose token lies in this shard.
-// One workgroup a row.
+// out[row, :] = table[token(row), :] * scale, for the rows whose token lies in this shard; rows of
+// pictures as they are given, with the first shard.  One workgroup a row.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "step.glsl"
@@ -10,6 +10,14 @@ layout(local_size_x_id = 0) in;
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= num_rows(step)) return;
+  if (soft_tokens != 0 && picture_end(step, row) != 0) {
+    if (first_token != 0) return;
+    for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
+      uint64_t at = (uint64_t(row) * cols + i) * 4;
+      store_vec4(destination + at, load_vec4(soft_tokens + at));
+    }
+    return;
+  }
   uint token = row_token(step, row, guesses) - first_token;
   if (token >= num_tokens) return;  // below the shard wraps round
   WeightRow w = weight_row(plane, token, cols);

@@ -29,13 +29,17 @@ VisionConfig MakeVision(uint32_t image_size, uint32_t patch_size, uint32_t token
 }
 
 // Sides of a prime number of patches, heads and FFNs that are no multiple of a tile, a picture that
-// is one soft token, and SigLIP's head size.
+// is one soft token, and SigLIP's head size.  The last three are none of a kernel's block: a worker
+// may refuse them.
 std::vector<VisionCase> VisionCases() {
   return {{"OnePatch", MakeVision(3, 3, 1, 32, 32, 1)},
-          {"PrimeSide", MakeVision(14, 2, 49, 40, 52, 5)},
-          {"PooledToOne", MakeVision(15, 5, 1, 36, 68, 3)},
-          {"OddHeads", MakeVision(24, 4, 9, 66, 90, 3)},
-          {"SiglipHeads", MakeVision(56, 14, 4, 144, 272, 2)}};
+          {"PrimeSide", MakeVision(14, 2, 49, 64, 52, 8)},
+          {"PooledToOne", MakeVision(16, 4, 1, 96, 68, 3)},
+          {"SiglipHeads", MakeVision(56, 14, 4, 288, 272, 4)},
+          {"SiglipSide", MakeVision(80, 2, 100, 32, 36, 2)},
+          {"OddSide", MakeVision(14, 2, 49, 40, 52, 5)},
+          {"OddPool", MakeVision(15, 5, 1, 36, 68, 3)},
+          {"OddHeads", MakeVision(24, 4, 9, 66, 90, 3)}};
 }
 
 ModelConfig ConfigWith(const VisionConfig& vision, const testing::SmallModel& model = {}) {
@@ -75,6 +79,14 @@ class VisionTest : public WorkerSuite, public ::testing::WithParamInterface<Visi
     WorkerSuite::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     if (!Offers(StageKind::kVision)) GTEST_SKIP() << "no Vision";
+    const absl::Status loads = MakeEncoder(0).status();
+    const bool odd = GetParam().name.starts_with("Odd");
+    if (odd && absl::IsFailedPrecondition(loads)) GTEST_SKIP() << loads;
+    ASSERT_OK(loads);
+  }
+  absl::StatusOr<std::unique_ptr<PlanRunner>> MakeEncoder(uint32_t plan) {
+    return PlanRunner::Create(weights_, {&worker()}, testing::VisionPlan(config_),
+                              {.plan = plan, .max_pictures = kMaxPictures});
   }
   const VisionConfig& vision() const { return *config_.vision; }
   // Soft tokens of pictures of these seeds, encoded in one step.
@@ -96,9 +108,7 @@ class VisionTest : public WorkerSuite, public ::testing::WithParamInterface<Visi
 };
 
 TEST_P(VisionTest, SoftTokensMatchTheReference) {
-  ASSERT_OK_AND_ASSIGN(const auto runner,
-                       PlanRunner::Create(weights_, {&worker()}, testing::VisionPlan(config_),
-                                          {.max_pictures = kMaxPictures}));
+  ASSERT_OK_AND_ASSIGN(const auto runner, MakeEncoder(0));
   const reference::VisionEncoder encoder(DequantizeVision(*weights_));
   // Patches, twelve products and attentions a layer, pooling and projection.
   const double bound = NormBound(epsilon(), 12.0 * vision().num_layers + 4);
@@ -115,9 +125,7 @@ TEST_P(VisionTest, SoftTokensMatchTheReference) {
 }
 
 TEST_P(VisionTest, APicturesBitsDoNotDependOnItsNeighbours) {
-  ASSERT_OK_AND_ASSIGN(const auto runner,
-                       PlanRunner::Create(weights_, {&worker()}, testing::VisionPlan(config_),
-                                          {.max_pictures = kMaxPictures}));
+  ASSERT_OK_AND_ASSIGN(const auto runner, MakeEncoder(0));
   const std::vector<float> alone = Encode(*runner, {7});
   const std::vector<float> last = Encode(*runner, {8, 9, 7});
   EXPECT_EQ(std::vector<float>(last.end() - alone.size(), last.end()), alone);
@@ -131,9 +139,7 @@ TEST_P(VisionTest, TheDecodersCacheIsLeftAlone) {
   ASSERT_OK_AND_ASSIGN(const auto alone, RunWhole(weights_, {}));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, LogitsOfSequence(*alone, tokens, 5));
   ASSERT_OK_AND_ASSIGN(const auto decoder, RunWhole(weights_, {}));
-  ASSERT_OK_AND_ASSIGN(const auto encoder,
-                       PlanRunner::Create(weights_, {&worker()}, testing::VisionPlan(config_),
-                                          {.plan = 1, .max_pictures = kMaxPictures}));
+  ASSERT_OK_AND_ASSIGN(const auto encoder, MakeEncoder(1));
   const std::vector<float> picture = Encode(*encoder, {7});
   ASSERT_OK_AND_ASSIGN(const std::vector<float> logits, LogitsOfSequence(*decoder, tokens, 5));
   EXPECT_EQ(logits, expected);

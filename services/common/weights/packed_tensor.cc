@@ -119,13 +119,15 @@ std::vector<WeightRole> RolesOfStage(StageKind kind) {
   return {};
 }
 
+uint64_t PackedColumns(uint64_t cols) { return AlignUp(cols, kBlockColumns); }
+
 std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols) {
   TANDEM_CHECK(cols % Traits(dtype).block_elements == 0);
   const uint64_t num_tiles = (rows + kTileRows - 1) / kTileRows;
   std::vector<Plane> planes;
   uint64_t offset = 0;
   for (const Piece& piece : PiecesOf(dtype)) {
-    const uint64_t pieces_per_row = (cols + piece.elements - 1) / piece.elements;
+    const uint64_t pieces_per_row = (PackedColumns(cols) + piece.elements - 1) / piece.elements;
     planes.push_back({offset, piece, pieces_per_row});
     offset = AlignUp(offset + num_tiles * pieces_per_row * piece.stride(), kPlaneAlignment);
   }

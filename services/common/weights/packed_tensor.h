@@ -8,7 +8,7 @@
 //
 //   offset + ((r / 32 * pieces_per_row + i) * 32 + r % 32) * piece_bytes
 //
-// with pieces_per_row = C / elements of a piece, rounded up.  Pieces {bytes, elements}:
+// with pieces_per_row = C in whole blocks of 32 / elements of a piece, rounded up.  Pieces {bytes, elements}:
 //
 //   format       plane 0             plane 1             plane 2             plane 3
 //   f32          f32     {16, 4}
@@ -30,7 +30,7 @@
 //            4 s .. 4 s + 3, one a byte.
 // Numbers narrower than a piece follow each other in element order: d[j], s[j] and m[j] of a piece
 // of 256 elements belong to elements 32 j .. 32 j + 31, q6_k's s[j] to 16 j .. 16 j + 15.  A row's
-// last piece is filled up with zeros.  Values as for files (tensor/quant.h).
+// last pieces are filled up with zeros.  Values as for files (tensor/quant.h).
 //
 // Fused matrices: kQkv has the rows of q heads, then k heads, then v heads; kGateUp alternates,
 // row 2i gate i and row 2i+1 up i.
@@ -82,6 +82,7 @@ inline constexpr bool IsVision(WeightRole role) {
 inline constexpr VisionRole ToVisionRole(WeightRole role) {
   return static_cast<VisionRole>(static_cast<int>(role) - kNumDecoderRoles);
 }
+inline constexpr uint32_t kBlockColumns = 32;  // kernels read a row in blocks of so many
 inline constexpr uint64_t kPlaneAlignment = 256;
 inline constexpr uint64_t kShardAlignment = 4096;  // of a shard's offset in its region
 
@@ -113,6 +114,9 @@ struct Plane {
            row % kTileRows * piece.bytes;
   }
 };
+
+// Columns of a row as it is packed, zeros included.
+uint64_t PackedColumns(uint64_t cols);
 
 // Planes of a shard of `rows` x `cols` of a matrix; cols must be a multiple of the format's block.
 std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols);

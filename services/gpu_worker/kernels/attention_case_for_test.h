@@ -7,6 +7,7 @@
 #include <numeric>
 #include <ostream>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "services/common/base/half.h"
@@ -22,12 +23,14 @@ namespace tandem::gpu {
 struct SequenceRows {
   uint32_t position = 0;  // of the first row
   uint32_t rows = 1;
+  std::vector<uint32_t> pictures = {};  // positions of their first rows, which may lie before
 };
 
 struct AttentionCase {
   uint32_t num_heads, num_kv_heads, head_dim, block_tokens, window;
   std::vector<SequenceRows> sequences;
   DType kv_dtype = DType::kF16;
+  uint32_t picture_rows = 0;
 
   uint32_t num_rows() const {
     uint32_t rows = 0;
@@ -39,8 +42,22 @@ struct AttentionCase {
   uint32_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
   uint32_t group() const { return window != 0 ? kWindowGroup : kGlobalGroup; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
-  uint32_t FirstSeen(uint32_t position) const {
-    return window != 0 && position + 1 > window ? position + 1 - window : 0;
+  // Of a step with `rows` rows.
+  StepLimits limits(uint32_t rows) const {
+    StepLimits limits{.max_rows = rows, .picture_rows = picture_rows};
+    for (const SequenceRows& s : sequences) {
+      limits.max_pictures += static_cast<uint32_t>(s.pictures.size());
+    }
+    return limits;
+  }
+  // The first and the last position that a row sees.
+  std::pair<uint32_t, uint32_t> Seen(const SequenceRows& sequence, uint32_t position) const {
+    const uint32_t first = window != 0 && position + 1 > window ? position + 1 - window : 0;
+    for (const uint32_t picture : sequence.pictures) {
+      if (position < picture || position >= picture + picture_rows) continue;
+      return {std::min(first, picture), picture + picture_rows - 1};
+    }
+    return {first, position};
   }
   ModelConfig config() const {
     ModelConfig config;
@@ -55,7 +72,10 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   out << c.num_heads << " heads of " << c.head_dim << " on " << c.num_kv_heads << ", blocks of "
       << c.block_tokens << ", window " << c.window << ", KV in " << Traits(c.kv_dtype).name
       << ", rows";
-  for (const SequenceRows& s : c.sequences) out << " " << s.position << "+" << s.rows;
+  for (const SequenceRows& s : c.sequences) {
+    out << " " << s.position << "+" << s.rows;
+    for (const uint32_t picture : s.pictures) out << ", picture at " << picture;
+  }
   return out;
 }
 
@@ -93,8 +113,9 @@ class AttentionWorld {
     for (size_t s = 0; s < c_.sequences.size(); ++s) {
       const SequenceRows& rows = c_.sequences[s];
       const uint32_t end = rows.position + (with_rows ? rows.rows : 0);
-      for (uint32_t p = c_.FirstSeen(rows.position); p < end; ++p)
+      for (uint32_t p = c_.Seen(rows, rows.position).first; p < end; ++p) {
         PutVectors(s, p, values[s], cache);
+      }
     }
     return cache;
   }
@@ -140,7 +161,8 @@ class AttentionWorld {
     return ::testing::AssertionSuccess();
   }
 
-  // `chosen`: rows of each sequence in the step, [first, first + num) of the case's; none: 0.
+  // `chosen`: rows of each sequence in the step, [first, first + num) of the case's; none: 0.  They
+  // end inside no picture.
   struct Step {
     std::vector<std::byte> step, attention;
     bool long_sequence = false;
@@ -150,6 +172,7 @@ class AttentionWorld {
     StepBatch batch;
     std::vector<RowEntry> rows;
     std::vector<SequenceEntry> sequences;
+    std::vector<PictureEntry> pictures;
     std::vector<uint32_t> table = {0xDEAD};  // tables need not begin at the start
     for (size_t s = 0; s < chosen.size(); ++s) {
       const auto& [first, num] = chosen[s];
@@ -161,8 +184,13 @@ class AttentionWorld {
       entry.num_rows = num;
       for (uint32_t i = 0; i < num; ++i) rows.push_back({i, position + i, index, 0});
       entry.table_offset[c_.group()] = static_cast<uint32_t>(table.size());
+      for (const uint32_t picture : c_.sequences[s].pictures) {
+        const uint32_t begin = std::max(picture, position), end = picture + c_.picture_rows;
+        if (begin >= end || begin >= position + num) continue;
+        pictures.push_back({entry.first_row + begin - position, end - begin});
+      }
       const uint32_t gone =
-          c_.window != 0 ? FirstWindowBlock(position, c_.window, c_.block_tokens) : 0;
+          c_.window != 0 ? c_.Seen(c_.sequences[s], position).first / c_.block_tokens : 0;
       for (uint32_t b = 0; b < BlocksFor(position + num); ++b) {
         table.push_back(b < gone ? kNoBlock : tables_[s][b]);
       }
@@ -173,10 +201,12 @@ class AttentionWorld {
     batch.rows = rows;
     batch.sequences = sequences;
     batch.block_table = table;
+    batch.header.num_pictures = static_cast<uint32_t>(pictures.size());
+    batch.pictures = pictures;
     Step step;
     step.step.resize(StepBytes(batch.header));
     WriteStep(batch, step.step);
-    const AttentionStepLayout layout(batch.header.num_rows, tile_rows);
+    const AttentionStepLayout layout(c_.limits(batch.header.num_rows), tile_rows);
     step.attention.resize(layout.bytes);
     WriteAttentionStep(batch, layout, step.attention);
     step.long_sequence = HasLongSequence(batch);
@@ -199,9 +229,9 @@ class AttentionWorld {
     for (size_t s = 0; s < c_.sequences.size(); ++s) {
       const auto keys = testing::HalvesToFloats(k[s]), values = testing::HalvesToFloats(v[s]);
       for (uint32_t i = 0; i < c_.sequences[s].rows; ++i, ++row) {
-        const uint32_t last = c_.sequences[s].position + i;
+        const auto [first, last] = c_.Seen(c_.sequences[s], c_.sequences[s].position + i);
         std::vector<const float*> seen_keys, seen_values;
-        for (uint32_t p = c_.FirstSeen(last); p <= last; ++p) {
+        for (uint32_t p = first; p <= last; ++p) {
           seen_keys.push_back(keys.data() + p * kv);
           seen_values.push_back(values.data() + p * kv);
         }

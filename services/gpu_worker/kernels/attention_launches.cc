@@ -30,6 +30,7 @@ constexpr uint32_t kPlainHeadDim = ConstantId("HEAD_DIM", kPlain);
 constexpr uint32_t kPlainQueries = ConstantId("QUERIES", kPlain);
 constexpr uint32_t kPlainLanes = ConstantId("LANES", kPlain);
 constexpr uint32_t kPlainKvFormat = ConstantId("KV_FORMAT", kPlain);
+constexpr uint32_t kPlainPictureRows = ConstantId("PICTURE_ROWS", kPlain);
 constexpr uint32_t kHeadDim = ConstantId("HEAD_DIM", kPaged);
 constexpr uint32_t kQueries = ConstantId("QUERIES", kPaged);
 constexpr uint32_t kBlockTokens = ConstantId("BLOCK_TOKENS", kPaged);
@@ -130,7 +131,8 @@ Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_d
 }
 
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows) {
+                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows,
+                       uint32_t picture_rows) {
   const uint32_t queries =
       QueriesAtOnce(push.num_heads / push.num_kv_heads, tuning.attention_queries);
   Launch launch = MakeLaunch(KernelId::kAttention, tuning.subgroup_size, push,
@@ -139,6 +141,7 @@ Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t
   launch.constants[kPlainQueries] = queries;
   launch.constants[kPlainLanes] = tuning.subgroup_size;
   launch.constants[kPlainKvFormat] = static_cast<uint32_t>(FormatOf(kv_dtype, head_dim));
+  launch.constants[kPlainPictureRows] = picture_rows;
   const uint64_t q_bytes = uint64_t{max_rows} * push.num_heads * head_dim * 2;
   if (kv_dtype == DType::kF16 && std::max(q_bytes, cache_bytes) / 16 <= tuning.max_texels) {
     constexpr VkFormat kTexel = VK_FORMAT_R32G32B32A32_UINT;
@@ -233,9 +236,10 @@ Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args) {
       MakeTiledShape(tuning, args.push.num_heads, args.push.num_kv_heads, args.head_dim);
   TANDEM_CHECK(shape.tile_rows > 0);
   TANDEM_CHECK(args.format != ActivationFormat::kInt8 || args.head_dim % 32 == 0);
-  Launch launch = MakeLaunch(shape.kernel, shape.pairs * 2 * shape.parts / shape.row_blocks,
-                             args.push, args.push.num_heads / shape.queries,
-                             std::max(1u, MaxTiles(args.max_rows, shape.tile_rows)));
+  Launch launch =
+      MakeLaunch(shape.kernel, shape.pairs * 2 * shape.parts / shape.row_blocks, args.push,
+                 args.push.num_heads / shape.queries,
+                 std::max(1u, MaxTiles(args.max_rows, shape.tile_rows, args.max_pictures)));
   launch.constants[kHeadDim] = args.head_dim;
   launch.constants[kQueries] = shape.queries;
   launch.constants[kTiledPositions] = shape.positions;

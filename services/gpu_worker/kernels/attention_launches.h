@@ -25,8 +25,10 @@ Launch QkNormRopeAppendLaunch(const Tuning& tuning, const QkNormRopePush& push, 
 Launch KvAppendLaunch(const Tuning& tuning, const KvAppendPush& push, DType kv_dtype,
                       uint32_t max_rows);
 // `cache_bytes`: of the layer's K, and of its V.
+// `picture_rows`: of a picture, 0 if steps have none.
 Launch AttentionLaunch(const Tuning& tuning, const AttentionPush& push, uint32_t head_dim,
-                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows);
+                       DType kv_dtype, uint64_t cache_bytes, uint32_t max_rows,
+                       uint32_t picture_rows = 0);
 
 // How decode.comp divides its work for a model's heads.
 struct DecodeShape {
@@ -78,7 +80,7 @@ struct TiledArgs {
   uint32_t block_tokens = 0;
   DType kv_dtype = DType::kF16;
   ActivationFormat format = ActivationFormat::kF16;  // int8: head_dim is a multiple of 32
-  uint32_t max_rows = 0;
+  uint32_t max_rows = 0, max_pictures = 0;
 };
 // REQUIRES a shape with tiles.
 Launch TiledLaunch(const Tuning& tuning, const TiledArgs& args);

@@ -8,17 +8,32 @@
 
 namespace tandem::gpu {
 
-AttentionStepLayout::AttentionStepLayout(uint32_t max_rows, uint32_t rows_a_tile)
-    : tile_rows(rows_a_tile) {
-  const uint32_t rows = std::bit_ceil(max_rows);
+AttentionStepLayout::AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile)
+    : tile_rows(rows_a_tile), max_pictures(limits.max_pictures), picture_rows(limits.picture_rows) {
+  const uint32_t rows = std::bit_ceil(limits.max_rows);
   tiles = rows * sizeof(AttentionRow);
-  bytes = tiles + MaxTiles(rows, tile_rows) * sizeof(AttentionTile);
+  bytes = tiles + MaxTiles(rows, tile_rows, max_pictures) * sizeof(AttentionTile);
 }
 
 bool HasLongSequence(const StepBatch& batch) {
-  return std::any_of(batch.sequences.begin(), batch.sequences.end(),
+  return !batch.pictures.empty() ||
+         std::any_of(batch.sequences.begin(), batch.sequences.end(),
                      [](const SequenceEntry& s) { return s.num_rows >= kLongRows; });
 }
+
+namespace {
+
+// Calls put(first, end) for tiles of the rows [first, end), the last first: it sees the most.
+template <typename Put>
+void CutTiles(uint32_t first, uint32_t end, uint32_t tile_rows, const Put& put) {
+  while (end > first) {
+    const uint32_t begin = first + (end - first - 1) / tile_rows * tile_rows;
+    put(begin, end);
+    end = begin;
+  }
+}
+
+}  // namespace
 
 void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layout,
                         std::span<std::byte> area) {
@@ -30,8 +45,13 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
     std::memcpy(to, &entry, sizeof(entry));
     to += sizeof(entry);
   };
+  auto picture = batch.pictures.begin();
   for (const SequenceEntry& sequence : batch.sequences) {
-    const bool tiled = layout.tile_rows > 0 && sequence.num_rows >= kLongRows;
+    const uint32_t sequence_end = sequence.first_row + sequence.num_rows;
+    const auto first_picture = picture;
+    while (picture != batch.pictures.end() && picture->first_row < sequence_end) ++picture;
+    const bool tiled =
+        layout.tile_rows > 0 && (sequence.num_rows >= kLongRows || picture != first_picture);
     for (uint32_t i = 0; i < sequence.num_rows; ++i) {
       AttentionRow row{.position = batch.rows[sequence.first_row + i].position,
                        .fresh = tiled ? 0 : i + 1};
@@ -41,17 +61,27 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
       put(to_row, row);
     }
     if (!tiled) continue;
-    // The last tile of a sequence sees the most.
-    for (uint32_t end = sequence.num_rows; end > 0;) {
-      const uint32_t first = (end - 1) / layout.tile_rows * layout.tile_rows;
-      put(to_tile, AttentionTile{sequence.first_row + first, end - first, {}});
-      end = first;
+    const auto put_text = [&](uint32_t first, uint32_t end) {
+      put(to_tile, AttentionTile{.first_row = first, .num_rows = end - first});
+    };
+    uint32_t end = sequence_end;
+    for (auto p = picture; p != first_picture;) {
+      --p;
+      const uint32_t picture_end = p->first_row + p->num_rows;
+      CutTiles(picture_end, end, layout.tile_rows, put_text);
+      const uint32_t last = batch.rows[picture_end - 1].position;
+      CutTiles(p->first_row, picture_end, layout.tile_rows, [&](uint32_t first, uint32_t tile_end) {
+        put(to_tile, AttentionTile{first, tile_end - first, last + 1 - layout.picture_rows, last});
+      });
+      end = p->first_row;
     }
+    CutTiles(sequence.first_row, end, layout.tile_rows, put_text);
   }
   const uint32_t bucket = std::bit_ceil(batch.header.num_rows);
   for (uint32_t i = batch.header.num_rows; i < bucket; ++i) put(to_row, AttentionRow{});
   std::byte* const tiles_end =
-      area.data() + layout.tiles + MaxTiles(bucket, layout.tile_rows) * sizeof(AttentionTile);
+      area.data() + layout.tiles +
+      MaxTiles(bucket, layout.tile_rows, layout.max_pictures) * sizeof(AttentionTile);
   TANDEM_CHECK(to_tile <= tiles_end);
   std::memset(to_tile, 0, static_cast<size_t>(tiles_end - to_tile));
 }

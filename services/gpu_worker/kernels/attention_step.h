@@ -1,12 +1,13 @@
 // This worker's additions to a step, for its attention kernels: how to decode each row, and tiles
 // of prompt rows.  shaders/include/attention_step.glsl reads them.
 //
-//   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), tile_rows)]
+//   AttentionRow[bit_ceil(max_rows)] | AttentionTile[MaxTiles(bit_ceil(max_rows), ...)]
 //
-// A sequence with kLongRows rows or more in the step is long: the rows of a tile read the cache
-// together.
+// A sequence with kLongRows rows or more in the step, or with a picture, is long: the rows of a tile
+// read the cache together.  A tile's rows are all of one picture, or of none.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,22 +31,29 @@ static_assert(sizeof(AttentionRow) == 16);
 struct AttentionTile {
   uint32_t first_row = 0;
   uint32_t num_rows = 0;  // 0: no tile
-  uint32_t unused[2] = {};
+  // Positions of the picture that the rows are of; these values if they are of none.
+  uint32_t picture_first = 0xFFFFFFFFu;
+  uint32_t picture_last = 0;
 };
 static_assert(sizeof(AttentionTile) == 16);
 
-// Most tiles that a step of `num_rows` rows makes.
-constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows) {
-  return tile_rows == 0 ? 0 : num_rows / kLongRows + num_rows / tile_rows;
+// Most tiles that a step of `num_rows` rows makes: a picture begins one, ends one, and may be all
+// there is of its sequence.
+constexpr uint32_t MaxTiles(uint32_t num_rows, uint32_t tile_rows, uint32_t max_pictures = 0) {
+  if (tile_rows == 0) return 0;
+  return num_rows / kLongRows + num_rows / tile_rows + 3 * std::min(max_pictures, num_rows);
 }
 
 struct AttentionStepLayout {
-  AttentionStepLayout(uint32_t max_rows, uint32_t rows_a_tile);
+  // `limits`: its rows and pictures.
+  AttentionStepLayout(const StepLimits& limits, uint32_t rows_a_tile);
   uint32_t tile_rows = 0;  // 0: there are no tiles, every row is decoded
-  size_t tiles = 0;        // offset, bytes
+  uint32_t max_pictures = 0, picture_rows = 0;
+  size_t tiles = 0;  // offset, bytes
   size_t bytes = 0;
 };
 
+// Whether the step has a long sequence.
 bool HasLongSequence(const StepBatch& batch);
 
 // Writes the rows and tiles of `batch`, and marks unused entries up to the row bucket (the next

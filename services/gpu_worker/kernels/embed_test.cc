@@ -22,8 +22,12 @@ TEST_P(EmbedTest, ReadsTheTokensRowFromItsShard) {
   for (uint32_t r = 0; r < kRows; r += 3) rows[r].feed = 1 + r % kGuesses;
   std::vector<Launch> launches;
   for (const DeviceShard& shard : table.tensor.shards) {
-    launches.push_back(EmbedLaunch(tuning(), table.tensor, shard, step.address(), guesses.address(),
-                                   out.address(), kScale, 64));
+    launches.push_back(EmbedLaunch(tuning(), table.tensor, shard,
+                                   {.step = step.address(),
+                                    .guesses = guesses.address(),
+                                    .destination = out.address(),
+                                    .scale = kScale,
+                                    .max_rows = 64}));
   }
   Run(launches);
   EXPECT_TRUE(out.Intact());
@@ -40,6 +44,64 @@ TEST_P(EmbedTest, ReadsTheTokensRowFromItsShard) {
 INSTANTIATE_TEST_SUITE_P(Formats, EmbedTest,
                          ::testing::ValuesIn(AllDTypes().begin(), AllDTypes().end()),
                          [](const auto& test) { return std::string(Traits(test.param).name); });
+
+using EmbedPicturesTest = KernelTest;
+
+TEST_F(EmbedPicturesTest, RowsOfPicturesAreTakenAsTheyAre) {
+  constexpr uint32_t kCols = 96, kRows = 12, kVocab = 40;
+  const std::vector<PictureEntry> pictures = {{1, 3}, {4, 1}, {7, 5}};
+  const auto in_picture = [&](uint32_t row) {
+    return std::ranges::any_of(pictures, [row](const PictureEntry& p) {
+      return row >= p.first_row && row < p.first_row + p.num_rows;
+    });
+  };
+  std::vector<RowEntry> rows(kRows);
+  for (uint32_t r = 0; r < kRows; ++r) rows[r] = {.token = kVocab - 1 - r, .position = r};
+  const SequenceEntry sequence{.num_rows = kRows};
+  const OutputEntry output{.row = 2};
+  const std::vector<uint32_t> table = {0, 1, 2}, pooled = {0};
+  const DrawEntry draw;
+  StepBatch batch;
+  batch.header = {.num_rows = kRows,
+                  .num_sequences = 1,
+                  .num_outputs = 1,
+                  .table_len = 3,
+                  .num_draws = 1,
+                  .num_pooled = 1,
+                  .num_pictures = 3};
+  batch.rows = rows;
+  batch.sequences = {&sequence, 1};
+  batch.outputs = {&output, 1};
+  batch.block_table = table;
+  batch.draws = {&draw, 1};
+  batch.pooled = pooled;
+  batch.pictures = pictures;
+  std::vector<std::byte> bytes(StepBytes(batch.header));
+  WriteStep(batch, bytes);
+  const PackedMatrix embeddings(device(), DType::kQ8_0, kVocab, kCols, 1, {1, 23});
+  const std::vector<float> soft_tokens = RandomFloats(size_t{kRows} * kCols, 5);
+  const DeviceArray step(device(), bytes), given(device(), soft_tokens),
+      guesses(device(), std::vector<uint32_t>{0}), out(device(), kRows * kCols * 4);
+  std::vector<Launch> launches;
+  for (const DeviceShard& shard : embeddings.tensor.shards) {
+    launches.push_back(EmbedLaunch(tuning(), embeddings.tensor, shard,
+                                   {.step = step.address(),
+                                    .guesses = guesses.address(),
+                                    .soft_tokens = given.address(),
+                                    .destination = out.address(),
+                                    .scale = 2.0f,
+                                    .max_rows = 16}));
+  }
+  Run(launches);
+  EXPECT_TRUE(out.Intact());
+  for (uint32_t r = 0; r < kRows; ++r) {
+    for (uint32_t i = 0; i < kCols; ++i) {
+      const float embedded = 2.0f * embeddings.values.values[size_t{rows[r].token} * kCols + i];
+      const float expected = in_picture(r) ? soft_tokens[size_t{r} * kCols + i] : embedded;
+      ASSERT_EQ(out.as<float>()[size_t{r} * kCols + i], expected) << "row " << r << ", " << i;
+    }
+  }
+}
 
 using CopyRowsTest = KernelTest;
 

@@ -111,17 +111,17 @@ const KernelTraits& Traits(KernelId id) {
 }
 
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
-                   uint64_t step, uint64_t guesses, uint64_t destination, float scale,
-                   uint32_t max_rows) {
-  EmbedPush push{.step = step,
-                 .destination = destination,
-                 .guesses = guesses,
+                   const EmbedArgs& args) {
+  EmbedPush push{.step = args.step,
+                 .destination = args.destination,
+                 .guesses = args.guesses,
+                 .soft_tokens = args.soft_tokens,
                  .first_token = static_cast<uint32_t>(shard.first_row),
                  .num_tokens = static_cast<uint32_t>(shard.num_rows),
                  .cols = static_cast<uint32_t>(table.cols),
-                 .scale = scale};
+                 .scale = args.scale};
   std::copy_n(shard.plane, 4, push.plane);
-  Launch launch = MakeLaunch(KernelId::kEmbed, tuning.norm_threads, push, max_rows, 1);
+  Launch launch = MakeLaunch(KernelId::kEmbed, tuning.norm_threads, push, args.max_rows, 1);
   launch.constants[kEmbedDtype] = static_cast<uint32_t>(table.dtype);
   return launch;
 }

@@ -32,10 +32,16 @@ struct DeviceTensor {
 // REQUIRES in all: matrices of a multiple of 32 columns, norms f32; offsets of counts are those of
 // StepHeader.  Attention's launches: attention_launches.h.
 
-// `guesses`: uint32 [outputs of the step before], the tokens of speculative rows.
+struct EmbedArgs {
+  uint64_t step = 0;
+  uint64_t guesses = 0;      // uint32 [outputs of the step before], tokens of speculative rows
+  uint64_t soft_tokens = 0;  // float32 [max_rows, cols], rows of pictures; 0: steps have none
+  uint64_t destination = 0;
+  float scale = 1.0f;
+  uint32_t max_rows = 0;
+};
 Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const DeviceShard& shard,
-                   uint64_t step, uint64_t guesses, uint64_t destination, float scale,
-                   uint32_t max_rows);
+                   const EmbedArgs& args);
 
 inline constexpr uint32_t kCopyPiece = 2048;  // columns of a workgroup
 Launch CopyRowsLaunch(const Tuning& tuning, const CopyRowsPush& push, uint32_t max_rows);

@@ -355,6 +355,8 @@ TEST(GpuShaderInterfaceTest, StepsLieWhereKernelsLookForThem) {
   EXPECT_EQ(glsl::kTableLenOffset, offsetof(StepHeader, table_len));
   EXPECT_EQ(glsl::kNumDrawsOffset, offsetof(StepHeader, num_draws));
   EXPECT_EQ(glsl::kNumPooledOffset, offsetof(StepHeader, num_pooled));
+  EXPECT_EQ(glsl::kNumPicturesOffset, offsetof(StepHeader, num_pictures));
+  EXPECT_EQ(glsl::kPictureBytes, sizeof(PictureEntry));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(RowEntry));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(SequenceEntry));
   EXPECT_EQ(glsl::kEntryBytes, sizeof(OutputEntry));

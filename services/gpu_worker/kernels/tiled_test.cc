@@ -82,8 +82,8 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
     const TiledArgs tiled = {
         .push = {.step = step.address(),
                  .rows = attention.address(),
-                 .tiles =
-                     attention.address() + AttentionStepLayout(num_rows, shape_.tile_rows).tiles,
+                 .tiles = attention.address() +
+                          AttentionStepLayout(c().limits(num_rows), shape_.tile_rows).tiles,
                  .q = q.address(),
                  .k_cache = k.address(),
                  .v_cache = v.address(),
@@ -97,7 +97,8 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
         .block_tokens = c().block_tokens,
         .kv_dtype = c().kv_dtype,
         .format = format,
-        .max_rows = bucket};
+        .max_rows = bucket,
+        .max_pictures = c().limits(num_rows).max_pictures};
     const DecodeArgs rest = {.push = {.step = step.address(),
                                       .rows = attention.address(),
                                       .q = q.address(),
@@ -210,6 +211,18 @@ std::vector<TiledCase> Cases() {
       {2, 1, 64, 16, 1024, {{3000, 64}}},
       {4, 2, 64, 16, 24, {{0, 70}, {5, 1}, {37, 9}}, DType::kQ8_0},
       {4, 2, 128, 7, 0, {{100, 33}, {3, 12}}, DType::kQ8_0},
+      // Pictures: two of a sequence, one whose first rows came before, one of a short sequence,
+      // wider than the window or not, side by side, longer than a tile.
+      {4,
+       2,
+       64,
+       16,
+       11,
+       {{0, 70, {3, 40}}, {5, 1}, {37, 9, {30}}, {20, 16, {20}}},
+       DType::kF16,
+       16},
+      {3, 1, 72, 7, 0, {{150, 17, {152, 156, 160}}, {8, 5, {9}}, {0, 12}}, DType::kF16, 4},
+      {2, 1, 128, 16, 90, {{60, 90, {66}}, {300, 81, {300}}}, DType::kQ8_0, 80},
   };
   std::vector<TiledCase> cases;
   for (const AttentionCase& shape : shapes) {

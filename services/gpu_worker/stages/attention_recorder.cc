@@ -76,7 +76,7 @@ absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
                                       ActivationFormat format) {
   const KvBuffers& cache = context_.buffers->kv.at(layer_idx);
   const KvGroup group = GroupOf(config_, layer_idx);
-  const AttentionStepLayout layout(context_.limits.max_rows, context_.buffers->tile_rows);
+  const AttentionStepLayout layout(context_.limits, context_.buffers->tile_rows);
   const uint64_t rows = buffers_.attention_step.address();
   return phases_.Record(
       TiledLaunch(tuning_, {.push = {.step = buffers_.step.address(),
@@ -95,7 +95,8 @@ absl::Status AttentionRecorder::Tiles(uint32_t layer_idx, uint32_t ordinal,
                             .block_tokens = context_.kv.block_tokens,
                             .kv_dtype = context_.kv.dtype,
                             .format = format,
-                            .max_rows = bucket_}));
+                            .max_rows = bucket_,
+                            .max_pictures = context_.limits.max_pictures}));
 }
 
 absl::Status AttentionRecorder::Decode(uint32_t layer_idx, uint32_t ordinal, bool fused,
@@ -158,7 +159,8 @@ absl::Status AttentionRecorder::Attend(uint32_t layer_idx, ActivationFormat form
                               .group = group,
                               .window = group == kWindowGroup ? config_.sliding_window : 0,
                               .scale = config_.attention_scale},
-                             config_.head_dim, context_.kv.dtype, cache.k.bytes(), bucket_));
+                             config_.head_dim, context_.kv.dtype, cache.k.bytes(), bucket_,
+                             context_.limits.picture_rows));
 }
 
 }  // namespace tandem::gpu

@@ -51,6 +51,24 @@ void ExchangeAccess::CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) co
   }
 }
 
+void ExchangeAccess::CopyInSoftTokens(uint32_t lane, std::span<const PictureEntry> pictures) const {
+  if (path_ != ImportPath::kUpload) return;
+  const ExchangeArea& area = layout().soft_tokens;
+  for (const PictureEntry& picture : pictures) {
+    const uint64_t at = picture.first_row * area.row_bytes;
+    std::memcpy(HostView(lane, area).data() + at, exchange_->Area(lane, area).data() + at,
+                picture.num_rows * area.row_bytes);
+  }
+}
+
+void ExchangeAccess::CopyInPixels(uint32_t lane, uint32_t num_pictures) const {
+  if (path_ == ImportPath::kUpload) CopyRows(lane, layout().pixels, num_pictures, true);
+}
+
+void ExchangeAccess::CopyOutSoftTokens(uint32_t lane, uint32_t num_rows) const {
+  if (path_ == ImportPath::kUpload) CopyRows(lane, layout().soft_tokens, num_rows, false);
+}
+
 void ExchangeAccess::CopyInMasks(uint32_t lane, const StepHeader& header) const {
   if (path_ == ImportPath::kUpload) CopyRows(lane, layout().masks, header.num_masks, true);
 }

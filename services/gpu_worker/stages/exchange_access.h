@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,11 @@ class ExchangeAccess {
   std::span<std::byte> HostView(uint32_t lane, const ExchangeArea& area) const;
 
   void CopyIn(uint32_t lane, PortMask ports, uint32_t num_rows) const;
+  // Copies the rows of the step's pictures.
+  void CopyInSoftTokens(uint32_t lane, std::span<const PictureEntry> pictures) const;
+  // Of a vision plan: copies pixels, and rows of soft tokens.
+  void CopyInPixels(uint32_t lane, uint32_t num_pictures) const;
+  void CopyOutSoftTokens(uint32_t lane, uint32_t num_rows) const;
   // Copies the step's masks.
   void CopyInMasks(uint32_t lane, const StepHeader& header) const;
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;

@@ -8,12 +8,19 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/gpu_worker/kernels/ceilings.h"
+#include "services/gpu_worker/stages/loaded_model.h"
+#include "services/gpu_worker/stages/loaded_vision.h"
 #include "services/gpu_worker/vulkan/memory_choice.h"
 
 namespace tandem::gpu {
 namespace {
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 constexpr absl::Duration kHangGrace = absl::Seconds(5);
+
+// Rows of a picture see later ones: only in tiles, or where attention.comp computes all rows.
+bool CanTakePictures(const Tuning& tuning) {
+  return tuning.tiled.enabled || !tuning.decode.enabled;
+}
 
 vulkan::SoftwareUse SoftwareUseOf(GpuPolicy policy) {
   if (policy == GpuPolicy::kRequire) return vulkan::SoftwareUse::kNever;
@@ -32,7 +39,8 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.emulated = info.software();
   description.feeds_steps = true;
   description.kv_dtypes = {DType::kF16, DType::kQ8_0};
-  for (int kind = 0; kind < kNumDecoderStageKinds; ++kind) {
+  description.takes_pictures = CanTakePictures(worker->kernels_->tuning());
+  for (int kind = 0; kind < kNumStageKinds; ++kind) {
     description.stages.push_back(static_cast<StageKind>(kind));
   }
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
@@ -111,17 +119,24 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
   }
   kernels_->tuning() = untuned_;
   ceilings_ = {};
-  TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
-  if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
-  std::unique_ptr<LoadedModel>& model = models_[load.plan];
-  TANDEM_ASSIGN_OR_RETURN(
-      model, LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), tune,
-                                 LongestSubmission(), progress));
+  std::unique_ptr<DevicePlan>& model = models_[load.plan];
+  TANDEM_ASSIGN_OR_RETURN(model, MakePlan(std::move(load), progress));
   ShareDevice();
   if (const absl::Status saved = kernels_->SaveCache(); !saved.ok()) {
     LogWarning("pipeline cache not kept", {{"reason", std::string(saved.message())}});
   }
   return model->report();
+}
+
+absl::StatusOr<std::unique_ptr<DevicePlan>> GpuWorker::MakePlan(
+    ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
+  if (load.limits.vision()) {
+    return LoadedVision::Create(*device_, *kernels_, *timeline_, std::move(load), progress);
+  }
+  TuneOptions tune{.mode = options_.tune, .now = absl::Seconds(options_.tune_seconds)};
+  if (!options_.cache_folder.empty()) tune.folder = options_.cache_folder + "/tuning";
+  return LoadedModel::Create(*device_, *kernels_, *timeline_, std::move(load), tune,
+                             LongestSubmission(), progress);
 }
 
 void GpuWorker::ShareDevice() {

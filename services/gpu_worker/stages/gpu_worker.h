@@ -13,7 +13,8 @@
 #include "services/common/plan/planner.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
-#include "services/gpu_worker/stages/loaded_model.h"
+#include "services/gpu_worker/stages/device_plan.h"
+#include "services/gpu_worker/stages/model_tuning.h"
 #include "services/gpu_worker/stages/self_test.h"
 #include "services/gpu_worker/vulkan/device.h"
 #include "services/gpu_worker/vulkan/instance.h"
@@ -78,6 +79,8 @@ class GpuWorker : public Worker {
   absl::Status OpenDevice();
   void CloseDevice();
   absl::Duration LongestSubmission() const;
+  absl::StatusOr<std::unique_ptr<DevicePlan>> MakePlan(
+      ModelLoad load, const std::function<void(double, std::string_view)>& progress);
   // Tells the models whether they have the device for themselves.
   void ShareDevice();
 
@@ -90,8 +93,8 @@ class GpuWorker : public Worker {
   std::unique_ptr<KernelSet> kernels_;
   Tuning untuned_;  // the kernels', before any model's table
   std::unique_ptr<SelfTest> self_test_;
-  DeviceCeilings ceilings_;                                     // the best seen since the last Load
-  std::array<std::unique_ptr<LoadedModel>, kMaxPlans> models_;  // by plan; null: not loaded
+  DeviceCeilings ceilings_;                                    // the best seen since the last Load
+  std::array<std::unique_ptr<DevicePlan>, kMaxPlans> models_;  // by plan; null: not loaded
 };
 
 }  // namespace tandem::gpu

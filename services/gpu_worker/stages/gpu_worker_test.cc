@@ -21,6 +21,7 @@
 #include "services/common/testing/temporary_directory.h"
 #include "services/common/worker/stage_work.h"
 #include "services/gpu_worker/stages/gpu_worker_for_test.h"
+#include "services/gpu_worker/stages/segment_program.h"
 
 namespace tandem::gpu {
 namespace {

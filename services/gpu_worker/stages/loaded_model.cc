@@ -17,9 +17,6 @@
 namespace tandem::gpu {
 namespace {
 
-// Longer than any step on a software device; callers have deadlines of their own.
-constexpr absl::Duration kStepTimeout = absl::Minutes(2);
-constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 // Most drivers compile a new pipeline for longer than it is measured.
 constexpr double kWallForDevice = 10;
 
@@ -323,6 +320,7 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   Flight flight{.program = &program, .header = run.step->header, .lane = run.lane};
   if (run.first_of_step) WriteRows(run.lane, *run.step);
   exchange_->CopyIn(run.lane, program.segment().inputs, flight.header.num_rows);
+  exchange_->CopyInSoftTokens(run.lane, run.step->pictures);
   if (program.has_head()) exchange_->CopyInMasks(run.lane, flight.header);
   const StepShape shape = StepShape::Of(*run.step);
   flight.shares = &shares_[{run.segment_index, BucketIndex(shape.num_rows), shape.long_sequences}];
@@ -416,7 +414,7 @@ void LoadedModel::WriteRows(uint32_t lane, const StepBatch& step) {
   const LaneBuffers& buffers = buffers_->lanes[lane];
   WriteStep(step, buffers.step.mapped());
   if (buffers_->decode_rows == 0) return;
-  WriteAttentionStep(step, AttentionStepLayout(load_.limits.max_rows, buffers_->tile_rows),
+  WriteAttentionStep(step, AttentionStepLayout(load_.limits, buffers_->tile_rows),
                      buffers.attention_step.mapped());
 }
 

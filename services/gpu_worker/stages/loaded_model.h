@@ -1,4 +1,4 @@
-// A plan's part on one device, from Load to Unload.
+// A decoder's part on one device, from Load to Unload.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "services/common/worker/worker.h"
 #include "services/gpu_worker/kernels/kernel_set.h"
+#include "services/gpu_worker/stages/device_plan.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/model_tuning.h"
@@ -30,14 +31,9 @@ namespace tandem::gpu {
 // sizes over 256 or not multiples of 8, more positions than a software device's loops reach.
 absl::Status CheckSupported(const ModelLoad& load, const Tuning& tuning);
 
-// Where models share the device, each has at most kMostQueued submissions on its queue: one that
-// runs and one that follows.  The other submissions of a long step are held back, so that another
-// model's step waits for few of them.
-//
-// Single-thread.
-class LoadedModel {
+// A decoder's part: the stages of the plan's segments that are this worker's.
+class LoadedModel : public DevicePlan {
  public:
-  static constexpr size_t kMostQueued = 2;
   using Progress = std::function<void(double, std::string_view)>;
 
   // `device`, `kernels`, `timeline`: borrowed; must outlive this.  Changes the kernels' tuning as
@@ -46,20 +42,16 @@ class LoadedModel {
       const vulkan::Device& device, KernelSet& kernels, vulkan::Timeline& timeline, ModelLoad load,
       const TuneOptions& tune, absl::Duration longest_submission, const Progress& progress);
 
-  // Waits for all submitted segments.
-  ~LoadedModel();
+  ~LoadedModel() override;
 
-  LoadReport report() const;
-  // Whether other models use the device.  REQUIRES idle().
-  void Share(bool shared) { shared_ = shared; }
-  // As Worker's.  Advance and Wait REQUIRE a submitted segment.
-  absl::Status Submit(const SegmentRun& run);
-  absl::StatusOr<bool> Advance();
-  bool HoldsBack() const { return !flights_.empty() && !flights_.back().all_queued(); }
-  absl::StatusOr<SegmentResult> Wait();
-  bool idle() const { return flights_.empty(); }
-  // Queues the submissions for which there is room now.
-  void QueueDue();
+  LoadReport report() const override;
+  void Share(bool shared) override { shared_ = shared; }
+  absl::Status Submit(const SegmentRun& run) override;
+  absl::StatusOr<bool> Advance() override;
+  bool HoldsBack() const override { return !flights_.empty() && !flights_.back().all_queued(); }
+  absl::StatusOr<SegmentResult> Wait() override;
+  bool idle() const override { return flights_.empty(); }
+  void QueueDue() override;
 
  private:
   // A segment that was submitted.

@@ -9,6 +9,7 @@
 #include "services/gpu_worker/kernels/attention_launches.h"
 #include "services/gpu_worker/kernels/attention_step.h"
 #include "services/gpu_worker/kernels/matvec_launches.h"
+#include "services/gpu_worker/stages/allocator.h"
 
 namespace tandem::gpu {
 namespace {
@@ -18,26 +19,6 @@ using vulkan::MemoryKind;
 
 constexpr uint64_t kMaxLogitBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxPartialBytes = uint64_t{128} << 20;
-
-// Allocates one buffer after another; the first failure stays.
-class Allocator {
- public:
-  explicit Allocator(const vulkan::Device& device) : device_(device) {}
-  void Make(Buffer& buffer, uint64_t bytes, MemoryKind kind, const char* what) {
-    if (!status_.ok()) return;
-    absl::StatusOr<Buffer> made = Buffer::Allocate(device_, bytes, kind, what);
-    if (made.ok()) {
-      buffer = *std::move(made);
-    } else {
-      status_ = made.status();
-    }
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  const vulkan::Device& device_;
-  absl::Status status_;
-};
 
 // Float32 rows; few rows may come as partial sums of split-K.
 uint64_t SplitKBytes(const Tuning& tuning, uint64_t rows, uint64_t cols) {
@@ -149,7 +130,7 @@ absl::StatusOr<uint32_t> MakeDecode(const vulkan::Device& device, vulkan::Upload
   const uint64_t fits = std::bit_floor(std::max<uint64_t>(1, kMaxPartialBytes / row_bytes));
   const auto rows =
       static_cast<uint32_t>(std::min<uint64_t>(fits, std::bit_ceil(load.limits.max_rows)));
-  const AttentionStepLayout layout(load.limits.max_rows, tile_rows);
+  const AttentionStepLayout layout(load.limits, tile_rows);
   const std::vector<std::byte> zeros(uint64_t{rows} * shape.parts * sizeof(uint32_t));
   for (LaneBuffers& lane : lanes) {
     Allocator make(device);

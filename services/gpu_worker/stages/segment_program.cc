@@ -56,7 +56,8 @@ absl::StatusOr<SegmentProgram> SegmentProgram::Create(const RecordingContext& co
             bodies.emplace_back(),
             program.RecordBody(context, l, bucket, false, every_stage, pool, timestamps));
         long_bodies.push_back(bodies.back());
-        if (!context.kernels->tuning().decode.enabled || bucket < kLongRows) continue;
+        const bool can_be_long = bucket >= kLongRows || context.limits.max_pictures > 0;
+        if (!context.kernels->tuning().decode.enabled || !can_be_long) continue;
         TANDEM_ASSIGN_OR_RETURN(
             long_bodies.back(),
             program.RecordBody(context, l, bucket, true, every_stage, pool, timestamps));

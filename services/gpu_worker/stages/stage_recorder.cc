@@ -138,10 +138,16 @@ absl::Status StageRecorder::Record(Stage stage) {
 
 absl::Status StageRecorder::Embed() {
   const DeviceTensor& table = Weight(WeightRole::kEmbedding);
+  EmbedArgs args = {.step = step_,
+                    .guesses = context_.buffers->guesses.address(),
+                    .destination = buffers_.residual.address(),
+                    .scale = config_.embedding_scale,
+                    .max_rows = bucket_};
+  if (context_.limits.max_pictures > 0) {
+    args.soft_tokens = context_.exchange->Address(lane_, context_.exchange->layout().soft_tokens);
+  }
   for (const DeviceShard& shard : table.shards) {
-    TANDEM_RETURN_IF_ERROR(phases_.Record(
-        EmbedLaunch(tuning_, table, shard, step_, context_.buffers->guesses.address(),
-                    buffers_.residual.address(), config_.embedding_scale, bucket_)));
+    TANDEM_RETURN_IF_ERROR(phases_.Record(EmbedLaunch(tuning_, table, shard, args)));
   }
   phases_.Next();
   return absl::OkStatus();

@@ -88,7 +88,7 @@ void WriteTuningStep(const TuningCase& of, const StepLimits& limits, uint32_t ti
   const TuningStep step = MakeStep(of, limits);
   WriteStep(step.batch(), area);
   if (Attends(of.work) && !attention.empty()) {  // else rows are found in the step
-    WriteAttentionStep(step.batch(), AttentionStepLayout(limits.max_rows, tile_rows), attention);
+    WriteAttentionStep(step.batch(), AttentionStepLayout(limits, tile_rows), attention);
   }
 }
 

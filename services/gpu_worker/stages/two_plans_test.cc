@@ -72,7 +72,7 @@ TEST_F(TwoPlansTest, AShortStepEndsWhileALongOneIsUnderWayAndBothHaveTheBitsOfEa
   ASSERT_NE(main, nullptr);
   const uint64_t before = Submissions();
   Submit(*main, tokens_);
-  EXPECT_EQ(Submissions() - before, LoadedModel::kMostQueued);
+  EXPECT_EQ(Submissions() - before, DevicePlan::kMostQueued);
   EXPECT_TRUE(worker_->HoldsBack(kMain));
   Submit(*draft, draft_tokens_);
   ASSERT_OK(draft->WaitForStep());

@@ -131,7 +131,7 @@ void WeightImport::MapTensor(const PackedTensor& tensor) {
   parts.clear();
   for (const Shard& shard : tensor.shards) {
     if (parts.empty() || parts.back().dtype != shard.dtype) {
-      parts.push_back({shard.dtype, tensor.shape.rows, tensor.shape.cols, {}});
+      parts.push_back({shard.dtype, tensor.shape.rows, PackedColumns(tensor.shape.cols), {}});
     }
     const auto it = std::find_if(addresses_.begin(), addresses_.end(), [&shard](const auto& entry) {
       const RegionSpan& span = entry.first;

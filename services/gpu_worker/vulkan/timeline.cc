@@ -65,7 +65,6 @@ Timeline::~Timeline() {
 }
 
 absl::StatusOr<uint64_t> Timeline::Submit(std::span<const VkCommandBuffer> commands) {
-  constexpr size_t kMostCommands = 4;
   TANDEM_CHECK(commands.size() <= kMostCommands);
   std::array<VkCommandBufferSubmitInfo, kMostCommands> infos;
   for (size_t i = 0; i < commands.size(); ++i) {

@@ -22,7 +22,9 @@ class Timeline {
   // Waits poll the device for this long before they sleep.  Polling avoids the wake-up of the
   // thread, and keeps a processor busy.  By default zero: they sleep at once.
   void PollFor(absl::Duration longest) { longest_poll_ = longest; }
+  static constexpr size_t kMostCommands = 32;
   // Submits with one vkQueueSubmit2; returns the value of the semaphore when they are done.
+  // REQUIRES at most kMostCommands.
   absl::StatusOr<uint64_t> Submit(std::span<const VkCommandBuffer> commands);
   // UNAVAILABLE: the device is lost, or timed out, which counts as lost.  Where waits hide a loss
   // (DeviceInfo), submits nothing after each wait, to learn of it.

@@ -23,7 +23,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMagic[8] = {'T', 'N', 'D', 'M', 'P', 'A', 'C', 'K'};
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 
 struct FileHeader {
   char magic[8] = {};

@@ -1,0 +1,207 @@
+#include "services/gpu_worker/stages/vision_recorder.h"
+
+#include <cmath>
+
+#include "services/common/base/status_macros.h"
+#include "services/gpu_worker/kernels/attention_launches.h"
+#include "services/gpu_worker/kernels/vision_launches.h"
+
+namespace tandem::gpu {
+
+using enum VisionRole;
+
+VisionRecorder::VisionRecorder(const VisionContext& context, vulkan::Recorder& recorder)
+    : context_(context),
+      config_(*context.weights->config().vision),
+      buffers_(*context.buffers),
+      tuning_(context.kernels->tuning()),
+      recorder_(recorder) {}
+
+const DeviceTensor& VisionRecorder::Matrix(VisionRole role, uint32_t layer_idx) const {
+  return context_.import->Find(*context_.weights->Find(ToWeightRole(role), layer_idx));
+}
+
+uint64_t VisionRecorder::Vector(VisionRole role, uint32_t layer_idx) const {
+  return Matrix(role, layer_idx).shards[0].plane[0];
+}
+
+absl::Status VisionRecorder::Run(const Launch& launch) {
+  TANDEM_RETURN_IF_ERROR(context_.kernels->Record(launch, recorder_));
+  recorder_.Barrier();
+  return absl::OkStatus();
+}
+
+absl::Status VisionRecorder::Multiply(std::initializer_list<Product> products) {
+  for (const Product& product : products) {
+    MatmulArgs args = {.count = product.count == 0 ? buffers_.num_patches() : product.count,
+                       .x = product.x,
+                       .destination = product.destination,
+                       .out_stride = product.out_stride,
+                       .max_rows = product.count == 0 ? config_.num_patches() : product.max_rows};
+    Matmul matmul;
+    matmul.input = product.input;
+    if (context_.format == ActivationFormat::kF16 &&
+        UsesMatrixUnits(tuning_, product.weights->dtype, args.max_rows)) {
+      matmul.kernel = MatmulKernel::kMatrix;
+      // What GELU leaves is scaled, as GeGLU's.
+      if (product.x == buffers_.activated.address()) matmul.input_scale = kGegluHalfScale;
+    }
+    // There is one workspace.
+    if (products.size() == 1 && product.weights->shards.size() == 1) {
+      args.workspace = buffers_.workspace();
+    }
+    for (const DeviceShard& shard : product.weights->shards) {
+      TANDEM_RETURN_IF_ERROR(context_.kernels->Record(
+          MatmulLaunch(tuning_, matmul, *product.weights, shard, args), recorder_));
+    }
+  }
+  recorder_.Barrier();
+  return absl::OkStatus();
+}
+
+absl::Status VisionRecorder::AddNorm(uint64_t from, VisionRole bias, uint32_t bias_layer,
+                                     uint32_t next_layer) {
+  const bool second = bias == kOutBias, last = next_layer == config_.num_layers;
+  const auto norm = [&](VisionRole first_of_layer, VisionRole second_of_layer, VisionRole of_end) {
+    if (last) return Vector(of_end);
+    return Vector(second ? second_of_layer : first_of_layer, next_layer);
+  };
+  return Run(AddLayerNormLaunch(
+      tuning_, {.source = buffers_.sums.address(),
+                .bias = Vector(bias, bias_layer),
+                .residual = from,
+                .updated = buffers_.residual.address(),
+                .weight = norm(kNorm1Weight, kNorm2Weight, kPostNormWeight),
+                .norm_bias = norm(kNorm1Bias, kNorm2Bias, kPostNormBias),
+                .normed = last ? buffers_.wide.address() : buffers_.normed.address(),
+                .cols = config_.hidden_dim,
+                .rows = config_.num_patches(),
+                .epsilon = config_.layer_norm_eps,
+                .format = last ? ActivationFormat::kF32 : context_.format}));
+}
+
+absl::Status VisionRecorder::Begin(uint32_t lane, uint32_t picture) {
+  const ExchangeArea& pixels = context_.exchange->layout().pixels;
+  TANDEM_RETURN_IF_ERROR(Run(CutPatchesLaunch(
+      tuning_, {.pixels = context_.exchange->Address(lane, pixels) + picture * pixels.row_bytes,
+                .destination = buffers_.patches.address(),
+                .image_size = config_.image_size,
+                .patch_size = config_.patch_size,
+                .stride = static_cast<uint32_t>(PackedColumns(config_.patch_dim())),
+                .format = context_.format})));
+  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kPatchWeight),
+                                    .x = buffers_.patches.address(),
+                                    .destination = buffers_.sums.address(),
+                                    .out_stride = config_.hidden_dim,
+                                    .input = context_.format}}));
+  return AddNorm(buffers_.positions.address(), kPatchBias, 0, 0);
+}
+
+absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
+  const auto product = [&](VisionRole role, uint32_t part) {
+    return Product{.weights = &Matrix(role, layer_idx),
+                   .x = buffers_.normed.address(),
+                   .destination = buffers_.wide.address() + uint64_t{part} * config_.hidden_dim * 4,
+                   .out_stride = 3 * config_.hidden_dim,
+                   .input = context_.format};
+  };
+  TANDEM_RETURN_IF_ERROR(
+      Multiply({product(kQWeight, 0), product(kKWeight, 1), product(kVWeight, 2)}));
+  const uint32_t heads = config_.num_heads, head_dim = config_.head_dim();
+  TANDEM_RETURN_IF_ERROR(Run(SplitHeadsLaunch(tuning_, {.sums = buffers_.wide.address(),
+                                                        .q_bias = Vector(kQBias, layer_idx),
+                                                        .k_bias = Vector(kKBias, layer_idx),
+                                                        .v_bias = Vector(kVBias, layer_idx),
+                                                        .q = buffers_.q.address(),
+                                                        .k_cache = buffers_.k.address(),
+                                                        .v_cache = buffers_.v.address(),
+                                                        .num_heads = heads,
+                                                        .head_dim = head_dim,
+                                                        .block_tokens = kVisionBlockTokens,
+                                                        .rows = config_.num_patches()})));
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  if (buffers_.tiles != 0) {
+    return Run(TiledLaunch(tuning_, {.push = {.step = buffers_.step.address(),
+                                              .rows = buffers_.attention_step.address(),
+                                              .tiles = buffers_.tiles,
+                                              .q = buffers_.q.address(),
+                                              .k_cache = buffers_.k.address(),
+                                              .v_cache = buffers_.v.address(),
+                                              .destination = buffers_.attention.address(),
+                                              .num_heads = heads,
+                                              .num_kv_heads = heads,
+                                              .scale = scale},
+                                     .head_dim = head_dim,
+                                     .block_tokens = kVisionBlockTokens,
+                                     .max_rows = config_.num_patches(),
+                                     .max_pictures = 1}));
+  }
+  return Run(AttentionLaunch(tuning_,
+                             {.step = buffers_.step.address(),
+                              .q = buffers_.q.address(),
+                              .k_cache = buffers_.k.address(),
+                              .v_cache = buffers_.v.address(),
+                              .destination = buffers_.attention.address(),
+                              .num_heads = heads,
+                              .num_kv_heads = heads,
+                              .block_tokens = kVisionBlockTokens,
+                              .scale = scale},
+                             head_dim, DType::kF16, buffers_.k.bytes(), config_.num_patches(),
+                             config_.num_patches()));
+}
+
+absl::Status VisionRecorder::Ffn(uint32_t layer_idx) {
+  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kUpWeight, layer_idx),
+                                    .x = buffers_.normed.address(),
+                                    .destination = buffers_.wide.address(),
+                                    .out_stride = config_.ffn_dim,
+                                    .input = context_.format}}));
+  TANDEM_RETURN_IF_ERROR(
+      Run(BiasGeluLaunch(tuning_, {.source = buffers_.wide.address(),
+                                   .bias = Vector(kUpBias, layer_idx),
+                                   .destination = buffers_.activated.address(),
+                                   .cols = config_.ffn_dim,
+                                   .stride = static_cast<uint32_t>(PackedColumns(config_.ffn_dim)),
+                                   .rows = config_.num_patches(),
+                                   .format = context_.format})));
+  return Multiply({{.weights = &Matrix(kDownWeight, layer_idx),
+                    .x = buffers_.activated.address(),
+                    .destination = buffers_.sums.address(),
+                    .out_stride = config_.hidden_dim,
+                    .input = context_.format}});
+}
+
+absl::Status VisionRecorder::Layer(uint32_t layer_idx) {
+  const uint64_t residual = buffers_.residual.address();
+  TANDEM_RETURN_IF_ERROR(Attend(layer_idx));
+  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kOutWeight, layer_idx),
+                                    .x = buffers_.attention.address(),
+                                    .destination = buffers_.sums.address(),
+                                    .out_stride = config_.hidden_dim,
+                                    .input = ActivationFormat::kF16}}));
+  TANDEM_RETURN_IF_ERROR(AddNorm(residual, kOutBias, layer_idx, layer_idx));
+  TANDEM_RETURN_IF_ERROR(Ffn(layer_idx));
+  return AddNorm(residual, kDownBias, layer_idx, layer_idx + 1);
+}
+
+absl::Status VisionRecorder::Finish(uint32_t lane, uint32_t picture) {
+  const ExchangeArea& area = context_.exchange->layout().soft_tokens;
+  TANDEM_RETURN_IF_ERROR(Run(PoolPatchesLaunch(tuning_, {.source = buffers_.wide.address(),
+                                                         .weight = Vector(kProjectionNorm),
+                                                         .destination = buffers_.pooled.address(),
+                                                         .side = config_.patches_per_side(),
+                                                         .pool = config_.pool_size(),
+                                                         .cols = config_.hidden_dim,
+                                                         .epsilon = config_.layer_norm_eps,
+                                                         .format = context_.format})));
+  return Multiply({{.weights = &buffers_.projection,
+                    .x = buffers_.pooled.address(),
+                    .destination = context_.exchange->Address(lane, area) +
+                                   uint64_t{picture} * config_.tokens_per_image * area.row_bytes,
+                    .out_stride = config_.text_hidden_dim,
+                    .input = context_.format,
+                    .count = buffers_.num_tokens(),
+                    .max_rows = config_.tokens_per_image}});
+}
+
+}  // namespace tandem::gpu
