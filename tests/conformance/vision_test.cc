@@ -182,18 +182,26 @@ class PictureRowsTest : public WorkerSuite {
     return reference::ReferenceModel(*weights_, {.half_precision_exchange = true})
         .Logits(tokens_, pictures);
   }
-  // Feeds a step the rows [begin, end) of the tokens, which cut no picture.
+  // Feeds a step the rows [begin, end) of the tokens, where `end` cuts no picture.
   void AddRows(PlanRunner& runner, StepBuilder& steps, uint32_t sequence, uint32_t begin,
                uint32_t end) const {
     const uint32_t first =
         steps.AddRows(sequence, {tokens_.begin() + begin, tokens_.begin() + end});
     for (size_t p = 0; p < std::size(kFirst); ++p) {
-      if (kFirst[p] < begin || kFirst[p] >= end) continue;
-      const uint32_t row = first + kFirst[p] - begin;
-      steps.AddPicture(row);
-      runner.WriteSoftTokens(row, SoftTokens(p));
+      if (kFirst[p] + kPictureRows <= begin || kFirst[p] >= end) continue;
+      const uint32_t begun = begin > kFirst[p] ? begin - kFirst[p] : 0;  // rows of earlier steps
+      const uint32_t row = first + kFirst[p] + begun - begin;
+      steps.AddPicture(row, kPictureRows - begun);
+      runner.WriteSoftTokens(row, SoftTokens(p).subspan(begun * config_.hidden_dim));
     }
     for (uint32_t row = 0; row < end - begin; ++row) steps.AddOutput(first + row);
+  }
+  static std::vector<float> LogitsOf(const PlanRunner& runner, uint32_t first, uint32_t count) {
+    std::vector<float> logits;
+    for (uint32_t row = first; row < first + count; ++row) {
+      logits.insert(logits.end(), runner.Logits(row).begin(), runner.Logits(row).end());
+    }
+    return logits;
   }
 };
 
@@ -212,12 +220,38 @@ TEST_F(PictureRowsTest, LogitsMatchTheReferenceWhereverTheChunksEnd) {
       steps.set_want_logits(true);
       AddRows(*runner, steps, sequence, begin, end);
       ASSERT_OK(runner->RunStep(steps.batch()));
-      for (uint32_t row = 0; row < end - begin; ++row) {
-        logits.insert(logits.end(), runner->Logits(row).begin(), runner->Logits(row).end());
-      }
+      const std::vector<float> chunk = LogitsOf(*runner, 0, end - begin);
+      logits.insert(logits.end(), chunk.begin(), chunk.end());
       begin = end;
     }
     EXPECT_TRUE(testing::IsNearInNorm(logits, expected, bound)) << ends.size() << " chunks";
+  }
+}
+
+// The KV cache has the first rows of a picture, the step the last ones, behind another sequence's.
+TEST_F(PictureRowsTest, AChunkMayBeginWithinAPicture) {
+  ASSERT_OK_AND_ASSIGN(const auto runner, RunWhole(weights_, {.max_pictures = 3}));
+  StepBuilder steps(runner->limits());
+  const double bound = NormBound(epsilon(), kRoundingsPerLayer * config_.num_layers);
+  for (const auto& [picture, begin] :
+       {std::pair(0, 4), {0, 8}, {0, 11}, {1, 13}, {1, 20}, {2, 31}, {2, 36}, {2, 38}}) {
+    const uint32_t sequence = steps.AddSequence();
+    const auto run = [&](uint32_t first) {
+      const uint32_t neighbour = steps.AddSequence();
+      steps.Begin();
+      steps.set_want_logits(true);
+      steps.AddOutput(steps.AddRows(neighbour, {5, 6, 7}));
+      AddRows(*runner, steps, sequence, first, kNumTokens);
+      EXPECT_OK(runner->RunStep(steps.batch()));
+      steps.RemoveSequence(neighbour);
+      return LogitsOf(*runner, 1, kNumTokens - first);
+    };
+    const std::vector<float> uncut = run(0);
+    steps.Rewind(sequence, begin, kFirst[picture]);
+    EXPECT_TRUE(testing::IsNearInNorm(
+        run(begin), std::span(uncut).subspan(size_t(begin) * config_.vocab_size), bound))
+        << "from position " << begin;
+    steps.RemoveSequence(sequence);
   }
 }
 
@@ -239,18 +273,11 @@ TEST_F(PictureRowsTest, NeighboursStayAsTheyAre) {
   AddRows(*runner, steps, seeing, 0, kNumTokens);
   add_text(after);
   ASSERT_OK(runner->RunStep(steps.batch()));
-  const auto rows = [&](uint32_t first, uint32_t count) {
-    std::vector<float> logits;
-    for (uint32_t row = first; row < first + count; ++row) {
-      logits.insert(logits.end(), runner->Logits(row).begin(), runner->Logits(row).end());
-    }
-    return logits;
-  };
   const auto length = static_cast<uint32_t>(text.size());
   const double bound = NormBound(epsilon(), kRoundingsPerLayer * config_.num_layers);
-  EXPECT_TRUE(testing::IsNearInNorm(rows(0, length), alone, bound));
-  EXPECT_TRUE(testing::IsNearInNorm(rows(length + kNumTokens, length), alone, bound));
-  EXPECT_TRUE(testing::IsNearInNorm(rows(length, kNumTokens), Expected(), bound));
+  EXPECT_TRUE(testing::IsNearInNorm(LogitsOf(*runner, 0, length), alone, bound));
+  EXPECT_TRUE(testing::IsNearInNorm(LogitsOf(*runner, length + kNumTokens, length), alone, bound));
+  EXPECT_TRUE(testing::IsNearInNorm(LogitsOf(*runner, length, kNumTokens), Expected(), bound));
 }
 
 }  // namespace

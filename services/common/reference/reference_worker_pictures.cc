@@ -43,10 +43,11 @@ std::vector<std::pair<uint32_t, uint32_t>> ReferenceWorker::Visible(const ModelC
     visible.emplace_back(FirstVisible(config, layer_idx, row.position), row.position);
   }
   for (const PictureEntry& picture : step.pictures) {
-    const uint32_t first = step.rows[picture.first_row].position;
+    const uint32_t picture_rows = config.vision->tokens_per_image;
+    const uint32_t first = FirstPosition(picture, step.rows, picture_rows);
     for (uint32_t r = picture.first_row; r < picture.first_row + picture.num_rows; ++r) {
       visible[r].first = std::min(visible[r].first, first);
-      visible[r].second = first + picture.num_rows - 1;
+      visible[r].second = first + picture_rows - 1;
     }
   }
   return visible;

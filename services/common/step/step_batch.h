@@ -32,10 +32,13 @@
 // states of that sequence's rows in the step (area pooled of the exchange layout).  This needs no
 // logits: for a step that pools and has no outputs the head computes only the final norm.
 //
-// Pictures: a picture is a run of rows of one sequence, all of them in one step.  Embed takes row r
-// of a picture from row r of area soft_tokens (exchange layout) instead of the vocabulary, as it
-// is.  Attend lets the rows of a picture see each other in both directions, whatever the layer's
-// window, and earlier positions as other rows do.
+// Pictures: a picture is picture_rows (StepLimits) consecutive positions of a sequence.  If row r of
+// the step is a picture's, Embed takes it from row r of area soft_tokens (exchange layout) instead
+// of the vocabulary, as it is.  Attend lets the rows of a picture see each other in both directions,
+// whatever the layer's window, and earlier positions as other rows do.  A step ends behind the last
+// row of a picture or before the first.  It may begin within the picture if the KV cache has the
+// earlier rows, of a step that computed all of them.  Then it has the last rows, as the first rows
+// of their sequence, and its window table has the blocks from the picture's first position on.
 //
 // Vision: a step of a vision plan has pictures alone, and no rows, sequences or outputs.  The pixels
 // of picture p are row p of area pixels; its soft tokens go to rows [p * picture_rows, +picture_rows)
@@ -96,10 +99,10 @@ struct SequenceEntry {
 };
 static_assert(sizeof(SequenceEntry) == 16);
 
-// Rows of a picture.
+// The last rows of a picture: all of them, unless first_row is the first row of its sequence.
 struct PictureEntry {
   uint32_t first_row = 0;
-  uint32_t num_rows = 0;  // StepLimits::picture_rows
+  uint32_t num_rows = 0;  // 1..StepLimits::picture_rows; of a vision plan picture_rows
 };
 static_assert(sizeof(PictureEntry) == 8);
 
@@ -158,7 +161,7 @@ struct StepLimits {
   uint32_t num_blocks[kNumKvGroups] = {};
   DType kv_dtype = DType::kF16;
   uint32_t max_pictures = 0;  // 0: steps have none
-  uint32_t picture_rows = 0;  // of a picture: soft tokens that the encoder makes of it
+  uint32_t picture_rows = 0;  // of a whole picture: soft tokens that the encoder makes of it
 
   // Of a vision plan, whose steps have pictures alone.
   bool vision() const { return max_rows == 0; }
@@ -171,7 +174,7 @@ StepLimits VisionLimits(uint32_t max_pictures, uint32_t picture_rows);
 inline uint32_t MaskWords(uint32_t vocab_size) { return (vocab_size + 31) / 32; }
 
 // First entry of a window table that rows from `first_position` on can see.  Earlier entries may be
-// kNoBlock.
+// kNoBlock, unless `first_position` lies within a picture, whose rows also see its first position.
 inline uint32_t FirstWindowBlock(uint32_t first_position, uint32_t sliding_window,
                                  uint32_t block_tokens) {
   const uint64_t seen = uint64_t{first_position} + 1;
@@ -189,6 +192,13 @@ struct StepBatch {
   std::span<const uint32_t> pooled;             // indices of sequences, ascending
   std::span<const PictureEntry> pictures = {};  // ascending
 };
+
+// Position of a picture's first row, which may lie before the sequence's first row in the step.
+// REQUIRES a picture that ParseStep let pass, not of a vision plan.
+inline uint32_t FirstPosition(const PictureEntry& picture, std::span<const RowEntry> rows,
+                              uint32_t picture_rows) {
+  return rows[picture.first_row + picture.num_rows - 1].position + 1 - picture_rows;
+}
 
 // Bytes of a step area that holds any step within `limits`.
 size_t StepAreaBytes(const StepLimits& limits);

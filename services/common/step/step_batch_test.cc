@@ -107,18 +107,16 @@ TEST(StepBatchTest, RefusesEveryIndexOutOfRange) {
 // The first sequence's three rows as a picture of two and a row of text.
 struct PictureStep : Step {
   std::vector<PictureEntry> pictures{{1, 2}};
+  uint32_t picture_rows = 2;
 
-  static StepLimits PictureLimits() {
+  absl::StatusOr<StepBatch> Parse(std::vector<std::byte>& storage) {
     StepLimits limits = Limits();
     limits.max_pictures = 2;
-    limits.picture_rows = 2;
-    return limits;
-  }
-  absl::StatusOr<StepBatch> Parse(std::vector<std::byte>& storage) {
+    limits.picture_rows = picture_rows;
     header.num_pictures = static_cast<uint32_t>(pictures.size());
-    std::vector<std::byte> area(StepAreaBytes(PictureLimits()) + 64);
+    std::vector<std::byte> area(StepAreaBytes(limits) + 64);
     WriteStep({header, rows, sequences, outputs, table, draws, pooled, pictures}, area);
-    return ParseStep(area, PictureLimits(), storage);
+    return ParseStep(area, limits, storage);
   }
 };
 
@@ -134,8 +132,17 @@ TEST(StepBatchTest, ReadsPictures) {
 
 TEST(StepBatchTest, RefusesPicturesThatAreNoRowsOfOneSequence) {
   const std::vector<std::function<void(PictureStep&)>> faults = {
-      [](PictureStep& s) { s.pictures[0].num_rows = 1; },
+      [](PictureStep& s) { s.pictures[0].num_rows = 0; },
       [](PictureStep& s) { s.pictures[0].num_rows = 0xFFFFFFFF; },
+      [](PictureStep& s) {
+        s.pictures[0] = {0, 3};
+      },  // more rows than a picture has
+      [](PictureStep& s) {
+        s.pictures[0] = {1, 1};
+      },  // a tail that is not first
+      [](PictureStep& s) {
+        s.pictures[0] = {0, 1};
+      },  // the picture would begin at position -1
       [](PictureStep& s) { s.pictures[0].first_row = 0xFFFFFFFF; },
       [](PictureStep& s) { s.pictures[0].first_row = 2; },  // of two sequences
       [](PictureStep& s) { s.pictures[0].first_row = 3; },  // past the last row
@@ -160,6 +167,32 @@ TEST(StepBatchTest, RefusesPicturesThatAreNoRowsOfOneSequence) {
     EXPECT_EQ(step.Parse(storage).status().code(), absl::StatusCode::kInvalidArgument)
         << "fault " << i;
   }
+}
+
+TEST(StepBatchTest, ASequenceMayBeginWithinAPicture) {
+  PictureStep step;
+  step.pictures = {{0, 2}, {3, 1}};  // the last row of the one at 69
+  std::vector<std::byte> storage;
+  const auto batch = step.Parse(storage);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(FirstPosition(batch->pictures[0], batch->rows, 2), 0u);
+  EXPECT_EQ(FirstPosition(batch->pictures[1], batch->rows, 2), 69u);
+}
+
+TEST(StepBatchTest, AWindowTableReachesToTheStartOfThePicture) {
+  const auto parse = [](uint32_t picture_rows, uint32_t second_block) {
+    PictureStep step;
+    step.pictures = {{3, 1}};  // at position 70, whose window begins in block 2
+    step.picture_rows = picture_rows;
+    step.table[8] = second_block;
+    std::vector<std::byte> storage;
+    return step.Parse(storage).status();
+  };
+  EXPECT_TRUE(parse(39, kNoBlock).ok());  // from position 32
+  EXPECT_EQ(parse(40, kNoBlock).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(parse(40, 3).ok());
+  EXPECT_EQ(parse(56, 3).code(), absl::StatusCode::kInvalidArgument);  // from position 15
+  EXPECT_EQ(parse(72, 3).code(), absl::StatusCode::kInvalidArgument);  // from position -1
 }
 
 TEST(StepBatchTest, AStepOfAVisionPlanHasPicturesAlone) {

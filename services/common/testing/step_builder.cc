@@ -42,10 +42,25 @@ void StepBuilder::Begin() {
   pictures_.clear();
 }
 
+void StepBuilder::Rewind(uint32_t id, uint32_t length, uint32_t first_seen) {
+  Sequence& sequence = sequences_.at(id);
+  TANDEM_CHECK(length <= sequence.length);
+  sequence.length = length;
+  sequence.first_seen = first_seen;
+  const uint32_t num_blocks = (length + limits_.block_tokens - 1) / limits_.block_tokens;
+  for (int group = 0; group < kNumKvGroups; ++group) {
+    std::vector<uint32_t>& table = sequence.tables[group];
+    for (; table.size() > num_blocks; table.pop_back()) {
+      if (table.back() != kNoBlock) free_[group].push_back(table.back());
+    }
+  }
+}
+
 void StepBuilder::FreeBeforeWindow(Sequence& sequence) {
-  if (sequence.length + 1 <= limits_.sliding_window) return;
   const uint32_t first_needed =
-      (sequence.length + 1 - limits_.sliding_window) / limits_.block_tokens;
+      std::min(FirstWindowBlock(sequence.length, limits_.sliding_window, limits_.block_tokens),
+               sequence.first_seen / limits_.block_tokens);
+  sequence.first_seen = kNoPosition;
   std::vector<uint32_t>& table = sequence.tables[kWindowGroup];
   for (uint32_t i = 0; i < first_needed && i < table.size(); ++i) {
     if (table[i] != kNoBlock) free_[kWindowGroup].push_back(table[i]);

@@ -31,6 +31,11 @@ class StepBuilder {
   // Positions the sequence holds, i.e. the position of its next token.
   uint32_t Length(uint32_t sequence) const { return sequences_.at(sequence).length; }
 
+  // Forgets the positions from `length` on: the sequence's next rows compute them again.  They see
+  // from `first_seen` on, the first position of the picture that they begin within.
+  // REQUIRES no rows of the sequence since the window moved past `first_seen`.
+  void Rewind(uint32_t sequence, uint32_t length, uint32_t first_seen = kNoPosition);
+
   // Starts an empty step.
   void Begin();
   // Adds the sequence's next tokens as rows and returns the index of the first.
@@ -55,7 +60,11 @@ class StepBuilder {
   // Pools the sequence of the last AddRows.  REQUIRES one call for it.
   void PoolLastRows() { pooled_.push_back(static_cast<uint32_t>(entries_.size()) - 1); }
   // Makes the limits' picture_rows rows from `first_row` on a picture.
-  void AddPicture(uint32_t first_row) { pictures_.push_back({first_row, limits_.picture_rows}); }
+  void AddPicture(uint32_t first_row) { AddPicture(first_row, limits_.picture_rows); }
+  // Makes `num_rows` rows from `first_row` on the last ones of a picture.
+  void AddPicture(uint32_t first_row, uint32_t num_rows) {
+    pictures_.push_back({first_row, num_rows});
+  }
   void set_num_candidates(uint32_t n) { header_.num_candidates = n; }
   void set_want_logits(bool want) { header_.want_logits = want ? 1 : 0; }
 
@@ -67,8 +76,10 @@ class StepBuilder {
   StepBatch batch();
 
  private:
+  static constexpr uint32_t kNoPosition = 0xFFFFFFFFu;
   struct Sequence {
     uint32_t length = 0;
+    uint32_t first_seen = kNoPosition;  // of the next rows, if it is before their window
     std::vector<uint32_t> tables[kNumKvGroups];
   };
   void FreeBeforeWindow(Sequence& sequence);
