@@ -93,8 +93,8 @@ TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
   EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("\"imageTokens\":36"));
 }
 
-// Nothing is encoded again, and a conversation that goes on starts behind its picture, unless a salt
-// keeps it apart.
+// Nothing is encoded again.  A conversation that goes on starts behind its picture, another
+// question at most a block before its end, unless a salt keeps them apart.
 TEST_F(ToyPicturesTest, WhatFollowsAPictureIsComputedAlone) {
   ServeSeeing();
   const PictureClient client = Client();
@@ -116,13 +116,15 @@ TEST_F(ToyPicturesTest, WhatFollowsAPictureIsComputedAlone) {
   const Json more = {{"role", "user"}, {"content", "And on the right?"}};
   EXPECT_EQ(cached(Json::array({first}), "one"), 0);
   EXPECT_GE(cached(Json::array({first, answer, more}), "one"), static_cast<int>(kRows) + 8);
+  EXPECT_GT(cached(Json::array({user(Bmp(1, 2, 3), "Which colour is it?")}), "one"),
+            static_cast<int>(kRows) - 16);
   EXPECT_EQ(cached(Json::array({user(Bmp(3, 2, 1), "What is in the picture on the left?")}), "one"),
             0)
       << "another picture";
   EXPECT_EQ(cached(Json::array({first, answer, more}), "other"), 0) << "another salt";
   EXPECT_THAT(client.Get("/metrics"),
               AllOf(HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 3\n"),
-                    HasSubstr("tandem_pictures_total{outcome=\"cached\"} 1\n")));
+                    HasSubstr("tandem_pictures_total{outcome=\"cached\"} 2\n")));
 }
 
 TEST_F(ToyPicturesTest, WrongPicturesAndUrlsAreTheClientsMistake) {
@@ -232,6 +234,19 @@ TEST_F(TrainedPicturesTest, EveryApiGivesTheReferencesAnswers) {
   for (const char* api : {"responses", "messages", "ollama", "gRPC"}) {
     ExpectReference(client, api, 11);
     ExpectReference(client, api, 12);
+  }
+  EXPECT_THAT(client.Get("/metrics"), HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 6\n"));
+}
+
+// Another question came before, so each begins within its picture.
+TEST_F(TrainedPicturesTest, SecondQuestionsGetTheReferencesAnswers) {
+  Serve(folder_.string(), {});
+  const PictureClient client = Client();
+  for (const size_t i : {0, 2, 4, 7, 12}) {
+    PictureQuestion other = Question(conversations_.at(i));
+    other.turns.back().text = "Go on.";
+    client.Ask("chat", other);
+    ExpectReference(client, "chat", i);
   }
   EXPECT_THAT(client.Get("/metrics"), HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 6\n"));
 }

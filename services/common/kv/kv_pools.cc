@@ -1,5 +1,7 @@
 #include "services/common/kv/kv_pools.h"
 
+#include <algorithm>
+
 #include "services/common/base/check.h"
 
 namespace tandem {
@@ -58,6 +60,15 @@ void KvPools::Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t ma
     found.first_window = first_needed;
   }
   found.nodes.resize(usable);
+}
+
+bool KvPools::FindWindowFrom(uint32_t first_seen, CachedPrefix& found) const {
+  const uint32_t first_needed = first_seen / block_tokens;
+  for (uint32_t i = first_needed; i < found.first_window; ++i) {
+    if (tree->window_block(found.nodes[i]) == kNoBlock) return false;
+  }
+  found.first_window = std::min(found.first_window, first_needed);
+  return true;
 }
 
 uint32_t KvPools::NumUnheld(const CachedPrefix& found, KvGroup group) const {

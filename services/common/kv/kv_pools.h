@@ -48,6 +48,9 @@ struct KvPools {
   // `max_positions`.  Overwrites `found`.
   void Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
             CachedPrefix& found) const;
+  // Extends `found` to the window blocks from position `first_seen` on, which later rows see too.
+  // False, with nothing changed, if one of them is gone.
+  bool FindWindowFrom(uint32_t first_seen, CachedPrefix& found) const;
   // Blocks of `found` in a group that no sequence holds.  They count as available until shared.
   uint32_t NumUnheld(const CachedPrefix& found, KvGroup group) const;
 

@@ -153,6 +153,32 @@ TEST(KvPoolsTest, ALostWindowBlockIsReplacedByTheOneComputedAnew) {
   EXPECT_EQ(pools.tree->size(), 2u);
 }
 
+TEST(KvPoolsTest, FindsEarlierWindowBlocksIfAllAreThere) {
+  KvPools pools(PoolLimits(4, 2, 10, 3));
+  {
+    SequenceBlocks blocks(pools, true);
+    ASSERT_TRUE(blocks.Extend(12));
+    blocks.Publish(Counting(12));
+    blocks.ReleaseBefore(12);  // sees 11 and 12: entry 2 on
+  }
+  CachedPrefix found;
+  const auto first_window = [&](uint32_t first_seen) {
+    pools.Find(0, Counting(13), 12, found);
+    EXPECT_EQ(found.first_window, 2u);
+    const bool all = pools.FindWindowFrom(first_seen, found);
+    EXPECT_EQ(found.nodes.size(), 3u);
+    return all ? static_cast<int>(found.first_window) : -1;
+  };
+  EXPECT_EQ(first_window(0), 0);
+  EXPECT_EQ(first_window(5), 1);
+  EXPECT_EQ(first_window(11), 2);
+  SequenceBlocks other(pools);
+  ASSERT_TRUE(other.Extend(8));  // in the place of the first two
+  EXPECT_EQ(first_window(5), -1);
+  EXPECT_EQ(found.first_window, 2u);
+  EXPECT_EQ(first_window(8), 2);
+}
+
 TEST(KvPoolsTest, BlocksWaitToBePublishedUnlessTheirRoomIsNeeded) {
   KvPools pools(PoolLimits(4, 4, 10, 10));
   SequenceBlocks blocks(pools, true);

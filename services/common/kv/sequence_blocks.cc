@@ -27,10 +27,10 @@ void SequenceBlocks::Share(const CachedPrefix& prefix) {
   }
 }
 
-void SequenceBlocks::ReleaseBefore(uint32_t first_position) {
-  num_unseen_ = std::min<uint32_t>(
-      FirstWindowBlock(first_position, pools_->sliding_window, pools_->block_tokens),
-      static_cast<uint32_t>(tables_[kWindowGroup].size()));
+void SequenceBlocks::ReleaseBefore(uint32_t first_position, uint32_t picture_first) {
+  num_unseen_ = std::min(
+      {FirstWindowBlock(first_position, pools_->sliding_window, pools_->block_tokens),
+       picture_first / pools_->block_tokens, static_cast<uint32_t>(tables_[kWindowGroup].size())});
   ReleaseTo(publishing() ? std::min(num_unseen_, num_published_) : num_unseen_);
 }
 

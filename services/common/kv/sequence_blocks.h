@@ -36,8 +36,10 @@ class SequenceBlocks {
   // (checked).
   void Share(const CachedPrefix& prefix);
   // Frees the window blocks that rows from `first_position` on cannot see: exactly those whose
-  // entries ParseStep allows to be kNoBlock.
-  void ReleaseBefore(uint32_t first_position);
+  // entries ParseStep allows to be kNoBlock.  `picture_first`: the first position of the picture
+  // that `first_position` lies within, which its rows see whatever the window.
+  void ReleaseBefore(uint32_t first_position, uint32_t picture_first);
+  void ReleaseBefore(uint32_t first_position) { ReleaseBefore(first_position, first_position); }
   // Frees the blocks that ReleaseBefore kept because they were not published; false if there are
   // none.
   bool ReleaseUnpublished();

@@ -41,6 +41,17 @@ TEST(SequenceBlocksTest, GivesBackWindowBlocksWhollyBeforeTheWindow) {
   EXPECT_EQ(pools.pools[kWindowGroup].num_used(), 2u);
 }
 
+TEST(SequenceBlocksTest, KeepsWindowBlocksFromThePicturesFirstPositionOn) {
+  KvPools pools(Limits(4, 6, 10, 10));
+  SequenceBlocks blocks(pools);
+  ASSERT_TRUE(blocks.Extend(20));
+  blocks.ReleaseBefore(17, 5);  // the window begins at 12
+  EXPECT_EQ(blocks.num_held(kWindowGroup), 4u);
+  EXPECT_NE(blocks.table(kWindowGroup)[1], kNoBlock);
+  blocks.ReleaseBefore(17, 16);
+  EXPECT_EQ(blocks.num_held(kWindowGroup), 2u);
+}
+
 TEST(SequenceBlocksTest, ExtendingBeyondTheFreeBlocksChangesNothing) {
   KvPools pools(Limits(4, 6, 5, 3));
   SequenceBlocks first(pools);

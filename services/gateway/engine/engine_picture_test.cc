@@ -1,4 +1,5 @@
-// Prompts with pictures: every row takes its soft tokens, in one step, whatever happens meanwhile.
+// Prompts with pictures: every row takes its soft tokens and sees the whole picture, whatever
+// happens meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +20,11 @@ using testing::MakeEngine;
 using testing::StreamReader;
 
 constexpr uint32_t kPictureRows = 12;
+constexpr uint32_t kHiddenDim = 32;  // of the toy model
 
-StepLimits PictureLimits() {
+StepLimits PictureLimits(uint32_t sliding_window = 20) {
   StepLimits limits = testing::ToyLimits();
+  limits.sliding_window = sliding_window;
   limits.picture_rows = kPictureRows;
   limits.max_pictures = limits.max_rows / kPictureRows;
   return limits;
@@ -38,10 +41,9 @@ EngineOptions SmallChunks() {
 }
 
 std::shared_ptr<const Picture> MakePicture(uint32_t number) {
-  static const uint32_t hidden_dim = testing::ToyConfig(256, 20).hidden_dim;
   auto picture = std::make_shared<Picture>();
   picture->key = kFirstPictureKey + number;
-  for (uint32_t i = 0; i < kPictureRows * hidden_dim; ++i) {
+  for (uint32_t i = 0; i < kPictureRows * kHiddenDim; ++i) {
     picture->soft_tokens.push_back(static_cast<float>(number * 1000 + i));
   }
   return picture;
@@ -58,26 +60,27 @@ EngineRequest WithPictures(EngineRequest request, const std::vector<uint32_t>& f
 }
 
 // The model's answer, without an engine.
-std::vector<uint32_t> Expected(const EngineRequest& request) {
+std::vector<uint32_t> Expected(const EngineRequest& request, uint32_t sliding_window = 20) {
   EngineRequest seen = request;
   for (const PictureSpan& span : request.pictures) {
     std::fill_n(seen.prompt.begin() + span.first, span.num_rows,
-                testing::ToyPictureToken(span.picture->soft_tokens));
+                testing::ToyPictureToken(span.picture->soft_tokens, kHiddenDim));
   }
-  return ExpectedTokens(seen, PictureLimits());
+  return ExpectedTokens(seen, PictureLimits(sliding_window));
 }
 
-v1::Usage UsageOf(Engine& engine, const EngineRequest& request) {
+v1::Usage UsageOf(Engine& engine, const EngineRequest& request, uint32_t sliding_window = 20) {
   StreamReader reader;
   EXPECT_TRUE(engine.Submit(request, reader.stream()).ok());
   const StreamEnd& end = reader.ReadToEnd();
   EXPECT_TRUE(end.status.ok()) << end.status;
-  EXPECT_EQ(reader.tokens(), Expected(request));
+  EXPECT_EQ(reader.tokens(), Expected(request, sliding_window));
   return end.usage;
 }
 
 // All at once.
-void ExpectAnswers(Engine& engine, const std::vector<EngineRequest>& requests) {
+void ExpectAnswers(Engine& engine, const std::vector<EngineRequest>& requests,
+                   uint32_t sliding_window = 20) {
   std::vector<StreamReader> readers(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     ASSERT_TRUE(engine.Submit(requests[i], readers[i].stream()).ok());
@@ -85,7 +88,7 @@ void ExpectAnswers(Engine& engine, const std::vector<EngineRequest>& requests) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const StreamEnd& end = readers[i].ReadToEnd();
     ASSERT_TRUE(end.status.ok()) << end.status;
-    EXPECT_EQ(readers[i].tokens(), Expected(requests[i])) << "request " << i;
+    EXPECT_EQ(readers[i].tokens(), Expected(requests[i], sliding_window)) << "request " << i;
   }
 }
 
@@ -99,11 +102,13 @@ TEST(EnginePictureTest, RowsTakeSoftTokensWhereverThePictureLies) {
   }
 }
 
-TEST(EnginePictureTest, NoStepCutsAPicture) {
+TEST(EnginePictureTest, WithoutAPrefixAPictureIsOneStep) {
   std::atomic<int> num_pictures = 0;
   FakeExecutorOptions fake{.limits = PictureLimits()};
   fake.on_step = [&](const StepBatch& step) {
-    num_pictures += static_cast<int>(step.pictures.size());
+    for (const PictureEntry& picture : step.pictures) {
+      num_pictures += picture.num_rows == kPictureRows ? 1 : 1000;
+    }
     return absl::OkStatus();
   };
   auto engine = MakeEngine(fake, SmallChunks());
@@ -142,10 +147,58 @@ TEST(EnginePictureTest, ThePrefixCacheTellsPicturesApart) {
   EngineRequest as_text = first;
   as_text.pictures.clear();
   EXPECT_EQ(UsageOf(*engine, as_text).cached_tokens(), 16u);
-  // Its blocks are found up to position 32, in the midst of the picture: all of it is computed.
-  EngineRequest leaves = first;
-  leaves.prompt[34] = leaves.prompt[34] == 262 ? 263 : 262;
-  EXPECT_EQ(UsageOf(*engine, leaves).cached_tokens(), 16u);
+}
+
+// Text that differs behind the picture: its last rows are computed again, up to a whole block less
+// one.  The window is wider than the picture, or narrower.
+TEST(EnginePictureTest, AnotherQuestionBeginsWithinThePicture) {
+  for (const uint32_t window : {20u, 3u}) {
+    std::atomic<uint32_t> picture_rows = 0;
+    FakeExecutorOptions fake{.limits = PictureLimits(window)};
+    fake.on_step = [&](const StepBatch& step) {
+      for (const PictureEntry& picture : step.pictures) picture_rows += picture.num_rows;
+      return absl::OkStatus();
+    };
+    auto engine = MakeEngine(fake, SmallChunks());
+    for (uint32_t at = 1; at <= 24; ++at) {
+      const EngineRequest first = WithPictures(GreedyRequest(at, 50, 5), {at}, {at});
+      EXPECT_EQ(UsageOf(*engine, first, window).cached_tokens(), 0u);
+      EngineRequest other = first;
+      const uint32_t end = at + kPictureRows;
+      other.prompt[end] = other.prompt[end] == 262 ? 263 : 262;
+      picture_rows = 0;
+      EXPECT_EQ(UsageOf(*engine, other, window).cached_tokens(), end / 8 * 8)
+          << "picture at " << at;
+      EXPECT_EQ(picture_rows, std::min(end % 8, kPictureRows)) << "picture at " << at;
+    }
+  }
+}
+
+// Five pictures in a few blocks: their prefixes come and go, whole and in part, while workers die.
+TEST(EnginePictureTest, PrefixesWithinPicturesSurvivePressureAndLosses) {
+  for (const uint32_t window : {3u, 20u}) {
+    std::atomic<int> steps = 0, tails = 0;
+    FakeExecutorOptions fake{.limits = PictureLimits(window)};
+    fake.limits.num_blocks[kGlobalGroup] = 40;
+    fake.limits.num_blocks[kWindowGroup] = 24;
+    fake.on_step = [&](const StepBatch& step) {
+      for (const PictureEntry& picture : step.pictures) tails += picture.num_rows < kPictureRows;
+      return ++steps % 40 == 0 ? absl::UnavailableError("gone") : absl::OkStatus();
+    };
+    EngineOptions options = SmallChunks();
+    options.max_attempts = 100;
+    auto engine = MakeEngine(fake, options);
+    std::vector<EngineRequest> requests;
+    for (uint32_t i = 0; i < 60; ++i) {
+      const uint32_t at = 9 + 3 * (i % 5);
+      EngineRequest request = WithPictures(GreedyRequest(i % 5, 52, 20), {at, at + 14}, {i % 5, 7});
+      request.prompt[at + (i % 2 == 0 ? 12 : 26)] = 261 + i / 5;
+      requests.push_back(std::move(request));
+    }
+    ExpectAnswers(*engine, requests, window);
+    EXPECT_GT(tails, 0);
+    EXPECT_GT(engine->counters().preemptions, 0u);
+  }
 }
 
 TEST(EnginePictureTest, APictureIsSharedAtAnyTurn) {

@@ -54,7 +54,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
   counters_.step_bytes += WriteStep(step.batch, executor_->StepArea(call.lane));
   WriteMasks(step, call.lane);
   for (const ScheduledPicture& picture : step.pictures) {
-    executor_->WriteSoftTokens(call.lane, picture.first_row, picture.picture->soft_tokens);
+    executor_->WriteSoftTokens(call.lane, picture.first_row, picture.soft_tokens);
   }
   if (!flights_.empty()) ++counters_.steps_queued;
   NoteSubmitted(now);

@@ -109,7 +109,8 @@ class Executor {
   // Mask number `mask` of the step in a lane: MaskWords(vocab_size) words, filled before Submit.
   // REQUIRES mask < limits().max_sequences.
   virtual std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) = 0;
-  // The rows of a picture of the step in a lane, [picture_rows, hidden_dim], written before Submit.
+  // The rows of a picture of the step in a lane, [PictureEntry::num_rows, hidden_dim], written
+  // before Submit.
   // REQUIRES rows that the limits allow, and limits().max_pictures > 0.
   virtual void WriteSoftTokens(uint32_t lane, uint32_t first_row,
                                std::span<const float> soft_tokens) = 0;

@@ -79,9 +79,11 @@ void RunningSet::LookUp(const Sequence& sequence) {
   const auto end = [this] {
     return static_cast<uint32_t>(found_.nodes.size()) * pools_.block_tokens;
   };
-  // The rows of a picture are computed together.
-  while (const PictureSpan* const cut = sequence.PictureAcross(end())) {
-    pools_.Find(sequence.prefix_scope, sequence.tokens, cut->first, found_);
+  // A picture's last rows see its first ones, even before their window.
+  for (const PictureSpan* picture = sequence.PictureAcross(end());
+       picture != nullptr && !pools_.FindWindowFrom(picture->first, found_);
+       picture = sequence.PictureAcross(end())) {
+    pools_.Find(sequence.prefix_scope, sequence.tokens, picture->first, found_);
   }
 }
 

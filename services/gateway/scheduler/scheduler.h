@@ -62,8 +62,8 @@
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
 // queued as usual.  Tokens that the constraint forces are appended together and form one chunk.
 //
-// The rows of a picture see each other, so that one step computes all of them: a chunk ends before a
-// picture or behind it, and so does a prefix from the cache.
+// The rows of a picture see each other, so a chunk ends before a picture or behind it.  A prefix
+// from the cache may end within one: its rows were computed with the whole picture.
 //
 // Prefixes are shared: when a step is done, the whole blocks that it completed are published.  A
 // sequence that is admitted, for the first time or again, starts after the longest prefix of its
@@ -234,9 +234,9 @@ class Scheduler {
   bool MakeWay(const Sequence& sequence);
   // Plans as many rows of a running sequence as the budgets and blocks allow; may be 0.
   void PlanRows(Sequence& sequence);
-  // Rows of `sequence` within the step's budgets of rows, outputs and table entries.
+  // Rows of `sequence` within the step's budgets of rows, outputs, pictures and table entries.
   uint32_t FitBudgets(const Sequence& sequence) const;
-  // Preempts until the blocks cover the next row of `sequence`, or the picture that it begins;
+  // Preempts until the blocks cover the next row of `sequence`, to the end of its picture;
   // false without a victim (RunningSet::VictimForRow).
   bool MakeRoom(const Sequence& sequence);
   void Preempt(Sequence& victim);
@@ -265,6 +265,7 @@ class Scheduler {
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
   uint32_t masks_used_ = 0;     // sampled outputs of constrained sequences
+  uint32_t pictures_used_ = 0;  // whole ones, and last rows of others
   uint64_t table_used_ = 0;
   StepBuilder builders_[2];  // by step id, in turn
 };

@@ -32,7 +32,7 @@ const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit) {
 void Scheduler::PlanStep(const PromptLimit& limit) {
   plan_.clear();
   running_.BeginStep(last_step_id_ + 1);
-  rows_used_ = outputs_used_ = logit_samples_ = masks_used_ = 0;
+  rows_used_ = outputs_used_ = logit_samples_ = masks_used_ = pictures_used_ = 0;
   table_used_ = 0;
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
   const std::vector<Tenant*>& in_turn = tenants_.InTurn();
@@ -174,6 +174,7 @@ uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
         samples_logits || logit_samples_ > 0 ? limits.max_logit_outputs : limits.max_outputs;
     const uint32_t end = sequence.num_computed + num_rows;
     if (outputs_used_ + sequence.NumOutputs(num_rows) <= max_outputs &&
+        pictures_used_ + sequence.NumPictures(num_rows) <= limits.max_pictures &&
         table_used_ + 2 * uint64_t{pools_.BlocksFor(end)} <= limits.max_table_len) {
       return sequence.WholePictures(num_rows);
     }
@@ -187,7 +188,8 @@ void Scheduler::PlanRows(Sequence& sequence) {
     sequence.tenant.wants_rows = true;
   }
   if (num_rows == 0) return;
-  sequence.blocks.ReleaseBefore(sequence.num_computed);
+  sequence.blocks.ReleaseBefore(sequence.num_computed,
+                                sequence.PictureBegin(sequence.num_computed));
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
     running_.ReleaseUnpublished();
   }
@@ -235,6 +237,7 @@ void Scheduler::AddUsage(const PlannedRows& planned, int sign) {
   rows_used_ += sign * planned.num_rows;
   outputs_used_ += sign * sequence.NumOutputs(planned.num_rows);
   if (sequence.constrained) masks_used_ += sign * sequence.NumSampled(planned.num_rows);
+  pictures_used_ += sign * sequence.NumPictures(planned.num_rows);
   logit_samples_ += sign * (samples && sequence.needs.logits ? 1 : 0);
   table_used_ += sign * int64_t{2} * pools_.BlocksFor(sequence.num_computed + planned.num_rows);
 }

@@ -123,11 +123,25 @@ struct Sequence {
     }
     return nullptr;
   }
-  // As many of the next `num_rows` rows as cut no picture: its rows see each other, so that all of
-  // them are computed in one step.
+  // The first position that rows from `position` on see whatever their window.
+  uint32_t PictureBegin(uint32_t position) const {
+    const PictureSpan* const picture = PictureAcross(position);
+    return picture == nullptr ? position : picture->first;
+  }
+  // As many of the next `num_rows` rows as end in no picture: its rows see each other, so that all
+  // that the KV cache has not are computed in one step.
   uint32_t WholePictures(uint32_t num_rows) const {
     const PictureSpan* const cut = PictureAcross(num_computed + num_rows);
     return cut == nullptr ? num_rows : std::max(cut->first, num_computed) - num_computed;
+  }
+  // The pictures that the next `num_rows` rows end, and may begin.
+  uint32_t NumPictures(uint32_t num_rows) const {
+    uint32_t count = 0;
+    for (const PictureSpan& picture : pictures) {
+      const uint32_t end = picture.end();
+      if (num_computed < end && end <= num_computed + num_rows) ++count;
+    }
+    return count;
   }
   // The fewest rows that a step can compute next.
   uint32_t LeastRows() const {

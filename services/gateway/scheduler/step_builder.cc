@@ -70,11 +70,15 @@ void StepBuilder::AddSequence(const Sequence& sequence, uint32_t num_rows, uint6
 void StepBuilder::AddPictures(const Sequence& sequence, uint32_t first_row, uint32_t num_rows) {
   const uint32_t first_position = sequence.num_computed;
   for (const PictureSpan& span : sequence.pictures) {
-    if (span.first < first_position || span.first >= first_position + num_rows) continue;
-    const uint32_t row = first_row + span.first - first_position;
-    for (uint32_t i = 0; i < span.num_rows; ++i) rows_[row + i].token = 0;
-    pictures_.push_back({row, span.num_rows});
-    scheduled_pictures_.push_back({row, span.picture.get()});
+    if (span.end() <= first_position || span.first >= first_position + num_rows) continue;
+    const uint32_t first = std::max(span.first, first_position);
+    const uint32_t row = first_row + first - first_position;
+    const uint32_t count = span.end() - first;
+    for (uint32_t i = 0; i < count; ++i) rows_[row + i].token = 0;
+    const std::span<const float> soft_tokens = span.picture->soft_tokens;
+    pictures_.push_back({row, count});
+    scheduled_pictures_.push_back(
+        {row, soft_tokens.last(soft_tokens.size() / span.num_rows * count)});
   }
 }
 

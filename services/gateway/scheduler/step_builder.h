@@ -34,10 +34,10 @@ struct ScheduledOutput {
   bool guessed = false;  // the row's token is a drafter's guess
 };
 
-// The soft tokens that a picture's rows take.
+// The soft tokens that a picture's rows take: the last ones, if the KV cache has the first rows.
 struct ScheduledPicture {
   uint32_t first_row = 0;
-  const Picture* picture = nullptr;  // the sequence's
+  std::span<const float> soft_tokens;  // [PictureEntry::num_rows, hidden_dim], the sequence's
 };
 
 // Valid until the builder builds the next one.

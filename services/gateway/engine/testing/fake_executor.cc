@@ -56,6 +56,7 @@ void FakeExecutor::Wipe() {
                           0xDEADBEEF);
   }
   const StepLimits& limits = options_.limits;
+  picture_rows_.assign(states_[kWindowGroup].size(), 0xDEADBEEF);
   for (Lane& lane : lanes_) {
     lane.area.assign(StepAreaBytes(limits), std::byte{0});
     lane.soft_tokens.assign(limits.max_rows * config_.hidden_dim, 0.0f);
@@ -67,7 +68,8 @@ void FakeExecutor::Wipe() {
 
 void FakeExecutor::WriteSoftTokens(uint32_t lane, uint32_t first_row,
                                    std::span<const float> soft_tokens) {
-  TANDEM_CHECK(soft_tokens.size() == options_.limits.picture_rows * config_.hidden_dim);
+  TANDEM_CHECK(!soft_tokens.empty() && soft_tokens.size() % config_.hidden_dim == 0);
+  TANDEM_CHECK(soft_tokens.size() <= options_.limits.picture_rows * config_.hidden_dim);
   std::vector<float>& rows = lanes_[lane].soft_tokens;
   TANDEM_CHECK(first_row * config_.hidden_dim + soft_tokens.size() <= rows.size());
   std::copy(soft_tokens.begin(), soft_tokens.end(), &rows[first_row * config_.hidden_dim]);
@@ -113,22 +115,41 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
   return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
 }
 
+size_t FakeExecutor::SlotOf(const StepBatch& step, const SequenceEntry& sequence, int group,
+                            uint32_t position) const {
+  const uint32_t block_tokens = options_.limits.block_tokens;
+  const uint32_t entry = sequence.table_offset[group] + position / block_tokens;
+  return size_t{step.block_table[entry]} * block_tokens + position % block_tokens;
+}
+
+std::vector<uint32_t> FakeExecutor::TokensOf(const StepBatch& step, const Lane& lane) {
+  std::vector<uint32_t> tokens;
+  for (const RowEntry& row : step.rows) tokens.push_back(row.token);
+  const size_t hidden_dim = config_.hidden_dim;
+  for (const PictureEntry& picture : step.pictures) {
+    const SequenceEntry& sequence = step.sequences[step.rows[picture.first_row].sequence];
+    const auto at = [&](uint32_t position) -> uint64_t& {
+      return picture_rows_.at(SlotOf(step, sequence, kWindowGroup, position));
+    };
+    for (uint32_t r = picture.first_row; r < picture.first_row + picture.num_rows; ++r) {
+      at(step.rows[r].position) =
+          ToyPictureRow(std::span(lane.soft_tokens).subspan(r * hidden_dim, hidden_dim));
+    }
+    const uint32_t first = FirstPosition(picture, step.rows, options_.limits.picture_rows);
+    std::vector<uint64_t> rows;
+    for (uint32_t i = 0; i < options_.limits.picture_rows; ++i) rows.push_back(at(first + i));
+    std::fill_n(tokens.begin() + picture.first_row, picture.num_rows, ToyPictureToken(rows));
+  }
+  return tokens;
+}
+
 void FakeExecutor::Compute(const StepBatch& step, Lane& lane) {
   const StepLimits& limits = options_.limits;
   std::vector<uint64_t> row_states(step.rows.size());
-  std::vector<uint32_t> tokens;
-  for (const RowEntry& row : step.rows) tokens.push_back(row.token);
-  for (const PictureEntry& picture : step.pictures) {
-    const uint32_t token = ToyPictureToken(std::span(lane.soft_tokens)
-                                               .subspan(picture.first_row * config_.hidden_dim,
-                                                        picture.num_rows * config_.hidden_dim));
-    std::fill_n(tokens.begin() + picture.first_row, picture.num_rows, token);
-  }
+  const std::vector<uint32_t> tokens = TokensOf(step, lane);
   for (const SequenceEntry& sequence : step.sequences) {
     const auto at = [&](int group, uint32_t position) -> uint64_t& {
-      const uint32_t entry = sequence.table_offset[group] + position / limits.block_tokens;
-      return states_[group][step.block_table[entry] * limits.block_tokens +
-                            position % limits.block_tokens];
+      return states_[group][SlotOf(step, sequence, group, position)];
     };
     for (uint32_t r = sequence.first_row; r < sequence.first_row + sequence.num_rows; ++r) {
       const uint32_t p = step.rows[r].position;

@@ -93,6 +93,11 @@ class FakeExecutor : public Executor {
     bool another_follows = false;
   };
   void Compute(const StepBatch& step, Lane& lane);
+  // By row: its token, or what stands for it in a picture.
+  std::vector<uint32_t> TokensOf(const StepBatch& step, const Lane& lane);
+  // Where the KV cache keeps a position of a sequence.
+  size_t SlotOf(const StepBatch& step, const SequenceEntry& sequence, int group,
+                uint32_t position) const;
   void Wipe();
 
   FakeExecutorOptions options_;
@@ -104,6 +109,7 @@ class FakeExecutor : public Executor {
   std::deque<Submitted> under_way_;
   std::vector<uint32_t> last_guesses_;          // of the step that was run last
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
+  std::vector<uint64_t> picture_rows_;          // the same, of the window group
   std::mt19937 random_;
   bool lost_ = false;
   uint64_t epoch_ = 1;

@@ -75,12 +75,24 @@ uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token) {
   return Mix(previous ^ Mix(window_start ^ Mix(token))) | 1;
 }
 
-uint32_t ToyPictureToken(std::span<const float> soft_tokens) {
-  uint64_t hash = 1469598103934665603u;
-  for (const float value : soft_tokens) {
-    hash = (hash ^ std::bit_cast<uint32_t>(value)) * 1099511628211u;
-  }
+uint64_t ToyPictureRow(std::span<const float> soft_token) {
+  uint64_t hash = 0;
+  for (const float value : soft_token) hash = Mix(hash ^ std::bit_cast<uint32_t>(value));
+  return hash;
+}
+
+uint32_t ToyPictureToken(std::span<const uint64_t> rows) {
+  uint64_t hash = 0;
+  for (const uint64_t row : rows) hash = Mix(hash ^ row);
   return static_cast<uint32_t>(hash >> 32);
+}
+
+uint32_t ToyPictureToken(std::span<const float> soft_tokens, uint32_t hidden_dim) {
+  std::vector<uint64_t> rows;
+  for (size_t at = 0; at < soft_tokens.size(); at += hidden_dim) {
+    rows.push_back(ToyPictureRow(soft_tokens.subspan(at, hidden_dim)));
+  }
+  return ToyPictureToken(rows);
 }
 
 std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size) {

@@ -1,8 +1,9 @@
 // A tiny deterministic language model over paged KV, and what it must say.
 //
 // Every position has a state, a hash of the state before it, of the state at the start of its
-// window and of its token.  The logits are a function of the state.  A block table that is wrong in
-// either group therefore changes every later token.
+// window and of its token.  A picture's rows have one token, which depends on the soft tokens at
+// all its positions, computed now or before.  The logits are a function of the state.  A block
+// table that is wrong in either group therefore changes every later token.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,12 @@ Vocabulary SeeingToyVocabulary();
 ModelConfig ToyConfig(uint32_t context_len, uint32_t sliding_window);
 
 uint64_t ToyState(uint64_t previous, uint64_t window_start, uint32_t token);
-// What stands for the token of every row of a picture: it depends on all of them.
-uint32_t ToyPictureToken(std::span<const float> soft_tokens);
+// Of the soft token of one row.
+uint64_t ToyPictureRow(std::span<const float> soft_token);
+// What stands for the token of every row of a picture: it depends on all of them, by ToyPictureRow.
+uint32_t ToyPictureToken(std::span<const uint64_t> rows);
+// The same of soft tokens, [rows of a picture, hidden_dim].
+uint32_t ToyPictureToken(std::span<const float> soft_tokens, uint32_t hidden_dim);
 // [vocab_size] logits of the token after a state.
 std::vector<float> ToyLogits(uint64_t state, uint32_t vocab_size);
 // States of `tokens`, without any KV cache.
