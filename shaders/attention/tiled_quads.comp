@@ -14,7 +14,7 @@
 #extension GL_KHR_shader_subgroup_vote : require
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128;
-layout(constant_id = 3) const uint HEAD_DIM = 64;   // a multiple of 16
+layout(constant_id = 3) const uint HEAD_DIM = 64;   // a multiple of 8
 layout(constant_id = 4) const uint QUERIES = 1;     // divides 16
 layout(constant_id = 5) const uint POSITIONS = 32;  // a multiple of 16
 layout(constant_id = 8) const uint BLOCK_TOKENS = 16;
@@ -24,10 +24,10 @@ layout(constant_id = 13) const uint KV_FORMAT = 0;
 
 const uint SUBGROUPS = THREADS / 32;
 const uint kChunks = HEAD_DIM / 8;
-const uint kSteps = HEAD_DIM / 16;
-const uint kStride = kChunks + 1;  // of a vector in shared memory; one against conflicts
+const uint kSteps = (HEAD_DIM + 15) / 16;  // of 16 dimensions, the last filled up with zeros
+const uint kStride = 2 * kSteps + 1;       // of a vector in shared memory; one against conflicts
 const uint kBlocks = POSITIONS / 16;
-const uint kStaged = POSITIONS * kChunks;  // chunks of K, or of V
+const uint kStaged = POSITIONS * 2 * kSteps;  // chunks of K, or of V
 const uint kLoads = (kStaged + THREADS - 1) / THREADS;
 const uint kHalf = POSITIONS * kStride;  // K, then V
 const uint kStoreStride = 5;             // of 16 float32 on their way out
@@ -46,11 +46,15 @@ void load_positions(uint64_t table, uint base, uint first, uint last, uint kv_he
   uint vector[kLoads];
   [[unroll]] for (uint i = 0; i < kLoads; ++i) {
     uint item = min(gl_LocalInvocationIndex + i * THREADS, kStaged - 1);
-    uint position = clamp(base + item / kChunks, first, last);
+    uint position = clamp(base + item / (2 * kSteps), first, last);
     vector[i] = kv_vector(table, position, BLOCK_TOKENS, num_kv_heads, kv_head);
   }
   [[unroll]] for (uint i = 0; i < kLoads; ++i) {
-    uint chunk = min(gl_LocalInvocationIndex + i * THREADS, kStaged - 1) % kChunks;
+    uint chunk = min(gl_LocalInvocationIndex + i * THREADS, kStaged - 1) % (2 * kSteps);
+    if (kChunks != 2 * kSteps && chunk >= kChunks) {
+      next_k[i] = next_v[i] = uvec4(0);
+      continue;
+    }
     next_k[i] = load_kv_chunk(KV_FORMAT, k_cache, vector[i], chunk, BLOCK_TOKENS, HEAD_DIM);
     next_v[i] = load_kv_chunk(KV_FORMAT, v_cache, vector[i], chunk, BLOCK_TOKENS, HEAD_DIM);
   }
@@ -59,7 +63,7 @@ void stage_positions(uint turn) {
   [[unroll]] for (uint i = 0; i < kLoads; ++i) {
     uint item = gl_LocalInvocationIndex + i * THREADS;
     if (kStaged % THREADS != 0 && item >= kStaged) return;
-    uint at = turn * 2 * kHalf + item / kChunks * kStride + item % kChunks;
+    uint at = turn * 2 * kHalf + item / (2 * kSteps) * kStride + item % (2 * kSteps);
     shared_words[at] = kv_halves(KV_FORMAT, next_k[i]);
     shared_words[at + kHalf] = kv_halves(KV_FORMAT, next_v[i]);
   }
@@ -101,7 +105,9 @@ void main() {
   UNROLL_MATRICES for (uint k = 0; k < kSteps; ++k) {
     f16vec2 of_lane[LANE_PAIRS];
     [[unroll]] for (uint p = 0; p < LANE_PAIRS; ++p) {
-      of_lane[p] = unpackFloat2x16(load_uint(q_at[p / 2] + uint64_t(k * 32 + p % 2 * 16)));
+      bool is_there = 2 * k + p % 2 < kChunks;
+      uint words = is_there ? load_uint(q_at[p / 2] + uint64_t(k * 32 + p % 2 * 16)) : 0;
+      of_lane[p] = unpackFloat2x16(words);
     }
     queries[k] = make_a(of_lane);
   }

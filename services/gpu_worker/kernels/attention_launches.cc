@@ -69,9 +69,11 @@ KvFormat FormatOf(DType dtype, uint32_t head_dim) {
 // Positions of tiled_quads.comp that fit in shared memory, K and V twice; 0: it does not serve.
 uint32_t QuadPositions(const Tuning& tuning, uint32_t head_dim) {
   const bool enabled = tuning.tiled.cooperative && tuning.tiled.quads != 0;
-  if (!enabled || !tuning.matrix.fragments.sums_in_quads || head_dim % 16 != 0) return 0;
+  if (!enabled || !tuning.matrix.fragments.sums_in_quads) return 0;
   for (const uint32_t positions : {32u, 16u}) {
-    if (4 * positions * (head_dim / 8 + 1) * 16 <= tuning.max_shared_bytes) return positions;
+    if (4 * positions * (2 * DivideUp(head_dim, 16) + 1) * 16 <= tuning.max_shared_bytes) {
+      return positions;
+    }
   }
   return 0;
 }

@@ -51,7 +51,7 @@ class TiledTest : public KernelTest, public ::testing::WithParamInterface<TiledC
     }
     if (!rows && GetParam().few_positions) {
       tuning_.max_shared_bytes =
-          std::min(tuning_.max_shared_bytes, 4 * 16 * (c().head_dim / 8 + 1) * 16);
+          std::min(tuning_.max_shared_bytes, 4 * 16 * (2 * DivideUp(c().head_dim, 16) + 1) * 16);
     }
     shape_ = MakeTiledShape(tuning_, c().num_heads, c().num_kv_heads, c().head_dim);
     if (shape_.kernel != (rows                        ? KernelId::kTiledRows
