@@ -11,7 +11,6 @@
 #include "attention_step.glsl"
 #include "kv_cache.glsl"
 #include "memory.glsl"
-#extension GL_KHR_shader_subgroup_vote : require
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128;
 layout(constant_id = 3) const uint HEAD_DIM = 64;   // a multiple of 8
@@ -157,28 +156,29 @@ void main() {
       highest[h] = higher[h];
       weight_sum[h] *= shrink[h];
     }
-    if (!subgroupAll(shrink[0] == 1.0 && shrink[1] == 1.0)) {
-      [[unroll]] for (uint k = 0; k < kSteps; ++k) {
-        [[unroll]] for (uint e = 0; e < C_ELEMENTS; ++e) {
-          C_ELEMENT(sums[k], e) = C_ELEMENT(sums[k], e) * shrink[sum_half(e)];
-        }
-      }
-    }
+    MatrixA weights[kBlocks];
     UNROLL_MATRICES for (uint n = 0; n < kBlocks; ++n) {
-      f16vec2 weights[LANE_PAIRS];  // pair (half h of the rows, half c of the columns) at 2 h + c
+      f16vec2 of_lane[LANE_PAIRS];  // pair (half h of the rows, half c of the columns) at 2 h + c
       [[unroll]] for (uint e = 0; e < C_ELEMENTS; e += 2) {
         uint h = sum_half(e);
         vec2 w = exp2(vec2(C_ELEMENT(score[n], e), C_ELEMENT(score[n], e + 1)) * factor -
                       vec2(higher[h] * factor));
         weight_sum[h] += w.x + w.y;
-        weights[2 * h + sum_column(e) / 8] = f16vec2(w);
+        of_lane[2 * h + sum_column_half(e)] = f16vec2(w);
       }
-      MatrixA a = make_a(weights);
-      UNROLL_MATRICES for (uint k = 0; k < kSteps; ++k) {
+      weights[n] = make_a(of_lane);
+    }
+    UNROLL_MATRICES for (uint k = 0; k < kSteps; ++k) {
+      MatrixC sum = sums[k];
+      [[unroll]] for (uint e = 0; e < C_ELEMENTS; ++e) {
+        C_ELEMENT(sum, e) = C_ELEMENT(sum, e) * shrink[sum_half(e)];
+      }
+      UNROLL_MATRICES for (uint n = 0; n < kBlocks; ++n) {
         MatrixB b;
         LOAD_B_ROWS(b, v_at + n * 16 * kStride + 2 * k, kStride);
-        MULTIPLY_ADD(a, b, sums[k]);
+        MULTIPLY_ADD(weights[n], b, sum);
       }
+      sums[k] = sum;
     }
     turn = 1 - turn;
     stage_positions(turn);
@@ -191,24 +191,25 @@ void main() {
       C_ELEMENT(sums[k], e) = C_ELEMENT(sums[k], e) * weight_sum[sum_half(e)];
     }
   }
-  // Rows come out of shared memory half by half, as store_columns takes them.
+  // Rows come out of shared memory half by half, as store_columns takes them.  Each index into `sums` is
+  // a loop's own: with another the compiler keeps the array in memory, at a third of the speed.
   uint at = subgroup_id() * 16 * kStoreStride, half_of = lane_id() & 1;
   uint pair = subgroup_id() * 16 + lane_id() / 2;
   bool is_there = pair / QUERIES < tile.num_rows;
   uint64_t to = destination + (tile.first_row + pair / QUERIES) *
                                   activation_row_bytes(FORMAT, num_heads * HEAD_DIM);
   uint column = (first_head + pair % QUERIES) * HEAD_DIM;
-  UNROLL_MATRICES for (uint k = 0; k < kSteps; k += 2) {
-    HalfRow half_row[2];
-    UNROLL_MATRICES for (uint b = 0; b < 2; ++b) {
-      SUBGROUP_SYNC();
-      STORE_C_ROWS(sums[min(k + b, kSteps - 1)], at, kStoreStride);
-      SUBGROUP_SYNC();
-      [[unroll]] for (uint e = 0; e < 8; ++e) {
-        uint word = at + lane_id() / 2 * kStoreStride + half_of * 2 + e / 4;
-        half_row[b].e[e] = uintBitsToFloat(shared_words[word][e % 4]);
-      }
+  HalfRow half_row[2];
+  UNROLL_MATRICES for (uint k = 0; k < kSteps; ++k) {
+    SUBGROUP_SYNC();
+    STORE_C_ROWS(sums[k], at, kStoreStride);
+    SUBGROUP_SYNC();
+    [[unroll]] for (uint e = 0; e < 8; ++e) {
+      uint word = at + lane_id() / 2 * kStoreStride + half_of * 2 + e / 4;
+      half_row[k % 2].e[e] = uintBitsToFloat(shared_words[word][e % 4]);
     }
-    store_columns(to, column + k * 16, half_of, half_row, is_there);
+    if (k % 2 == 1 || k + 1 == kSteps) {
+      store_columns(to, column + k / 2 * 32, half_of, half_row, is_there);
+    }
   }
 }

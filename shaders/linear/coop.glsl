@@ -47,7 +47,8 @@ uint lane_row() { return FRAGMENT_LAYOUT == 2 ? lane_id() & 15 : lane_id() >> 2;
 uint lane_quarter() { return FRAGMENT_LAYOUT == 2 ? 0 : lane_id() & 3; }
 // Element e of C lies in row lane_row() + 8 sum_half(e), layout 1.
 uint sum_half(uint e) { return (SUM_PAIR_ROWS >> (e / 2)) & 1; }
-uint sum_column(uint e) { return 8 * ((SUM_PAIR_HALVES >> (e / 2)) & 1) + 2 * lane_quarter() + e % 2; }
+uint sum_column_half(uint e) { return (SUM_PAIR_HALVES >> (e / 2)) & 1; }
+uint sum_column(uint e) { return 8 * sum_column_half(e) + 2 * lane_quarter() + e % 2; }
 // Element e of C lies in row sum_row(e), column lane_row(): layout 2.
 uint sum_row(uint e) { return 2 * e + lane_id() / 16; }
 
