@@ -36,6 +36,7 @@ void NpuWorker::Describe() {
                                  NpuDevice::XrtVersion());
   description_.kind = DeviceKind::kNpu;
   description_.emulated = emulated;
+  description_.takes_pictures = true;
   description_.stages = {StageKind::kAttend};
   if (!package_.out.empty()) description_.stages.push_back(StageKind::kOut);
   description_.weight_dtypes = package_.WeightDtypes();

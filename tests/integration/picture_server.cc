@@ -52,6 +52,11 @@ PictureServer::PictureServer() {
   fs::permissions(Path("bin/tandem-gpu-worker"), fs::perms::owner_all);
 }
 
+void PictureServer::UseDevices(const std::string& npu) {
+  program_ = TANDEM_BINARY_DIR "/bin/tandem";
+  npu_ = npu;
+}
+
 void PictureServer::TearDown() {
   if (serve_ == nullptr) return;
   serve_->Signal(SIGTERM);
@@ -62,11 +67,11 @@ void PictureServer::TearDown() {
 void PictureServer::Serve(const std::string& model, const std::vector<std::string>& more) {
   model_ = fs::path(model).filename().string();
   std::vector<std::string> arguments = {
-      "serve",     "--model",   model, "--npu",           "off",         "--max-rows",
+      "serve",     "--model",   model, "--npu",           npu_,          "--max-rows",
       "64",        "--context", "512", "--max-sequences", "4",           "--runtime-dir",
       Path("run"), "--port",    "0",   "--http",          "127.0.0.1:0", "--no-packed-cache"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  serve_ = std::make_unique<ChildProcess>(Path("bin/tandem"), arguments);
+  serve_ = std::make_unique<ChildProcess>(program_, arguments);
   const auto ready = [this] {
     absl::SleepFor(absl::Milliseconds(50));
     if (Port() == 0) return false;

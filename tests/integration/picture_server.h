@@ -19,6 +19,9 @@ class PictureServer : public ::testing::Test {
   PictureServer();
   void TearDown() override;
 
+  // What Serve starts then: the build's own services, whose GPU may be a software driver; `npu`: a
+  // policy.  Otherwise the reference worker is in the GPU worker's place.
+  void UseDevices(const std::string& npu);
   // Starts it and waits until requests are answered.
   void Serve(const std::string& model, const std::vector<std::string>& more);
   PictureClient Client() const;
@@ -33,6 +36,7 @@ class PictureServer : public ::testing::Test {
 
   const TemporaryDirectory folder_;
   std::string model_;
+  std::string program_ = Path("bin/tandem"), npu_ = "off";
   std::unique_ptr<ChildProcess> serve_;
 };
 

@@ -251,6 +251,23 @@ TEST_F(TrainedPicturesTest, SecondQuestionsGetTheReferencesAnswers) {
   EXPECT_THAT(client.Get("/metrics"), HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 6\n"));
 }
 
+// By the kernels, with the same tokens: what is compared are not bits but answers.
+TEST_F(TrainedPicturesTest, TheGpuGivesTheReferencesAnswers) {
+  UseDevices("off");
+  Serve(folder_.string(), {});
+  const PictureClient client = Client();
+  for (size_t i = 0; i < conversations_.size(); ++i) ExpectReference(client, "chat", i);
+}
+
+TEST_F(TrainedPicturesTest, TheNpuAttendsToPictures) {
+  UseDevices("emulate");
+  Serve(folder_.string(), {});
+  const PictureClient client = Client();
+  for (const size_t i : {0, 4, 7, 11, 12}) ExpectReference(client, "chat", i);
+  // The question of conversation 12 about pictures that are cached.
+  ExpectReference(client, "chat", 12);
+}
+
 // The GGUF model with the mmproj file beside it, which is found by itself.
 TEST_F(TrainedPicturesTest, TheGgufModelFindsItsEncoder) {
   const fs::path model = folder_.parent_path() / "demo2.Q8_0.gguf";

@@ -60,7 +60,8 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
                                                    .block_tokens = options_.block_tokens,
                                                    .kv_tokens = options_.kv_tokens,
                                                    .kv_dtype = options_.policy.kv_dtype,
-                                                   .weights = model_->tensors()}));
+                                                   .weights = model_->tensors(),
+                                                   .vision_bytes = model_->vision_bytes()}));
   plan_ = *std::move(plan);
   const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
   depth_ = options_.queue_steps && feeds ? 2 : 1;

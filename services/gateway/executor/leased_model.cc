@@ -95,6 +95,10 @@ absl::Status LeasedModel::Adopt(const loader::v1::Model& model) {
       std::stable_partition(tensors_.begin(), tensors_.end(),
                             [](const PackedTensor& tensor) { return !IsVision(tensor.role); });
   vision_dtypes_ = MatrixDTypes({vision, tensors_.end()});
+  vision_bytes_ = 0;
+  for (const PackedTensor& tensor : std::span(vision, tensors_.end())) {
+    for (const Shard& shard : tensor.shards) vision_bytes_ += ShardBytes(tensor, shard);
+  }
   tensors_.erase(vision, tensors_.end());
   weight_dtypes_ = MatrixDTypes(tensors_);
   TANDEM_ASSIGN_OR_RETURN(vocabulary_, loader_->ReadVocabulary(model));

@@ -50,6 +50,8 @@ class LeasedModel {
   const std::vector<DType>& vision_dtypes() const { return vision_dtypes_; }
   // The decoder's.
   const std::vector<PackedTensor>& tensors() const { return tensors_; }
+  // Of the vision encoder's tensors; 0: there is none.
+  uint64_t vision_bytes() const { return vision_bytes_; }
 
  private:
   LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loader_target,
@@ -68,6 +70,7 @@ class LeasedModel {
   Vocabulary vocabulary_;
   std::vector<DType> weight_dtypes_, vision_dtypes_;
   std::vector<PackedTensor> tensors_;
+  uint64_t vision_bytes_ = 0;
 };
 
 }  // namespace tandem::gateway

@@ -39,12 +39,19 @@ struct MemorySum {
   // Weights count where they take memory from the cache: on a GPU, also one that shares the host's
   // memory, for its driver has a limit of its own.  Elsewhere they lie in memory that was taken
   // before the worker began.
-  uint64_t weights = 0;
+  uint64_t weights = 0;      // the vision encoder's too
   uint64_t activations = 0;  // and code: recordings and pipelines
   bool shared = false;       // with the host's other uses
 
   uint64_t left() const { return available - std::min(available, weights + activations); }
 };
+
+// What a worker that runs Vision holds of a picture between its kernels, about: float32 and float16
+// rows of patches.
+uint64_t PictureBytes(const VisionConfig& vision) {
+  const uint64_t wide = std::max(3 * vision.hidden_dim, vision.ffn_dim);
+  return uint64_t{vision.num_patches()} * (24ull * vision.hidden_dim + 6 * wide);
+}
 
 MemorySum SumOf(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
                 uint32_t worker) {
@@ -54,6 +61,12 @@ MemorySum SumOf(const ModelConfig& config, const Plan& plan, const SizingOptions
   if (sum.shared) return sum;
   sum.weights = WeightBytesOn(config, plan, worker, options.weights);
   sum.activations = sum.available / kActivationsPart;
+  const bool encodes = std::ranges::find(self.stages, StageKind::kVision) != self.stages.end();
+  if (encodes && options.vision_bytes > 0 && config.vision.has_value() &&
+      plan.why_no_pictures().empty()) {
+    sum.weights += options.vision_bytes;
+    sum.activations += PictureBytes(*config.vision);
+  }
   return sum;
 }
 
@@ -128,7 +141,7 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
         "%s has %d MiB available, %d of them for KV beside %d MiB of weights; the window pool "
         "takes %d MiB, a block of all sequences' positions %d bytes",
         plan.workers[w].name, plan.workers[w].memory_available_bytes >> 20, budget >> 20,
-        WeightBytesOn(config, plan, w, options.weights) >> 20, window >> 20, global);
+        SumOf(config, plan, options, w).weights >> 20, window >> 20, global);
   }
   return fit;
 }

@@ -20,6 +20,8 @@ struct SizingOptions {
   uint64_t kv_tokens = 0;  // 0: chosen here
   DType kv_dtype = DType::kF16;
   std::span<const PackedTensor> weights;  // the model's; empty: they take no memory
+  // Of the vision encoder's weights, where the model has one and pictures are served.
+  uint64_t vision_bytes = 0;
 };
 
 // Bytes of the weights that a worker's stages read, each tensor once.

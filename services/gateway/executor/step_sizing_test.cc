@@ -187,6 +187,37 @@ TEST(StepSizingTest, WeightsOnAGpuLeaveLessForKv) {
   EXPECT_GT(budget, weight_bytes / 2) << "more than a quarter of the memory";
 }
 
+TEST(StepSizingTest, AnEncoderOnTheGpuLeavesLessForKv) {
+  ModelConfig config = testing::MakeConfig(kModel);
+  config.vision = VisionConfig{.image_size = 16,
+                               .patch_size = 4,
+                               .num_layers = 1,
+                               .hidden_dim = 32,
+                               .ffn_dim = 64,
+                               .num_heads = 1,
+                               .tokens_per_image = 4,
+                               .text_hidden_dim = config.hidden_dim};
+  constexpr uint64_t kEncoder = 1 << 20, kPicture = 16 * (24 * 32 + 6 * 96);
+  Plan plan = GpuPlan(3 * kEncoder);
+  SizingOptions options = Options();
+  options.max_rows = options.max_sequences = 64;
+  const auto blocks = [&] {
+    return MakeStepLimits(config, plan, options).value().num_blocks[kGlobalGroup];
+  };
+  const uint64_t of_text = blocks();
+  options.vision_bytes = kEncoder;
+  EXPECT_EQ(blocks(), of_text) << "it runs elsewhere, or nowhere";
+  plan.workers[0].stages.push_back(StageKind::kVision);
+  EXPECT_EQ(blocks(), of_text) << "the decoder takes no pictures";
+  plan.workers[0].takes_pictures = true;
+  const uint64_t beside = blocks();
+  EXPECT_LT(beside, of_text);
+  // As much as if the memory were smaller by the two, but for the part that is for activations.
+  plan = GpuPlan(3 * kEncoder - (kEncoder + kPicture) / 31 * 32);
+  options.vision_bytes = 0;
+  EXPECT_NEAR(static_cast<double>(beside), static_cast<double>(blocks()), 2);
+}
+
 TEST(StepSizingTest, PoolsThatWereAskedForAndDoNotFitAreRefusedWithTheSum) {
   const ModelConfig config = testing::MakeConfig(kModel);
   const auto weights = testing::RandomWeightSet(config);

@@ -33,7 +33,7 @@ enum DataBuffer : int {
   kWeightBuffer = 4,
 };
 
-inline constexpr uint32_t kAbiVersion = 2;                      // 2: weights in tiles
+inline constexpr uint32_t kAbiVersion = 3;                      // 3: rows of pictures
 inline constexpr uint32_t kStepDescriptorMagic = 0x53504E54;    // "TNPS"
 inline constexpr uint32_t kAttendParametersMagic = 0x41504E54;  // "TNPA"
 inline constexpr uint32_t kOutParametersMagic = 0x4F504E54;     // "TNPO"
@@ -51,22 +51,30 @@ struct StepDescriptor {
 };
 static_assert(sizeof(StepDescriptor) == 64);
 
+inline constexpr uint32_t kNoPicture = 0xFFFFFFFFu;
+
 // Rows [first_row, first_row + num_rows) hold positions first_position, first_position + 1, ...
-// Position p lies in block block_table[table_offset[group] + p / block_tokens].
+// Position p lies in block block_table[table_offset[group] + p / block_tokens].  A sequence of the
+// step has one descriptor, or, with pictures, one for each run of rows of one picture or of none.
 struct SequenceDescriptor {
   uint32_t first_row = 0;
   uint32_t num_rows = 0;
   uint32_t first_position = 0;
   uint32_t table_offset[kNumKvGroups] = {};
-  uint32_t reserved[3] = {};
+  // Position of the picture's first row, at or before first_position; the descriptor's last row is
+  // the picture's.  kNoPicture: rows of text.
+  uint32_t picture_first = kNoPicture;
+  uint32_t reserved[2] = {};
 };
 static_assert(sizeof(SequenceDescriptor) == 32);
 
 // Data buffer 1 of Attend, written at load.  For each row r at position p of its sequence and
 // each head h, with kv head g = h / (num_heads / num_kv_heads):
 //   cache[p] = k[r, g], v[r, g]
-//   attention[r, h] = sum_j softmax_j(scale * q[r, h] . k[j, g]) v[j, g],  first <= j <= p
-// where first = 0 when window is 0, max(0, p + 1 - window) otherwise.
+//   attention[r, h] = sum_j softmax_j(scale * q[r, h] . k[j, g]) v[j, g],  first <= j <= last
+// where first = 0 when window is 0, max(0, p + 1 - window) otherwise, and last = p.  A row of a picture
+// has the lower of first and picture_first, and for last its descriptor's last position.  Every row of
+// the step is in the cache before any is attended to.
 struct AttendParameters {
   uint32_t magic = kAttendParametersMagic;
   uint32_t version = kAbiVersion;

@@ -17,7 +17,7 @@ using tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr char kManifest[] = R"({
-  "format": "tandem-npu-kernels", "abi_version": 2, "device": "test", "emulated": true,
+  "format": "tandem-npu-kernels", "abi_version": 3, "device": "test", "emulated": true,
   "xclbin": "a.xclbin", "kernel": "MLIR_AIE",
   "attend": [
     {"head_dim": 128, "kv_format": "f16", "max_positions": 512, "instructions": "a.bin"},
@@ -73,8 +73,8 @@ TEST_F(KernelPackageTest, ReadsKernelsByHeadSizeAndLength) {
 TEST_F(KernelPackageTest, RefusesWhatIsWrongAndNamesIt) {
   const std::vector<std::pair<std::string, std::string>> faults = {
       {"tandem-npu-kernels", "other"},
-      {"\"abi_version\": 2", "\"abi_version\": 1"},
-      {"\"abi_version\": 2", "\"abi_version\": -1"},
+      {"\"abi_version\": 3", "\"abi_version\": 1"},
+      {"\"abi_version\": 3", "\"abi_version\": -1"},
       {"\"device\": \"test\"", "\"device\": 5"},
       {"\"a.xclbin\"", "\"../a.xclbin\""},
       {"\"a.xclbin\"", "\"/etc/passwd\""},

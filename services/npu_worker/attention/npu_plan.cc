@@ -195,7 +195,8 @@ LoadReport NpuPlan::report() const {
 
 absl::Status NpuPlan::WriteStep(const SegmentRun& run) {
   Lane& lane = lanes_[run.lane];
-  const EncodedStep encoded = EncodeStep(*run.step, {lane.step.data(), lane.step.size()});
+  const EncodedStep encoded =
+      EncodeStep(*run.step, load_.limits.picture_rows, {lane.step.data(), lane.step.size()});
   lane.num_positions = encoded.num_positions;
   return lane.step.SyncToDevice(0, encoded.bytes);
 }

@@ -13,34 +13,63 @@ size_t BytesFor(uint64_t num_sequences, uint64_t table_len) {
          table_len * sizeof(uint32_t);
 }
 
+// A picture is a run of rows, and so is what follows it.
+uint64_t MostRuns(uint64_t num_sequences, uint64_t num_pictures) {
+  return num_sequences + 2 * num_pictures;
+}
+
+// Calls put(descriptor) for each run of rows of one sequence, in order.  `picture`: the first that is
+// not of an earlier sequence; moved past this one's.
+template <typename Put>
+void CutRuns(const StepBatch& step, const SequenceEntry& entry, uint32_t picture_rows,
+             std::span<const PictureEntry>::iterator& picture, const Put& put) {
+  const uint32_t end = entry.first_row + entry.num_rows;
+  uint32_t row = entry.first_row;
+  const auto put_run = [&](uint32_t run_end, uint32_t picture_first) {
+    if (run_end == row) return;
+    SequenceDescriptor run = {.first_row = row,
+                              .num_rows = run_end - row,
+                              .first_position = step.rows[row].position,
+                              .picture_first = picture_first};
+    std::ranges::copy(entry.table_offset, run.table_offset);
+    put(run);
+    row = run_end;
+  };
+  for (; picture != step.pictures.end() && picture->first_row < end; ++picture) {
+    put_run(picture->first_row, kNoPicture);
+    const uint32_t picture_end = picture->first_row + picture->num_rows;
+    put_run(picture_end, step.rows[picture_end - 1].position + 1 - picture_rows);
+  }
+  put_run(end, kNoPicture);
+}
+
 }  // namespace
 
 size_t StepDescriptorBytes(const StepLimits& limits) {
-  return BytesFor(limits.max_sequences, limits.max_table_len);
+  return BytesFor(MostRuns(limits.max_sequences, limits.max_pictures), limits.max_table_len);
 }
 
-EncodedStep EncodeStep(const StepBatch& step, std::span<std::byte> out) {
-  const size_t bytes = BytesFor(step.sequences.size(), step.block_table.size());
-  TANDEM_CHECK(bytes <= out.size());
+EncodedStep EncodeStep(const StepBatch& step, uint32_t picture_rows, std::span<std::byte> out) {
+  TANDEM_CHECK(BytesFor(MostRuns(step.sequences.size(), step.pictures.size()),
+                        step.block_table.size()) <= out.size());
   StepDescriptor header = {.num_rows = step.header.num_rows,
-                           .num_sequences = static_cast<uint32_t>(step.sequences.size()),
                            .table_len = static_cast<uint32_t>(step.block_table.size())};
-  std::byte* sequences = out.data() + sizeof(header);
+  std::byte* next = out.data() + sizeof(header);
+  auto picture = step.pictures.begin();
   for (const SequenceEntry& entry : step.sequences) {
-    SequenceDescriptor sequence = {.first_row = entry.first_row,
-                                   .num_rows = entry.num_rows,
-                                   .first_position = step.rows[entry.first_row].position};
-    std::ranges::copy(entry.table_offset, sequence.table_offset);
-    header.num_positions =
-        std::max(header.num_positions, sequence.first_position + sequence.num_rows);
-    std::memcpy(sequences, &sequence, sizeof(sequence));
-    sequences += sizeof(sequence);
+    CutRuns(step, entry, picture_rows, picture, [&](const SequenceDescriptor& run) {
+      header.num_positions = std::max(header.num_positions, run.first_position + run.num_rows);
+      ++header.num_sequences;
+      std::memcpy(next, &run, sizeof(run));
+      next += sizeof(run);
+    });
   }
   if (!step.block_table.empty()) {
-    std::memcpy(sequences, step.block_table.data(), step.block_table.size_bytes());
+    std::memcpy(next, step.block_table.data(), step.block_table.size_bytes());
+    next += step.block_table.size_bytes();
   }
   std::memcpy(out.data(), &header, sizeof(header));
-  return {bytes, header.num_positions};
+  return {static_cast<size_t>(next - out.data()), header.num_positions};
 }
 
 AttendParameters MakeAttendParameters(const ModelConfig& config, uint32_t layer_idx,

@@ -21,9 +21,9 @@ struct EncodedStep {
   size_t bytes = 0;
   uint32_t num_positions = 0;  // one past the highest position of any row
 };
-// Lays a checked step out at the start of `out`.  REQUIRES it is within the limits that `out` was
-// sized for.
-EncodedStep EncodeStep(const StepBatch& step, std::span<std::byte> out);
+// Lays a checked step out at the start of `out`.  `picture_rows`: of a picture.  REQUIRES it is
+// within the limits that `out` was sized for.
+EncodedStep EncodeStep(const StepBatch& step, uint32_t picture_rows, std::span<std::byte> out);
 
 // `kv_offset`: of the layer in its group's buffer.
 AttendParameters MakeAttendParameters(const ModelConfig& config, uint32_t layer_idx,

@@ -23,7 +23,7 @@ TEST(StepEncoderTest, LaysOutSequencesAndTables) {
   const StepBatch step = {
       {.num_rows = 4, .num_sequences = 2, .table_len = 8}, rows, sequences, {}, table};
   std::vector<std::byte> out(StepDescriptorBytes(kLimits), std::byte{0xEE});
-  const EncodedStep encoded = EncodeStep(step, out);
+  const EncodedStep encoded = EncodeStep(step, 0, out);
   EXPECT_EQ(encoded.num_positions, 33u);
   ASSERT_EQ(encoded.bytes, sizeof(StepDescriptor) + 2 * sizeof(SequenceDescriptor) + 8 * 4);
   StepDescriptor header;
@@ -51,7 +51,51 @@ TEST(StepEncoderTest, TheFullestStepFitsTheSizeForItsLimits) {
   const StepBatch step = {
       {.num_rows = 8, .num_sequences = 3, .table_len = 16}, rows, sequences, {}, table};
   std::vector<std::byte> out(StepDescriptorBytes(kLimits));
-  EXPECT_EQ(EncodeStep(step, out).bytes, out.size());
+  EXPECT_EQ(EncodeStep(step, 0, out).bytes, out.size());
+}
+
+TEST(StepEncoderTest, PicturesAreDescriptorsOfTheirOwn) {
+  constexpr uint32_t kPictureRows = 3;
+  // The last two rows of a picture, text, a whole picture; then text; then a picture alone.
+  std::vector<RowEntry> rows;
+  for (uint32_t i = 0; i < 7; ++i) rows.push_back({.position = 41 + i});
+  rows.push_back({.position = 9, .sequence = 1});
+  for (uint32_t i = 0; i < 3; ++i) rows.push_back({.position = 20 + i, .sequence = 2});
+  const std::vector<SequenceEntry> sequences = {{0, 7, {0, 3}}, {7, 1, {6, 7}}, {8, 3, {8, 9}}};
+  const std::vector<PictureEntry> pictures = {{0, 2}, {4, 3}, {8, 3}};
+  const std::vector<uint32_t> table(16);
+  StepBatch step = {{.num_rows = 11, .num_sequences = 3, .table_len = 16, .num_pictures = 3},
+                    rows,
+                    sequences,
+                    {},
+                    table};
+  step.pictures = pictures;
+  StepLimits limits = kLimits;
+  limits.max_pictures = 3;
+  std::vector<std::byte> out(StepDescriptorBytes(limits));
+  const EncodedStep encoded = EncodeStep(step, kPictureRows, out);
+  EXPECT_EQ(encoded.num_positions, 48u);
+  StepDescriptor header;
+  std::memcpy(&header, out.data(), sizeof(header));
+  struct Run {
+    uint32_t first_row, num_rows, first_position, picture_first, table_offset;
+  };
+  const std::vector<Run> expected = {{0, 2, 41, 40, 0},
+                                     {2, 2, 43, kNoPicture, 0},
+                                     {4, 3, 45, 45, 0},
+                                     {7, 1, 9, kNoPicture, 6},
+                                     {8, 3, 20, 20, 8}};
+  ASSERT_EQ(header.num_sequences, expected.size());
+  EXPECT_EQ(encoded.bytes, sizeof(header) + expected.size() * sizeof(SequenceDescriptor) + 64);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SequenceDescriptor run;
+    std::memcpy(&run, out.data() + sizeof(header) + i * sizeof(run), sizeof(run));
+    EXPECT_EQ(run.first_row, expected[i].first_row) << i;
+    EXPECT_EQ(run.num_rows, expected[i].num_rows) << i;
+    EXPECT_EQ(run.first_position, expected[i].first_position) << i;
+    EXPECT_EQ(run.picture_first, expected[i].picture_first) << i;
+    EXPECT_EQ(run.table_offset[kGlobalGroup], expected[i].table_offset) << i;
+  }
 }
 
 TEST(StepEncoderTest, LayersCarryTheirGroupWindowAndPlaces) {

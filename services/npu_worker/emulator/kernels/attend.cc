@@ -28,8 +28,14 @@ struct Job {
   uint16_t* cache;
   uint64_t block_elements;
 
-  uint32_t FirstVisible(uint32_t position) const {
-    return layer.window == 0 || position + 1 <= layer.window ? 0 : position + 1 - layer.window;
+  uint32_t FirstVisible(const SequenceDescriptor& sequence, uint32_t position) const {
+    const uint32_t first =
+        layer.window == 0 || position + 1 <= layer.window ? 0 : position + 1 - layer.window;
+    return std::min(first, sequence.picture_first);
+  }
+  static uint32_t LastVisible(const SequenceDescriptor& sequence, uint32_t position) {
+    if (sequence.picture_first == kNoPicture) return position;
+    return sequence.first_position + sequence.num_rows - 1;
   }
   uint32_t Block(const SequenceDescriptor& sequence, uint32_t position) const {
     return step.block_table[sequence.table_offset[layer.group] + position / layer.block_tokens];
@@ -76,7 +82,8 @@ absl::Status CheckBlocks(const Job& job) {
       return absl::OutOfRangeError(absl::StrFormat("attend: table [%d, +%d) of %d entries", offset,
                                                    entries, job.step.block_table.size()));
     }
-    const uint32_t first = job.FirstVisible(sequence.first_position) / job.layer.block_tokens;
+    const uint32_t first =
+        job.FirstVisible(sequence, sequence.first_position) / job.layer.block_tokens;
     for (uint64_t i = first; i < entries; ++i) {
       const uint32_t block = job.step.block_table[offset + i];
       if (block >= job.layer.num_blocks) {
@@ -111,7 +118,7 @@ void RunTask(const Job& job, const Task& task, const Arithmetic& math) {
   const size_t dim = layer.head_dim;
   const uint32_t heads = layer.num_heads / layer.num_kv_heads;
   const uint32_t first_position = sequence.first_position + task.first_row;
-  const uint32_t last_position = first_position + task.num_rows - 1;
+  const uint32_t last_position = Job::LastVisible(sequence, first_position + task.num_rows - 1);
 
   thread_local std::vector<float> scratch;
   const size_t lines = size_t{task.num_rows} * heads;
@@ -134,7 +141,7 @@ void RunTask(const Job& job, const Task& task, const Arithmetic& math) {
     states[i] = {-std::numeric_limits<float>::infinity(), 0.0f, accumulators + i * dim};
   }
 
-  const uint32_t first_visible = job.FirstVisible(first_position);
+  const uint32_t first_visible = job.FirstVisible(sequence, first_position);
   for (uint32_t base = first_visible / kTilePositions * kTilePositions; base <= last_position;
        base += kTilePositions) {
     const uint32_t begin = std::max(base, first_visible);
@@ -146,8 +153,9 @@ void RunTask(const Job& job, const Task& task, const Arithmetic& math) {
     }
     for (uint32_t i = 0; i < task.num_rows; ++i) {
       const uint32_t position = first_position + i;
-      const uint32_t first = std::max(base, job.FirstVisible(position));
-      const uint32_t last = std::min(base + kTilePositions - 1, position);
+      const uint32_t first = std::max(base, job.FirstVisible(sequence, position));
+      const uint32_t last =
+          std::min(base + kTilePositions - 1, Job::LastVisible(sequence, position));
       if (first > last) continue;
       for (uint32_t h = 0; h < heads; ++h) {
         const size_t line = size_t{i} * heads + h;

@@ -116,6 +116,43 @@ TEST_F(AttendKernelTest, ARowDoesNotDependOnHowItWasBatched) {
   }
 }
 
+// Rows with one q differ in what they see alone.
+TEST_F(AttendKernelTest, RowsOfAPictureSeeAllOfItWhateverTheWindow) {
+  constexpr uint32_t kFirst = 12, kRows = 19, kLast = kFirst + kRows - 1, kPicture = 10;
+  const std::vector<uint32_t> table = {5, 0};
+  const auto run = [&](uint32_t window, uint32_t picture_first) {
+    std::ranges::fill(kv_, 0x7E00);
+    layer_.window = window;
+    Write(0, 0, kFirst);
+    EXPECT_OK(Run(Chunk(0, kFirst, table)));
+    Write(0, kFirst, kRows);
+    const auto q = exchange_.begin() + layer_.q_offset / 2;
+    const auto last_q = q + (kRows - 1) * kHeads * kDim;
+    for (uint32_t row = 0; row + 1 < kRows; ++row) {
+      std::copy(last_q, last_q + kHeads * kDim, q + row * kHeads * kDim);
+    }
+    TestStep step = Chunk(kFirst, kRows, table);
+    step.sequences[0].picture_first = picture_first;
+    EXPECT_OK(Run(step));
+    return Output(0, kRows);
+  };
+  const auto row_of = [](const std::vector<uint16_t>& output, uint32_t row) {
+    const auto begin = output.begin() + row * kHeads * kDim;
+    return std::vector<uint16_t>(begin, begin + kHeads * kDim);
+  };
+  const std::vector<uint16_t> sees_all = row_of(run(0, kNoPicture), kRows - 1);
+  const std::vector<uint16_t> all = run(0, kPicture);
+  for (uint32_t row = 0; row < kRows; ++row) EXPECT_EQ(row_of(all, row), sees_all) << row;
+  // A window that ends with the picture's first row, or, of the first rows, before it.
+  constexpr uint32_t kWindow = 7;
+  const auto sees_picture = row_of(run(kLast + 1 - kPicture, kNoPicture), kRows - 1);
+  const std::vector<uint16_t> windowed = run(kWindow, kPicture);
+  for (uint32_t row = kPicture + kWindow - 1 - kFirst; row < kRows; ++row) {
+    EXPECT_EQ(row_of(windowed, row), sees_picture) << row;
+  }
+  EXPECT_NE(row_of(windowed, 0), sees_picture);
+}
+
 TEST_F(AttendKernelTest, LargeScoresDoNotOverflow) {
   layer_.scale = 1000.0f;
   Write(0, 0, 20);
