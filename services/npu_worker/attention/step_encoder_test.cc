@@ -46,7 +46,7 @@ TEST(StepEncoderTest, LaysOutSequencesAndTables) {
 
 TEST(StepEncoderTest, TheFullestStepFitsTheSizeForItsLimits) {
   std::vector<RowEntry> rows(8);
-  std::vector<SequenceEntry> sequences(3);
+  const std::vector<SequenceEntry> sequences = {{0, 3, {}}, {3, 3, {}}, {6, 2, {}}};
   const std::vector<uint32_t> table(16);
   const StepBatch step = {
       {.num_rows = 8, .num_sequences = 3, .table_len = 16}, rows, sequences, {}, table};
