@@ -251,7 +251,7 @@ TEST_F(TrainedPicturesTest, SecondQuestionsGetTheReferencesAnswers) {
   EXPECT_THAT(client.Get("/metrics"), HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 6\n"));
 }
 
-// By the kernels, with the same tokens: what is compared are not bits but answers.
+// By the kernels, whose last bits differ: the answers are the same.
 TEST_F(TrainedPicturesTest, TheGpuGivesTheReferencesAnswers) {
   UseDevices("off");
   Serve(folder_.string(), {});

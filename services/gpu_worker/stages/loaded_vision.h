@@ -21,9 +21,8 @@
 
 namespace tandem::gpu {
 
-// FAILED_PRECONDITION names what the kernels cannot read: a hidden_dim that is no multiple of 32, an
-// ffn_dim that is none of 4, heads that are none of 8 or over 256, more patches than a software
-// device's loops reach.
+// FAILED_PRECONDITION names what the kernels cannot read: hidden_dim must be a multiple of 32, ffn_dim
+// of 4, a head's dimensions of 8 and at most 256; a software device's loops reach so many patches.
 absl::Status CheckVisionSupported(const WeightSet& weights, const Tuning& tuning);
 
 // A picture is recorded in parts, each a layer; a submission has so many that it takes about

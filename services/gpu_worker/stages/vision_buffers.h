@@ -25,7 +25,7 @@ struct VisionBuffers {
   vulkan::Buffer patches;    // activations [N, PackedColumns(patch_dim)]
   vulkan::Buffer residual;   // float32 [N, D]
   vulkan::Buffer normed;     // activations [N, D]
-  vulkan::Buffer wide;       // float32 [N, max(3 D, F)]: q, k and v; up; what is pooled
+  vulkan::Buffer wide;       // float32 [N, max(3 D, F)]: q, k and v; up; the last norm's
   vulkan::Buffer sums;       // float32 [N, D]
   vulkan::Buffer q;          // float16 [N, D]
   vulkan::Buffer k, v;       // float16 pages: shaders/include/kv_cache.glsl
