@@ -2,18 +2,18 @@
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const here = dirname(fileURLToPath(import.meta.url));
 
 // Starts `tandem serve` of the folder `bin`, with `flags` beside those it needs, and waits until it
-// answers.  Returns {url, grpc, signal, log, stop}.  `key`: what it is asked with.  `model`: a path from
-// the root of the source, served with `context` positions.
+// answers.  Returns {url, grpc, signal, log, stop}.  `key`: what it is asked with.  `model`: a path,
+// relative to the root of the source, served with `context` positions.
 export async function startCluster(bin, flags = [], key = "", { model = "models/demo/demo.Q8_0.gguf", context = 512 } = {}) {
   const runtime = mkdtempSync(join(tmpdir(), "tandem-clients."));
-  const serve = spawn(join(bin, "tandem"), ["serve", "--model", join(here, "../..", model),
+  const serve = spawn(join(bin, "tandem"), ["serve", "--model", resolve(here, "../..", model),
     "--runtime-dir", runtime, "--no-packed-cache", "--max-rows", "64", "--context", `${context}`, "--port", "0",
     "--http", "127.0.0.1:0", ...flags], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = new Promise((resolve) => serve.once("exit", resolve));
