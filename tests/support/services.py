@@ -32,10 +32,11 @@ class Services:
     descriptors: the gateway's limit of them, soft and hard.  keys: limits of API keys, by the key, which is its own name.
     npu: attention is on a second worker.  devices: tandem-gpu-worker and the emulated NPU in place of reference_worker.
     proxies: by the worker, flags of the answer_proxy through which the gateway reaches it.  folder: of sockets, logs and caches.
+    model: its file, served with `context` positions.  encoder: of pictures, a file.
     """
 
     def __init__(self, programs, *gateway_flags, descriptors=None, keys=None, npu=False, devices=False, proxies=None,
-                 folder=None):
+                 folder=None, model=SOURCE / "models/demo" / MODEL, context=512, encoder=None):
         self.programs, self.devices = programs, devices
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="tandem-test-"))
         self.limits = {"gateway": descriptors} if descriptors else {}
@@ -43,7 +44,9 @@ class Services:
         self.http, self.grpc, self.metrics = (f"127.0.0.1:{port}" for port in (http, grpc, metrics))
         self.unix = self.socket("gateway")
         self.workers = ["gpu", "npu"] if npu else ["gpu"]
-        self.flags = {"loader": ["--root", SOURCE / "models/demo"]}
+        self.flags = {"loader": ["--root", model.parent]}
+        if encoder:
+            self.flags["loader"] += ["--mmproj", f"{model.name}={encoder}"]
         policy = "off"
         for worker in self.workers:
             self.flags[worker] = ["--name", f"{worker}0", *self.worker_flags(worker)]
@@ -55,7 +58,7 @@ class Services:
         self.flags["gateway"] = [
             "--port", str(grpc), "--http", self.http, "--metrics", self.metrics, "--loader", self.socket("loader"),
             *(flag for name in reached for flag in ("--worker", self.socket(name))),
-            "--model", MODEL, "--npu", policy, "--max-rows", "64", "--context", "512", *gateway_flags]
+            "--model", model.name, "--npu", policy, "--max-rows", "64", "--context", str(context), *gateway_flags]
         if keys:
             file = self.folder / "keys"
             file.write_text("".join(f"{name} sha256:{hashlib.sha256(name.encode()).hexdigest()} {limits}\n"
