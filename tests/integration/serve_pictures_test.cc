@@ -89,6 +89,13 @@ TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
   EXPECT_THAT(page, AllOf(HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 2\n"),
                           HasSubstr("tandem_picture_cache_pictures 2\n"),
                           HasSubstr("tandem_picture_seconds_count{stage=\"encode\"} 2\n")));
+  const Json status = Json::parse(client.Get("/tandem/v1/status"));
+  ASSERT_TRUE(status.contains("pictures")) << status;
+  EXPECT_EQ(status["pictures"]["encoded"], "2");
+  EXPECT_EQ(status["pictures"]["cached"], "7") << "by each API";
+  for (const char* time : {"decodeSeconds", "prepareSeconds", "encodeSeconds"}) {
+    EXPECT_GT(status["pictures"][time].get<double>(), 0) << time;
+  }
   EXPECT_THAT(client.Get("/api/show"), HasSubstr("\"vision\""));
   EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("\"imageTokens\":36"));
 }
@@ -161,6 +168,7 @@ TEST_F(ToyPicturesTest, AModelWithoutAnEncoderSaysSo) {
   EXPECT_EQ(response.status, 400);
   EXPECT_THAT(response.body, HasSubstr("it has no vision encoder"));
   EXPECT_THAT(client.Get("/tandem/v1/models"), HasSubstr("it has no vision encoder"));
+  EXPECT_FALSE(Json::parse(client.Get("/tandem/v1/status")).contains("pictures"));
   EXPECT_FALSE(client.Ask("gRPC", {{{"Hello.", {}, ""}}}).text.empty()) << "text is served";
 }
 

@@ -17,6 +17,22 @@ bool IsMissing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
+void FillPictures(const PictureEncoder::Counts& counts, v1::PictureStatus& status) {
+  const auto number = [&](PictureOutcome of) { return counts.outcomes[static_cast<size_t>(of)]; };
+  const auto seconds = [&](PictureStage of) {
+    return absl::ToDoubleSeconds(counts.stage_times[static_cast<size_t>(of)]);
+  };
+  status.set_cached(number(PictureOutcome::kCached));
+  status.set_encoded(number(PictureOutcome::kEncoded));
+  status.set_refused(number(PictureOutcome::kRefused));
+  status.set_failed(number(PictureOutcome::kFailed));
+  status.set_decode_seconds(seconds(PictureStage::kDecode));
+  status.set_prepare_seconds(seconds(PictureStage::kPrepare));
+  status.set_encode_seconds(seconds(PictureStage::kEncode));
+  status.set_cache_pictures(counts.cached);
+  status.set_cache_bytes(counts.cached_bytes);
+}
+
 }  // namespace
 
 Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names,
@@ -142,6 +158,9 @@ void Launcher::FillStatus(v1::GetStatusResponse& status) const {
   if (model == nullptr) return;
   status.set_model(model->info().name());
   model->engine().FillStatus(status);
+  if (model->pictures() != nullptr) {
+    FillPictures(model->pictures()->counts(), *status.mutable_pictures());
+  }
 }
 
 SchedulerCounters Launcher::counters() const {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -82,6 +83,8 @@ class PictureEncoder {
     uint64_t waiting = 0;  // jobs
     uint64_t cached = 0;   // pictures
     uint64_t cached_bytes = 0;
+    std::array<uint64_t, kNumPictureOutcomes> outcomes = {};         // since construction
+    std::array<absl::Duration, kNumPictureStages> stage_times = {};  // of all pictures, likewise
   };
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
@@ -146,8 +149,8 @@ class PictureEncoder {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the job's right to be answered; false: somebody else has.
   bool TakeAnswer(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReportStage(PictureStage stage, absl::Time begin) const;
-  void Report(PictureOutcome outcome, size_t num_pictures = 1) const;
+  void ReportStage(PictureStage stage, absl::Time begin);
+  void Report(PictureOutcome outcome, size_t num_pictures = 1);
 
   const PictureEncoderOptions options_;
   const VisionConfig config_;
@@ -167,6 +170,8 @@ class PictureEncoder {
   std::list<Cached> cached_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::map<Key, std::list<Cached>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   uint64_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<std::atomic<uint64_t>, kNumPictureOutcomes> outcomes_ = {};
+  std::array<std::atomic<int64_t>, kNumPictureStages> stage_ns_ = {};
   std::vector<std::thread> threads_;
 };
 

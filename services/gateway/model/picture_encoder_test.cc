@@ -17,6 +17,7 @@ namespace tandem::gateway {
 namespace {
 
 using tandem::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kToyPictureRows;
 using testing::ToyBmp;
@@ -88,8 +89,11 @@ TEST_F(PictureEncoderTest, FilesBecomeSoftTokensOnce) {
   EXPECT_EQ(again[0], first[1]);
   EXPECT_EQ(again[1], first[0]);
   EXPECT_EQ(num_encoded_, 2);
-  EXPECT_EQ(encoder_->counts().cached, 2u);
-  EXPECT_EQ(encoder_->counts().waiting, 0u);
+  const PictureEncoder::Counts counts = encoder_->counts();
+  EXPECT_EQ(counts.cached, 2u);
+  EXPECT_EQ(counts.waiting, 0u);
+  EXPECT_THAT(counts.outcomes, ElementsAre(3, 2, 0, 0));
+  for (const absl::Duration time : counts.stage_times) EXPECT_GT(time, absl::ZeroDuration());
   EXPECT_EQ(Count(PictureOutcome::kEncoded), 2);
   EXPECT_EQ(Count(PictureOutcome::kCached), 3);
   EXPECT_EQ(Count(PictureStage::kDecode), 2);

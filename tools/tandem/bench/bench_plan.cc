@@ -13,6 +13,12 @@ std::string BenchTest::Name() const {
   return name;
 }
 
+std::string BenchPictureTest::Name() const {
+  std::string name = absl::StrFormat("img%d", images);
+  if (batch > 1) name += absl::StrFormat(" b%d", batch);
+  return name;
+}
+
 uint32_t BenchTest::PromptTokens() const { return is_prompt ? tokens : std::max(depth, 1u); }
 
 std::vector<BenchTest> PlanTests(const BenchOptions& options) {
@@ -34,7 +40,8 @@ std::vector<BenchTest> PlanTests(const BenchOptions& options) {
 absl::Status CheckTests(const std::vector<BenchTest>& tests, uint32_t context_len,
                         uint32_t max_sequences) {
   if (tests.empty()) {
-    return absl::InvalidArgumentError("nothing to measure: --prompt and --tokens are both 0");
+    return absl::InvalidArgumentError(
+        "nothing to measure: --prompt and --tokens are both 0, and there are no --images");
   }
   for (const BenchTest& test : tests) {
     if (test.batch == 0) return absl::InvalidArgumentError("--batch 0: at least one sequence");

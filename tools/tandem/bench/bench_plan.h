@@ -24,11 +24,21 @@ struct BenchTest {
   uint64_t Length() const { return uint64_t{PromptTokens()} + (is_prompt ? 1 : tokens + 1); }
 };
 
+// Requests with pictures: "img4", "img4 b8" for eight requests at once.
+struct BenchPictureTest {
+  uint32_t images = 0;  // of each request
+  uint32_t batch = 1;   // requests at once
+
+  std::string Name() const;
+};
+
 struct BenchOptions {
   std::vector<uint32_t> prompts = {512};  // 0: no such test
   std::vector<uint32_t> tokens = {128};   // 0: no such test
   std::vector<uint32_t> batches = {1};
   std::vector<uint32_t> depths = {0};  // of decoding
+  std::vector<uint32_t> images;        // of a request; 0: no such test
+  uint32_t image_side = 896;           // pixels of a picture's width and height
   uint32_t repetitions = 5;
   bool warm_up = true;
   uint64_t seed = 1;  // of the prompts' token ids

@@ -62,6 +62,29 @@ struct BenchResult {
   double flops_per_second() const { return seconds > 0 ? flops / seconds : 0; }
 };
 
+// Of one question's requests, over all repetitions.
+struct BenchPictureTimes {
+  // The slowest request's, one a repetition.
+  std::vector<double> first_token_seconds;
+  uint64_t encoded = 0;        // pictures that the gateway encoded
+  uint64_t cached = 0;         // pictures that it had encoded before
+  uint64_t cached_tokens = 0;  // of prompts, found in the KV cache
+  // By the gateway's clocks, of all pictures encoded; decoding includes waits for a decoder.
+  double decode_seconds = 0;
+  double prepare_seconds = 0;
+  double encode_seconds = 0;
+};
+
+struct BenchPictureResult {
+  BenchPictureTest test;
+  // Pictures a second, one a repetition: from the first request to the last first token.
+  std::vector<double> rates;
+  BenchPictureTimes first;  // about new pictures
+  BenchPictureTimes again;  // another question about the same ones
+
+  Spread rate() const { return SpreadOf(rates); }
+};
+
 struct BenchDevice {
   std::string worker;
   std::string device;
@@ -91,6 +114,7 @@ struct BenchReport {
   BenchOptions options;
   std::vector<BenchDevice> devices;
   std::vector<BenchResult> results;
+  std::vector<BenchPictureResult> pictures;
   double bytes_per_step = 0;  // written by the gateway; activations stay by handle
   std::string no_energy;      // why energy was not measured; empty if it was
 

@@ -17,9 +17,9 @@ struct Earlier {
   size_t samples = 0;
 };
 
-std::string Difference(const Earlier& then, const BenchResult& now) {
-  if (then.samples < 2 || now.rates.size() < 2) return "spread unknown: one repetition";
-  const Spread rate = now.rate();
+std::string Difference(const Earlier& then, const std::vector<double>& rates) {
+  if (then.samples < 2 || rates.size() < 2) return "spread unknown: one repetition";
+  const Spread rate = SpreadOf(rates);
   const double beyond = std::abs(rate.mean - then.rate) - (rate.deviation + then.deviation);
   if (beyond <= 0) return "within the spread";
   return rate.mean > then.rate ? "faster" : "slower";
@@ -35,6 +35,11 @@ absl::StatusOr<std::string> Compare(const std::string& earlier, const std::strin
     const auto json = nlohmann::json::parse(earlier);
     for (const auto& test : json.at("tests")) {
       tests[test.at("test").get<std::string>()] = {test.at("tokens_per_second").get<double>(),
+                                                   test.at("deviation").get<double>(),
+                                                   test.at("samples").size()};
+    }
+    for (const auto& test : json.value("pictures", nlohmann::json::array())) {
+      tests[test.at("test").get<std::string>()] = {test.at("pictures_per_second").get<double>(),
                                                    test.at("deviation").get<double>(),
                                                    test.at("samples").size()};
     }
@@ -54,19 +59,20 @@ absl::StatusOr<std::string> Compare(const std::string& earlier, const std::strin
   }
   TextTable table({false, true, true, true, false});
   table.Add({"test", name, "now", "ratio", ""});
-  for (const BenchResult& result : now.results) {
-    const auto then = tests.find(result.test.Name());
+  const auto add = [&](const std::string& test, const std::vector<double>& rates) {
+    const auto then = tests.find(test);
     if (then == tests.end()) {
-      notes.push_back(result.test.Name() + ": not in " + name);
-      continue;
+      notes.push_back(test + ": not in " + name);
+      return;
     }
-    const Spread rate = result.rate();
-    table.Add({result.test.Name(), absl::StrFormat("%.2f", then->second.rate),
-               absl::StrFormat("%.2f", rate.mean),
-               then->second.rate > 0 ? absl::StrFormat("%.3f", rate.mean / then->second.rate) : "-",
-               Difference(then->second, result)});
+    const double rate = SpreadOf(rates).mean;
+    table.Add({test, absl::StrFormat("%.2f", then->second.rate), absl::StrFormat("%.2f", rate),
+               then->second.rate > 0 ? absl::StrFormat("%.3f", rate / then->second.rate) : "-",
+               Difference(then->second, rates)});
     tests.erase(then);
-  }
+  };
+  for (const BenchResult& result : now.results) add(result.test.Name(), result.rates);
+  for (const BenchPictureResult& result : now.pictures) add(result.test.Name(), result.rates);
   for (const auto& entry : tests) notes.push_back(entry.first + ": not measured now");
   std::string text = table.Print();
   for (const std::string& line : notes) text += line + "\n";

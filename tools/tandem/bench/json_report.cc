@@ -73,6 +73,27 @@ Json ResultJson(const BenchReport& report, const BenchResult& result) {
   return json;
 }
 
+Json PictureTimesJson(const BenchPictureTimes& times) {
+  return {{"first_token_seconds", SpreadOf(times.first_token_seconds).mean},
+          {"encoded", times.encoded},
+          {"cached", times.cached},
+          {"cached_tokens", times.cached_tokens},
+          {"decode_seconds", times.decode_seconds},
+          {"prepare_seconds", times.prepare_seconds},
+          {"encode_seconds", times.encode_seconds}};
+}
+
+Json PictureJson(const BenchPictureResult& result) {
+  return {{"test", result.test.Name()},
+          {"images", result.test.images},
+          {"batch", result.test.batch},
+          {"pictures_per_second", result.rate().mean},
+          {"deviation", result.rate().deviation},
+          {"samples", result.rates},
+          {"first", PictureTimesJson(result.first)},
+          {"again", PictureTimesJson(result.again)}};
+}
+
 std::string Quoted(const std::string& cell) {
   if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
   return "\"" + absl::StrReplaceAll(cell, {{"\"", "\"\""}}) + "\"";
@@ -95,6 +116,10 @@ std::string ReportAsJson(const BenchReport& report) {
   for (const BenchDevice& device : report.devices) json["devices"].push_back(DeviceJson(device));
   for (const BenchResult& result : report.results) {
     json["tests"].push_back(ResultJson(report, result));
+  }
+  if (!report.pictures.empty()) json["image_side"] = report.options.image_side;
+  for (const BenchPictureResult& result : report.pictures) {
+    json["pictures"].push_back(PictureJson(result));
   }
   return json.dump(2) + "\n";
 }

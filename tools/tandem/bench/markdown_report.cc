@@ -138,6 +138,28 @@ std::string WorkTable(const BenchReport& report) {
   return table.Print();
 }
 
+// A part's time for each picture that was encoded.
+std::string PerPicture(double seconds, uint64_t encoded) {
+  return encoded == 0 ? "-" : absl::StrFormat("%.2f", 1e3 * seconds / static_cast<double>(encoded));
+}
+
+std::string PictureTable(const BenchReport& report) {
+  MarkdownTable table({"pictures", "first token s", "pictures/s", "again s", "of first",
+                       "decode ms", "prepare ms", "encode ms"},
+                      1);
+  for (const BenchPictureResult& result : report.pictures) {
+    const double first = SpreadOf(result.first.first_token_seconds).mean;
+    const double again = SpreadOf(result.again.first_token_seconds).mean;
+    table.Add({result.test.Name(), absl::StrFormat("%.3f", first),
+               absl::StrFormat("%.2f ± %.2f", result.rate().mean, result.rate().deviation),
+               absl::StrFormat("%.3f", again), Share(again, first),
+               PerPicture(result.first.decode_seconds, result.first.encoded),
+               PerPicture(result.first.prepare_seconds, result.first.encoded),
+               PerPicture(result.first.encode_seconds, result.first.encoded)});
+  }
+  return table.Print();
+}
+
 // Those that any worker has spent time on, in the model's order.
 std::vector<std::string> StagesOf(const BenchReport& report) {
   std::vector<std::string> stages;
@@ -217,6 +239,20 @@ std::string Footer(const BenchReport& report) {
   } else {
     text += "- energy: not reported (" + report.no_energy + ")\n";
   }
+  if (!report.pictures.empty()) {
+    text += absl::StrFormat(
+        "- pictures: PNG of %d x %d pixels; again: another question about them; decode, prepare "
+        "and "
+        "encode: by the gateway's clocks, for each picture\n",
+        report.options.image_side, report.options.image_side);
+  }
+  for (const BenchPictureResult& result : report.pictures) {
+    if (result.again.encoded == 0) continue;
+    text += absl::StrFormat(
+        "- %s: %d pictures were encoded again for the other question: the gateway's cache of "
+        "pictures is too small for this test\n",
+        result.test.Name(), result.again.encoded);
+  }
   for (const BenchResult& result : report.results) {
     if (result.preemptions == 0) continue;
     text += absl::StrFormat(
@@ -237,8 +273,12 @@ std::string Footer(const BenchReport& report) {
 }  // namespace
 
 std::string ReportAsMarkdown(const BenchReport& report) {
-  return RateTable(report) + "\n" + WorkTable(report) + "\n" + StageTable(report) + "\n" +
-         Footer(report);
+  std::string text;
+  if (!report.results.empty()) {
+    text = RateTable(report) + "\n" + WorkTable(report) + "\n" + StageTable(report) + "\n";
+  }
+  if (!report.pictures.empty()) text += PictureTable(report) + "\n";
+  return text + Footer(report);
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "services/common/rpc/status.h"
 #include "tools/tandem/bench/bench_streams.h"
 #include "tools/tandem/bench/cluster_counters.h"
+#include "tools/tandem/bench/picture_measure.h"
 #include "tools/tandem/printable.h"
 
 namespace tandem {
@@ -194,8 +195,12 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
   if (models.models().empty()) return absl::NotFoundError("the gateway serves no model");
   const v1::ModelInfo& model = models.models(0);
   const std::vector<BenchTest> tests = PlanTests(options);
-  TANDEM_RETURN_IF_ERROR(
-      CheckTests(tests, model.context_len(), status.scheduler().max_sequences()));
+  const std::vector<BenchPictureTest> picture_tests = PlanPictureTests(options);
+  const uint32_t max_sequences = status.scheduler().max_sequences();
+  if (!tests.empty() || picture_tests.empty()) {
+    TANDEM_RETURN_IF_ERROR(CheckTests(tests, model.context_len(), max_sequences));
+  }
+  TANDEM_RETURN_IF_ERROR(CheckPictureTests(picture_tests, model, max_sequences));
   BenchReport report{.version = status.version(),
                      .model = model.name(),
                      .weight_bytes = model.weight_bytes(),
@@ -213,6 +218,11 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
     const bool first = warm.emplace(test.is_prompt, test.batch).second;
     TANDEM_ASSIGN_OR_RETURN(BenchResult result, measurement.Run(test, options.warm_up && first));
     report.results.push_back(std::move(result));
+  }
+  for (const BenchPictureTest& test : picture_tests) {
+    TANDEM_ASSIGN_OR_RETURN(BenchPictureResult result,
+                            MeasurePictures(stub, test, options, hooks.progress));
+    report.pictures.push_back(std::move(result));
   }
   TANDEM_ASSIGN_OR_RETURN(const ClusterCounts after, measurement.counters().Read());
   if (after.steps > before.steps) {

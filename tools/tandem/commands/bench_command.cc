@@ -150,6 +150,8 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
       "devices' own clocks count, queued %\n"
       "that of steps handed over while the one before ran. What a device does not report, energy\n"
       "for one, is said to be missing.\n"
+      "img4 are requests with 4 new pictures (--images), and again the same with another question\n"
+      "about them: nothing is encoded then, and prompts begin behind what they share.\n"
       "--predict needs a build of the sources and AMD's compiler (scripts/fetch-radv); "
       "docs/radeon.md\n"
       "says how it predicts, and how far it was from what was measured.");
@@ -166,13 +168,24 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
   add_list("--batch", flags->bench.batches, CLI::Range(1, 4096), "Sequences at a time");
   add_list("--depth", flags->bench.depths, counts,
            "Positions that a sequence holds before it makes tokens");
+  CLI::Option* images = command->add_option("--images", flags->bench.images,
+                                            "Pictures of a request, one or more: measures requests "
+                                            "with pictures too; --batch requests at a time");
+  images->delimiter(',')->check(CLI::Range(0, 64));
+  command
+      ->add_option("--image-side", flags->bench.image_side,
+                   "Width and height of these pictures, pixels")
+      ->check(CLI::Range(1, 4096))
+      ->needs(images)
+      ->capture_default_str();
   command->add_option("--repetitions", flags->bench.repetitions, "Of every test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_flag("!--no-warm-up", flags->bench.warm_up, "Measure from the first run on");
   command->add_option("--seed", flags->bench.seed, "Of the random prompts")->capture_default_str();
   CLI::Option* json = command->add_flag("--json", flags->json, "Print JSON");
-  CLI::Option* csv = command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json);
+  CLI::Option* csv =
+      command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json)->excludes(images);
   CLI::Option* compare = command->add_option(
       "--compare", flags->compare,
       "A file that --json printed earlier: ratios, and which exceed the spread");
