@@ -5,12 +5,13 @@
 #include "step.glsl"
 #include "weights.glsl"
 layout(local_size_x_id = 0) in;
+layout(constant_id = 4) const bool PICTURES = false;  // steps may have some
 #include "push/embed.glsl"
 
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= num_rows(step)) return;
-  if (soft_tokens != 0 && picture_end(step, row) != 0) {
+  if (PICTURES && picture_end(step, row) != 0) {
     if (first_token != 0) return;
     for (uint i = gl_LocalInvocationIndex * 4; i < cols; i += gl_WorkGroupSize.x * 4) {
       uint64_t at = (uint64_t(row) * cols + i) * 4;

@@ -19,6 +19,7 @@ constexpr auto kAddNorms = {spirv::Module(shaders::kAddNorm),
                             spirv::Module(shaders::kAddNormTexels),
                             spirv::Module(shaders::kAddNormWide)};
 constexpr uint32_t kEmbedDtype = ConstantId("WEIGHT_DTYPE", {shaders::kEmbed});
+constexpr uint32_t kEmbedPictures = ConstantId("PICTURES", {shaders::kEmbed});
 constexpr uint32_t kGather = ConstantId("GATHER", {shaders::kRmsNorm});
 constexpr uint32_t kRmsNormFormat = ConstantId("OUT_FORMAT", {shaders::kRmsNorm});
 constexpr uint32_t kAddSplitK = ConstantId("SPLIT_K", {shaders::kAddSplitK});
@@ -123,6 +124,7 @@ Launch EmbedLaunch(const Tuning& tuning, const DeviceTensor& table, const Device
   std::copy_n(shard.plane, 4, push.plane);
   Launch launch = MakeLaunch(KernelId::kEmbed, tuning.norm_threads, push, args.max_rows, 1);
   launch.constants[kEmbedDtype] = static_cast<uint32_t>(table.dtype);
+  if (args.soft_tokens != 0) launch.constants[kEmbedPictures] = 1;
   return launch;
 }
 

@@ -4,7 +4,7 @@ PUSH_BLOCK(EmbedPush)
   uint64_t plane[4];
   uint64_t destination;  // float32 [rows, cols]
   uint64_t guesses;      // uint [outputs of the step before]: tokens of rows that are fed
-  uint64_t soft_tokens;  // float32 [rows, cols]: rows of pictures; 0: steps have none
+  uint64_t soft_tokens;  // PICTURES: float32 [rows, cols], rows of pictures
   uint first_token;      // of this shard
   uint num_tokens;
   uint cols;
