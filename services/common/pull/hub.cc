@@ -174,7 +174,8 @@ absl::StatusOr<std::vector<ListedFile>> Hub::List(const HubFile& file) const {
     const auto path = one.is_object() ? one.find("path") : one.end();
     if (!one.is_object() || path == one.end() || !path->is_string()) continue;
     ListedFile listed{.path = path->get<std::string>()};
-    if (!IsModelFile(listed.path) || !CheckFile(listed.path).ok()) continue;
+    const bool wanted = IsModelFile(listed.path) || IsEncoderFile(listed.path);
+    if (!wanted || !CheckFile(listed.path).ok()) continue;
     if (const auto size = one.find("size"); size != one.end() && size->is_number_unsigned()) {
       listed.size = size->get<uint64_t>();
     }
@@ -194,7 +195,9 @@ absl::StatusOr<HubFile> Hub::Choose(const HubFile& file) const {
   if (file.file.ends_with(".gguf")) return chosen;
   TANDEM_ASSIGN_OR_RETURN(const std::vector<ListedFile> listed, List(file));
   std::vector<std::string> paths;
-  for (const ListedFile& one : listed) paths.push_back(one.path);
+  for (const ListedFile& one : listed) {
+    if (IsModelFile(one.path)) paths.push_back(one.path);
+  }
   TANDEM_ASSIGN_OR_RETURN(chosen.file, ChooseFile(paths, file.file, file.repository()));
   return chosen;
 }

@@ -46,7 +46,8 @@ class Hub {
   // UNAUTHENTICATED or PERMISSION_DENIED: the text says what to do (licence, token); NOT_FOUND;
   // UNAVAILABLE after all attempts; DATA_LOSS: the answer contradicts itself.
   absl::StatusOr<RemoteFile> Resolve(const HubFile& file) const;
-  // The GGUF files of a repository.  Errors as for Resolve.
+  // The GGUF files of a repository: models, and vision encoders (mmproj files).  Errors as for
+  // Resolve.
   absl::StatusOr<std::vector<ListedFile>> List(const HubFile& repository) const;
   // `file` with its `file` chosen: as it is where it names a file; by its quantisation; or, where
   // it is empty, the only model file, or the one with Q4_0, Q4_K_M or Q8_0, the first of these.

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/model/mmproj_name.h"
 
 namespace tandem::pull {
 namespace {
@@ -105,11 +106,15 @@ bool LooksLikeModelName(std::string_view text) {
   return text.find(':') != text.npos && text.find('/') == text.npos;
 }
 
-bool IsModelFile(std::string_view path) {
-  const std::string name = absl::AsciiStrToLower(
-      std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1)));
-  if (!name.ends_with(".gguf") || name.find("mmproj") != name.npos) return false;
-  return name.find("-of-0") == name.npos;
+std::string FileNameOf(std::string_view path) {
+  return std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));
 }
+
+bool IsModelFile(std::string_view path) {
+  const std::string name = absl::AsciiStrToLower(FileNameOf(path));
+  return name.ends_with(".gguf") && !IsMmprojName(name) && name.find("-of-0") == name.npos;
+}
+
+bool IsEncoderFile(std::string_view path) { return IsMmprojName(FileNameOf(path)); }
 
 }  // namespace tandem::pull

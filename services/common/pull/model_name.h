@@ -44,5 +44,10 @@ absl::Status CheckFile(std::string_view file);
 // Whether `path`'s last component is that of a GGUF file that is a model by itself: no vision
 // projector and no part of a split one.
 bool IsModelFile(std::string_view path);
+// Whether it is that of a vision encoder, an mmproj file.
+bool IsEncoderFile(std::string_view path);
+
+// "FILE" of "FOLDER/FILE".
+std::string FileNameOf(std::string_view path);
 
 }  // namespace tandem::pull

@@ -3,10 +3,14 @@
 //   FOLDER/OWNER/REPO/FILE        a model, whole
 //   FOLDER/OWNER/REPO/.FILE.json  what it was pulled as, from where, with which checksum
 //
+// A vision encoder (mmproj file) has its own two beside the models that use it; it belongs to those
+// that the loader would take it for (common/model/mmproj_name.h).
+//
 // The rest that may be there (part_file.h) is of a pull under way or interrupted.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +21,13 @@
 
 namespace tandem::pull {
 
+// A model's vision encoder.
+struct PulledEncoder {
+  std::string path;
+  std::string sha256;  // empty: it was put there by hand
+  uint64_t bytes = 0;
+};
+
 struct PulledModel {
   std::string name;    // as it was pulled: "gemma3:27b"
   std::string path;    // of the file
@@ -25,6 +36,9 @@ struct PulledModel {
   std::string commit;
   std::string sha256;
   uint64_t bytes = 0;
+  std::optional<PulledEncoder> encoder;  // the one beside it that the loader would take
+
+  uint64_t total_bytes() const { return bytes + (encoder.has_value() ? encoder->bytes : 0); }
 };
 
 // Where pulled models go: TANDEM_MODELS, else $XDG_DATA_HOME/tandem/models, else
@@ -38,6 +52,12 @@ inline constexpr char kSystemModelsFolder[] = "/var/lib/tandem/models";
 // FOLDER/OWNER/REPO/FILE.
 std::string PathInStore(const std::string& folder, const HubFile& file);
 
+// The vision encoder beside the model's file at `path`; nullopt: there is none.
+std::optional<PulledEncoder> EncoderBeside(const std::string& path);
+
+// The file `file` of the store at `folder`; nullopt: it is not there.
+std::optional<PulledModel> ReadPulled(const std::string& folder, const HubFile& file);
+
 // The models under `folders`, sorted by name; those that an earlier folder has hide later ones.
 std::vector<PulledModel> ListPulled(const std::vector<std::string>& folders);
 
@@ -50,11 +70,12 @@ absl::StatusOr<PulledModel> FindPulled(const std::string& name, const ModelTable
 // and ModelTable::FromEnvironment.
 absl::StatusOr<std::string> PathOrPulled(const std::string& text);
 
-// Removes a model, what an interrupted pull left of it, and the folders that are empty then.
+// Removes a model, what an interrupted pull left of it, and the folders that are empty then.  A
+// pulled vision encoder goes with the last model of its folder that it belongs to.
 // ALREADY_EXISTS: it is being pulled; else the file system's error.
 absl::Status RemovePulled(const PulledModel& model);
 
-// Writes down what was pulled.
+// Writes down what was pulled, a model or, with its own file, an encoder.
 absl::Status RecordPulled(const PulledModel& model);
 
 }  // namespace tandem::pull

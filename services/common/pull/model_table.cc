@@ -54,6 +54,9 @@ absl::StatusOr<TableEntry> ParseEntry(const Json& json) {
   if (const auto gated = json.find("gated"); gated != json.end() && gated->is_boolean()) {
     entry.gated = gated->get<bool>();
   }
+  if (const auto sees = json.find("pictures"); sees != json.end() && sees->is_boolean()) {
+    entry.pictures = sees->get<bool>();
+  }
   const auto names = json.find("names");
   if (names == json.end() || !names->is_array() || names->empty()) {
     return absl::InvalidArgumentError("\"names\" is no array of names");

@@ -16,6 +16,7 @@ struct TableEntry {
   std::string sha256;    // 64 hex digits, or empty: the host's is taken
   double gigabytes = 0;  // about; 0: not known
   bool gated = false;    // a licence must be accepted first
+  bool pictures = true;  // it may have a vision encoder in its repository
 };
 
 // Immutable, so thread-safe.

@@ -42,10 +42,8 @@ absl::StatusOr<std::unique_ptr<VisionSource>> OpenVisionSource(const std::string
 bool IsVisionFile(const std::string& path);
 
 // The vision encoder of the model at `path`: the folder itself if its configuration has one, for a
-// GGUF file the mmproj file beside it that belongs to it.  Beside a model may lie other models'
-// files: an mmproj file belongs to a model if all words of its name, but for "mmproj", "model" and
-// number formats, are words of the model's name; of several the one with most words, then the first
-// in alphabetical order.  nullopt: there is none.
+// GGUF file the mmproj file beside it that ChooseMmproj takes (common/model/mmproj_name.h).
+// nullopt: there is none.
 std::optional<std::string> FindVision(const std::string& path);
 
 // Every tensor as float32.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <random>
 #include <sstream>
+#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -17,6 +18,10 @@ namespace tandem::pull::testing {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+
+namespace {
+constexpr char kModelFile[] = "model-Q4_0.gguf";
+}  // namespace
 
 std::string TestRequest::Field(const std::string& name) const {
   const auto found = fields.find(name);
@@ -144,13 +149,20 @@ std::string FakeHub::Sha256(const std::string& bytes) {
 
 std::string FakeHub::content() const {
   const MutexLock lock(mutex_);
-  return *content_;
+  return *files_.at(kModelFile).content;
 }
 
-void FakeHub::SetContent(std::string content) {
+void FakeHub::SetContent(std::string content) { SetFile(kModelFile, std::move(content)); }
+
+void FakeHub::SetFile(const std::string& path, std::string content) {
   const MutexLock lock(mutex_);
-  sha256_ = Sha256(content);
-  content_ = std::make_shared<const std::string>(std::move(content));
+  files_[path].sha256 = Sha256(content);
+  files_[path].content = std::make_shared<const std::string>(std::move(content));
+}
+
+void FakeHub::RemoveFile(const std::string& path) {
+  const MutexLock lock(mutex_);
+  files_.erase(path);
 }
 
 void FakeHub::Set(Faults faults) {
@@ -158,49 +170,65 @@ void FakeHub::Set(Faults faults) {
   faults_ = std::move(faults);
 }
 
+// Files that nobody pulls, then those that are there.
+std::string FakeHub::ListFiles() {
+  std::string list = R"([{"type": "file", "path": "README.md", "size": 5},
+                         {"type": "file", "path": "../evil-Q4_0.gguf", "size": 7},
+                         {"type": "file", "path": "../mmproj-f16.gguf", "size": 7},
+                         {"type": "file", "path": "model-Q8_0.gguf", "size": 9})";
+  const MutexLock lock(mutex_);
+  for (const auto& [path, file] : files_) {
+    list += absl::StrFormat(R"(,
+        {"type": "file", "path": "%s", "size": %d, "lfs": {"oid": "%s"}})",
+                            path, file.content->size(), file.sha256);
+  }
+  return list + "]";
+}
+
 TestReply FakeHub::AnswerHub(const TestRequest& request) {
   Faults faults;
-  std::string sha256;
-  size_t size = 0;
   {
     const MutexLock lock(mutex_);
     faults = faults_;
-    sha256 = sha256_;
-    size = content_->size();
   }
   if (faults.hub_hook) {
     if (TestReply reply = faults.hub_hook(request); reply.status != 0) return reply;
   }
   if (request.target == "/api/models/owner/repo/tree/main?recursive=true") {
-    return {.body = absl::StrFormat(
-                R"([{"type": "file", "path": "README.md", "size": 5},
-                    {"type": "file", "path": "mmproj-model-f16.gguf", "size": 7},
-                    {"type": "file", "path": "../evil-Q4_0.gguf", "size": 7},
-                    {"type": "file", "path": "model-Q4_0.gguf", "size": %d, "lfs": {"oid": "%s"}},
-                    {"type": "file", "path": "model-Q8_0.gguf", "size": 9}])",
-                size, sha256)};
+    return {.body = ListFiles()};
   }
-  if (request.target != "/owner/repo/resolve/main/model-Q4_0.gguf") {
+  constexpr std::string_view kResolve = "/owner/repo/resolve/main/";
+  const MutexLock lock(mutex_);
+  const auto found = request.target.starts_with(kResolve)
+                         ? files_.find(request.target.substr(kResolve.size()))
+                         : files_.end();
+  if (found == files_.end()) {
     return {.status = 404, .fields = {{"X-Error-Code", "EntryNotFound"}}};
   }
+  const auto& [path, file] = *found;
+  const std::string place = path == kModelFile ? "" : "/" + path;
+  const size_t size = faults.wrong_size != 0 ? faults.wrong_size : file.content->size();
+  const std::string& sha256 = faults.wrong_sha256.empty() ? file.sha256 : faults.wrong_sha256;
   return {.status = 302,
-          .fields = {{"Location", cdn_->url() + "/blob?signature=secret"},
+          .fields = {{"Location", cdn_->url() + "/blob" + place + "?signature=secret"},
                      {"X-Repo-Commit", "0123456789012345678901234567890123456789"},
-                     {"X-Linked-Size",
-                      absl::StrFormat("%d", faults.wrong_size != 0 ? faults.wrong_size : size)},
-                     {"X-Linked-Etag",
-                      "\"" + (faults.wrong_sha256.empty() ? sha256 : faults.wrong_sha256) + "\""}}};
+                     {"X-Linked-Size", absl::StrFormat("%d", size)},
+                     {"X-Linked-Etag", "\"" + sha256 + "\""}}};
 }
 
 TestReply FakeHub::AnswerCdn(const TestRequest& request) {
   Faults faults;
   std::string sha256;
   std::shared_ptr<const std::string> content;
+  // "/blob?..." is the model, "/blob/PATH?..." another file.
+  const std::string place = request.target.substr(0, request.target.find('?'));
+  const std::string path = place == "/blob" ? kModelFile : place.substr(sizeof("/blob/") - 1);
   const auto look = [&] {
     const MutexLock lock(mutex_);
     faults = faults_;
-    sha256 = sha256_;
-    content = content_;
+    const File& file = files_.at(path);
+    sha256 = file.sha256;
+    content = file.content;
   };
   look();
   if (faults.cdn_hook) {

@@ -63,7 +63,7 @@ class TestServer {
   std::thread acceptor_thread_;
 };
 
-// A repository "owner/repo" with one file, "model-Q4_0.gguf", at a hub that sends clients to
+// A repository "owner/repo" with one model, "model-Q4_0.gguf", at a hub that sends clients to
 // another host for its bytes, as Hugging Face does.
 class FakeHub {
  public:
@@ -74,6 +74,9 @@ class FakeHub {
   TestServer& cdn() { return *cdn_; }
   std::string content() const;
   void SetContent(std::string content);
+  // Adds or replaces another file of the repository.
+  void SetFile(const std::string& path, std::string content);
+  void RemoveFile(const std::string& path);
   // Bytes that look like a GGUF file and otherwise like nothing.
   static std::string MakeContent(size_t bytes, unsigned seed = 1);
   static std::string Sha256(const std::string& bytes);
@@ -92,12 +95,16 @@ class FakeHub {
   void Set(Faults faults);
 
  private:
+  struct File {
+    std::shared_ptr<const std::string> content;  // shared with answers under way
+    std::string sha256;
+  };
+  std::string ListFiles();
   TestReply AnswerHub(const TestRequest& request);
   TestReply AnswerCdn(const TestRequest& request);
 
   mutable Mutex mutex_;
-  std::shared_ptr<const std::string> content_ ABSL_GUARDED_BY(mutex_);
-  std::string sha256_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);  // by path
   Faults faults_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<TestServer> cdn_, hub_;
 };
