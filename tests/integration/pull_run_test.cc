@@ -68,7 +68,9 @@ TEST_F(PullRunTest, AModelIsPulledListedAndRemoved) {
   EXPECT_THAT(errors_, HasSubstr("`tandem pull demo:11m`"));
   ASSERT_EQ(Run({"pull", "demo:11m"}), 0) << errors_;
   EXPECT_EQ(output_, Path() + "\n");
-  EXPECT_THAT(errors_, AllOf(HasSubstr("100%"), HasSubstr("tandem serve --model demo:11m")));
+  EXPECT_THAT(errors_, AllOf(HasSubstr("pulling model-Q4_0.gguf 100%"),
+                             HasSubstr("it reads no pictures: owner/repo has no vision encoder"),
+                             HasSubstr("tandem serve --model demo:11m")));
   ASSERT_EQ(Run({"models", "--json"}), 0) << errors_;
   const auto pulled = nlohmann::json::parse(output_).at("pulled");
   ASSERT_EQ(pulled.size(), 1u);
@@ -82,6 +84,29 @@ TEST_F(PullRunTest, AModelIsPulledListedAndRemoved) {
   EXPECT_FALSE(IsThere());
   EXPECT_EQ(Run({"rm", "demo:11m"}), kExitFailure);
   EXPECT_THAT(errors_, HasSubstr("demo:11m"));
+}
+
+// The encoder's contents are made up, so it is left out when the model is served.
+TEST_F(PullRunTest, AModelThatReadsPicturesIsTwoFilesAndOneModel) {
+  const std::string name = "mmproj-model-f16.gguf";
+  const std::string encoder = FakeHub::MakeContent(1 << 20, 3);
+  hub_.SetFile(name, encoder);
+  ASSERT_EQ(Run({"pull", "demo:11m", "--mmproj", "none"}), 0) << errors_;
+  EXPECT_THAT(errors_, Not(HasSubstr("pictures")));
+  EXPECT_EQ(Run({"pull", "demo:11m", "--mmproj", "mmproj-x.gguf"}), kExitFailure);
+  EXPECT_THAT(errors_, HasSubstr("it has " + name));
+  ASSERT_EQ(Run({"pull", "demo:11m"}), 0) << errors_;
+  EXPECT_THAT(errors_, AllOf(HasSubstr("pulling " + name + " 100%"),
+                             HasSubstr("it reads pictures with " + name),
+                             HasSubstr("warning: pictures are not served")));
+  ASSERT_EQ(Run({"models", "--json"}), 0) << errors_;
+  const auto pulled = nlohmann::json::parse(output_).at("pulled");
+  ASSERT_EQ(pulled.size(), 1u);
+  EXPECT_EQ(pulled[0].at("mmproj").at("sha256"), FakeHub::Sha256(encoder));
+  ASSERT_EQ(Run({"models"}), 0) << errors_;
+  EXPECT_THAT(output_, HasSubstr("yes"));
+  ASSERT_EQ(Run({"rm", "demo:11m"}), 0) << errors_;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path() + "/models"));
 }
 
 TEST_F(PullRunTest, NamesAreListedAndWrongOnesAreRefused) {

@@ -222,7 +222,8 @@ TEST_F(EncoderPullTest, ADamagedOneIsRefusedAndTheModelStays) {
   const absl::Status status = Pull().status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("the model is there, its vision encoder is not"), HasSubstr(kF16)));
+              AllOf(HasSubstr("the model is there, its vision encoder is not"), HasSubstr(kF16),
+                    HasSubstr("--mmproj none")));
   EXPECT_THAT(Files(), ElementsAre(".model-Q4_0.gguf.json", kModel));
 }
 

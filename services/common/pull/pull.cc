@@ -55,9 +55,11 @@ PulledModel InStore(const std::string& folder, const HubFile& file, const std::s
 
 absl::Status EncoderError(const absl::Status& status) {
   if (absl::IsCancelled(status)) return status;
-  return absl::Status(status.code(),
-                      absl::StrFormat("the model is there, its vision encoder is not: %s",
-                                      std::string(status.message())));
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("the model is there, its vision encoder is not: %s (--mmproj none leaves it "
+                      "out)",
+                      std::string(status.message())));
 }
 
 }  // namespace

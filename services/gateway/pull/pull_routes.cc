@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/mutex.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/api/json.h"
@@ -117,7 +118,12 @@ struct Pulls {
   explicit Pulls(PullRouteOptions pull_options)
       : options(std::move(pull_options)),
         jobs([this](const pull::ModelName& name, const auto& progress) {
-          return pull::Pull(name, options.table, options.how, progress).status();
+          const auto pulled = pull::Pull(name, options.table, options.how, progress);
+          if (pulled.ok() && !pulled->no_encoder_reason.empty()) {
+            LogInfo("pulled without a vision encoder",
+                    {{"model", name.text}, {"reason", pulled->no_encoder_reason}});
+          }
+          return pulled.status();
         }) {}
   const PullRouteOptions options;
   PullJobs jobs;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,7 @@ namespace {
 
 using pull::testing::FakeHub;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using testing::FakeExecutor;
 using testing::Gate;
 using ::testing::HasSubstr;
@@ -31,6 +33,7 @@ using testing::HttpTestClient;
 using testing::HttpTestResponse;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 
 constexpr size_t kBytes = 3 << 20;
 
@@ -111,6 +114,24 @@ TEST_F(PullRoutesTest, StreamsProgressAsOllamaDoes) {
   EXPECT_EQ(lines[lines.size() - 2], R"({"status":"writing manifest"})");
   EXPECT_EQ(lines.back(), R"({"status":"success"})");
   EXPECT_EQ(std::filesystem::file_size(Path()), kBytes);
+}
+
+TEST_F(PullRoutesTest, AVisionEncoderIsASecondLayerOfTheModel) {
+  const std::string encoder = FakeHub::MakeContent(1 << 20, 3);
+  fake_.SetFile("mmproj-model-f16.gguf", encoder);
+  Start(/*allowed=*/true);
+  const HttpTestResponse answer = Call(R"({"model": "small:1b"})");
+  EXPECT_EQ(answer.status, 200);
+  std::map<std::string, uint64_t> completed;  // by digest
+  for (const std::string& line : absl::StrSplit(answer.body, '\n', absl::SkipEmpty())) {
+    const Json json = Json::parse(line);
+    if (json.contains("digest")) completed[json["digest"]] = json["completed"];
+  }
+  EXPECT_THAT(completed, ElementsAre(Pair("sha256:" + FakeHub::Sha256(encoder), encoder.size()),
+                                     Pair("sha256:" + FakeHub::Sha256(fake_.content()), kBytes)));
+  EXPECT_THAT(answer.body, HasSubstr(R"({"status":"success"})"));
+  EXPECT_EQ(Call(R"({"model": "small:1b"})", "DELETE", "/api/delete").status, 200);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(PullRoutesTest, OneAnswerWithoutAStream) {

@@ -13,6 +13,7 @@ namespace tandem {
 struct PullFlags {
   std::string folder;      // empty: pull::DefaultModelsFolder()
   std::string token_file;  // empty: the environment's token
+  std::string mmproj;      // as pull::PullOptions::mmproj
   int connections = pull::TransferOptions().connections;
 };
 
@@ -21,8 +22,9 @@ void AddModelsDirFlag(CLI::App& command, std::string& folder);
 // Adds it and those of a pull.  The flags must outlive parsing.
 void AddPullFlags(CLI::App& command, PullFlags& flags);
 
-// Pulls a model and shows its progress on standard error.  SIGINT and SIGTERM stop it, and the next
-// pull continues.  Warns if the file cannot be served.  Errors as for pull::Pull.
+// Pulls a model with its vision encoder and shows the progress on standard error.  SIGINT and
+// SIGTERM stop it, and the next pull continues.  Says why there is no encoder, and warns of a file
+// that cannot be served.  Errors as for pull::Pull.
 absl::StatusOr<pull::PulledModel> PullModel(const std::string& name, const PullFlags& flags);
 
 // "15.91 GB".

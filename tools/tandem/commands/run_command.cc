@@ -118,6 +118,7 @@ absl::StatusOr<int> RunSelf(std::vector<std::string> arguments) {
 
 absl::StatusOr<int> Run(RunFlags& flags) {
   if (!flags.pull.folder.empty()) ::setenv("TANDEM_MODELS", flags.pull.folder.c_str(), 1);
+  if (flags.pull.mmproj == pull::kNoEncoder) flags.cluster.options.mmproj = flags.pull.mmproj;
   TANDEM_RETURN_IF_ERROR(MakeSureOf(flags));
   std::unique_ptr<OwnCluster> own;
   std::string address;
