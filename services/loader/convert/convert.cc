@@ -1,24 +1,20 @@
 #include "services/loader/convert/convert.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
-#include "services/common/base/unique_fd.h"
 #include "services/common/tensor/quant.h"
+#include "services/loader/convert/check_range.h"
 #include "services/loader/convert/gguf_header_writer.h"
 #include "services/loader/convert/gguf_metadata.h"
+#include "services/loader/convert/new_file.h"
 #include "services/loader/formats/decoder_tensors.h"
 #include "services/loader/formats/open_model.h"
 #include "services/loader/packing/parallel_for.h"
@@ -30,72 +26,6 @@ constexpr uint64_t kBytesPerItem = 1 << 20;
 
 bool IsQuantised(DType dtype) { return Traits(dtype).block_elements > 1; }
 
-absl::Status FileError(const std::string& path, int error) {
-  const std::string message = absl::StrFormat("%s: %s", path, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(message);
-  }
-  return error == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-}
-
-absl::Status AlreadyThere(const std::string& path) {
-  return absl::AlreadyExistsError(
-      absl::StrFormat("%s is there already: --force replaces it, or choose another name", path));
-}
-
-// A new file that is removed again unless it is given its name.
-class NewFile {
- public:
-  static absl::StatusOr<NewFile> Create(const std::string& path, uint64_t bytes) {
-    NewFile file;
-    file.temporary_ = absl::StrFormat("%s.%d.part", path, ::getpid());
-    file.fd_ = UniqueFd(
-        ::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!file.fd_.valid()) return FileError(file.temporary_, errno);
-    // Lack of room is found here and not after an hour's work.
-    const int error = ::posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes));
-    if (error != 0) return FileError(file.temporary_, error);
-    return file;
-  }
-  NewFile(NewFile&& other) noexcept = default;
-  NewFile& operator=(NewFile&&) = delete;
-  ~NewFile() {
-    if (fd_.valid()) ::unlink(temporary_.c_str());
-  }
-
-  const std::string& temporary() const { return temporary_; }
-
-  absl::Status Write(const void* data, uint64_t bytes, uint64_t offset) const {
-    const auto* next = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t n = ::pwrite(fd_.get(), next, bytes, static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return FileError(temporary_, errno);
-      next += n;
-      offset += static_cast<uint64_t>(n);
-      bytes -= static_cast<uint64_t>(n);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Publish(const std::string& path, bool overwrite) {
-    if (::fsync(fd_.get()) != 0) return FileError(temporary_, errno);
-    // link() refuses to replace, rename() does not ask.
-    if (overwrite ? ::rename(temporary_.c_str(), path.c_str()) != 0
-                  : ::link(temporary_.c_str(), path.c_str()) != 0) {
-      if (errno == EEXIST) return AlreadyThere(path);
-      return FileError(path, errno);
-    }
-    if (overwrite) fd_.Reset();
-    return absl::OkStatus();
-  }
-
- private:
-  NewFile() = default;
-  std::string temporary_;
-  UniqueFd fd_;
-};
-
 // Rows of one tensor.
 struct Item {
   uint32_t tensor = 0;
@@ -103,24 +33,10 @@ struct Item {
   uint64_t num_rows = 0;
 };
 
-absl::Status CheckRange(const SourceTensor& tensor, DType to, std::span<const float> numbers) {
-  for (const float number : numbers) {
-    const bool fits = std::isfinite(number) && (to == DType::kF32 || to == DType::kBf16 ||
-                                                (FloatToHalf(number) & 0x7FFFu) < 0x7C00u);
-    if (fits) continue;
-    const bool vocabulary =
-        tensor.role == WeightRole::kEmbedding || tensor.role == WeightRole::kHead;
-    if (!std::isfinite(number)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "tensor '%s' holds %g, which no weight is: the source is damaged, fetch it again",
-          tensor.name, number));
-    }
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor '%s' holds %g, which does not fit %s (numbers up to 65504): %s bf16 or f32 keeps "
-        "it",
-        tensor.name, number, std::string(Traits(to).name), vocabulary ? "--embedding" : "--type"));
-  }
-  return absl::OkStatus();
+// The flag that chooses a matrix's format.
+std::string_view FlagOf(const SourceTensor& tensor) {
+  const bool vocabulary = tensor.role == WeightRole::kEmbedding || tensor.role == WeightRole::kHead;
+  return vocabulary ? "--embedding" : "--type";
 }
 
 class Conversion {
@@ -213,7 +129,7 @@ class Conversion {
         DequantizeFileRow(from.dtype, std::span(scratch.in).subspan(row * in_bytes, in_bytes),
                           scratch.numbers);
         for (float& number : scratch.numbers) number += from.norm_offset;
-        TANDEM_RETURN_IF_ERROR(CheckRange(from, to.dtype, scratch.numbers));
+        TANDEM_RETURN_IF_ERROR(CheckRange(from.name, to.dtype, scratch.numbers, FlagOf(from)));
         QuantizeFileRow(to.dtype, scratch.numbers,
                         std::span(scratch.out).subspan(row * out_bytes, out_bytes));
       }
@@ -260,7 +176,7 @@ absl::StatusOr<ConvertedFile> ConvertToGguf(
   TANDEM_ASSIGN_OR_RETURN(NewFile file, NewFile::Create(path, conversion.file_bytes()));
   TANDEM_RETURN_IF_ERROR(conversion.Write(file, progress));
   TANDEM_RETURN_IF_ERROR(CheckWritten(source, file.temporary()));
-  TANDEM_RETURN_IF_ERROR(file.Publish(path, options.overwrite));
+  TANDEM_RETURN_IF_ERROR(file.Publish(options.overwrite));
   return ConvertedFile{conversion.file_bytes(), conversion.bits_per_weight()};
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/tensor/quant.h"
 #include "services/loader/formats/gguf.h"
 #include "services/loader/formats/gguf_model.h"
@@ -109,23 +110,30 @@ absl::StatusOr<std::unique_ptr<VisionSource>> OpenVisionSource(const std::string
   return S_ISDIR(info.st_mode) ? OpenFolder(path) : OpenFile(path);
 }
 
-absl::StatusOr<std::vector<float>> VisionSource::Read(const VisionTensor& tensor) const {
+absl::Status VisionSource::ReadRows(const VisionTensor& tensor, uint64_t first_row,
+                                    std::span<float> out) const {
   // Files' rows lie without gaps; only formats of blocks need their rows apart.
-  const size_t row_bytes = RowBytes(tensor.dtype, tensor.shape.cols);
+  const uint64_t cols = tensor.shape.cols;
+  const size_t row_bytes = RowBytes(tensor.dtype, cols);
   if (row_bytes * tensor.shape.rows != tensor.num_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tensor %s: %d bytes for %d x %d numbers of %s", tensor.name, tensor.num_bytes,
-        tensor.shape.rows, tensor.shape.cols, std::string(Traits(tensor.dtype).name)));
+        tensor.shape.rows, cols, std::string(Traits(tensor.dtype).name)));
   }
-  std::vector<float> values(tensor.shape.rows * tensor.shape.cols);
   std::vector<std::byte> row(row_bytes);
-  for (uint64_t r = 0; r < tensor.shape.rows; ++r) {
-    const absl::Status read = files[tensor.file].ReadAt(tensor.file_offset + r * row_bytes, row);
+  for (uint64_t r = 0; r < out.size() / cols; ++r) {
+    const absl::Status read =
+        files[tensor.file].ReadAt(tensor.file_offset + (first_row + r) * row_bytes, row);
     if (!read.ok()) return InFile(file_names[tensor.file], InFile(tensor.name, read));
-    DequantizeFileRow(tensor.dtype, row,
-                      std::span(values).subspan(r * tensor.shape.cols, tensor.shape.cols));
+    DequantizeFileRow(tensor.dtype, row, out.subspan(r * cols, cols));
   }
-  for (float& value : values) value += tensor.norm_offset;
+  for (float& value : out) value += tensor.norm_offset;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> VisionSource::Read(const VisionTensor& tensor) const {
+  std::vector<float> values(tensor.shape.rows * tensor.shape.cols);
+  TANDEM_RETURN_IF_ERROR(ReadRows(tensor, 0, values));
   return values;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,10 @@ struct VisionSource {
   std::vector<std::string> file_names;                        // parallel to files
   std::vector<FileSource> files;
 
-  // The tensor as float32, [shape.rows * shape.cols].  DATA_LOSS when the file has been cut short.
+  // Rows of the tensor from `first_row` as float32, as many as fill `out`.  REQUIRES whole rows
+  // that the tensor has.  DATA_LOSS when the file has been cut short.
+  absl::Status ReadRows(const VisionTensor& tensor, uint64_t first_row, std::span<float> out) const;
+  // All of it, [shape.rows * shape.cols].
   absl::StatusOr<std::vector<float>> Read(const VisionTensor& tensor) const;
 };
 

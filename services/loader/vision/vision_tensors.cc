@@ -212,6 +212,10 @@ bool IsVisionName(std::string_view name, NameStyle style) {
   return Without(name, kTowerPrefixes).has_value() || Without(name, kProjectorPrefixes).has_value();
 }
 
+std::string GgufVisionName(VisionRole role, uint32_t layer_idx) {
+  return NameOf({layer_idx, role}, NameStyle::kGguf);
+}
+
 absl::StatusOr<std::vector<VisionTensor>> SelectVisionTensors(
     const VisionConfig& config, const std::vector<FileTensor>& file_tensors, NameStyle style) {
   std::vector<VisionTensor> selected;

@@ -30,6 +30,9 @@ struct VisionTensor {
 // Whether a tensor of this name belongs to a vision encoder or its projector.
 bool IsVisionName(std::string_view name, NameStyle style);
 
+// The tensor's name in an mmproj file: "v.blk.0.attn_q.weight".
+std::string GgufVisionName(VisionRole role, uint32_t layer_idx);
+
 // Picks every tensor of the encoder and checks it against `config`: each exactly once, of the right
 // shape, vectors in a plain format.  INVALID_ARGUMENT names the tensor and both values.  An unknown
 // name inside the encoder is refused: leaving it out would change what the model computes.
