@@ -22,7 +22,7 @@ absl::Status CheckPictureTests(const std::vector<BenchPictureTest>& tests,
                                const v1::ModelInfo& model, uint32_t max_sequences);
 
 // Asks twice in each repetition, with a token as the answer: about new pictures, then with another
-// question about the same ones.  `progress` gets what is measured; may be empty.  UNIMPLEMENTED: an
+// question about the same ones.  `progress` gets the test and the repetition; may be empty.  UNIMPLEMENTED: an
 // older gateway, whose status has no pictures.
 absl::StatusOr<BenchPictureResult> MeasurePictures(
     GenerationStub& stub, const BenchPictureTest& test, const BenchOptions& options,
