@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -123,7 +124,8 @@ TEST_F(PullRoutesTest, AVisionEncoderIsASecondLayerOfTheModel) {
   const HttpTestResponse answer = Call(R"({"model": "small:1b"})");
   EXPECT_EQ(answer.status, 200);
   std::map<std::string, uint64_t> completed;  // by digest
-  for (const std::string& line : absl::StrSplit(answer.body, '\n', absl::SkipEmpty())) {
+  const std::vector<std::string> lines = absl::StrSplit(answer.body, '\n', absl::SkipEmpty());
+  for (const std::string& line : lines) {
     const Json json = Json::parse(line);
     if (json.contains("digest")) completed[json["digest"]] = json["completed"];
   }
