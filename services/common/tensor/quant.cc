@@ -6,6 +6,7 @@
 #include "services/common/base/check.h"
 #include "services/common/base/half.h"
 #include "services/common/tensor/block_codecs.h"
+#include "services/common/tensor/packed_pieces.h"
 
 namespace tandem {
 namespace {
@@ -40,7 +41,7 @@ void QuantizePlain(DType dtype, std::span<const float> values, std::byte* row) {
 void ZeroRow(DType dtype, size_t num_elements, const MutablePackedRow& row) {
   std::byte* const* plane = row.planes;
   for (const Piece& piece : PiecesOf(dtype)) {
-    const size_t num_pieces = (num_elements + piece.elements - 1) / piece.elements;
+    const size_t num_pieces = PiecesOfRow(piece, num_elements);
     for (size_t i = 0; i < num_pieces; ++i)
       std::memset(*plane + i * piece.stride(), 0, piece.bytes);
     ++plane;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "services/common/base/check.h"
+#include "services/common/tensor/packed_pieces.h"
 #include "services/common/tensor/quant.h"
 
 namespace tandem {
@@ -143,8 +144,9 @@ void RepackRow(DType dtype, std::span<const std::byte> file_row, size_t num_elem
   TANDEM_CHECK(file_row.size() >= bytes);
   std::byte* const* plane = row.planes;
   for (const Piece& piece : PiecesOf(dtype)) {  // what a row leaves over of its last pieces
-    if (num_elements % piece.elements != 0) {
-      std::memset(*plane + num_elements / piece.elements * piece.stride(), 0, piece.bytes);
+    const size_t num_pieces = PiecesOfRow(piece, num_elements);
+    for (size_t i = num_elements / piece.elements; i < num_pieces; ++i) {
+      std::memset(*plane + i * piece.stride(), 0, piece.bytes);
     }
     ++plane;
   }

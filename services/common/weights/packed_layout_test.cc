@@ -166,7 +166,8 @@ std::vector<std::byte> Expected(const FormatSpec& format, const std::vector<File
   std::vector<std::byte> shard;
   for (const PlaneSpec& plane : format.planes) {
     const size_t offset = (shard.size() + 255) / 256 * 256;
-    const size_t pieces_per_row = (cols + plane.piece_elements - 1) / plane.piece_elements;
+    const size_t padded = (cols + 31) / 32 * 32;
+    const size_t pieces_per_row = (padded + plane.piece_elements - 1) / plane.piece_elements;
     const size_t num_tiles = (rows.size() + 31) / 32;
     shard.resize(offset + num_tiles * pieces_per_row * 32 * plane.piece_bytes);
     for (size_t r = 0; r < rows.size(); ++r) {

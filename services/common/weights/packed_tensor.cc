@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/tensor/packed_pieces.h"
 #include "services/common/weights/vision_weights.h"
 
 namespace tandem {
@@ -127,7 +128,7 @@ std::vector<Plane> PlanesOf(DType dtype, uint64_t rows, uint64_t cols) {
   std::vector<Plane> planes;
   uint64_t offset = 0;
   for (const Piece& piece : PiecesOf(dtype)) {
-    const uint64_t pieces_per_row = (PackedColumns(cols) + piece.elements - 1) / piece.elements;
+    const uint64_t pieces_per_row = PiecesOfRow(piece, cols);
     planes.push_back({offset, piece, pieces_per_row});
     offset = AlignUp(offset + num_tiles * pieces_per_row * piece.stride(), kPlaneAlignment);
   }

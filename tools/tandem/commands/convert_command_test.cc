@@ -58,10 +58,11 @@ TEST_F(ConvertCommandTest, TheEncoderGoesBesideTheModelAndIsFoundThere) {
   EXPECT_THAT(output_, HasSubstr(out_.path() + "/" + encoder));
   EXPECT_EQ(Encoder("small.BF16.gguf").at("path"), out_.path() + "/" + encoder);
   EXPECT_EQ(Encoder("small.BF16.gguf").at("tensors").size(), 39u);
-  // Another format of the model has the same encoder.
-  ASSERT_EQ(Convert("small.F32.gguf", {"--type", "f32"}), 0) << errors_;
+  // Another file of the model has the same encoder.
+  std::filesystem::rename(out_.path() + "/small.BF16.gguf", out_.path() + "/other");
+  ASSERT_EQ(Convert("small.BF16.gguf", {"--type", "bf16"}), 0) << errors_;
   EXPECT_THAT(output_, HasSubstr("as it was there already"));
-  EXPECT_EQ(Encoder("small.F32.gguf").at("path"), out_.path() + "/" + encoder);
+  EXPECT_EQ(Encoder("small.BF16.gguf").at("path"), out_.path() + "/" + encoder);
 }
 
 TEST_F(ConvertCommandTest, TypeFileAndNoneAreFlags) {
