@@ -1,4 +1,6 @@
 // Vision: pixels in, soft tokens out; and decoders whose rows are a picture's.
+#include <random>
+
 #include "services/common/reference/reference_model.h"
 #include "services/common/reference/vision_encoder.h"
 #include "services/common/weights/vision_weights.h"
