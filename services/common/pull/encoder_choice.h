@@ -12,7 +12,7 @@ namespace tandem::pull {
 
 struct EncoderChoice {
   std::optional<HubFile> file;  // at the hub
-  std::string reason;           // why there is none; empty: none is wanted or needed
+  std::string reason;           // why there is no file; empty: it is not wanted, or one is there
 };
 
 // The mmproj file to bring for `model`, a file of a repository, whose place in the store is `path`.

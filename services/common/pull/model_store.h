@@ -52,7 +52,7 @@ inline constexpr char kSystemModelsFolder[] = "/var/lib/tandem/models";
 // FOLDER/OWNER/REPO/FILE.
 std::string PathInStore(const std::string& folder, const HubFile& file);
 
-// The vision encoder beside the model's file at `path`; nullopt: there is none.
+// The vision encoder beside the model's file at `path`, if it has one.
 std::optional<PulledEncoder> EncoderBeside(const std::string& path);
 
 // The file `file` of the store at `folder`; nullopt: it is not there.

@@ -50,7 +50,7 @@ class LeasedModel {
   const std::vector<DType>& vision_dtypes() const { return vision_dtypes_; }
   // The decoder's.
   const std::vector<PackedTensor>& tensors() const { return tensors_; }
-  // Of the vision encoder's tensors; 0: there is none.
+  // Of the vision encoder's tensors; 0 for a model without one.
   uint64_t vision_bytes() const { return vision_bytes_; }
 
  private:

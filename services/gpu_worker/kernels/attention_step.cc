@@ -69,9 +69,10 @@ void WriteAttentionStep(const StepBatch& batch, const AttentionStepLayout& layou
       --p;
       const uint32_t picture_end = p->first_row + p->num_rows;
       CutTiles(picture_end, end, layout.tile_rows, put_text);
-      const uint32_t last = batch.rows[picture_end - 1].position;
+      const uint32_t first_position = FirstPosition(*p, batch.rows, layout.picture_rows);
+      const uint32_t last_position = batch.rows[picture_end - 1].position;
       CutTiles(p->first_row, picture_end, layout.tile_rows, [&](uint32_t first, uint32_t tile_end) {
-        put(to_tile, AttentionTile{first, tile_end - first, last + 1 - layout.picture_rows, last});
+        put(to_tile, AttentionTile{first, tile_end - first, first_position, last_position});
       });
       end = p->first_row;
     }

@@ -360,25 +360,19 @@ absl::Status LoadedModel::QueueNext(Flight& flight) {
   return submit();
 }
 
-void LoadedModel::RemoveOldestQueued() {
-  std::ranges::move(std::span(queued_).subspan(1), queued_.begin());
-  --num_queued_;
-}
-
 void LoadedModel::QueueDue() {
-  while (num_queued_ > 0 && timeline_.Reached(queued_[0])) RemoveOldestQueued();
+  queued_.RemoveDone();
   for (Flight& flight : flights_) {
-    while (num_queued_ < kMostQueued && !flight.all_queued()) {
+    while (queued_.HasRoom() && !flight.all_queued()) {
       flight.failed = QueueNext(flight);
-      if (flight.failed.ok()) queued_[num_queued_++] = flight.done;
+      if (flight.failed.ok()) queued_.Push(flight.done);
     }
   }
 }
 
 absl::StatusOr<bool> LoadedModel::Advance() {
   if (!shared_ || OldestHasRun()) return true;
-  TANDEM_RETURN_IF_ERROR(timeline_.Wait(queued_[0], kStepTimeout));
-  RemoveOldestQueued();
+  TANDEM_RETURN_IF_ERROR(queued_.WaitForOldest());
   QueueDue();
   return OldestHasRun();
 }

@@ -22,6 +22,7 @@
 #include "services/gpu_worker/stages/segment_program.h"
 #include "services/gpu_worker/stages/stage_shares.h"
 #include "services/gpu_worker/stages/stage_times.h"
+#include "services/gpu_worker/stages/submission_queue.h"
 #include "services/gpu_worker/stages/weight_import.h"
 #include "services/gpu_worker/vulkan/timeline.h"
 
@@ -89,9 +90,8 @@ class LoadedModel : public DevicePlan {
   // Whether the device has done all of the oldest flight.
   bool OldestHasRun() const {
     const Flight& oldest = flights_.front();
-    return oldest.all_queued() && (num_queued_ == 0 || queued_[0] > oldest.done);
+    return oldest.all_queued() && queued_.IsPast(oldest.done);
   }
-  void RemoveOldestQueued();
   // Runs every recording once over no rows, so that drivers that compile late compile now.
   absl::Status WarmUp(const Progress& progress);
   void WriteRows(uint32_t lane, const StepBatch& step);
@@ -115,9 +115,7 @@ class LoadedModel : public DevicePlan {
   std::vector<uint64_t> ticks_;
   std::deque<Flight> flights_;  // oldest first
   bool shared_ = false;
-  // If shared: the timeline's values of the submissions on the queue, oldest first.
-  std::array<uint64_t, kMostQueued> queued_ = {};
-  size_t num_queued_ = 0;
+  SubmissionQueue queued_{timeline_};  // if shared
 };
 
 }  // namespace tandem::gpu

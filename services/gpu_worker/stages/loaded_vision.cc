@@ -13,7 +13,7 @@
 namespace tandem::gpu {
 namespace {
 
-constexpr uint32_t kWords = 2;  // timestamps of a part
+constexpr uint32_t kTimestamps = 2;  // of a part: its begin and its end
 
 // What kernels read from the loader's regions: all but what VisionBuffers makes copies of.
 std::vector<const PackedTensor*> VisionTensorsOf(const WeightSet& weights) {
@@ -97,11 +97,11 @@ absl::Status LoadedVision::Import(const LoadedModel::Progress& progress) {
 absl::Status LoadedVision::RecordPictures(const LoadedModel::Progress& progress) {
   const uint32_t num_lanes = load_.exchange->layout.num_lanes;
   const uint32_t num_parts = FirstPart(num_lanes, 0);
-  TANDEM_ASSIGN_OR_RETURN(
-      timestamps_,
-      vulkan::TimestampPool::Create(device_, num_parts * kWords, device_.info().query_reads_wait));
+  TANDEM_ASSIGN_OR_RETURN(timestamps_,
+                          vulkan::TimestampPool::Create(device_, num_parts * kTimestamps,
+                                                        device_.info().query_reads_wait));
   TANDEM_ASSIGN_OR_RETURN(commands_, vulkan::CommandPool::Create(device_));
-  ticks_.resize(uint64_t{FirstPart(1, 0)} * kWords);
+  ticks_.resize(uint64_t{FirstPart(1, 0)} * kTimestamps);
   const VisionContext context = {.kernels = &kernels_,
                                  .weights = load_.weights.get(),
                                  .import = weights_.get(),
@@ -124,10 +124,10 @@ absl::StatusOr<VkCommandBuffer> LoadedVision::RecordPart(const VisionContext& co
                                                          uint32_t part) {
   TANDEM_ASSIGN_OR_RETURN(vulkan::Recorder recorder,
                           vulkan::Recorder::Begin(commands_, kernels_.layout()));
-  const uint32_t first = (FirstPart(lane, picture) + part) * kWords;
+  const uint32_t first = (FirstPart(lane, picture) + part) * kTimestamps;
   // What was submitted before is written, and what it read may be written.
   recorder.TransferBarrier();
-  recorder.ResetTimestamps(timestamps_.handle(), first, kWords);
+  recorder.ResetTimestamps(timestamps_.handle(), first, kTimestamps);
   recorder.WriteTimestamp(timestamps_.handle(), first);
   VisionRecorder stage(context, recorder);
   if (part == 0) {
@@ -138,7 +138,7 @@ absl::StatusOr<VkCommandBuffer> LoadedVision::RecordPart(const VisionContext& co
     TANDEM_RETURN_IF_ERROR(stage.Finish(lane, picture));
   }
   recorder.WriteTimestamp(timestamps_.handle(), first + 1);
-  recorder.CopyTimestamps(timestamps_, first, kWords);
+  recorder.CopyTimestamps(timestamps_, first, kTimestamps);
   recorder.HostBarrier();
   return recorder.End();
 }
@@ -165,10 +165,10 @@ absl::Status LoadedVision::MeasureLayer() {
 }
 
 absl::StatusOr<uint64_t> LoadedVision::DeviceTime(uint32_t first_part, uint32_t num_parts) {
-  const std::span<uint64_t> ticks = std::span(ticks_).first(size_t{num_parts} * kWords);
-  TANDEM_RETURN_IF_ERROR(timestamps_.Read(first_part * kWords, ticks));
+  const std::span<uint64_t> ticks = std::span(ticks_).first(size_t{num_parts} * kTimestamps);
+  TANDEM_RETURN_IF_ERROR(timestamps_.Read(first_part * kTimestamps, ticks));
   uint64_t ns = 0;
-  for (size_t i = 0; i < ticks.size(); i += kWords) {
+  for (size_t i = 0; i < ticks.size(); i += kTimestamps) {
     ns += timestamps_.Nanoseconds(ticks[i], ticks[i + 1]);
   }
   return ns;
@@ -205,10 +205,10 @@ absl::Status LoadedVision::Submit(const SegmentRun& run) {
 }
 
 void LoadedVision::QueueDue() {
-  while (!queued_.empty() && timeline_.Reached(queued_.front())) queued_.pop_front();
+  queued_.RemoveDone();
   for (Flight& flight : flights_) {
     const uint32_t first = FirstPart(flight.lane, 0);
-    while (queued_.size() < kMostQueued && !flight.all_queued()) {
+    while (queued_.HasRoom() && !flight.all_queued()) {
       const uint32_t count = std::min(parts_of_submission_, flight.num_parts - flight.next);
       const absl::StatusOr<uint64_t> done =
           timeline_.Submit(std::span(parts_).subspan(first + flight.next, count));
@@ -218,15 +218,14 @@ void LoadedVision::QueueDue() {
       }
       flight.next += count;
       flight.done = *done;
-      queued_.push_back(*done);
+      queued_.Push(*done);
     }
   }
 }
 
 absl::StatusOr<bool> LoadedVision::Advance() {
   if (OldestHasRun()) return true;
-  TANDEM_RETURN_IF_ERROR(timeline_.Wait(queued_.front(), kStepTimeout));
-  queued_.pop_front();
+  TANDEM_RETURN_IF_ERROR(queued_.WaitForOldest());
   QueueDue();
   return OldestHasRun();
 }

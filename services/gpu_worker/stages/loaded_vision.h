@@ -12,6 +12,7 @@
 #include "services/gpu_worker/stages/device_plan.h"
 #include "services/gpu_worker/stages/exchange_access.h"
 #include "services/gpu_worker/stages/loaded_model.h"
+#include "services/gpu_worker/stages/submission_queue.h"
 #include "services/gpu_worker/stages/vision_buffers.h"
 #include "services/gpu_worker/stages/vision_recorder.h"
 #include "services/gpu_worker/stages/weight_import.h"
@@ -39,7 +40,7 @@ class LoadedVision : public DevicePlan {
   ~LoadedVision() override;
 
   LoadReport report() const override;
-  void Share(bool /*shared*/) override {}  // always as if
+  void Share(bool /*shared*/) override {}  // it holds back in any case
   absl::Status Submit(const SegmentRun& run) override;
   absl::StatusOr<bool> Advance() override;
   bool HoldsBack() const override { return !flights_.empty() && !flights_.back().all_queued(); }
@@ -74,7 +75,7 @@ class LoadedVision : public DevicePlan {
   absl::StatusOr<uint64_t> DeviceTime(uint32_t first_part, uint32_t num_parts);
   bool OldestHasRun() const {
     const Flight& oldest = flights_.front();
-    return oldest.all_queued() && (queued_.empty() || queued_.front() > oldest.done);
+    return oldest.all_queued() && queued_.IsPast(oldest.done);
   }
 
   const vulkan::Device& device_;  // Borrowed.
@@ -90,8 +91,8 @@ class LoadedVision : public DevicePlan {
   std::vector<VkCommandBuffer> parts_;  // [lane, picture, part]
   std::vector<uint64_t> ticks_;
   uint32_t parts_of_submission_ = 1;
-  std::deque<Flight> flights_;   // oldest first
-  std::deque<uint64_t> queued_;  // the timeline's values of the submissions on the queue
+  std::deque<Flight> flights_;  // oldest first
+  SubmissionQueue queued_{timeline_};
 };
 
 }  // namespace tandem::gpu

@@ -89,6 +89,60 @@ TEST_F(TwoPlansTest, AShortStepEndsWhileALongOneIsUnderWayAndBothHaveTheBitsOfEa
   EXPECT_EQ(Results(*main, tokens_.size()), expected);
 }
 
+// Pictures hold back likewise: a decoder's step need not wait for the whole of them.
+TEST_F(TwoPlansTest, AStepEndsWhilePicturesAreEncodedAndBothHaveTheBitsOfEachAlone) {
+  constexpr uint32_t kVision = 2, kPictures = 3;
+  ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  config.vision = VisionConfig{.image_size = 64,
+                               .patch_size = 4,
+                               .num_layers = 12,
+                               .hidden_dim = 64,
+                               .ffn_dim = 96,
+                               .num_heads = 2,
+                               .tokens_per_image = 16,
+                               .text_hidden_dim = config.hidden_dim};
+  auto created =
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                         testing::VisionPlan(config), {.plan = kVision, .max_pictures = kPictures});
+  ASSERT_OK(created.status());
+  PlanRunner& vision = **created;
+  const size_t num_pixels = size_t{3} * config.vision->image_size * config.vision->image_size;
+  std::vector<float> pixels(num_pixels);
+  std::vector<PictureEntry> entries;
+  for (uint32_t p = 0; p < kPictures; ++p) {
+    for (size_t i = 0; i < num_pixels; ++i) {
+      pixels[i] = static_cast<float>((i * 37 + p * 11) % 256) / 128.0f - 1.0f;
+    }
+    vision.WritePixels(p, pixels);
+    entries.push_back({p * 16, 16});
+  }
+  StepBatch pictures;
+  pictures.header.num_pictures = kPictures;
+  pictures.pictures = entries;
+  pictures.header.step_id = 1;
+  ASSERT_OK(vision.RunStep(pictures));
+  const std::vector<float> expected = vision.SoftTokens(16 * kPictures);
+
+  const auto draft = LoadDraft();
+  ASSERT_NE(draft, nullptr);
+  Submit(*draft, draft_tokens_);
+  ASSERT_OK(draft->WaitForStep());
+  const std::vector<float> draft_expected = Results(*draft, draft_tokens_.size());
+
+  const uint64_t before = Submissions();
+  pictures.header.step_id = 2;
+  ASSERT_OK(vision.SubmitStep(pictures, 0));
+  EXPECT_EQ(Submissions() - before, DevicePlan::kMostQueued);
+  EXPECT_TRUE(worker_->HoldsBack(kVision));
+  Submit(*draft, draft_tokens_);
+  ASSERT_OK(draft->WaitForStep());
+  EXPECT_EQ(Results(*draft, draft_tokens_.size()), draft_expected);
+  EXPECT_TRUE(worker_->HoldsBack(kVision)) << "the step has waited for all pictures";
+  ASSERT_OK(vision.WaitForStep());
+  EXPECT_FALSE(worker_->HoldsBack(kVision));
+  EXPECT_EQ(vision.SoftTokens(16 * kPictures), expected);
+}
+
 TEST_F(TwoPlansTest, TheDeviceGoesOnWithTheLongStepWhileTheShortOneIsWaitedFor) {
   const auto main = LoadMain();
   const auto draft = LoadDraft();

@@ -31,20 +31,31 @@ absl::Status VisionRecorder::Run(const Launch& launch) {
   return absl::OkStatus();
 }
 
+VisionRecorder::Product VisionRecorder::PatchProduct(VisionRole role, uint32_t layer_idx,
+                                                     uint64_t x, uint64_t destination,
+                                                     uint32_t out_stride) const {
+  return {.weights = &Matrix(role, layer_idx),
+          .x = x,
+          .input = context_.format,
+          .destination = destination,
+          .out_stride = out_stride,
+          .count = buffers_.num_patches(),
+          .max_rows = config_.num_patches()};
+}
+
 absl::Status VisionRecorder::Multiply(std::initializer_list<Product> products) {
   for (const Product& product : products) {
-    MatmulArgs args = {.count = product.count == 0 ? buffers_.num_patches() : product.count,
+    MatmulArgs args = {.count = product.count,
                        .x = product.x,
                        .destination = product.destination,
                        .out_stride = product.out_stride,
-                       .max_rows = product.count == 0 ? config_.num_patches() : product.max_rows};
+                       .max_rows = product.max_rows};
     Matmul matmul;
     matmul.input = product.input;
     if (context_.format == ActivationFormat::kF16 &&
         UsesMatrixUnits(tuning_, product.weights->dtype, args.max_rows)) {
       matmul.kernel = MatmulKernel::kMatrix;
-      // What GELU leaves is scaled, as GeGLU's.
-      if (product.x == buffers_.activated.address()) matmul.input_scale = kGegluHalfScale;
+      matmul.input_scale = product.input_scale;
     }
     // There is one workspace.
     if (products.size() == 1 && product.weights->shards.size() == 1) {
@@ -89,21 +100,16 @@ absl::Status VisionRecorder::Begin(uint32_t lane, uint32_t picture) {
                 .patch_size = config_.patch_size,
                 .stride = static_cast<uint32_t>(PackedColumns(config_.patch_dim())),
                 .format = context_.format})));
-  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kPatchWeight),
-                                    .x = buffers_.patches.address(),
-                                    .destination = buffers_.sums.address(),
-                                    .out_stride = config_.hidden_dim,
-                                    .input = context_.format}}));
+  TANDEM_RETURN_IF_ERROR(Multiply({PatchProduct(kPatchWeight, 0, buffers_.patches.address(),
+                                                buffers_.sums.address(), config_.hidden_dim)}));
   return AddNorm(buffers_.positions.address(), kPatchBias, 0, 0);
 }
 
 absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
   const auto product = [&](VisionRole role, uint32_t part) {
-    return Product{.weights = &Matrix(role, layer_idx),
-                   .x = buffers_.normed.address(),
-                   .destination = buffers_.wide.address() + uint64_t{part} * config_.hidden_dim * 4,
-                   .out_stride = 3 * config_.hidden_dim,
-                   .input = context_.format};
+    return PatchProduct(role, layer_idx, buffers_.normed.address(),
+                        buffers_.wide.address() + uint64_t{part} * config_.hidden_dim * 4,
+                        3 * config_.hidden_dim);
   };
   TANDEM_RETURN_IF_ERROR(
       Multiply({product(kQWeight, 0), product(kKWeight, 1), product(kVWeight, 2)}));
@@ -151,11 +157,8 @@ absl::Status VisionRecorder::Attend(uint32_t layer_idx) {
 }
 
 absl::Status VisionRecorder::Ffn(uint32_t layer_idx) {
-  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kUpWeight, layer_idx),
-                                    .x = buffers_.normed.address(),
-                                    .destination = buffers_.wide.address(),
-                                    .out_stride = config_.ffn_dim,
-                                    .input = context_.format}}));
+  TANDEM_RETURN_IF_ERROR(Multiply({PatchProduct(kUpWeight, layer_idx, buffers_.normed.address(),
+                                                buffers_.wide.address(), config_.ffn_dim)}));
   TANDEM_RETURN_IF_ERROR(
       Run(BiasGeluLaunch(tuning_, {.source = buffers_.wide.address(),
                                    .bias = Vector(kUpBias, layer_idx),
@@ -164,21 +167,19 @@ absl::Status VisionRecorder::Ffn(uint32_t layer_idx) {
                                    .stride = static_cast<uint32_t>(PackedColumns(config_.ffn_dim)),
                                    .rows = config_.num_patches(),
                                    .format = context_.format})));
-  return Multiply({{.weights = &Matrix(kDownWeight, layer_idx),
-                    .x = buffers_.activated.address(),
-                    .destination = buffers_.sums.address(),
-                    .out_stride = config_.hidden_dim,
-                    .input = context_.format}});
+  Product down = PatchProduct(kDownWeight, layer_idx, buffers_.activated.address(),
+                              buffers_.sums.address(), config_.hidden_dim);
+  down.input_scale = kGegluHalfScale;  // as bias_gelu.comp leaves it
+  return Multiply({down});
 }
 
 absl::Status VisionRecorder::Layer(uint32_t layer_idx) {
   const uint64_t residual = buffers_.residual.address();
   TANDEM_RETURN_IF_ERROR(Attend(layer_idx));
-  TANDEM_RETURN_IF_ERROR(Multiply({{.weights = &Matrix(kOutWeight, layer_idx),
-                                    .x = buffers_.attention.address(),
-                                    .destination = buffers_.sums.address(),
-                                    .out_stride = config_.hidden_dim,
-                                    .input = ActivationFormat::kF16}}));
+  Product out = PatchProduct(kOutWeight, layer_idx, buffers_.attention.address(),
+                             buffers_.sums.address(), config_.hidden_dim);
+  out.input = ActivationFormat::kF16;  // whatever the other activations are
+  TANDEM_RETURN_IF_ERROR(Multiply({out}));
   TANDEM_RETURN_IF_ERROR(AddNorm(residual, kOutBias, layer_idx, layer_idx));
   TANDEM_RETURN_IF_ERROR(Ffn(layer_idx));
   return AddNorm(residual, kDownBias, layer_idx, layer_idx + 1);
@@ -196,10 +197,10 @@ absl::Status VisionRecorder::Finish(uint32_t lane, uint32_t picture) {
                                                          .format = context_.format})));
   return Multiply({{.weights = &buffers_.projection,
                     .x = buffers_.pooled.address(),
+                    .input = context_.format,
                     .destination = context_.exchange->Address(lane, area) +
                                    uint64_t{picture} * config_.tokens_per_image * area.row_bytes,
                     .out_stride = config_.text_hidden_dim,
-                    .input = context_.format,
                     .count = buffers_.num_tokens(),
                     .max_rows = config_.tokens_per_image}});
 }

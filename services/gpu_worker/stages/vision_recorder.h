@@ -43,12 +43,17 @@ class VisionRecorder {
   absl::Status Run(const Launch& launch);
   struct Product {
     const DeviceTensor* weights = nullptr;
-    uint64_t x = 0, destination = 0;
-    uint32_t out_stride = 0;
+    uint64_t x = 0;
     ActivationFormat input = ActivationFormat::kF32;
-    uint64_t count = 0;  // address; 0: all patches
+    float input_scale = 1.0f;  // of kF16 on matrix units
+    uint64_t destination = 0;
+    uint32_t out_stride = 0;
+    uint64_t count = 0;  // address of the number of rows
     uint32_t max_rows = 0;
   };
+  // With a matrix of the encoder, for all patches, of activations `x`.
+  Product PatchProduct(VisionRole role, uint32_t layer_idx, uint64_t x, uint64_t destination,
+                       uint32_t out_stride) const;
   // All of them may run at the same time.
   absl::Status Multiply(std::initializer_list<Product> products);
   // residual += sums + bias (or = positions + ..., for Begin), and the norm that follows.

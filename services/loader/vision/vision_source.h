@@ -47,7 +47,7 @@ bool IsVisionFile(const std::string& path);
 
 // The vision encoder of the model at `path`: the folder itself if its configuration has one, for a
 // GGUF file the mmproj file beside it that ChooseMmproj takes (common/model/mmproj_name.h).
-// nullopt: there is none.
+// nullopt for a model without one.
 std::optional<std::string> FindVision(const std::string& path);
 
 // Every tensor as float32.

@@ -37,8 +37,8 @@ void CutRuns(const StepBatch& step, const SequenceEntry& entry, uint32_t picture
   };
   for (; picture != step.pictures.end() && picture->first_row < end; ++picture) {
     put_run(picture->first_row, kNoPicture);
-    const uint32_t picture_end = picture->first_row + picture->num_rows;
-    put_run(picture_end, step.rows[picture_end - 1].position + 1 - picture_rows);
+    put_run(picture->first_row + picture->num_rows,
+            FirstPosition(*picture, step.rows, picture_rows));
   }
   put_run(end, kNoPicture);
 }

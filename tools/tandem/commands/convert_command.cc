@@ -68,8 +68,8 @@ class ProgressLine {
   const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
 };
 
-// The vision encoder to write beside the model: that of a release's folder.  Null: there is none,
-// or none is wanted.
+// The vision encoder to write beside the model: that of a release's folder.  Null if the folder has
+// none, or the flag leaves it out.
 absl::StatusOr<std::unique_ptr<loader::VisionSource>> EncoderOf(const std::string& path,
                                                                 const ConvertFlags& flags) {
   if (flags.mmproj == pull::kNoEncoder) return nullptr;
