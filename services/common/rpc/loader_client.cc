@@ -10,6 +10,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/convert.h"
+#include "services/common/rpc/loader_protocol.h"
 #include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
 
@@ -140,6 +141,7 @@ absl::StatusOr<loader::v1::Model> LoaderClient::LoadModel(const std::string& nam
   if (!wanted) return absl::CancelledError(absl::StrFormat("waiting for '%s' given up", name));
   if (!status.ok()) return FromGrpcStatus(status);
   if (!have_model) return absl::InternalError("the loader ended a load without a model");
+  TANDEM_RETURN_IF_ERROR(CheckLoaderProtocol(model));
   return model;
 }
 
@@ -154,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Lease>> LoaderClient::AcquireLease(const std::str
     return absl::InternalError(
         absl::StrFormat("the loader sent a lease token of %d bytes", first.lease_token().size()));
   }
+  TANDEM_RETURN_IF_ERROR(CheckLoaderProtocol(first.model()));
   lease->token_ = std::move(*first.mutable_lease_token());
   lease->model_ = std::move(*first.mutable_model());
   return lease;

@@ -41,7 +41,8 @@ class Lease {
 
 // Every call blocks: use it from threads of your own, never from a gRPC reaction.  Thread-safe.
 // All fail with UNAVAILABLE when the loader is gone and DEADLINE_EXCEEDED when it is too slow.
-// LoadModel and AcquireLease fail with PERMISSION_DENIED when another user listens on its socket.
+// LoadModel and AcquireLease fail with PERMISSION_DENIED when another user listens on its socket, and
+// with FAILED_PRECONDITION when the loader is of another release (loader_protocol.h).
 class LoaderClient {
  public:
   // Called now and then while a model loads; false gives up waiting (CANCELLED).  The load itself

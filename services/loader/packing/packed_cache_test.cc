@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "services/common/rpc/loader_protocol.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/common/testing/temporary_directory.h"
 #include "services/loader/packing/packing_check.h"
@@ -288,6 +289,13 @@ TEST_F(PackedCacheTest, ManyLoadersShareOneFolder) {
 TEST(LayoutFingerprintTest, IsTheSameEveryTime) {
   EXPECT_EQ(LayoutFingerprint(), LayoutFingerprint());
   EXPECT_NE(LayoutFingerprint(), 0u);
+}
+
+// Weights packed by another release are read by this one if their layouts have the same name.
+TEST(LayoutFingerprintTest, ALayoutHasOneName) {
+  EXPECT_EQ(kTileLayout, std::string("rows32-b"));
+  EXPECT_EQ(LayoutFingerprint(), 0x0u)
+      << "the layout is another: give kTileLayout a new name, and both here";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/common/rpc/convert.h"
+#include "services/common/rpc/loader_protocol.h"
 #include "services/common/rpc/status.h"
 
 namespace tandem::loader {
@@ -25,6 +26,7 @@ v1::Model ToProto(const ResidentModel& model) {
   proto.set_load_seconds(model.load_seconds);
   proto.set_quantization(model.quantization);
   proto.set_file_stamp(model.file_stamp);
+  StampLoaderProtocol(proto);
   return proto;
 }
 
