@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/cache_folder.h"
 #include "services/common/base/descriptors.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
@@ -193,7 +194,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->required();
   AddNameFlags(app, flags.names);
   AddToolFlags(app, flags.tool_format);
-  app.add_option("--npu", flags.npu, "require, prefer, emulate or off")
+  app.add_option("--npu", flags.npu, kNpuPolicyHelp)
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
   app.add_option("--gpu", flags.gpu,
@@ -202,6 +203,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->type_name("TEXT:{require,prefer,software}")
       ->check(CheckedBy(ParseGpuPolicy))
       ->capture_default_str();
+  AddPlacementFlags(app, flags);
   app.add_option("--gpus", flags.num_gpus,
                  "GPU workers that share the layers, in the order of --worker; 0: all there are; "
                  "default: 1, or all where a worker is on another host")
@@ -329,7 +331,17 @@ absl::Status CheckHttpFlags(const HttpFlags& flags) {
       server.listen));
 }
 
+void AddPlacementFlags(CLI::App& app, GatewayFlags& flags) {
+  app.add_option("--favour", flags.favour,
+                 "With --npu auto: latency (of one stream) or throughput (of all together)")
+      ->check(CLI::IsMember({"latency", "throughput"}))
+      ->capture_default_str();
+}
+
 absl::Status FinishGatewayFlags(GatewayFlags& flags) {
+  flags.executor.favour_throughput = flags.favour == "throughput";
+  const std::string cache = DefaultCacheFolder();
+  if (!cache.empty()) flags.executor.costs_file = cache + "/placements.json";
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.npu, ParseNpuPolicy(flags.npu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.gpu, ParseGpuPolicy(flags.gpu));
   TANDEM_ASSIGN_OR_RETURN(flags.executor.policy.kv_dtype, ParseKvDType(flags.kv_type));

@@ -39,7 +39,8 @@ struct GatewayFlags {
   std::string tool_format = "auto";
   std::optional<ToolFormat> tools;        // unset: the vocabulary decides; from FinishGatewayFlags
   EngineOptions engine{.chunk_rows = 0};  // until FinishGatewayFlags
-  std::string npu = "prefer";
+  std::string npu = "auto";
+  std::string favour = "latency";
   std::string gpu = "prefer";
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
@@ -69,6 +70,8 @@ void AddHostFlags(CLI::App& app, GatewayFlags& flags);
 void AddNameFlags(CLI::App& app, ModelNameOptions& names);
 // How the model is shown tools, likewise.
 void AddToolFlags(CLI::App& app, std::string& tool_format);
+// How placements are weighed, likewise.
+void AddPlacementFlags(CLI::App& app, GatewayFlags& flags);
 // How much may wait, and how long a token may take, likewise.
 void AddQueueFlags(CLI::App& app, GatewayFlags& flags);
 // What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, an address

@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   CLI::App app("Runs attention on an NPU for a Tandem gateway.");
   app.add_option("--listen", flags.listen, "unix:PATH or HOST:PORT")->capture_default_str();
   app.add_option("--name", flags.startup.worker.name, "Name in the cluster")->capture_default_str();
-  app.add_option("--npu", flags.policy, "require, prefer, emulate or off")
+  app.add_option("--npu", flags.policy, tandem::kNpuPolicyHelp)
       ->check(tandem::CheckedBy(tandem::ParseNpuPolicy))
       ->capture_default_str();
   app.add_option("--kernels", flags.startup.worker.kernel_folder, "Folder of the kernel package");

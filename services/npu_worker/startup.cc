@@ -43,6 +43,7 @@ absl::Status PrepareNpu(StartupOptions& options) {
       if (kernels.empty()) kernels = options.library_folder + "/npu/emulated";
       return UseEmulatedNpu(given.empty() ? options.library_folder + "/xrt-emulated" : given);
     }
+    case NpuPolicy::kAuto:
     case NpuPolicy::kRequire:
     case NpuPolicy::kPrefer:
       break;
@@ -78,7 +79,7 @@ WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& statu
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status) {
   if (status.ok()) return kExitSuccess;
   if (policy == NpuPolicy::kOff) return kExitUsage;
-  if (policy == NpuPolicy::kPrefer) return kExitNothingToDo;
+  if (NpuIsOptional(policy)) return kExitNothingToDo;
   return absl::IsDataLoss(status) ? kExitWrongAnswers : kExitNoDevice;
 }
 

@@ -38,7 +38,7 @@ WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& statu
                         const std::string& device_folder = "/dev/accel");
 
 // What to exit with when PrepareNpu or NpuWorker::Create failed with `status` (docs/npu.md):
-// kExitNothingToDo under "prefer", where attention belongs on the GPU then.
+// kExitNothingToDo under "prefer" and "auto", where attention belongs on the GPU then.
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status);
 
 }  // namespace tandem::npu

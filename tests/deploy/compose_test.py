@@ -245,7 +245,7 @@ def with_npu(compose):
 
 def without_npu(compose):
     """An NPU is preferred and there is none: the worker ends, which is no fault, so nothing fires."""
-    compose.change("--npu=emulate", "--npu=prefer", HERE / "compose.without_npu.yaml")
+    compose.change("--npu=emulate", "--npu=auto", HERE / "compose.without_npu.yaml")
     compose.up(SERVICES, ending="npu-worker-cpu")
     answer = compose.ask(QUESTION)
     say(f"without an NPU: {answer}")

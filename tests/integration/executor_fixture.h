@@ -18,8 +18,8 @@
 
 namespace tandem::gateway {
 
-using testing::ChildProcess;
-using testing::InProcessLoader;
+using tandem::testing::ChildProcess;
+using tandem::testing::InProcessLoader;
 
 class ExecutorTest : public ::testing::Test {
  protected:
@@ -71,7 +71,7 @@ class ExecutorTest : public ::testing::Test {
                                                       std::vector<uint32_t> prompt,
                                                       size_t num_tokens) {
     static uint64_t step_id = 0;
-    testing::StepBuilder builder(executor.limits());
+    tandem::testing::StepBuilder builder(executor.limits());
     const uint32_t sequence = builder.AddSequence();
     std::vector<uint32_t> answer;
     while (answer.size() < num_tokens) {
@@ -93,7 +93,7 @@ class ExecutorTest : public ::testing::Test {
   static absl::StatusOr<std::vector<float>> Pool(Executor& executor,
                                                  const std::vector<uint32_t>& tokens) {
     static uint64_t step_id = 2'000'000;
-    testing::StepBuilder builder(executor.limits());
+    tandem::testing::StepBuilder builder(executor.limits());
     builder.Begin();
     builder.AddRows(builder.AddSequence(), tokens);
     builder.PoolLastRows();
@@ -112,7 +112,7 @@ class ExecutorTest : public ::testing::Test {
                                                             const std::vector<uint32_t>& prompt,
                                                             uint32_t num_tokens) {
     static uint64_t step_id = 1'000'000;
-    testing::StepBuilder builder(executor.limits());
+    tandem::testing::StepBuilder builder(executor.limits());
     const uint32_t sequence = builder.AddSequence();
     std::vector<uint32_t> answer;
     const auto take = [&](uint32_t step) -> absl::Status {

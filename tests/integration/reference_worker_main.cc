@@ -1,8 +1,10 @@
 // reference_worker: a worker process for tests, over the reference arithmetic on the host.
 #include <CLI/CLI.hpp>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "services/common/base/logging.h"
 #include "services/common/reference/reference_worker.h"
 #include "services/common/rpc/polling.h"
@@ -15,16 +17,26 @@ int main(int argc, char** argv) {
   tandem::reference::ReferenceWorkerOptions options;
   tandem::RunWorkerOptions run;
   std::string kind = "gpu";
+  std::string delays;
   CLI::App app("A worker on the host, for tests.", "reference_worker");
   app.add_option("--listen", run.server.listen, "unix:PATH or HOST:PORT")->required();
   app.add_option("--name", options.name, "name in the cluster");
   app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")
       ->check(CLI::IsMember({"gpu", "npu"}));
+  app.add_option("--attend-delay", delays,
+                 "file with the microseconds that each Attend takes longer, read each time");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};
+  }
+  if (!delays.empty()) {
+    options.delay = [delays](tandem::StageKind stage) {
+      int64_t microseconds = 0;
+      if (stage == tandem::StageKind::kAttend) std::ifstream(delays) >> microseconds;
+      return absl::Microseconds(microseconds);
+    };
   }
   const absl::Status status = tandem::RunWorkerService(
       std::make_unique<tandem::reference::ReferenceWorker>(options), run, signals);

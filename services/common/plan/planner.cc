@@ -135,7 +135,7 @@ class Planner {
                                                    : policy_.why_no_npu);
     }
     const std::string why = absl::StrJoin(reasons, "; ");
-    if (policy_.npu == NpuPolicy::kPrefer) {
+    if (NpuIsOptional(policy_.npu)) {
       notices_.push_back(absl::StrFormat("Attend runs on the GPU: %s", why));
       return absl::OkStatus();
     }
@@ -320,7 +320,7 @@ class Planner {
       if (NpuOf(l) == kNobody) layers.push_back(l);
     }
     if (layers.empty()) return absl::OkStatus();
-    if (layers.size() == config_.num_layers && policy_.npu != NpuPolicy::kPrefer) {
+    if (layers.size() == config_.num_layers && !NpuIsOptional(policy_.npu)) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "Attend: policy %s wants an NPU, and every layer is on another host than %s",
           std::string(NpuPolicyName(policy_.npu)), workers_[npus_[0]].name));
@@ -390,16 +390,18 @@ class Planner {
 }  // namespace
 
 absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text) {
-  for (const NpuPolicy policy :
-       {NpuPolicy::kRequire, NpuPolicy::kPrefer, NpuPolicy::kEmulate, NpuPolicy::kOff}) {
+  for (const NpuPolicy policy : {NpuPolicy::kAuto, NpuPolicy::kRequire, NpuPolicy::kPrefer,
+                                 NpuPolicy::kEmulate, NpuPolicy::kOff}) {
     if (text == NpuPolicyName(policy)) return policy;
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "npu policy \"%s\": must be require, prefer, emulate or off", std::string(text)));
+      "npu policy \"%s\": must be auto, require, prefer, emulate or off", std::string(text)));
 }
 
 std::string_view NpuPolicyName(NpuPolicy policy) {
   switch (policy) {
+    case NpuPolicy::kAuto:
+      return "auto";
     case NpuPolicy::kRequire:
       return "require";
     case NpuPolicy::kPrefer:

@@ -39,15 +39,22 @@ struct WorkerDescription {
 
 // What to do about the NPU.
 enum class NpuPolicy : uint8_t {
+  kAuto,     // as kPrefer, unless steps are faster with Attend on the GPU (alternatives.h)
   kRequire,  // Attend on an NPU (not an emulated one) or no plan
   kPrefer,   // Attend on an NPU (not an emulated one) if there is one that can, else on a GPU,
              // and the plan says so
   kEmulate,  // Attend on an emulated NPU or no plan
   kOff,      // NPU workers are left out
 };
-// "require", "prefer", "emulate" or "off"; INVALID_ARGUMENT for anything else.
+// "auto", "require", "prefer", "emulate" or "off"; INVALID_ARGUMENT for anything else.
 absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text);
 std::string_view NpuPolicyName(NpuPolicy policy);
+inline constexpr char kNpuPolicyHelp[] =
+    "auto (where steps are measured to be faster), require, prefer, emulate or off";
+// Whether a plan without an NPU is one too, and no fault.
+constexpr bool NpuIsOptional(NpuPolicy policy) {
+  return policy == NpuPolicy::kAuto || policy == NpuPolicy::kPrefer;
+}
 
 // What to do about the GPU, whose place a software driver (Mesa's lavapipe) can take.
 enum class GpuPolicy : uint8_t {

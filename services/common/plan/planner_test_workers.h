@@ -31,6 +31,19 @@ inline ModelConfig Config(uint32_t num_layers, uint32_t head_dim) {
   return config;
 }
 
+inline VisionConfig SmallVision(const ModelConfig& decoder) {
+  VisionConfig vision;
+  vision.image_size = 8;
+  vision.patch_size = 2;
+  vision.num_layers = 2;
+  vision.hidden_dim = 16;
+  vision.ffn_dim = 32;
+  vision.num_heads = 2;
+  vision.tokens_per_image = 4;
+  vision.text_hidden_dim = decoder.hidden_dim;
+  return vision;
+}
+
 inline WorkerDescription Gpu(const std::string& name = "gpu0") {
   WorkerDescription worker;
   worker.name = name;

@@ -11,16 +11,7 @@ using ::testing::HasSubstr;
 
 ModelConfig SeeingConfig() {
   ModelConfig config = Config(6, 256);
-  VisionConfig vision;
-  vision.image_size = 8;
-  vision.patch_size = 2;
-  vision.num_layers = 2;
-  vision.hidden_dim = 16;
-  vision.ffn_dim = 32;
-  vision.num_heads = 2;
-  vision.tokens_per_image = 4;
-  vision.text_hidden_dim = config.hidden_dim;
-  config.vision = vision;
+  config.vision = SmallVision(config);
   return config;
 }
 

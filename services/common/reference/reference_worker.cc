@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
@@ -60,7 +61,7 @@ uint64_t NowNs() { return static_cast<uint64_t>(NowNanos()); }
 }  // namespace
 
 ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
-    : num_threads_(options.num_threads) {
+    : num_threads_(options.num_threads), delay_(std::move(options.delay)) {
   description_ = {.name = std::move(options.name),
                   .device = "reference arithmetic on the host",
                   .kind = options.kind,
@@ -166,6 +167,7 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
     const Stage stage = StageAt(i, plan.parameters->config().num_layers);
     const uint64_t stage_start = NowNs();
     RunStage(stage, run, plan);
+    if (delay_ != nullptr) absl::SleepFor(delay_(stage.kind));
     const auto time = std::ranges::find(result.stage_times, stage.kind, &StageTime::kind);
     const uint64_t elapsed = NowNs() - stage_start;
     if (time == result.stage_times.end()) {

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "services/common/reference/stages.h"
 #include "services/common/reference/vision_encoder.h"
 #include "services/common/worker/worker.h"
@@ -23,6 +25,8 @@ struct ReferenceWorkerOptions {
   std::vector<StageKind> stages;  // empty: all
   uint32_t max_rows = 1024;
   int num_threads = 1;
+  // For tests: how much longer a stage takes; null: no stage does.
+  std::function<absl::Duration(StageKind)> delay;
 };
 
 class ReferenceWorker : public BlockingWorker {
@@ -71,6 +75,7 @@ class ReferenceWorker : public BlockingWorker {
 
   WorkerDescription description_;
   int num_threads_;
+  std::function<absl::Duration(StageKind)> delay_;
   std::array<Plan, kMaxPlans> plans_;
 };
 

@@ -6,7 +6,7 @@
 //                                   device=none
 //                                   reason=this machine has no NPU
 //
-// A machine without an NPU is not broken.  Under --npu=prefer the NPU worker leaves this note
+// A machine without an NPU is not broken.  Under --npu=auto and prefer the NPU worker leaves this note
 // before it ends, and the gateway neither waits for that worker nor counts it as lost.  A worker
 // removes the note when it starts, so a killed worker leaves no note.
 #pragma once

@@ -35,7 +35,7 @@ absl::StatusOr<ExecutorOptions> DraftExecutorOptions(const ExecutorOptions& mode
     return draft;
   }
   if (place.device == "emulate") {
-    if (model.policy.npu == NpuPolicy::kPrefer || model.policy.npu == NpuPolicy::kRequire) {
+    if (NpuIsOptional(model.policy.npu) || model.policy.npu == NpuPolicy::kRequire) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "--draft-device emulate needs an emulated NPU, and --npu is %s: give --npu "
           "off or emulate",

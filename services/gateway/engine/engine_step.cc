@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/engine/engine.h"
+#include "services/gateway/executor/placement_moved.h"
 
 namespace tandem::gateway {
 namespace {
@@ -217,9 +218,11 @@ void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outco
 
 void Engine::FailStep(const absl::Status& status) {
   const ScheduledStep& step = *flights_.front().step;
-  LogError("step failed", {{"step", step.batch.header.step_id},
-                           {"rows", step.batch.header.num_rows},
-                           {"status", status.ToString()}});
+  if (!IsPlacementMoved(status)) {
+    LogError("step failed", {{"step", step.batch.header.step_id},
+                             {"rows", step.batch.header.num_rows},
+                             {"status", status.ToString()}});
+  }
   if (!options_.observers.empty()) ReportStep(flights_.front(), {}, status);
   if (absl::IsUnavailable(status)) return LoseSteps(status);
   flights_.pop_front();
@@ -244,7 +247,8 @@ void Engine::LoseSteps(const absl::Status& status) {
   refused_before_ = false;
   for (const uint64_t id : ids) {
     RequestRun* const run = FindRun(id);
-    if (run == nullptr || ++run->failed_attempts < options_.max_attempts) continue;
+    if (run == nullptr || IsPlacementMoved(status)) continue;
+    if (++run->failed_attempts < options_.max_attempts) continue;
     End(id, absl::UnavailableError(absl::StrFormat(
                 "a worker was lost %d times in a row while computing this request: %s",
                 options_.max_attempts, std::string(status.message()))));

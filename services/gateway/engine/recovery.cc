@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
+#include "services/gateway/executor/placement_moved.h"
 
 namespace tandem::gateway {
 namespace {
@@ -52,9 +53,10 @@ absl::Status Recovery::Attempt(const Turn& turn) {
 }
 
 void Recovery::Succeeded() {
+  const bool lost = !IsPlacementMoved(why_);
   SetReason(absl::OkStatus());
   pause_ = options_.min_pause;
-  {
+  if (lost) {
     MutexLock lock(mutex_);
     ++count_;
   }

@@ -17,12 +17,14 @@
 #include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
 #include "services/gateway/executor/model_changed.h"
+#include "services/gateway/executor/placement_moved.h"
 
 namespace tandem::gateway {
 namespace {
 
 constexpr absl::Duration kCheckTimeout = absl::Seconds(2);
 constexpr absl::Duration kLookTimeout = absl::Milliseconds(200);
+constexpr absl::Duration kPublishPause = absl::Seconds(1);
 constexpr absl::Duration kFirstReturnPause = absl::Seconds(10);
 constexpr absl::Duration kLastReturnPause = absl::Minutes(10);
 
@@ -84,7 +86,8 @@ ClusterExecutor::ClusterExecutor(ExecutorOptions options, std::vector<WorkerPeer
     : options_(std::move(options)),
       peers_(std::move(peers)),
       plan_token_(options_.plan_token.empty() ? NewPlanToken() : options_.plan_token),
-      return_pause_(kFirstReturnPause) {
+      return_pause_(kFirstReturnPause),
+      placer_(options_) {
   status_.SetPeers(peers_);
 }
 
@@ -93,11 +96,11 @@ ClusterExecutor::~ClusterExecutor() = default;
 absl::Status ClusterExecutor::Recover(const Progress& progress) { return Build(progress); }
 
 absl::Status ClusterExecutor::Build(const Progress& progress) {
-  lost_ = absl::UnavailableError("the workers have not loaded the plan");
-  for (WorkerPeer& peer : peers_) peer.client->Close();
   const Progress report = progress ? progress : [](std::string_view, double) {};
   absl::Time deadline = absl::Now() + options_.worker_wait;
   while (true) {
+    lost_ = absl::UnavailableError("the workers have not loaded the plan");
+    for (WorkerPeer& peer : peers_) peer.client->Close();
     absl::Status status = model_->Acquire(report, deadline);
     if (IsModelChanged(status)) LetGo();
     // Packing a model takes its time; the workers get theirs all the same.
@@ -109,21 +112,27 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
     }
     if (status.ok()) status = MakeExchange();
     if (status.ok()) status = LoadWorkers(report);
-    if (status.ok()) break;
+    if (status.ok()) {
+      const absl::StatusOr<bool> begun = BeginPlan(report);
+      if (begun.ok() && *begun) break;
+      if (begun.ok()) {  // that took its time too
+        deadline = std::max(deadline, absl::Now() + options_.worker_wait);
+        continue;
+      }
+      status = begun.status();
+    }
     // ABORTED: another gateway's plan has come between; the worker's epoch is asked for again.
     const bool again = WorthRetrying(status) || absl::IsAborted(status);
     if (!again || absl::Now() + kRetryPause >= deadline) return status;
     LogWarning("loading again", {{"reason", std::string(status.message())}});
     absl::SleepFor(kRetryPause);
   }
+  UnloadOthers();
+  PublishPlacements(absl::Now());
   if (file_watch_ == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(file_watch_,
                             ModelFileWatch::Start(options_.loader_target, model_->model()));
   }
-  lost_ = absl::OkStatus();
-  under_way_.clear();
-  under_way_.reserve(depth_);
-  timer_ = {};
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},
                             {"epoch", epoch_},
@@ -135,6 +144,21 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   if (!plan_.notice.empty())
     LogWarning("the placement is not as wished", {{"notice", plan_.notice}});
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
+  lost_ = absl::OkStatus();
+  under_way_.clear();
+  under_way_.reserve(depth_);
+  timer_ = {};
+  if (placer_.untried()) {
+    progress("trying " + placement(), 0.0);
+    TANDEM_RETURN_IF_ERROR(placer_.Try(*this));
+    timer_ = {};
+  }
+  if (!placer_.Begin(absl::Now())) return false;
+  status_.SetPlan(plan_, config().num_layers);
+  return true;
 }
 
 void ClusterExecutor::LetGo() {
@@ -209,9 +233,10 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   for (const Segment& segment : plan_.segments) {
     if (segment.index > 0) TANDEM_RETURN_IF_ERROR(SendSegment(segment, step));
     TANDEM_ASSIGN_OR_RETURN(timings.emplace_back(), AwaitSegment(segment, step));
-    status_.Count(timings.back());
+    if (!placer_.untried()) status_.Count(timings.back());
   }
   if (depth_ > 1) LearnPace(step, timings.front());
+  NotePlacement(step, timings);
   return timings;
 }
 
@@ -222,6 +247,22 @@ void ClusterExecutor::LearnPace(const Step& step, const SegmentTiming& timing) {
   if (!step.alone) return;
   pacer.CallTook(nanoseconds(absl::ToInt64Nanoseconds(timing.round_trip)) -
                  nanoseconds(timing.worker_ns));
+}
+
+void ClusterExecutor::NotePlacement(const Step& step, std::span<const SegmentTiming> timings) {
+  if (!placer_.choosing() || placer_.untried()) return;
+  const auto batch = ParseStep(StepArea(step.call.lane), limits_, noted_);
+  if (!batch.ok()) return;  // its worker has written to it since
+  const absl::Time now = absl::Now();
+  const std::optional<std::string> why = placer_.StepRan(*batch, timings, now);
+  if (now - published_ >= kPublishPause || why.has_value()) PublishPlacements(now);
+  if (!why.has_value()) return;
+  lost_ = PlacementMovedError(*why);
+}
+
+void ClusterExecutor::PublishPlacements(absl::Time now) {
+  published_ = now;
+  status_.SetPlacements(placer_.Status(now), placer_.moves());
 }
 
 const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segment,

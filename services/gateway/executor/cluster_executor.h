@@ -12,7 +12,9 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "services/gateway/executor/executor_status.h"
 #include "services/gateway/executor/leased_model.h"
 #include "services/gateway/executor/model_file_watch.h"
+#include "services/gateway/executor/placer.h"
 #include "services/gateway/executor/step_pacer.h"
 #include "services/gateway/executor/step_results.h"
 #include "services/gateway/executor/worker_finder.h"
@@ -63,17 +66,6 @@ class ClusterExecutor final : public Executor {
   // `peers`: of MakePeers.
   ClusterExecutor(ExecutorOptions options, std::vector<WorkerPeer> peers);
 
-  // Releases memory when no more steps will come.
-  void LetGo();
-  // The workers; if the plan yields, with the memory that other plans leave.
-  std::vector<WorkerDescription> Available(std::vector<WorkerDescription> workers) const;
-  // Makes plan and limits from the workers that answer.
-  absl::Status MakePlacement(absl::Duration wait);
-  // Every epoch has a region of its own.
-  absl::Status MakeExchange();
-  // Loads all workers of the plan in parallel, then opens their streams.
-  absl::Status LoadWorkers(const Progress& progress);
-  worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
   // A step that was submitted and not waited for.
   struct Step {
     StepCall call;
@@ -83,6 +75,28 @@ class ClusterExecutor final : public Executor {
     std::chrono::steady_clock::time_point steady;
     absl::Time time;
   };
+
+  // Releases memory when no more steps will come.
+  void LetGo();
+  // The workers; if the plan yields, with the memory that other plans leave.
+  std::vector<WorkerDescription> Available(std::vector<WorkerDescription> workers) const;
+  // Makes plan and limits from the workers that answer.
+  absl::Status MakePlacement(absl::Duration wait);
+  // Chooses among the plans that the policy leaves.  `plan`: MakePlan's, whose notice all of them have.
+  absl::Status ChoosePlacement(const Plan& plan);
+  absl::StatusOr<StepLimits> Limits(const Plan& plan) const;
+  // The workers have loaded the plan: tries it, if that is due.  False: another is to be loaded.
+  absl::StatusOr<bool> BeginPlan(const Progress& progress);
+  // Workers that the plan does without drop what they hold of an earlier one.
+  void UnloadOthers();
+  // Ends the plan if the step that has run says that another placement is better.
+  void NotePlacement(const Step& step, std::span<const SegmentTiming> timings);
+  void PublishPlacements(absl::Time now);
+  // Every epoch has a region of its own.
+  absl::Status MakeExchange();
+  // Loads all workers of the plan in parallel, then opens their streams.
+  absl::Status LoadWorkers(const Progress& progress);
+  worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
   // Sends the step's call of a segment.
   absl::Status SendSegment(const Segment& segment, Step& step);
   // Waits for the answer to the call sent last.
@@ -107,8 +121,9 @@ class ClusterExecutor final : public Executor {
   std::unique_ptr<LeasedModel> model_;
   std::unique_ptr<ModelFileWatch> file_watch_;  // since the first Build succeeded
 
-  std::vector<WorkerPeer> peers_;           // by worker target
-  std::vector<const WorkerPeer*> workers_;  // by worker of the plan; in peers_
+  std::vector<WorkerPeer> peers_;               // by worker target
+  std::vector<const WorkerPeer*> workers_;      // by worker of the plan; in peers_
+  std::map<const WorkerPeer*, uint64_t> held_;  // epoch of the plan that each was given last
   uint32_t depth_ = 1;
   uint32_t num_lanes_ = 1;
   std::vector<Step> under_way_;  // oldest first; few
@@ -126,6 +141,9 @@ class ClusterExecutor final : public Executor {
   // OK: every worker has loaded the plan and no stream has ended since.  Else what steps end with.
   absl::Status lost_;
   StepTimer timer_;
+  Placer placer_;
+  std::vector<std::byte> noted_;  // a step, parsed
+  absl::Time published_ = absl::InfinitePast();
   std::vector<StepHeader> headers_;  // by lane, of the step submitted last
   StepResults results_;
   worker::v1::ExecuteRequest request_;

@@ -2,10 +2,15 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/plan/alternatives.h"
 #include "services/common/rpc/worker_convert.h"
+#include "services/common/version/version.h"
 #include "services/gateway/executor/cluster_executor.h"
 #include "services/gateway/executor/parallel_load.h"
 #include "services/gateway/executor/step_sizing.h"
@@ -15,6 +20,7 @@ namespace {
 
 // Left of a worker's memory when other plans have taken it: too little for a plan.
 constexpr uint64_t kLeastMemory = 4096;
+constexpr absl::Duration kUnloadTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -49,24 +55,10 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
       });
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
-  uint32_t context_len = options_.context_len;
-  if (context_len == 0 && options_.context_at_most != 0) {
-    context_len = std::min(options_.context_at_most, config().context_len);
-  }
-  TANDEM_ASSIGN_OR_RETURN(limits_, MakeStepLimits(config(), *plan,
-                                                  {.max_rows = options_.max_rows,
-                                                   .max_sequences = options_.max_sequences,
-                                                   .context_len = context_len,
-                                                   .block_tokens = options_.block_tokens,
-                                                   .kv_tokens = options_.kv_tokens,
-                                                   .kv_dtype = options_.policy.kv_dtype,
-                                                   .weights = model_->tensors(),
-                                                   .vision_bytes = model_->vision_bytes()}));
-  plan_ = *std::move(plan);
+  TANDEM_RETURN_IF_ERROR(ChoosePlacement(*plan));
   const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
   depth_ = options_.queue_steps && feeds ? 2 : 1;
   num_lanes_ = std::max(options_.num_lanes, depth_);
-  status_.SetPlan(plan_, config().num_layers);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {
     for (const WorkerPeer& peer : peers_) {
@@ -77,6 +69,66 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
   }
   TANDEM_CHECK(workers_.size() == plan_.workers.size());
   return absl::OkStatus();
+}
+
+absl::Status ClusterExecutor::ChoosePlacement(const Plan& plan) {
+  std::vector<WorkerDescription> there;
+  for (const WorkerPeer& peer : peers_) {
+    if (peer.remote.ok()) there.push_back(peer.remote->description);
+  }
+  std::vector<Plan> plans = {plan};
+  if (options_.policy.npu == NpuPolicy::kAuto) {
+    TANDEM_ASSIGN_OR_RETURN(plans, MakeAlternatives(config(), model_->weight_dtypes(),
+                                                    Available(there), options_.policy));
+  }
+  std::vector<Placement> placements;
+  absl::Status refused;
+  for (Plan& alternative : plans) {
+    alternative.notice = plan.notice;
+    const auto limits = Limits(alternative);
+    if (limits.ok()) {
+      placements.push_back({.plan = std::move(alternative), .limits = *limits});
+    } else if (refused.ok()) {
+      refused = limits.status();
+    }
+  }
+  if (placements.empty()) return refused;
+  const std::string key =
+      absl::StrFormat("%s; %s, %d layers of %d", Version(), model_->model().quantization(),
+                      config().num_layers, config().hidden_dim);
+  const Placement& chosen = placer_.Choose(config(), std::move(placements), key, absl::Now());
+  plan_ = chosen.plan;
+  limits_ = chosen.limits;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {
+  uint32_t context_len = options_.context_len;
+  if (context_len == 0 && options_.context_at_most != 0) {
+    context_len = std::min(options_.context_at_most, config().context_len);
+  }
+  return MakeStepLimits(config(), plan,
+                        {.max_rows = options_.max_rows,
+                         .max_sequences = options_.max_sequences,
+                         .context_len = context_len,
+                         .block_tokens = options_.block_tokens,
+                         .kv_tokens = options_.kv_tokens,
+                         .kv_dtype = options_.policy.kv_dtype,
+                         .weights = model_->tensors(),
+                         .vision_bytes = model_->vision_bytes()});
+}
+
+void ClusterExecutor::UnloadOthers() {
+  for (auto held = held_.begin(); held != held_.end();) {
+    const auto& [peer, epoch] = *held;
+    if (std::ranges::count(workers_, peer) > 0) {
+      ++held;
+      continue;
+    }
+    const absl::Status dropped = peer->client->UnloadPlan(epoch, plan_token_, kUnloadTimeout);
+    if (!dropped.ok()) LogDebug("a plan was gone", {{"reason", std::string(dropped.message())}});
+    held = held_.erase(held);
+  }
 }
 
 absl::Status ClusterExecutor::MakeExchange() {
@@ -139,6 +191,7 @@ absl::Status ClusterExecutor::LoadWorkers(const Progress& progress) {
   }
   TANDEM_RETURN_IF_ERROR(status);
   for (const WorkerPeer* peer : workers_) {
+    held_[peer] = epoch_;
     peer->client->Open(peer->remote->execution_target);
     status_.SetState(peer->remote->description.name, "ready");
   }

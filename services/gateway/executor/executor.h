@@ -20,6 +20,7 @@
 #include "services/common/step/exchange_layout.h"
 #include "services/common/step/step_batch.h"
 #include "services/common/trace/trace_context.h"
+#include "services/gateway/placement/placement_choice.h"
 #include "tandem/loader/v1/loader.pb.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -41,6 +42,11 @@ struct ExecutorOptions {
   std::string only_worker;       // a worker's name: the plan is on this one alone; empty: any
   uint32_t context_at_most = 0;  // where context_len is 0: the model's up to this; 0: the model's
   PlacementPolicy policy;
+  // Under NpuPolicy::kAuto: how placements are weighed; by all streams together, or by one alone; and
+  // the file that keeps what their steps take.  Without one they are tried at every start.
+  ChoiceOptions choice;
+  bool favour_throughput = false;
+  std::string costs_file;
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;
   uint32_t context_len = 0;  // 0: the model's

@@ -121,6 +121,12 @@ void ExecutorStatus::SetReport(const std::string& worker,
   found->status.set_tuning(report.tuning());
 }
 
+void ExecutorStatus::SetPlacements(std::vector<v1::PlacementStatus> placements, uint64_t moves) {
+  absl::MutexLock lock(&mutex_);
+  placements_ = std::move(placements);
+  moves_ = moves;
+}
+
 void ExecutorStatus::Count(const SegmentTiming& timing) {
   Counters& counters = segments_->counters[timing.segment_index];
   counters.calls.fetch_add(1, std::memory_order_relaxed);
@@ -131,6 +137,8 @@ void ExecutorStatus::Count(const SegmentTiming& timing) {
 
 void ExecutorStatus::Fill(v1::GetStatusResponse& status) const {
   absl::MutexLock lock(&mutex_);
+  status.mutable_placements()->Assign(placements_.begin(), placements_.end());
+  status.set_placement_moves(moves_);
   for (const Worker& worker : workers_) {
     v1::WorkerStatus* shown = status.add_workers();
     *shown = worker.status;

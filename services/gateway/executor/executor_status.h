@@ -30,6 +30,8 @@ class ExecutorStatus {
   void SetState(const std::string& worker, std::string state, std::string detail = "");
   void SetReport(const std::string& worker, const worker::v1::LoadPlanReport& report);
 
+  void SetPlacements(std::vector<v1::PlacementStatus> placements, uint64_t moves);
+
   // From the engine thread alone.  REQUIRES a plan with that segment.
   void Count(const SegmentTiming& timing);
 
@@ -54,6 +56,8 @@ class ExecutorStatus {
 
   mutable absl::Mutex mutex_;
   std::vector<Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::PlacementStatus> placements_ ABSL_GUARDED_BY(mutex_);
+  uint64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;
   // The engine thread's view; replaced under mutex_.
   std::shared_ptr<Segments> segments_ = std::make_shared<Segments>();
 };

@@ -49,6 +49,7 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
     }
   }
   samples.Add(M::kRecoveries, static_cast<double>(status.recoveries()));
+  samples.Add(M::kPlacementMoves, static_cast<double>(status.placement_moves()));
   samples.Add(M::kModelFileChanged, status.model_notice().empty() ? 0 : 1);
   samples.Add(M::kModelReloads, static_cast<double>(status.model_reloads()));
   const v1::SchedulerStatus& scheduler = status.scheduler();

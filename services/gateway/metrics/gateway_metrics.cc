@@ -16,7 +16,7 @@ std::vector<MetricSpec> GatewayMetrics::All() {
       kMaskTime,       kSteps,           kStepsFailed,      kStepsQueued,    kStepTime,
       kStepRowsTotal,  kStepRows,        kDraftTokens,      kDraftSeconds,   kCalls,
       kRoundTrip,      kWorkerTime,      kDeviceTime,       kKvBlocks,       kKvBlocksUsed,
-      kKvBlocksCached, kKvBlocksEvicted, kHttpConnections,  kHttpRequests};
+      kKvBlocksCached, kKvBlocksEvicted, kHttpConnections,  kHttpRequests,   kPlacementMoves};
   for (const SchedulerCounter& counter : kSchedulerCounters) {
     const MetricSpec* const metric = counter.metric;
     if (metric == nullptr) continue;

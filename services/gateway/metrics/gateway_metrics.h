@@ -42,6 +42,9 @@ struct GatewayMetrics {
   static constexpr MetricSpec kRecoveries{
       "tandem_recoveries_total", MetricType::kCounter,
       "Times that a worker was lost and a plan was loaded again."};
+  static constexpr MetricSpec kPlacementMoves{
+      "tandem_placement_moves_total", MetricType::kCounter,
+      "Times that serving moved to another placement because the one in force had become slower."};
   static constexpr MetricSpec kModelFileChanged{
       "tandem_model_file_changed", MetricType::kGauge,
       "1 while the model's file differs from the loaded one or is gone, else 0. The loaded weights "

@@ -27,8 +27,8 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                   "GGUF file of the model's vision encoder, or none.  Default: the one beside the "
                   "model")
       ->check(CheckedBy(FindMmproj));
-  command.add_option("--npu", flags.npu, "require, prefer, emulate or off")
-      ->type_name("TEXT:{require,prefer,emulate,off}")
+  command.add_option("--npu", flags.npu, kNpuPolicyHelp)
+      ->type_name("TEXT:{auto,require,prefer,emulate,off}")
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");

@@ -12,7 +12,7 @@ namespace tandem {
 
 struct ClusterFlags {
   ClusterOptions options;
-  std::string npu = "prefer";
+  std::string npu = "auto";
   std::string gpu = "prefer";
 };
 

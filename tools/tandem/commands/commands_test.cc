@@ -678,7 +678,7 @@ TEST_F(CommandsTest, BashCompletesValuesAndFiles) {
     return text;
   };
   EXPECT_THAT(offered("tandem stat"), HasSubstr("status"));
-  EXPECT_EQ(offered("tandem serve --npu \"\""), "require prefer emulate off\n");
+  EXPECT_EQ(offered("tandem serve --npu \"\""), "auto require prefer emulate off\n");
   EXPECT_EQ(offered("tandem serve --npu = p"), "prefer\n");
   EXPECT_EQ(offered("tandem serve --model de"), "demo.Q8_0.gguf\n");
   EXPECT_EQ(offered("tandem serve --max-rows \"\""), "\n");

@@ -157,8 +157,7 @@ std::function<int()> AddRunCommand(CLI::App& app) {
                       "Words of a question: it is answered, and that is all");
   AddPullFlags(*command, flags->pull);
   command->add_flag("--yes,-y", flags->yes, "Pull without asking");
-  command->add_option("--npu", flags->cluster.npu, "require, prefer, emulate or off")
-      ->capture_default_str();
+  command->add_option("--npu", flags->cluster.npu, kNpuPolicyHelp)->capture_default_str();
   command->add_option("--gpu-device", flags->cluster.options.gpu_device,
                       "Vulkan device: index or part of its name");
   command->add_option("--context", flags->cluster.options.context_len,

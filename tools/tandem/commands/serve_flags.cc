@@ -85,6 +85,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
     gateway::AddGrpcFlags(command, flags.gateway);
     gateway::AddNameFlags(command, flags.gateway.names);
     gateway::AddToolFlags(command, flags.gateway.tool_format);
+    gateway::AddPlacementFlags(command, flags.gateway);
     gateway::AddQueueFlags(command, flags.gateway);
     gateway::AddTraceFlags(command, flags.gateway.trace);
   });

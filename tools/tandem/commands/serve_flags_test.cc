@@ -69,6 +69,7 @@ class ServeFlagsTest : public ::testing::Test {
     return {
         {"model", {Quoted("m.gguf"), Quoted("absent.gguf")}},
         {"npu", {"\"off\"", "\"maybe\""}},
+        {"favour", {"\"throughput\"", "\"speed\""}},
         {"gpu", {"\"software\"", "\"maybe\""}},
         {"tune", {"\"off\"", "\"never\""}},
         {"kv-type", {"\"q8_0\"", "\"q3\""}},

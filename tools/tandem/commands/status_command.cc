@@ -10,6 +10,7 @@
 #include "services/common/base/text_table.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/placement_table.h"
 #include "tools/tandem/commands/request_flags.h"
 #include "tools/tandem/commands/status_watch.h"
 #include "tools/tandem/commands/style.h"
@@ -54,6 +55,7 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("uptime",
       absl::FormatDuration(absl::Trunc(absl::Seconds(status.uptime_seconds()), absl::Seconds(1))));
   add("recoveries", Count(status.recoveries()));
+  if (status.placement_moves() > 0) add("placement moves", Count(status.placement_moves()));
   if (status.model_reloads() > 0) add("model reloads", Count(status.model_reloads()));
   const v1::SchedulerStatus& scheduler = status.scheduler();
   add("sequences", absl::StrFormat("%d running, %d waiting, %d at most", scheduler.running(),
@@ -146,6 +148,7 @@ struct StatusFlags {
   GatewayAddress address;
   double wait_seconds = 0;
   bool all_segments = false;
+  bool placements = false;
   bool json = false;
   bool watch = false;
   double interval_seconds = 2;
@@ -156,10 +159,18 @@ std::string BoldFirstLine(const std::string& table) {
   return Styled(stdout, Style::kBold, table.substr(0, end)) + table.substr(end);
 }
 
-std::string Tables(const v1::GetStatusResponse& status, bool all_segments) {
+std::string Tables(const v1::GetStatusResponse& status, const StatusFlags& flags) {
+  const std::string placements = PlacementTable(status);
+  if (flags.placements) {
+    if (!placements.empty()) return BoldFirstLine(placements);
+    return absl::StrFormat("%s: there is no other to choose\n",
+                           status.placement().empty() ? "no placement" : status.placement());
+  }
   std::string text = Summary(status);
+  if (!placements.empty()) text += "\n" + BoldFirstLine(placements);
   if (status.workers_size() > 0) text += "\n" + BoldFirstLine(Workers(status));
-  if (status.segments_size() > 0) text += "\n" + BoldFirstLine(Segments(status, all_segments));
+  if (status.segments_size() > 0)
+    text += "\n" + BoldFirstLine(Segments(status, flags.all_segments));
   return text;
 }
 
@@ -170,15 +181,13 @@ absl::Status PrintStatus(const StatusFlags& flags) {
                              : FetchStatus(*stub, kTimeout);
   if (!status.ok()) return Explain(status.status(), flags.address);
   if (!flags.watch) {
-    std::fputs((flags.json ? MessageAsJson(*status) : Tables(*status, flags.all_segments)).c_str(),
-               stdout);
+    std::fputs((flags.json ? MessageAsJson(*status) : Tables(*status, flags)).c_str(), stdout);
     return absl::OkStatus();
   }
-  StatusWatch watch(
-      flags.json                     ? StatusWatch::Form::kJson
-      : ::isatty(STDOUT_FILENO) == 1 ? StatusWatch::Form::kScreen
-                                     : StatusWatch::Form::kLines,
-      [&flags](const v1::GetStatusResponse& now) { return Tables(now, flags.all_segments); });
+  StatusWatch watch(flags.json                     ? StatusWatch::Form::kJson
+                    : ::isatty(STDOUT_FILENO) == 1 ? StatusWatch::Form::kScreen
+                                                   : StatusWatch::Form::kLines,
+                    [&flags](const v1::GetStatusResponse& now) { return Tables(now, flags); });
   while (true) {
     status.ok() ? watch.Show(*status) : watch.ShowError(Explain(status.status(), flags.address));
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
@@ -198,6 +207,8 @@ std::function<int()> AddStatusCommand(CLI::App& app) {
   command->add_option("--wait", flags->wait_seconds,
                       "Wait this many seconds for the cluster to be ready, and fail if it is not");
   command->add_flag("--all-segments", flags->all_segments, "A line for every segment");
+  command->add_flag("--placements", flags->placements,
+                    "Only the placements that were weighed (--npu auto), the best first");
   command->add_flag("--json", flags->json, "Print JSON; with --watch an object a line");
   CLI::Option* watch = command->add_flag(
       "--watch", flags->watch,

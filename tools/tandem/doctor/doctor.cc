@@ -141,7 +141,7 @@ Finding CheckRenderNode(const SystemView& system) {
 Finding CheckNpuNode(const SystemView& system) {
   Finding finding =
       CheckNode("NPU device node", NodesStartingWith(system.root + "/dev/accel", "accel"),
-                "no /dev/accel/accel*: Attend will run on the GPU (--npu=prefer)", "");
+                "no /dev/accel/accel*: Attend will run on the GPU (--npu=auto)", "");
   if (finding.verdict == Verdict::kNote) {
     finding.remedy =
         fs::exists(system.root + "/sys/module/amdxdna")

@@ -166,15 +166,15 @@ absl::StatusOr<std::string> FindMmproj(const std::string& mmproj) {
 
 namespace {
 
-// Whether there is an NPU worker to start.  If `prefer` finds no worker installed, a note tells the
-// gateway.
+// Whether there is an NPU worker to start.  If the policy does without one and no worker is
+// installed, a note tells the gateway.
 absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
   const std::string target = Socket(options, "npu");
   RemoveAbsence(target);  // of a run before
   const NpuPolicy policy = NpuWorkerPolicy(options);
   if (policy == NpuPolicy::kOff) return false;
   const std::string executable = options.bin_dir + "/tandem-npu-worker";
-  if (policy != NpuPolicy::kPrefer || ::access(executable.c_str(), X_OK) == 0) return true;
+  if (!NpuIsOptional(policy) || ::access(executable.c_str(), X_OK) == 0) return true;
   TANDEM_RETURN_IF_ERROR(
       WriteAbsence(target, {.kind = "npu",
                             .name = "npu0",
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
                                 std::string(NpuPolicyName(NpuWorkerPolicy(options))), "--max-rows",
                                 absl::StrFormat("%d", options.max_rows)}));
     services.back().stop_rank = 1;
-    if (options.npu == NpuPolicy::kPrefer) {
+    if (NpuIsOptional(options.npu)) {
       services.back().final_exit_codes = {kExitNothingToDo};
     }
   }

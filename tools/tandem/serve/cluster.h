@@ -17,7 +17,7 @@ struct ClusterOptions {
   std::string bin_dir;      // where the services' executables are
   std::string runtime_dir;  // sockets; made with mode 0700
   std::string log_dir;      // one file a service; empty: they write to our standard error
-  NpuPolicy npu = NpuPolicy::kPrefer;
+  NpuPolicy npu = NpuPolicy::kAuto;
   GpuPolicy gpu = GpuPolicy::kPrefer;
   bool out_on_npu = false;
   std::string gpu_device;                      // the GPU worker's --device; empty: its choice

@@ -130,17 +130,18 @@ TEST_F(ClusterTest, APulledModelIsFoundByItsName) {
   ::unsetenv("TANDEM_MODELS");
 }
 
-TEST_F(ClusterTest, OnlyPreferTakesAMissingNpuForAnAnswer) {
-  for (const NpuPolicy policy : {NpuPolicy::kPrefer, NpuPolicy::kRequire, NpuPolicy::kEmulate}) {
+TEST_F(ClusterTest, OnlyAnOptionalNpuMayBeMissing) {
+  for (const NpuPolicy policy :
+       {NpuPolicy::kAuto, NpuPolicy::kPrefer, NpuPolicy::kRequire, NpuPolicy::kEmulate}) {
     options_.npu = policy;
     const auto services = PlanCluster(options_);
     ASSERT_TRUE(services.ok());
     EXPECT_EQ((*services)[2].final_exit_codes.contains(kExitNothingToDo),
-              policy == NpuPolicy::kPrefer);
+              policy == NpuPolicy::kAuto || policy == NpuPolicy::kPrefer);
   }
 }
 
-TEST_F(ClusterTest, ANpuWorkerThatIsNotInstalledIsAbsentUnderPreferAlone) {
+TEST_F(ClusterTest, ANpuWorkerThatIsNotInstalledIsAbsentWhereItIsOptional) {
   const std::string target = "unix:" + options_.runtime_dir + "/npu.sock";
   std::filesystem::remove(dir_ / "bin" / "tandem-npu-worker");
   const auto preferred = PlanCluster(options_);

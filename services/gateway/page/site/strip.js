@@ -3,7 +3,7 @@
 
 import { getJson } from "./api.js";
 import { $, make } from "./dom.js";
-import { activityWords, bytes, difference, duration, guessedWords, guessWords, kvWords, missingWords, nameOf, number, percent, presentWorkers, sumByDevice, sumByStage } from "./strip_words.js";
+import { activityWords, bytes, difference, duration, guessedWords, guessWords, kvWords, missingWords, nameOf, number, percent, placementWords, presentWorkers, sumByDevice, sumByStage } from "./strip_words.js";
 
 const kBusyPause = 1000;
 const kIdlePause = 3000;
@@ -120,7 +120,7 @@ export class Strip {
         make("td", {}, busy), make("td", {}, bytes(number(worker.weightBytes))), make("td", {}, bytes(number(worker.kvBytes))));
     });
     const missing = missingWords(status);
-    const notes = [...(missing.length > 0 ? missing : [status.placementNotice]), ...guessWords(status), `KV cache in use: ${kvWords(status)}.`].filter(Boolean);
+    const notes = [...(missing.length > 0 ? missing : [status.placementNotice]), ...placementWords(status), ...guessWords(status), `KV cache in use: ${kvWords(status)}.`].filter(Boolean);
     $("strip-table").replaceChildren(
       table("By stage", ["Stage", "Device", "Share", "Each step", "On the device"], stages),
       table("By device", ["Device", "Hardware", "Share", "Each step", "On the device", "Busy", "Weights", "KV cache"], devices),

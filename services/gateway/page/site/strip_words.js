@@ -138,6 +138,15 @@ export function guessWords(status) {
   });
 }
 
+// Which placement was chosen over which, where there was a choice.
+export function placementWords(status) {
+  const [best, ...others] = status.placements ?? [];
+  if (others.length === 0) return [];
+  const rate = (placement) => `${number(placement.predictedDecodeTokensPerSecond).toFixed(1)} tokens a second`;
+  const rows = [best, ...others].map((placement) => `${placement.placement} (${rate(placement)}${placement.inForce ? ", in use" : ""})`);
+  return [`Placements measured: ${rows.join("; ")}.`];
+}
+
 export function kvWords(status) {
   const sum = (counts) => (counts ?? []).reduce((total, count) => total + count, 0);
   const used = sum(status.scheduler?.kvBlocksUsed);

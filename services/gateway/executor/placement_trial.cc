@@ -1,0 +1,188 @@
+#include "services/gateway/executor/placement_trial.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/step/step_batch.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr uint32_t kPromptRows = 256;  // of a part; what fills most devices
+constexpr uint32_t kCandidates = 64;   // of an output, as samplers ask for
+constexpr int kPromptSteps = 2;        // measured, after one that warms up
+constexpr int kDecodeSteps = 4;
+constexpr int kFullSteps = 3;
+// No request's: they count from 1.
+constexpr uint64_t kFirstStep = uint64_t{1} << 62;
+
+// Makes steps.  Their sequences all see the blocks of the first rows, again and again up to the depth
+// that is wanted, and write to blocks of their own: one part of a prompt is enough for any depth.
+class TrialSteps {
+ public:
+  explicit TrialSteps(const StepLimits& limits) : limits_(limits) {}
+
+  // The first rows of a prompt, in the blocks that later steps read.
+  void MakeFirst(uint32_t rows) {
+    filling_ = true;
+    Make(1, 0, rows, false);
+    filling_ = false;
+    filled_blocks_ = std::max(1u, rows / limits_.block_tokens);
+  }
+  // `rows` rows from position `first` on of each of `sequences`; `outputs`: for every row.
+  void Make(uint32_t sequences, uint32_t first, uint32_t rows, bool outputs) {
+    rows_.clear();
+    sequences_.clear();
+    outputs_.clear();
+    table_.clear();
+    for (uint32_t s = 0; s < sequences; ++s) {
+      SequenceEntry sequence{.first_row = static_cast<uint32_t>(rows_.size()), .num_rows = rows};
+      for (uint32_t r = 0; r < rows; ++r) {
+        const auto row = static_cast<uint32_t>(rows_.size());
+        rows_.push_back({.token = Token(row), .position = first + r, .sequence = s});
+        if (outputs) outputs_.push_back({.row = row});
+      }
+      for (uint32_t group = 0; group < kNumKvGroups; ++group) {
+        sequence.table_offset[group] = static_cast<uint32_t>(table_.size());
+        AddTable(group, s, first, rows);
+      }
+      sequences_.push_back(sequence);
+    }
+  }
+
+  StepBatch Batch(uint64_t step_id) const {
+    StepBatch batch;
+    batch.rows = rows_;
+    batch.sequences = sequences_;
+    batch.outputs = outputs_;
+    batch.block_table = table_;
+    batch.header.num_rows = static_cast<uint32_t>(rows_.size());
+    batch.header.num_sequences = static_cast<uint32_t>(sequences_.size());
+    batch.header.num_outputs = static_cast<uint32_t>(outputs_.size());
+    batch.header.table_len = static_cast<uint32_t>(table_.size());
+    batch.header.num_candidates = std::min(kCandidates, limits_.vocab_size);
+    batch.header.step_id = step_id;
+    return batch;
+  }
+
+ private:
+  uint32_t Token(uint32_t row) const { return (row * 7919 + 101) % limits_.vocab_size; }
+
+  // Blocks from 0 on are read; those that rows lie in are a sequence's own, from the pool's end.
+  void AddTable(uint32_t group, uint32_t sequence, uint32_t first, uint32_t rows) {
+    const uint32_t block = limits_.block_tokens;
+    const uint32_t last = (first + rows - 1) / block;
+    const uint32_t written = first / block;
+    const uint32_t own = last - written + 1;
+    const uint32_t own_end = limits_.num_blocks[group] - sequence * own;
+    const uint32_t seen =
+        group == kWindowGroup ? FirstWindowBlock(first, limits_.sliding_window, block) : 0;
+    for (uint32_t b = 0; b <= last; ++b) {
+      if (b >= written) {
+        table_.push_back(filling_ ? b : own_end - 1 - (b - written));
+      } else {
+        table_.push_back(b < seen ? kNoBlock : b % filled_blocks_);
+      }
+    }
+  }
+
+  const StepLimits& limits_;
+  bool filling_ = false;
+  uint32_t filled_blocks_ = 1;
+  std::vector<RowEntry> rows_;
+  std::vector<SequenceEntry> sequences_;
+  std::vector<OutputEntry> outputs_;
+  std::vector<uint32_t> table_;
+};
+
+class Trial {
+ public:
+  explicit Trial(Executor& executor) : executor_(executor), steps_(executor.limits()) {}
+
+  absl::StatusOr<PlacementCosts> Run(const ReferenceLoad& load) {
+    const StepLimits& limits = executor_.limits();
+    const uint32_t block = limits.block_tokens;
+    PlacementCosts costs;
+    costs.prompt_rows = std::min({kPromptRows, limits.max_rows, limits.context_len});
+    costs.depth = load.prompt_tokens / block * block;
+    costs.streams = Streams();
+    const uint32_t middle = std::min(costs.depth / 2, limits.context_len - costs.prompt_rows);
+    steps_.MakeFirst(costs.prompt_rows);
+    TANDEM_RETURN_IF_ERROR(Shortest(1).status());
+    steps_.Make(1, PromptStart(middle / block * block, costs.prompt_rows), costs.prompt_rows,
+                false);
+    TANDEM_ASSIGN_OR_RETURN(costs.prompt, Shortest(kPromptSteps));
+    steps_.Make(1, costs.depth, 1, true);
+    TANDEM_ASSIGN_OR_RETURN(costs.lone, Shortest(kDecodeSteps));
+    steps_.Make(costs.streams, costs.depth, 1, true);
+    TANDEM_ASSIGN_OR_RETURN(costs.full, Shortest(kFullSteps));
+    return costs;
+  }
+
+ private:
+  // Sequences that the limits hold with a block of their own and tables as deep as the load.
+  uint32_t Streams() const {
+    const StepLimits& limits = executor_.limits();
+    const uint32_t pool =
+        std::min(limits.num_blocks[kGlobalGroup], limits.num_blocks[kWindowGroup]);
+    return std::max(
+        1u, std::min({limits.max_sequences, limits.max_rows, limits.max_outputs, pool / 2}));
+  }
+  // 0 where the pools do not hold a part of a prompt beside the blocks it reads.
+  uint32_t PromptStart(uint32_t first, uint32_t rows) const {
+    const StepLimits& limits = executor_.limits();
+    const uint32_t blocks = (rows + limits.block_tokens - 1) / limits.block_tokens;
+    const uint32_t pool =
+        std::min(limits.num_blocks[kGlobalGroup], limits.num_blocks[kWindowGroup]);
+    return pool >= 2 * blocks ? first : 0;
+  }
+
+  absl::StatusOr<StepSeconds> Shortest(int num_steps) {
+    TANDEM_ASSIGN_OR_RETURN(StepSeconds shortest, RunStep());
+    for (int i = 0; i < num_steps; ++i) {
+      TANDEM_ASSIGN_OR_RETURN(StepSeconds seconds, RunStep());
+      if (i == 0 || seconds.Total() < shortest.Total()) shortest = std::move(seconds);
+    }
+    return shortest;
+  }
+
+  absl::StatusOr<StepSeconds> RunStep() {
+    const uint64_t step_id = next_step_++;
+    WriteStep(steps_.Batch(step_id), executor_.StepArea(0));
+    executor_.Submit({.step_id = step_id});
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<SegmentTiming> timings, executor_.Wait());
+    return SecondsOf(executor_.plan(), timings);
+  }
+
+  Executor& executor_;
+  TrialSteps steps_;
+  uint64_t next_step_ = kFirstStep;
+};
+
+}  // namespace
+
+StepSeconds SecondsOf(const Plan& plan, std::span<const SegmentTiming> timings) {
+  StepSeconds seconds{.device = std::vector<double>(plan.workers.size())};
+  for (const SegmentTiming& timing : timings) {
+    const double device = 1e-9 * static_cast<double>(timing.device_ns);
+    seconds.device[plan.segments[timing.segment_index].worker] += device;
+    seconds.other += std::max(0.0, absl::ToDoubleSeconds(timing.round_trip) - device);
+  }
+  return seconds;
+}
+
+ReferenceLoad LoadWithin(const StepLimits& limits, bool many_streams) {
+  ReferenceLoad load;
+  load.prompt_tokens = std::min(load.prompt_tokens, limits.context_len / 2);
+  load.answer_tokens = std::min(load.answer_tokens, std::max(1u, limits.context_len / 4));
+  if (many_streams) load.streams = limits.max_sequences;
+  return load;
+}
+
+absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load) {
+  return Trial(executor).Run(load);
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,68 @@
+// Chooses a plan where the policy leaves several: tries each once, and moves when another has become
+// better.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/plan/planner.h"
+#include "services/common/step/step_batch.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/placement/costs_file.h"
+#include "services/gateway/placement/placement_choice.h"
+
+namespace tandem::gateway {
+
+// A plan and the limits of its steps.
+struct Placement {
+  Plan plan;
+  StepLimits limits;
+};
+
+// Where the policy leaves one plan, it is chosen and nothing is measured.  Single-thread.
+class Placer {
+ public:
+  explicit Placer(const ExecutorOptions& options);
+
+  // Chooses among `placements`, at least one, whose workers are there: one that was not tried, or else
+  // the best.  `key`: what costs depend on besides the placement.
+  const Placement& Choose(const ModelConfig& config, std::vector<Placement> placements,
+                          const std::string& key, absl::Time now);
+  // The chosen one's steps are to be measured: call Try.
+  bool untried() const;
+  // Measures it on the executor that has loaded it.  A placement whose steps fail is not chosen again
+  // while there is another.  UNAVAILABLE: a worker is lost.  Otherwise the error of the last placement
+  // that was left.
+  absl::Status Try(Executor& executor);
+  // Steps of requests run in the chosen placement from now on, unless another is better: false; call
+  // Choose again.
+  bool Begin(absl::Time now);
+
+  // Whether there is more than one placement.
+  bool choosing() const { return placements_.size() > 1; }
+  // A step of the chosen placement has run.  Why serving is to move: another placement is better.
+  std::optional<std::string> StepRan(const StepBatch& step, std::span<const SegmentTiming> timings,
+                                     absl::Time now);
+  // As PlacementStatus, the best first; empty where there is no choice.
+  std::vector<v1::PlacementStatus> Status(absl::Time now) const;
+  uint64_t moves() const { return moves_; }
+
+ private:
+  const bool favour_throughput_;
+  const CostsFile file_;
+  PlacementChoice choice_;
+  std::vector<Placement> placements_;
+  std::vector<std::string> keys_;                // by placement
+  std::map<std::string, PlacementCosts> known_;  // by key
+  std::set<std::string> failed_;                 // keys
+  size_t chosen_ = 0;
+  uint64_t moves_ = 0;
+};
+
+}  // namespace tandem::gateway

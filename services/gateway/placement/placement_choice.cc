@@ -1,0 +1,188 @@
+#include "services/gateway/placement/placement_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
+
+namespace tandem::gateway {
+namespace {
+
+// A device whose steps take less than this counts as not slow.
+constexpr double kSlow = 1.1;
+
+// By worker, and of the calls; before a step has run.
+std::vector<Slowdown> Unmeasured(const PlacementCandidate& candidate) {
+  const size_t num_workers = candidate.workers.size();
+  std::vector<Slowdown> slowdowns(num_workers + 1);
+  if (!candidate.costs.has_value()) return slowdowns;
+  const PlacementCosts& costs = *candidate.costs;
+  const auto expect = [&](StepShape shape, const StepSeconds& seconds) {
+    for (size_t w = 0; w < num_workers; ++w) slowdowns[w].Expect(shape, seconds.device[w]);
+    slowdowns.back().Expect(shape, seconds.other);
+  };
+  expect({.rows = costs.prompt_rows, .depth = costs.depth / 2}, costs.prompt);
+  expect({.decodes = true, .rows = costs.streams, .depth = costs.depth}, costs.full);
+  expect({.decodes = true, .rows = 1, .depth = costs.depth}, costs.lone);
+  return slowdowns;
+}
+
+// What of a candidate can become slow: its workers, and its calls.
+std::vector<std::string> PartsOf(const PlacementCandidate& candidate) {
+  std::vector<std::string> parts = candidate.workers;
+  parts.push_back(candidate.description);
+  return parts;
+}
+
+Slowdowns None(const PlacementCandidate& candidate) {
+  return {.device = std::vector<double>(candidate.workers.size(), 1.0)};
+}
+
+}  // namespace
+
+void PlacementChoice::SetCandidates(std::vector<PlacementCandidate> candidates,
+                                    ReferenceLoad load) {
+  load_ = load;
+  const std::string former = in_force_.has_value() ? candidates_[*in_force_].description : "";
+  in_force_.reset();
+  candidates_ = std::move(candidates);
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].description == former) in_force_ = i;
+  }
+}
+
+std::optional<size_t> PlacementChoice::Untried() const {
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (!candidates_[i].costs.has_value()) return i;
+  }
+  return std::nullopt;
+}
+
+void PlacementChoice::SetCosts(size_t candidate, PlacementCosts costs) {
+  TANDEM_CHECK(candidate < candidates_.size());
+  candidates_[candidate].costs = std::move(costs);
+}
+
+double PlacementChoice::RatioOf(const std::string& part, absl::Time now) const {
+  const auto found = devices_.find(part);
+  if (found == devices_.end()) return 1.0;
+  const Device& device = found->second;
+  const bool restored = device.pause > absl::ZeroDuration() && now - device.seen >= device.pause;
+  return restored ? 1.0 : device.ratio;
+}
+
+Slowdowns PlacementChoice::SlowdownsOf(const PlacementCandidate& candidate, absl::Time now) const {
+  Slowdowns slowdowns;
+  for (const std::string& worker : candidate.workers) {
+    slowdowns.device.push_back(RatioOf(worker, now));
+  }
+  slowdowns.other = RatioOf(candidate.description, now);
+  return slowdowns;
+}
+
+double PlacementChoice::Score(size_t candidate, absl::Time now) const {
+  const PlacementCandidate& of = candidates_[candidate];
+  return RequestSeconds(*of.costs, load_, SlowdownsOf(of, now));
+}
+
+std::vector<size_t> PlacementChoice::Ranked(absl::Time now) const {
+  std::vector<size_t> ranked;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].costs.has_value()) ranked.push_back(i);
+  }
+  std::ranges::stable_sort(ranked,
+                           [&](size_t a, size_t b) { return Score(a, now) < Score(b, now); });
+  return ranked;
+}
+
+size_t PlacementChoice::Best(absl::Time now) const {
+  const std::vector<size_t> ranked = Ranked(now);
+  TANDEM_CHECK(!ranked.empty());
+  const size_t best = ranked.front();
+  if (!in_force_.has_value() || !candidates_[*in_force_].costs.has_value()) return best;
+  return Score(best, now) < (1.0 - options_.gain) * Score(*in_force_, now) ? best : *in_force_;
+}
+
+void PlacementChoice::NotePauses(size_t next, absl::Time now) {
+  for (const std::string& part : PartsOf(candidates_[*in_force_])) {
+    if (std::ranges::count(candidates_[next].workers, part) > 0) continue;
+    Device& device = devices_[part];
+    if (device.ratio < kSlow) continue;
+    device.pause = device.pause == absl::ZeroDuration()
+                       ? options_.first_pause
+                       : std::min(2 * device.pause, options_.last_pause);
+    device.seen = now;
+  }
+}
+
+void PlacementChoice::Begin(size_t candidate, absl::Time now) {
+  TANDEM_CHECK(candidate < candidates_.size());
+  if (in_force_.has_value() && *in_force_ != candidate) NotePauses(candidate, now);
+  in_force_ = candidate;
+  better_since_ = absl::InfiniteFuture();
+  const PlacementCandidate& begun = candidates_[candidate];
+  std::vector<Slowdown>& slowdowns = slowdowns_[begun.description];
+  if (slowdowns.empty()) slowdowns = Unmeasured(begun);
+  const std::vector<std::string> parts = PartsOf(begun);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const double ratio = RatioOf(parts[p], now);
+    devices_[parts[p]].ratio = ratio;
+    slowdowns[p].Assume(ratio);
+  }
+}
+
+void PlacementChoice::StepRan(StepShape shape, const StepSeconds& seconds, absl::Time now) {
+  if (!in_force_.has_value()) return;
+  const PlacementCandidate& candidate = candidates_[*in_force_];
+  std::vector<Slowdown>& slowdowns = slowdowns_[candidate.description];
+  TANDEM_CHECK(seconds.device.size() + 1 == slowdowns.size());
+  const std::vector<std::string> parts = PartsOf(candidate);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    slowdowns[p].Took(shape, p < seconds.device.size() ? seconds.device[p] : seconds.other);
+    devices_[parts[p]].ratio = slowdowns[p].ratio();
+    devices_[parts[p]].seen = now;
+  }
+  ++better_steps_;
+}
+
+std::optional<size_t> PlacementChoice::Move(absl::Time now) {
+  if (!in_force_.has_value() || !candidates_[*in_force_].costs.has_value()) return std::nullopt;
+  const size_t best = Best(now);
+  if (best == *in_force_) {
+    better_since_ = absl::InfiniteFuture();
+    return std::nullopt;
+  }
+  if (better_since_ == absl::InfiniteFuture()) {
+    better_since_ = now;
+    better_steps_ = 0;
+  }
+  const bool lasts = now - better_since_ >= options_.sustain && better_steps_ >= options_.steps;
+  return lasts ? std::optional<size_t>(best) : std::nullopt;
+}
+
+double PlacementChoice::DecodeRate(size_t candidate) const {
+  const PlacementCandidate& of = candidates_[candidate];
+  return of.costs.has_value() ? gateway::DecodeRate(*of.costs, load_, None(of)) : 0.0;
+}
+
+double PlacementChoice::PromptRate(size_t candidate) const {
+  const PlacementCandidate& of = candidates_[candidate];
+  return of.costs.has_value() ? gateway::PromptRate(*of.costs, None(of)) : 0.0;
+}
+
+double PlacementChoice::SlowdownOf(size_t candidate, absl::Time now) const {
+  const PlacementCandidate& of = candidates_[candidate];
+  if (!of.costs.has_value() || slowdowns_.count(of.description) == 0) return 0.0;
+  return Score(candidate, now) / RequestSeconds(*of.costs, load_, None(of));
+}
+
+std::string PlacementChoice::Explain(size_t candidate, absl::Time now) const {
+  const double slowdown = SlowdownOf(candidate, now);
+  return absl::StrFormat(
+      "%s: %.1f tokens a second, prompts %.0f%s", candidates_[candidate].description,
+      DecodeRate(candidate), PromptRate(candidate),
+      slowdown > kSlow ? absl::StrFormat(", now %.1f times slower", slowdown) : std::string());
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,62 @@
+// What steps take in a placement, and what that means for requests.  Pure data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem::gateway {
+
+// Requests that placements are judged by: so many at once, each with a prompt and an answer.
+struct ReferenceLoad {
+  uint32_t prompt_tokens = 1024;
+  uint32_t answer_tokens = 256;
+  uint32_t streams = 1;  // 1, or as many as the engine runs together
+};
+
+// Seconds of one step.
+struct StepSeconds {
+  std::vector<double> device;  // by worker of the plan
+  double other = 0.0;          // from the calls to the answers, without the devices' time
+
+  double Total() const;
+};
+
+// Measured when a placement was tried.
+struct PlacementCosts {
+  uint32_t prompt_rows = 0;  // of `prompt`
+  uint32_t streams = 0;      // of `full`
+  uint32_t depth = 0;        // position of the rows that decode; the prompt's are half as deep
+  StepSeconds prompt;        // rows of one prompt
+  StepSeconds lone;          // decodes one stream
+  StepSeconds full;          // decodes `streams` streams
+};
+
+// How many times as long as measured something takes now; 1: as long.
+struct Slowdowns {
+  std::vector<double> device;  // by worker of the plan
+  double other = 1.0;
+};
+
+// `seconds` under `slowdowns`, which has as many workers.
+double Slowed(const StepSeconds& seconds, const Slowdowns& slowdowns);
+
+// Tokens a second of all streams together.
+double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
+                  const Slowdowns& slowdowns);
+double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns);
+// Seconds that the devices are busy for one request of the load: its prompt, and its share of the
+// steps that decode.
+double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
+                      const Slowdowns& slowdowns);
+
+// A placement that can be chosen.
+struct PlacementCandidate {
+  std::string description;           // names it, and is shown
+  std::vector<std::string> workers;  // names, of its plan
+  std::optional<PlacementCosts> costs;
+};
+
+}  // namespace tandem::gateway

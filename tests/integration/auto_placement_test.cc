@@ -1,0 +1,219 @@
+// --npu=auto over real processes: placements are tried, chosen by what steps take, and left.
+#include <filesystem>
+#include <fstream>
+
+#include "absl/time/clock.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/testing/stream_reader.h"
+#include "tests/integration/executor_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using tandem::testing::StatusIs;
+using ::testing::HasSubstr;
+
+class AutoPlacementTest : public ExecutorTest {
+ protected:
+  // Microseconds that each Attend of a worker takes longer from now on.
+  void Delay(const std::string& worker, int microseconds) {
+    const std::string path = DelayFile(worker);
+    std::ofstream(path + ".new") << microseconds;
+    std::filesystem::rename(path + ".new", path);
+  }
+  void StartDelayed(const std::string& name, int microseconds) {
+    Delay(name, microseconds);
+    StartWorker(name, "unix:" + Socket(name), {"--attend-delay", DelayFile(name)});
+  }
+  ExecutorOptions AutoOptions() {
+    ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kAuto);
+    options.npu_targets = {"unix:" + Socket("npu0")};
+    options.costs_file = directory_.path() + "/placements.json";
+    options.choice.sustain = absl::Milliseconds(300);
+    options.choice.steps = 4;
+    options.choice.first_pause = absl::Seconds(3);
+    return options;
+  }
+  static v1::GetStatusResponse Status(const Executor& executor) {
+    v1::GetStatusResponse status;
+    executor.FillStatus(status);
+    return status;
+  }
+  // Decodes until the executor wants another placement; its error.
+  absl::Status DecodeUntilItMoves(Executor& executor) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (absl::Now() < deadline) {
+      const absl::Status status = Greedy(executor, prompt_, 40).status();
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string DelayFile(const std::string& worker) const {
+    return directory_.path() + "/" + worker + ".delay";
+  }
+};
+
+TEST_F(AutoPlacementTest, AttendGoesWhereStepsAreFasterAndTokensAreTheSame) {
+  StartLoader();
+  StartDelayed("gpu0", 20'000);
+  StartDelayed("npu0", 0);
+  auto with_npu = MustStart(AutoOptions());
+  ASSERT_NE(with_npu, nullptr);
+  EXPECT_THAT(with_npu->placement(), HasSubstr("on npu0"));
+  const v1::GetStatusResponse status = Status(*with_npu);
+  ASSERT_EQ(status.placements_size(), 2);
+  EXPECT_TRUE(status.placements(0).in_force());
+  EXPECT_EQ(status.placements(0).placement(), with_npu->placement());
+  EXPECT_GT(status.placements(0).predicted_decode_tokens_per_second(),
+            2 * status.placements(1).predicted_decode_tokens_per_second());
+  EXPECT_GT(status.placements(0).predicted_prompt_tokens_per_second(), 0.0);
+  ASSERT_OK_AND_ASSIGN(const auto tokens, Greedy(*with_npu, prompt_, 6));
+  with_npu.reset();
+
+  // Another gateway without what the first has kept.
+  Delay("gpu0", 0);
+  Delay("npu0", 20'000);
+  ExecutorOptions options = AutoOptions();
+  options.costs_file.clear();
+  const auto without_npu = MustStart(options);
+  ASSERT_NE(without_npu, nullptr);
+  EXPECT_THAT(without_npu->placement(), HasSubstr("everything on gpu0"));
+  EXPECT_EQ(without_npu->plan().notice, "");
+  ASSERT_OK_AND_ASSIGN(const auto same, Greedy(*without_npu, prompt_, 6));
+  EXPECT_EQ(tokens, same);
+}
+
+TEST_F(AutoPlacementTest, WhatWasMeasuredIsKept) {
+  StartLoader();
+  StartDelayed("gpu0", 20'000);
+  StartDelayed("npu0", 0);
+  MustStart(AutoOptions());
+  // No longer true, and not measured again.
+  Delay("gpu0", 0);
+  Delay("npu0", 20'000);
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+  EXPECT_EQ(executor->plan().workers.size(), 2u);
+}
+
+TEST_F(AutoPlacementTest, LeavesAnNpuThatHasBecomeSlowAndComesBack) {
+  StartLoader();
+  StartDelayed("gpu0", 5'000);
+  StartDelayed("npu0", 0);
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  ASSERT_THAT(executor->placement(), HasSubstr("on npu0"));
+  ASSERT_OK_AND_ASSIGN(const auto tokens, Greedy(*executor, prompt_, 20));
+
+  Delay("npu0", 40'000);
+  EXPECT_THAT(DecodeUntilItMoves(*executor),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("the placement changes: everything on gpu0")));
+  EXPECT_EQ(Status(*executor).placement_moves(), 1u);
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
+  EXPECT_GT(Status(*executor).placements(1).measured_slowdown(), 1.5);
+  ASSERT_OK_AND_ASSIGN(const auto on_gpu, Greedy(*executor, prompt_, 6));
+  EXPECT_EQ(on_gpu, std::vector<uint32_t>(tokens.begin(), tokens.begin() + 6));
+
+  Delay("npu0", 0);
+  EXPECT_THAT(DecodeUntilItMoves(*executor),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the placement changes: Attend")));
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+  ASSERT_OK_AND_ASSIGN(const auto back, Greedy(*executor, prompt_, 20));
+  EXPECT_EQ(back, tokens);
+}
+
+TEST_F(AutoPlacementTest, WithoutAnNpuNothingIsTried) {
+  StartLoader();
+  StartWorker("gpu0");
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
+  EXPECT_EQ(Status(*executor).placements_size(), 0);
+  EXPECT_FALSE(std::filesystem::exists(AutoOptions().costs_file));
+}
+
+TEST_F(AutoPlacementTest, AnNpuThatComesLaterIsTried) {
+  StartLoader();
+  StartDelayed("gpu0", 20'000);
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  StartDelayed("npu0", 0);
+  absl::Status status;
+  for (int i = 0; i < 200 && status.ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(50));
+    status = executor->CheckWorkers();
+  }
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("npu0 is there now")));
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
+  EXPECT_EQ(Status(*executor).placements_size(), 2);
+}
+
+EngineRequest Request(uint64_t seed) {
+  EngineRequest request;
+  for (uint32_t i = 0; i < 20 + seed; ++i) request.prompt.push_back(2 + (i * 37 + 11) % 300);
+  request.sampling.temperature = seed == 0 ? 0.0f : 1.0f;
+  request.sampling.seed = seed;
+  request.max_tokens = 220;
+  request.ignore_eos = true;
+  return request;
+}
+
+// Answers to three requests at once; `meanwhile` runs beside them.
+std::vector<std::vector<uint32_t>> Answers(std::unique_ptr<Executor> executor,
+                                           const std::function<void(Engine&)>& meanwhile) {
+  const auto tokenizer = Tokenizer::Create(executor->vocabulary());
+  EXPECT_OK(tokenizer.status());
+  const auto engine =
+      Engine::Create(std::move(executor), **tokenizer, {.max_sequences = 4, .max_rows = 32});
+  EXPECT_OK(engine.status());
+  std::vector<testing::StreamReader> readers(3);
+  for (uint64_t seed = 0; seed < readers.size(); ++seed) {
+    EXPECT_OK((*engine)->Submit(Request(seed), readers[seed].stream()));
+  }
+  meanwhile(**engine);
+  std::vector<std::vector<uint32_t>> answers;
+  for (testing::StreamReader& reader : readers) {
+    EXPECT_OK(reader.ReadToEnd().status);
+    answers.push_back(reader.tokens());
+  }
+  return answers;
+}
+
+TEST_F(AutoPlacementTest, StreamsGoOnOverMoves) {
+  StartLoader();
+  StartDelayed("gpu0", 0);
+  StartDelayed("npu0", 0);
+  auto off = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
+  ASSERT_NE(off, nullptr);
+  const auto expected = Answers(std::move(off), [](Engine&) {});
+  Delay("gpu0", 3'000);
+  auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  const auto answers = Answers(std::move(executor), [this](Engine& engine) {
+    const auto await_moves = [&](uint64_t moves) {
+      v1::GetStatusResponse status;
+      const absl::Time patience = absl::Now() + absl::Seconds(60);
+      do {
+        absl::SleepFor(absl::Milliseconds(20));
+        engine.FillStatus(status);
+      } while (status.placement_moves() < moves && absl::Now() < patience);
+      EXPECT_EQ(status.placement_moves(), moves);
+    };
+    absl::SleepFor(absl::Seconds(1));  // it learns what these steps take
+    Delay("npu0", 20'000);
+    await_moves(1);
+    Delay("npu0", 0);
+    await_moves(2);
+  });
+  EXPECT_EQ(answers, expected);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
