@@ -1,6 +1,6 @@
-// Many more streams than run at once: what they cost the gateway, and what clients that are refused
 // Many more streams than run at once: what they cost the gateway, and when clients that are refused
-// shall come back.  The toy model replaces the devices and runs a step at a fixed interval; the HTTP server,
+// shall come back.  The toy model replaces the devices and runs a step at a fixed interval; the HTTP
+// server, the handlers and the engine are the gateway's.
 //
 //   crowd_bench [active] [queued] [tokens] [step_us]
 //
