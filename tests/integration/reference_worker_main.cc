@@ -17,27 +17,27 @@ int main(int argc, char** argv) {
   tandem::reference::ReferenceWorkerOptions options;
   tandem::RunWorkerOptions run;
   std::string kind = "gpu";
-  std::string delays;
+  std::string attend_delay, ffn_delay;
   CLI::App app("A worker on the host, for tests.", "reference_worker");
   app.add_option("--listen", run.server.listen, "unix:PATH or HOST:PORT")->required();
   app.add_option("--name", options.name, "name in the cluster");
   app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")
       ->check(CLI::IsMember({"gpu", "npu"}));
-  app.add_option("--attend-delay", delays,
+  app.add_option("--attend-delay", attend_delay,
                  "file with the microseconds that each Attend takes longer, read each time");
+  app.add_option("--ffn-delay", ffn_delay, "the same of each Ffn");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};
   }
-  if (!delays.empty()) {
-    options.delay = [delays](tandem::StageKind stage) {
-      int64_t microseconds = 0;
-      if (stage == tandem::StageKind::kAttend) std::ifstream(delays) >> microseconds;
-      return absl::Microseconds(microseconds);
-    };
-  }
+  options.delay = [&](tandem::StageKind stage) {
+    int64_t microseconds = 0;
+    if (stage == tandem::StageKind::kAttend) std::ifstream(attend_delay) >> microseconds;
+    if (stage == tandem::StageKind::kFfn) std::ifstream(ffn_delay) >> microseconds;
+    return absl::Microseconds(microseconds);
+  };
   const absl::Status status = tandem::RunWorkerService(
       std::make_unique<tandem::reference::ReferenceWorker>(options), run, signals);
   if (status.ok()) return 0;

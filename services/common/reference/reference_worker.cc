@@ -162,6 +162,8 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
   }
   const uint64_t start = NowNs();
   SegmentResult result;
+  plan.lanes.resize(plan.load.exchange->layout.num_lanes);
+  std::swap(plan.rows, plan.lanes[run.lane]);
   ReadPorts(segment->inputs, run.lane, run.step->header.num_rows, plan);
   for (uint32_t i = segment->first_ordinal; i <= segment->last_ordinal; ++i) {
     const Stage stage = StageAt(i, plan.parameters->config().num_layers);
@@ -177,6 +179,7 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
     }
   }
   WritePorts(segment->outputs, run.lane, plan);
+  std::swap(plan.rows, plan.lanes[run.lane]);
   result.device_ns = NowNs() - start;
   return result;
 }

@@ -53,7 +53,8 @@ class ReferenceWorker : public BlockingWorker {
     std::unique_ptr<VisionEncoder> encoder;  // of a plan of Vision
     std::vector<KvLayer> kv;                 // [num_layers], empty where this worker has no Attend
     std::vector<uint32_t> guesses;           // of the step before, by output
-    Activations rows;                        // of the step in progress
+    Activations rows;                        // of the segment in progress
+    std::vector<Activations> lanes;          // of the steps in progress, by lane
   };
 
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;

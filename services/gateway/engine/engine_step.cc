@@ -25,7 +25,8 @@ void Engine::RunOneStep() {
   if (options_.token_target > absl::ZeroDuration()) {
     limit = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
   }
-  const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule(limit);
+  const ScheduledStep* step =
+      refused_before_ ? nullptr : scheduler_->Schedule(limit, executor_->feeds());
   if (step != nullptr) SubmitStep(*step);
   const bool room = flights_.size() < executor_->depth();
   if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();

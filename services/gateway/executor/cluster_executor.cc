@@ -149,7 +149,8 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
 absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
   lost_ = absl::OkStatus();
   under_way_.clear();
-  under_way_.reserve(depth_);
+  unanswered_.assign(workers_.size(), {});
+  last_answer_.assign(workers_.size(), {});
   timer_ = {};
   if (placer_.untried()) {
     progress("trying " + placement(), 0.0);
@@ -192,52 +193,74 @@ void ClusterExecutor::WriteSoftTokens(uint32_t lane, uint32_t first_row,
 }
 
 void ClusterExecutor::WaitUntilDue() {
-  if (depth_ < 2 || under_way_.size() != 1 || !lost_.ok()) return;
+  if (!feeds_ || under_way_.size() != 1 || !lost_.ok()) return;
   const Step& step = under_way_.front();
   // The answer to a step that none follows may come at any time.
-  if (!step.sent.ok() || !step.call.another_follows) return;
-  timer_.WaitUntilDue(StepSize::Of(headers_[step.call.lane]), std::max(step.steady, last_answer_));
+  if (!step.status.ok() || !step.call.another_follows) return;
+  timer_.WaitUntilDue(StepSize::Of(headers_[step.call.lane]),
+                      std::max(step.steady, last_answer_.front()));
 }
 
 void ClusterExecutor::Submit(StepCall call) {
   const uint32_t lane = call.lane;
   TANDEM_CHECK(lane < num_lanes_ && under_way_.size() < depth_);
   const bool alone = under_way_.empty();
+  if (!alone) under_way_.back().joined = true;
   Step& step =
-      under_way_.emplace_back(Step{.call = std::move(call), .sent = lost_, .alone = alone});
-  if (!step.sent.ok()) return;
+      under_way_.emplace_back(Step{.call = std::move(call), .status = lost_, .alone = alone});
+  if (!step.status.ok()) return;
   const auto header = HeaderOf(*exchange_, lane, limits_);
   if (!header.ok()) {
-    step.sent = header.status();
+    step.status = header.status();
     return;
   }
   headers_[lane] = *header;
-  step.sent = SendSegment(plan_.segments.front(), step);
+  step.timings.reserve(plan_.segments.size());
+  step.status = SendSegment(plan_.segments.front(), step);
   timer_.Sent();
 }
 
 absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   TANDEM_CHECK(!under_way_.empty());
-  Step step = std::move(under_way_.front());
-  under_way_.erase(under_way_.begin());
-  TANDEM_RETURN_IF_ERROR(lost_);
-  TANDEM_RETURN_IF_ERROR(step.sent);
+  Step& oldest = under_way_.front();
+  Step* const next = under_way_.size() > 1 ? &under_way_[1] : nullptr;
   // The worker keeps an answer until the next call, if one was announced.
-  const bool kept = depth_ > 1 && step.call.another_follows;
-  if (kept && (under_way_.empty() || !under_way_.front().sent.ok())) {
+  const bool kept = feeds_ && oldest.call.another_follows;
+  if (kept && lost_.ok() && oldest.status.ok() && (next == nullptr || !next->status.ok())) {
     const absl::Status flushed = workers_[0]->client->Flush(options_.segment_deadline);
-    if (!flushed.ok()) return CallFailed(plan_.segments[0], flushed);
+    if (!flushed.ok()) oldest.status = CallFailed(plan_.segments[0], flushed);
   }
-  std::vector<SegmentTiming> timings;
-  timings.reserve(plan_.segments.size());
-  for (const Segment& segment : plan_.segments) {
-    if (segment.index > 0) TANDEM_RETURN_IF_ERROR(SendSegment(segment, step));
-    TANDEM_ASSIGN_OR_RETURN(timings.emplace_back(), AwaitSegment(segment, step));
-    if (!placer_.untried()) status_.Count(timings.back());
+  while (lost_.ok() && GoesOn(oldest)) {
+    Advance(oldest);
+    if (next != nullptr && lost_.ok() && GoesOn(oldest) && GoesOn(*next)) Advance(*next);
   }
-  if (depth_ > 1) LearnPace(step, timings.front());
-  NotePlacement(step, timings);
-  return timings;
+  Step step = std::move(oldest);
+  under_way_.pop_front();
+  TANDEM_RETURN_IF_ERROR(lost_);
+  TANDEM_RETURN_IF_ERROR(step.status);
+  if (feeds_) LearnPace(step, step.timings.front());
+  if (feeds_ || (step.alone && !step.joined)) NotePlacement(step, step.timings);
+  return std::move(step.timings);
+}
+
+void ClusterExecutor::Advance(Step& step) {
+  const size_t answered = step.timings.size();
+  const uint32_t worker = plan_.segments[answered].worker;
+  while (lost_.ok() && step.status.ok() && step.timings.size() == answered) TakeNext(worker);
+}
+
+void ClusterExecutor::TakeNext(uint32_t worker) {
+  TANDEM_CHECK(!unanswered_[worker].empty());
+  Step& step = *unanswered_[worker].front();
+  unanswered_[worker].pop_front();
+  auto timing = AwaitSegment(plan_.segments[step.timings.size()], step);
+  if (!timing.ok()) {
+    step.status = timing.status();
+    return;
+  }
+  if (!placer_.untried()) status_.Count(*timing);
+  step.timings.push_back(*timing);
+  if (GoesOn(step)) step.status = SendSegment(plan_.segments[step.timings.size()], step);
 }
 
 void ClusterExecutor::LearnPace(const Step& step, const SegmentTiming& timing) {
@@ -272,7 +295,7 @@ const worker::v1::ExecuteRequest& ClusterExecutor::Request(const Segment& segmen
   request_.set_step_id(call.step_id);
   request_.set_segment_index(segment.index);
   request_.set_lane(call.lane);
-  request_.set_another_follows(depth_ > 1 && call.another_follows);
+  request_.set_another_follows(feeds_ && call.another_follows);
   if (call.trace.step.trace_id.valid()) {
     request_.set_traceparent(FormatTraceParent(call.trace.Call(segment.index)));
     request_.set_tracestate(call.trace.state);
@@ -295,7 +318,7 @@ absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
   if (workers_[segment.worker]->client->remote()) {
     taken = TakeOutputs(response.outputs(), *exchange_, lane, segment, header, head);
   }
-  if (taken.ok() && head) taken = results_.Take(*exchange_, lane, header, depth_ > 1);
+  if (taken.ok() && head) taken = results_.Take(*exchange_, lane, header, feeds_);
   if (taken.ok()) return taken;
   return absl::UnavailableError(
       absl::StrFormat("its answer makes no sense: %s", std::string(taken.message())));
@@ -306,20 +329,23 @@ absl::Status ClusterExecutor::SendSegment(const Segment& segment, Step& step) {
   step.steady = std::chrono::steady_clock::now();
   const absl::Status sent = workers_[segment.worker]->client->Submit(Request(segment, step.call),
                                                                      options_.segment_deadline);
-  return sent.ok() ? sent : CallFailed(segment, sent);
+  if (!sent.ok()) return CallFailed(segment, sent);
+  unanswered_[segment.worker].push_back(&step);
+  return sent;
 }
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::AwaitSegment(const Segment& segment,
                                                             const Step& step) {
   const auto response = workers_[segment.worker]->client->Wait(options_.segment_deadline);
   // A step that was sent behind another has the worker to itself from that one's answer on.
-  const auto start = std::max(step.steady, last_answer_);
-  last_answer_ = std::chrono::steady_clock::now();
+  auto& last_answer = last_answer_[segment.worker];
+  const auto start = std::max(step.steady, last_answer);
+  last_answer = std::chrono::steady_clock::now();
   if (!response.ok()) return CallFailed(segment, response.status());
   const absl::Status taken = TakeAnswer(segment, step.call.lane, **response);
   if (!taken.ok()) return CallFailed(segment, taken);
-  return TimingOf(segment, step.time, step.time + absl::FromChrono(last_answer_ - step.steady),
-                  absl::FromChrono(last_answer_ - start), **response);
+  return TimingOf(segment, step.time, step.time + absl::FromChrono(last_answer - step.steady),
+                  absl::FromChrono(last_answer - start), **response);
 }
 
 absl::Status ClusterExecutor::CallFailed(const Segment& segment, const absl::Status& status) {

@@ -4,14 +4,20 @@
 //                                      Submit: segment 0, on the stream of its worker
 //                                      Wait: its answer, then segment 1, 2, ... one after another
 //
-// Only a plan of one segment has a depth of two: its next step is sent while one runs, shortly
-// before that one ends (step_pacer.h).
+// A plan of one segment may have a depth of two: its next step is sent while one runs, shortly
+// before that one ends (step_pacer.h).  So may a plan of several workers: while it waits for the one
+// step, it sends the segments of the step behind, each as soon as the one before has been answered.
+// Every worker runs the segments of the first step before the same ones of the second.
+//
+//   GPU   a0 b0    a2 b2    a4 b4
+//   NPU      a1 b1    a3 b3 ...
 //
 // After the loss of a worker Recover rebuilds everything: a new epoch, a new lease, a new exchange
 // region.  A worker of the old plan writes to the old region, which is no longer read.
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -51,6 +57,7 @@ class ClusterExecutor final : public Executor {
   void WriteSoftTokens(uint32_t lane, uint32_t first_row,
                        std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return depth_; }
+  bool feeds() const override { return feeds_; }
   void WaitUntilDue() override;
   void Submit(StepCall call) override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
@@ -69,8 +76,10 @@ class ClusterExecutor final : public Executor {
   // A step that was submitted and not waited for.
   struct Step {
     StepCall call;
-    absl::Status sent;  // whether its first segment was
-    bool alone = true;  // no other step was under way
+    absl::Status status;                 // of the segments so far
+    bool alone = true;                   // no other step was under way
+    bool joined = false;                 // another was submitted behind it
+    std::vector<SegmentTiming> timings;  // of the segments that were answered
     // When its last segment was sent: by the clock that never jumps, and the one people read.
     std::chrono::steady_clock::time_point steady;
     absl::Time time;
@@ -97,6 +106,13 @@ class ClusterExecutor final : public Executor {
   // Loads all workers of the plan in parallel, then opens their streams.
   absl::Status LoadWorkers(const Progress& progress);
   worker::v1::LoadPlanRequest LoadRequest(uint32_t worker) const;
+  bool GoesOn(const Step& step) const {
+    return step.status.ok() && step.timings.size() < plan_.segments.size();
+  }
+  // Takes the answer that `step` waits for, and those its worker owes before.  REQUIRES GoesOn.
+  void Advance(Step& step);
+  // Takes the next answer of a worker, and sends the next segment of its step.
+  void TakeNext(uint32_t worker);
   // Sends the step's call of a segment.
   absl::Status SendSegment(const Segment& segment, Step& step);
   // Waits for the answer to the call sent last.
@@ -125,9 +141,12 @@ class ClusterExecutor final : public Executor {
   std::vector<const WorkerPeer*> workers_;      // by worker of the plan; in peers_
   std::map<const WorkerPeer*, uint64_t> held_;  // epoch of the plan that each was given last
   uint32_t depth_ = 1;
+  bool feeds_ = false;
   uint32_t num_lanes_ = 1;
-  std::vector<Step> under_way_;  // oldest first; few
-  std::chrono::steady_clock::time_point last_answer_;
+  std::deque<Step> under_way_;  // oldest first; few
+  // By worker of the plan: steps whose call it has not answered, oldest first; of under_way_.
+  std::vector<std::deque<Step*>> unanswered_;
+  std::vector<std::chrono::steady_clock::time_point> last_answer_;  // by worker of the plan
   Plan plan_;
   StepLimits limits_;
   const std::string plan_token_;  // tells which plans of the workers are this gateway's

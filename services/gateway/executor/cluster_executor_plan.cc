@@ -56,8 +56,9 @@ absl::Status ClusterExecutor::MakePlacement(absl::Duration wait) {
   status_.SetPeers(peers_);
   TANDEM_RETURN_IF_ERROR(plan.status());
   TANDEM_RETURN_IF_ERROR(ChoosePlacement(*plan));
-  const bool feeds = plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
-  depth_ = options_.queue_steps && feeds ? 2 : 1;
+  feeds_ = options_.queue_steps && plan_.segments.size() == 1 && plan_.workers[0].feeds_steps;
+  const bool lanes = options_.queue_steps && plan_.workers.size() > 1;
+  depth_ = feeds_ || lanes ? 2 : 1;
   num_lanes_ = std::max(options_.num_lanes, depth_);
   workers_.clear();
   for (const WorkerDescription& worker : plan_.workers) {

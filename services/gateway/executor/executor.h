@@ -53,7 +53,7 @@ struct ExecutorOptions {
   uint32_t block_tokens = 16;
   uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
   uint32_t num_lanes = 1;   // at least this many, and depth()
-  bool queue_steps = true;  // submit a step while one runs, if the plan allows it
+  bool queue_steps = true;  // submit a step while one runs: fed by it, or on another device (lanes)
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = kWorkerWait;  // how long to wait for a missing worker
   // After this time a plan without the missing workers is accepted, if the policy allows one.
@@ -121,8 +121,12 @@ class Executor {
   virtual void WriteSoftTokens(uint32_t lane, uint32_t first_row,
                                std::span<const float> soft_tokens) = 0;
   // Steps that can be under way at once, in lanes [0, depth): two if a plan of one worker feeds a
-  // step with the speculative tokens of the step before, else one.  Only Recover changes it.
+  // step with the speculative tokens of the step before, or if several workers share the layers, so
+  // that one step is on one of them while the next is on another; else one.  Only Recover changes it.
   virtual uint32_t depth() const = 0;
+  // Whether a step takes speculative tokens of the one that is under way.  If not, steps under way
+  // at once share no sequence but one whose prompt they compute.
+  virtual bool feeds() const { return depth() > 1; }
   // Returns when it is time to choose the next step: as late as the device still gets it before the
   // step under way ends.  At once if no time would be gained, or none is known.  A request that
   // comes meanwhile is in that step.
@@ -142,8 +146,8 @@ class Executor {
   virtual std::span<const float> Logits(uint32_t lane, uint32_t o) const = 0;
   // Sums of hidden states, [hidden_dim], p < num_pooled of the step.
   virtual std::span<const float> Pooled(uint32_t lane, uint32_t p) const = 0;
-  // The speculative token that the device chose and feeds to the next step's rows.  Undefined if
-  // depth() is 1.
+  // The speculative token that the device chose and feeds to the next step's rows.  Undefined
+  // without feeds().
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
   // For idle times between steps: checks that every worker of the plan answers and still holds the

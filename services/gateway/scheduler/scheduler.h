@@ -140,7 +140,9 @@ class Scheduler {
   // `limit`: most prompt rows beside so many decode rows; null: any number.  A few are planned in
   // any case (FreeRows), so prompts always go on.
   using PromptLimit = std::function<uint32_t(uint32_t decode_rows)>;
-  const ScheduledStep* Schedule(const PromptLimit& limit = nullptr);
+  // `feeds`: a step behind another takes its speculative tokens.  If not, it has other sequences'
+  // rows, and further rows of prompts.
+  const ScheduledStep* Schedule(const PromptLimit& limit = nullptr, bool feeds = true);
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
   // A worker refused the oldest step under way; the caller then removes its sequences.
@@ -197,6 +199,8 @@ class Scheduler {
   bool PicturesFit(const std::vector<PictureSpan>& pictures) const;
   // As the options and the workers' limits allow.
   uint32_t MaxRunning() const;
+  // Where the tokens of drafted rows end is not known before they are decided.
+  bool HasDrafts(const ScheduledStep& under_way);
   // Uses the speculative tokens of the step under way; false if a sequence must wait for its token.
   bool TakeGuesses(const ScheduledStep& under_way);
   // Whether the planned rows end with an output that decides a token of a constrained sequence.

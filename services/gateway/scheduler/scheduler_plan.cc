@@ -8,9 +8,12 @@
 
 namespace tandem::gateway {
 
-const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit) {
+const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit, bool feeds) {
   TANDEM_CHECK(under_way_.size() <= 1);
-  if (!under_way_.empty() && !TakeGuesses(*under_way_.front())) return nullptr;
+  if (!under_way_.empty()) {
+    const ScheduledStep& under_way = *under_way_.front();
+    if (HasDrafts(under_way) || (feeds && !TakeGuesses(under_way))) return nullptr;
+  }
   PlanStep(limit);
   if (plan_.empty() && under_way_.empty() && !running_.empty()) {
     stuck_ = true;
@@ -18,12 +21,13 @@ const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit) {
     stuck_ = false;
   }
   if (plan_.empty()) return nullptr;
-  const uint64_t after_step = under_way_.empty() ? 0 : under_way_.front()->batch.header.step_id;
+  const bool fed = feeds && !under_way_.empty();
+  const uint64_t after_step = fed ? under_way_.front()->batch.header.step_id : 0;
   const uint64_t step_id = ++last_step_id_;
   ScheduledStep& step =
       builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
   Issue(step_id);
-  step.another_follows = AnotherFollows();
+  step.another_follows = feeds && AnotherFollows();
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
@@ -73,6 +77,12 @@ bool Scheduler::GoesOn(const Sequence& sequence) const {
   return num_tokens < max_sequence_len_ && num_tokens - sequence.prompt_len < sequence.max_answer;
 }
 
+bool Scheduler::HasDrafts(const ScheduledStep& under_way) {
+  return std::ranges::any_of(under_way.rows, [this](const ScheduledRows& rows) {
+    return rows.num_drafted > 0 && Find(rows.sequence) != nullptr;
+  });
+}
+
 bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
   const auto for_each = [&](const auto& visit) {
     for (uint32_t o = 0; o < under_way.outputs.size(); ++o) {
@@ -84,10 +94,6 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
       if (sequence.tokens.size() == output.position + 1 && GoesOn(sequence)) visit(sequence, o);
     }
   };
-  // Where the tokens of drafted rows end is not known before they are decided.
-  for (const ScheduledRows& rows : under_way.rows) {
-    if (rows.num_drafted > 0 && Find(rows.sequence) != nullptr) return false;
-  }
   bool all_can = true;
   for_each([&](const Sequence& sequence, uint32_t) {
     all_can &= sequence.guess.has_value() && !sequence.awaits_draft;

@@ -1,0 +1,143 @@
+// Two steps at once over a plan of several workers: one on the GPU while the other is on the NPU.
+#include <csignal>
+#include <fstream>
+#include <functional>
+
+#include "absl/time/clock.h"
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/testing/stream_reader.h"
+#include "tests/integration/executor_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr uint32_t kChunk = 32;
+
+class LanesTest : public ExecutorTest {
+ protected:
+  // Each Ffn of the GPU and each Attend of the NPU takes so much longer.
+  void StartWorkers(int microseconds) {
+    const std::string delay = directory_.path() + "/delay";
+    std::ofstream(delay) << microseconds;
+    StartLoader();
+    StartWorker("gpu0", "unix:" + Socket("gpu0"), {"--ffn-delay", delay});
+    StartWorker("npu0", "unix:" + Socket("npu0"), {"--attend-delay", delay});
+  }
+  std::unique_ptr<Executor> Start(bool lanes) {
+    ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kRequire);
+    options.queue_steps = lanes;
+    auto executor = MustStart(options);
+    if (executor != nullptr) {
+      EXPECT_EQ(executor->depth(), lanes ? 2u : 1u);
+      EXPECT_FALSE(executor->feeds());
+    }
+    return executor;
+  }
+};
+
+EngineRequest Request(uint32_t seed, uint32_t prompt_len, uint32_t max_tokens) {
+  EngineRequest request;
+  for (uint32_t i = 0; i < prompt_len; ++i) {
+    request.prompt.push_back(2 + (i * 37 + 11 * seed) % 300);
+  }
+  request.sampling.temperature = seed % 2 == 0 ? 0.0f : 1.0f;
+  request.sampling.seed = seed;
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+struct Outcome {
+  std::vector<std::vector<uint32_t>> tokens;
+  double seconds = 0.0;
+  v1::SchedulerStatus scheduler;
+  uint64_t recoveries = 0;
+};
+
+// The requests, all at once; `meanwhile` runs beside them.
+Outcome Serve(std::unique_ptr<Executor> executor, const std::vector<EngineRequest>& requests,
+              const std::function<void()>& meanwhile = nullptr) {
+  Outcome outcome;
+  const auto tokenizer = Tokenizer::Create(executor->vocabulary());
+  EXPECT_OK(tokenizer.status());
+  const auto engine =
+      Engine::Create(std::move(executor), **tokenizer,
+                     {.max_sequences = 4, .max_rows = kChunk, .chunk_rows = kChunk});
+  EXPECT_OK(engine.status());
+  const absl::Time begin = absl::Now();
+  std::vector<testing::StreamReader> readers(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_OK((*engine)->Submit(requests[i], readers[i].stream()));
+  }
+  if (meanwhile) meanwhile();
+  for (testing::StreamReader& reader : readers) {
+    EXPECT_OK(reader.ReadToEnd().status);
+    outcome.tokens.push_back(reader.tokens());
+  }
+  outcome.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  v1::GetStatusResponse status;
+  (*engine)->FillStatus(status);
+  outcome.scheduler = status.scheduler();
+  outcome.recoveries = status.recoveries();
+  return outcome;
+}
+
+// With lanes both devices sleep at once: 1 unit a pair of segments instead of 2.
+TEST_F(LanesTest, PromptsOfSeveralRequestsUseBothDevicesAtOnce) {
+  StartWorkers(15'000);
+  std::vector<EngineRequest> requests;
+  for (uint32_t i = 0; i < 4; ++i) requests.push_back(Request(i, 2 * kChunk, 1));
+  const Outcome one = Serve(Start(false), requests);
+  const Outcome two = Serve(Start(true), requests);
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_EQ(one.scheduler.steps_queued(), 0u);
+  EXPECT_GE(two.scheduler.steps_queued(), 6u);
+  EXPECT_LT(two.seconds, 0.8 * one.seconds);
+}
+
+TEST_F(LanesTest, OnePromptUsesBothDevicesAtOnce) {
+  StartWorkers(15'000);
+  const Outcome one = Serve(Start(false), {Request(0, 7 * kChunk, 1)});
+  const Outcome two = Serve(Start(true), {Request(0, 7 * kChunk, 1)});
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_LT(two.seconds, 0.8 * one.seconds);
+}
+
+TEST_F(LanesTest, StreamsThatDecodeStayInOneStep) {
+  StartWorkers(0);
+  const std::vector<EngineRequest> requests = {Request(0, 5, 40), Request(1, 6, 40)};
+  const Outcome outcome = Serve(Start(true), requests);
+  // 5 + 6 rows of prompts, then 39 steps with a row of each.
+  EXPECT_LE(outcome.scheduler.steps(), 45u);
+  EXPECT_LE(outcome.scheduler.steps_queued(), 2u);
+}
+
+TEST_F(LanesTest, AnswersAreTheSame) {
+  StartWorkers(0);
+  std::vector<EngineRequest> requests;
+  for (uint32_t i = 0; i < 10; ++i) requests.push_back(Request(i, 3 + 23 * i, 5 + 3 * (i % 4)));
+  const Outcome one = Serve(Start(false), requests);
+  const Outcome two = Serve(Start(true), requests);
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_GT(two.scheduler.steps_queued(), 10u);
+}
+
+TEST_F(LanesTest, AKilledWorkerCostsNoStream) {
+  StartWorkers(2'000);
+  std::vector<EngineRequest> requests;
+  for (uint32_t i = 0; i < 4; ++i) requests.push_back(Request(i, 100 + i, 20));
+  const Outcome expected = Serve(Start(false), requests);
+  const Outcome outcome = Serve(Start(true), requests, [this] {
+    for (const char* worker : {"npu0", "gpu0"}) {
+      absl::SleepFor(absl::Milliseconds(200));
+      workers_.erase(worker);
+      const std::string flag = worker[0] == 'n' ? "--attend-delay" : "--ffn-delay";
+      StartWorker(worker, "unix:" + Socket(worker), {flag, directory_.path() + "/delay"});
+    }
+  });
+  EXPECT_EQ(outcome.tokens, expected.tokens);
+  EXPECT_GE(outcome.recoveries, 1u);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
