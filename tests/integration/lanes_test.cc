@@ -1,5 +1,5 @@
 // Two steps at once over a plan of several workers: one on the GPU while the other is on the NPU.
-#include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 
@@ -93,6 +93,7 @@ TEST_F(LanesTest, PromptsOfSeveralRequestsUseBothDevicesAtOnce) {
   EXPECT_EQ(one.scheduler.steps_queued(), 0u);
   EXPECT_GE(two.scheduler.steps_queued(), 6u);
   EXPECT_LT(two.seconds, 0.8 * one.seconds);
+  std::printf("%.2f s one step after another, %.2f s two at once\n", one.seconds, two.seconds);
 }
 
 TEST_F(LanesTest, OnePromptUsesBothDevicesAtOnce) {
