@@ -113,6 +113,32 @@ TEST_F(LanesTest, StreamsThatDecodeStayInOneStep) {
   EXPECT_LE(outcome.scheduler.steps_queued(), 2u);
 }
 
+// Where a step takes as long as it has rows, half of the streams are on each device.
+TEST_F(LanesTest, StreamsThatDecodeAreHalvedWhereThatIsMeasuredToBeFaster) {
+  std::ofstream(directory_.path() + "/delay") << 700;
+  std::ofstream(directory_.path() + "/slow") << 20'000;
+  StartLoader();
+  StartWorker("gpu0", "unix:" + Socket("gpu0"),
+              {"--delay-by-row", "--ffn-delay", directory_.path() + "/delay", "--attend-delay",
+               directory_.path() + "/slow"});
+  StartWorker("npu0", "unix:" + Socket("npu0"),
+              {"--delay-by-row", "--attend-delay", directory_.path() + "/delay"});
+  std::vector<EngineRequest> requests;
+  for (uint32_t i = 0; i < 4; ++i) requests.push_back(Request(i, 4, 24));
+  const Outcome one = Serve(Start(false), requests);
+  ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kAuto);
+  auto executor = MustStart(options);
+  ASSERT_NE(executor, nullptr);
+  ASSERT_THAT(executor->placement(), ::testing::HasSubstr("on npu0"));
+  EXPECT_EQ(executor->DecodeRows(4), 2u);
+  EXPECT_EQ(executor->DecodeRows(1), 1u);
+  const Outcome two = Serve(std::move(executor), requests);
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_GE(two.scheduler.steps(), 44u);
+  EXPECT_LT(two.seconds, 0.85 * one.seconds);
+  std::printf("%.2f s with all in one step, %.2f s in halves\n", one.seconds, two.seconds);
+}
+
 TEST_F(LanesTest, AnswersAreTheSame) {
   StartWorkers(0);
   std::vector<EngineRequest> requests;

@@ -26,17 +26,19 @@ int main(int argc, char** argv) {
   app.add_option("--attend-delay", attend_delay,
                  "file with the microseconds that each Attend takes longer, read each time");
   app.add_option("--ffn-delay", ffn_delay, "the same of each Ffn");
+  bool by_row = false;
+  app.add_flag("--delay-by-row", by_row, "they are of each row");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};
   }
-  options.delay = [&](tandem::StageKind stage) {
+  options.delay = [&](tandem::StageKind stage, uint32_t num_rows) {
     int64_t microseconds = 0;
     if (stage == tandem::StageKind::kAttend) std::ifstream(attend_delay) >> microseconds;
     if (stage == tandem::StageKind::kFfn) std::ifstream(ffn_delay) >> microseconds;
-    return absl::Microseconds(microseconds);
+    return absl::Microseconds(microseconds) * (by_row ? num_rows : 1);
   };
   const absl::Status status = tandem::RunWorkerService(
       std::make_unique<tandem::reference::ReferenceWorker>(options), run, signals);

@@ -169,7 +169,7 @@ absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {
     const Stage stage = StageAt(i, plan.parameters->config().num_layers);
     const uint64_t stage_start = NowNs();
     RunStage(stage, run, plan);
-    if (delay_ != nullptr) absl::SleepFor(delay_(stage.kind));
+    if (delay_ != nullptr) absl::SleepFor(delay_(stage.kind, run.step->header.num_rows));
     const auto time = std::ranges::find(result.stage_times, stage.kind, &StageTime::kind);
     const uint64_t elapsed = NowNs() - stage_start;
     if (time == result.stage_times.end()) {

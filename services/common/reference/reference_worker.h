@@ -25,8 +25,8 @@ struct ReferenceWorkerOptions {
   std::vector<StageKind> stages;  // empty: all
   uint32_t max_rows = 1024;
   int num_threads = 1;
-  // For tests: how much longer a stage takes; null: no stage does.
-  std::function<absl::Duration(StageKind)> delay;
+  // For tests: how much longer a stage of so many rows takes; null: no stage does.
+  std::function<absl::Duration(StageKind, uint32_t num_rows)> delay;
 };
 
 class ReferenceWorker : public BlockingWorker {
@@ -76,7 +76,7 @@ class ReferenceWorker : public BlockingWorker {
 
   WorkerDescription description_;
   int num_threads_;
-  std::function<absl::Duration(StageKind)> delay_;
+  std::function<absl::Duration(StageKind, uint32_t)> delay_;
   std::array<Plan, kMaxPlans> plans_;
 };
 

@@ -21,12 +21,14 @@ constexpr double kTargetShare = 0.9;
 void Engine::RunOneStep() {
   TakeConstraintWork(false);
   ChooseGuesses();
-  Scheduler::PromptLimit limit;
+  StepRules rules{.feeds = executor_->feeds()};
   if (options_.token_target > absl::ZeroDuration()) {
-    limit = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
+    rules.prompt_rows = [this](uint32_t decode_rows) { return PromptRowsBeside(decode_rows); };
   }
-  const ScheduledStep* step =
-      refused_before_ ? nullptr : scheduler_->Schedule(limit, executor_->feeds());
+  if (executor_->depth() > 1 && !rules.feeds) {
+    rules.decoding = [this](uint32_t decoding) { return executor_->DecodeRows(decoding); };
+  }
+  const ScheduledStep* step = refused_before_ ? nullptr : scheduler_->Schedule(rules);
   if (step != nullptr) SubmitStep(*step);
   const bool room = flights_.size() < executor_->depth();
   if (!flights_.empty() && (step == nullptr || !room)) WaitForStep();

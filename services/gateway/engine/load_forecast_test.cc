@@ -82,7 +82,7 @@ class Device {
       return forecast_.costs().PromptRowsWithin(decode_rows, target_, kMaxRows);
     };
     const ScheduledStep* const step =
-        target_ > 0.0 ? scheduler_->Schedule(fits) : scheduler_->Schedule();
+        target_ > 0.0 ? scheduler_->Schedule({.prompt_rows = fits}) : scheduler_->Schedule();
     if (step == nullptr) return false;
     uint32_t decode = 0, prompt = 0;
     for (const ScheduledRows& rows : step->rows) {

@@ -192,6 +192,10 @@ void ClusterExecutor::WriteSoftTokens(uint32_t lane, uint32_t first_row,
               soft_tokens.size_bytes());
 }
 
+uint32_t ClusterExecutor::DecodeRows(uint32_t decoding) const {
+  return depth_ > 1 && !feeds_ && placer_.HalvesPay(decoding) ? (decoding + 1) / 2 : decoding;
+}
+
 void ClusterExecutor::WaitUntilDue() {
   if (!feeds_ || under_way_.size() != 1 || !lost_.ok()) return;
   const Step& step = under_way_.front();

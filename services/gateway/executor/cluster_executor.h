@@ -58,6 +58,7 @@ class ClusterExecutor final : public Executor {
                        std::span<const float> soft_tokens) override;
   uint32_t depth() const override { return depth_; }
   bool feeds() const override { return feeds_; }
+  uint32_t DecodeRows(uint32_t decoding) const override;
   void WaitUntilDue() override;
   void Submit(StepCall call) override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;

@@ -127,6 +127,9 @@ class Executor {
   // Whether a step takes speculative tokens of the one that is under way.  If not, steps under way
   // at once share no sequence but one whose prompt they compute.
   virtual bool feeds() const { return depth() > 1; }
+  // Of `decoding` sequences that decode, how many one step should have: all, or half of them, where
+  // two such steps at once take less time.
+  virtual uint32_t DecodeRows(uint32_t decoding) const { return decoding; }
   // Returns when it is time to choose the next step: as late as the device still gets it before the
   // step under way ends.  At once if no time would be gained, or none is known.  A request that
   // comes meanwhile is in that step.

@@ -48,6 +48,7 @@ std::optional<StepShape> ShapeOf(const StepBatch& step) {
 
 Placer::Placer(const ExecutorOptions& options)
     : favour_throughput_(options.favour_throughput),
+      measures_(options.policy.npu == NpuPolicy::kAuto),
       file_(options.costs_file),
       choice_(options.choice) {}
 
@@ -84,7 +85,13 @@ const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement
 }
 
 bool Placer::untried() const {
-  return choosing() && !choice_.candidates()[chosen_].costs.has_value();
+  const bool shared = measures_ && placements_[chosen_].plan.workers.size() > 1;
+  return (choosing() || shared) && !choice_.candidates()[chosen_].costs.has_value();
+}
+
+bool Placer::HalvesPay(uint32_t decoding) const {
+  const std::optional<PlacementCosts>& costs = choice_.candidates()[chosen_].costs;
+  return costs.has_value() && gateway::HalvesPay(*costs, decoding);
 }
 
 absl::Status Placer::Try(Executor& executor) {

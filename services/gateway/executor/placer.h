@@ -34,7 +34,8 @@ class Placer {
   // the best.  `key`: what costs depend on besides the placement.
   const Placement& Choose(const ModelConfig& config, std::vector<Placement> placements,
                           const std::string& key, absl::Time now);
-  // The chosen one's steps are to be measured: call Try.
+  // The chosen one's steps are to be measured: call Try.  So it is where there is a choice, and under
+  // kAuto where several devices share the layers (HalvesPay).
   bool untried() const;
   // Measures it on the executor that has loaded it.  A placement whose steps fail is not chosen again
   // while there is another.  UNAVAILABLE: a worker is lost.  Otherwise the error of the last placement
@@ -49,12 +50,16 @@ class Placer {
   // A step of the chosen placement has run.  Why serving is to move: another placement is better.
   std::optional<std::string> StepRan(const StepBatch& step, std::span<const SegmentTiming> timings,
                                      absl::Time now);
+  // Whether half of so many streams are to decode in a step, by what the chosen placement was measured
+  // to take.
+  bool HalvesPay(uint32_t decoding) const;
   // As PlacementStatus, the best first; empty where there is no choice.
   std::vector<v1::PlacementStatus> Status(absl::Time now) const;
   uint64_t moves() const { return moves_; }
 
  private:
   const bool favour_throughput_;
+  const bool measures_;
   const CostsFile file_;
   PlacementChoice choice_;
   std::vector<Placement> placements_;

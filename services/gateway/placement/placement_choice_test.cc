@@ -161,6 +161,21 @@ TEST_F(PlacementChoiceTest, AWorkerThatGoesTakesItsPlacementsAlong) {
   EXPECT_EQ(choice_.Best(now_), 0u) << "more than a tenth better";
 }
 
+TEST(HalvesPayTest, WhereStepsGrowWithTheirRowsOnBothDevices) {
+  const auto costs = [](std::vector<double> lone, std::vector<double> full) {
+    return Costs({.device = {1.0, 1.0}}, {.device = std::move(lone)}, {.device = std::move(full)});
+  };
+  // 16 streams take as long as one: two steps would read the weights twice.
+  EXPECT_FALSE(HalvesPay(costs({0.010, 0.010}, {0.010, 0.010}), 16));
+  EXPECT_TRUE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 16));
+  EXPECT_TRUE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 2));
+  EXPECT_FALSE(HalvesPay(costs({0.001, 0.001}, {0.016, 0.016}), 1));
+  // One device is nearly all of the time.
+  EXPECT_FALSE(HalvesPay(costs({0.010, 0.0005}, {0.012, 0.001}), 16));
+  const PlacementCosts alone = Costs({.device = {1.0}}, {.device = {0.001}}, {.device = {0.016}});
+  EXPECT_FALSE(HalvesPay(alone, 16));
+}
+
 // Devices of random speeds; steps take what the tables say, with an error.
 TEST(PlacementTablesTest, TheChoiceIsWithinThreePercentOfTheBestOfAll) {
   std::mt19937 random(7);

@@ -1,5 +1,6 @@
 #include "services/gateway/placement/placement_costs.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "services/common/base/check.h"
@@ -38,6 +39,22 @@ double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns) {
   return load.prompt_tokens / PromptRate(costs, slowdowns) +
          load.answer_tokens / DecodeRate(costs, load, slowdowns);
+}
+
+bool HalvesPay(const PlacementCosts& costs, uint32_t streams) {
+  if (streams < 2 || costs.streams < 2 || costs.lone.device.size() < 2) return false;
+  // On the line between what one stream and all of them take.
+  const auto at = [&](double one, double all, double count) {
+    return one + (all - one) * (count - 1.0) / (costs.streams - 1.0);
+  };
+  const double half = (streams + 1) / 2;
+  double whole = at(costs.lone.other, costs.full.other, streams);
+  double busiest = 0.0;  // device, for a half; the other half is elsewhere meanwhile
+  for (size_t w = 0; w < costs.lone.device.size(); ++w) {
+    whole += at(costs.lone.device[w], costs.full.device[w], streams);
+    busiest = std::max(busiest, at(costs.lone.device[w], costs.full.device[w], half));
+  }
+  return 2.0 * busiest < 0.95 * whole;
 }
 
 }  // namespace tandem::gateway

@@ -52,6 +52,10 @@ double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns);
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns);
 
+// Whether two steps of half of `streams` streams each, on different devices at a time, take less than
+// one of all streams: by a twentieth at least.
+bool HalvesPay(const PlacementCosts& costs, uint32_t streams);
+
 // A placement that can be chosen.
 struct PlacementCandidate {
   std::string description;           // names it, and is shown

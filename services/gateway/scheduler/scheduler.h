@@ -119,6 +119,20 @@ struct SchedulerLoad {
   uint64_t blocks_evicted[kNumKvGroups] = {};  // from the prefix cache, since start
 };
 
+using RowLimit = std::function<uint32_t(uint32_t)>;
+
+// What the next step may have.
+struct StepRules {
+  // Most prompt rows beside so many decode rows; null: any number.  A few are planned in any case
+  // (FreeRows), so prompts always go on.
+  RowLimit prompt_rows = nullptr;
+  // Sequences that decode in it, where so many decode in all steps together; null: as many as can.
+  RowLimit decoding = nullptr;
+  // A step behind another takes its speculative tokens.  If not, it has other sequences' rows, and
+  // further rows of prompts.
+  bool feeds = true;
+};
+
 // Pure data: no clock, no device, no randomness.  Single-thread.
 class Scheduler {
  public:
@@ -137,12 +151,7 @@ class Scheduler {
   // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
   // valid, until StepDone, StepRefused or StepFailed ends it (they end the oldest), or until
   // RecomputeAll.  REQUIRES at most one step under way.
-  // `limit`: most prompt rows beside so many decode rows; null: any number.  A few are planned in
-  // any case (FreeRows), so prompts always go on.
-  using PromptLimit = std::function<uint32_t(uint32_t decode_rows)>;
-  // `feeds`: a step behind another takes its speculative tokens.  If not, it has other sequences'
-  // rows, and further rows of prompts.
-  const ScheduledStep* Schedule(const PromptLimit& limit = nullptr, bool feeds = true);
+  const ScheduledStep* Schedule(const StepRules& rules = {});
   // The rows of the oldest step under way are in the KV cache.
   void StepDone();
   // A worker refused the oldest step under way; the caller then removes its sequences.
@@ -214,8 +223,9 @@ class Scheduler {
   bool AnotherFollows() const;
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id);
-  void PlanStep(const PromptLimit& limit);
-  void PlanDecodes();
+  void PlanStep(const StepRules& rules);
+  // `limit`: as StepRules.
+  void PlanDecodes(const RowLimit& limit);
   void PlanDrafts();
   // How many guesses of the draft of `sequence` fit behind its rows up to `end`.
   uint32_t FitDraft(const Sequence& sequence, uint32_t end) const;

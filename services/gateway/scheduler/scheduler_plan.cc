@@ -8,41 +8,42 @@
 
 namespace tandem::gateway {
 
-const ScheduledStep* Scheduler::Schedule(const PromptLimit& limit, bool feeds) {
+const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
   TANDEM_CHECK(under_way_.size() <= 1);
   if (!under_way_.empty()) {
     const ScheduledStep& under_way = *under_way_.front();
-    if (HasDrafts(under_way) || (feeds && !TakeGuesses(under_way))) return nullptr;
+    if (HasDrafts(under_way) || (rules.feeds && !TakeGuesses(under_way))) return nullptr;
   }
-  PlanStep(limit);
+  PlanStep(rules);
   if (plan_.empty() && under_way_.empty() && !running_.empty()) {
     stuck_ = true;
-    PlanStep(limit);
+    PlanStep(rules);
     stuck_ = false;
   }
   if (plan_.empty()) return nullptr;
-  const bool fed = feeds && !under_way_.empty();
+  const bool fed = rules.feeds && !under_way_.empty();
   const uint64_t after_step = fed ? under_way_.front()->batch.header.step_id : 0;
   const uint64_t step_id = ++last_step_id_;
   ScheduledStep& step =
       builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
   Issue(step_id);
-  step.another_follows = feeds && AnotherFollows();
+  step.another_follows = rules.feeds && AnotherFollows();
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
   return &step;
 }
 
-void Scheduler::PlanStep(const PromptLimit& limit) {
+void Scheduler::PlanStep(const StepRules& rules) {
   plan_.clear();
   running_.BeginStep(last_step_id_ + 1);
   rows_used_ = outputs_used_ = logit_samples_ = masks_used_ = pictures_used_ = 0;
   table_used_ = 0;
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
   const std::vector<Tenant*>& in_turn = tenants_.InTurn();
-  PlanDecodes();
-  if (limit && rows_used_ > 0) {
-    max_rows_ = std::min(max_rows_, rows_used_ + std::max(limit(rows_used_), FreeRows()));
+  PlanDecodes(rules.decoding);
+  if (rules.prompt_rows && rows_used_ > 0) {
+    max_rows_ =
+        std::min(max_rows_, rows_used_ + std::max(rules.prompt_rows(rows_used_), FreeRows()));
   }
   uint32_t first_rows = 0;  // of the first in turn that has any
   bool admits = true;
@@ -143,14 +144,19 @@ void Scheduler::Issue(uint64_t step_id) {
   }
 }
 
-void Scheduler::PlanDecodes() {
+void Scheduler::PlanDecodes(const RowLimit& limit) {
   order_ = running_.sequences();
   std::sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
     return std::make_tuple(!a->decoding(), a->last_served, a->arrival) <
            std::make_tuple(!b->decoding(), b->last_served, b->arrival);
   });
+  size_t most = order_.size();
+  if (limit) {
+    most = limit(static_cast<uint32_t>(std::ranges::count_if(
+        order_, [](const Sequence* sequence) { return sequence->decoding(); })));
+  }
   for (Sequence* sequence : order_) {
-    if (!sequence->decoding()) break;
+    if (!sequence->decoding() || plan_.size() >= most) break;
     PlanIfRunning(*sequence);
   }
 }

@@ -124,6 +124,58 @@ TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
   }
 }
 
+// Two steps at once without speculative tokens: further rows of a prompt, and other sequences.
+TEST(SchedulerTest, AStepThatIsNotFedHasWhatWaitsForNoToken) {
+  const StepRules rules = {.feeds = false};
+  auto scheduler = Make(Options());
+  ASSERT_TRUE(scheduler->Add(Spec(1, 35)).ok());
+  const ScheduledStep* first = scheduler->Schedule(rules);
+  const ScheduledStep* second = scheduler->Schedule(rules);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_EQ(second->rows[0].first_position, 16u);
+  EXPECT_EQ(second->batch.header.after_step, 0u);
+  EXPECT_FALSE(first->another_follows);
+  Finish(*scheduler, *first);
+  const ScheduledStep* third = scheduler->Schedule(rules);
+  ASSERT_NE(third, nullptr);
+  EXPECT_EQ(third->batch.header.num_rows, 3u);
+  Finish(*scheduler, *second);
+  EXPECT_EQ(scheduler->Schedule(rules), nullptr) << "its token is not decided";
+  ASSERT_TRUE(scheduler->Add(Spec(2, 5)).ok());
+  const ScheduledStep* other = scheduler->Schedule(rules);
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(other->rows[0].sequence, 2u);
+  EXPECT_EQ(other->rows.size(), 1u);
+  for (const RowEntry& row : other->batch.rows) EXPECT_EQ(row.feed, 0u);
+}
+
+TEST(SchedulerTest, SequencesThatDecodeAreHalved) {
+  const StepRules halves = {.decoding = [](uint32_t decoding) { return (decoding + 1) / 2; },
+                            .feeds = false};
+  auto scheduler = Make(Options());
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 3)).ok());
+  Finish(*scheduler, *scheduler->Schedule());
+  const auto sequences = [](const ScheduledStep& step) {
+    std::set<uint64_t> ids;
+    for (const ScheduledRows& rows : step.rows) ids.insert(rows.sequence);
+    return ids;
+  };
+  const ScheduledStep* first = scheduler->Schedule(halves);
+  const ScheduledStep* second = scheduler->Schedule(halves);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_EQ(sequences(*first).size(), 2u);
+  EXPECT_EQ(sequences(*second).size(), 1u);
+  std::set<uint64_t> all = sequences(*first);
+  all.merge(sequences(*second));
+  EXPECT_EQ(all, (std::set<uint64_t>{1, 2, 3}));
+  // Those whose tokens are decided go on, whatever the others do.
+  const std::set<uint64_t> decided = sequences(*first);
+  Finish(*scheduler, *first);
+  const ScheduledStep* third = scheduler->Schedule(halves);
+  ASSERT_NE(third, nullptr);
+  EXPECT_EQ(sequences(*third), decided);
+}
+
 TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {
   SchedulerOptions options = Options();
   options.chunk_rows = 32;
@@ -134,15 +186,15 @@ TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {
     return 5u;
   };
   ASSERT_TRUE(scheduler->Add(Spec(1, 20)).ok());
-  const ScheduledStep* step = scheduler->Schedule(limit);
+  const ScheduledStep* step = scheduler->Schedule({.prompt_rows = limit});
   EXPECT_EQ(step->batch.header.num_rows, 20u) << "no decode row waits for it";
   Finish(*scheduler, *step);
   ASSERT_TRUE(scheduler->Add(Spec(2, 40)).ok());
-  step = scheduler->Schedule(limit);
+  step = scheduler->Schedule({.prompt_rows = limit});
   EXPECT_EQ(asked, 1u);
   EXPECT_EQ(step->batch.header.num_rows, 1u + 5u);
   Finish(*scheduler, *step);
-  step = scheduler->Schedule([](uint32_t) { return 0u; });
+  step = scheduler->Schedule({.prompt_rows = [](uint32_t) { return 0u; }});
   EXPECT_EQ(step->batch.header.num_rows, 1u + 2u) << "prompts always go on";
   Finish(*scheduler, *step);
   step = scheduler->Schedule();
