@@ -17,7 +17,7 @@ class CostsFile {
   explicit CostsFile(std::string path) : path_(std::move(path)) {}
 
   // `key` names all that the costs depend on.  `num_workers`: of the placement.  Nothing: not kept, or
-  // what is kept makes no sense.
+  // the kept times make no sense.
   std::optional<PlacementCosts> Find(const std::string& key, size_t num_workers) const;
   // Keeps the latest 64 keys.  Errors of the file system.
   absl::Status Put(const std::string& key, const PlacementCosts& costs) const;

@@ -33,7 +33,7 @@ class PlacementChoice {
  public:
   explicit PlacementChoice(ChoiceOptions options) : options_(options) {}
 
-  // What can be chosen from now on, for which load; what is known of devices stays.
+  // What can be chosen from now on, for which load.  Ratios of devices stay.
   void SetCandidates(std::vector<PlacementCandidate> candidates, ReferenceLoad load);
   const std::vector<PlacementCandidate>& candidates() const { return candidates_; }
   // The first that has not been tried; nothing if all have.

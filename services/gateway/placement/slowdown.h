@@ -1,8 +1,8 @@
 // How much slower than it was a device has become, from the times of steps.
 //
 // Steps differ in rows and depth, so each is compared with others like it: of its kind, with about as
-// many rows, about as deep.  What the first of them took, less what is known to be slow by then, is
-// what their kind takes.
+// many rows, about as deep.  The first of them, divided by the ratio of that
+// time, say how long their kind takes.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Slowdown {
   void Expect(StepShape shape, double seconds);
   // 1 where nothing is known.
   double ratio() const { return ratio_; }
-  // What is known of the device from elsewhere.
+  // The ratio, as measured in another placement.
   void Assume(double ratio) { ratio_ = ratio; }
 
  private:
