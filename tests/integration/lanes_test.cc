@@ -116,7 +116,7 @@ TEST_F(LanesTest, StreamsThatDecodeStayInOneStep) {
 // Where a step takes as long as it has rows, half of the streams are on each device.
 TEST_F(LanesTest, StreamsThatDecodeAreHalvedWhereThatIsMeasuredToBeFaster) {
   std::ofstream(directory_.path() + "/delay") << 700;
-  std::ofstream(directory_.path() + "/slow") << 20'000;
+  std::ofstream(directory_.path() + "/slow") << 3'000;
   StartLoader();
   StartWorker("gpu0", "unix:" + Socket("gpu0"),
               {"--delay-by-row", "--ffn-delay", directory_.path() + "/delay", "--attend-delay",

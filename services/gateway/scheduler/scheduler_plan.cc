@@ -152,8 +152,10 @@ void Scheduler::PlanDecodes(const RowLimit& limit) {
   });
   size_t most = order_.size();
   if (limit) {
-    most = limit(static_cast<uint32_t>(std::ranges::count_if(
-        order_, [](const Sequence* sequence) { return sequence->decoding(); })));
+    // Those of the step under way, whose tokens are not decided, too.
+    most = limit(static_cast<uint32_t>(std::ranges::count_if(order_, [](const Sequence* sequence) {
+      return sequence->decoding() || sequence->num_remaining() == 0;
+    })));
   }
   for (Sequence* sequence : order_) {
     if (!sequence->decoding() || plan_.size() >= most) break;
