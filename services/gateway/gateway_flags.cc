@@ -18,6 +18,7 @@
 #include "services/gateway/http/api_keys.h"
 #include "services/gateway/make_drafters.h"
 #include "services/gateway/make_pictures.h"
+#include "services/gateway/picture/fetch_rules.h"
 #include "services/gateway/trace/http_poster.h"
 
 namespace tandem::gateway {
@@ -58,6 +59,12 @@ void AddHttpFlags(CLI::App& app, HttpFlags& flags) {
   app.add_option("--http-pull", flags.pull_folder,
                  "Let clients pull models into this folder, or default for the user's "
                  "(docs/models.md); default: refused");
+  app.add_option("--fetch-images", flags.fetch_images,
+                 "HOST[,HOST...] that pictures of requests may be fetched from, by http or https: "
+                 "NAME, *.NAME or an address, each with :PORT or for the scheme's port "
+                 "(docs/pictures.md); default: none")
+      ->delimiter(',')
+      ->check(CheckedBy(ParseFetchHost));
   app.add_option("--http", flags.server.listen, "Where to serve HTTP: ADDRESS:PORT, or off")
       ->check(CheckedBy(CheckHttp))
       ->capture_default_str();
@@ -307,7 +314,8 @@ absl::Status CheckNoHttpFlag(const HttpFlags& flags) {
       {"--http-open", flags.open},
       {"--http-cors", !server.cors_origins.empty()},
       {"--http-name", !server.names.empty()},
-      {"--http-pull", !flags.pull_folder.empty()}};
+      {"--http-pull", !flags.pull_folder.empty()},
+      {"--fetch-images", !flags.fetch_images.empty()}};
   for (const auto& [name, is_given] : given) {
     if (!is_given) continue;
     return absl::InvalidArgumentError(absl::StrFormat(

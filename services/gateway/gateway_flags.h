@@ -28,6 +28,7 @@ struct HttpFlags {
   bool open = false;     // ... beyond loopback too
   // Where clients may pull models to, or "default"; empty: they may not.
   std::string pull_folder;
+  std::vector<std::string> fetch_images;  // hosts, as ParseFetchHost takes them
 };
 
 struct GatewayFlags {

@@ -43,6 +43,14 @@ TEST_F(GatewayFlagsTest, APortIsServedBesideTheAddresses) {
   EXPECT_THAT(flags_.server.listen, ElementsAre("unix:/gateway.sock", "127.0.0.1:50051"));
 }
 
+TEST_F(GatewayFlagsTest, HostsOfPicturesAreAListThatIsChecked) {
+  ASSERT_TRUE(Parse({"--port", "1", "--fetch-images", "a.example,*.b.example:8443"}).ok());
+  EXPECT_THAT(flags_.http.fetch_images, ElementsAre("a.example", "*.b.example:8443"));
+  EXPECT_THAT(
+      std::string(Parse({"--port", "1", "--fetch-images", "a.example,https://b"}).message()),
+      HasSubstr("'https://b' is no host"));
+}
+
 // As with tandem serve.
 TEST_F(GatewayFlagsTest, PortZeroLeavesTheAddressesAlone) {
   const absl::Status status = Parse({"--listen", "unix:/gateway.sock", "--port", "0"});

@@ -45,6 +45,8 @@ int MaxRequestBytes(const HttpFlags& flags) {
 PictureEncoderOptions PictureOptions(const GatewayFlags& flags, GatewayMeters& meters) {
   PictureEncoderOptions options;
   options.decoder.program = flags.image_decoder;
+  options.fetcher.hosts = flags.http.fetch_images;
+  if (const char* file = std::getenv("SSL_CERT_FILE")) options.fetcher.limits.ca_file = file;
   options.on_stage = [&meters](PictureStage stage, absl::Duration time) {
     meters.pictures.AddStage(stage, time);
   };

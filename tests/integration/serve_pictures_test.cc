@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "absl/strings/str_format.h"
+#include "services/common/pull/testing/fake_hub.h"
 #include "services/loader/formats/testing/vision_builder.h"
 #include "tests/integration/picture_client.h"
 #include "tests/integration/picture_server.h"
@@ -19,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 constexpr uint32_t kRows = 36;  // of a picture of the toy encoder
@@ -64,7 +66,11 @@ class ToyPicturesTest : public PictureServer {
     counted[0] = static_cast<char>(text.size());
     return counted + text;
   }
-  void ServeSeeing() { Serve(Path("demo.gguf"), {"--mmproj", Path("elsewhere/eyes.gguf")}); }
+  void ServeSeeing(const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> all = {"--mmproj", Path("elsewhere/eyes.gguf")};
+    all.insert(all.end(), flags.begin(), flags.end());
+    Serve(Path("demo.gguf"), all);
+  }
 };
 
 TEST_F(ToyPicturesTest, EveryApiTakesPictures) {
@@ -154,6 +160,57 @@ TEST_F(ToyPicturesTest, WrongPicturesAndUrlsAreTheClientsMistake) {
   const std::string whole = Bmp(1, 2, 3);
   EXPECT_THAT(refusal("data:image/bmp;base64," + Base64(whole.substr(0, 100))),
               HasSubstr("images[0]: "));
+}
+
+TEST_F(ToyPicturesTest, PicturesAreFetchedFromTheHostsOfTheFlagAlone) {
+  using pull::testing::TestReply;
+  using pull::testing::TestRequest;
+  const std::string file = Bmp(255, 0, 0);
+  pull::testing::TestServer pictures([&](const TestRequest& request) -> TestReply {
+    if (request.target == "/away")
+      return {.status = 302, .fields = {{"Location", "http://[::1]/"}}};
+    if (request.target == "/missing") return {.status = 404, .body = "a secret"};
+    return {.body = file};
+  });
+  ServeSeeing({"--fetch-images", absl::StrFormat("*.example.org,127.0.0.1:%d", pictures.port())});
+  const PictureClient client = Client();
+  const auto ask = [&](const std::string& path, const std::string& url) {
+    const Json part = path == "/v1/messages"
+                          ? Json{{"type", "image"}, {"source", {{"type", "url"}, {"url", url}}}}
+                      : path == "/v1/responses"
+                          ? Json{{"type", "input_image"}, {"image_url", url}}
+                          : Json{{"type", "image_url"}, {"image_url", {{"url", url}}}};
+    const Json message = {{"role", "user"}, {"content", Json::array({part})}};
+    const char* of = path == "/v1/responses" ? "input" : "messages";
+    const char* tokens = path == "/v1/responses" ? "max_output_tokens" : "max_tokens";
+    return client.Post(path,
+                       Json{{of, Json::array({message})}, {tokens, 4}, {"temperature", 0}}.dump());
+  };
+  const std::vector<std::string> apis = {"/v1/chat/completions", "/v1/responses", "/v1/messages"};
+  for (const std::string& api : apis) {
+    EXPECT_EQ(ask(api, pictures.url() + "/a.bmp").status, 200) << api;
+    const auto other = ask(api, "http://127.0.0.1:1/a.bmp");
+    EXPECT_EQ(other.status, 400) << api;
+    EXPECT_THAT(other.body, HasSubstr("--fetch-images")) << api;
+  }
+  EXPECT_EQ(pictures.requests().size(), apis.size());
+  // The same picture as a data: URL is in the cache, and has the same answer.
+  const auto answer = [&](const std::string& url) {
+    const auto response = ask(apis[0], url);
+    return Json::parse(response.body)["choices"][0]["message"]["content"].get<std::string>();
+  };
+  EXPECT_EQ(answer(pictures.url() + "/b.bmp"), answer("data:image/bmp;base64," + Base64(file)));
+  const auto missing = ask(apis[0], pictures.url() + "/missing");
+  EXPECT_EQ(missing.status, 400);
+  EXPECT_THAT(missing.body,
+              AllOf(HasSubstr("images[0]: "), HasSubstr("status 404"), Not(HasSubstr("secret"))));
+  const auto away = ask(apis[2], pictures.url() + "/away");
+  EXPECT_EQ(away.status, 400);
+  EXPECT_THAT(away.body, AllOf(HasSubstr("redirects to where"), Not(HasSubstr("::1"))));
+  EXPECT_THAT(client.Get("/metrics"),
+              AllOf(HasSubstr("tandem_pictures_total{outcome=\"encoded\"} 1\n"),
+                    HasSubstr("tandem_pictures_total{outcome=\"refused\"} 2\n"),
+                    HasSubstr("tandem_picture_seconds_count{stage=\"fetch\"} 6\n")));
 }
 
 TEST_F(ToyPicturesTest, AModelWithoutAnEncoderSaysSo) {

@@ -50,7 +50,7 @@ struct Blocks {
   v1::ChatMessage images;  // its pictures alone
 };
 
-void ReadPicture(JsonFields& block, Blocks& blocks) {
+void ReadPicture(JsonFields& block, PictureUrls& urls, Blocks& blocks) {
   const Json* object = block.Object("source");
   if (object == nullptr) return block.Missing("source");
   JsonFields source(*object, block.error(), block.PathOf("source."));
@@ -61,10 +61,10 @@ void ReadPicture(JsonFields& block, Blocks& blocks) {
     if (data == nullptr || !data->is_string()) return source.Missing("data");
     AddImageData(source, "data", data->get_ref<const std::string&>(), at, blocks.images);
   } else if (type == "url") {
-    AddImageUrl(source, "url", source.String("url").value_or(""), at, blocks.images);
+    AddImageUrl(source, "url", source.String("url").value_or(""), at, urls, blocks.images);
   } else {
-    source.Unsupported("type",
-                       absl::StrFormat("\"%s\": this server takes base64.", ClientText(type, 40)));
+    source.Unsupported(
+        "type", absl::StrFormat("\"%s\": this server takes base64 and url.", ClientText(type, 40)));
   }
 }
 
@@ -96,7 +96,7 @@ void ReadResult(JsonFields& block, Blocks& blocks) {
   result.set_content(failed ? DumpJson({{"error", content}}) : std::move(content));
 }
 
-Blocks ReadBlocks(JsonFields& message, bool assistant) {
+Blocks ReadBlocks(JsonFields& message, bool assistant, PictureUrls& urls) {
   Blocks blocks;
   const Json* content = message.Find("content");
   if (content == nullptr) {
@@ -122,7 +122,7 @@ Blocks ReadBlocks(JsonFields& message, bool assistant) {
       if (!text.has_value()) block.Missing("text");
       AppendBlock(text.value_or(""), blocks.text);
     } else if (type == "image" && !assistant) {
-      ReadPicture(block, blocks);
+      ReadPicture(block, urls, blocks);
     } else if (type == "tool_use" && assistant) {
       ReadUse(block, blocks);
     } else if (type == "tool_result" && !assistant) {
@@ -137,7 +137,8 @@ Blocks ReadBlocks(JsonFields& message, bool assistant) {
   return blocks;
 }
 
-void ReadMessages(JsonFields& fields, v1::ChatRequest& request, std::vector<size_t>& places) {
+void ReadMessages(JsonFields& fields, PictureUrls& urls, v1::ChatRequest& request,
+                  std::vector<size_t>& places) {
   const Json* messages = fields.Array("messages");
   if (messages == nullptr) return fields.Missing("messages");
   if (messages->empty()) {
@@ -154,7 +155,7 @@ void ReadMessages(JsonFields& fields, v1::ChatRequest& request, std::vector<size
                           absl::StrFormat("%s: \"%s\" is unknown; use user or assistant",
                                           message.PathOf("role"), ClientText(role, 40)));
     }
-    Blocks blocks = ReadBlocks(message, role == "assistant");
+    Blocks blocks = ReadBlocks(message, role == "assistant", urls);
     for (v1::ChatMessage& result : blocks.results) *request.add_messages() = std::move(result);
     if (blocks.results.empty() || !blocks.text.empty() || blocks.images.images_size() > 0) {
       v1::ChatMessage* added = request.add_messages();
@@ -222,7 +223,8 @@ void ReadToolChoice(JsonFields& fields, v1::ChatRequest& request) {
 
 }  // namespace
 
-void ReadConversation(JsonFields& fields, v1::ChatRequest& request, std::vector<size_t>& places) {
+void ReadConversation(JsonFields& fields, PictureUrls& urls, v1::ChatRequest& request,
+                      std::vector<size_t>& places) {
   const std::string system = ReadTexts(fields, "system");
   if (!system.empty()) {
     v1::ChatMessage* message = request.add_messages();
@@ -230,7 +232,7 @@ void ReadConversation(JsonFields& fields, v1::ChatRequest& request, std::vector<
     message->set_content(system);
     places.push_back(0);
   }
-  ReadMessages(fields, request, places);
+  ReadMessages(fields, urls, request, places);
   ReadTools(fields, request);
   ReadToolChoice(fields, request);
 }

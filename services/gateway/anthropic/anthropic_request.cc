@@ -9,6 +9,7 @@
 #include "services/gateway/anthropic/anthropic_writer.h"
 #include "services/gateway/api/api_error.h"
 #include "services/gateway/api/constraint_member.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/model/request_parser.h"
 #include "services/gateway/openai/openai_options.h"
@@ -19,8 +20,8 @@ namespace {
 
 absl::StatusOr<EngineRequest> ParseMessages(const v1::ChatRequest& request,
                                             const std::vector<size_t>& places,
-                                            const ServedModel& model) {
-  auto parsed = ParseChat(request, model);
+                                            const PictureUrls& urls, const ServedModel& model) {
+  auto parsed = ParseChatWithUrls(request, model, urls);
   if (!parsed.ok()) {
     return NamePrompt(AtPlace(parsed.status(), "messages", places), "messages");
   }
@@ -78,7 +79,8 @@ absl::StatusOr<ApiJob> MakeMessagesJob(const Json& body, const ServedModel& mode
   v1::ChatRequest request;
   request.set_request_id(request_id);
   std::vector<size_t> places;
-  ReadConversation(fields, request, places);
+  PictureUrls urls = PictureUrlsOf(model);
+  ReadConversation(fields, urls, request, places);
   *request.mutable_sampling() = ReadSampling(fields);
   const auto max_tokens = ReadTokenLimit(fields, "max_tokens", 1);
   if (!max_tokens.has_value()) fields.Missing("max_tokens");
@@ -90,7 +92,7 @@ absl::StatusOr<ApiJob> MakeMessagesJob(const Json& body, const ServedModel& mode
   format.CopyTo(request);
   if (!error.ok()) return error;
 
-  auto parsed = ParseMessages(request, places, model);
+  auto parsed = ParseMessages(request, places, urls, model);
   const ConstraintNames names = format.NamesIn(request, "input_schema");
   if (!parsed.ok()) return NameParsedConstraint(parsed.status(), names);
   AnthropicWriterOptions options{.stream = stream,
@@ -111,9 +113,10 @@ absl::StatusOr<size_t> CountMessageTokens(const Json& body, const ServedModel& m
   CheckModel(fields, model);
   v1::ChatRequest request;
   std::vector<size_t> places;
-  ReadConversation(fields, request, places);
+  PictureUrls urls = PictureUrlsOf(model);
+  ReadConversation(fields, urls, request, places);
   if (!error.ok()) return error;
-  TANDEM_ASSIGN_OR_RETURN(const EngineRequest parsed, ParseMessages(request, places, model));
+  TANDEM_ASSIGN_OR_RETURN(const EngineRequest parsed, ParseMessages(request, places, urls, model));
   return parsed.prompt.size();
 }
 

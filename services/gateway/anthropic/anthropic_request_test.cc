@@ -57,6 +57,27 @@ TEST_F(AnthropicRequestTest, PicturesStandAmongTheTexts) {
   EXPECT_TRUE(std::equal(hat.begin(), hat.end(), run.prompt.begin() + run.pictures[0].end() + 1));
 }
 
+TEST_F(AnthropicRequestTest, PicturesComeAsUrlsOfNamedHosts) {
+  const auto seeing = testing::MakeSeeingToyModel({"example.org"});
+  const auto body = [](const std::string& url) {
+    return ParseJsonObject(
+        R"({"model": "toy", "max_tokens": 9, "messages": [{"role": "user", "content": [
+            {"type": "image", "source": {"type": "url", "url": ")" +
+        url + R"("}}, {"type": "text", "text": "hat"}]}]})");
+  };
+  const auto job = MakeMessagesJob(*body("https://example.org/a.png"), *seeing, "request");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(*job->runs[0].picture_urls, ElementsAre("https://example.org/a.png"));
+  // Nothing is fetched to count.
+  const auto count = CountMessageTokens(*body("https://example.org/a.png"), *seeing);
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, job->runs[0].prompt.size());
+  const absl::Status refused =
+      MakeMessagesJob(*body("https://www.example.org/a.png"), *seeing, "request").status();
+  EXPECT_EQ(ErrorParam(refused), "messages[0].content[0].source.url");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("from www.example.org: --fetch-images"));
+}
+
 TEST_F(AnthropicRequestTest, EveryMemberReachesTheEngine) {
   const auto job = Make(R"({"model": "toy", "max_tokens": 9, "temperature": 0.5, "top_p": 0.25,
       "top_k": 7, "stop_sequences": ["a", "b"], "stream": true, "metadata": {"user_id": "1"},

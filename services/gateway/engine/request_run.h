@@ -17,6 +17,7 @@
 #include "services/gateway/constraint/constraint_source.h"
 #include "services/gateway/engine/constraint_work.h"
 #include "services/gateway/engine/token_stream.h"
+#include "services/gateway/picture/picture_stage.h"
 #include "services/gateway/sampling/sampler.h"
 #include "services/gateway/scheduler/sequence.h"
 #include "services/gateway/tokenizer/tokenizer.h"
@@ -41,9 +42,12 @@ struct EngineRequest {
   std::vector<PictureSpan> pictures;  // of the prompt, in order; their tokens are not looked at
   // The files that `pictures` are encoded from; null: none, or `pictures` have them encoded.
   std::shared_ptr<const std::vector<std::string>> picture_files;  // shared by n choices
+  // By file: where it is fetched from first; empty: it is there.  Null: all are there.
+  std::shared_ptr<const std::vector<std::string>> picture_urls;  // likewise
   // When it began to wait for its pictures, and had them; infinite: it has none.
   absl::Time pictures_begin = absl::InfiniteFuture();
   absl::Time pictures_end = absl::InfiniteFuture();
+  std::shared_ptr<const PictureTimes> picture_times;  // shared by n choices; null: it has none
   SamplingParams sampling;
   uint32_t max_tokens = kNoTokenLimit;  // 0: the prompt is computed and nothing generated
   std::vector<std::string> stops;

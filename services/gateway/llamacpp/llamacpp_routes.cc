@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "services/common/base/status_macros.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/api/json.h"
 #include "services/gateway/api/json_fields.h"
 #include "services/gateway/api/token_routes.h"
@@ -51,13 +52,14 @@ absl::StatusOr<Json> ApplyTemplate(const HttpRequest& http, const ServedModel& m
   JsonFields fields(body, error);
   CheckModel(fields, model);
   v1::ChatRequest request;
-  ReadMessages(fields, "messages", request);
+  PictureUrls urls = PictureUrlsOf(model);
+  ReadMessages(fields, "messages", urls, request);
   IgnoredMembers ignored;
   ReadTools(fields, "function", request, ignored);
   fields.RefuseUnless("add_generation_prompt", true,
                       "this server always adds the generation prompt.");
   if (!error.ok()) return error;
-  const auto parsed = ParseChat(request, model);
+  const auto parsed = ParseChatWithUrls(request, model, urls);
   if (!parsed.ok()) return NamePrompt(parsed.status(), "messages");
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Message> messages,
                           MessagesOf(request, model.tool_format()));

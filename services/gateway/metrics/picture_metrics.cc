@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::string_view kOutcomes[kNumPictureOutcomes] = {"cached", "encoded", "refused",
                                                              "failed"};
-constexpr std::string_view kStages[kNumPictureStages] = {"decode", "prepare", "encode"};
 
 }  // namespace
 
@@ -30,7 +29,7 @@ void PictureCounters::AddTo(const PictureEncoder::Counts& counts, MetricSamples&
     samples.Add(M::kPictures, static_cast<double>(count), {kOutcomes[outcome]});
   }
   for (int stage = 0; stage < kNumPictureStages; ++stage) {
-    seconds_[stage].AddTo(samples, {kStages[stage]});
+    seconds_[stage].AddTo(samples, {PictureStageName(static_cast<PictureStage>(stage))});
   }
   samples.Add(M::kWaiting, static_cast<double>(counts.waiting));
   samples.Add(M::kCached, static_cast<double>(counts.cached));

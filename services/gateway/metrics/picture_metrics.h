@@ -24,9 +24,9 @@ struct PictureMetrics {
   static constexpr MetricSpec kSeconds{
       "tandem_picture_seconds",
       MetricType::kHistogram,
-      "Time of a stage of a picture that is not cached, seconds. decode: in a process of its own, "
-      "with the wait for one; prepare: resize and normalise; encode: a batch of pictures, on the "
-      "worker.",
+      "Time of a stage of a picture, seconds. fetch: from another server, of each that is a URL; "
+      "the others of a picture that is not cached. decode: in a process of its own, with the wait "
+      "for one; prepare: resize and normalise; encode: a batch of pictures, on the worker.",
       {"stage"},
       kShortTimeBuckets};
   static constexpr MetricSpec kWaiting{"tandem_picture_requests_waiting", MetricType::kGauge,
@@ -48,9 +48,9 @@ class PictureCounters {
 
  private:
   std::atomic<uint64_t> pictures_[kNumPictureOutcomes] = {};
-  Histogram seconds_[kNumPictureStages] = {Histogram(PictureMetrics::kSeconds),
-                                           Histogram(PictureMetrics::kSeconds),
-                                           Histogram(PictureMetrics::kSeconds)};
+  Histogram seconds_[kNumPictureStages] = {
+      Histogram(PictureMetrics::kSeconds), Histogram(PictureMetrics::kSeconds),
+      Histogram(PictureMetrics::kSeconds), Histogram(PictureMetrics::kSeconds)};
 };
 
 }  // namespace tandem::gateway

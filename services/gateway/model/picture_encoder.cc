@@ -22,8 +22,20 @@ uint64_t BytesOf(const Picture& picture) { return picture.soft_tokens.size() * s
 absl::StatusOr<std::unique_ptr<PictureEncoder>> PictureEncoder::Create(
     PictureEncoderOptions options, const VisionConfig& config, Encode encode) {
   TANDEM_ASSIGN_OR_RETURN(auto decoder, PictureDecoder::Create(options.decoder));
-  return std::unique_ptr<PictureEncoder>(
+  std::unique_ptr<PictureEncoder> encoder(
       new PictureEncoder(std::move(options), config, std::move(encode), std::move(decoder)));
+  TANDEM_RETURN_IF_ERROR(encoder->StartFetcher());
+  return encoder;
+}
+
+absl::Status PictureEncoder::StartFetcher() {
+  if (options_.fetcher.hosts.empty()) return absl::OkStatus();
+  PictureFetcherOptions options = options_.fetcher;
+  options.limits.max_file_bytes = options_.decoder.max_file_bytes;
+  options.on_fetched = [this](absl::Time begin) { ReportStage(PictureStage::kFetch, begin); };
+  options.on_failed = [this](const absl::Status& status) { ReportError(status); };
+  TANDEM_ASSIGN_OR_RETURN(fetcher_, PictureFetcher::Create(std::move(options)));
+  return absl::OkStatus();
 }
 
 PictureEncoder::PictureEncoder(PictureEncoderOptions options, const VisionConfig& config,
@@ -124,6 +136,7 @@ void PictureEncoder::Cancel(Ticket ticket) {
 }
 
 void PictureEncoder::Stop(const absl::Status& why) {
+  if (fetcher_ != nullptr) fetcher_->Stop(why);
   std::map<Ticket, std::shared_ptr<Job>> open;
   {
     MutexLock lock(mutex_);
@@ -131,33 +144,6 @@ void PictureEncoder::Stop(const absl::Status& why) {
     open.swap(open_);
   }
   for (const auto& [ticket, job] : open) job->done(why);
-}
-
-PictureEncoder::Counts PictureEncoder::counts() const {
-  Counts counts;
-  for (int i = 0; i < kNumPictureOutcomes; ++i) {
-    counts.outcomes[i] = outcomes_[i].load(std::memory_order_relaxed);
-  }
-  for (int i = 0; i < kNumPictureStages; ++i) {
-    counts.stage_times[i] = absl::Nanoseconds(stage_ns_[i].load(std::memory_order_relaxed));
-  }
-  MutexLock lock(mutex_);
-  counts.waiting = waiting_of_all_.jobs;
-  counts.cached = cached_.size();
-  counts.cached_bytes = cached_bytes_;
-  return counts;
-}
-
-void PictureEncoder::ReportStage(PictureStage stage, absl::Time begin) {
-  const absl::Duration time = absl::Now() - begin;
-  stage_ns_[static_cast<size_t>(stage)].fetch_add(absl::ToInt64Nanoseconds(time),
-                                                  std::memory_order_relaxed);
-  if (options_.on_stage) options_.on_stage(stage, time);
-}
-
-void PictureEncoder::Report(PictureOutcome outcome, size_t num_pictures) {
-  outcomes_[static_cast<size_t>(outcome)].fetch_add(num_pictures, std::memory_order_relaxed);
-  for (size_t i = 0; options_.on_picture && i < num_pictures; ++i) options_.on_picture(outcome);
 }
 
 void PictureEncoder::Run() {
@@ -176,10 +162,7 @@ void PictureEncoder::Run() {
       MutexLock lock(mutex_);
       if (!TakeAnswer(job->ticket)) continue;
     }
-    if (!pictures.ok()) {
-      Report(absl::IsInvalidArgument(pictures.status()) ? PictureOutcome::kRefused
-                                                        : PictureOutcome::kFailed);
-    }
+    if (!pictures.ok()) ReportError(pictures.status());
     job->done(std::move(pictures));
   }
 }
@@ -202,9 +185,10 @@ absl::StatusOr<std::vector<float>> PictureEncoder::Prepare(const Job& job, size_
     MutexLock lock(mutex_);
     if (!open_.contains(job.ticket)) return absl::CancelledError("nobody waits");
   }
+  const auto place = static_cast<uint32_t>(i);
   absl::Time begin = absl::Now();
   const auto decoded = decoder_->Decode(job.asked.sender, (*job.asked.files)[i]);
-  ReportStage(PictureStage::kDecode, begin);
+  ReportStage(job, {.stage = PictureStage::kDecode, .picture = place, .begin = begin});
   if (absl::IsInvalidArgument(decoded.status())) {
     return absl::InvalidArgumentError(
         absl::StrFormat("images[%d]: %s", i, std::string(decoded.status().message())));
@@ -213,7 +197,7 @@ absl::StatusOr<std::vector<float>> PictureEncoder::Prepare(const Job& job, size_
   begin = absl::Now();
   std::vector<float> pixels =
       PreparePicture({decoded->width(), decoded->height(), decoded->pixels()}, config_);
-  ReportStage(PictureStage::kPrepare, begin);
+  ReportStage(job, {.stage = PictureStage::kPrepare, .picture = place, .begin = begin});
   return pixels;
 }
 
@@ -265,7 +249,10 @@ absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t> m
   for (auto& picture : prepared) pixels.push_back(std::move(picture.second));
   const absl::Time begin = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<float>> encoded, encode_(pixels));
-  ReportStage(PictureStage::kEncode, begin);
+  ReportStage(job, {.stage = PictureStage::kEncode,
+                    .picture = static_cast<uint32_t>(prepared[0].first),
+                    .num_pictures = static_cast<uint32_t>(prepared.size()),
+                    .begin = begin});
   Report(PictureOutcome::kEncoded, encoded.size());
   MutexLock lock(mutex_);
   for (size_t p = 0; p < prepared.size(); ++p) {

@@ -5,7 +5,7 @@
 //               v
 //             tandem-image-decoder (a process) --> PreparePicture --> VisionExecutor --> cache
 //
-// A few threads take the jobs of clients in turn.  One picture is decoded while another is encoded;
+// Files that are URLs come from the fetcher first (PrepareRequests).  A few threads take the jobs of clients in turn.  One picture is decoded while another is encoded;
 // calls of the encoder follow one another.
 #pragma once
 
@@ -30,17 +30,11 @@
 #include "services/common/base/turn_queue.h"
 #include "services/common/model/vision_config.h"
 #include "services/gateway/picture/picture_decoder.h"
+#include "services/gateway/picture/picture_fetcher.h"
+#include "services/gateway/picture/picture_stage.h"
 #include "services/gateway/scheduler/picture.h"
 
 namespace tandem::gateway {
-
-// Where a picture's time goes.
-enum class PictureStage : uint8_t {
-  kDecode,   // from the file to RGB, with the wait for a decoder
-  kPrepare,  // from RGB to pixel values
-  kEncode,   // from pixel values to soft tokens, of a batch
-};
-inline constexpr int kNumPictureStages = 3;
 
 enum class PictureOutcome : uint8_t {
   kCached,   // found in the cache
@@ -52,6 +46,7 @@ inline constexpr int kNumPictureOutcomes = 4;
 
 struct PictureEncoderOptions {
   PictureDecoderOptions decoder;
+  PictureFetcherOptions fetcher;                    // without hosts nothing is fetched
   uint64_t max_cached_bytes = uint64_t{256} << 20;  // of soft tokens
   uint32_t batch_pictures = 4;                      // of a call of the encoder
   // Jobs that wait, and bytes of their files; of all senders and of one.
@@ -70,6 +65,8 @@ struct PictureJob {
   std::string scope;                                      // encoded pictures are shared within it
   std::shared_ptr<const std::vector<std::string>> files;  // shared by n choices; not null
   absl::Time deadline = absl::InfiniteFuture();
+  // Gets what was done for them, for traces: whole when `done` is called with pictures.  May be null.
+  std::shared_ptr<PictureTimes> times;  // shared with the caller
 };
 
 // Thread-safe.
@@ -89,7 +86,7 @@ class PictureEncoder {
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
 
-  // Errors of PictureDecoder::Create.
+  // Errors of PictureDecoder::Create and PictureFetcher::Create.
   static absl::StatusOr<std::unique_ptr<PictureEncoder>> Create(PictureEncoderOptions options,
                                                                 const VisionConfig& config,
                                                                 Encode encode);
@@ -105,8 +102,11 @@ class PictureEncoder {
   // Nobody waits any more: `done` is called with CANCELLED, unless it was called already.  Not with
   // a lock held that `done` takes.
   void Cancel(Ticket ticket);
-  // Ends the jobs there are and those to come with `why`.
+  // Ends the jobs there are and those to come with `why`, the fetcher's too.
   void Stop(const absl::Status& why);
+
+  // Null: pictures are not fetched.
+  PictureFetcher* fetcher() const { return fetcher_.get(); }
 
   Counts counts() const;
 
@@ -147,10 +147,14 @@ class PictureEncoder {
   absl::Status Insert(const Key& key, std::vector<float> soft_tokens,
                       std::shared_ptr<const Picture>& picture)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartFetcher();
   // Takes the job's right to be answered; false: somebody else has.
   bool TakeAnswer(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReportStage(PictureStage stage, absl::Time begin);
+  // Likewise, and notes it in the job's times.
+  void ReportStage(const Job& job, PictureTime time);
   void Report(PictureOutcome outcome, size_t num_pictures = 1);
+  void ReportError(const absl::Status& status);
 
   const PictureEncoderOptions options_;
   const VisionConfig config_;
@@ -172,6 +176,7 @@ class PictureEncoder {
   uint64_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<std::atomic<uint64_t>, kNumPictureOutcomes> outcomes_ = {};
   std::array<std::atomic<int64_t>, kNumPictureStages> stage_ns_ = {};
+  std::unique_ptr<PictureFetcher> fetcher_;
   std::vector<std::thread> threads_;
 };
 

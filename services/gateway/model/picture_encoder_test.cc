@@ -93,12 +93,40 @@ TEST_F(PictureEncoderTest, FilesBecomeSoftTokensOnce) {
   EXPECT_EQ(counts.cached, 2u);
   EXPECT_EQ(counts.waiting, 0u);
   EXPECT_THAT(counts.outcomes, ElementsAre(3, 2, 0, 0));
-  for (const absl::Duration time : counts.stage_times) EXPECT_GT(time, absl::ZeroDuration());
+  for (int i = 0; i < kNumPictureStages; ++i) {
+    const bool fetch = i == static_cast<int>(PictureStage::kFetch);
+    EXPECT_EQ(counts.stage_times[i] > absl::ZeroDuration(), !fetch);
+  }
   EXPECT_EQ(Count(PictureOutcome::kEncoded), 2);
   EXPECT_EQ(Count(PictureOutcome::kCached), 3);
   EXPECT_EQ(Count(PictureStage::kDecode), 2);
   EXPECT_EQ(Count(PictureStage::kPrepare), 2);
   EXPECT_EQ(Count(PictureStage::kEncode), 1);
+}
+
+TEST_F(PictureEncoderTest, WhatIsDoneForAJobIsNotedWithItsTimes) {
+  Make();
+  PictureJob job = Job({ToyBmp(1), ToyBmp(2), ToyBmp(1)});
+  job.times = std::make_shared<PictureTimes>();
+  const absl::Time begin = absl::Now();
+  ASSERT_OK(Get(job).status());
+  std::vector<std::pair<PictureStage, uint32_t>> stages;
+  absl::Time before = begin;
+  for (const PictureTime& time : *job.times) {
+    stages.emplace_back(time.stage, time.picture);
+    EXPECT_LE(before, time.begin);
+    EXPECT_LE(time.begin, time.end);
+    before = time.end;
+  }
+  EXPECT_THAT(stages,
+              ElementsAre(std::pair(PictureStage::kDecode, 0), std::pair(PictureStage::kPrepare, 0),
+                          std::pair(PictureStage::kDecode, 1), std::pair(PictureStage::kPrepare, 1),
+                          std::pair(PictureStage::kEncode, 0)));
+  EXPECT_EQ(job.times->back().num_pictures, 2u);
+  EXPECT_LE(before, absl::Now());
+  job.times->clear();
+  ASSERT_OK(Get(job).status());
+  EXPECT_TRUE(job.times->empty()) << "all are cached";
 }
 
 TEST_F(PictureEncoderTest, TheCacheIsBoundedAndAForgottenPictureHasAnotherKey) {

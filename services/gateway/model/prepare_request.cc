@@ -9,24 +9,56 @@
 namespace tandem::gateway {
 namespace {
 
+using Requests = std::vector<EngineRequest>;
+using Next = std::function<void(absl::StatusOr<Requests>)>;
+
+void ReportRefused(const ServedModel& model, const Requests& requests, const absl::Status& status) {
+  for (const EngineRequest& request : requests) {
+    model.engine().ReportRefused(request.api, status);
+  }
+}
+
+// Has the requests' pictures fetched from their URLs.
+PictureFetcher::Ticket Fetch(const ServedModel& model, Requests requests,
+                             const std::shared_ptr<PictureTimes>& times, Next next) {
+  EngineRequest& first = requests.front();
+  FetchJob job = {.sender = first.tenant.name,
+                  .files = first.picture_files,
+                  .urls = first.picture_urls,
+                  .deadline = first.deadline,
+                  .times = times};
+  auto shared = std::make_shared<Requests>(std::move(requests));
+  return model.pictures()->fetcher()->Get(
+      std::move(job),
+      [&model, shared, next = std::move(next)](const absl::StatusOr<FetchJob::Strings>& files) {
+        if (!files.ok()) {
+          ReportRefused(model, *shared, files.status());
+          return next(files.status());
+        }
+        for (EngineRequest& request : *shared) {
+          request.picture_files = *files;
+          request.picture_urls = nullptr;
+        }
+        next(std::move(*shared));
+      });
+}
+
 // Has the requests' pictures encoded.
-PictureEncoder::Ticket See(const ServedModel& model, std::vector<EngineRequest> requests,
-                           std::function<void(absl::StatusOr<std::vector<EngineRequest>>)> next) {
+PictureEncoder::Ticket See(const ServedModel& model, Requests requests,
+                           const std::shared_ptr<PictureTimes>& times, Next next) {
   EngineRequest& first = requests.front();
   if (model.shared_prefixes()) first.cache_scope.clear();
-  const absl::Time begin = absl::Now();
   PictureJob job = {.sender = first.tenant.name,
                     .scope = PrefixScopeOf(first),
                     .files = first.picture_files,
-                    .deadline = first.deadline};
-  auto shared = std::make_shared<std::vector<EngineRequest>>(std::move(requests));
+                    .deadline = first.deadline,
+                    .times = times};
+  auto shared = std::make_shared<Requests>(std::move(requests));
   return model.pictures()->Get(std::move(job),
-                               [&model, shared, begin, next = std::move(next)](
+                               [&model, shared, times, next = std::move(next)](
                                    const absl::StatusOr<PictureEncoder::Pictures>& pictures) {
                                  if (!pictures.ok()) {
-                                   for (const EngineRequest& request : *shared) {
-                                     model.engine().ReportRefused(request.api, pictures.status());
-                                   }
+                                   ReportRefused(model, *shared, pictures.status());
                                    return next(pictures.status());
                                  }
                                  for (EngineRequest& request : *shared) {
@@ -34,8 +66,8 @@ PictureEncoder::Ticket See(const ServedModel& model, std::vector<EngineRequest> 
                                      request.pictures[i].picture = (*pictures)[i];
                                    }
                                    request.picture_files = nullptr;
-                                   request.pictures_begin = begin;
                                    request.pictures_end = absl::Now();
+                                   request.picture_times = times;
                                  }
                                  next(std::move(*shared));
                                });
@@ -44,58 +76,66 @@ PictureEncoder::Ticket See(const ServedModel& model, std::vector<EngineRequest> 
 }  // namespace
 
 struct RequestWait::State {
+  // What requests can wait for, in this order.
+  enum class Step : uint8_t { kNone, kFetch, kPictures, kConstraint };
+
+  // `cancel` ends what `step` waits for; called at once where the client has gone already.  A step may
+  // begin on another thread before the one before it says how it is cancelled.
+  void Waits(Step step, std::function<void()> cancel) {
+    {
+      MutexLock lock(mutex);
+      if (step < waits_for) return;
+      waits_for = step;
+      cancel_step = cancel;
+      if (!cancelled) return;
+    }
+    cancel();
+  }
+
   Mutex mutex;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
-  PictureEncoder* encoder ABSL_GUARDED_BY(mutex) = nullptr;  // the model's
-  PictureEncoder::Ticket ticket ABSL_GUARDED_BY(mutex) = PictureEncoder::kNoTicket;
-  ConstraintWait constraint ABSL_GUARDED_BY(mutex);
+  Step waits_for ABSL_GUARDED_BY(mutex) = Step::kNone;
+  std::function<void()> cancel_step ABSL_GUARDED_BY(mutex);
 };
 
 void RequestWait::Cancel() const {
   if (state_ == nullptr) return;
-  PictureEncoder* encoder = nullptr;
-  PictureEncoder::Ticket ticket = PictureEncoder::kNoTicket;
-  ConstraintWait constraint;
+  std::function<void()> cancel;
   {
     MutexLock lock(state_->mutex);
     state_->cancelled = true;
-    encoder = state_->encoder;
-    ticket = state_->ticket;
-    constraint = state_->constraint;
+    cancel = state_->cancel_step;
   }
-  if (encoder != nullptr) encoder->Cancel(ticket);
-  constraint.Cancel();
+  if (cancel) cancel();
 }
 
 RequestWait PrepareRequests(const ServedModel& model, std::vector<EngineRequest> requests,
                             std::function<void(absl::StatusOr<std::vector<EngineRequest>>)> next) {
+  using Step = RequestWait::State::Step;
   const auto state = std::make_shared<RequestWait::State>();
-  // Runs on a thread of the encoder, or here.
-  const auto constrain = [&model, state,
-                          next = std::move(next)](absl::StatusOr<std::vector<EngineRequest>> seen) {
+  // Each runs on a thread of the step before it, or here.
+  const Next constrain = [&model, state, next = std::move(next)](absl::StatusOr<Requests> seen) {
     if (!seen.ok()) return next(std::move(seen));
     const ConstraintWait wait = PrepareConstraint(model, *std::move(seen), next);
-    bool cancelled = false;
-    {
-      MutexLock lock(state->mutex);
-      state->constraint = wait;
-      cancelled = state->cancelled;
-    }
-    if (cancelled) wait.Cancel();
+    state->Waits(Step::kConstraint, [wait] { wait.Cancel(); });
+  };
+  const auto times = std::make_shared<PictureTimes>();
+  const Next see = [&model, state, times, constrain](absl::StatusOr<Requests> fetched) {
+    if (!fetched.ok()) return constrain(std::move(fetched));
+    const PictureEncoder::Ticket ticket = See(model, *std::move(fetched), times, constrain);
+    state->Waits(Step::kPictures, [&model, ticket] { model.pictures()->Cancel(ticket); });
   };
   if (requests.empty() || requests.front().picture_files == nullptr) {
     constrain(std::move(requests));
     return RequestWait(state);
   }
-  const PictureEncoder::Ticket ticket = See(model, std::move(requests), constrain);
-  bool cancelled = false;
-  {
-    MutexLock lock(state->mutex);
-    state->encoder = model.pictures();
-    state->ticket = ticket;
-    cancelled = state->cancelled;
+  for (EngineRequest& request : requests) request.pictures_begin = absl::Now();
+  if (requests.front().picture_urls == nullptr) {
+    see(std::move(requests));
+    return RequestWait(state);
   }
-  if (cancelled) model.pictures()->Cancel(ticket);
+  const PictureFetcher::Ticket ticket = Fetch(model, std::move(requests), times, see);
+  state->Waits(Step::kFetch, [&model, ticket] { model.pictures()->fetcher()->Cancel(ticket); });
   return RequestWait(state);
 }
 

@@ -1,4 +1,5 @@
-// What requests wait for before the engine gets them: their pictures, then their constraint.
+// What requests wait for before the engine gets them: their pictures, fetched and encoded, then
+// their constraint.
 #pragma once
 
 #include <functional>
@@ -29,9 +30,10 @@ class RequestWait {
   std::shared_ptr<State> state_;  // shared with the preparation
 };
 
-// Calls `next` with the requests, their pictures encoded and their constraint compiled: at once
-// where nothing is missing, else from another thread.  `next` must not block.  Errors: those of
-// PictureEncoder::Get and of PrepareConstraint.  Observers get RequestRefused for each request.
+// Calls `next` with the requests, their pictures fetched and encoded and their constraint compiled:
+// at once where nothing is missing, else from another thread.  `next` must not block.  Errors: those
+// of PictureFetcher::Get, PictureEncoder::Get and PrepareConstraint.  Observers get RequestRefused for
+// each request.
 // `model`: Borrowed; must outlive the call of `next`.
 // REQUIRES the requests have the same pictures, constraint_source, tenant, cache scope and deadline,
 // and picture_files only where the model has an encoder.

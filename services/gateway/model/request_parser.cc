@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<uint32_t>> ParsePrompt(const Request& request,
 
 // The prompt, and the pictures in it.
 absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& model,
-                           EngineRequest& parsed) {
+                           const PictureUrls& urls, EngineRequest& parsed) {
   if (request.messages_size() > kMaxMessages) {
     return absl::InvalidArgumentError(
         absl::StrFormat("messages: %d of them, at most %d in one request; join those of one role",
@@ -124,6 +124,7 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
                           MessagesOf(request, model.tool_format()));
   PicturePlaces places;
   auto files = std::make_shared<std::vector<std::string>>();
+  auto urls_of_files = std::make_shared<std::vector<std::string>>();
   for (int i = 0; i < request.messages_size(); ++i) {
     for (const v1::Image& image : request.messages(i).images()) {
       if (model.pictures() == nullptr) {
@@ -131,7 +132,9 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
             absl::StrFormat("messages[%d].images: %s", i, model.why_no_pictures()));
       }
       places.num_rows = model.config().vision->tokens_per_image;
-      files->push_back(image.data());
+      const bool is_url = urls.checked.contains(image.data());
+      files->push_back(is_url ? "" : image.data());
+      urls_of_files->push_back(is_url ? image.data() : "");
     }
   }
   TANDEM_ASSIGN_OR_RETURN(parsed.prompt, EncodeChat(messages, model, &places));
@@ -139,6 +142,7 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
     parsed.pictures.push_back({first, places.num_rows, nullptr});
   }
   if (!files->empty()) parsed.picture_files = std::move(files);
+  if (!urls.checked.empty()) parsed.picture_urls = std::move(urls_of_files);
   return absl::OkStatus();
 }
 
@@ -271,8 +275,13 @@ absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
 }
 
 absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model) {
+  return ParseChatWithUrls(request, model, /*urls=*/{});
+}
+
+absl::StatusOr<EngineRequest> ParseChatWithUrls(const v1::ChatRequest& request,
+                                                const ServedModel& model, const PictureUrls& urls) {
   TANDEM_ASSIGN_OR_RETURN(EngineRequest parsed, ParseCommon(request, model));
-  TANDEM_RETURN_IF_ERROR(ParseMessages(request, model, parsed));
+  TANDEM_RETURN_IF_ERROR(ParseMessages(request, model, urls, parsed));
   TANDEM_RETURN_IF_ERROR(ConstrainCalls(request, model.tool_format(), parsed));
   parsed.chat = true;
   if (model.tool_format() == ToolFormat::kFunctionGemma &&

@@ -28,6 +28,9 @@ inline constexpr size_t kMaxEmbedTokens = 300'000;  // OpenAI's, of all inputs; 
 absl::StatusOr<EngineRequest> ParseGenerate(const v1::GenerateRequest& request,
                                             const ServedModel& model);
 absl::StatusOr<EngineRequest> ParseChat(const v1::ChatRequest& request, const ServedModel& model);
+// The same, where a picture whose data is one of the checked URLs is fetched before it is decoded.
+absl::StatusOr<EngineRequest> ParseChatWithUrls(const v1::ChatRequest& request,
+                                                const ServedModel& model, const PictureUrls& urls);
 // A request for each input.
 absl::StatusOr<std::vector<EngineRequest>> ParseEmbed(const v1::EmbedRequest& request,
                                                       const ServedModel& model);

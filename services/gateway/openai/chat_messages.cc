@@ -29,14 +29,14 @@ std::string ReadRole(JsonFields& message) {
 }
 
 // The picture of a part "image_url" or "input_image".
-void ReadImage(JsonFields& part, size_t content_offset, v1::ChatMessage& message) {
+void ReadImage(JsonFields& part, size_t content_offset, const ImageParts& images) {
   part.RefuseIfSet("file_id", "this server keeps no files; send the picture in 'image_url'.");
   const Json* url = part.Find("image_url");
   if (url == nullptr) return part.Missing("image_url");
   if (url->is_string()) {
     part.String("detail");  // one size whatever it says
     return AddImageUrl(part, "image_url", url->get_ref<const std::string&>(), content_offset,
-                       message);
+                       *images.urls, *images.message);
   }
   if (!url->is_object()) return part.WrongType("image_url", "a string or an object");
   JsonFields object(*url, part.error(), part.PathOf("image_url."));
@@ -44,7 +44,8 @@ void ReadImage(JsonFields& part, size_t content_offset, v1::ChatMessage& message
   const Json* text = object.Find("url");
   if (text == nullptr) return object.Missing("url");
   if (!text->is_string()) return object.WrongType("url", "a string");
-  AddImageUrl(object, "url", text->get_ref<const std::string&>(), content_offset, message);
+  AddImageUrl(object, "url", text->get_ref<const std::string&>(), content_offset, *images.urls,
+              *images.message);
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ const Json* ObjectAt(JsonFields& fields, const std::string& at, const Json& elem
 }
 
 std::string ReadContent(JsonFields& message, std::initializer_list<std::string_view> part_types,
-                        const std::string& name, v1::ChatMessage* images) {
+                        const std::string& name, ImageParts images) {
   const Json* content = message.Find(name);
   if (content == nullptr) {
     message.Missing(name);
@@ -77,12 +78,12 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
     JsonFields part(*element, message.error(), message.PathOf(at) + ".");
     const std::string type = part.String("type").value_or("");
     const bool is_image = type == "image_url" || type == "input_image";
-    if (is_image && images == nullptr) {
+    if (is_image && images.message == nullptr) {
       part.Unsupported("type", "this server takes images in messages of the user alone.");
       return "";
     }
     if (is_image) {
-      ReadImage(part, text.size(), *images);
+      ReadImage(part, text.size(), images);
       continue;
     }
     if (std::find(part_types.begin(), part_types.end(), type) == part_types.end()) {
@@ -96,7 +97,7 @@ std::string ReadContent(JsonFields& message, std::initializer_list<std::string_v
   return text;
 }
 
-void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
+void ReadMessage(JsonFields& fields, const std::string& at, const Json& element, PictureUrls& urls,
                  v1::ChatRequest& request) {
   const Json* object = ObjectAt(fields, at, element);
   if (object == nullptr) return;
@@ -113,11 +114,13 @@ void ReadMessage(JsonFields& fields, const std::string& at, const Json& element,
   }
   // Content is null in messages that called a tool; clients keep such messages in their history.
   if (added->role() == "assistant" && message.Find("content") == nullptr) return;
-  added->set_content(ReadContent(message, {"text", "input_text", "output_text"}, "content",
-                                 added->role() == "user" ? added : nullptr));
+  added->set_content(
+      ReadContent(message, {"text", "input_text", "output_text"}, "content",
+                  added->role() == "user" ? ImageParts{added, &urls} : ImageParts{}));
 }
 
-void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& request) {
+void ReadMessages(JsonFields& fields, const std::string& name, PictureUrls& urls,
+                  v1::ChatRequest& request) {
   const Json* messages = fields.Array(name);
   if (messages == nullptr) return fields.Missing(name);
   if (messages->empty()) {
@@ -126,7 +129,7 @@ void ReadMessages(JsonFields& fields, const std::string& name, v1::ChatRequest& 
                                        fields.PathOf(name)));
   }
   for (size_t i = 0; i < messages->size() && fields.ok(); ++i) {
-    ReadMessage(fields, absl::StrFormat("%s[%d]", name, i), (*messages)[i], request);
+    ReadMessage(fields, absl::StrFormat("%s[%d]", name, i), (*messages)[i], urls, request);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/model/request_parser.h"
 #include "services/gateway/openai/answer_format.h"
 #include "services/gateway/openai/chat_messages.h"
@@ -79,7 +80,8 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   CheckModel(fields, model);
   v1::ChatRequest request;
   request.set_request_id(request_id);
-  ReadMessages(fields, "messages", request);
+  PictureUrls urls = PictureUrlsOf(model);
+  ReadMessages(fields, "messages", urls, request);
   *request.mutable_sampling() = ReadSampling(fields);
   ReadMaxTokens(fields, *request.mutable_limits());
   ReadStops(fields, *request.mutable_limits());
@@ -97,7 +99,7 @@ absl::StatusOr<ApiJob> MakeChatJob(const Json& body, const ServedModel& model,
   for (const char* name : {"store", "reasoning_effort"}) ignored.Note(fields, name);
   if (!error.ok()) return error;
 
-  const auto parsed = ParseChat(request, model);
+  const auto parsed = ParseChatWithUrls(request, model, urls);
   const ConstraintNames names = format.NamesIn(request);
   if (!parsed.ok()) return NameParsedConstraint(NamePrompt(parsed.status(), "messages"), names);
   ApiJob job;

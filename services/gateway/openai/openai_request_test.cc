@@ -169,6 +169,9 @@ TEST_F(OpenAiRequestTest, RefusalsSpeakOfThisServerAndSayWhatToDoInstead) {
         R"("messages": [{"role": "user", "content": [{"type": "image_url",
              "image_url": {"url": "http://example.org/a.png"}}]}])"}) {
     EXPECT_THAT(std::string(Chat(fields).status().message()), HasSubstr("this server ")) << fields;
+    if (std::string_view(fields).find("http:") != std::string_view::npos) {
+      EXPECT_THAT(std::string(Chat(fields).status().message()), HasSubstr("--fetch-images"));
+    }
   }
 }
 
@@ -179,6 +182,39 @@ TEST_F(OpenAiRequestTest, AModelThatReadsNoPicturesSaysSo) {
           .status();
   EXPECT_EQ(ErrorParam(status), "messages[0].images");
   EXPECT_THAT(std::string(status.message()), HasSubstr("toy reads no pictures"));
+}
+
+TEST_F(OpenAiRequestTest, PicturesComeAsUrlsOfNamedHosts) {
+  const auto seeing = testing::MakeSeeingToyModel({"*.example.org"});
+  const auto of = [](const std::string& url) {
+    return std::pair(
+        ParseJsonObject(R"({"messages": [{"role": "user", "content": [{"type": "image_url",
+            "image_url": {"url": ")" +
+                        url + R"("}}, {"type": "text", "text": "hat"}]}]})"),
+        ParseJsonObject(R"({"input": [{"role": "user", "content": [{"type": "input_image",
+            "image_url": ")" +
+                        url + R"("}, {"type": "input_text", "text": "hat"}]}]})"));
+  };
+  const auto [chat, responses] = of("HTTPS://a.example.org/b.png#c");
+  for (const auto& job :
+       {MakeChatJob(*chat, *seeing, "r"), MakeResponsesJob(*responses, *seeing, "r")}) {
+    ASSERT_TRUE(job.ok()) << job.status();
+    const EngineRequest& run = job->runs[0];
+    EXPECT_THAT(*run.picture_urls, ElementsAre("https://a.example.org/b.png"));
+    EXPECT_THAT(*run.picture_files, ElementsAre(""));
+    ASSERT_EQ(run.pictures.size(), 1u);
+    EXPECT_EQ(run.pictures[0].num_rows, testing::kToyPictureRows);
+  }
+  const auto [other_chat, other_responses] = of("https://example.org/b.png");
+  const std::pair<absl::Status, const char*> refused[] = {
+      {MakeChatJob(*other_chat, *seeing, "r").status(), "messages[0].content[0].image_url.url"},
+      {MakeResponsesJob(*other_responses, *seeing, "r").status(), "input[0].content[0].image_url"}};
+  for (const auto& [status, param] : refused) {
+    EXPECT_EQ(ErrorParam(status), param);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("no pictures from example.org: --fetch-images"),
+                      HasSubstr("data:image/png;base64")));
+  }
 }
 
 TEST_F(OpenAiRequestTest, PicturesComeAsDataUrls) {

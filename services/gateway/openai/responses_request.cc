@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
 #include "services/gateway/api/api_error.h"
+#include "services/gateway/api/image_members.h"
 #include "services/gateway/model/request_parser.h"
 #include "services/gateway/openai/answer_format.h"
 #include "services/gateway/openai/chat_messages.h"
@@ -68,7 +69,7 @@ void ReadCallOutput(JsonFields& item, v1::ChatRequest& request) {
 }
 
 // `places[i]`: the item that the request's message i comes from.
-void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request,
+void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request, PictureUrls& urls,
                std::vector<size_t>& places) {
   if (input.empty()) {
     return fields.Fail("input", "empty_array",
@@ -81,7 +82,7 @@ void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request,
     JsonFields item(*element, fields.error(), at + ".");
     const std::string type = item.String("type").value_or("message");
     if (type == "message") {
-      ReadMessage(fields, at, *element, request);
+      ReadMessage(fields, at, *element, urls, request);
     } else if (type == "function_call") {
       ReadCall(item, request);
     } else if (type == "function_call_output") {
@@ -95,7 +96,8 @@ void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request,
   }
 }
 
-void ReadInput(JsonFields& fields, v1::ChatRequest& request, std::vector<size_t>& places) {
+void ReadInput(JsonFields& fields, v1::ChatRequest& request, PictureUrls& urls,
+               std::vector<size_t>& places) {
   if (const auto instructions = fields.String("instructions")) {
     v1::ChatMessage* message = request.add_messages();
     message->set_role("system");
@@ -111,7 +113,7 @@ void ReadInput(JsonFields& fields, v1::ChatRequest& request, std::vector<size_t>
     return;
   }
   if (!input->is_array()) return fields.WrongType("input", "a string or an array of items");
-  ReadItems(fields, *input, request, places);
+  ReadItems(fields, *input, request, urls, places);
 }
 
 bool ReadIncludesLogprobs(JsonFields& fields) {
@@ -143,7 +145,8 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   const ConstraintMember format = ReadTextFormat(fields);
   format.CopyTo(request);
   std::vector<size_t> places;
-  ReadInput(fields, request, places);
+  PictureUrls urls = PictureUrlsOf(model);
+  ReadInput(fields, request, urls, places);
   *request.mutable_sampling() = ReadSampling(fields);
   const auto max_tokens = ReadTokenLimit(fields, "max_output_tokens", 1);
   if (max_tokens.has_value()) request.mutable_limits()->set_max_tokens(*max_tokens);
@@ -156,7 +159,7 @@ absl::StatusOr<ApiJob> MakeResponsesJob(const Json& body, const ServedModel& mod
   const Json* metadata = fields.Object("metadata");
   if (!error.ok()) return error;
 
-  const auto parsed = ParseChat(request, model);
+  const auto parsed = ParseChatWithUrls(request, model, urls);
   const ConstraintNames names = format.NamesIn(request, "parameters");
   if (!parsed.ok()) {
     return NameParsedConstraint(NamePrompt(AtPlace(parsed.status(), "input", places), "input"),

@@ -84,6 +84,7 @@ class ServeFlagsTest : public ::testing::Test {
         {"http-tls-cert", {Quoted("pem"), Quoted("absent.pem")}},
         {"http-tls-key", {Quoted("pem"), Quoted("absent.pem")}},
         {"http-api-keys", {Quoted("keys"), Quoted("pem")}},
+        {"fetch-images", {"[\"a.example\", \"*.b.example:8443\"]", "\"http://a.example\""}},
         {"http-cors", {"[\"https://a.example\", \"*\"]", "[\"https://a.example/\"]"}},
         {"http-name", {"[\"models.example\"]", "[\"Models.example\"]"}},
         {"alias", {"[\"gemma3:27b\", \"mine\"]", "[\"two words\"]"}},
@@ -222,6 +223,18 @@ TEST_F(ServeFlagsTest, BeyondLoopbackNeedsKeysOrALeave) {
               HasSubstr("--http-tls-key"));
 }
 
+TEST_F(ServeFlagsTest, HostsOfPicturesReachTheGateway) {
+  const std::string config = "model = " + Quoted("m.gguf") + "\n";
+  ASSERT_EQ(Parse(config + "fetch-images = [\"a.example\", \"*.b.example:8443\"]\n"), "");
+  EXPECT_THAT(ResolveServeFlags(*flags_)->gateway_arguments,
+              ElementsAre("--fetch-images", "a.example", "--fetch-images", "*.b.example:8443"));
+  ASSERT_EQ(Parse(config, {"--fetch-images", "a.example,127.0.0.1:9000"}), "");
+  EXPECT_THAT(ResolveServeFlags(*flags_)->gateway_arguments,
+              ElementsAre("--fetch-images", "a.example", "--fetch-images", "127.0.0.1:9000"));
+  EXPECT_THAT(Parse(config + "fetch-images = \"http://a.example\"\n"),
+              HasSubstr("no host to fetch pictures from"));
+}
+
 // What waits for a worker waits for as long as what restarts it may take.
 TEST_F(ServeFlagsTest, AGatewayWaitsLongerForAWorkerThanItsCircuitIsOpen) {
   const gateway::GatewayFlags gateway;
@@ -237,7 +250,7 @@ TEST_F(ServeFlagsTest, AFlagThatDoesNothingWithoutAnotherIsRefused) {
   for (const std::string& flag :
        {"http-api-keys = " + Quoted("keys"), std::string("http-open = true"),
         std::string("http-cors = \"https://a.example\""), std::string("http-name = \"a\""),
-        std::string("http-pull = \"default\"")}) {
+        std::string("http-pull = \"default\""), std::string("fetch-images = \"a.example\"")}) {
     ASSERT_EQ(Parse(model + "http = \"off\"\n" + flag + "\n"), "");
     const absl::Status status = ResolveServeFlags(*flags_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << flag;

@@ -42,7 +42,8 @@ inline PictureEncoderOptions ToyPictureOptions() {
   return {.decoder = {.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder"}};
 }
 
-inline std::unique_ptr<ServedModel> MakeSeeingToyModel() {
+// `fetch_images`: as --fetch-images.
+inline std::unique_ptr<ServedModel> MakeSeeingToyModel(std::vector<std::string> fetch_images = {}) {
   FakeExecutorOptions fake;
   fake.takes_pictures = true;
   fake.limits.picture_rows = kToyPictureRows;
@@ -50,8 +51,10 @@ inline std::unique_ptr<ServedModel> MakeSeeingToyModel() {
   auto model = ServedModel::Create(
       std::make_unique<FakeExecutor>(std::move(fake)),
       {.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 20}, {}, {},
-      [](const Executor& executor) {
-        return PictureEncoder::Create(ToyPictureOptions(), *executor.config().vision, ToyEncode);
+      [&](const Executor& executor) {
+        PictureEncoderOptions options = ToyPictureOptions();
+        options.fetcher.hosts = std::move(fetch_images);
+        return PictureEncoder::Create(std::move(options), *executor.config().vision, ToyEncode);
       });
   TANDEM_CHECK(model.ok());
   return *std::move(model);
