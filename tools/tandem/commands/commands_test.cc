@@ -707,6 +707,30 @@ TEST_F(CommandsTest, StatusIsTables) {
   EXPECT_EQ(json.at("workers")[0].at("hop_p50_us"), 29.5);
 }
 
+TEST_F(CommandsTest, StatusShowsPicturesWhereTheyAreAccepted) {
+  EXPECT_THAT(Run({"status"}).output, testing::Not(HasSubstr("pictures")));
+  v1::PictureStatus pictures;
+  gateway_.set_pictures(pictures);
+  const std::string none = Run({"status"}).output;
+  EXPECT_THAT(none, HasSubstr("\npictures                  0 encoded, 0 found in the cache"));
+  EXPECT_THAT(none, testing::Not(HasSubstr("ms of a picture")));
+  pictures.set_encoded(4);
+  pictures.set_cached(7);
+  pictures.set_refused(2);
+  pictures.set_failed(1);
+  pictures.set_cache_pictures(3);
+  pictures.set_cache_bytes(5 << 19);
+  pictures.set_decode_seconds(0.1);
+  pictures.set_prepare_seconds(0.05);
+  pictures.set_encode_seconds(1);
+  gateway_.set_pictures(pictures);
+  const std::string some = Run({"status"}).output;
+  EXPECT_THAT(some, HasSubstr("4 encoded, 7 found in the cache; requests with pictures: 2 refused, "
+                              "1 failed; cache: 3 pictures, 2.5 MiB\n"));
+  EXPECT_THAT(some,
+              HasSubstr("ms of a picture           decode 25.0, prepare 12.5, encode 250.0\n"));
+}
+
 TEST_F(CommandsTest, StatusWaitsUntilTheGatewayIsReady) {
   EXPECT_EQ(Run({"status", "--wait", "5"}).code, 0);
   gateway_.set_state("loading");

@@ -27,6 +27,24 @@ std::string Mib(uint64_t bytes) {
 
 std::string Count(uint64_t count) { return absl::StrFormat("%d", count); }
 
+// What was done about pictures of requests, and how long it took each.
+void AddPictures(const v1::PictureStatus& pictures, TextTable& table) {
+  table.Add(
+      {"pictures",
+       absl::StrFormat("%d encoded, %d found in the cache; requests with pictures: %d "
+                       "refused, %d failed; cache: %d pictures, %s MiB",
+                       pictures.encoded(), pictures.cached(), pictures.refused(), pictures.failed(),
+                       pictures.cache_pictures(), Mib(pictures.cache_bytes()))});
+  if (pictures.encoded() == 0) return;
+  const auto mean_ms = [&](double seconds) {
+    return seconds * 1e3 / static_cast<double>(pictures.encoded());
+  };
+  table.Add(
+      {"ms of a picture",
+       absl::StrFormat("decode %.1f, prepare %.1f, encode %.1f", mean_ms(pictures.decode_seconds()),
+                       mean_ms(pictures.prepare_seconds()), mean_ms(pictures.encode_seconds()))});
+}
+
 std::string Summary(const v1::GetStatusResponse& status) {
   TextTable table({false, false});
   const auto add = [&](const char* name, const std::string& value) {
@@ -85,6 +103,7 @@ std::string Summary(const v1::GetStatusResponse& status) {
   add("prefix cache",
       absl::StrFormat("%d of %d tokens of prompts found", scheduler.prefix_tokens_found(),
                       scheduler.prefix_tokens_looked_up()));
+  if (status.has_pictures()) AddPictures(status.pictures(), table);
   return table.Print();
 }
 

@@ -96,6 +96,11 @@ void FakeGateway::set_state(const std::string& state) {
   state_ = state;
 }
 
+void FakeGateway::set_pictures(const v1::PictureStatus& pictures) {
+  const std::lock_guard lock(mutex_);
+  pictures_ = pictures;
+}
+
 grpc::Status FakeGateway::StreamGenerate(
     const v1::GenerateRequest& request,
     const std::function<bool(const v1::GenerateResponse&)>& write) {
@@ -156,6 +161,7 @@ grpc::Status FakeGateway::GetStatus(grpc::ServerContext*, const v1::GetStatusReq
                                     v1::GetStatusResponse* response) {
   const std::lock_guard lock(mutex_);
   response->set_state(state_);
+  if (pictures_.has_value()) *response->mutable_pictures() = *pictures_;
   response->set_detail(state_ == "ready" ? "" : "no NPU");
   response->set_model("demo");
   response->set_placement("Attend on npu0 (emulated), the rest on gpu0");

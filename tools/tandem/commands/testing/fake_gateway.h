@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class FakeGateway final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;
   void set_state(const std::string& state);
+  // As a gateway that accepts pictures.
+  void set_pictures(const v1::PictureStatus& pictures);
 
   // The streams' answers, for any transport.  `write` returns false when nobody reads any more.
   grpc::Status StreamGenerate(const v1::GenerateRequest& request,
@@ -48,6 +51,7 @@ class FakeGateway final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> generate_requests_;
   std::vector<v1::ChatRequest> chat_requests_;
   std::string state_ = "ready";
+  std::optional<v1::PictureStatus> pictures_;
   std::unique_ptr<Server> server_;
 };
 
