@@ -124,7 +124,9 @@ struct BenchReport {
 
 std::string ReportAsMarkdown(const BenchReport& report);
 std::string ReportAsJson(const BenchReport& report);
-// A line of column names, then a line per test; commas and quotes as in RFC 4180.
+// A line of column names, then a line per test; commas and quotes as in RFC 4180.  With pictures
+// there are more columns, and lines of pictures follow those of tokens; cells that a test lacks are
+// empty.
 std::string ReportAsCsv(const BenchReport& report);
 
 }  // namespace tandem

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
 #include "services/common/testing/status_matchers.h"
 #include "tools/tandem/bench/compare.h"
 
@@ -129,6 +131,37 @@ TEST(BenchReportTest, JsonAndCsvHoldTheFigures) {
   EXPECT_THAT(csv, HasSubstr("\"gemma, \"\"small\"\"\",q4_0,3221225472,4300000000,"
                              "everything on gpu0,pp512,512,1,0,1005,7.07107,2,0.51,1,2,0,"
                              "6e+09,4e+12,0.9,\n"));
+}
+
+TEST(BenchReportTest, CsvHasAColumnForEachCellOfPictures) {
+  BenchReport report = Report();
+  report.options.image_side = 896;
+  BenchPictureResult pictures{.test = {.images = 4, .batch = 2}, .rates = {8, 10}};
+  pictures.first = {.first_token_seconds = {1, 0.8},
+                    .encoded = 16,
+                    .decode_seconds = 0.25,
+                    .prepare_seconds = 0.125,
+                    .encode_seconds = 0.5};
+  pictures.again = {.first_token_seconds = {0.1, 0.1}, .cached = 16, .cached_tokens = 4000};
+  report.pictures = {pictures};
+  const std::string csv = ReportAsCsv(report);
+  const std::vector<std::string> lines = absl::StrSplit(csv, '\n');
+  ASSERT_EQ(lines.size(), 5u);  // names, two tests, pictures, the end
+  EXPECT_TRUE(lines[0].starts_with("model,weight_format,"));
+  EXPECT_TRUE(lines[0].ends_with(
+      ",joules_per_token,images,image_side,pictures_per_second,pictures_deviation,"
+      "again_first_token_seconds,pictures_encoded,again_encoded,again_cached_tokens,"
+      "decode_seconds,prepare_seconds,encode_seconds"));
+  EXPECT_TRUE(lines[1].ends_with(",0.9" + std::string(12, ','))) << lines[1];
+  const std::string about =
+      "\"gemma, \"\"small\"\"\",q4_0,3221225472,4300000000,everything on gpu0,";
+  EXPECT_EQ(lines[3], about + pictures.test.Name() +
+                          ",,2,,,,2,0.9,,,,,,,,4,896,9,1.41421,0.1,16,0,4000,0.25,0.125,0.5");
+  const auto num_commas = [](const std::string& line) {
+    return std::ranges::count(line, ',') - (line.starts_with('"') ? 1 : 0);
+  };
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(num_commas(lines[i]), num_commas(lines[0])) << lines[i];
+  EXPECT_EQ(lines[4], "");
 }
 
 TEST(CompareTest, SaysWhatDiffersByMoreThanItsSpread) {

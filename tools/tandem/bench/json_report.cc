@@ -94,6 +94,86 @@ Json PictureJson(const BenchPictureResult& result) {
           {"again", PictureTimesJson(result.again)}};
 }
 
+// What a line of CSV is made of.
+using Cells = std::vector<std::string>;
+
+constexpr char kTestColumns[] =
+    "model,weight_format,weight_bytes,parameters,placement,test,tokens,batch,depth,"
+    "tokens_per_second,deviation,repetitions,first_token_seconds,seconds,steps,"
+    "steps_queued,bytes_per_second,flops_per_second,device_seconds,joules_per_token";
+// Behind those where there are pictures.
+constexpr char kPictureColumns[] =
+    ",images,image_side,pictures_per_second,pictures_deviation,again_first_token_seconds,"
+    "pictures_encoded,again_encoded,again_cached_tokens,decode_seconds,prepare_seconds,"
+    "encode_seconds";
+constexpr size_t kNumPictureColumns = 11;
+
+std::string Figure(double value) { return absl::StrFormat("%.6g", value); }
+std::string Count(uint64_t value) { return absl::StrFormat("%d", value); }
+
+Cells TestCells(const BenchReport& report, const BenchResult& result) {
+  const Spread rate = result.rate();
+  double joules = 0;
+  for (const EnergyReading& energy : result.energy) joules += energy.joules;
+  Cells cells = {report.model,
+                 report.weight_format,
+                 Count(report.weight_bytes),
+                 Count(report.parameters),
+                 report.placement,
+                 result.test.Name(),
+                 Count(result.test.tokens),
+                 Count(result.test.batch),
+                 Count(result.test.depth),
+                 Figure(rate.mean),
+                 Figure(rate.deviation),
+                 Count(result.rates.size()),
+                 Figure(SpreadOf(result.first_token_seconds).mean),
+                 Figure(result.seconds),
+                 Count(result.steps),
+                 Count(result.steps_queued),
+                 Figure(result.bytes_per_second()),
+                 Figure(result.flops_per_second()),
+                 Figure(result.device_seconds()),
+                 result.energy.empty() ? "" : Figure(joules / result.tokens)};
+  if (!report.pictures.empty()) cells.resize(cells.size() + kNumPictureColumns);
+  return cells;
+}
+
+// Columns of tokens and steps stay empty.
+Cells PictureCells(const BenchReport& report, const BenchPictureResult& result) {
+  return {report.model,
+          report.weight_format,
+          Count(report.weight_bytes),
+          Count(report.parameters),
+          report.placement,
+          result.test.Name(),
+          "",
+          Count(result.test.batch),
+          "",
+          "",
+          "",
+          Count(result.rates.size()),
+          Figure(SpreadOf(result.first.first_token_seconds).mean),
+          "",
+          "",
+          "",
+          "",
+          "",
+          "",
+          "",
+          Count(result.test.images),
+          Count(report.options.image_side),
+          Figure(result.rate().mean),
+          Figure(result.rate().deviation),
+          Figure(SpreadOf(result.again.first_token_seconds).mean),
+          Count(result.first.encoded),
+          Count(result.again.encoded),
+          Count(result.again.cached_tokens),
+          Figure(result.first.decode_seconds),
+          Figure(result.first.prepare_seconds),
+          Figure(result.first.encode_seconds)};
+}
+
 std::string Quoted(const std::string& cell) {
   if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
   return "\"" + absl::StrReplaceAll(cell, {{"\"", "\"\""}}) + "\"";
@@ -125,39 +205,16 @@ std::string ReportAsJson(const BenchReport& report) {
 }
 
 std::string ReportAsCsv(const BenchReport& report) {
-  std::string text =
-      "model,weight_format,weight_bytes,parameters,placement,test,tokens,batch,depth,"
-      "tokens_per_second,deviation,repetitions,first_token_seconds,seconds,steps,"
-      "steps_queued,bytes_per_second,flops_per_second,device_seconds,joules_per_token\n";
-  for (const BenchResult& result : report.results) {
-    const Spread rate = result.rate();
-    double joules = 0;
-    for (const EnergyReading& energy : result.energy) joules += energy.joules;
-    const std::vector<std::string> cells = {
-        report.model,
-        report.weight_format,
-        absl::StrFormat("%d", report.weight_bytes),
-        absl::StrFormat("%d", report.parameters),
-        report.placement,
-        result.test.Name(),
-        absl::StrFormat("%d", result.test.tokens),
-        absl::StrFormat("%d", result.test.batch),
-        absl::StrFormat("%d", result.test.depth),
-        absl::StrFormat("%.6g", rate.mean),
-        absl::StrFormat("%.6g", rate.deviation),
-        absl::StrFormat("%d", result.rates.size()),
-        absl::StrFormat("%.6g", SpreadOf(result.first_token_seconds).mean),
-        absl::StrFormat("%.6g", result.seconds),
-        absl::StrFormat("%d", result.steps),
-        absl::StrFormat("%d", result.steps_queued),
-        absl::StrFormat("%.6g", result.bytes_per_second()),
-        absl::StrFormat("%.6g", result.flops_per_second()),
-        absl::StrFormat("%.6g", result.device_seconds()),
-        result.energy.empty() ? "" : absl::StrFormat("%.6g", joules / result.tokens)};
+  std::string text = kTestColumns;
+  if (!report.pictures.empty()) text += kPictureColumns;
+  text += "\n";
+  const auto add = [&text](const Cells& cells) {
     text += absl::StrJoin(
         cells, ",", [](std::string* out, const std::string& cell) { out->append(Quoted(cell)); });
     text += "\n";
-  }
+  };
+  for (const BenchResult& result : report.results) add(TestCells(report, result));
+  for (const BenchPictureResult& result : report.pictures) add(PictureCells(report, result));
   return text;
 }
 

@@ -184,8 +184,7 @@ std::function<int()> AddBenchCommand(CLI::App& app) {
   command->add_flag("!--no-warm-up", flags->bench.warm_up, "Measure from the first run on");
   command->add_option("--seed", flags->bench.seed, "Of the random prompts")->capture_default_str();
   CLI::Option* json = command->add_flag("--json", flags->json, "Print JSON");
-  CLI::Option* csv =
-      command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json)->excludes(images);
+  CLI::Option* csv = command->add_flag("--csv", flags->csv, "Print CSV")->excludes(json);
   CLI::Option* compare = command->add_option(
       "--compare", flags->compare,
       "A file that --json printed earlier: ratios, and which exceed the spread");
