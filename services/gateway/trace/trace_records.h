@@ -19,6 +19,8 @@ namespace tandem::gateway {
 // Spans below a request's span; their ids are ChildSpanId's.
 enum class RequestPhase : uint8_t { kQueue, kPrompt, kDecode, kPictures };
 
+inline constexpr size_t kMaxPictureSpans = 256;  // of a request
+
 // A plan's workers and segments by name.  Immutable; shared by the steps that ran it.
 struct TracedPlan {
   struct Worker {
@@ -88,7 +90,7 @@ struct TracedStep final : SpanSource {
   void AppendSpans(otlp::v1::ScopeSpans& spans) const override;
 };
 
-// Its spans: the request, and its phases below it.
+// Its spans: the request, its phases below it, and below its pictures their stages.
 struct TracedRequest final : SpanSource {
   RequestNumber number = 0;
   std::string request_id;
@@ -100,7 +102,9 @@ struct TracedRequest final : SpanSource {
   std::string outcome;    // "stop"
   absl::Time submitted, end;
   absl::Time pictures_end = absl::InfiniteFuture();  // infinite: it has none
-  absl::Time started = absl::InfiniteFuture();       // infinite: it never started
+  // At most kMaxPictureSpans; shared with its other choices; may be null.
+  std::shared_ptr<const PictureTimes> picture_times;
+  absl::Time started = absl::InfiniteFuture();  // infinite: it never started
   absl::Time decode_begin = absl::InfiniteFuture();
   absl::Time first_token = absl::InfiniteFuture();
   uint32_t prompt_tokens = 0;
@@ -117,6 +121,9 @@ struct TracedRequest final : SpanSource {
 
   size_t num_spans() const override;
   void AppendSpans(otlp::v1::ScopeSpans& spans) const override;
+
+ private:
+  size_t num_picture_spans() const;
 };
 
 }  // namespace tandem::gateway

@@ -8,6 +8,9 @@ void TraceRing::Add(KeptTrace trace) {
   if (max_requests_ == 0) return;
   size_t num_bytes = sizeof(TracedRequest);
   for (const auto& step : trace.steps) num_bytes += step->num_bytes();
+  if (const auto& times = trace.request->picture_times; times != nullptr) {
+    num_bytes += times->size() * sizeof(PictureTime);
+  }
   std::vector<Entry> gone;  // dropped entries, freed after the lock is released
   MutexLock lock(mutex_);
   entries_.push_back({std::move(trace), num_bytes});

@@ -113,6 +113,20 @@ void AddPhase(otlp::v1::ScopeSpans& spans, const TracedRequest& request, Request
       .set_trace_state(request.trace.state);
 }
 
+// The stages of a request's pictures, below their phase.
+void AddPictureTime(otlp::v1::ScopeSpans& spans, const TracedRequest& request, size_t i) {
+  const PictureTime& time = (*request.picture_times)[i];
+  const uint64_t phase =
+      ChildSpanId(request.trace.own.span_id, static_cast<uint64_t>(RequestPhase::kPictures));
+  Span& span = AddSpan(spans, request.trace.own.trace_id, ChildSpanId(phase, i), phase,
+                       PictureStageName(time.stage), time.begin, time.end);
+  span.set_trace_state(request.trace.state);
+  Set(span, "tandem.picture.index", static_cast<int64_t>(time.picture));
+  if (time.stage == PictureStage::kEncode) {
+    Set(span, "tandem.picture.count", static_cast<int64_t>(time.num_pictures));
+  }
+}
+
 bool Happened(absl::Time time) { return time != absl::InfiniteFuture(); }
 
 }  // namespace
@@ -148,8 +162,13 @@ void TracedStep::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   for (const TracedSegment& segment : segments) AddCall(spans, *this, segment);
 }
 
+size_t TracedRequest::num_picture_spans() const {
+  if (!Happened(pictures_end) || picture_times == nullptr) return 0;
+  return picture_times->size();
+}
+
 size_t TracedRequest::num_spans() const {
-  return 2 + (Happened(pictures_end) ? 1 : 0) + (Happened(started) ? 1 : 0) +
+  return 2 + num_picture_spans() + (Happened(pictures_end) ? 1 : 0) + (Happened(started) ? 1 : 0) +
          (Happened(decode_begin) ? 1 : 0);
 }
 
@@ -188,6 +207,7 @@ void TracedRequest::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   const absl::Time queued = Happened(pictures_end) ? pictures_end : submitted;
   if (Happened(pictures_end)) {
     AddPhase(spans, *this, RequestPhase::kPictures, "pictures", submitted, queued);
+    for (size_t i = 0; i < num_picture_spans(); ++i) AddPictureTime(spans, *this, i);
   }
   AddPhase(spans, *this, RequestPhase::kQueue, "queue", queued, std::min(started, end));
   if (!Happened(started)) return;

@@ -5,6 +5,15 @@
 #include "services/gateway/engine/request_outcome.h"
 
 namespace tandem::gateway {
+namespace {
+
+// The first of them, so that traces of many pictures stay small.
+std::shared_ptr<const PictureTimes> KeptTimes(const std::shared_ptr<const PictureTimes>& times) {
+  if (times == nullptr || times->size() <= kMaxPictureSpans) return times;
+  return std::make_shared<const PictureTimes>(times->begin(), times->begin() + kMaxPictureSpans);
+}
+
+}  // namespace
 
 Tracer::Tracer(TracerOptions options)
     : options_(std::move(options)), ring_(options_.keep_requests, options_.max_kept_bytes) {}
@@ -130,6 +139,7 @@ void Tracer::RequestEnded(const RequestReport& report) {
   request->submitted = report.submitted;
   request->end = report.end;
   request->pictures_end = from.pictures_end;
+  request->picture_times = KeptTimes(from.picture_times);
   request->started = report.started;
   request->first_token = report.first_token;
   request->decode_begin = std::min(live.decode_begin, report.first_token);

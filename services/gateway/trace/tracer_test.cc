@@ -145,12 +145,34 @@ TEST(TracerTest, TheWaitForPicturesIsAPartOfTheRequest) {
   const absl::Time now = absl::Now();
   request.pictures_begin = now - absl::Milliseconds(300);
   request.pictures_end = now - absl::Milliseconds(100);
+  const auto from = [&](int milliseconds) { return now - absl::Milliseconds(milliseconds); };
+  request.picture_times = std::make_shared<const PictureTimes>(PictureTimes{
+      {.stage = PictureStage::kFetch, .picture = 1, .begin = from(300), .end = from(250)},
+      {.stage = PictureStage::kDecode, .picture = 0, .begin = from(250), .end = from(220)},
+      {.stage = PictureStage::kPrepare, .picture = 0, .begin = from(220), .end = from(210)},
+      {.stage = PictureStage::kEncode,
+       .picture = 0,
+       .num_pictures = 2,
+       .begin = from(200),
+       .end = from(110)}});
   RunAll(*tracing, {request, Traced(4, 20, 2, tracing->sampler(), kParent)});
   const std::vector<Span> spans = AllSpans(*tracing, collector);
   const auto pictures = Named(spans, "pictures");
   ASSERT_EQ(pictures.size(), 1u);
   EXPECT_EQ(pictures[0].end_time_unix_nano() - pictures[0].start_time_unix_nano(), 200'000'000u);
   const auto by_id = ById(spans);
+  for (const PictureTime& time : *request.picture_times) {
+    const auto stages = Named(spans, PictureStageName(time.stage));
+    // The phase of answers has the name "decode" too, under the request's own span.
+    const auto stage = std::ranges::find_if(
+        stages, [&](const Span& span) { return span.parent_span_id() == pictures[0].span_id(); });
+    ASSERT_NE(stage, stages.end()) << PictureStageName(time.stage);
+    EXPECT_EQ(stage->start_time_unix_nano(), static_cast<uint64_t>(absl::ToUnixNanos(time.begin)));
+    EXPECT_EQ(stage->end_time_unix_nano(), static_cast<uint64_t>(absl::ToUnixNanos(time.end)));
+    EXPECT_EQ(AttributeOf(*stage, "tandem.picture.index").int_value(), time.picture);
+    if (time.stage != PictureStage::kEncode) continue;
+    EXPECT_EQ(AttributeOf(*stage, "tandem.picture.count").int_value(), 2);
+  }
   const Span& root = by_id.at(pictures[0].parent_span_id());
   EXPECT_EQ(root.start_time_unix_nano(), pictures[0].start_time_unix_nano());
   EXPECT_GE(AttributeOf(root, "tandem.time_to_first_token.seconds").double_value(), 0.3);
@@ -158,6 +180,21 @@ TEST(TracerTest, TheWaitForPicturesIsAPartOfTheRequest) {
     if (queue.parent_span_id() != root.span_id()) continue;
     EXPECT_EQ(queue.start_time_unix_nano(), pictures[0].end_time_unix_nano());
   }
+}
+
+TEST(TracerTest, SpansOfPicturesAreBounded) {
+  FakeCollector collector;
+  const auto tracing = MakeTracing({.otlp = collector.url()});
+  EngineRequest request = Traced(3, 20, 2, tracing->sampler(), kParent);
+  const absl::Time now = absl::Now();
+  request.pictures_begin = now - absl::Milliseconds(300);
+  request.pictures_end = now;
+  request.picture_times = std::make_shared<const PictureTimes>(
+      kMaxPictureSpans + 50,
+      PictureTime{
+          .stage = PictureStage::kPrepare, .begin = now - absl::Milliseconds(9), .end = now});
+  RunAll(*tracing, {request});
+  EXPECT_EQ(Named(AllSpans(*tracing, collector), "prepare").size(), kMaxPictureSpans);
 }
 
 TEST(TracerTest, AStepIsLinkedToTheOtherRequestsItServes) {
