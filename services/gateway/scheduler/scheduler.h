@@ -222,7 +222,7 @@ class Scheduler {
   // token that ends its answer, or a new request, may prove it wrong.
   bool AnotherFollows() const;
   // Counts the planned rows as computed.
-  void Issue(uint64_t step_id);
+  void Issue(uint64_t step_id, bool feeds);
   void PlanStep(const StepRules& rules);
   // `limit`: as StepRules.
   void PlanDecodes(const RowLimit& limit);

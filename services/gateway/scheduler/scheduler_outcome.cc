@@ -62,7 +62,7 @@ void Scheduler::Append(uint64_t id, uint32_t token, OutputNeeds needs, uint32_t 
   const uint32_t position = sequence->num_known++;
   TANDEM_CHECK(position < max_sequence_len_);
   if (position == sequence->tokens.size()) {
-    // A constrained sequence may have been preempted since, or its KV lost.
+    // It may have been preempted since, or its KV lost.
     TANDEM_CHECK(sequence->num_computed == position || sequence->awaits_decision);
     sequence->awaits_decision = false;
     sequence->tokens.push_back(token);

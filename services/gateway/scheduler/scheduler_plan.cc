@@ -26,7 +26,7 @@ const ScheduledStep* Scheduler::Schedule(const StepRules& rules) {
   const uint64_t step_id = ++last_step_id_;
   ScheduledStep& step =
       builders_[step_id % 2].Build(plan_, step_id, after_step, pools_.block_tokens);
-  Issue(step_id);
+  Issue(step_id, rules.feeds);
   step.another_follows = rules.feeds && AnotherFollows();
   tenants_.EndTurn(step_id);
   under_way_.push_back(&step);
@@ -121,14 +121,16 @@ bool Scheduler::AnotherFollows() const {
   return follows;
 }
 
-void Scheduler::Issue(uint64_t step_id) {
+void Scheduler::Issue(uint64_t step_id, bool feeds) {
   for (const PlannedRows& planned : plan_) {
     Sequence& sequence = *planned.sequence;
     const uint32_t num_drafted = sequence.num_drafted();
     if (num_drafted == 0 && sequence.num_known < sequence.tokens.size()) {
       ++counters_.speculative_rows;
     }
-    if (DecidesConstrained(planned)) sequence.awaits_result = true;
+    // If it is preempted meanwhile, it waits for the token: one that feeds a step has a place for it.
+    const bool decides = !feeds && num_drafted == 0 && sequence.NumSampled(planned.num_rows) > 0;
+    if (decides || DecidesConstrained(planned)) sequence.awaits_result = true;
     if (sequence.last_served == 0 && sequence.looks_up) {
       counters_.prefix_tokens_looked_up += sequence.prompt_len;
       counters_.prefix_tokens_found += sequence.num_computed;

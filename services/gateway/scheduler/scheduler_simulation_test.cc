@@ -2,7 +2,8 @@
 // computed there: a hash of the position's token and of all before it; every step is checked
 // against it.  Many requests begin alike, and share cached blocks.  Steps are queued behind the one
 // under way at random, and fed with guesses that are often wrong; others verify chains of guesses
-// that go wrong somewhere.  What cancelled requests and wrong guesses leave under way is run too,
+// that go wrong somewhere.  Of every third seed no step is fed, and sequences that decode are halved
+// now and then, as over several workers.  What cancelled requests and wrong guesses leave under way is run too,
 // into whatever the blocks have become.
 #include <gtest/gtest.h>
 
@@ -74,6 +75,7 @@ class Simulation {
     options_.max_waiting = 5;
     options_.prefix_cache = seed % 8 != 0;
     num_tenants_ = 1 + seed % 4;
+    feeds_ = seed % 3 != 0;
     for (uint32_t i = 0; i < 3 * limits.context_len; ++i) stories_.push_back(random_() % 1000);
     Wipe();
   }
@@ -89,7 +91,7 @@ class Simulation {
       if (!live_.empty() && random_() % 50 == 0) Cancel();
       if (random_() % 100 == 0) LoseWorker();
       if (flights_.size() < 2) Draft();
-      const ScheduledStep* step = flights_.size() < 2 ? scheduler_->Schedule() : nullptr;
+      const ScheduledStep* step = flights_.size() < 2 ? scheduler_->Schedule(Rules()) : nullptr;
       if (step != nullptr) Queue(*step);
       if (flights_.empty()) {
         ASSERT_TRUE(live_.empty()) << "nothing scheduled with requests left";
@@ -117,6 +119,13 @@ class Simulation {
   SchedulerLoad load() const { return scheduler_->load(); }
 
  private:
+  StepRules Rules() {
+    StepRules rules = {.feeds = feeds_};
+    if (!feeds_ && random_() % 2 == 0) {
+      rules.decoding = [](uint32_t decoding) { return (decoding + 1) / 2; };
+    }
+    return rules;
+  }
   bool AddOne() {
     const uint64_t id = next_id_++;
     Expected expected;
@@ -355,6 +364,7 @@ class Simulation {
   std::mt19937 random_;
   SchedulerOptions options_;
   uint32_t num_tenants_ = 1;
+  bool feeds_ = true;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<uint64_t, Expected> live_;
   std::set<uint64_t> started_;

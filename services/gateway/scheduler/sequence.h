@@ -182,8 +182,8 @@ struct Sequence {
   uint64_t stale_step = 0;    // rows of steps up to this one lie in released blocks
   uint32_t next_prompt_output;   // first position whose prompt log-probability is not yet requested
   uint32_t prompt_outputs_done;  // positions below this have reported
-  // Of a constrained sequence: a step under way has the output that decides the next token; such a
-  // step is done, and Append is due.
+  // If no step can be fed with it: a step under way has the output that decides the next token; such
+  // a step is done, and Append is due.
   bool awaits_result = false;
   bool awaits_decision = false;
   // Drafters' guesses for the next step (Scheduler::Draft), and the needs of its outputs with them.
