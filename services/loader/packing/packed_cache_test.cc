@@ -294,7 +294,7 @@ TEST(LayoutFingerprintTest, IsTheSameEveryTime) {
 // Weights packed by another release are read by this one if their layouts have the same name.
 TEST(LayoutFingerprintTest, ALayoutHasOneName) {
   EXPECT_EQ(kTileLayout, std::string("rows32-b"));
-  EXPECT_EQ(LayoutFingerprint(), 0x0u)
+  EXPECT_EQ(LayoutFingerprint(), 0xc5289018c209477cu)
       << "the layout is another: give kTileLayout a new name, and both here";
 }
 
