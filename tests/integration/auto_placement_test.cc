@@ -193,7 +193,7 @@ TEST_F(AutoPlacementTest, StreamsGoOnOverMoves) {
   auto off = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
   ASSERT_NE(off, nullptr);
   const auto expected = Answers(std::move(off), [](Engine&) {});
-  Delay("gpu0", 3'000);
+  Delay("gpu0", 10'000);
   auto executor = MustStart(AutoOptions());
   ASSERT_NE(executor, nullptr);
   const auto answers = Answers(std::move(executor), [this](Engine& engine) {
@@ -207,7 +207,7 @@ TEST_F(AutoPlacementTest, StreamsGoOnOverMoves) {
       EXPECT_EQ(status.placement_moves(), moves);
     };
     absl::SleepFor(absl::Seconds(1));  // it learns what these steps take
-    Delay("npu0", 20'000);
+    Delay("npu0", 60'000);
     await_moves(1);
     Delay("npu0", 0);
     await_moves(2);

@@ -209,13 +209,19 @@ TEST_F(ExecutorTest, AnAnnouncedStepThatDoesNotComeIsDoneWithout) {
   EXPECT_OK(executor->Wait());
 }
 
-TEST_F(ExecutorTest, StepsOfMoreThanOneWorkerAreNotQueued) {
+TEST_F(ExecutorTest, StepsOfMoreThanOneWorkerAreNotFed) {
   StartLoader();
   StartWorker("gpu0");
   StartWorker("npu0");
-  const auto hybrid = MustStart(Options({"gpu0", "npu0"}, NpuPolicy::kRequire));
+  ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kRequire);
+  const auto hybrid = MustStart(options);
   ASSERT_NE(hybrid, nullptr);
-  EXPECT_EQ(hybrid->depth(), 1u);
+  EXPECT_EQ(hybrid->depth(), 2u);
+  EXPECT_FALSE(hybrid->feeds());
+  options.queue_steps = false;
+  const auto one = MustStart(options);
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(one->depth(), 1u);
 }
 
 TEST_F(ExecutorTest, AMalformedStepIsRefusedAndTheWorkersLiveOn) {

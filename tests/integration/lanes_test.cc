@@ -115,8 +115,8 @@ TEST_F(LanesTest, StreamsThatDecodeStayInOneStep) {
 
 // Where a step takes as long as it has rows, half of the streams are on each device.
 TEST_F(LanesTest, StreamsThatDecodeAreHalvedWhereThatIsMeasuredToBeFaster) {
-  std::ofstream(directory_.path() + "/delay") << 700;
-  std::ofstream(directory_.path() + "/slow") << 3'000;
+  std::ofstream(directory_.path() + "/delay") << 2'000;
+  std::ofstream(directory_.path() + "/slow") << 6'000;
   StartLoader();
   StartWorker("gpu0", "unix:" + Socket("gpu0"),
               {"--delay-by-row", "--ffn-delay", directory_.path() + "/delay", "--attend-delay",

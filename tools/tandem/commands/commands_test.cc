@@ -657,7 +657,7 @@ TEST_F(CommandsTest, ShellsAndManReadWhatItSaysOfItself) {
   }
   EXPECT_THAT(output({"completion", "fish"}),
               HasSubstr("complete -c tandem -n '__fish_seen_subcommand_from serve' -l npu -x -a "
-                        "'require prefer emulate off'"));
+                        "'auto require prefer emulate off'"));
 }
 
 TEST_F(CommandsTest, BashCompletesValuesAndFiles) {
