@@ -214,10 +214,11 @@ TEST_F(ExecutorTest, StepsOfMoreThanOneWorkerAreNotFed) {
   StartWorker("gpu0");
   StartWorker("npu0");
   ExecutorOptions options = Options({"gpu0", "npu0"}, NpuPolicy::kRequire);
-  const auto hybrid = MustStart(options);
+  auto hybrid = MustStart(options);
   ASSERT_NE(hybrid, nullptr);
   EXPECT_EQ(hybrid->depth(), 2u);
   EXPECT_FALSE(hybrid->feeds());
+  hybrid.reset();
   options.queue_steps = false;
   const auto one = MustStart(options);
   ASSERT_NE(one, nullptr);

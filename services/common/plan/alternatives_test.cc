@@ -21,7 +21,7 @@ std::vector<std::string> Placements(const ModelConfig& config,
   return placements;
 }
 
-constexpr PlacementPolicy kAuto = {.npu = NpuPolicy::kAuto};
+const PlacementPolicy kAuto = {.npu = NpuPolicy::kAuto};
 constexpr char kOnNpu[] = "Attend x6 on npu0 (Strix), the rest on gpu0 (llvmpipe)";
 constexpr char kAllOnGpu[] = "everything on gpu0 (llvmpipe)";
 
