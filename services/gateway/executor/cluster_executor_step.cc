@@ -174,8 +174,8 @@ absl::Status ClusterExecutor::TakeAnswer(const Segment& segment, uint32_t lane,
 absl::Status ClusterExecutor::SendSegment(const Segment& segment, Step& step) {
   step.time = absl::Now();
   step.steady = std::chrono::steady_clock::now();
-  const absl::Status sent = workers_[segment.worker]->client->Submit(Request(segment, step.call),
-                                                                     options_.segment_deadline);
+  absl::Status sent = workers_[segment.worker]->client->Submit(Request(segment, step.call),
+                                                               options_.segment_deadline);
   if (!sent.ok()) return CallFailed(segment, sent);
   unanswered_[segment.worker].push_back(&step);
   return sent;
