@@ -25,7 +25,8 @@ struct Placement {
   StepLimits limits;
 };
 
-// Where the policy leaves one plan, it is chosen and nothing is measured.  Single-thread.
+// Where the policy leaves one plan, it is chosen; it is measured only if several devices share the
+// layers.  Single-thread.
 class Placer {
  public:
   explicit Placer(const ExecutorOptions& options);

@@ -28,11 +28,9 @@ std::vector<Slowdown> Unmeasured(const PlacementCandidate& candidate) {
   return slowdowns;
 }
 
-// What of a candidate can become slow: its workers, and its calls.
-std::vector<std::string> PartsOf(const PlacementCandidate& candidate) {
-  std::vector<std::string> parts = candidate.workers;
-  parts.push_back(candidate.description);
-  return parts;
+// Names of what can become slow: for p below the number of workers one of them, then the calls.
+const std::string& PartOf(const PlacementCandidate& candidate, size_t p) {
+  return p < candidate.workers.size() ? candidate.workers[p] : candidate.description;
 }
 
 Slowdowns None(const PlacementCandidate& candidate) {
@@ -97,15 +95,25 @@ std::vector<size_t> PlacementChoice::Ranked(absl::Time now) const {
 }
 
 size_t PlacementChoice::Best(absl::Time now) const {
-  const std::vector<size_t> ranked = Ranked(now);
-  TANDEM_CHECK(!ranked.empty());
-  const size_t best = ranked.front();
+  std::optional<size_t> found;
+  double least = 0.0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (!candidates_[i].costs.has_value()) continue;
+    const double score = Score(i, now);
+    if (found.has_value() && score >= least) continue;
+    found = i;
+    least = score;
+  }
+  TANDEM_CHECK(found.has_value());
+  const size_t best = *found;
   if (!in_force_.has_value() || !candidates_[*in_force_].costs.has_value()) return best;
-  return Score(best, now) < (1.0 - options_.gain) * Score(*in_force_, now) ? best : *in_force_;
+  return least < (1.0 - options_.gain) * Score(*in_force_, now) ? best : *in_force_;
 }
 
 void PlacementChoice::NotePauses(size_t next, absl::Time now) {
-  for (const std::string& part : PartsOf(candidates_[*in_force_])) {
+  const PlacementCandidate& left = candidates_[*in_force_];
+  for (size_t p = 0; p <= left.workers.size(); ++p) {
+    const std::string& part = PartOf(left, p);
     if (std::ranges::count(candidates_[next].workers, part) > 0) continue;
     Device& device = devices_[part];
     if (device.ratio < kSlow) continue;
@@ -124,10 +132,9 @@ void PlacementChoice::Begin(size_t candidate, absl::Time now) {
   const PlacementCandidate& begun = candidates_[candidate];
   std::vector<Slowdown>& slowdowns = slowdowns_[begun.description];
   if (slowdowns.empty()) slowdowns = Unmeasured(begun);
-  const std::vector<std::string> parts = PartsOf(begun);
-  for (size_t p = 0; p < parts.size(); ++p) {
-    const double ratio = RatioOf(parts[p], now);
-    devices_[parts[p]].ratio = ratio;
+  for (size_t p = 0; p < slowdowns.size(); ++p) {
+    const double ratio = RatioOf(PartOf(begun, p), now);
+    devices_[PartOf(begun, p)].ratio = ratio;
     slowdowns[p].Assume(ratio);
   }
 }
@@ -137,11 +144,11 @@ void PlacementChoice::StepRan(StepShape shape, const StepSeconds& seconds, absl:
   const PlacementCandidate& candidate = candidates_[*in_force_];
   std::vector<Slowdown>& slowdowns = slowdowns_[candidate.description];
   TANDEM_CHECK(seconds.device.size() + 1 == slowdowns.size());
-  const std::vector<std::string> parts = PartsOf(candidate);
-  for (size_t p = 0; p < parts.size(); ++p) {
+  for (size_t p = 0; p < slowdowns.size(); ++p) {
     slowdowns[p].Took(shape, p < seconds.device.size() ? seconds.device[p] : seconds.other);
-    devices_[parts[p]].ratio = slowdowns[p].ratio();
-    devices_[parts[p]].seen = now;
+    Device& device = devices_[PartOf(candidate, p)];
+    device.ratio = slowdowns[p].ratio();
+    device.seen = now;
   }
   ++better_steps_;
 }
