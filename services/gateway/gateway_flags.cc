@@ -193,7 +193,6 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--loader", flags.executor.loader_target, "The loader: unix:PATH or HOST:PORT")
       ->required();
   AddHostFlags(app, flags);
-  app.get_option("--worker")->required();
   app.add_option("--npu-worker", flags.executor.npu_targets,
                  "An NPU's worker on this machine: as --worker, and left out with --npu off")
       ->check(CheckedBy(ParseWorkerTarget));
@@ -215,6 +214,18 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
                  "GPU workers that share the layers, in the order of --worker; 0: all there are; "
                  "default: 1, or all where a worker is on another host")
       ->check(CLI::Range(0, 1024));
+  app.add_option("--replicas", flags.num_replicas,
+                 "Serve the model so many times, side by side: each replica has as many of the "
+                 "workers, in the order of --worker, and requests go where they end first "
+                 "(docs/replicas.md)")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  app.add_option(
+         "--replica-file", flags.replica_file,
+         "In place of --worker: a file with a line for each replica, its workers as "
+         "--worker takes them and npu=TARGET for an NPU's.  Read again at SIGHUP: new lines "
+         "join, lines that are gone leave when their requests have ended")
+      ->check(CheckedBy(ReadReplicaFile));
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
   app.add_option("--max-sequences", flags.engine.max_sequences, "Sequences running together")
@@ -265,36 +276,49 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
 
 namespace {
 
-// Workers on other hosts, and which layers go where.
-absl::Status FinishHostFlags(GatewayFlags& flags) {
+// Workers, and which layers go where.
+absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
+  const bool by_file = !flags.replica_file.empty();
+  const bool by_flags = !executor.worker_targets.empty() || !executor.npu_targets.empty();
+  if (by_file == by_flags) {
+    return absl::InvalidArgumentError(
+        "give --worker for each worker, or --replica-file with the workers of each replica");
+  }
+  if (by_file && flags.num_replicas > 1) {
+    return absl::InvalidArgumentError("--replicas: --replica-file has a line for each replica");
+  }
   TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
-  for (const std::string& text : executor.npu_targets) {
-    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
-    if (!target.remote) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--npu-worker %s: attention alone does not cross hosts; name a worker of this machine",
-        text));
+  if (by_file) {
+    // What does not belong to one replica, such as pictures, may be on any worker.
+    TANDEM_ASSIGN_OR_RETURN(flags.replicas, ReadReplicaFile(flags.replica_file));
+    for (const ReplicaWorkers& replica : flags.replicas) {
+      executor.worker_targets.insert(executor.worker_targets.end(), replica.workers.begin(),
+                                     replica.workers.end());
+    }
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(
+        flags.replicas,
+        DivideWorkers(executor.worker_targets, executor.npu_targets, flags.num_replicas));
   }
   bool any_remote = false;
-  for (const std::string& text : executor.worker_targets) {
-    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
-    any_remote = any_remote || target.remote;
-    if (target.remote && !target.tls && !flags.allow_clear && !IsLoopback(target.address)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--worker %s: is neither encrypted nor authenticated; use tls:// with --tls-cert, "
-          "--tls-key and --tls-ca, or --allow-remote where the network itself sees to that",
-          text));
+  for (const ReplicaWorkers& replica : flags.replicas) {
+    TANDEM_RETURN_IF_ERROR(CheckWorkers(flags, replica));
+    for (const std::string& text : replica.workers) {
+      TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+      any_remote = any_remote || target.remote;
     }
-    if (target.tls && !executor.tls.given()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("--worker %s: needs --tls-cert, --tls-key and --tls-ca", text));
-    }
+  }
+  const bool several = by_file || flags.num_replicas > 1;
+  if (several && !flags.layers.empty()) {
+    return absl::InvalidArgumentError(
+        "--layers and replicas: layers are placed by memory in each replica; leave out --layers");
   }
   for (const std::string& text : flags.layers) {
     TANDEM_ASSIGN_OR_RETURN(executor.policy.layers.emplace_back(), ParseLayerRange(text));
   }
-  const int by_default = any_remote ? 0 : 1;
+  // Workers of a replica share its layers, unless another number is given.
+  const int by_default = any_remote || several ? 0 : 1;
   executor.policy.num_gpus =
       static_cast<uint32_t>(flags.num_gpus < 0 ? by_default : flags.num_gpus);
   return absl::OkStatus();
@@ -325,6 +349,30 @@ absl::Status CheckNoHttpFlag(const HttpFlags& flags) {
 }
 
 }  // namespace
+
+absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& workers) {
+  for (const std::string& text : workers.npu_workers) {
+    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+    if (!target.remote) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "NPU worker %s: attention alone does not cross hosts; name a worker of this machine",
+        text));
+  }
+  for (const std::string& text : workers.workers) {
+    TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
+    if (target.remote && !target.tls && !flags.allow_clear && !IsLoopback(target.address)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "worker %s: is neither encrypted nor authenticated; use tls:// with --tls-cert, "
+          "--tls-key and --tls-ca, or --allow-remote where the network itself sees to that",
+          text));
+    }
+    if (target.tls && !flags.executor.tls.given()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("worker %s: needs --tls-cert, --tls-key and --tls-ca", text));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckHttpFlags(const HttpFlags& flags) {
   const HttpServerOptions& server = flags.server;
@@ -374,7 +422,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   limits.max_requests_bytes = std::max(limits.max_requests_bytes, 2 * limits.max_request_bytes);
   limits.max_total_bytes = std::max(limits.max_total_bytes, 2 * limits.max_requests_bytes);
   flags.server.edge = edge;
-  TANDEM_RETURN_IF_ERROR(FinishHostFlags(flags));
+  TANDEM_RETURN_IF_ERROR(FinishWorkerFlags(flags));
   if (flags.port != 0) flags.server.listen.push_back(absl::StrFormat("127.0.0.1:%d", flags.port));
   if (flags.server.listen.empty()) {
     return absl::InvalidArgumentError(
@@ -390,11 +438,7 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.max_sequences = std::min(flags.engine.max_sequences, flags.engine.max_rows);
   flags.executor.plan_token = NewPlanToken();
   if (flags.image_decoder.empty()) flags.image_decoder = DefaultImageDecoder();
-  TANDEM_ASSIGN_OR_RETURN(const DrafterSet drafters,
-                          ChooseDrafters(flags.speculate, flags.draft.model_name));
-  TANDEM_ASSIGN_OR_RETURN(flags.engine.make_drafters,
-                          DraftersFor(drafters, flags.draft, flags.executor));
-  return absl::OkStatus();
+  return ChooseDrafters(flags.speculate, flags.draft.model_name).status();
 }
 
 }  // namespace tandem::gateway

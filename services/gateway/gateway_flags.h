@@ -14,6 +14,7 @@
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/http/http_server.h"
 #include "services/gateway/model/model_names.h"
+#include "services/gateway/replica_workers.h"
 #include "services/gateway/tool_calls/call_parser.h"
 #include "services/gateway/trace/tracing.h"
 
@@ -35,7 +36,9 @@ struct GatewayFlags {
   ServerOptions server;
   uint32_t grpc_connections = 0;  // 0: as many as there is room for
   HttpFlags http;
-  ExecutorOptions executor;
+  ExecutorOptions executor;              // of the model on all workers
+  std::vector<ReplicaWorkers> replicas;  // from FinishGatewayFlags
+  std::string replica_file;              // in place of the workers above, read again at SIGHUP
   ModelNameOptions names;
   std::string tool_format = "auto";
   std::optional<ToolFormat> tools;        // unset: the vocabulary decides; from FinishGatewayFlags
@@ -51,6 +54,7 @@ struct GatewayFlags {
   double token_target_ms = 0.0;
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;
+  uint32_t num_replicas = 1;
   bool allow_clear = false;  // workers on other hosts without TLS
   uint32_t port = 0;
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone
@@ -78,6 +82,8 @@ void AddQueueFlags(CLI::App& app, GatewayFlags& flags);
 // What no flag of HTTP says alone.  INVALID_ARGUMENT: half of a certificate and its key, an address
 // beyond loopback with neither API keys nor --http-open, or one of them with --http off.
 absl::Status CheckHttpFlags(const HttpFlags& flags);
+// Whether the gateway may speak to these workers.  INVALID_ARGUMENT names the one that it may not.
+absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& workers);
 // After parsing.  INVALID_ARGUMENT names the flag.
 absl::Status FinishGatewayFlags(GatewayFlags& flags);
 

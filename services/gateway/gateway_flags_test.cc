@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/common/testing/temporary_directory.h"
 
 namespace tandem::gateway {
 namespace {
@@ -19,12 +21,13 @@ class GatewayFlagsTest : public ::testing::Test {
  protected:
   GatewayFlagsTest() { AddGatewayFlags(app_, flags_); }
 
-  // With the flags that are required.
+  // With the flags that are required, and a worker.
   absl::Status Parse(std::vector<std::string> arguments) {
-    for (const char* argument :
-         {"--loader", "unix:/loader.sock", "--worker", "unix:/gpu0.sock", "--model", "m"}) {
-      arguments.emplace_back(argument);
-    }
+    arguments.insert(arguments.end(), {"--worker", "unix:/gpu0.sock"});
+    return ParseAlone(std::move(arguments));
+  }
+  absl::Status ParseAlone(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--loader", "unix:/loader.sock", "--model", "m"});
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the end
     try {
       app_.parse(arguments);
@@ -41,6 +44,44 @@ class GatewayFlagsTest : public ::testing::Test {
 TEST_F(GatewayFlagsTest, APortIsServedBesideTheAddresses) {
   ASSERT_TRUE(Parse({"--listen", "unix:/gateway.sock", "--port", "50051"}).ok());
   EXPECT_THAT(flags_.server.listen, ElementsAre("unix:/gateway.sock", "127.0.0.1:50051"));
+}
+
+TEST_F(GatewayFlagsTest, WorkersAreDividedAmongReplicas) {
+  ASSERT_TRUE(
+      ParseAlone({"--port", "1", "--replicas", "2", "--worker", "unix:/a", "--worker", "unix:/b",
+                  "--worker", "unix:/c", "--worker", "unix:/d", "--npu-worker", "unix:/n"})
+          .ok());
+  ASSERT_EQ(flags_.replicas.size(), 2u);
+  EXPECT_EQ(flags_.replicas[0].key(), "unix:/a unix:/b npu=unix:/n");
+  EXPECT_EQ(flags_.replicas[1].key(), "unix:/c unix:/d");
+  EXPECT_EQ(flags_.executor.policy.num_gpus, 0u) << "all of a replica's share its layers";
+}
+
+TEST_F(GatewayFlagsTest, OneReplicaHasOneGpuUnlessMoreAreAskedFor) {
+  ASSERT_TRUE(Parse({"--port", "1", "--worker", "unix:/b"}).ok());
+  ASSERT_EQ(flags_.replicas.size(), 1u);
+  EXPECT_EQ(flags_.executor.policy.num_gpus, 1u);
+}
+
+TEST_F(GatewayFlagsTest, WorkersThatCannotBeDividedAreRefused) {
+  EXPECT_THAT(std::string(Parse({"--port", "1", "--replicas", "2"}).message()),
+              HasSubstr("--replicas 2: 1 workers cannot be divided"));
+}
+
+TEST_F(GatewayFlagsTest, WithoutWorkersOrAFileOfReplicasThereIsNoModel) {
+  EXPECT_THAT(std::string(ParseAlone({"--port", "1"}).message()), HasSubstr("--replica-file"));
+}
+
+TEST_F(GatewayFlagsTest, AFileOfReplicasTakesThePlaceOfTheWorkers) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/replicas";
+  std::ofstream(path) << "# two\nunix:/a npu=unix:/n\n\nunix:/b\n";
+  EXPECT_THAT(std::string(Parse({"--port", "1", "--replica-file", path}).message()),
+              HasSubstr("give --worker for each worker, or --replica-file"));
+  flags_ = {};
+  ASSERT_TRUE(ParseAlone({"--port", "1", "--replica-file", path}).ok());
+  ASSERT_EQ(flags_.replicas.size(), 2u);
+  EXPECT_EQ(flags_.replicas[0].key(), "unix:/a npu=unix:/n");
 }
 
 TEST_F(GatewayFlagsTest, HostsOfPicturesAreAListThatIsChecked) {

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/heap_trimmer.h"
@@ -21,6 +23,7 @@
 #include "services/gateway/grpc/generation_service.h"
 #include "services/gateway/http_edge.h"
 #include "services/gateway/make_pictures.h"
+#include "services/gateway/make_replicas.h"
 #include "services/gateway/metrics/metrics_page.h"
 #include "services/gateway/model/gateway_pulse.h"
 #include "services/gateway/model/launcher.h"
@@ -54,6 +57,16 @@ PictureEncoderOptions PictureOptions(const GatewayFlags& flags, GatewayMeters& m
   return options;
 }
 
+// Reads the file of the replicas again.  After an error they stay as they are.
+void ReloadReplicas(const GatewayFlags& flags, Launcher& launcher) {
+  auto replicas = MakeReplicas(flags);
+  if (!replicas.ok()) {
+    return LogError("the replicas stay as they are",
+                    {{"reason", std::string(replicas.status().message())}});
+  }
+  launcher.SetReplicas(*std::move(replicas));
+}
+
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   GatewayMeters meters;
   if (flags.http.server.listen != kHttpOff && !flags.http.api_keys.empty()) {
@@ -70,11 +83,11 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   if (has_page) engine.observers.push_back(&meters.engine);
   engine.observers.push_back(&log);
   if ((*tracing)->enabled()) engine.observers.push_back(&(*tracing)->tracer());
-  Launcher launcher(
-      [&flags](const Executor::Progress& progress) {
-        return Executor::Start(flags.executor, progress);
-      },
-      engine, flags.names, flags.tools, PicturesBy(PictureOptions(flags, meters), flags.executor));
+  auto replicas = MakeReplicas(flags);
+  if (!replicas.ok()) return Fail("cannot place the replicas", replicas.status());
+  Launcher launcher(ReplicaStarts{*std::move(replicas), !flags.replica_file.empty()}, engine,
+                    flags.names, flags.tools,
+                    PicturesBy(PictureOptions(flags, meters), flags.executor));
   GenerationService service(
       launcher,
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});
@@ -98,7 +111,10 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   const ServiceManager manager = ServiceManager::FromEnvironment();
   GatewayPulse pulse(launcher, flags.executor.segment_deadline);
   Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(absl::Now()); });
-  if (*http != nullptr) signals.OnReload([&http] { (*http)->Reload(); });
+  signals.OnReload([&flags, &http, &launcher] {
+    if (*http != nullptr) (*http)->Reload();
+    if (!flags.replica_file.empty()) ReloadReplicas(flags, launcher);
+  });
   signals.Wait();
   signals.OnReload(nullptr);
   heartbeat.End("draining");

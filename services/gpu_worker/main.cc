@@ -18,6 +18,7 @@
 #include "services/common/rpc/polling.h"
 #include "services/common/rpc/shutdown_signals.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
+#include "services/gpu_worker/vulkan/instance.h"
 #include "services/gpu_worker/worker_flags.h"
 #include "services/worker_host/worker_flags.h"
 
@@ -26,6 +27,7 @@ namespace {
 struct Flags {
   std::string listen = "unix:/run/tandem/gpu.sock";
   bool probe = false;
+  bool list = false;
   tandem::RunWorkerOptions run;
   tandem::gpu::GpuWorkerOptions worker;
 };
@@ -37,6 +39,22 @@ int Fail(const Flags& flags, const absl::Status& status, int exit_code) {
   }
   tandem::LogError("no GPU worker", {{"reason", std::string(status.message())}});
   return exit_code;
+}
+
+// A line for each device that may be used under the policy: its index, a tab, its name.
+int List(const Flags& flags) {
+  const auto instance = tandem::vulkan::Instance::Create({});
+  if (!instance.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(instance.status().message()).c_str());
+    return tandem::DeviceExitCode(instance.status());
+  }
+  const bool software = flags.worker.gpu == tandem::GpuPolicy::kSoftware;
+  const auto& devices = (*instance)->devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].missing.empty() || devices[i].software() != software) continue;
+    std::printf("%zu\t%s\n", i, devices[i].name.c_str());
+  }
+  return tandem::kExitSuccess;
 }
 
 int Serve(Flags& flags) {
@@ -104,9 +122,12 @@ int main(int argc, char** argv) {
                "second, once, when it is first idle with a plan")
       ->needs(metrics);
   app.add_flag("--probe", flags.probe, "Try the device, print what it is, and end");
+  app.add_flag("--list", flags.list,
+               "Print index and name of each device that --gpu allows, GPUs alone with prefer, and "
+               "end");
   tandem::AddServiceFlags(app, "tandem-gpu-worker");
   if (const auto ended = tandem::ParseFlags(app, argc, argv)) return *ended;
   tandem::InitLogging("gpu_worker");
   tandem::RouteLibraryLogs();
-  return Serve(flags);
+  return flags.list ? List(flags) : Serve(flags);
 }

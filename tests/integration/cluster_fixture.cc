@@ -24,6 +24,7 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
 
 std::string ClusterFixture::Program(const std::string& name) {
   if (name == "serve") return "tandem";
+  if (name == "gpu1") return "tandem-gpu-worker";
   return name == "gpu" || name == "npu" ? "tandem-" + name + "-worker" : "tandem-" + name;
 }
 
@@ -55,11 +56,13 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   };
   if (name == "loader") add({"--root", setup_.model_folder});
   if (name == "gpu") add({"--name", "gpu0"});
+  if (name == "gpu1") add({"--name", "gpu1"});
   if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
   if (name == "gateway") {
     add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", setup_.model_file,
          "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
          std::to_string(setup_.context_len), "--http", setup_.http});
+    if (setup_.second_gpu) add({"--worker", Target("gpu1")});
     if (setup_.npu) add({"--worker", Target("npu")});
     if (setup_.draft_npu) add({"--npu-worker", Target("npu")});
     arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
@@ -80,6 +83,7 @@ void ClusterFixture::StartCluster(const ClusterSetup& setup) {
   } else {
     StartService("loader");
     StartService("gpu");
+    if (setup_.second_gpu) StartService("gpu1");
     if (setup_.npu || setup_.draft_npu) StartService("npu");
     StartService("gateway");
   }

@@ -18,8 +18,9 @@
 namespace tandem::testing {
 
 struct ClusterSetup {
-  bool npu = true;     // Attend on the emulated NPU; else everything on the GPU
-  bool serve = false;  // started and kept running by `tandem serve`, which logs to files
+  bool second_gpu = false;  // "gpu1": for --replicas 2
+  bool npu = true;          // Attend on the emulated NPU; else everything on the GPU
+  bool serve = false;       // started and kept running by `tandem serve`, which logs to files
   uint32_t context_len = 512;
   std::string http = "off";
   std::vector<std::string> gateway_flags;  // or those of `tandem serve`
@@ -47,7 +48,7 @@ class ClusterFixture : public ::testing::Test {
   void StopCluster();
   void TearDown() override { StopCluster(); }
 
-  // "loader", "gpu", "npu" or "gateway"; or "serve", which starts those.
+  // "loader", "gpu", "gpu1", "npu" or "gateway"; or "serve", which starts those.
   void StartService(const std::string& name);
   // kill -9, and waits for its end.
   void KillService(const std::string& name);

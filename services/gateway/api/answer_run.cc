@@ -51,7 +51,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
       // The stream destroys it at its end.
       auto stream = std::make_shared<TokenStream>(options.max_unread_tokens,
                                                   [self = shared_from_this()] { self->Pump(); });
-      const absl::Status status = model.engine().Submit(std::move(request), stream);
+      const absl::Status status = model.replicas().Submit(std::move(request), stream);
       if (!status.ok()) return Refuse(status);
       MutexLock lock(mutex_);
       if (gone_) stream->Cancel();

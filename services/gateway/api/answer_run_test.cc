@@ -81,7 +81,7 @@ class AnswerRunTest : public ::testing::Test {
   }
   v1::SchedulerStatus Scheduler() {
     v1::GetStatusResponse status;
-    model_->engine().FillStatus(status);
+    model_->replicas().FillStatus(status);
     return status.scheduler();
   }
   // When this returns, the reader of every run that left the scheduler before has seen its end: the

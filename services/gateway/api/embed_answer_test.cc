@@ -36,7 +36,7 @@ class EmbedAnswerTest : public ::testing::Test {
   void WaitUntilAllIsLetGo() {
     ASSERT_TRUE(tandem::testing::Eventually([this] { return responder_.use_count() == 1; }));
     v1::GetStatusResponse status;
-    model_->engine().FillStatus(status);
+    model_->replicas().FillStatus(status);
     EXPECT_EQ(status.scheduler().running() + status.scheduler().waiting(), 0u);
   }
 

@@ -25,7 +25,7 @@ absl::Status RetryIn(const absl::Status& status, absl::Duration wait) {
 
 }  // namespace
 
-absl::Status Admission::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
+absl::Status Admission::Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) {
   const absl::Time now = absl::Now();
   MutexLock lock(mutex_);
   if (draining_ || stopped_) return end_reason_;
@@ -40,22 +40,51 @@ absl::Status Admission::Submit(EngineRequest request, std::shared_ptr<TokenStrea
   TANDEM_RETURN_IF_ERROR(CheckDeadline(size, request.deadline, now));
   const absl::Status taken = places_.Take(size.tenant, size.prompt_tokens);
   if (!taken.ok()) return RefuseFull(taken, size, now);
-  const uint64_t id = ++last_id_;
+  const uint64_t id = ids_->Next();
   forecast_.Admitted(id, size);
-  submitted_.push_back({id, std::move(request), std::move(stream), now});
+  submitted_.push_back({id, std::move(request), std::move(stream), now, nullptr});
   work_.SignalOne();
   return absl::OkStatus();
+}
+
+bool Admission::Adopt(std::unique_ptr<MovedRequest>& moved) {
+  const EngineRequest& request = moved->run->request();
+  MutexLock lock(mutex_);
+  if (stopped_ || request.prompt.size() + moved->progress.answer.size() >= max_sequence_len_) {
+    return false;
+  }
+  const RequestSize size = SizeOf(request);
+  places_.TakeAnyway(size.tenant, size.prompt_tokens);
+  forecast_.Admitted(moved->id, size);
+  ends_.reset();
+  SubmittedRequest submitted;
+  submitted.id = moved->id;
+  submitted.moved = std::move(moved);
+  submitted_.push_back(std::move(submitted));
+  work_.SignalOne();
+  return true;
+}
+
+std::optional<double> Admission::PredictEnd(const EngineRequest& request, uint32_t cached) const {
+  const absl::Time now = absl::Now();
+  MutexLock lock(mutex_);
+  RequestSize size = SizeOf(request);
+  size.prompt_tokens -= std::min(cached, size.prompt_tokens);
+  const std::optional<double> seconds = forecast_.Predict(size);
+  if (!seconds.has_value()) return std::nullopt;
+  return absl::ToDoubleSeconds(FromNow(*seconds, now));
 }
 
 RequestSize Admission::SizeOf(const EngineRequest& request) const {
   const auto prompt = static_cast<uint32_t>(request.prompt.size());
   const bool open = request.max_tokens == kNoTokenLimit && !request.embedding;
   const uint32_t limit = request.embedding ? 0 : request.max_tokens;
+  const uint32_t room = max_sequence_len_ - std::min(prompt, max_sequence_len_);
   return {.tenant = request.tenant.name,
           .weight = request.tenant.weight,
           .priority = request.priority,
           .prompt_tokens = prompt,
-          .max_answer = open ? kOpenAnswer : std::min(limit, max_sequence_len_ - prompt)};
+          .max_answer = open ? kOpenAnswer : std::min(limit, room)};
 }
 
 const std::vector<LoadForecast::End>& Admission::Ends() const {

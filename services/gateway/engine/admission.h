@@ -4,6 +4,7 @@
 // by a forecast (load_forecast.h).  By the same forecast, deadlines that cannot be met are refused.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
 #include "services/gateway/engine/load_forecast.h"
+#include "services/gateway/engine/neighbours.h"
 #include "services/gateway/engine/request_run.h"
 #include "services/gateway/engine/token_stream.h"
 #include "services/gateway/scheduler/queue_places.h"
@@ -27,6 +29,16 @@ struct SubmittedRequest {
   EngineRequest request;
   std::shared_ptr<TokenStream> stream;
   absl::Time submitted;
+  std::unique_ptr<MovedRequest> moved;  // from another engine, in place of the three before
+};
+
+// Numbers of requests, each given once.  Thread-safe.
+class RequestIds {
+ public:
+  uint64_t Next() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+ private:
+  std::atomic<uint64_t> last_{0};
 };
 
 struct AdmissionOptions {
@@ -34,6 +46,8 @@ struct AdmissionOptions {
   uint64_t max_tokens = 0;    // of their prompts together; 0: any number
   uint32_t max_running = 1;   // sequences at once
   uint32_t max_rows = 512;    // in a step
+  // Of all engines whose requests may move; null: this one's alone.
+  std::shared_ptr<RequestIds> ids;
 };
 
 // A request holds a place from Submit to Ended.  Thread-safe.
@@ -41,14 +55,21 @@ class Admission {
  public:
   explicit Admission(const AdmissionOptions& options)
       : places_(options.max_requests, options.max_tokens),
+        ids_(options.ids != nullptr ? options.ids : std::make_shared<RequestIds>()),
         max_rows_(options.max_rows),
         forecast_(options.max_running, options.max_rows) {}
 
   // RESOURCE_EXHAUSTED: the queue is full, or the deadline cannot be met behind the requests that
   // there are; with RetryInfo where steps have been measured.  DEADLINE_EXCEEDED: the deadline
   // could not be met even alone.  UNAVAILABLE: draining or stopped.  INVALID_ARGUMENT: an empty
-  // prompt, or one that leaves no room for a token.
-  absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
+  // prompt, or one that leaves no room for a token.  After an error `request` is as it was.
+  absl::Status Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream);
+  // Takes a request of another engine, beyond the limits.  False, and `moved` is as it was: stopped,
+  // or the request has more tokens than fit here.
+  bool Adopt(std::unique_ptr<MovedRequest>& moved);
+  // Seconds until the end of one more request of which `cached` prompt tokens need not be computed;
+  // nullopt: no step was measured yet.
+  std::optional<double> PredictEnd(const EngineRequest& request, uint32_t cached) const;
   // Refuses new requests and waits up to `patience` for the admitted ones to end.
   void Drain(absl::Duration patience);
   // Refuses new requests and ends the engine.  The `reason` of the first call is end_reason().
@@ -98,8 +119,8 @@ class Admission {
   CondVar ended_;  // num_requests fell
   std::vector<SubmittedRequest> submitted_ ABSL_GUARDED_BY(mutex_);
   QueuePlaces places_ ABSL_GUARDED_BY(mutex_);  // of all that have not ended, by tenant
+  const std::shared_ptr<RequestIds> ids_;
   const uint32_t max_rows_;
-  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   LoadForecast forecast_ ABSL_GUARDED_BY(mutex_);
   absl::Time progress_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Duration last_step_ ABSL_GUARDED_BY(mutex_);

@@ -116,14 +116,15 @@ TEST_F(AdmissionTest, ADeadlineThatTheMeasuredRateCannotMeetIsRefusedWithTheFigu
   queue.AnswerEnded(80, true);
   EngineRequest request = Request(10);
   request.max_tokens = 80;
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(queue.Submit(request, reader_.stream()).ok());
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(queue.Submit(EngineRequest(request), reader_.stream()).ok());
   request.deadline = absl::Now() + absl::Seconds(8);
-  const absl::Status behind = queue.Submit(request, reader_.stream());
+  const absl::Status behind = queue.Submit(EngineRequest(request), reader_.stream());
   EXPECT_EQ(behind.code(), absl::StatusCode::kResourceExhausted);
   ASSERT_TRUE(RetryAfterOf(behind).has_value());
   EXPECT_NEAR(absl::ToDoubleSeconds(*RetryAfterOf(behind)), 11 * 80 * 0.020 - 8, 1.5);
   request.deadline = absl::Now() + absl::Seconds(20);
-  EXPECT_TRUE(queue.Submit(request, reader_.stream()).ok());
+  EXPECT_TRUE(queue.Submit(EngineRequest(request), reader_.stream()).ok());
 }
 
 TEST_F(AdmissionTest, PromptsThatLeaveNoRoomAreRefusedAndTakeNoPlace) {

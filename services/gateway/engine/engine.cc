@@ -49,13 +49,16 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
       admission_({.max_requests = uint64_t{options_.max_sequences} + options_.max_waiting,
                   .max_tokens = options_.max_queued_tokens,
                   .max_running = options_.max_sequences,
-                  .max_rows = options_.max_rows}),
+                  .max_rows = options_.max_rows,
+                  .ids = options_.ids}),
       recovery_(*executor_, {.down_wait = options_.down_wait,
                              .min_pause = options_.min_recovery_pause,
                              .max_pause = options_.max_recovery_pause,
                              .on_ready_change = options_.on_ready_change}),
       constraint_encoder_(ForcedEncoderOf(tokenizer_)),
-      constraint_pool_(kConstraintThreads, constraint_encoder_) {
+      constraint_pool_(kConstraintThreads, constraint_encoder_),
+      notifier_(options_.notifier != nullptr ? options_.notifier
+                                             : std::make_shared<StreamNotifier>()) {
   snapshot_.drafters.resize(drafters.size());
   if (!drafters.empty()) speculator_ = std::make_unique<Speculator>(std::move(drafters));
   rules_.stop_token_ids = executor_->config().stop_token_ids;
@@ -70,11 +73,12 @@ Engine::~Engine() {
 
 void Engine::Stop() { admission_.Stop(absl::UnavailableError("the gateway is shutting down")); }
 
-absl::Status Engine::Submit(EngineRequest request, std::shared_ptr<TokenStream> stream) {
+absl::Status Engine::Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) {
   const Api api = request.api;
   if (options_.shared_prefixes) request.cache_scope.clear();
   absl::Status status = admission_.Submit(std::move(request), std::move(stream));
-  if (!status.ok()) ReportRefused(api, status);
+  // With neighbours, whoever chose this engine reports it.
+  if (!status.ok() && options_.neighbours == nullptr) ReportRefused(api, status);
   return status;
 }
 
@@ -153,6 +157,7 @@ void Engine::TakeRequests() {
 }
 
 void Engine::Accept(SubmittedRequest submitted) {
+  if (submitted.moved != nullptr) return Continue(std::move(submitted.moved));
   const uint64_t id = submitted.id;
   auto run = std::make_unique<RequestRun>(std::move(submitted.request), tokenizer_,
                                           std::move(submitted.stream), submitted.submitted);
@@ -161,6 +166,7 @@ void Engine::Accept(SubmittedRequest submitted) {
   }
   // Its first tokens may be forced: they come with the prompt.
   if (run->constrained()) {
+    run->has_work = true;
     constraint_pool_.Post(run->MakeWork(id));
     runs_.emplace(id, std::move(run));
     return;
@@ -205,13 +211,14 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
     admission_.AnswerEnded(run.num_decided(), reason == v1::FINISH_REASON_LENGTH);
   }
   StreamEnd end{std::move(status), reason, run.MakeUsage(now), run.TakeEmbedding()};
+  end.usage.set_replica(options_.replica);
   runs_.erase(found);
   // What the reader can ask about must be true by the time it learns of the end, and it may be
   // looking already, for the tokens before.
   Publish();
   admission_.Ended(id);
   stream->End(std::move(end));
-  notifier_.Post(stream);
+  notifier_->Post(stream);
 }
 
 void Engine::EndAll(const absl::Status& status, absl::Time submitted_before) {
@@ -241,7 +248,8 @@ void Engine::PublishPlan() {
   snapshot_.placement = executor_->placement();
   snapshot_.notice = executor_->plan().notice;
   for (EngineObserver* observer : options_.observers) {
-    observer->PlanInForce({.plan = &executor_->plan(),
+    observer->PlanInForce({.replica = options_.replica,
+                           .plan = &executor_->plan(),
                            .num_layers = executor_->config().num_layers,
                            .epoch = executor_->epoch()});
   }

@@ -21,7 +21,8 @@
 // are computed again (recovery.h).  Draws are counter-based, so the streams go on as if nothing had
 // happened.  When an attempt to recover fails, or the scheduler refuses the limits of the workers
 // that it finds, requests submitted before the attempt end with UNAVAILABLE.  The engine tries
-// again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.  When the
+// again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.  Where
+// other engines serve the same model, its requests go on there at once (neighbours.h).  When the
 // model itself is lost, because its file has changed and the loader no longer has what was loaded,
 // tokens of two models would be mixed: every request ends, and so does the engine.
 #pragma once
@@ -31,6 +32,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,8 +48,10 @@
 #include "services/gateway/engine/admission.h"
 #include "services/gateway/engine/constraint_work.h"
 #include "services/gateway/engine/engine_observer.h"
+#include "services/gateway/engine/neighbours.h"
 #include "services/gateway/engine/recovery.h"
 #include "services/gateway/engine/request_run.h"
+#include "services/gateway/engine/request_sink.h"
 #include "services/gateway/engine/stream_notifier.h"
 #include "services/gateway/engine/token_stream.h"
 #include "services/gateway/executor/executor.h"
@@ -90,6 +94,13 @@ struct EngineOptions {
   std::function<double(uint32_t num_rows)> step_seconds;
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
+  // Where requests go on while workers are lost, and the engine's number among them; requests of all
+  // have numbers of `ids`.  Null: the engine is the only one.  Borrowed; must outlive the engine.
+  Neighbours* neighbours = nullptr;
+  uint32_t replica = 0;
+  std::shared_ptr<RequestIds> ids;
+  // Calls readers; null: the engine makes its own.
+  std::shared_ptr<StreamNotifier> notifier;
   // Called when the engine becomes ready or starts recovering, on its thread.
   std::function<void(bool ready)> on_ready_change;
   // Called when the engine has ended by ModelChangedError, as the last action of its thread: its
@@ -98,7 +109,7 @@ struct EngineOptions {
 };
 
 // Thread-safe.
-class Engine {
+class Engine final : public RequestSink {
  public:
   // `tokenizer`: Borrowed; must outlive this.  INVALID_ARGUMENT: limits or options that cannot
   // work.
@@ -106,11 +117,21 @@ class Engine {
                                                         const Tokenizer& tokenizer,
                                                         EngineOptions options);
   // Ends every request with UNAVAILABLE.
-  ~Engine();
+  ~Engine() override;
 
-  // Hands a request over; its events and its end arrive in `stream`, which always ends.
-  // Errors as Admission::Submit.  After an error nothing arrives in `stream`.
-  absl::Status Submit(EngineRequest request, std::shared_ptr<TokenStream> stream);
+  using RequestSink::Submit;
+  absl::Status Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) override;
+  // Goes on with a request of another engine.  False, and `moved` is as it was: the engine ends, or
+  // the request does not fit.
+  bool Adopt(std::unique_ptr<MovedRequest>& moved) { return admission_.Adopt(moved); }
+  // Admission::PredictEnd.
+  std::optional<double> PredictEnd(const EngineRequest& request, uint32_t cached) const {
+    return admission_.PredictEnd(request, cached);
+  }
+  // Requests that it has.
+  uint32_t num_requests() const { return admission_.num_requests(); }
+  // Requests that went on in another engine.
+  uint64_t moved_away() const { return moved_away_.load(std::memory_order_relaxed); }
 
   // The most rows that a picture may have under these options; 0: no pictures.
   static uint32_t MaxPictureRows(const EngineOptions& options, const StepLimits& limits) {
@@ -167,6 +188,10 @@ class Engine {
   void RunOnce();
   void TakeRequests();
   void Accept(SubmittedRequest submitted);
+  // Requests of other engines, and those that go to them while workers are lost (engine_moves.cc).
+  void Continue(std::unique_ptr<MovedRequest> moved);
+  void OfferRuns();
+  bool MoveAway(uint64_t id);
   // Ends requests that were cancelled or have waited too long.
   void Sweep(absl::Time now);
   void Publish();
@@ -207,7 +232,8 @@ class Engine {
   // Drafters (engine_speculation.cc); without any, nothing happens in these.
   // LogitRounding of the executor's model.
   static double RoundingOf(const Executor& executor);
-  void BeginDrafting(uint64_t id, const RequestRun& run);
+  // `answer`: the tokens that it has.
+  void BeginDrafting(uint64_t id, const RequestRun& run, std::span<const uint32_t> answer);
   // Gives the scheduler the guesses that the next step is to verify.
   void ChooseGuesses();
   // A step is about to be submitted, or has ended: learns what steps cost.
@@ -270,6 +296,7 @@ class Engine {
   uint64_t accepted_ = 0;                  // guesses of drafters accepted before it
 
   std::atomic<uint64_t> turns_{0};
+  std::atomic<uint64_t> moved_away_{0};
 
   Admission admission_;
   Recovery recovery_;
@@ -278,7 +305,7 @@ class Engine {
 
   const ForcedEncoder constraint_encoder_;
   ConstraintPool constraint_pool_;
-  StreamNotifier notifier_;
+  const std::shared_ptr<StreamNotifier> notifier_;
   std::thread thread_;  // last: runs on everything above
 };
 

@@ -44,7 +44,10 @@ void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputRes
   auto work = run.MakeWork(id);
   // The outputs of guesses in the same step follow at once; slow masks have none.
   const bool slow = run.slowest_mask() > options_.slow_mask && run.num_guess_masks() == 0;
-  if (slow) return constraint_pool_.Post(std::move(work));
+  if (slow) {
+    run.has_work = true;
+    return constraint_pool_.Post(std::move(work));
+  }
   RunConstraintWork(constraint_encoder_, *work);
   FinishWork(*work, guessed);
 }
@@ -64,6 +67,7 @@ void Engine::TakeConstraintWork(bool idle) {
 void Engine::FinishWork(ConstraintWork& work, bool guessed) {
   RequestRun* const run = FindRun(work.request);
   if (run == nullptr) return;  // ended meanwhile
+  run->has_work = false;
   if (!work.status.ok()) return End(work.request, work.status);
   if (!work.mask.empty()) {
     for (EngineObserver* observer : options_.observers) observer->MaskMade(work.time);

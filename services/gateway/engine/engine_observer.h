@@ -5,9 +5,10 @@
 //                             lost with the one before
 //
 // A request that ends earlier skips the calls between.  A preempted or recomputed request keeps its
-// number.
+// number, also where it goes on in another engine (neighbours.h): that one reports its end.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,7 +23,7 @@
 
 namespace tandem::gateway {
 
-// A request's number within its engine: increasing, never reused.
+// A request's number among the engines that serve a model: never reused.
 using RequestNumber = uint64_t;
 
 // Rows of one request in a step.
@@ -36,9 +37,17 @@ struct RequestRows {
   uint32_t num_drafted = 0;  // of num_rows, those for guesses of drafters
 };
 
+// A step's number.
+struct StepKey {
+  uint32_t replica = 0;  // the engine's (EngineOptions)
+  uint64_t step_id = 0;  // within it, increasing
+
+  auto operator<=>(const StepKey&) const = default;
+};
+
 // One step, when its results are there or it has failed.
 struct StepReport {
-  uint64_t step_id = 0;
+  StepKey key;
   uint32_t lane = 0;
   bool queued = false;  // handed over while another was under way
   absl::Time begin;     // handed over
@@ -71,15 +80,16 @@ struct RequestReport {
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;  // when the status is OK
 };
 
-// The plan in force, from the engine's start and after each recovery.
+// The plan in force of an engine, from its start and after each recovery.
 struct PlanReport {
+  uint32_t replica = 0;        // the engine's (EngineOptions)
   const Plan* plan = nullptr;  // Borrowed for the call
   uint32_t num_layers = 0;
   uint64_t epoch = 0;
 };
 
-// Called on the engine's thread, one call at a time, unless a method says otherwise.  A slow method
-// delays every request.
+// Called on the engine's thread, or the threads of several, one call at a time, unless a method says
+// otherwise.  A slow method delays every request.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
@@ -110,7 +120,7 @@ class EngineObserver {
   virtual void RequestEnded(const RequestReport& /*report*/) {}
   // A step is about to be handed over.  A tracer sets in `trace` the span that the workers' calls
   // belong to.
-  virtual void StepBegins(uint64_t /*step_id*/, std::span<const RequestRows> /*requests*/,
+  virtual void StepBegins(const StepKey& /*key*/, std::span<const RequestRows> /*requests*/,
                           StepTrace& /*trace*/) {}
   // Before the tokens that the step leads to are decided.
   virtual void StepEnded(const StepReport& /*report*/) {}

@@ -111,9 +111,9 @@ TEST(EngineObserverTest, ARequestIsToldOfFromItsArrivalToItsLastToken) {
   absl::Time last_end = absl::InfinitePast();
   bool any_queued = false;
   for (const StepReport& step : recorder.steps) {
-    EXPECT_GT(step.step_id, last_id);
+    EXPECT_GT(step.key.step_id, last_id);
     EXPECT_GE(step.turn, last_end);
-    last_id = step.step_id;
+    last_id = step.key.step_id;
     last_end = step.end;
     any_queued |= step.queued;
   }

@@ -56,6 +56,7 @@ bool Engine::TurnWhileDown() {
   turns_.fetch_add(1, std::memory_order_relaxed);
   TakeRequests();
   Sweep(absl::Now());
+  OfferRuns();
   const bool stopped = admission_.stopped();
   if (stopped) EndAll(admission_.end_reason(), absl::InfiniteFuture());
   Publish();

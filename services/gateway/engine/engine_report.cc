@@ -26,7 +26,7 @@ std::vector<RequestRows> Engine::RowsOf(const ScheduledStep& step) const {
 
 void Engine::ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
                         const absl::Status& status) {
-  StepReport report{.step_id = flight.step->batch.header.step_id,
+  StepReport report{.key = {options_.replica, flight.step->batch.header.step_id},
                     .lane = flight.lane,
                     .queued = flight.queued,
                     .begin = flight.begin,

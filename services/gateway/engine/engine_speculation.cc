@@ -19,13 +19,15 @@ double Engine::RoundingOf(const Executor& executor) {
   return LogitRounding(executor.config().num_layers, int8);
 }
 
-void Engine::BeginDrafting(uint64_t id, const RequestRun& run) {
+void Engine::BeginDrafting(uint64_t id, const RequestRun& run, std::span<const uint32_t> answer) {
   const EngineRequest& request = run.request();
   if (speculator_ == nullptr || request.embedding) return;
   speculator_->Begin({.id = id,
                       .prompt = request.prompt,
                       .sampling = &request.sampling,
                       .prediction = request.prediction});
+  for (const uint32_t token : answer) speculator_->TokenDecided(id, token, /*guessed=*/false);
+  if (!answer.empty()) return;
   for (const Decision& decision : run.forced_first()) {
     speculator_->TokenDecided(id, decision.token, /*guessed=*/false);
   }

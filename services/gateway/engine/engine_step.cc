@@ -47,7 +47,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
   for (const ScheduledRows& rows : step.rows) {
     RequestRun& run = *runs_.at(rows.sequence);
     if (!run.MarkStarted(now, rows.first_position)) continue;
-    BeginDrafting(rows.sequence, run);
+    BeginDrafting(rows.sequence, run, {});
     for (EngineObserver* observer : options_.observers) {
       observer->RequestStarted(rows.sequence, run.request().api, run.arrived(), now);
     }
@@ -69,7 +69,7 @@ void Engine::SubmitStep(const ScheduledStep& step) {
        .begin = now,
        .rows = options_.observers.empty() ? std::vector<RequestRows>() : RowsOf(step)});
   for (EngineObserver* observer : options_.observers) {
-    observer->StepBegins(call.step_id, flights_.back().rows, call.trace);
+    observer->StepBegins({options_.replica, call.step_id}, flights_.back().rows, call.trace);
   }
   executor_->Submit(std::move(call));
   Publish();
@@ -139,7 +139,6 @@ void Engine::ChargeDevices(const ScheduledStep& step, const std::vector<SegmentT
   for (const ScheduledRows& rows : step.rows) {
     RequestRun* const run = FindRun(rows.sequence);
     if (run == nullptr) continue;  // ended while the step was under way
-    run->failed_attempts = 0;
     for (size_t w = 0; w < plan.workers.size(); ++w) {
       run->AddDeviceTime(plan.workers[w].name, 1e-9 * device_ns[w] * rows.num_rows / num_rows);
     }
@@ -209,7 +208,7 @@ void Engine::TakeOutcome(uint64_t id, RequestRun& run, RequestRun::Outcome outco
     case TokenStream::PushResult::kMerged:
       break;
     case TokenStream::PushResult::kNotify:
-      if (!over) notifier_.Post(run.stream());  // at the end, End posts
+      if (!over) notifier_->Post(run.stream());  // at the end, End posts
       break;
     case TokenStream::PushResult::kFull:
       return End(id, absl::ResourceExhaustedError(absl::StrFormat(

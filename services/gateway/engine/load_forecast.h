@@ -49,7 +49,8 @@ class LoadForecast {
   LoadForecast(uint32_t max_running, uint32_t max_rows)
       : max_rows_(max_rows), places_(max_running) {}
 
-  // `id`: higher than all before.
+  // `id`: higher than all before, but for one from another engine, which counts as having arrived so
+  // early.
   void Admitted(uint64_t id, const RequestSize& size);
   // Those that run, in any order; the others wait.  `places`: sequences that can run at once now,
   // which KV blocks may limit further.

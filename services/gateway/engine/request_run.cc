@@ -22,6 +22,14 @@ std::string PrefixScopeOf(const EngineRequest& request) {
   return request.cache_scope + '\0' + request.cache_salt;
 }
 
+std::vector<uint32_t> CacheTokensOf(const EngineRequest& request) {
+  std::vector<uint32_t> tokens = request.prompt;
+  for (const PictureSpan& span : request.pictures) {
+    std::fill_n(tokens.begin() + span.first, span.num_rows, span.picture->key);
+  }
+  return tokens;
+}
+
 RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
                        std::shared_ptr<TokenStream> stream, absl::Time submitted)
     : request_(std::move(request)),
@@ -31,12 +39,8 @@ RequestRun::RequestRun(EngineRequest request, const Tokenizer& tokenizer,
       decoder_(tokenizer, request_.stops, request_.shown_tokens) {}
 
 SequenceSpec RequestRun::MakeSequenceSpec(uint64_t id) const {
-  std::vector<uint32_t> prompt = request_.prompt;
-  for (const PictureSpan& span : request_.pictures) {
-    std::fill_n(prompt.begin() + span.first, span.num_rows, span.picture->key);
-  }
   return {.id = id,
-          .prompt = std::move(prompt),
+          .prompt = CacheTokensOf(request_),
           .pictures = request_.pictures,
           .prompt_logprobs = request_.prompt_logprobs,
           .pooled = request_.embedding,

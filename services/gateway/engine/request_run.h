@@ -78,6 +78,9 @@ struct EngineRequest {
 // Requests with the same one share prefixes.  Empty: those of all clients without a salt.
 std::string PrefixScopeOf(const EngineRequest& request);
 
+// The prompt as the prefix cache tells it from others: the rows of a picture have its key.
+std::vector<uint32_t> CacheTokensOf(const EngineRequest& request);
+
 // What every request's end is decided by.
 struct StopRules {
   std::vector<int32_t> stop_token_ids;
@@ -106,7 +109,11 @@ class RequestRun {
   // time.
   bool MarkStarted(absl::Time now, uint32_t first_position);
   // The rows before `end` are computed.
-  void NoteComputed(uint32_t end) { num_computed_ = std::max(num_computed_, end); }
+  void NoteComputed(uint32_t end) {
+    if (end <= num_computed_) return;  // once more, after a loss
+    num_computed_ = end;
+    failed_attempts = 0;
+  }
   // Rows of the prompt that remain before the first token.
   uint32_t prompt_left() const {
     const auto prompt = static_cast<uint32_t>(request_.prompt.size());
@@ -119,7 +126,9 @@ class RequestRun {
   std::optional<absl::Time> started_at() const { return started_; }
   std::optional<absl::Time> first_token_at() const { return first_token_; }
   std::optional<absl::Time> last_token_at() const { return last_token_; }
-  // Steps in a row that failed with rows of this request.
+  // Threads of the engine's pool have work of it (constraint_work.h).
+  bool has_work = false;
+  // Steps that failed with rows of this request since rows were computed that never were before.
   uint32_t failed_attempts = 0;
   // `seconds` of a worker's device time were spent on this request.
   void AddDeviceTime(const std::string& worker, double seconds);

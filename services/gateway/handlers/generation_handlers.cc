@@ -111,7 +111,7 @@ void GenerationHandlers::Embed(const Call& call) {
                                       auto& response = call->response<v1::EmbedResponse>();
                                       response.set_request_id(request_id);
                                       WriteEmbeddings(result, response);
-                                      response.set_placement(model->engine().placement());
+                                      response.set_placement(model->replicas().placement());
                                       call->Finish(result.status);
                                     });
   if (!run.ok()) return call->Finish(run.status());

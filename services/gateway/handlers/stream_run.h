@@ -51,7 +51,7 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
         model, {std::move(request)},
         [run, stream, &model, field](absl::StatusOr<std::vector<EngineRequest>> prepared) {
           if (!prepared.ok()) return run->Refuse(NameConstraintField(prepared.status(), field));
-          const absl::Status status = model.engine().Submit(std::move(prepared->front()), stream);
+          const absl::Status status = model.replicas().Submit(std::move(prepared->front()), stream);
           if (!status.ok()) run->Refuse(status);
         }));
   }
@@ -149,7 +149,7 @@ class StreamRun : public std::enable_shared_from_this<StreamRun<Response>> {
   void Fill(const TokenStream::Batch& batch) {
     response_.Clear();
     if (!std::exchange(begun_, true)) {
-      response_.set_placement(model_.engine().placement());
+      response_.set_placement(model_.replicas().placement());
       response_.set_request_id(request_id_);
     }
     WriteUpdate(batch.update, model_.tokenizer(), with_logprobs_, response_);

@@ -34,6 +34,8 @@ std::string StagesOn(const Plan& plan, uint32_t worker, uint32_t num_layers) {
   return absl::StrJoin(names, ",");
 }
 
+constexpr std::string_view kPools[] = {"global", "window"};
+
 void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
   using M = GatewayMetrics;
   samples.Add(M::kInfo, 1, {status.version(), status.model()});
@@ -63,13 +65,31 @@ void AddStatus(const v1::GetStatusResponse& status, MetricSamples& samples) {
     samples.Add(M::kDraftTokens, static_cast<double>(rejected), {drafter.name(), "rejected"});
     samples.Add(M::kDraftSeconds, drafter.busy_seconds(), {drafter.name()});
   }
-  constexpr std::string_view kPools[] = {"global", "window"};
   for (int pool = 0; pool < scheduler.kv_blocks_total_size(); ++pool) {
     samples.Add(M::kKvBlocks, scheduler.kv_blocks_total(pool), {kPools[pool]});
     samples.Add(M::kKvBlocksUsed, scheduler.kv_blocks_used(pool), {kPools[pool]});
     samples.Add(M::kKvBlocksCached, scheduler.kv_blocks_cached(pool), {kPools[pool]});
     samples.Add(M::kKvBlocksEvicted, static_cast<double>(scheduler.kv_blocks_evicted(pool)),
                 {kPools[pool]});
+  }
+}
+
+void AddReplicas(const v1::GetStatusResponse& status, MetricSamples& samples) {
+  using M = GatewayMetrics;
+  for (const v1::ReplicaStatus& replica : status.replicas()) {
+    const std::string number = absl::StrFormat("%d", replica.replica());
+    const v1::SchedulerStatus& scheduler = replica.scheduler();
+    samples.Add(M::kReplicaUp, replica.state() == "ready" ? 1 : 0, {number});
+    samples.Add(M::kReplicaRunning, scheduler.running(), {number});
+    samples.Add(M::kReplicaWaiting, scheduler.waiting(), {number});
+    const uint64_t known = replica.prefix_requests();
+    samples.Add(M::kReplicaRequests, static_cast<double>(known), {number, "known"});
+    samples.Add(M::kReplicaRequests, static_cast<double>(replica.requests() - known),
+                {number, "new"});
+    samples.Add(M::kReplicaMoved, static_cast<double>(replica.moved_away()), {number});
+    for (int pool = 0; pool < scheduler.kv_blocks_used_size(); ++pool) {
+      samples.Add(M::kReplicaKvUsed, scheduler.kv_blocks_used(pool), {number, kPools[pool]});
+    }
   }
 }
 
@@ -108,12 +128,10 @@ void GatewayCounters::PlanInForce(const PlanReport& report) {
                           .stages = StagesOn(plan, w, report.num_layers)});
   }
   MutexLock lock(mutex_);
-  plan_calls_.clear();
-  for (const Placement& placement : placements) {
-    plan_calls_.push_back(&calls_[placement.worker]);
-  }
-  placements_ = std::move(placements);
-  epoch_ = report.epoch;
+  std::vector<WorkerCalls*>& calls = plan_calls_[report.replica];
+  calls.clear();
+  for (const Placement& placement : placements) calls.push_back(&calls_[placement.worker]);
+  plans_[report.replica] = {std::move(placements), report.epoch};
 }
 
 void GatewayCounters::CountRequest(Api api, RequestOutcome outcome, const absl::Status& status) {
@@ -170,8 +188,9 @@ void GatewayCounters::StepEnded(const StepReport& report) {
   prompt_rows_.fetch_add(report.prompt_rows, kRelaxed);
   step_rows_.Observe(report.decode_rows + report.prompt_rows);
   step_time_.Observe(Seconds(report.end - report.turn));
+  const std::vector<WorkerCalls*>& plan_calls = plan_calls_.at(report.key.replica);
   for (const SegmentTiming& timing : report.segments) {
-    WorkerCalls& calls = *plan_calls_[report.plan->segments[timing.segment_index].worker];
+    WorkerCalls& calls = *plan_calls[report.plan->segments[timing.segment_index].worker];
     calls.calls.fetch_add(1, kRelaxed);
     calls.round_trip_ns.fetch_add(
         static_cast<uint64_t>(absl::ToInt64Nanoseconds(timing.round_trip)), kRelaxed);
@@ -232,9 +251,13 @@ void GatewayCounters::AddSteps(MetricSamples& samples) const {
 void GatewayCounters::AddPlan(MetricSamples& samples) const {
   using M = GatewayMetrics;
   MutexLock lock(mutex_);
-  samples.Add(M::kPlanEpoch, static_cast<double>(epoch_));
-  for (const Placement& placement : placements_) {
-    samples.Add(M::kPlacement, 1, {placement.worker, placement.device, placement.stages});
+  uint64_t epoch = 0;
+  for (const auto& [replica, plan] : plans_) epoch = std::max(epoch, plan.epoch);
+  samples.Add(M::kPlanEpoch, static_cast<double>(epoch));
+  for (const auto& [replica, plan] : plans_) {
+    for (const Placement& placement : plan.placements) {
+      samples.Add(M::kPlacement, 1, {placement.worker, placement.device, placement.stages});
+    }
   }
   for (const auto& [worker, calls] : calls_) {
     samples.Add(M::kCalls, Read(calls.calls), {worker});
@@ -248,6 +271,7 @@ void GatewayCounters::AddTo(const v1::GetStatusResponse& status, const Scheduler
                             const ConstraintCounts& constraints, const HttpTraffic& traffic,
                             MetricSamples& samples) const {
   AddStatus(status, samples);
+  AddReplicas(status, samples);
   AddCounters(scheduler, samples);
   AddPlan(samples);
   AddRequests(samples);

@@ -19,7 +19,7 @@
 
 namespace tandem::gateway {
 
-// Thread-safe: the engine's thread adds with relaxed atomics; only plans and pages take locks.
+// Thread-safe: the engines' threads add with relaxed atomics; only plans and pages take locks.
 // Labels are names of APIs, codes, routes and the plan's workers: clients cannot add series.
 class GatewayCounters final : public EngineObserver {
  public:
@@ -59,6 +59,10 @@ class GatewayCounters final : public EngineObserver {
   struct Placement {
     std::string worker, device, stages;
   };
+  struct PlanInUse {
+    std::vector<Placement> placements;
+    uint64_t epoch = 0;
+  };
 
   void CountRequest(Api api, RequestOutcome outcome, const absl::Status& status);
   void AddRequests(MetricSamples& samples) const;
@@ -78,12 +82,11 @@ class GatewayCounters final : public EngineObserver {
   Histogram step_time_{GatewayMetrics::kStepTime};
   Histogram step_rows_{GatewayMetrics::kStepRows};
 
-  // By worker of the plan in force; used by the engine's thread only.
-  std::vector<WorkerCalls*> plan_calls_;
+  // By replica, by worker of its plan in force; used by the engines' threads, one at a time.
+  std::map<uint32_t, std::vector<WorkerCalls*>> plan_calls_;
 
   mutable Mutex mutex_;
-  std::vector<Placement> placements_ ABSL_GUARDED_BY(mutex_);
-  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint32_t, PlanInUse> plans_ ABSL_GUARDED_BY(mutex_);  // by replica
   // Of every worker of any plan so far; entries never move.
   std::map<std::string, WorkerCalls> calls_ ABSL_GUARDED_BY(mutex_);
 };

@@ -8,15 +8,17 @@ namespace tandem::gateway {
 
 std::vector<MetricSpec> GatewayMetrics::All() {
   std::vector<MetricSpec> specs = {
-      kInfo,           kReady,           kPlacement,        kPlanEpoch,      kWorkerUp,
-      kWorkerState,    kRecoveries,      kModelFileChanged, kModelReloads,   kRequests,
-      kErrors,         kRunning,         kWaiting,          kWaitingLimit,   kDuration,
-      kFirstToken,     kTokenTime,       kQueueTime,        kPromptTokens,   kCompletionTokens,
-      kCompilations,   kCompileTime,     kConstraintHits,   kCompileWaiting, kConstraintBytes,
-      kMaskTime,       kSteps,           kStepsFailed,      kStepsQueued,    kStepTime,
-      kStepRowsTotal,  kStepRows,        kDraftTokens,      kDraftSeconds,   kCalls,
-      kRoundTrip,      kWorkerTime,      kDeviceTime,       kKvBlocks,       kKvBlocksUsed,
-      kKvBlocksCached, kKvBlocksEvicted, kHttpConnections,  kHttpRequests,   kPlacementMoves};
+      kInfo,           kReady,           kPlacement,        kPlanEpoch,       kWorkerUp,
+      kWorkerState,    kRecoveries,      kModelFileChanged, kModelReloads,    kRequests,
+      kErrors,         kRunning,         kWaiting,          kWaitingLimit,    kDuration,
+      kFirstToken,     kTokenTime,       kQueueTime,        kPromptTokens,    kCompletionTokens,
+      kCompilations,   kCompileTime,     kConstraintHits,   kCompileWaiting,  kConstraintBytes,
+      kMaskTime,       kSteps,           kStepsFailed,      kStepsQueued,     kStepTime,
+      kStepRowsTotal,  kStepRows,        kDraftTokens,      kDraftSeconds,    kCalls,
+      kRoundTrip,      kWorkerTime,      kDeviceTime,       kKvBlocks,        kKvBlocksUsed,
+      kKvBlocksCached, kKvBlocksEvicted, kHttpConnections,  kHttpRequests,    kPlacementMoves,
+      kReplicaUp,      kReplicaRunning,  kReplicaWaiting,   kReplicaRequests, kReplicaMoved,
+      kReplicaKvUsed};
   for (const SchedulerCounter& counter : kSchedulerCounters) {
     const MetricSpec* const metric = counter.metric;
     if (metric == nullptr) continue;

@@ -45,6 +45,34 @@ struct GatewayMetrics {
   static constexpr MetricSpec kPlacementMoves{
       "tandem_placement_moves_total", MetricType::kCounter,
       "Times that serving moved to another placement because the one in force had become slower."};
+  static constexpr MetricSpec kReplicaUp{
+      "tandem_replica_up",
+      MetricType::kGauge,
+      "1 while a replica serves, 0 while it is being loaded or has lost a worker. No series where "
+      "the model is served once.",
+      {"replica"}};
+  static constexpr MetricSpec kReplicaRunning{"tandem_replica_requests_running",
+                                              MetricType::kGauge,
+                                              "Requests that a replica runs.",
+                                              {"replica"}};
+  static constexpr MetricSpec kReplicaWaiting{"tandem_replica_requests_waiting",
+                                              MetricType::kGauge,
+                                              "Requests that wait for a place in a replica.",
+                                              {"replica"}};
+  static constexpr MetricSpec kReplicaRequests{
+      "tandem_replica_requests_total",
+      MetricType::kCounter,
+      "Requests given to a replica. known: it had computed the beginning of the prompt; new: not.",
+      {"replica", "prefix"}};
+  static constexpr MetricSpec kReplicaMoved{
+      "tandem_replica_requests_moved_total",
+      MetricType::kCounter,
+      "Requests that went on in another replica when this one had lost a worker.",
+      {"replica"}};
+  static constexpr MetricSpec kReplicaKvUsed{"tandem_replica_kv_blocks_used",
+                                             MetricType::kGauge,
+                                             "KV blocks that a replica's sequences hold.",
+                                             {"replica", "pool"}};
   static constexpr MetricSpec kModelFileChanged{
       "tandem_model_file_changed", MetricType::kGauge,
       "1 while the model's file differs from the loaded one or is gone, else 0. The loaded weights "

@@ -12,7 +12,7 @@ namespace tandem::gateway {
 absl::StatusOr<std::unique_ptr<ClientReservation>> ReserveAnswers(
     const std::shared_ptr<HttpClient>& client, const ServedModel& model,
     std::span<EngineRequest> requests) {
-  const uint64_t context = model.engine().max_sequence_len();
+  const uint64_t context = model.replicas().max_sequence_len();
   RequestCost cost{.sequences = std::max<uint64_t>(requests.size(), 1)};
   cost.at_once = cost.sequences;
   uint64_t num_open = 0;
@@ -57,7 +57,7 @@ absl::StatusOr<std::shared_ptr<EmbedRun>> ReserveEmbedding(
   }
   TANDEM_ASSIGN_OR_RETURN(auto reservation, ClientReservation::Make(client, cost));
   return EmbedRun::Create(
-      model.engine(), std::move(requests),
+      model.replicas(), std::move(requests),
       [reservation = std::shared_ptr(std::move(reservation)),
        done = std::move(done)](EmbedResult result) mutable {
         reservation->Charge(result.usage.prompt_tokens(), 0);

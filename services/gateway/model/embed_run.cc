@@ -8,7 +8,7 @@
 
 namespace tandem::gateway {
 
-EmbedRun::EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done,
+EmbedRun::EmbedRun(RequestSink& engine, std::vector<EngineRequest> requests, Done done,
                    size_t most_at_once)
     : engine_(engine),
       requests_(std::move(requests)),
@@ -18,7 +18,7 @@ EmbedRun::EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done don
   result_.embeddings.resize(requests_.size());
 }
 
-std::shared_ptr<EmbedRun> EmbedRun::Create(Engine& engine, std::vector<EngineRequest> requests,
+std::shared_ptr<EmbedRun> EmbedRun::Create(RequestSink& engine, std::vector<EngineRequest> requests,
                                            Done done, size_t most_at_once) {
   return std::shared_ptr<EmbedRun>(
       new EmbedRun(engine, std::move(requests), std::move(done), most_at_once));

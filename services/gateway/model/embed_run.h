@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "services/common/base/mutex.h"
-#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/request_sink.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::gateway {
@@ -38,7 +38,7 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   // `engine`: Borrowed; must outlive the run.  `done` is called once, from Start, Cancel or a
   // thread of the engine, with no lock held, and then destroyed.  REQUIRES requests for embeddings,
   // one at least.
-  static std::shared_ptr<EmbedRun> Create(Engine& engine, std::vector<EngineRequest> requests,
+  static std::shared_ptr<EmbedRun> Create(RequestSink& engine, std::vector<EngineRequest> requests,
                                           Done done, size_t most_at_once = kMostAtOnce);
 
   // Begins, once; not if it was cancelled.
@@ -47,7 +47,8 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   void Cancel();
 
  private:
-  EmbedRun(Engine& engine, std::vector<EngineRequest> requests, Done done, size_t most_at_once);
+  EmbedRun(RequestSink& engine, std::vector<EngineRequest> requests, Done done,
+           size_t most_at_once);
   // Hands over what may be, or ends.
   void Pump();
   absl::Status SubmitOne(size_t input, const std::shared_ptr<TokenStream>& stream);
@@ -55,7 +56,7 @@ class EmbedRun : public std::enable_shared_from_this<EmbedRun> {
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddUsage(const v1::Usage& usage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Engine& engine_;  // Borrowed.
+  RequestSink& engine_;  // Borrowed.
   const std::vector<EngineRequest> requests_;
   const size_t most_at_once_;
   const absl::Time begin_ = absl::Now();

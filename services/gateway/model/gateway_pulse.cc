@@ -1,6 +1,7 @@
 #include "services/gateway/model/gateway_pulse.h"
 
-#include <optional>
+#include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 
@@ -16,14 +17,15 @@ Pulse GatewayPulse::Take(absl::Time now) {
   v1::GetStatusResponse status;
   launcher_.FillStatus(status);
   Pulse pulse;
-  if (const std::optional<uint64_t> turns = launcher_.turns(); turns.has_value()) {
-    uint64_t progress = *turns;
-    for (const v1::SegmentStatus& segment : status.segments()) progress += segment.calls();
-    pulse.alive = watch_.Moves(progress, now, segment_deadline_ + kEnginePatience);
+  const std::vector<uint64_t> progress = launcher_.progress();
+  if (watches_.size() < progress.size()) watches_.resize(progress.size());
+  for (size_t r = 0; r < progress.size(); ++r) {
+    const bool moves = watches_[r].Moves(progress[r], now, segment_deadline_ + kEnginePatience);
+    pulse.alive = pulse.alive && moves;
   }
   pulse.serving = status.state() == "ready";
   pulse.starting = status.state() == "loading";
-  pulse.status = pulse.alive ? status.state() : "the engine stands still";
+  pulse.status = pulse.alive ? status.state() : "an engine stands still";
   if (!status.detail().empty()) {
     absl::StrAppendFormat(&pulse.status, ": %s", status.detail());
   } else if (pulse.serving) {

@@ -1,6 +1,8 @@
 // A gateway's reports to the service manager.
 #pragma once
 
+#include <vector>
+
 #include "absl/time/time.h"
 #include "services/common/systemd/heartbeat.h"
 #include "services/common/systemd/progress_watch.h"
@@ -16,13 +18,13 @@ class GatewayPulse {
   GatewayPulse(const Launcher& launcher, absl::Duration segment_deadline)
       : launcher_(launcher), segment_deadline_(segment_deadline) {}
 
-  // Serving once requests are answered; alive while the engine turns or segments end.
+  // Serving once requests are answered; alive while every engine turns or segments end.
   Pulse Take(absl::Time now);
 
  private:
   const Launcher& launcher_;
   const absl::Duration segment_deadline_;
-  ProgressWatch watch_;
+  std::vector<ProgressWatch> watches_;  // by replica with an engine
 };
 
 }  // namespace tandem::gateway

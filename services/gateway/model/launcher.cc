@@ -35,13 +35,13 @@ void FillPictures(const PictureEncoder::Counts& counts, v1::PictureStatus& statu
 
 }  // namespace
 
-Launcher::Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names,
+Launcher::Launcher(ReplicaStarts starts, EngineOptions options, ModelNameOptions names,
                    std::optional<ToolFormat> tools, MakePictureEncoder make_pictures)
-    : start_(std::move(start)),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       names_(std::move(names)),
       tools_(tools),
-      make_pictures_(std::move(make_pictures)) {
+      make_pictures_(std::move(make_pictures)),
+      starts_(std::move(starts)) {
   options_.on_ready_change = [this](bool ready) { Report(ready); };
   options_.on_model_changed = [this] {
     MutexLock lock(mutex_);
@@ -116,19 +116,48 @@ absl::Status Launcher::TryOnce() {
     if (state_ != "failed") state_ = "loading";
     detail_ = absl::StrFormat("%s: %.0f%%", std::string(phase), 100.0 * fraction);
   };
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, start_(progress));
+  ReplicaStarts starts;
+  {
+    MutexLock lock(mutex_);
+    starts = starts_;
+  }
+  TANDEM_ASSIGN_OR_RETURN(LoadedReplica first, LoadFirst(starts.all, progress));
   EngineOptions options = options_;
   options.drafters_progress = progress;
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<ServedModel> model,
-      ServedModel::Create(std::move(executor), options, names_, tools_, make_pictures_));
-  LogInfo("ready", {{"model", model->info().name()}, {"placement", model->engine().placement()}});
+      ServedModel::Create(std::move(first), starts, options, names_, tools_, make_pictures_));
+  LogInfo("ready", {{"model", model->info().name()}, {"placement", model->replicas().placement()}});
   {
     MutexLock lock(mutex_);
+    // SetReplicas may have been called meanwhile.
+    if (starts_.change) model->replicas().Update(starts_.all);
     model_ = std::move(model);
   }
   Report(true);
   return absl::OkStatus();
+}
+
+void Launcher::SetReplicas(std::vector<ReplicaStart> starts) {
+  MutexLock lock(mutex_);
+  starts_.all = std::move(starts);
+  if (model_ != nullptr) model_->replicas().Update(starts_.all);
+}
+
+absl::StatusOr<LoadedReplica> Launcher::LoadFirst(const std::vector<ReplicaStart>& starts,
+                                                  const Executor::Progress& progress) const {
+  absl::Status failed;
+  for (uint32_t replica = 0; replica < starts.size(); ++replica) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) break;
+    }
+    auto executor = starts[replica].start(progress);
+    if (executor.ok()) return LoadedReplica{replica, *std::move(executor)};
+    // Something that is not there may come: that matters more than what cannot work.
+    if (failed.ok() || IsMissing(executor.status())) failed = executor.status();
+  }
+  return failed.ok() ? absl::UnavailableError(kShuttingDown) : failed;
 }
 
 void Launcher::Report(bool ready) {
@@ -157,7 +186,7 @@ void Launcher::FillStatus(v1::GetStatusResponse& status) const {
   }
   if (model == nullptr) return;
   status.set_model(model->info().name());
-  model->engine().FillStatus(status);
+  model->replicas().FillStatus(status);
   if (model->pictures() != nullptr) {
     FillPictures(model->pictures()->counts(), *status.mutable_pictures());
   }
@@ -169,21 +198,20 @@ SchedulerCounters Launcher::counters() const {
     MutexLock lock(mutex_);
     model = model_.get();
   }
-  return model == nullptr ? SchedulerCounters() : model->engine().counters();
+  return model == nullptr ? SchedulerCounters() : model->replicas().counters();
 }
 
 void Launcher::ReportRefused(Api api, const absl::Status& status) const {
   for (EngineObserver* observer : options_.observers) observer->RequestRefused(api, status);
 }
 
-std::optional<uint64_t> Launcher::turns() const {
+std::vector<uint64_t> Launcher::progress() const {
   const ServedModel* model = nullptr;
   {
     MutexLock lock(mutex_);
     model = model_.get();
   }
-  if (model == nullptr) return std::nullopt;
-  return model->engine().turns();
+  return model == nullptr ? std::vector<uint64_t>() : model->replicas().progress();
 }
 
 ConstraintCounts Launcher::constraint_counts() const {
@@ -214,7 +242,7 @@ void Launcher::Drain(absl::Duration patience) {
   }
   if (model == nullptr) return;
   model->StopPreparing(absl::UnavailableError(kShuttingDown));
-  model->engine().Drain(patience);
+  model->replicas().Drain(patience);
 }
 
 void Launcher::EndRequests() {
@@ -225,12 +253,12 @@ void Launcher::EndRequests() {
   }
   if (model == nullptr) return;
   model->StopPreparing(absl::UnavailableError(kShuttingDown));
-  model->engine().Stop();
+  model->replicas().Stop();
 }
 
 bool Launcher::waiting_for_services() const {
   MutexLock lock(mutex_);
-  return starting_ || (model_ != nullptr && model_->engine().recovering());
+  return starting_ || (model_ != nullptr && model_->replicas().waiting());
 }
 
 }  // namespace tandem::gateway

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,20 +26,27 @@ using ConstraintCounts = constraint::ConstraintCache::Counts;
 // Thread-safe.
 class Launcher {
  public:
-  using StartExecutor =
-      std::function<absl::StatusOr<std::unique_ptr<Executor>>(const Executor::Progress&)>;
-
-  // `start` is called on the launcher's thread until it succeeds: again soon after UNAVAILABLE and
-  // DEADLINE_EXCEEDED (something is not there yet), with a longer pause and state "failed" after
-  // other errors.  Called again when the engine has ended by ModelChangedError: the file as it is
+  // The replicas of `starts` are started on the launcher's thread, one after another,
+  // until one succeeds: again soon after UNAVAILABLE and DEADLINE_EXCEEDED (something is not there
+  // yet), with a longer pause and state "failed" after other errors.  The others follow while it
+  // serves.  All are started again when the last has ended by ModelChangedError: the file as it is
   // now is served then.  `names`: what the model is called beside its own name.
   // `tools`, `make_pictures`: as in ServedModel::Create.
-  Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {},
+  Launcher(ReplicaStarts starts, EngineOptions options, ModelNameOptions names = {},
            std::optional<ToolFormat> tools = {}, MakePictureEncoder make_pictures = {});
+  // With one replica.
+  Launcher(StartExecutor start, EngineOptions options, ModelNameOptions names = {},
+           std::optional<ToolFormat> tools = {}, MakePictureEncoder make_pictures = {})
+      : Launcher(ReplicaStarts{{{"", std::move(start), nullptr}}}, std::move(options),
+                 std::move(names), tools, std::move(make_pictures)) {}
   ~Launcher();
 
   // Starts.  `on_ready` is called when requests can be answered, and when they no longer can.
   void Begin(std::function<void(bool ready)> on_ready);
+
+  // From now on the model has these replicas, one at least (Replicas::Update).
+  // REQUIRES ReplicaStarts::change of the constructor.
+  void SetReplicas(std::vector<ReplicaStart> starts);
 
   // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this, also when
   // another has taken its place.
@@ -52,15 +60,15 @@ class Launcher {
   std::optional<PictureEncoder::Counts> picture_counts() const;
   // Tells the engine's observers of a request that was refused before it reached the engine.
   void ReportRefused(Api api, const absl::Status& status) const;
-  // Engine::turns; nothing while there is no engine yet.
-  std::optional<uint64_t> turns() const;
+  // Replicas::progress; nothing while there is no engine yet.
+  std::vector<uint64_t> progress() const;
 
   // No more requests; waits up to `patience` for those the engine has.  Requests that wait for the
   // compilation of their constraint end with UNAVAILABLE.
   void Drain(absl::Duration patience);
   // Ends the requests that are left with UNAVAILABLE, so that their calls can end.
   void EndRequests();
-  // Whether the executor is waiting for services, as the destructor would then do too.
+  // Whether a replica is waiting for services, as the destructor would then do too.
   bool waiting_for_services() const;
 
  private:
@@ -69,9 +77,11 @@ class Launcher {
   // the end of everything.
   bool AwaitModelChange();
   absl::Status TryOnce();
+  // The first of the replicas that can be loaded.
+  absl::StatusOr<LoadedReplica> LoadFirst(const std::vector<ReplicaStart>& starts,
+                                          const Executor::Progress& progress) const;
   void Report(bool ready);
 
-  const StartExecutor start_;
   EngineOptions options_;
   const ModelNameOptions names_;
   const std::optional<ToolFormat> tools_;
@@ -79,6 +89,7 @@ class Launcher {
   std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
 
   mutable Mutex mutex_;
+  ReplicaStarts starts_ ABSL_GUARDED_BY(mutex_);
   CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -133,7 +133,7 @@ TEST(LauncherTest, ServesTheChangedFileWhereTheFormerModelIsLost) {
   ASSERT_TRUE(Eventually([&] { return launcher.model().ok(); }));
   const ServedModel* former = *launcher.model();
   StreamReader ends;
-  ASSERT_TRUE(former->engine().Submit(GreedyRequest(1, 5, 50), ends.stream()).ok());
+  ASSERT_TRUE(former->replicas().Submit(GreedyRequest(1, 5, 50), ends.stream()).ok());
   const absl::Status end = ends.ReadToEnd().status;
   EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(end.message()), HasSubstr("file has changed"));
@@ -151,12 +151,13 @@ TEST(LauncherTest, ServesTheChangedFileWhereTheFormerModelIsLost) {
                                           HasSubstr("file has changed"));
                             });
   StreamReader late;
-  EXPECT_THAT(std::string(former->engine().Submit(GreedyRequest(2, 5, 5), late.stream()).message()),
-              HasSubstr("file has changed"));
+  EXPECT_THAT(
+      std::string(former->replicas().Submit(GreedyRequest(2, 5, 5), late.stream()).message()),
+      HasSubstr("file has changed"));
   go.Open();
   ASSERT_TRUE(Eventually([&] { return ready.load(); }));
   StreamReader next;
-  ASSERT_TRUE((*launcher.model())->engine().Submit(GreedyRequest(3, 5, 5), next.stream()).ok());
+  ASSERT_TRUE((*launcher.model())->replicas().Submit(GreedyRequest(3, 5, 5), next.stream()).ok());
   EXPECT_TRUE(next.ReadToEnd().status.ok());
   status.Clear();
   launcher.FillStatus(status);

@@ -325,7 +325,7 @@ TEST_F(PictureRequestTest, AnswersDependOnThePicture) {
     testing::StreamReader reader;
     PrepareRequests(*model_, {*parsed}, [&](absl::StatusOr<std::vector<EngineRequest>> prepared) {
       EXPECT_OK(prepared.status());
-      EXPECT_OK(model_->engine().Submit(std::move(prepared->front()), reader.stream()));
+      EXPECT_OK(model_->replicas().Submit(std::move(prepared->front()), reader.stream()));
     });
     const StreamEnd& end = reader.ReadToEnd();
     EXPECT_OK(end.status);

@@ -24,7 +24,7 @@ ConstraintWait PrepareConstraint(
     if (!compiled.ok()) {
       const absl::Status status = NameSchemaPart(compiled.status());
       for (const EngineRequest& request : *shared) {
-        model.engine().ReportRefused(request.api, status);
+        model.replicas().ReportRefused(request.api, status);
       }
       return next(status);
     }

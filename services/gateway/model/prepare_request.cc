@@ -14,7 +14,7 @@ using Next = std::function<void(absl::StatusOr<Requests>)>;
 
 void ReportRefused(const ServedModel& model, const Requests& requests, const absl::Status& status) {
   for (const EngineRequest& request : requests) {
-    model.engine().ReportRefused(request.api, status);
+    model.replicas().ReportRefused(request.api, status);
   }
 }
 

@@ -194,7 +194,7 @@ absl::StatusOr<std::vector<uint32_t>> ParsePrediction(const std::string& text,
         absl::StrFormat("prediction: %d bytes, at most %d", text.size(), kMaxPredictionBytes));
   }
   // Nobody would read them.
-  if (text.empty() || !model.engine().drafts()) return std::vector<uint32_t>();
+  if (text.empty() || !model.replicas().drafts()) return std::vector<uint32_t>();
   auto tokens = TokensOf(text, /*add_bos=*/false, model);
   if (!tokens.ok()) {
     return absl::Status(tokens.status().code(),
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<EngineRequest>> ParseEmbed(const v1::EmbedRequest& re
     return absl::InvalidArgumentError(absl::StrFormat("inputs: %d of them, must be 1 to %d",
                                                       request.inputs_size(), kMaxEmbedInputs));
   }
-  const size_t most = std::max<size_t>(kMaxEmbedTokens, model.engine().max_sequence_len());
+  const size_t most = std::max<size_t>(kMaxEmbedTokens, model.replicas().max_sequence_len());
   size_t num_tokens = 0;
   std::vector<EngineRequest> parsed(request.inputs_size());
   for (int i = 0; i < request.inputs_size(); ++i) {

@@ -115,8 +115,9 @@ void ServedModel::TakePictures(const Executor& executor, const EngineOptions& op
 }
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(
-    std::unique_ptr<Executor> executor, const EngineOptions& options, ModelNameOptions names,
+    LoadedReplica first, ReplicaStarts starts, const EngineOptions& options, ModelNameOptions names,
     std::optional<ToolFormat> tools, const MakePictureEncoder& make_pictures) {
+  const Executor* const executor = first.executor.get();
   std::unique_ptr<ServedModel> served(new ServedModel());
   const loader::v1::Model& model = executor->model();
   const Vocabulary& vocabulary = executor->vocabulary();
@@ -151,11 +152,11 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(
   served->TakePictures(*executor, options, make_pictures);
   served->info_.set_no_images_reason(served->why_no_pictures_);
   TANDEM_ASSIGN_OR_RETURN(auto trie, MakeTrie(served->config_, *served->tokenizer_));
-  TANDEM_ASSIGN_OR_RETURN(served->engine_,
-                          Engine::Create(std::move(executor), *served->tokenizer_, options));
+  TANDEM_ASSIGN_OR_RETURN(served->replicas_, Replicas::Create(std::move(first), *served->tokenizer_,
+                                                              options, std::move(starts)));
   served->constraints_ = std::make_unique<constraint::ConstraintCache>(
       std::move(trie), CacheOptions(options.observers));
-  served->info_.set_context_len(served->engine_->max_sequence_len());
+  served->info_.set_context_len(served->replicas_->max_sequence_len());
   return served;
 }
 

@@ -1,4 +1,4 @@
-// A model that is up: what the public API needs to know of it, and the engine that runs it.
+// A model that is up: what the public API needs to know of it, and the engines that run it.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/model/model_names.h"
 #include "services/gateway/model/picture_encoder.h"
+#include "services/gateway/replicas/replicas.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "services/gateway/tool_calls/call_parser.h"
 #include "tandem/v1/generation.pb.h"
@@ -25,23 +27,32 @@ namespace tandem::gateway {
 using MakePictureEncoder =
     std::function<absl::StatusOr<std::unique_ptr<PictureEncoder>>(const Executor& executor)>;
 
-// Immutable but for the engine, the constraints and the pictures, which are thread-safe.
+// Immutable but for the replicas, the constraints and the pictures, which are thread-safe.
 class ServedModel {
  public:
-  // Builds the tokenizer and starts the engine.  `tools`: how the model is shown tools; by default
-  // its vocabulary decides.  INVALID_ARGUMENT: a vocabulary or limits that cannot work, or that
-  // lacks what `tools` needs.  `make_pictures`: called where model and workers take pictures; if it
-  // is null or fails, pictures are refused.
+  // Builds the tokenizer and starts the engines: that of `first`, and in the background those of the
+  // other replicas of `starts`.  `tools`: how the model is shown tools; by default its vocabulary
+  // decides.  INVALID_ARGUMENT: a vocabulary or limits that cannot work, or that lacks what `tools`
+  // needs.  `make_pictures`: called where model and workers take pictures; if it is null or fails,
+  // pictures are refused.  REQUIRES first.replica < starts.all.size().
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(
+      LoadedReplica first, ReplicaStarts starts, const EngineOptions& options,
+      ModelNameOptions names = {}, std::optional<ToolFormat> tools = {},
+      const MakePictureEncoder& make_pictures = {});
+  // With one replica.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Create(
       std::unique_ptr<Executor> executor, const EngineOptions& options, ModelNameOptions names = {},
-      std::optional<ToolFormat> tools = {}, const MakePictureEncoder& make_pictures = {});
+      std::optional<ToolFormat> tools = {}, const MakePictureEncoder& make_pictures = {}) {
+    return Create({0, std::move(executor)}, {std::vector<ReplicaStart>(1), false}, options,
+                  std::move(names), tools, make_pictures);
+  }
 
   const v1::ModelInfo& info() const { return info_; }
   const ModelConfig& config() const { return config_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  Engine& engine() const { return *engine_; }
-  // Compiles constraints for the model's vocabulary (PrepareConstraint).  Stop it where the engine
-  // is stopped, so that the calls that wait for it end.
+  Replicas& replicas() const { return *replicas_; }
+  // Compiles constraints for the model's vocabulary (PrepareConstraint).  Stop it where the engines
+  // are stopped, so that the calls that wait for it end.
   constraint::ConstraintCache& constraints() const { return *constraints_; }
   // Encodes pictures (PrepareRequests); null: pictures are refused, and why_no_pictures() says why.
   PictureEncoder* pictures() const { return pictures_.get(); }
@@ -81,12 +92,12 @@ class ServedModel {
   SamplingParams sampling_defaults_;
   std::optional<uint32_t> bos_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<Engine> engine_;  // after the tokenizer it borrows
-  // After the engine: what waits for a compilation is answered by it.
+  std::unique_ptr<Replicas> replicas_;  // after the tokenizer they borrow
+  // After the engines: what waits for a compilation is answered by it.
   std::unique_ptr<constraint::ConstraintCache> constraints_;
   bool shared_prefixes_ = false;
   std::string why_no_pictures_;
-  std::unique_ptr<PictureEncoder> pictures_;  // likewise after the engine; null: they are refused
+  std::unique_ptr<PictureEncoder> pictures_;  // likewise after the engines; null: they are refused
 };
 
 }  // namespace tandem::gateway

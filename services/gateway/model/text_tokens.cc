@@ -15,17 +15,17 @@ absl::Status PromptTooLong(const char* at_least, uint64_t num_tokens, const Serv
   return absl::InvalidArgumentError(
       absl::StrFormat("context_length_exceeded: the prompt has %s%d tokens and must leave room for "
                       "one more in a context of %d",
-                      at_least, num_tokens, model.engine().max_sequence_len()));
+                      at_least, num_tokens, model.replicas().max_sequence_len()));
 }
 
 absl::Status TextTooLong(const char* at_least, uint64_t num_tokens, const ServedModel& model) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "context_length_exceeded: %s%d tokens, a context holds %d; send the text in parts", at_least,
-      num_tokens, model.engine().max_sequence_len()));
+      num_tokens, model.replicas().max_sequence_len()));
 }
 
 uint64_t NumCounted(const ServedModel& model) {
-  return model.engine().max_sequence_len() + kCountedBeyond;
+  return model.replicas().max_sequence_len() + kCountedBeyond;
 }
 
 // `num_bytes` of text have so many tokens at least.
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text, bool add_bos
 }  // namespace
 
 absl::Status CheckPromptTokens(uint64_t num_tokens, const ServedModel& model) {
-  if (num_tokens < model.engine().max_sequence_len()) return absl::OkStatus();
+  if (num_tokens < model.replicas().max_sequence_len()) return absl::OkStatus();
   return PromptTooLong("", num_tokens, model);
 }
 
@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<uint32_t>> EncodeChat(const std::vector<Message>& mes
 
 absl::StatusOr<std::vector<uint32_t>> TokensOf(std::string_view text, bool add_bos,
                                                const ServedModel& model) {
-  const uint64_t context = model.engine().max_sequence_len();
+  const uint64_t context = model.replicas().max_sequence_len();
   const uint64_t least = LeastTokens(text.size(), model);
   if (least > context) return TextTooLong("the text has at least ", least, model);
   auto ids = Encode(text, add_bos, model);
@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<uint32_t>> TokensOf(std::string_view text, bool add_b
 }
 
 absl::Status CheckNumTokens(uint64_t num_tokens, const ServedModel& model) {
-  if (num_tokens <= model.engine().max_sequence_len()) return absl::OkStatus();
+  if (num_tokens <= model.replicas().max_sequence_len()) return absl::OkStatus();
   return TextTooLong("", num_tokens, model);
 }
 

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 class TextTokensTest : public testing::ServiceFixture {
  protected:
   const ServedModel& model() { return **launcher_->model(); }
-  uint32_t context() { return model().engine().max_sequence_len(); }
+  uint32_t context() { return model().replicas().max_sequence_len(); }
 
   grpc::Status Tokenize(const std::string& text, v1::TokenizeResponse& response) {
     v1::TokenizeRequest request;

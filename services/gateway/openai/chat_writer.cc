@@ -65,7 +65,7 @@ class ChatWriter : public AnswerWriter {
       Json last = Head("chat.completion.chunk");
       last["choices"] = Json::array();
       last["usage"] = usage_.ToJson();
-      last["tandem"] = usage_.ToTandemJson(model_.engine().placement(), options_.ignored);
+      last["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
       AppendEvent(last, out);
     }
     out += "data: [DONE]\n\n";
@@ -182,7 +182,7 @@ class ChatWriter : public AnswerWriter {
     }
     body["usage"] = usage_.ToJson();
     body["service_tier"] = "default";
-    body["tandem"] = usage_.ToTandemJson(model_.engine().placement(), options_.ignored);
+    body["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
     return body;
   }
 

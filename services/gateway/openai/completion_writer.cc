@@ -104,7 +104,7 @@ class CompletionWriter : public AnswerWriter {
       Json last = Head();
       last["choices"] = Json::array();
       last["usage"] = usage_.ToJson();
-      last["tandem"] = usage_.ToTandemJson(model_.engine().placement(), options_.ignored);
+      last["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
       AppendEvent(last, out);
     }
     out += "data: [DONE]\n\n";
@@ -180,7 +180,7 @@ class CompletionWriter : public AnswerWriter {
       body["choices"].push_back(ChoiceJson(i, text, choices_[i].reason));
     }
     body["usage"] = usage_.ToJson();
-    body["tandem"] = usage_.ToTandemJson(model_.engine().placement(), options_.ignored);
+    body["tandem"] = usage_.ToTandemJson(model_.replicas().placement(), options_.ignored);
     return body;
   }
 

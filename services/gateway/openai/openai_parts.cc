@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "services/common/version/version.h"
 
@@ -51,6 +52,7 @@ Json UsageSum::ToResponsesJson() const {
 Json UsageSum::ToTandemJson(const std::string& placement,
                             const std::vector<std::string>& ignored) const {
   std::map<std::string, double> devices;
+  std::set<uint32_t> replicas;
   double queue = 0.0;
   double first_token = runs_.empty() ? 0.0 : runs_[0].first_token_seconds();
   double total = 0.0;
@@ -58,13 +60,18 @@ Json UsageSum::ToTandemJson(const std::string& placement,
     queue = std::max(queue, run.queue_seconds());
     first_token = std::min(first_token, run.first_token_seconds());
     total = std::max(total, run.total_seconds());
+    replicas.insert(run.replica());
     for (const v1::DeviceTime& time : run.device_times()) devices[time.worker()] += time.seconds();
   }
   Json device_seconds = Json::object();
   for (const auto& [worker, seconds] : devices) device_seconds[worker] = seconds;
-  Json json = {{"placement", placement}, {"seed", seed_},
-               {"queue_seconds", queue}, {"first_token_seconds", first_token},
-               {"total_seconds", total}, {"device_seconds", std::move(device_seconds)}};
+  Json json = {{"placement", placement},
+               {"replicas", replicas},
+               {"seed", seed_},
+               {"queue_seconds", queue},
+               {"first_token_seconds", first_token},
+               {"total_seconds", total},
+               {"device_seconds", std::move(device_seconds)}};
   if (!ignored.empty()) json["ignored"] = ignored;
   return json;
 }

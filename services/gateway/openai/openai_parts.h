@@ -23,7 +23,7 @@ class UsageSum {
   Json ToJson() const;
   // The same under the names of /v1/responses.
   Json ToResponsesJson() const;
-  // Tandem's own: the placement, the seed of the first run, seconds (by device, in the queue, to
+  // Tandem's own: the placement, the replicas that ended the runs, the seed of the first run, seconds (by device, in the queue, to
   // the first token, in all), and the members that were accepted without effect, if any.
   Json ToTandemJson(const std::string& placement,
                     const std::vector<std::string>& ignored = {}) const;

@@ -208,7 +208,7 @@ class ResponsesWriter : public AnswerWriter {
             {"usage", ended_ ? usage_.ToResponsesJson() : Json(nullptr)},
             {"user", nullptr},
             {"metadata", options_.metadata},
-            {"tandem", ended_ ? usage_.ToTandemJson(model_.engine().placement(), options_.ignored)
+            {"tandem", ended_ ? usage_.ToTandemJson(model_.replicas().placement(), options_.ignored)
                               : Json(nullptr)}};
   }
 

@@ -20,6 +20,8 @@ class QueuePlaces {
 
   // RESOURCE_EXHAUSTED: the queue is full for this tenant.
   absl::Status Take(const std::string& tenant, uint64_t tokens = 0);
+  // Takes a place whether there is one or not: for a request that has one elsewhere already.
+  void TakeAnyway(const std::string& tenant, uint64_t tokens = 0);
   // Whether Take would succeed.
   bool Fits(const std::string& tenant, uint64_t tokens = 0) const;
   // REQUIRES a place was taken with as many tokens.

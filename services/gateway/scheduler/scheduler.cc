@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 
 namespace tandem::gateway {
@@ -85,13 +86,12 @@ bool Scheduler::PicturesFit(const std::vector<PictureSpan>& pictures) const {
   });
 }
 
-absl::Status Scheduler::Add(SequenceSpec spec) {
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  if (spec.prompt.size() >= max_sequence_len_) {
+absl::Status Scheduler::CheckFits(const SequenceSpec& spec, size_t num_tokens) const {
+  if (num_tokens >= max_sequence_len_) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "context_length_exceeded: the prompt has %d tokens and must leave room for one more in "
         "a context of %d",
-        spec.prompt.size(), max_sequence_len_));
+        num_tokens, max_sequence_len_));
   }
   if (!PicturesFit(spec.pictures)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -99,18 +99,57 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
         "requests: raise --max-rows",
         spec.pictures.front().num_rows, max_picture_rows()));
   }
-  const uint64_t id = spec.id;
-  if (sequences_.contains(id)) {
-    return absl::InvalidArgumentError(absl::StrFormat("sequence id %d is in use", id));
+  if (sequences_.contains(spec.id)) {
+    return absl::InvalidArgumentError(absl::StrFormat("sequence id %d is in use", spec.id));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::Add(SequenceSpec spec) {
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size()));
   TANDEM_RETURN_IF_ERROR(places_.Take(spec.tenant.name));
+  Wait(Enter(std::move(spec)));
+  return absl::OkStatus();
+}
+
+Sequence& Scheduler::Enter(SequenceSpec spec) {
+  const uint64_t id = spec.id;
   Tenant& tenant = *tenants_.Enter(spec.tenant, last_step_id_);
   const uint64_t scope = scopes_.Of(spec.prefix_scope);
   auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_++, tenant, pools_,
                                              options_.prefix_cache, scope);
-  Wait(*sequence);
   ++num_by_priority_[sequence->priority];
-  sequences_.emplace(id, std::move(sequence));
+  return *sequences_.emplace(id, std::move(sequence)).first->second;
+}
+
+SequenceProgress Scheduler::Take(uint64_t id) {
+  const Sequence* const sequence = Find(id);
+  TANDEM_CHECK(sequence != nullptr && !sequence->awaits_decision);
+  const std::span<const uint32_t> known = std::span(sequence->tokens).first(sequence->num_known);
+  const std::span<const uint32_t> answer = known.subspan(sequence->prompt_len);
+  SequenceProgress progress{
+      .answer = {answer.begin(), answer.end()},
+      .num_computed =
+          std::max(sequence->lost_until, std::min(sequence->num_computed, sequence->num_known)),
+      .prompt_outputs_done = sequence->prompt_outputs_done,
+      .needs = sequence->needs};
+  Remove(id);
+  return progress;
+}
+
+absl::Status Scheduler::Adopt(SequenceSpec spec, const SequenceProgress& progress) {
+  TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size() + progress.answer.size()));
+  places_.TakeAnyway(spec.tenant.name);
+  Sequence& sequence = Enter(std::move(spec));
+  sequence.tokens.insert(sequence.tokens.end(), progress.answer.begin(), progress.answer.end());
+  sequence.num_known = static_cast<uint32_t>(sequence.tokens.size());
+  sequence.lost_until = progress.num_computed;
+  sequence.prompt_outputs_done =
+      std::max(sequence.prompt_outputs_done, progress.prompt_outputs_done);
+  sequence.next_prompt_output = sequence.prompt_outputs_done;
+  if (progress.needs.has_value()) sequence.needs = *progress.needs;
+  Wait(sequence);
   return absl::OkStatus();
 }
 

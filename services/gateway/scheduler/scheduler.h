@@ -147,6 +147,13 @@ class Scheduler {
   // Removes a sequence and frees its blocks.  No effect for an unknown id.
   void Remove(uint64_t id);
 
+  // Removes a sequence that is to go on elsewhere.
+  // REQUIRES a sequence whose next token is not being decided, but for lost steps.
+  SequenceProgress Take(uint64_t id);
+  // Queues a sequence of another scheduler, behind all others, with the tokens that it has.  It
+  // takes a place whether there is one or not.  INVALID_ARGUMENT as Add.
+  absl::Status Adopt(SequenceSpec spec, const SequenceProgress& progress);
+
   // The next step.  nullptr: there is nothing to compute, or nothing until the step under way is
   // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
   // valid, until StepDone, StepRefused or StepFailed ends it (they end the oldest), or until
@@ -205,6 +212,9 @@ class Scheduler {
  private:
   explicit Scheduler(const SchedulerOptions& options);
 
+  // INVALID_ARGUMENT: a sequence of so many tokens cannot be computed here.
+  absl::Status CheckFits(const SequenceSpec& spec, size_t num_tokens) const;
+  Sequence& Enter(SequenceSpec spec);
   bool PicturesFit(const std::vector<PictureSpan>& pictures) const;
   // As the options and the workers' limits allow.
   uint32_t MaxRunning() const;

@@ -43,6 +43,14 @@ struct SequenceSpec {
   int32_t priority = 0;          // the lower number goes first, whosever it is
 };
 
+// How far a sequence is that goes on in another scheduler: everything but its KV.
+struct SequenceProgress {
+  std::vector<uint32_t> answer;  // tokens decided
+  uint32_t num_computed = 0;     // positions that were computed
+  uint32_t prompt_outputs_done = 0;
+  std::optional<OutputNeeds> needs;  // of the next token; nullopt: the specification's
+};
+
 // Rows of forced tokens that count as decode rows.
 inline constexpr uint32_t kMostForcedRows = 32;
 

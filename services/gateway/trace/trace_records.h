@@ -72,7 +72,7 @@ struct StepShare {
 // others; below it a span for each call; below each call the device's time and, if there are
 // several, the kinds of stage.
 struct TracedStep final : SpanSource {
-  uint64_t step_id = 0;
+  StepKey key;
   TraceContext context;
   std::string state;
   absl::Time begin, end;  // `begin`: when the devices had finished their earlier work

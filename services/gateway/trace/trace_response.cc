@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 namespace tandem::gateway {
 namespace {
@@ -57,7 +58,8 @@ void FillSegment(const TracedSegment& segment, v1::TraceSegment& shown) {
 }
 
 void FillStep(const TracedStep& step, v1::TraceStep& shown) {
-  shown.set_step_id(step.step_id);
+  shown.set_step_id(step.key.step_id);
+  shown.set_replica(step.key.replica);
   shown.set_span_id(FormatSpanId(step.context.span_id));
   shown.set_begin_ns(absl::ToUnixNanos(step.begin));
   shown.set_end_ns(absl::ToUnixNanos(step.end));
@@ -88,6 +90,15 @@ void FillRun(const TracedRequest& request, v1::TraceRun& shown) {
   shown.set_first_token_ns(NanosOrZero(request.first_token));
   shown.set_ended_ns(NanosOrZero(request.end));
   shown.set_steps_left_out(request.steps_left_out);
+  if (request.picture_times == nullptr) return;
+  for (const PictureTime& time : *request.picture_times) {
+    v1::TracePicture& picture = *shown.add_pictures();
+    picture.set_stage(PictureStageName(time.stage));
+    picture.set_picture(time.picture);
+    picture.set_batch(time.num_pictures);
+    picture.set_begin_ns(absl::ToUnixNanos(time.begin));
+    picture.set_end_ns(absl::ToUnixNanos(time.end));
+  }
 }
 
 }  // namespace
@@ -97,17 +108,19 @@ void FillTrace(const std::vector<KeptTrace>& traces, v1::GetTraceResponse& respo
   response.set_request_id(first.request_id);
   response.set_trace_id(FormatTraceId(first.trace.own.trace_id));
   response.set_model(first.model);
-  std::map<uint64_t, const TracedStep*> steps;  // by step number, ascending
+  // In the order in which they ran.
+  std::map<std::pair<absl::Time, StepKey>, const TracedStep*> steps;
   for (const KeptTrace& trace : traces) {
-    for (const auto& step : trace.steps) steps.emplace(step->step_id, step.get());
+    for (const auto& step : trace.steps)
+      steps.emplace(std::pair(step->begin, step->key), step.get());
   }
   std::map<const TracedPlan*, uint32_t> plans;
-  std::map<uint64_t, uint32_t> places;
-  for (const auto& [step_id, step] : steps) {
+  std::map<StepKey, uint32_t> places;
+  for (const auto& [order, step] : steps) {
     const auto [plan, added] =
         plans.emplace(step->plan.get(), static_cast<uint32_t>(response.plans_size()));
     if (added) FillPlan(*step->plan, *response.add_plans());
-    places[step_id] = static_cast<uint32_t>(response.steps_size());
+    places[step->key] = static_cast<uint32_t>(response.steps_size());
     v1::TraceStep& shown = *response.add_steps();
     shown.set_plan(plan->second);
     FillStep(*step, shown);
@@ -119,7 +132,7 @@ void FillTrace(const std::vector<KeptTrace>& traces, v1::GetTraceResponse& respo
       for (const StepShare& share : step->shares) {
         if (share.request != trace.request->number) continue;
         v1::TraceShare& shown = *run.add_shares();
-        shown.set_step(places.at(step->step_id));
+        shown.set_step(places.at(step->key));
         shown.set_rows(share.num_rows);
         shown.set_phase(PhaseName(share.phase));
       }

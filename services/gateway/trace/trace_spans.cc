@@ -145,7 +145,8 @@ void TracedStep::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   Span& step =
       AddSpan(spans, context.trace_id, context.span_id, owner.phase_span_id(), "step", begin, end);
   step.set_trace_state(state);
-  Set(step, "tandem.step.id", static_cast<int64_t>(step_id));
+  Set(step, "tandem.step.id", static_cast<int64_t>(key.step_id));
+  Set(step, "tandem.replica", static_cast<int64_t>(key.replica));
   Set(step, "tandem.step.rows.decode", static_cast<int64_t>(decode_rows));
   Set(step, "tandem.step.rows.prompt", static_cast<int64_t>(prompt_rows));
   Set(step, "tandem.step.rows.drafted", static_cast<int64_t>(drafted_rows));

@@ -28,8 +28,9 @@ void Tracer::RequestFirstToken(RequestNumber number, Api /*api*/, absl::Time /*s
   live_.at(number).first_token = now;
 }
 
-void Tracer::StepBegins(uint64_t step_id, std::span<const RequestRows> requests, StepTrace& trace) {
-  Begun begun{.step_id = step_id};
+void Tracer::StepBegins(const StepKey& key, std::span<const RequestRows> requests,
+                        StepTrace& trace) {
+  Begun begun{.step_id = key.step_id};
   const RequestTrace* owner = nullptr;
   for (const RequestRows& rows : requests) {
     const auto found = live_.find(rows.request);
@@ -43,23 +44,25 @@ void Tracer::StepBegins(uint64_t step_id, std::span<const RequestRows> requests,
   trace.step = {owner->own.trace_id, RandomSpanId(), owner->own.sampled};
   trace.state = owner->state;
   begun.trace = trace;
-  begun_.push_back(std::move(begun));
+  replicas_[key.replica].begun.push_back(std::move(begun));
 }
 
 void Tracer::StepEnded(const StepReport& report) {
+  auto& [all_begun, plan] = replicas_[report.key.replica];
+  const uint64_t step_id = report.key.step_id;
   // If several steps are lost together, all end with the first.
-  while (!begun_.empty() && begun_.front().step_id < report.step_id) begun_.pop_front();
-  if (begun_.empty() || begun_.front().step_id != report.step_id) return;
-  const Begun begun = std::move(begun_.front());
-  begun_.pop_front();
+  while (!all_begun.empty() && all_begun.front().step_id < step_id) all_begun.pop_front();
+  if (all_begun.empty() || all_begun.front().step_id != step_id) return;
+  const Begun begun = std::move(all_begun.front());
+  all_begun.pop_front();
   std::vector<StepShare> shares = SharesOf(report, begun.owner);
   const bool exported = options_.exporter != nullptr && begun.trace.step.sampled;
   if (shares.empty() || (!exported && options_.keep_requests == 0)) return;
-  if (plan_ == nullptr || !plan_->Describes(*report.plan)) {
-    plan_ = std::make_shared<const TracedPlan>(*report.plan);
+  if (plan == nullptr || !plan->Describes(*report.plan)) {
+    plan = std::make_shared<const TracedPlan>(*report.plan);
   }
   auto step = std::make_shared<TracedStep>();
-  step->step_id = report.step_id;
+  step->key = report.key;
   step->context = begun.trace.step;
   step->state = begun.trace.state;
   step->begin = report.turn;
@@ -69,7 +72,7 @@ void Tracer::StepEnded(const StepReport& report) {
   step->drafted_rows = report.drafted_rows;
   step->queued = report.queued;
   step->status = report.status;
-  step->plan = plan_;
+  step->plan = plan;
   step->shares = std::move(shares);
   step->segments.reserve(report.segments.size());
   for (const SegmentTiming& timing : report.segments) {

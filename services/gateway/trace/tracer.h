@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ struct TracerOptions {
   SpanExporter* exporter = nullptr;  // Borrowed; must outlive this.  Null: nothing is exported
 };
 
-// The ring is thread-safe; all other methods belong to the engine's thread.
+// The ring is thread-safe; all other methods are called one at a time.
 class Tracer final : public EngineObserver {
  public:
   explicit Tracer(TracerOptions options);
@@ -42,7 +43,7 @@ class Tracer final : public EngineObserver {
   void RequestFirstToken(RequestNumber number, Api api, absl::Time submitted,
                          absl::Time now) override;
   void RequestEnded(const RequestReport& report) override;
-  void StepBegins(uint64_t step_id, std::span<const RequestRows> requests,
+  void StepBegins(const StepKey& key, std::span<const RequestRows> requests,
                   StepTrace& trace) override;
   void StepEnded(const StepReport& report) override;
 
@@ -64,6 +65,12 @@ class Tracer final : public EngineObserver {
     RequestNumber owner = 0;
   };
 
+  // What an engine does.
+  struct Replica {
+    std::deque<Begun> begun;  // in order
+    std::shared_ptr<const TracedPlan> plan;
+  };
+
   // The shares of the requests that still run, the owner's first.
   std::vector<StepShare> SharesOf(const StepReport& report, RequestNumber owner);
   void Keep(const std::shared_ptr<const TracedStep>& step);
@@ -71,8 +78,7 @@ class Tracer final : public EngineObserver {
   const TracerOptions options_;
   TraceRing ring_;
   std::unordered_map<RequestNumber, Live> live_;
-  std::deque<Begun> begun_;  // in order
-  std::shared_ptr<const TracedPlan> plan_;
+  std::map<uint32_t, Replica> replicas_;
 };
 
 }  // namespace tandem::gateway

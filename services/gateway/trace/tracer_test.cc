@@ -173,6 +173,14 @@ TEST(TracerTest, TheWaitForPicturesIsAPartOfTheRequest) {
     if (time.stage != PictureStage::kEncode) continue;
     EXPECT_EQ(AttributeOf(*stage, "tandem.picture.count").int_value(), 2);
   }
+  v1::GetTraceResponse kept;
+  FillTrace(tracing->ring().Find("r3"), kept);
+  ASSERT_EQ(kept.runs(0).pictures_size(), 4);
+  EXPECT_EQ(kept.runs(0).pictures(0).stage(), "fetch");
+  EXPECT_EQ(kept.runs(0).pictures(0).picture(), 1u);
+  EXPECT_EQ(kept.runs(0).pictures(3).stage(), "encode");
+  EXPECT_EQ(kept.runs(0).pictures(3).batch(), 2u);
+  EXPECT_EQ(kept.runs(0).pictures(3).end_ns(), absl::ToUnixNanos(from(110)));
   const Span& root = by_id.at(pictures[0].parent_span_id());
   EXPECT_EQ(root.start_time_unix_nano(), pictures[0].start_time_unix_nano());
   EXPECT_GE(AttributeOf(root, "tandem.time_to_first_token.seconds").double_value(), 0.3);

@@ -67,7 +67,8 @@ std::function<int()> AddLogsCommand(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("logs", "Show what the services of `tandem serve` have logged");
   command->add_option("service", flags->services,
-                      "loader, gpu_worker, npu_worker, gateway or serve; default: all, by time");
+                      "loader, gpu_worker (further ones: gpu_worker1 and on), npu_worker, "
+                      "gateway or serve; default: all, by time");
   command->add_option("-n,--lines", flags->num_lines, "Of the last lines, so many")
       ->capture_default_str();
   command->add_flag("-f,--follow", flags->follow, "Go on with lines logged from now on");

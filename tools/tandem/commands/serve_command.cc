@@ -14,6 +14,7 @@
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/serve_flags.h"
+#include "tools/tandem/doctor/doctor.h"
 #include "tools/tandem/serve/ports.h"
 #include "tools/tandem/serve/runtime_lock.h"
 #include "tools/tandem/supervisor/supervisor.h"
@@ -92,6 +93,11 @@ absl::Status Serve(const ServeFlags& flags) {
   const absl::StatusOr<ClusterOptions> resolved = ResolveServeFlags(flags);
   if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
   ClusterOptions options = *resolved;
+  if (options.gpu_devices == std::vector<std::string>{kAllGpus}) {
+    TANDEM_ASSIGN_OR_RETURN(options.gpu_devices,
+                            ListedGpus(OutputOf({"tandem-gpu-worker", "--list", "--gpu",
+                                                 std::string(GpuPolicyName(options.gpu))})));
+  }
   TANDEM_ASSIGN_OR_RETURN(options.http, ChoosePort("--http", options.http));
   TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
   // Before anything in the directory changes: it may be another cluster's.

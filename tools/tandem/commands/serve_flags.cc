@@ -1,8 +1,11 @@
 #include "tools/tandem/commands/serve_flags.h"
 
 #include <functional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/config_file.h"
 #include "services/common/flags/flag_checks.h"
@@ -59,6 +62,56 @@ void AddPlaceFlags(CLI::App& command, ClusterOptions& options) {
       ->capture_default_str();
 }
 
+// "all", or indices of devices.
+absl::Status CheckGpus(const std::string& gpu) {
+  const bool number = !gpu.empty() && gpu.find_first_not_of("0123456789") == std::string::npos;
+  if (number || gpu == kAllGpus) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "'%s' is no GPU: all, or indices as `tandem-gpu-worker --list` shows them, is expected",
+      gpu));
+}
+
+// INVALID_ARGUMENT: flags of GPUs that do not go together.
+absl::Status CheckGpuFlags(const ClusterOptions& options) {
+  const std::vector<std::string>& gpus = options.gpu_devices;
+  const std::set<std::string> different(gpus.begin(), gpus.end());
+  if (different.size() < gpus.size() || (different.contains(kAllGpus) && gpus.size() > 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--gpus %s: a GPU is named twice", absl::StrJoin(gpus, ",")));
+  }
+  if (!gpus.empty() && !options.gpu_device.empty()) {
+    return absl::InvalidArgumentError("--gpus and --gpu-device: both name GPUs, give one of them");
+  }
+  if (options.split && options.replicas > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--split is one replica over all GPUs, --replicas %d are several: give one of them",
+        options.replicas));
+  }
+  return absl::OkStatus();
+}
+
+void AddReplicaFlags(CLI::App& command, ClusterOptions& options) {
+  command
+      .add_option(
+          "--gpus", options.gpu_devices,
+          "all, or INDEX[,INDEX...]: a worker on each of these GPUs, and a replica of the "
+          "model on each worker (docs/replicas.md); `tandem-gpu-worker --list` shows them.  "
+          "Default: one worker, on --gpu-device")
+      ->delimiter(',')
+      ->check(CheckedBy(CheckGpus));
+  command
+      .add_option(
+          "--replicas", options.replicas,
+          "Serve the model so many times, side by side: each replica has as many of the GPU "
+          "workers, own ones before those of --worker; 0: one on each of --gpus")
+      ->check(CLI::Range(0u, 256u))
+      ->capture_default_str();
+  command.add_flag(
+      "--split", options.split,
+      "Serve the model once, its layers split over all of --gpus: for a model that one "
+      "GPU cannot hold");
+}
+
 void AddMetricsFlags(CLI::App& command, ClusterOptions& options) {
   CLI::Option* metrics =
       command.add_flag("--metrics", options.metrics,
@@ -91,6 +144,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
   });
   // That one has a place of its own among a cluster's options.
   std::erase(flags.http_options, command.get_option("--http"));
+  AddReplicaFlags(command, options);
   AddMetricsFlags(command, options);
   flags.host_options = Added(command, [&] { gateway::AddHostFlags(command, flags.gateway); });
   AddConfigFlag(command);
@@ -102,6 +156,7 @@ absl::StatusOr<ClusterOptions> ResolveServeFlags(const ServeFlags& flags) {
   options.http = flags.gateway.http.server.listen;
   options.gateway_arguments = Arguments(flags.http_options);
   options.host_arguments = Arguments(flags.host_options);
+  TANDEM_RETURN_IF_ERROR(CheckGpuFlags(options));
   return options;
 }
 

@@ -92,6 +92,9 @@ class ServeFlagsTest : public ::testing::Test {
         {"otlp", {"\"http://127.0.0.1:4318/v1/traces\"", "\"127.0.0.1\""}},
         {"trace-sample", {"0.5", "1.5"}},
         {"worker", {"[\"tls://a:1\"]", "[\"ftp://a:1\"]"}},
+        {"gpu-device", {"\"\"", "[\"two\", \"texts\"]"}},  // --gpus is given too
+        {"gpus", {"[\"0\", \"1\"]", "[\"0\", \"first\"]"}},
+        {"split", {"false", "\"maybe\""}},  // --replicas is given too
         {"layers", {"[\"gpu0=0-3\"]", "[\"gpu0\"]"}},
         {"tls-cert", {Quoted("pem"), Quoted("absent.pem")}},
         {"tls-key", {Quoted("pem"), Quoted("absent.pem")}},
@@ -144,6 +147,21 @@ TEST_F(ServeFlagsTest, EveryFlagCanBeGivenInAFile) {
   EXPECT_THAT(resolved->gateway_arguments,
               IsSupersetOf({"--alias", "gemma3:27b", "mine", "--any-model-name"}));
   EXPECT_THAT(resolved->host_arguments, IsSupersetOf({"--worker", "tls://a:1", "gpu0=0-3"}));
+}
+
+TEST_F(ServeFlagsTest, FlagsOfGpusThatDoNotGoTogetherAreRefused) {
+  const auto refusal = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"serve", "--model", File("m.gguf")});
+    EXPECT_EQ(ParseLine(std::move(arguments)), "");
+    const auto resolved = ResolveServeFlags(*flags_);
+    return resolved.ok() ? "" : std::string(resolved.status().message());
+  };
+  EXPECT_EQ(refusal({"--gpus", "0,1"}), "");
+  EXPECT_EQ(refusal({"--gpus", "all", "--split"}), "");
+  EXPECT_THAT(refusal({"--gpus", "0,1,0"}), HasSubstr("--gpus 0,1,0: a GPU is named twice"));
+  EXPECT_THAT(refusal({"--gpus", "all,1"}), HasSubstr("named twice"));
+  EXPECT_THAT(refusal({"--gpus", "0,1", "--gpu-device", "2"}), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal({"--gpus", "0,1", "--split", "--replicas", "2"}), HasSubstr("--split"));
 }
 
 TEST_F(ServeFlagsTest, APulledModelIsFoundInTheFolderThatAFlagNames) {

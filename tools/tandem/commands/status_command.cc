@@ -163,6 +163,20 @@ std::string Segments(const v1::GetStatusResponse& status, bool all) {
   return table.Print();
 }
 
+std::string Replicas(const v1::GetStatusResponse& status) {
+  TextTable table({true, false, false, true, true, true, true, true});
+  table.Add({"REPLICA", "STATE", "PLACEMENT", "RUNNING", "WAITING", "REQUESTS", "BY PREFIX",
+             "MOVED AWAY"});
+  for (const v1::ReplicaStatus& replica : status.replicas()) {
+    const bool there = !replica.placement().empty();
+    table.Add({Count(replica.replica()), replica.state(),
+               there ? replica.placement() : replica.detail(), Count(replica.scheduler().running()),
+               Count(replica.scheduler().waiting()), Count(replica.requests()),
+               Count(replica.prefix_requests()), Count(replica.moved_away())});
+  }
+  return table.Print();
+}
+
 struct StatusFlags {
   GatewayAddress address;
   double wait_seconds = 0;
@@ -187,6 +201,7 @@ std::string Tables(const v1::GetStatusResponse& status, const StatusFlags& flags
   }
   std::string text = Summary(status);
   if (!placements.empty()) text += "\n" + BoldFirstLine(placements);
+  if (status.replicas_size() > 0) text += "\n" + BoldFirstLine(Replicas(status));
   if (status.workers_size() > 0) text += "\n" + BoldFirstLine(Workers(status));
   if (status.segments_size() > 0)
     text += "\n" + BoldFirstLine(Segments(status, flags.all_segments));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <sstream>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
@@ -92,15 +93,54 @@ absl::Status CheckDraftIsFound(const ModelPlace& model, const ModelPlace& draft)
       draft.root, draft.name, other.string()));
 }
 
+// The devices of the GPU workers; an empty one: the worker's choice.
+std::vector<std::string> GpuDevices(const ClusterOptions& options) {
+  return options.gpu_devices.empty() ? std::vector<std::string>{options.gpu_device}
+                                     : options.gpu_devices;
+}
+
+// "gpu", "gpu1", "gpu2": of a GPU worker's socket.
+std::string GpuSocket(const ClusterOptions& options, size_t gpu) {
+  return Socket(options, gpu == 0 ? "gpu" : absl::StrFormat("gpu%d", gpu));
+}
+
+ServiceSpec GpuWorker(const ClusterOptions& options, size_t gpu, const std::string& device) {
+  std::vector<std::string> arguments = {
+      "--listen",       GpuSocket(options, gpu),
+      "--name",         absl::StrFormat("gpu%d", gpu),
+      "--gpu",          std::string(GpuPolicyName(options.gpu)),
+      "--max-rows",     absl::StrFormat("%d", options.max_rows),
+      "--tune",         options.tune,
+      "--tune-seconds", absl::StrFormat("%g", options.tune_seconds)};
+  if (!device.empty()) arguments.insert(arguments.end(), {"--device", device});
+  const int port =
+      gpu == 0 ? MetricsPorts::kGpu : MetricsPorts::kSupervisor + static_cast<int>(gpu);
+  ServiceSpec spec =
+      Service(options, gpu == 0 ? "gpu_worker" : absl::StrFormat("gpu_worker%d", gpu),
+              "tandem-gpu-worker", port, std::move(arguments));
+  spec.stop_rank = 1;
+  return spec;
+}
+
 ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
                     const std::string& draft) {
   std::vector<std::string> arguments = {"--listen", Socket(options, "gateway"),
                                         "--loader", Socket(options, "loader"),
-                                        "--worker", Socket(options, "gpu"),
                                         "--model",  model.name,
                                         "--npu",    std::string(NpuPolicyName(options.npu)),
                                         "--gpu",    std::string(GpuPolicyName(options.gpu)),
                                         "--http",   options.http};
+  const size_t num_gpus = GpuDevices(options).size();
+  for (size_t gpu = 0; gpu < num_gpus; ++gpu) {
+    arguments.insert(arguments.end(), {"--worker", GpuSocket(options, gpu)});
+  }
+  const size_t by_default = options.split ? 1 : num_gpus;
+  const size_t replicas = options.replicas == 0 ? by_default : options.replicas;
+  if (replicas > 1) {
+    arguments.insert(arguments.end(), {"--replicas", absl::StrFormat("%d", replicas)});
+  } else if (num_gpus > 1) {
+    arguments.insert(arguments.end(), {"--gpus", "0"});
+  }
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
   if (!model.alias.empty()) arguments.insert(arguments.end(), {"--alias", model.alias});
@@ -184,6 +224,18 @@ absl::StatusOr<bool> PrepareNpuWorker(const ClusterOptions& options) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> ListedGpus(const std::string& listed) {
+  std::vector<std::string> devices;
+  std::istringstream lines(listed);
+  for (std::string line; std::getline(lines, line);) {
+    devices.push_back(line.substr(0, line.find('\t')));
+  }
+  if (!devices.empty()) return devices;
+  return absl::NotFoundError(
+      "--gpus all: there is no GPU that can be used; `tandem doctor` says why, and without --gpus "
+      "one worker takes what there is");
+}
+
 std::string MetricsAddress(const ClusterOptions& options, int port) {
   return absl::StrFormat("127.0.0.1:%d", options.metrics_port + port - MetricsPorts::kGateway);
 }
@@ -225,16 +277,10 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
   if (!options.packed_cache) loading.emplace_back("--no-packed-cache");
   services.push_back(
       Service(options, "loader", "tandem-loader", MetricsPorts::kLoader, std::move(loading)));
-  std::vector<std::string> gpu = {"--listen",       Socket(options, "gpu"),
-                                  "--name",         "gpu0",
-                                  "--gpu",          std::string(GpuPolicyName(options.gpu)),
-                                  "--max-rows",     absl::StrFormat("%d", options.max_rows),
-                                  "--tune",         options.tune,
-                                  "--tune-seconds", absl::StrFormat("%g", options.tune_seconds)};
-  if (!options.gpu_device.empty()) gpu.insert(gpu.end(), {"--device", options.gpu_device});
-  services.push_back(
-      Service(options, "gpu_worker", "tandem-gpu-worker", MetricsPorts::kGpu, std::move(gpu)));
-  services.back().stop_rank = 1;
+  const std::vector<std::string> devices = GpuDevices(options);
+  for (size_t gpu = 0; gpu < devices.size(); ++gpu) {
+    services.push_back(GpuWorker(options, gpu, devices[gpu]));
+  }
   TANDEM_ASSIGN_OR_RETURN(const bool has_npu_worker, PrepareNpuWorker(options));
   if (has_npu_worker) {
     services.push_back(Service(options, "npu_worker", "tandem-npu-worker", MetricsPorts::kNpu,

@@ -20,7 +20,11 @@ struct ClusterOptions {
   NpuPolicy npu = NpuPolicy::kAuto;
   GpuPolicy gpu = GpuPolicy::kPrefer;
   bool out_on_npu = false;
-  std::string gpu_device;                      // the GPU worker's --device; empty: its choice
+  std::string gpu_device;  // the GPU worker's --device; empty: its choice
+  // Of several GPU workers, in place of it: indices (kAllGpus: REQUIRES none are left at PlanCluster).
+  std::vector<std::string> gpu_devices;
+  uint32_t replicas = 0;                       // the gateway's; 0: one for each of gpu_devices
+  bool split = false;                          // one replica over all of gpu_devices
   int port = 0;                                // gRPC on 127.0.0.1; 0: the unix socket alone
   std::string http = "off";                    // the gateway's --http
   std::vector<std::string> gateway_arguments;  // its other flags of HTTP and tracing
@@ -44,7 +48,13 @@ struct ClusterOptions {
   LogRotation rotation;              // of the files in log_dir
 };
 
-// Default ports of the metrics pages.
+// Of gpu_devices: every GPU there is.
+inline constexpr char kAllGpus[] = "all";
+
+// The devices in what `tandem-gpu-worker --list` prints.  NOT_FOUND: none.
+absl::StatusOr<std::vector<std::string>> ListedGpus(const std::string& listed);
+
+// Default ports of the metrics pages.  Those of further GPU workers follow the last.
 struct MetricsPorts {
   static constexpr int kGateway = 9464;
   static constexpr int kGpu = 9465;

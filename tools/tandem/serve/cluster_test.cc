@@ -58,6 +58,32 @@ TEST_F(ClusterTest, DescribesFourServicesAndStopsTheGatewayFirst) {
   EXPECT_EQ(info.st_mode & 0777u, 0700u);
 }
 
+TEST_F(ClusterTest, EachGpuHasAWorkerAndAReplica) {
+  options_.gpu_devices = {"0", "2"};
+  const auto services = PlanCluster(options_);
+  ASSERT_TRUE(services.ok()) << services.status();
+  ASSERT_EQ(services->size(), 5u);
+  EXPECT_THAT((*services)[1].process.argv, testing::IsSupersetOf({"gpu0", "--device", "0"}));
+  EXPECT_EQ((*services)[2].process.name, "gpu_worker1");
+  EXPECT_THAT((*services)[2].process.argv, testing::IsSupersetOf({"gpu1", "--device", "2"}));
+  EXPECT_THAT(services->back().process.argv,
+              testing::IsSupersetOf({"unix:" + options_.runtime_dir + "/gpu.sock",
+                                     "unix:" + options_.runtime_dir + "/gpu1.sock",
+                                     std::string("--replicas"), std::string("2")}));
+  options_.split = true;
+  const auto split = PlanCluster(options_);
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_THAT(split->back().process.argv, testing::IsSupersetOf({"--gpus", "0"}));
+  EXPECT_THAT(split->back().process.argv, testing::Not(testing::Contains("--replicas")));
+}
+
+TEST_F(ClusterTest, TheListOfGpusIsReadByLine) {
+  const auto devices = ListedGpus("0\tNVIDIA H200\n3\tAMD Radeon 8060S\n");
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_THAT(*devices, testing::ElementsAre("0", "3"));
+  EXPECT_EQ(ListedGpus("").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(ClusterTest, ADraftModelIsLoadedFromItsOwnFolder) {
   std::filesystem::create_directories(dir_ / "drafts");
   std::ofstream(dir_ / "drafts" / "small.gguf") << "x";

@@ -164,6 +164,9 @@ std::vector<WantedPort> WantedPorts(const ClusterOptions& options) {
   if (options.npu != NpuPolicy::kOff) page("NPU worker", MetricsPorts::kNpu);
   page("loader", MetricsPorts::kLoader);
   page("tandem serve", MetricsPorts::kSupervisor);
+  for (int gpu = 1; gpu < static_cast<int>(options.gpu_devices.size()); ++gpu) {
+    page(absl::StrFormat("GPU worker %d", gpu).c_str(), MetricsPorts::kSupervisor + gpu);
+  }
   return ports;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -15,9 +17,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kGateway = 1;  // processes
 constexpr int kDevices = 2;
-constexpr int kSteps = 1;  // threads of the gateway's; runs come behind
-constexpr int kCalls = 2;
+constexpr int kSteps = 1;  // threads of the gateway's; calls and then runs come behind
 constexpr int kFirstRun = 10;
+// Behind the lanes of any request's choices.
+constexpr int kFirstStage = 1000;
+constexpr int kFirstReplica = 2000;
+
+// Of steps; that of their calls follows.
+int StepsLane(uint32_t replica) {
+  return replica == 0 ? kSteps : kFirstReplica + 2 * static_cast<int>(replica);
+}
 
 class Writer {
  public:
@@ -88,6 +97,19 @@ void WriteRun(const v1::GetTraceResponse& trace, int index, Writer& writer) {
   phase("decode", run.decode_begin_ns(), 0);
 }
 
+// What happened to the request's pictures: a lane for each stage.
+void WritePictures(const v1::GetTraceResponse& trace, Writer& writer) {
+  std::map<std::string, int> lanes;
+  // Choices share them.
+  for (const v1::TracePicture& picture : trace.runs(0).pictures()) {
+    const auto [lane, added] =
+        lanes.emplace(picture.stage(), kFirstStage + static_cast<int>(lanes.size()));
+    if (added) writer.Name(kGateway, lane->second, "pictures: " + picture.stage(), 0);
+    writer.Span(kGateway, lane->second, picture.stage(), "picture", picture.begin_ns(),
+                picture.end_ns(), {{"picture", picture.picture()}, {"batch", picture.batch()}});
+  }
+}
+
 // A call's time on its device.
 struct DeviceSpan {
   const v1::TraceStep* step = nullptr;
@@ -128,12 +150,21 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
   writer.Name(kGateway, "gateway");
   writer.Name(kDevices, "devices");
   for (int r = 0; r < trace.runs_size(); ++r) WriteRun(trace, r, writer);
-  writer.Name(kGateway, kSteps, "steps", 1);
-  writer.Name(kGateway, kCalls, "calls", 2);
+  WritePictures(trace, writer);
+  std::set<uint32_t> replicas = {0};
+  for (const v1::TraceStep& step : trace.steps()) replicas.insert(step.replica());
+  for (const uint32_t replica : replicas) {
+    const std::string of = replica == 0 ? "" : absl::StrFormat(" of replica %d", replica);
+    const int lane = StepsLane(replica);
+    writer.Name(kGateway, lane, "steps" + of, 2 * static_cast<int>(replica) + 1);
+    writer.Name(kGateway, lane + 1, "calls" + of, 2 * static_cast<int>(replica) + 2);
+  }
   std::map<std::string, std::vector<DeviceSpan>> devices;  // by worker
   std::map<std::string, std::string> names;
   for (const v1::TraceStep& step : trace.steps()) {
+    const int lane = StepsLane(step.replica());
     Json args = {{"step", step.step_id()},
+                 {"replica", step.replica()},
                  {"decode_rows", step.decode_rows()},
                  {"prompt_rows", step.prompt_rows()},
                  {"drafted_rows", step.drafted_rows()},
@@ -141,13 +172,13 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
                  {"queued", step.queued()},
                  {"span_id", step.span_id()}};
     if (!step.error().empty()) args["error"] = step.error();
-    writer.Span(kGateway, kSteps, absl::StrFormat("step %d", step.step_id()), "step",
-                step.begin_ns(), step.end_ns(), std::move(args));
+    writer.Span(kGateway, lane, absl::StrFormat("step %d", step.step_id()), "step", step.begin_ns(),
+                step.end_ns(), std::move(args));
     const v1::TracePlan& plan = trace.plans(static_cast<int>(step.plan()));
     for (const v1::TraceSegment& segment : step.segments()) {
       const v1::TracePlannedSegment& planned = plan.segments(static_cast<int>(segment.index()));
       const v1::TraceWorker& worker = plan.workers(static_cast<int>(planned.worker()));
-      writer.Span(kGateway, kCalls, worker.name() + " " + planned.kinds(), "call",
+      writer.Span(kGateway, lane + 1, worker.name() + " " + planned.kinds(), "call",
                   segment.sent_ns(), segment.answered_ns(),
                   {{"step", step.step_id()},
                    {"segment", segment.index()},

@@ -130,6 +130,34 @@ TEST(ChromeTraceTest, CallsOfADeviceNeverOverlap) {
   EXPECT_DOUBLE_EQ(devices[1]["dur"], 11.0);
 }
 
+TEST(ChromeTraceTest, StepsOfAnotherReplicaHaveLanesOfTheirOwn) {
+  v1::GetTraceResponse trace = Sample();
+  trace.mutable_steps(1)->set_replica(3);
+  const json document = json::parse(ChromeTrace(trace));
+  const auto steps = Spans(document, "step");
+  EXPECT_EQ(LaneName(document, steps[0]), "steps");
+  EXPECT_EQ(LaneName(document, steps[1]), "steps of replica 3");
+  EXPECT_EQ(LaneName(document, Spans(document, "call")[2]), "calls of replica 3");
+}
+
+TEST(ChromeTraceTest, EachStageOfPicturesHasALane) {
+  v1::GetTraceResponse trace = Sample();
+  for (const char* stage : {"decode", "encode"}) {
+    v1::TracePicture& picture = *trace.mutable_runs(0)->add_pictures();
+    picture.set_stage(stage);
+    picture.set_batch(2);
+    picture.set_begin_ns(kBegin + 100);
+    picture.set_end_ns(kBegin + 700);
+  }
+  const json document = json::parse(ChromeTrace(trace));
+  const auto pictures = Spans(document, "picture");
+  ASSERT_EQ(pictures.size(), 2u);
+  EXPECT_EQ(LaneName(document, pictures[0]), "pictures: decode");
+  EXPECT_EQ(LaneName(document, pictures[1]), "pictures: encode");
+  EXPECT_DOUBLE_EQ(pictures[1]["dur"], 0.6);
+  EXPECT_EQ(pictures[1]["args"]["batch"], 2);
+}
+
 TEST(ChromeTraceTest, ARequestThatNeverRanIsQueuedAlone) {
   v1::GetTraceResponse trace;
   v1::TraceRun& run = *trace.add_runs();

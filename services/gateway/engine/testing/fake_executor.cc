@@ -29,9 +29,9 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options)
       vocabulary_(options_.takes_pictures ? SeeingToyVocabulary() : ToyVocabulary()),
       config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)) {
   model_.set_name("toy");
-  model_.set_model_id("toy-1");
+  model_.set_model_id(options_.model_id);
   model_.set_quantization("Q8_0");
-  plan_.workers.push_back({.name = "toy0", .device = "none"});
+  plan_.workers.push_back({.name = options_.worker, .device = "none"});
   plan_.segments.push_back({.index = 0, .worker = 0, .last_ordinal = 4 * config_.num_layers + 1});
   plan_.max_rows = options_.limits.max_rows;
   if (options_.takes_pictures) {

@@ -17,6 +17,8 @@ StepLimits ToyLimits();
 
 struct FakeExecutorOptions {
   StepLimits limits = ToyLimits();
+  std::string model_id = "toy-1";
+  std::string worker = "toy0";
   bool queue_steps = true;
   bool takes_pictures = false;  // of limits.picture_rows each
   // One guess in this many is wrong; 0: all are right.
@@ -48,7 +50,7 @@ class FakeExecutor : public Executor {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   const Plan& plan() const override { return plan_; }
   const StepLimits& limits() const override { return options_.limits; }
-  std::string placement() const override { return "everything on toy0"; }
+  std::string placement() const override { return "everything on " + options_.worker; }
   uint64_t epoch() const override { return epoch_; }
   std::span<std::byte> StepArea(uint32_t lane) override { return lanes_[lane].area; }
   std::span<std::byte> MaskArea(uint32_t lane, uint32_t mask) override {

@@ -1,0 +1,37 @@
+#include "services/gateway/make_replicas.h"
+
+#include <memory>
+#include <utility>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/plan/drafters.h"
+#include "services/gateway/make_drafters.h"
+
+namespace tandem::gateway {
+
+absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags) {
+  std::vector<ReplicaWorkers> replicas = flags.replicas;
+  if (!flags.replica_file.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(replicas, ReadReplicaFile(flags.replica_file));
+    for (const ReplicaWorkers& replica : replicas) {
+      TANDEM_RETURN_IF_ERROR(CheckWorkers(flags, replica));
+    }
+  }
+  TANDEM_ASSIGN_OR_RETURN(const DrafterSet drafters,
+                          ChooseDrafters(flags.speculate, flags.draft.model_name));
+  std::vector<ReplicaStart> starts;
+  for (const ReplicaWorkers& replica : replicas) {
+    ExecutorOptions options = flags.executor;
+    options.worker_targets = replica.workers;
+    options.npu_targets = replica.npu_workers;
+    ReplicaStart& start = starts.emplace_back();
+    TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
+    start.key = replica.key();
+    start.start = [options](const Executor::Progress& progress) {
+      return Executor::Start(options, progress);
+    };
+  }
+  return starts;
+}
+
+}  // namespace tandem::gateway

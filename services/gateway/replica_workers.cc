@@ -1,0 +1,98 @@
+#include "services/gateway/replica_workers.h"
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/common/base/status_macros.h"
+#include "services/common/rpc/worker_target.h"
+
+namespace tandem::gateway {
+namespace {
+
+constexpr std::string_view kNpu = "npu=";
+
+absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line, std::set<std::string>& seen) {
+  ReplicaWorkers replica;
+  std::istringstream words(line);
+  for (std::string target; words >> target;) {
+    const bool npu = target.starts_with(kNpu);
+    if (npu) target.erase(0, kNpu.size());
+    TANDEM_RETURN_IF_ERROR(ParseWorkerTarget(target).status());
+    if (!seen.insert(target).second) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is named twice: a worker belongs to one replica", target));
+    }
+    (npu ? replica.npu_workers : replica.workers).push_back(target);
+  }
+  if (!replica.workers.empty()) return replica;
+  return absl::InvalidArgumentError("a replica needs a worker beside its NPU's");
+}
+
+}  // namespace
+
+std::string ReplicaWorkers::key() const {
+  std::string key = absl::StrJoin(workers, " ");
+  for (const std::string& npu : npu_workers)
+    absl::StrAppendFormat(&key, " %s%s", std::string(kNpu), npu);
+  return key;
+}
+
+absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
+    const std::vector<std::string>& workers, const std::vector<std::string>& npu_workers,
+    uint32_t num_replicas) {
+  if (num_replicas == 1) return std::vector<ReplicaWorkers>{{workers, npu_workers}};
+  if (workers.empty() || workers.size() % num_replicas != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--replicas %d: %d workers cannot be divided among them: each replica needs as many",
+        num_replicas, workers.size()));
+  }
+  const size_t share = workers.size() / num_replicas;
+  std::vector<ReplicaWorkers> replicas(num_replicas);
+  for (size_t w = 0; w < workers.size(); ++w) replicas[w / share].workers.push_back(workers[w]);
+  if (npu_workers.size() > num_replicas) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--replicas %d: %d NPU workers are more than one for each replica",
+                        num_replicas, npu_workers.size()));
+  }
+  for (size_t n = 0; n < npu_workers.size(); ++n) replicas[n].npu_workers = {npu_workers[n]};
+  return replicas;
+}
+
+absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& text) {
+  std::vector<ReplicaWorkers> replicas;
+  std::set<std::string> seen;
+  int number = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    auto replica = ParseLine(line, seen);
+    if (!replica.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("line %d: %s", number, std::string(replica.status().message())));
+    }
+    replicas.push_back(*std::move(replica));
+  }
+  if (!replicas.empty()) return replicas;
+  return absl::InvalidArgumentError("no line names a replica's workers");
+}
+
+absl::StatusOr<std::vector<ReplicaWorkers>> ReadReplicaFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: it cannot be read, or is empty", path));
+  }
+  auto replicas = ParseReplicas(text.str());
+  if (replicas.ok()) return replicas;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: %s", path, std::string(replicas.status().message())));
+}
+
+}  // namespace tandem::gateway

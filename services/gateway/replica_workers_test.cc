@@ -1,0 +1,46 @@
+#include "services/gateway/replica_workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(ReplicaWorkersTest, ALineIsAReplica) {
+  const auto replicas =
+      ParseReplicas("# comment\n\nunix:/a.sock  npu=unix:/n.sock\r\n\ttls://h:1 tls://h:2\n");
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  ASSERT_EQ(replicas->size(), 2u);
+  EXPECT_THAT((*replicas)[0].workers, ElementsAre("unix:/a.sock"));
+  EXPECT_THAT((*replicas)[0].npu_workers, ElementsAre("unix:/n.sock"));
+  EXPECT_THAT((*replicas)[1].workers, ElementsAre("tls://h:1", "tls://h:2"));
+  EXPECT_EQ((*replicas)[0].key(), "unix:/a.sock npu=unix:/n.sock");
+}
+
+TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
+  const auto refusal = [](const char* text) {
+    return std::string(ParseReplicas(text).status().message());
+  };
+  EXPECT_THAT(refusal("unix:/a\nftp://b:1\n"), HasSubstr("line 2: "));
+  EXPECT_THAT(refusal("unix:/a\n\nunix:/a\n"), HasSubstr("line 3: unix:/a is named twice"));
+  EXPECT_THAT(refusal("npu=unix:/n\n"), HasSubstr("line 1: a replica needs a worker"));
+  EXPECT_THAT(refusal("# none\n"), HasSubstr("no line names"));
+  EXPECT_THAT(std::string(ReadReplicaFile("/nonexistent").status().message()),
+              HasSubstr("/nonexistent"));
+}
+
+TEST(ReplicaWorkersTest, WorkersAreDividedInOrder) {
+  const auto replicas = DivideWorkers({"a", "b", "c", "d"}, {"n"}, 2);
+  ASSERT_TRUE(replicas.ok());
+  EXPECT_EQ((*replicas)[0].key(), "a b npu=n");
+  EXPECT_EQ((*replicas)[1].key(), "c d");
+  EXPECT_FALSE(DivideWorkers({"a", "b", "c"}, {}, 2).ok());
+  EXPECT_FALSE(DivideWorkers({"a", "b"}, {"m", "n", "o"}, 2).ok());
+  EXPECT_EQ(DivideWorkers({"a", "b"}, {"m", "n"}, 1)->front().key(), "a b npu=m npu=n");
+}
+
+}  // namespace
+}  // namespace tandem::gateway

@@ -1,0 +1,120 @@
+// Replicas: where requests go.
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/gateway/replicas/replicas.h"
+#include "services/gateway/replicas/route.h"
+
+namespace tandem::gateway {
+
+PrefixKeys Replicas::KeysOf(const EngineRequest& request) const {
+  if (!options_.prefix_cache || !request.use_prefix_cache || request.embedding ||
+      request.prompt_logprobs) {
+    return {};
+  }
+  return PrefixKeysOf(PrefixScopeOf(request), CacheTokensOf(request), block_tokens_);
+}
+
+std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
+                                                   const PrefixKeys& keys) const {
+  std::vector<Choice> found;
+  std::vector<RouteCandidate> candidates;
+  const absl::Time now = absl::Now();
+  {
+    MutexLock lock(mutex_);
+    // Those that serve and stay, else those that serve, else those that may come back.
+    enum class Rank : uint8_t { kServes, kLeaves, kLost, kGone };
+    const auto rank_of = [](const Replica& replica) {
+      if (replica.engine == nullptr || replica.ended) return Rank::kGone;
+      if (!replica.ready) return Rank::kLost;
+      return replica.leaving ? Rank::kLeaves : Rank::kServes;
+    };
+    Rank best = Rank::kGone;
+    for (const auto& replica : replicas_) best = std::min(best, rank_of(*replica));
+    if (best == Rank::kGone) return {};
+    for (uint32_t r = 0; r < replicas_.size(); ++r) {
+      const Replica& replica = *replicas_[r];
+      if (rank_of(replica) != best) continue;
+      found.push_back({r, replica.engine, directory_.Find(r, keys)});
+      candidates.push_back({.replica = r,
+                            .num_given = replica.given,
+                            .idle_seconds = absl::ToDoubleSeconds(now - replica.given_at)});
+    }
+  }
+  const auto num_tokens = static_cast<uint32_t>(request.prompt.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto known = static_cast<uint32_t>(found[i].num_known * block_tokens_);
+    candidates[i].cached_tokens = std::min(known, num_tokens);
+    candidates[i].seconds = found[i].engine->PredictEnd(request, candidates[i].cached_tokens);
+    candidates[i].num_requests = found[i].engine->num_requests();
+  }
+  std::vector<Choice> ranked;
+  for (const RouteCandidate& candidate : RankReplicas(std::move(candidates), num_tokens)) {
+    ranked.push_back(*std::ranges::find(found, candidate.replica, &Choice::replica));
+  }
+  return ranked;
+}
+
+absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) {
+  if (alone_) return engines()[0]->Submit(std::move(request), std::move(stream));
+  const Api api = request.api;
+  if (options_.shared_prefixes) request.cache_scope.clear();
+  const PrefixKeys keys = KeysOf(request);
+  absl::Status refused = absl::UnavailableError(
+      "every replica has lost the weights that it served: the gateway loads the model again; send "
+      "the request again");
+  bool tried = false;
+  // Twice: the replica that was chosen may have left meanwhile.
+  for (int round = 0; round < 2 && absl::IsUnavailable(refused); ++round) {
+    for (const Choice& choice : ChoicesFor(request, keys)) {
+      absl::Status status = choice.engine->Submit(std::move(request), stream);
+      if (status.ok()) {
+        NoteGiven(choice, keys);
+        return status;
+      }
+      if (!std::exchange(tried, true)) refused = std::move(status);
+      if (!absl::IsResourceExhausted(refused) && !absl::IsUnavailable(refused)) break;
+    }
+  }
+  ReportRefused(api, refused);
+  return refused;
+}
+
+void Replicas::NoteGiven(const Choice& choice, const PrefixKeys& keys) {
+  MutexLock lock(mutex_);
+  Replica& replica = *replicas_[choice.replica];
+  ++replica.given;
+  replica.given_at = absl::Now();
+  if (choice.num_known > 0) ++replica.given_known;
+  if (replica.ready) directory_.Add(choice.replica, keys);
+}
+
+bool Replicas::AnyServesBut(uint32_t r) const {
+  for (uint32_t other = 0; other < replicas_.size(); ++other) {
+    const Replica& replica = *replicas_[other];
+    if (other != r && replica.ready && !replica.leaving && replica.engine != nullptr) return true;
+  }
+  return false;
+}
+
+bool Replicas::AnyReadyBut(uint32_t r) const {
+  MutexLock lock(mutex_);
+  for (uint32_t other = 0; other < replicas_.size(); ++other) {
+    const Replica& replica = *replicas_[other];
+    if (other != r && replica.ready && replica.engine != nullptr) return true;
+  }
+  return false;
+}
+
+bool Replicas::MoveFrom(uint32_t r, std::unique_ptr<MovedRequest>& moved) {
+  const PrefixKeys keys = KeysOf(moved->run->request());
+  for (const Choice& choice : ChoicesFor(moved->run->request(), keys)) {
+    if (choice.replica == r || !choice.engine->Adopt(moved)) continue;
+    NoteGiven(choice, keys);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,97 @@
+// One model on two workers side by side, and what becomes of the streams when one of them dies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "tests/integration/cluster_fixture.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ClusterReplicasTest : public ClusterFixture {
+ protected:
+  void StartReplicas() {
+    StartCluster({.second_gpu = true, .npu = false, .gateway_flags = {"--replicas", "2"}});
+    AwaitReplica(1, "ready");
+  }
+  void AwaitReplica(int replica, const std::string& state) {
+    WaitForStatus("replica " + std::to_string(replica) + " " + state, [&](const auto& status) {
+      return status.replicas_size() == 2 && status.replicas(replica).state() == state;
+    });
+  }
+};
+
+std::vector<v1::GenerateRequest> MixedRequests(int count) {
+  const char* const prompts[] = {"The capital of", "Once upon a time",
+                                 "A list of colours:", "Two and two are"};
+  std::vector<v1::GenerateRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    requests.push_back(GreedyRequest(prompts[i % 4], 60));
+    if (i % 2 == 0) continue;
+    requests.back().mutable_sampling()->set_temperature(1.0f);
+    requests.back().mutable_sampling()->set_seed(static_cast<uint64_t>(i));
+  }
+  return requests;
+}
+
+TEST_F(ClusterReplicasTest, BothServeAndTheAnswersAreThoseOfOne) {
+  StartReplicas();
+  const v1::GetStatusResponse status = Status();
+  EXPECT_THAT(status.placement(), HasSubstr("gpu0"));
+  EXPECT_THAT(status.placement(), HasSubstr("gpu1"));
+  EXPECT_THAT(status.replicas(1).workers(), ::testing::ElementsAre("gpu1"));
+  const std::vector<v1::GenerateRequest> requests = MixedRequests(8);
+  std::vector<Answer> alone(requests.size()), together(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) alone[i] = Generate(requests[i]);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    clients.emplace_back([&, i] { together[i] = Generate(requests[i]); });
+  }
+  for (std::thread& client : clients) client.join();
+  std::set<uint32_t> replicas;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+    EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+    replicas.insert(together[i].usage.replica());
+  }
+  EXPECT_EQ(replicas.size(), 2u);
+}
+
+TEST_F(ClusterReplicasTest, WorkersThatDieInTurnCostNoStream) {
+  StartReplicas();
+  const std::vector<v1::GenerateRequest> requests = MixedRequests(8);
+  std::vector<Answer> alone(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) alone[i] = Generate(requests[i]);
+  for (int round = 0; round < 4; ++round) {
+    const int replica = round % 2;
+    const std::string worker = replica == 0 ? "gpu" : "gpu1";
+    std::vector<Answer> answers(requests.size());
+    std::vector<std::thread> clients;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      clients.emplace_back([&, i] { answers[i] = Generate(requests[i]); });
+    }
+    absl::SleepFor(absl::Milliseconds(150));
+    KillService(worker);
+    // It is away until every stream has ended: they go on at the other.
+    for (std::thread& client : clients) client.join();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status.error_message();
+      EXPECT_EQ(answers[i].tokens, alone[i].tokens) << "stream " << i << " of round " << round;
+      EXPECT_EQ(answers[i].text, alone[i].text);
+    }
+    StartService(worker);
+    AwaitReplica(replica, "ready");
+  }
+  const v1::GetStatusResponse status = Status();
+  EXPECT_GT(status.replicas(0).moved_away() + status.replicas(1).moved_away(), 0u);
+  EXPECT_EQ(status.recoveries(), 4u);
+}
+
+}  // namespace
+}  // namespace tandem::testing
