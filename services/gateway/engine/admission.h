@@ -67,8 +67,8 @@ class Admission {
   // Takes a request of another engine, beyond the limits.  False, and `moved` is as it was: stopped,
   // or the request has more tokens than fit here.
   bool Adopt(std::unique_ptr<MovedRequest>& moved);
-  // Seconds until the end of one more request of which `cached` prompt tokens need not be computed;
-  // nullopt: no step was measured yet.
+  // Seconds until the end of one more request.  `cached`: tokens of its prompt that need not be
+  // computed.  nullopt: no step was measured yet.
   std::optional<double> PredictEnd(const EngineRequest& request, uint32_t cached) const;
   // Refuses new requests and waits up to `patience` for the admitted ones to end.
   void Drain(absl::Duration patience);
