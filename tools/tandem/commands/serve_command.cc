@@ -94,9 +94,10 @@ absl::Status Serve(const ServeFlags& flags) {
   if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
   ClusterOptions options = *resolved;
   if (options.gpu_devices == std::vector<std::string>{kAllGpus}) {
-    TANDEM_ASSIGN_OR_RETURN(options.gpu_devices,
-                            ListedGpus(OutputOf({"tandem-gpu-worker", "--list", "--gpu",
-                                                 std::string(GpuPolicyName(options.gpu))})));
+    TANDEM_ASSIGN_OR_RETURN(
+        options.gpu_devices,
+        ListedGpus(OutputOf({options.bin_dir + "/tandem-gpu-worker", "--list", "--gpu",
+                             std::string(GpuPolicyName(options.gpu))})));
   }
   TANDEM_ASSIGN_OR_RETURN(options.http, ChoosePort("--http", options.http));
   TANDEM_RETURN_IF_ERROR(MakeDirectories(options));
