@@ -1,8 +1,8 @@
 // Runtime parameters of a core: words in its data memory, and a lock that the core waits for.
 //
 // Control code writes the words and then sets the lock to 1.  The core takes the lock (1 to 0),
-// reads the words, does the work that they describe and waits for the lock again.  Packages place
-// both where this file says.
+// reads the words, does the work that they describe and waits for the lock again.  A package says
+// where its kernels have both (package/README.md).
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,19 @@
 
 namespace tandem::npu {
 
-inline constexpr uint32_t kParameterAddress = 0xFC00;  // in the core's data memory, its last 1 KiB
-inline constexpr uint32_t kMaxParameters = 16;         // words
-inline constexpr uint32_t kParameterLock = 15;
+inline constexpr uint32_t kMaxParameters = 16;  // words
 inline constexpr uint32_t kFirstCoreRow = 2;
+inline constexpr uint32_t kCoreMemoryBytes = 65536;
+inline constexpr uint32_t kCoreLocks = 16;
+
+// Where a core has them.
+struct ParameterPlace {
+  uint32_t address = 0xFC00;  // in the core's data memory: its last 1 KiB
+  uint32_t lock = 15;
+  bool operator==(const ParameterPlace&) const = default;
+};
+inline constexpr uint32_t kParameterAddress = ParameterPlace{}.address;
+inline constexpr uint32_t kParameterLock = ParameterPlace{}.lock;
 
 // Register of a core's lock.
 constexpr uint32_t CoreLockAddress(Tile core, uint32_t lock) {
@@ -23,6 +32,7 @@ constexpr uint32_t CoreLockAddress(Tile core, uint32_t lock) {
 }
 
 // REQUIRES 1 to kMaxParameters words.
-void SetParameters(Tile core, std::span<const uint32_t> words, Transaction& transaction);
+void SetParameters(Tile core, std::span<const uint32_t> words, Transaction& transaction,
+                   const ParameterPlace& place = {});
 
 }  // namespace tandem::npu

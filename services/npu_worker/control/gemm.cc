@@ -90,7 +90,7 @@ class GemmBuilder {
                                    static_cast<uint32_t>(waves.size())};
     for (uint32_t column = 0; column < job_.array.num_columns; ++column) {
       for (uint32_t row = 0; row < kGemmCoreRows; ++row) {
-        SetParameters({column, kFirstCoreRow + row}, parameters, transaction_);
+        SetParameters({column, kFirstCoreRow + row}, parameters, transaction_, job_.parameters);
       }
     }
     // A wave's inputs are started while the wave before it computes, if queue and descriptors have

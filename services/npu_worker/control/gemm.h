@@ -23,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/common/tensor/dtype.h"
+#include "services/npu_worker/control/core_parameters.h"
 #include "services/npu_worker/control/operand.h"
 #include "services/npu_worker/control/transaction.h"
 
@@ -38,6 +39,7 @@ struct GemmJob {
   Operand activations;
   Operand weights;
   Operand output;
+  ParameterPlace parameters;
 };
 
 // INVALID_ARGUMENT, with the value: formats without a core, inputs that are no multiple of 64,

@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint32_t kMajor = 0;
 constexpr uint32_t kMinor = 1;
+constexpr size_t kFirstOperation = 4;
 
 constexpr uint32_t Code(Operation::Kind kind) { return static_cast<uint32_t>(kind); }
 
@@ -19,6 +20,12 @@ Transaction::Transaction(const ArrayShape& shape)
 void Transaction::Append(std::span<const uint32_t> words) {
   words_.insert(words_.end(), words.begin(), words.end());
   words_[3] = static_cast<uint32_t>(words_.size() * sizeof(uint32_t));
+}
+
+void Transaction::Append(const Transaction& other) {
+  TANDEM_CHECK(other.words_[0] == words_[0] && other.words_[1] == words_[1]);
+  words_[2] += other.words_[2];
+  Append(std::span(other.words_).subspan(kFirstOperation));
 }
 
 void Transaction::Write(uint32_t address, uint32_t value) {

@@ -74,7 +74,12 @@ class Transaction {
   // `address`: word 1 of a shim descriptor.  `argument`: a data buffer of the command, from 0.
   void PatchAddress(uint32_t address, uint32_t argument, uint32_t offset);
 
+  // Appends the operations of another transaction for the same array.
+  void Append(const Transaction& other);
+
   uint32_t num_operations() const { return words_[2]; }
+  // Of the whole transaction so far.
+  uint32_t num_bytes() const { return words_[3]; }
   // The whole transaction so far.
   const std::vector<uint32_t>& words() const { return words_; }
 

@@ -131,7 +131,7 @@ TEST_F(NpuArrayTest, ADescriptorOneWordPastItsBufferFailsTheCommandAndTheNextOne
 
 // Values are 1.5 everywhere, so every row's attention is as well, whatever its keys.
 TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
-  constexpr uint32_t kHeads = 2, kHeadDim = 128, kPositions = 96, kPromptRows = 33;
+  constexpr uint32_t kHeads = 2, kHeadDim = 128, kPositions = 96 + kZeroSlots, kPromptRows = 33;
   constexpr uint16_t kOneAndAHalf = 0x3FC0;
   constexpr size_t kSlab = size_t{kPositions} * kHeadDim;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<NpuDevice> device, Open("attention_128"));
@@ -143,20 +143,21 @@ TEST_F(NpuArrayTest, APromptsAttentionIsComputed) {
   std::fill_n(reinterpret_cast<uint16_t*>(buffers_[1].data()), kSlab, kOne);
   std::fill_n(reinterpret_cast<uint16_t*>(buffers_[1].data()) + kSlab, kSlab, kOneAndAHalf);
   ASSERT_OK(buffers_[1].SyncToDevice(0, buffers_[1].size()));
+  const CacheExtent extent = {.num_positions = kPositions - kZeroSlots};
+  const AttentionRun run = {.num_rows = kPromptRows, .first_position = 50, .extents = {&extent, 1}};
   ASSERT_OK_AND_ASSIGN(
       const Transaction code,
       BuildAttention({.array = Job().array,
                       .head_dim = kHeadDim,
                       .num_heads = kHeads,
                       .num_kv_heads = 1,
-                      .num_rows = kPromptRows,
-                      .first_position = 50,
-                      .cache_positions = kPositions,
+                      .cache_slots = kPositions,
                       .queries = {.argument = 0},
                       .keys = {.argument = 1},
                       .values = {.argument = 1, .offset = kSlab * sizeof(uint16_t)},
                       .output = {.argument = 2},
-                      .scratch = {.argument = 3}}));
+                      .scratch = {.argument = 3}},
+                     {&run, 1}));
   ASSERT_OK(Run(*device, code.words()));
   ASSERT_OK(buffers_[2].SyncFromDevice(0, buffers_[2].size()));
   const auto* output = reinterpret_cast<const uint16_t*>(buffers_[2].data());

@@ -96,10 +96,11 @@ void Softmax(const AttentionParameters& parameters, int first_key, const float* 
   float sums[kAttentionQueries];
   for (unsigned query = 0; query < kAttentionQueries; ++query) {
     const int position = parameters.first_position + static_cast<int>(query);
-    const int last = Smaller(position, parameters.num_keys - 1) - first_key;
-    const int first = parameters.window == 0
-                          ? -first_key
-                          : Larger(0, position + 1 - parameters.window) - first_key;
+    const int last =
+        Smaller(Larger(position, parameters.picture_last), parameters.num_keys - 1) - first_key;
+    const int first_of_window =
+        parameters.window == 0 ? 0 : Larger(0, position + 1 - parameters.window);
+    const int first = Smaller(first_of_window, parameters.picture_first) - first_key;
     const auto outside = aie::lt(indices, aie::broadcast<int32, kAttentionKeys>(first)) |
                          aie::lt(aie::broadcast<int32, kAttentionKeys>(last), indices);
     const Row scaled = aie::select(aie::mul(LoadScores(scores, query), scale).to_vector<float>(),

@@ -4,6 +4,8 @@
 //   output[i] = sum_j softmax_j(scale * q[i] . k[j]) v[j],  first <= j <= position of i
 //   with first = 0 without a window, else position - window + 1 where that is not negative
 //
+// Queries of a picture also see from picture_first on, and up to picture_last.
+//
 // A core has 16 queries of one head and sees their keys and values 32 positions at a time.
 #pragma once
 
@@ -21,9 +23,11 @@ struct AttentionParameters {
   int32_t first_position = 0;  // of the core's first query; the others follow it
   int32_t first_key = 0;       // position of the first tile's first key
   int32_t num_tiles = 0;
-  int32_t num_keys = 0;  // keys from this position on do not exist
-  int32_t window = 0;    // 0: none
-  float scale = 0;       // times log2(e)
+  int32_t num_keys = 0;                // keys from this position on do not exist
+  int32_t window = 0;                  // 0: none
+  float scale = 0;                     // times log2(e)
+  int32_t picture_first = 0x7FFFFFFF;  // none
+  int32_t picture_last = -1;
 };
 
 // A core's running softmax, for each query.
