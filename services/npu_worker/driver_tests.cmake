@@ -1,43 +1,42 @@
 # The worker over a current XRT, on the emulated driver (emulator/driver/).
 set(worker tandem_npu_worker${TANDEM_NPU_CURRENT})
-# Without the read-only dmabuf: XRT's plugin maps what it imports for writing (xrt/npu_xrt_test.cc imports one).
-npu_driver_test(NAME npu_driver_worker_test SRCS npu_worker_test.cc DEPS ${worker} tandem_testing
-  ARGUMENTS --gtest_filter=-*Dmabuf*)
-npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1
-  ARGUMENTS --gtest_filter=-*Dmabuf*)
+npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc DEPS ${worker} tandem_testing)
+npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
-npu_driver_test(NAME npu_driver_conformance_test SRCS ${CMAKE_SOURCE_DIR}/tests/conformance/npu_backend.cc
-  DEPS ${worker} tandem_worker_conformance tandem_worker_suite TIMEOUT 300)
+npu_driver_test(NAME npu_driver_conformance_test SRCS ${CMAKE_SOURCE_DIR}/tests/conformance/npu_array_backend.cc
+  DEPS ${worker} tandem_worker_conformance tandem_worker_suite TIMEOUT 900)
+npu_driver_run(NAME npu1_driver_conformance_test TEST npu_driver_conformance_test ENVIRONMENT NPU_EMU_PROFILE=npu1
+  TIMEOUT 900)
 
 # The program itself takes the emulated driver's NPU for one, and says that its kernels are not.
 set(program $<IF:$<BOOL:${TANDEM_NPU_CURRENT}>,npu_worker_current,tandem-npu-worker>)
 npu_driver_run(NAME npu_driver_probe TEST ${program}
-  ARGUMENTS --npu=require --probe --kernels ${CMAKE_BINARY_DIR}/lib/tandem/npu/emulated)
+  ARGUMENTS --npu=require --probe --kernels ${CMAKE_BINARY_DIR}/lib/tandem/npu-driver/npu4/package)
 set_tests_properties(npu_driver_probe PROPERTIES PASS_REGULAR_EXPRESSION "NPU emulated on the host below XRT 2")
 
 # One process, and so one ctest entry, for each environment.
-add_executable(npu_driver_fault_test npu_driver_fault_test.cc npu_fault_test.cc)
+add_executable(npu_driver_fault_test npu_driver_fault_test.cc)
 target_link_libraries(npu_driver_fault_test PRIVATE
   ${worker} tandem_testing tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
 target_compile_definitions(npu_driver_fault_test PRIVATE TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}")
 tandem_test_units(npu_driver_fault_test)
-add_dependencies(npu_driver_fault_test tandem_npu_emulated_driver tandem_npu_emulated_package)
+add_dependencies(npu_driver_fault_test tandem_npu_emulated_driver tandem_npu_driver_packages tandem_npu_emulated_package)
 function(npu_driver_fault_test name)
   npu_driver_run(NAME npu_driver_fault.${name} TEST npu_driver_fault_test
-    ARGUMENTS --gtest_filter=*FaultTest.${name} ENVIRONMENT ${ARGN})
+    ARGUMENTS --gtest_filter=NpuDriverFaultTest.${name} ENVIRONMENT ${ARGN})
 endfunction()
 npu_driver_fault_test(ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=3 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverBeforeTheDriversIs
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=3 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=4)
-npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=5)
+npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=4)
 npu_driver_fault_test(AFirmwareThatDoesNotAnswerNamesTheFix NPU_EMU_FIRMWARE_TIMEOUT=1)
 npu_driver_fault_test(AnotherProcessThatHoldsAllContextsIsNamed NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=6)
 npu_driver_fault_test(TheSeventhContextOfNpu1NamesTheFix NPU_EMU_PROFILE=npu1)
 npu_driver_fault_test(InstructionsBeyondTheHeapNameTheFix NPU_EMU_PROFILE=npu1)
-# Those of the emulated NPU that hold here as well.
-npu_driver_fault_test(TheSelfTestRefusesADeviceThatDoesNothing NPU_EMU_SILENT=1)
+npu_driver_fault_test(TheSelfTestRefusesAnArrayThatDoesNothing NPU_EMU_SILENT=1)
 npu_driver_fault_test(TheSelfTestRefusesWrongAnswers NPU_EMU_WRONG_ANSWER=1)
 npu_driver_fault_test(TheSelfTestRefusesWritesOutsideTheOutput NPU_EMU_OVERRUN=1)
-npu_driver_fault_test(MemoryThatXrtRefusesIsCopiedAndTheReportSaysSo NPU_EMU_NO_USER_POINTERS=1)
+npu_driver_fault_test(APackageForAnotherNpuIsRefusedByName NPU_EMU_PROFILE=npu1)
+npu_driver_fault_test(APackageOfTheInterfaceBeforeIsRefusedByName)

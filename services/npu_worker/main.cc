@@ -102,7 +102,8 @@ int main(int argc, char** argv) {
   app.add_option("--npu", flags.policy, tandem::kNpuPolicyHelp)
       ->check(tandem::CheckedBy(tandem::ParseNpuPolicy))
       ->capture_default_str();
-  app.add_option("--kernels", flags.startup.worker.kernel_folder, "Folder of the kernel package");
+  app.add_option("--kernels", flags.startup.worker.kernel_folder,
+                 "Folder of the package of operators");
   app.add_option("--emulated-xrt", flags.startup.emulated_xrt, "XRT root of the emulated NPU");
   app.add_option("--max-rows", flags.startup.worker.max_rows, "Rows in a step")
       ->check(CLI::Range(1, 65536));

@@ -5,7 +5,6 @@
 
 #include "absl/time/clock.h"
 #include "services/common/testing/status_matchers.h"
-#include "services/npu_worker/attention/kernel_abi.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -23,8 +22,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 absl::StatusOr<std::unique_ptr<NpuDevice>> OpenDevice() {
   return NpuDevice::Open(
-      {.xclbin_path = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated/kernels.xclbin",
-       .kernel_name = kKernelName});
+      {.xclbin_path = DriverPackage() + "/attention_64.xclbin", .kernel_name = "MLIR_AIE"});
 }
 
 // A plan of one layer and a step of one row.
@@ -33,7 +31,7 @@ class LoadedWorker {
   explicit LoadedWorker(NpuWorker& worker) : worker_(worker) {}
   absl::Status Load() {
     runner_.reset();
-    auto runner = PlanRunner::Create(weights_, {&worker_}, AttendAndOutSegments(config_), {});
+    auto runner = PlanRunner::Create(weights_, {&worker_}, AttendSegments(config_), {});
     if (!runner.ok()) return runner.status();
     runner_ = *std::move(runner);
     return absl::OkStatus();
@@ -45,7 +43,7 @@ class LoadedWorker {
     WriteRandomInputs(*runner_, 1, 1);
     return runner_->RunStep(steps.batch());
   }
-  std::vector<float> Projection() { return runner_->ReadPort(Port::kProjection, 1); }
+  std::vector<float> Attention() { return runner_->ReadPort(Port::kAttention, 1); }
 
  private:
   NpuWorker& worker_;
@@ -66,10 +64,10 @@ TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
   ASSERT_OK(loaded.Load());
   ASSERT_OK(loaded.Run());
-  const std::vector<float> recovered = loaded.Projection();
+  const std::vector<float> recovered = loaded.Attention();
   ASSERT_OK(loaded.Load());
   ASSERT_OK(loaded.Run());
-  EXPECT_EQ(loaded.Projection(), recovered);
+  EXPECT_EQ(loaded.Attention(), recovered);
   EXPECT_OK(worker->CheckHealth());
 }
 
@@ -94,7 +92,7 @@ TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   EXPECT_OK(loaded.Run());
 }
 
-// NPU_EMU_GONE_AFTER=5: the self-test's three commands and the first step.
+// NPU_EMU_GONE_AFTER=4: the self-test's three commands and the first step.
 TEST(NpuDriverFaultTest, ADeviceThatIsGoneIsUnavailable) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker);
@@ -146,6 +144,42 @@ TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("instruction heap")));
   buffers.pop_back();
   EXPECT_OK(device->MakeInstructions(words));
+}
+
+// NPU_EMU_SILENT=1
+TEST(NpuDriverFaultTest, TheSelfTestRefusesAnArrayThatDoesNothing) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
+}
+
+// NPU_EMU_WRONG_ANSWER=1
+TEST(NpuDriverFaultTest, TheSelfTestRefusesWrongAnswers) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected")));
+}
+
+// NPU_EMU_OVERRUN=1
+TEST(NpuDriverFaultTest, TheSelfTestRefusesWritesOutsideTheOutput) {
+  EXPECT_THAT(MakeEmulatedWorker().status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside its output")));
+}
+
+// NPU_EMU_PROFILE=npu1, with npu4's package.
+TEST(NpuDriverFaultTest, APackageForAnotherNpuIsRefusedByName) {
+  StartupOptions options{.policy = NpuPolicy::kRequire};
+  options.worker.kernel_folder = DriverPackage() + "/../../npu4/package";
+  ASSERT_OK(PrepareNpu(options));
+  EXPECT_THAT(NpuWorker::Create(options.worker).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("built for npu4")));
+}
+
+// The emulated NPU's package, which was every package before version 3.
+TEST(NpuDriverFaultTest, APackageOfTheInterfaceBeforeIsRefusedByName) {
+  StartupOptions options{.policy = NpuPolicy::kRequire};
+  options.worker.kernel_folder = TANDEM_BINARY_DIR "/lib/tandem/npu/emulated";
+  ASSERT_OK(PrepareNpu(options));
+  EXPECT_THAT(NpuWorker::Create(options.worker).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("float16")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The NPU as a Worker: Attend and Out through XRT.
+// The NPU as a Worker, through XRT: Attend on an array, or Attend and Out on the emulated NPU.
 #pragma once
 
 #include <array>
@@ -10,11 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/worker/worker.h"
-#include "services/npu_worker/attention/kernel_package.h"
-#include "services/npu_worker/attention/npu_plan.h"
-#include "services/npu_worker/attention/self_test.h"
+#include "services/npu_worker/backend/backend.h"
 #include "services/npu_worker/xrt/device_access.h"
-#include "services/npu_worker/xrt/npu_device.h"
 
 namespace tandem::npu {
 
@@ -28,8 +25,9 @@ class NpuWorker final : public BlockingWorker {
     absl::Duration run_timeout = kRunTimeout;  // of one segment
   };
 
-  // Reads the kernel package, opens the device and tests it.  Errors of KernelPackage::Read,
-  // NpuDevice::Open and SelfTest::Run.
+  // Reads the package in kernel_folder, opens the device and tests it.  Where XRT emulates, the package
+  // is the emulated NPU's (attention/), otherwise one of operators (package/).  Errors of their Read,
+  // and of Backend::Open.
   static absl::StatusOr<std::unique_ptr<NpuWorker>> Create(Options options);
 
   const WorkerDescription& description() const override { return description_; }
@@ -45,17 +43,16 @@ class NpuWorker final : public BlockingWorker {
   explicit NpuWorker(Options options) : options_(std::move(options)) {}
   // A time-out makes every later call UNAVAILABLE, until a plan is loaded.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
+  // Drops all plans, then opens the device and tests it.
   absl::Status OpenDevice();
   void Describe();
 
   Options options_;
-  KernelPackage package_;
   WorkerDescription description_;
   absl::Status lost_ = absl::OkStatus();  // why the device must be opened again
-  // Destroyed in the reverse order: what uses the device goes before it.
-  std::unique_ptr<NpuDevice> device_;
-  std::unique_ptr<SelfTest> health_test_;
-  std::array<std::unique_ptr<NpuPlan>, kMaxPlans> plans_;
+  // Destroyed in the reverse order: plans go before it.
+  std::unique_ptr<Backend> backend_;
+  std::array<std::unique_ptr<BackendPlan>, kMaxPlans> plans_;
 };
 
 }  // namespace tandem::npu

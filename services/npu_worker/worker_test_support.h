@@ -16,9 +16,17 @@
 
 namespace tandem::npu {
 
+// The emulated driver's package of operators, for the chip that NPU_EMU_PROFILE names.
+inline std::string DriverPackage() {
+  const char* const folder = std::getenv("NPU_DRIVER");
+  const char* const profile = std::getenv("NPU_EMU_PROFILE");
+  return std::string(folder == nullptr ? TANDEM_BINARY_DIR "/lib/tandem/npu-driver" : folder) +
+         "/" + (profile == nullptr ? "npu4" : profile) + "/package";
+}
+
 // A worker on the emulated NPU of this build, or on another XRT root.  The first call of a
 // process decides the root.  On the emulated driver (emulator/driver/run.sh sets NPU_DRIVER) the worker
-// takes it for an NPU's.
+// takes it for an NPU's, and runs operators on its array.
 inline absl::StatusOr<std::unique_ptr<NpuWorker>> MakeEmulatedWorker(
     absl::Duration run_timeout = absl::Seconds(60), const std::string& xrt_root = "") {
   StartupOptions options;
@@ -27,12 +35,21 @@ inline absl::StatusOr<std::unique_ptr<NpuWorker>> MakeEmulatedWorker(
     options.policy = NpuPolicy::kEmulate;
   } else {
     options.policy = NpuPolicy::kRequire;
-    options.worker.kernel_folder = options.library_folder + "/npu/emulated";
+    options.worker.kernel_folder = DriverPackage();
   }
   options.emulated_xrt = xrt_root;
   options.worker.run_timeout = run_timeout;
   TANDEM_RETURN_IF_ERROR(PrepareNpu(options));
   return NpuWorker::Create(options.worker);
+}
+
+// Attend of every layer, a segment each.
+inline std::vector<Segment> AttendSegments(const ModelConfig& config) {
+  std::vector<Segment> segments;
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    segments.push_back(testing::SingleStage({StageKind::kAttend, layer}, config));
+  }
+  return segments;
 }
 
 // Attend and Out of every layer, a segment each.

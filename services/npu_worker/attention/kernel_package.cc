@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/attention/kernel_abi.h"
+#include "services/npu_worker/package/package_files.h"
 
 namespace tandem::npu {
 namespace {
@@ -17,23 +17,6 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxInstructionBytes = uint64_t{64} << 20;
-
-absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path, uint64_t max_bytes) {
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) {
-    return absl::NotFoundError(absl::StrFormat("%s: %s", path.string(), error.message()));
-  }
-  if (bytes == 0 || bytes > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %d bytes, must be 1 to %d", path.string(), bytes, max_bytes));
-  }
-  std::string content(bytes, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(content.data(), static_cast<std::streamsize>(bytes));
-  if (!file) return absl::InvalidArgumentError(absl::StrFormat("%s: cut short", path.string()));
-  return content;
-}
 
 // Typed access to the manifest, with the place in every error.
 class Manifest {
@@ -63,7 +46,7 @@ class Manifest {
   }
   absl::StatusOr<std::vector<uint32_t>> Instructions() const {
     TANDEM_ASSIGN_OR_RETURN(const auto path, File("instructions"));
-    TANDEM_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, kMaxInstructionBytes));
+    TANDEM_ASSIGN_OR_RETURN(const std::string content, ReadPackageFile(path, kMaxInstructionBytes));
     if (content.size() % sizeof(uint32_t) != 0) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: %d bytes are no whole number of words",
                                                         path.string(), content.size()));
@@ -131,27 +114,11 @@ absl::Status ReadOut(const Manifest& manifest, KernelPackage& package) {
   return absl::OkStatus();
 }
 
-// XRT takes a container's own word for its lengths: these two it must have right.
-absl::Status CheckXclbin(const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, uint64_t{1} << 30));
-  constexpr size_t kLengthOffset = 304;  // axlf_header::m_length
-  uint64_t length = 0;
-  if (content.size() >= kLengthOffset + sizeof(length)) {
-    std::memcpy(&length, content.data() + kLengthOffset, sizeof(length));
-  }
-  if (content.compare(0, 8, std::string("xclbin2\0", 8)) != 0 || length != content.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: not an xclbin, or cut short (%d bytes, its header says %d)", path,
-                        content.size(), length));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<KernelPackage> KernelPackage::Read(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::path(folder) / "manifest.json";
-  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxManifestBytes));
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadPackageFile(path, kMaxManifestBytes));
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: not a JSON object", path.string()));

@@ -11,13 +11,14 @@
 #include "services/npu_worker/attention/kernel_package.h"
 #include "services/npu_worker/attention/kv_cache.h"
 #include "services/npu_worker/attention/shared_buffers.h"
+#include "services/npu_worker/backend/backend.h"
 #include "services/npu_worker/xrt/npu_device.h"
 #include "services/npu_worker/xrt/npu_run.h"
 
 namespace tandem::npu {
 
 // Single-thread.  Per step: one write of the step descriptor, one command (or list) a segment.
-class NpuPlan {
+class NpuPlan final : public BackendPlan {
  public:
   // FAILED_PRECONDITION: a stage, head size, length or weight format without a kernel;
   // RESOURCE_EXHAUSTED: memory, with the amounts.
@@ -26,10 +27,10 @@ class NpuPlan {
       NpuDevice& device, const KernelPackage& package, ModelLoad load,
       const std::function<void(double, std::string_view)>& progress);
 
-  LoadReport report() const;
+  LoadReport report() const override;
 
   // As BlockingWorker::Run.
-  absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout);
+  absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout) override;
 
  private:
   // One command in the making: what differs between lanes and buckets is filled in later.

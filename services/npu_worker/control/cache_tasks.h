@@ -49,9 +49,9 @@ struct CacheTask {
 };
 
 // The tasks of `tiles`, in order.  Positions before the first extent are read from the cache's zeros, those
-// beyond the last one from the slots that follow it.  REQUIRES extents without holes, the first of
-// which begins less than a tile behind the tiles' first position and the last of which reaches their
-// last tile; all end at least kZeroSlots before `cache_slots`.
+// beyond the last one from the slots that follow it.  REQUIRES extents without holes that end at least
+// kZeroSlots before `cache_slots`; the first begins less than a tile behind the tiles' first position,
+// and the last one reaches their last tile.
 std::vector<CacheTask> CacheTasksOf(uint32_t cache_slots, std::span<const CacheExtent> extents,
                                     const Tiles& tiles);
 

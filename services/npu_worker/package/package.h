@@ -56,8 +56,8 @@ struct OperatorPackage {
   std::vector<NpuOperator> operators;
 
   // Reads and checks a package.  NOT_FOUND: the folder has none; FAILED_PRECONDITION: one of another
-  // version, with what it is and the way out; INVALID_ARGUMENT: names the file, the place in it and
-  // what is wrong.
+  // version, with its version and the way out; INVALID_ARGUMENT names the file, the place in it and
+  // the mistake.
   static absl::StatusOr<OperatorPackage> Read(const std::string& folder);
 
   // Of the attention operators, ascending.

@@ -153,7 +153,7 @@ TEST_F(PackageTest, RefusesFilesThatAreNoXclbin) {
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cut short")));
 }
 
-// Whatever a file has become, it is read or refused, and what is read is sound.
+// A damaged file is read or refused; an operator that was read is sound.
 TEST_F(PackageTest, DamagedFilesAreReadOrRefused) {
   std::mt19937 random(5);
   const std::string original = kPackage;

@@ -14,10 +14,6 @@
 namespace tandem::npu {
 namespace {
 
-constexpr int kInstructionArgument = 1;
-constexpr int kFirstDataArgument = 3;
-constexpr uint64_t kRunOpcode = 3;  // mlir-aie's: run an instruction sequence
-
 // `status` with what to do about it.
 absl::Status WithRemedy(absl::StatusCode code, const absl::Status& status, const char* remedy) {
   return absl::Status(code, absl::StrFormat("%s: %s", std::string(status.message()), remedy));
@@ -43,6 +39,26 @@ absl::Status ContextStatus(const absl::Status& status) {
 }
 #endif
 
+absl::Status OpenXrt(uint32_t index, xrt::device& device) {
+  if (!IsEmulated()) {
+    TANDEM_RETURN_IF_ERROR(CheckDeviceNode("/dev/accel"));
+    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), kMinLockedBytes));
+  }
+  const absl::Status opened = Guarded("XRT", [&] { device = xrt::device(index); });
+  if (opened.ok()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrFormat(
+      "%s has no NPU %d: %s (2.13 drives none; libxrt-npu2 of Debian 13's backports and AMD's "
+      "packages do)",
+      NpuDevice::XrtVersion(), index, std::string(opened.message())));
+}
+
+// Emulations answer no queries.
+std::string NameOfXrt(const xrt::device& device) {
+  std::string name = "NPU";
+  (void)Guarded("name", [&] { name = device.get_info<xrt::info::device::name>(); });
+  return name;
+}
+
 }  // namespace
 
 struct NpuDevice::Impl {
@@ -53,7 +69,9 @@ struct NpuDevice::Impl {
   xrt::kernel kernel;
 
   // Group ids carry the context's slot: asked for, never assumed.
-  xrt::memory_group Group(int index) const { return kernel.group_id(kFirstDataArgument + index); }
+  xrt::memory_group Group(int index) const {
+    return kernel.group_id(kXrtFirstDataArgument + index);
+  }
   xrt::bo Make(size_t bytes, xrt::bo::flags flags, xrt::memory_group group) const {
 #if NPU_HAS_HW_CONTEXT
     return xrt::bo(context, bytes, flags, group);
@@ -89,24 +107,18 @@ std::string NpuDevice::XrtVersion() {
 #endif
 }
 
+absl::StatusOr<std::string> NpuDevice::NameOf(uint32_t index) {
+  xrt::device device;
+  TANDEM_RETURN_IF_ERROR(OpenXrt(index, device));
+  return NameOfXrt(device);
+}
+
 absl::StatusOr<std::unique_ptr<NpuDevice>> NpuDevice::Open(const Options& options) {
-  if (!IsEmulated()) {
-    TANDEM_RETURN_IF_ERROR(CheckDeviceNode("/dev/accel"));
-    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), kMinLockedBytes));
-  }
   std::unique_ptr<NpuDevice> device(new NpuDevice);
   device->impl_ = std::make_unique<Impl>();
   Impl& impl = *device->impl_;
-  const absl::Status opened = Guarded("XRT", [&] { impl.device = xrt::device(options.index); });
-  if (!opened.ok()) {
-    return absl::NotFoundError(absl::StrFormat(
-        "%s has no NPU %d: %s (2.13 drives none; libxrt-npu2 of Debian 13's backports and AMD's "
-        "packages do)",
-        XrtVersion(), options.index, std::string(opened.message())));
-  }
-  // Emulations answer no queries.
-  (void)Guarded("name", [&] { device->name_ = impl.device.get_info<xrt::info::device::name>(); });
-
+  TANDEM_RETURN_IF_ERROR(OpenXrt(options.index, impl.device));
+  device->name_ = NameOfXrt(impl.device);
   const std::string what = absl::StrFormat("xclbin %s", options.xclbin_path);
   xrt::xclbin xclbin;
   absl::Status status = Guarded(what, [&] { xclbin = xrt::xclbin(options.xclbin_path); });
@@ -126,13 +138,21 @@ absl::StatusOr<std::unique_ptr<NpuDevice>> NpuDevice::Open(const Options& option
   return device;
 }
 
+absl::StatusOr<uint32_t> NpuDevice::MemoryGroup(int index) const {
+  uint32_t group = 0;
+  TANDEM_RETURN_IF_ERROR(Guarded(absl::StrFormat("the memory group of data buffer %d", index), [&] {
+    group = static_cast<uint32_t>(impl_->Group(index)) & 0xFFFF;
+  }));
+  return group;
+}
+
 absl::StatusOr<NpuBuffer> NpuDevice::MakeInstructions(std::span<const uint32_t> words) {
   TANDEM_CHECK(!words.empty());
   NpuBuffer buffer;
   buffer.impl_ = std::make_unique<NpuBuffer::Impl>();
   const absl::Status made = Guarded("an NPU instruction buffer", [&] {
     buffer.impl_->bo = impl_->Make(words.size_bytes(), xrt::bo::flags::cacheable,
-                                   impl_->kernel.group_id(kInstructionArgument));
+                                   impl_->kernel.group_id(kXrtInstructionArgument));
     buffer.data_ = buffer.impl_->bo.map<std::byte*>();
   });
   if (absl::IsResourceExhausted(made) || absl::IsInvalidArgument(made)) {
@@ -204,16 +224,9 @@ absl::StatusOr<NpuRun> NpuDevice::MakeRun(const NpuBuffer& instructions, size_t 
                                           std::span<const NpuBuffer* const> data) {
   NpuRun run;
   run.impl_ = std::make_unique<NpuRun::Impl>();
-  TANDEM_RETURN_IF_ERROR(Guarded("making an NPU command", [&] {
-    xrt::run& command = run.impl_->run;
-    command = xrt::run(impl_->kernel);
-    command.set_arg(0, kRunOpcode);
-    command.set_arg(kInstructionArgument, instructions.impl_->bo);
-    command.set_arg(2, static_cast<uint32_t>(num_words));
-    for (size_t i = 0; i < data.size(); ++i) {
-      command.set_arg(kFirstDataArgument + static_cast<int>(i), data[i]->impl_->bo);
-    }
-  }));
+  TANDEM_RETURN_IF_ERROR(
+      Guarded("making an NPU command", [&] { run.impl_->run = xrt::run(impl_->kernel); }));
+  TANDEM_RETURN_IF_ERROR(run.SetArguments(instructions, num_words, data));
   return run;
 }
 

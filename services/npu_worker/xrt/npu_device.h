@@ -27,6 +27,9 @@ class NpuDevice {
     std::string kernel_name;
   };
 
+  // How XRT names a device, without a context of it.  Errors as Open.
+  static absl::StatusOr<std::string> NameOf(uint32_t index);
+
   // NOT_FOUND: no device; PERMISSION_DENIED: none that may be opened; RESOURCE_EXHAUSTED: the
   // limit on locked memory, or no hardware context is left; UNAVAILABLE: the firmware does not answer;
   // INVALID_ARGUMENT: the xclbin or its kernel.  Messages name the fix.
@@ -37,6 +40,10 @@ class NpuDevice {
   const std::string& name() const { return name_; }
   // "XRT 2.13.0".
   static std::string XrtVersion();
+
+  // Id of the memory group that the xclbin connects data argument `index` to.  INVALID_ARGUMENT: the
+  // kernel has no such argument.
+  absl::StatusOr<uint32_t> MemoryGroup(int index) const;
 
   // A buffer for instruction words, filled and visible to the device.  RESOURCE_EXHAUSTED: the
   // instruction heap is full.

@@ -29,6 +29,19 @@ absl::Status NpuRun::Execute(absl::Duration timeout) {
   return status;
 }
 
+absl::Status NpuRun::SetArguments(const NpuBuffer& instructions, size_t num_words,
+                                  std::span<const NpuBuffer* const> data) {
+  return Guarded("setting an NPU command's arguments", [&] {
+    xrt::run& command = impl_->run;
+    command.set_arg(0, kXrtRunOpcode);
+    command.set_arg(kXrtInstructionArgument, instructions.impl_->bo);
+    command.set_arg(2, static_cast<uint32_t>(num_words));
+    for (size_t i = 0; i < data.size(); ++i) {
+      command.set_arg(kXrtFirstDataArgument + static_cast<int>(i), data[i]->impl_->bo);
+    }
+  });
+}
+
 NpuRunList::NpuRunList() = default;
 NpuRunList::NpuRunList(NpuRunList&&) noexcept = default;
 NpuRunList& NpuRunList::operator=(NpuRunList&&) noexcept = default;

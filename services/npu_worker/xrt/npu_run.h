@@ -1,12 +1,14 @@
 // Commands of the NPU, made once and started any number of times.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/npu_worker/xrt/npu_buffer.h"
 
 namespace tandem::npu {
 
@@ -21,6 +23,10 @@ class NpuRun {
   // the command may still be running, so the device must be opened again.  INTERNAL: the kernel
   // refused it.
   absl::Status Execute(absl::Duration timeout);
+
+  // Gives the command other arguments: as NpuDevice::MakeRun.  REQUIRES that it is not under way.
+  absl::Status SetArguments(const NpuBuffer& instructions, size_t num_words,
+                            std::span<const NpuBuffer* const> data);
 
  private:
   friend class NpuDevice;

@@ -13,6 +13,11 @@
 
 namespace tandem::npu {
 
+// mlir-aie's calling convention.
+inline constexpr int kXrtInstructionArgument = 1;
+inline constexpr int kXrtFirstDataArgument = 3;
+inline constexpr uint64_t kXrtRunOpcode = 3;  // run an instruction sequence
+
 struct NpuBuffer::Impl {
   xrt::bo bo;
 };

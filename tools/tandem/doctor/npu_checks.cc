@@ -3,11 +3,15 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "services/common/base/client_text.h"
+#include "services/common/json/guarded_json.h"
 #include "tools/tandem/doctor/doctor.h"
 
 namespace tandem {
@@ -28,6 +32,7 @@ std::string FirstLine(const fs::path& path) {
 struct Npu {
   fs::path folder;  // in sysfs
   std::string chip;
+  std::string kind;      // as packages name it
   std::string firmware;  // folder of its firmware: device_revision
   std::string driver;    // empty: none
 };
@@ -41,6 +46,7 @@ std::optional<Npu> FindNpu(const SystemView& system) {
     if (device == "0x1502") npu.chip = "Ryzen AI 7040 or 8040 (npu1)";
     if (device == "0x17f0") npu.chip = "Ryzen AI 300 or Max (npu4's kind)";
     if (npu.chip.empty()) continue;
+    npu.kind = device == "0x1502" ? "npu1" : "npu4";
     const std::string revision = FirstLine(entry.path() / "revision");
     npu.firmware = device.substr(2) + "_" + (revision.size() == 4 ? revision.substr(2) : "00");
     npu.driver = fs::read_symlink(entry.path() / "driver", error).filename().string();
@@ -159,15 +165,58 @@ Finding CheckNpuLibraries(const SystemView& system, const Installer& installer) 
   return {Verdict::kGood, subject, "XRT " + xrt + " and the NPU's plugin", ""};
 }
 
-Finding CheckNpuKernels(const SystemView& system) {
+// Devices and columns of a package's operators, "npu4, 8 columns", each once; empty: it is no package of
+// version 3.
+std::vector<std::string> DevicesOfPackage(const fs::path& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto package = ParseGuardedJson(text);
+  if (!package.ok() || !package->is_object()) return {};
+  const auto version = package->find("version");
+  if (version == package->end() || *version != 3) return {};
+  std::vector<std::string> devices;
+  const auto operators = package->find("operators");
+  if (operators == package->end() || !operators->is_array()) return {};
+  for (const auto& op : *operators) {
+    if (!op.is_object() || !op.contains("device") || !op["device"].is_string() ||
+        !op.contains("columns") || !op["columns"].is_number_unsigned()) {
+      return {};
+    }
+    std::string device =
+        absl::StrFormat("%s, %d columns", ClientText(op["device"].get<std::string>()),
+                        op["columns"].get<uint64_t>());
+    if (std::ranges::find(devices, device) == devices.end()) devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+Finding CheckNpuKernels(const SystemView& system, const Npu& npu) {
   const std::string subject = "NPU kernels";
+  const std::string remedy = "Tandem has none to give; docs/npu.md says what a package must hold";
   const fs::path folder =
       (fs::path(system.bin_dir) / "../lib/tandem/npu/hardware").lexically_normal();
-  if (fs::exists(folder / "manifest.json")) return {Verdict::kGood, subject, folder.string(), ""};
-  return {
-      Verdict::kNote, subject,
-      absl::StrFormat("no package of kernels in %s: attention runs on the GPU", folder.string()),
-      "Tandem has none to give; docs/npu.md says what a package must hold"};
+  const auto note = [&](const std::string& what) {
+    return Finding{Verdict::kNote, subject, what + ": attention runs on the GPU", remedy};
+  };
+  if (!fs::exists(folder / "package.json")) {
+    if (fs::exists(folder / "manifest.json")) {
+      return note(
+          absl::StrFormat("%s has a package of the interface before version 3", folder.string()));
+    }
+    return note(absl::StrFormat("no package of kernels in %s", folder.string()));
+  }
+  const std::vector<std::string> devices = DevicesOfPackage(folder / "package.json");
+  if (devices.empty()) {
+    return note(
+        absl::StrFormat("%s is no package of version 3", (folder / "package.json").string()));
+  }
+  for (const std::string& device : devices) {
+    if (absl::StartsWith(device, npu.kind)) continue;
+    return note(absl::StrFormat("the package in %s is for %s, this NPU is of %s's kind",
+                                folder.string(), device, npu.kind));
+  }
+  return {Verdict::kGood, subject,
+          absl::StrFormat("%s, for %s", folder.string(), absl::StrJoin(devices, "; ")), ""};
 }
 
 }  // namespace
@@ -178,7 +227,7 @@ std::vector<Finding> CheckNpu(const SystemView& system) {
   const Installer installer = InstallerOf(system);
   return {CheckNpuKernel(system, installer), CheckNpuDriver(system, *npu),
           CheckNpuFirmware(system, *npu, installer), CheckNpuLibraries(system, installer),
-          CheckNpuKernels(system)};
+          CheckNpuKernels(system, *npu)};
 }
 
 }  // namespace tandem

@@ -40,7 +40,9 @@ class NpuChecksTest : public testing::Test {
     Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2", "");
     Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.25.00", "");
     Write("/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00", "");
-    Write("/usr/lib/tandem/npu/hardware/manifest.json", "{}");
+    Write(
+        kPackage,
+        R"({"version": 3, "operators": [{"device": "npu4", "columns": 8}, {"device": "npu4", "columns": 8}]})");
   }
   void Remove(const std::string& path) { std::filesystem::remove_all(system_.root + path); }
   Finding Find(const std::string& subject) {
@@ -57,6 +59,7 @@ class NpuChecksTest : public testing::Test {
     EXPECT_THAT(finding.remedy, HasSubstr(remedy));
   }
 
+  const std::string kPackage = "/usr/lib/tandem/npu/hardware/package.json";
   const std::string kDevice = "/sys/bus/pci/devices/0000:c5:00.1";
   SystemView system_;
 };
@@ -104,6 +107,23 @@ TEST_F(NpuChecksTest, EachMissingPartNamesItsCommand) {
 
   Remove("/usr/lib/tandem");
   ExpectNote("NPU kernels", "/usr/lib/tandem/npu/hardware", "docs/npu.md");
+}
+
+TEST_F(NpuChecksTest, ThePackageMustBeForThisNpu) {
+  MakeGoodMachine();
+  EXPECT_THAT(Find("NPU kernels").detail, HasSubstr("hardware, for npu4, 8 columns"));
+  Write(kPackage, R"({"version": 3, "operators": [{"device": "npu1", "columns": 4}]})");
+  ExpectNote("NPU kernels", "is for npu1, 4 columns, this NPU is of npu4's kind", "docs/npu.md");
+  for (const char* damaged :
+       {"{", "[]", "{\"version\": 2}", "{\"version\": \"3\"}",
+        R"({"version": 3, "operators": [7]})",
+        R"({"version": 3, "operators": [{"device": "npu4", "columns": -1}]})"}) {
+    Write(kPackage, damaged);
+    ExpectNote("NPU kernels", "is no package of version 3", "docs/npu.md");
+  }
+  Remove(kPackage);
+  Write("/usr/lib/tandem/npu/hardware/manifest.json", "{}");
+  ExpectNote("NPU kernels", "before version 3", "docs/npu.md");
 }
 
 TEST_F(NpuChecksTest, XrtAndItsPluginMustBeOfOneVersion) {

@@ -175,6 +175,7 @@ void ShimDma::Write(uint32_t channel, std::span<const uint32_t> words) {
     const uint32_t other = part.front() ^ 0x400000;
     if (damage_ && !walk.has_begun()) part = {&other, 1};
     walk.Write(part);
+    if (overrun_ && walk.remaining() == 0) walk.Overrun();
     words = words.subspan(part.size());
     Retire(to);
   }

@@ -50,6 +50,8 @@ class ShimDma {
   bool TakeToken(DmaDirection direction, uint32_t channel);
   // From now on the first word that a descriptor writes to memory is another.
   void DamageWrites() { damage_ = true; }
+  // From now on each transfer to memory writes a word too many.
+  void OverrunWrites() { overrun_ = true; }
 
   // INVALID_ARGUMENT: tasks or tokens are left.
   absl::Status CheckIdle() const;
@@ -90,6 +92,7 @@ class ShimDma {
   std::array<Descriptor, kShimDescriptors> descriptors_;
   std::array<Channel, 2 * kShimChannels> channels_;
   bool damage_ = false;
+  bool overrun_ = false;
 };
 
 }  // namespace tandem::npu::emulator

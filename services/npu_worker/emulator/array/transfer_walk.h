@@ -23,6 +23,8 @@ class TransferWalk {
   // The next words, from memory or to it.  REQUIRES words.size() <= remaining().
   void Read(std::span<uint32_t> words);
   void Write(std::span<const uint32_t> words);
+  // Writes a word behind the last one, where the buffer has one.
+  void Overrun();
 
  private:
   TransferWalk(const ShimTransfer& transfer, uint64_t start, std::span<std::byte> memory)

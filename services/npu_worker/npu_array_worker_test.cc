@@ -1,0 +1,206 @@
+// The worker on an array: XRT 2.25 and its NPU plugin, both unmodified, over the emulated driver.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "services/common/testing/status_matchers.h"
+#include "services/npu_worker/control/attention.h"
+#include "services/npu_worker/worker_test_support.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+namespace {
+
+using testing::HasCode;
+using ::testing::HasSubstr;
+using testing::PlanRunner;
+using testing::StatusIs;
+using testing::StepBuilder;
+
+class NpuArrayWorkerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static absl::StatusOr<std::unique_ptr<NpuWorker>> worker = MakeEmulatedWorker();
+    ASSERT_OK(worker);
+    worker_ = worker->get();
+  }
+  NpuWorker* worker_ = nullptr;
+};
+
+TEST_F(NpuArrayWorkerTest, SaysThatItIsEmulatedAndWhatItRuns) {
+  const WorkerDescription& self = worker_->description();
+  EXPECT_TRUE(self.emulated);
+  EXPECT_EQ(self.kind, DeviceKind::kNpu);
+  EXPECT_THAT(self.device, HasSubstr("emulated on the host below XRT 2."));
+  EXPECT_EQ(self.head_dims, (std::vector<uint32_t>{64, 128, 256}));
+  EXPECT_EQ(self.stages, std::vector<StageKind>{StageKind::kAttend});
+  EXPECT_TRUE(self.takes_pictures);
+  EXPECT_OK(worker_->CheckHealth());
+}
+
+TEST_F(NpuArrayWorkerTest, ReportsItsMemoryAndThatActivationsAreConverted) {
+  const ModelConfig config = testing::MakeConfig({});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, AttendSegments(config), {}));
+  const LoadReport& report = runner->load_reports()[0];
+  EXPECT_EQ(report.weight_import, ImportPath::kNone);
+  EXPECT_EQ(report.exchange_import, ImportPath::kUpload);
+  EXPECT_THAT(report.note, HasSubstr("bfloat16"));
+  const uint64_t slots = uint64_t{runner->limits().num_blocks[0]} * 16 + kZeroSlots;
+  EXPECT_EQ(report.kv_bytes, config.num_layers * slots * 2 * config.kv_dim() * 2);
+}
+
+// Device addresses are never used twice: the distance between two buffers tells how many were
+// made in between.
+TEST_F(NpuArrayWorkerTest, StepsMakeNoBuffers) {
+  const ModelConfig config = testing::MakeConfig({});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
+                                          AttendSegments(config), {.num_lanes = 2}));
+  ASSERT_OK_AND_ASSIGN(const auto device,
+                       NpuDevice::Open({.xclbin_path = DriverPackage() + "/attention_64.xclbin",
+                                        .kernel_name = "MLIR_AIE"}));
+  const auto next_address = [&device] {
+    auto buffer = device->Allocate(0, 4096);
+    return *buffer->DeviceAddress();
+  };
+  const uint64_t first = next_address();
+  const uint64_t stride = next_address() - first;
+  StepBuilder steps(runner->limits());
+  const uint32_t sequence = steps.AddSequence();
+  for (uint32_t step = 0; step < 50; ++step) {
+    steps.Begin();
+    steps.AddRows(sequence, std::vector<uint32_t>(1 + step % 3, 3));
+    ASSERT_OK(runner->RunStep(steps.batch(), step % 2));
+  }
+  EXPECT_EQ(next_address(), first + 2 * stride);
+}
+
+// Two steps in flight take turns layer by layer, each with its own control code.
+TEST_F(NpuArrayWorkerTest, LanesDoNotMix) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 2});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
+                                          AttendSegments(config), {.num_lanes = 2}));
+  const auto run = [&](bool by_turns) {
+    StepBuilder steps(runner->limits());
+    std::vector<StepBatch> batches;
+    StepBuilder others(runner->limits(), 2);
+    for (uint32_t lane = 0; lane < 2; ++lane) {
+      StepBuilder& builder = lane == 0 ? steps : others;
+      builder.Begin();
+      builder.AddRows(builder.AddSequence(), std::vector<uint32_t>(5 + lane, 3));
+      WriteRandomInputs(*runner, 5 + lane, lane, lane);
+      EXPECT_OK(runner->WriteAndCheckStep(builder.batch(), lane));
+    }
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t lane = by_turns ? i % 2 : i / 2, segment = by_turns ? i / 2 : i % 2;
+      EXPECT_OK(runner->RunSegment(segment, lane));
+    }
+    return std::pair(runner->ReadPort(Port::kAttention, 5, 0),
+                     runner->ReadPort(Port::kAttention, 6, 1));
+  };
+  const auto alone = run(false);
+  EXPECT_EQ(run(true), alone);
+  EXPECT_NE(alone.first, std::vector<float>(alone.second.begin(), alone.second.begin() + 320));
+}
+
+// A long sequence whose blocks lie anywhere: every row sees what it should, which with equal keys is the
+// mean of the values.  Its control code is several commands.
+TEST_F(NpuArrayWorkerTest, LongSequencesInScatteredBlocksTakeSeveralCommands) {
+  const ModelConfig config = testing::MakeConfig(
+      {.num_layers = 1, .num_heads = 8, .num_kv_heads = 8, .context_len = 2200, .global_every = 1});
+  constexpr uint32_t kChunk = 500;
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, AttendSegments(config),
+                         {.max_rows = kChunk, .max_sequences = 1}));
+  const size_t width = config.q_dim();
+  StepBuilder steps(runner->limits());
+  const uint32_t sequence = steps.AddSequence();
+  for (uint32_t first = 0; first < 2000; first += kChunk) {
+    steps.Begin();
+    steps.AddRows(sequence, std::vector<uint32_t>(kChunk, 3));
+    runner->WritePort(Port::kQ, std::vector<float>(kChunk * width, 1.0f));
+    runner->WritePort(Port::kK, std::vector<float>(kChunk * width, 0.5f));
+    // Position p has 1 + p / 4096.
+    std::vector<float> values(kChunk * width);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = 1 + static_cast<float>(first + i / width) / 4096;
+    }
+    runner->WritePort(Port::kV, values);
+    ASSERT_OK(runner->RunStep(steps.batch())) << first;
+    const auto attention = runner->ReadPort(Port::kAttention, kChunk);
+    for (uint32_t row = 0; row < kChunk; ++row) {
+      const float expected = 1 + static_cast<float>(first + row) / 8192;
+      ASSERT_NEAR(attention[row * width], expected, 0.02) << first + row;
+      ASSERT_NEAR(attention[row * width + width - 1], expected, 0.02) << first + row;
+    }
+  }
+}
+
+// What an NPU writes is no other sequence's business: a cache with NaNs of one leaves the other as it is.
+TEST_F(NpuArrayWorkerTest, NansOfOneSequenceStayThere) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 2});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, AttendSegments(config), {}));
+  StepBuilder steps(runner->limits());
+  const uint32_t sick = steps.AddSequence(), healthy = steps.AddSequence();
+  constexpr uint32_t kRows = 20;
+  for (int step = 0; step < 2; ++step) {
+    steps.Begin();
+    steps.AddRows(sick, std::vector<uint32_t>(kRows, 3));
+    steps.AddRows(healthy, std::vector<uint32_t>(kRows, 3));
+    WriteRandomInputs(*runner, 2 * kRows, 4);
+    for (const Port port : {Port::kK, Port::kV}) {
+      std::vector<float> rows = runner->ReadPort(port, 2 * kRows);
+      std::fill_n(rows.begin(), rows.size() / 2, std::nanf(""));
+      runner->WritePort(port, rows);
+    }
+    ASSERT_OK(runner->RunStep(steps.batch()));
+    const std::vector<float> attention = runner->ReadPort(Port::kAttention, 2 * kRows);
+    for (size_t i = 0; i < attention.size(); ++i) {
+      ASSERT_EQ(std::isnan(attention[i]), i < attention.size() / 2) << i;
+    }
+  }
+}
+
+TEST_F(NpuArrayWorkerTest, HeadSizesWithoutAnOperatorAreRefused) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1, .head_dim = 96});
+  EXPECT_THAT(
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, AttendSegments(config), {})
+          .status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("head size 96")));
+}
+
+TEST_F(NpuArrayWorkerTest, StagesThatItDoesNotRunAreRefused) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
+                                 AttendAndOutSegments(config), {})
+                  .status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("Attend alone")));
+}
+
+// The host checks steps before the device does.
+TEST_F(NpuArrayWorkerTest, AStepInBlocksThatDoNotExistIsAnErrorAndTheNextOneRuns) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  ASSERT_OK_AND_ASSIGN(
+      const auto runner,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, AttendSegments(config), {}));
+  StepBuilder steps(runner->limits());
+  steps.Begin();
+  steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(5, 3));
+  StepBatch step = steps.batch();
+  const std::vector<uint32_t> bad_table(step.block_table.size(), 0x7FFFFFFF);
+  StepBatch bad = step;
+  bad.block_table = bad_table;
+  EXPECT_THAT(
+      testing::RunSegment(*worker_, {.segment_index = 0, .step = &bad, .first_of_step = true}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block 2147483647")));
+  EXPECT_OK(runner->RunStep(step));
+}
+
+}  // namespace
+}  // namespace tandem::npu

@@ -1,0 +1,54 @@
+// The KV cache of the layers whose Attend an array runs.
+//
+// Each layer has a buffer of its own: bfloat16 keys [num_kv_heads][slots][head_dim], then values.  Block b
+// of the gateway's tables has the slots from b * block_tokens on, so blocks that follow one another are
+// one run of memory for each head, and one shim descriptor.  The last 32 slots of a head hold zeros.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/npu_worker/control/attention.h"
+#include "services/npu_worker/xrt/npu_buffer.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+
+struct SlabShape {
+  uint32_t num_kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint64_t num_slots = 0;  // with the zeros
+
+  uint64_t value_offset() const { return num_kv_heads * num_slots * head_dim * sizeof(uint16_t); }
+  uint64_t bytes() const { return 2 * value_offset(); }
+};
+
+// One layer's cache.  The host alone writes it.
+class KvSlab {
+ public:
+  // `index`: which data buffer of the kernel it is.  INVALID_ARGUMENT: beyond what control code
+  // addresses, 4 GiB; otherwise as NpuDevice::Allocate.
+  static absl::StatusOr<KvSlab> Create(NpuDevice& device, int index, const SlabShape& shape);
+
+  const NpuBuffer& buffer() const { return buffer_; }
+  const SlabShape& shape() const { return shape_; }
+
+  // Converts the runs' keys and values, float16 [rows][num_kv_heads][head_dim], to their slots and
+  // makes them visible to the device.  REQUIRES runs that StepRuns made for slots of this slab.
+  absl::Status Append(std::span<const AttentionRun> runs, std::span<const uint16_t> keys,
+                      std::span<const uint16_t> values);
+
+ private:
+  // `num_rows` rows from `row` on to the slots from `slot` on.
+  absl::Status AppendRows(uint32_t row, uint32_t num_rows, uint32_t slot,
+                          std::span<const uint16_t> from, uint64_t offset);
+
+  NpuBuffer buffer_;
+  SlabShape shape_;
+};
+
+}  // namespace tandem::npu
