@@ -1,6 +1,7 @@
 // The worker on an array: XRT 2.25 and its NPU plugin, both unmodified, over the emulated driver.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "services/common/testing/status_matchers.h"

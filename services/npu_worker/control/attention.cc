@@ -195,12 +195,17 @@ class AttentionBuilder {
       const Operand& operand = part.values ? job_.values : job_.keys;
       const uint64_t slot = uint64_t{kv_head} * job_.cache_slots + part.piece.first_slot;
       const uint64_t bytes = slot * job_.head_dim * kCacheElementBytes;
+      ShimTransfer transfer = {.length = part.num_pieces * part.piece.num_slots * head_words_,
+                               .repeat_step = std::max(task.repeat_distance, 1u) * head_words_,
+                               .num_repeats = task.num_repeats};
+      if (part.num_pieces > 1) {
+        transfer.size = {head_words_, part.piece.num_slots};
+        transfer.step = {1, head_words_, part.distance * head_words_};
+      }
       parts[i] = {.descriptor = kCacheDescriptors + 2 * set + i,
                   .argument = operand.argument,
                   .offset = operand.offset + static_cast<uint32_t>(bytes),
-                  .transfer = {.length = part.piece.num_slots * head_words_,
-                               .repeat_step = kAttentionKeys * head_words_,
-                               .num_repeats = task.num_repeats}};
+                  .transfer = transfer};
     }
     return StartShimTask(channel, std::span(parts).first(task.num_parts), with_token, wave);
   }

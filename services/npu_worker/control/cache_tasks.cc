@@ -8,6 +8,9 @@
 namespace tandem::npu {
 namespace {
 
+// Slots from a tile to the next, as far as a descriptor of the largest heads can step.
+constexpr uint32_t kMostDistance = 8192;
+
 // Where the positions of some tiles lie, in order.
 std::vector<Piece> PiecesOf(uint32_t cache_slots, std::span<const CacheExtent> extents,
                             const Tiles& tiles) {
@@ -55,12 +58,47 @@ void AddTileInPieces(std::span<const Piece> pieces, std::vector<CacheTask>& task
   CacheTask task;
   for (const bool values : {false, true}) {
     for (const Piece& piece : pieces) {
-      task.parts[task.num_parts++] = {values, piece};
+      task.parts[task.num_parts++] = {.values = values, .piece = piece};
       if (task.num_parts < task.parts.size()) continue;
       tasks.push_back(task);
       task.num_parts = 0;
     }
   }
+}
+
+// Tiles whose positions are in consecutive slots, from the first of `pieces` on; num_repeats 0: none.
+CacheTask WholeTiles(std::span<const Piece> pieces) {
+  const Piece tile = {pieces.front().first_slot, kAttentionKeys};
+  return {.parts = {CachePart{.values = false, .piece = tile}, {.values = true, .piece = tile}},
+          .num_parts = 2,
+          .num_repeats = std::min(pieces.front().num_slots / kAttentionKeys, kShimRepeats),
+          .repeat_distance = kAttentionKeys};
+}
+
+// Tiles of equally long pieces at one distance, from the first of `pieces` on; num_repeats 0: none.
+CacheTask StridedTiles(std::span<const Piece> pieces) {
+  const Piece first = pieces.front();
+  CacheTask task = {.num_parts = 2, .num_repeats = 0};
+  if (pieces.size() < 2 || kAttentionKeys % first.num_slots != 0 ||
+      pieces[1].first_slot <= first.first_slot) {
+    return task;
+  }
+  const uint32_t count = kAttentionKeys / first.num_slots;
+  const uint32_t distance = pieces[1].first_slot - first.first_slot;
+  if (distance > kMostDistance / count) return task;
+  size_t alike = 1;
+  while (alike < pieces.size() && alike < size_t{kShimRepeats} * count &&
+         pieces[alike].num_slots == first.num_slots &&
+         pieces[alike].first_slot == pieces[alike - 1].first_slot + distance) {
+    ++alike;
+  }
+  for (const bool values : {false, true}) {
+    task.parts[values ? 1 : 0] = {
+        .values = values, .piece = first, .num_pieces = count, .distance = distance};
+  }
+  task.num_repeats = static_cast<uint32_t>(alike) / count;
+  task.repeat_distance = count * distance;
+  return task;
 }
 
 }  // namespace
@@ -71,16 +109,14 @@ std::vector<CacheTask> CacheTasksOf(uint32_t cache_slots, std::span<const CacheE
   std::span<Piece> left = pieces;
   std::vector<CacheTask> tasks;
   while (!left.empty()) {
-    const uint32_t whole = std::min(left.front().num_slots / kAttentionKeys, kShimRepeats);
-    if (whole == 0) {
+    CacheTask task = WholeTiles(left);
+    if (task.num_repeats == 0) task = StridedTiles(left);
+    if (task.num_repeats == 0) {
       AddTileInPieces(TakeSlots(left, kAttentionKeys), tasks);
       continue;
     }
-    const Piece tile = {left.front().first_slot, kAttentionKeys};
-    tasks.push_back({.parts = {CachePart{false, tile}, CachePart{true, tile}},
-                     .num_parts = 2,
-                     .num_repeats = whole});
-    (void)TakeSlots(left, whole * kAttentionKeys);
+    tasks.push_back(task);
+    (void)TakeSlots(left, task.num_repeats * kAttentionKeys);
   }
   return tasks;
 }

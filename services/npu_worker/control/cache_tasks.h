@@ -1,8 +1,9 @@
 // The KV cache as an attention array reads it: tasks of a shim channel that bring tiles of 32
 // positions, keys and then values, from wherever the cache has them.
 //
-// Positions in consecutive slots are one task for up to 64 tiles: a pair of descriptors that repeats.
-// A tile whose positions are in several places is as many parts of keys and then of values, two a task.
+// Positions in consecutive slots are one task for up to 64 tiles: a pair of descriptors that repeats.  So
+// are blocks at a constant distance, which sequences get that grow side by side.  A tile that lies
+// otherwise is as many parts of keys and then of values as it has pieces, two a task.
 #pragma once
 
 #include <array>
@@ -36,16 +37,20 @@ struct Piece {
   uint32_t num_slots = 0;
 };
 
-// Keys or values from a slot on.
+// Keys or values of pieces as long as the first, each `distance` slots behind the one before.
 struct CachePart {
   bool values = false;
   Piece piece;
+  uint32_t num_pieces = 1;
+  uint32_t distance = 0;
 };
-// One task of the cache's channel: its parts in turn, `num_repeats` times, each a tile further on.
+// One task of the cache's channel: its parts in turn, `num_repeats` times, each time
+// `repeat_distance` slots further on.
 struct CacheTask {
   std::array<CachePart, 2> parts;
   uint32_t num_parts = 0;
   uint32_t num_repeats = 1;
+  uint32_t repeat_distance = 0;
 };
 
 // The tasks of `tiles`, in order.  Positions before the first extent are read from the cache's zeros, those

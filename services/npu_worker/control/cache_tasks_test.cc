@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace tandem::npu {
@@ -17,8 +18,11 @@ std::vector<uint32_t> SlotsRead(const std::vector<CacheTask>& tasks, bool values
     for (uint32_t repeat = 0; repeat < task.num_repeats; ++repeat) {
       for (uint32_t i = 0; i < task.num_parts; ++i) {
         const CachePart& part = task.parts[i];
-        for (uint32_t s = 0; part.values == values && s < part.piece.num_slots; ++s) {
-          slots.push_back(part.piece.first_slot + repeat * kTile + s);
+        for (uint32_t piece = 0; part.values == values && piece < part.num_pieces; ++piece) {
+          for (uint32_t s = 0; s < part.piece.num_slots; ++s) {
+            slots.push_back(part.piece.first_slot + repeat * task.repeat_distance +
+                            piece * part.distance + s);
+          }
         }
       }
     }
@@ -33,7 +37,7 @@ bool TilesAlternate(const std::vector<CacheTask>& tasks) {
     for (uint32_t repeat = 0; repeat < task.num_repeats; ++repeat) {
       for (uint32_t i = 0; i < task.num_parts; ++i) {
         if (task.parts[i].values != (seen / kTile % 2 == 1)) return false;
-        seen += task.parts[i].piece.num_slots;
+        seen += task.parts[i].num_pieces * task.parts[i].piece.num_slots;
       }
     }
   }
@@ -48,6 +52,23 @@ TEST(CacheTasksTest, ConsecutiveSlotsAreOneTaskForUpTo64Tiles) {
   EXPECT_EQ(tasks[0].parts[0].piece.first_slot, 7 + kTile);
   EXPECT_EQ(tasks[1].num_repeats, 5u);
   EXPECT_TRUE(TilesAlternate(tasks));
+}
+
+// Three sequences that grow side by side; the last tile has one block.
+TEST(CacheTasksTest, BlocksAtAConstantDistanceAreOneTask) {
+  std::vector<CacheExtent> extents;
+  for (uint32_t i = 0; i < 21; ++i) extents.push_back({16 * i, 16, 16 * (3 * i + 1)});
+  const auto tasks = CacheTasksOf(kSlots, extents, {.count = 11});
+  ASSERT_EQ(tasks.size(), 2u);
+  EXPECT_EQ(tasks[0].num_repeats, 10u);
+  EXPECT_EQ(tasks[0].parts[1].num_pieces, 2u);
+  EXPECT_EQ(tasks[0].parts[1].distance, 48u);
+  EXPECT_EQ(tasks[0].repeat_distance, 96u);
+  EXPECT_EQ(tasks[1].parts[0].piece.num_slots, kTile);
+  EXPECT_TRUE(TilesAlternate(tasks));
+  // Further apart than a descriptor can step.
+  const CacheExtent far[] = {{0, 16, 0}, {16, 16, 4112}};
+  EXPECT_EQ(CacheTasksOf(8192, far, {.count = 1}).size(), 2u);
 }
 
 TEST(CacheTasksTest, ATileInTwoPlacesIsAPairOfTasks) {
@@ -74,6 +95,10 @@ TEST(CacheTasksTest, EveryPositionIsReadFromItsSlot) {
     std::vector<uint32_t> places((kSlots - kZeroSlots) / block);
     for (uint32_t i = 0; i < places.size(); ++i) places[i] = i * block;
     if (round % 3 != 0) std::ranges::shuffle(places, random);
+    if (round % 3 == 2) {  // by turns with other sequences, for the most part
+      for (uint32_t i = 0; i < num_blocks; ++i) places[i] = i * block * 3;
+      if (random() % 2 == 0) std::swap(places[0], places[num_blocks / 2]);
+    }
     std::vector<CacheExtent> extents;
     std::vector<uint32_t> slot_of;  // from `first` on
     for (uint32_t i = 0; i < num_blocks; ++i) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <vector>
+
 #include "services/common/testing/status_matchers.h"
 
 namespace tandem::npu {

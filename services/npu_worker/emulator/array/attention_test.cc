@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -28,6 +29,7 @@ struct Range {
   uint32_t cache_positions;  // a ring of so many,
   uint32_t block = 0;        // or, if this is not 0, blocks of it that are not side by side
   uint32_t picture_first = kNoPictureRows;
+  uint32_t distance = 0;  // of one block to the next; 0: anywhere
 };
 
 // The rows of a prompt's chunk, over a cache whose other slots are NaN.
@@ -155,6 +157,9 @@ class Chunk {
     std::vector<uint32_t> places(range.cache_positions / size);
     for (uint32_t i = 0; i < places.size(); ++i) places[i] = i * size;
     std::ranges::shuffle(places, random_);
+    for (uint32_t i = 0; range.distance != 0 && i < places.size(); ++i) {
+      places[i] = i * range.distance;
+    }
     for (uint32_t position = begin_; position < end; position += size - position % size) {
       const uint32_t place = places[position / size % places.size()];
       extents_.push_back({position, size - position % size, place + position % size});
@@ -218,19 +223,21 @@ class PromptAttentionTest : public ::testing::TestWithParam<std::tuple<ArrayShap
 
 TEST_P(PromptAttentionTest, RaggedRangesAndWindowsAreWithinTheBoundAndGuardsHold) {
   const auto [array, head_dim] = GetParam();
-  const Range ranges[] = {{0, 1, 0, 32},          // a row that sees itself
-                          {0, 61, 0, 64},         // the beginning of a prompt
-                          {45, 17, 0, 96},        // rows after a cached prefix, across a tile
-                          {31, 130, 0, 256},      // several items a column
-                          {0, 100, 1, 128},       // windows: one position,
-                          {200, 33, 16, 96},      // half a tile, in a ring that wraps,
-                          {95, 70, 33, 160},      // more than a tile,
-                          {10, 50, 512, 64},      // longer than the prompt
-                          {45, 17, 0, 96, 16},    // blocks that are not side by side: half a tile,
-                          {100, 40, 33, 192, 8},  // less, with a window,
-                          {60, 40, 0, 132, 12},   // and across tiles
-                          {70, 20, 33, 96, 16, 66},    // a picture's last rows, seen from 66 on,
-                          {40, 64, 10, 128, 32, 40}};  // and a whole one, far beyond its window
+  const Range ranges[] = {
+      {0, 1, 0, 32},             // a row that sees itself
+      {0, 61, 0, 64},            // the beginning of a prompt
+      {45, 17, 0, 96},           // rows after a cached prefix, across a tile
+      {31, 130, 0, 256},         // several items a column
+      {0, 100, 1, 128},          // windows: one position,
+      {200, 33, 16, 96},         // half a tile, in a ring that wraps,
+      {95, 70, 33, 160},         // more than a tile,
+      {10, 50, 512, 64},         // longer than the prompt
+      {45, 17, 0, 96, 16},       // blocks that are not side by side: half a tile,
+      {100, 40, 33, 192, 8},     // less, with a window,
+      {60, 40, 0, 132, 12},      // and across tiles
+      {70, 20, 33, 96, 16, 66},  // a picture's last rows, seen from 66 on,
+      {40, 64, 10, 128, 32, 40},
+      {100, 61, 0, 512, 16, kNoPictureRows, 48}};  // and a whole one, far beyond its window
   double worst = 0;
   for (const Range& range : ranges) {
     for (const auto& [heads, kv_heads] : {std::pair{2u, 1u}, {4u, 1u}, {3u, 3u}}) {
