@@ -1,0 +1,61 @@
+// The demo model's reference outputs with Attend on an NPU's array (over XRT 2.25 and the emulated driver)
+// and the rest on a reference worker, so that the difference is the array's arithmetic.
+#include <algorithm>
+
+#include "services/common/base/status_macros.h"
+#include "services/common/reference/reference_worker.h"
+#include "services/common/testing/compare.h"
+#include "services/npu_worker/worker_test_support.h"
+#include "tests/evaluation/evaluation_fixture.h"
+#include "tests/support/greedy.h"
+
+namespace tandem::evaluation {
+
+std::vector<std::string> PlacementNames() { return {"Array"}; }
+
+absl::StatusOr<Placement> MakePlacement(const std::string&) {
+  static reference::ReferenceWorker gpu({.name = "gpu0", .num_threads = 2});
+  static const auto npu = npu::MakeEmulatedWorker();
+  if (!npu.ok()) return npu.status();
+  return Placement{{&gpu, npu->get()}, {.npu = NpuPolicy::kEmulate}};
+}
+
+namespace {
+
+constexpr double kMostDivergence = 0.01;  // nats
+
+using ArrayOutputsTest = EvaluationTest;
+
+TEST_F(ArrayOutputsTest, DistributionsOfThePromptsAgree) {
+  const std::string folder = TestDataPath("demo");
+  Place("Array", folder,
+        {.max_rows = 512,
+         .max_sequences = 8,
+         .max_outputs = 512,
+         .max_logit_outputs = 128,
+         .context_len = 3072,
+         .num_blocks = {1024, 1024}});
+  if (IsSkipped() || HasFatalFailure()) return;
+  const auto& expected = OpenReferenceOutputs(folder);
+  const size_t vocab = runner_->config().vocab_size;
+  double worst = 0, sum = 0;
+  size_t num_rows = 0;
+  for (const testing::ReferencePrompt& prompt : expected.prompts) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> logits,
+                         testing::LastLogits(*runner_, prompt.tokens, prompt.num_logit_rows));
+    ASSERT_EQ(logits.size(), prompt.logits.size());
+    for (size_t at = 0; at < logits.size(); at += vocab, ++num_rows) {
+      const double divergence = testing::KlDivergence(std::span(prompt.logits).subspan(at, vocab),
+                                                      std::span(logits).subspan(at, vocab));
+      EXPECT_LE(divergence, kMostDivergence) << prompt.text << ", row " << at / vocab;
+      worst = std::max(worst, divergence);
+      sum += divergence;
+    }
+  }
+  ASSERT_GT(num_rows, 0u);
+  std::printf("%zu rows: worst divergence %.2e nats, mean %.2e\n", num_rows, worst,
+              sum / static_cast<double>(num_rows));
+}
+
+}  // namespace
+}  // namespace tandem::evaluation
