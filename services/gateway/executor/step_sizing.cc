@@ -17,6 +17,10 @@ constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
 constexpr uint64_t kActivationsPart = 32, kLeastKvPart = 64;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
 
+// Keys, or values, of a layer are one buffer, and drivers of GPUs allocate no more at once (NVIDIA's
+// maxMemoryAllocationSize; Mesa's RADV: 2 MiB more).
+constexpr uint64_t kMostLayerBytes = 0xFFE00000;
+
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 absl::Status CheckOptions(const ModelConfig& config, const SizingOptions& options) {
@@ -100,6 +104,16 @@ absl::Status CheckPools(const ModelConfig& config, const Plan& plan, const Sizin
         sum.available >> 20));
   }
   return absl::OkStatus();
+}
+
+// Blocks of a pool that one buffer of a layer holds, on every worker that is a GPU.
+uint64_t BlocksOfABuffer(const ModelConfig& config, const Plan& plan,
+                         const SizingOptions& options) {
+  const bool any_gpu = std::ranges::any_of(
+      plan.workers, [](const auto& worker) { return worker.kind == DeviceKind::kGpu; });
+  if (!any_gpu) return kMaxBlocks;
+  return kMostLayerBytes / (config.num_kv_heads *
+                            KvPageBytes(options.kv_dtype, options.block_tokens, config.head_dim));
 }
 
 // Window blocks that leave half of every worker's budget to the global ones, where it has any.
@@ -216,7 +230,14 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
     global = std::min(
         global, GlobalBlocksThatFit(config, plan, options, std::min(global, window), tightest));
   }
-  global = std::min(global, kMaxBlocks);
+  const uint64_t most = BlocksOfABuffer(config, plan, options);
+  if (options.kv_tokens != 0 && global > most) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d tokens of KV do not fit a GPU: keys of a layer are one buffer, which holds %d tokens; "
+        "lower kv_tokens, or use several replicas",
+        options.kv_tokens, most * block));
+  }
+  global = std::min({global, most, kMaxBlocks});
   if (global < std::min(kMinBlocks, context_blocks)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "no room for KV: %s; lower max_sequences, max_rows or context_len", tightest));

@@ -116,6 +116,25 @@ TEST(StepSizingTest, WindowsOfManySequencesLeaveHalfTheMemory) {
   EXPECT_EQ(one.num_blocks[kGlobalGroup], 13u);
 }
 
+// A GPU with room for more in all than its driver allocates at once.
+TEST(StepSizingTest, KeysOfALayerFitOneBufferOfAGpu) {
+  testing::SmallModel large = kModel;
+  large.context_len = 1 << 20;
+  const ModelConfig config = testing::MakeConfig(large);
+  const Plan plan =
+      MakePlan(config, {DType::kBf16}, {MakeWorker(DeviceKind::kGpu, 0)}, {.npu = NpuPolicy::kOff})
+          .value();
+  SizingOptions options = Options();
+  options.max_sequences = 48;
+  // A position's keys take kLayerBytes / 2.
+  const uint64_t most = 0xFFE00000 / (16 * kLayerBytes / 2);
+  ASSERT_OK_AND_ASSIGN(const StepLimits limits, MakeStepLimits(config, plan, options));
+  EXPECT_EQ(limits.num_blocks[kGlobalGroup], most);
+  options.kv_tokens = most * 16 + 1;
+  EXPECT_THAT(MakeStepLimits(config, plan, options),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("keys of a layer")));
+}
+
 TEST(StepSizingTest, AContextLongerThanThePoolIsCutToIt) {
   SizingOptions options = Options();
   options.kv_tokens = 333;
