@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
 
 // A replica a line: its workers, with blanks between; npu=TARGET is an NPU worker.  Empty lines, and
 // lines that begin with #, mean nothing.
-// INVALID_ARGUMENT names the line: no worker, a worker twice, a target that is none; or no replica.
+// INVALID_ARGUMENT names the line: no worker, a worker twice, a malformed target; or no replica.
 absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& text);
 // Of a file; also INVALID_ARGUMENT: it cannot be read.
 absl::StatusOr<std::vector<ReplicaWorkers>> ReadReplicaFile(const std::string& path);

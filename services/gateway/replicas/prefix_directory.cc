@@ -35,7 +35,7 @@ size_t PrefixDirectory::Find(uint32_t replica, const PrefixKeys& keys) const {
 
 void PrefixDirectory::Add(uint32_t replica, const PrefixKeys& keys) {
   Held& held = replicas_[replica];
-  // The last first: the beginnings of prompts are the latest, and leave last.
+  // The last first: the first blocks of prompts are the latest, and leave last.
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     const auto [place, added] = held.places.try_emplace(*key, held.uses.end());
     if (added) {

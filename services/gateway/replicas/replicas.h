@@ -123,7 +123,7 @@ class Replicas final : public RequestSink {
     std::string detail;
     uint64_t given = 0;  // requests
     absl::Time given_at = absl::InfinitePast();
-    uint64_t given_known = 0;  // of them, those whose beginnings it had
+    uint64_t given_known = 0;  // of them, those whose prefixes it had
     std::thread starter;       // Start
     std::thread leaver;        // Leave
   };

@@ -11,7 +11,7 @@ namespace {
 constexpr double kMuchLater = 0.5;
 // A forecast says half as much after so long without a request.
 constexpr double kHalfLifeSeconds = 10.0;
-// Parts of a prompt that prefixes are told apart by: the first words of a template decide nothing.
+// Prefixes are compared in parts of a prompt: the first words of a template decide nothing.
 constexpr uint32_t kPrefixParts = 8;
 
 }  // namespace
