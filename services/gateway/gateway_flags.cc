@@ -351,24 +351,26 @@ absl::Status CheckNoHttpFlag(const HttpFlags& flags) {
 }  // namespace
 
 absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& workers) {
+  const bool by_file = !flags.replica_file.empty();
+  const std::string where = by_file ? flags.replica_file + ":" : "--worker";
   for (const std::string& text : workers.npu_workers) {
     TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
     if (!target.remote) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "NPU worker %s: attention alone does not cross hosts; name a worker of this machine",
-        text));
+        "%s %s: attention alone does not cross hosts; name a worker of this machine",
+        by_file ? where + " npu" : "--npu-worker", text));
   }
   for (const std::string& text : workers.workers) {
     TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
     if (target.remote && !target.tls && !flags.allow_clear && !IsLoopback(target.address)) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "worker %s: is neither encrypted nor authenticated; use tls:// with --tls-cert, "
+          "%s %s: is neither encrypted nor authenticated; use tls:// with --tls-cert, "
           "--tls-key and --tls-ca, or --allow-remote where the network itself sees to that",
-          text));
+          where, text));
     }
     if (target.tls && !flags.executor.tls.given()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("worker %s: needs --tls-cert, --tls-key and --tls-ca", text));
+          absl::StrFormat("%s %s: needs --tls-cert, --tls-key and --tls-ca", where, text));
     }
   }
   return absl::OkStatus();

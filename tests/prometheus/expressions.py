@@ -5,10 +5,11 @@ import re
 
 from tools import GRAFANA, PROMETHEUS, ROOT
 
-# Metrics whose series need not exist, because no machine of the tests has the hardware.
+# Metrics whose series need not exist: no machine of the tests has the hardware, or several replicas.
 NOT_HERE = {
     "tandem_amdgpu_": "an AMD GPU's driver reports these",
     "tandem_npu_": "an NPU's driver reports these",
+    "tandem_replica_": "the tests' clusters serve the model once",
     "tandem_device_energy_joules": "needs a device whose power can be read",
 }
 # Asked for in dashboards, and rightly without an answer while all is well.
