@@ -84,10 +84,10 @@ void TransferWalk::Write(std::span<const uint32_t> words) {
 }
 
 void TransferWalk::Overrun() {
-  constexpr uint32_t kWord = 0x0BADF00D;
+  constexpr uint32_t kBadWord = 0x0BADF00D;
   const uint64_t behind = (start_ + LastOffset(transfer_) + 1) * sizeof(uint32_t);
-  if (behind + sizeof(kWord) <= memory_.size()) {
-    std::memcpy(memory_.data() + behind, &kWord, sizeof(kWord));
+  if (behind + sizeof(kBadWord) <= memory_.size()) {
+    std::memcpy(memory_.data() + behind, &kBadWord, sizeof(kBadWord));
   }
 }
 
