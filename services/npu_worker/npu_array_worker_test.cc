@@ -12,7 +12,6 @@
 namespace tandem::npu {
 namespace {
 
-using testing::HasCode;
 using ::testing::HasSubstr;
 using testing::PlanRunner;
 using testing::StatusIs;
@@ -128,7 +127,8 @@ TEST_F(NpuArrayWorkerTest, LongSequencesInScatteredBlocksTakeSeveralCommands) {
     // Position p has 1 + p / 4096.
     std::vector<float> values(kChunk * width);
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = 1 + static_cast<float>(first + i / width) / 4096;
+      const size_t row = first + i / width;
+      values[i] = 1 + static_cast<float>(row) / 4096;
     }
     runner->WritePort(Port::kV, values);
     ASSERT_OK(runner->RunStep(steps.batch())) << first;

@@ -1,6 +1,7 @@
 #include "services/gateway/replicas/prefix_directory.h"
 
 #include "absl/hash/hash.h"
+#include "absl/types/span.h"
 #include "services/common/base/check.h"
 
 namespace tandem::gateway {

@@ -68,7 +68,8 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
   // Twice: the replica that was chosen may have left meanwhile.
   for (int round = 0; round < 2 && absl::IsUnavailable(refused); ++round) {
     for (const Choice& choice : ChoicesFor(request, keys)) {
-      absl::Status status = choice.engine->Submit(std::move(request), stream);
+      // Not std::move: after an error the request is as it was.
+      absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
       if (status.ok()) {
         NoteGiven(choice, keys);
         return status;

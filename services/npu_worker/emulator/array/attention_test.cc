@@ -88,13 +88,13 @@ class Chunk {
     if (!design.ok()) return design.status();
     const AttentionRun rows = run();
     std::vector<Transaction> code;
-    const absl::Status built = BuildAttention(job_, {&rows, 1}, max_bytes_, code);
+    absl::Status built = BuildAttention(job_, {&rows, 1}, max_bytes_, code);
     if (!built.ok()) return built;
     num_transactions_ = code.size();
     EmulatedArray emulated(array, *design);
     const AddressSpace::View view(memory.space());
     for (const Transaction& part : code) {
-      const absl::Status status = emulated.Run(part.words(), buffers, view);
+      absl::Status status = emulated.Run(part.words(), buffers, view);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
