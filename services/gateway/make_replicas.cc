@@ -1,13 +1,25 @@
 #include "services/gateway/make_replicas.h"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/plan/drafters.h"
 #include "services/gateway/make_drafters.h"
 
 namespace tandem::gateway {
+
+namespace {
+
+uint64_t NextPlan() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags) {
   std::vector<ReplicaWorkers> replicas = flags.replicas;
@@ -24,6 +36,8 @@ absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags
     ExecutorOptions options = flags.executor;
     options.worker_targets = replica.workers;
     options.npu_targets = replica.npu_workers;
+    // One that comes may share a worker with one that leaves: their plans must not replace each other.
+    if (!flags.replica_file.empty()) options.plan_id = absl::StrFormat("main-%d", NextPlan());
     ReplicaStart& start = starts.emplace_back();
     TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
     start.key = replica.key();

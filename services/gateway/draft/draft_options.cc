@@ -18,7 +18,9 @@ absl::StatusOr<ExecutorOptions> DraftExecutorOptions(const ExecutorOptions& mode
                                                      const DraftModelPlace& place) {
   ExecutorOptions draft = model;
   draft.model_name = place.model_name;
-  draft.plan_id = "draft";
+  // "main" and "draft", or "main-3" and "draft-3".
+  draft.plan_id =
+      "draft" + model.plan_id.substr(std::min(model.plan_id.find('-'), model.plan_id.size()));
   draft.yields = true;
   draft.max_rows = std::min(model.max_rows, kMostRows);
   draft.max_sequences = std::min(model.max_sequences, draft.max_rows);

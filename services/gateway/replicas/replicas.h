@@ -100,6 +100,7 @@ class Replicas final : public RequestSink {
   SchedulerCounters counters() const;
 
  private:
+  static constexpr uint32_t kNobody = ~0u;
   // The others, as an engine sees them.
   class Others final : public Neighbours {
    public:
@@ -154,11 +155,13 @@ class Replicas final : public RequestSink {
     std::shared_ptr<Engine> engine;
     size_t num_known = 0;  // leading blocks
   };
-  // Those that may take it, the best first.
-  std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys) const;
+  // Those that may take it, the best first.  `except`: a replica that is none of them; its engine's
+  // thread may call this, and must not be what keeps the engine alive.
+  std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys,
+                                 uint32_t except = kNobody) const;
   PrefixKeys KeysOf(const EngineRequest& request) const;
   void NoteGiven(const Choice& choice, const PrefixKeys& keys);
-  // The engines there are, by replica; null where there is none.
+  // By replica; null: it is not loaded, or has left.
   std::vector<std::shared_ptr<Engine>> engines() const;
   void FillReplica(uint32_t replica, const v1::GetStatusResponse& own,
                    v1::ReplicaStatus& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -17,7 +17,7 @@ PrefixKeys Replicas::KeysOf(const EngineRequest& request) const {
 }
 
 std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
-                                                   const PrefixKeys& keys) const {
+                                                   const PrefixKeys& keys, uint32_t except) const {
   std::vector<Choice> found;
   std::vector<RouteCandidate> candidates;
   const absl::Time now = absl::Now();
@@ -25,17 +25,18 @@ std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
     MutexLock lock(mutex_);
     // Those that serve and stay, else those that serve, else those that may come back.
     enum class Rank : uint8_t { kServes, kLeaves, kLost, kGone };
-    const auto rank_of = [](const Replica& replica) {
-      if (replica.engine == nullptr || replica.ended) return Rank::kGone;
+    const auto rank_of = [&](uint32_t r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      const Replica& replica = *replicas_[r];
+      if (r == except || replica.engine == nullptr || replica.ended) return Rank::kGone;
       if (!replica.ready) return Rank::kLost;
       return replica.leaving ? Rank::kLeaves : Rank::kServes;
     };
     Rank best = Rank::kGone;
-    for (const auto& replica : replicas_) best = std::min(best, rank_of(*replica));
+    for (uint32_t r = 0; r < replicas_.size(); ++r) best = std::min(best, rank_of(r));
     if (best == Rank::kGone) return {};
     for (uint32_t r = 0; r < replicas_.size(); ++r) {
+      if (rank_of(r) != best) continue;
       const Replica& replica = *replicas_[r];
-      if (rank_of(replica) != best) continue;
       found.push_back({r, replica.engine, directory_.Find(r, keys)});
       candidates.push_back({.replica = r,
                             .num_given = replica.given,
@@ -110,8 +111,8 @@ bool Replicas::AnyReadyBut(uint32_t r) const {
 
 bool Replicas::MoveFrom(uint32_t r, std::unique_ptr<MovedRequest>& moved) {
   const PrefixKeys keys = KeysOf(moved->run->request());
-  for (const Choice& choice : ChoicesFor(moved->run->request(), keys)) {
-    if (choice.replica == r || !choice.engine->Adopt(moved)) continue;
+  for (const Choice& choice : ChoicesFor(moved->run->request(), keys, r)) {
+    if (!choice.engine->Adopt(moved)) continue;
     NoteGiven(choice, keys);
     return true;
   }

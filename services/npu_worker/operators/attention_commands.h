@@ -22,7 +22,7 @@ namespace tandem::npu {
 // Control code of one KV group's layers in one step.
 struct AttentionCode {
   std::vector<Transaction> transactions;
-  uint64_t serial = 0;  // differs between codes; 0: there is none
+  uint64_t serial = 0;  // differs between codes; 0: no code yet
 };
 
 // Single-thread.

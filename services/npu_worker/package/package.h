@@ -62,7 +62,7 @@ struct OperatorPackage {
 
   // Of the attention operators, ascending.
   std::vector<uint32_t> HeadDims() const;
-  // FAILED_PRECONDITION: there is none for such heads.
+  // FAILED_PRECONDITION: the package has no attention for such heads.
   absl::StatusOr<const NpuOperator*> FindAttention(uint32_t head_dim) const;
   // The devices of the operators, each once, in words.
   std::string Devices() const;
