@@ -155,8 +155,8 @@ class Replicas final : public RequestSink {
     std::shared_ptr<Engine> engine;
     size_t num_known = 0;  // leading blocks
   };
-  // Those that may take it, the best first.  `except`: a replica that is none of them; its engine's
-  // thread may call this, and must not be what keeps the engine alive.
+  // Those that may take it, the best first, without `except`: that engine's thread may call this, and
+  // must not be what keeps the engine alive.
   std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys,
                                  uint32_t except = kNobody) const;
   PrefixKeys KeysOf(const EngineRequest& request) const;

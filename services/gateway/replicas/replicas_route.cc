@@ -7,6 +7,12 @@
 #include "services/gateway/replicas/route.h"
 
 namespace tandem::gateway {
+namespace {
+
+// Times that a request looks for a replica: each may leave before it has the request.
+constexpr int kMostRounds = 8;
+
+}  // namespace
 
 PrefixKeys Replicas::KeysOf(const EngineRequest& request) const {
   if (!options_.prefix_cache || !request.use_prefix_cache || request.embedding ||
@@ -66,8 +72,8 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
       "every replica has lost the weights that it served: the gateway loads the model again; send "
       "the request again");
   bool tried = false;
-  // Twice: the replica that was chosen may have left meanwhile.
-  for (int round = 0; round < 2 && absl::IsUnavailable(refused); ++round) {
+  // Again, because replicas that were chosen may have left meanwhile.
+  for (int round = 0; round < kMostRounds && absl::IsUnavailable(refused); ++round) {
     for (const Choice& choice : ChoicesFor(request, keys)) {
       // Not std::move: after an error the request is as it was.
       absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
