@@ -13,6 +13,7 @@
 #include "services/common/rpc/loader_protocol.h"
 #include "services/common/rpc/socket_trust.h"
 #include "services/common/rpc/status.h"
+#include "tandem/loader/v1/loader.grpc.pb.h"
 
 namespace tandem {
 namespace {
@@ -38,12 +39,11 @@ absl::StatusOr<TokenType> ToTokenType(uint32_t value) {
   return static_cast<TokenType>(value);
 }
 
-}  // namespace
-
 // The open stream of a lease.  Its reactions run on gRPC's threads.
-class Lease::Stream : public grpc::ClientReadReactor<loader::v1::AcquireLeaseResponse> {
+class LeaseStream : public grpc::ClientReadReactor<loader::v1::AcquireLeaseResponse> {
  public:
-  Stream(loader::v1::Loader::Stub& stub, const std::string& model_id, const std::string& holder) {
+  LeaseStream(loader::v1::Loader::Stub& stub, const std::string& model_id,
+              const std::string& holder) {
     request_.set_model_id(model_id);
     request_.set_holder(holder);
     stub.async()->AcquireLease(&context_, &request_, this);
@@ -51,7 +51,7 @@ class Lease::Stream : public grpc::ClientReadReactor<loader::v1::AcquireLeaseRes
     StartCall();
   }
 
-  ~Stream() override {
+  ~LeaseStream() override {
     context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&done_));
@@ -103,21 +103,48 @@ class Lease::Stream : public grpc::ClientReadReactor<loader::v1::AcquireLeaseRes
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-Lease::~Lease() = default;
+class GrpcLease final : public Lease {
+ public:
+  GrpcLease(std::string token, loader::v1::Model model, std::unique_ptr<LeaseStream> stream)
+      : Lease(std::move(token), std::move(model)), stream_(std::move(stream)) {}
 
-bool Lease::alive() const { return stream_->alive(); }
+  bool alive() const override { return stream_->alive(); }
 
-absl::StatusOr<std::unique_ptr<LoaderClient>> LoaderClient::Create(const std::string& target) {
-  std::unique_ptr<LoaderClient> client(new LoaderClient);
-  TANDEM_ASSIGN_OR_RETURN(client->region_socket_, RegionSocketPath(target));
-  client->target_ = target;
-  client->stub_ = loader::v1::Loader::NewStub(CreateChannel(target));
-  return client;
-}
+ private:
+  const std::unique_ptr<LeaseStream> stream_;
+};
 
-absl::StatusOr<loader::v1::Model> LoaderClient::LoadModel(const std::string& name,
-                                                          const Progress& progress,
-                                                          absl::Duration timeout) {
+class GrpcLoaderClient final : public LoaderClient {
+ public:
+  GrpcLoaderClient(std::string target, std::string region_socket)
+      : target_(std::move(target)),
+        region_socket_(std::move(region_socket)),
+        stub_(loader::v1::Loader::NewStub(CreateChannel(target_))) {}
+
+  absl::StatusOr<loader::v1::Model> LoadModel(const std::string& name, const Progress& progress,
+                                              absl::Duration timeout) override;
+  absl::StatusOr<std::unique_ptr<Lease>> AcquireLease(const std::string& model_id,
+                                                      const std::string& holder) override;
+  absl::StatusOr<std::unique_ptr<WeightSet>> FetchWeights(const Lease& lease) override;
+  absl::StatusOr<uint32_t> CreateRegion(const Lease& lease, uint64_t bytes,
+                                        const std::string& purpose) override;
+  absl::StatusOr<Region> FetchRegion(const std::string& token, uint32_t id) override;
+  absl::StatusOr<Vocabulary> ReadVocabulary(const loader::v1::Model& model) override;
+  absl::StatusOr<loader::v1::GetModelFileResponse> GetModelFile(const std::string& name,
+                                                                const std::string& model_id,
+                                                                absl::Duration timeout) override;
+  absl::StatusOr<loader::v1::ListModelsResponse> ListModels() override;
+  absl::StatusOr<loader::v1::GetStatusResponse> GetStatus() override;
+
+ private:
+  const std::string target_;
+  const std::string region_socket_;
+  const std::unique_ptr<loader::v1::Loader::Stub> stub_;
+};
+
+absl::StatusOr<loader::v1::Model> GrpcLoaderClient::LoadModel(const std::string& name,
+                                                              const Progress& progress,
+                                                              absl::Duration timeout) {
   TANDEM_RETURN_IF_ERROR(CheckTargetPeer(target_));
   grpc::ClientContext context;
   SetTimeout(context, timeout);
@@ -145,24 +172,21 @@ absl::StatusOr<loader::v1::Model> LoaderClient::LoadModel(const std::string& nam
   return model;
 }
 
-absl::StatusOr<std::unique_ptr<Lease>> LoaderClient::AcquireLease(const std::string& model_id,
-                                                                  const std::string& holder) {
+absl::StatusOr<std::unique_ptr<Lease>> GrpcLoaderClient::AcquireLease(const std::string& model_id,
+                                                                      const std::string& holder) {
   TANDEM_RETURN_IF_ERROR(CheckTargetPeer(target_));
-  std::unique_ptr<Lease> lease(new Lease);
-  lease->stream_ = std::make_unique<Lease::Stream>(*stub_, model_id, holder);
-  TANDEM_ASSIGN_OR_RETURN(loader::v1::AcquireLeaseResponse first,
-                          lease->stream_->First(kCallTimeout));
+  auto stream = std::make_unique<LeaseStream>(*stub_, model_id, holder);
+  TANDEM_ASSIGN_OR_RETURN(loader::v1::AcquireLeaseResponse first, stream->First(kCallTimeout));
   if (first.lease_token().size() != kLeaseTokenBytes) {
     return absl::InternalError(
         absl::StrFormat("the loader sent a lease token of %d bytes", first.lease_token().size()));
   }
   TANDEM_RETURN_IF_ERROR(CheckLoaderProtocol(first.model()));
-  lease->token_ = std::move(*first.mutable_lease_token());
-  lease->model_ = std::move(*first.mutable_model());
-  return lease;
+  return std::make_unique<GrpcLease>(std::move(*first.mutable_lease_token()),
+                                     std::move(*first.mutable_model()), std::move(stream));
 }
 
-absl::StatusOr<std::unique_ptr<WeightSet>> LoaderClient::FetchWeights(const Lease& lease) {
+absl::StatusOr<std::unique_ptr<WeightSet>> GrpcLoaderClient::FetchWeights(const Lease& lease) {
   const loader::v1::Model& model = lease.model();
   TANDEM_ASSIGN_OR_RETURN(ModelConfig config, ConfigFromProto(model.config()));
   TANDEM_ASSIGN_OR_RETURN(std::vector<PackedTensor> tensors, TensorsFromProto(model, config));
@@ -190,8 +214,8 @@ absl::StatusOr<std::unique_ptr<WeightSet>> LoaderClient::FetchWeights(const Leas
                            std::move(regions));
 }
 
-absl::StatusOr<uint32_t> LoaderClient::CreateRegion(const Lease& lease, uint64_t bytes,
-                                                    const std::string& purpose) {
+absl::StatusOr<uint32_t> GrpcLoaderClient::CreateRegion(const Lease& lease, uint64_t bytes,
+                                                        const std::string& purpose) {
   grpc::ClientContext context;
   SetTimeout(context, kCallTimeout);
   loader::v1::CreateRegionRequest request;
@@ -203,14 +227,14 @@ absl::StatusOr<uint32_t> LoaderClient::CreateRegion(const Lease& lease, uint64_t
   return response.region_id();
 }
 
-absl::StatusOr<Region> LoaderClient::FetchRegion(const std::string& token, uint32_t id) {
+absl::StatusOr<Region> GrpcLoaderClient::FetchRegion(const std::string& token, uint32_t id) {
   TANDEM_ASSIGN_OR_RETURN(
       Region region, tandem::FetchRegion(region_socket_, {token, RegionKind::kLeaseRegion, id}));
   TANDEM_RETURN_IF_ERROR(CheckSealed(region.fd.get()));
   return region;
 }
 
-absl::StatusOr<Vocabulary> LoaderClient::ReadVocabulary(const loader::v1::Model& model) {
+absl::StatusOr<Vocabulary> GrpcLoaderClient::ReadVocabulary(const loader::v1::Model& model) {
   grpc::ClientContext context;
   SetTimeout(context, kCallTimeout);
   loader::v1::ReadVocabularyRequest request;
@@ -243,7 +267,7 @@ absl::StatusOr<Vocabulary> LoaderClient::ReadVocabulary(const loader::v1::Model&
   return vocabulary;
 }
 
-absl::StatusOr<loader::v1::GetModelFileResponse> LoaderClient::GetModelFile(
+absl::StatusOr<loader::v1::GetModelFileResponse> GrpcLoaderClient::GetModelFile(
     const std::string& name, const std::string& model_id, absl::Duration timeout) {
   grpc::ClientContext context;
   SetTimeout(context, timeout);
@@ -255,7 +279,7 @@ absl::StatusOr<loader::v1::GetModelFileResponse> LoaderClient::GetModelFile(
   return response;
 }
 
-absl::StatusOr<loader::v1::ListModelsResponse> LoaderClient::ListModels() {
+absl::StatusOr<loader::v1::ListModelsResponse> GrpcLoaderClient::ListModels() {
   grpc::ClientContext context;
   SetTimeout(context, kCallTimeout);
   loader::v1::ListModelsResponse response;
@@ -263,12 +287,19 @@ absl::StatusOr<loader::v1::ListModelsResponse> LoaderClient::ListModels() {
   return response;
 }
 
-absl::StatusOr<loader::v1::GetStatusResponse> LoaderClient::GetStatus() {
+absl::StatusOr<loader::v1::GetStatusResponse> GrpcLoaderClient::GetStatus() {
   grpc::ClientContext context;
   SetTimeout(context, kCallTimeout);
   loader::v1::GetStatusResponse response;
   TANDEM_RETURN_IF_ERROR(FromGrpcStatus(stub_->GetStatus(&context, {}, &response)));
   return response;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoaderClient>> LoaderClient::Create(const std::string& target) {
+  TANDEM_ASSIGN_OR_RETURN(std::string region_socket, RegionSocketPath(target));
+  return std::make_unique<GrpcLoaderClient>(target, std::move(region_socket));
 }
 
 }  // namespace tandem

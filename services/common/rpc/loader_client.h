@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,7 +13,7 @@
 #include "services/common/model/vocabulary.h"
 #include "services/common/rpc/region_channel.h"
 #include "services/common/weights/weight_set.h"
-#include "tandem/loader/v1/loader.grpc.pb.h"
+#include "tandem/loader/v1/loader.pb.h"
 
 namespace tandem {
 
@@ -20,23 +21,20 @@ namespace tandem {
 // Mappings fetched before stay valid whatever becomes of the lease or of the loader.  Thread-safe.
 class Lease {
  public:
-  ~Lease();
+  Lease(std::string token, loader::v1::Model model)
+      : token_(std::move(token)), model_(std::move(model)) {}
+  virtual ~Lease() = default;
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
   const std::string& token() const { return token_; }
   const loader::v1::Model& model() const { return model_; }
-  // False once the loader has ended the stream or has died.
-  bool alive() const;
+  // False once the loader has ended the lease or has died.
+  virtual bool alive() const = 0;
 
  private:
-  friend class LoaderClient;
-  class Stream;
-  Lease() = default;
-
-  std::string token_;
-  loader::v1::Model model_;
-  std::unique_ptr<Stream> stream_;
+  const std::string token_;
+  const loader::v1::Model model_;
 };
 
 // Every call blocks: use it from threads of your own, never from a gRPC reaction.  Thread-safe.
@@ -49,38 +47,38 @@ class LoaderClient {
   // goes on if others wait for it.
   using Progress = std::function<bool(const loader::v1::LoadProgress&)>;
 
-  // `target`: "unix:/path".  Connects lazily.  FAILED_PRECONDITION for other kinds of target.
+  // Over gRPC.  `target`: "unix:/path".  Connects lazily.  FAILED_PRECONDITION for other kinds of
+  // target.
   static absl::StatusOr<std::unique_ptr<LoaderClient>> Create(const std::string& target);
+  virtual ~LoaderClient() = default;
 
   // Makes the model resident.  Errors as the loader's LoadModel.
+  virtual absl::StatusOr<loader::v1::Model> LoadModel(const std::string& name,
+                                                      const Progress& progress,
+                                                      absl::Duration timeout) = 0;
   absl::StatusOr<loader::v1::Model> LoadModel(const std::string& name,
-                                              const Progress& progress = nullptr,
-                                              absl::Duration timeout = absl::Minutes(30));
+                                              const Progress& progress = nullptr) {
+    return LoadModel(name, progress, absl::Minutes(30));
+  }
   // NOT_FOUND: not resident.
-  absl::StatusOr<std::unique_ptr<Lease>> AcquireLease(const std::string& model_id,
-                                                      const std::string& holder);
+  virtual absl::StatusOr<std::unique_ptr<Lease>> AcquireLease(const std::string& model_id,
+                                                              const std::string& holder) = 0;
   // Fetches and maps every weight region of the lease's model, read-only, and checks the manifest
   // against them.  Dmabufs come along where the loader's kernel makes them.
-  absl::StatusOr<std::unique_ptr<WeightSet>> FetchWeights(const Lease& lease);
+  virtual absl::StatusOr<std::unique_ptr<WeightSet>> FetchWeights(const Lease& lease) = 0;
   // Makes a zeroed read-write region of at least `bytes`; returns its id.
-  absl::StatusOr<uint32_t> CreateRegion(const Lease& lease, uint64_t bytes,
-                                        const std::string& purpose);
+  virtual absl::StatusOr<uint32_t> CreateRegion(const Lease& lease, uint64_t bytes,
+                                                const std::string& purpose) = 0;
   // The region `id` made under the lease of `token`, this process's own or another's.  Sealed
   // against resizing, so that mapping Region::bytes of it is safe.
-  absl::StatusOr<Region> FetchRegion(const std::string& token, uint32_t id);
-  absl::StatusOr<Vocabulary> ReadVocabulary(const loader::v1::Model& model);
+  virtual absl::StatusOr<Region> FetchRegion(const std::string& token, uint32_t id) = 0;
+  virtual absl::StatusOr<Vocabulary> ReadVocabulary(const loader::v1::Model& model) = 0;
   // The files of a loaded model as they are now.  NOT_FOUND: they are gone.
-  absl::StatusOr<loader::v1::GetModelFileResponse> GetModelFile(const std::string& name,
-                                                                const std::string& model_id,
-                                                                absl::Duration timeout);
-  absl::StatusOr<loader::v1::ListModelsResponse> ListModels();
-  absl::StatusOr<loader::v1::GetStatusResponse> GetStatus();
-
- private:
-  LoaderClient() = default;
-  std::string target_;
-  std::string region_socket_;
-  std::unique_ptr<loader::v1::Loader::Stub> stub_;
+  virtual absl::StatusOr<loader::v1::GetModelFileResponse> GetModelFile(const std::string& name,
+                                                                        const std::string& model_id,
+                                                                        absl::Duration timeout) = 0;
+  virtual absl::StatusOr<loader::v1::ListModelsResponse> ListModels() = 0;
+  virtual absl::StatusOr<loader::v1::GetStatusResponse> GetStatus() = 0;
 };
 
 }  // namespace tandem

@@ -1,7 +1,6 @@
 // The gateway's client of a worker.
 #pragma once
 
-#include <grpcpp/channel.h>
 #include <grpcpp/security/credentials.h>
 
 #include <atomic>
@@ -13,14 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/worker_target.h"
-#include "tandem/worker/v1/worker.grpc.pb.h"
+#include "services/common/rpc/worker_transport.h"
+#include "tandem/worker/v1/worker.pb.h"
 
 namespace tandem {
 
@@ -61,11 +59,11 @@ class WorkerClient {
  public:
   using Progress = std::function<void(double fraction, std::string_view phase)>;
 
-  // Connects lazily and retries for ever.
+  // Over gRPC (grpc_worker_transport.h).
   explicit WorkerClient(std::string target);
-  // `credentials`: for a remote target.  The client reconnects to a remote worker that falls
-  // silent: after a network cut the old connection would not recover for minutes.
+  // The same; `credentials`: for a remote target.
   WorkerClient(WorkerTarget target, std::shared_ptr<grpc::ChannelCredentials> credentials);
+  WorkerClient(WorkerTarget target, std::unique_ptr<WorkerTransport> transport);
   ~WorkerClient();
   WorkerClient(const WorkerClient&) = delete;
   WorkerClient& operator=(const WorkerClient&) = delete;
@@ -73,6 +71,8 @@ class WorkerClient {
   const std::string& target() const { return target_.text; }
   bool remote() const { return target_.remote; }
   bool tls() const { return target_.tls; }
+  // Whether a process listens there; true where only a call can tell.
+  bool Listens() const { return transport_->Listens(); }
 
   // Waits up to `timeout` for the worker.  UNAVAILABLE: it did not answer; for a remote worker the
   // message says why the connection failed.
@@ -104,8 +104,8 @@ class WorkerClient {
   absl::StatusOr<const worker::v1::ExecuteResponse*> Wait(absl::Duration timeout);
   // Cancels the stream, if one is open.
   void Close();
-  // Whether the channel has a connection now.
-  bool connected() const;
+  // Whether there is a connection now.
+  bool connected() const { return transport_->connected(); }
 
   const HopStatistics& hops() const { return hops_; }
   // Bytes of the calls and answers of Execute, with a remote worker.
@@ -115,13 +115,6 @@ class WorkerClient {
   static constexpr absl::Duration kSilence = absl::Seconds(2);
 
  private:
-  class Stream;
-  // Replaces the connection.
-  void Reconnect();
-  // Shared with calls under way.
-  std::shared_ptr<worker::v1::Worker::Stub> stub() const;
-  // Why a remote worker cannot be reached.
-  std::string Cause(absl::Duration timeout);
   // Waits for an answer.  If none comes: UNAVAILABLE, and the stream is closed.
   absl::Status AwaitAnswer(absl::Duration timeout);
   // Closes the stream and returns UNAVAILABLE with `why`.
@@ -136,13 +129,8 @@ class WorkerClient {
   };
 
   const WorkerTarget target_;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // of a remote target
-  mutable absl::Mutex mutex_;
-  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<worker::v1::Worker::Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  std::string execution_target_;
-  std::unique_ptr<worker::v1::Execution::Stub> execution_stub_;
-  std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<WorkerTransport> transport_;
+  std::unique_ptr<ExecutionStream> stream_;
   std::deque<Sent> sent_;  // oldest first
   std::atomic<uint64_t> sent_bytes_{0};
   std::atomic<uint64_t> received_bytes_{0};

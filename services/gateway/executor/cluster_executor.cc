@@ -57,8 +57,7 @@ absl::StatusOr<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Create(Executo
   TANDEM_ASSIGN_OR_RETURN(std::vector<WorkerPeer> peers, MakePeers(options));
   std::unique_ptr<ClusterExecutor> executor(
       new ClusterExecutor(std::move(options), std::move(peers)));
-  TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_.loader_target,
-                                                                executor->options_.model_name));
+  TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_));
   return executor;
 }
 
@@ -110,8 +109,8 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
   UnloadOthers();
   PublishPlacements(absl::Now());
   if (file_watch_ == nullptr) {
-    TANDEM_ASSIGN_OR_RETURN(file_watch_,
-                            ModelFileWatch::Start(options_.loader_target, model_->model()));
+    TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<LoaderClient> loader, ConnectLoader(options_));
+    file_watch_ = std::make_unique<ModelFileWatch>(std::move(loader), model_->model());
   }
   LogInfo("cluster ready", {{"placement", placement()},
                             {"notice", plan_.notice},

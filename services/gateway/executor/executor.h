@@ -24,9 +24,14 @@
 #include "tandem/loader/v1/loader.pb.h"
 #include "tandem/v1/generation.pb.h"
 
+namespace tandem {
+class ClusterNetwork;
+}
+
 namespace tandem::gateway {
 
 struct ExecutorOptions {
+  std::shared_ptr<ClusterNetwork> network;  // null: gRPC
   std::string loader_target;                // "unix:/run/tandem/loader.sock"
   std::vector<std::string> worker_targets;  // as ParseWorkerTarget takes them
   std::vector<std::string> npu_targets;     // the same for NPU workers; ignored with kOff

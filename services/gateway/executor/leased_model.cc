@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/cluster_network.h"
 #include "services/common/rpc/convert.h"
 #include "services/gateway/executor/model_changed.h"
 
@@ -33,12 +34,15 @@ bool WorthRetrying(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-absl::StatusOr<std::unique_ptr<LeasedModel>> LeasedModel::Create(const std::string& loader_target,
-                                                                 const std::string& model_name) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<LoaderClient> loader,
-                          LoaderClient::Create(loader_target));
+absl::StatusOr<std::unique_ptr<LoaderClient>> ConnectLoader(const ExecutorOptions& options) {
+  return options.network == nullptr ? LoaderClient::Create(options.loader_target)
+                                    : options.network->ConnectLoader(options.loader_target);
+}
+
+absl::StatusOr<std::unique_ptr<LeasedModel>> LeasedModel::Create(const ExecutorOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<LoaderClient> loader, ConnectLoader(options));
   return std::unique_ptr<LeasedModel>(
-      new LeasedModel(std::move(loader), loader_target, model_name));
+      new LeasedModel(std::move(loader), options.loader_target, options.model_name));
 }
 
 LeasedModel::LeasedModel(std::unique_ptr<LoaderClient> loader, std::string loader_target,

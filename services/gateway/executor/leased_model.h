@@ -21,6 +21,9 @@ namespace tandem::gateway {
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 bool WorthRetrying(const absl::Status& status);
 
+// The loader of the options.  Errors as LoaderClient::Create.
+absl::StatusOr<std::unique_ptr<LoaderClient>> ConnectLoader(const ExecutorOptions& options);
+
 // Single-thread.
 class LeasedModel {
  public:
@@ -29,9 +32,8 @@ class LeasedModel {
     UniqueFd fd;
   };
 
-  // INVALID_ARGUMENT: no such target.
-  static absl::StatusOr<std::unique_ptr<LeasedModel>> Create(const std::string& loader_target,
-                                                             const std::string& model_name);
+  // Errors as ConnectLoader.
+  static absl::StatusOr<std::unique_ptr<LeasedModel>> Create(const ExecutorOptions& options);
 
   // Takes a new lease on the model, and loads it the first time and if the loader no longer has it.
   // Waits for the loader until `deadline`.  A changed file does not matter while the loader has the

@@ -5,7 +5,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/logging.h"
-#include "services/common/base/status_macros.h"
 
 namespace tandem::gateway {
 namespace {
@@ -14,13 +13,6 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(1);
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<ModelFileWatch>> ModelFileWatch::Start(
-    const std::string& loader_target, const loader::v1::Model& model, absl::Duration period) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<LoaderClient> loader,
-                          LoaderClient::Create(loader_target));
-  return std::unique_ptr<ModelFileWatch>(new ModelFileWatch(std::move(loader), model, period));
-}
 
 ModelFileWatch::ModelFileWatch(std::unique_ptr<LoaderClient> loader, const loader::v1::Model& model,
                                absl::Duration period)

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/base/mutex.h"
 #include "services/common/rpc/loader_client.h"
@@ -21,11 +20,10 @@ class ModelFileWatch {
  public:
   static constexpr absl::Duration kPeriod = absl::Seconds(2);
 
-  // `loader_target` as for LoaderClient::Create; `model` from the loader.  A model without a file
-  // stamp (a synthetic one, or an older loader's) is not watched.
-  static absl::StatusOr<std::unique_ptr<ModelFileWatch>> Start(const std::string& loader_target,
-                                                               const loader::v1::Model& model,
-                                                               absl::Duration period = kPeriod);
+  // `model`: the loader's.  A model without a file stamp (a synthetic one, or an older loader's) is
+  // not watched.
+  ModelFileWatch(std::unique_ptr<LoaderClient> loader, const loader::v1::Model& model,
+                 absl::Duration period = kPeriod);
   ~ModelFileWatch();
   ModelFileWatch(const ModelFileWatch&) = delete;
   ModelFileWatch& operator=(const ModelFileWatch&) = delete;
@@ -37,8 +35,6 @@ class ModelFileWatch {
   std::string notice() const;
 
  private:
-  ModelFileWatch(std::unique_ptr<LoaderClient> loader, const loader::v1::Model& model,
-                 absl::Duration period);
   void Run();
   void Look();
   // Waits for a period; false: the watch ends.

@@ -30,8 +30,7 @@ absl::StatusOr<std::unique_ptr<VisionExecutor>> VisionExecutor::Create(ExecutorO
   std::unique_ptr<VisionExecutor> executor(
       new VisionExecutor(std::move(options), std::move(model_id)));
   TANDEM_ASSIGN_OR_RETURN(executor->peers_, MakePeers(executor->options_));
-  TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_.loader_target,
-                                                                executor->options_.model_name));
+  TANDEM_ASSIGN_OR_RETURN(executor->model_, LeasedModel::Create(executor->options_));
   return executor;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/rpc/cluster_network.h"
 #include "services/common/rpc/tls.h"
 #include "services/common/rpc/unix_socket.h"
 
@@ -74,8 +75,11 @@ absl::StatusOr<std::vector<WorkerPeer>> MakePeers(const ExecutorOptions& options
       return absl::InvalidArgumentError(
           absl::StrFormat("worker %s needs --tls-cert, --tls-key and --tls-ca", text));
     }
-    peers.push_back(
-        {.client = std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)});
+    auto client =
+        options.network == nullptr
+            ? std::make_shared<WorkerClient>(target, target.tls ? encrypted : clear)
+            : std::make_shared<WorkerClient>(target, options.network->ConnectWorker(target));
+    peers.push_back({.client = std::move(client)});
     WorkerPeer& peer = peers.back();
     peer.is_npu = peers.size() > options.worker_targets.size();
     peer.left_out = peer.is_npu && options.policy.npu == NpuPolicy::kOff;
@@ -89,8 +93,7 @@ absl::StatusOr<std::vector<WorkerPeer>> MakePeers(const ExecutorOptions& options
 void AskPeer(WorkerPeer& peer, absl::Duration timeout) {
   if (peer.left_out) return;
   const std::string& target = peer.client->target();
-  const auto socket = UnixSocketPath(target);
-  if (socket.has_value() && !SocketAnswers(*socket)) {
+  if (!peer.client->Listens()) {
     peer.absence = ReadAbsence(target);
     peer.remote = absl::UnavailableError(absl::StrFormat("worker at %s is not there", target));
     return;

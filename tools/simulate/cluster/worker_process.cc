@@ -1,0 +1,259 @@
+#include "tools/simulate/cluster/worker_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "tools/simulate/cluster/worker_life.h"
+#include "tools/simulate/threads/world.h"
+
+namespace tandem::simulate {
+namespace {
+
+constexpr absl::Duration kStuckAfter = absl::Seconds(20);
+constexpr absl::Duration kIdleCheck = absl::Seconds(5);
+
+// Something in an answer that its receiver must notice.
+void Garble(worker::v1::ExecuteResponse& answer, RandomSource& random) {
+  switch (random.Between(0, 2)) {
+    case 0:
+      return answer.set_step_id(answer.step_id() + random.Between(1, 3));
+    case 1:
+      return answer.set_segment_index(answer.segment_index() + 1);
+    default:
+      return answer.set_epoch(answer.epoch() - 1);
+  }
+}
+
+}  // namespace
+
+WorkerProcess::Life::Life(WorkerProcess& process)
+    : process_(process),
+      source_(process.loader_.MakeWeightSource()),
+      host_(std::make_unique<ToyDevice>(
+                process.setup_.description,
+                ToyDevice::Hooks{.run =
+                                     [this](uint32_t rows, uint32_t stages) {
+                                       return process_.RunSegment(*this, rows, stages);
+                                     },
+                                 .load = [this] { return process_.RefuseLoad(); },
+                                 .violation = process.report_.violation},
+                process.setup_.keeps_answers),
+            *source_, kStuckAfter, /*measure_ceilings=*/false, nullptr) {}
+
+void WorkerProcess::Life::Run() {
+  NameThread(process_.setup_.description.name);
+  host_.SelfTest();
+  while (!killed()) {
+    std::optional<Message> message = Next(absl::Now() + kIdleCheck);
+    if (killed()) return;
+    host_.CountTurn();
+    if (message.has_value()) {
+      message->run(*this);
+    } else {
+      host_.CheckIdle();
+    }
+  }
+}
+
+std::optional<WorkerProcess::Life::Message> WorkerProcess::Life::Next(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  while (!killed_) {
+    const absl::Time now = absl::Now();
+    if (!mailbox_.empty() && mailbox_.front().due <= now) {
+      Message next = std::move(mailbox_.front());
+      mailbox_.erase(mailbox_.begin());
+      return next;
+    }
+    if (now >= deadline) return std::nullopt;
+    changed_.WaitUntil(mutex_,
+                       mailbox_.empty() ? deadline : std::min(deadline, mailbox_.front().due));
+  }
+  return std::nullopt;
+}
+
+void WorkerProcess::Life::Post(absl::Time due, std::function<void(Life&)> message) {
+  MutexLock lock(mutex_);
+  const auto place = std::ranges::upper_bound(mailbox_, due, {}, &Message::due);
+  mailbox_.insert(place, {due, std::move(message)});
+  changed_.SignalAll();
+}
+
+bool WorkerProcess::Life::Sleep(absl::Duration time) {
+  MutexLock lock(mutex_);
+  const absl::Time until = absl::Now() + time;
+  while (!killed_ && changed_.WaitUntil(mutex_, until)) {
+  }
+  return !killed_;
+}
+
+void WorkerProcess::Life::Kill() {
+  std::vector<std::weak_ptr<Connection>> connections;
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    killed_ = true;
+    mailbox_.clear();
+    connections = std::move(connections_);
+    calls = std::move(calls_);
+    changed_.SignalAll();
+  }
+  for (const auto& connection : connections) {
+    if (const auto there = connection.lock()) there->Break();
+  }
+  for (const auto& call : calls) call();
+}
+
+void WorkerProcess::Life::Attach(std::shared_ptr<Connection> connection) {
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(connections_, [](const auto& other) { return other.expired(); });
+    if (!killed_) {
+      connections_.push_back(connection);
+      return;
+    }
+  }
+  connection->Break();
+}
+
+void WorkerProcess::Life::WhenKilled(std::function<void()> call) {
+  {
+    MutexLock lock(mutex_);
+    if (!killed_) {
+      calls_.push_back(std::move(call));
+      return;
+    }
+  }
+  call();
+}
+
+void WorkerProcess::Life::Take(const std::shared_ptr<Connection>& connection,
+                               const worker::v1::ExecuteRequest& request) {
+  if (connection->broken()) return;  // unread calls of a client that has gone are dropped
+  if (request.flush()) {
+    if (connection->held) Answer(*connection, *std::exchange(connection->held, std::nullopt));
+    return;
+  }
+  const uint64_t call = host_.Submit(request);
+  if (connection->held) Answer(*connection, *connection->held);
+  connection->held.reset();
+  if (request.another_follows() && !host_.runs_in_wait()) {
+    connection->held = call;
+  } else {
+    Answer(*connection, call);
+  }
+}
+
+void WorkerProcess::Life::Answer(Connection& connection, uint64_t call) {
+  worker::v1::ExecuteResponse answer;
+  host_.Wait(call, answer);
+  if (killed()) return;
+  RandomSource& random = process_.random_;
+  const WorkerTrouble trouble = process_.trouble();
+  const std::string what =
+      absl::StrFormat("the answer to step %d, segment %d, from %s", answer.step_id(),
+                      answer.segment_index(), process_.setup_.description.name);
+  if (random.Happens(trouble.lose)) return process_.report_.note(what + " is lost");
+  absl::Time due = absl::Now() + process_.Latency();
+  if (random.Happens(trouble.late)) {
+    due += random.Between(absl::ZeroDuration(), trouble.late_by);
+    process_.report_.note(what + " is late");
+  }
+  const bool twice = random.Happens(trouble.repeat);
+  if (random.Happens(trouble.garble)) {
+    Garble(answer, random);
+    process_.report_.note(what + " is garbled");
+  }
+  connection.Put(due, answer);
+  if (!twice) return;
+  process_.report_.note(what + " comes twice");
+  connection.Put(due, std::move(answer));
+}
+
+WorkerProcess::WorkerProcess(WorkerSetup setup, SimulatedLoader& loader, RandomSource& random,
+                             Report report)
+    : setup_(std::move(setup)), loader_(loader), random_(random), report_(std::move(report)) {
+  Restart();
+}
+
+WorkerProcess::~WorkerProcess() {
+  Kill();
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(mutex_);
+    threads = std::move(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void WorkerProcess::Kill() {
+  std::shared_ptr<Life> life;
+  {
+    MutexLock lock(mutex_);
+    life = std::exchange(life_, nullptr);
+  }
+  if (life != nullptr) life->Kill();
+}
+
+void WorkerProcess::Restart() {
+  MutexLock lock(mutex_);
+  if (life_ != nullptr) return;
+  life_ = std::make_shared<Life>(*this);
+  threads_.emplace_back([life = life_] { life->Run(); });
+}
+
+void WorkerProcess::SetTrouble(WorkerTrouble trouble) {
+  MutexLock lock(mutex_);
+  trouble_ = trouble;
+}
+
+std::shared_ptr<WorkerProcess::Life> WorkerProcess::life() const {
+  MutexLock lock(mutex_);
+  return life_;
+}
+
+size_t WorkerProcess::num_plans() const {
+  const std::shared_ptr<Life> there = life();
+  return there == nullptr ? 0 : static_cast<size_t>(there->host().GetStatus().plans_size());
+}
+
+absl::Duration WorkerProcess::Latency() {
+  return setup_.remote ? random_.Between(absl::Microseconds(200), absl::Milliseconds(2))
+                       : random_.Between(absl::Microseconds(20), absl::Microseconds(150));
+}
+
+WorkerTrouble WorkerProcess::trouble() const {
+  MutexLock lock(mutex_);
+  return trouble_;
+}
+
+absl::Status WorkerProcess::RunSegment(Life& life, uint32_t num_rows, uint32_t num_stages) {
+  const WorkerTrouble now = trouble();
+  absl::Duration time = setup_.per_segment + setup_.per_row_stage * num_rows * num_stages;
+  time *= now.slower;
+  if (now.stall > absl::ZeroDuration()) {
+    MutexLock lock(mutex_);
+    time += std::exchange(trouble_.stall, absl::ZeroDuration());
+    report_.note(setup_.description.name + " stalls");
+  }
+  if (!life.Sleep(time)) return absl::UnavailableError("killed");
+  if (random_.Happens(now.lose_device)) {
+    report_.note(setup_.description.name + " loses its device");
+    return absl::UnavailableError("the device is lost");
+  }
+  if (random_.Happens(now.fail_step)) {
+    report_.note(setup_.description.name + " fails a step");
+    return absl::InternalError("the step failed");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerProcess::RefuseLoad() {
+  if (!random_.Happens(trouble().refuse_load)) return absl::OkStatus();
+  report_.note(setup_.description.name + " refuses a plan");
+  return absl::UnavailableError("the device cannot be opened");
+}
+
+}  // namespace tandem::simulate
