@@ -132,10 +132,10 @@ function(tandem_library)
   endif()
 endfunction()
 
-# tandem_executable(NAME tandem-loader SRCS main.cc DEPS ...): lands in build/<preset>/bin.  Those
-# whose names begin with "tandem" are the `programs`.
+# tandem_executable(NAME tandem-loader [FOR_TESTS] SRCS main.cc DEPS ...): lands in build/<preset>/bin.  Those
+# whose names begin with "tandem" are the `programs`, but for those FOR_TESTS.
 function(tandem_executable)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "FOR_TESTS" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings)
@@ -143,7 +143,9 @@ function(tandem_executable)
   tandem_program_units(${ARG_NAME})
   if(ARG_NAME MATCHES "^tandem")
     target_sources(${ARG_NAME} PRIVATE $<TARGET_OBJECTS:tandem_commit>)
-    add_dependencies(programs ${ARG_NAME})
+    if(NOT ARG_FOR_TESTS)
+      add_dependencies(programs ${ARG_NAME})
+    endif()
   endif()
 endfunction()
 

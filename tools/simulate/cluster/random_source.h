@@ -8,7 +8,7 @@
 
 namespace tandem::simulate {
 
-// Used by threads of one world, of which one runs at a time.
+// For the threads of one world, which run one at a time.
 class RandomSource {
  public:
   explicit RandomSource(uint64_t seed) : random_(seed) {}

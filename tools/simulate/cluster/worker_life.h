@@ -85,7 +85,7 @@ class WorkerProcess::Life {
   bool Sleep(absl::Duration time);
   // A stream that breaks with this life.
   void Attach(std::shared_ptr<Connection> connection);
-  // A call that is told when this life ends.
+  // Called when this life ends.
   void WhenKilled(std::function<void()> call);
   // On the device thread: a message of a stream.
   void Take(const std::shared_ptr<Connection>& connection,

@@ -15,16 +15,24 @@ namespace {
 constexpr absl::Duration kStuckAfter = absl::Seconds(20);
 constexpr absl::Duration kIdleCheck = absl::Seconds(5);
 
-// Something in an answer that its receiver must notice.
-void Garble(worker::v1::ExecuteResponse& answer, RandomSource& random) {
+// The answer to another call than this one: of an earlier plan, step or segment.
+worker::v1::ExecuteResponse Stray(const worker::v1::ExecuteRequest& call, RandomSource& random) {
+  worker::v1::ExecuteResponse answer;
+  answer.set_epoch(call.epoch());
+  answer.set_step_id(call.step_id());
+  answer.set_segment_index(call.segment_index());
   switch (random.Between(0, 2)) {
     case 0:
-      return answer.set_step_id(answer.step_id() + random.Between(1, 3));
+      answer.set_epoch(call.epoch() - 1);
+      break;
     case 1:
-      return answer.set_segment_index(answer.segment_index() + 1);
+      answer.set_step_id(call.step_id() - 1);
+      break;
     default:
-      return answer.set_epoch(answer.epoch() - 1);
+      answer.set_segment_index(call.segment_index() + 1);
+      break;
   }
+  return answer;
 }
 
 }  // namespace
@@ -131,10 +139,15 @@ void WorkerProcess::Life::WhenKilled(std::function<void()> call) {
 
 void WorkerProcess::Life::Take(const std::shared_ptr<Connection>& connection,
                                const worker::v1::ExecuteRequest& request) {
-  if (connection->broken()) return;  // unread calls of a client that has gone are dropped
+  // A client has gone: of its calls, those that were read are run.
+  if (connection->broken() && process_.random_.OneIn(2)) return;
   if (request.flush()) {
     if (connection->held) Answer(*connection, *std::exchange(connection->held, std::nullopt));
     return;
+  }
+  if (process_.random_.Happens(process_.trouble().stray)) {
+    process_.report_.note(process_.setup_.description.name + " answers another call");
+    connection->Put(absl::Now(), Stray(request, process_.random_));
   }
   const uint64_t call = host_.Submit(request);
   if (connection->held) Answer(*connection, *connection->held);
@@ -162,10 +175,6 @@ void WorkerProcess::Life::Answer(Connection& connection, uint64_t call) {
     process_.report_.note(what + " is late");
   }
   const bool twice = random.Happens(trouble.repeat);
-  if (random.Happens(trouble.garble)) {
-    Garble(answer, random);
-    process_.report_.note(what + " is garbled");
-  }
   connection.Put(due, answer);
   if (!twice) return;
   process_.report_.note(what + " comes twice");

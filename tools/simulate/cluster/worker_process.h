@@ -1,5 +1,5 @@
 // A worker's process in a simulation: the device thread of a real worker over a toy device, reached
-// through a network that delays, loses, repeats and garbles messages, and which can die.
+// through a network that delays, loses and repeats messages, and which can die.
 //
 //   client's thread --message, due later--> mailbox of a life --> DeviceHost --> ToyDevice
 //                   <--answer, due later---
@@ -30,7 +30,7 @@ namespace tandem::simulate {
 struct WorkerTrouble {
   double lose = 0.0;       // a message of Execute, by probability
   double repeat = 0.0;     // an answer comes twice
-  double garble = 0.0;     // an answer names another step, segment or epoch, or has wrong results
+  double stray = 0.0;      // the answer to another call comes before that to a call
   double late = 0.0;       // a message takes up to `late_by` longer
   double fail_step = 0.0;  // a segment ends with an error; the device goes on
   double lose_device = 0.0;

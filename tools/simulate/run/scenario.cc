@@ -176,7 +176,7 @@ class Draw {
         trouble.repeat = rarely();
         break;
       case 2:
-        trouble.garble = rarely();
+        trouble.stray = rarely();
         break;
       case 3:
         trouble.late = 10 * rarely();
@@ -230,6 +230,12 @@ class Draw {
           break;
       }
     }
+    if (random_.OneIn(12)) {
+      scenario_.troubles.push_back(
+          {.kind = TroubleKind::kShutDown,
+           .at = random_.Between(absl::ZeroDuration(), kTroublesWithin),
+           .lasts = random_.Between(absl::ZeroDuration(), absl::Seconds(2))});
+    }
     std::ranges::sort(scenario_.troubles, {}, &Trouble::at);
   }
 
@@ -245,6 +251,8 @@ std::string DescribeTrouble(const Scenario& scenario, const Trouble& trouble) {
       return when + "the loader is dead";
     case TroubleKind::kLeave:
       return when + absl::StrFormat("replica %d is away", trouble.subject);
+    case TroubleKind::kShutDown:
+      return when + "the gateway drains, then stops";
     case TroubleKind::kKillWorker:
       return when + scenario.workers[trouble.subject].description.name + " is dead";
     default:
@@ -257,7 +265,7 @@ std::string DescribeTrouble(const Scenario& scenario, const Trouble& trouble) {
   };
   add("loses", worker.lose);
   add("repeats", worker.repeat);
-  add("garbles", worker.garble);
+  add("answers other calls", worker.stray);
   add("is late by up to " + absl::FormatDuration(worker.late_by), worker.late);
   add("fails steps", worker.fail_step);
   add("loses its device", worker.lose_device);

@@ -20,7 +20,7 @@ struct SimulatedRequest {
   absl::Duration cancel_after = absl::InfiniteDuration();
 };
 
-enum class TroubleKind : uint8_t { kKillWorker, kKillLoader, kWorkerTrouble, kLeave };
+enum class TroubleKind : uint8_t { kKillWorker, kKillLoader, kWorkerTrouble, kLeave, kShutDown };
 
 struct Trouble {
   TroubleKind kind = TroubleKind::kWorkerTrouble;

@@ -70,7 +70,7 @@ class Simulation {
     away_.resize(scenario_.replicas.size());
     if (Begin()) {
       Serve();
-      CheckThatItServes();
+      if (!shut_down_) CheckThatItServes();
       CheckThatNothingIsLeft();
     }
     replicas_.reset();
@@ -182,6 +182,10 @@ class Simulation {
         if (std::ranges::all_of(away_, [](uint32_t times) { return times > 0; })) return;
         note_(absl::StrFormat("replica %d shall leave", trouble.subject));
         return replicas_->Update(Starts());
+      case TroubleKind::kShutDown:
+        note_("the gateway drains");
+        shut_down_ = true;
+        return replicas_->Drain(trouble.lasts);
     }
   }
   void Heal(const Trouble& trouble) {
@@ -199,6 +203,9 @@ class Simulation {
         if (away_[trouble.subject] > 0) return;
         note_(absl::StrFormat("replica %d shall be there", trouble.subject));
         return replicas_->Update(Starts());
+      case TroubleKind::kShutDown:
+        note_("the gateway stops");
+        return replicas_->Stop();
     }
   }
 
@@ -282,6 +289,7 @@ class Simulation {
   std::unique_ptr<Replicas> replicas_;
   std::vector<uint32_t> away_;  // by replica: troubles that keep it away
   uint64_t num_plans_ = 0;
+  bool shut_down_ = false;
 };
 
 }  // namespace
