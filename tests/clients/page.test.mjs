@@ -156,6 +156,24 @@ describe("the chat page", { skip: !browserPath }, () => {
     assert.ok(!(await page.innerText("#strip")).includes("sock"));
   });
 
+  test("replicas have a table of their own", async () => {
+    await open();
+    await page.route("**/tandem/v1/status", async (route) => {
+      const response = await route.fetch();
+      const status = await response.json();
+      const replicas = [
+        { state: "ready", workers: ["gpu0"], scheduler: { running: 2, waiting: 1, kvBlocksUsed: [5, 5], kvBlocksTotal: [50, 50] }, requests: "7" },
+        { replica: 1, state: "recovering", detail: "gpu1 is gone", workers: ["gpu1"] }];
+      await route.fulfill({ response, json: { ...status, replicas } });
+    });
+    await page.reload();
+    await page.waitForSelector("#devices li");
+    await page.click("#strip-more");
+    const cells = (row) => page.locator(`#strip-table table:nth-of-type(3) tbody tr:nth-of-type(${row}) > *`).allInnerTexts();
+    assert.deepEqual(await cells(1), ["Replica 0", "ready", "gpu0", "2", "1", "7", "10.0%"]);
+    assert.deepEqual(await cells(2), ["Replica 1", "recovering: gpu1 is gone", "gpu1", "0", "0", "0", "\u2013"]);
+  });
+
   test("guesses of the next tokens have words, while they are made and in all", async () => {
     await open();
     let made = 10;

@@ -3,7 +3,7 @@
 
 import { getJson } from "./api.js";
 import { $, make } from "./dom.js";
-import { activityWords, bytes, difference, duration, guessedWords, guessWords, kvWords, missingWords, nameOf, number, percent, placementWords, presentWorkers, sumByDevice, sumByStage } from "./strip_words.js";
+import { activityWords, bytes, difference, duration, guessedWords, guessWords, kvWords, missingWords, nameOf, number, percent, placementWords, presentWorkers, replicaRows, sumByDevice, sumByStage } from "./strip_words.js";
 
 const kBusyPause = 1000;
 const kIdlePause = 3000;
@@ -119,11 +119,14 @@ export class Strip {
       return make("tr", {}, make("th", { scope: "row" }, dot(worker.name), nameOf(worker)), make("td", {}, worker.device || worker.state), ...times(share),
         make("td", {}, busy), make("td", {}, bytes(number(worker.weightBytes))), make("td", {}, bytes(number(worker.kvBytes))));
     });
+    const replicas = replicaRows(status).map((row) => make("tr", {}, make("th", { scope: "row" }, row.name),
+      ...[row.state, row.devices, row.running, row.waiting, row.requests, row.kv].map((text) => make("td", {}, String(text)))));
     const missing = missingWords(status);
     const notes = [...(missing.length > 0 ? missing : [status.placementNotice]), ...placementWords(status), ...guessWords(status), `KV cache in use: ${kvWords(status)}.`].filter(Boolean);
     $("strip-table").replaceChildren(
       table("By stage", ["Stage", "Device", "Share", "Each step", "On the device"], stages),
       table("By device", ["Device", "Hardware", "Share", "Each step", "On the device", "Busy", "Weights", "KV cache"], devices),
+      ...(replicas.length > 0 ? [table("By replica", ["Replica", "State", "Devices", "Running", "Waiting", "Requests", "KV cache"], replicas)] : []),
       make("p", { class: "note" }, notes.join(" ")));
   }
 }

@@ -147,6 +147,17 @@ export function placementWords(status) {
   return [`Placements measured: ${rows.join("; ")}.`];
 }
 
+// Several plans that serve the model side by side: a row for each.
+export const replicaRows = (status) => (status.replicas ?? []).map((replica) => ({
+  name: `Replica ${number(replica.replica)}`,
+  state: replica.detail && replica.state !== "ready" ? `${replica.state}: ${replica.detail}` : replica.state,
+  devices: (replica.workers ?? []).join(", "),
+  running: number(replica.scheduler?.running),
+  waiting: number(replica.scheduler?.waiting),
+  requests: number(replica.requests),
+  kv: kvWords(replica),
+}));
+
 export function kvWords(status) {
   const sum = (counts) => (counts ?? []).reduce((total, count) => total + count, 0);
   const used = sum(status.scheduler?.kvBlocksUsed);
