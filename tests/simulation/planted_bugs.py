@@ -102,8 +102,8 @@ BUGS = [
 ]
 
 
-def run(command, cwd=COPY):
-    return subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+def run(command, cwd=None):
+    return subprocess.run(command, cwd=cwd or COPY, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
 def copy_tree():
