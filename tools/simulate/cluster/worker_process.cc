@@ -15,7 +15,8 @@ namespace {
 constexpr absl::Duration kStuckAfter = absl::Seconds(20);
 constexpr absl::Duration kIdleCheck = absl::Seconds(5);
 
-// The answer to another call than this one: of an earlier plan, step or segment.
+// The answer to another call than this one and those before it: of an earlier plan, or of a step or
+// segment that was not called yet.
 worker::v1::ExecuteResponse Stray(const worker::v1::ExecuteRequest& call, RandomSource& random) {
   worker::v1::ExecuteResponse answer;
   answer.set_epoch(call.epoch());
@@ -26,7 +27,7 @@ worker::v1::ExecuteResponse Stray(const worker::v1::ExecuteRequest& call, Random
       answer.set_epoch(call.epoch() - 1);
       break;
     case 1:
-      answer.set_step_id(call.step_id() - 1);
+      answer.set_step_id(call.step_id() + 1);
       break;
     default:
       answer.set_segment_index(call.segment_index() + 1);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -25,10 +26,46 @@
 namespace tandem::simulate {
 namespace {
 
-// What a child tells of its seed: numbers, then a line for each violation.
-struct Told {
-  uint32_t answered = 0, refused = 0, ended = 0, cancelled = 0;
+// What a child writes about its seed, before a line for each violation.
+struct Sums {
+  uint64_t answered = 0, refused = 0, ended = 0, cancelled = 0;
+  Reached reached;
 };
+
+std::string ToText(const Findings& findings) {
+  const Reached& r = findings.reached;
+  return absl::StrFormat("%d %d %d %d %d %d %d %d %d %d %d\n%s", findings.num_answered,
+                         findings.num_refused, findings.num_ended, findings.num_cancelled, r.steps,
+                         r.recoveries, r.moved, r.preemptions, r.cached_tokens, r.rejected_guesses,
+                         r.drafted_tokens, absl::StrJoin(findings.violations, "\n"));
+}
+
+// Adds what a child wrote; false: it wrote nothing.
+bool Add(const std::string& text, Sums& sums) {
+  std::istringstream words(text.substr(0, text.find('\n')));
+  Sums one;
+  Reached& r = one.reached;
+  words >> one.answered >> one.refused >> one.ended >> one.cancelled >> r.steps >> r.recoveries >>
+      r.moved >> r.preemptions >> r.cached_tokens >> r.rejected_guesses >> r.drafted_tokens;
+  if (!words) return false;
+  sums.answered += one.answered;
+  sums.refused += one.refused;
+  sums.ended += one.ended;
+  sums.cancelled += one.cancelled;
+  sums.reached += r;
+  return true;
+}
+
+void Print(const Sums& sums) {
+  const Reached& r = sums.reached;
+  const std::string text = absl::StrFormat(
+      "requests: %d answered, %d ended with errors, %d refused, %d cancelled\n"
+      "%d steps, %d recoveries, %d requests moved, %d preempted, %d tokens of prompts cached, "
+      "%d guesses rejected, %d tokens drafted",
+      sums.answered, sums.ended, sums.refused, sums.cancelled, r.steps, r.recoveries, r.moved,
+      r.preemptions, r.cached_tokens, r.rejected_guesses, r.drafted_tokens);
+  std::printf("%s\n", text.c_str());
+}
 
 // One processor is enough for threads that run one at a time, and spares moving them.
 void StayOnOneProcessor(uint64_t seed) {
@@ -53,9 +90,7 @@ void StayOnOneProcessor(uint64_t seed) {
   TANDEM_CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
   InitLogging("gateway");
   const auto end = [output](const Findings& findings) {
-    const std::string text = absl::StrFormat(
-        "%d %d %d %d\n%s", findings.num_answered, findings.num_refused, findings.num_ended,
-        findings.num_cancelled, absl::StrJoin(findings.violations, "\n"));
+    const std::string text = ToText(findings);
     TANDEM_CHECK(::write(output, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   };
   Simulate(
@@ -83,7 +118,7 @@ int RunMany(const ManyOptions& options) {
   ThePattern();
   const absl::Time begin = absl::Now();
   std::map<pid_t, Child> children;
-  Told sum;
+  Sums sums;
   uint64_t num_failed = 0, num_run = 0, next = options.first_seed;
   const uint64_t last = options.first_seed + options.num_seeds;
   bool stopping = false;
@@ -104,18 +139,12 @@ int RunMany(const ManyOptions& options) {
     const std::string text = ReadAll(ended->second.output.get());
     const size_t line = text.find('\n');
     std::string violations = line == std::string::npos ? "" : text.substr(line + 1);
-    Told told;
-    if (std::sscanf(text.c_str(), "%u %u %u %u", &told.answered, &told.refused, &told.ended,
-                    &told.cancelled) != 4) {
+    if (!Add(text, sums)) {
       violations = WIFSIGNALED(status)
                        ? absl::StrFormat("ended by signal %d%s", WTERMSIG(status),
                                          WTERMSIG(status) == SIGALRM ? " (too slow)" : "")
                        : absl::StrFormat("ended with %d", WEXITSTATUS(status));
     }
-    sum.answered += told.answered;
-    sum.refused += told.refused;
-    sum.ended += told.ended;
-    sum.cancelled += told.cancelled;
     if (!violations.empty()) {
       ++num_failed;
       stopping = options.stop;
@@ -125,12 +154,10 @@ int RunMany(const ManyOptions& options) {
     }
     children.erase(ended);
   }
-  std::printf("%s\n",
-              absl::StrFormat("%d seeds, %d failed, %.1f s; requests: %d answered, %d ended "
-                              "with errors, %d refused, %d cancelled",
-                              num_run, num_failed, absl::ToDoubleSeconds(absl::Now() - begin),
-                              sum.answered, sum.ended, sum.refused, sum.cancelled)
-                  .c_str());
+  std::printf("%s\n", absl::StrFormat("%d seeds, %d failed, %.1f s", num_run, num_failed,
+                                      absl::ToDoubleSeconds(absl::Now() - begin))
+                          .c_str());
+  Print(sums);
   if (num_failed > 0) std::printf("replay one with --log --first-seed SEED\n");
   return num_failed == 0 ? kExitSuccess : kExitFailure;
 }

@@ -72,6 +72,7 @@ class Simulation {
       Serve();
       if (!shut_down_) CheckThatItServes();
       CheckThatNothingIsLeft();
+      NoteReached(Status());
     }
     replicas_.reset();
     CheckThatAllIsGiven();
@@ -271,6 +272,21 @@ class Simulation {
                              group);
     }
     return "";
+  }
+
+  void NoteReached(const v1::GetStatusResponse& status) {
+    const v1::SchedulerStatus& scheduler = status.scheduler();
+    Reached& reached = findings_.reached;
+    reached = {.steps = scheduler.steps(),
+               .recoveries = status.recoveries(),
+               .preemptions = scheduler.preemptions(),
+               .cached_tokens = scheduler.prefix_tokens_found(),
+               .rejected_guesses = scheduler.wrong_guesses()};
+    for (const v1::ReplicaStatus& replica : status.replicas())
+      reached.moved += replica.moved_away();
+    for (const v1::DrafterStatus& drafter : scheduler.drafters()) {
+      reached.drafted_tokens += drafter.drafted_tokens();
+    }
   }
 
   // What an ended gateway held at the loader.
