@@ -9,10 +9,19 @@ npu_driver_run(NAME npu1_driver_conformance_test TEST npu_driver_conformance_tes
   TIMEOUT 900)
 
 # The program itself takes the emulated driver's NPU for one, and says that its kernels are not.
-set(program $<IF:$<BOOL:${TANDEM_NPU_CURRENT}>,npu_worker_current,tandem-npu-worker>)
+set(program tandem-npu-worker)
+if(TANDEM_NPU_CURRENT)
+  set(program npu_worker_current)
+endif()
 npu_driver_run(NAME npu_driver_probe TEST ${program}
   ARGUMENTS --npu=require --probe --kernels ${CMAKE_BINARY_DIR}/lib/tandem/npu-driver/npu4/package)
 set_tests_properties(npu_driver_probe PROPERTIES PASS_REGULAR_EXPRESSION "NPU emulated on the host below XRT 2")
+
+# The program's exit codes and notes.
+tandem_test(NAME npu_driver_process_test SRCS npu_driver_process_test.cc DEPS tandem_rpc_socket tandem_base
+  LABELS device npu_driver TIMEOUT 240)
+target_compile_definitions(npu_driver_process_test PRIVATE NPU_WORKER_PROGRAM="$<TARGET_FILE:${program}>")
+add_dependencies(npu_driver_process_test ${program} tandem_npu_emulated_driver tandem_npu_driver_packages)
 
 # One process, and so one ctest entry, for each environment.
 add_executable(npu_driver_fault_test npu_driver_fault_test.cc)

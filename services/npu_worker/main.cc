@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "services/common/base/log_flags.h"
 #include "services/common/base/logging.h"
 #include "services/common/flags/flag_checks.h"
@@ -31,7 +33,7 @@ struct Flags {
   RunWorkerOptions run;
 };
 
-// Under "prefer" and "off" tells the gateway not to wait for this worker.
+// Under "auto", "prefer" and "off" tells the gateway not to wait for this worker.
 void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
   const absl::Status written = WriteAbsence(flags.listen, absence);
   if (written.ok()) return;
@@ -42,28 +44,57 @@ void TellGateway(const Flags& flags, const WorkerAbsence& absence) {
 int Fail(const Flags& flags, const absl::Status& status) {
   const NpuPolicy policy = flags.startup.policy;
   const ExitCode code = ExitCodeFor(policy, status);
+  const std::string reason = ReasonOf(status);
   if (flags.probe) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    std::fprintf(stderr, "%s\n", reason.c_str());
     return code;
   }
   LogLevel level = LogLevel::kError;
-  if (code == kExitNothingToDo || policy == NpuPolicy::kOff) {
+  if (NpuIsOptional(policy) || policy == NpuPolicy::kOff) {
     const WorkerAbsence absence = AbsenceOf(flags.startup, status);
     if (code == kExitNothingToDo) {
       level = absence.device_present ? LogLevel::kWarning : LogLevel::kInfo;
     }
     TellGateway(flags, absence);
   }
-  Log(level, "no NPU worker",
+  Log(level, code == kExitWrongAnswers ? "the NPU gives wrong answers" : "no NPU worker",
       {{"policy", std::string(NpuPolicyName(policy))},
        {"exit_code", static_cast<int>(code)},
-       {"reason", std::string(status.message())}});
+       {"reason", reason}});
   // An NPU that is not there is no failure of the unit under "prefer".
   const ServiceManager manager = ServiceManager::FromEnvironment();
   if (code == kExitNothingToDo) manager.Ready();
-  manager.Status(status.message().empty() ? "no NPU" : std::string(status.message()));
+  manager.Status(reason.empty() ? "no NPU" : reason);
   return code;
 }
+
+// Ends the service when a later self-test gets wrong answers: another try could let some of them through.
+class WrongAnswers {
+ public:
+  WrongAnswers(const Flags& flags, ShutdownSignals& signals) : flags_(flags), signals_(signals) {}
+
+  // On the device's thread.
+  void Seen(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok()) return;
+    status_ = status;
+    // Before the socket goes, so that the gateway does not wait for this worker.
+    if (NpuIsOptional(flags_.startup.policy)) {
+      TellGateway(flags_, AbsenceOf(flags_.startup, status));
+    }
+    signals_.Request();
+  }
+  absl::Status status() const {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  const Flags& flags_;
+  ShutdownSignals& signals_;
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_) = absl::OkStatus();
+};
 
 int Serve(Flags& flags) {
   // A worker that comes to harm from here on is lost, not absent.
@@ -73,6 +104,8 @@ int Serve(Flags& flags) {
   }
   PollForLatency();
   ShutdownSignals signals;  // starts a thread: XRT's environment is set by now
+  WrongAnswers wrong(flags, signals);
+  flags.startup.worker.on_wrong_answers = [&](const absl::Status& status) { wrong.Seen(status); };
   auto worker = NpuWorker::Create(flags.startup.worker);
   if (!worker.ok()) return Fail(flags, worker.status());
   if (flags.probe) {
@@ -86,6 +119,7 @@ int Serve(Flags& flags) {
     if (sensors != nullptr) sensors->AddTo(flags.startup.worker.name, samples);
   };
   const absl::Status served = RunWorkerService(*std::move(worker), flags.run, signals);
+  if (!wrong.status().ok()) return Fail(flags, wrong.status());
   if (served.ok()) return kExitSuccess;
   LogError("cannot serve", {{"reason", std::string(served.message())}});
   return ServeExitCode(served);

@@ -100,6 +100,21 @@ TEST(NpuProcessTest, ADeviceThatIsThereAndCannotBeUsedIsNotAbsent) {
   EXPECT_EQ(unusable.reason, "no kernel package in /somewhere");
 }
 
+TEST(NpuProcessTest, WrongAnswersAreNeverTakenForAMissingNpu) {
+  const absl::Status wrong = absl::DataLossError("output 3 is 1, expected 2");
+  for (const NpuPolicy policy :
+       {NpuPolicy::kAuto, NpuPolicy::kPrefer, NpuPolicy::kRequire, NpuPolicy::kEmulate}) {
+    EXPECT_EQ(ExitCodeFor(policy, wrong), kExitWrongAnswers) << NpuPolicyName(policy);
+  }
+  EXPECT_EQ(ExitCodeFor(NpuPolicy::kOff, wrong), kExitUsage);
+  EXPECT_EQ(ExitCodeFor(NpuPolicy::kPrefer, absl::NotFoundError("x")), kExitNothingToDo);
+  const WorkerAbsence absence = AbsenceOf({}, wrong, "/nonexistent");
+  EXPECT_TRUE(absence.device_present) << "it answered";
+  EXPECT_EQ(
+      absence.reason,
+      "the NPU is there but gives wrong answers, so it is not used: output 3 is 1, expected 2");
+}
+
 TEST(NpuProcessTest, EmulationIsNeverTakenForAnNpu) {
   const std::string emulated =
       "XILINX_XRT=" TANDEM_BINARY_DIR "/lib/tandem/xrt-emulated XCL_EMULATION_MODE=noop";

@@ -24,6 +24,11 @@ absl::Status NpuWorker::OpenDevice() {
   return backend_->Open(options_.run_timeout);
 }
 
+absl::Status NpuWorker::Tested(absl::Status status) const {
+  if (absl::IsDataLoss(status) && options_.on_wrong_answers) options_.on_wrong_answers(status);
+  return status;
+}
+
 void NpuWorker::Describe() {
   description_.name = options_.name;
   description_.kind = DeviceKind::kNpu;
@@ -41,7 +46,7 @@ absl::StatusOr<LoadReport> NpuWorker::Load(
   plan.reset();
   if (!lost_.ok()) {
     progress(0.0, "opening the NPU again");
-    lost_ = OpenDevice();
+    lost_ = Tested(OpenDevice());
     TANDEM_RETURN_IF_ERROR(lost_);
   }
   TANDEM_ASSIGN_OR_RETURN(plan, backend_->Load(std::move(load), progress));
@@ -59,7 +64,7 @@ absl::StatusOr<SegmentResult> NpuWorker::Run(const SegmentRun& run) {
 
 absl::Status NpuWorker::CheckHealth() {
   TANDEM_RETURN_IF_ERROR(lost_);
-  const absl::Status status = backend_->Test(options_.run_timeout);
+  const absl::Status status = Tested(backend_->Test(options_.run_timeout));
   if (!status.ok()) lost_ = absl::UnavailableError(std::string(status.message()));
   return status;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ class NpuWorker final : public BlockingWorker {
     uint32_t device_index = 0;
     uint32_t max_rows = 512;
     absl::Duration run_timeout = kRunTimeout;  // of one segment
+    // Called when a self-test after Create fails with DATA_LOSS, on the thread of Load or CheckHealth; may
+    // be empty.
+    std::function<void(const absl::Status&)> on_wrong_answers;
   };
 
   // Reads the package in kernel_folder, opens the device and tests it.  Where XRT emulates, the package
@@ -45,6 +49,8 @@ class NpuWorker final : public BlockingWorker {
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   // Drops all plans, then opens the device and tests it.
   absl::Status OpenDevice();
+  // Returns `status` of a self-test; tells of wrong answers.
+  absl::Status Tested(absl::Status status) const;
   void Describe();
 
   Options options_;

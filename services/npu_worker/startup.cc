@@ -67,11 +67,11 @@ WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& statu
   WorkerAbsence absence{.kind = "npu", .name = options.worker.name};
   if (options.policy == NpuPolicy::kOff) {
     absence.reason = "its worker was started with --npu=off";
-  } else if (absl::IsNotFound(CheckDeviceNode(device_folder))) {
+  } else if (!absl::IsDataLoss(status) && absl::IsNotFound(CheckDeviceNode(device_folder))) {
     absence.reason = absl::StrFormat("this machine has no NPU (nothing in %s)", device_folder);
   } else {
     absence.device_present = true;
-    absence.reason = std::string(status.message());
+    absence.reason = ReasonOf(status);
   }
   return absence;
 }
@@ -79,8 +79,15 @@ WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& statu
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status) {
   if (status.ok()) return kExitSuccess;
   if (policy == NpuPolicy::kOff) return kExitUsage;
-  if (NpuIsOptional(policy)) return kExitNothingToDo;
-  return absl::IsDataLoss(status) ? kExitWrongAnswers : kExitNoDevice;
+  if (absl::IsDataLoss(status)) return kExitWrongAnswers;
+  return NpuIsOptional(policy) ? kExitNothingToDo : kExitNoDevice;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const std::string message(status.message());
+  if (!absl::IsDataLoss(status)) return message;
+  return absl::StrFormat("the NPU is there but gives wrong answers, so it is not used: %s",
+                         message);
 }
 
 }  // namespace tandem::npu

@@ -37,8 +37,12 @@ absl::Status PrepareNpu(StartupOptions& options);
 WorkerAbsence AbsenceOf(const StartupOptions& options, const absl::Status& status,
                         const std::string& device_folder = "/dev/accel");
 
-// What to exit with when PrepareNpu or NpuWorker::Create failed with `status` (docs/npu.md):
-// kExitNothingToDo under "prefer" and "auto", where attention belongs on the GPU then.
+// What to exit with when PrepareNpu or NpuWorker::Create failed with `status`, or when a later self-test
+// did (docs/npu.md).  DATA_LOSS, wrong answers: kExitWrongAnswers under every policy that wants an NPU.
+// Otherwise kExitNothingToDo under "prefer" and "auto", where attention belongs on the GPU then.
 ExitCode ExitCodeFor(NpuPolicy policy, const absl::Status& status);
+
+// `status` as operators read it: says of wrong answers (DATA_LOSS) that the NPU is there and gives them.
+std::string ReasonOf(const absl::Status& status);
 
 }  // namespace tandem::npu

@@ -109,7 +109,7 @@ void ClusterFixture::StopCluster() {
 
 void ClusterFixture::StartService(const std::string& name) {
   services_[name] =
-      std::make_unique<ChildProcess>(TANDEM_BINARY_DIR "/bin/" + Program(name), Arguments(name));
+      std::make_unique<ChildProcess>(setup_.program_folder + "/" + Program(name), Arguments(name));
 }
 
 void ClusterFixture::KillService(const std::string& name) {

@@ -28,6 +28,7 @@ struct ClusterSetup {
   std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";
   std::string model_file = "demo.Q8_0.gguf";  // there
   std::string state = "ready";                // of the gateway, which StartCluster waits for
+  std::string program_folder = TANDEM_BINARY_DIR "/bin";
   bool draft_npu = false;  // without `npu`: an emulated NPU that a draft model alone may use
 };
 

@@ -23,7 +23,8 @@ Faults Faults::FromEnvironment() {
           .lost_interrupt = Number("NPU_EMU_LOST_INTERRUPT"),
           .firmware_timeout = Number("NPU_EMU_FIRMWARE_TIMEOUT"),
           .other_contexts = Number("NPU_EMU_OTHER_CONTEXTS"),
-          .gone_after = Number("NPU_EMU_GONE_AFTER")};
+          .gone_after = Number("NPU_EMU_GONE_AFTER"),
+          .wrong_after = Number("NPU_EMU_WRONG_AFTER")};
 }
 
 }  // namespace tandem::npu::emulator

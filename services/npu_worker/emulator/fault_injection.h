@@ -11,6 +11,7 @@
 //   NPU_EMU_FIRMWARE_TIMEOUT=n  the firmware leaves the driver's n-th message unanswered
 //   NPU_EMU_OTHER_CONTEXTS=n    another process holds n hardware contexts of the whole array
 //   NPU_EMU_GONE_AFTER=n        the device is gone after n commands
+//   NPU_EMU_WRONG_AFTER=n       an array's answers are wrong after n commands of its context
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct Faults {
   int64_t lost_interrupt = 0;    // 0: none
   int64_t firmware_timeout = 0;  // 0: none
   int64_t other_contexts = 0;
-  int64_t gone_after = 0;  // 0: never
+  int64_t gone_after = 0;   // 0: never
+  int64_t wrong_after = 0;  // 0: never
 
   static Faults FromEnvironment();
 };

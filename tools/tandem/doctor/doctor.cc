@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "services/common/base/exit_codes.h"
 
 namespace tandem {
 namespace {
@@ -226,6 +227,12 @@ Finding CheckWorker(const SystemView& system, const std::string& subject,
     return {Verdict::kGood, subject, LastPlainLine(output.output), ""};
   }
   const std::string line = LastPlainLine(output.errors);
+  if (output.exit_code == kExitWrongAnswers) {
+    return {Verdict::kBad, subject, line,
+            "the driver, its firmware or the package of kernels is wrong for this device: install "
+            "those "
+            "that go together"};
+  }
   return {if_not, subject,
           line.empty() ? absl::StrFormat("probe ended with exit code %d", output.exit_code) : line,
           remedy};

@@ -80,6 +80,11 @@ TEST_F(DoctorTest, AWorkersProbeDecidesByItsExitCodeAndSaysItsLastLine) {
   EXPECT_EQ(probe().verdict, Verdict::kBad);
   EXPECT_EQ(probe().detail, "it is not there") << "and no line of a log";
   EXPECT_EQ(probe().remedy, "install one");
+  Write("/bin/code", "5");
+  const auto optional = CheckWorker(system_, "XRT", {"worker", "--probe"}, Verdict::kNote, "x");
+  EXPECT_EQ(optional.verdict, Verdict::kBad) << "wrong answers are a fault, whatever the policy";
+  EXPECT_EQ(optional.detail, "it is not there");
+  EXPECT_NE(optional.remedy.find("package of kernels"), std::string::npos);
 }
 
 TEST_F(DoctorTest, TheDriverOfTheGpuIsJudgedByItsNameAndVersion) {

@@ -289,7 +289,8 @@ absl::StatusOr<std::vector<ServiceSpec>> PlanCluster(const ClusterOptions& optio
                                 absl::StrFormat("%d", options.max_rows)}));
     services.back().stop_rank = 1;
     if (NpuIsOptional(options.npu)) {
-      services.back().final_exit_codes = {kExitNothingToDo};
+      // With wrong answers it is a fault, but not the end of the cluster.
+      services.back().final_exit_codes = {kExitNothingToDo, kExitWrongAnswers};
     }
   }
   services.push_back(Gateway(options, model, draft.name));

@@ -162,8 +162,11 @@ TEST_F(ClusterTest, OnlyAnOptionalNpuMayBeMissing) {
     options_.npu = policy;
     const auto services = PlanCluster(options_);
     ASSERT_TRUE(services.ok());
-    EXPECT_EQ((*services)[2].final_exit_codes.contains(kExitNothingToDo),
-              policy == NpuPolicy::kAuto || policy == NpuPolicy::kPrefer);
+    const bool optional = policy == NpuPolicy::kAuto || policy == NpuPolicy::kPrefer;
+    for (const ExitCode code : {kExitNothingToDo, kExitWrongAnswers}) {
+      EXPECT_EQ((*services)[2].final_exit_codes.contains(code), optional) << code;
+    }
+    EXPECT_TRUE((*services)[2].fatal_exit_codes.contains(kExitWrongAnswers)) << "never silent";
   }
 }
 

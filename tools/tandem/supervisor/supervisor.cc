@@ -100,8 +100,7 @@ void Supervisor::ReapAll(bool draining) {
     if (draining) continue;
     if (!end->signalled && service.spec.final_exit_codes.contains(end->code)) {
       service.state.finished = true;
-      LogInfo("service has nothing to do here",
-              {{"name", service.state.name}, {"end", service.state.last_end}});
+      LogFinal(service, *end);
       continue;
     }
     service.ends.push_back(absl::Now());
@@ -117,6 +116,18 @@ void Supervisor::ReapAll(bool draining) {
     }
     ScheduleRestart(service, *end);
   }
+}
+
+void Supervisor::LogFinal(const Service& service, const ProcessEnd& end) {
+  if (!service.spec.fatal_exit_codes.contains(end.code)) {
+    LogInfo("service has nothing to do here", {{"name", service.state.name}, {"end", end.Text()}});
+    return;
+  }
+  LogError("service cannot run, and is not started again; the others go on without it",
+           {{"name", service.state.name},
+            {"end", end.Text()},
+            {"last_line", LastLine(service)},
+            {"log", service.spec.process.log_path}});
 }
 
 bool Supervisor::EndsAll(const Service& service, const ProcessEnd& end) const {

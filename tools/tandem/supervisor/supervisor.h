@@ -2,10 +2,11 @@
 //
 // A service that ends is started again after a delay that doubles from `first_delay` to
 // `last_delay` and is forgotten once it has run for `steady_after`.  After `crash_limit` ends
-// within `crash_window` its circuit opens: one try every `open_delay`, loudly.  An exit code in
-// `final_exit_codes` means that the service has nothing to do here; it is left alone.  One in
-// `fatal_exit_codes` means that another start would end the same way.  Until MarkReady such an end,
-// and a circuit that opens, stop everything: what never worked is not tried for ever.
+// within `crash_window` its circuit opens: one try every `open_delay`, loudly.  After an exit code in
+// `final_exit_codes` the service is left alone and the others go on.  One in `fatal_exit_codes` means
+// that another start would end the same way.  Until MarkReady such an end, and a circuit that opens,
+// stop everything: what never worked is not tried for ever.  A code in both is a fault, logged as an
+// error, that the others do without; one in `final_exit_codes` alone: nothing to do here.
 //
 // What services print goes to rotated files (log_collector.h).
 #pragma once
@@ -102,6 +103,8 @@ class Supervisor {
   // Whether it is the end of everything.
   bool EndsAll(const Service& service, const ProcessEnd& end) const;
   void ScheduleRestart(Service& service, const ProcessEnd& end);
+  // Of a service that is left alone.
+  void LogFinal(const Service& service, const ProcessEnd& end);
   std::string LastLine(const Service& service);
   void StartDue();
   absl::Status Drain();

@@ -1,5 +1,7 @@
 #include "tools/tandem/supervisor/supervisor.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "services/common/base/logging.h"
 #include "services/common/metrics/metrics_server.h"
 #include "tools/tandem/supervisor/supervisor_metrics.h"
 
@@ -86,6 +89,27 @@ TEST_F(SupervisorTest, LeavesAServiceAloneAfterAFinalExitCode) {
   EXPECT_TRUE(RunUntil(**supervisor, [&] { return absl::Now() > until; }).ok());
   EXPECT_TRUE((*supervisor)->States()[0].finished);
   EXPECT_EQ(Read("starts"), "x\n");
+}
+
+TEST_F(SupervisorTest, GoesOnWithoutAServiceWhoseFatalExitCodeIsFinalAndSaysWhy) {
+  ServiceSpec spec = Shell("wrong", "echo x >> $DIR/starts; echo answers are wrong >&2; exit 5");
+  spec.final_exit_codes = {3, 5};
+  spec.fatal_exit_codes = {5};
+  auto supervisor = Supervisor::Create({Shell("other", "exec sleep 60"), spec}, options_);
+  ASSERT_TRUE(supervisor.ok());
+  const int fd = ::open((dir_ / "serve.log").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  CopyLogTo(fd);
+  ASSERT_TRUE((*supervisor)->Start().ok());
+  const absl::Time until = absl::Now() + absl::Milliseconds(300);
+  EXPECT_TRUE(RunUntil(**supervisor, [&] { return absl::Now() > until; }).ok());
+  CopyLogTo(-1);
+  ::close(fd);
+  EXPECT_TRUE((*supervisor)->States()[1].finished);
+  EXPECT_FALSE((*supervisor)->States()[0].finished) << "the other was not stopped for it";
+  EXPECT_EQ(Read("starts"), "x\n");
+  EXPECT_THAT(Read("serve.log"), testing::HasSubstr("cannot run, and is not started again"));
+  EXPECT_THAT(Read("serve.log"), testing::HasSubstr("answers are wrong"));
 }
 
 TEST_F(SupervisorTest, StopsEverythingAtAFatalExitCodeAndSaysWhatTheLogSays) {

@@ -41,7 +41,11 @@ absl::Status EmulatedArray::Run(std::span<const uint32_t> words, std::span<const
         shape_.generation));
   }
   if (faults_.silent) return absl::OkStatus();
-  for (ShimDma& shim : fabric_->shims) shim.SetMemory(&memory);
+  const bool turns_wrong = ++num_runs_ > faults_.wrong_after && faults_.wrong_after > 0;
+  for (ShimDma& shim : fabric_->shims) {
+    if (turns_wrong) shim.DamageWrites();
+    shim.SetMemory(&memory);
+  }
   const absl::Status status = Execute(transaction, buffers);
   for (ShimDma& shim : fabric_->shims) shim.SetMemory(nullptr);
   if (!status.ok()) Reset();

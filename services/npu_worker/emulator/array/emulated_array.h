@@ -47,6 +47,7 @@ class EmulatedArray {
   const ArrayShape shape_;
   const DesignFactory make_design_;
   const Faults faults_;
+  int64_t num_runs_ = 0;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Design> design_;
 };

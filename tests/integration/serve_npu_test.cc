@@ -1,0 +1,77 @@
+// `tandem serve` on a machine whose NPU gives wrong answers: the cluster serves on the GPU and says why.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "services/common/testing/temporary_directory.h"
+#include "tests/integration/cluster_fixture.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kReason[] = "the NPU is there but gives wrong answers";
+
+class ServeNpuTest : public ClusterFixture {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(TANDEM_SOURCE_DIR "/.deps/xrt/stamp")) {
+      GTEST_SKIP() << "no XRT with its NPU plugin: run scripts/fetch-xrt";
+    }
+    const fs::path bin = programs_.path();
+    // `tandem` looks for the others beside itself, so it is no link.
+    fs::copy_file(TANDEM_BINARY_DIR "/bin/tandem", bin / "tandem");
+    for (const char* name : {"tandem-loader", "tandem-gpu-worker", "tandem-gateway"}) {
+      fs::create_symlink(fs::path(TANDEM_BINARY_DIR "/bin") / name, bin / name);
+    }
+    const fs::path worker = bin / "tandem-npu-worker";
+    std::ofstream(worker) << absl::StrFormat(
+        "#!/bin/sh\n"
+        "echo started >> %s/starts\n"
+        "export NPU_EMU_WRONG_ANSWER=1 NPU_DRIVER=%s/lib/tandem/npu-driver\n"
+        "exec %s/services/npu_worker/emulator/driver/run.sh %s \"$@\" --kernels "
+        "%s/lib/tandem/npu-driver/npu4/package\n",
+        programs_.path(), TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR, NPU_WORKER_PROGRAM,
+        TANDEM_BINARY_DIR);
+    fs::permissions(worker, fs::perms::owner_all);
+  }
+  std::string Starts() const {
+    std::ifstream file(programs_.path() + "/starts");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  const TemporaryDirectory programs_;
+};
+
+TEST_F(ServeNpuTest, WrongAnswersUnderAutoAndPreferAreSaidAndTheGpuServes) {
+  for (const char* policy : {"auto", "prefer"}) {
+    SCOPED_TRACE(policy);
+    fs::remove(programs_.path() + "/starts");
+    StartCluster({.serve = true, .policy = policy, .program_folder = programs_.path()});
+    const v1::GetStatusResponse status = Status();
+    ASSERT_EQ(status.workers_size(), 2);
+    EXPECT_EQ(status.workers(0).state(), "ready");
+    EXPECT_EQ(status.workers(1).state(), "unusable");
+    EXPECT_THAT(status.workers(1).detail(), HasSubstr(kReason));
+    EXPECT_THAT(status.placement_notice(), AllOf(HasSubstr(kReason), Not(HasSubstr("no NPU"))));
+    EXPECT_TRUE(Generate(GreedyRequest("The capital of", 4)).status.ok());
+    // A restart would come after 0.1 s.
+    absl::SleepFor(absl::Seconds(2));
+    EXPECT_EQ(Starts(), "started\n") << "and it is not started again";
+    EXPECT_THAT(LogOf("serve"), AllOf(HasSubstr("cannot run, and is not started again"),
+                                      HasSubstr("exit code 5"), HasSubstr(kReason)));
+    EXPECT_THAT(LogOf("npu_worker"), HasSubstr("the NPU gives wrong answers"));
+    StopCluster();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
