@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "services/common/testing/status_matchers.h"
+#include "services/common/weights/dequantize.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -33,7 +34,8 @@ TEST_F(NpuArrayWorkerTest, SaysThatItIsEmulatedAndWhatItRuns) {
   EXPECT_EQ(self.kind, DeviceKind::kNpu);
   EXPECT_THAT(self.device, HasSubstr("emulated on the host below XRT 2."));
   EXPECT_EQ(self.head_dims, (std::vector<uint32_t>{64, 128, 256}));
-  EXPECT_EQ(self.stages, std::vector<StageKind>{StageKind::kAttend});
+  EXPECT_EQ(self.stages, (std::vector<StageKind>{StageKind::kAttend, StageKind::kOut}));
+  EXPECT_EQ(self.weight_dtypes.size(), static_cast<size_t>(kNumDTypes));
   EXPECT_TRUE(self.takes_pictures);
   EXPECT_OK(worker_->CheckHealth());
 }
@@ -178,10 +180,94 @@ TEST_F(NpuArrayWorkerTest, HeadSizesWithoutAnOperatorAreRefused) {
 
 TEST_F(NpuArrayWorkerTest, StagesThatItDoesNotRunAreRefused) {
   const ModelConfig config = testing::MakeConfig({.num_layers = 1});
-  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
-                                 AttendAndOutSegments(config), {})
-                  .status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("Attend alone")));
+  const auto qkv = testing::SingleStage({StageKind::kQkv, 0}, config);
+  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, {qkv}, {}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not run Qkv(0)")));
+}
+
+// The projection of rows of attention, against float64.
+TEST_F(NpuArrayWorkerTest, OutIsAttentionTimesWeightsForAnyNumberOfRowsAndFormat) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 2, .hidden_dim = 96});
+  for (const DType dtype : {DType::kF32, DType::kQ8_0, DType::kQ4_0, DType::kQ5_K}) {
+    const auto weights = testing::RandomWeightSet(
+        config, {.role_dtypes = {{WeightRole::kOut, dtype}}, .max_region_bytes = 1u << 16});
+    ASSERT_OK_AND_ASSIGN(
+        const auto runner,
+        PlanRunner::Create(weights, {worker_}, AttendAndOutSegments(config), {.max_rows = 80}));
+    const LoadReport& report = runner->load_reports()[0];
+    EXPECT_EQ(report.weight_import, ImportPath::kUpload);
+    EXPECT_EQ(report.weight_bytes, 2u * 128 * config.q_dim() * 2) << "96 outputs take 128";
+    EXPECT_THAT(report.note, HasSubstr("copied as bfloat16"));
+    for (const uint32_t num_rows : {1u, 63u, 65u}) {
+      StepBuilder steps(runner->limits());
+      steps.Begin();
+      steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(num_rows, 3));
+      WriteRandomInputs(*runner, num_rows, num_rows);
+      ASSERT_OK(runner->RunStep(steps.batch()));
+      const std::vector<float> attention = runner->ReadPort(Port::kAttention, num_rows);
+      const std::vector<float> projection = runner->ReadPort(Port::kProjection, num_rows);
+      const std::vector<float> matrix =
+          DequantizeTensor(*weights, *weights->Find(WeightRole::kOut, 1));
+      double error = 0, magnitude = 0;
+      for (size_t row = 0; row < num_rows; ++row) {
+        for (size_t n = 0; n < config.hidden_dim; ++n) {
+          double sum = 0;
+          for (size_t k = 0; k < config.q_dim(); ++k) {
+            sum += double{attention[row * config.q_dim() + k]} * matrix[n * config.q_dim() + k];
+          }
+          error += std::fabs(sum - projection[row * config.hidden_dim + n]);
+          magnitude += std::fabs(sum);
+        }
+      }
+      EXPECT_LE(error, 1e-2 * magnitude) << Traits(dtype).name << ", " << num_rows << " rows";
+    }
+  }
+}
+
+// Attention's output stays on the array where both stages are one segment: the same numbers, unless they
+// are too small for float16.
+TEST_F(NpuArrayWorkerTest, AttendAndOutInOneSegmentGiveWhatTwoGive) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  const auto run = [&](const std::vector<Segment>& segments) {
+    std::vector<float> projection;
+    const auto runner =
+        PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, segments, {});
+    EXPECT_OK(runner);
+    if (!runner.ok()) return projection;
+    StepBuilder steps((*runner)->limits());
+    steps.Begin();
+    steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(7, 3));
+    WriteRandomInputs(**runner, 7, 1);
+    EXPECT_OK((*runner)->RunStep(steps.batch()));
+    return (*runner)->ReadPort(Port::kProjection, 7);
+  };
+  const std::vector<Segment> two = AttendAndOutSegments(config);
+  Segment one = two[0];
+  one.last_ordinal = two[1].last_ordinal;
+  one.outputs = two[1].outputs;
+  const std::vector<float> apart = run(two);
+  EXPECT_EQ(run({one}), apart);
+  EXPECT_GT(std::ranges::count_if(apart, [](float value) { return value != 0; }), 0);
+}
+
+// More rows than a command takes.
+TEST_F(NpuArrayWorkerTest, OutOfManyRowsTakesSeveralCommands) {
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1, .context_len = 600});
+  ASSERT_OK_AND_ASSIGN(const auto runner,
+                       PlanRunner::Create(testing::RandomWeightSet(config), {worker_},
+                                          {AttendAndOutSegments(config)[1]}, {.max_rows = 600}));
+  StepBuilder steps(runner->limits());
+  steps.Begin();
+  steps.AddRows(steps.AddSequence(), std::vector<uint32_t>(580, 3));
+  const size_t width = config.q_dim();
+  std::vector<float> rows(580 * width);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i / width % 500) / 256;
+  runner->WritePort(Port::kAttention, rows);
+  ASSERT_OK(runner->RunStep(steps.batch()));
+  const std::vector<float> projection = runner->ReadPort(Port::kProjection, 580);
+  for (size_t i = 0; i < 80 * config.hidden_dim; ++i) {
+    ASSERT_EQ(projection[500 * config.hidden_dim + i], projection[i]) << i;
+  }
 }
 
 // The host checks steps before the device does.

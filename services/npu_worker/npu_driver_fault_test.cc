@@ -5,6 +5,8 @@
 
 #include "absl/time/clock.h"
 #include "services/common/testing/status_matchers.h"
+#include "services/npu_worker/operators/gemm_self_test.h"
+#include "services/npu_worker/package/package.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/device_access.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -12,6 +14,7 @@
 namespace tandem::npu {
 namespace {
 
+using ::testing::AllOf;
 using testing::HasCode;
 using ::testing::HasSubstr;
 using testing::PlanRunner;
@@ -25,13 +28,27 @@ absl::StatusOr<std::unique_ptr<NpuDevice>> OpenDevice() {
       {.xclbin_path = DriverPackage() + "/attention_64.xclbin", .kernel_name = "MLIR_AIE"});
 }
 
-// A plan of one layer and a step of one row.
+// The self-test of the package's GEMM alone.
+absl::Status TestGemm() {
+  TANDEM_ASSIGN_OR_RETURN(const OperatorPackage package, OperatorPackage::Read(DriverPackage()));
+  const NpuOperator* const op = package.FindBf16Gemm();
+  if (op == nullptr) return absl::NotFoundError("no GEMM over bf16 weights");
+  TANDEM_ASSIGN_OR_RETURN(
+      std::shared_ptr<NpuDevice> device,
+      NpuDevice::Open({.xclbin_path = op->xclbin_path, .kernel_name = op->kernel_name}));
+  TANDEM_ASSIGN_OR_RETURN(const auto test, GemmSelfTest::Create(std::move(device), *op));
+  return test->Run(absl::Seconds(60));
+}
+
+// A plan of one layer, with Out or without, and a step of one row.
 class LoadedWorker {
  public:
-  explicit LoadedWorker(NpuWorker& worker) : worker_(worker) {}
+  explicit LoadedWorker(NpuWorker& worker, bool with_out = false)
+      : worker_(worker),
+        segments_(with_out ? AttendAndOutSegments(config_) : AttendSegments(config_)) {}
   absl::Status Load() {
     runner_.reset();
-    auto runner = PlanRunner::Create(weights_, {&worker_}, AttendSegments(config_), {});
+    auto runner = PlanRunner::Create(weights_, {&worker_}, segments_, {});
     if (!runner.ok()) return runner.status();
     runner_ = *std::move(runner);
     return absl::OkStatus();
@@ -44,15 +61,17 @@ class LoadedWorker {
     return runner_->RunStep(steps.batch());
   }
   std::vector<float> Attention() { return runner_->ReadPort(Port::kAttention, 1); }
+  std::vector<float> Projection() { return runner_->ReadPort(Port::kProjection, 1); }
 
  private:
   NpuWorker& worker_;
   const ModelConfig config_ = testing::MakeConfig({.num_layers = 1});
+  const std::vector<Segment> segments_;
   const std::shared_ptr<const WeightSet> weights_ = testing::RandomWeightSet(config_);
   std::unique_ptr<PlanRunner> runner_;
 };
 
-// NPU_EMU_HANG_MS=3000, after the self-test's three commands, once.  The driver gives the command up
+// NPU_EMU_HANG_MS=3000, after the self-test's four commands, once.  The driver gives the command up
 // after 2 s, before the worker's time is over.
 TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
@@ -71,7 +90,23 @@ TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   EXPECT_OK(worker->CheckHealth());
 }
 
-// NPU_EMU_HANG_MS=3000, after the self-test's three commands, once.
+// NPU_EMU_HANG_MS=3000, after the self-test's four commands and Attend, once.
+TEST(NpuDriverFaultTest, AHangOfOutIsGivenUpAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker, /*with_out=*/true);
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  const std::vector<float> recovered = loaded.Projection();
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_EQ(loaded.Projection(), recovered);
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_HANG_MS=3000, after the self-test's four commands, once.
 TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
   EXPECT_LT(kRunTimeout, kDriverRecovery);
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker(kRunTimeout));
@@ -82,7 +117,7 @@ TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
   EXPECT_OK(loaded.Run());
 }
 
-// NPU_EMU_LOST_INTERRUPT=4: the first command after the self-test.
+// NPU_EMU_LOST_INTERRUPT=5: the first command after the self-test.
 TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker);
@@ -92,7 +127,7 @@ TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   EXPECT_OK(loaded.Run());
 }
 
-// NPU_EMU_GONE_AFTER=4: the self-test's three commands and the first step.
+// NPU_EMU_GONE_AFTER=5: the self-test's four commands and the first step.
 TEST(NpuDriverFaultTest, ADeviceThatIsGoneIsUnavailable) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker);
@@ -150,18 +185,24 @@ TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
 TEST(NpuDriverFaultTest, TheSelfTestRefusesAnArrayThatDoesNothing) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
+  EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("gemm_bf16"), HasSubstr("wrote nothing"))));
 }
 
 // NPU_EMU_WRONG_ANSWER=1
 TEST(NpuDriverFaultTest, TheSelfTestRefusesWrongAnswers) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected")));
+  EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("gemm_bf16"), HasSubstr("expected"))));
 }
 
 // NPU_EMU_OVERRUN=1
 TEST(NpuDriverFaultTest, TheSelfTestRefusesWritesOutsideTheOutput) {
   EXPECT_THAT(MakeEmulatedWorker().status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside its output")));
+  EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("gemm_bf16"), HasSubstr("outside its output"))));
 }
 
 // NPU_EMU_PROFILE=npu1, with npu4's package.

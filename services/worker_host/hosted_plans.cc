@@ -120,6 +120,7 @@ absl::Status HostedPlans::LoadOnce(const worker::v1::LoadPlanRequest& request, H
         worker_.Load(load, [&progress](double fraction, std::string_view phase) {
           progress(fraction, phase);
         }));
+    entry.memory_bytes += CopiedWeightBytes(loaded, worker_.description());
     entry.costs.assign(load.segments.back().index + 1, SegmentCosts());
     for (const Segment& segment : load.segments) {
       entry.costs[segment.index] = SegmentCosts(segment, *load.weights, load.kv.dtype);

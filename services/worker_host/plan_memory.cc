@@ -44,4 +44,10 @@ uint64_t PlanMemoryBytes(const ModelLoad& load, const WorkerDescription& worker)
   return bytes;
 }
 
+uint64_t CopiedWeightBytes(const LoadReport& loaded, const WorkerDescription& worker) {
+  const bool copies =
+      worker.kind == DeviceKind::kNpu && loaded.weight_import == ImportPath::kUpload;
+  return copies ? loaded.weight_bytes : 0;
+}
+
 }  // namespace tandem

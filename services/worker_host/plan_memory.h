@@ -13,4 +13,7 @@ namespace tandem {
 // loader has taken already.  Activations are not counted.
 uint64_t PlanMemoryBytes(const ModelLoad& load, const WorkerDescription& worker);
 
+// What a loaded plan takes beyond that: an NPU's own copy of its weights, in a format of its own.
+uint64_t CopiedWeightBytes(const LoadReport& loaded, const WorkerDescription& worker);
+
 }  // namespace tandem

@@ -242,6 +242,40 @@ TEST_F(PlansTest, ALostDeviceHasLostEveryPlan) {
   EXPECT_OK(Execute(Call(4, WriteStep(1))));
 }
 
+// An NPU that copies weights into a format of its own, or reads the loader's.
+class CopyingNpu final : public Worker {
+ public:
+  explicit CopyingNpu(ImportPath path) : path_(path) { description_.kind = DeviceKind::kNpu; }
+  const WorkerDescription& description() const override { return description_; }
+  absl::StatusOr<LoadReport> Load(ModelLoad,
+                                  const std::function<void(double, std::string_view)>&) override {
+    return LoadReport{.weight_import = path_, .weight_bytes = kWeightBytes};
+  }
+  void Unload(uint32_t) override {}
+  absl::Status CheckHealth() override { return absl::OkStatus(); }
+  absl::Status Submit(const SegmentRun&) override { return absl::OkStatus(); }
+  absl::StatusOr<SegmentResult> Wait(uint32_t) override { return SegmentResult{}; }
+
+  static constexpr uint64_t kWeightBytes = 12345;
+
+ private:
+  WorkerDescription description_ = testing::DescribeFakeWorker("npu0");
+  const ImportPath path_;
+};
+
+TEST_F(PlansTest, AnNpusOwnCopyOfWeightsCountsAsThePlansMemory) {
+  const auto bytes_with = [this](ImportPath path) {
+    StartWorker(std::make_unique<CopyingNpu>(path));
+    EXPECT_OK(LoadAs("main", 1));
+    const uint64_t bytes = worker_->service().Status().plans(0).memory_bytes();
+    client_.reset();
+    worker_.reset();
+    return bytes;
+  };
+  EXPECT_EQ(bytes_with(ImportPath::kUpload),
+            bytes_with(ImportPath::kDmabuf) + CopyingNpu::kWeightBytes);
+}
+
 // A device with a queue: a segment of plan 0 takes submissions without end, until `release`.
 class SlicedWorker final : public Worker {
  public:

@@ -1,5 +1,5 @@
-// The demo model's reference outputs with Attend on an NPU's array (over XRT 2.25 and the emulated driver)
-// and the rest on a reference worker, so that the difference is the array's arithmetic.
+// The demo model's reference outputs with Attend, or Attend and Out, on an NPU's array (over XRT 2.25 and
+// the emulated driver) and the rest on a reference worker, so that the difference is the array's arithmetic.
 #include <algorithm>
 
 #include "services/common/base/status_macros.h"
@@ -11,24 +11,29 @@
 
 namespace tandem::evaluation {
 
-std::vector<std::string> PlacementNames() { return {"Array"}; }
+constexpr char kAttend[] = "Attend";
+constexpr char kAttendAndOut[] = "AttendAndOut";
 
-absl::StatusOr<Placement> MakePlacement(const std::string&) {
+std::vector<std::string> PlacementNames() { return {kAttend, kAttendAndOut}; }
+
+absl::StatusOr<Placement> MakePlacement(const std::string& name) {
   static reference::ReferenceWorker gpu({.name = "gpu0", .num_threads = 2});
   static const auto npu = npu::MakeEmulatedWorker();
   if (!npu.ok()) return npu.status();
-  return Placement{{&gpu, npu->get()}, {.npu = NpuPolicy::kEmulate}};
+  return Placement{{&gpu, npu->get()},
+                   {.npu = NpuPolicy::kEmulate, .out_on_npu = name == kAttendAndOut}};
 }
 
 namespace {
 
 constexpr double kMostDivergence = 0.01;  // nats
 
-using ArrayOutputsTest = EvaluationTest;
+class ArrayOutputsTest : public EvaluationTest,
+                         public ::testing::WithParamInterface<std::string> {};
 
-TEST_F(ArrayOutputsTest, DistributionsOfThePromptsAgree) {
+TEST_P(ArrayOutputsTest, DistributionsOfThePromptsAgree) {
   const std::string folder = TestDataPath("demo");
-  Place("Array", folder,
+  Place(GetParam(), folder,
         {.max_rows = 512,
          .max_sequences = 8,
          .max_outputs = 512,
@@ -36,6 +41,8 @@ TEST_F(ArrayOutputsTest, DistributionsOfThePromptsAgree) {
          .context_len = 3072,
          .num_blocks = {1024, 1024}});
   if (IsSkipped() || HasFatalFailure()) return;
+  // What each worker copied: the array's weights, where Out is on it.
+  EXPECT_EQ(runner_->load_reports()[1].weight_bytes > 0, GetParam() == kAttendAndOut);
   const auto& expected = OpenReferenceOutputs(folder);
   const size_t vocab = runner_->config().vocab_size;
   double worst = 0, sum = 0;
@@ -56,6 +63,9 @@ TEST_F(ArrayOutputsTest, DistributionsOfThePromptsAgree) {
   std::printf("%zu rows: worst divergence %.2e nats, mean %.2e\n", num_rows, worst,
               sum / static_cast<double>(num_rows));
 }
+
+INSTANTIATE_TEST_SUITE_P(Placements, ArrayOutputsTest, ::testing::ValuesIn(PlacementNames()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace tandem::evaluation

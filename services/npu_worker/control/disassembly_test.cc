@@ -132,8 +132,8 @@ TEST_F(DisassemblyTest, EveryOperationIsWhatAmdsToolReads) {
   EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
 }
 
-// Whole jobs, among them one whose inputs need several tasks, and Gemma 3 4B's largest matrix for
-// 512 rows.
+// Whole jobs, among them one whose inputs need several tasks, and for 512 rows Gemma 3 4B's largest matrix
+// and the output matrices of 4B and 27B as the worker packs them.
 TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
   const GemmJob jobs[] = {
       {.array = {.generation = 3, .num_columns = 4},
@@ -145,7 +145,19 @@ TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
        .activations = {.offset = 4096},
        .weights = {.argument = 1, .offset = 8192},
        .output = {.argument = 2}},
-      {.num_rows = 512, .num_outputs = 20480, .num_inputs = 2560, .output = {.argument = 2}}};
+      {.num_rows = 512, .num_outputs = 20480, .num_inputs = 2560, .output = {.argument = 2}},
+      {.array = {.generation = 3, .num_columns = 4},
+       .weight_dtype = DType::kBf16,
+       .num_rows = 512,
+       .num_outputs = 2560,
+       .num_inputs = 2048,
+       .output = {.argument = 2}},
+      {.weight_dtype = DType::kBf16,
+       .num_rows = 512,
+       .num_outputs = 5376,
+       .num_inputs = 4096,
+       .weights = {.argument = 1},
+       .output = {.argument = 2}}};
   for (const GemmJob& job : jobs) {
     ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildGemm(job));
     ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));

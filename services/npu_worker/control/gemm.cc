@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint32_t kWord = sizeof(uint32_t);
 constexpr uint32_t kPiecesWords = 128;  // 32 rows of a packed tile, 16 bytes each
+constexpr uint32_t kBf16TileWords = kGemmBf16Bytes / kWord;
 constexpr uint32_t kActivationChannel = 0;
 constexpr uint32_t kWeightChannel = 1;
 constexpr uint32_t kMaxInputs =
@@ -28,26 +29,29 @@ absl::Status CheckGemm(const GemmJob& job) {
   const auto wrong = [](const std::string& what) {
     return absl::InvalidArgumentError("gemm: " + what);
   };
-  if (job.weight_dtype != DType::kQ8_0 && job.weight_dtype != DType::kQ4_0) {
-    return wrong(absl::StrFormat("weights of format %s, cores have q8_0 and q4_0",
+  const bool is_bf16 = job.weight_dtype == DType::kBf16;
+  if (job.weight_dtype != DType::kQ8_0 && job.weight_dtype != DType::kQ4_0 && !is_bf16) {
+    return wrong(absl::StrFormat("weights of format %s, cores have q8_0, q4_0 and bf16",
                                  std::string(Traits(job.weight_dtype).name)));
   }
   if (job.num_rows == 0) return wrong("no rows");
+  if (job.num_outputs == 0) return wrong("no outputs");
   if (job.num_inputs == 0 || job.num_inputs % kGemmInputs != 0) {
     return wrong(
         absl::StrFormat("%d inputs, must be a multiple of %d", job.num_inputs, kGemmInputs));
   }
-  if (job.num_inputs > kMaxInputs) {
+  if (job.num_inputs > kMaxInputs && !is_bf16) {
     return wrong(absl::StrFormat("%d inputs, must be %d or fewer", job.num_inputs, kMaxInputs));
   }
-  if (job.num_outputs <= kTileRows) {
+  if (job.num_outputs <= kTileRows && !is_bf16) {
     return wrong(absl::StrFormat("%d outputs, must be more than %d", job.num_outputs, kTileRows));
   }
   if (job.array.num_columns < kGemmCoreRows) {
     return wrong(absl::StrFormat("an array of %d columns, must be %d or more",
                                  job.array.num_columns, kGemmCoreRows));
   }
-  const uint32_t padded_outputs = (job.num_outputs + kTileRows - 1) / kTileRows * kTileRows;
+  const uint32_t multiple = is_bf16 ? kGemmOutputs : kTileRows;
+  const uint64_t padded_outputs = (uint64_t{job.num_outputs} + multiple - 1) / multiple * multiple;
   if (job.output_stride < padded_outputs) {
     return wrong(absl::StrFormat("rows of the output are %d numbers apart, must be %d or more",
                                  job.output_stride, padded_outputs));
@@ -55,8 +59,11 @@ absl::Status CheckGemm(const GemmJob& job) {
   const uint64_t output_bytes =
       uint64_t{GemmPaddedRows(job.num_rows)} * job.output_stride * sizeof(float);
   const uint64_t activation_bytes = uint64_t{GemmPaddedRows(job.num_rows)} * job.num_inputs * 2;
+  const uint64_t weight_bytes = is_bf16
+                                    ? GemmBf16Bytes(job.num_outputs, job.num_inputs)
+                                    : ShardBytes(job.weight_dtype, job.num_outputs, job.num_inputs);
   if (output_bytes > ~0u - job.output.offset || activation_bytes > ~0u - job.activations.offset ||
-      ShardBytes(job.weight_dtype, job.num_outputs, job.num_inputs) > ~0u - job.weights.offset) {
+      weight_bytes > ~0u - job.weights.offset) {
     return wrong(absl::StrFormat("%d rows, %d outputs and %d inputs take more than 4 GiB",
                                  job.num_rows, job.num_outputs, job.num_inputs));
   }
@@ -73,9 +80,12 @@ class GemmBuilder {
  public:
   explicit GemmBuilder(const GemmJob& job)
       : job_(job),
-        planes_(PlanesOf(job.weight_dtype, job.num_outputs, job.num_inputs)),
+        is_bf16_(job.weight_dtype == DType::kBf16),
+        planes_(is_bf16_ ? std::vector<Plane>()
+                         : PlanesOf(job.weight_dtype, job.num_outputs, job.num_inputs)),
         num_blocks_(GemmPaddedRows(job.num_rows) / kGemmRows),
-        num_packed_((job.num_outputs + kTileRows - 1) / kTileRows),
+        num_packed_(is_bf16_ ? (job.num_outputs + kGemmOutputs - 1) / kGemmOutputs * 2
+                             : (job.num_outputs + kTileRows - 1) / kTileRows),
         num_tiles_((num_packed_ + 1) / 2),
         transaction_(job.array) {}
 
@@ -114,7 +124,8 @@ class GemmBuilder {
   uint32_t Block(const GemmWave& wave, uint32_t row) const {
     return std::min(wave.first_block + row, num_blocks_ - 1);
   }
-  // A tile's first packed tile.  The last tile begins early if the number of packed tiles is odd.
+  // A tile's first packed tile.  The last tile begins early if the number of packed tiles is odd, which
+  // that of bf16's is not.
   uint32_t FirstPacked(const GemmWave& wave, uint32_t column) const {
     return std::min(2 * std::min(wave.first_tile + column, num_tiles_ - 1), num_packed_ - 2);
   }
@@ -152,6 +163,11 @@ class GemmBuilder {
 
   std::vector<Task> WeightTasks(const GemmWave& wave, uint32_t column) const {
     const uint32_t first_packed = FirstPacked(wave, column);
+    if (is_bf16_) {
+      // All inputs of a tile lie together.
+      const uint32_t words = job_.num_inputs / kGemmInputs * kBf16TileWords;
+      return {{Part(job_.weights, uint64_t{first_packed / 2} * words * kWord, {.length = words})}};
+    }
     const uint32_t num_whole = job_.num_inputs / kGemmChunk;
     std::vector<Task> tasks;
     for (uint32_t chunk = 0; chunk < num_whole; chunk += kShimRepeats) {
@@ -212,9 +228,10 @@ class GemmBuilder {
   }
 
   const GemmJob& job_;
+  const bool is_bf16_;
   const std::vector<Plane> planes_;
   const uint32_t num_blocks_;
-  const uint32_t num_packed_;
+  const uint32_t num_packed_;  // halves of tiles: 32 outputs each
   const uint32_t num_tiles_;
   Transaction transaction_;
 };

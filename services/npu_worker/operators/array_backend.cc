@@ -5,6 +5,8 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/operators/array_plan.h"
+#include "services/npu_worker/operators/array_self_test.h"
+#include "services/npu_worker/operators/gemm_self_test.h"
 
 namespace tandem::npu {
 
@@ -13,7 +15,8 @@ absl::StatusOr<std::unique_ptr<Backend>> ArrayBackend::Create(const std::string&
   TANDEM_ASSIGN_OR_RETURN(OperatorPackage package, OperatorPackage::Read(package_folder));
   if (package.HeadDims().empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the package %s has no attention, and this worker runs no other operator", package_folder));
+        "the package %s has no attention, which this worker runs before any other operator",
+        package_folder));
   }
   return std::unique_ptr<Backend>(new ArrayBackend(std::move(package), device_index));
 }
@@ -29,23 +32,36 @@ absl::StatusOr<std::shared_ptr<NpuDevice>> ArrayBackend::ContextOf(const NpuOper
   return device;
 }
 
+absl::StatusOr<std::unique_ptr<OperatorTest>> ArrayBackend::MakeTest(const NpuOperator& op) {
+  TANDEM_ASSIGN_OR_RETURN(auto device, ContextOf(op));
+  std::unique_ptr<OperatorTest> test;
+  if (op.control == ControlKind::kAttention) {
+    TANDEM_ASSIGN_OR_RETURN(test, ArraySelfTest::Create(std::move(device), op));
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(test, GemmSelfTest::Create(std::move(device), op));
+  }
+  return test;
+}
+
 absl::Status ArrayBackend::Open(absl::Duration timeout) {
-  health_test_.reset();
+  health_tests_.clear();
   TANDEM_ASSIGN_OR_RETURN(device_name_, NpuDevice::NameOf(device_index_));
   TANDEM_RETURN_IF_ERROR(package_.CheckDevice(device_name_));
-  std::unique_ptr<ArraySelfTest> first;
+  std::unique_ptr<OperatorTest> first;
   for (const NpuOperator& op : package_.operators) {
-    if (op.control != ControlKind::kAttention) continue;
-    TANDEM_ASSIGN_OR_RETURN(auto device, ContextOf(op));
-    TANDEM_ASSIGN_OR_RETURN(auto test, ArraySelfTest::Create(std::move(device), op));
+    if (op.control != ControlKind::kAttention && &op != package_.FindBf16Gemm()) continue;
+    TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(op));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
     if (first == nullptr) first = std::move(test);
   }
-  health_test_ = std::move(first);
+  health_tests_.push_back(std::move(first));
   return absl::OkStatus();
 }
 
-absl::Status ArrayBackend::Test(absl::Duration timeout) { return health_test_->Run(timeout); }
+absl::Status ArrayBackend::Test(absl::Duration timeout) {
+  for (const auto& test : health_tests_) TANDEM_RETURN_IF_ERROR(test->Run(timeout));
+  return absl::OkStatus();
+}
 
 void ArrayBackend::Describe(WorkerDescription& description) const {
   description.emulated = package_.emulated;
@@ -57,15 +73,33 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
   description.takes_pictures = true;
   description.stages = {StageKind::kAttend};
   description.head_dims = package_.HeadDims();
+  if (package_.FindBf16Gemm() == nullptr) return;
+  description.stages.push_back(StageKind::kOut);
+  // The host makes bfloat16 of any.
+  const auto formats = AllDTypes();
+  description.weight_dtypes.assign(formats.begin(), formats.end());
 }
 
 absl::StatusOr<std::unique_ptr<BackendPlan>> ArrayBackend::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
-  TANDEM_ASSIGN_OR_RETURN(const NpuOperator* op,
-                          package_.FindAttention(load.weights->config().head_dim));
-  TANDEM_ASSIGN_OR_RETURN(auto device, ContextOf(*op));
-  TANDEM_ASSIGN_OR_RETURN(auto plan, ArrayPlan::Create(device, *op, std::move(load), progress));
-  TANDEM_ASSIGN_OR_RETURN(health_test_, ArraySelfTest::Create(std::move(device), *op));
+  ArrayPlan::Operators operators;
+  if (ArrayPlan::HasStage(load, StageKind::kAttend)) {
+    ArrayPlan::Operator& attention = operators.attention;
+    TANDEM_ASSIGN_OR_RETURN(attention.op, package_.FindAttention(load.weights->config().head_dim));
+    TANDEM_ASSIGN_OR_RETURN(attention.device, ContextOf(*attention.op));
+  }
+  if (ArrayPlan::HasStage(load, StageKind::kOut) && package_.FindBf16Gemm() != nullptr) {
+    operators.gemm.op = package_.FindBf16Gemm();
+    TANDEM_ASSIGN_OR_RETURN(operators.gemm.device, ContextOf(*operators.gemm.op));
+  }
+  TANDEM_ASSIGN_OR_RETURN(auto plan, ArrayPlan::Create(operators, std::move(load), progress));
+  std::vector<std::unique_ptr<OperatorTest>> tests;
+  for (const ArrayPlan::Operator* used : {&operators.attention, &operators.gemm}) {
+    if (used->op == nullptr) continue;
+    TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(*used->op));
+    tests.push_back(std::move(test));
+  }
+  health_tests_ = std::move(tests);
   return plan;
 }
 

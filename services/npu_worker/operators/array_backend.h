@@ -4,10 +4,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/backend/backend.h"
-#include "services/npu_worker/operators/array_self_test.h"
+#include "services/npu_worker/operators/operator_test.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
 
@@ -30,6 +31,7 @@ class ArrayBackend final : public Backend {
  private:
   ArrayBackend(OperatorPackage package, uint32_t device_index)
       : package_(std::move(package)), device_index_(device_index) {}
+  absl::StatusOr<std::unique_ptr<OperatorTest>> MakeTest(const NpuOperator& op);
   // The operator's context, opened where it is not.
   absl::StatusOr<std::shared_ptr<NpuDevice>> ContextOf(const NpuOperator& op);
 
@@ -37,7 +39,8 @@ class ArrayBackend final : public Backend {
   const uint32_t device_index_;
   std::string device_name_;
   std::map<const NpuOperator*, std::weak_ptr<NpuDevice>> contexts_;
-  std::unique_ptr<ArraySelfTest> health_test_;  // of the operator that was loaded last
+  // Of the operators of the plan that was loaded last.
+  std::vector<std::unique_ptr<OperatorTest>> health_tests_;
 };
 
 }  // namespace tandem::npu

@@ -9,10 +9,20 @@
 
 namespace tandem::npu {
 
+bool ArrayPlan::HasStage(const ModelLoad& load, StageKind kind) {
+  const uint32_t num_layers = load.weights->config().num_layers;
+  return std::ranges::any_of(load.segments, [&](const Segment& segment) {
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      if (StageAt(s, num_layers).kind == kind) return true;
+    }
+    return false;
+  });
+}
+
 absl::StatusOr<std::unique_ptr<ArrayPlan>> ArrayPlan::Create(
-    std::shared_ptr<NpuDevice> device, const NpuOperator& op, ModelLoad load,
+    Operators operators, ModelLoad load,
     const std::function<void(double, std::string_view)>& progress) {
-  std::unique_ptr<ArrayPlan> plan(new ArrayPlan(std::move(device), op, std::move(load)));
+  std::unique_ptr<ArrayPlan> plan(new ArrayPlan(std::move(operators), std::move(load)));
   TANDEM_RETURN_IF_ERROR(plan->Prepare(progress));
   return plan;
 }
@@ -20,16 +30,24 @@ absl::StatusOr<std::unique_ptr<ArrayPlan>> ArrayPlan::Create(
 absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_view)>& progress) {
   progress(0.0, "making NPU buffers");
   TANDEM_RETURN_IF_ERROR(ReadSegments());
+  TANDEM_RETURN_IF_ERROR(CheckMemory());
   const ModelConfig& config = load_.weights->config();
-  TANDEM_ASSIGN_OR_RETURN(commands_,
-                          AttentionCommands::Create(*device_, op_,
-                                                    {.max_rows = load_.limits.max_rows,
-                                                     .num_heads = config.num_heads,
-                                                     .num_kv_heads = config.num_kv_heads,
-                                                     .scale = config.attention_scale,
-                                                     .max_positions = load_.limits.context_len,
-                                                     .block_tokens = load_.kv.block_tokens}));
+  if (const auto& [device, op] = operators_.attention; op != nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(commands_,
+                            AttentionCommands::Create(*device, *op,
+                                                      {.max_rows = load_.limits.max_rows,
+                                                       .num_heads = config.num_heads,
+                                                       .num_kv_heads = config.num_kv_heads,
+                                                       .scale = config.attention_scale,
+                                                       .max_positions = load_.limits.context_len,
+                                                       .block_tokens = load_.kv.block_tokens}));
+  }
   TANDEM_RETURN_IF_ERROR(MakeSlabs());
+  if (const auto& [device, op] = operators_.gemm; op != nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(projection_,
+                            OutProjection::Create(device, *op, config, load_.limits.max_rows));
+  }
+  TANDEM_RETURN_IF_ERROR(MakeWeights(progress));
   lanes_.resize(load_.exchange->layout.num_lanes);
   return absl::OkStatus();
 }
@@ -37,15 +55,21 @@ absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_vie
 absl::Status ArrayPlan::ReadSegments() {
   const uint32_t num_layers = load_.weights->config().num_layers;
   for (const Segment& segment : load_.segments) {
-    const Stage first = StageAt(segment.first_ordinal, num_layers);
-    const Stage last = StageAt(segment.last_ordinal, num_layers);
-    if (first.kind != StageKind::kAttend || !(first == last)) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("segment %d, %s to %s: the NPU runs Attend alone", segment.index,
-                          StageName(first), StageName(last)));
+    LoadedSegment loaded;
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      const Stage stage = StageAt(s, num_layers);
+      const bool attends = stage.kind == StageKind::kAttend && operators_.attention.op != nullptr;
+      const bool projects = stage.kind == StageKind::kOut && operators_.gemm.op != nullptr;
+      if (!attends && !projects) {
+        return absl::FailedPreconditionError(absl::StrFormat("segment %d: the NPU does not run %s",
+                                                             segment.index, StageName(stage)));
+      }
+      loaded.layer_idx = stage.layer_idx;
+      loaded.attends |= attends;
+      loaded.projects |= projects;
     }
-    if (layer_of_.size() <= segment.index) layer_of_.resize(segment.index + 1);
-    layer_of_[segment.index] = first.layer_idx;
+    if (segments_.size() <= segment.index) segments_.resize(segment.index + 1);
+    segments_[segment.index] = loaded;
   }
   return absl::OkStatus();
 }
@@ -61,30 +85,49 @@ SlabShape ArrayPlan::ShapeOf(KvGroup group) const {
           .num_slots = uint64_t{load_.kv.num_blocks[group]} * load_.kv.block_tokens + kZeroSlots};
 }
 
-absl::Status ArrayPlan::MakeSlabs() {
-  uint64_t total = 0;
-  for (const auto& layer : layer_of_) {
-    if (!layer.has_value()) continue;
-    const KvGroup group = GroupOf(*layer);
-    if (load_.kv.num_blocks[group] == 0 || load_.kv.block_tokens == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("layer %d: its KV group has no blocks", *layer));
+absl::Status ArrayPlan::CheckMemory() const {
+  uint64_t kv_bytes = 0, weight_bytes = 0;
+  for (const auto& segment : segments_) {
+    if (!segment.has_value()) continue;
+    if (segment->attends) {
+      const KvGroup group = GroupOf(segment->layer_idx);
+      if (load_.kv.num_blocks[group] == 0 || load_.kv.block_tokens == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("layer %d: its KV group has no blocks", segment->layer_idx));
+      }
+      kv_bytes += ShapeOf(group).bytes();
     }
-    total += ShapeOf(group).bytes();
+    if (segment->projects) weight_bytes += OutProjection::LayerBytes(load_.weights->config());
   }
-  // Memory is handed out before it is there, and the cache is locked page by page.
+  // Memory is handed out before it is there, and buffers are locked page by page.
   const uint64_t available = ReadHostMemory().available_bytes;
-  if (total > available) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("KV cache of %d + %d blocks needs %d MiB, %d MiB of memory are available",
-                        load_.kv.num_blocks[kGlobalGroup], load_.kv.num_blocks[kWindowGroup],
-                        total >> 20, available >> 20));
+  if (kv_bytes + weight_bytes <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("KV cache of %d + %d blocks needs %d MiB and weights in bfloat16 %d MiB, %d "
+                      "MiB of memory are "
+                      "available",
+                      load_.kv.num_blocks[kGlobalGroup], load_.kv.num_blocks[kWindowGroup],
+                      kv_bytes >> 20, weight_bytes >> 20, available >> 20));
+}
+
+absl::Status ArrayPlan::MakeSlabs() {
+  for (const auto& segment : segments_) {
+    if (!segment.has_value() || !segment->attends) continue;
+    TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
+                            KvSlab::Create(*operators_.attention.device, commands_->cache_index(),
+                                           ShapeOf(GroupOf(segment->layer_idx))));
+    slabs_.emplace(segment->layer_idx, std::move(slab));
   }
-  for (const auto& layer : layer_of_) {
-    if (!layer.has_value()) continue;
-    TANDEM_ASSIGN_OR_RETURN(
-        KvSlab slab, KvSlab::Create(*device_, commands_->cache_index(), ShapeOf(GroupOf(*layer))));
-    slabs_.emplace(*layer, std::move(slab));
+  return absl::OkStatus();
+}
+
+absl::Status ArrayPlan::MakeWeights(const std::function<void(double, std::string_view)>& progress) {
+  size_t done = 0;
+  for (const auto& segment : segments_) {
+    progress(static_cast<double>(++done) / static_cast<double>(segments_.size() + 1),
+             "copying weights for the NPU");
+    if (!segment.has_value() || !segment->projects) continue;
+    TANDEM_RETURN_IF_ERROR(projection_->AddLayer(*load_.weights, segment->layer_idx));
   }
   return absl::OkStatus();
 }
@@ -93,6 +136,10 @@ LoadReport ArrayPlan::report() const {
   LoadReport report = {.exchange_import = ImportPath::kUpload,
                        .note = "float16 activations are converted to bfloat16 on the host"};
   for (const auto& [layer, slab] : slabs_) report.kv_bytes += slab.shape().bytes();
+  if (projection_ == nullptr) return report;
+  report.weight_import = ImportPath::kUpload;
+  report.weight_bytes = projection_->weight_bytes();
+  report.note += "; weights are copied as bfloat16";
   return report;
 }
 
@@ -120,27 +167,63 @@ std::span<uint16_t> ArrayPlan::PortRows(uint32_t lane, Port port, uint32_t num_r
   return {rows, num_rows * area.row_bytes / sizeof(uint16_t)};
 }
 
-absl::StatusOr<SegmentResult> ArrayPlan::Run(const SegmentRun& run, absl::Duration timeout) {
-  if (run.segment_index >= layer_of_.size() || !layer_of_[run.segment_index].has_value() ||
-      run.lane >= lanes_.size() || run.step == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "segment %d on lane %d: not loaded on this NPU", run.segment_index, run.lane));
-  }
-  const uint32_t layer = *layer_of_[run.segment_index];
+std::span<float> ArrayPlan::ProjectionRows(uint32_t lane, uint32_t num_rows) const {
+  const ExchangeArea& area = load_.exchange->layout.port(Port::kProjection);
+  auto* const rows = reinterpret_cast<float*>(load_.exchange->Area(lane, area).data());
+  return {rows, num_rows * area.row_bytes / sizeof(float)};
+}
+
+absl::StatusOr<int64_t> ArrayPlan::Attend(const SegmentRun& run, uint32_t layer_idx,
+                                          bool keeps_output, absl::Duration timeout) {
   const uint32_t num_rows = run.step->header.num_rows;
-  KvSlab& slab = slabs_.at(layer);
-  TANDEM_ASSIGN_OR_RETURN(GroupStep* const step, StepOf(run, GroupOf(layer), slab.shape()));
+  KvSlab& slab = slabs_.at(layer_idx);
+  TANDEM_ASSIGN_OR_RETURN(GroupStep* const step, StepOf(run, GroupOf(layer_idx), slab.shape()));
   const auto queries = PortRows(run.lane, Port::kQ, num_rows);
   HalvesToBf16(queries, commands_->queries().first(queries.size()));
   TANDEM_RETURN_IF_ERROR(slab.Append(step->runs.runs(), PortRows(run.lane, Port::kK, num_rows),
                                      PortRows(run.lane, Port::kV, num_rows)));
   TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
                           commands_->Execute(step->code, slab, num_rows, timeout));
+  if (keeps_output) return ns;
   const auto attention = PortRows(run.lane, Port::kAttention, num_rows);
   Bf16ToHalves(commands_->output().first(attention.size()), attention);
+  return ns;
+}
+
+absl::StatusOr<int64_t> ArrayPlan::Project(const SegmentRun& run, uint32_t layer_idx,
+                                           bool has_input, absl::Duration timeout) {
+  const uint32_t num_rows = run.step->header.num_rows;
+  if (has_input) {
+    const size_t size = num_rows * load_.weights->config().q_dim();
+    projection_->SetBf16Rows(commands_->output().first(size), num_rows);
+  } else {
+    projection_->SetRows(PortRows(run.lane, Port::kAttention, num_rows), num_rows);
+  }
+  return projection_->Run(layer_idx, num_rows, ProjectionRows(run.lane, num_rows), timeout);
+}
+
+absl::StatusOr<SegmentResult> ArrayPlan::Run(const SegmentRun& run, absl::Duration timeout) {
+  if (run.segment_index >= segments_.size() || !segments_[run.segment_index].has_value() ||
+      run.lane >= lanes_.size() || run.step == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "segment %d on lane %d: not loaded on this NPU", run.segment_index, run.lane));
+  }
+  const LoadedSegment& segment = *segments_[run.segment_index];
   SegmentResult result;
-  result.device_ns = static_cast<uint64_t>(ns);
-  result.stage_times.push_back({StageKind::kAttend, result.device_ns});
+  const auto add = [&result](StageKind kind, int64_t ns) {
+    result.device_ns += static_cast<uint64_t>(ns);
+    result.stage_times.push_back({kind, static_cast<uint64_t>(ns)});
+  };
+  if (segment.attends) {
+    TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
+                            Attend(run, segment.layer_idx, segment.projects, timeout));
+    add(StageKind::kAttend, ns);
+  }
+  if (segment.projects) {
+    TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
+                            Project(run, segment.layer_idx, segment.attends, timeout));
+    add(StageKind::kOut, ns);
+  }
   return result;
 }
 

@@ -1,9 +1,9 @@
-// A model's Attend stages on an array: everything a step needs exists before the first.
+// A model's Attend and Out stages on an array: everything a step needs exists before the first.
 //
 // In a step, for each layer: the rows' queries, keys and values are converted to bfloat16, keys and
 // values go to their places in the cache, the group's control code runs over the layer's cache, and the
 // output is converted back.  Control code is made once a step for each KV group: its layers differ in
-// their buffers alone.
+// their buffers alone.  Out takes attention's bfloat16 output as it is where both are in one segment.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "services/npu_worker/backend/backend.h"
 #include "services/npu_worker/operators/attention_commands.h"
 #include "services/npu_worker/operators/kv_slabs.h"
+#include "services/npu_worker/operators/out_projection.h"
 #include "services/npu_worker/operators/step_runs.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -27,10 +28,21 @@ namespace tandem::npu {
 
 class ArrayPlan final : public BackendPlan {
  public:
-  // `device`: opened with the operator's xclbin; shared with the backend and other plans.
-  // `op`: borrowed; must outlive this.  Errors as Backend::Load.
+  // An operator and a device that was opened with its xclbin, shared with the backend and other plans.
+  struct Operator {
+    std::shared_ptr<NpuDevice> device;
+    const NpuOperator* op = nullptr;  // Borrowed; must outlive the plan.
+  };
+  // Operators that the plan's stages do without may be missing.
+  struct Operators {
+    Operator attention, gemm;
+  };
+  // Whether one of the segments has such a stage.
+  static bool HasStage(const ModelLoad& load, StageKind kind);
+
+  // Errors as Backend::Load.
   static absl::StatusOr<std::unique_ptr<ArrayPlan>> Create(
-      std::shared_ptr<NpuDevice> device, const NpuOperator& op, ModelLoad load,
+      Operators operators, ModelLoad load,
       const std::function<void(double, std::string_view)>& progress);
 
   LoadReport report() const override;
@@ -43,24 +55,40 @@ class ArrayPlan final : public BackendPlan {
   };
   using LaneStep = std::array<GroupStep, kNumKvGroups>;
 
-  ArrayPlan(std::shared_ptr<NpuDevice> device, const NpuOperator& op, ModelLoad load)
-      : device_(std::move(device)), op_(op), load_(std::move(load)) {}
+  struct LoadedSegment {
+    uint32_t layer_idx = 0;
+    bool attends = false;
+    bool projects = false;  // Out
+  };
+
+  ArrayPlan(Operators operators, ModelLoad load)
+      : operators_(std::move(operators)), load_(std::move(load)) {}
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
   absl::Status ReadSegments();
+  // Of layers with Attend: their cache; of layers with Out: their weights.
+  absl::Status CheckMemory() const;
   absl::Status MakeSlabs();
+  absl::Status MakeWeights(const std::function<void(double, std::string_view)>& progress);
   KvGroup GroupOf(uint32_t layer_idx) const;
   SlabShape ShapeOf(KvGroup group) const;
   // The lane's runs and control code for a group, made if they are not there yet.
   absl::StatusOr<GroupStep*> StepOf(const SegmentRun& run, KvGroup group, const SlabShape& shape);
+  // float16 rows of a port.
   std::span<uint16_t> PortRows(uint32_t lane, Port port, uint32_t num_rows) const;
+  std::span<float> ProjectionRows(uint32_t lane, uint32_t num_rows) const;
+  // Both return nanoseconds on the device.  `keeps_output`: the output stays on the array, for Out.
+  absl::StatusOr<int64_t> Attend(const SegmentRun& run, uint32_t layer_idx, bool keeps_output,
+                                 absl::Duration timeout);
+  absl::StatusOr<int64_t> Project(const SegmentRun& run, uint32_t layer_idx, bool has_input,
+                                  absl::Duration timeout);
 
   // Destroyed in the reverse order: what uses the device goes before it.
-  std::shared_ptr<NpuDevice> device_;
-  const NpuOperator& op_;  // Borrowed.
+  const Operators operators_;
   ModelLoad load_;
-  std::unique_ptr<AttentionCommands> commands_;
-  std::map<uint32_t, KvSlab> slabs_;               // by layer
-  std::vector<std::optional<uint32_t>> layer_of_;  // by segment's index in the plan
+  std::unique_ptr<AttentionCommands> commands_;         // where a segment attends
+  std::map<uint32_t, KvSlab> slabs_;                    // by layer
+  std::unique_ptr<OutProjection> projection_;           // where a segment projects
+  std::vector<std::optional<LoadedSegment>> segments_;  // by index in the plan
   std::vector<LaneStep> lanes_;
 };
 

@@ -1,9 +1,4 @@
-// A known answer, asked of an array's attention before it may serve: over the same commands, cache and
-// control code as a step.
-//
-// A driver without hardware and a package for another NPU may report success; only what lies in the
-// output tells.  So the output is filled with a canary, the rows before and behind it are guards, and
-// the answer is compared with one computed here in float64.
+// The self-test of an array's attention (operator_test.h).
 #pragma once
 
 #include <memory>
@@ -15,6 +10,7 @@
 #include "absl/time/time.h"
 #include "services/npu_worker/operators/attention_commands.h"
 #include "services/npu_worker/operators/kv_slabs.h"
+#include "services/npu_worker/operators/operator_test.h"
 #include "services/npu_worker/operators/step_runs.h"
 #include "services/npu_worker/xrt/npu_device.h"
 
@@ -22,15 +18,13 @@ namespace tandem::npu {
 
 // A chunk of a prompt in one sequence and a single row, deep in a sliding window, of another, whose
 // blocks are not side by side.  Single-thread.
-class ArraySelfTest {
+class ArraySelfTest final : public OperatorTest {
  public:
   // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
   static absl::StatusOr<std::unique_ptr<ArraySelfTest>> Create(std::shared_ptr<NpuDevice> device,
                                                                const NpuOperator& op);
 
-  // DATA_LOSS: the array's answer is missing, wrong or outside its place, and how.
-  // UNAVAILABLE: no answer in time.
-  absl::Status Run(absl::Duration timeout);
+  absl::Status Run(absl::Duration timeout) override;
 
  private:
   ArraySelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)

@@ -74,6 +74,13 @@ absl::StatusOr<const NpuOperator*> OperatorPackage::FindAttention(uint32_t head_
                       head_dim, absl::StrJoin(HeadDims(), ", ")));
 }
 
+const NpuOperator* OperatorPackage::FindBf16Gemm() const {
+  for (const NpuOperator& op : operators) {
+    if (op.control == ControlKind::kGemm && op.weight_dtype == DType::kBf16) return &op;
+  }
+  return nullptr;
+}
+
 std::string OperatorPackage::Devices() const {
   std::vector<std::string> devices;
   for (const NpuOperator& op : operators) {

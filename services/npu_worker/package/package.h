@@ -64,6 +64,8 @@ struct OperatorPackage {
   std::vector<uint32_t> HeadDims() const;
   // FAILED_PRECONDITION: the package has no attention for such heads.
   absl::StatusOr<const NpuOperator*> FindAttention(uint32_t head_dim) const;
+  // The GEMM over bf16 weights, which runs Out; nullptr: the package has none.
+  const NpuOperator* FindBf16Gemm() const;
   // The devices of the operators, each once, in words.
   std::string Devices() const;
   // FAILED_PRECONDITION: an operator is for another NPU than `device_name`, XRT's name of one.  A name

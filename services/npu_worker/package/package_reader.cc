@@ -67,11 +67,11 @@ absl::Status ReadControl(const Object& entry, NpuOperator& op) {
     op.control = ControlKind::kGemm;
     TANDEM_RETURN_IF_ERROR(shapes.CheckMembers({"weight_format"}));
     TANDEM_ASSIGN_OR_RETURN(const std::string format, shapes.Text("weight_format"));
-    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kBf16}) {
       op.weight_dtype = dtype;
       if (format == Traits(dtype).name) return absl::OkStatus();
     }
-    return shapes.Wrong("weight_format", "\"q8_0\" or \"q4_0\"");
+    return shapes.Wrong("weight_format", "\"q8_0\", \"q4_0\" or \"bf16\"");
   }
   return entry.Wrong("control", "\"attention\" or \"gemm\"");
 }

@@ -72,11 +72,19 @@ TEST_F(PackageTest, ReadsOperators) {
   EXPECT_EQ(op->parameters, (ParameterPlace{.address = 4096, .lock = 3}));
   EXPECT_EQ(op->licence, "Apache-2.0");
   EXPECT_EQ(package.operators[1].weight_dtype, DType::kQ4_0);
+  EXPECT_EQ(package.FindBf16Gemm(), nullptr);
   EXPECT_THAT(package.FindAttention(64).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("head size 64")));
   // The names stand for what control code writes.
   EXPECT_EQ(ParameterNames(ControlKind::kAttention).size(),
             sizeof(AttentionParameters) / sizeof(uint32_t));
+}
+
+TEST_F(PackageTest, AGemmOverBf16WeightsIsFound) {
+  ASSERT_OK(ReadWith("\"q4_0\"", "\"bf16\""));
+  ASSERT_OK_AND_ASSIGN(const OperatorPackage package, Read());
+  ASSERT_NE(package.FindBf16Gemm(), nullptr);
+  EXPECT_EQ(package.FindBf16Gemm()->name, "g");
 }
 
 TEST_F(PackageTest, PackagesOfOtherVersionsAreRefusedWithTheWayOut) {

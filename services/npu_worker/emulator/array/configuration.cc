@@ -36,10 +36,13 @@ std::optional<std::string> DesignOf(std::span<const std::byte> configuration) {
 
 absl::StatusOr<EmulatedArray::DesignFactory> FindDesign(std::string_view name,
                                                         const ArrayShape& shape) {
-  for (const GemmFormat format : {GemmFormat::kQ8_0, GemmFormat::kQ4_0}) {
-    if (name != (format == GemmFormat::kQ8_0 ? "gemm_q8_0" : "gemm_q4_0")) continue;
+  constexpr std::pair<const char*, GemmFormat> kFormats[] = {{"gemm_q8_0", GemmFormat::kQ8_0},
+                                                             {"gemm_q4_0", GemmFormat::kQ4_0},
+                                                             {"gemm_bf16", GemmFormat::kBf16}};
+  for (const auto& [design, format] : kFormats) {
+    if (name != design) continue;
     if (shape.num_columns < kNumCoreRows) break;
-    return [format, shape](Fabric& fabric) -> std::unique_ptr<Design> {
+    return [format = format, shape](Fabric& fabric) -> std::unique_ptr<Design> {
       return std::make_unique<GemmDesign>(format, shape, fabric);
     };
   }

@@ -14,6 +14,7 @@ constexpr uint32_t kBlocks = kGemmInputs / kGemmBlock;
 constexpr size_t kWord = sizeof(uint32_t);
 
 size_t WeightBytes(GemmFormat format) {
+  if (format == GemmFormat::kBf16) return kGemmBf16Bytes;
   return format == GemmFormat::kQ8_0 ? kGemmQ8Bytes : kGemmQ4Bytes;
 }
 
@@ -57,6 +58,7 @@ class GemmDesign::Core final : public EmulatedCore {
   bool FireInMode() override {
     if (tiles_left_ == 0) return TakeParameters();
     if (input_ == num_inputs_) return PutOutput();
+    if (format_ == GemmFormat::kBf16) return MultiplyBf16();
     constexpr uint32_t kTilesOfChunk = kGemmChunk / kGemmInputs;
     if (input_ % kTilesOfChunk == 0 && !has_scales_) {
       alignas(64) uint16_t halves[kGemmScaleBytes / 2];
@@ -72,6 +74,16 @@ class GemmDesign::Core final : public EmulatedCore {
     functions_.multiply(activations_, tile_, sums_);
     has_activations_ = false;
     if (++input_ % kTilesOfChunk == 0) has_scales_ = false;
+    return true;
+  }
+
+  // Weights come as gemm_multiply takes them.
+  bool MultiplyBf16() {
+    if (!has_activations_) return TakeActivations();
+    if (!weight_stream_.Take(row_, Words(tile_, sizeof(tile_)))) return false;
+    functions_.multiply(activations_, tile_, sums_);
+    has_activations_ = false;
+    ++input_;
     return true;
   }
 
@@ -141,7 +153,8 @@ GemmDesign::GemmDesign(GemmFormat format, const ArrayShape& shape, Fabric& fabri
   const GemmCore& functions = shape.generation == kAie2Generation ? kGemmCoreAie2 : kGemmCoreAie2p;
   // Two tiles in the memory tile and two in the core.
   constexpr size_t kActivationRoom = 4 * kGemmActivationBytes / kWord;
-  const size_t weight_room = (4 * WeightBytes(format) + 2 * kGemmScaleBytes) / kWord;
+  const size_t scales = format == GemmFormat::kBf16 ? 0 : 2 * kGemmScaleBytes;
+  const size_t weight_room = (4 * WeightBytes(format) + scales) / kWord;
   for (uint32_t row = 0; row < kGemmCoreRows; ++row) {
     activations_.emplace_back(fabric.shims[row], 0, shape.num_columns, kActivationRoom);
   }

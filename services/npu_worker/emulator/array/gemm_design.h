@@ -10,7 +10,7 @@
 
 namespace tandem::npu::emulator {
 
-enum class GemmFormat { kQ8_0, kQ4_0 };
+enum class GemmFormat { kQ8_0, kQ4_0, kBf16 };
 
 class GemmDesign : public CoresDesign {
  public:

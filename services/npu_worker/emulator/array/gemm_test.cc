@@ -35,8 +35,22 @@ class Product {
     activations_.resize(padded_rows * size.num_inputs / 2);
     auto* halves = reinterpret_cast<bfloat16*>(activations_.data());
     for (size_t i = 0; i < padded_rows * size.num_inputs; ++i) halves[i] = bfloat16(normal(random));
-    weights_.resize(ShardBytes(dtype, size.num_outputs, size.num_inputs) / 4);
     values_.resize(size_t{size.num_outputs} * size.num_inputs);
+    if (dtype == DType::kBf16) {
+      weights_.resize(GemmBf16Bytes(size.num_outputs, size.num_inputs) / 4);
+      auto* const packed = reinterpret_cast<bfloat16*>(weights_.data());
+      for (size_t output = 0; output < size.num_outputs; ++output) {
+        for (size_t input = 0; input < size.num_inputs; ++input) {
+          // What a worker dequantises is float32.
+          float& value = values_[output * size.num_inputs + input];
+          value = normal(random) * weight_deviation;
+          packed[Bf16Place(output, input)] = bfloat16(value);
+        }
+      }
+      output_.assign(padded_rows * stride_, kGuard);
+      return;
+    }
+    weights_.resize(ShardBytes(dtype, size.num_outputs, size.num_inputs) / 4);
     auto* shard = reinterpret_cast<std::byte*>(weights_.data());
     for (uint32_t row = 0; row < size.num_outputs; ++row) {
       const std::span<float> values =
@@ -66,7 +80,7 @@ class Product {
     DeviceMemory memory;
     const uint64_t buffers[] = {memory.Add(activations_), memory.Add(weights_),
                                 memory.Add(output_)};
-    const auto design = FindDesign(dtype_ == DType::kQ8_0 ? "gemm_q8_0" : "gemm_q4_0", job.array);
+    const auto design = FindDesign("gemm_" + std::string(Traits(dtype_).name), job.array);
     if (!design.ok()) return design.status();
     const auto code = BuildGemm(job);
     if (!code.ok()) return code.status();
@@ -93,9 +107,10 @@ class Product {
     }
     return error / magnitude;
   }
-  // Numbers past a row's outputs, filled up to 32.
+  // Numbers past a row's outputs, filled up to 32, or to 64 with weights in bf16.
   bool GuardsHold() const {
-    const size_t padded = (size_.num_outputs + 31) / 32 * 32;
+    const size_t multiple = dtype_ == DType::kBf16 ? 64 : 32;
+    const size_t padded = (size_.num_outputs + multiple - 1) / multiple * multiple;
     for (size_t i = 0; i < output_.size(); ++i) {
       if (i % stride_ >= padded && output_[i] != kGuard) return false;
     }
@@ -104,6 +119,13 @@ class Product {
   const std::vector<uint32_t>& output() const { return output_; }
 
  private:
+  // [outputs / 64][inputs / 64][inputs / 8 of a tile][outputs / 8 of a tile][8 inputs][8 outputs].
+  size_t Bf16Place(size_t output, size_t input) const {
+    const size_t tile = output / 64 * (size_.num_inputs / 64) + input / 64;
+    const size_t block = input % 64 / 8 * 8 + output % 64 / 8;
+    return ((tile * 64 + block) * 8 + input % 8) * 8 + output % 8;
+  }
+
   const DType dtype_;
   const Size size_;
   const uint32_t stride_;
@@ -126,7 +148,8 @@ TEST_P(GemmSizesTest, OddSizesAreWithinTheBoundAndGuardsHold) {
                         {65, 97, 256}, {257, 129, 320}, {100, 577, 576}};
   double worst = 0;
   for (const Size& size : sizes) {
-    Product product(dtype, size, (size.num_outputs + 31) / 32 * 32 + 5);
+    const uint32_t multiple = dtype == DType::kBf16 ? 64 : 32;
+    Product product(dtype, size, (size.num_outputs + multiple - 1) / multiple * multiple + 5);
     ASSERT_OK(product.Run(product.Job(array))) << size.num_rows << " " << size.num_outputs;
     const double error = product.Error();
     EXPECT_LE(error, kBound) << size.num_rows << " x " << size.num_outputs << " x "
@@ -140,12 +163,38 @@ TEST_P(GemmSizesTest, OddSizesAreWithinTheBoundAndGuardsHold) {
 
 INSTANTIATE_TEST_SUITE_P(AllArrays, GemmSizesTest,
                          ::testing::Combine(::testing::Values(kNpu1, kNpu4),
-                                            ::testing::Values(DType::kQ8_0, DType::kQ4_0)),
+                                            ::testing::Values(DType::kQ8_0, DType::kQ4_0,
+                                                              DType::kBf16)),
                          [](const auto& instance) {
                            return (std::get<0>(instance.param).generation == 3 ? "npu1_"
                                                                                : "npu4_") +
                                   std::string(Traits(std::get<1>(instance.param)).name);
                          });
+
+// Out of Gemma 3, as (hidden_dim, q_dim): a 16th of the inputs for the two largest, for time's sake.  The
+// rows end within a block of 64, and within a core row's share.
+TEST(GemmTest, OutOfEveryGemma3IsWithinTheBound) {
+  const Size sizes[] = {
+      {70, 640, 1024}, {5, 1152, 1024}, {1, 2560, 2048}, {3, 3840, 256}, {2, 5376, 256}};
+  for (const ArrayShape& array : {kNpu1, kNpu4}) {
+    for (const Size& size : sizes) {
+      Product product(DType::kBf16, size, (size.num_outputs + 63) / 64 * 64);
+      ASSERT_OK(product.Run(product.Job(array)));
+      EXPECT_LE(product.Error(), kBound) << size.num_outputs << " x " << size.num_inputs;
+      std::printf("%s, %u rows, %u x %u: error %.5f\n", array.generation == 3 ? "npu1" : "npu4",
+                  size.num_rows, size.num_outputs, size.num_inputs, product.Error());
+    }
+  }
+}
+
+// Weights in bfloat16 need no second tile, and no limit of a task's repeats binds them.
+TEST(GemmTest, Bf16TakesFewOutputsAndManyInputs) {
+  for (const Size& size : {Size{2, 1, 64}, Size{1, 64, 64 * 800}}) {
+    Product product(DType::kBf16, size, 64);
+    ASSERT_OK(product.Run(product.Job(kNpu1)));
+    EXPECT_LE(product.Error(), kBound);
+  }
+}
 
 // More than 64 chunks of scales: a task has at most 64 repeats.
 TEST(GemmTest, InputsBeyondOneTaskAreTaken) {
@@ -245,6 +294,14 @@ TEST(GemmTest, JobsThatDoNotFitAreRefusedByName) {
   };
   refuses([](GemmJob& job) { job.weight_dtype = DType::kF16; }, "format f16");
   refuses([](GemmJob& job) { job.num_rows = 0; }, "no rows");
+  refuses([](GemmJob& job) { job.num_outputs = 0; }, "no outputs");
+  refuses(
+      [](GemmJob& job) {
+        job.weight_dtype = DType::kBf16;
+        job.num_outputs = 63;
+        job.output_stride = 63;
+      },
+      "must be 64 or more");
   refuses([](GemmJob& job) { job.num_inputs = 96; }, "96 inputs");
   refuses([](GemmJob& job) { job.num_inputs = 49216; }, "49216 inputs");
   refuses([](GemmJob& job) { job.num_outputs = 32; }, "32 outputs");

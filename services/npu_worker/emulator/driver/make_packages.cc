@@ -80,7 +80,7 @@ bool WritePackage(const std::filesystem::path& folder, const Device& device) {
     const std::string design = absl::StrFormat("attention_%d", head_dim);
     if (!add(design, ControlKind::kAttention, {{"head_dim", head_dim}})) return false;
   }
-  for (const char* format : {"q8_0", "q4_0"}) {
+  for (const char* format : {"q8_0", "q4_0", "bf16"}) {
     const std::string design = absl::StrFormat("gemm_%s", format);
     if (!add(design, ControlKind::kGemm, {{"weight_format", format}})) return false;
   }

@@ -1,9 +1,10 @@
-// GEMM on a core of AIE2 or AIE2P: bfloat16 activations, quantised weights that are dequantised a
-// tile at a time.
+// GEMM on a core of AIE2 or AIE2P: bfloat16 activations, and weights that are bfloat16 already or are
+// dequantised a tile at a time.
 //
 // The array design (README.md) calls, for each tile of 64 rows x 64 outputs:
-//   gemm_clear; for each 256 inputs: gemm_scales;
-//   for each 64 of them: gemm_dequantise_*, gemm_multiply
+//   bfloat16:  gemm_clear; for each 64 inputs: gemm_multiply
+//   quantised: gemm_clear; for each 256 inputs: gemm_scales;
+//              for each 64 of them: gemm_dequantise_*, gemm_multiply
 //
 // Blocked tiles are 8 x 8 blocks of 8 x 8 elements, rows of blocks first:
 //   activations [rows / 8][inputs / 8][8 rows][8 inputs]       as the memory tile's DMA stores them

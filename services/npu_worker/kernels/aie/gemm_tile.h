@@ -22,12 +22,15 @@ inline constexpr unsigned kGemmActivationBytes = kGemmRows * kGemmInputs * 2;
 inline constexpr unsigned kGemmScaleBytes = kGemmOutputs * kGemmChunk / 32 * 2;
 inline constexpr unsigned kGemmQ8Bytes = kGemmOutputs * kGemmInputs;
 inline constexpr unsigned kGemmQ4Bytes = kGemmOutputs * kGemmInputs / 2;
+inline constexpr unsigned kGemmBf16Bytes = kGemmOutputs * kGemmInputs * 2;
 inline constexpr unsigned kGemmSumBytes = kGemmRows * kGemmOutputs * 4;
 static_assert(2 * (kGemmActivationBytes + kGemmQ8Bytes + kGemmScaleBytes)  // as they come
                       + kGemmScaleBytes                                    // converted scales
                       + kGemmInputs * kGemmOutputs * 2                     // dequantised weights
                       + kGemmSumBytes + 4096                               // stack, parameters
                   <= 65536,
+              "a core has 64 KiB");
+static_assert(2 * (kGemmActivationBytes + kGemmBf16Bytes) + kGemmSumBytes + 4096 <= 65536,
               "a core has 64 KiB");
 
 }  // namespace tandem::npu

@@ -14,14 +14,38 @@ inline namespace exact {
 inline constexpr bool kHostSharesExponents = false;
 #endif
 
+inline float HostPowerOf2(int exponent) {
+  const auto bits = static_cast<uint32_t>(exponent + 127) << 23;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 // Eight elements, `stride` apart, as a block with a shared exponent.
 inline void HostShareExponent(float* values, unsigned stride) {
   float largest = 0;
   for (unsigned i = 0; i < 8; ++i) largest = std::max(largest, std::fabs(values[i * stride]));
   if (largest == 0) return;
-  const float unit = std::ldexp(1.0f, std::ilogb(largest) - 6);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &largest, sizeof(bits));
+  const int exponent = static_cast<int>(bits >> 23) - 127;
+  // Most of an emulated array's time is spent here, so no library is called where the units are normal
+  // numbers.
+  const bool is_usual = exponent > -100 && exponent < 100;
+  const float unit =
+      is_usual ? HostPowerOf2(exponent - 6) : std::ldexp(1.0f, std::ilogb(largest) - 6);
+  const float units = is_usual ? HostPowerOf2(6 - exponent) : 1.0f / unit;
+  if (is_usual && host_rounding == rounding_mode::conv_even) {
+    // A sum with 1.5 * 2^23 rounds to whole numbers, to nearest even.
+    constexpr float kWhole = 12582912.0f;
+    for (unsigned i = 0; i < 8; ++i) {
+      const float rounded = (values[i * stride] * units + kWhole) - kWhole;
+      values[i * stride] = std::clamp(rounded, -128.0f, 127.0f) * unit;
+    }
+    return;
+  }
   for (unsigned i = 0; i < 8; ++i) {
-    const float scaled = values[i * stride] / unit;
+    const float scaled = is_usual ? values[i * stride] * units : values[i * stride] / unit;
     const float rounded =
         host_rounding == rounding_mode::conv_even ? std::nearbyint(scaled) : std::floor(scaled);
     values[i * stride] = std::clamp(rounded, -128.0f, 127.0f) * unit;

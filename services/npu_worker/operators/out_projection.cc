@@ -1,0 +1,72 @@
+#include "services/npu_worker/operators/out_projection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+#include "services/npu_worker/control/gemm.h"
+#include "services/npu_worker/operators/array_weights.h"
+#include "services/npu_worker/operators/number_formats.h"
+
+namespace tandem::npu {
+
+absl::StatusOr<std::unique_ptr<OutProjection>> OutProjection::Create(
+    std::shared_ptr<NpuDevice> device, const NpuOperator& op, const ModelConfig& config,
+    uint32_t max_rows) {
+  const auto num_inputs = static_cast<uint32_t>(config.q_dim());
+  std::unique_ptr<OutProjection> projection(
+      new OutProjection(std::move(device), num_inputs, config.hidden_dim));
+  TANDEM_ASSIGN_OR_RETURN(
+      projection->commands_,
+      GemmCommands::Create(
+          *projection->device_, op,
+          {.max_rows = max_rows, .num_outputs = config.hidden_dim, .num_inputs = num_inputs}));
+  return projection;
+}
+
+uint64_t OutProjection::LayerBytes(const ModelConfig& config) {
+  return GemmBf16Bytes(config.hidden_dim, config.q_dim());
+}
+
+absl::Status OutProjection::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
+  TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, commands_->MakeWeights());
+  const uint64_t count = NumArrayWeights(num_outputs_, num_inputs_);
+  PackArrayWeights(weights, *weights.Find(WeightRole::kOut, layer_idx),
+                   {reinterpret_cast<uint16_t*>(buffer.data()), count});
+  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size()));
+  weight_bytes_ += count * sizeof(uint16_t);
+  weights_.insert_or_assign(layer_idx, std::move(buffer));
+  return absl::OkStatus();
+}
+
+void OutProjection::SetRows(std::span<const uint16_t> halves, uint32_t num_rows) {
+  TANDEM_CHECK(halves.size() == size_t{num_rows} * num_inputs_);
+  for (size_t row = 0; row < num_rows; ++row) {
+    HalvesToBf16(halves.subspan(row * num_inputs_, num_inputs_),
+                 commands_->activations().subspan(row * commands_->input_stride(), num_inputs_));
+  }
+}
+
+void OutProjection::SetBf16Rows(std::span<const uint16_t> bf16, uint32_t num_rows) {
+  TANDEM_CHECK(bf16.size() == size_t{num_rows} * num_inputs_);
+  for (size_t row = 0; row < num_rows; ++row) {
+    std::ranges::copy(bf16.subspan(row * num_inputs_, num_inputs_),
+                      commands_->activations().begin() +
+                          static_cast<std::ptrdiff_t>(row * commands_->input_stride()));
+  }
+}
+
+absl::StatusOr<int64_t> OutProjection::Run(uint32_t layer_idx, uint32_t num_rows,
+                                           std::span<float> out, absl::Duration timeout) {
+  TANDEM_CHECK(out.size() == size_t{num_rows} * num_outputs_);
+  TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
+                          commands_->Execute(weights_.at(layer_idx), num_rows, timeout));
+  for (size_t row = 0; row < num_rows; ++row) {
+    std::ranges::copy(commands_->output().subspan(row * commands_->output_stride(), num_outputs_),
+                      out.begin() + static_cast<std::ptrdiff_t>(row * num_outputs_));
+  }
+  return ns;
+}
+
+}  // namespace tandem::npu
