@@ -65,6 +65,13 @@ vector<T, N> exp2(const vector<float, N>& values) {
   return result;
 }
 inline float inv(float value) { return 1.0f / value; }
+template <unsigned N>
+vector<float, N> inv(const vector<float, N>& values) {
+  vector<float, N> result;
+  for (unsigned i = 0; i < N; ++i) result[i] = inv(values[i]);
+  return result;
+}
+inline float invsqrt(float value) { return 1.0f / std::sqrt(value); }
 
 template <unsigned N>
 mask<N> operator|(const mask<N>& a, const mask<N>& b) {
