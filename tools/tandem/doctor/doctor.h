@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/tandem/doctor/npu_driver.h"
+
 namespace tandem {
 
 enum class Verdict { kGood, kNote, kBad };
@@ -23,6 +25,7 @@ struct SystemView {
   uint64_t memlock_bytes = 0;  // soft limit; UINT64_MAX: unlimited
   bool is_root = false;
   std::vector<std::string> groups;  // of this process, by name
+  DriverIoctl ioctl;                // to the NPU's driver; empty: the system's
 };
 SystemView ThisSystem(const std::string& bin_dir);
 
@@ -50,8 +53,9 @@ Finding CheckGpuGroups(const SystemView& system);
 // The firmware's power profile, and amdgpu's own limit on its clocks.
 Finding CheckPowerProfile(const SystemView& system);
 
-// npu_checks.cc: kernel, driver, firmware, XRT and its plugin, kernel package of an AMD NPU.
-// Nothing where PCI has none.
+// npu_checks.cc: kernel, driver, firmware and its protocol, XRT and its plugin, kernel package, contexts in
+// use and power mode of an AMD NPU.  Nothing where PCI has none; no contexts and no mode where this user may
+// not open it.
 std::vector<Finding> CheckNpu(const SystemView& system);
 
 // Runs a program of ours and returns what it prints; empty: it failed.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -35,6 +36,8 @@ struct Npu {
   std::string kind;      // as packages name it
   std::string firmware;  // folder of its firmware: device_revision
   std::string driver;    // empty: none
+  std::string node;      // below /dev/accel: "accel0"; empty: the driver has made none
+  size_t max_contexts = 0;
 };
 
 std::optional<Npu> FindNpu(const SystemView& system) {
@@ -47,9 +50,13 @@ std::optional<Npu> FindNpu(const SystemView& system) {
     if (device == "0x17f0") npu.chip = "Ryzen AI 300 or Max (npu4's kind)";
     if (npu.chip.empty()) continue;
     npu.kind = device == "0x1502" ? "npu1" : "npu4";
+    npu.max_contexts = device == "0x1502" ? 6 : 16;
     const std::string revision = FirstLine(entry.path() / "revision");
     npu.firmware = device.substr(2) + "_" + (revision.size() == 4 ? revision.substr(2) : "00");
     npu.driver = fs::read_symlink(entry.path() / "driver", error).filename().string();
+    for (const auto& node : fs::directory_iterator(entry.path() / "accel", error)) {
+      npu.node = node.path().filename().string();
+    }
     return npu;
   }
   return std::nullopt;
@@ -133,6 +140,57 @@ Finding CheckNpuFirmware(const SystemView& system, const Npu& npu, const Install
           absl::StrFormat("no file in /lib/firmware/amdnpu/%s: the driver cannot start the NPU",
                           npu.firmware),
           installer.firmware + ", then sudo modprobe -r amdxdna && sudo modprobe amdxdna"};
+}
+
+// The driver compares its protocol with the firmware's before it makes a node, and says the numbers in the
+// kernel's log alone.
+Finding CheckNpuProtocol(const SystemView& system, const Npu& npu, const NpuDriver* driver,
+                         const Installer& installer) {
+  const std::string subject = "NPU firmware protocol";
+  if (!npu.node.empty()) {
+    const auto version = driver == nullptr ? std::nullopt : driver->FirmwareVersion();
+    return {Verdict::kGood, subject,
+            version.has_value() ? "the driver takes that of firmware " + *version
+                                : "the driver takes the firmware's",
+            ""};
+  }
+  if (npu.driver == "amdxdna" || fs::exists(system.root + "/sys/module/amdxdna")) {
+    return {
+        Verdict::kNote, subject,
+        "amdxdna is loaded and has not started the NPU: its protocol and the firmware's may differ",
+        absl::StrFormat("journalctl -k -g 'firmware protocol' has both; %s and %s, then restart",
+                        installer.kernel, installer.firmware)};
+  }
+  return {Verdict::kNote, subject, "not known before amdxdna is loaded", "sudo modprobe amdxdna"};
+}
+
+Finding CheckNpuContexts(const Npu& npu, const NpuDriver& driver) {
+  const std::string subject = "NPU contexts";
+  const auto contexts = driver.Contexts();
+  if (!contexts.has_value()) return {Verdict::kGood, subject, "this driver does not tell", ""};
+  std::set<int64_t> pids;
+  for (const NpuContext& context : *contexts) {
+    if (context.pid != 0) pids.insert(context.pid);
+  }
+  std::string detail = absl::StrFormat("%d of %d in use", contexts->size(), npu.max_contexts);
+  if (!pids.empty()) detail += ", by processes " + absl::StrJoin(pids, ", ");
+  if (contexts->size() < npu.max_contexts) return {Verdict::kGood, subject, detail, ""};
+  return {Verdict::kNote, subject, detail + ": no program gets another one",
+          "end programs that use the NPU and are not needed"};
+}
+
+Finding CheckNpuPowerMode(const NpuDriver& driver) {
+  const std::string subject = "NPU power mode";
+  constexpr const char* kModes[] = {"default", "low", "medium", "high", "turbo"};
+  const auto mode = driver.PowerMode();
+  if (!mode.has_value()) return {Verdict::kGood, subject, "this driver does not tell", ""};
+  if (*mode >= std::size(kModes)) {
+    return {Verdict::kGood, subject, absl::StrFormat("mode %d of a later driver", *mode), ""};
+  }
+  if (*mode != 1 && *mode != 2) return {Verdict::kGood, subject, kModes[*mode], ""};
+  return {Verdict::kNote, subject,
+          absl::StrFormat("%s: the NPU's clocks stay below their highest", kModes[*mode]),
+          "sudo xrt-smi configure --pmode default"};
 }
 
 Finding CheckNpuDriver(const SystemView& system, const Npu& npu) {
@@ -225,9 +283,22 @@ std::vector<Finding> CheckNpu(const SystemView& system) {
   const std::optional<Npu> npu = FindNpu(system);
   if (!npu.has_value()) return {};
   const Installer installer = InstallerOf(system);
-  return {CheckNpuKernel(system, installer), CheckNpuDriver(system, *npu),
-          CheckNpuFirmware(system, *npu, installer), CheckNpuLibraries(system, installer),
-          CheckNpuKernels(system, *npu)};
+  const auto driver = npu->node.empty()
+                          ? nullptr
+                          : NpuDriver::Open(system.root + "/dev/accel/" + npu->node, system.ioctl);
+  std::vector<Finding> findings = {
+      CheckNpuKernel(system, installer),
+      CheckNpuDriver(system, *npu),
+      CheckNpuFirmware(system, *npu, installer),
+      CheckNpuProtocol(system, *npu, driver.get(), installer),
+      CheckNpuLibraries(system, installer),
+      CheckNpuKernels(system, *npu),
+  };
+  if (driver != nullptr) {
+    findings.push_back(CheckNpuContexts(*npu, *driver));
+    findings.push_back(CheckNpuPowerMode(*driver));
+  }
+  return findings;
 }
 
 }  // namespace tandem

@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "tools/tandem/doctor/doctor.h"
@@ -36,6 +40,11 @@ class NpuChecksTest : public testing::Test {
     std::filesystem::create_symlink("../../../bus/pci/drivers/amdxdna",
                                     system_.root + kDevice + "/driver");
     Write("/sys/module/amdxdna/version", "");
+    Write(kDevice + "/accel/accel0/dev", "261:0\n");
+    Write("/dev/accel/accel0", "");
+    system_.ioctl = [this](int, unsigned long request, void* argument) {
+      return Answer(request, argument);
+    };
     Write("/lib/firmware/amdnpu/17f0_10/npu.sbin.zst", "");
     Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2", "");
     Write("/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.25.00", "");
@@ -43,6 +52,43 @@ class NpuChecksTest : public testing::Test {
     Write(
         kPackage,
         R"({"version": 3, "operators": [{"device": "npu4", "columns": 8}, {"device": "npu4", "columns": 8}]})");
+  }
+  // As the kernel's header has it: amdxdna_drm_get_info and amdxdna_drm_get_array.
+  int Answer(unsigned long request, void* argument) {
+    errno = EOPNOTSUPP;
+    uint32_t head[4];
+    std::memcpy(head, argument, sizeof(head));
+    uint64_t address = 0;
+    if (request == 0xC018644Au && has_arrays_) {
+      EXPECT_EQ(head[0], 0u);
+      EXPECT_EQ(head[1], 64u);
+      EXPECT_GE(head[2], contexts_.size());
+      std::memcpy(&address, static_cast<std::byte*>(argument) + 16, sizeof(address));
+      FillContexts(address);
+      return 0;
+    }
+    if (request != 0xC0106447u) return -1;
+    std::memcpy(&address, static_cast<std::byte*>(argument) + 8, sizeof(address));
+    auto* const words = reinterpret_cast<uint32_t*>(address);
+    if (head[0] == 5) {
+      FillContexts(address);
+    } else if (head[0] == 8) {
+      constexpr uint32_t kVersion[] = {1, 1, 2, 64};
+      std::ranges::copy(kVersion, words);
+    } else if (head[0] == 9 && power_mode_ >= 0) {
+      *reinterpret_cast<uint8_t*>(address) = static_cast<uint8_t>(power_mode_);
+    } else {
+      return -1;
+    }
+    return 0;
+  }
+  void FillContexts(uint64_t address) const {
+    for (size_t i = 0; i < contexts_.size(); ++i) {
+      auto* const record = reinterpret_cast<std::byte*>(address + i * 64);
+      const uint32_t columns = 4;
+      std::memcpy(record + 8, &columns, sizeof(columns));
+      std::memcpy(record + 16, &contexts_[i], sizeof(contexts_[i]));
+    }
   }
   void Remove(const std::string& path) { std::filesystem::remove_all(system_.root + path); }
   Finding Find(const std::string& subject) {
@@ -61,6 +107,9 @@ class NpuChecksTest : public testing::Test {
 
   const std::string kPackage = "/usr/lib/tandem/npu/hardware/package.json";
   const std::string kDevice = "/sys/bus/pci/devices/0000:c5:00.1";
+  std::vector<int64_t> contexts_ = {4711, 4711, 815};  // the processes that have them
+  bool has_arrays_ = true;
+  int power_mode_ = 0;  // -1: the driver does not know the question
   SystemView system_;
 };
 
@@ -74,7 +123,7 @@ TEST_F(NpuChecksTest, AMachineWithoutAnNpuIsNotAsked) {
 TEST_F(NpuChecksTest, AMachineThatIsSetUpIsGood) {
   MakeGoodMachine();
   const std::vector<Finding> findings = CheckNpu(system_);
-  EXPECT_EQ(findings.size(), 5u);
+  EXPECT_EQ(findings.size(), 8u);
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.subject << ": " << finding.detail;
     EXPECT_EQ(finding.remedy, "") << finding.subject;
@@ -107,6 +156,49 @@ TEST_F(NpuChecksTest, EachMissingPartNamesItsCommand) {
 
   Remove("/usr/lib/tandem");
   ExpectNote("NPU kernels", "/usr/lib/tandem/npu/hardware", "docs/npu.md");
+}
+
+TEST_F(NpuChecksTest, ContextsInUseAreCountedAndTheirProcessesNamed) {
+  MakeGoodMachine();
+  EXPECT_EQ(Find("NPU contexts").detail, "3 of 16 in use, by processes 815, 4711");
+  has_arrays_ = false;
+  EXPECT_EQ(Find("NPU contexts").detail, "3 of 16 in use, by processes 815, 4711")
+      << "from the query of older drivers";
+  contexts_.clear();
+  EXPECT_EQ(Find("NPU contexts").detail, "0 of 16 in use");
+  contexts_.assign(16, 99);
+  ExpectNote("NPU contexts", "16 of 16 in use, by processes 99", "end programs");
+  Write(kDevice + "/device", "0x1502\n");
+  contexts_.assign(6, 99);
+  ExpectNote("NPU contexts", "6 of 6 in use", "end programs");
+}
+
+TEST_F(NpuChecksTest, APowerModeThatHoldsClocksDownIsNoted) {
+  MakeGoodMachine();
+  EXPECT_EQ(Find("NPU power mode").detail, "default");
+  power_mode_ = 1;
+  ExpectNote("NPU power mode", "low", "xrt-smi configure --pmode default");
+  power_mode_ = 2;
+  ExpectNote("NPU power mode", "medium", "xrt-smi configure --pmode default");
+  power_mode_ = 4;
+  EXPECT_EQ(Find("NPU power mode").detail, "turbo");
+  power_mode_ = 77;
+  EXPECT_EQ(Find("NPU power mode").verdict, Verdict::kGood);
+  power_mode_ = -1;
+  EXPECT_EQ(Find("NPU power mode").detail, "this driver does not tell");
+}
+
+TEST_F(NpuChecksTest, TheProtocolIsKnownByWhetherTheDriverHasMadeANode) {
+  MakeGoodMachine();
+  EXPECT_EQ(Find("NPU firmware protocol").detail, "the driver takes that of firmware 1.1.2.64");
+  Remove("/dev/accel/accel0");  // or this user may not open it
+  EXPECT_EQ(Find("NPU firmware protocol").detail, "the driver takes the firmware's");
+  for (const Finding& finding : CheckNpu(system_)) EXPECT_NE(finding.subject, "NPU contexts");
+  Remove(kDevice + "/accel");
+  ExpectNote("NPU firmware protocol", "has not started the NPU", "'firmware protocol'");
+  Remove("/sys/module/amdxdna");
+  Remove(kDevice + "/driver");
+  ExpectNote("NPU firmware protocol", "not known", "modprobe amdxdna");
 }
 
 TEST_F(NpuChecksTest, ThePackageMustBeForThisNpu) {
