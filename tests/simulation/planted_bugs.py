@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build/planted"
 
-# Name, file, what is there, what is planted in its place.
+# Name, file, the text there, the text planted in its place.
 BUGS = [
     (
         "a block is freed twice",

@@ -1,4 +1,4 @@
-// What passes the guard before gRPC, and what is bounded in bytes and time.
+// Bytes and requests that the guard before gRPC lets through, and their bounds in bytes and time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
