@@ -7,6 +7,7 @@ bugs are planted are still there.
 """
 
 import argparse
+import filecmp
 import re
 import shutil
 import subprocess
@@ -107,14 +108,15 @@ def run(command, cwd=None):
 
 
 def copy_tree():
-    """The files that git knows, as they are, into COPY; unchanged ones keep their times."""
+    """The files that git knows into COPY, those that differ with a new time, so that they are compiled again."""
     files = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT).stdout
     for name in filter(None, files.split("\0")):
         source, target = ROOT / name, COPY / name
-        if not source.is_file() or (target.exists() and target.stat().st_mtime_ns == source.stat().st_mtime_ns):
+        if not source.is_file() or (target.exists() and filecmp.cmp(source, target, shallow=False)):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
 
 
 def find(seeds):
@@ -137,6 +139,9 @@ def main():
     parser.add_argument("--check", action="store_true", help="only that their places are there")
     parser.add_argument("--seeds", type=int, default=2000, help="that a bug has to be found in")
     flags = parser.parse_args()
+    for name in flags.names:
+        if name not in [bug[0] for bug in BUGS]:
+            parser.error(f"no bug is named '{name}'")
     bugs = [bug for bug in BUGS if not flags.names or bug[0] in flags.names]
     misplaced = check(bugs)
     if misplaced:
@@ -144,6 +149,8 @@ def main():
     if flags.check:
         return 0
     copy_tree()
+    if found := find(flags.seeds):
+        sys.exit(f"planted_bugs: without a planted bug {found}")
     missed = 0
     for name, file, old, new in bugs:
         path = COPY / file

@@ -25,8 +25,11 @@ namespace {
 void KeepAddresses(char** argv) {
   const int now = ::personality(0xFFFFFFFF);
   if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0) return;
-  if (::personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE) < 0) return;
-  ::execv("/proc/self/exe", argv);
+  if (::personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE) >= 0) {
+    ::execv("/proc/self/exe", argv);
+  }
+  std::fprintf(stderr,
+               "tandem-simulate: addresses stay random: a seed may run differently again\n");
 }
 
 int Replay(uint64_t seed) {
@@ -57,10 +60,11 @@ int Main(int argc, char** argv) {
   app.add_option("--jobs", many.num_jobs, "Seeds that run at the same time")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--seconds", many.seconds, "Of real time that a seed may take")
+  app.add_option("--seconds", many.seconds, "Time limit for a seed, in seconds of real time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--stop", many.stop, "End with the first seed that fails");
+  app.add_flag("--twice", many.twice, "Run each seed twice: one whose runs differ fails");
   app.add_flag("--log", log, "Run --first-seed alone, with a log of what happens");
   app.set_version_flag("--version", VersionText("tandem-simulate"));
   if (const auto ended = ParseFlags(app, argc, argv)) return *ended;

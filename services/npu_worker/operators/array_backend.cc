@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/operators/array_plan.h"
 #include "services/npu_worker/operators/array_self_test.h"
@@ -52,8 +53,10 @@ absl::Status ArrayBackend::Open(absl::Duration timeout) {
     if (op.control != ControlKind::kAttention && &op != package_.FindBf16Gemm()) continue;
     TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(op));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
-    if (first == nullptr) first = std::move(test);
+    // Every plan attends.
+    if (first == nullptr || op.control == ControlKind::kAttention) first = std::move(test);
   }
+  TANDEM_CHECK(first != nullptr);
   health_tests_.push_back(std::move(first));
   return absl::OkStatus();
 }

@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/time.h"
 #include "services/common/base/mutex.h"
 #include "services/common/rpc/loader_client.h"
 #include "services/worker_host/weight_source.h"

@@ -19,7 +19,13 @@ class SimulatedStream final : public ExecutionStream {
       life_->Attach(connection_);
     }
   }
-  ~SimulatedStream() override { connection_->Break(); }
+  ~SimulatedStream() override {
+    connection_->Break();
+    if (life_ == nullptr) return;
+    life_->Post(absl::Now(), [connection = connection_](WorkerProcess::Life& life) {
+      life.Release(*connection);
+    });
+  }
 
   Outcome Send(const worker::v1::ExecuteRequest& request, absl::Time /*deadline*/) override {
     if (connection_->broken()) return Outcome::kEnded;

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "services/common/base/check.h"
 #include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/reference/ops.h"

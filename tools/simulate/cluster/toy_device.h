@@ -12,8 +12,7 @@
 
 namespace tandem::simulate {
 
-// Checks what a device must never be asked: two steps in one lane, a step run twice.
-// Single-thread, as a Worker is.
+// Reports a segment that is run twice.  Single-thread, as a Worker is.
 class ToyDevice final : public BlockingWorker {
  public:
   struct Hooks {

@@ -1,11 +1,15 @@
 // One life of a simulated worker: of worker_process.cc and simulated_transport.cc alone.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "absl/time/clock.h"
 
 #include "tools/simulate/cluster/toy_device.h"
 #include "tools/simulate/cluster/worker_process.h"
@@ -90,6 +94,11 @@ class WorkerProcess::Life {
   // On the device thread: a message of a stream.
   void Take(const std::shared_ptr<Connection>& connection,
             const worker::v1::ExecuteRequest& request);
+
+  // On the device thread: the client of a stream has gone.
+  void Release(Connection& connection) {
+    if (connection.held) Answer(connection, *std::exchange(connection.held, std::nullopt));
+  }
 
   DeviceHost& host() { return host_; }
 

@@ -38,6 +38,19 @@ worker::v1::ExecuteResponse Stray(const worker::v1::ExecuteRequest& call, Random
 
 }  // namespace
 
+void WorkerTrouble::Add(const WorkerTrouble& other) {
+  lose = std::max(lose, other.lose);
+  repeat = std::max(repeat, other.repeat);
+  stray = std::max(stray, other.stray);
+  late = std::max(late, other.late);
+  late_by = std::max(late_by, other.late_by);
+  fail_step = std::max(fail_step, other.fail_step);
+  lose_device = std::max(lose_device, other.lose_device);
+  refuse_load = std::max(refuse_load, other.refuse_load);
+  stall = std::max(stall, other.stall);
+  slower = std::max(slower, other.slower);
+}
+
 WorkerProcess::Life::Life(WorkerProcess& process)
     : process_(process),
       source_(process.loader_.MakeWeightSource()),
@@ -142,10 +155,7 @@ void WorkerProcess::Life::Take(const std::shared_ptr<Connection>& connection,
                                const worker::v1::ExecuteRequest& request) {
   // A client has gone: of its calls, those that were read are run.
   if (connection->broken() && process_.random_.OneIn(2)) return;
-  if (request.flush()) {
-    if (connection->held) Answer(*connection, *std::exchange(connection->held, std::nullopt));
-    return;
-  }
+  if (request.flush()) return Release(*connection);
   if (process_.random_.Happens(process_.trouble().stray)) {
     process_.report_.note(process_.setup_.description.name + " answers another call");
     connection->Put(absl::Now(), Stray(request, process_.random_));
@@ -222,11 +232,6 @@ void WorkerProcess::SetTrouble(WorkerTrouble trouble) {
 std::shared_ptr<WorkerProcess::Life> WorkerProcess::life() const {
   MutexLock lock(mutex_);
   return life_;
-}
-
-size_t WorkerProcess::num_plans() const {
-  const std::shared_ptr<Life> there = life();
-  return there == nullptr ? 0 : static_cast<size_t>(there->host().GetStatus().plans_size());
 }
 
 absl::Duration WorkerProcess::Latency() {

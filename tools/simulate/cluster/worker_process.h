@@ -1,8 +1,11 @@
 // A worker's process in a simulation: the device thread of a real worker over a toy device, reached
 // through a network that delays, loses and repeats messages, and which can die.
 //
-//   client's thread --message, due later--> mailbox of a life --> DeviceHost --> ToyDevice
-//                   <--answer, due later---
+//   threads of the gateway                      the worker's thread (Life::Run)
+//
+//   SimulatedStream   --call, due later-->      Life's mailbox --> DeviceHost --> ToyDevice
+//                     <--answer, due later--    Connection (one for each stream)
+//   SimulatedTransport: other calls, likewise
 //
 // A life ends with Kill: its plans, its KV cache and the messages in its mailbox are lost, and its
 // streams and calls break.  Restart begins another.
@@ -38,6 +41,9 @@ struct WorkerTrouble {
   absl::Duration late_by;
   absl::Duration stall;  // the next segment takes so much longer, once
   uint32_t slower = 1;   // segments take so many times as long
+
+  // Both together.
+  void Add(const WorkerTrouble& other);
 };
 
 struct WorkerSetup {
@@ -66,8 +72,6 @@ class WorkerProcess {
   void SetTrouble(WorkerTrouble trouble);
   std::unique_ptr<WorkerTransport> Connect();
   const WorkerSetup& setup() const { return setup_; }
-  // Plans that it holds; 0 while it is dead.
-  size_t num_plans() const;
 
  private:
   friend class SimulatedTransport;

@@ -35,14 +35,15 @@ bool Await(Ready& state, absl::Time until) {
   return true;
 }
 
-// Statuses that a worker's, loader's or replica's troubles, or a full queue, explain.
-bool IsExplained(const absl::Status& status, bool calm) {
+// Statuses that the scenario's troubles explain.  `submitted`: the request was in the queue.
+bool IsExplained(const absl::Status& status, const Scenario& scenario, bool submitted) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
-      return true;  // the queue is full
+      return !submitted;  // the queue is full
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kInternal:  // a step failed
-      return !calm;
+      return scenario.MayLoseWorkers();
+    case absl::StatusCode::kInternal:
+      return scenario.MayFailSteps();
     default:
       return false;
   }
@@ -50,12 +51,12 @@ bool IsExplained(const absl::Status& status, bool calm) {
 
 class Client {
  public:
-  Client(const SimulatedRequest& simulated, gateway::RequestSink& gateway, bool calm,
+  Client(const SimulatedRequest& simulated, gateway::RequestSink& gateway, const Scenario& scenario,
          const Note& note, Findings& findings)
       : simulated_(simulated),
         request_(simulated.request),
         gateway_(gateway),
-        calm_(calm),
+        scenario_(scenario),
         note_(note),
         findings_(findings) {}
 
@@ -71,7 +72,8 @@ class Client {
     if (!submitted.ok()) {
       ++findings_.num_refused;
       Say("is refused: " + submitted.ToString());
-      if (!IsExplained(submitted, calm_)) Violation("refused with " + submitted.ToString());
+      if (!IsExplained(submitted, scenario_, false))
+        Violation("refused with " + submitted.ToString());
       return;
     }
     Say("is submitted");
@@ -137,13 +139,14 @@ class Client {
       return;
     }
     ++findings_.num_ended;
-    if (!IsExplained(end_->status, calm_)) Violation("ended with " + end_->status.ToString());
+    if (!IsExplained(end_->status, scenario_, true))
+      Violation("ended with " + end_->status.ToString());
   }
 
   const SimulatedRequest& simulated_;
   const gateway::EngineRequest& request_;
   gateway::RequestSink& gateway_;
-  const bool calm_;
+  const Scenario& scenario_;
   const Note& note_;
   Findings& findings_;
   std::vector<uint32_t> tokens_;
@@ -154,9 +157,9 @@ class Client {
 
 }  // namespace
 
-void RunClient(const SimulatedRequest& simulated, gateway::RequestSink& gateway, bool calm,
-               const Note& note, Findings& findings) {
-  Client(simulated, gateway, calm, note, findings).Run();
+void RunClient(const SimulatedRequest& simulated, gateway::RequestSink& gateway,
+               const Scenario& scenario, const Note& note, Findings& findings) {
+  Client(simulated, gateway, scenario, note, findings).Run();
 }
 
 }  // namespace tandem::simulate

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,9 +47,9 @@ struct Findings {
 using Note = std::function<void(const std::string& text)>;
 
 // Sends one request and reads its answer to the end.  Violations: tokens that are not those of the
-// model alone, a full answer without its end, an end with a status that its troubles do not explain.
-// `calm`: nothing goes wrong in this scenario.
-void RunClient(const SimulatedRequest& simulated, gateway::RequestSink& gateway, bool calm,
-               const Note& note, Findings& findings);
+// model alone, a full answer without its end, an end with a status that the scenario's troubles do not
+// explain.
+void RunClient(const SimulatedRequest& simulated, gateway::RequestSink& gateway,
+               const Scenario& scenario, const Note& note, Findings& findings);
 
 }  // namespace tandem::simulate

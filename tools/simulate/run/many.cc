@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <cstdlib>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -22,6 +25,7 @@
 #include "services/common/base/unique_fd.h"
 #include "tools/simulate/run/shapes.h"
 #include "tools/simulate/run/simulation.h"
+#include "tools/simulate/threads/world.h"
 
 namespace tandem::simulate {
 namespace {
@@ -45,8 +49,10 @@ bool Add(const std::string& text, Sums& sums) {
   std::istringstream words(text.substr(0, text.find('\n')));
   Sums one;
   Reached& r = one.reached;
-  words >> one.answered >> one.refused >> one.ended >> one.cancelled >> r.steps >> r.recoveries >>
-      r.moved >> r.preemptions >> r.cached_tokens >> r.rejected_guesses >> r.drafted_tokens;
+  std::string events;
+  words >> events >> one.answered >> one.refused >> one.ended >> one.cancelled >> r.steps >>
+      r.recoveries >> r.moved >> r.preemptions >> r.cached_tokens >> r.rejected_guesses >>
+      r.drafted_tokens;
   if (!words) return false;
   sums.answered += one.answered;
   sums.refused += one.refused;
@@ -68,10 +74,10 @@ void Print(const Sums& sums) {
 }
 
 // One processor is enough for threads that run one at a time, and spares moving them.
-void StayOnOneProcessor(uint64_t seed) {
+void StayOnOneProcessor(uint32_t slot) {
   cpu_set_t all;
   if (::sched_getaffinity(0, sizeof(all), &all) != 0) return;
-  auto skip = static_cast<int>(seed % static_cast<uint64_t>(std::max(1, CPU_COUNT(&all))));
+  auto skip = static_cast<int>(slot) % std::max(1, CPU_COUNT(&all));
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &all) || skip-- > 0) continue;
     cpu_set_t one;
@@ -82,26 +88,32 @@ void StayOnOneProcessor(uint64_t seed) {
   }
 }
 
-// In a child: runs a seed and writes what it found to `output`.
-[[noreturn]] void RunOne(uint64_t seed, uint32_t seconds, int output) {
-  ::alarm(seconds);
-  StayOnOneProcessor(seed);
-  // Logs of expected faults.
-  TANDEM_CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
-  InitLogging("gateway");
-  const auto end = [output](const Findings& findings) {
-    const std::string text = ToText(findings);
-    TANDEM_CHECK(::write(output, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  };
-  Simulate(
-      DrawScenario(seed), [](const std::string& /*text*/) {}, end);
-  ::_exit(kExitSuccess);
-}
-
 struct Child {
   uint64_t seed = 0;
-  UniqueFd output;  // a memfd
+  uint32_t slot = 0;        // below ManyOptions::num_jobs
+  UniqueFd output, errors;  // memfds
+  std::string first;  // with ManyOptions::twice: the output of the first run; empty: this is it
 };
+
+// In a child: runs a seed and writes what it found to the output.
+[[noreturn]] void RunOne(const Child& child, uint32_t seconds) {
+  ::alarm(seconds);
+  StayOnOneProcessor(child.slot);
+  // Errors are logs of expected faults, and the reason of an abort.
+  TANDEM_CHECK(::dup2(child.errors.get(), STDERR_FILENO) == STDERR_FILENO);
+  InitLogging("gateway");
+  uint64_t events = 0;
+  const Note note = [&events](const std::string& text) {
+    events = events * 31 + std::hash<std::string>()(ElapsedText() + text);
+  };
+  const auto end = [&](const Findings& findings) {
+    const std::string text = absl::StrFormat("%016x %s", events, ToText(findings));
+    const auto written = ::write(child.output.get(), text.data(), text.size());
+    TANDEM_CHECK(written == static_cast<ssize_t>(text.size()));
+  };
+  Simulate(DrawScenario(child.seed), note, end);
+  ::_exit(kExitSuccess);
+}
 
 std::string ReadAll(int fd) {
   std::string text(static_cast<size_t>(std::max<off_t>(0, ::lseek(fd, 0, SEEK_END))), '\0');
@@ -110,56 +122,89 @@ std::string ReadAll(int fd) {
   return text;
 }
 
+// Why a child ended that wrote nothing.
+std::string WhyEnded(int status, const Child& child) {
+  const std::string errors = ReadAll(child.errors.get());
+  const size_t check = errors.rfind("check failed");
+  if (check != std::string::npos) {
+    const size_t begin = errors.rfind('\n', check) + 1;
+    return errors.substr(begin, errors.find('\n', check) - begin);
+  }
+  if (!WIFSIGNALED(status)) return absl::StrFormat("ended with %d", WEXITSTATUS(status));
+  if (WTERMSIG(status) == SIGALRM) return "takes too long";
+  return absl::StrFormat("ended by signal %d", WTERMSIG(status));
+}
+
+// Children that run, and how they ended.
+class Many {
+ public:
+  explicit Many(const ManyOptions& options) : options_(options), next_(options.first_seed) {}
+
+  int Run() {
+    ::signal(SIGCHLD, SIG_DFL);
+    const absl::Time begin = absl::Now();
+    while (true) {
+      for (uint32_t slot = 0; slot < options_.num_jobs && More(); ++slot) {
+        const bool taken = std::ranges::any_of(
+            children_, [slot](const auto& child) { return child.second.slot == slot; });
+        if (!taken) Begin({.seed = next_++, .slot = slot});
+      }
+      if (children_.empty()) break;
+      int status = 0;
+      const pid_t pid = ::wait(&status);
+      TANDEM_CHECK(pid >= 0 || errno == EINTR);
+      if (auto ended = children_.extract(pid)) End(std::move(ended.mapped()), status);
+    }
+    std::printf("%s\n", absl::StrFormat("%d seeds, %d failed, %.1f s", num_run_, num_failed_,
+                                        absl::ToDoubleSeconds(absl::Now() - begin))
+                            .c_str());
+    Print(sums_);
+    if (num_failed_ > 0) std::printf("replay one with --log --first-seed SEED\n");
+    return num_failed_ == 0 ? kExitSuccess : kExitFailure;
+  }
+
+ private:
+  bool More() const {
+    return next_ - options_.first_seed < options_.num_seeds && (num_failed_ == 0 || !options_.stop);
+  }
+  void Begin(Child child) {
+    child.output.Reset(::memfd_create("findings", MFD_CLOEXEC));
+    child.errors.Reset(::memfd_create("errors", MFD_CLOEXEC));
+    const pid_t pid = ::fork();
+    TANDEM_CHECK(pid >= 0);
+    if (pid == 0) RunOne(child, options_.seconds);
+    children_[pid] = std::move(child);
+  }
+  void End(Child child, int status) {
+    const std::string text = ReadAll(child.output.get());
+    if (options_.twice && child.first.empty() && !text.empty()) {
+      return Begin({.seed = child.seed, .slot = child.slot, .first = text});
+    }
+    ++num_run_;
+    const size_t line = text.find('\n');
+    std::string violations = line == std::string::npos ? "" : text.substr(line + 1);
+    if (!Add(text, sums_)) violations = WhyEnded(status, child);
+    if (!child.first.empty() && child.first != text) violations = "differs when it is run again";
+    if (violations.empty()) return;
+    ++num_failed_;
+    std::printf("seed %llu: %s\n", static_cast<unsigned long long>(child.seed), violations.c_str());
+    std::fflush(stdout);
+  }
+
+  const ManyOptions options_;
+  uint64_t next_;
+  std::map<pid_t, Child> children_;
+  uint64_t num_failed_ = 0, num_run_ = 0;
+  Sums sums_;
+};
+
 }  // namespace
 
 int RunMany(const ManyOptions& options) {
   // Once, for all children.
   TheSchema();
   ThePattern();
-  const absl::Time begin = absl::Now();
-  std::map<pid_t, Child> children;
-  Sums sums;
-  uint64_t num_failed = 0, num_run = 0, next = options.first_seed;
-  const uint64_t last = options.first_seed + options.num_seeds;
-  bool stopping = false;
-  while (next < last || !children.empty()) {
-    while (next < last && !stopping && children.size() < options.num_jobs) {
-      Child child{.seed = next++, .output = UniqueFd(::memfd_create("findings", MFD_CLOEXEC))};
-      const pid_t pid = ::fork();
-      TANDEM_CHECK(pid >= 0);
-      if (pid == 0) RunOne(child.seed, options.seconds, child.output.get());
-      children[pid] = std::move(child);
-    }
-    if (children.empty()) break;
-    int status = 0;
-    const pid_t pid = ::wait(&status);
-    const auto ended = children.find(pid);
-    if (ended == children.end()) continue;
-    ++num_run;
-    const std::string text = ReadAll(ended->second.output.get());
-    const size_t line = text.find('\n');
-    std::string violations = line == std::string::npos ? "" : text.substr(line + 1);
-    if (!Add(text, sums)) {
-      violations = WIFSIGNALED(status)
-                       ? absl::StrFormat("ended by signal %d%s", WTERMSIG(status),
-                                         WTERMSIG(status) == SIGALRM ? " (too slow)" : "")
-                       : absl::StrFormat("ended with %d", WEXITSTATUS(status));
-    }
-    if (!violations.empty()) {
-      ++num_failed;
-      stopping = options.stop;
-      std::printf("seed %llu: %s\n", static_cast<unsigned long long>(ended->second.seed),
-                  violations.c_str());
-      std::fflush(stdout);
-    }
-    children.erase(ended);
-  }
-  std::printf("%s\n", absl::StrFormat("%d seeds, %d failed, %.1f s", num_run, num_failed,
-                                      absl::ToDoubleSeconds(absl::Now() - begin))
-                          .c_str());
-  Print(sums);
-  if (num_failed > 0) std::printf("replay one with --log --first-seed SEED\n");
-  return num_failed == 0 ? kExitSuccess : kExitFailure;
+  return Many(options).Run();
 }
 
 }  // namespace tandem::simulate

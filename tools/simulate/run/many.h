@@ -13,6 +13,7 @@ struct ManyOptions {
   uint32_t num_jobs = std::max(1u, std::thread::hardware_concurrency());
   uint32_t seconds = 60;  // of real time that a seed may take
   bool stop = false;      // with the first seed that fails
+  bool twice = false;     // each seed; one whose runs differ fails
 };
 
 // Prints each seed that fails, and a summary.  Returns an exit code.

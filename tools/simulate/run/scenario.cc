@@ -287,6 +287,21 @@ absl::Duration Scenario::Calm() const {
   return calm;
 }
 
+bool Scenario::MayLoseWorkers() const {
+  return std::ranges::any_of(troubles, [](const Trouble& trouble) {
+    const WorkerTrouble& worker = trouble.worker;
+    return trouble.kind != TroubleKind::kWorkerTrouble ||
+           std::max({worker.lose, worker.repeat, worker.stray, worker.late, worker.lose_device,
+                     worker.refuse_load}) > 0 ||
+           worker.stall > absl::ZeroDuration();
+  });
+}
+
+bool Scenario::MayFailSteps() const {
+  return std::ranges::any_of(troubles,
+                             [](const Trouble& trouble) { return trouble.worker.fail_step > 0; });
+}
+
 Scenario DrawScenario(uint64_t seed) { return Draw(seed).All(); }
 
 std::string Describe(const Scenario& scenario) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +44,9 @@ struct Scenario {
   std::vector<SimulatedRequest> requests;  // by arrival
   std::vector<Trouble> troubles;           // by time
 
+  // Whether a request may end for want of a worker, and because its step failed.
+  bool MayLoseWorkers() const;
+  bool MayFailSteps() const;
   // When the last request has come and everything is healed.
   absl::Duration Calm() const;
 };

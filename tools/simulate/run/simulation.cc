@@ -68,6 +68,7 @@ class Simulation {
     }
     network_ = std::make_shared<SimulatedNetwork>(loader_, workers_);
     away_.resize(scenario_.replicas.size());
+    worker_kills_.resize(scenario_.workers.size());
     if (Begin()) {
       Serve();
       if (!shut_down_) CheckThatItServes();
@@ -141,12 +142,11 @@ class Simulation {
   // Requests and troubles, until all requests have ended and all is healed.
   void Serve() {
     const absl::Time begin = absl::Now();
-    const bool calm = scenario_.troubles.empty();
     std::vector<std::thread> threads;
     for (const SimulatedRequest& request : scenario_.requests) {
-      threads.emplace_back([this, &request, begin, calm] {
+      threads.emplace_back([this, &request, begin] {
         absl::SleepFor(begin + request.arrival - absl::Now());
-        RunClient(request, *replicas_, calm, note_, findings_);
+        RunClient(request, *replicas_, scenario_, note_, findings_);
         const absl::Time patience = begin + scenario_.Calm() + kPatience;
         if (absl::Now() > patience) Violation(request.request.request_id + " has starved");
       });
@@ -171,12 +171,15 @@ class Simulation {
     switch (trouble.kind) {
       case TroubleKind::kKillLoader:
         note_("the loader is killed");
+        ++loader_kills_;
         return loader_.Kill();
       case TroubleKind::kKillWorker:
         note_(scenario_.workers[trouble.subject].description.name + " is killed");
+        ++worker_kills_[trouble.subject];
         return workers_[trouble.subject]->Kill();
       case TroubleKind::kWorkerTrouble:
-        return workers_[trouble.subject]->SetTrouble(trouble.worker);
+        active_.push_back(&trouble);
+        return SetTroubles(trouble.subject);
       case TroubleKind::kLeave:
         ++away_[trouble.subject];
         // One must stay.
@@ -192,13 +195,16 @@ class Simulation {
   void Heal(const Trouble& trouble) {
     switch (trouble.kind) {
       case TroubleKind::kKillLoader:
+        if (--loader_kills_ > 0) return;
         note_("the loader is back");
         return loader_.Restart();
       case TroubleKind::kKillWorker:
+        if (--worker_kills_[trouble.subject] > 0) return;
         note_(scenario_.workers[trouble.subject].description.name + " is back");
         return workers_[trouble.subject]->Restart();
       case TroubleKind::kWorkerTrouble:
-        return workers_[trouble.subject]->SetTrouble({});
+        std::erase(active_, &trouble);
+        return SetTroubles(trouble.subject);
       case TroubleKind::kLeave:
         --away_[trouble.subject];
         if (away_[trouble.subject] > 0) return;
@@ -213,18 +219,30 @@ class Simulation {
   // Counts the gateway's requests every so often.
   void Watch(const absl::Notification& end) {
     NameThread("watch");
-    // What leaves and comes has a queue of its own each time.
+    // A replica that comes back has a new queue while the old one drains.
     const bool stays = std::ranges::none_of(scenario_.troubles, [](const Trouble& trouble) {
       return trouble.kind == TroubleKind::kLeave;
     });
     const size_t places =
         scenario_.replicas.size() * (scenario_.engine.max_sequences + scenario_.engine.max_waiting);
     while (stays && !end.WaitForNotificationWithTimeout(absl::Milliseconds(20))) {
-      const v1::SchedulerStatus scheduler = Status().scheduler();
-      const uint32_t requests = scheduler.running() + scheduler.waiting();
-      if (requests <= places) continue;
+      const v1::GetStatusResponse status = Status();
+      const uint32_t requests = status.scheduler().running() + status.scheduler().waiting();
+      // Requests of a replica that has lost a worker go to another, whether it has places or not.
+      uint64_t moved = 0;
+      for (const v1::ReplicaStatus& replica : status.replicas()) moved += replica.moved_away();
+      if (requests <= places + moved) continue;
       return Violation(absl::StrFormat("%d requests in %d places", requests, places));
     }
+  }
+
+  // What ails a worker now, together.
+  void SetTroubles(size_t worker) {
+    WorkerTrouble all;
+    for (const Trouble* trouble : active_) {
+      if (trouble->subject == worker) all.Add(trouble->worker);
+    }
+    workers_[worker]->SetTrouble(all);
   }
 
   v1::GetStatusResponse Status() const {
@@ -243,7 +261,7 @@ class Simulation {
     for (uint32_t i = 0; absl::Now() < patience; ++i) {
       probe.request.request_id = absl::StrFormat("probe%d", i);
       Findings findings;
-      RunClient(probe, *replicas_, /*calm=*/false, note_, findings);
+      RunClient(probe, *replicas_, scenario_, note_, findings);
       for (const std::string& text : findings.violations) Violation(text);
       if (findings.num_answered == 1) return;
       absl::SleepFor(absl::Seconds(1));
@@ -260,7 +278,7 @@ class Simulation {
       if (left.empty()) return;
       absl::SleepFor(absl::Milliseconds(100));
     }
-    Violation("of no request: " + left);
+    Violation("left after all requests have ended: " + left);
   }
   static std::string WhatIsLeft(const v1::GetStatusResponse& status) {
     const v1::SchedulerStatus& scheduler = status.scheduler();
@@ -303,7 +321,10 @@ class Simulation {
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::shared_ptr<SimulatedNetwork> network_;
   std::unique_ptr<Replicas> replicas_;
-  std::vector<uint32_t> away_;  // by replica: troubles that keep it away
+  std::vector<uint32_t> away_;          // by replica: troubles that keep it away
+  std::vector<const Trouble*> active_;  // of workers
+  std::vector<uint32_t> worker_kills_;  // by worker: troubles that keep it dead
+  uint32_t loader_kills_ = 0;
   uint64_t num_plans_ = 0;
   bool shut_down_ = false;
 };

@@ -32,14 +32,17 @@ using tandem::simulate::WaitFor;
 
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
-int64_t Nanos(const timespec& time) { return time.tv_sec * kNanosPerSecond + time.tv_nsec; }
+int64_t Nanos(const timespec& time) {
+  return time.tv_sec >= kNever / kNanosPerSecond ? kNever
+                                                 : time.tv_sec * kNanosPerSecond + time.tv_nsec;
+}
 
 // Realtime counts from 1970, the other clocks from the world's beginning.
 int64_t Offset(clockid_t clock) {
   return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? kBeginNanos : 0;
 }
 
-// A time of a world that `sleep` names; far ones are never.
+// Now and `nanos`; kNever where that is too far.
 int64_t After(int64_t nanos) {
   const int64_t now = LookAtClock();
   return nanos >= kNever - now ? kNever : now + nanos;
@@ -107,8 +110,9 @@ time_t time(time_t* seconds) noexcept {
 int nanosleep(const timespec* time, timespec* rest) {
   if (!InWorld()) return static_cast<int>(::syscall(SYS_nanosleep, time, rest));
   const int error = Sleep(time);
+  if (error == 0) return 0;
   errno = error;
-  return error == 0 ? 0 : -1;
+  return -1;
 }
 
 int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* rest) {

@@ -19,7 +19,7 @@ namespace tandem::simulate {
 
 struct WorldOptions {
   uint64_t seed = 1;
-  // At a lock, another thread goes on in one case of so many.  REQUIRES > 0.
+  // At a lock another thread goes on with a probability of 1 in so many.  REQUIRES > 0.
   uint32_t switch_one_in = 8;
   // A simulation that takes longer is stuck.
   absl::Duration time_limit = absl::Hours(1);

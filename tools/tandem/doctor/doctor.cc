@@ -216,7 +216,7 @@ Finding CheckMemory(const SystemView& system) {
 
 Finding CheckWorker(const SystemView& system, const std::string& subject,
                     const std::vector<std::string>& arguments, Verdict if_not,
-                    const std::string& remedy) {
+                    const std::string& remedy, const std::string& if_wrong) {
   std::vector<std::string> command = arguments;
   command[0] = system.bin_dir + "/" + command[0];
   if (::access(command[0].c_str(), X_OK) != 0) {
@@ -227,11 +227,8 @@ Finding CheckWorker(const SystemView& system, const std::string& subject,
     return {Verdict::kGood, subject, LastPlainLine(output.output), ""};
   }
   const std::string line = LastPlainLine(output.errors);
-  if (output.exit_code == kExitWrongAnswers) {
-    return {Verdict::kBad, subject, line,
-            "the driver, its firmware or the package of kernels is wrong for this device: install "
-            "those "
-            "that go together"};
+  if (output.exit_code == kExitWrongAnswers && !if_wrong.empty()) {
+    return {Verdict::kBad, subject, line, if_wrong};
   }
   return {if_not, subject,
           line.empty() ? absl::StrFormat("probe ended with exit code %d", output.exit_code) : line,
@@ -254,7 +251,9 @@ std::vector<Finding> Examine(const SystemView& system) {
       CheckPowerProfile(system),
       CheckNpuNode(system),
       CheckWorker(system, "XRT", {"tandem-npu-worker", "--probe", "--npu=require"}, Verdict::kNote,
-                  "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages)"),
+                  "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages)",
+                  "the driver, its firmware or the package of kernels is wrong for this device: "
+                  "install those that go together"),
       CheckWorker(system, "NPU emulation", {"tandem-npu-worker", "--probe", "--npu=emulate"},
                   Verdict::kNote, "install libxrt-dev and build again"),
       CheckMemlock(system),

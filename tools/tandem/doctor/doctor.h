@@ -36,10 +36,11 @@ Finding CheckHugepages(const SystemView& system);
 Finding CheckUdmabuf(const SystemView& system);
 Finding CheckMemory(const SystemView& system);
 // Runs a worker's `--probe`, which opens its device.  Its last line of output describes the device;
-// its last line of errors says why that failed.  Log lines of libraries do not count.
+// its last line of errors says why that failed.  Log lines of libraries do not count.  `if_wrong`: the
+// remedy where the device gives wrong answers, which is bad whatever `if_not`; empty: as any failure.
 Finding CheckWorker(const SystemView& system, const std::string& subject,
                     const std::vector<std::string>& arguments, Verdict if_not,
-                    const std::string& remedy);
+                    const std::string& remedy, const std::string& if_wrong = "");
 
 // gpu_checks.cc: what makes AMD's GPUs slow or keeps them from being used.
 
