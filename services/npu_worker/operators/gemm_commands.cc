@@ -120,14 +120,12 @@ absl::StatusOr<size_t> GemmCommands::LoadCode(uint32_t first_row, uint32_t num_r
   const Code wanted = {first_row, GemmPaddedRows(num_rows) / kGemmRows};
   if (loaded_ == wanted) return loaded_words_;
   loaded_ = {};
-  auto known = first_row == 0 ? known_.find(wanted.num_blocks) : known_.end();
-  std::optional<Transaction> built;
+  auto known = known_.find(wanted);
   if (known == known_.end()) {
-    TANDEM_ASSIGN_OR_RETURN(built, Build(first_row, wanted.num_blocks * kGemmRows));
-    if (first_row == 0) known = known_.emplace(wanted.num_blocks, *std::move(built)).first;
+    TANDEM_ASSIGN_OR_RETURN(Transaction built, Build(first_row, wanted.num_blocks * kGemmRows));
+    known = known_.emplace(wanted, std::move(built)).first;
   }
-  const std::vector<uint32_t>& words =
-      known == known_.end() ? built->words() : known->second.words();
+  const std::vector<uint32_t>& words = known->second.words();
   const size_t bytes = words.size() * sizeof(uint32_t);
   TANDEM_CHECK(bytes <= instructions_.size());
   std::memcpy(instructions_.data(), words.data(), bytes);

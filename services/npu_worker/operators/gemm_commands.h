@@ -1,10 +1,11 @@
-// A GEMM over bfloat16 weights as a command of an array: buffers for rows and control code, made before the
-// first step.
+// A GEMM over bfloat16 weights as a command of an array: buffers for rows and control code, made
+// before the first step.
 //
 //   output[r, n] = sum_k activations[r, k] * weights[n, k]
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -78,7 +79,7 @@ class GemmCommands {
   struct Code {
     uint32_t first_row = 0;
     uint32_t num_blocks = 0;  // of 64 rows
-    bool operator==(const Code&) const = default;
+    auto operator<=>(const Code&) const = default;
   };
 
   NpuDevice& device_;      // Borrowed.
@@ -91,7 +92,7 @@ class GemmCommands {
   NpuBuffer instructions_;
   std::optional<NpuRun> run_;  // set by Create
   // Code of a few numbers of rows from row 0 on: lanes take turns.
-  std::map<uint32_t, Transaction> known_;  // by blocks of 64 rows
+  std::map<Code, Transaction> known_;  // few: first_row is a multiple of kCommandRows
   Code loaded_;
   size_t loaded_words_ = 0;
 };

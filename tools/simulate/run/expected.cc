@@ -6,7 +6,7 @@
 #include "services/gateway/engine/testing/toy_model.h"
 #include "tools/simulate/cluster/simulated_loader.h"
 #include "tools/simulate/cluster/toy_layers.h"
-#include "tools/simulate/run/shapes.h"
+#include "tools/simulate/run/constraints.h"
 
 namespace tandem::simulate {
 

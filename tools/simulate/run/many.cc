@@ -23,7 +23,7 @@
 #include "services/common/base/exit_codes.h"
 #include "services/common/base/logging.h"
 #include "services/common/base/unique_fd.h"
-#include "tools/simulate/run/shapes.h"
+#include "tools/simulate/run/constraints.h"
 #include "tools/simulate/run/simulation.h"
 #include "tools/simulate/threads/world.h"
 

@@ -8,7 +8,7 @@
 #include "services/gateway/engine/testing/toy_model.h"
 #include "tools/simulate/cluster/random_source.h"
 #include "tools/simulate/cluster/simulated_loader.h"
-#include "tools/simulate/run/shapes.h"
+#include "tools/simulate/run/constraints.h"
 
 namespace tandem::simulate {
 namespace {
@@ -24,11 +24,11 @@ class Draw {
 
   Scenario All() {
     scenario_.switch_one_in = static_cast<uint32_t>(Pick({2, 8, 32, 1000}));
-    Replicas();
-    Engine();
-    Requests();
+    DrawReplicas();
+    DrawEngine();
+    DrawRequests();
     // One scenario in eight is without any trouble.
-    if (!random_.OneIn(8)) Troubles();
+    if (!random_.OneIn(8)) DrawTroubles();
     return std::move(scenario_);
   }
 
@@ -66,7 +66,7 @@ class Draw {
     return index;
   }
 
-  void Replicas() {
+  void DrawReplicas() {
     const uint64_t num_replicas = Pick({1, 1, 1, 2, 2, 3});
     gateway::ExecutorOptions& executor = scenario_.executor;
     executor.policy.npu = NpuPolicy::kOff;
@@ -97,7 +97,7 @@ class Draw {
     executor.worker_grace = absl::Milliseconds(Pick({200, 1000}));
   }
 
-  void Engine() {
+  void DrawEngine() {
     gateway::EngineOptions& engine = scenario_.engine;
     engine.max_sequences = scenario_.executor.max_sequences;
     engine.max_rows = scenario_.executor.max_rows;
@@ -118,7 +118,7 @@ class Draw {
     return letters;
   }
 
-  void Requests() {
+  void DrawRequests() {
     // Few letters repeat, which is what lookup guesses from.
     const uint32_t num_letters = scenario_.drafts ? 3 : kNumLetters;
     std::vector<std::vector<uint32_t>> prefixes;
@@ -202,7 +202,7 @@ class Draw {
     return trouble;
   }
 
-  void Troubles() {
+  void DrawTroubles() {
     const uint32_t count = Number(1, 10);
     for (uint32_t i = 0; i < count; ++i) {
       Trouble& trouble = scenario_.troubles.emplace_back();

@@ -16,7 +16,7 @@
 #include "tools/simulate/cluster/random_source.h"
 #include "tools/simulate/cluster/simulated_loader.h"
 #include "tools/simulate/cluster/worker_process.h"
-#include "tools/simulate/run/shapes.h"
+#include "tools/simulate/run/constraints.h"
 #include "tools/simulate/threads/world.h"
 
 namespace tandem::simulate {

@@ -1,4 +1,4 @@
-// Constraints of simulated answers, over the toy vocabulary.
+// The tokenizer of the simulated model, and constraints of answers.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-#include "tools/simulate/run/shapes.h"
+#include "tools/simulate/run/constraints.h"
 
 #include <string>
 #include <utility>
