@@ -44,7 +44,7 @@ struct Scenario {
   std::vector<SimulatedRequest> requests;  // by arrival
   std::vector<Trouble> troubles;           // by time
 
-  // Whether a request may end for want of a worker, and because its step failed.
+  // Whether a request may end because no worker is there, and because its step failed.
   bool MayLoseWorkers() const;
   bool MayFailSteps() const;
   // When the last request has come and everything is healed.
