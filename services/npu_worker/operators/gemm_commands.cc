@@ -120,10 +120,10 @@ absl::StatusOr<size_t> GemmCommands::LoadCode(uint32_t first_row, uint32_t num_r
   const Code wanted = {first_row, GemmPaddedRows(num_rows) / kGemmRows};
   if (loaded_ == wanted) return loaded_words_;
   loaded_ = {};
-  auto known = known_.find(wanted);
+  auto known = known_.find({wanted.first_row, wanted.num_blocks});
   if (known == known_.end()) {
     TANDEM_ASSIGN_OR_RETURN(Transaction built, Build(first_row, wanted.num_blocks * kGemmRows));
-    known = known_.emplace(wanted, std::move(built)).first;
+    known = known_.emplace(std::pair(wanted.first_row, wanted.num_blocks), std::move(built)).first;
   }
   const std::vector<uint32_t>& words = known->second.words();
   const size_t bytes = words.size() * sizeof(uint32_t);

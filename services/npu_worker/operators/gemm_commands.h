@@ -5,12 +5,12 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -79,7 +79,7 @@ class GemmCommands {
   struct Code {
     uint32_t first_row = 0;
     uint32_t num_blocks = 0;  // of 64 rows
-    auto operator<=>(const Code&) const = default;
+    bool operator==(const Code&) const = default;
   };
 
   NpuDevice& device_;      // Borrowed.
@@ -92,7 +92,8 @@ class GemmCommands {
   NpuBuffer instructions_;
   std::optional<NpuRun> run_;  // set by Create
   // Code of a few numbers of rows from row 0 on: lanes take turns.
-  std::map<Code, Transaction> known_;  // few: first_row is a multiple of kCommandRows
+  // By Code; few, because first_row is a multiple of kCommandRows.
+  std::map<std::pair<uint32_t, uint32_t>, Transaction> known_;
   Code loaded_;
   size_t loaded_words_ = 0;
 };

@@ -88,7 +88,7 @@ class WorkerProcess::Life {
   // Waits; false: killed meanwhile.
   bool Sleep(absl::Duration time);
   // A stream that breaks with this life.
-  void Attach(std::shared_ptr<Connection> connection);
+  void Attach(const std::shared_ptr<Connection>& connection);
   // Called when this life ends.
   void WhenKilled(std::function<void()> call);
   // On the device thread: a message of a stream.

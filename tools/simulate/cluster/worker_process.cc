@@ -128,7 +128,7 @@ void WorkerProcess::Life::Kill() {
   for (const auto& call : calls) call();
 }
 
-void WorkerProcess::Life::Attach(std::shared_ptr<Connection> connection) {
+void WorkerProcess::Life::Attach(const std::shared_ptr<Connection>& connection) {
   {
     MutexLock lock(mutex_);
     std::erase_if(connections_, [](const auto& other) { return other.expired(); });

@@ -61,8 +61,8 @@ class Simulation {
 
   // In a world.
   void Run() {
-    const WorkerProcess::Report report{.note = note_,
-                                       .violation = [this](std::string text) { Violation(text); }};
+    const WorkerProcess::Report report{
+        .note = note_, .violation = [this](const std::string& text) { Violation(text); }};
     for (const WorkerSetup& setup : scenario_.workers) {
       workers_.push_back(std::make_unique<WorkerProcess>(setup, loader_, random_, report));
     }
