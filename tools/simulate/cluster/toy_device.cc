@@ -20,7 +20,8 @@ using gateway::testing::ToyHidden;
 using gateway::testing::ToyLogits;
 
 struct ToyDevice::Plan {
-  explicit Plan(ModelLoad loaded) : load(std::move(loaded)), config(load.weights->config()) {}
+  Plan(ModelLoad loaded, uint32_t wrong_guess)
+      : load(std::move(loaded)), config(load.weights->config()), wrong_guess_in(wrong_guess) {}
 
   // Activations of a lane's step, by row.
   struct Lane {
@@ -80,6 +81,8 @@ struct ToyDevice::Plan {
 
   const ModelLoad load;
   const ModelConfig& config;
+  const uint32_t wrong_guess_in;
+  uint64_t num_guesses = 0;
   std::vector<std::vector<uint64_t>> cache;  // [layer][block and slot]
   std::vector<Lane> lanes;
   std::vector<uint32_t> guesses;  // of the step whose head ran last
@@ -139,6 +142,9 @@ void ToyDevice::Plan::Head(const SegmentRun& run) {
     }
     const DrawEntry* const draw = output.draw == kNoDraw ? nullptr : &step.draws[output.draw];
     guesses.push_back(reference::GuessToken(result, draw));
+    if (wrong_guess_in != 0 && ++num_guesses % wrong_guess_in == 0) {
+      guesses.back() = (guesses.back() + 1) % config.vocab_size;
+    }
     put(layout.guesses, sizeof(uint32_t), &guesses.back(), sizeof(uint32_t));
   }
   for (size_t i = 0; i < step.pooled.size(); ++i) {
@@ -182,10 +188,12 @@ void ToyDevice::Plan::RunStage(const SegmentRun& run, Stage stage) {
   }
 }
 
-ToyDevice::ToyDevice(WorkerDescription description, Hooks hooks, bool keeps_answers)
+ToyDevice::ToyDevice(WorkerDescription description, Hooks hooks, bool keeps_answers,
+                     uint32_t wrong_guess_in)
     : description_(std::move(description)),
       hooks_(std::move(hooks)),
-      keeps_answers_(keeps_answers) {}
+      keeps_answers_(keeps_answers),
+      wrong_guess_in_(wrong_guess_in) {}
 
 ToyDevice::~ToyDevice() = default;
 
@@ -193,7 +201,7 @@ absl::StatusOr<LoadReport> ToyDevice::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   progress(0.5, "loading");
   TANDEM_RETURN_IF_ERROR(hooks_.load());
-  auto plan = std::make_unique<Plan>(std::move(load));
+  auto plan = std::make_unique<Plan>(std::move(load), wrong_guess_in_);
   ++num_loads_;
   for (uint32_t layer = 0; layer < plan->config.num_layers; ++layer) {
     const int group = plan->config.layer_is_global[layer] ? kGlobalGroup : kWindowGroup;

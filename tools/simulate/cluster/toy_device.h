@@ -23,7 +23,9 @@ class ToyDevice final : public BlockingWorker {
     std::function<void(std::string)> violation;
   };
   // `keeps_answers`: as a device with a queue, whose answers wait for an announced call.
-  ToyDevice(WorkerDescription description, Hooks hooks, bool keeps_answers);
+  // `wrong_guess_in`: one speculative token in so many is not what the sampler draws; 0: none.
+  ToyDevice(WorkerDescription description, Hooks hooks, bool keeps_answers,
+            uint32_t wrong_guess_in);
   ~ToyDevice() override;
 
   const WorkerDescription& description() const override { return description_; }
@@ -40,6 +42,7 @@ class ToyDevice final : public BlockingWorker {
   const WorkerDescription description_;
   const Hooks hooks_;
   const bool keeps_answers_;
+  const uint32_t wrong_guess_in_;
   uint64_t num_loads_ = 0;
   std::array<std::unique_ptr<Plan>, kMaxPlans> plans_;
 };

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-
 #include "tools/simulate/cluster/toy_device.h"
 #include "tools/simulate/cluster/worker_process.h"
 

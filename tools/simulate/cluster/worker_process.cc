@@ -62,7 +62,7 @@ WorkerProcess::Life::Life(WorkerProcess& process)
                                      },
                                  .load = [this] { return process_.RefuseLoad(); },
                                  .violation = process.report_.violation},
-                process.setup_.keeps_answers),
+                process.setup_.keeps_answers, process.setup_.wrong_guess_in),
             *source_, kStuckAfter, /*measure_ceilings=*/false, nullptr) {}
 
 void WorkerProcess::Life::Run() {

@@ -50,7 +50,8 @@ struct WorkerSetup {
   WorkerDescription description;
   std::string target;
   bool remote = false;
-  bool keeps_answers = false;  // ToyDevice
+  bool keeps_answers = false;   // ToyDevice
+  uint32_t wrong_guess_in = 0;  // likewise
   absl::Duration per_segment = absl::Milliseconds(1);
   absl::Duration per_row_stage = absl::Microseconds(2);
 };

@@ -56,6 +56,8 @@ class Draw {
     worker.description.max_rows = 64;
     worker.description.feeds_steps = feeds;
     worker.keeps_answers = feeds;
+    // Not drawn, so that the other draws stay as they are.
+    if (feeds && scenario_.seed % 2 == 0) worker.wrong_guess_in = 5;
     worker.remote = remote;
     worker.target =
         absl::StrFormat("%s%s", remote ? "tcp://" : "unix:/simulated/",
