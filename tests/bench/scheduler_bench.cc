@@ -29,7 +29,6 @@ std::unique_ptr<Scheduler> Make(bool prefix_cache) {
   options.max_sequences = 2 * kSequences;
   options.max_rows = 2048;
   options.chunk_rows = 2048;
-  options.max_waiting = 1000;
   options.prefix_cache = prefix_cache;
   return Scheduler::Create(options).value();
 }

@@ -1,7 +1,6 @@
 #include "services/gateway/engine/engine.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -22,8 +21,6 @@ SchedulerOptions Engine::MakeSchedulerOptions(const EngineOptions& options,
           .max_sequences = options.max_sequences,
           .max_rows = options.max_rows,
           .chunk_rows = options.chunk_rows,
-          // Admission says who may wait; requests of other engines may have taken places since.
-          .max_waiting = std::numeric_limits<uint32_t>::max(),
           .prefix_cache = options.prefix_cache};
 }
 

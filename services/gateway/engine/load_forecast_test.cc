@@ -34,7 +34,6 @@ SchedulerOptions Options() {
                     .num_blocks = {kMaxRunning * 512, kMaxRunning * 28}};
   options.max_sequences = kMaxRunning;
   options.max_rows = options.chunk_rows = kMaxRows;
-  options.max_waiting = 10'000;
   return options;
 }
 

@@ -34,7 +34,6 @@ SchedulerOptions FairOptions() {
   options.max_sequences = 8;
   options.max_rows = 64;
   options.chunk_rows = 64;
-  options.max_waiting = 200;
   return options;
 }
 

@@ -19,7 +19,6 @@ class PictureReuseTest : public ::testing::Test {
     options_.limits.picture_rows = kPictureRows;
     options_.limits.sliding_window = sliding_window;
     options_.limits.max_pictures = max_pictures;
-    options_.max_waiting = 8;
     scheduler_ = Scheduler::Create(options_).value();
     picture_ = std::make_shared<Picture>(Picture{.key = kFirstPictureKey});
     picture_->soft_tokens.resize(2 * kPictureRows);

@@ -67,7 +67,6 @@ Scheduler::Scheduler(const SchedulerOptions& options)
       pools_(options.limits),
       scopes_(kMaxScopes),
       max_sequence_len_(MaxSequenceLen(options.limits, pools_)),
-      places_(uint64_t{options.max_sequences} + options.max_waiting),
       running_(pools_, tenants_, counters_) {
   running_.SetLimits(MaxRunning(), options_.chunk_rows);
 }
@@ -108,7 +107,6 @@ absl::Status Scheduler::CheckFits(const SequenceSpec& spec, size_t num_tokens) c
 absl::Status Scheduler::Add(SequenceSpec spec) {
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size()));
-  TANDEM_RETURN_IF_ERROR(places_.Take(spec.tenant.name));
   Wait(Enter(std::move(spec)));
   return absl::OkStatus();
 }
@@ -140,7 +138,6 @@ SequenceProgress Scheduler::Take(uint64_t id) {
 
 absl::Status Scheduler::Adopt(SequenceSpec spec, const SequenceProgress& progress) {
   TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size() + progress.answer.size()));
-  places_.TakeAnyway(spec.tenant.name);
   Sequence& sequence = Enter(std::move(spec));
   sequence.tokens.insert(sequence.tokens.end(), progress.answer.begin(), progress.answer.end());
   sequence.num_known = static_cast<uint32_t>(sequence.tokens.size());
@@ -168,7 +165,6 @@ void Scheduler::Remove(uint64_t id) {
   Tenant& tenant = sequence->tenant;
   std::erase(tenant.waiting, sequence);
   running_.Remove(*sequence);
-  places_.Release(tenant.name);
   const auto counted = num_by_priority_.find(sequence->priority);
   if (--counted->second == 0) num_by_priority_.erase(counted);
   sequences_.erase(found);

@@ -91,7 +91,6 @@
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/step/step_batch.h"
 #include "services/gateway/scheduler/draft_place.h"
-#include "services/gateway/scheduler/queue_places.h"
 #include "services/gateway/scheduler/running_set.h"
 #include "services/gateway/scheduler/scheduler_counters.h"
 #include "services/gateway/scheduler/sequence.h"
@@ -105,7 +104,6 @@ struct SchedulerOptions {
   uint32_t max_sequences = 16;  // running at once; the limits may allow fewer
   uint32_t max_rows = 512;      // in one step; the limits may allow fewer
   uint32_t chunk_rows = 512;    // of one sequence's prompt in one step
-  uint32_t max_waiting = 128;   // beyond those running (QueuePlaces)
   bool prefix_cache = true;     // false: every token of every sequence is computed
 };
 
@@ -139,8 +137,7 @@ class Scheduler {
   // INVALID_ARGUMENT names a limit that is zero or contradicts another.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
-  // Queues a sequence.  RESOURCE_EXHAUSTED: its tenant has all the places among max_sequences +
-  // max_waiting that it may have (QueuePlaces).
+  // Queues a sequence, however many wait: admission bounds them.
   // INVALID_ARGUMENT: an empty prompt, an id in use, a prompt that leaves no room for a token, or a
   // picture that has more than max_picture_rows() rows.
   absl::Status Add(SequenceSpec spec);
@@ -271,8 +268,7 @@ class Scheduler {
   PrefixScopes scopes_;
   uint32_t max_sequence_len_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
-  Tenants tenants_;  // with the waiting sequences
-  QueuePlaces places_;
+  Tenants tenants_;                            // with the waiting sequences
   std::map<int32_t, size_t> num_by_priority_;  // sequences; none with 0
   uint64_t num_arrivals_ = 0;
   uint64_t last_step_id_ = 0;  // never used twice, failed steps included

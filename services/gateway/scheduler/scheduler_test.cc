@@ -15,7 +15,6 @@ using ::testing::HasSubstr;
 
 SchedulerOptions Options() {
   SchedulerOptions options = SmallSchedulerOptions();
-  options.max_waiting = 4;
   return options;
 }
 
@@ -324,14 +323,6 @@ TEST(SchedulerTest, EverySequenceThatNeedsLogitsGetsItsTurn) {
     }
   }
   for (uint64_t id = 1; id <= 6; ++id) EXPECT_GE(served[id], 6) << "sequence " << id;
-}
-
-TEST(SchedulerTest, RefusesMoreThanTheQueueHolds) {
-  auto scheduler = Make(Options());
-  for (uint64_t id = 0; id < 12; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 3)).ok());
-  EXPECT_EQ(scheduler->Add(Spec(12, 3)).code(), absl::StatusCode::kResourceExhausted);
-  scheduler->Remove(5);
-  EXPECT_TRUE(scheduler->Add(Spec(12, 3)).ok());
 }
 
 TEST(SchedulerTest, RefusesWhatCanNeverFit) {
