@@ -133,11 +133,17 @@ class DeviceHost {
     uint32_t plan = 0;  // HostedPlan::number, once its segment is submitted
     StepHeader header;  // of the step, likewise
     SegmentWork work;
+    bool is_copy = false;                             // of KV: it has ended when it is submitted
+    std::optional<worker::v1::InlineOutputs> copied;  // what it has read, if it is sent inline
     CallWaiter* waiter = nullptr;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };
   // Fills the call's plan, header and work.
   absl::Status SubmitSegment(const worker::v1::ExecuteRequest& request, Call& call);
+  // Waits for the calls of its plan, then copies.
+  absl::StatusOr<SegmentResult> CopyKv(const worker::v1::ExecuteRequest& request, Call& call);
+  // Waits for the segments of a plan's calls up to number `last`.
+  void EndCallsOf(uint32_t plan, uint64_t last);
   // The call that gets the next turn: the oldest without a result, of the plan that has waited
   // longest.  Null: no plan needs one.
   Call* NextCall();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/common/base/status_macros.h"
 #include "services/common/rpc/worker_convert.h"
 #include "services/worker_host/device_host.h"
 
@@ -15,8 +16,11 @@ uint64_t DeviceHost::Submit(const worker::v1::ExecuteRequest& request) {
             .segment_index = request.segment_index(),
             .lane = request.lane(),
             .epoch = request.epoch()};
-  const absl::Status submitted = SubmitSegment(request, call);
-  if (!submitted.ok()) call.result = submitted;
+  if (request.has_kv_copy()) {
+    call.result = CopyKv(request, call);
+  } else if (const absl::Status submitted = SubmitSegment(request, call); !submitted.ok()) {
+    call.result = submitted;
+  }
   calls_.push_back(std::move(call));
   until_next_call_.WaitBegins(AdaptivePolling::Clock::now());
   return num_calls_;
@@ -32,12 +36,7 @@ absl::Status DeviceHost::SubmitSegment(const worker::v1::ExecuteRequest& request
     return !earlier.result.has_value() && earlier.plan == call.plan &&
            earlier.lane == request.lane();
   });
-  if (in_lane != calls_.rend()) {
-    const uint64_t last = in_lane->number;
-    for (Call& earlier : calls_) {
-      if (earlier.number <= last && earlier.plan == call.plan && !earlier.result) End(earlier);
-    }
-  }
+  if (in_lane != calls_.rend()) EndCallsOf(call.plan, in_lane->number);
   if (!device_.ok()) return device_;
   const absl::StatusOr<SegmentRun> run = plan.Prepare(request);
   const absl::Status submitted =
@@ -51,6 +50,32 @@ absl::Status DeviceHost::SubmitSegment(const worker::v1::ExecuteRequest& request
   if (run.ok() && absl::IsUnavailable(submitted)) DeviceLost(submitted);
   if (request.lane() < plan.num_lanes()) plan.ForgetStep(request.lane());
   return submitted;
+}
+
+absl::StatusOr<SegmentResult> DeviceHost::CopyKv(const worker::v1::ExecuteRequest& request,
+                                                 Call& call) {
+  call.is_copy = true;
+  const HostedPlan* const hosted = plans_.Find(request.epoch());
+  if (hosted == nullptr) return plans_.UnknownEpoch("copy", request.epoch());
+  call.plan = hosted->number;
+  EndCallsOf(call.plan, call.number);
+  if (!device_.ok()) return device_;
+  TANDEM_ASSIGN_OR_RETURN(const KvCopy copy, hosted->plan->PrepareCopy(request));
+  const int64_t start_ns = NowNanos();
+  const absl::Status copied = Watched([&] { return worker_->CopyKv(call.plan, copy); });
+  if (absl::IsUnavailable(copied)) DeviceLost(copied);
+  TANDEM_RETURN_IF_ERROR(copied);
+  if (hosted->plan->inline_activations()) {
+    call.copied.emplace();
+    if (!copy.write) hosted->plan->PutCopied(copy, *call.copied);
+  }
+  return SegmentResult{.device_ns = static_cast<uint64_t>(NowNanos() - start_ns)};
+}
+
+void DeviceHost::EndCallsOf(uint32_t plan, uint64_t last) {
+  for (Call& earlier : calls_) {
+    if (earlier.number <= last && earlier.plan == plan && !earlier.result) End(earlier);
+  }
 }
 
 void DeviceHost::Want(uint64_t number, CallWaiter* waiter) {
@@ -136,7 +161,9 @@ void DeviceHost::Answer(uint64_t number, worker::v1::ExecuteResponse& response) 
   if (result.ok() && plan == nullptr) {
     result = absl::AbortedError("the plan has been replaced while the call was under way");
   }
-  if (result.ok()) {
+  if (result.ok() && call->copied.has_value()) {
+    response.mutable_outputs()->Swap(&*call->copied);
+  } else if (result.ok() && !call->is_copy) {
     plan->plan->PutOutputs(call->segment_index, call->lane, call->header, response);
   }
   calls_.erase(call);

@@ -7,6 +7,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/channel.h"
 #include "services/common/rpc/inline_exchange.h"
+#include "services/common/rpc/inline_kv.h"
 #include "services/common/rpc/worker_convert.h"
 
 namespace tandem {
@@ -67,6 +68,10 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
     return absl::FailedPreconditionError(absl::StrFormat("%s has no %s KV cache", description.name,
                                                          std::string(Traits(kv_dtype).name)));
   }
+  if (plan->limits_.kv_area_bytes > 0 && !description.copies_kv) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("copies of KV blocks: %s makes none", description.name));
+  }
   if (request.num_lanes() < 1 || request.num_lanes() > kMaxLanes) {
     return absl::InvalidArgumentError(absl::StrFormat("plan: num_lanes is %d, must be in [1, %d]",
                                                       request.num_lanes(), kMaxLanes));
@@ -89,6 +94,10 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Create(
   plan->feeds_steps_ = description.feeds_steps && plan->segments_.size() == 1 &&
                        plan->segments_[0].first_ordinal == 0 &&
                        plan->segments_[0].last_ordinal + 1 == NumStages(config.num_layers);
+  if (!vision) {
+    plan->kv_layout_ = KvCopyLayout(config, plan->limits_);
+    plan->attends_ = AttendedLayers(plan->segments_, config.num_layers);
+  }
   plan->lanes_.resize(request.num_lanes());
   for (Lane& lane : plan->lanes_) lane.storage.resize(plan->exchange_->layout.step.bytes);
   plan->weights_ = std::move(weights);
@@ -127,21 +136,27 @@ ModelLoad LoadedPlan::MakeLoad() const {
   return load;
 }
 
-absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest& request) {
+absl::Status LoadedPlan::CheckCall(const worker::v1::ExecuteRequest& request) const {
   const uint32_t segment_index = request.segment_index();
   if (segment_index >= is_mine_.size() || !is_mine_[segment_index]) {
     return absl::InvalidArgumentError(
         absl::StrFormat("segment %d is not one of this worker's %d, the last of them %d",
                         segment_index, segments_.size(), segments_.back().index));
   }
-  if (request.lane() >= lanes_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("lane %d, the exchange region has %d", request.lane(), lanes_.size()));
-  }
   if (request.has_inputs() != inline_activations_) {
     return absl::InvalidArgumentError(
         inline_activations_ ? "a call without inputs, under a plan whose activations come inline"
                             : "a call with inputs, under a plan whose activations lie in memory");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SegmentRun> LoadedPlan::Prepare(const worker::v1::ExecuteRequest& request) {
+  TANDEM_RETURN_IF_ERROR(CheckCall(request));
+  const uint32_t segment_index = request.segment_index();
+  if (request.lane() >= lanes_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("lane %d, the exchange region has %d", request.lane(), lanes_.size()));
   }
   Lane& lane = lanes_[request.lane()];
   SegmentRun run;
@@ -171,6 +186,23 @@ void LoadedPlan::PutOutputs(uint32_t segment_index, uint32_t lane, const StepHea
   const Segment& segment = SegmentOf(segment_index);
   tandem::PutOutputs(*exchange_, lane, segment, header, EndsWithHead(segment, num_layers_),
                      *response.mutable_outputs());
+}
+
+absl::StatusOr<KvCopy> LoadedPlan::PrepareCopy(const worker::v1::ExecuteRequest& request) const {
+  TANDEM_RETURN_IF_ERROR(CheckCall(request));
+  const KvCopy copy = FromProto(request.kv_copy());
+  if (limits_.kv_area_bytes == 0) {
+    return absl::InvalidArgumentError("a copy of KV, under a plan without an area for it");
+  }
+  TANDEM_RETURN_IF_ERROR(kv_layout_.Check(copy));
+  if (inline_activations_ && copy.write) {
+    TANDEM_RETURN_IF_ERROR(TakeKv(request.inputs().kv(), kv_layout_, copy, attends_, *exchange_));
+  }
+  return copy;
+}
+
+void LoadedPlan::PutCopied(const KvCopy& copy, worker::v1::InlineOutputs& outputs) const {
+  PutKv(*exchange_, kv_layout_, copy, attends_, *outputs.mutable_kv());
 }
 
 absl::Status LoadedPlan::ReadStep(uint32_t lane_idx, uint64_t step_id) {

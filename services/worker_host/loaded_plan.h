@@ -43,6 +43,14 @@ class LoadedPlan {
   // step that Prepare returned.
   void PutOutputs(uint32_t segment_index, uint32_t lane, const StepHeader& header,
                   worker::v1::ExecuteResponse& response) const;
+  // Checks a call with a copy of KV, and fills the argument of Worker::CopyKv, which borrows from
+  // `request`.  What comes inline is put into the exchange region first.  INVALID_ARGUMENT: the plan
+  // has no area for copies; no such segment; a block that there is not, or too many; inputs of a
+  // wrong size.
+  absl::StatusOr<KvCopy> PrepareCopy(const worker::v1::ExecuteRequest& request) const;
+  // What a copy has read, if it is sent inline.
+  void PutCopied(const KvCopy& copy, worker::v1::InlineOutputs& outputs) const;
+  bool inline_activations() const { return inline_activations_; }
   // Forgets the step in a lane: its next call reads the step area again, and no step can be fed
   // from it.
   void ForgetStep(uint32_t lane) {
@@ -62,6 +70,8 @@ class LoadedPlan {
   absl::Status CheckFeeds(const StepBatch& step) const;
   absl::Status CheckInlineSizes() const;
   const Segment& SegmentOf(uint32_t segment_index) const;
+  // The segment is one of this worker's; its activations come as the plan says.
+  absl::Status CheckCall(const worker::v1::ExecuteRequest& request) const;
 
   uint64_t epoch_ = 0;
   uint32_t number_ = 0;
@@ -71,6 +81,8 @@ class LoadedPlan {
   std::vector<Segment> segments_;
   std::vector<bool> is_mine_;  // by index in the plan
   StepLimits limits_;
+  KvCopyLayout kv_layout_;
+  std::vector<bool> attends_;  // by layer
   std::vector<Lane> lanes_;
   bool inline_activations_ = false;
   bool feeds_steps_ = false;  // the worker can feed steps, and runs the whole model

@@ -28,6 +28,7 @@ struct WorkerDescription {
   bool feeds_steps = false;
   // Its Embed takes soft tokens, and its Attend lets a picture's rows see each other.
   bool takes_pictures = false;
+  bool copies_kv = false;            // Worker::CopyKv
   std::vector<StageKind> stages;     // stage kinds it can run
   std::vector<DType> weight_dtypes;  // weight formats its matrix kernels read
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any

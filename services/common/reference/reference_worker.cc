@@ -12,6 +12,7 @@
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/reference/ops.h"
+#include "services/common/tensor/kv_format.h"
 
 namespace tandem::reference {
 namespace {
@@ -68,6 +69,7 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
                   .emulated = options.emulated,
                   .feeds_steps = true,
                   .takes_pictures = true,
+                  .copies_kv = true,
                   .stages = std::move(options.stages),
                   .kv_dtypes = {DType::kF16, DType::kQ8_0},
                   .max_rows = options.max_rows,
@@ -138,6 +140,47 @@ absl::StatusOr<uint64_t> ReferenceWorker::AllocateCache(const ModelLoad& load,
     kv[stage.layer_idx].values.assign(elements(stage), 0.0f);
   }
   return bytes;
+}
+
+absl::Status ReferenceWorker::CopyKv(uint32_t plan_idx, const KvCopy& copy) {
+  Plan& plan = plans_[plan_idx];
+  if (plan.parameters == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s has no model loaded", description_.name));
+  }
+  const ModelConfig& config = plan.parameters->config();
+  const StepLimits& limits = plan.load.limits;
+  const std::span<std::byte> area = plan.load.exchange->Area(0, plan.load.exchange->layout.kv);
+  const size_t head_dim = config.head_dim;
+  const size_t page_bytes = KvPageBytes(limits.kv_dtype, limits.block_tokens, config.head_dim);
+  std::vector<float> page(limits.block_tokens * head_dim);
+  KvCopyLayout(config, limits)
+      .ForEachPart(copy, [&](uint32_t layer_idx, uint32_t block, uint64_t offset) {
+        KvLayer& layer = plan.kv[layer_idx];
+        if (layer.keys.empty()) return;
+        std::span<std::byte> pages = area.subspan(offset);
+        for (std::vector<float>* const cache : {&layer.keys, &layer.values}) {
+          for (uint32_t head = 0; head < config.num_kv_heads; ++head) {
+            const std::span<std::byte> bytes = pages.first(page_bytes);
+            pages = pages.subspan(page_bytes);
+            if (copy.write) DecodeKvPage(limits.kv_dtype, bytes, page);
+            for (size_t token = 0; token < limits.block_tokens; ++token) {
+              float* const row =
+                  cache->data() +
+                  ((size_t{block} * limits.block_tokens + token) * config.num_kv_heads + head) *
+                      head_dim;
+              float* const in_page = page.data() + token * head_dim;
+              if (copy.write) {
+                std::copy_n(in_page, head_dim, row);
+              } else {
+                std::copy_n(row, head_dim, in_page);
+              }
+            }
+            if (!copy.write) EncodeKvPage(limits.kv_dtype, page, bytes);
+          }
+        }
+      });
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SegmentResult> ReferenceWorker::Run(const SegmentRun& run) {

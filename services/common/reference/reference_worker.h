@@ -37,6 +37,7 @@ class ReferenceWorker : public BlockingWorker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload(uint32_t plan) override { plans_[plan] = {}; }
+  absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
   absl::Status CheckHealth() override { return absl::OkStatus(); }
 
  private:

@@ -4,6 +4,7 @@
 
 #include "services/common/reference/reference_model.h"
 #include "services/common/testing/compare.h"
+#include "services/common/testing/kv_copy_case.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/plan_runner.h"
 #include "services/common/testing/random_weights.h"
@@ -96,6 +97,30 @@ TEST(ReferenceWorkerTest, RefusesAStageThatItDoesNotOffer) {
                   .status(),
               tandem::testing::StatusIs(absl::StatusCode::kFailedPrecondition,
                                         ::testing::HasSubstr("npu0 cannot run Embed")));
+}
+
+TEST(ReferenceWorkerTest, GoesOnWithCopiedKvBitForBit) {
+  const ModelConfig config = tandem::testing::MakeConfig({});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  // Between plans of one and of several workers, whose layers lie in the area side by side.
+  std::vector<tandem::Segment> layers;
+  for (uint32_t ordinal = 0; ordinal < NumStages(config.num_layers); ++ordinal) {
+    layers.push_back(tandem::testing::SingleStage(StageAt(ordinal, config.num_layers), config));
+    layers.back().worker = ordinal / 6 % 2;
+  }
+  for (const DType dtype : {DType::kF16, DType::kQ8_0}) {
+    const tandem::testing::RunLimits limits{
+        .block_tokens = 5, .kv_dtype = dtype, .kv_area_bytes = 1 << 20};
+    ReferenceWorker whole, first, second;
+    ASSERT_OK_AND_ASSIGN(
+        auto from,
+        PlanRunner::Create(weights, {&whole}, tandem::testing::WholeModel(config), limits));
+    ASSERT_OK_AND_ASSIGN(auto to, PlanRunner::Create(weights, {&first, &second}, layers, limits));
+    ASSERT_OK_AND_ASSIGN(
+        const tandem::testing::KvCopyResult result,
+        RunKvCopyCase(*from, *to, {.prompt = Tokens(config, 43), .next = {3, 1, 4, 1, 5}}));
+    EXPECT_EQ(result.copied, result.computed);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kMaxTableLen = 1u << 26;
 constexpr uint32_t kMaxBlockTokens = 4096;
+constexpr uint64_t kMaxKvAreaBytes = uint64_t{128} << 20;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxDeviceBytes = 256;
 
@@ -54,6 +55,7 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   proto.set_pid(::getpid());
   proto.set_feeds_steps(description.feeds_steps);
   proto.set_takes_pictures(description.takes_pictures);
+  proto.set_copies_kv(description.copies_kv);
   return proto;
 }
 
@@ -100,6 +102,7 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
   description.memory_available_bytes = proto.memory_available_bytes();
   description.feeds_steps = proto.feeds_steps();
   description.takes_pictures = proto.takes_pictures();
+  description.copies_kv = proto.copies_kv();
   return description;
 }
 
@@ -162,6 +165,7 @@ worker::v1::StepLimits ToProto(const StepLimits& limits) {
   for (const uint32_t num_blocks : limits.num_blocks) proto.add_num_blocks(num_blocks);
   proto.set_kv_dtype(static_cast<uint32_t>(limits.kv_dtype));
   proto.set_max_pictures(limits.max_pictures);
+  proto.set_kv_area_bytes(limits.kv_area_bytes);
   return proto;
 }
 
@@ -195,6 +199,11 @@ absl::StatusOr<StepLimits> LimitsFromProto(const worker::v1::StepLimits& proto,
     TANDEM_RETURN_IF_ERROR(LimitWithin("num_blocks", proto.num_blocks(group), 1, kNoBlock - 1));
     limits.num_blocks[group] = proto.num_blocks(group);
   }
+  if (proto.kv_area_bytes() > kMaxKvAreaBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "limits: kv_area_bytes is %d, must be at most %d", proto.kv_area_bytes(), kMaxKvAreaBytes));
+  }
+  limits.kv_area_bytes = proto.kv_area_bytes();
   if (proto.max_pictures() == 0) return limits;
   TANDEM_ASSIGN_OR_RETURN(limits.picture_rows, PictureRows(config));
   TANDEM_RETURN_IF_ERROR(

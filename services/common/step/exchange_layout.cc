@@ -58,6 +58,7 @@ ExchangeLayout MakeExchangeLayout(const ModelConfig& config, const StepLimits& l
   layout.pixels = place(limits.vision() ? pixel_bytes * limits.max_pictures : 0, pixel_bytes);
   layout.soft_tokens = place(hidden_bytes * num_soft_tokens, hidden_bytes);
   layout.lane_bytes = offset;
+  layout.kv = {.offset = num_lanes * layout.lane_bytes, .bytes = limits.kv_area_bytes};
   return layout;
 }
 

@@ -3,7 +3,7 @@
 // The region has `num_lanes` equal lanes, so that one step's activations can be sent while
 // another's are computed.  A lane holds fixed areas, each aligned to kAreaAlignment:
 // the step area (step_batch.h), one area per Port, candidates, guesses, logits, pooled sums,
-// masks, pixels and soft tokens.
+// masks, pixels and soft tokens.  Behind the lanes lies one area for copies of KV blocks (kv_copy.h).
 // Offsets never change while a model is loaded, so consumers import the region once and keep
 // addresses.
 #pragma once
@@ -40,8 +40,9 @@ struct ExchangeLayout {
   // float32, rows of hidden_dim.  Of a vision plan: [max_pictures, picture_rows], its results.  Of a
   // decoder whose steps have pictures: [max_rows], read by Embed.
   ExchangeArea soft_tokens;
+  ExchangeArea kv;  // of no lane: its offset is from the start of the region
 
-  uint64_t total_bytes() const { return num_lanes * lane_bytes; }
+  uint64_t total_bytes() const { return num_lanes * lane_bytes + kv.bytes; }
   const ExchangeArea& port(Port p) const;
 };
 

@@ -162,6 +162,8 @@ struct StepLimits {
   DType kv_dtype = DType::kF16;
   uint32_t max_pictures = 0;  // 0: steps have none
   uint32_t picture_rows = 0;  // of a whole picture: soft tokens that the encoder makes of it
+  // Of the exchange region, for copies of KV blocks (kv_copy.h); 0: there are none.
+  uint64_t kv_area_bytes = 0;
 
   // Of a vision plan, whose steps have pictures alone.
   bool vision() const { return max_rows == 0; }

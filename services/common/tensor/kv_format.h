@@ -8,7 +8,9 @@
 // A *page* is the K, or the V, of one KV head in a block: [block_tokens, head_dim].
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,5 +31,11 @@ absl::StatusOr<DType> ParseKvDType(std::string_view text);
 // Bytes of a page, filled up to a multiple of 16 where its parts would not be aligned.
 // REQUIRES IsKvDType(dtype).
 uint64_t KvPageBytes(DType dtype, uint32_t block_tokens, uint32_t head_dim);
+
+// A page of float32 [block_tokens, head_dim], rounded to the format, and back.  What was decoded is
+// encoded to the same bytes.
+// REQUIRES IsKvDType(dtype) and `page` of KvPageBytes.
+void EncodeKvPage(DType dtype, std::span<const float> values, std::span<std::byte> page);
+void DecodeKvPage(DType dtype, std::span<const std::byte> page, std::span<float> values);
 
 }  // namespace tandem

@@ -42,7 +42,8 @@ StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits) {
                   .context_len = limits.context_len == 0 ? config.context_len : limits.context_len,
                   .block_tokens = limits.block_tokens,
                   .sliding_window = config.sliding_window,
-                  .kv_dtype = limits.kv_dtype};
+                  .kv_dtype = limits.kv_dtype,
+                  .kv_area_bytes = limits.kv_area_bytes};
   const uint32_t blocks_of_one = (step.context_len - 1) / step.block_tokens + 1;
   if (limits.max_pictures > 0) {
     step.max_pictures = limits.max_pictures;
@@ -176,6 +177,14 @@ absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane) {
   TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));
   return workers_[0]->Submit(
       {.plan = plan_, .lane = lane, .step = &steps_[lane].step, .first_of_step = true});
+}
+
+absl::Status PlanRunner::CopyKv(const KvCopy& copy) {
+  TANDEM_RETURN_IF_ERROR(KvCopyLayout(config(), limits_).Check(copy));
+  for (Worker* const worker : workers_) {
+    if (worker->description().copies_kv) TANDEM_RETURN_IF_ERROR(worker->CopyKv(plan_, copy));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<float> PlanRunner::ReadPort(Port port, uint32_t num_rows, uint32_t lane) const {

@@ -31,6 +31,7 @@ struct RunLimits {
   uint32_t plan = 0;  // of the workers
   uint32_t max_pictures =
       0;  // of a step; of a vision plan too, where the other numbers mean nothing
+  uint64_t kv_area_bytes = 0;
 };
 StepLimits MakeStepLimits(const ModelConfig& config, const RunLimits& limits);
 
@@ -74,6 +75,10 @@ class PlanRunner {
   // For plans of one segment: writes and submits the step; waits for the oldest submitted.
   absl::Status SubmitStep(const StepBatch& step, uint32_t lane);
   absl::StatusOr<SegmentResult> WaitForStep() { return workers_[0]->Wait(plan_); }
+
+  // Has every worker copy its layers.
+  absl::Status CopyKv(const KvCopy& copy);
+  std::span<std::byte> KvArea() const { return Area(exchange_->layout.kv, 0); }
 
   // A port's rows in the exchange region, [num_rows, row].
   std::vector<float> ReadPort(Port port, uint32_t num_rows, uint32_t lane = 0) const;

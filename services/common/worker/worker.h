@@ -15,6 +15,7 @@
 #include "services/common/plan/planner.h"
 #include "services/common/plan/stage.h"
 #include "services/common/step/exchange_layout.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/step/step_batch.h"
 #include "services/common/weights/weight_set.h"
 
@@ -130,6 +131,14 @@ class Worker {
   // Whether a submitted segment does not begin before its Wait.  Its answer is then never held back
   // for the call that follows.
   virtual bool runs_in_wait() const { return false; }
+
+  // Copies blocks of the plan's layers between the KV cache and the exchange region's area for them.
+  // Errors as Wait's.
+  // REQUIRES description().copies_kv, that no segment of the plan is submitted, and a copy that
+  // KvCopyLayout::Check has allowed.
+  virtual absl::Status CopyKv(uint32_t /*plan*/, const KvCopy& /*copy*/) {
+    return absl::UnimplementedError("this kind of device copies no KV");
+  }
 
   // Cheap check that the device still answers; called while idle.
   virtual absl::Status CheckHealth() = 0;

@@ -38,6 +38,8 @@ class DevicePlan {
   virtual bool HoldsBack() const = 0;
   virtual absl::StatusOr<SegmentResult> Wait() = 0;
   virtual bool idle() const = 0;
+  // As Worker's.  REQUIRES idle().
+  virtual absl::Status CopyKv(const KvCopy& copy) = 0;
   // Queues the submissions for which there is room now.
   virtual void QueueDue() = 0;
 

@@ -88,4 +88,14 @@ void ExchangeAccess::CopyOutResults(uint32_t lane, const StepHeader& header) con
   CopyRows(lane, layout().pooled, header.num_pooled, false);
 }
 
+void ExchangeAccess::CopyInKv(uint64_t bytes) const {
+  if (path_ != ImportPath::kUpload) return;
+  std::memcpy(HostView(0, layout().kv).data(), exchange_->Area(0, layout().kv).data(), bytes);
+}
+
+void ExchangeAccess::CopyOutKv(uint64_t bytes) const {
+  if (path_ != ImportPath::kUpload) return;
+  std::memcpy(exchange_->Area(0, layout().kv).data(), HostView(0, layout().kv).data(), bytes);
+}
+
 }  // namespace tandem::gpu

@@ -24,6 +24,8 @@ class ExchangeAccess {
   ImportPath path() const { return path_; }
   const std::string& note() const { return note_; }
 
+  // The region, or its mirror; areas lie in it as in the region.
+  const vulkan::Buffer& buffer() const { return buffer_; }
   // Device address of an area of a lane.
   uint64_t Address(uint32_t lane, const ExchangeArea& area) const {
     return buffer_.address() + lane * layout().lane_bytes + area.offset;
@@ -42,6 +44,9 @@ class ExchangeAccess {
   void CopyOut(uint32_t lane, PortMask ports, uint32_t num_rows) const;
   // Copies candidates, speculative tokens, pooled sums, and logits if the step asks for them.
   void CopyOutResults(uint32_t lane, const StepHeader& header) const;
+  // Copy the first bytes of the area for KV.
+  void CopyInKv(uint64_t bytes) const;
+  void CopyOutKv(uint64_t bytes) const;
 
  private:
   ExchangeAccess() = default;

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   description.emulated = info.software();
   description.feeds_steps = true;
   description.kv_dtypes = {DType::kF16, DType::kQ8_0};
+  description.copies_kv = true;
   description.takes_pictures = CanTakePictures(worker->kernels_->tuning());
   for (int kind = 0; kind < kNumStageKinds; ++kind) {
     description.stages.push_back(static_cast<StageKind>(kind));
@@ -182,6 +183,13 @@ absl::StatusOr<SegmentResult> GpuWorker::Wait(uint32_t plan) {
     return absl::UnavailableError("the device was lost with what was submitted");
   }
   return models_[plan]->Wait();
+}
+
+absl::Status GpuWorker::CopyKv(uint32_t plan, const KvCopy& copy) {
+  if (device_ == nullptr || device_->lost() || models_[plan] == nullptr) {
+    return absl::UnavailableError("the device was lost with its KV cache");
+  }
+  return models_[plan]->CopyKv(copy);
 }
 
 absl::Status GpuWorker::CheckHealth() {

@@ -62,6 +62,7 @@ class GpuWorker : public Worker {
   absl::StatusOr<bool> Advance(uint32_t plan) override;
   bool HoldsBack(uint32_t plan) const override;
   absl::StatusOr<SegmentResult> Wait(uint32_t plan) override;
+  absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
   // Runs a computation with a known result.  UNAVAILABLE: no result within seconds.  INTERNAL: a
   // wrong result.
   absl::Status CheckHealth() override;

@@ -17,6 +17,7 @@
 #include "services/gpu_worker/kernels/kernel_set.h"
 #include "services/gpu_worker/stages/device_plan.h"
 #include "services/gpu_worker/stages/exchange_access.h"
+#include "services/gpu_worker/stages/kv_copier.h"
 #include "services/gpu_worker/stages/model_buffers.h"
 #include "services/gpu_worker/stages/model_tuning.h"
 #include "services/gpu_worker/stages/segment_program.h"
@@ -52,6 +53,7 @@ class LoadedModel : public DevicePlan {
   bool HoldsBack() const override { return !flights_.empty() && !flights_.back().all_queued(); }
   absl::StatusOr<SegmentResult> Wait() override;
   bool idle() const override { return flights_.empty(); }
+  absl::Status CopyKv(const KvCopy& copy) override { return kv_copier_->Copy(copy); }
   void QueueDue() override;
 
  private:
@@ -105,6 +107,7 @@ class LoadedModel : public DevicePlan {
   std::unique_ptr<WeightImport> weights_;  // null: no stage reads any
   std::unique_ptr<ExchangeAccess> exchange_;
   std::unique_ptr<ModelBuffers> buffers_;
+  std::optional<KvCopier> kv_copier_;  // from Import on
   std::unique_ptr<DependencyCounters> phases_;
   ModelTuning tuning_;
   std::optional<StageTimes> times_;  // null: no step is cut

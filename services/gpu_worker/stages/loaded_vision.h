@@ -46,6 +46,9 @@ class LoadedVision : public DevicePlan {
   bool HoldsBack() const override { return !flights_.empty() && !flights_.back().all_queued(); }
   absl::StatusOr<SegmentResult> Wait() override;
   bool idle() const override { return flights_.empty(); }
+  absl::Status CopyKv(const KvCopy& /*copy*/) override {
+    return absl::UnimplementedError("Vision has no KV cache");
+  }
   void QueueDue() override;
 
  private:

@@ -225,6 +225,27 @@ absl::StatusOr<LoadReport> ToyDevice::Load(
   return report;
 }
 
+absl::Status ToyDevice::CopyKv(uint32_t plan_idx, const KvCopy& copy) {
+  Plan& plan = *plans_[plan_idx];
+  TANDEM_RETURN_IF_ERROR(hooks_.run(1, 1));
+  const StepLimits& limits = plan.load.limits;
+  const uint64_t vector_bytes = uint64_t{plan.config.head_dim} * sizeof(uint16_t);
+  const std::span<std::byte> area = plan.Area(0, plan.load.exchange->layout.kv);
+  KvCopyLayout(plan.config, limits)
+      .ForEachPart(copy, [&](uint32_t layer, uint32_t block, uint64_t offset) {
+        for (uint32_t slot = 0; slot < limits.block_tokens; ++slot) {
+          uint64_t& cached = plan.cache[layer].at(size_t{block} * limits.block_tokens + slot);
+          std::byte* const in_area = area.data() + offset + slot * vector_bytes;
+          if (copy.write) {
+            std::memcpy(&cached, in_area, sizeof(cached));
+          } else {
+            std::memcpy(in_area, &cached, sizeof(cached));
+          }
+        }
+      });
+  return absl::OkStatus();
+}
+
 void ToyDevice::Unload(uint32_t plan) { plans_[plan].reset(); }
 
 absl::StatusOr<SegmentResult> ToyDevice::Run(const SegmentRun& run) {

@@ -32,6 +32,8 @@ class ToyDevice final : public BlockingWorker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload(uint32_t plan) override;
+  // A position's hash lies at the start of its vectors of the first KV head.
+  absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
   absl::Status CheckHealth() override { return absl::OkStatus(); }
   bool runs_in_wait() const override { return !keeps_answers_; }
 
