@@ -62,6 +62,20 @@ void KvPools::Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t ma
   found.nodes.resize(usable);
 }
 
+void KvPools::FindBlocks(uint64_t scope, std::span<const uint32_t> tokens, uint32_t first_window,
+                         CachedPrefix& found) const {
+  found.nodes.clear();
+  uint64_t parent = PrefixTree::Root(scope);
+  for (; tokens.size() >= block_tokens; tokens = tokens.subspan(block_tokens)) {
+    const uint32_t node = tree->Find(parent, tokens.first(block_tokens));
+    const bool needs_window = found.nodes.size() >= first_window;
+    if (node == kNoBlock || (needs_window && tree->window_block(node) == kNoBlock)) break;
+    found.nodes.push_back(node);
+    parent = node;
+  }
+  found.first_window = std::min(first_window, static_cast<uint32_t>(found.nodes.size()));
+}
+
 bool KvPools::FindWindowFrom(uint32_t first_seen, CachedPrefix& found) const {
   const uint32_t first_needed = first_seen / block_tokens;
   for (uint32_t i = first_needed; i < found.first_window; ++i) {

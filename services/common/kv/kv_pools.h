@@ -48,6 +48,10 @@ struct KvPools {
   // `max_positions`.  Overwrites `found`.
   void Find(uint64_t scope, std::span<const uint32_t> tokens, uint64_t max_positions,
             CachedPrefix& found) const;
+  // The longest cached prefix of `tokens` whose blocks from number `first_window` on have their window
+  // blocks; a sequence can continue from more blocks alone.  Overwrites `found`.
+  void FindBlocks(uint64_t scope, std::span<const uint32_t> tokens, uint32_t first_window,
+                  CachedPrefix& found) const;
   // Extends `found` to the window blocks from position `first_seen` on, which later rows see too.
   // False, with nothing changed, if one of them is gone.
   bool FindWindowFrom(uint32_t first_seen, CachedPrefix& found) const;

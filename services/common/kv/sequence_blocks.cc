@@ -66,6 +66,30 @@ bool SequenceBlocks::Extend(uint32_t num_positions) {
   return true;
 }
 
+bool SequenceBlocks::ExtendCopied(uint32_t num_entries, uint32_t first_window) {
+  std::vector<uint32_t>& global = tables_[kGlobalGroup];
+  std::vector<uint32_t>& window = tables_[kWindowGroup];
+  const auto held = static_cast<uint32_t>(global.size());
+  const uint32_t window_begin = std::min(std::max(held, first_window), num_entries);
+  if (num_entries - held > pools_->pools[kGlobalGroup].num_available() ||
+      num_entries - window_begin > pools_->pools[kWindowGroup].num_available()) {
+    return false;
+  }
+  if (global.empty()) epoch_ = pools_->epoch;
+  num_unseen_ = std::max(num_unseen_, std::min(first_window, held));
+  ReleaseTo(num_unseen_);
+  while (global.size() < num_entries) {
+    if (global.size() < first_window) {
+      window.push_back(kNoBlock);
+      num_released_ = num_unseen_ = static_cast<uint32_t>(window.size());
+    } else {
+      window.push_back(pools_->Allocate(kWindowGroup));
+    }
+    global.push_back(pools_->Allocate(kGlobalGroup));
+  }
+  return true;
+}
+
 void SequenceBlocks::Publish(std::span<const uint32_t> tokens) {
   if (!publishing()) return;
   const uint32_t block_tokens = pools_->block_tokens;

@@ -48,12 +48,18 @@ class SequenceBlocks {
   // Grows both tables to cover positions [0, num_positions).  False, with nothing changed, when
   // there are not enough blocks available.
   bool Extend(uint32_t num_positions);
+  // Grows both tables to `num_entries`, for blocks that are filled from elsewhere: without window
+  // blocks before entry `first_window`.  False, with nothing changed, when there are not enough
+  // blocks available.
+  bool ExtendCopied(uint32_t num_entries, uint32_t first_window);
   // Publishes the whole blocks of the first positions, whose rows are computed with `tokens`.
   void Publish(std::span<const uint32_t> tokens);
   // Whether some of the first `num_blocks` blocks are still unpublished, and will be published.
   bool WillPublish(uint32_t num_blocks) const {
     return publishing() && num_published_ < num_blocks;
   }
+  // Leading blocks that are published.
+  uint32_t num_published() const { return publishing() ? num_published_ : 0; }
   // Frees all blocks, the last first, so that a prefix outlives what follows it.
   void FreeAll();
 

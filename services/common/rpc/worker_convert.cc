@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/tensor/kv_format.h"
 
 namespace tandem {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr uint32_t kMaxTableLen = 1u << 26;
 constexpr uint32_t kMaxBlockTokens = 4096;
-constexpr uint64_t kMaxKvAreaBytes = uint64_t{128} << 20;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxDeviceBytes = 256;
 

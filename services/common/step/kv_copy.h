@@ -18,6 +18,9 @@
 
 namespace tandem {
 
+// Of an area.
+inline constexpr uint64_t kMaxKvAreaBytes = uint64_t{128} << 20;
+
 struct KvCopy {
   bool write = false;                              // from the area to the cache
   std::span<const uint32_t> blocks[kNumKvGroups];  // ids, by KvGroup

@@ -155,9 +155,16 @@ void Admission::SetMaxSequenceLen(uint32_t tokens) {
 bool Admission::WaitForRequest(absl::Duration patience) {
   MutexLock lock(mutex_);
   const absl::Time until = absl::Now() + patience;
-  while (places_.num_taken() == 0 && !stopped_ && work_.WaitUntil(mutex_, until)) {
+  while (places_.num_taken() == 0 && !woken_ && !stopped_ && work_.WaitUntil(mutex_, until)) {
   }
+  woken_ = false;
   return !stopped_;
+}
+
+void Admission::Wake() {
+  MutexLock lock(mutex_);
+  woken_ = true;
+  work_.SignalOne();
 }
 
 std::vector<SubmittedRequest> Admission::Take() {
@@ -167,12 +174,24 @@ std::vector<SubmittedRequest> Admission::Take() {
   return taken;
 }
 
-void Admission::Ended(uint64_t id) {
+void Admission::Ended(uint64_t id) { Left(Leaves(id)); }
+
+RequestSize Admission::Leaves(uint64_t id) {
   MutexLock lock(mutex_);
-  const RequestSize size = forecast_.Remove(id);
-  places_.Release(size.tenant, size.prompt_tokens);
   ends_.reset();
+  return forecast_.Remove(id);
+}
+
+void Admission::Left(const RequestSize& size) {
+  MutexLock lock(mutex_);
+  places_.Release(size.tenant, size.prompt_tokens);
   ended_.SignalAll();
+}
+
+void Admission::Stays(uint64_t id, const RequestSize& size) {
+  MutexLock lock(mutex_);
+  forecast_.Admitted(id, size);
+  ends_.reset();
 }
 
 void Admission::StepTook(uint32_t decode_rows, uint32_t prompt_rows, absl::Duration time) {

@@ -77,12 +77,19 @@ class Admission {
 
   // `tokens`: of prompt and answer together.
   void SetMaxSequenceLen(uint32_t tokens);
-  // Waits up to `patience` until there are requests that have not ended; false after Stop.
+  // Waits up to `patience` until there are requests that have not ended, or Wake; false after Stop.
   bool WaitForRequest(absl::Duration patience);
+  // Ends a wait, or the next one.
+  void Wake();
   // The requests submitted since the last call, in order.
   std::vector<SubmittedRequest> Take();
   // Frees the place of a request that has ended.
   void Ended(uint64_t id);
+  // A request is being handed to another engine, and may come back from there at once: its place stays
+  // taken until Left, or until Stays takes its departure back.
+  RequestSize Leaves(uint64_t id);
+  void Left(const RequestSize& size);
+  void Stays(uint64_t id, const RequestSize& size);
 
   // For the forecast: a step took so long, counted from when the device could begin it; how far
   // the running requests are, and how many sequences can run at once; an answer reached its end.
@@ -128,6 +135,7 @@ class Admission {
   mutable std::optional<std::vector<LoadForecast::End>> ends_ ABSL_GUARDED_BY(mutex_);
   uint32_t max_sequence_len_ ABSL_GUARDED_BY(mutex_) = 0;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_reason_ ABSL_GUARDED_BY(mutex_) =
       absl::UnavailableError("the gateway is shutting down");

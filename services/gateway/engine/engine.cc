@@ -54,6 +54,9 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
                              .min_pause = options_.min_recovery_pause,
                              .max_pause = options_.max_recovery_pause,
                              .on_ready_change = options_.on_ready_change}),
+      sender_(*executor_, *scheduler_),
+      receiver_(*executor_, *scheduler_, [this] { admission_.Wake(); }),
+      hands_over_(options_.hands_over),
       constraint_encoder_(ForcedEncoderOf(tokenizer_)),
       constraint_pool_(kConstraintThreads, constraint_encoder_),
       notifier_(options_.notifier != nullptr ? options_.notifier
@@ -125,10 +128,12 @@ SchedulerCounters Engine::counters() const {
 
 void Engine::Run() {
   const auto patience = [this] {
-    return recovery_.down() || !flights_.empty() ? absl::ZeroDuration() : options_.idle_check;
+    return recovery_.down() || !flights_.empty() || CopiesDue() ? absl::ZeroDuration()
+                                                                : options_.idle_check;
   };
   while (admission_.WaitForRequest(patience())) RunOnce();
   TakeRequests();
+  receiver_.Stop();
   EndAll(admission_.end_reason(), absl::InfiniteFuture());
   // The engine may be kept for a while: its drafters must not hold on to workers until then.
   if (speculator_ != nullptr) speculator_->Stop();
@@ -142,7 +147,8 @@ void Engine::RunOnce() {
   TakeRequests();
   Sweep(absl::Now());
   if (recovery_.down()) return Recover();
-  if (!runs_.empty() || !flights_.empty()) return RunOneStep();
+  if (options_.neighbours != nullptr) HandOver(absl::Now());
+  if (!runs_.empty() || !flights_.empty() || CopiesDue()) return RunOneStep();
   last_wait_end_ = absl::InfinitePast();
   // What a draft model does meanwhile is in the status.
   if (speculator_ != nullptr) Publish();
@@ -200,6 +206,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
+  sender_.Abandon(id);
   if (speculator_ != nullptr) speculator_->End(id);
   // After NaN logits, drop the prefix cache so that no later request reuses that KV.
   if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
@@ -242,6 +249,7 @@ void Engine::Publish() {
 void Engine::PublishPlan() {
   snapshot_.load = scheduler_->load();
   snapshot_.counters = scheduler_->counters() + counters_;
+  copies_kv_.store(!executor_->KvArea().empty(), std::memory_order_relaxed);
   rules_.max_sequence_len = scheduler_->max_sequence_len();
   admission_.SetMaxSequenceLen(rules_.max_sequence_len);
   snapshot_.placement = executor_->placement();

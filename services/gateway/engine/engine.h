@@ -22,7 +22,8 @@
 // happened.  When an attempt to recover fails, or the scheduler refuses the limits of the workers
 // that it finds, requests submitted before the attempt end with UNAVAILABLE.  The engine tries
 // again, with growing pauses; requests that come meanwhile wait for at most `down_wait`.  Where
-// other engines serve the same model, its requests go on there at once (neighbours.h).  When the
+// other engines serve the same model, its requests go on there at once (neighbours.h).  One that only
+// computes prompts hands its requests to them with their KV (kv_hand_over.h).  When the
 // model itself is lost, because its file has changed and the loader no longer has what was loaded,
 // tokens of two models would be mixed: every request ends, and so does the engine.
 #pragma once
@@ -48,6 +49,8 @@
 #include "services/gateway/engine/admission.h"
 #include "services/gateway/engine/constraint_work.h"
 #include "services/gateway/engine/engine_observer.h"
+#include "services/gateway/engine/kv_receiver.h"
+#include "services/gateway/engine/kv_sender.h"
 #include "services/gateway/engine/neighbours.h"
 #include "services/gateway/engine/recovery.h"
 #include "services/gateway/engine/request_run.h"
@@ -98,6 +101,8 @@ struct EngineOptions {
   // have numbers of `ids`.  Null: the engine is the only one.  Borrowed; must outlive the engine.
   Neighbours* neighbours = nullptr;
   uint32_t replica = 0;
+  // Requests whose prompts are computed go on at a neighbour, with their KV.
+  bool hands_over = false;
   std::shared_ptr<RequestIds> ids;
   // Calls readers; null: the engine makes its own.
   std::shared_ptr<StreamNotifier> notifier;
@@ -130,8 +135,17 @@ class Engine final : public RequestSink {
   }
   // Requests that it has.
   uint32_t num_requests() const { return admission_.num_requests(); }
-  // Requests that went on in another engine.
+  // Requests that went on in another engine; of them, those whose KV went with them.
   uint64_t moved_away() const { return moved_away_.load(std::memory_order_relaxed); }
+  uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
+  // A request will come from another engine, after its KV.  False: the KV is not taken here.
+  bool Expect(std::shared_ptr<KvHandOver> hand_over) {
+    return copies_kv_.load(std::memory_order_relaxed) && receiver_.Expect(std::move(hand_over));
+  }
+  // From now on every request goes on at a neighbour, with its KV, when one takes it.
+  void HandAllOver() { hands_over_.store(true, std::memory_order_relaxed); }
+  uint64_t kv_sent_bytes() const { return sender_.bytes(); }
+  uint64_t kv_received_bytes() const { return receiver_.bytes(); }
 
   // The most rows that a picture may have under these options; 0: no pictures.
   static uint32_t MaxPictureRows(const EngineOptions& options, const StepLimits& limits) {
@@ -192,6 +206,15 @@ class Engine final : public RequestSink {
   void Continue(std::unique_ptr<MovedRequest> moved);
   void OfferRuns();
   bool MoveAway(uint64_t id);
+  // KV that goes to other engines, and comes from them (engine_hand_over.cc).
+  void HandOver(absl::Time now);
+  void OfferKv(absl::Time now);
+  bool CopiesDue() const { return receiver_.copy_due() || sender_.copy_due(); }
+  // Copies for a while.  REQUIRES CopiesDue, and no step under way.
+  void RunCopies();
+  // Sequences that could run beside those there are.
+  uint32_t FreePlaces() const;
+  void AbandonHandOvers();
   // Ends requests that were cancelled or have waited too long.
   void Sweep(absl::Time now);
   void Publish();
@@ -297,9 +320,15 @@ class Engine final : public RequestSink {
 
   std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> moved_away_{0};
+  std::atomic<uint64_t> handed_over_{0};
 
   Admission admission_;
   Recovery recovery_;
+  KvSender sender_;
+  KvReceiver receiver_;
+  absl::Duration last_step_took_;
+  std::atomic<bool> copies_kv_{false};
+  std::atomic<bool> hands_over_;
   mutable Mutex mutex_;
   Snapshot published_ ABSL_GUARDED_BY(mutex_);
 

@@ -11,6 +11,7 @@ namespace tandem::gateway {
 
 void Engine::Continue(std::unique_ptr<MovedRequest> moved) {
   const uint64_t id = moved->id;
+  receiver_.Adopted(id);
   RequestRun& run = *moved->run;
   runs_.emplace(id, std::move(moved->run));
   const absl::Status status = scheduler_->Adopt(run.MakeSequenceSpec(id), moved->progress);
@@ -21,6 +22,7 @@ void Engine::Continue(std::unique_ptr<MovedRequest> moved) {
 
 void Engine::OfferRuns() {
   if (options_.neighbours == nullptr || runs_.empty() || IsPlacementMoved(recovery_.why())) return;
+  AbandonHandOvers();
   // What the pool has ended belongs to the answers that move.
   TakeConstraintWork(false);
   if (!options_.neighbours->ready()) return;
@@ -40,14 +42,21 @@ bool Engine::MoveAway(uint64_t id) {
   const auto found = runs_.find(id);
   auto moved = std::make_unique<MovedRequest>();
   moved->id = id;
+  moved->hand_over = sender_.TakeFor(id);
+  const std::shared_ptr<KvHandOver> hand_over = moved->hand_over;
   moved->progress = scheduler_->Take(id);
   moved->run = std::move(found->second);
   runs_.erase(found);
   if (speculator_ != nullptr) speculator_->End(id);
+  const RequestSize size = admission_.Leaves(id);
   if (options_.neighbours->Take(moved)) {
-    admission_.Ended(id);
+    admission_.Left(size);
+    if (hand_over != nullptr) handed_over_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
+  admission_.Stays(id, size);
+  if (hand_over != nullptr) hand_over->Abandon();
+  moved->hand_over = nullptr;
   Continue(std::move(moved));
   return false;
 }

@@ -13,6 +13,7 @@ namespace tandem::gateway {
 
 void Engine::Recover() {
   const absl::Time began = absl::Now();
+  AbandonHandOvers();
   const Recovery::Turn turn = [this] { return TurnWhileDown(); };
   absl::Status status = recovery_.Attempt(turn);
   if (status.ok()) status = Resume();

@@ -19,6 +19,11 @@ constexpr double kTargetShare = 0.9;
 }  // namespace
 
 void Engine::RunOneStep() {
+  if (CopiesDue()) {
+    if (!flights_.empty()) return WaitForStep();
+    RunCopies();
+    if (recovery_.down()) return;
+  }
   TakeConstraintWork(false);
   ChooseGuesses();
   StepRules rules{.feeds = executor_->feeds()};
@@ -85,6 +90,7 @@ void Engine::WaitForStep() {
   refused_before_ = false;
   scheduler_->StepDone();
   const absl::Time now = absl::Now();
+  last_step_took_ = now - flight.begin;
   NoteLoad(flight, now);
   NoteStep(flight);
   last_wait_end_ = now;

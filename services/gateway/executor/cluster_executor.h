@@ -62,6 +62,8 @@ class ClusterExecutor final : public Executor {
   void WaitUntilDue() override;
   void Submit(StepCall call) override;
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
+  std::span<std::byte> KvArea() override { return exchange_->Area(0, exchange_->layout.kv); }
+  absl::Status CopyKv(const KvCopy& copy) override;
   absl::Status CheckWorkers() override;
   uint32_t Guess(uint32_t lane, uint32_t o) const override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;
@@ -86,6 +88,12 @@ class ClusterExecutor final : public Executor {
     absl::Time time;
   };
 
+  // A worker of the plan that holds KV.
+  struct KvCopier {
+    const Segment* segment = nullptr;  // its first with Attend
+    std::vector<bool> layers;          // that it holds
+  };
+
   // Releases memory when no more steps will come.
   void LetGo();
   // The workers; if the plan yields, with the memory that other plans leave.
@@ -102,6 +110,7 @@ class ClusterExecutor final : public Executor {
   // Ends the plan if the step that has run says that another placement is better.
   void NotePlacement(const Step& step, std::span<const SegmentTiming> timings);
   void PublishPlacements(absl::Time now);
+  void FindKvCopiers();
   // Every epoch has a region of its own.
   absl::Status MakeExchange();
   // Loads all workers of the plan in parallel, then opens their streams.
@@ -126,6 +135,9 @@ class ClusterExecutor final : public Executor {
   // again.
   absl::Status TakeAnswer(const Segment& segment, uint32_t lane,
                           const worker::v1::ExecuteResponse& response);
+  // What a worker of the plan is asked to copy, and with what it answers.
+  const worker::v1::ExecuteRequest& CopyRequest(const KvCopy& copy, const KvCopier& copier);
+  absl::Status TakeCopied(const KvCopy& copy, const KvCopier& copier);
   // The error of a call, as Wait returns it.
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
   // Closes every stream: the KV caches no longer match.
@@ -154,6 +166,8 @@ class ClusterExecutor final : public Executor {
   uint64_t epoch_ = 0;
   uint32_t exchange_region_id_ = 0;
   std::unique_ptr<Exchange> exchange_;
+  KvCopyLayout kv_layout_;
+  std::vector<KvCopier> kv_copiers_;
   // When a new worker may next be taken into the plan, and the pause after that.  The plan is
   // loaded again each time, so a worker that comes and goes must not cause this often.
   absl::Time next_return_ = absl::InfinitePast();

@@ -108,15 +108,18 @@ absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {
   if (context_len == 0 && options_.context_at_most != 0) {
     context_len = std::min(options_.context_at_most, config().context_len);
   }
-  return MakeStepLimits(config(), plan,
-                        {.max_rows = options_.max_rows,
-                         .max_sequences = options_.max_sequences,
-                         .context_len = context_len,
-                         .block_tokens = options_.block_tokens,
-                         .kv_tokens = options_.kv_tokens,
-                         .kv_dtype = options_.policy.kv_dtype,
-                         .weights = model_->tensors(),
-                         .vision_bytes = model_->vision_bytes()});
+  TANDEM_ASSIGN_OR_RETURN(StepLimits limits,
+                          MakeStepLimits(config(), plan,
+                                         {.max_rows = options_.max_rows,
+                                          .max_sequences = options_.max_sequences,
+                                          .context_len = context_len,
+                                          .block_tokens = options_.block_tokens,
+                                          .kv_tokens = options_.kv_tokens,
+                                          .kv_dtype = options_.policy.kv_dtype,
+                                          .weights = model_->tensors(),
+                                          .vision_bytes = model_->vision_bytes()}));
+  if (options_.copies_kv) limits.kv_area_bytes = KvAreaBytes(config(), plan, limits);
+  return limits;
 }
 
 void ClusterExecutor::UnloadOthers() {
@@ -145,6 +148,7 @@ absl::Status ClusterExecutor::MakeExchange() {
   TANDEM_ASSIGN_OR_RETURN(exchange->mapping,
                           Mapping::Map(exchange->fd.get(), bytes, Mapping::Access::kReadWrite));
   exchange_ = std::move(exchange);
+  FindKvCopiers();
   headers_.assign(num_lanes_, {});
   results_.Reset(num_lanes_, limits_);
   return absl::OkStatus();

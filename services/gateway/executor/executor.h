@@ -18,6 +18,7 @@
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/tls.h"
 #include "services/common/step/exchange_layout.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/step/step_batch.h"
 #include "services/common/trace/trace_context.h"
 #include "services/gateway/placement/placement_choice.h"
@@ -58,6 +59,7 @@ struct ExecutorOptions {
   uint32_t block_tokens = 16;
   uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
   uint32_t num_lanes = 1;   // at least this many, and depth()
+  bool copies_kv = false;   // keep an area for CopyKv, where the workers can
   bool queue_steps = true;  // submit a step while one runs: fed by it, or on another device (lanes)
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = kWorkerWait;  // how long to wait for a missing worker
@@ -157,6 +159,15 @@ class Executor {
   // The speculative token that the device chose and feeds to the next step's rows.  Undefined
   // without feeds().
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
+
+  // Where CopyKv copies from and to (KvCopyLayout); empty: the workers copy no KV.
+  virtual std::span<std::byte> KvArea() { return {}; }
+  // Copies whole blocks between the workers' KV caches and KvArea.  UNAVAILABLE as Wait; any other
+  // error concerns this copy alone.
+  // REQUIRES no step under way, and a copy that fits the area.
+  virtual absl::Status CopyKv(const KvCopy& /*copy*/) {
+    return absl::UnimplementedError("the workers copy no KV");
+  }
 
   // For idle times between steps: checks that every worker of the plan answers and still holds the
   // plan, and looks for workers that the plan does without.  UNAVAILABLE names a lost or new

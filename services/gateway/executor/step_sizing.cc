@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/tensor/kv_format.h"
 
 namespace tandem::gateway {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr uint64_t kMinBlocks = 2;
 constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
+constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
 // Parts of a GPU's memory: for activations and code; for KV at least, whatever the weights take.
 constexpr uint64_t kActivationsPart = 32, kLeastKvPart = 64;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
@@ -195,6 +197,20 @@ uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t work
   }
   return num_layers * 2 * config.num_kv_heads *
          KvPageBytes(kv_dtype, block_tokens, config.head_dim);
+}
+
+uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimits& limits) {
+  const bool all_copy = std::ranges::all_of(
+      plan.workers, [](const WorkerDescription& worker) { return worker.copies_kv; });
+  if (!all_copy) return 0;
+  const KvCopyLayout layout(config, limits);
+  uint64_t least = 0, whole = 0;
+  for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+    least += layout.BlockBytes(group);
+    whole += layout.BlockBytes(group) * limits.num_blocks[group];
+  }
+  const uint64_t bytes = std::max(least, std::min(whole, kKvAreaBytes));
+  return bytes <= kMaxKvAreaBytes ? bytes : 0;
 }
 
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan& plan,

@@ -98,6 +98,7 @@ EngineOptions Replicas::OptionsOf(uint32_t r) {
   if (!options.observers.empty()) options.observers = {&observers_};
   options.neighbours = replica.others.get();
   options.replica = r;
+  options.hands_over = replica.start.role == ReplicaRole::kPrompts;
   options.ids = ids_;
   options.notifier = notifier_;
   options.on_ready_change = [this, r](bool ready) { OnReadyChange(r, ready); };
@@ -119,6 +120,7 @@ absl::Status Replicas::Join(uint32_t r, std::unique_ptr<Executor> executor) {
   MutexLock lock(mutex_);
   Replica& replica = *replicas_[r];
   replica.engine = std::move(engine);
+  if (replica.leaving) replica.engine->HandAllOver();
   replica.ready = true;
   replica.detail.clear();
   directory_.SetCapacity(r, num_blocks);
@@ -164,6 +166,7 @@ void Replicas::Update(std::vector<ReplicaStart> wanted) {
     if (has(wanted, replica.start.key)) continue;
     LogInfo("replica leaves", {{"replica", r}, {"workers", replica.start.key}});
     replica.leaving = true;
+    if (replica.engine != nullptr) replica.engine->HandAllOver();
     replica.leaver = std::thread([this, r] { Leave(r); });
   }
   for (ReplicaStart& start : wanted) {

@@ -9,8 +9,11 @@
 // their tokens are computed again there.  A replica that cannot be loaded is tried again until it is
 // there; the others serve meanwhile.
 //
+// Replicas may have roles: those for prompts compute them, and hand each request to one for decoding,
+// with its KV (engine/kv_hand_over.h).
+//
 // Replicas join and leave while the others serve (Update).  One that leaves gets no new requests while
-// another serves, and ends when it has none.
+// another serves, hands over those that it has, and ends when it has none.
 //
 // With one replica that stays alone this passes everything on.
 #pragma once
@@ -31,6 +34,7 @@
 #include "services/gateway/engine/request_sink.h"
 #include "services/gateway/executor/executor.h"
 #include "services/gateway/replicas/prefix_directory.h"
+#include "services/gateway/replicas/replica_role.h"
 #include "services/gateway/replicas/serial_observers.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 #include "tandem/v1/generation.pb.h"
@@ -45,6 +49,7 @@ struct ReplicaStart {
   std::string key;             // no other replica has it
   StartExecutor start;         // loads its plan; errors as Executor::Start
   MakeDrafters make_drafters;  // null: the engine options'
+  ReplicaRole role = ReplicaRole::kBoth;
 };
 
 struct ReplicaStarts {
@@ -106,6 +111,10 @@ class Replicas final : public RequestSink {
    public:
     Others(Replicas& all, uint32_t self) : all_(all), self_(self) {}
     bool ready() const override { return all_.AnyReadyBut(self_); }
+    bool Offer(const EngineRequest& request,
+               const std::shared_ptr<KvHandOver>& hand_over) override {
+      return all_.OfferFrom(self_, request, hand_over);
+    }
     bool Take(std::unique_ptr<MovedRequest>& moved) override { return all_.MoveFrom(self_, moved); }
 
    private:
@@ -149,16 +158,24 @@ class Replicas final : public RequestSink {
   bool AnyReadyBut(uint32_t replica) const;
   bool AnyServesBut(uint32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MoveFrom(uint32_t replica, std::unique_ptr<MovedRequest>& moved);
+  bool OfferFrom(uint32_t replica, const EngineRequest& request,
+                 const std::shared_ptr<KvHandOver>& hand_over);
   // A replica that may take a request.
   struct Choice {
     uint32_t replica = 0;
     std::shared_ptr<Engine> engine;
     size_t num_known = 0;  // leading blocks
   };
-  // Those that may take it, the best first, without `except`: that engine's thread may call this, and
-  // must not be what keeps the engine alive.
-  std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys,
-                                 uint32_t except = kNobody) const;
+  // The phase that a request is in.
+  enum class Work : uint8_t { kPrompt, kDecode };
+  // How well a replica is placed for it: the first that any has is the one that counts.
+  enum class Rank : uint8_t { kBest, kServes, kOtherRole, kLeaves, kLost, kGone };
+  Rank RankOf(uint32_t replica, const EngineRequest& request, const PrefixKeys& keys,
+              Work work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those that may take it, the best first, down to rank `least`, without `except`: that engine's
+  // thread may call this, and must not be what keeps the engine alive.
+  std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys, Work work,
+                                 Rank least = Rank::kLost, uint32_t except = kNobody) const;
   PrefixKeys KeysOf(const EngineRequest& request) const;
   void NoteGiven(const Choice& choice, const PrefixKeys& keys);
   // By replica; null: it is not loaded, or has left.

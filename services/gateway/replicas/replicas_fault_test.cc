@@ -27,16 +27,8 @@ using testing::MixedRequests;
 using testing::StatusOf;
 using testing::StreamReader;
 using testing::ToyLimits;
+using testing::ToyOptions;
 using testing::ToyStart;
-
-EngineOptions Options() {
-  return {.max_sequences = 8,
-          .max_rows = 64,
-          .chunk_rows = 16,
-          .max_waiting = 1000,
-          .min_recovery_pause = absl::Milliseconds(1),
-          .max_recovery_pause = absl::Milliseconds(5)};
-}
 
 // A replica whose worker is lost in step `step_id`, and comes back when the gate opens.
 FakeExecutorOptions LostAt(uint64_t step_id, Gate& back) {
@@ -53,7 +45,7 @@ FakeExecutorOptions LostAt(uint64_t step_id, Gate& back) {
 
 TEST(ReplicasFaultTest, RequestsGoOnElsewhereWhileTheWorkerIsAway) {
   Gate back;
-  auto replicas = MakeReadyReplicas({ToyStart(0, LostAt(9, back)), ToyStart(1)}, Options());
+  auto replicas = MakeReadyReplicas({ToyStart(0, LostAt(9, back)), ToyStart(1)}, ToyOptions());
   std::vector<std::unique_ptr<StreamReader>> readers;
   std::vector<EngineRequest> requests;
   for (uint32_t i = 0; i < 12; ++i) {
@@ -85,7 +77,7 @@ TEST(ReplicasFaultTest, ConstrainedAnswersMoveWithTheirState) {
   for (const uint64_t step : {1, 3, 6, 10, 17}) {
     SCOPED_TRACE(step);
     Gate back;
-    EngineOptions options = Options();
+    EngineOptions options = ToyOptions();
     options.slow_mask = step % 2 == 0 ? absl::ZeroDuration() : absl::InfiniteDuration();
     options.make_drafters =
         [](const Executor&,
@@ -126,7 +118,7 @@ void ExpectAdmittedRequestsToBeAnswered() {
     (step.header.step_id == 1 ? all_are_there : run).Wait();
     return absl::OkStatus();
   };
-  EngineOptions options = Options();
+  EngineOptions options = ToyOptions();
   options.max_sequences = 1;
   options.max_waiting = 2;
   options.slow_mask = -absl::Seconds(1);  // masks are made by other threads
@@ -165,7 +157,7 @@ TEST(ReplicasFaultTest, ARequestThatKillsWorkersDoesNotKillThemAll) {
     return absl::OkStatus();
   };
   auto replicas =
-      MakeReadyReplicas({ToyStart(0, fake), ToyStart(1, fake), ToyStart(2, fake)}, Options());
+      MakeReadyReplicas({ToyStart(0, fake), ToyStart(1, fake), ToyStart(2, fake)}, ToyOptions());
   EngineRequest poison = GreedyRequest(1, 20, 5);
   poison.prompt.back() = testing::kToyPoison;
   StreamReader killer, healthy;
@@ -180,7 +172,7 @@ TEST(ReplicasFaultTest, ARequestThatKillsWorkersDoesNotKillThemAll) {
 TEST(ReplicasFaultTest, WhileAllAreLostRequestsWaitForTheFirstThatComesBack) {
   Gate back[2];
   auto replicas = MakeReadyReplicas(
-      {ToyStart(0, LostAt(4, back[0])), ToyStart(1, LostAt(4, back[1]))}, Options());
+      {ToyStart(0, LostAt(4, back[0])), ToyStart(1, LostAt(4, back[1]))}, ToyOptions());
   std::vector<std::unique_ptr<StreamReader>> readers;
   for (uint32_t i = 0; i < 6; ++i) {
     readers.push_back(std::make_unique<StreamReader>());
@@ -216,7 +208,7 @@ TEST(ReplicasFaultTest, ManyRequestsOverReplicasThatFailAllEndAsTheyShould) {
     starts.push_back(ToyStart(r, fake));
   }
   // So many losses would end requests of no fault of their own.
-  EngineOptions options = Options();
+  EngineOptions options = ToyOptions();
   options.max_attempts = 1000;
   auto replicas = MakeReadyReplicas(std::move(starts), options);
   std::atomic<int> finished = 0, cancelled = 0;

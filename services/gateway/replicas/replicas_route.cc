@@ -9,6 +9,8 @@
 namespace tandem::gateway {
 namespace {
 
+// Prompt rows that a replica for decoding computes itself.
+constexpr size_t kFewPromptRows = 64;
 // Times that a request looks for a replica: each may leave before it has the request.
 constexpr int kMostRounds = 8;
 
@@ -22,26 +24,38 @@ PrefixKeys Replicas::KeysOf(const EngineRequest& request) const {
   return PrefixKeysOf(PrefixScopeOf(request), CacheTokensOf(request), block_tokens_);
 }
 
+Replicas::Rank Replicas::RankOf(uint32_t r, const EngineRequest& request, const PrefixKeys& keys,
+                                Work work) const {
+  const Replica& replica = *replicas_[r];
+  if (replica.engine == nullptr || replica.ended) return Rank::kGone;
+  if (!replica.ready) return Rank::kLost;
+  if (replica.leaving) return Rank::kLeaves;
+  const ReplicaRole role = replica.start.role;
+  if (role == ReplicaRole::kBoth) return Rank::kServes;
+  if (role == ReplicaRole::kPrompts) {
+    return work == Work::kPrompt ? Rank::kServes : Rank::kOtherRole;
+  }
+  if (work == Work::kDecode) return Rank::kBest;
+  const size_t known = directory_.Find(r, keys) * block_tokens_;
+  return request.prompt.size() <= known + kFewPromptRows ? Rank::kBest : Rank::kOtherRole;
+}
+
 std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
-                                                   const PrefixKeys& keys, uint32_t except) const {
+                                                   const PrefixKeys& keys, Work work, Rank least,
+                                                   uint32_t except) const {
   std::vector<Choice> found;
   std::vector<RouteCandidate> candidates;
   const absl::Time now = absl::Now();
   {
     MutexLock lock(mutex_);
-    // Those that serve and stay, else those that serve, else those that may come back.
-    enum class Rank : uint8_t { kServes, kLeaves, kLost, kGone };
-    const auto rank_of = [&](uint32_t r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      const Replica& replica = *replicas_[r];
-      if (r == except || replica.engine == nullptr || replica.ended) return Rank::kGone;
-      if (!replica.ready) return Rank::kLost;
-      return replica.leaving ? Rank::kLeaves : Rank::kServes;
-    };
-    Rank best = Rank::kGone;
-    for (uint32_t r = 0; r < replicas_.size(); ++r) best = std::min(best, rank_of(r));
-    if (best == Rank::kGone) return {};
+    std::vector<Rank> ranks;
     for (uint32_t r = 0; r < replicas_.size(); ++r) {
-      if (rank_of(r) != best) continue;
+      ranks.push_back(r == except ? Rank::kGone : RankOf(r, request, keys, work));
+    }
+    const Rank best = *std::ranges::min_element(ranks);
+    if (best > least) return {};
+    for (uint32_t r = 0; r < replicas_.size(); ++r) {
+      if (ranks[r] != best) continue;
       const Replica& replica = *replicas_[r];
       found.push_back({r, replica.engine, directory_.Find(r, keys)});
       candidates.push_back({.replica = r,
@@ -74,7 +88,7 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
   bool tried = false;
   // Again, because replicas that were chosen may have left meanwhile.
   for (int round = 0; round < kMostRounds && absl::IsUnavailable(refused); ++round) {
-    for (const Choice& choice : ChoicesFor(request, keys)) {
+    for (const Choice& choice : ChoicesFor(request, keys, Work::kPrompt)) {
       // Not std::move: after an error the request is as it was.
       absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
       if (status.ok()) {
@@ -116,11 +130,25 @@ bool Replicas::AnyReadyBut(uint32_t r) const {
 }
 
 bool Replicas::MoveFrom(uint32_t r, std::unique_ptr<MovedRequest>& moved) {
-  const PrefixKeys keys = KeysOf(moved->run->request());
-  for (const Choice& choice : ChoicesFor(moved->run->request(), keys, r)) {
+  const EngineRequest& request = moved->run->request();
+  const Work work = moved->run->num_decided() > 0 ? Work::kDecode : Work::kPrompt;
+  const PrefixKeys keys = KeysOf(request);
+  const std::shared_ptr<KvHandOver> hand_over = moved->hand_over;
+  for (const Choice& choice : ChoicesFor(request, keys, work, Rank::kLost, r)) {
+    if (hand_over != nullptr && choice.replica != hand_over->receiver()) continue;
     if (!choice.engine->Adopt(moved)) continue;
     NoteGiven(choice, keys);
     return true;
+  }
+  return false;
+}
+
+bool Replicas::OfferFrom(uint32_t r, const EngineRequest& request,
+                         const std::shared_ptr<KvHandOver>& hand_over) {
+  for (const Choice& choice :
+       ChoicesFor(request, KeysOf(request), Work::kDecode, Rank::kServes, r)) {
+    hand_over->SetReceiver(choice.replica);
+    if (choice.engine->Expect(hand_over)) return true;
   }
   return false;
 }

@@ -153,7 +153,12 @@ void Replicas::FillReplica(uint32_t r, const v1::GetStatusResponse& own,
   status.set_recoveries(own.recoveries());
   status.set_requests(replica.given);
   status.set_prefix_requests(replica.given_known);
-  if (replica.engine != nullptr) status.set_moved_away(replica.engine->moved_away());
+  status.set_role(std::string(RoleName(replica.start.role)));
+  if (replica.engine == nullptr) return;
+  status.set_moved_away(replica.engine->moved_away());
+  status.set_handed_over(replica.engine->handed_over());
+  status.set_kv_sent_bytes(replica.engine->kv_sent_bytes());
+  status.set_kv_received_bytes(replica.engine->kv_received_bytes());
 }
 
 }  // namespace tandem::gateway

@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pools_(options.limits),
+      imports_(pools_),
       scopes_(kMaxScopes),
       max_sequence_len_(MaxSequenceLen(options.limits, pools_)),
       running_(pools_, tenants_, counters_) {
@@ -121,35 +122,6 @@ Sequence& Scheduler::Enter(SequenceSpec spec) {
   return *sequences_.emplace(id, std::move(sequence)).first->second;
 }
 
-SequenceProgress Scheduler::Take(uint64_t id) {
-  const Sequence* const sequence = Find(id);
-  TANDEM_CHECK(sequence != nullptr && !sequence->awaits_decision);
-  const std::span<const uint32_t> known = std::span(sequence->tokens).first(sequence->num_known);
-  const std::span<const uint32_t> answer = known.subspan(sequence->prompt_len);
-  SequenceProgress progress{
-      .answer = {answer.begin(), answer.end()},
-      .num_computed =
-          std::max(sequence->lost_until, std::min(sequence->num_computed, sequence->num_known)),
-      .prompt_outputs_done = sequence->prompt_outputs_done,
-      .needs = sequence->needs};
-  Remove(id);
-  return progress;
-}
-
-absl::Status Scheduler::Adopt(SequenceSpec spec, const SequenceProgress& progress) {
-  TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size() + progress.answer.size()));
-  Sequence& sequence = Enter(std::move(spec));
-  sequence.tokens.insert(sequence.tokens.end(), progress.answer.begin(), progress.answer.end());
-  sequence.num_known = static_cast<uint32_t>(sequence.tokens.size());
-  sequence.lost_until = progress.num_computed;
-  sequence.prompt_outputs_done =
-      std::max(sequence.prompt_outputs_done, progress.prompt_outputs_done);
-  sequence.next_prompt_output = sequence.prompt_outputs_done;
-  if (progress.needs.has_value()) sequence.needs = *progress.needs;
-  Wait(sequence);
-  return absl::OkStatus();
-}
-
 void Scheduler::Wait(Sequence& sequence) {
   std::deque<Sequence*>& waiting = sequence.tenant.waiting;
   // Mostly the last.
@@ -159,6 +131,7 @@ void Scheduler::Wait(Sequence& sequence) {
 }
 
 void Scheduler::Remove(uint64_t id) {
+  imports_.End(id);
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence* const sequence = found->second.get();
@@ -179,6 +152,7 @@ Sequence* Scheduler::Find(uint64_t id) const {
 absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& limits) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(limits));
   under_way_.clear();
+  imports_.Clear();
   for (Tenant* tenant : tenants_.InTurn()) {
     tenant->waiting.clear();
     tenant->num_running = 0;
@@ -191,7 +165,8 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::RecomputeAll(const StepLimits& 
     sequence->lost_until = std::max(sequence->lost_until, computed);
     sequence->num_computed = sequence->furthest = sequence->safe_until = 0;
     sequence->tokens.resize(sequence->num_known);
-    sequence->awaits_result = sequence->awaits_draft = false;
+    sequence->awaits_result = sequence->awaits_draft = sequence->awaits_take = false;
+    sequence->keep_window = Sequence::kNoPosition;
     sequence->draft.clear();
     sequence->next_prompt_output = sequence->prompt_outputs_done;
     sequence->tenant.waiting.push_back(sequence.get());

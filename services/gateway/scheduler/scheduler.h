@@ -82,6 +82,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -91,6 +92,7 @@
 #include "services/common/kv/sequence_blocks.h"
 #include "services/common/step/step_batch.h"
 #include "services/gateway/scheduler/draft_place.h"
+#include "services/gateway/scheduler/kv_imports.h"
 #include "services/gateway/scheduler/running_set.h"
 #include "services/gateway/scheduler/scheduler_counters.h"
 #include "services/gateway/scheduler/sequence.h"
@@ -115,6 +117,13 @@ struct SchedulerLoad {
   uint32_t blocks_used[kNumKvGroups] = {};     // held by running sequences
   uint32_t blocks_cached[kNumKvGroups] = {};   // by the prefix cache alone
   uint64_t blocks_evicted[kNumKvGroups] = {};  // from the prefix cache, since start
+};
+
+// The whole blocks of a sequence whose rows are computed, and all tokens that are known.
+struct PublishedPrefix {
+  std::span<const uint32_t> tokens;
+  std::span<const uint32_t>
+      blocks[kNumKvGroups];  // of the window group leading ones may be kNoBlock
 };
 
 using RowLimit = std::function<uint32_t(uint32_t)>;
@@ -147,9 +156,23 @@ class Scheduler {
   // Removes a sequence that is to go on elsewhere.
   // REQUIRES a sequence whose next token is not being decided, but for lost steps.
   SequenceProgress Take(uint64_t id);
+  // Whether it is there, and in no step under way.
+  bool CanTake(uint64_t id) const;
+  // Whether no step takes its next token as a guess: once that is decided, CanTake is true.
+  void AwaitTake(uint64_t id, bool awaits);
+  // Keeps the window blocks that a row at `position` sees, for those who copy them.
+  void KeepWindow(uint64_t id, uint32_t position);
+  // The KV of a sequence that others may copy, until the next change.
+  PublishedPrefix Published(uint64_t id) const;
   // Queues a sequence of another scheduler, behind all others, with the tokens that it has.  It
   // takes a place whether there is one or not.  INVALID_ARGUMENT as Add.
   absl::Status Adopt(SequenceSpec spec, const SequenceProgress& progress);
+
+  // KV that is copied here for a sequence that will be Adopted (kv_imports.h).  The import ends when
+  // the sequence runs, or at KvImports::End; it may be dropped before.
+  uint32_t BeginImport(uint64_t id, const std::string& prefix_scope, std::vector<uint32_t> tokens,
+                       uint32_t first_window);
+  KvImports& imports() { return imports_; }
 
   // The next step.  nullptr: there is nothing to compute, or nothing until the step under way is
   // done.  Step ids are unique, failed steps included.  The step is under way, and the pointer
@@ -264,7 +287,8 @@ class Scheduler {
   void AddUsage(const PlannedRows& planned, int sign);
 
   SchedulerOptions options_;
-  KvPools pools_;  // outlives sequences_
+  KvPools pools_;  // outlives sequences_ and imports_
+  KvImports imports_;
   PrefixScopes scopes_;
   uint32_t max_sequence_len_;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;

@@ -24,6 +24,7 @@ bool Scheduler::AdmitWaiting(Tenant& tenant, int32_t priority) {
     if (!fits && !MakeWay(sequence)) return running_.empty();
     tenant.waiting.erase(tenant.waiting.begin() + static_cast<std::ptrdiff_t>(next));
     running_.Add(sequence);
+    imports_.End(sequence.id);
     PlanRows(sequence);
   }
   return true;

@@ -96,9 +96,7 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
     }
   };
   bool all_can = true;
-  for_each([&](const Sequence& sequence, uint32_t) {
-    all_can &= sequence.guess.has_value() && !sequence.awaits_draft;
-  });
+  for_each([&](const Sequence& sequence, uint32_t) { all_can &= !sequence.needs_token(); });
   if (!all_can) return false;
   for_each([](Sequence& sequence, uint32_t o) {
     sequence.tokens.push_back(kNoToken);
@@ -115,7 +113,7 @@ bool Scheduler::AnotherFollows() const {
     if (sequence.num_drafted() > 0) return false;  // its tokens are waited for
     if (sequence.num_remaining() > 0 || sequence.pooled || !GoesOn(sequence)) continue;
     if (sequence.constrained) continue;
-    if (!sequence.guess.has_value() || sequence.awaits_draft) return false;  // likewise
+    if (sequence.needs_token()) return false;  // likewise
     follows = true;
   }
   return follows;
@@ -204,8 +202,8 @@ void Scheduler::PlanRows(Sequence& sequence) {
     sequence.tenant.wants_rows = true;
   }
   if (num_rows == 0) return;
-  sequence.blocks.ReleaseBefore(sequence.num_computed,
-                                sequence.PictureBegin(sequence.num_computed));
+  const uint32_t seen_from = std::min(sequence.num_computed, sequence.keep_window);
+  sequence.blocks.ReleaseBefore(seen_from, sequence.PictureBegin(seen_from));
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
     running_.ReleaseUnpublished();
   }
@@ -222,7 +220,10 @@ bool Scheduler::MakeRoom(const Sequence& sequence) {
   if (sequence.blocks.NumCoverable() >= least) return true;
   do {
     Sequence* const victim = running_.VictimForRow(sequence, stuck_);
-    if (victim == nullptr) return false;
+    if (victim == nullptr) {
+      if (!imports_.DropLatest()) return false;
+      continue;
+    }
     if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
   } while (sequence.blocks.NumCoverable() < least);

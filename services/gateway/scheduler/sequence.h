@@ -101,6 +101,8 @@ struct Sequence {
   }
   // Whether its next token is being decided; until then it has no rows.
   bool awaits_token() const { return awaits_result || awaits_decision; }
+  // Whether a step may not take its next token as a guess, but waits for it.
+  bool needs_token() const { return !guess.has_value() || awaits_draft || awaits_take; }
 
   RowKind KindOf(uint32_t position) const {
     if (position < num_known) return RowKind::kKnown;
@@ -198,7 +200,11 @@ struct Sequence {
   std::vector<uint32_t> draft;
   OutputNeeds draft_needs;
   bool awaits_draft = false;  // it has no row while its next token is under way: guesses may follow
-  uint32_t fed_output = 0;    // output of the step under way that chooses the speculative token
+  bool awaits_take = false;   // likewise: it may go on elsewhere (Scheduler::Take)
+  // Its window blocks from what a row at this position sees on are kept.
+  static constexpr uint32_t kNoPosition = std::numeric_limits<uint32_t>::max();
+  uint32_t keep_window = kNoPosition;
+  uint32_t fed_output = 0;  // output of the step under way that chooses the speculative token
   // A guess was rejected: rows of this step from this position on are void.
   uint64_t void_step = 0;
   uint32_t void_position = 0;

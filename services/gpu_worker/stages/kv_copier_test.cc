@@ -13,9 +13,7 @@ using testing::KvCopyResult;
 
 class KvCopierTest : public GpuWorkerTest {
  protected:
-  void SetUp() override {
-    Open({.validation = true, .adjust_tuning = UsePlainKernels});
-  }
+  void SetUp() override { Open({.validation = true, .adjust_tuning = UsePlainKernels}); }
   // The same model under another plan number, or on another worker.
   std::unique_ptr<PlanRunner> Load(Worker& worker, DType kv_dtype, uint32_t plan = 0) {
     auto runner = PlanRunner::Create(

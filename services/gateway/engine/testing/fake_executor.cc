@@ -1,6 +1,7 @@
 #include "services/gateway/engine/testing/fake_executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "services/common/base/check.h"
@@ -62,6 +63,7 @@ void FakeExecutor::Wipe() {
     lane.soft_tokens.assign(limits.max_rows * config_.hidden_dim, 0.0f);
     lane.masks.assign(limits.max_sequences, std::vector<uint32_t>(MaskWords(limits.vocab_size)));
   }
+  kv_area_.assign(limits.kv_area_bytes, std::byte{0});
   under_way_.clear();
   last_guesses_.clear();
 }
@@ -113,6 +115,38 @@ absl::StatusOr<std::vector<SegmentTiming>> FakeExecutor::Wait() {
   last_run_ = step.header.step_id;
   Compute(step, lanes_[submitted.lane]);
   return std::vector<SegmentTiming>{{.segment_index = 0, .device_ns = 1000}};
+}
+
+absl::Status FakeExecutor::CopyKv(const KvCopy& copy) {
+  TANDEM_CHECK(!lost_ && under_way_.empty());
+  const StepLimits& limits = options_.limits;
+  const KvCopyLayout layout(config_, limits);
+  TANDEM_CHECK(layout.Check(copy).ok());
+  const absl::Status status = options_.on_copy ? options_.on_copy(copy) : absl::OkStatus();
+  if (!status.ok()) {
+    lost_ = absl::IsUnavailable(status);
+    return status;
+  }
+  const auto move = [&](uint64_t& value, uint64_t offset) {
+    std::byte* const in_area = kv_area_.data() + offset;
+    if (copy.write) {
+      std::memcpy(&value, in_area, sizeof(value));
+    } else {
+      std::memcpy(in_area, &value, sizeof(value));
+    }
+  };
+  const uint64_t vector_bytes = layout.half_bytes() / limits.block_tokens;
+  layout.ForEachPart(copy, [&](uint32_t layer_idx, uint32_t block, uint64_t offset) {
+    const int group = config_.is_global(layer_idx) ? kGlobalGroup : kWindowGroup;
+    if (layer_idx != (group == kGlobalGroup ? config_.num_layers - 1 : 0)) return;
+    for (uint32_t slot = 0; slot < limits.block_tokens; ++slot) {
+      const size_t at = size_t{block} * limits.block_tokens + slot;
+      move(states_[group].at(at), offset + slot * vector_bytes);
+      if (group == kGlobalGroup) continue;
+      move(picture_rows_.at(at), offset + layout.half_bytes() + slot * vector_bytes);
+    }
+  });
+  return absl::OkStatus();
 }
 
 size_t FakeExecutor::SlotOf(const StepBatch& step, const SequenceEntry& sequence, int group,

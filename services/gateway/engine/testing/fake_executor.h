@@ -33,6 +33,9 @@ struct FakeExecutorOptions {
   // The next step is about to be chosen while one is under way; returns when it is due.  Called on
   // the engine's thread.
   std::function<void()> until_due;
+  // What a copy of KV answers; UNAVAILABLE loses the KV cache.  Copies need limits.kv_area_bytes.
+  // Called on the engine's thread.
+  std::function<absl::Status(const KvCopy& copy)> on_copy;
   // What a check between steps answers; UNAVAILABLE loses the KV cache.
   std::function<absl::Status()> on_check;
   // What a recovery answers; may change the limits.
@@ -74,6 +77,10 @@ class FakeExecutor : public Executor {
     return lanes_[lane].pooled[p];
   }
   uint32_t Guess(uint32_t lane, uint32_t o) const override { return lanes_[lane].guesses[o]; }
+  std::span<std::byte> KvArea() override { return kv_area_; }
+  // A position's state lies at the start of its K of a group's first layer, and what stands for it in
+  // a picture at the start of its V.
+  absl::Status CopyKv(const KvCopy& copy) override;
   absl::Status CheckWorkers() override;
   absl::Status Recover(const Progress& progress) override;
   void FillStatus(v1::GetStatusResponse& status) const override;
@@ -112,6 +119,7 @@ class FakeExecutor : public Executor {
   std::vector<uint32_t> last_guesses_;          // of the step that was run last
   std::vector<uint64_t> states_[kNumKvGroups];  // by block and slot
   std::vector<uint64_t> picture_rows_;          // the same, of the window group
+  std::vector<std::byte> kv_area_;
   std::mt19937 random_;
   bool lost_ = false;
   uint64_t epoch_ = 1;

@@ -14,15 +14,24 @@
 
 namespace tandem::gateway::testing {
 
+// Small steps, and quick recoveries.
+inline EngineOptions ToyOptions() {
+  return {.max_sequences = 8,
+          .max_rows = 64,
+          .chunk_rows = 16,
+          .max_waiting = 1000,
+          .min_recovery_pause = absl::Milliseconds(1),
+          .max_recovery_pause = absl::Milliseconds(5)};
+}
+
 // A fake worker named "toyN" for replica N.
 inline ReplicaStart ToyStart(uint32_t replica, FakeExecutorOptions fake = {}) {
   fake.worker = "toy" + std::to_string(replica);
   const std::string key = fake.worker;
-  return {key,
-          [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
+  return {.key = key,
+          .start = [fake](const Executor::Progress&) -> absl::StatusOr<std::unique_ptr<Executor>> {
             return std::make_unique<FakeExecutor>(fake);
-          },
-          nullptr};
+          }};
 }
 
 inline std::unique_ptr<Replicas> MakeReplicas(std::vector<ReplicaStart> starts,

@@ -1,0 +1,80 @@
+#include "services/gateway/engine/kv_hand_over.h"
+
+namespace tandem::gateway {
+
+std::optional<uint32_t> KvHandOver::accepted() const {
+  MutexLock lock(mutex_);
+  return accepted_;
+}
+
+bool KvHandOver::HasRoom() const {
+  MutexLock lock(mutex_);
+  return pieces_.size() < kMostPieces;
+}
+
+void KvHandOver::Put(KvPiece piece) {
+  MutexLock lock(mutex_);
+  if (abandoned_) return;
+  pieces_.push_back(std::move(piece));
+  if (wake_) wake_();
+}
+
+void KvHandOver::Finish() {
+  MutexLock lock(mutex_);
+  all_put_ = true;
+  if (wake_) wake_();
+}
+
+bool KvHandOver::arrived() const {
+  MutexLock lock(mutex_);
+  return arrived_;
+}
+
+void KvHandOver::Accept(uint32_t num_blocks, std::function<void()> wake) {
+  MutexLock lock(mutex_);
+  accepted_ = num_blocks;
+  if (!abandoned_) wake_ = std::move(wake);
+}
+
+std::optional<KvPiece> KvHandOver::Take() {
+  MutexLock lock(mutex_);
+  if (pieces_.empty()) return std::nullopt;
+  KvPiece piece = std::move(pieces_.front());
+  pieces_.pop_front();
+  return piece;
+}
+
+bool KvHandOver::finished() const {
+  MutexLock lock(mutex_);
+  return all_put_ && pieces_.empty();
+}
+
+void KvHandOver::Arrive() {
+  MutexLock lock(mutex_);
+  arrived_ = true;
+}
+
+void KvHandOver::SetReceiver(uint32_t replica) {
+  MutexLock lock(mutex_);
+  receiver_ = replica;
+}
+
+uint32_t KvHandOver::receiver() const {
+  MutexLock lock(mutex_);
+  return receiver_;
+}
+
+void KvHandOver::Abandon() {
+  MutexLock lock(mutex_);
+  abandoned_ = true;
+  pieces_.clear();
+  // The receiver lets go of what it holds.
+  if (const std::function<void()> wake = std::exchange(wake_, nullptr)) wake();
+}
+
+bool KvHandOver::abandoned() const {
+  MutexLock lock(mutex_);
+  return abandoned_;
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,208 @@
+#include "services/gateway/engine/kv_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "services/common/base/check.h"
+#include "services/common/base/logging.h"
+#include "services/common/tensor/kv_format.h"
+
+namespace tandem::gateway {
+namespace {
+
+// How long blocks are waited for before a hand-over is given up.
+constexpr absl::Duration kLongestWait = absl::Seconds(1);
+
+// Of `num_blocks` blocks from `first` on, those with a window block.
+uint32_t NumWindow(uint32_t first, uint32_t num_blocks, uint32_t first_window) {
+  const uint32_t end = first + num_blocks;
+  return end - std::min(end, std::max(first, first_window));
+}
+
+}  // namespace
+
+KvReceiver::KvReceiver(Executor& executor, Scheduler& scheduler, std::function<void()> wake)
+    : executor_(executor), scheduler_(scheduler), wake_(std::move(wake)) {}
+
+bool KvReceiver::Expect(std::shared_ptr<KvHandOver> hand_over) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return false;
+    expected_.push_back(std::move(hand_over));
+  }
+  wake_();
+  return true;
+}
+
+void KvReceiver::Turn(uint32_t places, absl::Time now) {
+  {
+    MutexLock lock(mutex_);
+    for (auto& hand_over : expected_) waiting_.push_back(std::move(hand_over));
+    expected_.clear();
+  }
+  next_ = nullptr;
+  std::erase_if(waiting_, [](const auto& hand_over) { return hand_over->abandoned(); });
+  std::erase_if(incoming_, [this](Incoming& incoming) {
+    // The scheduler may have needed its blocks.
+    const uint64_t request = incoming.hand_over->prefix().request;
+    const bool over = incoming.hand_over->abandoned() || !scheduler_.imports().contains(request);
+    if (over) Drop(incoming);
+    return over;
+  });
+  while (!waiting_.empty() && incoming_.size() < places) {
+    Accept(incoming_.emplace_back(Incoming{.hand_over = std::move(waiting_.front())}));
+    waiting_.pop_front();
+    if (incoming_.back().hand_over->abandoned()) incoming_.pop_back();
+  }
+  for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
+    if (Prepare(*incoming, now)) {
+      ++incoming;
+    } else {
+      Drop(*incoming);
+      incoming = incoming_.erase(incoming);
+    }
+  }
+}
+
+void KvReceiver::Accept(Incoming& incoming) {
+  const KvPrefix& prefix = incoming.hand_over->prefix();
+  const StepLimits& limits = executor_.limits();
+  if (prefix.block_tokens != limits.block_tokens || executor_.KvArea().empty() ||
+      scheduler_.imports().contains(prefix.request)) {
+    return incoming.hand_over->Abandon();
+  }
+  const uint32_t there =
+      scheduler_.BeginImport(prefix.request, prefix.scope, prefix.tokens, prefix.first_window);
+  incoming.hand_over->Accept(there, wake_);
+}
+
+bool KvReceiver::Prepare(Incoming& incoming, absl::Time now) {
+  KvHandOver& hand_over = *incoming.hand_over;
+  if (!incoming.piece.has_value()) {
+    incoming.piece = hand_over.Take();
+    incoming.num_written = incoming.num_blocks = 0;
+    incoming.waits_since = now;
+  }
+  if (!incoming.piece.has_value()) {
+    if (hand_over.finished()) hand_over.Arrive();
+    return true;
+  }
+  const KvPiece& piece = *incoming.piece;
+  if (incoming.num_blocks == incoming.num_written) {
+    // As many as the area takes.
+    const KvPrefix& prefix = hand_over.prefix();
+    const KvCopyLayout layout(executor_.config(), executor_.limits());
+    const uint32_t first = piece.first_block + incoming.num_written;
+    uint32_t count = 0;
+    while (first + count < piece.end_block &&
+           (count + 1) * layout.BlockBytes(kGlobalGroup) +
+                   NumWindow(first, count + 1, prefix.first_window) *
+                       layout.BlockBytes(kWindowGroup) <=
+               executor_.KvArea().size()) {
+      ++count;
+    }
+    auto blocks = scheduler_.imports().Extend(prefix.request, first + count);
+    if (!blocks.has_value()) return now - incoming.waits_since < kLongestWait;
+    incoming.blocks = *std::move(blocks);
+    incoming.num_blocks += count;
+  }
+  if (next_ == nullptr) next_ = &incoming;
+  return true;
+}
+
+void KvReceiver::FillArea(const Incoming& incoming, uint32_t count) {
+  const KvPrefix& prefix = incoming.hand_over->prefix();
+  const KvPiece& piece = *incoming.piece;
+  StepLimits limits = executor_.limits();
+  const KvCopyLayout here(executor_.config(), limits);
+  const DType kv_dtype = limits.kv_dtype;
+  limits.kv_dtype = prefix.kv_dtype;
+  const KvCopyLayout there(executor_.config(), limits);
+  const uint32_t head_dim = executor_.config().head_dim;
+  const auto copy = [&](std::span<const std::byte> from, std::span<std::byte> to) {
+    if (prefix.kv_dtype == kv_dtype) {
+      std::memcpy(to.data(), from.data(), from.size());
+      return;
+    }
+    const uint64_t from_page = KvPageBytes(prefix.kv_dtype, limits.block_tokens, head_dim);
+    const uint64_t to_page = KvPageBytes(kv_dtype, limits.block_tokens, head_dim);
+    std::vector<float> values(size_t{limits.block_tokens} * head_dim);
+    for (; !from.empty(); from = from.subspan(from_page), to = to.subspan(to_page)) {
+      DecodeKvPage(prefix.kv_dtype, from.first(from_page), values);
+      EncodeKvPage(kv_dtype, values, to.first(to_page));
+    }
+  };
+  const uint32_t first = piece.first_block + incoming.num_written;
+  const uint32_t num_blocks = piece.end_block - piece.first_block;
+  const uint32_t window_before =
+      NumWindow(piece.first_block, incoming.num_written, prefix.first_window);
+  const uint32_t num_window = NumWindow(first, count, prefix.first_window);
+  const uint64_t window_at =
+      num_blocks * there.BlockBytes(kGlobalGroup) + window_before * there.BlockBytes(kWindowGroup);
+  const std::span<const std::byte> bytes = piece.bytes;
+  const std::span<std::byte> area = executor_.KvArea();
+  copy(bytes.subspan(incoming.num_written * there.BlockBytes(kGlobalGroup),
+                     count * there.BlockBytes(kGlobalGroup)),
+       area);
+  copy(bytes.subspan(window_at, num_window * there.BlockBytes(kWindowGroup)),
+       area.subspan(count * here.BlockBytes(kGlobalGroup)));
+}
+
+absl::Status KvReceiver::CopyOnce() {
+  TANDEM_CHECK(next_ != nullptr);
+  Incoming& incoming = *std::exchange(next_, nullptr);
+  FillArea(incoming, incoming.num_blocks - incoming.num_written);
+  const KvCopy copy{
+      .write = true,
+      .blocks = {incoming.blocks.ids[kGlobalGroup], incoming.blocks.ids[kWindowGroup]}};
+  const absl::Status copied = executor_.CopyKv(copy);
+  if (absl::IsUnavailable(copied)) return copied;
+  if (!copied.ok()) {
+    LogWarning("KV could not be taken over", {{"status", copied.ToString()}});
+    incoming.hand_over->Abandon();
+    return absl::OkStatus();
+  }
+  const KvCopyLayout layout(executor_.config(), executor_.limits());
+  bytes_.fetch_add(layout.Bytes(copy), std::memory_order_relaxed);
+  scheduler_.imports().Publish(incoming.hand_over->prefix().request);
+  incoming.num_written = incoming.num_blocks;
+  const KvPiece& piece = *incoming.piece;
+  if (incoming.num_written == piece.end_block - piece.first_block) incoming.piece.reset();
+  return absl::OkStatus();
+}
+
+void KvReceiver::Adopted(uint64_t request) {
+  next_ = nullptr;
+  std::erase_if(incoming_, [request](const Incoming& incoming) {
+    return incoming.hand_over->prefix().request == request;
+  });
+}
+
+void KvReceiver::Drop(Incoming& incoming) {
+  incoming.hand_over->Abandon();
+  scheduler_.imports().End(incoming.hand_over->prefix().request);
+}
+
+void KvReceiver::AbandonAll() {
+  next_ = nullptr;
+  {
+    MutexLock lock(mutex_);
+    for (auto& hand_over : expected_) waiting_.push_back(std::move(hand_over));
+    expected_.clear();
+  }
+  for (const auto& hand_over : waiting_) hand_over->Abandon();
+  for (Incoming& incoming : incoming_) Drop(incoming);
+  waiting_.clear();
+  incoming_.clear();
+}
+
+void KvReceiver::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  AbandonAll();
+}
+
+}  // namespace tandem::gateway

@@ -1,0 +1,80 @@
+// An engine's side of hand-overs that come (kv_hand_over.h): imports of its scheduler, filled by its
+// executor.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/common/base/mutex.h"
+#include "services/common/step/kv_copy.h"
+#include "services/gateway/engine/kv_hand_over.h"
+#include "services/gateway/executor/executor.h"
+#include "services/gateway/scheduler/scheduler.h"
+
+namespace tandem::gateway {
+
+// Expect and bytes from any thread, all else from the engine's.
+class KvReceiver {
+ public:
+  // Borrowed; must outlive this.  `wake`: ends the engine's wait for something to do; from any thread.
+  KvReceiver(Executor& executor, Scheduler& scheduler, std::function<void()> wake);
+  // Gives all up.
+  ~KvReceiver() { AbandonAll(); }
+
+  // A hand-over will come.  False: no more are taken.
+  bool Expect(std::shared_ptr<KvHandOver> hand_over);
+
+  // Accepts hand-overs while there are places for their requests, and lets go of those that are over.
+  // `places`: sequences that could run beside those there are.
+  void Turn(uint32_t places, absl::Time now);
+  // Whether blocks have come, and there is room for them.
+  bool copy_due() const { return next_ != nullptr; }
+  // Copies as many of them as the executor's area takes.  UNAVAILABLE: a worker is lost.
+  // REQUIRES copy_due and no step under way.
+  absl::Status CopyOnce();
+  // The request of a hand-over has come.
+  void Adopted(uint64_t request);
+  // The workers and their KV are lost.
+  void AbandonAll();
+  // No more are taken.
+  void Stop();
+
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Incoming {
+    std::shared_ptr<KvHandOver> hand_over;
+    std::optional<KvPiece> piece;
+    uint32_t num_written = 0;  // blocks of the piece
+    uint32_t num_blocks = 0;   // blocks of the piece that the import has been extended by
+    ImportedBlocks blocks;     // those
+    absl::Time waits_since = absl::InfiniteFuture();  // for blocks
+  };
+  void Accept(Incoming& incoming);
+  // Finds room for the blocks of a piece; false: it is given up.
+  bool Prepare(Incoming& incoming, absl::Time now);
+  // Puts blocks [first, first + count) of the piece into the area.
+  void FillArea(const Incoming& incoming, uint32_t count);
+  void Drop(Incoming& incoming);
+
+  Executor& executor_;    // Borrowed.
+  Scheduler& scheduler_;  // Borrowed.
+  const std::function<void()> wake_;
+  std::list<Incoming> incoming_;  // accepted; few
+  std::list<std::shared_ptr<KvHandOver>> waiting_;
+  Incoming* next_ = nullptr;  // the next to copy
+  std::atomic<uint64_t> bytes_{0};
+
+  Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<KvHandOver>> expected_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::gateway

@@ -1,0 +1,67 @@
+// Prefixes whose KV comes from another scheduler's workers (engine/kv_hand_over.h), until the
+// sequences that go on from them run here.
+//
+//   Begin -> what the cache has already is held
+//   Extend -> blocks to be filled        Publish -> filled: others can find them too
+//   End    -> the blocks stay in the cache, held by those that found them
+//
+// Together imports hold at most half of the blocks.  They give way to rows that find no others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "services/common/kv/sequence_blocks.h"
+
+namespace tandem::gateway {
+
+// Blocks of consecutive entries, by KvGroup; the first entries may have no window blocks.
+struct ImportedBlocks {
+  std::vector<uint32_t> ids[kNumKvGroups];
+};
+
+// Single-thread.
+class KvImports {
+ public:
+  // Borrowed; must outlive this.
+  explicit KvImports(KvPools& pools) : pools_(pools) {}
+
+  // `tokens`: of whole blocks, from number `first_window` on with window blocks.  Returns how many
+  // leading blocks are here already.  REQUIRES a sequence that has no import.
+  uint32_t Begin(uint64_t sequence, uint64_t scope, std::vector<uint32_t> tokens,
+                 uint32_t first_window);
+  bool contains(uint64_t sequence) const { return imports_.contains(sequence); }
+  // Blocks for the entries up to `end`.  nullopt: none are free now.  REQUIRES an import, and Publish
+  // of the blocks before.
+  std::optional<ImportedBlocks> Extend(uint64_t sequence, uint32_t end);
+  // The blocks of Extend are filled.  REQUIRES an import.
+  void Publish(uint64_t sequence);
+  // No effect without an import.
+  void End(uint64_t sequence) { imports_.erase(sequence); }
+  // Ends the import that began last; false: there is none.
+  bool DropLatest();
+  void Clear() { imports_.clear(); }
+
+ private:
+  struct Import {
+    Import(KvPools& pools, uint64_t scope, std::vector<uint32_t> its_tokens, uint32_t window,
+           uint64_t its_number)
+        : tokens(std::move(its_tokens)),
+          first_window(window),
+          number(its_number),
+          blocks(pools, true, scope) {}
+    const std::vector<uint32_t> tokens;
+    const uint32_t first_window;
+    const uint64_t number;  // in order of Begin
+    SequenceBlocks blocks;
+  };
+  uint64_t NumHeld(KvGroup group) const;
+
+  KvPools& pools_;                      // Borrowed.
+  std::map<uint64_t, Import> imports_;  // by sequence
+  uint64_t num_begun_ = 0;
+};
+
+}  // namespace tandem::gateway
