@@ -221,10 +221,16 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
   app.add_option(
-         "--replica-file", flags.replica_file,
-         "In place of --worker: a file with a line for each replica, its workers as "
-         "--worker takes them and npu=TARGET for an NPU's.  Read again at SIGHUP: new lines "
-         "join, lines that are gone leave when their requests have ended")
+         "--prompt-replicas", flags.num_prompt_replicas,
+         "So many of the replicas, the first ones, compute prompts; the others decode, with "
+         "the KV that they are handed")
+      ->check(CLI::Range(0u, 255u))
+      ->capture_default_str();
+  app.add_option("--replica-file", flags.replica_file,
+                 "In place of --worker: a file with a line for each replica, its workers as "
+                 "--worker takes them, npu=TARGET for an NPU's, role=prompts or role=decode.  Read "
+                 "again at SIGHUP: new lines "
+                 "join, lines that are gone leave when their requests have ended")
       ->check(CheckedBy(ReadReplicaFile));
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
@@ -288,6 +294,10 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   if (by_file && flags.num_replicas > 1) {
     return absl::InvalidArgumentError("--replicas: --replica-file has a line for each replica");
   }
+  if (by_file && flags.num_prompt_replicas > 0) {
+    return absl::InvalidArgumentError(
+        "--prompt-replicas: with --replica-file, write role=prompts on their lines");
+  }
   TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
   if (by_file) {
     // What does not belong to one replica, such as pictures, may be on any worker.
@@ -297,9 +307,9 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
                                      replica.workers.end());
     }
   } else {
-    TANDEM_ASSIGN_OR_RETURN(
-        flags.replicas,
-        DivideWorkers(executor.worker_targets, executor.npu_targets, flags.num_replicas));
+    TANDEM_ASSIGN_OR_RETURN(flags.replicas,
+                            DivideWorkers(executor.worker_targets, executor.npu_targets,
+                                          flags.num_replicas, flags.num_prompt_replicas));
   }
   bool any_remote = false;
   for (const ReplicaWorkers& replica : flags.replicas) {
@@ -310,6 +320,7 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
     }
   }
   const bool several = by_file || flags.num_replicas > 1;
+  executor.copies_kv = several;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(
         "--layers and replicas: layers are placed by memory in each replica; leave out --layers");
@@ -434,6 +445,12 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache != "off";
+  for (const ReplicaWorkers& replica : flags.replicas) {
+    if (flags.engine.prefix_cache || replica.role == ReplicaRole::kBoth) continue;
+    return absl::InvalidArgumentError(
+        "--prefix-cache off: replicas for prompts hand the KV to others through their prefix "
+        "cache");
+  }
   flags.engine.token_target = absl::Milliseconds(flags.token_target_ms);
   flags.engine.shared_prefixes = flags.prefix_cache == "shared";
   flags.executor.max_rows = flags.engine.max_rows;

@@ -36,11 +36,13 @@ absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags
     ExecutorOptions options = flags.executor;
     options.worker_targets = replica.workers;
     options.npu_targets = replica.npu_workers;
+    options.policy.kv_dtype = replica.kv_dtype.value_or(options.policy.kv_dtype);
     // One that comes may share a worker with one that leaves: their plans must not replace each other.
     if (!flags.replica_file.empty()) options.plan_id = absl::StrFormat("main-%d", NextPlan());
     ReplicaStart& start = starts.emplace_back();
     TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
     start.key = replica.key();
+    start.role = replica.role;
     start.start = [options](const Executor::Progress& progress) {
       return Executor::Start(options, progress);
     };

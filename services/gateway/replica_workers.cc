@@ -1,25 +1,44 @@
 #include "services/gateway/replica_workers.h"
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/worker_target.h"
+#include "services/common/tensor/kv_format.h"
 
 namespace tandem::gateway {
 namespace {
 
-constexpr std::string_view kNpu = "npu=";
+constexpr std::string_view kNpu = "npu=", kRole = "role=", kKv = "kv=";
+
+absl::StatusOr<ReplicaRole> ParseRole(const std::string& name) {
+  for (const ReplicaRole role : {ReplicaRole::kPrompts, ReplicaRole::kDecode}) {
+    if (RoleName(role) == name) return role;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("role '%s': must be prompts or decode, or left out for both", name));
+}
 
 absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line, std::set<std::string>& seen) {
   ReplicaWorkers replica;
   std::istringstream words(line);
   for (std::string target; words >> target;) {
+    if (target.starts_with(kRole)) {
+      TANDEM_ASSIGN_OR_RETURN(replica.role, ParseRole(target.substr(kRole.size())));
+      continue;
+    }
+    if (target.starts_with(kKv)) {
+      TANDEM_ASSIGN_OR_RETURN(replica.kv_dtype, ParseKvDType(target.substr(kKv.size())));
+      continue;
+    }
     const bool npu = target.starts_with(kNpu);
     if (npu) target.erase(0, kNpu.size());
     TANDEM_RETURN_IF_ERROR(ParseWorkerTarget(target).status());
@@ -33,19 +52,40 @@ absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line, std::set<std::
   return absl::InvalidArgumentError("a replica needs a worker beside its NPU's");
 }
 
+absl::Status CheckRoles(const std::vector<ReplicaWorkers>& replicas) {
+  const bool decodes = std::ranges::any_of(replicas, [](const ReplicaWorkers& replica) {
+    return replica.role != ReplicaRole::kPrompts;
+  });
+  if (decodes) return absl::OkStatus();
+  return absl::InvalidArgumentError("every replica is for prompts: at least one must decode");
+}
+
 }  // namespace
 
 std::string ReplicaWorkers::key() const {
   std::string key = absl::StrJoin(workers, " ");
   for (const std::string& npu : npu_workers)
     absl::StrAppendFormat(&key, " %s%s", std::string(kNpu), npu);
+  if (role != ReplicaRole::kBoth) {
+    absl::StrAppend(&key, " ", std::string(kRole), std::string(RoleName(role)));
+  }
+  if (kv_dtype.has_value()) {
+    absl::StrAppend(&key, " ", std::string(kKv), std::string(Traits(*kv_dtype).name));
+  }
   return key;
 }
 
 absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
     const std::vector<std::string>& workers, const std::vector<std::string>& npu_workers,
-    uint32_t num_replicas) {
-  if (num_replicas == 1) return std::vector<ReplicaWorkers>{{workers, npu_workers}};
+    uint32_t num_replicas, uint32_t num_prompts) {
+  if (num_prompts >= num_replicas) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--prompt-replicas %d: of %d replicas at least one must decode",
+                        num_prompts, num_replicas));
+  }
+  if (num_replicas == 1) {
+    return std::vector<ReplicaWorkers>{{.workers = workers, .npu_workers = npu_workers}};
+  }
   if (workers.empty() || workers.size() % num_replicas != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--replicas %d: %d workers cannot be divided among them: each replica needs as many",
@@ -60,6 +100,9 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
                         num_replicas, npu_workers.size()));
   }
   for (size_t n = 0; n < npu_workers.size(); ++n) replicas[n].npu_workers = {npu_workers[n]};
+  for (uint32_t r = 0; r < num_replicas && num_prompts > 0; ++r) {
+    replicas[r].role = r < num_prompts ? ReplicaRole::kPrompts : ReplicaRole::kDecode;
+  }
   return replicas;
 }
 
@@ -79,8 +122,9 @@ absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& tex
     }
     replicas.push_back(*std::move(replica));
   }
-  if (!replicas.empty()) return replicas;
-  return absl::InvalidArgumentError("no line names a replica's workers");
+  if (replicas.empty()) return absl::InvalidArgumentError("no line names a replica's workers");
+  TANDEM_RETURN_IF_ERROR(CheckRoles(replicas));
+  return replicas;
 }
 
 absl::StatusOr<std::vector<ReplicaWorkers>> ReadReplicaFile(const std::string& path) {

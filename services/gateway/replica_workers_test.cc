@@ -20,6 +20,17 @@ TEST(ReplicaWorkersTest, ALineIsAReplica) {
   EXPECT_EQ((*replicas)[0].key(), "unix:/a.sock npu=unix:/n.sock");
 }
 
+TEST(ReplicaWorkersTest, ALineSaysWhatAReplicaIsFor) {
+  const auto replicas =
+      ParseReplicas("unix:/a role=prompts kv=f16\nunix:/b kv=q8_0 role=decode\nunix:/c\n");
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  EXPECT_EQ((*replicas)[0].role, ReplicaRole::kPrompts);
+  EXPECT_EQ((*replicas)[0].kv_dtype, DType::kF16);
+  EXPECT_EQ((*replicas)[1].key(), "unix:/b role=decode kv=q8_0");
+  EXPECT_EQ((*replicas)[2].role, ReplicaRole::kBoth);
+  EXPECT_EQ((*replicas)[2].key(), "unix:/c");
+}
+
 TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   const auto refusal = [](const char* text) {
     return std::string(ParseReplicas(text).status().message());
@@ -28,6 +39,9 @@ TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   EXPECT_THAT(refusal("unix:/a\n\nunix:/a\n"), HasSubstr("line 3: unix:/a is named twice"));
   EXPECT_THAT(refusal("npu=unix:/n\n"), HasSubstr("line 1: a replica needs a worker"));
   EXPECT_THAT(refusal("# none\n"), HasSubstr("no line names"));
+  EXPECT_THAT(refusal("unix:/a role=both\n"), HasSubstr("line 1: role 'both'"));
+  EXPECT_THAT(refusal("unix:/a kv=q4_0\n"), HasSubstr("line 1: KV cache of 'q4_0'"));
+  EXPECT_THAT(refusal("unix:/a role=prompts\n"), HasSubstr("at least one must decode"));
   EXPECT_THAT(std::string(ReadReplicaFile("/nonexistent").status().message()),
               HasSubstr("/nonexistent"));
 }
@@ -38,6 +52,11 @@ TEST(ReplicaWorkersTest, WorkersAreDividedInOrder) {
   EXPECT_EQ((*replicas)[0].key(), "a b npu=n");
   EXPECT_EQ((*replicas)[1].key(), "c d");
   EXPECT_FALSE(DivideWorkers({"a", "b", "c"}, {}, 2).ok());
+  const auto phases = DivideWorkers({"a", "b", "c"}, {}, 3, 1);
+  ASSERT_TRUE(phases.ok());
+  EXPECT_EQ((*phases)[0].key(), "a role=prompts");
+  EXPECT_EQ((*phases)[2].key(), "c role=decode");
+  EXPECT_FALSE(DivideWorkers({"a", "b"}, {}, 2, 2).ok());
   EXPECT_FALSE(DivideWorkers({"a", "b"}, {"m", "n", "o"}, 2).ok());
   EXPECT_EQ(DivideWorkers({"a", "b"}, {"m", "n"}, 1)->front().key(), "a b npu=m npu=n");
 }

@@ -59,10 +59,15 @@ std::vector<std::string> ClusterFixture::Arguments(const std::string& name) cons
   if (name == "gpu1") add({"--name", "gpu1"});
   if (name == "npu") add({"--name", "npu0", "--npu", "emulate"});
   if (name == "gateway") {
-    add({"--loader", Target("loader"), "--worker", Target("gpu"), "--model", setup_.model_file,
-         "--npu", setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
+    add({"--loader", Target("loader"), "--model", setup_.model_file, "--npu",
+         setup_.npu ? "emulate" : "off", "--max-rows", "64", "--context",
          std::to_string(setup_.context_len), "--http", setup_.http});
-    if (setup_.second_gpu) add({"--worker", Target("gpu1")});
+    if (!setup_.replica_words.empty()) {
+      add({"--replica-file", directory_->path() + "/replicas"});
+    } else {
+      add({"--worker", Target("gpu")});
+      if (setup_.second_gpu) add({"--worker", Target("gpu1")});
+    }
     if (setup_.npu) add({"--worker", Target("npu")});
     if (setup_.draft_npu) add({"--npu-worker", Target("npu")});
     arguments.insert(arguments.end(), setup_.gateway_flags.begin(), setup_.gateway_flags.end());
@@ -78,6 +83,11 @@ std::string ClusterFixture::LogOf(const std::string& name) const {
 void ClusterFixture::StartCluster(const ClusterSetup& setup) {
   setup_ = setup;
   directory_ = std::make_unique<TemporaryDirectory>();
+  if (!setup_.replica_words.empty()) {
+    std::ofstream(directory_->path() + "/replicas")
+        << Target("gpu") << ' ' << setup_.replica_words.at(0) << '\n'
+        << Target("gpu1") << ' ' << setup_.replica_words.at(1) << '\n';
+  }
   if (setup_.serve) {
     StartService("serve");
   } else {

@@ -87,6 +87,10 @@ void AddReplicas(const v1::GetStatusResponse& status, MetricSamples& samples) {
     samples.Add(M::kReplicaRequests, static_cast<double>(replica.requests() - known),
                 {number, "new"});
     samples.Add(M::kReplicaMoved, static_cast<double>(replica.moved_away()), {number});
+    samples.Add(M::kReplicaHandedOver, static_cast<double>(replica.handed_over()), {number});
+    samples.Add(M::kReplicaKvBytes, static_cast<double>(replica.kv_sent_bytes()), {number, "sent"});
+    samples.Add(M::kReplicaKvBytes, static_cast<double>(replica.kv_received_bytes()),
+                {number, "received"});
     for (int pool = 0; pool < scheduler.kv_blocks_used_size(); ++pool) {
       samples.Add(M::kReplicaKvUsed, scheduler.kv_blocks_used(pool), {number, kPools[pool]});
     }

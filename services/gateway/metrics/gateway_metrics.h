@@ -64,11 +64,21 @@ struct GatewayMetrics {
       MetricType::kCounter,
       "Requests given to a replica. known: it had computed the beginning of the prompt; new: not.",
       {"replica", "prefix"}};
-  static constexpr MetricSpec kReplicaMoved{
-      "tandem_replica_requests_moved_total",
+  static constexpr MetricSpec kReplicaMoved{"tandem_replica_requests_moved_total",
+                                            MetricType::kCounter,
+                                            "Requests that went on in another replica: handed over "
+                                            "with their KV, or because this one had "
+                                            "lost a worker.",
+                                            {"replica"}};
+  static constexpr MetricSpec kReplicaHandedOver{"tandem_replica_requests_handed_over_total",
+                                                 MetricType::kCounter,
+                                                 "Of them, those handed over with their KV.",
+                                                 {"replica"}};
+  static constexpr MetricSpec kReplicaKvBytes{
+      "tandem_replica_kv_handed_over_bytes_total",
       MetricType::kCounter,
-      "Requests that went on in another replica when this one had lost a worker.",
-      {"replica"}};
+      "KV that a replica sent to others, or received from them.",
+      {"replica", "direction"}};
   static constexpr MetricSpec kReplicaKvUsed{"tandem_replica_kv_blocks_used",
                                              MetricType::kGauge,
                                              "KV blocks that a replica's sequences hold.",

@@ -106,6 +106,11 @@ void AddReplicaFlags(CLI::App& command, ClusterOptions& options) {
           "workers, own ones before those of --worker; 0: one on each of --gpus")
       ->check(CLI::Range(0u, 256u))
       ->capture_default_str();
+  command
+      .add_option("--prompt-replicas", options.prompt_replicas,
+                  "So many of the replicas, the first ones, compute prompts; the others decode")
+      ->check(CLI::Range(0u, 255u))
+      ->capture_default_str();
   command.add_flag(
       "--split", options.split,
       "Serve the model once, its layers split over all of --gpus: for a model that one "

@@ -164,15 +164,16 @@ std::string Segments(const v1::GetStatusResponse& status, bool all) {
 }
 
 std::string Replicas(const v1::GetStatusResponse& status) {
-  TextTable table({true, false, false, true, true, true, true, true});
-  table.Add({"REPLICA", "STATE", "PLACEMENT", "RUNNING", "WAITING", "REQUESTS", "BY PREFIX",
+  TextTable table({true, false, false, false, true, true, true, true, true});
+  table.Add({"REPLICA", "ROLE", "STATE", "PLACEMENT", "RUNNING", "WAITING", "REQUESTS", "BY PREFIX",
              "MOVED AWAY"});
   for (const v1::ReplicaStatus& replica : status.replicas()) {
     const bool there = !replica.placement().empty();
-    table.Add({Count(replica.replica()), replica.state(),
-               there ? replica.placement() : replica.detail(), Count(replica.scheduler().running()),
-               Count(replica.scheduler().waiting()), Count(replica.requests()),
-               Count(replica.prefix_requests()), Count(replica.moved_away())});
+    table.Add({Count(replica.replica()), replica.role().empty() ? "both" : replica.role(),
+               replica.state(), there ? replica.placement() : replica.detail(),
+               Count(replica.scheduler().running()), Count(replica.scheduler().waiting()),
+               Count(replica.requests()), Count(replica.prefix_requests()),
+               Count(replica.moved_away())});
   }
   return table.Print();
 }

@@ -141,6 +141,10 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
   } else if (num_gpus > 1) {
     arguments.insert(arguments.end(), {"--gpus", "0"});
   }
+  if (options.prompt_replicas > 0) {
+    arguments.insert(arguments.end(),
+                     {"--prompt-replicas", absl::StrFormat("%d", options.prompt_replicas)});
+  }
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
   if (!model.alias.empty()) arguments.insert(arguments.end(), {"--alias", model.alias});
