@@ -282,6 +282,9 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
 
 namespace {
 
+// Of a copy of KV between replicas: a millisecond or so on the bus of a discrete card.
+constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
+
 // Workers, and which layers go where.
 absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
@@ -320,7 +323,7 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
     }
   }
   const bool several = by_file || flags.num_replicas > 1;
-  executor.copies_kv = several;
+  executor.kv_area_bytes = several ? kKvAreaBytes : 0;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(
         "--layers and replicas: layers are placed by memory in each replica; leave out --layers");

@@ -96,9 +96,27 @@ BUGS = [
     ),
     (
         "a request loses a token on its way to another replica",
-        "services/gateway/scheduler/scheduler.cc",
+        "services/gateway/scheduler/scheduler_hand_over.cc",
         "      .answer = {answer.begin(), answer.end()},",
         "      .answer = {answer.begin(), answer.end() - (answer.size() > 3 ? 1 : 0)},",
+    ),
+    (
+        "answers to two copies of KV have the same number",
+        "services/gateway/executor/cluster_executor_copy.cc",
+        "request_.set_step_id(kFirstCopy + num_copies_);",
+        "request_.set_step_id(kFirstCopy);",
+    ),
+    (
+        "handed-over KV is found before it is there",
+        "services/gateway/engine/kv_receiver.cc",
+        "    incoming.num_blocks += count;",
+        "    incoming.num_blocks += count;\n    scheduler_.imports().Publish(prefix.request);",
+    ),
+    (
+        "a sequence goes elsewhere while a step has it",
+        "services/gateway/scheduler/scheduler_hand_over.cc",
+        "return std::ranges::find(step->rows, id, &ScheduledRows::sequence) != step->rows.end();",
+        "return id == 0 && step->rows.empty();",
     ),
 ]
 

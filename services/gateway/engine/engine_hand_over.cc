@@ -20,7 +20,7 @@ uint32_t Engine::FreePlaces() const {
 }
 
 void Engine::HandOver(absl::Time now) {
-  if (copies_kv_.load(std::memory_order_relaxed)) receiver_.Turn(FreePlaces(), now);
+  if (copies_kv_.load(std::memory_order_relaxed) && receiver_.Turn(FreePlaces(), now)) Publish();
   if (!hands_over_.load(std::memory_order_relaxed)) return;
   if (!executor_->KvArea().empty()) OfferKv(now);
   sender_.Turn(now);

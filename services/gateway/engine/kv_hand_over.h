@@ -35,7 +35,7 @@ struct KvPiece {
   std::vector<std::byte> bytes;
 };
 
-// What is handed over.
+// The prefix that is handed over.
 struct KvPrefix {
   uint64_t request = 0;
   std::string scope;             // PrefixScopeOf

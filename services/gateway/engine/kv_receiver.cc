@@ -35,7 +35,7 @@ bool KvReceiver::Expect(std::shared_ptr<KvHandOver> hand_over) {
   return true;
 }
 
-void KvReceiver::Turn(uint32_t places, absl::Time now) {
+bool KvReceiver::Turn(uint32_t places, absl::Time now) {
   {
     MutexLock lock(mutex_);
     for (auto& hand_over : expected_) waiting_.push_back(std::move(hand_over));
@@ -43,7 +43,7 @@ void KvReceiver::Turn(uint32_t places, absl::Time now) {
   }
   next_ = nullptr;
   std::erase_if(waiting_, [](const auto& hand_over) { return hand_over->abandoned(); });
-  std::erase_if(incoming_, [this](Incoming& incoming) {
+  size_t num_dropped = std::erase_if(incoming_, [this](Incoming& incoming) {
     // The scheduler may have needed its blocks.
     const uint64_t request = incoming.hand_over->prefix().request;
     const bool over = incoming.hand_over->abandoned() || !scheduler_.imports().contains(request);
@@ -61,8 +61,10 @@ void KvReceiver::Turn(uint32_t places, absl::Time now) {
     } else {
       Drop(*incoming);
       incoming = incoming_.erase(incoming);
+      ++num_dropped;
     }
   }
+  return num_dropped > 0;
 }
 
 void KvReceiver::Accept(Incoming& incoming) {

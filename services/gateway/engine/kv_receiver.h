@@ -32,8 +32,8 @@ class KvReceiver {
   bool Expect(std::shared_ptr<KvHandOver> hand_over);
 
   // Accepts hand-overs while there are places for their requests, and lets go of those that are over.
-  // `places`: sequences that could run beside those there are.
-  void Turn(uint32_t places, absl::Time now);
+  // `places`: sequences that could run beside those there are.  True: blocks are held no longer.
+  bool Turn(uint32_t places, absl::Time now);
   // Whether blocks have come, and there is room for them.
   bool copy_due() const { return next_ != nullptr; }
   // Copies as many of them as the executor's area takes.  UNAVAILABLE: a worker is lost.

@@ -168,6 +168,7 @@ class ClusterExecutor final : public Executor {
   std::unique_ptr<Exchange> exchange_;
   KvCopyLayout kv_layout_;
   std::vector<KvCopier> kv_copiers_;
+  uint64_t num_copies_ = 0;
   // When a new worker may next be taken into the plan, and the pause after that.  The plan is
   // loaded again each time, so a worker that comes and goes must not cause this often.
   absl::Time next_return_ = absl::InfinitePast();

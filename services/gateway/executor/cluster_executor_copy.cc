@@ -8,6 +8,12 @@
 #include "services/gateway/executor/cluster_executor.h"
 
 namespace tandem::gateway {
+namespace {
+
+// Numbers of copies, beyond those of steps: no answer fits two calls.
+constexpr uint64_t kFirstCopy = uint64_t{1} << 63;
+
+}  // namespace
 
 void ClusterExecutor::FindKvCopiers() {
   kv_layout_ = KvCopyLayout(config(), limits_);
@@ -31,6 +37,7 @@ const worker::v1::ExecuteRequest& ClusterExecutor::CopyRequest(const KvCopy& cop
                                                                const KvCopier& copier) {
   request_.Clear();
   request_.set_epoch(epoch_);
+  request_.set_step_id(kFirstCopy + num_copies_);
   request_.set_segment_index(copier.segment->index);
   FillProto(copy, *request_.mutable_kv_copy());
   if (workers_[copier.segment->worker]->client->remote()) {
@@ -54,6 +61,7 @@ absl::Status ClusterExecutor::TakeCopied(const KvCopy& copy, const KvCopier& cop
 absl::Status ClusterExecutor::CopyKv(const KvCopy& copy) {
   TANDEM_CHECK(under_way_.empty());
   TANDEM_RETURN_IF_ERROR(lost_);
+  ++num_copies_;
   absl::Status status = kv_layout_.Check(copy);
   size_t num_sent = 0;
   for (const KvCopier& copier : kv_copiers_) {

@@ -118,7 +118,9 @@ absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {
                                           .kv_dtype = options_.policy.kv_dtype,
                                           .weights = model_->tensors(),
                                           .vision_bytes = model_->vision_bytes()}));
-  if (options_.copies_kv) limits.kv_area_bytes = KvAreaBytes(config(), plan, limits);
+  if (options_.kv_area_bytes > 0) {
+    limits.kv_area_bytes = KvAreaBytes(config(), plan, limits, options_.kv_area_bytes);
+  }
   return limits;
 }
 

@@ -57,9 +57,10 @@ struct ExecutorOptions {
   uint32_t max_sequences = 16;
   uint32_t context_len = 0;  // 0: the model's
   uint32_t block_tokens = 16;
-  uint64_t kv_tokens = 0;   // positions in the global KV pool; 0: chosen by memory
-  uint32_t num_lanes = 1;   // at least this many, and depth()
-  bool copies_kv = false;   // keep an area for CopyKv, where the workers can
+  uint64_t kv_tokens = 0;  // positions in the global KV pool; 0: chosen by memory
+  uint32_t num_lanes = 1;  // at least this many, and depth()
+  // Of the area for CopyKv, where the workers can; 0: none.  More where a block takes more.
+  uint64_t kv_area_bytes = 0;
   bool queue_steps = true;  // submit a step while one runs: fed by it, or on another device (lanes)
   absl::Duration segment_deadline = absl::Seconds(30);
   absl::Duration worker_wait = kWorkerWait;  // how long to wait for a missing worker

@@ -14,7 +14,6 @@ namespace {
 
 constexpr uint64_t kMinBlocks = 2;
 constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
-constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
 // Parts of a GPU's memory: for activations and code; for KV at least, whatever the weights take.
 constexpr uint64_t kActivationsPart = 32, kLeastKvPart = 64;
 constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and never kNoBlock
@@ -199,7 +198,8 @@ uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t work
          KvPageBytes(kv_dtype, block_tokens, config.head_dim);
 }
 
-uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimits& limits) {
+uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimits& limits,
+                     uint64_t wanted) {
   const bool all_copy = std::ranges::all_of(
       plan.workers, [](const WorkerDescription& worker) { return worker.copies_kv; });
   if (!all_copy) return 0;
@@ -209,7 +209,7 @@ uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimi
     least += layout.BlockBytes(group);
     whole += layout.BlockBytes(group) * limits.num_blocks[group];
   }
-  const uint64_t bytes = std::max(least, std::min(whole, kKvAreaBytes));
+  const uint64_t bytes = std::max(least, std::min(whole, wanted));
   return bytes <= kMaxKvAreaBytes ? bytes : 0;
 }
 

@@ -33,10 +33,11 @@ uint64_t WeightBytesOn(const ModelConfig& config, const Plan& plan, uint32_t wor
 uint64_t KvBlockBytes(const ModelConfig& config, const Plan& plan, uint32_t worker, KvGroup group,
                       DType kv_dtype, uint32_t block_tokens);
 
-// Of the exchange region's area for copies of KV: 16 MiB, or more where a block of each group takes
+// Of the exchange region's area for copies of KV: `wanted`, or more where a block of each group takes
 // more, or less where the whole cache takes less.  0: a worker of the plan makes no copies, or a block
 // is too large for them.
-uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimits& limits);
+uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimits& limits,
+                     uint64_t wanted);
 
 // Limits that every worker of the plan can take.
 //   rows      at most the plan's max_rows; sequences at most the rows; an output for every row,

@@ -100,7 +100,7 @@ TEST(ReplicasHandOverTest, DecodingGoesOnWithThePromptsKv) {
   EXPECT_EQ(status.replicas(0).handed_over(), 1u);
   EXPECT_EQ(status.replicas(0).moved_away(), 1u);
   EXPECT_EQ(status.replicas(1).requests(), 1u);
-  // 18 whole blocks of all positions, of which the window sees three.
+  // 18 whole blocks of all positions; the window sees three of them.
   const KvCopyLayout layout(testing::ToyConfig(256, 20), Copying().limits);
   const uint64_t bytes = 18 * layout.BlockBytes(kGlobalGroup) + 3 * layout.BlockBytes(kWindowGroup);
   EXPECT_EQ(status.replicas(0).kv_sent_bytes(), bytes);
@@ -199,11 +199,12 @@ TEST(ReplicasHandOverTest, AReplicaThatDecodesTakesNoMoreThanItHasPlacesFor) {
 }
 
 TEST(ReplicasHandOverTest, FewBlocksDelayHandOversAndEndNone) {
-  FakeExecutorOptions decode = Copying();
-  // Barely one sequence, of which imports may hold half.
-  decode.limits.num_blocks[kGlobalGroup] = 33;
-  decode.limits.num_blocks[kWindowGroup] = 12;
-  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1, decode)}, ToyOptions());
+  // Barely one sequence; imports may hold half, and what a sender keeps of its window is in the way
+  // of its own rows.
+  FakeExecutorOptions small = Copying();
+  small.limits.num_blocks[kGlobalGroup] = 33;
+  small.limits.num_blocks[kWindowGroup] = 5;
+  auto replicas = MakeReadyReplicas({Prompts(0, small), Decode(1, small)}, ToyOptions());
   std::vector<EngineRequest> requests;
   for (uint32_t i = 0; i < 10; ++i) requests.push_back(GreedyRequest(i, 90 + 9 * i, 30));
   ExpectAnswers(*replicas, requests);

@@ -160,7 +160,8 @@ class Scheduler {
   bool CanTake(uint64_t id) const;
   // Whether no step takes its next token as a guess: once that is decided, CanTake is true.
   void AwaitTake(uint64_t id, bool awaits);
-  // Keeps the window blocks that a row at `position` sees, for those who copy them.
+  // Keeps the window blocks that a row at `position` sees, for those who copy them, until rows need
+  // them.
   void KeepWindow(uint64_t id, uint32_t position);
   // The KV of a sequence that others may copy, until the next change.
   PublishedPrefix Published(uint64_t id) const;
@@ -283,6 +284,10 @@ class Scheduler {
   // Preempts until the blocks cover the next row of `sequence`, to the end of its picture;
   // false without a victim (RunningSet::VictimForRow).
   bool MakeRoom(const Sequence& sequence);
+  // Of a sequence: frees the window blocks that its next rows cannot see, but for those it keeps.
+  static void ReleaseUnseen(Sequence& sequence);
+  // Of all: frees those that are kept.
+  void ReleaseKeptWindows();
   void Preempt(Sequence& victim);
   void AddUsage(const PlannedRows& planned, int sign);
 

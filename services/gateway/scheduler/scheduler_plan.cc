@@ -202,8 +202,7 @@ void Scheduler::PlanRows(Sequence& sequence) {
     sequence.tenant.wants_rows = true;
   }
   if (num_rows == 0) return;
-  const uint32_t seen_from = std::min(sequence.num_computed, sequence.keep_window);
-  sequence.blocks.ReleaseBefore(seen_from, sequence.PictureBegin(seen_from));
+  ReleaseUnseen(sequence);
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
     running_.ReleaseUnpublished();
   }
@@ -218,7 +217,8 @@ void Scheduler::PlanRows(Sequence& sequence) {
 bool Scheduler::MakeRoom(const Sequence& sequence) {
   const uint64_t least = uint64_t{sequence.num_computed} + sequence.LeastRows();
   if (sequence.blocks.NumCoverable() >= least) return true;
-  do {
+  ReleaseKeptWindows();
+  while (sequence.blocks.NumCoverable() < least) {
     Sequence* const victim = running_.VictimForRow(sequence, stuck_);
     if (victim == nullptr) {
       if (!imports_.DropLatest()) return false;
@@ -226,8 +226,21 @@ bool Scheduler::MakeRoom(const Sequence& sequence) {
     }
     if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
-  } while (sequence.blocks.NumCoverable() < least);
+  }
   return true;
+}
+
+void Scheduler::ReleaseKeptWindows() {
+  for (Sequence* const sequence : running_.sequences()) {
+    if (sequence->keep_window == Sequence::kNoPosition) continue;
+    sequence->keep_window = Sequence::kNoPosition;
+    ReleaseUnseen(*sequence);
+  }
+}
+
+void Scheduler::ReleaseUnseen(Sequence& sequence) {
+  const uint32_t seen_from = std::min(sequence.num_computed, sequence.keep_window);
+  sequence.blocks.ReleaseBefore(seen_from, sequence.PictureBegin(seen_from));
 }
 
 void Scheduler::Preempt(Sequence& victim) {

@@ -10,6 +10,7 @@
 #include "services/common/base/clock.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/reference/ops.h"
+#include "services/common/rpc/inline_kv.h"
 #include "services/gateway/engine/testing/toy_model.h"
 #include "tools/simulate/cluster/toy_layers.h"
 
@@ -231,9 +232,10 @@ absl::Status ToyDevice::CopyKv(uint32_t plan_idx, const KvCopy& copy) {
   const StepLimits& limits = plan.load.limits;
   const uint64_t vector_bytes = uint64_t{plan.config.head_dim} * sizeof(uint16_t);
   const std::span<std::byte> area = plan.Area(0, plan.load.exchange->layout.kv);
+  const std::vector<bool> mine = AttendedLayers(plan.load.segments, plan.config.num_layers);
   KvCopyLayout(plan.config, limits)
       .ForEachPart(copy, [&](uint32_t layer, uint32_t block, uint64_t offset) {
-        for (uint32_t slot = 0; slot < limits.block_tokens; ++slot) {
+        for (uint32_t slot = 0; slot < limits.block_tokens && mine[layer]; ++slot) {
           uint64_t& cached = plan.cache[layer].at(size_t{block} * limits.block_tokens + slot);
           std::byte* const in_area = area.data() + offset + slot * vector_bytes;
           if (copy.write) {

@@ -15,8 +15,9 @@ namespace tandem::simulate {
 // How much of what the engines can do has happened.
 struct Reached {
   uint64_t steps = 0;
-  uint64_t recoveries = 0;  // after the loss of a worker
-  uint64_t moved = 0;       // requests that went on at another replica
+  uint64_t recoveries = 0;   // after the loss of a worker
+  uint64_t moved = 0;        // requests that went on at another replica
+  uint64_t handed_over = 0;  // of them, with their KV
   uint64_t preemptions = 0;
   uint64_t cached_tokens = 0;     // of prompts, found in the prefix cache
   uint64_t rejected_guesses = 0;  // of the device, for a step that was under way
@@ -26,6 +27,7 @@ struct Reached {
     steps += other.steps;
     recoveries += other.recoveries;
     moved += other.moved;
+    handed_over += other.handed_over;
     preemptions += other.preemptions;
     cached_tokens += other.cached_tokens;
     rejected_guesses += other.rejected_guesses;

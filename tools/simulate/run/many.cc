@@ -38,10 +38,11 @@ struct Sums {
 
 std::string ToText(const Findings& findings) {
   const Reached& r = findings.reached;
-  return absl::StrFormat("%d %d %d %d %d %d %d %d %d %d %d\n%s", findings.num_answered,
+  return absl::StrFormat("%d %d %d %d %d %d %d %d %d %d %d %d\n%s", findings.num_answered,
                          findings.num_refused, findings.num_ended, findings.num_cancelled, r.steps,
-                         r.recoveries, r.moved, r.preemptions, r.cached_tokens, r.rejected_guesses,
-                         r.drafted_tokens, absl::StrJoin(findings.violations, "\n"));
+                         r.recoveries, r.moved, r.handed_over, r.preemptions, r.cached_tokens,
+                         r.rejected_guesses, r.drafted_tokens,
+                         absl::StrJoin(findings.violations, "\n"));
 }
 
 // Adds what a child wrote; false: it wrote nothing.
@@ -51,8 +52,8 @@ bool Add(const std::string& text, Sums& sums) {
   Reached& r = one.reached;
   std::string events;
   words >> events >> one.answered >> one.refused >> one.ended >> one.cancelled >> r.steps >>
-      r.recoveries >> r.moved >> r.preemptions >> r.cached_tokens >> r.rejected_guesses >>
-      r.drafted_tokens;
+      r.recoveries >> r.moved >> r.handed_over >> r.preemptions >> r.cached_tokens >>
+      r.rejected_guesses >> r.drafted_tokens;
   if (!words) return false;
   sums.answered += one.answered;
   sums.refused += one.refused;
@@ -66,10 +67,11 @@ void Print(const Sums& sums) {
   const Reached& r = sums.reached;
   const std::string text = absl::StrFormat(
       "requests: %d answered, %d ended with errors, %d refused, %d cancelled\n"
-      "%d steps, %d recoveries, %d requests moved, %d preempted, %d tokens of prompts cached, "
+      "%d steps, %d recoveries, %d requests moved, %d of them with their KV, %d preempted, %d "
+      "tokens of prompts cached, "
       "%d guesses rejected, %d tokens drafted",
       sums.answered, sums.ended, sums.refused, sums.cancelled, r.steps, r.recoveries, r.moved,
-      r.preemptions, r.cached_tokens, r.rejected_guesses, r.drafted_tokens);
+      r.handed_over, r.preemptions, r.cached_tokens, r.rejected_guesses, r.drafted_tokens);
   std::printf("%s\n", text.c_str());
 }
 

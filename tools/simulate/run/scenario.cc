@@ -27,6 +27,7 @@ class Draw {
     DrawReplicas();
     DrawEngine();
     DrawRequests();
+    DrawPhases();
     // One scenario in eight is without any trouble.
     if (!random_.OneIn(8)) DrawTroubles();
     return std::move(scenario_);
@@ -165,6 +166,26 @@ class Draw {
       }
     }
     std::ranges::sort(scenario_.requests, {}, &SimulatedRequest::arrival);
+  }
+
+  // By a source of its own, so that the other draws stay as they were.
+  void DrawPhases() {
+    RandomSource random(scenario_.seed ^ 0x9A5E5);
+    std::vector<SimulatedReplica>& replicas = scenario_.replicas;
+    if (replicas.size() == 1) return;
+    // From a block or two to a whole cache.
+    scenario_.executor.kv_area_bytes = random.Between(1, 64) * 4096;
+    for (WorkerSetup& worker : scenario_.workers) worker.description.copies_kv = !random.OneIn(16);
+    if (!scenario_.engine.prefix_cache || random.OneIn(3)) return;
+    const uint64_t num_prompts = random.Between(1, replicas.size() - 1);
+    const bool others_decode = !random.OneIn(3);
+    for (size_t r = 0; r < replicas.size(); ++r) {
+      if (r < num_prompts) {
+        replicas[r].role = gateway::ReplicaRole::kPrompts;
+      } else if (others_decode) {
+        replicas[r].role = gateway::ReplicaRole::kDecode;
+      }
+    }
   }
 
   WorkerTrouble DrawWorkerTrouble() {
@@ -309,7 +330,8 @@ Scenario DrawScenario(uint64_t seed) { return Draw(seed).All(); }
 std::string Describe(const Scenario& scenario) {
   std::string text = absl::StrFormat("seed %d", scenario.seed);
   for (size_t r = 0; r < scenario.replicas.size(); ++r) {
-    absl::StrAppendFormat(&text, "\n  replica %d on", r);
+    const std::string role(gateway::RoleName(scenario.replicas[r].role));
+    absl::StrAppendFormat(&text, "\n  replica %d%s%s on", r, role.empty() ? "" : " for ", role);
     for (const auto* indices : {&scenario.replicas[r].workers, &scenario.replicas[r].npus}) {
       for (const size_t index : *indices) {
         const WorkerSetup& worker = scenario.workers[index];

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "services/gateway/engine/engine.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/replicas/replica_role.h"
 #include "tools/simulate/cluster/worker_process.h"
 
 namespace tandem::simulate {
@@ -31,6 +32,7 @@ struct Trouble {
 
 struct SimulatedReplica {
   std::vector<size_t> workers, npus;  // indices into Scenario::workers
+  gateway::ReplicaRole role = gateway::ReplicaRole::kBoth;
 };
 
 struct Scenario {

@@ -97,7 +97,8 @@ class Simulation {
     for (const size_t w : scenario_.replicas[replica].npus) {
       options.npu_targets.push_back(scenario_.workers[w].target);
     }
-    gateway::ReplicaStart start{.key = absl::StrFormat("replica %d", replica)};
+    gateway::ReplicaStart start{.key = absl::StrFormat("replica %d", replica),
+                                .role = scenario_.replicas[replica].role};
     start.start = [options](const gateway::Executor::Progress& progress) {
       return gateway::Executor::Start(options, progress);
     };
@@ -300,8 +301,10 @@ class Simulation {
                .preemptions = scheduler.preemptions(),
                .cached_tokens = scheduler.prefix_tokens_found(),
                .rejected_guesses = scheduler.wrong_guesses()};
-    for (const v1::ReplicaStatus& replica : status.replicas())
+    for (const v1::ReplicaStatus& replica : status.replicas()) {
       reached.moved += replica.moved_away();
+      reached.handed_over += replica.handed_over();
+    }
     for (const v1::DrafterStatus& drafter : scheduler.drafters()) {
       reached.drafted_tokens += drafter.drafted_tokens();
     }

@@ -149,7 +149,7 @@ export function placementWords(status) {
 
 // Several plans that serve the model side by side: a row for each.
 export const replicaRows = (status) => (status.replicas ?? []).map((replica) => ({
-  name: `Replica ${number(replica.replica)}`,
+  name: `Replica ${number(replica.replica)}${replica.role ? `, ${replica.role}` : ""}`,
   state: replica.detail && replica.state !== "ready" ? `${replica.state}: ${replica.detail}` : replica.state,
   devices: (replica.workers ?? []).join(", "),
   running: number(replica.scheduler?.running),
