@@ -209,7 +209,7 @@ class Engine final : public RequestSink {
   // KV that goes to other engines, and comes from them (engine_hand_over.cc).
   void HandOver(absl::Time now);
   void OfferKv(absl::Time now);
-  bool CopiesDue() const { return receiver_.copy_due() || sender_.copy_due(); }
+  bool CopiesDue() { return receiver_.copy_due() || sender_.copy_due(); }
   // Copies for a while.  REQUIRES CopiesDue, and no step under way.
   void RunCopies();
   // Sequences that could run beside those there are.

@@ -38,7 +38,7 @@ void KvSender::OfferOnce(uint64_t request, const std::string& scope, uint32_t pr
                                                          .block_tokens = limits.block_tokens,
                                                          .first_window = first_window,
                                                          .kv_dtype = limits.kv_dtype});
-  outgoing = {.again = now + kOfferPause};
+  outgoing = {.offered = now, .again = now + kOfferPause};
   if (!offer(hand_over)) return;
   outgoing.hand_over = std::move(hand_over);
   scheduler_.KeepWindow(request, num_covered);
@@ -63,7 +63,7 @@ void KvSender::Begin(Outgoing& outgoing, uint32_t num_blocks) {
   if (num_blocks == outgoing.hand_over->prefix().num_blocks()) outgoing.hand_over->Finish();
 }
 
-KvSender::Outgoing* KvSender::FindDue() const {
+KvSender::Outgoing* KvSender::FindDue() {
   for (auto& [request, outgoing] : outgoing_) {
     if (outgoing.hand_over == nullptr || !outgoing.begun ||
         outgoing.next_block == outgoing.hand_over->prefix().num_blocks()) {
@@ -76,6 +76,7 @@ KvSender::Outgoing* KvSender::FindDue() const {
 }
 
 absl::Status KvSender::CopyOnce() {
+  const absl::Time begin = absl::Now();
   Outgoing* const due = FindDue();
   TANDEM_CHECK(due != nullptr);
   const KvPrefix& prefix = due->hand_over->prefix();
@@ -111,6 +112,8 @@ absl::Status KvSender::CopyOnce() {
   due->hand_over->Put(
       {.first_block = due->next_block, .end_block = next, .bytes = {read.begin(), read.end()}});
   due->next_block = next;
+  due->bytes += read.size();
+  due->copying += absl::Now() - begin;
   if (next == prefix.num_blocks()) due->hand_over->Finish();
   return absl::OkStatus();
 }
@@ -126,7 +129,17 @@ std::vector<uint64_t> KvSender::Arrived() const {
 std::shared_ptr<KvHandOver> KvSender::TakeFor(uint64_t request) {
   const auto found = outgoing_.find(request);
   if (found == outgoing_.end()) return nullptr;
-  std::shared_ptr<KvHandOver> hand_over = std::move(found->second.hand_over);
+  Outgoing& outgoing = found->second;
+  std::shared_ptr<KvHandOver> hand_over = std::move(outgoing.hand_over);
+  if (hand_over != nullptr && hand_over->arrived()) {
+    LogDebug("KV handed over",
+             {{"request", request},
+              {"receiver", hand_over->receiver()},
+              {"tokens", hand_over->prefix().tokens.size()},
+              {"bytes", outgoing.bytes},
+              {"reading_seconds", absl::ToDoubleSeconds(outgoing.copying)},
+              {"seconds", absl::ToDoubleSeconds(absl::Now() - outgoing.offered)}});
+  }
   outgoing_.erase(found);
   return hand_over;
 }

@@ -35,7 +35,7 @@ class KvSender {
   // Hand-overs that the receivers have given up are forgotten.
   void Turn(absl::Time now);
   // Whether blocks can be read that a receiver waits for.
-  bool copy_due() const { return FindDue() != nullptr; }
+  bool copy_due() { return FindDue() != nullptr; }
   // Reads as many of them as the executor's area takes.  UNAVAILABLE: a worker is lost.
   // REQUIRES copy_due and no step under way.
   absl::Status CopyOnce();
@@ -52,15 +52,18 @@ class KvSender {
     std::shared_ptr<KvHandOver> hand_over;  // null: nobody wanted it
     bool begun = false;                     // it has been accepted
     uint32_t next_block = 0;                // the first that has not been read
-    absl::Time again;                       // where there is none: when to offer it again
+    uint64_t bytes = 0;                     // that were read
+    absl::Duration copying;                 // in CopyOnce
+    absl::Time offered;
+    absl::Time again;  // where there is none: when to offer it again
   };
   static void Begin(Outgoing& outgoing, uint32_t num_blocks);
-  Outgoing* FindDue() const;
+  Outgoing* FindDue();
   void GiveUp(uint64_t request, Outgoing& outgoing, absl::Time now);
 
-  Executor& executor_;                             // Borrowed.
-  Scheduler& scheduler_;                           // Borrowed.
-  mutable std::map<uint64_t, Outgoing> outgoing_;  // by request
+  Executor& executor_;                     // Borrowed.
+  Scheduler& scheduler_;                   // Borrowed.
+  std::map<uint64_t, Outgoing> outgoing_;  // by request
   std::atomic<uint64_t> bytes_{0};
 };
 
