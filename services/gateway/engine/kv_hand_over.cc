@@ -12,6 +12,19 @@ bool KvHandOver::HasRoom() const {
   return pieces_.size() < kMostPieces;
 }
 
+std::vector<std::byte> KvHandOver::TakeBuffer() {
+  MutexLock lock(mutex_);
+  if (buffers_.empty()) return {};
+  std::vector<std::byte> buffer = std::move(buffers_.back());
+  buffers_.pop_back();
+  return buffer;
+}
+
+void KvHandOver::GiveBuffer(std::vector<std::byte> buffer) {
+  MutexLock lock(mutex_);
+  buffers_.push_back(std::move(buffer));
+}
+
 void KvHandOver::Put(KvPiece piece) {
   MutexLock lock(mutex_);
   if (abandoned_) return;
@@ -68,6 +81,7 @@ void KvHandOver::Abandon() {
   MutexLock lock(mutex_);
   abandoned_ = true;
   pieces_.clear();
+  buffers_.clear();
   // The receiver lets go of what it holds.
   if (const std::function<void()> wake = std::exchange(wake_, nullptr)) wake();
 }

@@ -61,6 +61,8 @@ class KvHandOver {
   // Blocks that the receiver has; nullopt: it has not accepted yet.
   std::optional<uint32_t> accepted() const;
   bool HasRoom() const;
+  // Memory of pieces that were taken, for the next one.
+  std::vector<std::byte> TakeBuffer();
   void Put(KvPiece piece);
   // No piece follows.
   void Finish();
@@ -70,6 +72,7 @@ class KvHandOver {
   // `wake`: called when there is something to take, until Abandon; must not call this.
   void Accept(uint32_t num_blocks, std::function<void()> wake);
   std::optional<KvPiece> Take();
+  void GiveBuffer(std::vector<std::byte> buffer);
   // Whether all pieces have been taken.
   bool finished() const;
   void Arrive();
@@ -90,6 +93,7 @@ class KvHandOver {
   std::optional<uint32_t> accepted_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
   std::deque<KvPiece> pieces_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // few
   bool all_put_ ABSL_GUARDED_BY(mutex_) = false;
   bool arrived_ ABSL_GUARDED_BY(mutex_) = false;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;

@@ -169,8 +169,10 @@ absl::Status KvReceiver::CopyOnce() {
   bytes_.fetch_add(layout.Bytes(copy), std::memory_order_relaxed);
   scheduler_.imports().Publish(incoming.hand_over->prefix().request);
   incoming.num_written = incoming.num_blocks;
-  const KvPiece& piece = *incoming.piece;
-  if (incoming.num_written == piece.end_block - piece.first_block) incoming.piece.reset();
+  KvPiece& piece = *incoming.piece;
+  if (incoming.num_written < piece.end_block - piece.first_block) return absl::OkStatus();
+  incoming.hand_over->GiveBuffer(std::move(piece.bytes));
+  incoming.piece.reset();
   return absl::OkStatus();
 }
 

@@ -109,8 +109,10 @@ absl::Status KvSender::CopyOnce() {
   }
   const auto read = area.first(layout.Bytes(copy));
   bytes_.fetch_add(read.size(), std::memory_order_relaxed);
+  std::vector<std::byte> buffer = due->hand_over->TakeBuffer();
+  buffer.assign(read.begin(), read.end());
   due->hand_over->Put(
-      {.first_block = due->next_block, .end_block = next, .bytes = {read.begin(), read.end()}});
+      {.first_block = due->next_block, .end_block = next, .bytes = std::move(buffer)});
   due->next_block = next;
   due->bytes += read.size();
   due->copying += absl::Now() - begin;
