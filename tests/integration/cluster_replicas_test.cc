@@ -49,16 +49,20 @@ TEST_F(ClusterReplicasTest, BothServeAndTheAnswersAreThoseOfOne) {
   const std::vector<v1::GenerateRequest> requests = MixedRequests(8);
   std::vector<Answer> alone(requests.size()), together(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) alone[i] = Generate(requests[i]);
-  std::vector<std::thread> clients;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    clients.emplace_back([&, i] { together[i] = Generate(requests[i]); });
-  }
-  for (std::thread& client : clients) client.join();
   std::set<uint32_t> replicas;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
-    EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
-    replicas.insert(together[i].usage.replica());
+  // A worker that was slow for a while, on a busy machine, gets no requests until its measurements
+  // count for less.
+  for (int round = 0; round < 20 && replicas.size() < 2; ++round) {
+    std::vector<std::thread> clients;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      clients.emplace_back([&, i] { together[i] = Generate(requests[i]); });
+    }
+    for (std::thread& client : clients) client.join();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+      replicas.insert(together[i].usage.replica());
+    }
   }
   EXPECT_EQ(replicas.size(), 2u);
 }
