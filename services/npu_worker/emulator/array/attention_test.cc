@@ -235,6 +235,8 @@ TEST_P(PromptAttentionTest, RaggedRangesAndWindowsAreWithinTheBoundAndGuardsHold
       {45, 17, 0, 96, 16},       // blocks that are not side by side: half a tile,
       {100, 40, 33, 192, 8},     // less, with a window,
       {60, 40, 0, 132, 12},      // and across tiles
+      {5, 30, 17, 64, 1},        // of one position: more tasks a tile than a queue holds,
+      {30, 40, 0, 105, 7},       // and of a few
       {70, 20, 33, 96, 16, 66},  // a picture's last rows, seen from 66 on,
       {40, 64, 10, 128, 32, 40},
       {100, 61, 0, 512, 16, kNoPictureRows, 48}};  // and a whole one, far beyond its window

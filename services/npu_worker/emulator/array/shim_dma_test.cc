@@ -85,7 +85,10 @@ TEST_F(ShimDmaTest, ABroadcastGivesEachCoreEveryWordAndWaitsForTheSlowest) {
   ASSERT_TRUE(broadcast.Take(0, words));
   EXPECT_THAT(words, ::testing::ElementsAre(4, 5, 6, 7));
   EXPECT_FALSE(broadcast.Take(0, words)) << "two are left";
-  EXPECT_EQ(Remaining(), 2u) << "and stay where they are";
+  EXPECT_EQ(Remaining(), 0u) << "and wait in the memory tile";
+  ASSERT_OK(Start(1, {.length = 2}, ShimTask(1, 1, true)));
+  ASSERT_TRUE(broadcast.Take(0, words));
+  EXPECT_THAT(words, ::testing::ElementsAre(8, 9, 0, 1));
 }
 
 }  // namespace

@@ -10,10 +10,12 @@ bool Broadcast::Take(uint32_t core, std::span<uint32_t> words) {
   if (end > held) {
     const uint64_t missing = end - held;
     if (waiting_.size() + missing > room_) return false;
-    if (dma_->Remaining(DmaDirection::kToTile, channel_) < missing) return false;
-    std::vector<uint32_t> fresh(missing);
+    // A memory tile takes the parts of an object as they come.
+    std::vector<uint32_t> fresh(
+        std::min(missing, dma_->Remaining(DmaDirection::kToTile, channel_)));
     dma_->Read(channel_, fresh);
     waiting_.insert(waiting_.end(), fresh.begin(), fresh.end());
+    if (fresh.size() < missing) return false;
   }
   const auto from = waiting_.begin() + static_cast<ptrdiff_t>(positions_[core] - first_);
   std::copy_n(from, words.size(), words.begin());

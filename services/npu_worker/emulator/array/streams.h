@@ -19,7 +19,7 @@ class Broadcast {
   Broadcast(ShimDma& dma, uint32_t channel, uint32_t num_cores, size_t room)
       : dma_(&dma), channel_(channel), room_(room), positions_(num_cores, 0) {}
 
-  // Fills `words` for a core.  False: not all of them can be had now, and nothing changes.
+  // Fills `words` for a core.  False: not all of them can be had now; those that can wait for the rest.
   bool Take(uint32_t core, std::span<uint32_t> words);
 
  private:
