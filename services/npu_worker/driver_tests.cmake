@@ -3,6 +3,9 @@ set(worker tandem_npu_worker${TANDEM_NPU_CURRENT})
 npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc DEPS ${worker} tandem_testing)
 npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
+npu_driver_test(NAME npu_driver_kv_copy_test SRCS npu_kv_copy_test.cc DEPS ${worker} tandem_reference tandem_testing)
+npu_driver_run(NAME npu1_driver_kv_copy_test TEST npu_driver_kv_copy_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
+
 npu_driver_test(NAME npu_driver_conformance_test SRCS ${CMAKE_SOURCE_DIR}/tests/conformance/npu_array_backend.cc
   DEPS ${worker} tandem_worker_conformance tandem_worker_suite TIMEOUT 900)
 npu_driver_run(NAME npu1_driver_conformance_test TEST npu_driver_conformance_test ENVIRONMENT NPU_EMU_PROFILE=npu1

@@ -48,7 +48,7 @@ class LoadedWorker {
         segments_(with_out ? AttendAndOutSegments(config_) : AttendSegments(config_)) {}
   absl::Status Load() {
     runner_.reset();
-    auto runner = PlanRunner::Create(weights_, {&worker_}, segments_, {});
+    auto runner = PlanRunner::Create(weights_, {&worker_}, segments_, {.kv_area_bytes = 1 << 20});
     if (!runner.ok()) return runner.status();
     runner_ = *std::move(runner);
     return absl::OkStatus();
@@ -59,6 +59,11 @@ class LoadedWorker {
     steps.AddRows(steps.AddSequence(), {3});
     WriteRandomInputs(*runner_, 1, 1);
     return runner_->RunStep(steps.batch());
+  }
+  // Reads the first block of layer 0, which has a window.
+  absl::Status CopyKv() {
+    constexpr uint32_t kBlock[] = {0};
+    return runner_->CopyKv({.blocks = {{}, kBlock}});
   }
   std::vector<float> Attention() { return runner_->ReadPort(Port::kAttention, 1); }
   std::vector<float> Projection() { return runner_->ReadPort(Port::kProjection, 1); }
@@ -81,8 +86,10 @@ TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
   EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  EXPECT_THAT(loaded.CopyKv(), HasCode(absl::StatusCode::kUnavailable)) << "as well";
   ASSERT_OK(loaded.Load());
   ASSERT_OK(loaded.Run());
+  EXPECT_OK(loaded.CopyKv());
   const std::vector<float> recovered = loaded.Attention();
   ASSERT_OK(loaded.Load());
   ASSERT_OK(loaded.Run());

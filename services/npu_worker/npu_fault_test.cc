@@ -36,6 +36,7 @@ TEST(NpuFaultTest, AHangIsUnavailableWithinTheTimeOut) {
   // Refused from now on without waiting for the device again.
   const absl::Time again = absl::Now();
   EXPECT_THAT(runner->RunStep(step), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(runner->CopyKv({}), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_THAT(worker->CheckHealth(), HasCode(absl::StatusCode::kUnavailable));
   EXPECT_LT(absl::Now() - again, absl::Seconds(2));
 }

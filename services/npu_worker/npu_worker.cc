@@ -33,6 +33,7 @@ void NpuWorker::Describe() {
   description_.name = options_.name;
   description_.kind = DeviceKind::kNpu;
   description_.max_rows = options_.max_rows;
+  description_.copies_kv = true;
   backend_->Describe(description_);
   // An NPU shares the host's memory.
   const HostMemory memory = ReadHostMemory();
@@ -53,13 +54,24 @@ absl::StatusOr<LoadReport> NpuWorker::Load(
   return plan->report();
 }
 
-absl::StatusOr<SegmentResult> NpuWorker::Run(const SegmentRun& run) {
+absl::StatusOr<BackendPlan*> NpuWorker::FindPlan(uint32_t plan) const {
   TANDEM_RETURN_IF_ERROR(lost_);
-  BackendPlan* const plan = plans_[run.plan].get();
-  if (plan == nullptr) return absl::FailedPreconditionError("no plan is loaded on the NPU");
+  if (plans_[plan] == nullptr) return absl::FailedPreconditionError("no plan is loaded on the NPU");
+  return plans_[plan].get();
+}
+
+absl::StatusOr<SegmentResult> NpuWorker::Run(const SegmentRun& run) {
+  TANDEM_ASSIGN_OR_RETURN(BackendPlan* const plan, FindPlan(run.plan));
   auto result = plan->Run(run, options_.run_timeout);
   if (absl::IsUnavailable(result.status())) lost_ = result.status();
   return result;
+}
+
+absl::Status NpuWorker::CopyKv(uint32_t plan_idx, const KvCopy& copy) {
+  TANDEM_ASSIGN_OR_RETURN(BackendPlan* const plan, FindPlan(plan_idx));
+  const absl::Status status = plan->CopyKv(copy);
+  if (absl::IsUnavailable(status)) lost_ = status;
+  return status;
 }
 
 absl::Status NpuWorker::CheckHealth() {

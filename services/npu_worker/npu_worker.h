@@ -40,15 +40,18 @@ class NpuWorker final : public BlockingWorker {
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload(uint32_t plan) override { plans_[plan].reset(); }
+  absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
   // Asks the known answer again, of one head size; this keeps an idle NPU awake as well.
   absl::Status CheckHealth() override;
 
  private:
   explicit NpuWorker(Options options) : options_(std::move(options)) {}
-  // A time-out makes every later call UNAVAILABLE, until a plan is loaded.
+  // A time-out makes every later Run and CopyKv UNAVAILABLE, until a plan is loaded.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   // Drops all plans, then opens the device and tests it.
   absl::Status OpenDevice();
+  // The plan, if the device is there.
+  absl::StatusOr<BackendPlan*> FindPlan(uint32_t plan) const;
   // Returns `status` of a self-test; tells of wrong answers.
   absl::Status Tested(absl::Status status) const;
   void Describe();

@@ -9,6 +9,10 @@ tandem_test(NAME npu_worker_test SRCS npu_worker_test.cc DEPS tandem_npu_worker 
   LABELS device)
 add_dependencies(npu_worker_test tandem_npu_emulated_xrt tandem_npu_emulated_package)
 
+tandem_test(NAME npu_kv_copy_test SRCS npu_kv_copy_test.cc DEPS tandem_npu_worker tandem_reference tandem_testing
+  LABELS device)
+add_dependencies(npu_kv_copy_test tandem_npu_emulated_xrt tandem_npu_emulated_package)
+
 tandem_test(NAME npu_process_test SRCS npu_process_test.cc DEPS tandem_npu_worker
   LABELS device)
 add_dependencies(npu_process_test tandem-npu-worker tandem_npu_plain_noop)

@@ -1,5 +1,7 @@
 #include "services/npu_worker/attention/kv_cache.h"
 
+#include <cstring>
+
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/attention/kernel_abi.h"
@@ -11,7 +13,7 @@ absl::StatusOr<KvCache> KvCache::Create(NpuDevice& device, const ModelConfig& co
                                         const KvSpec& kv, const std::vector<uint32_t>& layers) {
   KvCache cache;
   cache.group_.assign(config.num_layers, 0);
-  cache.offset_.assign(config.num_layers, 0);
+  cache.offset_.assign(config.num_layers, std::nullopt);
   uint64_t bytes[kNumKvGroups] = {};
   const uint64_t block_bytes =
       KvBlockElements(config.num_kv_heads, kv.block_tokens, config.head_dim) * sizeof(uint16_t);
@@ -51,6 +53,25 @@ uint64_t KvCache::total_bytes() const {
   uint64_t bytes = 0;
   for (const NpuBuffer& buffer : buffers_) bytes += buffer.size();
   return bytes;
+}
+
+absl::Status KvCache::Copy(const KvCopy& copy, const KvCopyLayout& layout,
+                           std::span<std::byte> area) const {
+  const uint64_t bytes = layout.part_bytes();
+  absl::Status status;
+  layout.ForEachPart(copy, [&](uint32_t layer_idx, uint32_t block, uint64_t area_offset) {
+    if (!offset_[layer_idx].has_value() || !status.ok()) return;
+    const NpuBuffer& cache = buffer(layer_idx);
+    const uint64_t at = offset(layer_idx) + block * bytes;
+    if (copy.write) {
+      std::memcpy(cache.data() + at, area.data() + area_offset, bytes);
+      status = cache.SyncToDevice(at, bytes);
+    } else {
+      status = cache.SyncFromDevice(at, bytes);
+      std::memcpy(area.data() + area_offset, cache.data() + at, bytes);
+    }
+  });
+  return status;
 }
 
 }  // namespace tandem::npu

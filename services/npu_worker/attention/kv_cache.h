@@ -2,11 +2,16 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/model/model_config.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/worker/worker.h"
 #include "services/npu_worker/xrt/npu_buffer.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -14,8 +19,8 @@
 namespace tandem::npu {
 
 // One buffer per KV group; a group's layers lie in it one after another, each
-// f16 [num_blocks][k, v][num_kv_heads][block_tokens][head_dim].  Immutable after creation; the
-// device alone writes the contents.
+// f16 [num_blocks][k, v][num_kv_heads][block_tokens][head_dim].  Immutable after creation.  The
+// device and Copy write the contents.
 class KvCache {
  public:
   // `layers`: indices of the layers, each once.  RESOURCE_EXHAUSTED carries the amounts.
@@ -24,13 +29,19 @@ class KvCache {
 
   // REQUIRES the layer was named at creation.
   const NpuBuffer& buffer(uint32_t layer_idx) const { return buffers_[group_[layer_idx]]; }
-  uint64_t offset(uint32_t layer_idx) const { return offset_[layer_idx]; }
+  uint64_t offset(uint32_t layer_idx) const { return *offset_[layer_idx]; }
   uint64_t total_bytes() const;
+
+  // Copies blocks between this cache and `area`, the exchange region's for them: the bytes lie in
+  // both alike.  Errors of NpuBuffer's Sync.  REQUIRES a copy that `layout` has allowed, and that
+  // the device runs no command over the cache.
+  absl::Status Copy(const KvCopy& copy, const KvCopyLayout& layout,
+                    std::span<std::byte> area) const;
 
  private:
   std::array<NpuBuffer, kNumKvGroups> buffers_;
-  std::vector<uint32_t> group_;   // [num_layers]
-  std::vector<uint64_t> offset_;  // [num_layers], bytes
+  std::vector<uint32_t> group_;                  // [num_layers]
+  std::vector<std::optional<uint64_t>> offset_;  // [num_layers], bytes; none: not named
 };
 
 }  // namespace tandem::npu

@@ -69,6 +69,7 @@ absl::Status NpuPlan::MakeBuffers() {
     }
   }
   TANDEM_ASSIGN_OR_RETURN(kv_, KvCache::Create(device_, config, load_.kv, attend_layers));
+  kv_layout_ = KvCopyLayout(config, load_.limits);
   TANDEM_ASSIGN_OR_RETURN(exchange_, ExchangeBuffers::Create(device_, load_.exchange));
   TANDEM_ASSIGN_OR_RETURN(layers_, device_.Allocate(kLayerBuffer, num_commands * kSliceAlignment));
   lanes_.resize(load_.exchange->layout.num_lanes);
@@ -243,6 +244,10 @@ absl::StatusOr<SegmentResult> NpuPlan::Run(const SegmentRun& run, absl::Duration
     }
   }
   return result;
+}
+
+absl::Status NpuPlan::CopyKv(const KvCopy& copy) {
+  return kv_.Copy(copy, kv_layout_, load_.exchange->Area(0, load_.exchange->layout.kv));
 }
 
 }  // namespace tandem::npu

@@ -31,6 +31,7 @@ class NpuPlan final : public BackendPlan {
 
   // As BlockingWorker::Run.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout) override;
+  absl::Status CopyKv(const KvCopy& copy) override;
 
  private:
   // One command in the making: what differs between lanes and buckets is filled in later.
@@ -81,6 +82,7 @@ class NpuPlan final : public BackendPlan {
   ModelLoad load_;
   WeightBuffers weights_;
   KvCache kv_;
+  KvCopyLayout kv_layout_;
   ExchangeBuffers exchange_;
   NpuBuffer layers_;  // parameters of every command, a slice each
   std::vector<std::unique_ptr<NpuBuffer>> layer_slices_;

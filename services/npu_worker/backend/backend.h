@@ -20,6 +20,8 @@ class BackendPlan {
   virtual LoadReport report() const = 0;
   // As BlockingWorker::Run.
   virtual absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout) = 0;
+  // As Worker::CopyKv.
+  virtual absl::Status CopyKv(const KvCopy& copy) = 0;
 };
 
 // Single-thread.

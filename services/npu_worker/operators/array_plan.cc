@@ -227,4 +227,19 @@ absl::StatusOr<SegmentResult> ArrayPlan::Run(const SegmentRun& run, absl::Durati
   return result;
 }
 
+absl::Status ArrayPlan::CopyKv(const KvCopy& copy) {
+  const std::span<std::byte> area = load_.exchange->Area(0, load_.exchange->layout.kv);
+  absl::Status status;
+  kv_layout_.ForEachPart(copy, [&](uint32_t layer_idx, uint32_t block, uint64_t offset) {
+    const auto slab = slabs_.find(layer_idx);
+    if (slab == slabs_.end() || !status.ok()) return;
+    const std::span<std::byte> part = area.subspan(offset, kv_layout_.part_bytes());
+    const uint32_t block_tokens = load_.kv.block_tokens;
+    status = slab->second.CopyBlock(
+        copy.write, uint64_t{block} * block_tokens, block_tokens,
+        {reinterpret_cast<uint16_t*>(part.data()), part.size() / sizeof(uint16_t)});
+  });
+  return status;
+}
+
 }  // namespace tandem::npu

@@ -47,6 +47,7 @@ class ArrayPlan final : public BackendPlan {
 
   LoadReport report() const override;
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout) override;
+  absl::Status CopyKv(const KvCopy& copy) override;
 
  private:
   struct GroupStep {
@@ -62,7 +63,9 @@ class ArrayPlan final : public BackendPlan {
   };
 
   ArrayPlan(Operators operators, ModelLoad load)
-      : operators_(std::move(operators)), load_(std::move(load)) {}
+      : operators_(std::move(operators)),
+        load_(std::move(load)),
+        kv_layout_(load_.weights->config(), load_.limits) {}
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
   absl::Status ReadSegments();
   // Of layers with Attend: their cache; of layers with Out: their weights.
@@ -85,6 +88,7 @@ class ArrayPlan final : public BackendPlan {
   // Destroyed in the reverse order: what uses the device goes before it.
   const Operators operators_;
   ModelLoad load_;
+  const KvCopyLayout kv_layout_;
   std::unique_ptr<AttentionCommands> commands_;         // where a segment attends
   std::map<uint32_t, KvSlab> slabs_;                    // by layer
   std::unique_ptr<OutProjection> projection_;           // where a segment projects

@@ -37,6 +37,27 @@ absl::Status KvSlab::AppendRows(uint32_t row, uint32_t num_rows, uint32_t slot,
   return absl::OkStatus();
 }
 
+absl::Status KvSlab::CopyBlock(bool write, uint64_t first_slot, uint32_t num_slots,
+                               std::span<uint16_t> pages) {
+  auto* const slots = reinterpret_cast<uint16_t*>(buffer_.data());
+  const size_t page = size_t{num_slots} * shape_.head_dim;
+  // K of all heads, then V: a head's slots are behind those of the one before.
+  for (size_t head = 0; head < 2 * size_t{shape_.num_kv_heads}; ++head) {
+    const size_t first = (head * shape_.num_slots + first_slot) * shape_.head_dim;
+    const std::span<uint16_t> halves = pages.subspan(head * page, page);
+    const std::span<uint16_t> cached(slots + first, page);
+    const size_t offset = first * sizeof(uint16_t), bytes = page * sizeof(uint16_t);
+    if (write) {
+      HalvesToBf16(halves, cached);
+      TANDEM_RETURN_IF_ERROR(buffer_.SyncToDevice(offset, bytes));
+    } else {
+      TANDEM_RETURN_IF_ERROR(buffer_.SyncFromDevice(offset, bytes));
+      Bf16ToFiniteHalves(cached, halves);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status KvSlab::Append(std::span<const AttentionRun> runs, std::span<const uint16_t> keys,
                             std::span<const uint16_t> values) {
   for (const AttentionRun& run : runs) {

@@ -27,7 +27,7 @@ struct SlabShape {
   uint64_t bytes() const { return 2 * value_offset(); }
 };
 
-// One layer's cache.  The host alone writes it.
+// One layer's cache.  The host alone writes it.  Single-thread.
 class KvSlab {
  public:
   // `index`: which data buffer of the kernel it is.  INVALID_ARGUMENT: beyond what control code
@@ -41,6 +41,16 @@ class KvSlab {
   // makes them visible to the device.  REQUIRES runs that StepRuns made for slots of this slab.
   absl::Status Append(std::span<const AttentionRun> runs, std::span<const uint16_t> keys,
                       std::span<const uint16_t> values);
+
+  // Copies the slots of a block between the cache and `pages`: float16 K [num_kv_heads][num_slots]
+  // [head_dim], then V, as they lie in the exchange region's area (step/kv_copy.h).
+  //
+  // `write`: from the pages to the cache.  A value that another kind of worker computed has 11 bits and
+  // keeps 8: it changes by at most 2^-8 of itself.  A value that was in a bfloat16 cache before, this
+  // one's or another's, keeps its bits, because Append made it of a float16.
+  // Errors of NpuBuffer's Sync.  REQUIRES slots of this slab, and that no command runs over it.
+  absl::Status CopyBlock(bool write, uint64_t first_slot, uint32_t num_slots,
+                         std::span<uint16_t> pages);
 
  private:
   // `num_rows` rows from `row` on to the slots from `slot` on.

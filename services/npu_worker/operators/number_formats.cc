@@ -37,6 +37,12 @@ namespace {
   return static_cast<uint16_t>(value | (bf16 & 0x8000u));
 }
 
+[[gnu::always_inline]] inline uint16_t FiniteHalfOfBf16(uint16_t bf16) {
+  const uint32_t magnitude = bf16 & 0x7FFFu;
+  const bool is_beyond = magnitude >= 0x4780u && magnitude < 0x7F80u;
+  return static_cast<uint16_t>(Select(is_beyond, 0x7BFFu | (bf16 & 0x8000u), HalfOfBf16(bf16)));
+}
+
 // Inlined into functions for each kind of processor, where loops become vector code of that kind.
 template <uint16_t (*kConvert)(uint16_t)>
 [[gnu::always_inline]] inline void ConvertAll(std::span<const uint16_t> from,
@@ -77,6 +83,12 @@ void HalvesToBf16(std::span<const uint16_t> halves, std::span<uint16_t> bf16) {
 
 void Bf16ToHalves(std::span<const uint16_t> bf16, std::span<uint16_t> halves) {
   static const Conversion convert = Choose<HalfOfBf16>();
+  TANDEM_CHECK(halves.size() == bf16.size());
+  convert(bf16, halves);
+}
+
+void Bf16ToFiniteHalves(std::span<const uint16_t> bf16, std::span<uint16_t> halves) {
+  static const Conversion convert = Choose<FiniteHalfOfBf16>();
   TANDEM_CHECK(halves.size() == bf16.size());
   convert(bf16, halves);
 }

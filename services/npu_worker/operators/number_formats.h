@@ -10,5 +10,9 @@ namespace tandem::npu {
 void HalvesToBf16(std::span<const uint16_t> halves, std::span<uint16_t> bf16);
 // Values beyond float16's range become infinite.  REQUIRES equal sizes.
 void Bf16ToHalves(std::span<const uint16_t> bf16, std::span<uint16_t> halves);
+// The same, but finite values beyond float16's range become the largest finite one: float16's values
+// from 65408 on are 65536 in bfloat16, and come back as 65504.
+// So HalvesToBf16 of what this gives is what HalvesToBf16 gave before.  REQUIRES equal sizes.
+void Bf16ToFiniteHalves(std::span<const uint16_t> bf16, std::span<uint16_t> halves);
 
 }  // namespace tandem::npu

@@ -44,5 +44,26 @@ TEST(NumberFormatsTest, EveryBf16BecomesTheNearestHalf) {
   }
 }
 
+// What lies in a cache of bfloat16 is as near to the float16 that it was as it can be, and does not change
+// by being copied out and in.
+TEST(NumberFormatsTest, HalvesSurviveBf16AndBackUntilTheyAreStable) {
+  const std::vector<uint16_t> halves = AllPatterns();
+  std::vector<uint16_t> cached(halves.size()), copied(halves.size()), again(halves.size());
+  HalvesToBf16(halves, cached);
+  Bf16ToFiniteHalves(cached, copied);
+  HalvesToBf16(copied, again);
+  for (size_t i = 0; i < halves.size(); ++i) {
+    const float value = HalfToFloat(halves[i]), back = HalfToFloat(copied[i]);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(back) && std::isnan(Bf16ToFloat(again[i]))) << i;
+      continue;
+    }
+    EXPECT_EQ(again[i], cached[i]) << i << " " << value;
+    EXPECT_EQ(std::isinf(back), std::isinf(value)) << i;
+    if (std::isinf(value)) continue;
+    EXPECT_LE(std::fabs(back - value), 0x1p-8f * std::fabs(value)) << i << " " << value;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::npu
