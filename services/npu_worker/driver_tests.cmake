@@ -38,13 +38,13 @@ function(npu_driver_fault_test name)
     ARGUMENTS --gtest_filter=NpuDriverFaultTest.${name} ENVIRONMENT ${ARGN})
 endfunction()
 npu_driver_fault_test(ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers
-  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=4 NPU_EMU_HANG_COUNT=1)
-npu_driver_fault_test(AHangOfOutIsGivenUpAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(AHangOfOutIsGivenUpAndTheWorkerRecovers
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=6 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverBeforeTheDriversIs
-  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=4 NPU_EMU_HANG_COUNT=1)
-npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=5)
-npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=5)
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=6)
+npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=6)
 npu_driver_fault_test(AFirmwareThatDoesNotAnswerNamesTheFix NPU_EMU_FIRMWARE_TIMEOUT=1)
 npu_driver_fault_test(AnotherProcessThatHoldsAllContextsIsNamed NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=6)
 npu_driver_fault_test(TheSeventhContextOfNpu1NamesTheFix NPU_EMU_PROFILE=npu1)

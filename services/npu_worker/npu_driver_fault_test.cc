@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
+#include "services/npu_worker/operators/row_self_test.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/worker_test_support.h"
 #include "services/npu_worker/xrt/device_access.h"
@@ -28,17 +29,20 @@ absl::StatusOr<std::unique_ptr<NpuDevice>> OpenDevice() {
       {.xclbin_path = DriverPackage() + "/attention_64.xclbin", .kernel_name = "MLIR_AIE"});
 }
 
-// The self-test of the package's GEMM alone.
-absl::Status TestGemm() {
+// The self-test of one operator alone: GemmSelfTest, or RowSelfTest.
+template <typename Test>
+absl::Status TestAlone(const NpuOperator* (OperatorPackage::*find)() const) {
   TANDEM_ASSIGN_OR_RETURN(const OperatorPackage package, OperatorPackage::Read(DriverPackage()));
-  const NpuOperator* const op = package.FindBf16Gemm();
-  if (op == nullptr) return absl::NotFoundError("no GEMM over bf16 weights");
+  const NpuOperator* const op = (package.*find)();
+  if (op == nullptr) return absl::NotFoundError("no such operator");
   TANDEM_ASSIGN_OR_RETURN(
       std::shared_ptr<NpuDevice> device,
       NpuDevice::Open({.xclbin_path = op->xclbin_path, .kernel_name = op->kernel_name}));
-  TANDEM_ASSIGN_OR_RETURN(const auto test, GemmSelfTest::Create(std::move(device), *op));
+  TANDEM_ASSIGN_OR_RETURN(const auto test, Test::Create(std::move(device), *op));
   return test->Run(absl::Seconds(60));
 }
+absl::Status TestGemm() { return TestAlone<GemmSelfTest>(&OperatorPackage::FindBf16Gemm); }
+absl::Status TestRows() { return TestAlone<RowSelfTest>(&OperatorPackage::FindRows); }
 
 // A plan of one layer, with Out or without, and a step of one row.
 class LoadedWorker {
@@ -76,7 +80,7 @@ class LoadedWorker {
   std::unique_ptr<PlanRunner> runner_;
 };
 
-// NPU_EMU_HANG_MS=3000, after the self-test's four commands, once.  The driver gives the command up
+// NPU_EMU_HANG_MS=3000, after the self-test's five commands, once.  The driver gives the command up
 // after 2 s, before the worker's time is over.
 TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
@@ -97,7 +101,7 @@ TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
   EXPECT_OK(worker->CheckHealth());
 }
 
-// NPU_EMU_HANG_MS=3000, after the self-test's four commands and Attend, once.
+// NPU_EMU_HANG_MS=3000, after the self-test's five commands and Attend, once.
 TEST(NpuDriverFaultTest, AHangOfOutIsGivenUpAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker, /*with_out=*/true);
@@ -113,7 +117,7 @@ TEST(NpuDriverFaultTest, AHangOfOutIsGivenUpAndTheWorkerRecovers) {
   EXPECT_OK(worker->CheckHealth());
 }
 
-// NPU_EMU_HANG_MS=3000, after the self-test's four commands, once.
+// NPU_EMU_HANG_MS=3000, after the self-test's five commands, once.
 TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
   EXPECT_LT(kRunTimeout, kDriverRecovery);
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker(kRunTimeout));
@@ -124,7 +128,7 @@ TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
   EXPECT_OK(loaded.Run());
 }
 
-// NPU_EMU_LOST_INTERRUPT=5: the first command after the self-test.
+// NPU_EMU_LOST_INTERRUPT=6: the first command after the self-test.
 TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker);
@@ -134,7 +138,7 @@ TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   EXPECT_OK(loaded.Run());
 }
 
-// NPU_EMU_GONE_AFTER=5: the self-test's four commands and the first step.
+// NPU_EMU_GONE_AFTER=6: the self-test's five commands and the first step.
 TEST(NpuDriverFaultTest, ADeviceThatIsGoneIsUnavailable) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
   LoadedWorker loaded(*worker);
@@ -194,6 +198,8 @@ TEST(NpuDriverFaultTest, TheSelfTestRefusesAnArrayThatDoesNothing) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("wrote nothing")));
   EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
                                    AllOf(HasSubstr("gemm_bf16"), HasSubstr("wrote nothing"))));
+  EXPECT_THAT(TestRows(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("rows"), HasSubstr("wrote nothing"))));
 }
 
 // NPU_EMU_WRONG_ANSWER=1
@@ -202,6 +208,8 @@ TEST(NpuDriverFaultTest, TheSelfTestRefusesWrongAnswers) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected")));
   EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
                                    AllOf(HasSubstr("gemm_bf16"), HasSubstr("expected"))));
+  EXPECT_THAT(TestRows(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("rows"), HasSubstr("expected"))));
 }
 
 // NPU_EMU_OVERRUN=1
@@ -210,6 +218,8 @@ TEST(NpuDriverFaultTest, TheSelfTestRefusesWritesOutsideTheOutput) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outside its output")));
   EXPECT_THAT(TestGemm(), StatusIs(absl::StatusCode::kDataLoss,
                                    AllOf(HasSubstr("gemm_bf16"), HasSubstr("outside its output"))));
+  EXPECT_THAT(TestRows(), StatusIs(absl::StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("rows"), HasSubstr("outside its output"))));
 }
 
 // NPU_EMU_PROFILE=npu1, with npu4's package.

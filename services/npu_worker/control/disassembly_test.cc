@@ -14,6 +14,7 @@
 #include "services/common/testing/temporary_directory.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/control/gemm.h"
+#include "services/npu_worker/control/rows.h"
 #include "services/npu_worker/control/shim_descriptor.h"
 #include "services/npu_worker/control/transaction.h"
 
@@ -209,6 +210,30 @@ TEST_F(DisassemblyTest, TheAttentionsControlCodeIsWhatAmdsToolReads) {
     for (const Transaction& part : code) {
       EXPECT_LE(part.num_bytes(), AttentionCodeBytes(end, range.block));
     }
+  }
+}
+
+// The row functions of Gemma 3 27B, for 512 rows.
+TEST_F(DisassemblyTest, TheRowFunctionsControlCodeIsWhatAmdsToolReads) {
+  const struct {
+    RowFunction function;
+    uint32_t size, num_heads;
+  } jobs[] = {{RowFunction::kNorm, 5376, 1},
+              {RowFunction::kNormAdd, 5376, 1},
+              {RowFunction::kRope, 128, 32},
+              {RowFunction::kGeglu, 21504, 1}};
+  for (const auto& [function, size, num_heads] : jobs) {
+    RowJob job = {.function = function, .num_rows = 512, .size = size, .num_heads = num_heads};
+    const RowWords words = RowWordsOf(job);
+    job.first = {.place = {}, .stride = words.first};
+    job.second = {.place = {.argument = 1}, .stride = words.second};
+    job.output = {.place = {.argument = 2}, .stride = words.output};
+    job.weights = {.argument = 3};
+    ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildRows(job));
+    ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+    EXPECT_EQ(Disassemble(transaction.words()), ExpectedLines(read.operations));
+    std::printf("function %d: %d bytes\n", static_cast<int>(function), transaction.num_bytes());
+    EXPECT_LT(transaction.num_bytes(), 8192u) << "docs/npu.md names the limit";
   }
 }
 

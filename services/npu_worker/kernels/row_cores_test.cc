@@ -32,6 +32,11 @@ double Error(const std::vector<double>& expected, const std::vector<T>& actual) 
   return error / magnitude;
 }
 
+float FactorOf(const std::vector<float>& row) {
+  const auto size = static_cast<unsigned>(row.size());
+  return kRowCore.norm_factor(row.data(), size, 1.0f / static_cast<float>(size), kEpsilon);
+}
+
 std::vector<double> Norm(const std::vector<float>& row, const std::vector<float>& weights) {
   double squares = 0;
   for (const float value : row) squares += double{value} * value;
@@ -51,13 +56,14 @@ TEST(RowCoresTest, NormsAreWithinTheBound) {
       const std::vector<float> weights = Normal(random, size, 0.5f, 1.0f);
       const std::vector<double> expected = Norm(row, weights);
       std::vector<bfloat16> output(size);
-      kRowCore.norm(row.data(), weights.data(), size, kEpsilon, output.data());
+      const float factor = FactorOf(row);
+      kRowCore.norm_part(row.data(), weights.data(), size, factor, output.data());
       worst = std::max(worst, Error(expected, output));
 
       std::vector<float> residual = Normal(random, size, 10.0f);
       std::vector<double> sums(residual.begin(), residual.end());
       for (size_t i = 0; i < size; ++i) sums[i] += expected[i];
-      kRowCore.norm_add(row.data(), weights.data(), size, kEpsilon, residual.data());
+      kRowCore.norm_add_part(row.data(), weights.data(), size, factor, residual.data());
       worst_added = std::max(worst_added, Error(sums, residual));
     }
   }
@@ -70,7 +76,7 @@ TEST(RowCoresTest, NormsAreWithinTheBound) {
 TEST(RowCoresTest, ARowOfZerosStaysZero) {
   const std::vector<float> zeros(64, 0.0f), weights(64, 1.5f);
   std::vector<bfloat16> output(64, bfloat16(7.0f));
-  kRowCore.norm(zeros.data(), weights.data(), 64, kEpsilon, output.data());
+  kRowCore.norm_part(zeros.data(), weights.data(), 64, FactorOf(zeros), output.data());
   for (const bfloat16 value : output) EXPECT_EQ(static_cast<float>(value), 0.0f);
 }
 
@@ -148,7 +154,7 @@ TEST(RowCoresTest, FunctionsSetTheirRoundingMode) {
   const std::vector<float> row = Normal(random, 640, 1.0f), weights(640, 1.0f);
   std::vector<bfloat16> output(640);
   aie::set_rounding(aie::rounding_mode::floor);
-  kRowCore.norm(row.data(), weights.data(), 640, kEpsilon, output.data());
+  kRowCore.norm_part(row.data(), weights.data(), 640, FactorOf(row), output.data());
   double sum = 0;
   const std::vector<double> expected = Norm(row, weights);
   for (size_t i = 0; i < output.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "services/npu_worker/operators/array_plan.h"
 #include "services/npu_worker/operators/array_self_test.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
+#include "services/npu_worker/operators/row_self_test.h"
 
 namespace tandem::npu {
 
@@ -36,10 +37,19 @@ absl::StatusOr<std::shared_ptr<NpuDevice>> ArrayBackend::ContextOf(const NpuOper
 absl::StatusOr<std::unique_ptr<OperatorTest>> ArrayBackend::MakeTest(const NpuOperator& op) {
   TANDEM_ASSIGN_OR_RETURN(auto device, ContextOf(op));
   std::unique_ptr<OperatorTest> test;
-  if (op.control == ControlKind::kAttention) {
-    TANDEM_ASSIGN_OR_RETURN(test, ArraySelfTest::Create(std::move(device), op));
-  } else {
-    TANDEM_ASSIGN_OR_RETURN(test, GemmSelfTest::Create(std::move(device), op));
+  switch (op.control) {
+    case ControlKind::kAttention: {
+      TANDEM_ASSIGN_OR_RETURN(test, ArraySelfTest::Create(std::move(device), op));
+      break;
+    }
+    case ControlKind::kGemm: {
+      TANDEM_ASSIGN_OR_RETURN(test, GemmSelfTest::Create(std::move(device), op));
+      break;
+    }
+    case ControlKind::kRows: {
+      TANDEM_ASSIGN_OR_RETURN(test, RowSelfTest::Create(std::move(device), op));
+      break;
+    }
   }
   return test;
 }
@@ -50,7 +60,7 @@ absl::Status ArrayBackend::Open(absl::Duration timeout) {
   TANDEM_RETURN_IF_ERROR(package_.CheckDevice(device_name_));
   std::unique_ptr<OperatorTest> first;
   for (const NpuOperator& op : package_.operators) {
-    if (op.control != ControlKind::kAttention && &op != package_.FindBf16Gemm()) continue;
+    if (op.control == ControlKind::kGemm && &op != package_.FindBf16Gemm()) continue;
     TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(op));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
     // Every plan attends.

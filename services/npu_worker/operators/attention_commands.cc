@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
+#include "services/npu_worker/operators/command_code.h"
 
 namespace tandem::npu {
 namespace {
@@ -22,7 +23,7 @@ constexpr uint64_t kUsualCodeBytes = uint64_t{256} << 10;
 absl::StatusOr<std::unique_ptr<AttentionCommands>> AttentionCommands::Create(
     NpuDevice& device, const NpuOperator& op, const Options& options) {
   std::unique_ptr<AttentionCommands> commands(new AttentionCommands(op, options));
-  TANDEM_RETURN_IF_ERROR(commands->CheckGroups(device));
+  TANDEM_RETURN_IF_ERROR(CheckMemoryGroups(device, op));
   const uint64_t head_bytes = op.head_dim * sizeof(uint16_t);
   const uint64_t row_bytes = options.num_heads * head_bytes;
   const auto allocate = [&](const char* name, uint64_t bytes) {
@@ -38,18 +39,6 @@ absl::StatusOr<std::unique_ptr<AttentionCommands>> AttentionCommands::Create(
   commands->code_bytes_ = static_cast<uint32_t>(std::min<uint64_t>(code_bytes, ~0u));
   TANDEM_RETURN_IF_ERROR(commands->MakeLists(device));
   return commands;
-}
-
-absl::Status AttentionCommands::CheckGroups(const NpuDevice& device) const {
-  for (const OperatorArgument& argument : op_.arguments) {
-    TANDEM_ASSIGN_OR_RETURN(const uint32_t group,
-                            device.MemoryGroup(static_cast<int>(argument.buffer())));
-    if (group == argument.group) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "operator '%s': argument %d (%s) is in memory group %d of the xclbin, the package says %d",
-        op_.name, argument.index, argument.name, group, argument.group));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status AttentionCommands::MakeLists(NpuDevice& device) {

@@ -75,7 +75,6 @@ class AttentionCommands {
   static std::span<uint16_t> Numbers(NpuBuffer& buffer) {
     return {reinterpret_cast<uint16_t*>(buffer.data()), buffer.size() / sizeof(uint16_t)};
   }
-  absl::Status CheckGroups(const NpuDevice& device) const;
   absl::Status MakeLists(NpuDevice& device);
   // In the order of the kernel's arguments.
   std::array<const NpuBuffer*, 4> Arguments(const NpuBuffer& cache) const;

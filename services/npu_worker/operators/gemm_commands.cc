@@ -1,7 +1,6 @@
 #include "services/npu_worker/operators/gemm_commands.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -25,14 +24,15 @@ GemmCommands::GemmCommands(NpuDevice& device, const NpuOperator& op, const Optio
       op_(op),
       options_(options),
       input_stride_((options.num_inputs + kMultiple - 1) / kMultiple * kMultiple),
-      output_stride_((options.num_outputs + kMultiple - 1) / kMultiple * kMultiple) {}
+      output_stride_(std::max((options.num_outputs + kMultiple - 1) / kMultiple * kMultiple,
+                              options.output_stride)) {}
 
 absl::StatusOr<std::unique_ptr<GemmCommands>> GemmCommands::Create(NpuDevice& device,
                                                                    const NpuOperator& op,
                                                                    const Options& options) {
   TANDEM_CHECK(op.control == ControlKind::kGemm && op.weight_dtype == DType::kBf16);
   std::unique_ptr<GemmCommands> commands(new GemmCommands(device, op, options));
-  TANDEM_RETURN_IF_ERROR(commands->CheckGroups());
+  TANDEM_RETURN_IF_ERROR(CheckMemoryGroups(device, op));
   const uint64_t rows = GemmPaddedRows(options.max_rows);
   const auto allocate = [&](const char* name, uint64_t bytes) {
     return device.Allocate(static_cast<int>(op.argument(name).buffer()), bytes);
@@ -46,24 +46,12 @@ absl::StatusOr<std::unique_ptr<GemmCommands>> GemmCommands::Create(NpuDevice& de
                           allocate("activations", rows * commands->InputRowBytes()));
   TANDEM_ASSIGN_OR_RETURN(commands->output_, allocate("output", (rows + 2 * options.guard_rows) *
                                                                     commands->OutputRowBytes()));
-  TANDEM_ASSIGN_OR_RETURN(commands->instructions_, device.MakeInstructions(longest.words()));
+  TANDEM_ASSIGN_OR_RETURN(commands->code_, CommandCode::Create(device, longest));
   // Each execution sets its weights.
   TANDEM_ASSIGN_OR_RETURN(commands->run_,
-                          device.MakeRun(commands->instructions_, longest.words().size(),
+                          device.MakeRun(commands->code_->instructions(), longest.words().size(),
                                          commands->Arguments(commands->activations_)));
   return commands;
-}
-
-absl::Status GemmCommands::CheckGroups() const {
-  for (const OperatorArgument& argument : op_.arguments) {
-    TANDEM_ASSIGN_OR_RETURN(const uint32_t group,
-                            device_.MemoryGroup(static_cast<int>(argument.buffer())));
-    if (group == argument.group) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "operator '%s': argument %d (%s) is in memory group %d of the xclbin, the package says %d",
-        op_.name, argument.index, argument.name, group, argument.group));
-  }
-  return absl::OkStatus();
 }
 
 std::array<const NpuBuffer*, 3> GemmCommands::Arguments(const NpuBuffer& weights) const {
@@ -116,38 +104,21 @@ absl::StatusOr<Transaction> GemmCommands::Build(uint32_t first_row, uint32_t num
                     .parameters = op_.parameters});
 }
 
-absl::StatusOr<size_t> GemmCommands::LoadCode(uint32_t first_row, uint32_t num_rows) {
-  const Code wanted = {first_row, GemmPaddedRows(num_rows) / kGemmRows};
-  if (loaded_ == wanted) return loaded_words_;
-  loaded_ = {};
-  auto known = known_.find({wanted.first_row, wanted.num_blocks});
-  if (known == known_.end()) {
-    TANDEM_ASSIGN_OR_RETURN(Transaction built, Build(first_row, wanted.num_blocks * kGemmRows));
-    known = known_.emplace(std::pair(wanted.first_row, wanted.num_blocks), std::move(built)).first;
-  }
-  const std::vector<uint32_t>& words = known->second.words();
-  const size_t bytes = words.size() * sizeof(uint32_t);
-  TANDEM_CHECK(bytes <= instructions_.size());
-  std::memcpy(instructions_.data(), words.data(), bytes);
-  TANDEM_RETURN_IF_ERROR(instructions_.SyncToDevice(0, bytes));
-  loaded_ = wanted;
-  loaded_words_ = words.size();
-  return loaded_words_;
-}
-
 absl::StatusOr<int64_t> GemmCommands::ExecuteRows(const NpuBuffer& weights, uint32_t first_row,
                                                   uint32_t num_rows, absl::Duration timeout) {
-  TANDEM_ASSIGN_OR_RETURN(const size_t num_words, LoadCode(first_row, num_rows));
-  TANDEM_RETURN_IF_ERROR(run_->SetArguments(instructions_, num_words, Arguments(weights)));
+  // Filled up, so that few codes are made.
+  const uint32_t rows = GemmPaddedRows(num_rows);
+  TANDEM_ASSIGN_OR_RETURN(const size_t num_words,
+                          code_->Load({first_row, rows}, [&] { return Build(first_row, rows); }));
+  TANDEM_RETURN_IF_ERROR(run_->SetArguments(code_->instructions(), num_words, Arguments(weights)));
   const absl::Time start = absl::Now();
   TANDEM_RETURN_IF_ERROR(run_->Execute(timeout));
   return absl::ToInt64Nanoseconds(absl::Now() - start);
 }
 
-absl::StatusOr<int64_t> GemmCommands::Execute(const NpuBuffer& weights, uint32_t num_rows,
-                                              absl::Duration timeout) {
+absl::StatusOr<int64_t> GemmCommands::ExecuteOnDevice(const NpuBuffer& weights, uint32_t num_rows,
+                                                      absl::Duration timeout) {
   TANDEM_CHECK(num_rows > 0 && num_rows <= options_.max_rows);
-  TANDEM_RETURN_IF_ERROR(activations_.SyncToDevice(0, num_rows * InputRowBytes()));
   const absl::Time start = absl::Now();
   int64_t ns = 0;
   for (uint32_t row = 0; row < num_rows; row += kCommandRows) {
@@ -157,8 +128,20 @@ absl::StatusOr<int64_t> GemmCommands::Execute(const NpuBuffer& weights, uint32_t
         ExecuteRows(weights, row, std::min(kCommandRows, num_rows - row), left));
     ns += rows_ns;
   }
-  TANDEM_RETURN_IF_ERROR(
-      output_.SyncFromDevice(options_.guard_rows * OutputRowBytes(), num_rows * OutputRowBytes()));
+  return ns;
+}
+
+absl::Status GemmCommands::TakeBackRows(uint32_t num_rows) const {
+  return output_.SyncFromDevice(options_.guard_rows * OutputRowBytes(),
+                                num_rows * OutputRowBytes());
+}
+
+absl::StatusOr<int64_t> GemmCommands::Execute(const NpuBuffer& weights, uint32_t num_rows,
+                                              absl::Duration timeout) {
+  TANDEM_CHECK(num_rows > 0 && num_rows <= options_.max_rows);
+  TANDEM_RETURN_IF_ERROR(activations_.SyncToDevice(0, num_rows * InputRowBytes()));
+  TANDEM_ASSIGN_OR_RETURN(const int64_t ns, ExecuteOnDevice(weights, num_rows, timeout));
+  TANDEM_RETURN_IF_ERROR(TakeBackRows(num_rows));
   return ns;
 }
 

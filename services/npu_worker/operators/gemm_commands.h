@@ -6,16 +6,15 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/npu_worker/control/gemm.h"
+#include "services/npu_worker/operators/command_code.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
 #include "services/npu_worker/xrt/npu_run.h"
@@ -29,6 +28,8 @@ class GemmCommands {
     uint32_t max_rows = 0;
     uint32_t num_outputs = 0;
     uint32_t num_inputs = 0;
+    uint32_t output_stride =
+        0;  // numbers from one row to the next, if that is more than it must be
     uint32_t guard_rows =
         0;  // of the output, before its first row and behind its last: for a self-test
   };
@@ -62,25 +63,25 @@ class GemmCommands {
   absl::StatusOr<int64_t> Execute(const NpuBuffer& weights, uint32_t num_rows,
                                   absl::Duration timeout);
 
+  // For operators that hand over to one another on the device: the same over activations that are the
+  // device's already, and the output stays there until TakeBackRows.
+  absl::StatusOr<int64_t> ExecuteOnDevice(const NpuBuffer& weights, uint32_t num_rows,
+                                          absl::Duration timeout);
+  absl::Status TakeBackRows(uint32_t num_rows) const;
+  // Their rows begin at the start.  REQUIRES no guard rows.
+  const NpuBuffer& activations_buffer() const { return activations_; }
+  const NpuBuffer& output_buffer() const { return output_; }
+
  private:
   GemmCommands(NpuDevice& device, const NpuOperator& op, const Options& options);
-  absl::Status CheckGroups() const;
   // In the order of the kernel's arguments.
   std::array<const NpuBuffer*, 3> Arguments(const NpuBuffer& weights) const;
   // For `num_rows` rows, counted from `first_row`.
   absl::StatusOr<Transaction> Build(uint32_t first_row, uint32_t num_rows) const;
-  // Puts the code of these rows into the instruction buffer, and returns its words.
-  absl::StatusOr<size_t> LoadCode(uint32_t first_row, uint32_t num_rows);
   absl::StatusOr<int64_t> ExecuteRows(const NpuBuffer& weights, uint32_t first_row,
                                       uint32_t num_rows, absl::Duration timeout);
   uint64_t OutputRowBytes() const { return uint64_t{output_stride_} * sizeof(float); }
   uint64_t InputRowBytes() const { return uint64_t{input_stride_} * sizeof(uint16_t); }
-
-  struct Code {
-    uint32_t first_row = 0;
-    uint32_t num_blocks = 0;  // of 64 rows
-    bool operator==(const Code&) const = default;
-  };
 
   NpuDevice& device_;      // Borrowed.
   const NpuOperator& op_;  // Borrowed.
@@ -89,13 +90,8 @@ class GemmCommands {
   const uint32_t output_stride_;
   NpuBuffer activations_;
   NpuBuffer output_;
-  NpuBuffer instructions_;
-  std::optional<NpuRun> run_;  // set by Create
-  // Code of a few numbers of rows from row 0 on: lanes take turns.
-  // By Code; few, because first_row is a multiple of kCommandRows.
-  std::map<std::pair<uint32_t, uint32_t>, Transaction> known_;
-  Code loaded_;
-  size_t loaded_words_ = 0;
+  std::optional<CommandCode> code_;  // set by Create, as the following
+  std::optional<NpuRun> run_;
 };
 
 }  // namespace tandem::npu

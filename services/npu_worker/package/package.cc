@@ -28,21 +28,34 @@ const std::vector<KnownDevice>& KnownDevices() {
 }  // namespace
 
 std::string_view ControlKindName(ControlKind kind) {
-  return kind == ControlKind::kAttention ? "attention" : "gemm";
+  switch (kind) {
+    case ControlKind::kAttention:
+      return "attention";
+    case ControlKind::kGemm:
+      return "gemm";
+    case ControlKind::kRows:
+      return "rows";
+  }
+  return "";
 }
 
 const std::vector<std::string>& ArgumentNames(ControlKind kind) {
   static const std::vector<std::string> attention = {"queries", "cache", "output", "scratch"};
   static const std::vector<std::string> gemm = {"activations", "weights", "output"};
+  static const std::vector<std::string> rows = {"first", "second", "output", "weights"};
+  if (kind == ControlKind::kRows) return rows;
   return kind == ControlKind::kAttention ? attention : gemm;
 }
 
 const std::vector<std::string>& ParameterNames(ControlKind kind) {
-  // kernels/aie/attention_tile.h, kernels/README.md.
+  // kernels/aie/attention_tile.h, row_tile.h, kernels/README.md.
   static const std::vector<std::string> attention = {"first_position", "first_key",   "num_tiles",
                                                      "num_keys",       "window",      "scale",
                                                      "picture_first",  "picture_last"};
   static const std::vector<std::string> gemm = {"num_input_tiles", "num_output_tiles"};
+  static const std::vector<std::string> rows = {"function",  "num_rows",      "size",
+                                                "num_heads", "inverse_count", "epsilon"};
+  if (kind == ControlKind::kRows) return rows;
   return kind == ControlKind::kAttention ? attention : gemm;
 }
 
@@ -79,6 +92,11 @@ const NpuOperator* OperatorPackage::FindBf16Gemm() const {
     if (op.control == ControlKind::kGemm && op.weight_dtype == DType::kBf16) return &op;
   }
   return nullptr;
+}
+
+const NpuOperator* OperatorPackage::FindRows() const {
+  const auto it = std::ranges::find(operators, ControlKind::kRows, &NpuOperator::control);
+  return it == operators.end() ? nullptr : &*it;
 }
 
 std::string OperatorPackage::Devices() const {

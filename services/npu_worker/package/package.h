@@ -15,7 +15,7 @@
 namespace tandem::npu {
 
 // Which builder of control/ makes an operator's control code.
-enum class ControlKind : uint8_t { kAttention, kGemm };
+enum class ControlKind : uint8_t { kAttention, kGemm, kRows };
 std::string_view ControlKindName(ControlKind kind);
 
 // A data buffer of an operator's kernel.
@@ -66,6 +66,8 @@ struct OperatorPackage {
   absl::StatusOr<const NpuOperator*> FindAttention(uint32_t head_dim) const;
   // The GEMM over bf16 weights, which runs Out; nullptr: the package has none.
   const NpuOperator* FindBf16Gemm() const;
+  // The row functions; nullptr: the package has none.
+  const NpuOperator* FindRows() const;
   // The devices of the operators, each once, in words.
   std::string Devices() const;
   // FAILED_PRECONDITION: an operator is for another NPU than `device_name`, XRT's name of one.  A name

@@ -73,7 +73,11 @@ absl::Status ReadControl(const Object& entry, NpuOperator& op) {
     }
     return shapes.Wrong("weight_format", "\"q8_0\", \"q4_0\" or \"bf16\"");
   }
-  return entry.Wrong("control", "\"attention\" or \"gemm\"");
+  if (control == ControlKindName(ControlKind::kRows)) {
+    op.control = ControlKind::kRows;
+    return shapes.CheckMembers({});
+  }
+  return entry.Wrong("control", "\"attention\", \"gemm\" or \"rows\"");
 }
 
 // Each of the builder's buffers once, at the indices from 3 on.

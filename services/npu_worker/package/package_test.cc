@@ -10,6 +10,7 @@
 #include "services/common/testing/temporary_directory.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/kernels/aie/attention_tile.h"
+#include "services/npu_worker/kernels/aie/row_tile.h"
 
 namespace tandem::npu {
 namespace {
@@ -33,6 +34,13 @@ constexpr char kPackage[] = R"({
      "arguments": [{"name": "activations", "index": 3, "group": 0}, {"name": "weights", "index": 4, "group": 0},
                    {"name": "output", "index": 5, "group": 0}],
      "parameters": {"address": 64512, "lock": 15, "words": ["num_input_tiles", "num_output_tiles"]},
+     "provenance": {"source": "here", "revision": "1", "toolchain": "none"}, "licence": "MIT"},
+    {"name": "r", "control": "rows", "device": "npu4", "columns": 8, "numbers": "bf16",
+     "xclbin": "a.xclbin", "kernel": "MLIR_AIE", "shapes": {},
+     "arguments": [{"name": "first", "index": 3, "group": 0}, {"name": "second", "index": 4, "group": 0},
+                   {"name": "output", "index": 5, "group": 0}, {"name": "weights", "index": 6, "group": 0}],
+     "parameters": {"address": 64512, "lock": 15, "words": ["function", "num_rows", "size", "num_heads",
+                    "inverse_count", "epsilon"]},
      "provenance": {"source": "here", "revision": "1", "toolchain": "none"}, "licence": "MIT"}]})";
 
 class PackageTest : public ::testing::Test {
@@ -78,6 +86,9 @@ TEST_F(PackageTest, ReadsOperators) {
   // The names stand for what control code writes.
   EXPECT_EQ(ParameterNames(ControlKind::kAttention).size(),
             sizeof(AttentionParameters) / sizeof(uint32_t));
+  EXPECT_EQ(ParameterNames(ControlKind::kRows).size(), sizeof(RowParameters) / sizeof(uint32_t));
+  ASSERT_NE(package.FindRows(), nullptr);
+  EXPECT_EQ(package.FindRows()->name, "r");
 }
 
 TEST_F(PackageTest, AGemmOverBf16WeightsIsFound) {

@@ -7,6 +7,7 @@
 #include "services/common/base/check.h"
 #include "services/npu_worker/emulator/array/attention_design.h"
 #include "services/npu_worker/emulator/array/gemm_design.h"
+#include "services/npu_worker/emulator/array/row_design.h"
 
 namespace tandem::npu::emulator {
 namespace {
@@ -50,6 +51,11 @@ absl::StatusOr<EmulatedArray::DesignFactory> FindDesign(std::string_view name,
     if (name != absl::StrFormat("attention_%d", head_dim)) continue;
     return [head_dim, shape](Fabric& fabric) -> std::unique_ptr<Design> {
       return std::make_unique<AttentionDesign>(head_dim, shape, fabric);
+    };
+  }
+  if (name == "rows") {
+    return [shape](Fabric& fabric) -> std::unique_ptr<Design> {
+      return std::make_unique<RowDesign>(shape, fabric);
     };
   }
   return absl::NotFoundError(absl::StrFormat("no design '%s' for an emulated array of %d columns",

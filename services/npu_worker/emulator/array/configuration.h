@@ -19,8 +19,8 @@ std::vector<uint8_t> MakeConfiguration(std::string_view design);
 // The design that a configuration names; nullopt: it is no configuration of an emulated array.
 std::optional<std::string> DesignOf(std::span<const std::byte> configuration);
 
-// "gemm_q8_0", "gemm_q4_0", "gemm_bf16", "attention_64", "attention_128" and "attention_256", with the cores of
-// the array's generation.  NOT_FOUND: another name, or an array of too few columns.
+// "gemm_q8_0", "gemm_q4_0", "gemm_bf16", "attention_64", "attention_128", "attention_256" and "rows", with the
+// cores of the array's generation.  NOT_FOUND: another name, or an array of too few columns.
 absl::StatusOr<EmulatedArray::DesignFactory> FindDesign(std::string_view name,
                                                         const ArrayShape& shape);
 

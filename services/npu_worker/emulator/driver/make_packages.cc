@@ -84,6 +84,7 @@ bool WritePackage(const std::filesystem::path& folder, const Device& device) {
     const std::string design = absl::StrFormat("gemm_%s", format);
     if (!add(design, ControlKind::kGemm, {{"weight_format", format}})) return false;
   }
+  if (!add("rows", ControlKind::kRows, ordered_json::object())) return false;
   const ordered_json package = {{"format", "tandem-npu-package"},
                                 {"version", 3},
                                 {"emulated", true},

@@ -18,7 +18,7 @@ TANDEM_CORE_FUNCTION void rope_head(const float* head, const float* weights, con
                                     bfloat16* output) {
   using namespace tandem::npu;
   aie::set_rounding(aie::rounding_mode::conv_even);
-  const float factor = NormFactor(head, head_dim, epsilon);
+  const float factor = NormFactor(head, head_dim, aie::inv(static_cast<float>(head_dim)), epsilon);
   const unsigned half = head_dim / 2;
   for (unsigned i = 0; i < half; i += kNormLanes) {
     const NormVector low = Normed(head + i, weights + i, factor).template to_vector<float>();

@@ -9,15 +9,14 @@ namespace {
 constexpr unsigned kNormLanes = 16;
 using NormVector = aie::vector<float, kNormLanes>;
 
-// 1 / sqrt(mean(row^2) + epsilon)
-float NormFactor(const float* row, unsigned size, float epsilon) {
+// 1 / sqrt(sum(row^2) * inverse_count + epsilon)
+float NormFactor(const float* row, unsigned size, float inverse_count, float epsilon) {
   NormVector squares = aie::zeros<float, kNormLanes>();
   for (unsigned i = 0; i < size; i += kNormLanes) {
     const NormVector values = aie::load_v<kNormLanes>(row + i);
     squares = aie::add(squares, aie::mul(values, values).to_vector<float>());
   }
-  const float mean = aie::reduce_add(squares) * aie::inv(static_cast<float>(size));
-  return aie::invsqrt(mean + epsilon);
+  return aie::invsqrt(aie::reduce_add(squares) * inverse_count + epsilon);
 }
 
 // 16 elements of a row, normed.

@@ -6,7 +6,10 @@
 
 namespace tandem::npu {
 
-const RowCore kRowCore = {
-    .norm = norm_row, .norm_add = norm_add_row, .rope = rope_head, .geglu = geglu_row};
+const RowCore kRowCore = {.norm_factor = norm_factor,
+                          .norm_part = norm_part,
+                          .norm_add_part = norm_add_part,
+                          .rope = rope_head,
+                          .geglu = geglu_row};
 
 }  // namespace tandem::npu

@@ -7,10 +7,11 @@
 namespace tandem::npu {
 
 struct RowCore {
-  void (*norm)(const float* row, const float* weights, unsigned size, float epsilon,
-               bfloat16* output);
-  void (*norm_add)(const float* row, const float* weights, unsigned size, float epsilon,
-                   float* residual);
+  float (*norm_factor)(const float* row, unsigned size, float inverse_count, float epsilon);
+  void (*norm_part)(const float* row, const float* weights, unsigned size, float factor,
+                    bfloat16* output);
+  void (*norm_add_part)(const float* row, const float* weights, unsigned size, float factor,
+                        float* residual);
   void (*rope)(const float* head, const float* weights, const float* cosines, const float* sines,
                unsigned head_dim, float epsilon, bfloat16* output);
   void (*geglu)(const float* gate_up, unsigned ffn_dim, bfloat16* output);

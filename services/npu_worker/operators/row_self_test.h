@@ -1,0 +1,42 @@
+// The self-test of an array's row functions (operator_test.h): each of them over a few rows, in one command.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/npu_worker/operators/operator_test.h"
+#include "services/npu_worker/operators/row_commands.h"
+#include "services/npu_worker/xrt/npu_device.h"
+
+namespace tandem::npu {
+
+class RowSelfTest final : public OperatorTest {
+ public:
+  // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
+  static absl::StatusOr<std::unique_ptr<RowSelfTest>> Create(std::shared_ptr<NpuDevice> device,
+                                                             const NpuOperator& op);
+
+  absl::Status Run(absl::Duration timeout) override;
+
+ private:
+  RowSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
+      : device_(std::move(device)), op_(op) {}
+  absl::Status Fill();
+  absl::Status Check() const;
+  absl::Status CheckJob(const RowJob& job) const;
+  absl::Status Failure(const std::string& what) const;
+
+  std::shared_ptr<NpuDevice> device_;
+  const NpuOperator& op_;  // Borrowed.
+  NpuBuffer first_, second_, output_, weights_;
+  std::vector<RowJob> jobs_;
+  std::unique_ptr<RowCommands> commands_;
+};
+
+}  // namespace tandem::npu
