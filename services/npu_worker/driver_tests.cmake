@@ -3,6 +3,9 @@ set(worker tandem_npu_worker${TANDEM_NPU_CURRENT})
 npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc DEPS ${worker} tandem_testing)
 npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
+npu_driver_test(NAME npu_driver_layer_test SRCS npu_array_layer_test.cc DEPS ${worker} tandem_testing)
+npu_driver_run(NAME npu1_driver_layer_test TEST npu_driver_layer_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
+
 npu_driver_test(NAME npu_driver_kv_copy_test SRCS npu_kv_copy_test.cc DEPS ${worker} tandem_reference tandem_testing)
 npu_driver_run(NAME npu1_driver_kv_copy_test TEST npu_driver_kv_copy_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
@@ -41,6 +44,8 @@ npu_driver_fault_test(ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(AHangOfOutIsGivenUpAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=6 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=8 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverBeforeTheDriversIs
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=6)

@@ -34,7 +34,8 @@ TEST_F(NpuArrayWorkerTest, SaysThatItIsEmulatedAndWhatItRuns) {
   EXPECT_EQ(self.kind, DeviceKind::kNpu);
   EXPECT_THAT(self.device, HasSubstr("emulated on the host below XRT 2."));
   EXPECT_EQ(self.head_dims, (std::vector<uint32_t>{64, 128, 256}));
-  EXPECT_EQ(self.stages, (std::vector<StageKind>{StageKind::kAttend, StageKind::kOut}));
+  EXPECT_EQ(self.stages, (std::vector<StageKind>{StageKind::kAttend, StageKind::kOut,
+                                                 StageKind::kQkv, StageKind::kFfn}));
   EXPECT_EQ(self.weight_dtypes.size(), static_cast<size_t>(kNumDTypes));
   EXPECT_TRUE(self.takes_pictures);
   EXPECT_OK(worker_->CheckHealth());
@@ -180,9 +181,9 @@ TEST_F(NpuArrayWorkerTest, HeadSizesWithoutAnOperatorAreRefused) {
 
 TEST_F(NpuArrayWorkerTest, StagesThatItDoesNotRunAreRefused) {
   const ModelConfig config = testing::MakeConfig({.num_layers = 1});
-  const auto qkv = testing::SingleStage({StageKind::kQkv, 0}, config);
-  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, {qkv}, {}).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not run Qkv(0)")));
+  const auto embed = testing::SingleStage({StageKind::kEmbed, 0}, config);
+  EXPECT_THAT(PlanRunner::Create(testing::RandomWeightSet(config), {worker_}, {embed}, {}).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not run Embed")));
 }
 
 // The projection of rows of attention, against float64.

@@ -44,12 +44,16 @@ absl::Status TestAlone(const NpuOperator* (OperatorPackage::*find)() const) {
 absl::Status TestGemm() { return TestAlone<GemmSelfTest>(&OperatorPackage::FindBf16Gemm); }
 absl::Status TestRows() { return TestAlone<RowSelfTest>(&OperatorPackage::FindRows); }
 
-// A plan of one layer, with Out or without, and a step of one row.
+// A plan of one layer, a segment for each kind of stage, and a step of one row.
 class LoadedWorker {
  public:
-  explicit LoadedWorker(NpuWorker& worker, bool with_out = false)
-      : worker_(worker),
-        segments_(with_out ? AttendAndOutSegments(config_) : AttendSegments(config_)) {}
+  explicit LoadedWorker(NpuWorker& worker,
+                        std::initializer_list<StageKind> kinds = {StageKind::kAttend})
+      : worker_(worker) {
+    for (const StageKind kind : kinds) {
+      segments_.push_back(testing::SingleStage({kind, 0}, config_));
+    }
+  }
   absl::Status Load() {
     runner_.reset();
     auto runner = PlanRunner::Create(weights_, {&worker_}, segments_, {.kv_area_bytes = 1 << 20});
@@ -62,6 +66,8 @@ class LoadedWorker {
     steps.Begin();
     steps.AddRows(steps.AddSequence(), {3});
     WriteRandomInputs(*runner_, 1, 1);
+    runner_->WritePort(Port::kResidual, ones);
+    runner_->WritePort(Port::kProjection, ones);
     return runner_->RunStep(steps.batch());
   }
   // Reads the first block of layer 0, which has a window.
@@ -71,11 +77,13 @@ class LoadedWorker {
   }
   std::vector<float> Attention() { return runner_->ReadPort(Port::kAttention, 1); }
   std::vector<float> Projection() { return runner_->ReadPort(Port::kProjection, 1); }
+  std::vector<float> Residual() { return runner_->ReadPort(Port::kResidual, 1); }
+  const std::vector<float> ones = std::vector<float>(testing::SmallModel{}.hidden_dim, 1.0f);
 
  private:
   NpuWorker& worker_;
   const ModelConfig config_ = testing::MakeConfig({.num_layers = 1});
-  const std::vector<Segment> segments_;
+  std::vector<Segment> segments_;
   const std::shared_ptr<const WeightSet> weights_ = testing::RandomWeightSet(config_);
   std::unique_ptr<PlanRunner> runner_;
 };
@@ -104,7 +112,7 @@ TEST(NpuDriverFaultTest, ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers) {
 // NPU_EMU_HANG_MS=3000, after the self-test's five commands and Attend, once.
 TEST(NpuDriverFaultTest, AHangOfOutIsGivenUpAndTheWorkerRecovers) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
-  LoadedWorker loaded(*worker, /*with_out=*/true);
+  LoadedWorker loaded(*worker, {StageKind::kAttend, StageKind::kOut});
   ASSERT_OK(loaded.Load());
   EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
   EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
@@ -114,6 +122,24 @@ TEST(NpuDriverFaultTest, AHangOfOutIsGivenUpAndTheWorkerRecovers) {
   ASSERT_OK(loaded.Load());
   ASSERT_OK(loaded.Run());
   EXPECT_EQ(loaded.Projection(), recovered);
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_HANG_MS=3000, after the self-test's five commands, two norms and a GEMM, once: it is GeGLU that hangs.
+TEST(NpuDriverFaultTest, AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker, {StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("driver")));
+  EXPECT_EQ(loaded.Residual(), loaded.ones);
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  const std::vector<float> recovered = loaded.Residual();
+  EXPECT_NE(recovered, loaded.ones);
+  ASSERT_OK(loaded.Load());
+  ASSERT_OK(loaded.Run());
+  EXPECT_EQ(loaded.Residual(), recovered);
   EXPECT_OK(worker->CheckHealth());
 }
 

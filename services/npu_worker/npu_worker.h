@@ -1,4 +1,4 @@
-// The NPU as a Worker, through XRT: Attend on an array, or Attend and Out on the emulated NPU.
+// The NPU as a Worker, through XRT: the stages of a layer on an array, or Attend and Out on the emulated NPU.
 #pragma once
 
 #include <array>

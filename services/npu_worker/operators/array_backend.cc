@@ -88,26 +88,39 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
   description.head_dims = package_.HeadDims();
   if (package_.FindBf16Gemm() == nullptr) return;
   description.stages.push_back(StageKind::kOut);
+  if (package_.FindRows() != nullptr) {
+    description.stages.push_back(StageKind::kQkv);
+    description.stages.push_back(StageKind::kFfn);
+  }
   // The host makes bfloat16 of any.
   const auto formats = AllDTypes();
   description.weight_dtypes.assign(formats.begin(), formats.end());
+}
+
+absl::Status ArrayBackend::OpenIfThere(const NpuOperator* op, OpenedOperator& opened) {
+  if (op == nullptr) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(opened.device, ContextOf(*op));
+  opened.op = op;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<BackendPlan>> ArrayBackend::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   ArrayPlan::Operators operators;
   if (ArrayPlan::HasStage(load, StageKind::kAttend)) {
-    ArrayPlan::Operator& attention = operators.attention;
+    OpenedOperator& attention = operators.attention;
     TANDEM_ASSIGN_OR_RETURN(attention.op, package_.FindAttention(load.weights->config().head_dim));
     TANDEM_ASSIGN_OR_RETURN(attention.device, ContextOf(*attention.op));
   }
-  if (ArrayPlan::HasStage(load, StageKind::kOut) && package_.FindBf16Gemm() != nullptr) {
-    operators.gemm.op = package_.FindBf16Gemm();
-    TANDEM_ASSIGN_OR_RETURN(operators.gemm.device, ContextOf(*operators.gemm.op));
+  const bool has_norms =
+      ArrayPlan::HasStage(load, StageKind::kQkv) || ArrayPlan::HasStage(load, StageKind::kFfn);
+  if (has_norms || ArrayPlan::HasStage(load, StageKind::kOut)) {
+    TANDEM_RETURN_IF_ERROR(OpenIfThere(package_.FindBf16Gemm(), operators.gemm));
   }
+  if (has_norms) TANDEM_RETURN_IF_ERROR(OpenIfThere(package_.FindRows(), operators.rows));
   TANDEM_ASSIGN_OR_RETURN(auto plan, ArrayPlan::Create(operators, std::move(load), progress));
   std::vector<std::unique_ptr<OperatorTest>> tests;
-  for (const ArrayPlan::Operator* used : {&operators.attention, &operators.gemm}) {
+  for (const OpenedOperator* used : {&operators.attention, &operators.gemm, &operators.rows}) {
     if (used->op == nullptr) continue;
     TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(*used->op));
     tests.push_back(std::move(test));

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/npu_worker/backend/backend.h"
+#include "services/npu_worker/operators/opened_operator.h"
 #include "services/npu_worker/operators/operator_test.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -34,6 +35,9 @@ class ArrayBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<OperatorTest>> MakeTest(const NpuOperator& op);
   // The operator's context, opened where it is not.
   absl::StatusOr<std::shared_ptr<NpuDevice>> ContextOf(const NpuOperator& op);
+
+  // Leaves `opened` as it is if `op` is nullptr.
+  absl::Status OpenIfThere(const NpuOperator* op, OpenedOperator& opened);
 
   const OperatorPackage package_;
   const uint32_t device_index_;

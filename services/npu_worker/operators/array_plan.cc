@@ -32,10 +32,12 @@ absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_vie
   TANDEM_RETURN_IF_ERROR(ReadSegments());
   TANDEM_RETURN_IF_ERROR(CheckMemory());
   const ModelConfig& config = load_.weights->config();
-  if (const auto& [device, op] = operators_.attention; op != nullptr) {
+  const uint32_t max_rows = load_.limits.max_rows;
+  const auto& [attention, gemm, rows] = operators_;
+  if (attention.op != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(commands_,
-                            AttentionCommands::Create(*device, *op,
-                                                      {.max_rows = load_.limits.max_rows,
+                            AttentionCommands::Create(*attention.device, *attention.op,
+                                                      {.max_rows = max_rows,
                                                        .num_heads = config.num_heads,
                                                        .num_kv_heads = config.num_kv_heads,
                                                        .scale = config.attention_scale,
@@ -43,13 +45,33 @@ absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_vie
                                                        .block_tokens = load_.kv.block_tokens}));
   }
   TANDEM_RETURN_IF_ERROR(MakeSlabs());
-  if (const auto& [device, op] = operators_.gemm; op != nullptr) {
+  if (HasStage(load_, StageKind::kOut)) {
     TANDEM_ASSIGN_OR_RETURN(projection_,
-                            OutProjection::Create(device, *op, config, load_.limits.max_rows));
+                            OutProjection::Create(gemm.device, *gemm.op, config, max_rows));
+  }
+  if (HasStage(load_, StageKind::kQkv)) {
+    TANDEM_ASSIGN_OR_RETURN(qkv_, QkvStage::Create(gemm, rows, config, max_rows));
+  }
+  if (HasStage(load_, StageKind::kFfn)) {
+    TANDEM_ASSIGN_OR_RETURN(ffn_, FfnStage::Create(gemm, rows, config, max_rows));
   }
   TANDEM_RETURN_IF_ERROR(MakeWeights(progress));
   lanes_.resize(load_.exchange->layout.num_lanes);
   return absl::OkStatus();
+}
+
+bool ArrayPlan::CanRun(StageKind kind) const {
+  switch (kind) {
+    case StageKind::kAttend:
+      return operators_.attention.op != nullptr;
+    case StageKind::kOut:
+      return operators_.gemm.op != nullptr;
+    case StageKind::kQkv:
+    case StageKind::kFfn:
+      return operators_.gemm.op != nullptr && operators_.rows.op != nullptr;
+    default:
+      return false;
+  }
 }
 
 absl::Status ArrayPlan::ReadSegments() {
@@ -57,19 +79,13 @@ absl::Status ArrayPlan::ReadSegments() {
   for (const Segment& segment : load_.segments) {
     LoadedSegment loaded;
     for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
-      const Stage stage = StageAt(s, num_layers);
-      const bool attends = stage.kind == StageKind::kAttend && operators_.attention.op != nullptr;
-      const bool projects = stage.kind == StageKind::kOut && operators_.gemm.op != nullptr;
-      if (!attends && !projects) {
-        return absl::FailedPreconditionError(absl::StrFormat("segment %d: the NPU does not run %s",
-                                                             segment.index, StageName(stage)));
-      }
-      loaded.layer_idx = stage.layer_idx;
-      loaded.attends |= attends;
-      loaded.projects |= projects;
+      loaded.push_back(StageAt(s, num_layers));
+      if (CanRun(loaded.back().kind)) continue;
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "segment %d: the NPU does not run %s", segment.index, StageName(loaded.back())));
     }
     if (segments_.size() <= segment.index) segments_.resize(segment.index + 1);
-    segments_[segment.index] = loaded;
+    segments_[segment.index] = std::move(loaded);
   }
   return absl::OkStatus();
 }
@@ -85,21 +101,34 @@ SlabShape ArrayPlan::ShapeOf(KvGroup group) const {
           .num_slots = uint64_t{load_.kv.num_blocks[group]} * load_.kv.block_tokens + kZeroSlots};
 }
 
+uint64_t ArrayPlan::WeightBytes() const {
+  const ModelConfig& config = load_.weights->config();
+  uint64_t bytes = 0;
+  for (const LoadedSegment& segment : segments_) {
+    for (const Stage& stage : segment) {
+      if (stage.kind == StageKind::kOut) bytes += OutProjection::LayerBytes(config);
+      if (stage.kind == StageKind::kQkv) bytes += QkvStage::LayerBytes(config);
+      if (stage.kind == StageKind::kFfn) bytes += FfnStage::LayerBytes(config);
+    }
+  }
+  return bytes;
+}
+
 absl::Status ArrayPlan::CheckMemory() const {
-  uint64_t kv_bytes = 0, weight_bytes = 0;
-  for (const auto& segment : segments_) {
-    if (!segment.has_value()) continue;
-    if (segment->attends) {
-      const KvGroup group = GroupOf(segment->layer_idx);
+  uint64_t kv_bytes = 0;
+  for (const LoadedSegment& segment : segments_) {
+    for (const Stage& stage : segment) {
+      if (stage.kind != StageKind::kAttend) continue;
+      const KvGroup group = GroupOf(stage.layer_idx);
       if (load_.kv.num_blocks[group] == 0 || load_.kv.block_tokens == 0) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("layer %d: its KV group has no blocks", segment->layer_idx));
+            absl::StrFormat("layer %d: its KV group has no blocks", stage.layer_idx));
       }
       kv_bytes += ShapeOf(group).bytes();
     }
-    if (segment->projects) weight_bytes += OutProjection::LayerBytes(load_.weights->config());
   }
   // Memory is handed out before it is there, and buffers are locked page by page.
+  const uint64_t weight_bytes = WeightBytes();
   const uint64_t available = ReadHostMemory().available_bytes;
   if (kv_bytes + weight_bytes <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -111,23 +140,32 @@ absl::Status ArrayPlan::CheckMemory() const {
 }
 
 absl::Status ArrayPlan::MakeSlabs() {
-  for (const auto& segment : segments_) {
-    if (!segment.has_value() || !segment->attends) continue;
-    TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
-                            KvSlab::Create(*operators_.attention.device, commands_->cache_index(),
-                                           ShapeOf(GroupOf(segment->layer_idx))));
-    slabs_.emplace(segment->layer_idx, std::move(slab));
+  for (const LoadedSegment& segment : segments_) {
+    for (const Stage& stage : segment) {
+      if (stage.kind != StageKind::kAttend) continue;
+      TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
+                              KvSlab::Create(*operators_.attention.device, commands_->cache_index(),
+                                             ShapeOf(GroupOf(stage.layer_idx))));
+      slabs_.emplace(stage.layer_idx, std::move(slab));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status ArrayPlan::MakeWeights(const std::function<void(double, std::string_view)>& progress) {
   size_t done = 0;
-  for (const auto& segment : segments_) {
+  for (const LoadedSegment& segment : segments_) {
     progress(static_cast<double>(++done) / static_cast<double>(segments_.size() + 1),
              "copying weights for the NPU");
-    if (!segment.has_value() || !segment->projects) continue;
-    TANDEM_RETURN_IF_ERROR(projection_->AddLayer(*load_.weights, segment->layer_idx));
+    for (const auto& [kind, layer_idx] : segment) {
+      if (kind == StageKind::kOut) {
+        TANDEM_RETURN_IF_ERROR(projection_->AddLayer(*load_.weights, layer_idx));
+      } else if (kind == StageKind::kQkv) {
+        TANDEM_RETURN_IF_ERROR(qkv_->AddLayer(*load_.weights, layer_idx));
+      } else if (kind == StageKind::kFfn) {
+        TANDEM_RETURN_IF_ERROR(ffn_->AddLayer(*load_.weights, layer_idx));
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -136,20 +174,16 @@ LoadReport ArrayPlan::report() const {
   LoadReport report = {.exchange_import = ImportPath::kUpload,
                        .note = "float16 activations are converted to bfloat16 on the host"};
   for (const auto& [layer, slab] : slabs_) report.kv_bytes += slab.shape().bytes();
-  if (projection_ == nullptr) return report;
+  report.weight_bytes = WeightBytes();
+  if (report.weight_bytes == 0) return report;
   report.weight_import = ImportPath::kUpload;
-  report.weight_bytes = projection_->weight_bytes();
   report.note += "; weights are copied as bfloat16";
   return report;
 }
 
 absl::StatusOr<ArrayPlan::GroupStep*> ArrayPlan::StepOf(const SegmentRun& run, KvGroup group,
                                                         const SlabShape& shape) {
-  LaneStep& lane = lanes_[run.lane];
-  if (run.first_of_step) {
-    for (GroupStep& step : lane) step.code.serial = 0;
-  }
-  GroupStep& step = lane[group];
+  GroupStep& step = lanes_[run.lane][group];
   if (step.code.serial != 0) return &step;
   const uint32_t window = group == kWindowGroup ? load_.weights->config().sliding_window : 0;
   TANDEM_RETURN_IF_ERROR(step.runs.Set(*run.step, {.group = group,
@@ -167,8 +201,8 @@ std::span<uint16_t> ArrayPlan::PortRows(uint32_t lane, Port port, uint32_t num_r
   return {rows, num_rows * area.row_bytes / sizeof(uint16_t)};
 }
 
-std::span<float> ArrayPlan::ProjectionRows(uint32_t lane, uint32_t num_rows) const {
-  const ExchangeArea& area = load_.exchange->layout.port(Port::kProjection);
+std::span<float> ArrayPlan::FloatRows(uint32_t lane, Port port, uint32_t num_rows) const {
+  const ExchangeArea& area = load_.exchange->layout.port(port);
   auto* const rows = reinterpret_cast<float*>(load_.exchange->Area(lane, area).data());
   return {rows, num_rows * area.row_bytes / sizeof(float)};
 }
@@ -199,30 +233,66 @@ absl::StatusOr<int64_t> ArrayPlan::Project(const SegmentRun& run, uint32_t layer
   } else {
     projection_->SetRows(PortRows(run.lane, Port::kAttention, num_rows), num_rows);
   }
-  return projection_->Run(layer_idx, num_rows, ProjectionRows(run.lane, num_rows), timeout);
+  return projection_->Run(layer_idx, num_rows, FloatRows(run.lane, Port::kProjection, num_rows),
+                          timeout);
+}
+
+absl::StatusOr<int64_t> ArrayPlan::MakeQkv(const SegmentRun& run, uint32_t layer_idx,
+                                           absl::Duration timeout) {
+  const uint32_t num_rows = run.step->header.num_rows;
+  return qkv_->Run(layer_idx, run.step->rows, FloatRows(run.lane, Port::kResidual, num_rows),
+                   {.q = PortRows(run.lane, Port::kQ, num_rows),
+                    .k = PortRows(run.lane, Port::kK, num_rows),
+                    .v = PortRows(run.lane, Port::kV, num_rows)},
+                   timeout);
+}
+
+absl::StatusOr<int64_t> ArrayPlan::FeedForward(const SegmentRun& run, uint32_t layer_idx,
+                                               absl::Duration timeout) {
+  const uint32_t num_rows = run.step->header.num_rows;
+  return ffn_->Run(layer_idx, FloatRows(run.lane, Port::kProjection, num_rows),
+                   FloatRows(run.lane, Port::kResidual, num_rows), timeout);
+}
+
+absl::StatusOr<int64_t> ArrayPlan::RunStage(const SegmentRun& run, const LoadedSegment& segment,
+                                            size_t index, absl::Duration timeout) {
+  const auto& [kind, layer_idx] = segment[index];
+  switch (kind) {
+    case StageKind::kQkv:
+      return MakeQkv(run, layer_idx, timeout);
+    case StageKind::kAttend:
+      // Out follows Attend of the same layer.
+      return Attend(run, layer_idx, index + 1 < segment.size(), timeout);
+    case StageKind::kOut:
+      return Project(run, layer_idx, index > 0, timeout);
+    case StageKind::kFfn:
+      return FeedForward(run, layer_idx, timeout);
+    default:
+      return absl::InternalError("a stage that Create has not refused");
+  }
 }
 
 absl::StatusOr<SegmentResult> ArrayPlan::Run(const SegmentRun& run, absl::Duration timeout) {
-  if (run.segment_index >= segments_.size() || !segments_[run.segment_index].has_value() ||
+  if (run.segment_index >= segments_.size() || segments_[run.segment_index].empty() ||
       run.lane >= lanes_.size() || run.step == nullptr) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "segment %d on lane %d: not loaded on this NPU", run.segment_index, run.lane));
   }
-  const LoadedSegment& segment = *segments_[run.segment_index];
-  SegmentResult result;
-  const auto add = [&result](StageKind kind, int64_t ns) {
-    result.device_ns += static_cast<uint64_t>(ns);
-    result.stage_times.push_back({kind, static_cast<uint64_t>(ns)});
-  };
-  if (segment.attends) {
-    TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
-                            Attend(run, segment.layer_idx, segment.projects, timeout));
-    add(StageKind::kAttend, ns);
+  const LoadedSegment& segment = segments_[run.segment_index];
+  if (run.first_of_step) {
+    for (GroupStep& step : lanes_[run.lane]) step.code.serial = 0;
   }
-  if (segment.projects) {
-    TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
-                            Project(run, segment.layer_idx, segment.attends, timeout));
-    add(StageKind::kOut, ns);
+  SegmentResult result;
+  for (size_t i = 0; i < segment.size(); ++i) {
+    TANDEM_ASSIGN_OR_RETURN(const int64_t stage_ns, RunStage(run, segment, i, timeout));
+    const auto ns = static_cast<uint64_t>(stage_ns);
+    result.device_ns += ns;
+    const auto known = std::ranges::find(result.stage_times, segment[i].kind, &StageTime::kind);
+    if (known == result.stage_times.end()) {
+      result.stage_times.push_back({segment[i].kind, ns});
+    } else {
+      known->device_ns += ns;
+    }
   }
   return result;
 }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +17,11 @@
 #include "absl/time/time.h"
 #include "services/npu_worker/backend/backend.h"
 #include "services/npu_worker/operators/attention_commands.h"
+#include "services/npu_worker/operators/ffn_stage.h"
 #include "services/npu_worker/operators/kv_slabs.h"
+#include "services/npu_worker/operators/opened_operator.h"
 #include "services/npu_worker/operators/out_projection.h"
+#include "services/npu_worker/operators/qkv_stage.h"
 #include "services/npu_worker/operators/step_runs.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
@@ -28,14 +30,9 @@ namespace tandem::npu {
 
 class ArrayPlan final : public BackendPlan {
  public:
-  // An operator and a device that was opened with its xclbin, shared with the backend and other plans.
-  struct Operator {
-    std::shared_ptr<NpuDevice> device;
-    const NpuOperator* op = nullptr;  // Borrowed; must outlive the plan.
-  };
   // Operators that the plan's stages do without may be missing.
   struct Operators {
-    Operator attention, gemm;
+    OpenedOperator attention, gemm, rows;
   };
   // Whether one of the segments has such a stage.
   static bool HasStage(const ModelLoad& load, StageKind kind);
@@ -56,11 +53,7 @@ class ArrayPlan final : public BackendPlan {
   };
   using LaneStep = std::array<GroupStep, kNumKvGroups>;
 
-  struct LoadedSegment {
-    uint32_t layer_idx = 0;
-    bool attends = false;
-    bool projects = false;  // Out
-  };
+  using LoadedSegment = std::vector<Stage>;  // empty: not loaded here
 
   ArrayPlan(Operators operators, ModelLoad load)
       : operators_(std::move(operators)),
@@ -68,7 +61,10 @@ class ArrayPlan final : public BackendPlan {
         kv_layout_(load_.weights->config(), load_.limits) {}
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
   absl::Status ReadSegments();
-  // Of layers with Attend: their cache; of layers with Out: their weights.
+  bool CanRun(StageKind kind) const;
+  // Of the copies that stages of this kind read, in all layers that have one here.
+  uint64_t WeightBytes() const;
+  // Of layers with Attend: their cache; of the other stages: their weights.
   absl::Status CheckMemory() const;
   absl::Status MakeSlabs();
   absl::Status MakeWeights(const std::function<void(double, std::string_view)>& progress);
@@ -78,21 +74,30 @@ class ArrayPlan final : public BackendPlan {
   absl::StatusOr<GroupStep*> StepOf(const SegmentRun& run, KvGroup group, const SlabShape& shape);
   // float16 rows of a port.
   std::span<uint16_t> PortRows(uint32_t lane, Port port, uint32_t num_rows) const;
-  std::span<float> ProjectionRows(uint32_t lane, uint32_t num_rows) const;
-  // Both return nanoseconds on the device.  `keeps_output`: the output stays on the array, for Out.
+  // float32 rows of one.
+  std::span<float> FloatRows(uint32_t lane, Port port, uint32_t num_rows) const;
+  // All return nanoseconds on the device.  `keeps_output`: the output stays on the array, for Out.
+  absl::StatusOr<int64_t> RunStage(const SegmentRun& run, const LoadedSegment& segment,
+                                   size_t index, absl::Duration timeout);
   absl::StatusOr<int64_t> Attend(const SegmentRun& run, uint32_t layer_idx, bool keeps_output,
                                  absl::Duration timeout);
   absl::StatusOr<int64_t> Project(const SegmentRun& run, uint32_t layer_idx, bool has_input,
                                   absl::Duration timeout);
+  absl::StatusOr<int64_t> MakeQkv(const SegmentRun& run, uint32_t layer_idx,
+                                  absl::Duration timeout);
+  absl::StatusOr<int64_t> FeedForward(const SegmentRun& run, uint32_t layer_idx,
+                                      absl::Duration timeout);
 
   // Destroyed in the reverse order: what uses the device goes before it.
   const Operators operators_;
   ModelLoad load_;
   const KvCopyLayout kv_layout_;
-  std::unique_ptr<AttentionCommands> commands_;         // where a segment attends
-  std::map<uint32_t, KvSlab> slabs_;                    // by layer
-  std::unique_ptr<OutProjection> projection_;           // where a segment projects
-  std::vector<std::optional<LoadedSegment>> segments_;  // by index in the plan
+  std::unique_ptr<AttentionCommands> commands_;  // where a segment attends
+  std::map<uint32_t, KvSlab> slabs_;             // by layer
+  std::unique_ptr<OutProjection> projection_;  // where a segment has such stages, as the following
+  std::unique_ptr<QkvStage> qkv_;
+  std::unique_ptr<FfnStage> ffn_;
+  std::vector<LoadedSegment> segments_;  // by index in the plan
   std::vector<LaneStep> lanes_;
 };
 

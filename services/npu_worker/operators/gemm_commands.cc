@@ -8,6 +8,7 @@
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/kernels/aie/gemm_tile.h"
+#include "services/npu_worker/operators/array_weights.h"
 
 namespace tandem::npu {
 namespace {
@@ -80,6 +81,18 @@ std::span<float> GemmCommands::output() {
 absl::StatusOr<NpuBuffer> GemmCommands::MakeWeights() {
   return device_.Allocate(static_cast<int>(op_.argument("weights").buffer()),
                           GemmBf16Bytes(options_.num_outputs, options_.num_inputs));
+}
+
+absl::StatusOr<NpuBuffer> GemmCommands::CopyWeights(const WeightSet& weights,
+                                                    const PackedTensor& tensor) {
+  TANDEM_CHECK(tensor.shape.rows == options_.num_outputs &&
+               tensor.shape.cols == options_.num_inputs);
+  TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, MakeWeights());
+  PackArrayWeights(weights, tensor,
+                   {reinterpret_cast<uint16_t*>(buffer.data()),
+                    NumArrayWeights(options_.num_outputs, options_.num_inputs)});
+  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size()));
+  return buffer;
 }
 
 absl::StatusOr<Transaction> GemmCommands::Build(uint32_t first_row, uint32_t num_rows) const {

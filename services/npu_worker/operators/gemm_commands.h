@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/common/weights/weight_set.h"
 #include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/operators/command_code.h"
 #include "services/npu_worker/package/package.h"
@@ -57,6 +58,8 @@ class GemmCommands {
 
   // A zeroed buffer for one matrix's weights (array_weights.h).  Hand it over when it is filled.
   absl::StatusOr<NpuBuffer> MakeWeights();
+  // A copy of a matrix of any format, [num_outputs, num_inputs].  RESOURCE_EXHAUSTED: memory.
+  absl::StatusOr<NpuBuffer> CopyWeights(const WeightSet& weights, const PackedTensor& tensor);
 
   // Computes the first `num_rows` rows, and returns nanoseconds on the device, as the host sees them.  The
   // output is the host's afterwards.  Errors as NpuRun::Execute.  REQUIRES 1 <= num_rows <= max_rows.

@@ -6,7 +6,6 @@
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/control/gemm.h"
-#include "services/npu_worker/operators/array_weights.h"
 #include "services/npu_worker/operators/number_formats.h"
 
 namespace tandem::npu {
@@ -30,12 +29,9 @@ uint64_t OutProjection::LayerBytes(const ModelConfig& config) {
 }
 
 absl::Status OutProjection::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
-  TANDEM_ASSIGN_OR_RETURN(NpuBuffer buffer, commands_->MakeWeights());
-  const uint64_t count = NumArrayWeights(num_outputs_, num_inputs_);
-  PackArrayWeights(weights, *weights.Find(WeightRole::kOut, layer_idx),
-                   {reinterpret_cast<uint16_t*>(buffer.data()), count});
-  TANDEM_RETURN_IF_ERROR(buffer.SyncToDevice(0, buffer.size()));
-  weight_bytes_ += count * sizeof(uint16_t);
+  TANDEM_ASSIGN_OR_RETURN(
+      NpuBuffer buffer,
+      commands_->CopyWeights(weights, *weights.Find(WeightRole::kOut, layer_idx)));
   weights_.insert_or_assign(layer_idx, std::move(buffer));
   return absl::OkStatus();
 }

@@ -42,8 +42,6 @@ class OutProjection {
   absl::StatusOr<int64_t> Run(uint32_t layer_idx, uint32_t num_rows, std::span<float> out,
                               absl::Duration timeout);
 
-  uint64_t weight_bytes() const { return weight_bytes_; }
-
  private:
   OutProjection(std::shared_ptr<NpuDevice> device, uint32_t num_inputs, uint32_t num_outputs)
       : device_(std::move(device)), num_inputs_(num_inputs), num_outputs_(num_outputs) {}
@@ -54,7 +52,6 @@ class OutProjection {
   const uint32_t num_outputs_;
   std::unique_ptr<GemmCommands> commands_;
   std::map<uint32_t, NpuBuffer> weights_;  // by layer
-  uint64_t weight_bytes_ = 0;
 };
 
 }  // namespace tandem::npu

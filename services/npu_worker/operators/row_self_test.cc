@@ -142,14 +142,15 @@ absl::Status RowSelfTest::Fill() {
   uint32_t number = 0;
   for (const NpuBuffer* buffer : {&first_, &second_, &weights_}) {
     for (uint32_t& word : WordsOf(*buffer)) word = std::bit_cast<uint32_t>(RowNumber(++number));
-    // What is behind a row's numbers is zero.
-    for (const RowJob& job : jobs_) {
-      const auto rows = WordsOf(first_).subspan(job.first.place.offset / kWordBytes);
-      for (uint32_t row = 0; row < kRowTestRows && job.count != 0; ++row) {
-        std::ranges::fill(rows.subspan(size_t{row} * job.size + job.count, job.size - job.count),
-                          0u);
-      }
+  }
+  // Zeros follow the numbers that a mean is over.
+  for (const RowJob& job : jobs_) {
+    const auto rows = WordsOf(first_).subspan(job.first.place.offset / kWordBytes);
+    for (uint32_t row = 0; row < kRowTestRows && job.count != 0; ++row) {
+      std::ranges::fill(rows.subspan(size_t{row} * job.size + job.count, job.size - job.count), 0u);
     }
+  }
+  for (const NpuBuffer* buffer : {&first_, &second_, &weights_}) {
     TANDEM_RETURN_IF_ERROR(buffer->SyncToDevice(0, buffer->size()));
   }
   return absl::OkStatus();

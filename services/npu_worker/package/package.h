@@ -64,7 +64,7 @@ struct OperatorPackage {
   std::vector<uint32_t> HeadDims() const;
   // FAILED_PRECONDITION: the package has no attention for such heads.
   absl::StatusOr<const NpuOperator*> FindAttention(uint32_t head_dim) const;
-  // The GEMM over bf16 weights, which runs Out; nullptr: the package has none.
+  // The GEMM over bf16 weights, which runs Out, Qkv and Ffn; nullptr: the package has none.
   const NpuOperator* FindBf16Gemm() const;
   // The row functions; nullptr: the package has none.
   const NpuOperator* FindRows() const;

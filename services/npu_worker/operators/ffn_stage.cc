@@ -1,0 +1,123 @@
+#include "services/npu_worker/operators/ffn_stage.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "services/common/base/check.h"
+#include "services/common/base/status_macros.h"
+
+namespace tandem::npu {
+
+absl::StatusOr<std::unique_ptr<FfnStage>> FfnStage::Create(const OpenedOperator& gemm,
+                                                           const OpenedOperator& rows,
+                                                           const ModelConfig& config,
+                                                           uint32_t max_rows) {
+  std::unique_ptr<FfnStage> stage(new FfnStage(gemm, rows, config, max_rows));
+  TANDEM_RETURN_IF_ERROR(stage->MakeGemms());
+  TANDEM_RETURN_IF_ERROR(stage->MakeRows());
+  return stage;
+}
+
+absl::Status FfnStage::MakeGemms() {
+  // A row of gates and ups is as long as GeGLU reads it.
+  TANDEM_ASSIGN_OR_RETURN(
+      gate_up_, GemmCommands::Create(*gemm_.device, *gemm_.op,
+                                     {.max_rows = max_rows_,
+                                      .num_outputs = 2 * config_.ffn_dim,
+                                      .num_inputs = config_.hidden_dim,
+                                      .output_stride = 2 * PaddedWidth(config_.ffn_dim)}));
+  TANDEM_ASSIGN_OR_RETURN(down_, GemmCommands::Create(*gemm_.device, *gemm_.op,
+                                                      {.max_rows = max_rows_,
+                                                       .num_outputs = config_.hidden_dim,
+                                                       .num_inputs = config_.ffn_dim}));
+  return absl::OkStatus();
+}
+
+absl::Status FfnStage::MakeRows() {
+  TANDEM_ASSIGN_OR_RETURN(projection_,
+                          LayerRows::Create(rows_, "first", max_rows_, config_.hidden_dim));
+  TANDEM_ASSIGN_OR_RETURN(residual_,
+                          LayerRows::Create(rows_, "second", max_rows_, config_.hidden_dim));
+  const uint32_t width = residual_.stride();
+  const auto make = [&](RowJob job, const NpuBuffer& first, const NpuBuffer& output) {
+    job.epsilon = config_.rms_norm_eps;
+    return RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
+                               {.first = &first, .second = &residual_.buffer(), .output = &output});
+  };
+  // `norm`: which of a layer's.
+  const auto add_norm = [&](uint32_t norm, uint32_t stride) {
+    return RowJob{.function = RowFunction::kNormAdd,
+                  .size = width,
+                  .count = config_.hidden_dim,
+                  .first = {.stride = stride},
+                  .second = {.stride = width},
+                  .output = {.stride = width},
+                  .weights = {.offset = norm * width * static_cast<uint32_t>(sizeof(float))}};
+  };
+  TANDEM_ASSIGN_OR_RETURN(attention_norm_,
+                          make(add_norm(0, width), projection_.buffer(), residual_.buffer()));
+  TANDEM_ASSIGN_OR_RETURN(
+      pre_norm_, make({.function = RowFunction::kNorm,
+                       .size = width,
+                       .count = config_.hidden_dim,
+                       .first = {.stride = width},
+                       .output = {.stride = gate_up_->input_stride() / 2},
+                       .weights = {.offset = width * static_cast<uint32_t>(sizeof(float))}},
+                      residual_.buffer(), gate_up_->activations_buffer()));
+  TANDEM_ASSIGN_OR_RETURN(geglu_, make({.function = RowFunction::kGeglu,
+                                        .size = PaddedWidth(config_.ffn_dim),
+                                        .first = {.stride = gate_up_->output_stride()},
+                                        .output = {.stride = down_->input_stride() / 2}},
+                                       gate_up_->output_buffer(), down_->activations_buffer()));
+  TANDEM_ASSIGN_OR_RETURN(post_norm_, make(add_norm(2, down_->output_stride()),
+                                           down_->output_buffer(), residual_.buffer()));
+  return absl::OkStatus();
+}
+
+uint64_t FfnStage::LayerBytes(const ModelConfig& config) {
+  return GemmBf16Bytes(2 * uint64_t{config.ffn_dim}, config.hidden_dim) +
+         GemmBf16Bytes(config.hidden_dim, config.ffn_dim) +
+         3 * PaddedWidth(config.hidden_dim) * sizeof(float);
+}
+
+absl::Status FfnStage::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
+  Layer layer;
+  TANDEM_ASSIGN_OR_RETURN(
+      layer.gate_up, gate_up_->CopyWeights(weights, *weights.Find(WeightRole::kGateUp, layer_idx)));
+  TANDEM_ASSIGN_OR_RETURN(layer.down,
+                          down_->CopyWeights(weights, *weights.Find(WeightRole::kDown, layer_idx)));
+  TANDEM_ASSIGN_OR_RETURN(layer.norms,
+                          MakeNormWeights(rows_, weights, layer_idx,
+                                          {WeightRole::kPostAttentionNorm, WeightRole::kPreFfnNorm,
+                                           WeightRole::kPostFfnNorm}));
+  layers_.insert_or_assign(layer_idx, std::move(layer));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> FfnStage::Run(uint32_t layer_idx, std::span<const float> projection,
+                                      std::span<float> residual, absl::Duration timeout) {
+  TANDEM_CHECK(projection.size() == residual.size());
+  const Layer& layer = layers_.at(layer_idx);
+  const auto num_rows = static_cast<uint32_t>(residual.size() / config_.hidden_dim);
+  TANDEM_RETURN_IF_ERROR(projection_.Set(projection));
+  TANDEM_RETURN_IF_ERROR(residual_.Set(residual));
+  const absl::Time start = absl::Now();
+  const auto rows = [&](RowCommands& commands) {
+    return commands.Execute(&layer.norms, num_rows, timeout - (absl::Now() - start)).status();
+  };
+  const auto gemm = [&](GemmCommands& commands, const NpuBuffer& weights) {
+    return commands.ExecuteOnDevice(weights, num_rows, timeout - (absl::Now() - start)).status();
+  };
+  TANDEM_RETURN_IF_ERROR(rows(*attention_norm_));
+  TANDEM_RETURN_IF_ERROR(rows(*pre_norm_));
+  TANDEM_RETURN_IF_ERROR(gemm(*gate_up_, layer.gate_up));
+  TANDEM_RETURN_IF_ERROR(rows(*geglu_));
+  TANDEM_RETURN_IF_ERROR(gemm(*down_, layer.down));
+  TANDEM_RETURN_IF_ERROR(rows(*post_norm_));
+  const int64_t ns = absl::ToInt64Nanoseconds(absl::Now() - start);
+  TANDEM_RETURN_IF_ERROR(residual_.Get(residual));
+  return ns;
+}
+
+}  // namespace tandem::npu

@@ -1,0 +1,70 @@
+// A model's Ffn stages on an array: two GEMMs, and row functions before, between and behind them.
+//
+//   residual += rmsnorm(projection)
+//   gate, up  = Wgu rmsnorm(residual)
+//   residual += rmsnorm(Wdown (gelu_tanh(gate) * up))
+//
+// residual, projection: float32 [num_rows, hidden_dim].  Operators hand over to one another in buffers of
+// the device: the host writes and reads the residual and the projection alone.  Each layer's weights
+// are copied once, when the plan is loaded, as bfloat16 in the array's order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/weights/weight_set.h"
+#include "services/npu_worker/operators/gemm_commands.h"
+#include "services/npu_worker/operators/layer_rows.h"
+#include "services/npu_worker/operators/opened_operator.h"
+#include "services/npu_worker/operators/row_commands.h"
+
+namespace tandem::npu {
+
+// Single-thread.
+class FfnStage {
+ public:
+  // `gemm`: over bf16 weights; `rows`: the row functions.  Errors as GemmCommands::Create and
+  // RowCommands::Create.
+  static absl::StatusOr<std::unique_ptr<FfnStage>> Create(const OpenedOperator& gemm,
+                                                          const OpenedOperator& rows,
+                                                          const ModelConfig& config,
+                                                          uint32_t max_rows);
+
+  // Of a layer's copies.
+  static uint64_t LayerBytes(const ModelConfig& config);
+  // Copies a layer's weights.  RESOURCE_EXHAUSTED: memory.
+  absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
+
+  // Computes a layer's stage over rows of the residual, in place, and returns nanoseconds on the device, as
+  // the host sees them.  Errors as NpuRun::Execute; the residual has not changed then.
+  // REQUIRES AddLayer(layer_idx).
+  absl::StatusOr<int64_t> Run(uint32_t layer_idx, std::span<const float> projection,
+                              std::span<float> residual, absl::Duration timeout);
+
+ private:
+  struct Layer {
+    NpuBuffer gate_up, down;
+    NpuBuffer norms;  // post-attention, pre-FFN, post-FFN
+  };
+
+  FfnStage(OpenedOperator gemm, OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
+      : gemm_(std::move(gemm)), rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
+  absl::Status MakeGemms();
+  absl::Status MakeRows();
+
+  // Destroyed in the reverse order: what uses a device goes before it.
+  const OpenedOperator gemm_, rows_;
+  const ModelConfig config_;
+  const uint32_t max_rows_;
+  LayerRows projection_, residual_;
+  std::unique_ptr<GemmCommands> gate_up_, down_;
+  std::unique_ptr<RowCommands> attention_norm_, pre_norm_, geglu_, post_norm_;
+  std::map<uint32_t, Layer> layers_;
+};
+
+}  // namespace tandem::npu
