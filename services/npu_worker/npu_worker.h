@@ -23,7 +23,7 @@ class NpuWorker final : public BlockingWorker {
     std::string kernel_folder;
     uint32_t device_index = 0;
     uint32_t max_rows = 512;
-    absl::Duration run_timeout = kRunTimeout;  // of one segment
+    absl::Duration run_timeout = kRunTimeout;  // of a stage on an array, else of a segment
     // Called when a self-test after Create fails with DATA_LOSS, on the thread of Load or CheckHealth; may
     // be empty.
     std::function<void(const absl::Status&)> on_wrong_answers;

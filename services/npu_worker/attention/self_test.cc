@@ -9,52 +9,25 @@
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/attention/kernel_abi.h"
+#include "services/npu_worker/backend/known_attention.h"
 
 namespace tandem::npu {
 namespace {
 
-constexpr uint32_t kNumHeads = 2;
-constexpr uint32_t kNumKvHeads = 1;
-constexpr uint32_t kNumRows = 6;
-constexpr uint32_t kChunkRows = 5;      // sequence 0, positions 0 ..
-constexpr uint32_t kDeepPosition = 37;  // sequence 1, a single row
-constexpr uint32_t kWindow = 21;
-constexpr uint32_t kBlockTokens = 16;
-constexpr uint32_t kNumBlocks = 4;
-constexpr uint32_t kTable[] = {2, 3, 0, 1};  // sequence 0: block 2; sequence 1: 3, 0, 1
+using known_attention::kBlockTokens;
+using known_attention::kChunkRows;
+using known_attention::kDeepPosition;
+using known_attention::kNumBlocks;
+using known_attention::kNumHeads;
+using known_attention::kNumKvHeads;
+using known_attention::kNumRows;
+using known_attention::kTable;
+using known_attention::kTolerance;
+using known_attention::kWindow;
+
 constexpr uint64_t kGuardBytes = 256;
 constexpr uint16_t kGuard = 0xA5A5;
 constexpr uint16_t kCanary = 0x7E5A;  // a NaN: no attention gives it
-// Answers are at most 1.75; bf16 arithmetic on the device is allowed for.
-constexpr float kTolerance = 0.06f;
-
-// Reproducible numbers in [0, 1).
-float Noise(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
-  x = (x ^ x >> 15) * 0x2C1B3C6Du;
-  x = (x ^ x >> 12) * 0x297A2D39u;
-  return static_cast<float>((x ^ x >> 15) >> 8) * 0x1p-24f;
-}
-
-float Rounded(float value) { return HalfToFloat(FloatToHalf(value)); }
-float Query(uint32_t row, uint32_t head, uint32_t d) {
-  return Rounded(2.0f * Noise(row * kNumHeads + head, d, 1) - 1.0f);
-}
-float Key(uint32_t sequence, uint32_t position, uint32_t d) {
-  return Rounded(2.0f * Noise(sequence * 64 + position, d, 2) - 1.0f);
-}
-// A sign by element and a size by position: the answer stays away from zero, and shows which
-// positions were weighed.
-float Value(uint32_t sequence, uint32_t position, uint32_t d) {
-  const float sign = Noise(0, d, 3) < 0.5f ? -1.0f : 1.0f;
-  return Rounded(sign * (0.25f + 1.5f * Noise(sequence * 64 + position, 0, 4)));
-}
-
-struct Row {
-  uint32_t sequence;
-  uint32_t position;
-};
-Row RowAt(uint32_t row) { return row < kChunkRows ? Row{0, row} : Row{1, kDeepPosition}; }
 
 // Places of q, k, v and attention in the exchange buffer, guards between.
 struct Layout {
@@ -137,13 +110,13 @@ void SelfTest::Fill() {
   uint16_t* k = words + layout.k / sizeof(uint16_t);
   uint16_t* v = words + layout.v / sizeof(uint16_t);
   for (uint32_t row = 0; row < kNumRows; ++row) {
-    const Row at = RowAt(row);
+    const known_attention::Place at = known_attention::PlaceOf(row);
     for (uint32_t d = 0; d < head_dim_; ++d) {
       for (uint32_t h = 0; h < kNumHeads; ++h) {
-        q[(row * kNumHeads + h) * head_dim_ + d] = FloatToHalf(Query(row, h, d));
+        q[(row * kNumHeads + h) * head_dim_ + d] = FloatToHalf(known_attention::Query(row, h, d));
       }
-      k[row * head_dim_ + d] = FloatToHalf(Key(at.sequence, at.position, d));
-      v[row * head_dim_ + d] = FloatToHalf(Value(at.sequence, at.position, d));
+      k[row * head_dim_ + d] = FloatToHalf(known_attention::Key(at.sequence, at.position, d));
+      v[row * head_dim_ + d] = FloatToHalf(known_attention::Value(at.sequence, at.position, d));
     }
   }
   std::fill_n(words + layout.attention / sizeof(uint16_t), kNumRows * kNumHeads * head_dim_,
@@ -155,41 +128,17 @@ void SelfTest::Fill() {
     uint16_t* slot = cache + kTable[1 + position / kBlockTokens] * block +
                      uint64_t{position % kBlockTokens} * head_dim_;
     for (uint32_t d = 0; d < head_dim_; ++d) {
-      slot[d] = FloatToHalf(Key(1, position, d));
-      slot[block / 2 + d] = FloatToHalf(Value(1, position, d));
+      slot[d] = FloatToHalf(known_attention::Key(1, position, d));
+      slot[block / 2 + d] = FloatToHalf(known_attention::Value(1, position, d));
     }
   }
-}
-
-std::vector<float> SelfTest::Expected() const {
-  std::vector<float> expected;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  for (uint32_t row = 0; row < kNumRows; ++row) {
-    const Row at = RowAt(row);
-    const uint32_t first = at.position + 1 > kWindow ? at.position + 1 - kWindow : 0;
-    for (uint32_t h = 0; h < kNumHeads; ++h) {
-      std::vector<double> sum(head_dim_, 0.0);
-      double total = 0.0;
-      for (uint32_t j = first; j <= at.position; ++j) {
-        double score = 0.0;
-        for (uint32_t d = 0; d < head_dim_; ++d) {
-          score += double{Query(row, h, d)} * Key(at.sequence, j, d);
-        }
-        const double weight = std::exp(score * scale);
-        total += weight;
-        for (uint32_t d = 0; d < head_dim_; ++d) sum[d] += weight * Value(at.sequence, j, d);
-      }
-      for (const double s : sum) expected.push_back(static_cast<float>(s / total));
-    }
-  }
-  return expected;
 }
 
 absl::Status SelfTest::Check() const {
   const Layout layout = LayoutFor(head_dim_);
   const auto* words = reinterpret_cast<const uint16_t*>(exchange_.data());
   const uint16_t* attention = words + layout.attention / sizeof(uint16_t);
-  const std::vector<float> expected = Expected();
+  const std::vector<float> expected = known_attention::Expected(head_dim_);
   const auto untouched = std::count(attention, attention + expected.size(), kCanary);
   if (untouched == static_cast<ptrdiff_t>(expected.size())) {
     return Failure(head_dim_,

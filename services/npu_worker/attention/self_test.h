@@ -18,8 +18,7 @@
 
 namespace tandem::npu {
 
-// Attention of one head size: a chunk of a prompt in one sequence and a single row, deep in a
-// sliding window, of another.  Single-thread.
+// Attention of one head size (backend/known_attention.h).  Single-thread.
 class SelfTest {
  public:
   // Makes the buffers and the command.  `device`: Borrowed; must outlive this.
@@ -33,7 +32,6 @@ class SelfTest {
  private:
   SelfTest() = default;
   void Fill();
-  std::vector<float> Expected() const;
   absl::Status Check() const;
 
   uint32_t head_dim_ = 0;

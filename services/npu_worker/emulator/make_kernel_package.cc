@@ -2,7 +2,6 @@
 // instruction sequences; format in attention/README.md).  Run at build time.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -11,6 +10,7 @@
 #include "services/npu_worker/attention/kernel_abi.h"
 #include "services/npu_worker/emulator/axlf_builder.h"
 #include "services/npu_worker/emulator/kernels/instructions.h"
+#include "services/npu_worker/emulator/write_file.h"
 
 namespace tandem::npu::emulator {
 namespace {
@@ -19,14 +19,6 @@ using nlohmann::json;
 
 constexpr uint32_t kHeadDims[] = {64, 128, 256};
 constexpr uint32_t kBuckets[] = {4096, 131072};  // positions
-
-bool WriteFile(const std::filesystem::path& path, const void* bytes, size_t n) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(n));
-  file.close();
-  if (!file) std::fprintf(stderr, "cannot write %s\n", path.c_str());
-  return static_cast<bool>(file);
-}
 
 bool WritePackage(const std::filesystem::path& folder) {
   std::error_code error;

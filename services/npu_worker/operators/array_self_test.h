@@ -16,8 +16,7 @@
 
 namespace tandem::npu {
 
-// A chunk of a prompt in one sequence and a single row, deep in a sliding window, of another, whose
-// blocks are not side by side.  Single-thread.
+// Asks for backend/known_attention.h's.  Single-thread.
 class ArraySelfTest final : public OperatorTest {
  public:
   // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
@@ -30,7 +29,6 @@ class ArraySelfTest final : public OperatorTest {
   ArraySelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
       : device_(std::move(device)), op_(op) {}
   absl::Status Fill();
-  std::vector<float> Expected() const;
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
+#include "services/npu_worker/backend/known_answer.h"
 #include "services/npu_worker/kernels/aie/gemm_tile.h"
 
 namespace tandem::npu {
@@ -16,24 +17,22 @@ constexpr uint32_t kGemmTestRows = 5;
 constexpr uint32_t kGemmTestGuardRows = 1;
 constexpr uint32_t kGemmTestOutputs = 75;
 constexpr uint32_t kGemmTestInputs = 128;
-constexpr uint32_t kGemmTestGuard = 0x7FA5A5A5;  // NaNs: no product gives them
-constexpr uint32_t kGemmTestCanary = 0x7FDACDAC;
+// NaNs: no product gives them.
+constexpr Fill<uint32_t> kGemmFill = {.guard = 0x7FA5A5A5, .canary = 0x7FDACDAC};
 // Answers are sums of 128 products of numbers below 1 in size.  In block floating point each factor is
 // rounded by 2^-7 of its block's largest at most, and errors do not add up in one direction.
 constexpr double kGemmTestTolerance = 0.25;
 
-// Reproducible numbers in [-1, 1) that bfloat16 holds.
+// In [-1, 1), and in bfloat16.
 float Number(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
-  x = (x ^ x >> 15) * 0x2C1B3C6Du;
-  x = (x ^ x >> 12) * 0x297A2D39u;
-  const float value = static_cast<float>((x ^ x >> 15) >> 8) * 0x1p-23f - 1.0f;
-  return Bf16ToFloat(FloatToBf16(value));
+  return Bf16ToFloat(FloatToBf16(2.0f * KnownNumber(a, b, c) - 1.0f));
 }
 float Activation(uint32_t row, uint32_t input) { return Number(row, input, 1); }
 float Weight(uint32_t output, uint32_t input) { return Number(output, input, 2); }
 
-uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
+std::span<const uint32_t> BitsOf(std::span<const float> values) {
+  return {reinterpret_cast<const uint32_t*>(values.data()), values.size()};
+}
 
 }  // namespace
 
@@ -66,19 +65,12 @@ absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
 }
 
 absl::Status GemmSelfTest::Check() {
-  const auto all = commands_->guarded_output();
+  const auto all = BitsOf(commands_->guarded_output());
   const auto output = commands_->output();
-  const auto is = [](uint32_t bits) { return [bits](float value) { return Bits(value) == bits; }; };
   const size_t guards = size_t{kGemmTestGuardRows} * commands_->output_stride();
-  if (std::ranges::all_of(output, is(kGemmTestCanary))) {
-    return Failure(
-        "the NPU reported success and wrote nothing.  Its driver has no hardware below it, or the "
-        "package was built for another NPU");
-  }
-  if (!std::ranges::all_of(all.first(guards), is(kGemmTestGuard)) ||
-      !std::ranges::all_of(all.last(guards), is(kGemmTestGuard))) {
-    return Failure("the NPU wrote outside its output");
-  }
+  const std::string wrong =
+      WrongWrites<uint32_t>(BitsOf(output), {all.first(guards), all.last(guards)}, kGemmFill);
+  if (!wrong.empty()) return Failure(wrong);
   for (uint32_t row = 0; row < kGemmTestRows; ++row) {
     for (uint32_t n = 0; n < kGemmTestOutputs; ++n) {
       double expected = 0;
@@ -96,8 +88,8 @@ absl::Status GemmSelfTest::Check() {
 }
 
 absl::Status GemmSelfTest::Run(absl::Duration timeout) {
-  std::ranges::fill(commands_->guarded_output(), std::bit_cast<float>(kGemmTestGuard));
-  std::ranges::fill(commands_->output(), std::bit_cast<float>(kGemmTestCanary));
+  std::ranges::fill(commands_->guarded_output(), std::bit_cast<float>(kGemmFill.guard));
+  std::ranges::fill(commands_->output(), std::bit_cast<float>(kGemmFill.canary));
   TANDEM_RETURN_IF_ERROR(commands_->HandOverOutput());
   const auto activations = commands_->activations();
   for (uint32_t row = 0; row < kGemmTestRows; ++row) {

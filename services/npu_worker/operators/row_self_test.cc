@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/common/base/half.h"
 #include "services/common/base/status_macros.h"
+#include "services/npu_worker/backend/known_answer.h"
 
 namespace tandem::npu {
 namespace {
@@ -15,20 +16,11 @@ namespace {
 constexpr uint32_t kRowTestRows = 5;
 constexpr uint32_t kRowTestCount = 100;      // of the norms' 128
 constexpr uint32_t kRowTestGuardWords = 32;  // before and behind each job's output
-constexpr uint32_t kRowTestGuard = 0x7FA5A5A5;
-constexpr uint32_t kRowTestCanary = 0x7FDACDAC;
+constexpr Fill<uint32_t> kRowFill = {.guard = 0x7FA5A5A5, .canary = 0x7FDACDAC};
 constexpr float kRowTestEpsilon = 1e-6f;
 // Answers are a few units in size, and bfloat16 rounds them and exp2's result by 2^-8 at most.
 constexpr double kRowTestTolerance = 0.05;
 constexpr uint32_t kWordBytes = sizeof(uint32_t);
-
-// Reproducible numbers in [-2, 2).
-float RowNumber(uint32_t a) {
-  uint32_t x = a * 0x9E3779B1u;
-  x = (x ^ x >> 15) * 0x2C1B3C6Du;
-  x = (x ^ x >> 12) * 0x297A2D39u;
-  return static_cast<float>((x ^ x >> 15) >> 8) * 0x1p-22f - 2.0f;
-}
 
 std::span<uint32_t> WordsOf(const NpuBuffer& buffer) {
   return {reinterpret_cast<uint32_t*>(buffer.data()), buffer.size() / kWordBytes};
@@ -141,7 +133,8 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
 absl::Status RowSelfTest::Fill() {
   uint32_t number = 0;
   for (const NpuBuffer* buffer : {&first_, &second_, &weights_}) {
-    for (uint32_t& word : WordsOf(*buffer)) word = std::bit_cast<uint32_t>(RowNumber(++number));
+    for (uint32_t& word : WordsOf(*buffer))
+      word = std::bit_cast<uint32_t>(4.0f * KnownNumber(++number, 0, 5) - 2.0f);
   }
   // Zeros follow the numbers that a mean is over.
   for (const RowJob& job : jobs_) {
@@ -158,13 +151,15 @@ absl::Status RowSelfTest::Fill() {
 
 absl::Status RowSelfTest::CheckJob(const RowJob& job) const {
   constexpr uint32_t kRows = PaddedJobRows(kRowTestRows);
-  const auto is = [](uint32_t value) { return [value](uint32_t word) { return word == value; }; };
-  const auto words = WordsOf(output_).subspan(job.output.place.offset / kWordBytes);
+  const std::span<const uint32_t> all = WordsOf(output_);
+  const size_t begin = job.output.place.offset / kWordBytes;
   const size_t size = size_t{kRows} * job.output.stride;
-  if (!std::ranges::all_of(words.subspan(size, kRowTestGuardWords), is(kRowTestGuard)) ||
-      !std::ranges::all_of(WordsOf(output_).first(kRowTestGuardWords), is(kRowTestGuard))) {
-    return Failure("the NPU wrote outside its output");
-  }
+  const std::string wrong =
+      WrongWrites<uint32_t>(all.subspan(begin, size),
+                            {all.subspan(begin - kRowTestGuardWords, kRowTestGuardWords),
+                             all.subspan(begin + size, kRowTestGuardWords)},
+                            kRowFill);
+  if (!wrong.empty()) return Failure(wrong);
   for (uint32_t row = 0; row < kRowTestRows; ++row) {
     const RowReader output(output_, job.output, row);
     const auto expected = ExpectedRow(job, {first_, job.first, row}, {second_, job.second, row},
@@ -182,25 +177,17 @@ absl::Status RowSelfTest::CheckJob(const RowJob& job) const {
 }
 
 absl::Status RowSelfTest::Check() const {
-  const auto is_untouched = [](uint32_t word) {
-    return word == kRowTestCanary || word == kRowTestGuard;
-  };
-  if (std::ranges::all_of(WordsOf(output_), is_untouched)) {
-    return Failure(
-        "the NPU reported success and wrote nothing.  Its driver has no hardware below it, or the "
-        "package was built for another NPU");
-  }
   for (const RowJob& job : jobs_) TANDEM_RETURN_IF_ERROR(CheckJob(job));
   return absl::OkStatus();
 }
 
 absl::Status RowSelfTest::Run(absl::Duration timeout) {
-  std::ranges::fill(WordsOf(output_), kRowTestGuard);
+  std::ranges::fill(WordsOf(output_), kRowFill.guard);
   for (const RowJob& job : jobs_) {
     std::ranges::fill(
         WordsOf(output_).subspan(job.output.place.offset / kWordBytes,
                                  size_t{PaddedJobRows(kRowTestRows)} * job.output.stride),
-        kRowTestCanary);
+        kRowFill.canary);
   }
   TANDEM_RETURN_IF_ERROR(output_.SyncToDevice(0, output_.size()));
   const auto ns = commands_->Execute(&weights_, kRowTestRows, timeout);

@@ -2,13 +2,13 @@
 // for the emulated driver's arrays (format in ../../package/README.md).  Run at build time.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "services/npu_worker/emulator/array/configuration.h"
 #include "services/npu_worker/emulator/axlf_builder.h"
+#include "services/npu_worker/emulator/write_file.h"
 #include "services/npu_worker/package/package.h"
 
 namespace tandem::npu::emulator {
@@ -21,14 +21,6 @@ struct Device {
   uint32_t columns;
 };
 constexpr Device kDevices[] = {{"npu1", 4}, {"npu4", 8}};
-
-bool WriteFile(const std::filesystem::path& path, const void* bytes, size_t n) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(n));
-  file.close();
-  if (!file) std::fprintf(stderr, "cannot write %s\n", path.c_str());
-  return static_cast<bool>(file);
-}
 
 ordered_json Entry(const Device& device, const std::string& design, ControlKind kind,
                    const ordered_json& shapes) {
