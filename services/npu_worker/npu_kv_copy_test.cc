@@ -128,6 +128,31 @@ TEST_F(NpuKvCopyTest, GoesOnWithTheKvOfTheReferenceAndTheReverse) {
   }
 }
 
+// A prompt whose layers the array computes, and a sequence that goes on with its KV where no NPU is.
+TEST_F(NpuKvCopyTest, APromptOfWholeLayersGoesOnElsewhere) {
+  if (!OnArray()) GTEST_SKIP() << "the emulated NPU runs Attend and Out alone";
+  const PortMask residual = static_cast<PortMask>(Port::kResidual);
+  const std::vector<Segment> segments = {testing::SingleStage({StageKind::kEmbed}, config()),
+                                         {.worker = 1,
+                                          .first_ordinal = 1,
+                                          .last_ordinal = NumStages(config().num_layers) - 2,
+                                          .inputs = residual,
+                                          .outputs = residual},
+                                         testing::SingleStage({StageKind::kHead}, config())};
+  ASSERT_OK_AND_ASSIGN(const auto npu,
+                       PlanRunner::Create(weights_, {&reference_, npu_}, segments,
+                                          {.block_tokens = 7, .kv_area_bytes = 1 << 20}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto host,
+      PlanRunner::Create(weights_, {&host_}, testing::WholeModel(config()),
+                         {.block_tokens = 7, .plan = 1, .kv_area_bytes = 1 << 20}));
+  ASSERT_OK_AND_ASSIGN(const KvCopyResult result,
+                       RunKvCopyCase(*npu, *host, {.prompt = Tokens(61, 5), .next = Tokens(4, 9)}));
+  // Each layer rounds the inputs and outputs of four GEMMs, and attention's five.
+  EXPECT_TRUE(testing::IsNearInNorm(result.copied, result.computed,
+                                    2 * Epsilon() * std::sqrt(13.0 * config().num_layers)));
+}
+
 // The area's numbers after they were in the cache of layers 0 and 2; layer 1 is another worker's.
 TEST_F(NpuKvCopyTest, EveryNumberOfABlockComesBackRoundedToTheCachesFormat) {
   for (const uint32_t block_tokens : {1u, 5u, 16u, 33u}) {
