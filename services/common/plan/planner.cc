@@ -197,6 +197,20 @@ class Planner {
     return plan;
   }
 
+  // What keeps an NPU from owning a range of layers, whole; nothing if it can.
+  std::optional<std::string> WhyNoNpuRange(uint32_t w) const {
+    if (std::ranges::find(npus_, w) == npus_.end()) {
+      return absl::StrFormat("%s is %s NPU, which policy %s leaves out", workers_[w].name,
+                             workers_[w].emulated ? "an emulated" : "an",
+                             std::string(NpuPolicyName(policy_.npu)));
+    }
+    for (const StageKind kind :
+         {StageKind::kQkv, StageKind::kAttend, StageKind::kOut, StageKind::kFfn}) {
+      if (auto why = Why(w, kind)) return why;
+    }
+    return {};
+  }
+
   // What keeps a GPU from owning a range of layers; nothing if it can.
   std::optional<std::string> WhyNoRange(uint32_t w) const {
     if (workers_[w].kind != DeviceKind::kGpu) {
@@ -205,61 +219,82 @@ class Planner {
     if (auto why = WhyNotTaken(w)) return why;
     for (int k = 0; k < kNumDecoderStageKinds; ++k) {
       const StageKind kind = static_cast<StageKind>(k);
-      const bool npus_part = kind == StageKind::kAttend && !npus_.empty() && !workers_[w].remote;
+      const bool npus_part =
+          kind == StageKind::kAttend && !npus_.empty() && !npus_own_layers_ && !workers_[w].remote;
       if (npus_part) continue;
       if (auto why = Why(w, kind)) return why;
     }
     return {};
   }
 
-  // Fills gpus_ with the owners of layer ranges, those that run all that is not on the NPU, and
+  // Fills owners_ with the owners of layer ranges, those that run all that is not on the NPU, and
   // ends_ with where the ranges end.
   void ChooseGpus() {
     const uint32_t wanted =
         std::min(policy_.num_gpus == 0 ? UINT32_MAX : policy_.num_gpus, config_.num_layers);
-    for (uint32_t w = 0; w < workers_.size() && gpus_.size() < wanted; ++w) {
-      if (!WhyNoRange(w).has_value()) gpus_.push_back(w);
+    for (uint32_t w = 0; w < workers_.size() && owners_.size() < wanted; ++w) {
+      if (!WhyNoRange(w).has_value()) owners_.push_back(w);
     }
-    if (policy_.num_gpus > 1 && gpus_.size() < policy_.num_gpus) {
+    if (policy_.num_gpus > 1 && owners_.size() < policy_.num_gpus) {
       notices_.push_back(absl::StrFormat("layers are split over %d GPUs, %d were asked for",
-                                         gpus_.size(), policy_.num_gpus));
+                                         owners_.size(), policy_.num_gpus));
     }
     std::vector<uint64_t> memory_bytes;
-    for (const uint32_t w : gpus_) memory_bytes.push_back(workers_[w].memory_bytes);
+    for (const uint32_t w : owners_) memory_bytes.push_back(workers_[w].memory_bytes);
     ends_ = ShareLayers(memory_bytes, config_.num_layers);
   }
 
   // The same from the policy's ranges.
   absl::Status TakeRanges() {
     TANDEM_RETURN_IF_ERROR(CheckLayerRanges(policy_.layers, config_.num_layers));
+    std::vector<uint32_t> named;
     for (const LayerRange& range : policy_.layers) {
       uint32_t w = 0;
       while (w < workers_.size() && workers_[w].name != range.worker) ++w;
-      const std::optional<std::string> why =
-          w == workers_.size() ? absl::StrFormat("%s is not connected", range.worker)
-                               : WhyNoRange(w);
+      named.push_back(w);
+      if (w < workers_.size()) npus_own_layers_ |= workers_[w].kind == DeviceKind::kNpu;
+    }
+    for (size_t i = 0; i < named.size(); ++i) {
+      const LayerRange& range = policy_.layers[i];
+      const uint32_t w = named[i];
+      std::optional<std::string> why;
+      if (w == workers_.size()) {
+        why = absl::StrFormat("%s is not connected", range.worker);
+      } else {
+        why = workers_[w].kind == DeviceKind::kNpu ? WhyNoNpuRange(w) : WhyNoRange(w);
+      }
       if (why.has_value()) {
         return absl::FailedPreconditionError(
             absl::StrFormat("layers %d-%d on %s: %s", range.first, range.last, range.worker, *why));
       }
-      gpus_.push_back(w);
+      owners_.push_back(w);
       ends_.push_back(range.last + 1);
     }
     return absl::OkStatus();
   }
 
-  // The GPU whose range layer `layer_idx` is in.
-  uint32_t GpuOf(uint32_t layer_idx) const {
-    if (gpus_.empty()) return kNobody;
+  // The worker whose range layer `layer_idx` is in.
+  uint32_t OwnerOf(uint32_t layer_idx) const {
+    if (owners_.empty()) return kNobody;
     const auto range = std::upper_bound(ends_.begin(), ends_.end(), layer_idx);
-    return gpus_[range - ends_.begin()];
+    return owners_[range - ends_.begin()];
   }
-  // The NPU that attends in layer `layer_idx`: they share the layers equally.
+  // The GPU that runs Embed, or Head, where the layer beside it is an NPU's: the nearest with layers.
+  uint32_t GpuBeside(StageKind kind) const {
+    const auto is_gpu = [this](uint32_t w) { return workers_[w].kind == DeviceKind::kGpu; };
+    const auto nearest = [&](auto begin, auto end) {
+      const auto found = std::find_if(begin, end, is_gpu);
+      return found == end ? kNobody : *found;
+    };
+    return kind == StageKind::kEmbed ? nearest(owners_.begin(), owners_.end())
+                                     : nearest(owners_.rbegin(), owners_.rend());
+  }
+  // The NPU that attends in layer `layer_idx`: its owner, or they share the layers equally.
   uint32_t NpuOf(uint32_t layer_idx) const {
     if (npus_.empty()) return kNobody;
-    if (const uint32_t gpu = GpuOf(layer_idx); gpu != kNobody && workers_[gpu].remote) {
-      return kNobody;
-    }
+    const uint32_t owner = OwnerOf(layer_idx);
+    if (npus_own_layers_) return workers_[owner].kind == DeviceKind::kNpu ? owner : kNobody;
+    if (owner != kNobody && workers_[owner].remote) return kNobody;
     return npus_[uint64_t{layer_idx} * npus_.size() / config_.num_layers];
   }
 
@@ -272,7 +307,9 @@ class Planner {
     }
     const uint32_t layer =
         stage.kind == StageKind::kHead ? config_.num_layers - 1 : stage.layer_idx;
-    if (const uint32_t owner = GpuOf(layer); owner != kNobody) return owner;
+    uint32_t owner = OwnerOf(layer);
+    if (npus_own_layers_ && !IsOfLayer(stage.kind)) owner = GpuBeside(stage.kind);
+    if (owner != kNobody) return owner;
     // No GPU runs everything: the fewest changes of worker, then the first that can.
     const auto eligible = [&](uint32_t w) {
       return workers_[w].kind == DeviceKind::kGpu && !workers_[w].remote &&
@@ -314,7 +351,7 @@ class Planner {
 
   // Where there is an NPU, but layers that it does not attend in: all of them, or some.
   absl::Status NoteWhereAttendRuns() {
-    if (npus_.empty()) return absl::OkStatus();
+    if (npus_.empty() || npus_own_layers_) return absl::OkStatus();
     std::vector<uint32_t> layers;
     for (uint32_t l = 0; l < config_.num_layers; ++l) {
       if (NpuOf(l) == kNobody) layers.push_back(l);
@@ -380,10 +417,12 @@ class Planner {
   const std::vector<WorkerDescription>& workers_;
   const PlacementPolicy& policy_;
   bool leaves_out_software_ = false;
+  bool npus_own_layers_ =
+      false;                    // the policy names ranges of NPUs, which then attend in those alone
   std::vector<uint32_t> npus_;  // indices into workers_, as are the following
-  std::vector<uint32_t> gpus_;
-  std::vector<uint32_t> ends_;   // of the layer ranges of gpus_: one past the last layer
-  std::vector<uint32_t> owner_;  // by stage ordinal
+  std::vector<uint32_t> owners_;  // of layer ranges
+  std::vector<uint32_t> ends_;    // of the layer ranges of owners_: one past the last layer
+  std::vector<uint32_t> owner_;   // by stage ordinal
   std::vector<std::string> notices_;
 };
 

@@ -128,9 +128,72 @@ TEST(PlannerHostsTest, RangesAreTakenAsGiven) {
   EXPECT_EQ(away.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(away.status().message(), "layers 0-1 on gpu1: gpu1 is not connected");
   const auto npu = MakePlan(config, {DType::kBf16}, {Gpu(), Npu()}, {.layers = {{"npu0", 0, 11}}});
-  EXPECT_EQ(npu.status().message(), "layers 0-11 on npu0: npu0 is an NPU");
+  EXPECT_EQ(npu.status().message(), "layers 0-11 on npu0: npu0 has no Qkv stage");
   const auto gap = MakePlan(config, {DType::kBf16}, {Gpu()}, {.layers = {{"gpu0", 0, 10}}});
   EXPECT_EQ(gap.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// An NPU that runs whole layers, and neither Embed nor Head.
+WorkerDescription LayersNpu(const std::string& name = "npu0") {
+  WorkerDescription npu = Npu(name);
+  npu.stages = {StageKind::kQkv, StageKind::kAttend, StageKind::kOut, StageKind::kFfn};
+  npu.weight_dtypes = {DType::kBf16};
+  return npu;
+}
+
+std::vector<std::string> Segments(const Plan& plan, uint32_t num_layers) {
+  std::vector<std::string> texts;
+  for (const Segment& segment : plan.segments) {
+    texts.push_back(DescribeSegment(segment, num_layers) + " on " +
+                    plan.workers[segment.worker].name);
+  }
+  return texts;
+}
+
+TEST(PlannerHostsTest, AnNpuTakesWholeLayersWhereItIsNamed) {
+  const ModelConfig config = Config(12, 128);
+  const auto segments = [&](std::vector<LayerRange> layers) {
+    return Segments(MustPlan(config, {Gpu(), LayersNpu()}, {.layers = std::move(layers)}), 12);
+  };
+  // In layers that are not its own it does not attend.
+  EXPECT_EQ(segments({{"gpu0", 0, 3}, {"npu0", 4, 9}, {"gpu0", 10, 11}}),
+            (std::vector<std::string>{"Embed..Ffn(3) on gpu0", "Qkv(4)..Ffn(9) on npu0",
+                                      "Qkv(10)..Head on gpu0"}));
+  EXPECT_EQ(segments({{"npu0", 0, 7}, {"gpu0", 8, 11}}),
+            (std::vector<std::string>{"Embed on gpu0", "Qkv(0)..Ffn(7) on npu0",
+                                      "Qkv(8)..Head on gpu0"}));
+  EXPECT_EQ(segments({{"npu0", 0, 11}}),
+            (std::vector<std::string>{"Embed on gpu0", "Qkv(0)..Ffn(11) on npu0", "Head on gpu0"}));
+  const Plan plan = MustPlan(config, {Gpu(), LayersNpu()}, {.layers = {{"npu0", 0, 11}}});
+  for (const Segment& segment : plan.segments) {
+    EXPECT_EQ((segment.inputs | segment.outputs) & ~static_cast<PortMask>(Port::kResidual), 0u);
+  }
+  EXPECT_EQ(plan.notice, "");
+}
+
+TEST(PlannerHostsTest, EmbedAndHeadAreOnTheNearestGpu) {
+  const Plan plan =
+      MustPlan(Config(12, 128), {Gpu("gpu0"), Gpu("gpu1"), LayersNpu()},
+               {.layers = {{"npu0", 0, 3}, {"gpu1", 4, 5}, {"gpu0", 6, 7}, {"npu0", 8, 11}}});
+  EXPECT_EQ(Segments(plan, 12),
+            (std::vector<std::string>{"Embed on gpu1", "Qkv(0)..Ffn(3) on npu0",
+                                      "Qkv(4)..Ffn(5) on gpu1", "Qkv(6)..Ffn(7) on gpu0",
+                                      "Qkv(8)..Ffn(11) on npu0", "Head on gpu0"}));
+}
+
+TEST(PlannerHostsTest, AnNpuThatThePolicyLeavesOutTakesNoLayers) {
+  const auto refusal = [](const WorkerDescription& npu, NpuPolicy policy) {
+    return std::string(MakePlan(Config(12, 128), {DType::kBf16}, {Gpu(), npu},
+                                {.npu = policy, .layers = {{"npu0", 0, 11}}})
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(refusal(LayersNpu(), NpuPolicy::kOff),
+            "layers 0-11 on npu0: npu0 is an NPU, which policy off leaves out");
+  WorkerDescription emulated = LayersNpu();
+  emulated.emulated = true;
+  EXPECT_EQ(refusal(emulated, NpuPolicy::kPrefer),
+            "layers 0-11 on npu0: npu0 is an emulated NPU, which policy prefer leaves out");
 }
 
 }  // namespace

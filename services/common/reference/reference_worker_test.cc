@@ -99,6 +99,29 @@ TEST(ReferenceWorkerTest, RefusesAStageThatItDoesNotOffer) {
                                         ::testing::HasSubstr("npu0 cannot run Embed")));
 }
 
+TEST(ReferenceWorkerTest, LayersOnAnNpuDoNotChangeTheBits) {
+  const ModelConfig config = tandem::testing::MakeConfig({.num_layers = 5});
+  const auto weights = tandem::testing::RandomWeightSet(config);
+  const std::vector<uint32_t> tokens = Tokens(config, 41);
+  ReferenceWorker gpu({.name = "gpu0"});
+  ReferenceWorker npu(
+      {.name = "npu0",
+       .kind = DeviceKind::kNpu,
+       .stages = {StageKind::kQkv, StageKind::kAttend, StageKind::kOut, StageKind::kFfn}});
+  ASSERT_OK_AND_ASSIGN(
+      auto whole, PlanRunner::Create(weights, {&gpu}, tandem::testing::WholeModel(config), {}));
+  const std::vector<float> expected = LogitsByChunks(*whole, tokens, 7);
+  using Layers = std::vector<LayerRange>;
+  for (const Layers& layers :
+       {Layers{{"gpu0", 0, 1}, {"npu0", 2, 3}, {"gpu0", 4, 4}}, Layers{{"npu0", 0, 4}}}) {
+    ASSERT_OK_AND_ASSIGN(
+        auto split, PlanRunner::CreatePlanned(weights, {&gpu, &npu},
+                                              {.npu = NpuPolicy::kRequire, .layers = layers}, {}));
+    EXPECT_EQ(split->segments().size(), 3u);
+    EXPECT_EQ(LogitsByChunks(*split, tokens, 7), expected);
+  }
+}
+
 TEST(ReferenceWorkerTest, GoesOnWithCopiedKvBitForBit) {
   const ModelConfig config = tandem::testing::MakeConfig({});
   const auto weights = tandem::testing::RandomWeightSet(config);
