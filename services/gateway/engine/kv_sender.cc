@@ -139,8 +139,8 @@ std::shared_ptr<KvHandOver> KvSender::TakeFor(uint64_t request) {
               {"receiver", hand_over->receiver()},
               {"tokens", hand_over->prefix().tokens.size()},
               {"bytes", outgoing.bytes},
-              {"reading_seconds", absl::ToDoubleSeconds(outgoing.copying)},
-              {"seconds", absl::ToDoubleSeconds(absl::Now() - outgoing.offered)}});
+              {"reading", absl::FormatDuration(outgoing.copying)},
+              {"since_offered", absl::FormatDuration(absl::Now() - outgoing.offered)}});
   }
   outgoing_.erase(found);
   return hand_over;
