@@ -135,6 +135,7 @@ void Engine::Run() {
   TakeRequests();
   receiver_.Stop();
   EndAll(admission_.end_reason(), absl::InfiniteFuture());
+  Publish();
   // The engine may be kept for a while: its drafters must not hold on to workers until then.
   if (speculator_ != nullptr) speculator_->Stop();
   if (IsModelChanged(recovery_.why()) && options_.on_model_changed) options_.on_model_changed();
