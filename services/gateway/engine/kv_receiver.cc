@@ -158,7 +158,7 @@ absl::Status KvReceiver::CopyOnce() {
   const KvCopy copy{
       .write = true,
       .blocks = {incoming.blocks.ids[kGlobalGroup], incoming.blocks.ids[kWindowGroup]}};
-  const absl::Status copied = executor_.CopyKv(copy);
+  absl::Status copied = executor_.CopyKv(copy);
   if (absl::IsUnavailable(copied)) return copied;
   if (!copied.ok()) {
     LogWarning("KV could not be taken over", {{"status", copied.ToString()}});

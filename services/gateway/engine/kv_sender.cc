@@ -99,7 +99,7 @@ absl::Status KvSender::CopyOnce() {
   }
   const KvCopy copy{.blocks = {blocks[kGlobalGroup], blocks[kWindowGroup]}};
   // A sequence that was preempted may have come back behind its window.
-  const absl::Status copied =
+  absl::Status copied =
       gone ? absl::NotFoundError("a block of the window is gone") : executor_.CopyKv(copy);
   if (absl::IsUnavailable(copied)) return copied;
   if (!copied.ok() || next == due->next_block) {

@@ -14,9 +14,7 @@
 namespace tandem::gateway {
 namespace {
 
-using testing::AwaitState;
 using testing::ExpectedConstrained;
-using testing::ExpectedEmbedding;
 using testing::ExpectedTokens;
 using testing::FakeExecutorOptions;
 using testing::Gate;
