@@ -54,6 +54,11 @@ absl::Status ClusterExecutor::TakeCopied(const KvCopy& copy, const KvCopier& cop
   absl::Status status = response.status();
   if (status.ok() && !copy.write && workers_[worker]->client->remote()) {
     status = TakeKv((*response)->outputs().kv(), kv_layout_, copy, copier.layers, *exchange_);
+    if (!status.ok()) {
+      // It is not trusted until it has loaded again, as after an answer that does not fit its step.
+      status =
+          absl::UnavailableError("its answer makes no sense: " + std::string(status.message()));
+    }
   }
   return status.ok() ? status : CallFailed(*copier.segment, status);
 }

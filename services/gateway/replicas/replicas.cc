@@ -260,10 +260,15 @@ void Replicas::Drain(absl::Duration patience) {
   for (const auto& engine : engines()) {
     if (engine != nullptr) engine->Drain(absl::ZeroDuration());
   }
-  for (const auto& engine : engines()) {
-    if (engine != nullptr) {
+  // Again, because one may hand requests to another that has none left.
+  bool empty = false;
+  while (!std::exchange(empty, true)) {
+    for (const auto& engine : engines()) {
+      if (engine == nullptr) continue;
       engine->Drain(std::max(until - absl::Now(), absl::ZeroDuration()));
     }
+    for (const auto& engine : engines()) empty &= engine == nullptr || engine->num_requests() == 0;
+    if (absl::Now() >= until) return;
   }
 }
 

@@ -133,9 +133,20 @@ bool Replicas::MoveFrom(uint32_t r, std::unique_ptr<MovedRequest>& moved) {
   const EngineRequest& request = moved->run->request();
   const Work work = moved->run->num_decided() > 0 ? Work::kDecode : Work::kPrompt;
   const PrefixKeys keys = KeysOf(request);
-  const std::shared_ptr<KvHandOver> hand_over = moved->hand_over;
+  if (moved->hand_over != nullptr) {
+    // Whoever else is there: the KV is at this one.
+    Choice receiver{.replica = moved->hand_over->receiver()};
+    {
+      MutexLock lock(mutex_);
+      const Replica& replica = *replicas_[receiver.replica];
+      if (replica.ready && !replica.ended) receiver.engine = replica.engine;
+      receiver.num_known = directory_.Find(receiver.replica, keys);
+    }
+    if (receiver.engine == nullptr || !receiver.engine->Adopt(moved)) return false;
+    NoteGiven(receiver, keys);
+    return true;
+  }
   for (const Choice& choice : ChoicesFor(request, keys, work, Rank::kLost, r)) {
-    if (hand_over != nullptr && choice.replica != hand_over->receiver()) continue;
     if (!choice.engine->Adopt(moved)) continue;
     NoteGiven(choice, keys);
     return true;
