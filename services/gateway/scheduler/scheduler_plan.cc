@@ -219,11 +219,9 @@ bool Scheduler::MakeRoom(const Sequence& sequence) {
   if (sequence.blocks.NumCoverable() >= least) return true;
   ReleaseKeptWindows();
   while (sequence.blocks.NumCoverable() < least) {
+    if (imports_.DropLatest()) continue;
     Sequence* const victim = running_.VictimForRow(sequence, stuck_);
-    if (victim == nullptr) {
-      if (!imports_.DropLatest()) return false;
-      continue;
-    }
+    if (victim == nullptr) return false;
     if (&victim->tenant != &sequence.tenant) ++counters_.fair_preemptions;
     Preempt(*victim);
   }
