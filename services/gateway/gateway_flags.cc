@@ -226,11 +226,13 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
          "the KV that they are handed")
       ->check(CLI::Range(0u, 255u))
       ->capture_default_str();
-  app.add_option("--replica-file", flags.replica_file,
-                 "In place of --worker: a file with a line for each replica, its workers as "
-                 "--worker takes them, npu=TARGET for an NPU's, role=prompts or role=decode.  Read "
-                 "again at SIGHUP: new lines "
-                 "join, lines that are gone leave when their requests have ended")
+  app.add_option(
+         "--replica-file", flags.replica_file,
+         "In place of --worker: a file with a line for each replica, its workers as "
+         "--worker takes them, npu=TARGET for an NPU's, role=prompts or role=decode, kv=f16 or "
+         "kv=q8_0.  Read "
+         "again at SIGHUP: new lines "
+         "join, lines that are gone leave when their requests have ended")
       ->check(CheckedBy(ReadReplicaFile));
   app.add_flag("--out-on-npu", flags.executor.policy.out_on_npu,
                "Place output projections beside attention");
@@ -282,7 +284,8 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
 
 namespace {
 
-// Of a copy of KV between replicas: a millisecond or so on the bus of a discrete card.
+// Most bytes of one copy of KV between replicas.  Steps wait for a copy, so it should be short beside
+// them.
 constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
 
 // Workers, and which layers go where.
@@ -323,7 +326,8 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
     }
   }
   const bool several = by_file || flags.num_replicas > 1;
-  executor.kv_area_bytes = several ? kKvAreaBytes : 0;
+  // A replica of the file may leave, or get a role.
+  executor.kv_area_bytes = by_file || flags.num_prompt_replicas > 0 ? kKvAreaBytes : 0;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(
         "--layers and replicas: layers are placed by memory in each replica; leave out --layers");
@@ -366,6 +370,11 @@ absl::Status CheckNoHttpFlag(const HttpFlags& flags) {
 
 absl::Status CheckWorkers(const GatewayFlags& flags, const ReplicaWorkers& workers) {
   const bool by_file = !flags.replica_file.empty();
+  if (workers.role != ReplicaRole::kBoth && flags.prefix_cache == "off") {
+    return absl::InvalidArgumentError(
+        "--prefix-cache off: replicas for prompts hand the KV to others through their prefix "
+        "cache");
+  }
   const std::string where = by_file ? flags.replica_file + ":" : "--worker";
   for (const std::string& text : workers.npu_workers) {
     TANDEM_ASSIGN_OR_RETURN(const WorkerTarget target, ParseWorkerTarget(text));
@@ -448,12 +457,6 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
   flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache != "off";
-  for (const ReplicaWorkers& replica : flags.replicas) {
-    if (flags.engine.prefix_cache || replica.role == ReplicaRole::kBoth) continue;
-    return absl::InvalidArgumentError(
-        "--prefix-cache off: replicas for prompts hand the KV to others through their prefix "
-        "cache");
-  }
   flags.engine.token_target = absl::Milliseconds(flags.token_target_ms);
   flags.engine.shared_prefixes = flags.prefix_cache == "shared";
   flags.executor.max_rows = flags.engine.max_rows;

@@ -30,12 +30,19 @@ absl::StatusOr<ReplicaRole> ParseRole(const std::string& name) {
 absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line, std::set<std::string>& seen) {
   ReplicaWorkers replica;
   std::istringstream words(line);
+  const auto once = [](bool given, const std::string& word) {
+    return given ? absl::InvalidArgumentError(
+                       absl::StrFormat("%s: the line has said another before", word))
+                 : absl::OkStatus();
+  };
   for (std::string target; words >> target;) {
     if (target.starts_with(kRole)) {
+      TANDEM_RETURN_IF_ERROR(once(replica.role != ReplicaRole::kBoth, target));
       TANDEM_ASSIGN_OR_RETURN(replica.role, ParseRole(target.substr(kRole.size())));
       continue;
     }
     if (target.starts_with(kKv)) {
+      TANDEM_RETURN_IF_ERROR(once(replica.kv_dtype.has_value(), target));
       TANDEM_ASSIGN_OR_RETURN(replica.kv_dtype, ParseKvDType(target.substr(kKv.size())));
       continue;
     }

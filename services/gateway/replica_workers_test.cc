@@ -40,6 +40,7 @@ TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   EXPECT_THAT(refusal("npu=unix:/n\n"), HasSubstr("line 1: a replica needs a worker"));
   EXPECT_THAT(refusal("# none\n"), HasSubstr("no line names"));
   EXPECT_THAT(refusal("unix:/a role=both\n"), HasSubstr("line 1: role 'both'"));
+  EXPECT_THAT(refusal("unix:/a role=prompts role=decode\n"), HasSubstr("line 1: role=decode: "));
   EXPECT_THAT(refusal("unix:/a kv=q4_0\n"), HasSubstr("line 1: KV cache of 'q4_0'"));
   EXPECT_THAT(refusal("unix:/a role=prompts\n"), HasSubstr("at least one must decode"));
   EXPECT_THAT(std::string(ReadReplicaFile("/nonexistent").status().message()),

@@ -133,8 +133,8 @@ class DeviceHost {
     uint32_t plan = 0;  // HostedPlan::number, once its segment is submitted
     StepHeader header;  // of the step, likewise
     SegmentWork work;
-    bool is_copy = false;                             // of KV: it has ended when it is submitted
-    std::optional<worker::v1::InlineOutputs> copied;  // what it has read, if it is sent inline
+    // Of a copy of KV, which has ended when it is submitted: what it has read, if it is sent inline.
+    std::optional<worker::v1::InlineOutputs> copied;
     CallWaiter* waiter = nullptr;
     std::optional<absl::StatusOr<SegmentResult>> result;
   };

@@ -54,7 +54,7 @@ absl::Status DeviceHost::SubmitSegment(const worker::v1::ExecuteRequest& request
 
 absl::StatusOr<SegmentResult> DeviceHost::CopyKv(const worker::v1::ExecuteRequest& request,
                                                  Call& call) {
-  call.is_copy = true;
+  call.copied.emplace();
   const HostedPlan* const hosted = plans_.Find(request.epoch());
   if (hosted == nullptr) return plans_.UnknownEpoch("copy", request.epoch());
   call.plan = hosted->number;
@@ -65,9 +65,8 @@ absl::StatusOr<SegmentResult> DeviceHost::CopyKv(const worker::v1::ExecuteReques
   const absl::Status copied = Watched([&] { return worker_->CopyKv(call.plan, copy); });
   if (absl::IsUnavailable(copied)) DeviceLost(copied);
   TANDEM_RETURN_IF_ERROR(copied);
-  if (hosted->plan->inline_activations()) {
-    call.copied.emplace();
-    if (!copy.write) hosted->plan->PutCopied(copy, *call.copied);
+  if (hosted->plan->inline_activations() && !copy.write) {
+    hosted->plan->PutCopied(copy, *call.copied);
   }
   return SegmentResult{.device_ns = static_cast<uint64_t>(NowNanos() - start_ns)};
 }
@@ -163,7 +162,7 @@ void DeviceHost::Answer(uint64_t number, worker::v1::ExecuteResponse& response) 
   }
   if (result.ok() && call->copied.has_value()) {
     response.mutable_outputs()->Swap(&*call->copied);
-  } else if (result.ok() && !call->is_copy) {
+  } else if (result.ok()) {
     plan->plan->PutOutputs(call->segment_index, call->lane, call->header, response);
   }
   calls_.erase(call);

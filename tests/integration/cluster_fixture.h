@@ -24,7 +24,7 @@ struct ClusterSetup {
   uint32_t context_len = 512;
   std::string http = "off";
   std::vector<std::string> gateway_flags;  // or those of `tandem serve`
-  // What the file of --replica-file says of "gpu" and "gpu1"; empty: there is none.
+  // What the file of --replica-file says of "gpu" and "gpu1"; empty: without that flag.
   std::vector<std::string> replica_words;
   std::string policy = "";  // --npu of `tandem serve`; empty: as `npu` says
   std::string model_folder = TANDEM_SOURCE_DIR "/models/demo";

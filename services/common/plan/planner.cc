@@ -417,9 +417,9 @@ class Planner {
   const std::vector<WorkerDescription>& workers_;
   const PlacementPolicy& policy_;
   bool leaves_out_software_ = false;
-  bool npus_own_layers_ =
-      false;                    // the policy names ranges of NPUs, which then attend in those alone
-  std::vector<uint32_t> npus_;  // indices into workers_, as are the following
+  // The policy names ranges of NPUs: they attend in those alone.
+  bool npus_own_layers_ = false;
+  std::vector<uint32_t> npus_;    // indices into workers_, as are the following
   std::vector<uint32_t> owners_;  // of layer ranges
   std::vector<uint32_t> ends_;    // of the layer ranges of owners_: one past the last layer
   std::vector<uint32_t> owner_;   // by stage ordinal
@@ -427,51 +427,6 @@ class Planner {
 };
 
 }  // namespace
-
-absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text) {
-  for (const NpuPolicy policy : {NpuPolicy::kAuto, NpuPolicy::kRequire, NpuPolicy::kPrefer,
-                                 NpuPolicy::kEmulate, NpuPolicy::kOff}) {
-    if (text == NpuPolicyName(policy)) return policy;
-  }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "npu policy \"%s\": must be auto, require, prefer, emulate or off", std::string(text)));
-}
-
-std::string_view NpuPolicyName(NpuPolicy policy) {
-  switch (policy) {
-    case NpuPolicy::kAuto:
-      return "auto";
-    case NpuPolicy::kRequire:
-      return "require";
-    case NpuPolicy::kPrefer:
-      return "prefer";
-    case NpuPolicy::kEmulate:
-      return "emulate";
-    case NpuPolicy::kOff:
-      return "off";
-  }
-  return "?";
-}
-
-absl::StatusOr<GpuPolicy> ParseGpuPolicy(std::string_view text) {
-  for (const GpuPolicy policy : {GpuPolicy::kRequire, GpuPolicy::kPrefer, GpuPolicy::kSoftware}) {
-    if (text == GpuPolicyName(policy)) return policy;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("gpu policy \"%s\": must be require, prefer or software", std::string(text)));
-}
-
-std::string_view GpuPolicyName(GpuPolicy policy) {
-  switch (policy) {
-    case GpuPolicy::kRequire:
-      return "require";
-    case GpuPolicy::kPrefer:
-      return "prefer";
-    case GpuPolicy::kSoftware:
-      return "software";
-  }
-  return "?";
-}
 
 absl::StatusOr<Plan> MakePlan(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                               const std::vector<WorkerDescription>& workers,

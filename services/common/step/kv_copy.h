@@ -18,7 +18,7 @@
 
 namespace tandem {
 
-// Of an area.
+// Largest area.
 inline constexpr uint64_t kMaxKvAreaBytes = uint64_t{128} << 20;
 
 struct KvCopy {
@@ -32,13 +32,13 @@ class KvCopyLayout {
   KvCopyLayout() = default;  // no layers
   KvCopyLayout(const ModelConfig& config, const StepLimits& limits);
 
-  // Of a block of a group, all layers together.
+  // Bytes of a block of a group, all layers together.
   uint64_t BlockBytes(KvGroup group) const { return part_bytes() * layers_[group].size(); }
-  // Of a layer's K in a block; its V takes as many.
+  // Bytes of a layer's K in a block; its V takes as many.
   uint64_t half_bytes() const { return half_bytes_; }
-  // Of both.
+  // Of K and V of a layer in a block.
   uint64_t part_bytes() const { return 2 * half_bytes_; }
-  // Of the area that a copy takes.
+  // What a copy takes of the area.
   uint64_t Bytes(const KvCopy& copy) const;
   // INVALID_ARGUMENT: a block that there is not, or more blocks than the area takes.
   absl::Status Check(const KvCopy& copy) const;

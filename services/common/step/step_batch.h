@@ -162,7 +162,7 @@ struct StepLimits {
   DType kv_dtype = DType::kF16;
   uint32_t max_pictures = 0;  // 0: steps have none
   uint32_t picture_rows = 0;  // of a whole picture: soft tokens that the encoder makes of it
-  // Of the exchange region, for copies of KV blocks (kv_copy.h); 0: there are none.
+  // The exchange region's area for copies of KV blocks (kv_copy.h); 0: the plan makes no copies.
   uint64_t kv_area_bytes = 0;
 
   // Of a vision plan, whose steps have pictures alone.

@@ -50,7 +50,8 @@ absl::Status Admission::Submit(EngineRequest&& request, std::shared_ptr<TokenStr
 bool Admission::Adopt(std::unique_ptr<MovedRequest>& moved) {
   const EngineRequest& request = moved->run->request();
   MutexLock lock(mutex_);
-  if (stopped_ || request.prompt.size() + moved->progress.answer.size() >= max_sequence_len_) {
+  if (stopped_ || closed_ ||
+      request.prompt.size() + moved->progress.answer.size() >= max_sequence_len_) {
     return false;
   }
   const RequestSize size = SizeOf(request);
@@ -130,6 +131,11 @@ absl::Status Admission::CheckDeadline(const RequestSize& size, absl::Time deadli
     return absl::DeadlineExceededError(text + ", with nothing else running too; allow more time");
   }
   return RetryIn(absl::ResourceExhaustedError(text), absl::Seconds(end - limit));
+}
+
+void Admission::Close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
 }
 
 void Admission::Drain(absl::Duration patience) {

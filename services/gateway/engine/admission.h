@@ -65,13 +65,15 @@ class Admission {
   // prompt, or one that leaves no room for a token.  After an error `request` is as it was.
   absl::Status Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream);
   // Takes a request of another engine, beyond the limits.  False, and `moved` is as it was: stopped,
-  // or the request has more tokens than fit here.
+  // closed, or the request has more tokens than fit here.
   bool Adopt(std::unique_ptr<MovedRequest>& moved);
   // Seconds until the end of one more request.  `cached`: tokens of its prompt that need not be
   // computed.  nullopt: no step was measured yet.
   std::optional<double> PredictEnd(const EngineRequest& request, uint32_t cached) const;
   // Refuses new requests and waits up to `patience` for the admitted ones to end.
   void Drain(absl::Duration patience);
+  // From now on Adopt refuses.
+  void Close();
   // Refuses new requests and ends the engine.  The `reason` of the first call is end_reason().
   void Stop(absl::Status reason);
 
@@ -134,6 +136,7 @@ class Admission {
   // The forecast's, until a request ends or gets on.
   mutable std::optional<std::vector<LoadForecast::End>> ends_ ABSL_GUARDED_BY(mutex_);
   uint32_t max_sequence_len_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -55,7 +55,7 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
                              .max_pause = options_.max_recovery_pause,
                              .on_ready_change = options_.on_ready_change}),
       sender_(*executor_, *scheduler_),
-      receiver_(*executor_, *scheduler_, [this] { admission_.Wake(); }),
+      receiver_(*executor_, *scheduler_, FreePlaces(), [this] { admission_.Wake(); }),
       hands_over_(options_.hands_over),
       constraint_encoder_(ForcedEncoderOf(tokenizer_)),
       constraint_pool_(kConstraintThreads, constraint_encoder_),
@@ -207,10 +207,11 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
   scheduler_->Remove(id);
-  sender_.Abandon(id);
+  // After NaN logits nobody may reuse that KV, neither here nor where it was sent.
+  const bool bad_kv = absl::IsDataLoss(status);
+  sender_.Forget(id, bad_kv ? KvHandOver::End::kBadKv : KvHandOver::End::kGivenUp);
   if (speculator_ != nullptr) speculator_->End(id);
-  // After NaN logits, drop the prefix cache so that no later request reuses that KV.
-  if (absl::IsDataLoss(status)) scheduler_->ForgetPrefixes();
+  if (bad_kv) scheduler_->ForgetPrefixes();
   const absl::Time now = absl::Now();
   if (!options_.observers.empty()) ReportEnd(id, run, status, reason, now);
   const uint32_t max_tokens = run.request().embedding ? 0 : run.request().max_tokens;

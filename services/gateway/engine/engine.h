@@ -97,8 +97,8 @@ struct EngineOptions {
   std::function<double(uint32_t num_rows)> step_seconds;
   // Borrowed; must outlive the engine.
   std::vector<EngineObserver*> observers;
-  // Where requests go on while workers are lost, and the engine's number among them; requests of all
-  // have numbers of `ids`.  Null: the engine is the only one.  Borrowed; must outlive the engine.
+  // Where requests go on while workers are lost, and the engine's number among them; all draw the
+  // numbers of requests from `ids`.  Null: the engine is the only one.  Borrowed; must outlive the engine.
   Neighbours* neighbours = nullptr;
   uint32_t replica = 0;
   // Requests whose prompts are computed go on at a neighbour, with their KV.
@@ -142,6 +142,8 @@ class Engine final : public RequestSink {
   bool Expect(std::shared_ptr<KvHandOver> hand_over) {
     return copies_kv_.load(std::memory_order_relaxed) && receiver_.Expect(std::move(hand_over));
   }
+  // Hand-overs whose requests will come.
+  uint32_t num_expected() const { return receiver_.num_pending(); }
   // From now on every request goes on at a neighbour, with its KV, when one takes it.
   void HandAllOver() { hands_over_.store(true, std::memory_order_relaxed); }
   uint64_t kv_sent_bytes() const { return sender_.bytes(); }
@@ -155,6 +157,8 @@ class Engine final : public RequestSink {
   // Tells the observers of a request that was refused before it was submitted.
   void ReportRefused(Api api, const absl::Status& status) const;
 
+  // Refuses requests of other engines from now on.
+  void Close() { admission_.Close(); }
   // Refuses new requests and waits up to `patience` for those there are to end.
   void Drain(absl::Duration patience) { admission_.Drain(patience); }
 

@@ -7,7 +7,7 @@
 namespace tandem::gateway {
 namespace {
 
-// Copies between two steps take as much of the time of a step, or as long.
+// Copies between two steps take at most this share of a step's time, and may take kLeastCopying.
 constexpr double kCopyShare = 0.25;
 constexpr absl::Duration kLeastCopying = absl::Milliseconds(2);
 
@@ -20,10 +20,10 @@ uint32_t Engine::FreePlaces() const {
 }
 
 void Engine::HandOver(absl::Time now) {
-  if (copies_kv_.load(std::memory_order_relaxed) && receiver_.Turn(FreePlaces(), now)) Publish();
+  if (copies_kv_.load(std::memory_order_relaxed) && receiver_.Update(FreePlaces(), now)) Publish();
   if (!hands_over_.load(std::memory_order_relaxed)) return;
   if (!executor_->KvArea().empty()) OfferKv(now);
-  sender_.Turn(now);
+  sender_.Update(now);
   bool any_moved = false;
   for (const uint64_t id : sender_.Arrived()) {
     const RequestRun* const run = FindRun(id);
@@ -40,16 +40,18 @@ void Engine::HandOver(absl::Time now) {
 
 void Engine::OfferKv(absl::Time now) {
   for (const auto& [id, run] : runs_) {
+    if (!sender_.ShouldOffer(id, now)) continue;
     const EngineRequest& request = run->request();
     // Without a prefix cache the KV would not be found.
     if (request.embedding || !request.use_prefix_cache || !options_.prefix_cache) continue;
     const PublishedPrefix published = scheduler_->Published(id);
     if (published.tokens.empty()) continue;
     if (published.blocks[kGlobalGroup].empty() && run->num_decided() == 0) continue;
-    sender_.OfferOnce(id, PrefixScopeOf(request), static_cast<uint32_t>(request.prompt.size()), now,
-                      [this, &request](const std::shared_ptr<KvHandOver>& hand_over) {
-                        return options_.neighbours->Offer(request, hand_over);
-                      });
+    if (!options_.neighbours->ready()) return;
+    sender_.OfferKv(id, PrefixScopeOf(request), static_cast<uint32_t>(request.prompt.size()), now,
+                    [this, &request](const std::shared_ptr<KvHandOver>& hand_over) {
+                      return options_.neighbours->Offer(request, hand_over);
+                    });
   }
 }
 
@@ -59,12 +61,12 @@ void Engine::RunCopies() {
   do {
     absl::Status copied = receiver_.copy_due() ? receiver_.CopyOnce() : sender_.CopyOnce();
     if (!copied.ok()) return recovery_.MarkLost(std::move(copied));
-    receiver_.Turn(FreePlaces(), absl::Now());
+    if (receiver_.Update(FreePlaces(), absl::Now())) Publish();
   } while (CopiesDue() && absl::Now() < until);
 }
 
 void Engine::AbandonHandOvers() {
-  sender_.AbandonAll();
+  sender_.AbandonAll(absl::Now());
   receiver_.AbandonAll();
 }
 

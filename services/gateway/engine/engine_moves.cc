@@ -42,8 +42,8 @@ bool Engine::MoveAway(uint64_t id) {
   const auto found = runs_.find(id);
   auto moved = std::make_unique<MovedRequest>();
   moved->id = id;
-  moved->hand_over = sender_.TakeFor(id);
-  const std::shared_ptr<KvHandOver> hand_over = moved->hand_over;
+  moved->hand_over = sender_.Find(id);
+  const bool with_kv = moved->hand_over != nullptr;
   moved->progress = scheduler_->Take(id);
   moved->run = std::move(found->second);
   runs_.erase(found);
@@ -51,11 +51,16 @@ bool Engine::MoveAway(uint64_t id) {
   const RequestSize size = admission_.Leaves(id);
   if (options_.neighbours->Take(moved)) {
     admission_.Left(size);
-    if (hand_over != nullptr) handed_over_.fetch_add(1, std::memory_order_relaxed);
+    if (with_kv) {
+      sender_.Moved(id);
+      handed_over_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      sender_.Forget(id, KvHandOver::End::kGivenUp);
+    }
     return true;
   }
   admission_.Stays(id, size);
-  if (hand_over != nullptr) hand_over->Abandon();
+  sender_.Abandon(id, absl::Now());
   moved->hand_over = nullptr;
   Continue(std::move(moved));
   return false;

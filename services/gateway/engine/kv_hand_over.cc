@@ -7,27 +7,14 @@ std::optional<uint32_t> KvHandOver::accepted() const {
   return accepted_;
 }
 
-bool KvHandOver::HasRoom() const {
+size_t KvHandOver::num_waiting() const {
   MutexLock lock(mutex_);
-  return pieces_.size() < kMostPieces;
-}
-
-std::vector<std::byte> KvHandOver::TakeBuffer() {
-  MutexLock lock(mutex_);
-  if (buffers_.empty()) return {};
-  std::vector<std::byte> buffer = std::move(buffers_.back());
-  buffers_.pop_back();
-  return buffer;
-}
-
-void KvHandOver::GiveBuffer(std::vector<std::byte> buffer) {
-  MutexLock lock(mutex_);
-  buffers_.push_back(std::move(buffer));
+  return pieces_.size();
 }
 
 void KvHandOver::Put(KvPiece piece) {
   MutexLock lock(mutex_);
-  if (abandoned_) return;
+  if (end_ != End::kOpen) return;
   pieces_.push_back(std::move(piece));
   if (wake_) wake_();
 }
@@ -46,7 +33,7 @@ bool KvHandOver::arrived() const {
 void KvHandOver::Accept(uint32_t num_blocks, std::function<void()> wake) {
   MutexLock lock(mutex_);
   accepted_ = num_blocks;
-  if (!abandoned_) wake_ = std::move(wake);
+  if (end_ == End::kOpen) wake_ = std::move(wake);
 }
 
 std::optional<KvPiece> KvHandOver::Take() {
@@ -77,18 +64,18 @@ uint32_t KvHandOver::receiver() const {
   return receiver_;
 }
 
-void KvHandOver::Abandon() {
+void KvHandOver::Abandon(End why) {
   MutexLock lock(mutex_);
-  abandoned_ = true;
+  if (end_ != End::kOpen) return;
+  end_ = why;
   pieces_.clear();
-  buffers_.clear();
   // The receiver lets go of what it holds.
   if (const std::function<void()> wake = std::exchange(wake_, nullptr)) wake();
 }
 
-bool KvHandOver::abandoned() const {
+KvHandOver::End KvHandOver::end() const {
   MutexLock lock(mutex_);
-  return abandoned_;
+  return end_;
 }
 
 }  // namespace tandem::gateway

@@ -50,8 +50,12 @@ struct KvPrefix {
 // Thread-safe.
 class KvHandOver {
  public:
-  // Pieces that wait for the receiver at most; each takes up to its sender's area.
-  static constexpr size_t kMostPieces = 3;
+  enum class End : uint8_t {
+    kOpen,     // it goes on
+    kGivenUp,  // or the request has ended
+    kRefused,  // it would fail again
+    kBadKv,    // the KV gave NaN logits: the receiver forgets what it has
+  };
 
   explicit KvHandOver(KvPrefix prefix) : prefix_(std::move(prefix)) {}
 
@@ -60,9 +64,8 @@ class KvHandOver {
   // --- The sender.
   // Blocks that the receiver has; nullopt: it has not accepted yet.
   std::optional<uint32_t> accepted() const;
-  bool HasRoom() const;
-  // Memory of pieces that were taken, for the next one.
-  std::vector<std::byte> TakeBuffer();
+  // Pieces that wait for the receiver.
+  size_t num_waiting() const;
   void Put(KvPiece piece);
   // No piece follows.
   void Finish();
@@ -72,7 +75,6 @@ class KvHandOver {
   // `wake`: called when there is something to take, until Abandon; must not call this.
   void Accept(uint32_t num_blocks, std::function<void()> wake);
   std::optional<KvPiece> Take();
-  void GiveBuffer(std::vector<std::byte> buffer);
   // Whether all pieces have been taken.
   bool finished() const;
   void Arrive();
@@ -82,9 +84,9 @@ class KvHandOver {
   uint32_t receiver() const;
 
   // --- Both.
-  // Gives up, or the request has ended.
-  void Abandon();
-  bool abandoned() const;
+  // Ends it; nothing more is taken.  REQUIRES an end other than kOpen.
+  void Abandon(End why = End::kGivenUp);
+  End end() const;
 
  private:
   const KvPrefix prefix_;
@@ -93,10 +95,9 @@ class KvHandOver {
   std::optional<uint32_t> accepted_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
   std::deque<KvPiece> pieces_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // few
   bool all_put_ ABSL_GUARDED_BY(mutex_) = false;
   bool arrived_ ABSL_GUARDED_BY(mutex_) = false;
-  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
+  End end_ ABSL_GUARDED_BY(mutex_) = End::kOpen;
 };
 
 }  // namespace tandem::gateway

@@ -22,38 +22,44 @@ uint32_t NumWindow(uint32_t first, uint32_t num_blocks, uint32_t first_window) {
 
 }  // namespace
 
-KvReceiver::KvReceiver(Executor& executor, Scheduler& scheduler, std::function<void()> wake)
-    : executor_(executor), scheduler_(scheduler), wake_(std::move(wake)) {}
+KvReceiver::KvReceiver(Executor& executor, Scheduler& scheduler, uint32_t places,
+                       std::function<void()> wake)
+    : executor_(executor), scheduler_(scheduler), wake_(std::move(wake)), places_(places) {}
 
 bool KvReceiver::Expect(std::shared_ptr<KvHandOver> hand_over) {
   {
     MutexLock lock(mutex_);
-    if (stopped_) return false;
+    if (stopped_ || num_incoming_ + expected_.size() >= places_) return false;
     expected_.push_back(std::move(hand_over));
   }
   wake_();
   return true;
 }
 
-bool KvReceiver::Turn(uint32_t places, absl::Time now) {
-  {
-    MutexLock lock(mutex_);
-    for (auto& hand_over : expected_) waiting_.push_back(std::move(hand_over));
-    expected_.clear();
-  }
+uint32_t KvReceiver::num_pending() const {
+  MutexLock lock(mutex_);
+  return num_incoming_ + static_cast<uint32_t>(expected_.size());
+}
+
+bool KvReceiver::Update(uint32_t places, absl::Time now) {
   next_ = nullptr;
-  std::erase_if(waiting_, [](const auto& hand_over) { return hand_over->abandoned(); });
   size_t num_dropped = std::erase_if(incoming_, [this](Incoming& incoming) {
     // The scheduler may have needed its blocks.
-    const uint64_t request = incoming.hand_over->prefix().request;
-    const bool over = incoming.hand_over->abandoned() || !scheduler_.imports().contains(request);
+    const KvHandOver& hand_over = *incoming.hand_over;
+    const bool over = hand_over.end() != KvHandOver::End::kOpen ||
+                      !scheduler_.imports().contains(hand_over.prefix().request);
     if (over) Drop(incoming);
     return over;
   });
-  while (!waiting_.empty() && incoming_.size() < places) {
-    Accept(incoming_.emplace_back(Incoming{.hand_over = std::move(waiting_.front())}));
-    waiting_.pop_front();
-    if (incoming_.back().hand_over->abandoned()) incoming_.pop_back();
+  std::vector<std::shared_ptr<KvHandOver>> expected;
+  {
+    MutexLock lock(mutex_);
+    expected.swap(expected_);
+    places_ = places;
+    num_incoming_ = static_cast<uint32_t>(incoming_.size() + expected.size());
+  }
+  for (auto& hand_over : expected) {
+    if (Accept(*hand_over)) incoming_.push_back({.hand_over = std::move(hand_over)});
   }
   for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
     if (Prepare(*incoming, now)) {
@@ -67,29 +73,33 @@ bool KvReceiver::Turn(uint32_t places, absl::Time now) {
   return num_dropped > 0;
 }
 
-void KvReceiver::Accept(Incoming& incoming) {
-  const KvPrefix& prefix = incoming.hand_over->prefix();
-  const StepLimits& limits = executor_.limits();
-  if (prefix.block_tokens != limits.block_tokens || executor_.KvArea().empty() ||
-      scheduler_.imports().contains(prefix.request)) {
-    return incoming.hand_over->Abandon();
+bool KvReceiver::Accept(KvHandOver& hand_over) {
+  if (hand_over.end() != KvHandOver::End::kOpen) return false;
+  const KvPrefix& prefix = hand_over.prefix();
+  KvImports& imports = scheduler_.imports();
+  if (prefix.block_tokens != executor_.limits().block_tokens || executor_.KvArea().empty() ||
+      imports.contains(prefix.request) ||
+      !imports.CouldHold(prefix.num_blocks(), prefix.num_blocks() - prefix.first_window)) {
+    hand_over.Abandon(KvHandOver::End::kRefused);
+    return false;
   }
   const uint32_t there =
       scheduler_.BeginImport(prefix.request, prefix.scope, prefix.tokens, prefix.first_window);
-  incoming.hand_over->Accept(there, wake_);
+  hand_over.Accept(there, wake_);
+  return true;
 }
 
 bool KvReceiver::Prepare(Incoming& incoming, absl::Time now) {
   KvHandOver& hand_over = *incoming.hand_over;
+  if (!incoming.piece.has_value() && hand_over.finished()) hand_over.Arrive();
+  // One after another, because a piece that was taken is held in memory.
+  if (next_ != nullptr) return true;
   if (!incoming.piece.has_value()) {
     incoming.piece = hand_over.Take();
     incoming.num_written = incoming.num_blocks = 0;
-    incoming.waits_since = now;
+    incoming.piece_taken = now;
   }
-  if (!incoming.piece.has_value()) {
-    if (hand_over.finished()) hand_over.Arrive();
-    return true;
-  }
+  if (!incoming.piece.has_value()) return true;
   const KvPiece& piece = *incoming.piece;
   if (incoming.num_blocks == incoming.num_written) {
     // As many as the area takes.
@@ -105,11 +115,11 @@ bool KvReceiver::Prepare(Incoming& incoming, absl::Time now) {
       ++count;
     }
     auto blocks = scheduler_.imports().Extend(prefix.request, first + count);
-    if (!blocks.has_value()) return now - incoming.waits_since < kLongestWait;
+    if (!blocks.has_value()) return now - incoming.piece_taken < kLongestWait;
     incoming.blocks = *std::move(blocks);
     incoming.num_blocks += count;
   }
-  if (next_ == nullptr) next_ = &incoming;
+  next_ = &incoming;
   return true;
 }
 
@@ -159,20 +169,17 @@ absl::Status KvReceiver::CopyOnce() {
       .write = true,
       .blocks = {incoming.blocks.ids[kGlobalGroup], incoming.blocks.ids[kWindowGroup]}};
   absl::Status copied = executor_.CopyKv(copy);
-  if (absl::IsUnavailable(copied)) return copied;
   if (!copied.ok()) {
     LogWarning("KV could not be taken over", {{"status", copied.ToString()}});
-    incoming.hand_over->Abandon();
-    return absl::OkStatus();
+    incoming.hand_over->Abandon(KvHandOver::End::kRefused);
+    return absl::IsUnavailable(copied) ? copied : absl::OkStatus();
   }
   const KvCopyLayout layout(executor_.config(), executor_.limits());
   bytes_.fetch_add(layout.Bytes(copy), std::memory_order_relaxed);
   scheduler_.imports().Publish(incoming.hand_over->prefix().request);
   incoming.num_written = incoming.num_blocks;
-  KvPiece& piece = *incoming.piece;
-  if (incoming.num_written < piece.end_block - piece.first_block) return absl::OkStatus();
-  incoming.hand_over->GiveBuffer(std::move(piece.bytes));
-  incoming.piece.reset();
+  const KvPiece& piece = *incoming.piece;
+  if (incoming.num_written == piece.end_block - piece.first_block) incoming.piece.reset();
   return absl::OkStatus();
 }
 
@@ -184,20 +191,22 @@ void KvReceiver::Adopted(uint64_t request) {
 }
 
 void KvReceiver::Drop(Incoming& incoming) {
-  incoming.hand_over->Abandon();
-  scheduler_.imports().End(incoming.hand_over->prefix().request);
+  KvHandOver& hand_over = *incoming.hand_over;
+  hand_over.Abandon();
+  scheduler_.imports().End(hand_over.prefix().request);
+  if (hand_over.end() == KvHandOver::End::kBadKv) scheduler_.ForgetPrefixes();
 }
 
 void KvReceiver::AbandonAll() {
   next_ = nullptr;
+  std::vector<std::shared_ptr<KvHandOver>> expected;
   {
     MutexLock lock(mutex_);
-    for (auto& hand_over : expected_) waiting_.push_back(std::move(hand_over));
-    expected_.clear();
+    expected.swap(expected_);
+    num_incoming_ = 0;
   }
-  for (const auto& hand_over : waiting_) hand_over->Abandon();
+  for (const auto& hand_over : expected) hand_over->Abandon();
   for (Incoming& incoming : incoming_) Drop(incoming);
-  waiting_.clear();
   incoming_.clear();
 }
 

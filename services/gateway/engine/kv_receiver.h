@@ -20,20 +20,23 @@
 
 namespace tandem::gateway {
 
-// Expect and bytes from any thread, all else from the engine's.
+// Expect, num_pending and bytes from any thread, all else from the engine's.
 class KvReceiver {
  public:
-  // Borrowed; must outlive this.  `wake`: ends the engine's wait for something to do; from any thread.
-  KvReceiver(Executor& executor, Scheduler& scheduler, std::function<void()> wake);
+  // Borrowed; must outlive this.  `places`: as Update's, at first.  `wake`: ends the engine's wait for
+  // something to do; from any thread.
+  KvReceiver(Executor& executor, Scheduler& scheduler, uint32_t places, std::function<void()> wake);
   // Gives all up.
   ~KvReceiver() { AbandonAll(); }
 
-  // A hand-over will come.  False: no more are taken.
+  // A hand-over will come.  False: there is no place for its request, or no more are taken.
   bool Expect(std::shared_ptr<KvHandOver> hand_over);
+  // Hand-overs whose requests have not come.
+  uint32_t num_pending() const;
 
-  // Accepts hand-overs while there are places for their requests, and lets go of those that are over.
-  // `places`: sequences that could run beside those there are.  True: blocks are held no longer.
-  bool Turn(uint32_t places, absl::Time now);
+  // Accepts the hand-overs expected, takes what has come, and ends those that are over.  `places`:
+  // sequences that could run beside those there are.  True: blocks are held no longer.
+  bool Update(uint32_t places, absl::Time now);
   // Whether blocks have come, and there is room for them.
   bool copy_due() const { return next_ != nullptr; }
   // Copies as many of them as the executor's area takes.  UNAVAILABLE: a worker is lost.
@@ -53,26 +56,27 @@ class KvReceiver {
     std::shared_ptr<KvHandOver> hand_over;
     std::optional<KvPiece> piece;
     uint32_t num_written = 0;  // blocks of the piece
-    uint32_t num_blocks = 0;   // blocks of the piece that the import has been extended by
-    ImportedBlocks blocks;     // those
-    absl::Time waits_since = absl::InfiniteFuture();  // for blocks
+    uint32_t num_blocks = 0;   // blocks of the piece that the import has room for
+    ImportedBlocks blocks;     // of the last KvImports::Extend
+    absl::Time piece_taken;
   };
-  void Accept(Incoming& incoming);
-  // Finds room for the blocks of a piece; false: it is given up.
+  bool Accept(KvHandOver& hand_over);
+  // Takes a piece and finds room for its blocks; false: it is given up.
   bool Prepare(Incoming& incoming, absl::Time now);
-  // Puts blocks [first, first + count) of the piece into the area.
+  // Puts the next `count` blocks of the piece into the area.
   void FillArea(const Incoming& incoming, uint32_t count);
   void Drop(Incoming& incoming);
 
   Executor& executor_;    // Borrowed.
   Scheduler& scheduler_;  // Borrowed.
   const std::function<void()> wake_;
-  std::list<Incoming> incoming_;  // accepted; few
-  std::list<std::shared_ptr<KvHandOver>> waiting_;
-  Incoming* next_ = nullptr;  // the next to copy
+  std::list<Incoming> incoming_;  // few
+  Incoming* next_ = nullptr;      // the next to copy
   std::atomic<uint64_t> bytes_{0};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  uint32_t places_ ABSL_GUARDED_BY(mutex_);
+  uint32_t num_incoming_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<KvHandOver>> expected_ ABSL_GUARDED_BY(mutex_);
 };

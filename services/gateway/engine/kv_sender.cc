@@ -10,15 +10,20 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr absl::Duration kOfferPause = absl::Milliseconds(50);
+// Between two offers of the same KV.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
 }  // namespace
 
-void KvSender::OfferOnce(uint64_t request, const std::string& scope, uint32_t prompt_tokens,
-                         absl::Time now, const Offer& offer) {
-  const auto [found, added] = outgoing_.try_emplace(request);
-  Outgoing& outgoing = found->second;
-  if (!added && (outgoing.hand_over != nullptr || now < outgoing.again)) return;
+bool KvSender::ShouldOffer(uint64_t request, absl::Time now) const {
+  const auto found = outgoing_.find(request);
+  return found == outgoing_.end() ||
+         (found->second.hand_over == nullptr && now >= found->second.again);
+}
+
+void KvSender::OfferKv(uint64_t request, const std::string& scope, uint32_t prompt_tokens,
+                       absl::Time now, const Offer& offer) {
   const StepLimits& limits = executor_.limits();
   const PublishedPrefix published = scheduler_.Published(request);
   // The last token known is computed where the sequence goes on.
@@ -29,7 +34,7 @@ void KvSender::OfferOnce(uint64_t request, const std::string& scope, uint32_t pr
   const auto num_covered = static_cast<uint32_t>(covered.size());
   const uint32_t first_window =
       FirstWindowBlock(num_covered, limits.sliding_window, limits.block_tokens);
-  // An answer has them where a block begins; further on the window has passed the first of them.
+  // In the middle of a block the window may have passed the first of them: again at the next block.
   const std::span<const uint32_t> window = published.blocks[kWindowGroup];
   if (first_window < window.size() && window[first_window] == kNoBlock) return;
   auto hand_over = std::make_shared<KvHandOver>(KvPrefix{.request = request,
@@ -38,39 +43,44 @@ void KvSender::OfferOnce(uint64_t request, const std::string& scope, uint32_t pr
                                                          .block_tokens = limits.block_tokens,
                                                          .first_window = first_window,
                                                          .kv_dtype = limits.kv_dtype});
-  outgoing = {.offered = now, .again = now + kOfferPause};
-  if (!offer(hand_over)) return;
+  Outgoing& outgoing = outgoing_[request];
+  outgoing = {.pause = outgoing.pause, .offered = now};
   outgoing.hand_over = std::move(hand_over);
+  if (!offer(outgoing.hand_over)) {
+    return Abandon(request, outgoing, now, KvHandOver::End::kGivenUp);
+  }
   scheduler_.KeepWindow(request, num_covered);
 }
 
-void KvSender::Turn(absl::Time now) {
+void KvSender::Update(absl::Time now) {
   for (auto& [request, outgoing] : outgoing_) {
     if (outgoing.hand_over == nullptr) continue;
-    if (outgoing.hand_over->abandoned()) {
-      GiveUp(request, outgoing, now);
+    KvHandOver& hand_over = *outgoing.hand_over;
+    if (const KvHandOver::End end = hand_over.end(); end != KvHandOver::End::kOpen) {
+      Abandon(request, outgoing, now, end);
       continue;
     }
-    const std::optional<uint32_t> accepted = outgoing.hand_over->accepted();
-    if (outgoing.begun || !accepted.has_value()) continue;
-    Begin(outgoing, *accepted);
+    const std::optional<uint32_t> accepted = hand_over.accepted();
+    if (outgoing.accepted || !accepted.has_value()) continue;
+    outgoing.accepted = true;
+    outgoing.next_block = *accepted;
+    if (*accepted == hand_over.prefix().num_blocks()) hand_over.Finish();
   }
 }
 
-void KvSender::Begin(Outgoing& outgoing, uint32_t num_blocks) {
-  outgoing.begun = true;
-  outgoing.next_block = num_blocks;
-  if (num_blocks == outgoing.hand_over->prefix().num_blocks()) outgoing.hand_over->Finish();
-}
-
 KvSender::Outgoing* KvSender::FindDue() {
+  size_t num_waiting = 0;
+  for (const auto& [request, outgoing] : outgoing_) {
+    if (outgoing.hand_over != nullptr) num_waiting += outgoing.hand_over->num_waiting();
+  }
+  if (num_waiting >= kMostWaiting) return nullptr;
   for (auto& [request, outgoing] : outgoing_) {
-    if (outgoing.hand_over == nullptr || !outgoing.begun ||
+    if (outgoing.hand_over == nullptr || !outgoing.accepted ||
         outgoing.next_block == outgoing.hand_over->prefix().num_blocks()) {
       continue;
     }
     const auto there = scheduler_.Published(request).blocks[kGlobalGroup].size();
-    if (outgoing.next_block < there && outgoing.hand_over->HasRoom()) return &outgoing;
+    if (outgoing.next_block < there) return &outgoing;
   }
   return nullptr;
 }
@@ -101,18 +111,17 @@ absl::Status KvSender::CopyOnce() {
   // A sequence that was preempted may have come back behind its window.
   absl::Status copied =
       gone ? absl::NotFoundError("a block of the window is gone") : executor_.CopyKv(copy);
-  if (absl::IsUnavailable(copied)) return copied;
-  if (!copied.ok() || next == due->next_block) {
+  if (!copied.ok()) {
     LogDebug("KV is not handed over", {{"status", copied.ToString()}});
-    GiveUp(prefix.request, *due, absl::Now());
-    return absl::OkStatus();
+    const bool lost = absl::IsUnavailable(copied);
+    Abandon(prefix.request, *due, absl::Now(),
+            lost ? KvHandOver::End::kRefused : KvHandOver::End::kGivenUp);
+    return lost ? copied : absl::OkStatus();
   }
   const auto read = area.first(layout.Bytes(copy));
   bytes_.fetch_add(read.size(), std::memory_order_relaxed);
-  std::vector<std::byte> buffer = due->hand_over->TakeBuffer();
-  buffer.assign(read.begin(), read.end());
   due->hand_over->Put(
-      {.first_block = due->next_block, .end_block = next, .bytes = std::move(buffer)});
+      {.first_block = due->next_block, .end_block = next, .bytes = {read.begin(), read.end()}});
   due->next_block = next;
   due->bytes += read.size();
   due->copying += absl::Now() - begin;
@@ -128,40 +137,53 @@ std::vector<uint64_t> KvSender::Arrived() const {
   return arrived;
 }
 
-std::shared_ptr<KvHandOver> KvSender::TakeFor(uint64_t request) {
+std::shared_ptr<KvHandOver> KvSender::Find(uint64_t request) const {
   const auto found = outgoing_.find(request);
-  if (found == outgoing_.end()) return nullptr;
-  Outgoing& outgoing = found->second;
-  std::shared_ptr<KvHandOver> hand_over = std::move(outgoing.hand_over);
-  if (hand_over != nullptr && hand_over->arrived()) {
-    LogDebug("KV handed over",
-             {{"request", request},
-              {"receiver", hand_over->receiver()},
-              {"tokens", hand_over->prefix().tokens.size()},
-              {"bytes", outgoing.bytes},
-              {"reading", absl::FormatDuration(outgoing.copying)},
-              {"since_offered", absl::FormatDuration(absl::Now() - outgoing.offered)}});
-  }
-  outgoing_.erase(found);
-  return hand_over;
+  return found == outgoing_.end() ? nullptr : found->second.hand_over;
 }
 
-void KvSender::GiveUp(uint64_t request, Outgoing& outgoing, absl::Time now) {
-  outgoing.hand_over->Abandon();
-  outgoing = {.again = now + kOfferPause};
+void KvSender::Moved(uint64_t request) {
+  const auto found = outgoing_.find(request);
+  const Outgoing& outgoing = found->second;
+  LogDebug("KV handed over",
+           {{"request", request},
+            {"receiver", outgoing.hand_over->receiver()},
+            {"tokens", outgoing.hand_over->prefix().tokens.size()},
+            {"bytes", outgoing.bytes},
+            {"reading", absl::FormatDuration(outgoing.copying)},
+            {"since_offered", absl::FormatDuration(absl::Now() - outgoing.offered)}});
+  outgoing_.erase(found);
+}
+
+void KvSender::Forget(uint64_t request, KvHandOver::End why) {
+  const auto found = outgoing_.find(request);
+  if (found == outgoing_.end()) return;
+  if (found->second.hand_over != nullptr) found->second.hand_over->Abandon(why);
+  outgoing_.erase(found);
+}
+
+void KvSender::Abandon(uint64_t request, absl::Time now) {
+  const auto found = outgoing_.find(request);
+  if (found != outgoing_.end() && found->second.hand_over != nullptr) {
+    Abandon(request, found->second, now, KvHandOver::End::kGivenUp);
+  }
+}
+
+void KvSender::Abandon(uint64_t request, Outgoing& outgoing, absl::Time now, KvHandOver::End why) {
+  outgoing.hand_over->Abandon(why);
+  const absl::Duration pause = std::clamp(2 * outgoing.pause, kFirstPause, kLongestPause);
+  const bool never = why == KvHandOver::End::kRefused;
+  outgoing = {.again = never ? absl::InfiniteFuture() : now + pause, .pause = pause};
   scheduler_.KeepWindow(request, Sequence::kNoPosition);
   scheduler_.AwaitTake(request, false);
 }
 
-void KvSender::Abandon(uint64_t request) {
-  if (const std::shared_ptr<KvHandOver> hand_over = TakeFor(request)) hand_over->Abandon();
-}
-
-void KvSender::AbandonAll() {
+void KvSender::AbandonAll(absl::Time now) {
   for (auto& [request, outgoing] : outgoing_) {
-    if (outgoing.hand_over != nullptr) outgoing.hand_over->Abandon();
+    if (outgoing.hand_over != nullptr) {
+      Abandon(request, outgoing, now, KvHandOver::End::kGivenUp);
+    }
   }
-  outgoing_.clear();
 }
 
 }  // namespace tandem::gateway

@@ -90,7 +90,7 @@ class ClusterExecutor final : public Executor {
 
   // A worker of the plan that holds KV.
   struct KvCopier {
-    const Segment* segment = nullptr;  // its first with Attend
+    const Segment* segment = nullptr;  // its first
     std::vector<bool> layers;          // that it holds
   };
 

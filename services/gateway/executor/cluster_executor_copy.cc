@@ -1,5 +1,7 @@
 // ClusterExecutor: copies of KV blocks.
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "services/common/base/check.h"
@@ -19,17 +21,13 @@ void ClusterExecutor::FindKvCopiers() {
   kv_layout_ = KvCopyLayout(config(), limits_);
   kv_copiers_.clear();
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
-    KvCopier copier{.layers = std::vector<bool>(config().num_layers)};
-    for (const Segment& segment : plan_.segments) {
-      if (segment.worker != worker) continue;
-      const std::vector<bool> layers = AttendedLayers({&segment, 1}, config().num_layers);
-      for (uint32_t layer_idx = 0; layer_idx < layers.size(); ++layer_idx) {
-        if (!layers[layer_idx]) continue;
-        copier.layers[layer_idx] = true;
-        if (copier.segment == nullptr) copier.segment = &segment;
-      }
-    }
-    if (copier.segment != nullptr) kv_copiers_.push_back(std::move(copier));
+    std::vector<Segment> own;
+    std::ranges::copy_if(plan_.segments, std::back_inserter(own),
+                         [worker](const Segment& segment) { return segment.worker == worker; });
+    std::vector<bool> layers = AttendedLayers(own, config().num_layers);
+    if (std::ranges::count(layers, true) == 0) continue;
+    kv_copiers_.push_back(
+        {.segment = &plan_.segments[own.front().index], .layers = std::move(layers)});
   }
 }
 

@@ -197,7 +197,10 @@ void Replicas::Leave(uint32_t r) {
     // As long as no other serves, it takes requests.
     while (!stopping_ && (busy() || !std::exchange(drained, true))) {
       // One that was on its way to it is refused from here on, and goes to another.
-      if (drained && replica.engine != nullptr) replica.engine->Drain(absl::ZeroDuration());
+      if (drained && replica.engine != nullptr) {
+        replica.engine->Drain(absl::ZeroDuration());
+        replica.engine->Close();
+      }
       stop_.WaitUntil(mutex_, absl::Now() + kLeaveInterval);
     }
     if (stopping_) return;

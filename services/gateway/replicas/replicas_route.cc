@@ -68,7 +68,7 @@ std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
     const auto known = static_cast<uint32_t>(found[i].num_known * block_tokens_);
     candidates[i].cached_tokens = std::min(known, num_tokens);
     candidates[i].seconds = found[i].engine->PredictEnd(request, candidates[i].cached_tokens);
-    candidates[i].num_requests = found[i].engine->num_requests();
+    candidates[i].num_requests = found[i].engine->num_requests() + found[i].engine->num_expected();
   }
   std::vector<Choice> ranked;
   for (const RouteCandidate& candidate : RankReplicas(std::move(candidates), num_tokens)) {

@@ -51,6 +51,11 @@ bool KvImports::DropLatest() {
   return true;
 }
 
+bool KvImports::CouldHold(uint32_t num_global, uint32_t num_window) const {
+  return num_global <= pools_.pools[kGlobalGroup].num_blocks() / 2 &&
+         num_window <= pools_.pools[kWindowGroup].num_blocks() / 2;
+}
+
 uint64_t KvImports::NumHeld(KvGroup group) const {
   uint64_t held = 0;
   for (const auto& [sequence, import] : imports_) held += import.blocks.num_held(group);

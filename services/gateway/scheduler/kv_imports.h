@@ -5,9 +5,11 @@
 //   Extend -> blocks to be filled        Publish -> filled: others can find them too
 //   End    -> the blocks stay in the cache, held by those that found them
 //
-// Together imports hold at most half of the blocks.  They give way to rows that find no others.
+// Imports extend while they hold at most half of the blocks together.  They give way to rows that find
+// no others.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,7 +21,7 @@ namespace tandem::gateway {
 
 // Blocks of consecutive entries, by KvGroup; the first entries may have no window blocks.
 struct ImportedBlocks {
-  std::vector<uint32_t> ids[kNumKvGroups];
+  std::array<std::vector<uint32_t>, kNumKvGroups> ids;
 };
 
 // Single-thread.
@@ -32,6 +34,8 @@ class KvImports {
   // leading blocks are here already.  REQUIRES a sequence that has no import.
   uint32_t Begin(uint64_t sequence, uint64_t scope, std::vector<uint32_t> tokens,
                  uint32_t first_window);
+  // Whether imports may hold so many blocks at all.
+  bool CouldHold(uint32_t num_global, uint32_t num_window) const;
   bool contains(uint64_t sequence) const { return imports_.contains(sequence); }
   // Blocks for the entries up to `end`.  nullopt: none are free now.  REQUIRES an import, and Publish
   // of the blocks before.
@@ -40,7 +44,7 @@ class KvImports {
   void Publish(uint64_t sequence);
   // No effect without an import.
   void End(uint64_t sequence) { imports_.erase(sequence); }
-  // Ends the import that began last; false: there is none.
+  // Ends the import that began last; false if no import is left.
   bool DropLatest();
   void Clear() { imports_.clear(); }
 

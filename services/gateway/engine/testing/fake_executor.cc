@@ -29,6 +29,7 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options)
     : options_(std::move(options)),
       vocabulary_(options_.takes_pictures ? SeeingToyVocabulary() : ToyVocabulary()),
       config_(ToyConfig(options_.limits.context_len, options_.limits.sliding_window)) {
+  if (options_.head_dim != 0) config_.head_dim = options_.head_dim;
   model_.set_name("toy");
   model_.set_model_id(options_.model_id);
   model_.set_quantization("Q8_0");

@@ -19,6 +19,7 @@ struct FakeExecutorOptions {
   StepLimits limits = ToyLimits();
   std::string model_id = "toy-1";
   std::string worker = "toy0";
+  uint32_t head_dim = 0;  // 0: the toy model's
   bool queue_steps = true;
   bool takes_pictures = false;  // of limits.picture_rows each
   // One guess in this many is wrong; 0: all are right.
