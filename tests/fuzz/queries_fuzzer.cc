@@ -59,7 +59,7 @@ void FindTrace(const RestBinding& binding, const HttpRequest& request) {
 void Answer(const HttpRequest& request) {
   static const auto* const bindings = new std::vector<RestBinding>(
       ReadBindings(
-          *v1::GetTraceRequest::descriptor()->file()->service(0)->FindMethodByName("GetTrace"))
+          *v1::GenerateRequest::descriptor()->file()->service(0)->FindMethodByName("GetTrace"))
           .value());
   TANDEM_CHECK(!bindings->empty());
   const auto refused = RefuseHost(request, {"gateway.example"});
