@@ -226,6 +226,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
          "the KV that they are handed")
       ->check(CLI::Range(0u, 255u))
       ->capture_default_str();
+  app.add_flag("--npu-prompts", flags.npu_prompts, kNpuPromptsHelp);
   app.add_option(
          "--replica-file", flags.replica_file,
          "In place of --worker: a file with a line for each replica, its workers as "
@@ -288,6 +289,19 @@ namespace {
 // them.
 constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
 
+absl::Status CheckNpuPrompts(GatewayFlags& flags) {
+  const std::pair<const char*, bool> others[] = {
+      {"--replica-file: write layers=npu role=prompts on a line", !flags.replica_file.empty()},
+      {"--prompt-replicas: they are for the same", flags.num_prompt_replicas > 0},
+      {"--draft-device npu: the NPU has all layers",
+       flags.draft.device == "npu" || flags.draft.device == "emulate"}};
+  for (const auto& [what, given] : others) {
+    if (!given) continue;
+    return absl::InvalidArgumentError(absl::StrFormat("--npu-prompts and %s", what));
+  }
+  return RequireNpuForPrompts(flags.executor.policy.npu);
+}
+
 // Workers, and which layers go where.
 absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
@@ -305,6 +319,7 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
         "--prompt-replicas: with --replica-file, write role=prompts on their lines");
   }
   TANDEM_RETURN_IF_ERROR(CheckTlsFiles(executor.tls));
+  if (flags.npu_prompts) TANDEM_RETURN_IF_ERROR(CheckNpuPrompts(flags));
   if (by_file) {
     // What does not belong to one replica, such as pictures, may be on any worker.
     TANDEM_ASSIGN_OR_RETURN(flags.replicas, ReadReplicaFile(flags.replica_file));
@@ -312,6 +327,10 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
       executor.worker_targets.insert(executor.worker_targets.end(), replica.workers.begin(),
                                      replica.workers.end());
     }
+  } else if (flags.npu_prompts) {
+    TANDEM_ASSIGN_OR_RETURN(
+        flags.replicas,
+        DivideBesideNpu(executor.worker_targets, executor.npu_targets, flags.num_replicas));
   } else {
     TANDEM_ASSIGN_OR_RETURN(flags.replicas,
                             DivideWorkers(executor.worker_targets, executor.npu_targets,
@@ -325,9 +344,10 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
       any_remote = any_remote || target.remote;
     }
   }
-  const bool several = by_file || flags.num_replicas > 1;
+  const bool several = by_file || flags.replicas.size() > 1;
   // A replica of the file may leave, or get a role.
-  executor.kv_area_bytes = by_file || flags.num_prompt_replicas > 0 ? kKvAreaBytes : 0;
+  const bool phases = flags.num_prompt_replicas > 0 || flags.npu_prompts;
+  executor.kv_area_bytes = by_file || phases ? kKvAreaBytes : 0;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(
         "--layers and replicas: layers are placed by memory in each replica; leave out --layers");

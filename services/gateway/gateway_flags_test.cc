@@ -57,6 +57,37 @@ TEST_F(GatewayFlagsTest, WorkersAreDividedAmongReplicas) {
   EXPECT_EQ(flags_.executor.policy.num_gpus, 0u) << "all of a replica's share its layers";
 }
 
+TEST_F(GatewayFlagsTest, AnNpuForPromptsIsAReplicaMore) {
+  ASSERT_TRUE(Parse({"--port", "1", "--npu-worker", "unix:/n", "--npu-prompts"}).ok());
+  ASSERT_EQ(flags_.replicas.size(), 2u);
+  EXPECT_EQ(flags_.replicas[0].key(), "unix:/gpu0.sock role=decode");
+  EXPECT_TRUE(flags_.replicas[1].layers_on_npu);
+  EXPECT_EQ(flags_.executor.policy.npu, NpuPolicy::kRequire);
+  EXPECT_GT(flags_.executor.kv_area_bytes, 0u);
+}
+
+TEST_F(GatewayFlagsTest, AnNpuForPromptsIsRefusedWhereItCannotBe) {
+  const auto refusal = [](std::vector<std::string> arguments) {
+    CLI::App app;
+    GatewayFlags flags;
+    AddGatewayFlags(app, flags);
+    arguments.insert(arguments.end(), {"--npu-prompts", "--port", "1", "--worker", "unix:/g",
+                                       "--loader", "unix:/l", "--model", "m"});
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    return std::string(FinishGatewayFlags(flags).message());
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("needs --npu-worker"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--npu", "off"}), HasSubstr("--npu is off"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--prefix-cache", "off"}),
+              HasSubstr("--prefix-cache off"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--prompt-replicas", "1"}),
+              HasSubstr("--npu-prompts and --prompt-replicas"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--draft-device", "npu"}),
+              HasSubstr("--npu-prompts and --draft-device npu"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--layers", "gpu0=0-1"}), HasSubstr("--layers"));
+}
+
 TEST_F(GatewayFlagsTest, OneReplicaHasOneGpuUnlessMoreAreAskedFor) {
   ASSERT_TRUE(Parse({"--port", "1", "--worker", "unix:/b"}).ok());
   ASSERT_EQ(flags_.replicas.size(), 1u);

@@ -37,10 +37,23 @@ absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags
     options.worker_targets = replica.workers;
     options.npu_targets = replica.npu_workers;
     options.policy.kv_dtype = replica.kv_dtype.value_or(options.policy.kv_dtype);
+    options.policy.layers_on_npu = replica.layers_on_npu;
+    if (replica.layers_on_npu) {
+      // Beside the plan that its worker has of another replica, whose KV comes first.
+      options.plan_id = "prompts";
+      options.yields = true;
+    } else if (flags.npu_prompts) {
+      options.policy.npu = NpuPolicy::kOff;
+    }
     // One that comes may share a worker with one that leaves: their plans must not replace each other.
-    if (!flags.replica_file.empty()) options.plan_id = absl::StrFormat("main-%d", NextPlan());
+    if (!flags.replica_file.empty()) {
+      absl::StrAppendFormat(&options.plan_id, "-%d", NextPlan());
+    }
     ReplicaStart& start = starts.emplace_back();
-    TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
+    // Where prompts are computed few tokens are decoded.
+    if (replica.role != ReplicaRole::kPrompts) {
+      TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
+    }
     start.key = replica.key();
     start.role = replica.role;
     start.start = [options](const Executor::Progress& progress) {

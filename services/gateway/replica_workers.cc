@@ -17,7 +17,7 @@
 namespace tandem::gateway {
 namespace {
 
-constexpr std::string_view kNpu = "npu=", kRole = "role=", kKv = "kv=";
+constexpr std::string_view kNpu = "npu=", kRole = "role=", kKv = "kv=", kLayers = "layers=npu";
 
 absl::StatusOr<ReplicaRole> ParseRole(const std::string& name) {
   for (const ReplicaRole role : {ReplicaRole::kPrompts, ReplicaRole::kDecode}) {
@@ -27,36 +27,69 @@ absl::StatusOr<ReplicaRole> ParseRole(const std::string& name) {
       absl::StrFormat("role '%s': must be prompts or decode, or left out for both", name));
 }
 
-absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line, std::set<std::string>& seen) {
+absl::Status SetWord(std::string_view word, ReplicaWorkers& replica) {
+  const bool is_role = word.starts_with(kRole);
+  const bool known = is_role ? replica.role != ReplicaRole::kBoth : replica.kv_dtype.has_value();
+  if (known) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: the line has said another before", std::string(word)));
+  }
+  if (is_role) {
+    TANDEM_ASSIGN_OR_RETURN(replica.role, ParseRole(std::string(word.substr(kRole.size()))));
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(replica.kv_dtype, ParseKvDType(std::string(word.substr(kKv.size()))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line) {
   ReplicaWorkers replica;
+  std::set<std::string> seen;
   std::istringstream words(line);
-  const auto once = [](bool given, const std::string& word) {
-    return given ? absl::InvalidArgumentError(
-                       absl::StrFormat("%s: the line has said another before", word))
-                 : absl::OkStatus();
-  };
   for (std::string target; words >> target;) {
-    if (target.starts_with(kRole)) {
-      TANDEM_RETURN_IF_ERROR(once(replica.role != ReplicaRole::kBoth, target));
-      TANDEM_ASSIGN_OR_RETURN(replica.role, ParseRole(target.substr(kRole.size())));
+    if (target.starts_with(kRole) || target.starts_with(kKv)) {
+      TANDEM_RETURN_IF_ERROR(SetWord(target, replica));
       continue;
     }
-    if (target.starts_with(kKv)) {
-      TANDEM_RETURN_IF_ERROR(once(replica.kv_dtype.has_value(), target));
-      TANDEM_ASSIGN_OR_RETURN(replica.kv_dtype, ParseKvDType(target.substr(kKv.size())));
+    if (target == kLayers) {
+      replica.layers_on_npu = true;
       continue;
     }
     const bool npu = target.starts_with(kNpu);
     if (npu) target.erase(0, kNpu.size());
     TANDEM_RETURN_IF_ERROR(ParseWorkerTarget(target).status());
     if (!seen.insert(target).second) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s is named twice: a worker belongs to one replica", target));
+      return absl::InvalidArgumentError(absl::StrFormat("%s is named twice", target));
     }
     (npu ? replica.npu_workers : replica.workers).push_back(target);
   }
-  if (!replica.workers.empty()) return replica;
-  return absl::InvalidArgumentError("a replica needs a worker beside its NPU's");
+  if (replica.workers.empty()) {
+    return absl::InvalidArgumentError("a replica needs a worker beside its NPU's");
+  }
+  if (replica.layers_on_npu && replica.npu_workers.empty()) {
+    return absl::InvalidArgumentError("layers=npu: the line names no npu=TARGET");
+  }
+  return replica;
+}
+
+// No worker is in two replicas, but for those that have Embed and Head for the layers of NPUs.
+absl::Status CheckShared(const ReplicaWorkers& replica, const std::vector<ReplicaWorkers>& before) {
+  const auto named_in = [](const std::vector<std::string>& targets, const std::string& target) {
+    return std::ranges::find(targets, target) != targets.end();
+  };
+  for (const ReplicaWorkers& other : before) {
+    const bool may_share = replica.layers_on_npu || other.layers_on_npu;
+    std::vector<std::string> targets = replica.npu_workers;
+    targets.insert(targets.end(), replica.workers.begin(), replica.workers.end());
+    for (const std::string& target : targets) {
+      const bool gpu_of_both = named_in(replica.workers, target) && named_in(other.workers, target);
+      const bool taken = named_in(other.workers, target) || named_in(other.npu_workers, target);
+      if (!taken || (gpu_of_both && may_share)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is named twice: a worker belongs to one replica", target));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRoles(const std::vector<ReplicaWorkers>& replicas) {
@@ -79,6 +112,7 @@ std::string ReplicaWorkers::key() const {
   if (kv_dtype.has_value()) {
     absl::StrAppend(&key, " ", std::string(kKv), std::string(Traits(*kv_dtype).name));
   }
+  if (layers_on_npu) absl::StrAppend(&key, " ", std::string(kLayers));
   return key;
 }
 
@@ -113,19 +147,34 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
   return replicas;
 }
 
+absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
+    const std::vector<std::string>& workers, const std::vector<std::string>& npu_workers,
+    uint32_t num_replicas) {
+  if (npu_workers.empty()) return absl::InvalidArgumentError("--npu-prompts needs --npu-worker");
+  TANDEM_ASSIGN_OR_RETURN(std::vector<ReplicaWorkers> replicas,
+                          DivideWorkers(workers, {}, num_replicas));
+  for (ReplicaWorkers& replica : replicas) replica.role = ReplicaRole::kDecode;
+  replicas.push_back({.workers = replicas[0].workers,
+                      .npu_workers = npu_workers,
+                      .role = ReplicaRole::kPrompts,
+                      .kv_dtype = DType::kF16,
+                      .layers_on_npu = true});
+  return replicas;
+}
+
 absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& text) {
   std::vector<ReplicaWorkers> replicas;
-  std::set<std::string> seen;
   int number = 0;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     ++number;
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos || line[begin] == '#') continue;
-    auto replica = ParseLine(line, seen);
-    if (!replica.ok()) {
+    auto replica = ParseLine(line);
+    const absl::Status status = replica.ok() ? CheckShared(*replica, replicas) : replica.status();
+    if (!status.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("line %d: %s", number, std::string(replica.status().message())));
+          absl::StrFormat("line %d: %s", number, std::string(status.message())));
     }
     replicas.push_back(*std::move(replica));
   }

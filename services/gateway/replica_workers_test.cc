@@ -31,6 +31,22 @@ TEST(ReplicaWorkersTest, ALineSaysWhatAReplicaIsFor) {
   EXPECT_EQ((*replicas)[2].key(), "unix:/c");
 }
 
+TEST(ReplicaWorkersTest, AnNpuForPromptsSharesAWorkerOfAnotherLine) {
+  const auto replicas =
+      ParseReplicas("unix:/a role=decode kv=q8_0\nunix:/a npu=unix:/n layers=npu role=prompts\n");
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  EXPECT_FALSE((*replicas)[0].layers_on_npu);
+  EXPECT_TRUE((*replicas)[1].layers_on_npu);
+  EXPECT_EQ((*replicas)[1].key(), "unix:/a npu=unix:/n role=prompts layers=npu");
+  const auto divided = DivideBesideNpu({"a", "b"}, {"m", "n"}, 2);
+  ASSERT_TRUE(divided.ok()) << divided.status();
+  ASSERT_EQ(divided->size(), 3u);
+  EXPECT_EQ((*divided)[0].key(), "a role=decode");
+  EXPECT_EQ((*divided)[1].key(), "b role=decode");
+  EXPECT_EQ((*divided)[2].key(), "a npu=m npu=n role=prompts kv=f16 layers=npu");
+  EXPECT_FALSE(DivideBesideNpu({"a"}, {}, 1).ok());
+}
+
 TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   const auto refusal = [](const char* text) {
     return std::string(ParseReplicas(text).status().message());
@@ -39,6 +55,12 @@ TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   EXPECT_THAT(refusal("unix:/a\n\nunix:/a\n"), HasSubstr("line 3: unix:/a is named twice"));
   EXPECT_THAT(refusal("npu=unix:/n\n"), HasSubstr("line 1: a replica needs a worker"));
   EXPECT_THAT(refusal("# none\n"), HasSubstr("no line names"));
+  EXPECT_THAT(refusal("unix:/a unix:/a\n"), HasSubstr("line 1: unix:/a is named twice"));
+  EXPECT_THAT(refusal("unix:/a layers=npu\n"), HasSubstr("line 1: layers=npu: "));
+  const std::string on_npu = "unix:/a npu=unix:/n layers=npu\n";
+  EXPECT_THAT(refusal((on_npu + "unix:/b npu=unix:/n\n").c_str()),
+              HasSubstr("line 2: unix:/n is named twice"));
+  EXPECT_THAT(refusal((on_npu + "unix:/n\n").c_str()), HasSubstr("unix:/n is named twice"));
   EXPECT_THAT(refusal("unix:/a role=both\n"), HasSubstr("line 1: role 'both'"));
   EXPECT_THAT(refusal("unix:/a role=prompts role=decode\n"), HasSubstr("line 1: role=decode: "));
   EXPECT_THAT(refusal("unix:/a kv=q4_0\n"), HasSubstr("line 1: KV cache of 'q4_0'"));

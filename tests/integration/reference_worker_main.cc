@@ -21,6 +21,8 @@ int main(int argc, char** argv) {
   CLI::App app("A worker on the host, for tests.", "reference_worker");
   app.add_option("--listen", run.server.listen, "unix:PATH or HOST:PORT")->required();
   app.add_option("--name", options.name, "name in the cluster");
+  bool layers = false;
+  app.add_flag("--layers", layers, "an NPU of whole layers: all stages but Embed and Head");
   app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")
       ->check(CLI::IsMember({"gpu", "npu"}));
   app.add_option("--attend-delay", attend_delay,
@@ -33,6 +35,10 @@ int main(int argc, char** argv) {
   if (kind == "npu") {
     options.kind = tandem::DeviceKind::kNpu;
     options.stages = {tandem::StageKind::kAttend};
+    if (layers) {
+      options.stages = {tandem::StageKind::kQkv, tandem::StageKind::kAttend,
+                        tandem::StageKind::kOut, tandem::StageKind::kFfn};
+    }
   }
   options.delay = [&](tandem::StageKind stage, uint32_t num_rows) {
     int64_t microseconds = 0;

@@ -1,4 +1,5 @@
-// `tandem serve` on a machine whose NPU gives wrong answers: the cluster serves on the GPU and says why.
+// `tandem serve` over the NPU's emulated driver: an NPU that gives wrong answers, and one that computes
+// prompts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,8 @@ constexpr char kReason[] = "the NPU is there but gives wrong answers";
 
 class ServeNpuTest : public ClusterFixture {
  protected:
-  void SetUp() override {
+  // `environment`: assignments for the NPU's worker.
+  void InstallPrograms(const std::string& environment) {
     if (!fs::exists(TANDEM_SOURCE_DIR "/.deps/xrt/stamp")) {
       GTEST_SKIP() << "no XRT with its NPU plugin: run scripts/fetch-xrt";
     }
@@ -37,10 +39,10 @@ class ServeNpuTest : public ClusterFixture {
     std::ofstream(worker) << absl::StrFormat(
         "#!/bin/sh\n"
         "echo started >> %s/starts\n"
-        "export NPU_EMU_WRONG_ANSWER=1 NPU_DRIVER=%s/lib/tandem/npu-driver\n"
+        "export %s NPU_DRIVER=%s/lib/tandem/npu-driver\n"
         "exec %s/services/npu_worker/emulator/driver/run.sh %s \"$@\" --kernels "
         "%s/lib/tandem/npu-driver/npu4/package\n",
-        programs_.path(), TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR, NPU_WORKER_PROGRAM,
+        programs_.path(), environment, TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR, NPU_WORKER_PROGRAM,
         TANDEM_BINARY_DIR);
     fs::permissions(worker, fs::perms::owner_all);
   }
@@ -52,6 +54,8 @@ class ServeNpuTest : public ClusterFixture {
 };
 
 TEST_F(ServeNpuTest, WrongAnswersUnderAutoAndPreferAreSaidAndTheGpuServes) {
+  InstallPrograms("NPU_EMU_WRONG_ANSWER=1");
+  if (IsSkipped()) return;
   for (const char* policy : {"auto", "prefer"}) {
     SCOPED_TRACE(policy);
     fs::remove(programs_.path() + "/starts");
@@ -71,6 +75,39 @@ TEST_F(ServeNpuTest, WrongAnswersUnderAutoAndPreferAreSaidAndTheGpuServes) {
     EXPECT_THAT(LogOf("npu_worker"), HasSubstr("the NPU gives wrong answers"));
     StopCluster();
   }
+}
+
+// All layers of a prompt on the emulated array, then decoding on the software GPU with that KV.
+TEST_F(ServeNpuTest, TheNpuComputesPromptsAndTheGpuDecodes) {
+  InstallPrograms("NPU_EMU_PROFILE=npu4");
+  if (IsSkipped()) return;
+  v1::GenerateRequest request = GreedyRequest("", 12);
+  for (int i = 0; i < 10; ++i) {
+    *request.mutable_prompt() += "The capital of France is a town. ";
+  }
+  *request.mutable_prompt() += "The capital of France is";
+  StartCluster({.serve = true,
+                .gateway_flags = {"--npu-prompts"},
+                .policy = "emulate",
+                .model_folder = TANDEM_TEST_DATA_DIR,
+                .model_file = "demo",
+                .program_folder = programs_.path()});
+  WaitForStatus("both replicas", [](const v1::GetStatusResponse& status) {
+    return status.replicas_size() == 2 && status.replicas(0).state() == "ready" &&
+           status.replicas(1).state() == "ready";
+  });
+  const Answer answer = Generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.tokens.size(), 12u);
+  const v1::GetStatusResponse status = Status();
+  EXPECT_EQ(status.replicas(0).role(), "decode");
+  EXPECT_THAT(status.replicas(1).placement(), HasSubstr("Embed and Head on gpu0"));
+  EXPECT_EQ(status.replicas(1).handed_over(), 1u);
+  EXPECT_GT(status.replicas(0).kv_received_bytes(), 0u);
+  StopCluster();
+
+  StartCluster({.npu = false, .model_folder = TANDEM_TEST_DATA_DIR, .model_file = "demo"});
+  EXPECT_EQ(Generate(request).text, answer.text);
 }
 
 }  // namespace

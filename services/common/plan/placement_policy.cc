@@ -29,6 +29,14 @@ std::string_view NpuPolicyName(NpuPolicy policy) {
   return "?";
 }
 
+absl::Status RequireNpuForPrompts(NpuPolicy& policy) {
+  if (policy == NpuPolicy::kAuto) policy = NpuPolicy::kRequire;
+  if (policy == NpuPolicy::kRequire || policy == NpuPolicy::kEmulate) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--npu-prompts needs an NPU, and --npu is %s: give --npu require or emulate, or leave it out",
+      std::string(NpuPolicyName(policy))));
+}
+
 absl::StatusOr<GpuPolicy> ParseGpuPolicy(std::string_view text) {
   for (const GpuPolicy policy : {GpuPolicy::kRequire, GpuPolicy::kPrefer, GpuPolicy::kSoftware}) {
     if (text == GpuPolicyName(policy)) return policy;

@@ -57,7 +57,9 @@ class Planner {
     TANDEM_RETURN_IF_ERROR(CheckWorkers());
     TANDEM_RETURN_IF_ERROR(ChooseAttendNpus());
     leaves_out_software_ = policy_.gpu == GpuPolicy::kPrefer && HasRealGpu();
-    if (policy_.layers.empty()) {
+    if (policy_.layers_on_npu) {
+      TANDEM_RETURN_IF_ERROR(ChooseNpus());
+    } else if (policy_.layers.empty()) {
       ChooseGpus();
     } else {
       TANDEM_RETURN_IF_ERROR(TakeRanges());
@@ -239,6 +241,31 @@ class Planner {
       notices_.push_back(absl::StrFormat("layers are split over %d GPUs, %d were asked for",
                                          owners_.size(), policy_.num_gpus));
     }
+    ShareByMemory();
+  }
+
+  // The same with NPUs, of which every range is a part.
+  absl::Status ChooseNpus() {
+    npus_own_layers_ = true;
+    std::vector<std::string> reasons;
+    for (const uint32_t w : npus_) {
+      if (auto why = WhyNoNpuRange(w)) {
+        reasons.push_back(*std::move(why));
+      } else if (owners_.size() < config_.num_layers) {
+        owners_.push_back(w);
+      }
+    }
+    if (owners_.empty()) {
+      if (reasons.empty()) reasons = std::move(notices_);
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "no NPU runs whole layers: %s",
+          reasons.empty() ? "policy off leaves NPUs out" : absl::StrJoin(reasons, "; ")));
+    }
+    ShareByMemory();
+    return absl::OkStatus();
+  }
+
+  void ShareByMemory() {
     std::vector<uint64_t> memory_bytes;
     for (const uint32_t w : owners_) memory_bytes.push_back(workers_[w].memory_bytes);
     ends_ = ShareLayers(memory_bytes, config_.num_layers);
@@ -342,7 +369,8 @@ class Planner {
       if (workers_[w].kind != DeviceKind::kGpu) continue;
       auto why = WhyNotTaken(w);
       if (!why.has_value()) why = workers_[w].remote ? WhyNoRange(w) : Why(w, stage.kind);
-      reasons.push_back(*std::move(why));
+      reasons.push_back(why.value_or(
+          absl::StrFormat("%s is on another host than the NPU's layers", workers_[w].name)));
     }
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s: no worker can run it: %s", StageName(stage),
@@ -417,7 +445,7 @@ class Planner {
   const std::vector<WorkerDescription>& workers_;
   const PlacementPolicy& policy_;
   bool leaves_out_software_ = false;
-  // The policy names ranges of NPUs: they attend in those alone.
+  // NPUs have layers, whole, and attend in those alone.
   bool npus_own_layers_ = false;
   std::vector<uint32_t> npus_;    // indices into workers_, as are the following
   std::vector<uint32_t> owners_;  // of layer ranges

@@ -52,6 +52,11 @@ absl::StatusOr<NpuPolicy> ParseNpuPolicy(std::string_view text);
 std::string_view NpuPolicyName(NpuPolicy policy);
 inline constexpr char kNpuPolicyHelp[] =
     "auto (where steps are measured to be faster), require, prefer, emulate or off";
+inline constexpr char kNpuPromptsHelp[] =
+    "The NPU computes prompts, all layers of them, while the GPU decodes, with the KV that it is "
+    "handed (docs/replicas.md)";
+// The policy under --npu-prompts: kAuto becomes kRequire.  INVALID_ARGUMENT: it takes no NPU, or may.
+absl::Status RequireNpuForPrompts(NpuPolicy& policy);
 // Whether a plan without an NPU is one too, and no fault.
 constexpr bool NpuIsOptional(NpuPolicy policy) {
   return policy == NpuPolicy::kAuto || policy == NpuPolicy::kPrefer;
@@ -79,6 +84,8 @@ struct PlacementPolicy {
   std::string why_no_npu;        // for the plan's notice; empty: not known
   // The ranges themselves, in order, of every layer; num_gpus means nothing then.
   std::vector<LayerRange> layers;
+  // NPUs run all layers, whole; a GPU has Embed and Head.  REQUIRES layers.empty().
+  bool layers_on_npu = false;
 };
 
 struct Plan {
@@ -98,7 +105,8 @@ struct Plan {
 // A worker on another host gets a range of whole layers or nothing: no activation but the residual
 // crosses hosts.  Attend of its layers therefore runs on it and not on an NPU, and an NPU on
 // another host is left out; the plan says so. FAILED_PRECONDITION names the stage that nobody can
-// run, the missing NPU or GPU under kRequire, or the worker that cannot take the range it is given.
+// run, the missing NPU or GPU under kRequire, the worker that cannot take the range it is given, or why
+// no NPU runs layers that are to be on one.
 // INVALID_ARGUMENT: two workers of one name, one that takes no rows, or ranges that do not cover
 // the layers once, in order.
 // `weight_dtypes`: formats of the model's matrices; a matrix worker must read all of them.

@@ -181,6 +181,33 @@ TEST(PlannerHostsTest, EmbedAndHeadAreOnTheNearestGpu) {
                                       "Qkv(8)..Ffn(11) on npu0", "Head on gpu0"}));
 }
 
+TEST(PlannerHostsTest, NpusTakeAllLayersWhereThePolicySaysSo) {
+  const ModelConfig config = Config(12, 128);
+  const auto segments = [&](const std::vector<WorkerDescription>& workers) {
+    return Segments(MustPlan(config, workers, {.layers_on_npu = true}), 12);
+  };
+  EXPECT_EQ(segments({Gpu(), LayersNpu()}),
+            (std::vector<std::string>{"Embed on gpu0", "Qkv(0)..Ffn(11) on npu0", "Head on gpu0"}));
+  // One that only attends has no layers.
+  EXPECT_EQ(segments({Gpu(), Npu("npu1"), LayersNpu("npu0"), LayersNpu("npu2")}),
+            (std::vector<std::string>{"Embed on gpu0", "Qkv(0)..Ffn(5) on npu0",
+                                      "Qkv(6)..Ffn(11) on npu2", "Head on gpu0"}));
+  const auto refusal = [&](const std::vector<WorkerDescription>& workers, NpuPolicy policy) {
+    const auto plan =
+        MakePlan(config, {DType::kBf16}, workers, {.npu = policy, .layers_on_npu = true});
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(plan.status().message());
+  };
+  EXPECT_EQ(refusal({Gpu(), Npu()}, NpuPolicy::kRequire),
+            "no NPU runs whole layers: npu0 has no Qkv stage");
+  EXPECT_EQ(refusal({Gpu()}, NpuPolicy::kPrefer),
+            "no NPU runs whole layers: Attend runs on the GPU: no NPU worker is connected");
+  EXPECT_EQ(refusal({Gpu(), LayersNpu()}, NpuPolicy::kOff),
+            "no NPU runs whole layers: policy off leaves NPUs out");
+  EXPECT_EQ(refusal({RemoteGpu(), LayersNpu()}, NpuPolicy::kRequire),
+            "Embed: no worker can run it: gpu1 is on another host than the NPU's layers");
+}
+
 TEST(PlannerHostsTest, AnNpuThatThePolicyLeavesOutTakesNoLayers) {
   const auto refusal = [](const WorkerDescription& npu, NpuPolicy policy) {
     return std::string(MakePlan(Config(12, 128), {DType::kBf16}, {Gpu(), npu},

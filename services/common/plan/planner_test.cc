@@ -299,6 +299,19 @@ TEST(PlannerTest, RefusesWorkersOfOneNameAndThoseWithoutRows) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(PlannerTest, PromptsOnTheNpuNeedAPolicyThatHasOne) {
+  NpuPolicy policy = NpuPolicy::kAuto;
+  EXPECT_TRUE(RequireNpuForPrompts(policy).ok());
+  EXPECT_EQ(policy, NpuPolicy::kRequire);
+  for (const NpuPolicy kept : {NpuPolicy::kRequire, NpuPolicy::kEmulate}) {
+    policy = kept;
+    EXPECT_TRUE(RequireNpuForPrompts(policy).ok());
+    EXPECT_EQ(policy, kept);
+  }
+  policy = NpuPolicy::kPrefer;
+  EXPECT_THAT(std::string(RequireNpuForPrompts(policy).message()), HasSubstr("--npu is prefer"));
+}
+
 TEST(PlannerTest, PolicyNamesParseBackAndOthersAreRefused) {
   for (const char* name : {"auto", "require", "prefer", "emulate", "off"}) {
     const auto policy = ParseNpuPolicy(name);

@@ -36,6 +36,29 @@ void AddScheduler(const v1::SchedulerStatus& own, v1::SchedulerStatus& sum) {
   }
 }
 
+// A worker that two replicas share is one: its plans' bytes are added, and a state that is worse than
+// "ready" counts.
+void AddWorker(v1::WorkerStatus&& worker, v1::GetStatusResponse& status) {
+  const auto known = std::ranges::find_if(status.workers(), [&worker](const auto& other) {
+    return other.name() == worker.name() && other.target() == worker.target();
+  });
+  if (known == status.workers().end()) {
+    *status.add_workers() = std::move(worker);
+    return;
+  }
+  v1::WorkerStatus& shown =
+      *status.mutable_workers(static_cast<int>(known - status.workers().begin()));
+  shown.set_weight_bytes(shown.weight_bytes() + worker.weight_bytes());
+  shown.set_kv_bytes(shown.kv_bytes() + worker.kv_bytes());
+  shown.set_sent_bytes(shown.sent_bytes() + worker.sent_bytes());
+  shown.set_received_bytes(shown.received_bytes() + worker.received_bytes());
+  shown.set_hop_p50_us(std::max(shown.hop_p50_us(), worker.hop_p50_us()));
+  shown.set_hop_p99_us(std::max(shown.hop_p99_us(), worker.hop_p99_us()));
+  if (shown.state() != "ready") return;
+  shown.set_state(worker.state());
+  shown.set_detail(worker.detail());
+}
+
 void AddLine(std::string line, std::string& text) {
   if (line.empty()) return;
   text += (text.empty() ? "" : "; ") + std::move(line);
@@ -116,7 +139,7 @@ void Replicas::FillStatus(v1::GetStatusResponse& status) const {
     if (notice.empty()) notice = own.placement_notice();
     if (model_notice.empty()) model_notice = own.model_notice();
     for (v1::WorkerStatus& worker : *own.mutable_workers()) {
-      *status.add_workers() = std::move(worker);
+      AddWorker(std::move(worker), status);
     }
     for (v1::SegmentStatus& segment : *own.mutable_segments()) {
       *status.add_segments() = std::move(segment);

@@ -32,6 +32,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CheckedBy(ParseNpuPolicy))
       ->capture_default_str();
   command.add_flag("--out-on-npu", options.out_on_npu, "Run Out beside Attend");
+  command.add_flag("--npu-prompts", options.npu_prompts, kNpuPromptsHelp);
   command
       .add_option("--gpu", flags.gpu,
                   "require (a GPU), prefer (else a software driver, and says so) or software")
@@ -88,6 +89,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
 absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {
   ClusterOptions options = flags.options;
   TANDEM_ASSIGN_OR_RETURN(options.npu, ParseNpuPolicy(flags.npu));
+  if (options.npu_prompts) TANDEM_RETURN_IF_ERROR(RequireNpuForPrompts(options.npu));
   TANDEM_ASSIGN_OR_RETURN(options.gpu, ParseGpuPolicy(flags.gpu));
   TANDEM_RETURN_IF_ERROR(ChooseDrafters(options.speculate, options.draft).status());
   options.bin_dir = ExecutableDirectory();

@@ -145,6 +145,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
     arguments.insert(arguments.end(),
                      {"--prompt-replicas", absl::StrFormat("%d", options.prompt_replicas)});
   }
+  if (options.npu_prompts) arguments.emplace_back("--npu-prompts");
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
   if (!model.alias.empty()) arguments.insert(arguments.end(), {"--alias", model.alias});

@@ -243,7 +243,7 @@ absl::Status FakeExecutor::Recover(const Progress& progress) {
 
 void FakeExecutor::FillStatus(v1::GetStatusResponse& status) const {
   v1::WorkerStatus* worker = status.add_workers();
-  worker->set_name("toy0");
+  worker->set_name(options_.worker);
   worker->set_state("ready");
 }
 
