@@ -79,6 +79,7 @@ absl::Status RunRequestBench(const RequestFlags& flags) {
   TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(*stub, kReadyTimeout));
   Load load = flags.load;
   load.greedy = flags.greedy;
+  load.cache_prompts = HasPhases(status);
   TANDEM_ASSIGN_OR_RETURN(load.vocab_size, VocabularySize(*stub));
   std::printf("%s; %u sequences and %u rows a step at most; prompts of %u, %u tokens each\n",
               status.placement().c_str(), status.scheduler().max_sequences(),

@@ -28,7 +28,7 @@ std::string CompletionBody(const BenchRequest& request) {
   Json body = {{"prompt", request.prompt},
                {"max_tokens", request.tokens},
                {"ignore_eos", true},
-               {"cache_prompt", false},
+               {"cache_prompt", request.cache_prompt},
                {"seed", request.seed},
                {"stream", true},
                {"stream_options", {{"include_usage", true}}}};
@@ -41,7 +41,7 @@ v1::GenerateRequest GenerateMessage(const BenchRequest& request) {
   for (const uint32_t id : request.prompt) message.mutable_tokens()->add_ids(id);
   message.mutable_limits()->set_max_tokens(request.tokens);
   message.mutable_limits()->set_ignore_eos(true);
-  message.mutable_limits()->set_cache_prompt(false);
+  message.mutable_limits()->set_cache_prompt(request.cache_prompt);
   message.mutable_sampling()->set_seed(request.seed);
   if (request.greedy) message.mutable_sampling()->set_temperature(0);
   return message;
@@ -69,7 +69,10 @@ absl::StatusOr<AnswerTimes> ReadCompletion(gateway::testing::HttpTestClient& htt
 
 BenchRequest RandomRequest(const Load& load, std::mt19937& random) {
   std::uniform_int_distribution<uint32_t> id(kFirstWord, load.vocab_size - 1);
-  BenchRequest request{.tokens = load.tokens, .greedy = load.greedy, .seed = random()};
+  BenchRequest request{.tokens = load.tokens,
+                       .greedy = load.greedy,
+                       .seed = random(),
+                       .cache_prompt = load.cache_prompts};
   while (request.prompt.size() < load.prompt) request.prompt.push_back(id(random));
   return request;
 }

@@ -19,6 +19,7 @@ struct BenchRequest {
   uint32_t tokens = 0;           // of the answer: its end by a token is passed over
   bool greedy = false;           // else as the model's own defaults have it
   uint64_t seed = 0;
+  bool cache_prompt = false;
 };
 
 struct AnswerTimes {
@@ -60,7 +61,8 @@ struct Load {
   uint32_t tokens = 64;  // 2 at least
   bool greedy = false;
   uint32_t vocab_size = 0;
-  uint32_t seed = 0;  // of the prompts
+  uint32_t seed = 0;           // of the prompts
+  bool cache_prompts = false;  // they are drawn, so nothing is found
 };
 
 struct LoadResult {

@@ -105,6 +105,12 @@ absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Dura
   }
 }
 
+bool HasPhases(const v1::GetStatusResponse& status) {
+  return std::ranges::any_of(status.replicas(), [](const v1::ReplicaStatus& replica) {
+    return replica.role() == "prompts";
+  });
+}
+
 std::string StagesWithoutLayers(const std::string& stages) {
   std::string result;
   bool inside = false;

@@ -35,6 +35,9 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
 // FAILED_PRECONDITION with the reason when its state is "failed".
 absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout);
 
+// Whether prompts are computed by other replicas than answers.
+bool HasPhases(const v1::GetStatusResponse& status);
+
 // "Out(3)+Ffn(3)+Qkv(4)" -> "Out+Ffn+Qkv": segments of different layers that do the same.
 std::string StagesWithoutLayers(const std::string& stages);
 

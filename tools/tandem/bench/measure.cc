@@ -33,6 +33,8 @@ class Measurement {
         counters_(stub, status),
         repetitions_(options.repetitions),
         max_rows_(status.scheduler().max_rows()),
+        has_phases_(HasPhases(status)),
+        salt_(std::random_device()()),
         random_(options.seed) {}
 
   ClusterCounters& counters() { return counters_; }
@@ -116,8 +118,12 @@ class Measurement {
       request.mutable_sampling()->set_temperature(0);
       request.mutable_limits()->set_max_tokens(max_tokens);
       request.mutable_limits()->set_ignore_eos(true);
-      // Prompts are drawn as they were in the last run.
-      request.mutable_limits()->set_cache_prompt(false);
+      // Prompts are drawn as they were in the last run, and their KV is not to be found.
+      if (has_phases_) {
+        request.mutable_limits()->set_cache_salt(absl::StrFormat("bench %x", salt_));
+      } else {
+        request.mutable_limits()->set_cache_prompt(false);
+      }
     }
     return requests;
   }
@@ -153,6 +159,8 @@ class Measurement {
   ClusterCounters counters_;
   const uint32_t repetitions_;
   const uint32_t max_rows_;
+  const bool has_phases_;
+  const uint32_t salt_;
   std::mt19937_64 random_;
 };
 
