@@ -40,8 +40,10 @@ class ServeNpuTest : public ClusterFixture {
         "#!/bin/sh\n"
         "echo started >> %s/starts\n"
         "export %s NPU_DRIVER=%s/lib/tandem/npu-driver\n"
-        "exec %s/services/npu_worker/emulator/driver/run.sh %s \"$@\" --kernels "
-        "%s/lib/tandem/npu-driver/npu4/package\n",
+        // To this XRT the emulated driver is a driver, and to the gateway an emulated NPU.
+        "exec %s/services/npu_worker/emulator/driver/run.sh %s "
+        "$(echo \"$@\" | sed 's/--npu emulate/--npu require/') "
+        "--kernels %s/lib/tandem/npu-driver/npu4/package\n",
         programs_.path(), environment, TANDEM_BINARY_DIR, TANDEM_SOURCE_DIR, NPU_WORKER_PROGRAM,
         TANDEM_BINARY_DIR);
     fs::permissions(worker, fs::perms::owner_all);
@@ -81,11 +83,9 @@ TEST_F(ServeNpuTest, WrongAnswersUnderAutoAndPreferAreSaidAndTheGpuServes) {
 TEST_F(ServeNpuTest, TheNpuComputesPromptsAndTheGpuDecodes) {
   InstallPrograms("NPU_EMU_PROFILE=npu4");
   if (IsSkipped()) return;
-  v1::GenerateRequest request = GreedyRequest("", 12);
-  for (int i = 0; i < 10; ++i) {
-    *request.mutable_prompt() += "The capital of France is a town. ";
-  }
-  *request.mutable_prompt() += "The capital of France is";
+  std::string prompt;
+  for (int i = 0; i < 10; ++i) prompt += "The capital of France is a town. ";
+  const v1::GenerateRequest request = GreedyRequest(prompt + "The capital of France is", 12);
   StartCluster({.serve = true,
                 .gateway_flags = {"--npu-prompts"},
                 .policy = "emulate",

@@ -2,6 +2,19 @@
 
 namespace tandem::gateway {
 
+std::vector<std::byte> KvBuffers::Get() {
+  MutexLock lock(mutex_);
+  if (free_.empty()) return {};
+  std::vector<std::byte> buffer = std::move(free_.back());
+  free_.pop_back();
+  return buffer;
+}
+
+void KvBuffers::Put(std::vector<std::byte> buffer) {
+  MutexLock lock(mutex_);
+  if (free_.size() < kMostFree) free_.push_back(std::move(buffer));
+}
+
 std::optional<uint32_t> KvHandOver::accepted() const {
   MutexLock lock(mutex_);
   return accepted_;
@@ -42,6 +55,10 @@ std::optional<KvPiece> KvHandOver::Take() {
   KvPiece piece = std::move(pieces_.front());
   pieces_.pop_front();
   return piece;
+}
+
+void KvHandOver::GiveBack(KvPiece piece) {
+  if (buffers_ != nullptr) buffers_->Put(std::move(piece.bytes));
 }
 
 bool KvHandOver::finished() const {

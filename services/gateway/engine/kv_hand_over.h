@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,6 +48,20 @@ struct KvPrefix {
   uint32_t num_blocks() const { return static_cast<uint32_t>(tokens.size()) / block_tokens; }
 };
 
+// Memory of pieces, used again: fresh pages cost more than what is copied into them.  Thread-safe.
+class KvBuffers {
+ public:
+  // One that was put, with what it has, or an empty one.
+  std::vector<std::byte> Get();
+  void Put(std::vector<std::byte> buffer);
+
+ private:
+  static constexpr size_t kMostFree = 4;
+
+  Mutex mutex_;
+  std::vector<std::vector<std::byte>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Thread-safe.
 class KvHandOver {
  public:
@@ -57,7 +72,9 @@ class KvHandOver {
     kBadKv,    // the KV gave NaN logits: the receiver forgets what it has
   };
 
-  explicit KvHandOver(KvPrefix prefix) : prefix_(std::move(prefix)) {}
+  // `buffers`: where the memory of pieces that were written goes; may be null.
+  explicit KvHandOver(KvPrefix prefix, std::shared_ptr<KvBuffers> buffers = nullptr)
+      : prefix_(std::move(prefix)), buffers_(std::move(buffers)) {}
 
   const KvPrefix& prefix() const { return prefix_; }
 
@@ -75,6 +92,8 @@ class KvHandOver {
   // `wake`: called when there is something to take, until Abandon; must not call this.
   void Accept(uint32_t num_blocks, std::function<void()> wake);
   std::optional<KvPiece> Take();
+  // A piece that was taken is no longer needed.
+  void GiveBack(KvPiece piece);
   // Whether all pieces have been taken.
   bool finished() const;
   void Arrive();
@@ -90,6 +109,7 @@ class KvHandOver {
 
  private:
   const KvPrefix prefix_;
+  const std::shared_ptr<KvBuffers> buffers_;
   mutable Mutex mutex_;
   uint32_t receiver_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint32_t> accepted_ ABSL_GUARDED_BY(mutex_);

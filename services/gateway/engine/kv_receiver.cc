@@ -7,6 +7,7 @@
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
 #include "services/common/tensor/kv_format.h"
+#include "services/gateway/engine/kv_parts.h"
 
 namespace tandem::gateway {
 namespace {
@@ -132,18 +133,21 @@ void KvReceiver::FillArea(const Incoming& incoming, uint32_t count) {
   limits.kv_dtype = prefix.kv_dtype;
   const KvCopyLayout there(executor_.config(), limits);
   const uint32_t head_dim = executor_.config().head_dim;
+  const uint64_t from_page = KvPageBytes(prefix.kv_dtype, limits.block_tokens, head_dim);
+  const uint64_t to_page = KvPageBytes(kv_dtype, limits.block_tokens, head_dim);
   const auto copy = [&](std::span<const std::byte> from, std::span<std::byte> to) {
-    if (prefix.kv_dtype == kv_dtype) {
-      std::memcpy(to.data(), from.data(), from.size());
-      return;
-    }
-    const uint64_t from_page = KvPageBytes(prefix.kv_dtype, limits.block_tokens, head_dim);
-    const uint64_t to_page = KvPageBytes(kv_dtype, limits.block_tokens, head_dim);
-    std::vector<float> values(size_t{limits.block_tokens} * head_dim);
-    for (; !from.empty(); from = from.subspan(from_page), to = to.subspan(to_page)) {
-      DecodeKvPage(prefix.kv_dtype, from.first(from_page), values);
-      EncodeKvPage(kv_dtype, values, to.first(to_page));
-    }
+    ForParts(from.size() / from_page, from_page, [&](size_t begin, size_t end) {
+      if (prefix.kv_dtype == kv_dtype) {
+        std::memcpy(to.data() + begin * to_page, from.data() + begin * from_page,
+                    (end - begin) * from_page);
+        return;
+      }
+      std::vector<float> values(size_t{limits.block_tokens} * head_dim);
+      for (size_t page = begin; page < end; ++page) {
+        DecodeKvPage(prefix.kv_dtype, from.subspan(page * from_page, from_page), values);
+        EncodeKvPage(kv_dtype, values, to.subspan(page * to_page, to_page));
+      }
+    });
   };
   const uint32_t first = piece.first_block + incoming.num_written;
   const uint32_t num_blocks = piece.end_block - piece.first_block;
@@ -163,8 +167,10 @@ void KvReceiver::FillArea(const Incoming& incoming, uint32_t count) {
 
 absl::Status KvReceiver::CopyOnce() {
   TANDEM_CHECK(next_ != nullptr);
+  const absl::Time begin = absl::Now();
   Incoming& incoming = *std::exchange(next_, nullptr);
   FillArea(incoming, incoming.num_blocks - incoming.num_written);
+  const absl::Time filled = absl::Now();
   const KvCopy copy{
       .write = true,
       .blocks = {incoming.blocks.ids[kGlobalGroup], incoming.blocks.ids[kWindowGroup]}};
@@ -179,12 +185,22 @@ absl::Status KvReceiver::CopyOnce() {
   scheduler_.imports().Publish(incoming.hand_over->prefix().request);
   incoming.num_written = incoming.num_blocks;
   const KvPiece& piece = *incoming.piece;
-  if (incoming.num_written == piece.end_block - piece.first_block) incoming.piece.reset();
+  incoming.filling += filled - begin;
+  incoming.calling += absl::Now() - filled;
+  if (incoming.num_written == piece.end_block - piece.first_block) {
+    incoming.hand_over->GiveBack(*std::exchange(incoming.piece, std::nullopt));
+  }
   return absl::OkStatus();
 }
 
 void KvReceiver::Adopted(uint64_t request) {
   next_ = nullptr;
+  for (const Incoming& incoming : incoming_) {
+    if (incoming.hand_over->prefix().request != request) continue;
+    LogDebug("KV taken over", {{"request", request},
+                               {"filling", absl::FormatDuration(incoming.filling)},
+                               {"calling", absl::FormatDuration(incoming.calling)}});
+  }
   std::erase_if(incoming_, [request](const Incoming& incoming) {
     return incoming.hand_over->prefix().request == request;
   });

@@ -59,6 +59,7 @@ class KvReceiver {
     uint32_t num_blocks = 0;   // blocks of the piece that the import has room for
     ImportedBlocks blocks;     // of the last KvImports::Extend
     absl::Time piece_taken;
+    absl::Duration filling, calling;  // of CopyOnce: in FillArea, in the executor
   };
   bool Accept(KvHandOver& hand_over);
   // Takes a piece and finds room for its blocks; false: it is given up.

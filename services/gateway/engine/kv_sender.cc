@@ -1,11 +1,13 @@
 #include "services/gateway/engine/kv_sender.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
+#include "services/gateway/engine/kv_parts.h"
 
 namespace tandem::gateway {
 namespace {
@@ -42,7 +44,8 @@ void KvSender::OfferKv(uint64_t request, const std::string& scope, uint32_t prom
                                                          .tokens = {covered.begin(), covered.end()},
                                                          .block_tokens = limits.block_tokens,
                                                          .first_window = first_window,
-                                                         .kv_dtype = limits.kv_dtype});
+                                                         .kv_dtype = limits.kv_dtype},
+                                                buffers_);
   Outgoing& outgoing = outgoing_[request];
   outgoing = {.pause = outgoing.pause, .offered = now};
   outgoing.hand_over = std::move(hand_over);
@@ -118,10 +121,15 @@ absl::Status KvSender::CopyOnce() {
             lost ? KvHandOver::End::kRefused : KvHandOver::End::kGivenUp);
     return lost ? copied : absl::OkStatus();
   }
+  due->calling += absl::Now() - begin;
   const auto read = area.first(layout.Bytes(copy));
   bytes_.fetch_add(read.size(), std::memory_order_relaxed);
-  due->hand_over->Put(
-      {.first_block = due->next_block, .end_block = next, .bytes = {read.begin(), read.end()}});
+  KvPiece piece{.first_block = due->next_block, .end_block = next, .bytes = buffers_->Get()};
+  piece.bytes.resize(read.size());
+  ForParts(read.size(), 1, [&](size_t from, size_t to) {
+    std::memcpy(piece.bytes.data() + from, read.data() + from, to - from);
+  });
+  due->hand_over->Put(std::move(piece));
   due->next_block = next;
   due->bytes += read.size();
   due->copying += absl::Now() - begin;
@@ -151,6 +159,7 @@ void KvSender::Moved(uint64_t request) {
             {"tokens", outgoing.hand_over->prefix().tokens.size()},
             {"bytes", outgoing.bytes},
             {"reading", absl::FormatDuration(outgoing.copying)},
+            {"calling", absl::FormatDuration(outgoing.calling)},
             {"since_offered", absl::FormatDuration(absl::Now() - outgoing.offered)}});
   outgoing_.erase(found);
 }

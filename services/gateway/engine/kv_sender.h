@@ -55,7 +55,7 @@ class KvSender {
 
  private:
   // Pieces that wait for all receivers together, each of up to an area.
-  static constexpr size_t kMostWaiting = 8;
+  static constexpr size_t kMostWaiting = 4;
 
   struct Outgoing {
     std::shared_ptr<KvHandOver> hand_over;  // null: to be offered at `again`
@@ -65,13 +65,15 @@ class KvSender {
     uint32_t next_block = 0;  // the first that has not been read
     uint64_t bytes = 0;       // that were read
     absl::Duration copying;   // in CopyOnce
+    absl::Duration calling;   // of it, in the executor
     absl::Time offered;
   };
   Outgoing* FindDue();
   void Abandon(uint64_t request, Outgoing& outgoing, absl::Time now, KvHandOver::End why);
 
-  Executor& executor_;                     // Borrowed.
-  Scheduler& scheduler_;                   // Borrowed.
+  Executor& executor_;    // Borrowed.
+  Scheduler& scheduler_;  // Borrowed.
+  const std::shared_ptr<KvBuffers> buffers_ = std::make_shared<KvBuffers>();
   std::map<uint64_t, Outgoing> outgoing_;  // by request
   std::atomic<uint64_t> bytes_{0};
 };

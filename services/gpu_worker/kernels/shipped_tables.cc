@@ -35,7 +35,7 @@ void Rdna3(Tuning& tuning) {
       {.max_rows = 16, .min_bits = 16, .rows = 16, .groups = 96},
       {.max_rows = 16, .rows = 16, .chunk = 128, .groups = 96},
       {.max_rows = 32, .rows = 32, .groups = 96},
-      {.rows = 64, .groups = 96},
+      {.rows = 64, .subgroups = 8, .groups = 80},
   };
 }
 
