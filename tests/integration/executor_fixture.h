@@ -28,8 +28,8 @@ class ExecutorTest : public ::testing::Test {
   std::string Socket(const std::string& name) const {
     return directory_.path() + "/" + name + ".sock";
   }
-  void StartLoader() {
-    loader_ = std::make_unique<InProcessLoader>(Socket("loader"), TANDEM_SOURCE_DIR "/models/demo");
+  void StartLoader(const std::string& root = TANDEM_SOURCE_DIR "/models/demo") {
+    loader_ = std::make_unique<InProcessLoader>(Socket("loader"), root);
   }
   void StartWorker(const std::string& name) { StartWorker(name, "unix:" + Socket(name), {}); }
   void StartWorker(const std::string& name, const std::string& listen,
