@@ -244,7 +244,7 @@ class Planner {
     ShareByMemory();
   }
 
-  // The same with NPUs, of which every range is a part.
+  // The same with NPUs: every range is on one.
   absl::Status ChooseNpus() {
     npus_own_layers_ = true;
     std::vector<std::string> reasons;

@@ -48,7 +48,7 @@ struct KvPrefix {
   uint32_t num_blocks() const { return static_cast<uint32_t>(tokens.size()) / block_tokens; }
 };
 
-// Memory of pieces, used again: fresh pages cost more than what is copied into them.  Thread-safe.
+// Memory of pieces, used again: fresh pages cost more than the copy.  Thread-safe.
 class KvBuffers {
  public:
   // One that was put, with what it has, or an empty one.
