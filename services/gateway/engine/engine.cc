@@ -206,9 +206,10 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
     LogWarning("request failed",
                {{"request_id", run.request().request_id}, {"status", status.ToString()}});
   }
-  scheduler_->Remove(id);
   // After NaN logits nobody may reuse that KV, neither here nor where it was sent.
   const bool bad_kv = absl::IsDataLoss(status);
+  if (options_.neighbours != nullptr && !bad_kv) TellKept(id, run.request());
+  scheduler_->Remove(id);
   sender_.Forget(id, bad_kv ? KvHandOver::End::kBadKv : KvHandOver::End::kGivenUp);
   if (speculator_ != nullptr) speculator_->End(id);
   if (bad_kv) scheduler_->ForgetPrefixes();

@@ -212,6 +212,8 @@ class Engine final : public RequestSink {
   bool MoveAway(uint64_t id);
   // KV that goes to other engines, and comes from them (engine_hand_over.cc).
   void HandOver(absl::Time now);
+  // Tells the neighbours what a request that ends leaves in the prefix cache.
+  void TellKept(uint64_t id, const EngineRequest& request);
   void OfferKv(absl::Time now);
   bool CopiesDue() { return receiver_.copy_due() || sender_.copy_due(); }
   // Copies for a while.  REQUIRES CopiesDue, and no step under way.

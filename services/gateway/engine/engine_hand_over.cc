@@ -65,6 +65,14 @@ void Engine::RunCopies() {
   } while (CopiesDue() && absl::Now() < until);
 }
 
+void Engine::TellKept(uint64_t id, const EngineRequest& request) {
+  const PublishedPrefix published = scheduler_->Published(id);
+  const size_t num_kept = published.blocks[kGlobalGroup].size() * executor_->limits().block_tokens;
+  // Of the prompt they know.
+  if (num_kept <= request.prompt.size()) return;
+  options_.neighbours->Keeps(request, published.tokens.first(num_kept));
+}
+
 void Engine::AbandonHandOvers() {
   sender_.AbandonAll(absl::Now());
   receiver_.AbandonAll();

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "services/gateway/engine/kv_hand_over.h"
 #include "services/gateway/engine/request_run.h"
@@ -37,6 +38,8 @@ class Neighbours {
                      const std::shared_ptr<KvHandOver>& hand_over) = 0;
   // Hands a request over.  False: none takes it, and `moved` is as it was.
   virtual bool Take(std::unique_ptr<MovedRequest>& moved) = 0;
+  // A request has ended, and its KV of `tokens`, whole blocks, is in this engine's prefix cache.
+  virtual void Keeps(const EngineRequest& request, std::span<const uint32_t> tokens) = 0;
 };
 
 }  // namespace tandem::gateway

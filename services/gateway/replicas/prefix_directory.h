@@ -1,7 +1,7 @@
 // Which replica has which prefixes of prompts in its KV cache, as far as a router can know.
 //
-// It remembers, for each replica, the blocks of the prompts that were sent there, the latest as many
-// as its KV cache has blocks.  So it also knows of a prompt that is being computed; it does not know
+// It remembers, for each replica, the blocks of the prompts that were sent there and of the answers
+// that ended there, the latest as many as its KV cache has blocks.  So it also knows of a prompt that is being computed; it does not know
 // when blocks were evicted early.  A wrong guess costs the time to compute the prefix again.
 #pragma once
 
@@ -31,7 +31,7 @@ class PrefixDirectory {
   void SetCapacity(uint32_t replica, size_t num_blocks);
   // How many leading blocks the replica has.
   size_t Find(uint32_t replica, const PrefixKeys& keys) const;
-  // A prompt was sent there.
+  // A prompt was sent there, or ended there with its answer.
   void Add(uint32_t replica, const PrefixKeys& keys);
   // Its KV cache is lost, or it has left.
   void Forget(uint32_t replica);

@@ -116,6 +116,9 @@ class Replicas final : public RequestSink {
       return all_.OfferFrom(self_, request, hand_over);
     }
     bool Take(std::unique_ptr<MovedRequest>& moved) override { return all_.MoveFrom(self_, moved); }
+    void Keeps(const EngineRequest& request, std::span<const uint32_t> tokens) override {
+      all_.NoteKept(self_, request, tokens);
+    }
 
    private:
     Replicas& all_;
@@ -178,6 +181,7 @@ class Replicas final : public RequestSink {
                                  Rank least = Rank::kLost, uint32_t except = kNobody) const;
   PrefixKeys KeysOf(const EngineRequest& request) const;
   void NoteGiven(const Choice& choice, const PrefixKeys& keys);
+  void NoteKept(uint32_t replica, const EngineRequest& request, std::span<const uint32_t> tokens);
   // By replica; null: it is not loaded, or has left.
   std::vector<std::shared_ptr<Engine>> engines() const;
   void FillReplica(uint32_t replica, const v1::GetStatusResponse& own,

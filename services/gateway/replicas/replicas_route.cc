@@ -112,6 +112,14 @@ void Replicas::NoteGiven(const Choice& choice, const PrefixKeys& keys) {
   if (replica.ready) directory_.Add(choice.replica, keys);
 }
 
+void Replicas::NoteKept(uint32_t r, const EngineRequest& request,
+                        std::span<const uint32_t> tokens) {
+  if (!options_.prefix_cache || !request.use_prefix_cache) return;
+  const PrefixKeys keys = PrefixKeysOf(PrefixScopeOf(request), tokens, block_tokens_);
+  MutexLock lock(mutex_);
+  if (replicas_[r]->ready) directory_.Add(r, keys);
+}
+
 bool Replicas::AnyServesBut(uint32_t r) const {
   for (uint32_t other = 0; other < replicas_.size(); ++other) {
     const Replica& replica = *replicas_[other];

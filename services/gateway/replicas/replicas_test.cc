@@ -82,7 +82,7 @@ TEST(ReplicasTest, RequestsThatComeTogetherAreShared) {
 TEST(ReplicasTest, ARequestGoesWhereItsPromptBegan) {
   FakeExecutorOptions fake;
   fake.on_step = [](const StepBatch&) {
-    absl::SleepFor(absl::Milliseconds(2));  // so that measured times differ little
+    absl::SleepFor(absl::Milliseconds(8));  // so that measured times differ little
     return absl::OkStatus();
   };
   auto replicas = MakeReadyReplicas({ToyStart(0, fake), ToyStart(1, fake)}, SmallOptions());
