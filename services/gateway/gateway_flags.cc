@@ -293,8 +293,8 @@ absl::Status CheckNpuPrompts(GatewayFlags& flags) {
   const std::pair<const char*, bool> others[] = {
       {"--replica-file: write layers=npu role=prompts on a line", !flags.replica_file.empty()},
       {"--prompt-replicas: they are for the same", flags.num_prompt_replicas > 0},
-      {"--draft-device npu: the NPU has all layers",
-       flags.draft.device == "npu" || flags.draft.device == "emulate"}};
+      {"--out-on-npu: the NPU has all layers", flags.executor.policy.out_on_npu},
+      {"--layers: the NPU has all layers of prompts", !flags.layers.empty()}};
   for (const auto& [what, given] : others) {
     if (!given) continue;
     return absl::InvalidArgumentError(absl::StrFormat("--npu-prompts and %s", what));
@@ -344,7 +344,7 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
       any_remote = any_remote || target.remote;
     }
   }
-  const bool several = by_file || flags.replicas.size() > 1;
+  const bool several = by_file || flags.num_replicas > 1;
   // A replica of the file may leave, or get a role.
   const bool phases = flags.num_prompt_replicas > 0 || flags.npu_prompts;
   executor.kv_area_bytes = by_file || phases ? kKvAreaBytes : 0;

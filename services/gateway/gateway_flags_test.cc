@@ -64,6 +64,7 @@ TEST_F(GatewayFlagsTest, AnNpuForPromptsIsAReplicaMore) {
   EXPECT_TRUE(flags_.replicas[1].layers_on_npu);
   EXPECT_EQ(flags_.executor.policy.npu, NpuPolicy::kRequire);
   EXPECT_GT(flags_.executor.kv_area_bytes, 0u);
+  EXPECT_EQ(flags_.executor.policy.num_gpus, 1u);
 }
 
 TEST_F(GatewayFlagsTest, AnNpuForPromptsIsRefusedWhereItCannotBe) {
@@ -83,9 +84,10 @@ TEST_F(GatewayFlagsTest, AnNpuForPromptsIsRefusedWhereItCannotBe) {
               HasSubstr("--prefix-cache off"));
   EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--prompt-replicas", "1"}),
               HasSubstr("--npu-prompts and --prompt-replicas"));
-  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--draft-device", "npu"}),
-              HasSubstr("--npu-prompts and --draft-device npu"));
-  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--layers", "gpu0=0-1"}), HasSubstr("--layers"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--out-on-npu"}),
+              HasSubstr("--npu-prompts and --out-on-npu"));
+  EXPECT_THAT(refusal({"--npu-worker", "unix:/n", "--layers", "gpu0=0-1"}),
+              HasSubstr("--npu-prompts and --layers"));
 }
 
 TEST_F(GatewayFlagsTest, OneReplicaHasOneGpuUnlessMoreAreAskedFor) {

@@ -1,5 +1,6 @@
 #include "services/gateway/make_replicas.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -31,18 +32,26 @@ absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags
   }
   TANDEM_ASSIGN_OR_RETURN(const DrafterSet drafters,
                           ChooseDrafters(flags.speculate, flags.draft.model_name));
+  const bool any_on_npu = std::ranges::any_of(replicas, &ReplicaWorkers::layers_on_npu);
+  if (any_on_npu && (flags.draft.device == "npu" || flags.draft.device == "emulate")) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--draft-device %s: the NPU computes prompts", flags.draft.device));
+  }
   std::vector<ReplicaStart> starts;
   for (const ReplicaWorkers& replica : replicas) {
     ExecutorOptions options = flags.executor;
     options.worker_targets = replica.workers;
     options.npu_targets = replica.npu_workers;
-    options.policy.kv_dtype = replica.kv_dtype.value_or(options.policy.kv_dtype);
+    // NPUs have float16 alone.
+    const DType kv_dtype = replica.layers_on_npu ? DType::kF16 : options.policy.kv_dtype;
+    options.policy.kv_dtype = replica.kv_dtype.value_or(kv_dtype);
     options.policy.layers_on_npu = replica.layers_on_npu;
     if (replica.layers_on_npu) {
+      TANDEM_RETURN_IF_ERROR(RequireNpuForPrompts(options.policy.npu));
       // Beside the plan that its worker has of another replica, whose KV comes first.
       options.plan_id = "prompts";
       options.yields = true;
-    } else if (flags.npu_prompts) {
+    } else if (any_on_npu && replica.npu_workers.empty()) {
       options.policy.npu = NpuPolicy::kOff;
     }
     // One that comes may share a worker with one that leaves: their plans must not replace each other.

@@ -66,8 +66,9 @@ absl::StatusOr<ReplicaWorkers> ParseLine(const std::string& line) {
   if (replica.workers.empty()) {
     return absl::InvalidArgumentError("a replica needs a worker beside its NPU's");
   }
-  if (replica.layers_on_npu && replica.npu_workers.empty()) {
-    return absl::InvalidArgumentError("layers=npu: the line names no npu=TARGET");
+  if (replica.layers_on_npu &&
+      (replica.npu_workers.empty() || replica.role != ReplicaRole::kPrompts)) {
+    return absl::InvalidArgumentError("layers=npu needs npu=TARGET and role=prompts on the line");
   }
   return replica;
 }
@@ -154,10 +155,21 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
   TANDEM_ASSIGN_OR_RETURN(std::vector<ReplicaWorkers> replicas,
                           DivideWorkers(workers, {}, num_replicas));
   for (ReplicaWorkers& replica : replicas) replica.role = ReplicaRole::kDecode;
-  replicas.push_back({.workers = replicas[0].workers,
+  // Embed and Head are on the NPU's machine.
+  const auto is_here = [](const std::string& target) {
+    const auto parsed = ParseWorkerTarget(target);
+    return parsed.ok() && !parsed->remote;
+  };
+  const auto beside = std::ranges::find_if(replicas, [&](const ReplicaWorkers& replica) {
+    return std::ranges::any_of(replica.workers, is_here);
+  });
+  if (beside == replicas.end()) {
+    return absl::InvalidArgumentError(
+        "--npu-prompts needs a --worker on this machine, for the embedding and the head");
+  }
+  replicas.push_back({.workers = beside->workers,
                       .npu_workers = npu_workers,
                       .role = ReplicaRole::kPrompts,
-                      .kv_dtype = DType::kF16,
                       .layers_on_npu = true});
   return replicas;
 }

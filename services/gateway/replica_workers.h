@@ -32,7 +32,8 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideWorkers(
     uint32_t num_replicas, uint32_t num_prompts = 0);
 
 // The same, and one more whose NPUs compute prompts, whole, for those of DivideWorkers.  It shares the
-// workers of the first.  INVALID_ARGUMENT as DivideWorkers; or there is no NPU worker.
+// workers of the first that has one on this machine.  INVALID_ARGUMENT as DivideWorkers; or there is no
+// such worker, or no NPU's.
 absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
     const std::vector<std::string>& workers, const std::vector<std::string>& npu_workers,
     uint32_t num_replicas);
@@ -41,7 +42,8 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
 // role=decode what it is for, kv=f16 or kv=q8_0 its KV cache, layers=npu says that its NPUs run all
 // layers.  Empty lines, and lines that begin with #, mean nothing.
 // INVALID_ARGUMENT names the line: no worker, a worker twice (but with layers=npu it may share those of
-// another line), a malformed word, layers=npu without an NPU; or no replica, or none that decodes.
+// another line), a malformed word, layers=npu without an NPU or role=prompts; or no replica, or none that
+// decodes.
 absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& text);
 // Of a file; also INVALID_ARGUMENT: it cannot be read.
 absl::StatusOr<std::vector<ReplicaWorkers>> ReadReplicaFile(const std::string& path);

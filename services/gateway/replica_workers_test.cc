@@ -38,13 +38,14 @@ TEST(ReplicaWorkersTest, AnNpuForPromptsSharesAWorkerOfAnotherLine) {
   EXPECT_FALSE((*replicas)[0].layers_on_npu);
   EXPECT_TRUE((*replicas)[1].layers_on_npu);
   EXPECT_EQ((*replicas)[1].key(), "unix:/a npu=unix:/n role=prompts layers=npu");
-  const auto divided = DivideBesideNpu({"a", "b"}, {"m", "n"}, 2);
+  const auto divided = DivideBesideNpu({"tls://h:1", "unix:/b"}, {"m", "n"}, 2);
   ASSERT_TRUE(divided.ok()) << divided.status();
   ASSERT_EQ(divided->size(), 3u);
-  EXPECT_EQ((*divided)[0].key(), "a role=decode");
-  EXPECT_EQ((*divided)[1].key(), "b role=decode");
-  EXPECT_EQ((*divided)[2].key(), "a npu=m npu=n role=prompts kv=f16 layers=npu");
-  EXPECT_FALSE(DivideBesideNpu({"a"}, {}, 1).ok());
+  EXPECT_EQ((*divided)[0].key(), "tls://h:1 role=decode");
+  EXPECT_EQ((*divided)[1].key(), "unix:/b role=decode");
+  EXPECT_EQ((*divided)[2].key(), "unix:/b npu=m npu=n role=prompts layers=npu");
+  EXPECT_FALSE(DivideBesideNpu({"unix:/a"}, {}, 1).ok());
+  EXPECT_FALSE(DivideBesideNpu({"tls://h:1"}, {"n"}, 1).ok());
 }
 
 TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
@@ -56,8 +57,9 @@ TEST(ReplicaWorkersTest, WrongLinesAreRefusedByNumber) {
   EXPECT_THAT(refusal("npu=unix:/n\n"), HasSubstr("line 1: a replica needs a worker"));
   EXPECT_THAT(refusal("# none\n"), HasSubstr("no line names"));
   EXPECT_THAT(refusal("unix:/a unix:/a\n"), HasSubstr("line 1: unix:/a is named twice"));
-  EXPECT_THAT(refusal("unix:/a layers=npu\n"), HasSubstr("line 1: layers=npu: "));
-  const std::string on_npu = "unix:/a npu=unix:/n layers=npu\n";
+  EXPECT_THAT(refusal("unix:/a layers=npu\n"), HasSubstr("line 1: layers=npu needs"));
+  EXPECT_THAT(refusal("unix:/a npu=unix:/n layers=npu\n"), HasSubstr("line 1: layers=npu needs"));
+  const std::string on_npu = "unix:/a npu=unix:/n layers=npu role=prompts\n";
   EXPECT_THAT(refusal((on_npu + "unix:/b npu=unix:/n\n").c_str()),
               HasSubstr("line 2: unix:/n is named twice"));
   EXPECT_THAT(refusal((on_npu + "unix:/n\n").c_str()), HasSubstr("unix:/n is named twice"));

@@ -57,8 +57,12 @@ absl::StatusOr<HostedPlan*> HostedPlans::Entry(const std::string& id) {
   bool taken[kMaxPlans] = {};
   for (const auto& entry : entries_) {
     if (entry->id == id) return entry.get();
-    taken[entry->number] = true;
   }
+  // Those that could not be loaded are kept for another attempt while there is room.
+  if (entries_.size() == kMaxPlans) {
+    std::erase_if(entries_, [](const auto& entry) { return entry->plan == nullptr; });
+  }
+  for (const auto& entry : entries_) taken[entry->number] = true;
   const auto* const free = std::ranges::find(taken, false);
   if (free == std::end(taken)) {
     return absl::ResourceExhaustedError(absl::StrFormat("%s holds %d plans, the most it takes",

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -76,10 +77,11 @@ absl::Status Measure(GenerationStub& stub, const std::string& api, Load load,
 
 absl::Status RunRequestBench(const RequestFlags& flags) {
   const auto stub = MakeGenerationStub(GatewayAddress(flags.address));
-  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(*stub, kReadyTimeout));
+  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitAllReady(*stub, kReadyTimeout));
   Load load = flags.load;
   load.greedy = flags.greedy;
   load.cache_prompts = HasPhases(status);
+  if (load.cache_prompts) load.seed = std::random_device()();
   TANDEM_ASSIGN_OR_RETURN(load.vocab_size, VocabularySize(*stub));
   std::printf("%s; %u sequences and %u rows a step at most; prompts of %u, %u tokens each\n",
               status.placement().c_str(), status.scheduler().max_sequences(),

@@ -62,7 +62,7 @@ struct Load {
   bool greedy = false;
   uint32_t vocab_size = 0;
   uint32_t seed = 0;           // of the prompts
-  bool cache_prompts = false;  // they are drawn, so nothing is found
+  bool cache_prompts = false;  // nothing is found, unless they were sent before
 };
 
 struct LoadResult {

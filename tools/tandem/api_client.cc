@@ -81,28 +81,53 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
   return FetchStatus(stub, timeout, /*wait=*/false);
 }
 
-absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout) {
+namespace {
+
+// OK: `status` is of a gateway that is ready, and of each of its replicas if they `all` are to be.
+// FAILED_PRECONDITION: one has failed.  UNAVAILABLE: not yet.
+absl::Status CheckReady(const v1::GetStatusResponse& status, bool all) {
+  if (status.state() == "failed") {
+    return absl::FailedPreconditionError("the gateway failed: " + status.detail());
+  }
+  if (status.state() != "ready") {
+    return absl::UnavailableError(absl::StrFormat("%s: %s", status.state(), status.detail()));
+  }
+  for (const v1::ReplicaStatus& replica : status.replicas()) {
+    if (!all || replica.state() == "ready") continue;
+    const std::string text =
+        absl::StrFormat("replica %d, %s: %s", replica.replica(), replica.state(), replica.detail());
+    return replica.state() == "failed" ? absl::FailedPreconditionError(text)
+                                       : absl::UnavailableError(text);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::GetStatusResponse> WaitUntilReady(GenerationStub& stub, absl::Duration timeout,
+                                                     bool all) {
   const absl::Time deadline = absl::Now() + timeout;
-  std::string last = "no answer";
   while (true) {
-    const auto status = FetchStatus(
+    auto status = FetchStatus(
         stub, std::clamp(deadline - absl::Now(), absl::Milliseconds(100), absl::Seconds(5)),
         /*wait=*/true);
-    if (status.ok()) {
-      if (status->state() == "ready") return status;
-      if (status->state() == "failed") {
-        return absl::FailedPreconditionError("the gateway failed: " + status->detail());
-      }
-      last = absl::StrFormat("%s: %s", status->state(), status->detail());
-    } else {
-      last = std::string(status.status().message());
-    }
+    const absl::Status ready = status.ok() ? CheckReady(*status, all) : status.status();
+    if (ready.ok()) return status;
+    if (absl::IsFailedPrecondition(ready) && status.ok()) return ready;
     if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrFormat("not ready after %s (%s)", absl::FormatDuration(timeout), last));
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "not ready after %s (%s)", absl::FormatDuration(timeout), std::string(ready.message())));
     }
     absl::SleepFor(absl::Milliseconds(100));
   }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout) {
+  return WaitUntilReady(stub, timeout, false);
+}
+
+absl::StatusOr<v1::GetStatusResponse> WaitAllReady(GenerationStub& stub, absl::Duration timeout) {
+  return WaitUntilReady(stub, timeout, true);
 }
 
 bool HasPhases(const v1::GetStatusResponse& status) {

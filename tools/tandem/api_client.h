@@ -35,6 +35,9 @@ absl::StatusOr<v1::GetStatusResponse> FetchStatus(GenerationStub& stub, absl::Du
 // FAILED_PRECONDITION with the reason when its state is "failed".
 absl::StatusOr<v1::GetStatusResponse> WaitReady(GenerationStub& stub, absl::Duration timeout);
 
+// The same, until each of its replicas is.
+absl::StatusOr<v1::GetStatusResponse> WaitAllReady(GenerationStub& stub, absl::Duration timeout);
+
 // Whether prompts are computed by other replicas than answers.
 bool HasPhases(const v1::GetStatusResponse& status);
 

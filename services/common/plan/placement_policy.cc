@@ -33,7 +33,7 @@ absl::Status RequireNpuForPrompts(NpuPolicy& policy) {
   if (policy == NpuPolicy::kAuto) policy = NpuPolicy::kRequire;
   if (policy == NpuPolicy::kRequire || policy == NpuPolicy::kEmulate) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--npu-prompts needs an NPU, and --npu is %s: give --npu require or emulate, or leave it out",
+      "prompts on an NPU need one, and --npu is %s: give --npu require or emulate, or leave it out",
       std::string(NpuPolicyName(policy))));
 }
 

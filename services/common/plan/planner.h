@@ -55,7 +55,7 @@ inline constexpr char kNpuPolicyHelp[] =
 inline constexpr char kNpuPromptsHelp[] =
     "The NPU computes prompts, all layers of them, while the GPU decodes, with the KV that it is "
     "handed (docs/replicas.md)";
-// The policy under --npu-prompts: kAuto becomes kRequire.  INVALID_ARGUMENT: it takes no NPU, or may.
+// The policy where prompts are an NPU's: kAuto becomes kRequire.  INVALID_ARGUMENT: kPrefer or kOff.
 absl::Status RequireNpuForPrompts(NpuPolicy& policy);
 // Whether a plan without an NPU is one too, and no fault.
 constexpr bool NpuIsOptional(NpuPolicy policy) {

@@ -71,6 +71,7 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
 Engine::~Engine() {
   Stop();
   thread_.join();
+  if (unloads_) executor_->Unload();
 }
 
 void Engine::Stop() { admission_.Stop(absl::UnavailableError("the gateway is shutting down")); }

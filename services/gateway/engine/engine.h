@@ -164,6 +164,8 @@ class Engine final : public RequestSink {
 
   // Ends every request with UNAVAILABLE within a step, and the engine with them.
   void Stop();
+  // At its end the workers drop its plan.
+  void UnloadAtEnd() { unloads_ = true; }
 
   // Counts what the thread does: it goes on counting while there is nothing to do, and while
   // workers are waited for.  Stands still within a step.
@@ -341,6 +343,7 @@ class Engine final : public RequestSink {
   const ForcedEncoder constraint_encoder_;
   ConstraintPool constraint_pool_;
   const std::shared_ptr<StreamNotifier> notifier_;
+  bool unloads_ = false;
   std::thread thread_;  // last: runs on everything above
 };
 

@@ -28,13 +28,16 @@ KvReceiver::KvReceiver(Executor& executor, Scheduler& scheduler, uint32_t places
     : executor_(executor), scheduler_(scheduler), wake_(std::move(wake)), places_(places) {}
 
 bool KvReceiver::Expect(std::shared_ptr<KvHandOver> hand_over) {
+  bool expected = false;
   {
     MutexLock lock(mutex_);
-    if (stopped_ || num_incoming_ + expected_.size() >= places_) return false;
-    expected_.push_back(std::move(hand_over));
+    if (stopped_) return false;
+    expected = num_incoming_ + expected_.size() < places_;
+    if (expected) expected_.push_back(std::move(hand_over));
   }
+  // Also where there is no place: there may be one since an Update that is long ago.
   wake_();
-  return true;
+  return expected;
 }
 
 uint32_t KvReceiver::num_pending() const {
@@ -136,7 +139,7 @@ void KvReceiver::FillArea(const Incoming& incoming, uint32_t count) {
   const uint64_t from_page = KvPageBytes(prefix.kv_dtype, limits.block_tokens, head_dim);
   const uint64_t to_page = KvPageBytes(kv_dtype, limits.block_tokens, head_dim);
   const auto copy = [&](std::span<const std::byte> from, std::span<std::byte> to) {
-    ForParts(from.size() / from_page, from_page, [&](size_t begin, size_t end) {
+    ForParts(from.size() / from_page, from_page, KvThreads(), [&](size_t begin, size_t end) {
       if (prefix.kv_dtype == kv_dtype) {
         std::memcpy(to.data() + begin * to_page, from.data() + begin * from_page,
                     (end - begin) * from_page);

@@ -126,7 +126,7 @@ absl::Status KvSender::CopyOnce() {
   bytes_.fetch_add(read.size(), std::memory_order_relaxed);
   KvPiece piece{.first_block = due->next_block, .end_block = next, .bytes = buffers_->Get()};
   piece.bytes.resize(read.size());
-  ForParts(read.size(), 1, [&](size_t from, size_t to) {
+  ForParts(read.size(), 1, KvThreads(), [&](size_t from, size_t to) {
     std::memcpy(piece.bytes.data() + from, read.data() + from, to - from);
   });
   due->hand_over->Put(std::move(piece));

@@ -64,6 +64,7 @@ class ClusterExecutor final : public Executor {
   absl::StatusOr<std::vector<SegmentTiming>> Wait() override;
   std::span<std::byte> KvArea() override { return exchange_->Area(0, exchange_->layout.kv); }
   absl::Status CopyKv(const KvCopy& copy) override;
+  void Unload() override;
   absl::Status CheckWorkers() override;
   uint32_t Guess(uint32_t lane, uint32_t o) const override;
   const OutputResult& Output(uint32_t lane, uint32_t o) const override;

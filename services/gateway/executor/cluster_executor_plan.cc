@@ -124,6 +124,11 @@ absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {
   return limits;
 }
 
+void ClusterExecutor::Unload() {
+  workers_.clear();
+  UnloadOthers();
+}
+
 void ClusterExecutor::UnloadOthers() {
   for (auto held = held_.begin(); held != held_.end();) {
     const auto& [peer, epoch] = *held;

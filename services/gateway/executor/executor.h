@@ -161,6 +161,9 @@ class Executor {
   // without feeds().
   virtual uint32_t Guess(uint32_t lane, uint32_t o) const = 0;
 
+  // At the end: the workers drop the plan.
+  virtual void Unload() {}
+
   // Where CopyKv copies from and to (KvCopyLayout); empty: the workers copy no KV.
   virtual std::span<std::byte> KvArea() { return {}; }
   // Copies whole blocks between the workers' KV caches and KvArea.  UNAVAILABLE as Wait; any other

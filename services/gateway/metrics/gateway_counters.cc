@@ -258,10 +258,15 @@ void GatewayCounters::AddPlan(MetricSamples& samples) const {
   uint64_t epoch = 0;
   for (const auto& [replica, plan] : plans_) epoch = std::max(epoch, plan.epoch);
   samples.Add(M::kPlanEpoch, static_cast<double>(epoch));
+  // Several replicas may have the same stages on a worker.
+  std::set<std::tuple<std::string_view, std::string_view, std::string_view>> placed;
   for (const auto& [replica, plan] : plans_) {
     for (const Placement& placement : plan.placements) {
-      samples.Add(M::kPlacement, 1, {placement.worker, placement.device, placement.stages});
+      placed.emplace(placement.worker, placement.device, placement.stages);
     }
+  }
+  for (const auto& [worker, device, stages] : placed) {
+    samples.Add(M::kPlacement, 1, {worker, device, stages});
   }
   for (const auto& [worker, calls] : calls_) {
     samples.Add(M::kCalls, Read(calls.calls), {worker});

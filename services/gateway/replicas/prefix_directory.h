@@ -1,8 +1,9 @@
 // Which replica has which prefixes of prompts in its KV cache, as far as a router can know.
 //
 // It remembers, for each replica, the blocks of the prompts that were sent there and of the answers
-// that ended there, the latest as many as its KV cache has blocks.  So it also knows of a prompt that is being computed; it does not know
-// when blocks were evicted early.  A wrong guess costs the time to compute the prefix again.
+// that ended there, the latest as many as its KV cache has blocks.  So it also knows of a prompt that
+// is being computed; it does not know when blocks were evicted early.  A wrong guess costs the time to
+// compute the prefix again.
 #pragma once
 
 #include <cstddef>

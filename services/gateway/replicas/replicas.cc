@@ -209,6 +209,8 @@ void Replicas::Leave(uint32_t r) {
     engine = std::move(replica.engine);
     directory_.Forget(r);
   }
+  // What stays there would take memory of those that come.
+  if (engine != nullptr) engine->UnloadAtEnd();
   engine = nullptr;
   LogInfo("replica left", {{"replica", r}});
 }

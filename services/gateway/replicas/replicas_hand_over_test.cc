@@ -335,13 +335,27 @@ TEST(ReplicasHandOverTest, ADrainWaitsForRequestsOnTheirWay) {
 }
 
 TEST(ReplicasHandOverTest, KvThatGaveNaNIsForgottenWhereItWasSent) {
-  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1)}, ToyOptions());
+  // The last rows of the prompt wait until some of its KV has been copied.
+  std::atomic<bool> copied = false;
+  FakeExecutorOptions prompts = Copying(), decode = Copying();
+  prompts.on_step = [&copied](const StepBatch& step) {
+    if (step.rows.back().position >= 170) {
+      EXPECT_TRUE(tandem::testing::Eventually([&copied] { return copied.load(); }));
+    }
+    return absl::OkStatus();
+  };
+  decode.on_copy = [&copied](const KvCopy&) {
+    copied = true;
+    return absl::OkStatus();
+  };
+  auto replicas = MakeReadyReplicas({Prompts(0, prompts), Decode(1, decode)}, ToyOptions());
   EngineRequest request = GreedyRequest(1, 180, 20);
   request.prompt.back() = testing::kToyPoison;
   StreamReader reader;
   ASSERT_TRUE(replicas->Submit(EngineRequest(request), reader.stream()).ok());
   EXPECT_TRUE(absl::IsDataLoss(reader.ReadToEnd().status)) << reader.end->status;
-  EXPECT_GT(StatusOf(*replicas).replicas(1).kv_received_bytes(), 0u);
+  EXPECT_TRUE(tandem::testing::Eventually(
+      [&replicas] { return StatusOf(*replicas).replicas(1).kv_received_bytes() > 0; }));
   EXPECT_TRUE(tandem::testing::Eventually([&replicas] {
     return StatusOf(*replicas).replicas(1).scheduler().kv_blocks_cached(0) == 0 &&
            IsEmpty(*replicas);

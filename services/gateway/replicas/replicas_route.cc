@@ -30,6 +30,7 @@ Replicas::Rank Replicas::RankOf(uint32_t r, const EngineRequest& request, const 
   if (replica.engine == nullptr || replica.ended) return Rank::kGone;
   if (!replica.ready) return Rank::kLost;
   if (replica.leaving) return Rank::kLeaves;
+  if (request.prompt.size() >= replica.engine->max_sequence_len()) return Rank::kOtherRole;
   const ReplicaRole role = replica.start.role;
   if (role == ReplicaRole::kBoth) return Rank::kServes;
   if (role == ReplicaRole::kPrompts) {
@@ -86,9 +87,15 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
       "every replica has lost the weights that it served: the gateway loads the model again; send "
       "the request again");
   bool tried = false;
-  // Again, because replicas that were chosen may have left meanwhile.
-  for (int round = 0; round < kMostRounds && absl::IsUnavailable(refused); ++round) {
-    for (const Choice& choice : ChoicesFor(request, keys, Work::kPrompt)) {
+  const auto again = [&refused] {
+    return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused);
+  };
+  // Again, because replicas that were chosen may have left meanwhile; and those that decode, where the
+  // queues of those for prompts are full.
+  for (int round = 0; round < kMostRounds && again(); ++round) {
+    const Work work = round % 2 == 0 ? Work::kPrompt : Work::kDecode;
+    if (round > 1 && absl::IsResourceExhausted(refused)) break;
+    for (const Choice& choice : ChoicesFor(request, keys, work)) {
       // Not std::move: after an error the request is as it was.
       absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
       if (status.ok()) {
@@ -96,7 +103,7 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
         return status;
       }
       if (!std::exchange(tried, true)) refused = std::move(status);
-      if (!absl::IsResourceExhausted(refused) && !absl::IsUnavailable(refused)) break;
+      if (!again()) break;
     }
   }
   ReportRefused(api, refused);

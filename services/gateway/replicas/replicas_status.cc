@@ -36,8 +36,8 @@ void AddScheduler(const v1::SchedulerStatus& own, v1::SchedulerStatus& sum) {
   }
 }
 
-// A worker that two replicas share is one: its plans' bytes are added, and a state that is worse than
-// "ready" counts.
+// A worker that two replicas share is one: its plans' bytes are added.  It is lost if it is lost to one
+// of them, else ready if it is to one.
 void AddWorker(v1::WorkerStatus&& worker, v1::GetStatusResponse& status) {
   const auto known = std::ranges::find_if(status.workers(), [&worker](const auto& other) {
     return other.name() == worker.name() && other.target() == worker.target();
@@ -54,7 +54,7 @@ void AddWorker(v1::WorkerStatus&& worker, v1::GetStatusResponse& status) {
   shown.set_received_bytes(shown.received_bytes() + worker.received_bytes());
   shown.set_hop_p50_us(std::max(shown.hop_p50_us(), worker.hop_p50_us()));
   shown.set_hop_p99_us(std::max(shown.hop_p99_us(), worker.hop_p99_us()));
-  if (shown.state() != "ready") return;
+  if (shown.state() == "lost" || (worker.state() != "lost" && worker.state() != "ready")) return;
   shown.set_state(worker.state());
   shown.set_detail(worker.detail());
 }

@@ -16,10 +16,15 @@ constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 
 constexpr absl::Duration kStepWait = absl::Seconds(30);
 
-// The scheduler counts a step when it begins, its last segment when it has ended.
+// The scheduler counts a step when it begins, its last segment, each replica's with Head, when it has
+// ended.
 uint64_t StepsEnded(const v1::GetStatusResponse& status) {
-  return status.segments().empty() ? status.scheduler().steps()
-                                   : status.segments().rbegin()->calls();
+  if (status.segments().empty()) return status.scheduler().steps();
+  uint64_t ended = 0;
+  for (const v1::SegmentStatus& segment : status.segments()) {
+    if (segment.stages().ends_with("Head")) ended += segment.calls();
+  }
+  return ended;
 }
 
 BenchWorkerTime& WorkerOf(std::vector<BenchWorkerTime>& workers, const std::string& name) {

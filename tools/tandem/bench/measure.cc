@@ -195,7 +195,7 @@ absl::StatusOr<BenchReport> Measure(GenerationStub& stub, const BenchOptions& op
   // Nobody there is an error at once; a gateway that loads its model is waited for.
   TANDEM_RETURN_IF_ERROR(FetchStatus(stub, absl::Seconds(10)).status());
   if (hooks.progress) hooks.progress("waiting for the gateway to be ready");
-  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitReady(stub, absl::Seconds(600)));
+  TANDEM_ASSIGN_OR_RETURN(const auto status, WaitAllReady(stub, absl::Seconds(600)));
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   TANDEM_RETURN_IF_ERROR(FromGateway(stub.ListModels(&context, {}, &models)));
