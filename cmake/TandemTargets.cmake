@@ -26,13 +26,26 @@ function(tandem_test_units TARGET)
   set_property(GLOBAL APPEND PROPERTY TANDEM_test_TARGETS ${TARGET})
   tandem_quickly_compiled(${TARGET})
 endfunction()
+# Tests that compute for long: the sanitizer build compiles them as it does libraries.  Without optimisation their
+# references in plain loops, and the standard library's templates that they share with libraries, take most of the time.
+function(tandem_computing_units TARGET)
+  if(TANDEM_SANITIZE MATCHES "address")
+    set_property(GLOBAL APPEND PROPERTY TANDEM_computing_TARGETS ${TARGET})
+    tandem_for_executables(${TARGET})
+  else()
+    tandem_test_units(${TARGET})
+  endif()
+endfunction()
 function(tandem_quickly_compiled TARGET)
   if(TANDEM_SANITIZE MATCHES "address")
     target_compile_options(${TARGET} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${TARGET} PRIVATE -O1)
   endif()
-  # Objects that only executables take are compiled as theirs are.
+  tandem_for_executables(${TARGET})
+endfunction()
+# Objects that only executables take are compiled as theirs are.
+function(tandem_for_executables TARGET)
   get_target_property(type ${TARGET} TYPE)
   if(type STREQUAL OBJECT_LIBRARY)
     set_target_properties(${TARGET} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -149,16 +162,25 @@ function(tandem_executable)
   endif()
 endfunction()
 
-# tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60] [PARTS n])
-# One ctest entry a binary; with PARTS n its tests are dealt out to NAME_0 to NAME_(n-1).  Labels: unit (seconds, default), device (needs a Vulkan
-# driver), model (runs a test model), cluster (starts services).
+# tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60] [PARTS n]
+#             [COMPUTES] [SECONDS n])
+# One ctest entry a binary; with PARTS n its tests are dealt out to NAME_0 to NAME_(n-1).  Labels: unit (seconds,
+# default), device (needs a Vulkan driver), model (runs a test model), cluster (starts services).  COMPUTES: see
+# tandem_computing_units.  SECONDS: about how long an entry takes with the sanitizers; entries that take 10 or more
+# name it, because ctest starts the longest first, and a clean checkout knows no times.
 function(tandem_test)
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;PARTS;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "NAME;PARTS;TIMEOUT;SECONDS" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
+  endif()
+  set(cost 10)
+  if(ARG_SECONDS)
+    set(cost ${ARG_SECONDS})
+  elseif(ARG_TIMEOUT)
+    set(cost ${ARG_TIMEOUT})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -168,7 +190,11 @@ function(tandem_test)
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} tandem_warnings GTest::gtest GTest::gmock GTest::gtest_main)
-  tandem_test_units(${ARG_NAME})
+  if(ARG_COMPUTES)
+    tandem_computing_units(${ARG_NAME})
+  else()
+    tandem_test_units(${ARG_NAME})
+  endif()
   target_compile_definitions(${ARG_NAME} PRIVATE
     TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}"
     TANDEM_TEST_DATA_DIR="${TANDEM_TEST_DATA_DIR}")
@@ -194,7 +220,7 @@ function(tandem_test)
     endif()
     add_test(NAME ${name} COMMAND ${ARG_NAME})
     # The longest begin first, or they would run alone at the end.
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${cost}
       ENVIRONMENT "${environment}")
   endforeach()
 endfunction()

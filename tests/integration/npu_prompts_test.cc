@@ -1,5 +1,7 @@
 // --npu-prompts over real processes: an NPU computes prompts, whole, while the GPU, which has Embed and
 // Head of them, decodes.
+#include <fstream>
+
 #include "tests/integration/replicas_fixture.h"
 
 namespace tandem::gateway {
@@ -13,7 +15,7 @@ class NpuPromptsTest : public ReplicasFixture {
     GatewayFlags flags = Flags({"gpu0"}, NpuPolicy::kRequire);
     flags.npu_prompts = true;
     flags.executor.npu_targets = {"unix:" + Socket("npu0")};
-    ReplicasFixture::Serve(std::move(flags));
+    ReplicasFixture::Serve(flags);
   }
   void StartNpu() { StartWorker("npu0", "unix:" + Socket("npu0"), {"--layers"}); }
 };
@@ -55,6 +57,39 @@ TEST_F(NpuPromptsTest, AnswersAreThoseOfTheGpuAloneWhoeverDies) {
     AwaitReady(kGpu);
     AwaitReady(kNpu);
   }
+}
+
+TEST_F(NpuPromptsTest, AReplicaFileTakesAnNpuForPromptsAndLetsItGo) {
+  const std::string decode = "unix:" + Socket("gpu0") + " role=decode\n";
+  const auto prompts = [this](const char* words) {
+    return "unix:" + Socket("gpu0") + " npu=unix:" + Socket("npu0") + " layers=npu role=prompts" +
+           words + "\n";
+  };
+  const std::string path = directory_.path() + "/replicas";
+  const auto write = [&path](const std::string& text) { std::ofstream(path) << text; };
+  StartLoader();
+  StartWorker("gpu0");
+  StartNpu();
+  GatewayFlags flags = Flags({}, NpuPolicy::kAuto);
+  flags.replica_file = path;
+  write(decode + prompts(""));
+  ReplicasFixture::Serve(flags);
+  AwaitReady(1);
+  const auto expected = Answers();
+  EXPECT_GT(Status().replicas(1).handed_over(), 0u);
+  // As often as a worker can hold plans: each leaves nothing behind.
+  for (int i = 0; i < 9; ++i) {
+    write(decode + prompts(i % 2 == 0 ? " kv=f16" : ""));
+    Reload(flags);
+    EXPECT_TRUE(Eventually([this] {
+      return Status().replicas_size() == 2 && Status().replicas(1).state() == "ready";
+    })) << Status().replicas(1).detail();
+  }
+  EXPECT_EQ(Answers(), expected);
+  write(decode);
+  Reload(flags);
+  EXPECT_TRUE(Eventually([this] { return Status().replicas_size() == 1; }));
+  EXPECT_EQ(Answers(), expected);
 }
 
 TEST_F(NpuPromptsTest, AnNpuWithoutWholeLayersIsSaidToBeOne) {

@@ -24,7 +24,8 @@ class PhasesModelsTest : public ReplicasFixture, public ::testing::WithParamInte
 TEST_P(PhasesModelsTest, TokensAreThoseOfOneWorkerHoweverPromptsAreCutAndWhoeverDies) {
   StartLoader(GetParam().folder);
   StartWorker("gpu0");
-  Serve(Flags({"gpu0"}));
+  GatewayFlags alone = Flags({"gpu0"});
+  Serve(alone);
   const auto expected = Answers();
   StopServing();
   StartWorker("gpu1");
@@ -34,7 +35,7 @@ TEST_P(PhasesModelsTest, TokensAreThoseOfOneWorkerHoweverPromptsAreCutAndWhoever
     flags.num_replicas = 2;
     flags.num_prompt_replicas = 1;
     flags.engine.chunk_rows = chunk;
-    Serve(std::move(flags));
+    Serve(flags);
     AwaitReady(1);
     EXPECT_EQ(Answers(), expected);
     // An answer may end before its KV has arrived.

@@ -30,13 +30,19 @@ class ReplicasFixture : public ExecutorTest {
     return flags;
   }
   // Serves by the replicas of the flags; the first is ready then.
-  void Serve(GatewayFlags flags) {
+  void Serve(GatewayFlags& flags) {
     ASSERT_OK(FinishGatewayFlags(flags));
     ASSERT_OK_AND_ASSIGN(std::vector<ReplicaStart> starts, MakeReplicas(flags));
     ASSERT_OK_AND_ASSIGN(std::unique_ptr<Executor> first, starts[0].start(nullptr));
     ASSERT_OK_AND_ASSIGN(tokenizer_, Tokenizer::Create(first->vocabulary()));
+    ReplicaStarts all{std::move(starts), !flags.replica_file.empty()};
     ASSERT_OK_AND_ASSIGN(replicas_, Replicas::Create({0, std::move(first)}, *tokenizer_,
-                                                     flags.engine, {std::move(starts)}));
+                                                     flags.engine, std::move(all)));
+  }
+  // As at SIGHUP: the replica file is another.  REQUIRES flags after FinishGatewayFlags.
+  void Reload(const GatewayFlags& flags) {
+    ASSERT_OK_AND_ASSIGN(std::vector<ReplicaStart> starts, MakeReplicas(flags));
+    replicas_->Update(std::move(starts));
   }
   void StopServing() { replicas_ = nullptr; }
   v1::GetStatusResponse Status() const {

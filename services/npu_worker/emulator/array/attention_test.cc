@@ -182,14 +182,15 @@ class Chunk {
       first = std::min(first, run_.picture_first);
       last = run_.first_position + run_.num_rows - 1;
     }
-    const size_t slab = cache_.size();
     const auto query = Numbers(queries_).subspan((size_t{row} * job_.num_heads + head) * dim, dim);
+    const std::span<bfloat16> keys = Numbers(cache_);
+    const std::span<bfloat16> values = keys.subspan(cache_.size());
     std::vector<double> weights;
     double largest = -1e300;
     for (uint32_t j = first; j <= last; ++j) {
+      const auto key = keys.subspan(Slot(kv_head, j), dim);
       double score = 0;
-      for (size_t d = 0; d < dim; ++d)
-        score += double{query[d]} * Numbers(cache_)[Slot(kv_head, j) + d];
+      for (size_t d = 0; d < dim; ++d) score += double{query[d]} * key[d];
       weights.push_back(score * job_.scale);
       largest = std::max(largest, weights.back());
     }
@@ -197,9 +198,9 @@ class Chunk {
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     std::vector<double> result(dim);
     for (uint32_t j = first; j <= last; ++j) {
-      for (size_t d = 0; d < dim; ++d) {
-        result[d] += weights[j - first] / sum * Numbers(cache_)[slab + Slot(kv_head, j) + d];
-      }
+      const auto value = values.subspan(Slot(kv_head, j), dim);
+      const double weight = weights[j - first] / sum;
+      for (size_t d = 0; d < dim; ++d) result[d] += weight * value[d];
     }
     return result;
   }
