@@ -1,6 +1,7 @@
 # The worker over a current XRT, on the emulated driver (emulator/driver/).
 set(worker tandem_npu_worker${TANDEM_NPU_CURRENT})
-npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc DEPS ${worker} tandem_testing)
+npu_driver_test(NAME npu_driver_worker_test SRCS npu_array_worker_test.cc
+  DEPS ${worker} tandem_testing nlohmann_json::nlohmann_json)
 npu_driver_run(NAME npu1_driver_worker_test TEST npu_driver_worker_test ENVIRONMENT NPU_EMU_PROFILE=npu1)
 
 npu_driver_test(NAME npu_driver_layer_test SRCS npu_array_layer_test.cc DEPS ${worker} tandem_testing)
@@ -41,15 +42,15 @@ function(npu_driver_fault_test name)
     ARGUMENTS --gtest_filter=NpuDriverFaultTest.${name} ENVIRONMENT ${ARGN})
 endfunction()
 npu_driver_fault_test(ACommandOfThreeSecondsIsGivenUpAndTheWorkerRecovers
-  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=7 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(AHangOfOutIsGivenUpAndTheWorkerRecovers
-  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=6 NPU_EMU_HANG_COUNT=1)
-npu_driver_fault_test(AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
   NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=8 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=10 NPU_EMU_HANG_COUNT=1)
 npu_driver_fault_test(TheWorkersOwnTimeIsOverBeforeTheDriversIs
-  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=5 NPU_EMU_HANG_COUNT=1)
-npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=6)
-npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=6)
+  NPU_EMU_HANG_MS=3000 NPU_EMU_HANG_AFTER=7 NPU_EMU_HANG_COUNT=1)
+npu_driver_fault_test(ALostInterruptEndsTheStepAndTheWorkerRecovers NPU_EMU_LOST_INTERRUPT=8)
+npu_driver_fault_test(ADeviceThatIsGoneIsUnavailable NPU_EMU_GONE_AFTER=8)
 npu_driver_fault_test(AFirmwareThatDoesNotAnswerNamesTheFix NPU_EMU_FIRMWARE_TIMEOUT=1)
 npu_driver_fault_test(AnotherProcessThatHoldsAllContextsIsNamed NPU_EMU_PROFILE=npu1 NPU_EMU_OTHER_CONTEXTS=6)
 npu_driver_fault_test(TheSeventhContextOfNpu1NamesTheFix NPU_EMU_PROFILE=npu1)

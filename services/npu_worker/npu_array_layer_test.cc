@@ -167,13 +167,19 @@ class NpuArrayLayerTest : public ::testing::Test {
 // Formats of weights, widths that end within a tile, and positions that go on from one step to the next.
 TEST_F(NpuArrayLayerTest, QkvIsWithinTheBoundForAnyNumberOfRowsAndFormat) {
   double worst = 0;
-  for (const DType dtype : {DType::kF32, DType::kQ8_0, DType::kQ4_0}) {
+  struct Formats {
+    DType dtype;
+    std::optional<DType> v_dtype = std::nullopt;
+  };
+  for (const auto& [dtype, v_dtype] :
+       {Formats{DType::kF32}, Formats{DType::kQ8_0}, Formats{DType::kQ4_0},
+        Formats{DType::kQ4_0, DType::kQ8_0}, Formats{DType::kQ8_0, DType::kQ5_0}}) {
     const ModelConfig config = testing::MakeConfig({.num_layers = 2,
                                                     .hidden_dim = dtype == DType::kF32 ? 70u : 96u,
                                                     .head_dim = 128,
                                                     .context_len = 512,
                                                     .rope_scale_global = 8.0f});
-    const auto weights = testing::RandomWeightSet(config, {.dtype = dtype});
+    const auto weights = testing::RandomWeightSet(config, {.dtype = dtype, .v_dtype = v_dtype});
     const auto runner = Load(weights, LayerSegments(config, {StageKind::kQkv}), {.max_rows = 80});
     ASSERT_TRUE(runner != nullptr);
     StepBuilder steps(runner->limits());
@@ -197,8 +203,9 @@ TEST_F(NpuArrayLayerTest, QkvIsWithinTheBoundForAnyNumberOfRowsAndFormat) {
           k.emplace_back(k_begin, v_begin);
           v.emplace_back(v_begin, all.end());
         }
-        SCOPED_TRACE(::testing::Message() << Traits(dtype).name << ", layer " << layer << ", "
-                                          << num_rows << " rows from " << position);
+        SCOPED_TRACE(::testing::Message()
+                     << Traits(dtype).name << ", V " << Traits(v_dtype.value_or(dtype)).name
+                     << ", layer " << layer << ", " << num_rows << " rows from " << position);
         const std::pair<Port, const Rows*> parts[] = {
             {Port::kQ, &q}, {Port::kK, &k}, {Port::kV, &v}};
         for (const auto& [port, expected] : parts) {
@@ -228,7 +235,10 @@ TEST_F(NpuArrayLayerTest, FfnIsWithinTheBoundForAnyNumberOfRowsAndFormat) {
     // Inputs and outputs are filled up to 64: 70 and 96 to 128, 106 and 160 to 128 and 192.
     const uint64_t ffn = dtype == DType::kF32 ? 128 : 192,
                    gate_up = dtype == DType::kF32 ? 256 : 320;
-    EXPECT_EQ(report.weight_bytes, 2 * (2 * 128 * (gate_up + ffn) + 3 * 128 * 4));
+    const uint64_t matrices = dtype == DType::kF32
+                                  ? 2 * 128 * (gate_up + ffn)
+                                  : ShardBytes(dtype, gate_up, 128) + ShardBytes(dtype, 128, ffn);
+    EXPECT_EQ(report.weight_bytes, 2 * (matrices + 3 * 128 * 4));
     for (const uint32_t num_rows : {1u, 63u, 65u}) {
       StepBuilder steps(runner->limits());
       const size_t size = size_t{num_rows} * config.hidden_dim;

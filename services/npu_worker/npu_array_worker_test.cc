@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "services/common/testing/status_matchers.h"
+#include "services/common/testing/temporary_directory.h"
 #include "services/common/weights/dequantize.h"
 #include "services/npu_worker/control/attention.h"
 #include "services/npu_worker/worker_test_support.h"
@@ -197,8 +201,12 @@ TEST_F(NpuArrayWorkerTest, OutIsAttentionTimesWeightsForAnyNumberOfRowsAndFormat
         PlanRunner::Create(weights, {worker_}, AttendAndOutSegments(config), {.max_rows = 80}));
     const LoadReport& report = runner->load_reports()[0];
     EXPECT_EQ(report.weight_import, ImportPath::kUpload);
-    EXPECT_EQ(report.weight_bytes, 2u * 128 * config.q_dim() * 2) << "96 outputs take 128";
-    EXPECT_THAT(report.note, HasSubstr("copied as bfloat16"));
+    const DType format = dtype == DType::kQ8_0 || dtype == DType::kQ4_0 ? dtype : DType::kBf16;
+    const DTypeTraits& traits = Traits(format);
+    EXPECT_EQ(report.weight_bytes,
+              2u * 128 * config.q_dim() / traits.block_elements * traits.block_bytes)
+        << "96 outputs take 128";
+    EXPECT_THAT(report.note, HasSubstr("copied as " + std::string(traits.name)));
     for (const uint32_t num_rows : {1u, 63u, 65u}) {
       StepBuilder steps(runner->limits());
       steps.Begin();
@@ -223,6 +231,29 @@ TEST_F(NpuArrayWorkerTest, OutIsAttentionTimesWeightsForAnyNumberOfRowsAndFormat
       EXPECT_LE(error, 1e-2 * magnitude) << Traits(dtype).name << ", " << num_rows << " rows";
     }
   }
+}
+
+// A package whose GEMM over bf16 is missing: no format but those of the others can be read.
+TEST_F(NpuArrayWorkerTest, AFormatThatThePackageHasNoGemmForIsRefusedByName) {
+  const TemporaryDirectory folder;
+  std::filesystem::copy(DriverPackage(), folder.path(), std::filesystem::copy_options::recursive);
+  const std::string manifest = folder.path() + "/package.json";
+  nlohmann::json package = nlohmann::json::parse(std::ifstream(DriverPackage() + "/package.json"));
+  std::erase_if(package["operators"].get_ref<nlohmann::json::array_t&>(),
+                [](const nlohmann::json& op) { return op["name"] == "gemm_bf16"; });
+  std::ofstream(manifest) << package.dump();
+  StartupOptions options{.policy = NpuPolicy::kRequire};
+  options.worker.kernel_folder = folder.path();
+  ASSERT_OK_AND_ASSIGN(const auto worker, NpuWorker::Create(options.worker));
+  EXPECT_EQ(worker->description().weight_dtypes, (std::vector<DType>{DType::kQ8_0, DType::kQ4_0}));
+  const ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  const auto load = [&](DType dtype) {
+    const auto weights = testing::RandomWeightSet(config, {.dtype = dtype});
+    return PlanRunner::Create(weights, {worker.get()}, AttendAndOutSegments(config), {}).status();
+  };
+  EXPECT_THAT(load(DType::kF16), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          HasSubstr("layer 0 out: the NPU does not read f16")));
+  EXPECT_OK(load(DType::kQ8_0));
 }
 
 // Attention's output stays on the array where both stages are one segment: the same numbers, unless they

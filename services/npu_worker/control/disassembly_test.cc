@@ -171,6 +171,18 @@ TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
        .num_outputs = 43008,
        .num_inputs = 5376,
        .weights = {.argument = 1},
+       .output = {.argument = 2}},
+      {.num_rows = 512,
+       .num_outputs = 43008,
+       .num_inputs = 5376,
+       .weights = {.argument = 1},
+       .output = {.argument = 2}},
+      {.array = {.generation = 3, .num_columns = 4},
+       .weight_dtype = DType::kQ4_0,
+       .num_rows = 512,
+       .num_outputs = 20480,
+       .num_inputs = 2560,
+       .weights = {.argument = 1},
        .output = {.argument = 2}}};
   for (const GemmJob& job : jobs) {
     ASSERT_OK_AND_ASSIGN(const Transaction transaction, BuildGemm(job));
@@ -179,7 +191,12 @@ TEST_F(DisassemblyTest, TheGemmsControlCodeIsWhatAmdsToolReads) {
     const size_t kib = transaction.words().size() * sizeof(uint32_t) / 1024;
     std::printf("%d rows, %d outputs, %d inputs: %zu KiB\n", job.num_rows, job.num_outputs,
                 job.num_inputs, kib);
-    EXPECT_LT(kib, job.num_outputs > 40000 ? 1024u : 512u) << "docs/npu.md names the limits";
+    // Four columns take more waves, and quantised weights more descriptors in each.
+    const bool is_longer = job.array.num_columns == 4 && job.weight_dtype != DType::kBf16;
+    EXPECT_LT(kib, job.num_outputs > 40000 ? 1024u
+                   : is_longer             ? 640u
+                                           : 512u)
+        << "docs/npu.md names the limits";
   }
 }
 

@@ -7,6 +7,7 @@
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/operators/array_plan.h"
 #include "services/npu_worker/operators/array_self_test.h"
+#include "services/npu_worker/operators/array_weights.h"
 #include "services/npu_worker/operators/gemm_self_test.h"
 #include "services/npu_worker/operators/row_self_test.h"
 
@@ -60,7 +61,6 @@ absl::Status ArrayBackend::Open(absl::Duration timeout) {
   TANDEM_RETURN_IF_ERROR(package_.CheckDevice(device_name_));
   std::unique_ptr<OperatorTest> first;
   for (const NpuOperator& op : package_.operators) {
-    if (op.control == ControlKind::kGemm && &op != package_.FindBf16Gemm()) continue;
     TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(op));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
     // Every plan attends.
@@ -86,43 +86,64 @@ void ArrayBackend::Describe(WorkerDescription& description) const {
   description.takes_pictures = true;
   description.stages = {StageKind::kAttend};
   description.head_dims = package_.HeadDims();
-  if (package_.FindBf16Gemm() == nullptr) return;
+  const std::vector<DType> gemms = package_.GemmFormats();
+  if (gemms.empty()) return;
   description.stages.push_back(StageKind::kOut);
   if (package_.FindRows() != nullptr) {
     description.stages.push_back(StageKind::kQkv);
     description.stages.push_back(StageKind::kFfn);
+  }
+  if (package_.FindGemm(DType::kBf16) == nullptr) {
+    description.weight_dtypes = gemms;
+    return;
   }
   // The host makes bfloat16 of any.
   const auto formats = AllDTypes();
   description.weight_dtypes.assign(formats.begin(), formats.end());
 }
 
-absl::Status ArrayBackend::OpenIfThere(const NpuOperator* op, OpenedOperator& opened) {
-  if (op == nullptr) return absl::OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(opened.device, ContextOf(*op));
-  opened.op = op;
-  return absl::OkStatus();
+absl::StatusOr<OpenedOperator> ArrayBackend::OpenOperator(const NpuOperator& op) {
+  OpenedOperator opened{.op = &op};
+  TANDEM_ASSIGN_OR_RETURN(opened.device, ContextOf(op));
+  return opened;
+}
+
+absl::StatusOr<OpenedGemms> ArrayBackend::OpenGemms(const ModelLoad& load) {
+  OpenedGemms gemms;
+  const std::vector<DType> formats = package_.GemmFormats();
+  if (formats.empty()) return gemms;
+  for (const auto& [role, layer_idx] : ArrayPlan::MatricesOf(load)) {
+    TANDEM_ASSIGN_OR_RETURN(const auto parts,
+                            PartsOf(*load.weights->Find(role, layer_idx), formats));
+    for (const MatrixPart& part : parts) {
+      if (gemms.contains(part.format)) continue;
+      TANDEM_ASSIGN_OR_RETURN(gemms[part.format], OpenOperator(*package_.FindGemm(part.format)));
+    }
+  }
+  return gemms;
 }
 
 absl::StatusOr<std::unique_ptr<BackendPlan>> ArrayBackend::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   ArrayPlan::Operators operators;
   if (ArrayPlan::HasStage(load, StageKind::kAttend)) {
-    OpenedOperator& attention = operators.attention;
-    TANDEM_ASSIGN_OR_RETURN(attention.op, package_.FindAttention(load.weights->config().head_dim));
-    TANDEM_ASSIGN_OR_RETURN(attention.device, ContextOf(*attention.op));
+    TANDEM_ASSIGN_OR_RETURN(const NpuOperator* const attention,
+                            package_.FindAttention(load.weights->config().head_dim));
+    TANDEM_ASSIGN_OR_RETURN(operators.attention, OpenOperator(*attention));
   }
+  TANDEM_ASSIGN_OR_RETURN(operators.gemms, OpenGemms(load));
   const bool has_norms =
       ArrayPlan::HasStage(load, StageKind::kQkv) || ArrayPlan::HasStage(load, StageKind::kFfn);
-  if (has_norms || ArrayPlan::HasStage(load, StageKind::kOut)) {
-    TANDEM_RETURN_IF_ERROR(OpenIfThere(package_.FindBf16Gemm(), operators.gemm));
+  if (const NpuOperator* const rows = package_.FindRows(); has_norms && rows != nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(operators.rows, OpenOperator(*rows));
   }
-  if (has_norms) TANDEM_RETURN_IF_ERROR(OpenIfThere(package_.FindRows(), operators.rows));
+  std::vector<const NpuOperator*> used = {operators.attention.op, operators.rows.op};
+  for (const auto& [format, gemm] : operators.gemms) used.push_back(gemm.op);
   TANDEM_ASSIGN_OR_RETURN(auto plan, ArrayPlan::Create(operators, std::move(load), progress));
   std::vector<std::unique_ptr<OperatorTest>> tests;
-  for (const OpenedOperator* used : {&operators.attention, &operators.gemm, &operators.rows}) {
-    if (used->op == nullptr) continue;
-    TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(*used->op));
+  for (const NpuOperator* const op : used) {
+    if (op == nullptr) continue;
+    TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(*op));
     tests.push_back(std::move(test));
   }
   health_tests_ = std::move(tests);

@@ -36,8 +36,10 @@ class ArrayBackend final : public Backend {
   // The operator's context, opened where it is not.
   absl::StatusOr<std::shared_ptr<NpuDevice>> ContextOf(const NpuOperator& op);
 
-  // Leaves `opened` as it is if `op` is nullptr.
-  absl::Status OpenIfThere(const NpuOperator* op, OpenedOperator& opened);
+  absl::StatusOr<OpenedOperator> OpenOperator(const NpuOperator& op);
+  // The GEMMs that the load's matrices take; none if the package has none.  Errors as PartsOf and
+  // NpuDevice::Open.
+  absl::StatusOr<OpenedGemms> OpenGemms(const ModelLoad& load);
 
   const OperatorPackage package_;
   const uint32_t device_index_;

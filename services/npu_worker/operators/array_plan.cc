@@ -3,20 +3,40 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/common/base/status_macros.h"
 #include "services/npu_worker/operators/number_formats.h"
 #include "services/npu_worker/xrt/device_access.h"
 
 namespace tandem::npu {
+namespace {
+
+std::vector<Stage> StagesOf(const ModelLoad& load) {
+  std::vector<Stage> stages;
+  for (const Segment& segment : load.segments) {
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      stages.push_back(StageAt(s, load.weights->config().num_layers));
+    }
+  }
+  return stages;
+}
+
+}  // namespace
 
 bool ArrayPlan::HasStage(const ModelLoad& load, StageKind kind) {
-  const uint32_t num_layers = load.weights->config().num_layers;
-  return std::ranges::any_of(load.segments, [&](const Segment& segment) {
-    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
-      if (StageAt(s, num_layers).kind == kind) return true;
+  return std::ranges::any_of(StagesOf(load),
+                             [kind](const Stage& stage) { return stage.kind == kind; });
+}
+
+std::vector<std::pair<WeightRole, uint32_t>> ArrayPlan::MatricesOf(const ModelLoad& load) {
+  std::vector<std::pair<WeightRole, uint32_t>> matrices;
+  for (const auto& [kind, layer_idx] : StagesOf(load)) {
+    if (kind != StageKind::kQkv && kind != StageKind::kOut && kind != StageKind::kFfn) continue;
+    for (const WeightRole role : RolesOfStage(kind)) {
+      if (!IsNorm(role)) matrices.emplace_back(role, layer_idx);
     }
-    return false;
-  });
+  }
+  return matrices;
 }
 
 absl::StatusOr<std::unique_ptr<ArrayPlan>> ArrayPlan::Create(
@@ -30,10 +50,11 @@ absl::StatusOr<std::unique_ptr<ArrayPlan>> ArrayPlan::Create(
 absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_view)>& progress) {
   progress(0.0, "making NPU buffers");
   TANDEM_RETURN_IF_ERROR(ReadSegments());
+  TANDEM_RETURN_IF_ERROR(CountWeights());
   TANDEM_RETURN_IF_ERROR(CheckMemory());
   const ModelConfig& config = load_.weights->config();
   const uint32_t max_rows = load_.limits.max_rows;
-  const auto& [attention, gemm, rows] = operators_;
+  const auto& [attention, rows, gemms] = operators_;
   if (attention.op != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(commands_,
                             AttentionCommands::Create(*attention.device, *attention.op,
@@ -46,14 +67,13 @@ absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_vie
   }
   TANDEM_RETURN_IF_ERROR(MakeSlabs());
   if (HasStage(load_, StageKind::kOut)) {
-    TANDEM_ASSIGN_OR_RETURN(projection_,
-                            OutProjection::Create(gemm.device, *gemm.op, config, max_rows));
+    TANDEM_ASSIGN_OR_RETURN(projection_, OutProjection::Create(gemms, config, max_rows));
   }
   if (HasStage(load_, StageKind::kQkv)) {
-    TANDEM_ASSIGN_OR_RETURN(qkv_, QkvStage::Create(gemm, rows, config, max_rows));
+    TANDEM_ASSIGN_OR_RETURN(qkv_, QkvStage::Create(gemms, rows, config, max_rows));
   }
   if (HasStage(load_, StageKind::kFfn)) {
-    TANDEM_ASSIGN_OR_RETURN(ffn_, FfnStage::Create(gemm, rows, config, max_rows));
+    TANDEM_ASSIGN_OR_RETURN(ffn_, FfnStage::Create(gemms, rows, config, max_rows));
   }
   TANDEM_RETURN_IF_ERROR(MakeWeights(progress));
   lanes_.resize(load_.exchange->layout.num_lanes);
@@ -65,10 +85,10 @@ bool ArrayPlan::CanRun(StageKind kind) const {
     case StageKind::kAttend:
       return operators_.attention.op != nullptr;
     case StageKind::kOut:
-      return operators_.gemm.op != nullptr;
+      return !operators_.gemms.empty();
     case StageKind::kQkv:
     case StageKind::kFfn:
-      return operators_.gemm.op != nullptr && operators_.rows.op != nullptr;
+      return !operators_.gemms.empty() && operators_.rows.op != nullptr;
     default:
       return false;
   }
@@ -101,17 +121,19 @@ SlabShape ArrayPlan::ShapeOf(KvGroup group) const {
           .num_slots = uint64_t{load_.kv.num_blocks[group]} * load_.kv.block_tokens + kZeroSlots};
 }
 
-uint64_t ArrayPlan::WeightBytes() const {
-  const ModelConfig& config = load_.weights->config();
-  uint64_t bytes = 0;
+absl::Status ArrayPlan::CountWeights() {
   for (const LoadedSegment& segment : segments_) {
-    for (const Stage& stage : segment) {
-      if (stage.kind == StageKind::kOut) bytes += OutProjection::LayerBytes(config);
-      if (stage.kind == StageKind::kQkv) bytes += QkvStage::LayerBytes(config);
-      if (stage.kind == StageKind::kFfn) bytes += FfnStage::LayerBytes(config);
+    for (const auto& [kind, layer_idx] : segment) {
+      if (kind == StageKind::kAttend) continue;
+      const auto bytes_of = kind == StageKind::kOut   ? OutProjection::LayerBytes
+                            : kind == StageKind::kQkv ? QkvStage::LayerBytes
+                                                      : FfnStage::LayerBytes;
+      TANDEM_ASSIGN_OR_RETURN(const uint64_t bytes,
+                              bytes_of(operators_.gemms, *load_.weights, layer_idx));
+      weight_bytes_ += bytes;
     }
   }
-  return bytes;
+  return absl::OkStatus();
 }
 
 absl::Status ArrayPlan::CheckMemory() const {
@@ -128,15 +150,13 @@ absl::Status ArrayPlan::CheckMemory() const {
     }
   }
   // Memory is handed out before it is there, and buffers are locked page by page.
-  const uint64_t weight_bytes = WeightBytes();
   const uint64_t available = ReadHostMemory().available_bytes;
-  if (kv_bytes + weight_bytes <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("KV cache of %d + %d blocks needs %d MiB and weights in bfloat16 %d MiB, %d "
-                      "MiB of memory are "
-                      "available",
-                      load_.kv.num_blocks[kGlobalGroup], load_.kv.num_blocks[kWindowGroup],
-                      kv_bytes >> 20, weight_bytes >> 20, available >> 20));
+  if (kv_bytes + weight_bytes_ <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "KV cache of %d + %d blocks needs %d MiB and copies of weights %d MiB, %d MiB "
+      "of memory are available",
+      load_.kv.num_blocks[kGlobalGroup], load_.kv.num_blocks[kWindowGroup], kv_bytes >> 20,
+      weight_bytes_ >> 20, available >> 20));
 }
 
 absl::Status ArrayPlan::MakeSlabs() {
@@ -174,10 +194,12 @@ LoadReport ArrayPlan::report() const {
   LoadReport report = {.exchange_import = ImportPath::kUpload,
                        .note = "float16 activations are converted to bfloat16 on the host"};
   for (const auto& [layer, slab] : slabs_) report.kv_bytes += slab.shape().bytes();
-  report.weight_bytes = WeightBytes();
+  report.weight_bytes = weight_bytes_;
   if (report.weight_bytes == 0) return report;
   report.weight_import = ImportPath::kUpload;
-  report.note += "; weights are copied as bfloat16";
+  std::vector<std::string> formats;
+  for (const auto& [format, gemm] : operators_.gemms) formats.emplace_back(Traits(format).name);
+  report.note += absl::StrFormat("; weights are copied as %s", absl::StrJoin(formats, ", "));
   return report;
 }
 

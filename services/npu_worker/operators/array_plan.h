@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,10 +33,13 @@ class ArrayPlan final : public BackendPlan {
  public:
   // Operators that the plan's stages do without may be missing.
   struct Operators {
-    OpenedOperator attention, gemm, rows;
+    OpenedOperator attention, rows;
+    OpenedGemms gemms;
   };
   // Whether one of the segments has such a stage.
   static bool HasStage(const ModelLoad& load, StageKind kind);
+  // Role and layer of each matrix that the load's stages of an array read.
+  static std::vector<std::pair<WeightRole, uint32_t>> MatricesOf(const ModelLoad& load);
 
   // Errors as Backend::Load.
   static absl::StatusOr<std::unique_ptr<ArrayPlan>> Create(
@@ -62,8 +66,8 @@ class ArrayPlan final : public BackendPlan {
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
   absl::Status ReadSegments();
   bool CanRun(StageKind kind) const;
-  // Of the copies that stages of this kind read, in all layers that have one here.
-  uint64_t WeightBytes() const;
+  // Sets weight_bytes_: of the copies that stages read, in all layers that have one here.
+  absl::Status CountWeights();
   // Of layers with Attend: their cache; of the other stages: their weights.
   absl::Status CheckMemory() const;
   absl::Status MakeSlabs();
@@ -98,6 +102,7 @@ class ArrayPlan final : public BackendPlan {
   std::unique_ptr<QkvStage> qkv_;
   std::unique_ptr<FfnStage> ffn_;
   std::vector<LoadedSegment> segments_;  // by index in the plan
+  uint64_t weight_bytes_ = 0;
   std::vector<LaneStep> lanes_;
 };
 

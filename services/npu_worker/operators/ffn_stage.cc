@@ -9,28 +9,26 @@
 
 namespace tandem::npu {
 
-absl::StatusOr<std::unique_ptr<FfnStage>> FfnStage::Create(const OpenedOperator& gemm,
+absl::StatusOr<std::unique_ptr<FfnStage>> FfnStage::Create(const OpenedGemms& gemms,
                                                            const OpenedOperator& rows,
                                                            const ModelConfig& config,
                                                            uint32_t max_rows) {
-  std::unique_ptr<FfnStage> stage(new FfnStage(gemm, rows, config, max_rows));
-  TANDEM_RETURN_IF_ERROR(stage->MakeGemms());
+  std::unique_ptr<FfnStage> stage(new FfnStage(rows, config, max_rows));
+  TANDEM_RETURN_IF_ERROR(stage->MakeProducts(gemms));
   TANDEM_RETURN_IF_ERROR(stage->MakeRows());
   return stage;
 }
 
-absl::Status FfnStage::MakeGemms() {
+absl::Status FfnStage::MakeProducts(const OpenedGemms& gemms) {
   // A row of gates and ups is as long as GeGLU reads it.
   TANDEM_ASSIGN_OR_RETURN(
-      gate_up_, GemmCommands::Create(*gemm_.device, *gemm_.op,
-                                     {.max_rows = max_rows_,
-                                      .num_outputs = 2 * config_.ffn_dim,
-                                      .num_inputs = config_.hidden_dim,
-                                      .output_stride = 2 * PaddedWidth(config_.ffn_dim)}));
-  TANDEM_ASSIGN_OR_RETURN(down_, GemmCommands::Create(*gemm_.device, *gemm_.op,
-                                                      {.max_rows = max_rows_,
-                                                       .num_outputs = config_.hidden_dim,
-                                                       .num_inputs = config_.ffn_dim}));
+      gate_up_, MatrixProduct::Create(gemms, {.max_rows = max_rows_,
+                                              .num_outputs = 2 * config_.ffn_dim,
+                                              .num_inputs = config_.hidden_dim,
+                                              .output_stride = 2 * PaddedWidth(config_.ffn_dim)}));
+  TANDEM_ASSIGN_OR_RETURN(down_, MatrixProduct::Create(gemms, {.max_rows = max_rows_,
+                                                               .num_outputs = config_.hidden_dim,
+                                                               .num_inputs = config_.ffn_dim}));
   return absl::OkStatus();
 }
 
@@ -40,6 +38,7 @@ absl::Status FfnStage::MakeRows() {
   TANDEM_ASSIGN_OR_RETURN(residual_,
                           LayerRows::Create(rows_, "second", max_rows_, config_.hidden_dim));
   const uint32_t width = residual_.stride();
+  const GemmRows &gate_up = gate_up_->rows(), &down = down_->rows();
   const auto make = [&](RowJob job, const NpuBuffer& first, const NpuBuffer& output) {
     job.epsilon = config_.rms_norm_eps;
     return RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
@@ -62,23 +61,28 @@ absl::Status FfnStage::MakeRows() {
                        .size = width,
                        .count = config_.hidden_dim,
                        .first = {.stride = width},
-                       .output = {.stride = gate_up_->input_stride() / 2},
+                       .output = {.stride = gate_up.input_stride() / 2},
                        .weights = {.offset = width * static_cast<uint32_t>(sizeof(float))}},
-                      residual_.buffer(), gate_up_->activations_buffer()));
+                      residual_.buffer(), gate_up.activations_buffer()));
   TANDEM_ASSIGN_OR_RETURN(geglu_, make({.function = RowFunction::kGeglu,
                                         .size = PaddedWidth(config_.ffn_dim),
-                                        .first = {.stride = gate_up_->output_stride()},
-                                        .output = {.stride = down_->input_stride() / 2}},
-                                       gate_up_->output_buffer(), down_->activations_buffer()));
-  TANDEM_ASSIGN_OR_RETURN(post_norm_, make(add_norm(2, down_->output_stride()),
-                                           down_->output_buffer(), residual_.buffer()));
+                                        .first = {.stride = gate_up.output_stride()},
+                                        .output = {.stride = down.input_stride() / 2}},
+                                       gate_up.output_buffer(), down.activations_buffer()));
+  TANDEM_ASSIGN_OR_RETURN(post_norm_, make(add_norm(2, down.output_stride()), down.output_buffer(),
+                                           residual_.buffer()));
   return absl::OkStatus();
 }
 
-uint64_t FfnStage::LayerBytes(const ModelConfig& config) {
-  return GemmBf16Bytes(2 * uint64_t{config.ffn_dim}, config.hidden_dim) +
-         GemmBf16Bytes(config.hidden_dim, config.ffn_dim) +
-         3 * PaddedWidth(config.hidden_dim) * sizeof(float);
+absl::StatusOr<uint64_t> FfnStage::LayerBytes(const OpenedGemms& gemms, const WeightSet& weights,
+                                              uint32_t layer_idx) {
+  uint64_t bytes = 3 * PaddedWidth(weights.config().hidden_dim) * sizeof(float);
+  for (const WeightRole role : {WeightRole::kGateUp, WeightRole::kDown}) {
+    TANDEM_ASSIGN_OR_RETURN(const uint64_t matrix,
+                            LayerMatrixBytes(gemms, *weights.Find(role, layer_idx)));
+    bytes += matrix;
+  }
+  return bytes;
 }
 
 absl::Status FfnStage::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
@@ -106,8 +110,8 @@ absl::StatusOr<int64_t> FfnStage::Run(uint32_t layer_idx, std::span<const float>
   const auto rows = [&](RowCommands& commands) {
     return commands.Execute(&layer.norms, num_rows, timeout - (absl::Now() - start)).status();
   };
-  const auto gemm = [&](GemmCommands& commands, const NpuBuffer& weights) {
-    return commands.ExecuteOnDevice(weights, num_rows, timeout - (absl::Now() - start)).status();
+  const auto gemm = [&](MatrixProduct& product, const LayerMatrix& matrix) {
+    return product.Execute(matrix, num_rows, timeout - (absl::Now() - start)).status();
   };
   TANDEM_RETURN_IF_ERROR(rows(*attention_norm_));
   TANDEM_RETURN_IF_ERROR(rows(*pre_norm_));

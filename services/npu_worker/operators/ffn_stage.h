@@ -6,7 +6,7 @@
 //
 // residual, projection: float32 [num_rows, hidden_dim].  Operators hand over to one another in buffers of
 // the device: the host writes and reads the residual and the projection alone.  Each layer's weights
-// are copied once, when the plan is loaded, as bfloat16 in the array's order.
+// are copied once, when the plan is loaded (array_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/weights/weight_set.h"
-#include "services/npu_worker/operators/gemm_commands.h"
 #include "services/npu_worker/operators/layer_rows.h"
+#include "services/npu_worker/operators/matrix_product.h"
 #include "services/npu_worker/operators/opened_operator.h"
 #include "services/npu_worker/operators/row_commands.h"
 
@@ -28,16 +28,16 @@ namespace tandem::npu {
 // Single-thread.
 class FfnStage {
  public:
-  // `gemm`: over bf16 weights; `rows`: the row functions.  Errors as GemmCommands::Create and
-  // RowCommands::Create.
-  static absl::StatusOr<std::unique_ptr<FfnStage>> Create(const OpenedOperator& gemm,
+  // `rows`: the row functions.  Errors as MatrixProduct::Create and RowCommands::Create.
+  static absl::StatusOr<std::unique_ptr<FfnStage>> Create(const OpenedGemms& gemms,
                                                           const OpenedOperator& rows,
                                                           const ModelConfig& config,
                                                           uint32_t max_rows);
 
-  // Of a layer's copies.
-  static uint64_t LayerBytes(const ModelConfig& config);
-  // Copies a layer's weights.  RESOURCE_EXHAUSTED: memory.
+  // Of a layer's copies.  Errors as PartsOf.
+  static absl::StatusOr<uint64_t> LayerBytes(const OpenedGemms& gemms, const WeightSet& weights,
+                                             uint32_t layer_idx);
+  // Copies a layer's weights.  Errors as MatrixProduct::CopyWeights.
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
   // Computes a layer's stage over rows of the residual, in place, and returns nanoseconds on the device, as
@@ -48,21 +48,21 @@ class FfnStage {
 
  private:
   struct Layer {
-    NpuBuffer gate_up, down;
+    LayerMatrix gate_up, down;
     NpuBuffer norms;  // post-attention, pre-FFN, post-FFN
   };
 
-  FfnStage(OpenedOperator gemm, OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
-      : gemm_(std::move(gemm)), rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
-  absl::Status MakeGemms();
+  FfnStage(OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
+      : rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
+  absl::Status MakeProducts(const OpenedGemms& gemms);
   absl::Status MakeRows();
 
   // Destroyed in the reverse order: what uses a device goes before it.
-  const OpenedOperator gemm_, rows_;
+  const OpenedOperator rows_;
   const ModelConfig config_;
   const uint32_t max_rows_;
   LayerRows projection_, residual_;
-  std::unique_ptr<GemmCommands> gate_up_, down_;
+  std::unique_ptr<MatrixProduct> gate_up_, down_;
   std::unique_ptr<RowCommands> attention_norm_, pre_norm_, geglu_, post_norm_;
   std::map<uint32_t, Layer> layers_;
 };

@@ -1,4 +1,4 @@
-// The self-test of an array's GEMM: two tiles of outputs, cut short, over two tiles of inputs, for a few rows.
+// The self-test of an array's GEMM: two tiles of outputs, cut short, over five tiles of inputs, for a few rows.
 #pragma once
 
 #include <memory>
@@ -25,11 +25,13 @@ class GemmSelfTest final : public OperatorTest {
  private:
   GemmSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
       : device_(std::move(device)), op_(op) {}
+  void FillWeights();
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
 
   std::shared_ptr<NpuDevice> device_;
   const NpuOperator& op_;  // Borrowed.
+  GemmRows rows_;
   std::unique_ptr<GemmCommands> commands_;
   NpuBuffer weights_;
 };

@@ -1,8 +1,10 @@
-// An operator of the package with a context in which it runs.
+// Operators of the package with contexts in which they run.
 #pragma once
 
+#include <map>
 #include <memory>
 
+#include "services/common/tensor/dtype.h"
 #include "services/npu_worker/package/package.h"
 #include "services/npu_worker/xrt/npu_device.h"
 
@@ -13,5 +15,8 @@ struct OpenedOperator {
   std::shared_ptr<NpuDevice> device;
   const NpuOperator* op = nullptr;  // Borrowed; must outlive what uses it.
 };
+
+// By the format of their weights.
+using OpenedGemms = std::map<DType, OpenedOperator>;
 
 }  // namespace tandem::npu

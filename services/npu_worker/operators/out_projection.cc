@@ -5,61 +5,64 @@
 
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
-#include "services/npu_worker/control/gemm.h"
 #include "services/npu_worker/operators/number_formats.h"
 
 namespace tandem::npu {
 
-absl::StatusOr<std::unique_ptr<OutProjection>> OutProjection::Create(
-    std::shared_ptr<NpuDevice> device, const NpuOperator& op, const ModelConfig& config,
-    uint32_t max_rows) {
+absl::StatusOr<std::unique_ptr<OutProjection>> OutProjection::Create(const OpenedGemms& gemms,
+                                                                     const ModelConfig& config,
+                                                                     uint32_t max_rows) {
   const auto num_inputs = static_cast<uint32_t>(config.q_dim());
-  std::unique_ptr<OutProjection> projection(
-      new OutProjection(std::move(device), num_inputs, config.hidden_dim));
-  TANDEM_ASSIGN_OR_RETURN(
-      projection->commands_,
-      GemmCommands::Create(
-          *projection->device_, op,
-          {.max_rows = max_rows, .num_outputs = config.hidden_dim, .num_inputs = num_inputs}));
+  std::unique_ptr<OutProjection> projection(new OutProjection(num_inputs, config.hidden_dim));
+  TANDEM_ASSIGN_OR_RETURN(projection->product_,
+                          MatrixProduct::Create(gemms, {.max_rows = max_rows,
+                                                        .num_outputs = config.hidden_dim,
+                                                        .num_inputs = num_inputs}));
   return projection;
 }
 
-uint64_t OutProjection::LayerBytes(const ModelConfig& config) {
-  return GemmBf16Bytes(config.hidden_dim, config.q_dim());
+absl::StatusOr<uint64_t> OutProjection::LayerBytes(const OpenedGemms& gemms,
+                                                   const WeightSet& weights, uint32_t layer_idx) {
+  return LayerMatrixBytes(gemms, *weights.Find(WeightRole::kOut, layer_idx));
 }
 
 absl::Status OutProjection::AddLayer(const WeightSet& weights, uint32_t layer_idx) {
   TANDEM_ASSIGN_OR_RETURN(
-      NpuBuffer buffer,
-      commands_->CopyWeights(weights, *weights.Find(WeightRole::kOut, layer_idx)));
-  weights_.insert_or_assign(layer_idx, std::move(buffer));
+      LayerMatrix matrix,
+      product_->CopyWeights(weights, *weights.Find(WeightRole::kOut, layer_idx)));
+  weights_.insert_or_assign(layer_idx, std::move(matrix));
   return absl::OkStatus();
 }
 
 void OutProjection::SetRows(std::span<const uint16_t> halves, uint32_t num_rows) {
   TANDEM_CHECK(halves.size() == size_t{num_rows} * num_inputs_);
+  GemmRows& rows = product_->rows();
   for (size_t row = 0; row < num_rows; ++row) {
     HalvesToBf16(halves.subspan(row * num_inputs_, num_inputs_),
-                 commands_->activations().subspan(row * commands_->input_stride(), num_inputs_));
+                 rows.activations().subspan(row * rows.input_stride(), num_inputs_));
   }
 }
 
 void OutProjection::SetBf16Rows(std::span<const uint16_t> bf16, uint32_t num_rows) {
   TANDEM_CHECK(bf16.size() == size_t{num_rows} * num_inputs_);
+  GemmRows& rows = product_->rows();
   for (size_t row = 0; row < num_rows; ++row) {
-    std::ranges::copy(bf16.subspan(row * num_inputs_, num_inputs_),
-                      commands_->activations().begin() +
-                          static_cast<std::ptrdiff_t>(row * commands_->input_stride()));
+    std::ranges::copy(
+        bf16.subspan(row * num_inputs_, num_inputs_),
+        rows.activations().begin() + static_cast<std::ptrdiff_t>(row * rows.input_stride()));
   }
 }
 
 absl::StatusOr<int64_t> OutProjection::Run(uint32_t layer_idx, uint32_t num_rows,
                                            std::span<float> out, absl::Duration timeout) {
   TANDEM_CHECK(out.size() == size_t{num_rows} * num_outputs_);
+  GemmRows& rows = product_->rows();
+  TANDEM_RETURN_IF_ERROR(rows.HandOverRows(num_rows));
   TANDEM_ASSIGN_OR_RETURN(const int64_t ns,
-                          commands_->Execute(weights_.at(layer_idx), num_rows, timeout));
+                          product_->Execute(weights_.at(layer_idx), num_rows, timeout));
+  TANDEM_RETURN_IF_ERROR(rows.TakeBackRows(num_rows));
   for (size_t row = 0; row < num_rows; ++row) {
-    std::ranges::copy(commands_->output().subspan(row * commands_->output_stride(), num_outputs_),
+    std::ranges::copy(rows.output().subspan(row * rows.output_stride(), num_outputs_),
                       out.begin() + static_cast<std::ptrdiff_t>(row * num_outputs_));
   }
   return ns;

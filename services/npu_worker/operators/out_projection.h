@@ -2,7 +2,7 @@
 //
 //   projection[r, n] = sum_k attention[r, k] * weights[n, k]    [num_rows, hidden_dim], float32
 //
-// Each layer's weights are copied once, when the plan is loaded, as bfloat16 in the array's order.
+// Each layer's weights are copied once, when the plan is loaded (array_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,23 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/weights/weight_set.h"
-#include "services/npu_worker/operators/gemm_commands.h"
-#include "services/npu_worker/package/package.h"
-#include "services/npu_worker/xrt/npu_device.h"
+#include "services/npu_worker/operators/matrix_product.h"
+#include "services/npu_worker/operators/opened_operator.h"
 
 namespace tandem::npu {
 
 // Single-thread.
 class OutProjection {
  public:
-  // Errors as GemmCommands::Create.  `op`: borrowed; must outlive this.
-  static absl::StatusOr<std::unique_ptr<OutProjection>> Create(std::shared_ptr<NpuDevice> device,
-                                                               const NpuOperator& op,
+  // Errors as MatrixProduct::Create.
+  static absl::StatusOr<std::unique_ptr<OutProjection>> Create(const OpenedGemms& gemms,
                                                                const ModelConfig& config,
                                                                uint32_t max_rows);
 
-  // Of a layer's copy.
-  static uint64_t LayerBytes(const ModelConfig& config);
-  // Copies a layer's weights.  RESOURCE_EXHAUSTED: memory.
+  // Of a layer's copy.  Errors as PartsOf.
+  static absl::StatusOr<uint64_t> LayerBytes(const OpenedGemms& gemms, const WeightSet& weights,
+                                             uint32_t layer_idx);
+  // Copies a layer's weights.  Errors as MatrixProduct::CopyWeights.
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
   // Rows of attention output as the stage's input, [num_rows][q_dim]: float16, or bfloat16 of the array.
@@ -43,15 +42,14 @@ class OutProjection {
                               absl::Duration timeout);
 
  private:
-  OutProjection(std::shared_ptr<NpuDevice> device, uint32_t num_inputs, uint32_t num_outputs)
-      : device_(std::move(device)), num_inputs_(num_inputs), num_outputs_(num_outputs) {}
+  OutProjection(uint32_t num_inputs, uint32_t num_outputs)
+      : num_inputs_(num_inputs), num_outputs_(num_outputs) {}
 
-  // Destroyed in the reverse order: what uses the device goes before it.
-  std::shared_ptr<NpuDevice> device_;
   const uint32_t num_inputs_;
   const uint32_t num_outputs_;
-  std::unique_ptr<GemmCommands> commands_;
-  std::map<uint32_t, NpuBuffer> weights_;  // by layer
+  // Destroyed in the reverse order: what uses the device goes before it.
+  std::unique_ptr<MatrixProduct> product_;
+  std::map<uint32_t, LayerMatrix> weights_;  // by layer
 };
 
 }  // namespace tandem::npu

@@ -18,7 +18,7 @@ constexpr auto kFloatBytes = static_cast<uint32_t>(sizeof(float));
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<QkvStage>> QkvStage::Create(const OpenedOperator& gemm,
+absl::StatusOr<std::unique_ptr<QkvStage>> QkvStage::Create(const OpenedGemms& gemms,
                                                            const OpenedOperator& rows,
                                                            const ModelConfig& config,
                                                            uint32_t max_rows) {
@@ -26,12 +26,12 @@ absl::StatusOr<std::unique_ptr<QkvStage>> QkvStage::Create(const OpenedOperator&
     return absl::FailedPreconditionError(absl::StrFormat(
         "Qkv with head size %d, the NPU rotates heads of 64, 128 and 256", config.head_dim));
   }
-  std::unique_ptr<QkvStage> stage(new QkvStage(gemm, rows, config, max_rows));
+  std::unique_ptr<QkvStage> stage(new QkvStage(rows, config, max_rows));
   TANDEM_ASSIGN_OR_RETURN(
-      stage->qkv_, GemmCommands::Create(*gemm.device, *gemm.op,
-                                        {.max_rows = max_rows,
-                                         .num_outputs = static_cast<uint32_t>(config.qkv_dim()),
-                                         .num_inputs = config.hidden_dim}));
+      stage->qkv_,
+      MatrixProduct::Create(gemms, {.max_rows = max_rows,
+                                    .num_outputs = static_cast<uint32_t>(config.qkv_dim()),
+                                    .num_inputs = config.hidden_dim}));
   TANDEM_RETURN_IF_ERROR(stage->MakeNorm());
   const uint64_t head_bytes = uint64_t{PaddedJobRows(max_rows)} * stage->HeadWords() * 4;
   TANDEM_ASSIGN_OR_RETURN(stage->heads_,
@@ -50,11 +50,11 @@ absl::Status QkvStage::MakeNorm() {
                       .count = config_.hidden_dim,
                       .epsilon = config_.rms_norm_eps,
                       .first = {.stride = residual_.stride()},
-                      .output = {.stride = qkv_->input_stride() / 2}};
+                      .output = {.stride = qkv_->rows().input_stride() / 2}};
   TANDEM_ASSIGN_OR_RETURN(
-      norm_,
-      RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
-                          {.first = &residual_.buffer(), .output = &qkv_->activations_buffer()}));
+      norm_, RowCommands::Create(
+                 *rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {job}},
+                 {.first = &residual_.buffer(), .output = &qkv_->rows().activations_buffer()}));
   return absl::OkStatus();
 }
 
@@ -75,7 +75,7 @@ absl::Status QkvStage::MakeRotation(KvGroup group) {
                     .num_heads = config_.num_heads,
                     .epsilon = config_.rms_norm_eps,
                     .first = {.stride = rotation.table.stride()},
-                    .second = {.stride = qkv_->output_stride()},
+                    .second = {.stride = qkv_->rows().output_stride()},
                     .output = {.stride = HeadWords()}};
   RowJob k = q;
   k.num_heads = config_.num_kv_heads;
@@ -86,13 +86,17 @@ absl::Status QkvStage::MakeRotation(KvGroup group) {
       rotation.turn,
       RowCommands::Create(*rows_.device, *rows_.op, {.max_rows = max_rows_, .jobs = {q, k}},
                           {.first = &rotation.table.buffer(),
-                           .second = &qkv_->output_buffer(),
+                           .second = &qkv_->rows().output_buffer(),
                            .output = &heads_}));
   return absl::OkStatus();
 }
 
-uint64_t QkvStage::LayerBytes(const ModelConfig& config) {
-  return GemmBf16Bytes(config.qkv_dim(), config.hidden_dim) +
+absl::StatusOr<uint64_t> QkvStage::LayerBytes(const OpenedGemms& gemms, const WeightSet& weights,
+                                              uint32_t layer_idx) {
+  TANDEM_ASSIGN_OR_RETURN(const uint64_t matrix,
+                          LayerMatrixBytes(gemms, *weights.Find(WeightRole::kQkv, layer_idx)));
+  const ModelConfig& config = weights.config();
+  return matrix +
          (PaddedWidth(config.hidden_dim) + 2 * PaddedWidth(config.head_dim)) * sizeof(float);
 }
 
@@ -131,7 +135,7 @@ absl::Status QkvStage::SetPositions(std::span<const RowEntry> rows, Rotation& ro
 
 absl::Status QkvStage::TakeBack(size_t num_rows, const Output& output) const {
   TANDEM_RETURN_IF_ERROR(heads_.SyncFromDevice(0, num_rows * HeadWords() * 4));
-  TANDEM_RETURN_IF_ERROR(qkv_->TakeBackRows(static_cast<uint32_t>(num_rows)));
+  TANDEM_RETURN_IF_ERROR(qkv_->rows().TakeBackRows(static_cast<uint32_t>(num_rows)));
   const size_t q_dim = config_.q_dim(), kv_dim = config_.kv_dim();
   const auto* const heads = reinterpret_cast<const uint16_t*>(heads_.data());
   for (size_t row = 0; row < num_rows; ++row) {
@@ -139,7 +143,7 @@ absl::Status QkvStage::TakeBack(size_t num_rows, const Output& output) const {
     Bf16ToHalves(of_row.first(q_dim), output.q.subspan(row * q_dim, q_dim));
     Bf16ToHalves(of_row.last(kv_dim), output.k.subspan(row * kv_dim, kv_dim));
     const auto values =
-        qkv_->output().subspan(row * qkv_->output_stride() + q_dim + kv_dim, kv_dim);
+        qkv_->rows().output().subspan(row * qkv_->rows().output_stride() + q_dim + kv_dim, kv_dim);
     std::ranges::transform(values, output.v.begin() + static_cast<std::ptrdiff_t>(row * kv_dim),
                            FloatToHalf);
   }
@@ -158,7 +162,7 @@ absl::StatusOr<int64_t> QkvStage::Run(uint32_t layer_idx, std::span<const RowEnt
   const absl::Time start = absl::Now();
   const auto left = [&] { return timeout - (absl::Now() - start); };
   TANDEM_RETURN_IF_ERROR(norm_->Execute(&layer.input_norm, num_rows, left()).status());
-  TANDEM_RETURN_IF_ERROR(qkv_->ExecuteOnDevice(layer.qkv, num_rows, left()).status());
+  TANDEM_RETURN_IF_ERROR(qkv_->Execute(layer.qkv, num_rows, left()).status());
   TANDEM_RETURN_IF_ERROR(rotation.turn->Execute(&layer.head_norms, num_rows, left()).status());
   const int64_t ns = absl::ToInt64Nanoseconds(absl::Now() - start);
   TANDEM_RETURN_IF_ERROR(TakeBack(num_rows, output));

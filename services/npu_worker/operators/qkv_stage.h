@@ -3,8 +3,7 @@
 //   q, k, v = split(Wqkv rmsnorm(residual));  q = rotate(rmsnorm(q)), k = rotate(rmsnorm(k))
 //
 // The host makes the cosines and sines of the step's positions, and converts q, k and v to float16 for
-// the exchange region.  Each layer's weights are copied once, when the plan is loaded, as bfloat16 in the
-// array's order.
+// the exchange region.  Each layer's weights are copied once, when the plan is loaded (array_weights.h).
 #pragma once
 
 #include <array>
@@ -19,8 +18,8 @@
 #include "absl/time/time.h"
 #include "services/common/step/step_batch.h"
 #include "services/common/weights/weight_set.h"
-#include "services/npu_worker/operators/gemm_commands.h"
 #include "services/npu_worker/operators/layer_rows.h"
+#include "services/npu_worker/operators/matrix_product.h"
 #include "services/npu_worker/operators/opened_operator.h"
 #include "services/npu_worker/operators/row_commands.h"
 
@@ -35,14 +34,15 @@ class QkvStage {
   };
 
   // As FfnStage::Create; FAILED_PRECONDITION: heads of another size than 64, 128 or 256.
-  static absl::StatusOr<std::unique_ptr<QkvStage>> Create(const OpenedOperator& gemm,
+  static absl::StatusOr<std::unique_ptr<QkvStage>> Create(const OpenedGemms& gemms,
                                                           const OpenedOperator& rows,
                                                           const ModelConfig& config,
                                                           uint32_t max_rows);
 
-  // Of a layer's copies.
-  static uint64_t LayerBytes(const ModelConfig& config);
-  // Copies a layer's weights.  RESOURCE_EXHAUSTED: memory.
+  // Of a layer's copies.  Errors as PartsOf.
+  static absl::StatusOr<uint64_t> LayerBytes(const OpenedGemms& gemms, const WeightSet& weights,
+                                             uint32_t layer_idx);
+  // Copies a layer's weights.  Errors as MatrixProduct::CopyWeights.
   absl::Status AddLayer(const WeightSet& weights, uint32_t layer_idx);
 
   // Computes a layer's stage over rows of the residual, [rows.size()][hidden_dim], and returns
@@ -54,7 +54,7 @@ class QkvStage {
 
  private:
   struct Layer {
-    NpuBuffer qkv;
+    LayerMatrix qkv;
     NpuBuffer input_norm;
     NpuBuffer head_norms;  // of q, of k
   };
@@ -66,8 +66,8 @@ class QkvStage {
     std::unique_ptr<RowCommands> turn;
   };
 
-  QkvStage(OpenedOperator gemm, OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
-      : gemm_(std::move(gemm)), rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
+  QkvStage(OpenedOperator rows, const ModelConfig& config, uint32_t max_rows)
+      : rows_(std::move(rows)), config_(config), max_rows_(max_rows) {}
   absl::Status MakeNorm();
   absl::Status MakeRotation(KvGroup group);
   // Words of a row of q's and k's heads in bfloat16.
@@ -78,12 +78,12 @@ class QkvStage {
   absl::Status TakeBack(size_t num_rows, const Output& output) const;
 
   // Destroyed in the reverse order: what uses a device goes before it.
-  const OpenedOperator gemm_, rows_;
+  const OpenedOperator rows_;
   const ModelConfig config_;
   const uint32_t max_rows_;
   LayerRows residual_;
   NpuBuffer heads_;  // bfloat16 [max_rows][num_heads + num_kv_heads][head_dim]
-  std::unique_ptr<GemmCommands> qkv_;
+  std::unique_ptr<MatrixProduct> qkv_;
   std::unique_ptr<RowCommands> norm_;
   std::array<Rotation, kNumKvGroups> rotations_;
   std::map<uint32_t, Layer> layers_;

@@ -87,9 +87,17 @@ absl::StatusOr<const NpuOperator*> OperatorPackage::FindAttention(uint32_t head_
                       head_dim, absl::StrJoin(HeadDims(), ", ")));
 }
 
-const NpuOperator* OperatorPackage::FindBf16Gemm() const {
+std::vector<DType> OperatorPackage::GemmFormats() const {
+  std::vector<DType> formats;
   for (const NpuOperator& op : operators) {
-    if (op.control == ControlKind::kGemm && op.weight_dtype == DType::kBf16) return &op;
+    if (op.control == ControlKind::kGemm) formats.push_back(op.weight_dtype);
+  }
+  return formats;
+}
+
+const NpuOperator* OperatorPackage::FindGemm(DType weight_dtype) const {
+  for (const NpuOperator& op : operators) {
+    if (op.control == ControlKind::kGemm && op.weight_dtype == weight_dtype) return &op;
   }
   return nullptr;
 }

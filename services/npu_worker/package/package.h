@@ -64,8 +64,10 @@ struct OperatorPackage {
   std::vector<uint32_t> HeadDims() const;
   // FAILED_PRECONDITION: the package has no attention for such heads.
   absl::StatusOr<const NpuOperator*> FindAttention(uint32_t head_dim) const;
-  // The GEMM over bf16 weights, which runs Out, Qkv and Ffn; nullptr: the package has none.
-  const NpuOperator* FindBf16Gemm() const;
+  // The GEMMs' formats of weights.
+  std::vector<DType> GemmFormats() const;
+  // The GEMM over weights of a format; nullptr: the package has none.
+  const NpuOperator* FindGemm(DType weight_dtype) const;
   // The row functions; nullptr: the package has none.
   const NpuOperator* FindRows() const;
   // The devices of the operators, each once, in words.

@@ -80,7 +80,8 @@ TEST_F(PackageTest, ReadsOperators) {
   EXPECT_EQ(op->parameters, (ParameterPlace{.address = 4096, .lock = 3}));
   EXPECT_EQ(op->licence, "Apache-2.0");
   EXPECT_EQ(package.operators[1].weight_dtype, DType::kQ4_0);
-  EXPECT_EQ(package.FindBf16Gemm(), nullptr);
+  EXPECT_EQ(package.GemmFormats(), std::vector<DType>{DType::kQ4_0});
+  EXPECT_EQ(package.FindGemm(DType::kBf16), nullptr);
   EXPECT_THAT(package.FindAttention(64).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("head size 64")));
   // The names stand for what control code writes.
@@ -91,11 +92,15 @@ TEST_F(PackageTest, ReadsOperators) {
   EXPECT_EQ(package.FindRows()->name, "r");
 }
 
-TEST_F(PackageTest, AGemmOverBf16WeightsIsFound) {
-  ASSERT_OK(ReadWith("\"q4_0\"", "\"bf16\""));
-  ASSERT_OK_AND_ASSIGN(const OperatorPackage package, Read());
-  ASSERT_NE(package.FindBf16Gemm(), nullptr);
-  EXPECT_EQ(package.FindBf16Gemm()->name, "g");
+TEST_F(PackageTest, AGemmIsFoundByTheFormatOfItsWeights) {
+  for (const DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kBf16}) {
+    Write("package.json", kPackage);
+    ASSERT_OK(ReadWith("\"q4_0\"", "\"" + std::string(Traits(dtype).name) + "\""));
+    ASSERT_OK_AND_ASSIGN(const OperatorPackage package, Read());
+    EXPECT_EQ(package.GemmFormats(), std::vector<DType>{dtype});
+    ASSERT_NE(package.FindGemm(dtype), nullptr);
+    EXPECT_EQ(package.FindGemm(dtype)->name, "g");
+  }
 }
 
 TEST_F(PackageTest, PackagesOfOtherVersionsAreRefusedWithTheWayOut) {
