@@ -20,6 +20,7 @@ constexpr absl::Duration kStepWait = absl::Seconds(30);
 // ended.
 uint64_t StepsEnded(const v1::GetStatusResponse& status) {
   if (status.segments().empty()) return status.scheduler().steps();
+  if (status.replicas().empty()) return status.segments().rbegin()->calls();
   uint64_t ended = 0;
   for (const v1::SegmentStatus& segment : status.segments()) {
     if (segment.stages().ends_with("Head")) ended += segment.calls();

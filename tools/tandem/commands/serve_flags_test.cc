@@ -69,6 +69,7 @@ class ServeFlagsTest : public ::testing::Test {
     return {
         {"model", {Quoted("m.gguf"), Quoted("absent.gguf")}},
         {"npu", {"\"off\"", "\"maybe\""}},
+        {"npu-prompts", {"false", "\"maybe\""}},  // --npu off is given too
         {"favour", {"\"throughput\"", "\"speed\""}},
         {"gpu", {"\"software\"", "\"maybe\""}},
         {"tune", {"\"off\"", "\"never\""}},
