@@ -163,24 +163,17 @@ function(tandem_executable)
 endfunction()
 
 # tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60] [PARTS n]
-#             [COMPUTES] [SECONDS n])
+#             [COMPUTES])
 # One ctest entry a binary; with PARTS n its tests are dealt out to NAME_0 to NAME_(n-1).  Labels: unit (seconds,
 # default), device (needs a Vulkan driver), model (runs a test model), cluster (starts services).  COMPUTES: see
-# tandem_computing_units.  SECONDS: about how long an entry takes with the sanitizers; entries that take 10 or more
-# name it, because ctest starts the longest first, and a clean checkout knows no times.
+# tandem_computing_units.
 function(tandem_test)
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "COMPUTES" "NAME;PARTS;TIMEOUT;SECONDS" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "NAME;PARTS;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
-  endif()
-  set(cost 10)
-  if(ARG_SECONDS)
-    set(cost ${ARG_SECONDS})
-  elseif(ARG_TIMEOUT)
-    set(cost ${ARG_TIMEOUT})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -220,7 +213,7 @@ function(tandem_test)
     endif()
     add_test(NAME ${name} COMMAND ${ARG_NAME})
     # The longest begin first, or they would run alone at the end.
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${cost}
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT}
       ENVIRONMENT "${environment}")
   endforeach()
 endfunction()

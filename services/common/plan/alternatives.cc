@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<Plan>> MakeAlternatives(const ModelConfig& config,
   out_too.out_on_npu = true;
   PlacementPolicy gpu_alone = policy;
   gpu_alone.npu = NpuPolicy::kOff;
-  gpu_alone.out_on_npu = gpu_alone.layers_on_npu = false;
+  gpu_alone.out_on_npu = false;
   for (const PlacementPolicy& other : {out_too, gpu_alone}) {
     auto plan = MakePlan(config, weight_dtypes, workers, other);
     if (!plan.ok()) continue;  // no GPU that attends

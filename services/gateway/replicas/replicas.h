@@ -172,7 +172,7 @@ class Replicas final : public RequestSink {
   // The phase that a request is in.
   enum class Work : uint8_t { kPrompt, kDecode };
   // How well a replica is placed for it: the first that any has is the one that counts.
-  enum class Rank : uint8_t { kBest, kServes, kOtherRole, kLeaves, kLost, kGone };
+  enum class Rank : uint8_t { kBest, kServes, kOtherRole, kTooSmall, kLeaves, kLost, kGone };
   Rank RankOf(uint32_t replica, const EngineRequest& request, const PrefixKeys& keys,
               Work work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that may take it, the best first, down to rank `least`, without `except`: that engine's

@@ -67,7 +67,8 @@ void ExpectAnswers(Replicas& replicas, const std::vector<EngineRequest>& request
   std::vector<std::unique_ptr<StreamReader>> readers;
   for (const EngineRequest& request : requests) {
     readers.push_back(std::make_unique<StreamReader>());
-    ASSERT_TRUE(replicas.Submit(EngineRequest(request), readers.back()->stream()).ok());
+    const absl::Status taken = replicas.Submit(EngineRequest(request), readers.back()->stream());
+    ASSERT_TRUE(taken.ok()) << taken;
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_TRUE(readers[i]->ReadToEnd().status.ok()) << i << " " << readers[i]->end->status;
@@ -181,6 +182,32 @@ TEST(ReplicasHandOverTest, TheNextTurnIsComputedWhereTheAnswerBeforeItIs) {
   ExpectAnswers(*replicas, {request});
   EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), 1u);
   EXPECT_EQ(StatusOf(*replicas).replicas(1).requests(), 2u);
+}
+
+TEST(ReplicasHandOverTest, WhatAReplicaForPromptsCannotTakeIsComputedWhereItIsDecoded) {
+  Gate gate;
+  FakeExecutorOptions prompts = Copying();
+  prompts.limits.context_len = 128;
+  prompts.on_step = [&gate](const StepBatch&) {
+    gate.Wait();
+    return absl::OkStatus();
+  };
+  EngineOptions options = ToyOptions();
+  options.max_sequences = 1;
+  options.max_waiting = 0;
+  auto replicas = MakeReadyReplicas({Prompts(0, prompts), Decode(1)}, options);
+  const EngineRequest too_long = GreedyRequest(1, 150, 20);
+  ExpectAnswers(*replicas, {too_long});
+  EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), 0u);
+  // The second finds the queue for prompts full.
+  const EngineRequest first = GreedyRequest(2, 100, 10), second = GreedyRequest(3, 100, 10);
+  StreamReader reader;
+  ASSERT_TRUE(replicas->Submit(EngineRequest(first), reader.stream()).ok());
+  ExpectAnswers(*replicas, {second});
+  EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), 1u);
+  EXPECT_EQ(StatusOf(*replicas).replicas(1).requests(), 2u);
+  gate.Open();
+  EXPECT_TRUE(reader.ReadToEnd().status.ok()) << reader.end->status;
 }
 
 TEST(ReplicasHandOverTest, WithoutAReplicaThatDecodesThePromptsReplicaGoesOn) {

@@ -30,7 +30,7 @@ Replicas::Rank Replicas::RankOf(uint32_t r, const EngineRequest& request, const 
   if (replica.engine == nullptr || replica.ended) return Rank::kGone;
   if (!replica.ready) return Rank::kLost;
   if (replica.leaving) return Rank::kLeaves;
-  if (request.prompt.size() >= replica.engine->max_sequence_len()) return Rank::kOtherRole;
+  if (request.prompt.size() >= replica.engine->max_sequence_len()) return Rank::kTooSmall;
   const ReplicaRole role = replica.start.role;
   if (role == ReplicaRole::kBoth) return Rank::kServes;
   if (role == ReplicaRole::kPrompts) {
@@ -87,25 +87,25 @@ absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStre
       "every replica has lost the weights that it served: the gateway loads the model again; send "
       "the request again");
   bool tried = false;
-  const auto again = [&refused] {
-    return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused);
-  };
-  // Again, because replicas that were chosen may have left meanwhile; and those that decode, where the
-  // queues of those for prompts are full.
-  for (int round = 0; round < kMostRounds && again(); ++round) {
-    const Work work = round % 2 == 0 ? Work::kPrompt : Work::kDecode;
-    if (round > 1 && absl::IsResourceExhausted(refused)) break;
+  const auto submit = [&](Work work) {
     for (const Choice& choice : ChoicesFor(request, keys, work)) {
       // Not std::move: after an error the request is as it was.
       absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
       if (status.ok()) {
         NoteGiven(choice, keys);
-        return status;
+        return true;
       }
       if (!std::exchange(tried, true)) refused = std::move(status);
-      if (!again()) break;
+      if (!absl::IsResourceExhausted(refused) && !absl::IsUnavailable(refused)) return false;
     }
+    return false;
+  };
+  // Again, because replicas that were chosen may have left meanwhile.
+  for (int round = 0; round < kMostRounds && absl::IsUnavailable(refused); ++round) {
+    if (submit(Work::kPrompt)) return absl::OkStatus();
   }
+  // The queues of those for prompts are full; those that decode compute prompts, too.
+  if (absl::IsResourceExhausted(refused) && submit(Work::kDecode)) return absl::OkStatus();
   ReportRefused(api, refused);
   return refused;
 }

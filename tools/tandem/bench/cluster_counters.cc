@@ -16,11 +16,9 @@ constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 
 constexpr absl::Duration kStepWait = absl::Seconds(30);
 
-// The scheduler counts a step when it begins, its last segment, each replica's with Head, when it has
-// ended.
+// The scheduler counts a step when it begins; its last segment, which has Head, when it has ended.
 uint64_t StepsEnded(const v1::GetStatusResponse& status) {
   if (status.segments().empty()) return status.scheduler().steps();
-  if (status.replicas().empty()) return status.segments().rbegin()->calls();
   uint64_t ended = 0;
   for (const v1::SegmentStatus& segment : status.segments()) {
     if (segment.stages().ends_with("Head")) ended += segment.calls();

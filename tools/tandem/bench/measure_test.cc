@@ -71,7 +71,7 @@ class FakeGateway final : public v1::Generation::Service {
     response->mutable_scheduler()->set_max_sequences(4);
     response->mutable_scheduler()->set_max_rows(64);
     response->mutable_scheduler()->set_running(running);
-    const char* stages[] = {"Embed+Qkv(0)", "Attend(0)", "Out(0)+Ffn(0)+Qkv(1)", "Attend(1)"};
+    const char* stages[] = {"Embed+Qkv(0)", "Attend(0)", "Out(0)+Ffn(0)+Qkv(1)", "Attend(1)..Head"};
     for (uint32_t i = 0; i < 4; ++i) {
       auto* segment = response->add_segments();
       segment->set_index(i);
