@@ -193,8 +193,10 @@ TEST_F(AutoPlacementTest, StreamsGoOnOverMoves) {
   auto off = MustStart(Options({"gpu0"}, NpuPolicy::kOff));
   ASSERT_NE(off, nullptr);
   const auto expected = Answers(std::move(off), [](Engine&) {});
-  Delay("gpu0", 10'000);
-  auto executor = MustStart(AutoOptions());
+  Delay("gpu0", 3'000);
+  ExecutorOptions options = AutoOptions();
+  options.choice.first_pause = absl::Seconds(2);
+  auto executor = MustStart(options);
   ASSERT_NE(executor, nullptr);
   const auto answers = Answers(std::move(executor), [this](Engine& engine) {
     const auto await_moves = [&](uint64_t moves) {
@@ -206,14 +208,15 @@ TEST_F(AutoPlacementTest, StreamsGoOnOverMoves) {
       } while (status.placement_moves() < moves && absl::Now() < patience);
       EXPECT_EQ(status.placement_moves(), moves);
     };
-    // It learns what these steps take, of 65 to 128 positions: from eight at least.
+    // Eight steps of each of two lanes say what steps of up to 127 positions take; those that are left
+    // of them then show that the NPU is slow.
     v1::GetStatusResponse status;
     const absl::Time patience = absl::Now() + absl::Seconds(30);
     do {
-      absl::SleepFor(absl::Milliseconds(20));
+      absl::SleepFor(absl::Milliseconds(5));
       engine.FillStatus(status);
-    } while (status.scheduler().steps() < 70 && absl::Now() < patience);
-    Delay("npu0", 60'000);
+    } while (status.scheduler().steps() < 40 && absl::Now() < patience);
+    Delay("npu0", 30'000);
     await_moves(1);
     Delay("npu0", 0);
     await_moves(2);

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   TANDEM_RETURN_IF_ERROR(lost_);
   TANDEM_RETURN_IF_ERROR(step.status);
   if (feeds_) LearnPace(step, step.timings.front());
-  if (feeds_ || (step.alone && !step.joined)) NotePlacement(step, step.timings);
+  NotePlacement(step, step.timings);
   return std::move(step.timings);
 }
 
@@ -124,7 +124,9 @@ void ClusterExecutor::NotePlacement(const Step& step, std::span<const SegmentTim
   const auto batch = ParseStep(StepArea(step.call.lane), limits_, noted_);
   if (!batch.ok()) return;  // its worker has written to it since
   const absl::Time now = absl::Now();
-  const std::optional<std::string> why = placer_.StepRan(*batch, timings, now);
+  // Steps that feed each other run one after the other.
+  const bool overlaps = !feeds_ && (!step.alone || step.joined);
+  const std::optional<std::string> why = placer_.StepRan(*batch, overlaps, timings, now);
   if (now - published_ >= kPublishPause || why.has_value()) PublishPlacements(now);
   if (!why.has_value()) return;
   lost_ = PlacementMovedError(*why);

@@ -33,7 +33,7 @@ std::string KeyOf(const Placement& placement, const std::string& description,
 }
 
 // Nothing: a step that says little, for it does several things.
-std::optional<StepShape> ShapeOf(const StepBatch& step) {
+std::optional<StepShape> ShapeOf(const StepBatch& step, bool overlaps) {
   if (step.rows.empty() || !step.pictures.empty() || step.header.want_logits != 0) return {};
   const bool decodes = step.outputs.size() == step.rows.size();
   if (!decodes && (step.sequences.size() != 1 || step.outputs.size() > 1)) return {};
@@ -41,7 +41,8 @@ std::optional<StepShape> ShapeOf(const StepBatch& step) {
   for (const RowEntry& row : step.rows) positions += row.position;
   return StepShape{.decodes = decodes,
                    .rows = static_cast<uint32_t>(step.rows.size()),
-                   .depth = static_cast<uint32_t>(positions / step.rows.size())};
+                   .depth = static_cast<uint32_t>(positions / step.rows.size()),
+                   .overlaps = overlaps};
 }
 
 }  // namespace
@@ -122,10 +123,10 @@ bool Placer::Begin(absl::Time now) {
   return true;
 }
 
-std::optional<std::string> Placer::StepRan(const StepBatch& step,
+std::optional<std::string> Placer::StepRan(const StepBatch& step, bool overlaps,
                                            std::span<const SegmentTiming> timings, absl::Time now) {
   if (!choosing()) return std::nullopt;
-  const std::optional<StepShape> shape = ShapeOf(step);
+  const std::optional<StepShape> shape = ShapeOf(step, overlaps);
   if (!shape.has_value()) return std::nullopt;
   choice_.StepRan(*shape, SecondsOf(placements_[chosen_].plan, timings), now);
   const std::optional<size_t> next = choice_.Move(now);

@@ -48,9 +48,10 @@ class Placer {
 
   // Whether there is more than one placement.
   bool choosing() const { return placements_.size() > 1; }
-  // A step of the chosen placement has run.  Why serving is to move: another placement is better.
-  std::optional<std::string> StepRan(const StepBatch& step, std::span<const SegmentTiming> timings,
-                                     absl::Time now);
+  // A step of the chosen placement has run, beside another if it `overlaps`.  Why serving is to move:
+  // another placement is better.
+  std::optional<std::string> StepRan(const StepBatch& step, bool overlaps,
+                                     std::span<const SegmentTiming> timings, absl::Time now);
   // Whether half of so many streams are to decode in a step, by what the chosen placement was measured
   // to take.
   bool HalvesPay(uint32_t decoding) const;

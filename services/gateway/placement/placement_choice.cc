@@ -144,7 +144,8 @@ void PlacementChoice::StepRan(StepShape shape, const StepSeconds& seconds, absl:
   const PlacementCandidate& candidate = candidates_[*in_force_];
   std::vector<Slowdown>& slowdowns = slowdowns_[candidate.description];
   TANDEM_CHECK(seconds.device.size() + 1 == slowdowns.size());
-  for (size_t p = 0; p < slowdowns.size(); ++p) {
+  const size_t num_parts = slowdowns.size() - (shape.overlaps ? 1 : 0);
+  for (size_t p = 0; p < num_parts; ++p) {
     slowdowns[p].Took(shape, p < seconds.device.size() ? seconds.device[p] : seconds.other);
     Device& device = devices_[PartOf(candidate, p)];
     device.ratio = slowdowns[p].ratio();

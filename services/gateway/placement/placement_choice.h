@@ -46,7 +46,8 @@ class PlacementChoice {
   // Steps run in `candidate` from now on.
   void Begin(size_t candidate, absl::Time now);
   std::optional<size_t> in_force() const { return in_force_; }
-  // A step has run in the placement in force.
+  // A step has run in the placement in force.  Of one that overlaps another only the devices' times
+  // count: the rest is mostly waiting for the other's.
   void StepRan(StepShape shape, const StepSeconds& seconds, absl::Time now);
   // The placement to move to: it has been better for long enough.  Nothing most of the time.
   std::optional<size_t> Move(absl::Time now);

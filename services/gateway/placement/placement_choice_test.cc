@@ -39,15 +39,20 @@ class PlacementChoiceTest : public ::testing::Test {
  protected:
   explicit PlacementChoiceTest() { choice_.SetCandidates(GpuAndNpu(), kOneStream); }
   void Begin(size_t candidate) { choice_.Begin(candidate, now_); }
-  // Steps that decode one stream, each `seconds` long by worker; the move that is due, if one is.
-  std::optional<size_t> Steps(const std::vector<double>& seconds, absl::Duration time) {
+  // Steps of `shape`, each `seconds` long; the move that is due, if one is.
+  std::optional<size_t> Steps(const StepShape& shape, const StepSeconds& seconds,
+                              absl::Duration time) {
     const absl::Time end = now_ + time;
     while (now_ < end) {
       now_ += absl::Milliseconds(100);
-      choice_.StepRan(kDecode, {.device = seconds}, now_);
+      choice_.StepRan(shape, seconds, now_);
       if (const auto move = choice_.Move(now_)) return move;
     }
     return std::nullopt;
+  }
+  // Of steps that decode one stream, with times by worker.
+  std::optional<size_t> Steps(const std::vector<double>& seconds, absl::Duration time) {
+    return Steps(kDecode, {.device = seconds}, time);
   }
 
   PlacementChoice choice_{{}};
@@ -79,6 +84,15 @@ TEST_F(PlacementChoiceTest, WhatWasNotTriedIsTriedFirst) {
   EXPECT_EQ(choice_.Untried(), 1u);
   choice_.SetCosts(1, *GpuAndNpu()[1].costs);
   EXPECT_EQ(choice_.Untried(), std::nullopt);
+}
+
+TEST_F(PlacementChoiceTest, LanesNeitherHideASlowDeviceNorMakeOneByWaiting) {
+  constexpr StepShape kLane = {.decodes = true, .rows = 1, .depth = 1000, .overlaps = true};
+  Begin(0);
+  EXPECT_EQ(Steps(kLane, {.device = {0.005, 0.005}, .other = 0.001}, absl::Seconds(10)),
+            std::nullopt);
+  EXPECT_EQ(Steps(kLane, {.device = {0.005, 0.005}, .other = 0.1}, absl::Minutes(2)), std::nullopt);
+  EXPECT_EQ(Steps(kLane, {.device = {0.005, 0.02}, .other = 0.001}, absl::Minutes(2)), 1u);
 }
 
 TEST_F(PlacementChoiceTest, StaysWhileNothingChanges) {

@@ -18,7 +18,8 @@ constexpr double kSteps = 16.0;
 uint64_t Slowdown::BucketOf(StepShape shape) {
   const auto octave = [](uint32_t value) { return static_cast<uint64_t>(std::bit_width(value)); };
   // Depths below 128 differ little.
-  return (octave(shape.depth / 128) << 16) | (octave(shape.rows) << 8) | (shape.decodes ? 1 : 0);
+  const uint64_t kind = (shape.overlaps ? 2 : 0) | (shape.decodes ? 1 : 0);
+  return (octave(shape.depth / 128) << 16) | (octave(shape.rows) << 8) | kind;
 }
 
 void Slowdown::Expect(StepShape shape, double seconds) {

@@ -1,8 +1,9 @@
 // How much slower than it was a device has become, from the times of steps.
 //
 // Steps differ in rows and depth, so each is compared with others like it: of its kind, with about as
-// many rows, about as deep.  The first of them, divided by the ratio of that
-// time, say how long their kind takes.
+// many rows, about as deep, both alone or both beside another step (lanes), which takes some of the
+// memory's bandwidth.  The first of them, divided by the ratio of that time, say how long their kind
+// takes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace tandem::gateway {
 struct StepShape {
   bool decodes = false;  // every row has an output; else it is a part of one prompt
   uint32_t rows = 0;
-  uint32_t depth = 0;  // mean position of its rows
+  uint32_t depth = 0;     // mean position of its rows
+  bool overlaps = false;  // another step was under way
 };
 
 // Of one device in one placement.  Pure data, single-thread.

@@ -28,6 +28,16 @@ TEST(SlowdownTest, StepsOfAnotherShapeAreNoSlowdown) {
   EXPECT_DOUBLE_EQ(device.ratio(), 1.0);
 }
 
+TEST(SlowdownTest, StepsBesideAnotherAreComparedWithTheirLike) {
+  constexpr StepShape kBeside = {.decodes = true, .rows = 1, .depth = 1000, .overlaps = true};
+  Slowdown device;
+  Steps(device, kOne, 0.010, 20);
+  Steps(device, kBeside, 0.015, 20);
+  EXPECT_DOUBLE_EQ(device.ratio(), 1.0);
+  Steps(device, kBeside, 0.045, 60);
+  EXPECT_NEAR(device.ratio(), 3.0, 0.1);
+}
+
 TEST(SlowdownTest, FollowsAndRecovers) {
   Slowdown device;
   Steps(device, kOne, 0.010, 20);
