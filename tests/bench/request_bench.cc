@@ -3,10 +3,15 @@
 //
 //   tandem serve --model 'synthetic:gemma3-27b?type=q4_0&seed=1' --max-sequences 32 --port 50051
 //   request_bench --address 127.0.0.1:50051 --clients 1,32 --prompt 128 --tokens 64
+//
+// With --json-schema FILE each measurement is one of free answers and one of constrained answers.
 #include <grpcpp/grpcpp.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,9 +51,9 @@ absl::StatusOr<uint32_t> VocabularySize(GenerationStub& stub) {
   return models.models(0).vocab_size();
 }
 
-// A round that warms up, then `load`.
-absl::Status Measure(GenerationStub& stub, const std::string& api, Load load,
-                     const std::function<Client()>& make) {
+// A round that warms up, then `load`; its tokens a second.
+absl::StatusOr<double> Measure(GenerationStub& stub, const std::string& api, Load load,
+                               const std::function<Client()>& make) {
   const uint32_t rounds = load.rounds;
   load.rounds = 1;
   TANDEM_RETURN_IF_ERROR(RunLoad(load, make).status());
@@ -59,20 +64,22 @@ absl::Status Measure(GenerationStub& stub, const std::string& api, Load load,
   TANDEM_ASSIGN_OR_RETURN(const auto after, FetchStatus(stub, kStatusTimeout));
   const v1::SchedulerStatus& from = before.scheduler();
   const v1::SchedulerStatus& to = after.scheduler();
+  const double rate = double{1} * load.clients * load.rounds * load.tokens / result.wall_seconds;
   std::printf(
-      "%s, %u clients, %s: %.0f tok/s; first token p50 %.3f p95 %.3f s, then p50 %.2f p95 %.2f ms "
+      "%s, %u clients, %s%s: %.0f tok/s; first token p50 %.3f p95 %.3f s, then p50 %.2f p95 %.2f "
+      "ms "
       "each; device busy %.1f%%; %llu steps, %llu queued, %llu rows fed, %llu guesses wrong\n",
       api.c_str(), load.clients, load.greedy ? "greedy" : "drawn",
-      double{1} * load.clients * load.rounds * load.tokens / result.wall_seconds,
-      Quantile(result.first_tokens, 0.5), Quantile(result.first_tokens, 0.95),
-      1e3 * Quantile(result.per_token, 0.5), 1e3 * Quantile(result.per_token, 0.95),
+      load.json_schema.empty() ? "" : ", constrained", rate, Quantile(result.first_tokens, 0.5),
+      Quantile(result.first_tokens, 0.95), 1e3 * Quantile(result.per_token, 0.5),
+      1e3 * Quantile(result.per_token, 0.95),
       100 * (DeviceSeconds(after) - DeviceSeconds(before)) / result.wall_seconds,
       static_cast<unsigned long long>(to.steps() - from.steps()),
       static_cast<unsigned long long>(to.steps_queued() - from.steps_queued()),
       static_cast<unsigned long long>(to.rows_fed() - from.rows_fed()),
       static_cast<unsigned long long>(to.wrong_guesses() - from.wrong_guesses()));
   std::fflush(stdout);
-  return absl::OkStatus();
+  return rate;
 }
 
 absl::Status RunRequestBench(const RequestFlags& flags) {
@@ -93,7 +100,13 @@ absl::Status RunRequestBench(const RequestFlags& flags) {
     for (const uint32_t clients : flags.clients) {
       load.clients = clients;
       load.seed += 2;
-      TANDEM_RETURN_IF_ERROR(Measure(*stub, api, load, make));
+      load.json_schema.clear();
+      TANDEM_ASSIGN_OR_RETURN(const double free, Measure(*stub, api, load, make));
+      if (flags.load.json_schema.empty()) continue;
+      load.json_schema = flags.load.json_schema;
+      load.seed += 2;
+      TANDEM_ASSIGN_OR_RETURN(const double constrained, Measure(*stub, api, load, make));
+      std::printf("constrained: %.3f of free\n", constrained / free);
     }
   }
   return absl::OkStatus();
@@ -126,9 +139,21 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", flags.load.rounds, "Requests of each client, after one that warms up")
       ->check(CLI::Range(1u, 100000u))
       ->capture_default_str();
+  std::string schema_file;
+  app.add_option("--json-schema", schema_file,
+                 "Measures answers of this schema beside free ones; it must allow --tokens tokens")
+      ->check(CLI::ExistingFile);
   app.add_flag("--greedy", flags.greedy, "Temperature 0; else the model's own defaults");
   CLI11_PARSE(app, argc, argv);
   tandem::InitLogging("request_bench");
+  if (!schema_file.empty()) {
+    std::ifstream file(schema_file);
+    flags.load.json_schema.assign(std::istreambuf_iterator<char>(file), {});
+    if (!nlohmann::json::accept(flags.load.json_schema)) {
+      std::fprintf(stderr, "--json-schema: %s is no JSON\n", schema_file.c_str());
+      return 2;
+    }
+  }
   const absl::Status status = tandem::bench::RunRequestBench(flags);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

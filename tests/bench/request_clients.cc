@@ -33,6 +33,7 @@ std::string CompletionBody(const BenchRequest& request) {
                {"stream", true},
                {"stream_options", {{"include_usage", true}}}};
   if (request.greedy) body["temperature"] = 0;
+  if (!request.json_schema.empty()) body["json_schema"] = Json::parse(request.json_schema);
   return body.dump();
 }
 
@@ -44,6 +45,9 @@ v1::GenerateRequest GenerateMessage(const BenchRequest& request) {
   message.mutable_limits()->set_cache_prompt(request.cache_prompt);
   message.mutable_sampling()->set_seed(request.seed);
   if (request.greedy) message.mutable_sampling()->set_temperature(0);
+  if (!request.json_schema.empty()) {
+    message.mutable_constraint()->set_json_schema(request.json_schema);
+  }
   return message;
 }
 
@@ -72,7 +76,8 @@ BenchRequest RandomRequest(const Load& load, std::mt19937& random) {
   BenchRequest request{.tokens = load.tokens,
                        .greedy = load.greedy,
                        .seed = random(),
-                       .cache_prompt = load.cache_prompts};
+                       .cache_prompt = load.cache_prompts,
+                       .json_schema = load.json_schema};
   while (request.prompt.size() < load.prompt) request.prompt.push_back(id(random));
   return request;
 }

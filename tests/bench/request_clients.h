@@ -20,6 +20,7 @@ struct BenchRequest {
   bool greedy = false;           // else as the model's own defaults have it
   uint64_t seed = 0;
   bool cache_prompt = false;
+  std::string json_schema;  // of the answer, which must not end before `tokens`; empty: it is free
 };
 
 struct AnswerTimes {
@@ -63,6 +64,7 @@ struct Load {
   uint32_t vocab_size = 0;
   uint32_t seed = 0;           // of the prompts
   bool cache_prompts = false;  // nothing is found, unless they were sent before
+  std::string json_schema;     // as in BenchRequest
 };
 
 struct LoadResult {

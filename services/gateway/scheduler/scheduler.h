@@ -60,7 +60,9 @@
 //
 // A constrained sequence has a mask for each sampled output, which depends on the token before.  It
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
-// queued as usual.  Tokens that the constraint forces are appended together and form one chunk.
+// queued as usual.  Constrained sequences stay together: while a step with masks is under way, the
+// others wait for the next one, because two steps of half of the rows read the weights twice.
+// Tokens that the constraint forces are appended together and form one chunk.
 //
 // The rows of a picture see each other, so a chunk ends before a picture or behind it.  A prefix
 // from the cache may end within one: its rows were computed with the whole picture.
@@ -255,8 +257,9 @@ class Scheduler {
   // Counts the planned rows as computed.
   void Issue(uint64_t step_id, bool feeds);
   void PlanStep(const StepRules& rules);
-  // `limit`: as StepRules.
-  void PlanDecodes(const RowLimit& limit);
+  void PlanDecodes(const StepRules& rules);
+  // Whether constrained sequences wait for those of the step under way.
+  bool HoldsConstrained(const StepRules& rules) const;
   void PlanDrafts();
   // How many guesses of the draft of `sequence` fit behind its rows up to `end`.
   uint32_t FitDraft(const Sequence& sequence, uint32_t end) const;

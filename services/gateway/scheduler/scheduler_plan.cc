@@ -40,7 +40,7 @@ void Scheduler::PlanStep(const StepRules& rules) {
   table_used_ = 0;
   max_rows_ = std::min(options_.max_rows, options_.limits.max_rows);
   const std::vector<Tenant*>& in_turn = tenants_.InTurn();
-  PlanDecodes(rules.decoding);
+  PlanDecodes(rules);
   if (rules.prompt_rows && rows_used_ > 0) {
     max_rows_ =
         std::min(max_rows_, rows_used_ + std::max(rules.prompt_rows(rows_used_), FreeRows()));
@@ -106,8 +106,10 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
 }
 
 bool Scheduler::AnotherFollows() const {
-  bool follows = std::ranges::any_of(running_.sequences(),
-                                     [](const Sequence* s) { return s->num_remaining() > 0; });
+  bool follows = std::ranges::any_of(running_.sequences(), [this](const Sequence* s) {
+    const bool held = masks_used_ > 0 && s->constrained && s->decoding();
+    return s->num_remaining() > 0 && !held;
+  });
   for (const PlannedRows& planned : plan_) {
     const Sequence& sequence = *planned.sequence;
     if (sequence.num_drafted() > 0) return false;  // its tokens are waited for
@@ -144,22 +146,28 @@ void Scheduler::Issue(uint64_t step_id, bool feeds) {
   }
 }
 
-void Scheduler::PlanDecodes(const RowLimit& limit) {
+bool Scheduler::HoldsConstrained(const StepRules& rules) const {
+  return rules.feeds && !under_way_.empty() && under_way_.front()->batch.header.num_masks > 0;
+}
+
+void Scheduler::PlanDecodes(const StepRules& rules) {
   order_ = running_.sequences();
   std::sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
     return std::make_tuple(!a->decoding(), a->last_served, a->arrival) <
            std::make_tuple(!b->decoding(), b->last_served, b->arrival);
   });
   size_t most = order_.size();
-  if (limit) {
+  if (rules.decoding) {
     // Those of the step under way, whose tokens are not decided, too.
-    most = limit(static_cast<uint32_t>(std::ranges::count_if(order_, [](const Sequence* sequence) {
-      return sequence->decoding() || sequence->num_remaining() == 0;
-    })));
+    most = rules.decoding(
+        static_cast<uint32_t>(std::ranges::count_if(order_, [](const Sequence* sequence) {
+          return sequence->decoding() || sequence->num_remaining() == 0;
+        })));
   }
+  const bool holds = HoldsConstrained(rules);
   for (Sequence* sequence : order_) {
     if (!sequence->decoding() || plan_.size() >= most) break;
-    PlanIfRunning(*sequence);
+    if (!holds || !sequence->constrained) PlanIfRunning(*sequence);
   }
 }
 

@@ -399,6 +399,35 @@ TEST(SchedulerTest, APreemptedConstrainedSequenceWaitsForItsToken) {
   EXPECT_EQ(step->batch.outputs[0].mask, 0u);
 }
 
+// Two steps of one row each would read the weights twice.
+TEST(SchedulerTest, ConstrainedSequencesDecodeInOneStep) {
+  auto scheduler = Make(Options());
+  SequenceSpec early = Spec(1, 8), late = Spec(2, 8), free = Spec(3, 8);
+  early.constrained = late.constrained = true;
+  free.guess = GuessRule::For({.temperature = 0.0f});
+  ASSERT_TRUE(scheduler->Add(early).ok());
+  ASSERT_NE(scheduler->Schedule(), nullptr);
+  ASSERT_TRUE(scheduler->Add(late).ok());
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr) << "prompts do not wait";
+  EXPECT_FALSE(step->another_follows);
+  scheduler->StepDone();
+  scheduler->Append(1, 7, {});
+  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 has a step under way";
+  ASSERT_TRUE(scheduler->Add(free).ok());
+  step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 3u);
+  EXPECT_TRUE(step->another_follows);
+  scheduler->StepDone();
+  scheduler->Append(2, 7, {});
+  step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->batch.header.num_rows, 3u);
+  EXPECT_EQ(step->batch.header.num_masks, 2u);
+}
+
 TEST(SchedulerTest, AConstrainedSequenceWaitsForItsTokenAfterALoss) {
   auto scheduler = Make(Options());
   SequenceSpec bound = Spec(1, 8);
