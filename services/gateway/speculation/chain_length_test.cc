@@ -48,6 +48,24 @@ TEST(ChainLengthTest, TheGapAndWaitsAreWeighed) {
   EXPECT_GT(ChooseLengths(costs, {.num_rows = 1, .plain_gap = 0.001}, {&offer, 1}, lengths), 0.0);
 }
 
+// A device that computes rows in blocks: 25 rows take as long as 32.
+TEST(ChainLengthTest, FindsTheLargestStepOfABlock) {
+  const auto took = [](uint32_t rows) { return rows <= 16 ? 0.009 : rows <= 32 ? 0.012 : 0.017; };
+  CostTable costs;
+  for (const uint32_t rows : {8u, 8u, 8u, 25u, 38u}) costs.StepTook(rows, took(rows));
+  const std::vector<float> likely(7, 0.7f);
+  const std::vector<ChainOffer> offers(8, ChainOffer{likely});
+  std::vector<uint32_t> lengths;
+  uint32_t rows = 0;
+  for (int step = 0; step < 30; ++step) {
+    ChooseLengths(costs, {.num_rows = 8}, offers, lengths);
+    rows = 8;
+    for (const uint32_t length : lengths) rows += length;
+    costs.StepTook(rows, took(rows));
+  }
+  EXPECT_EQ(rows, 32u);
+}
+
 TEST(ChainLengthTest, NoOtherLengthsPromiseMore) {
   std::mt19937 random(8);
   std::uniform_real_distribution<double> unit(0.0, 1.0);

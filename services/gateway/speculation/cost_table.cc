@@ -68,9 +68,10 @@ double CostTable::Estimate(uint32_t num_rows) const {
   // The latest step is always believed unless it was larger than the table.
   if (below == 0) return has_above ? entries_[above].seconds : 0.0;
   const double low = entries_[below].seconds;
-  if (!has_above) return low * (1.0 + kRowShare * (num_rows - below));
+  const double assumed = low * (1.0 + kRowShare * (num_rows - below));
+  if (!has_above) return assumed;
   const double high = std::max(low, entries_[above].seconds);
-  return low + (high - low) * (num_rows - below) / (above - below);
+  return std::min(assumed, low + (high - low) * (num_rows - below) / (above - below));
 }
 
 }  // namespace tandem::gateway

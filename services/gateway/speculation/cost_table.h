@@ -2,7 +2,8 @@
 //
 // Steps that only decode are measured: each of their rows has an output.  Times differ between
 // devices, models and contexts, and not smoothly by rows: a device may compute 5 rows as 8.  So
-// the table keeps what was seen for each number of rows, follows it, and fills the gaps.
+// the table keeps what was seen for each number of rows, follows it, and fills the gaps low enough
+// that numbers of rows which could pay are tried.
 #pragma once
 
 #include <array>
@@ -38,14 +39,15 @@ class CostTable {
   // of what fewer rows take and its share of what more rows take, for a row never costs more in a
   // larger step.  0: nothing was measured.
   double StepAtLeast(uint32_t num_rows) const;
-  // Seconds; REQUIRES known() and num_rows > 0.  Between numbers of rows that were seen: on the
-  // line between them.  Beyond: each further row adds kRowShare of the nearest time.  Never more
-  // than a larger step took: else a number of rows that was slow once would not be tried again.
+  // Seconds; REQUIRES known() and num_rows > 0.  Where so many rows were not seen, each row beyond
+  // the nearest number that was adds kRowShare of its time, or less if the line to the next does.
+  // Never more than a larger step took: else a number of rows that was slow once would not be tried
+  // again.
   double Step(uint32_t num_rows) const;
   double Gap() const { return gap_; }
 
  private:
-  // Assumed until a larger step has been seen.  Low, so that one is tried.
+  // Low: 25 and 38 rows say nothing of 32, which may take what 25 do.
   static constexpr double kRowShare = 0.01;
 
   struct Entry {

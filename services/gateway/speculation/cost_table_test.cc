@@ -18,11 +18,18 @@ TEST(CostTableTest, FillsGapsBetweenWhatWasSeen) {
   costs.StepTook(2, 0.010);
   costs.StepTook(8, 0.016);
   EXPECT_DOUBLE_EQ(costs.Step(2), 0.010);
-  EXPECT_NEAR(costs.Step(5), 0.013, 1e-12);
+  EXPECT_NEAR(costs.Step(5), 0.0103, 1e-12) << "low enough to be tried";
   EXPECT_DOUBLE_EQ(costs.Step(8), 0.016);
   EXPECT_DOUBLE_EQ(costs.Step(1), 0.010) << "no more than a larger step";
   EXPECT_GT(costs.Step(9), 0.016);
   EXPECT_LT(costs.Step(9), 0.018) << "low enough to be tried";
+}
+
+TEST(CostTableTest, TakesTheLineBetweenNeighboursWhereItIsFlat) {
+  CostTable costs;
+  costs.StepTook(2, 0.010);
+  costs.StepTook(8, 0.0103);
+  EXPECT_NEAR(costs.Step(5), 0.01015, 1e-12);
 }
 
 TEST(CostTableTest, BoundsWhatWasNotMeasuredFromBelow) {
