@@ -106,9 +106,12 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
 }
 
 bool Scheduler::AnotherFollows() const {
-  bool follows = std::ranges::any_of(running_.sequences(), [this](const Sequence* s) {
-    const bool held = masks_used_ > 0 && s->constrained && s->decoding();
-    return s->num_remaining() > 0 && !held;
+  const bool holds = std::ranges::any_of(plan_, [](const PlannedRows& planned) {
+    const Sequence& sequence = *planned.sequence;
+    return sequence.constrained && sequence.num_computed - planned.num_rows >= sequence.prompt_len;
+  });
+  bool follows = std::ranges::any_of(running_.sequences(), [holds](const Sequence* s) {
+    return s->num_remaining() > 0 && !(holds && s->constrained && s->decoding());
   });
   for (const PlannedRows& planned : plan_) {
     const Sequence& sequence = *planned.sequence;
@@ -146,8 +149,15 @@ void Scheduler::Issue(uint64_t step_id, bool feeds) {
   }
 }
 
+// Ends of prompts have masks too, but do not count: where each step had some, the others would wait for
+// ever.
 bool Scheduler::HoldsConstrained(const StepRules& rules) const {
-  return rules.feeds && !under_way_.empty() && under_way_.front()->batch.header.num_masks > 0;
+  if (!rules.feeds || under_way_.empty()) return false;
+  return std::ranges::any_of(under_way_.front()->rows, [this](const ScheduledRows& rows) {
+    const Sequence* const sequence = Find(rows.sequence);
+    return sequence != nullptr && sequence->constrained &&
+           rows.first_position >= sequence->prompt_len;
+  });
 }
 
 void Scheduler::PlanDecodes(const StepRules& rules) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <numeric>
 #include <set>
 
@@ -408,12 +409,17 @@ TEST(SchedulerTest, ConstrainedSequencesDecodeInOneStep) {
   ASSERT_TRUE(scheduler->Add(early).ok());
   ASSERT_NE(scheduler->Schedule(), nullptr);
   ASSERT_TRUE(scheduler->Add(late).ok());
-  const ScheduledStep* step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr) << "prompts do not wait";
-  EXPECT_FALSE(step->another_follows);
+  ASSERT_NE(scheduler->Schedule(), nullptr) << "prompts do not wait";
   scheduler->StepDone();
   scheduler->Append(1, 7, {});
-  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 has a step under way";
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr) << "the end of a prompt is no reason to wait";
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 1u);
+  EXPECT_FALSE(step->another_follows);
+  scheduler->StepDone();
+  scheduler->Append(2, 7, {});
+  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 waits for 1";
   ASSERT_TRUE(scheduler->Add(free).ok());
   step = scheduler->Schedule();
   ASSERT_NE(step, nullptr);
@@ -421,11 +427,40 @@ TEST(SchedulerTest, ConstrainedSequencesDecodeInOneStep) {
   EXPECT_EQ(step->rows[0].sequence, 3u);
   EXPECT_TRUE(step->another_follows);
   scheduler->StepDone();
-  scheduler->Append(2, 7, {});
+  scheduler->Append(1, 7, {});
   step = scheduler->Schedule();
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->batch.header.num_rows, 3u);
   EXPECT_EQ(step->batch.header.num_masks, 2u);
+}
+
+TEST(SchedulerTest, ConstrainedSequencesGoOnWhilePromptsKeepComing) {
+  auto scheduler = Make(Options());
+  const auto constrained = [](uint64_t id) {
+    SequenceSpec spec = Spec(id, 8);
+    spec.constrained = true;
+    return spec;
+  };
+  ASSERT_TRUE(scheduler->Add(constrained(1)).ok());
+  std::deque<const ScheduledStep*> under_way = {scheduler->Schedule()};
+  uint32_t num_tokens = 0;
+  for (uint64_t id = 2; id < 22; ++id) {
+    ASSERT_TRUE(scheduler->Add(constrained(id)).ok());
+    const ScheduledStep* const step = scheduler->Schedule();
+    ASSERT_NE(step, nullptr);
+    under_way.push_back(step);
+    scheduler->StepDone();
+    for (const ScheduledOutput& output : under_way.front()->outputs) {
+      if (output.sequence != 1) {
+        scheduler->Remove(output.sequence);
+        continue;
+      }
+      ++num_tokens;
+      scheduler->Append(1, 7, {});
+    }
+    under_way.pop_front();
+  }
+  EXPECT_GE(num_tokens, 10u) << "in every second step";
 }
 
 TEST(SchedulerTest, AConstrainedSequenceWaitsForItsTokenAfterALoss) {
