@@ -68,15 +68,20 @@ class KvHandOver {
   enum class End : uint8_t {
     kOpen,     // it goes on
     kGivenUp,  // or the request has ended
-    kRefused,  // it would fail again
+    kRefused,  // by the receiver: it would fail again there
     kBadKv,    // the KV gave NaN logits: the receiver forgets what it has
   };
 
-  // `buffers`: where the memory of pieces that were written goes; may be null.
-  explicit KvHandOver(KvPrefix prefix, std::shared_ptr<KvBuffers> buffers = nullptr)
-      : prefix_(std::move(prefix)), buffers_(std::move(buffers)) {}
+  // `buffers`: where the memory of pieces that were written goes; may be null.  `refused_by`: replicas
+  // that have refused the same KV.
+  explicit KvHandOver(KvPrefix prefix, std::shared_ptr<KvBuffers> buffers = nullptr,
+                      std::vector<uint32_t> refused_by = {})
+      : prefix_(std::move(prefix)),
+        buffers_(std::move(buffers)),
+        refused_by_(std::move(refused_by)) {}
 
   const KvPrefix& prefix() const { return prefix_; }
+  const std::vector<uint32_t>& refused_by() const { return refused_by_; }
 
   // --- The sender.
   // Blocks that the receiver has; nullopt: it has not accepted yet.
@@ -110,6 +115,7 @@ class KvHandOver {
  private:
   const KvPrefix prefix_;
   const std::shared_ptr<KvBuffers> buffers_;
+  const std::vector<uint32_t> refused_by_;
   mutable Mutex mutex_;
   uint32_t receiver_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint32_t> accepted_ ABSL_GUARDED_BY(mutex_);

@@ -39,16 +39,18 @@ void KvSender::OfferKv(uint64_t request, const std::string& scope, uint32_t prom
   // In the middle of a block the window may have passed the first of them: again at the next block.
   const std::span<const uint32_t> window = published.blocks[kWindowGroup];
   if (first_window < window.size() && window[first_window] == kNoBlock) return;
+  Outgoing& outgoing = outgoing_[request];
   auto hand_over = std::make_shared<KvHandOver>(KvPrefix{.request = request,
                                                          .scope = scope,
                                                          .tokens = {covered.begin(), covered.end()},
                                                          .block_tokens = limits.block_tokens,
                                                          .first_window = first_window,
                                                          .kv_dtype = limits.kv_dtype},
-                                                buffers_);
-  Outgoing& outgoing = outgoing_[request];
-  outgoing = {.pause = outgoing.pause, .offered = now};
-  outgoing.hand_over = std::move(hand_over);
+                                                buffers_, outgoing.refused_by);
+  outgoing = {.hand_over = std::move(hand_over),
+              .pause = outgoing.pause,
+              .refused_by = std::move(outgoing.refused_by),
+              .offered = now};
   if (!offer(outgoing.hand_over)) {
     return Abandon(request, outgoing, now, KvHandOver::End::kGivenUp);
   }
@@ -116,10 +118,10 @@ absl::Status KvSender::CopyOnce() {
       gone ? absl::NotFoundError("a block of the window is gone") : executor_.CopyKv(copy);
   if (!copied.ok()) {
     LogDebug("KV is not handed over", {{"status", copied.ToString()}});
-    const bool lost = absl::IsUnavailable(copied);
-    Abandon(prefix.request, *due, absl::Now(),
-            lost ? KvHandOver::End::kRefused : KvHandOver::End::kGivenUp);
-    return lost ? copied : absl::OkStatus();
+    Abandon(prefix.request, *due, absl::Now(), KvHandOver::End::kGivenUp);
+    if (!absl::IsUnavailable(copied)) return absl::OkStatus();
+    due->again = absl::InfiniteFuture();
+    return copied;
   }
   due->calling += absl::Now() - begin;
   const auto read = area.first(layout.Bytes(copy));
@@ -180,9 +182,13 @@ void KvSender::Abandon(uint64_t request, absl::Time now) {
 
 void KvSender::Abandon(uint64_t request, Outgoing& outgoing, absl::Time now, KvHandOver::End why) {
   outgoing.hand_over->Abandon(why);
-  const absl::Duration pause = std::clamp(2 * outgoing.pause, kFirstPause, kLongestPause);
-  const bool never = why == KvHandOver::End::kRefused;
-  outgoing = {.again = never ? absl::InfiniteFuture() : now + pause, .pause = pause};
+  if (why == KvHandOver::End::kRefused) {
+    outgoing.refused_by.push_back(outgoing.hand_over->receiver());
+    outgoing = {.pause = outgoing.pause, .refused_by = std::move(outgoing.refused_by)};
+  } else {
+    const absl::Duration pause = std::clamp(2 * outgoing.pause, kFirstPause, kLongestPause);
+    outgoing = {.again = now + pause, .pause = pause, .refused_by = std::move(outgoing.refused_by)};
+  }
   scheduler_.KeepWindow(request, Sequence::kNoPosition);
   scheduler_.AwaitTake(request, false);
 }

@@ -27,7 +27,7 @@ class KvSender {
   ~KvSender() { AbandonAll(absl::InfiniteFuture()); }
 
   // Whether the KV of a sequence should be offered now: offers that fail are made again after pauses
-  // that grow.
+  // that grow, and at once where a receiver refuses, to the others.
   bool ShouldOffer(uint64_t request, absl::Time now) const;
   // Offers it: of its prompt, or of all tokens that it has.  REQUIRES ShouldOffer.
   void OfferKv(uint64_t request, const std::string& scope, uint32_t prompt_tokens, absl::Time now,
@@ -60,12 +60,13 @@ class KvSender {
   struct Outgoing {
     std::shared_ptr<KvHandOver> hand_over;  // null: to be offered at `again`
     absl::Time again = absl::InfinitePast();
-    absl::Duration pause;     // before `again`
-    bool accepted = false;    // next_block is known
-    uint32_t next_block = 0;  // the first that has not been read
-    uint64_t bytes = 0;       // that were read
-    absl::Duration copying;   // in CopyOnce
-    absl::Duration calling;   // of it, in the executor
+    absl::Duration pause;              // before `again`
+    std::vector<uint32_t> refused_by;  // replicas
+    bool accepted = false;             // next_block is known
+    uint32_t next_block = 0;           // the first that has not been read
+    uint64_t bytes = 0;                // that were read
+    absl::Duration copying;            // in CopyOnce
+    absl::Duration calling;            // of it, in the executor
     absl::Time offered;
   };
   Outgoing* FindDue();

@@ -110,6 +110,18 @@ TEST(ReplicasHandOverTest, DecodingGoesOnWithThePromptsKv) {
   EXPECT_TRUE(tandem::testing::Eventually([&replicas] { return IsEmpty(*replicas); }));
 }
 
+TEST(ReplicasHandOverTest, WhatOneReplicaRefusesIsOfferedToTheNext) {
+  FakeExecutorOptions no_room = Copying();
+  no_room.limits.kv_area_bytes = 0;
+  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1, no_room), Decode(2)}, ToyOptions());
+  ExpectAnswers(*replicas, {GreedyRequest(1, 150, 60)});
+  const v1::GetStatusResponse status = StatusOf(*replicas);
+  EXPECT_EQ(status.replicas(0).handed_over(), 1u);
+  EXPECT_EQ(status.replicas(1).kv_received_bytes(), 0u);
+  EXPECT_GT(status.replicas(2).kv_received_bytes(), 0u);
+  EXPECT_EQ(status.replicas(2).requests(), 1u);
+}
+
 TEST(ReplicasHandOverTest, EveryKindOfRequestIsAnsweredAsByOneReplica) {
   for (const bool queue : {true, false}) {
     for (const bool drafts : {false, true}) {

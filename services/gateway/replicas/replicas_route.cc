@@ -173,6 +173,7 @@ bool Replicas::OfferFrom(uint32_t r, const EngineRequest& request,
                          const std::shared_ptr<KvHandOver>& hand_over) {
   for (const Choice& choice :
        ChoicesFor(request, KeysOf(request), Work::kDecode, Rank::kServes, r)) {
+    if (std::ranges::count(hand_over->refused_by(), choice.replica) > 0) continue;
     hand_over->SetReceiver(choice.replica);
     if (choice.engine->Expect(hand_over)) return true;
   }
