@@ -21,9 +21,10 @@ class AutoPlacementTest : public ExecutorTest {
     std::ofstream(path + ".new") << microseconds;
     std::filesystem::rename(path + ".new", path);
   }
-  void StartDelayed(const std::string& name, int microseconds) {
+  void StartDelayed(const std::string& name, int microseconds, const std::string& driver = "1.0") {
     Delay(name, microseconds);
-    StartWorker(name, "unix:" + Socket(name), {"--attend-delay", DelayFile(name)});
+    StartWorker(name, "unix:" + Socket(name),
+                {"--attend-delay", DelayFile(name), "--driver", driver});
   }
   ExecutorOptions AutoOptions() {
     ExecutorOptions options = Options({"gpu0"}, NpuPolicy::kAuto);
@@ -97,6 +98,19 @@ TEST_F(AutoPlacementTest, WhatWasMeasuredIsKept) {
   ASSERT_NE(executor, nullptr);
   EXPECT_THAT(executor->placement(), HasSubstr("on npu0"));
   EXPECT_EQ(executor->plan().workers.size(), 2u);
+}
+
+TEST_F(AutoPlacementTest, AnotherDriverIsMeasuredAgain) {
+  StartLoader();
+  StartDelayed("gpu0", 20'000);
+  StartDelayed("npu0", 0);
+  MustStart(AutoOptions());
+  workers_.erase("gpu0");
+  StartDelayed("gpu0", 0, "1.1");
+  Delay("npu0", 20'000);
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
 }
 
 TEST_F(AutoPlacementTest, LeavesAnNpuThatHasBecomeSlowAndComesBack) {

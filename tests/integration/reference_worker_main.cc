@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   CLI::App app("A worker on the host, for tests.", "reference_worker");
   app.add_option("--listen", run.server.listen, "unix:PATH or HOST:PORT")->required();
   app.add_option("--name", options.name, "name in the cluster");
+  app.add_option("--driver", options.driver, "of its device");
   bool layers = false;
   app.add_flag("--layers", layers, "an NPU of whole layers: all stages but Embed and Head");
   app.add_option("--kind", kind, "gpu: every stage; npu: Attend alone")

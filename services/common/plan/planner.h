@@ -20,6 +20,7 @@ enum class DeviceKind : uint8_t { kGpu, kNpu };
 struct WorkerDescription {
   std::string name;    // unique in the cluster: "gpu0"
   std::string device;  // "llvmpipe (LLVM 15.0.6, 256 bits)"
+  std::string driver;  // with its version: "radv Mesa 25.0.7"; empty: `device` says it
   DeviceKind kind = DeviceKind::kGpu;
   // The processor does the device's work: an NPU's emulator, or a software driver in a GPU's place.
   bool emulated = false;

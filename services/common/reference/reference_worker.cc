@@ -65,6 +65,7 @@ ReferenceWorker::ReferenceWorker(ReferenceWorkerOptions options)
     : num_threads_(options.num_threads), delay_(std::move(options.delay)) {
   description_ = {.name = std::move(options.name),
                   .device = "reference arithmetic on the host",
+                  .driver = std::move(options.driver),
                   .kind = options.kind,
                   .emulated = options.emulated,
                   .feeds_steps = true,

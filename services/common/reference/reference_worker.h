@@ -20,6 +20,7 @@ namespace tandem::reference {
 
 struct ReferenceWorkerOptions {
   std::string name = "reference0";
+  std::string driver;
   DeviceKind kind = DeviceKind::kGpu;
   bool emulated = false;
   std::vector<StageKind> stages;  // empty: all

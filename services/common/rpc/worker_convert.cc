@@ -38,6 +38,7 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   proto.set_protocol_version(kWorkerProtocolVersion);
   proto.set_name(description.name);
   proto.set_device(description.device);
+  proto.set_driver(description.driver);
   proto.set_kind(description.kind == DeviceKind::kNpu ? worker::v1::DEVICE_KIND_NPU
                                                       : worker::v1::DEVICE_KIND_GPU);
   proto.set_emulated(description.emulated);
@@ -71,6 +72,7 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
   WorkerDescription description;
   description.name = name;
   description.device = ClientText(proto.device(), kMaxDeviceBytes);
+  description.driver = ClientText(proto.driver(), kMaxDeviceBytes);
   switch (proto.kind()) {
     case worker::v1::DEVICE_KIND_GPU:
       description.kind = DeviceKind::kGpu;

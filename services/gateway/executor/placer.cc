@@ -27,9 +27,13 @@ void KeepLongestContext(std::vector<Placement>& placements) {
 std::string KeyOf(const Placement& placement, const std::string& description,
                   const std::string& key) {
   const StepLimits& limits = placement.limits;
-  return absl::StrFormat("%s; %s; %d rows, %d sequences, %d positions, KV %s", key, description,
-                         limits.max_rows, limits.max_sequences, limits.context_len,
-                         std::string(Traits(limits.kv_dtype).name));
+  std::string of = absl::StrFormat("%s; %s; %d rows, %d sequences, %d positions, KV %s", key,
+                                   description, limits.max_rows, limits.max_sequences,
+                                   limits.context_len, std::string(Traits(limits.kv_dtype).name));
+  for (const WorkerDescription& worker : placement.plan.workers) {
+    if (!worker.driver.empty()) absl::StrAppend(&of, "; ", worker.name, " by ", worker.driver);
+  }
+  return of;
 }
 
 // Nothing: a step that says little, for it does several things.

@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
   WorkerDescription& description = worker->description_;
   description.name = worker->options_.name;
   description.device = info.name;
+  description.driver = info.driver;
   description.kind = DeviceKind::kGpu;
   description.emulated = info.software();
   description.feeds_steps = true;
