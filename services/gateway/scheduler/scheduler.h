@@ -60,7 +60,7 @@
 //
 // A constrained sequence has a mask for each sampled output, which depends on the token before.  It
 // has no rows until that token is appended.  Its neighbours do not wait for it: their steps are
-// queued as usual.  Constrained sequences stay together: while a step with masks is under way, the
+// queued as usual.  Constrained sequences decode together: while some do in the step under way, the
 // others wait for the next one, because two steps of half of the rows read the weights twice.
 // Tokens that the constraint forces are appended together and form one chunk.
 //
