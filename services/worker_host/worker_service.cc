@@ -89,7 +89,8 @@ WorkerService::~WorkerService() {
 
 void WorkerService::Start(std::function<void(bool)> on_serving) {
   on_serving_ = std::move(on_serving);
-  device_->Start([this] { execution_.Begin(device_->queue()); },
+  // Not by device_: the destructor may be resetting it when the thread begins.
+  device_->Start([this, queue = device_->queue()] { execution_.Begin(queue); },
                  [this] { return execution_.ended(); });
 }
 

@@ -36,6 +36,13 @@ TEST_F(WorkerServiceTest, DescribesItselfOnceTheSelfTestHasPassed) {
   EXPECT_EQ(remote.pid, ::getpid());
 }
 
+TEST_F(WorkerServiceTest, EndsWhileItsThreadBegins) {
+  for (int i = 0; i < 50; ++i) {
+    Start({});
+    TearDown();
+  }
+}
+
 TEST_F(WorkerServiceTest, AFailedSelfTestKeepsItFromServingAndFromLoading) {
   Start({.check_health = [] { return absl::InternalError("canary overwritten"); }});
   ASSERT_TRUE(Eventually(
