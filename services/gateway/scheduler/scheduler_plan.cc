@@ -106,10 +106,11 @@ bool Scheduler::TakeGuesses(const ScheduledStep& under_way) {
 }
 
 bool Scheduler::AnotherFollows() const {
-  const bool holds = std::ranges::any_of(plan_, [](const PlannedRows& planned) {
-    const Sequence& sequence = *planned.sequence;
-    return sequence.constrained && sequence.num_computed - planned.num_rows >= sequence.prompt_len;
-  });
+  const bool holds = masks_used_ > 0 && std::ranges::any_of(plan_, [](const PlannedRows& planned) {
+                       const Sequence& sequence = *planned.sequence;
+                       return sequence.constrained &&
+                              sequence.num_computed - planned.num_rows >= sequence.prompt_len;
+                     });
   bool follows = std::ranges::any_of(running_.sequences(), [holds](const Sequence* s) {
     return s->num_remaining() > 0 && !(holds && s->constrained && s->decoding());
   });
@@ -153,6 +154,7 @@ void Scheduler::Issue(uint64_t step_id, bool feeds) {
 // ever.
 bool Scheduler::HoldsConstrained(const StepRules& rules) const {
   if (!rules.feeds || under_way_.empty()) return false;
+  if (under_way_.front()->batch.header.num_masks == 0) return false;
   return std::ranges::any_of(under_way_.front()->rows, [this](const ScheduledRows& rows) {
     const Sequence* const sequence = Find(rows.sequence);
     return sequence != nullptr && sequence->constrained &&
