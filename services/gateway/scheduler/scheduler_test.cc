@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <numeric>
 #include <set>
 
 #include "services/gateway/scheduler/scheduler_for_test.h"
@@ -14,24 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-SchedulerOptions Options() {
-  SchedulerOptions options = SmallSchedulerOptions();
-  return options;
-}
-
-// No two prompts begin alike.
-SequenceSpec Spec(uint64_t id, uint32_t prompt_len) {
-  SequenceSpec spec{.id = id};
-  spec.prompt.resize(prompt_len);
-  std::iota(spec.prompt.begin(), spec.prompt.end(), static_cast<uint32_t>(1000 * id - 999));
-  return spec;
-}
-
-std::unique_ptr<Scheduler> Make(const SchedulerOptions& options) {
-  auto scheduler = Scheduler::Create(options);
-  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
-  return *std::move(scheduler);
-}
+SchedulerOptions Options() { return SmallSchedulerOptions(); }
 
 // Runs the step and appends token 7 for every sampled output.
 void Finish(Scheduler& scheduler, const ScheduledStep& step) {
@@ -42,14 +23,14 @@ void Finish(Scheduler& scheduler, const ScheduledStep& step) {
 }
 
 TEST(SchedulerTest, AnIdleSchedulerHasNoStep) {
-  auto scheduler = Make(Options());
+  auto scheduler = MakeScheduler(Options());
   EXPECT_EQ(scheduler->Schedule(), nullptr);
   EXPECT_TRUE(scheduler->empty());
 }
 
 TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
-  auto scheduler = Make(Options());
-  ASSERT_TRUE(scheduler->Add(Spec(1, 35)).ok());
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 35)).ok());
   for (const uint32_t rows : {16u, 16u, 3u}) {
     const ScheduledStep* step = scheduler->Schedule();
     ASSERT_NE(step, nullptr);
@@ -66,9 +47,9 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAfterTheLast) {
 TEST(SchedulerTest, TheLowestPriorityNumberGoesFirstWhosever) {
   SchedulerOptions options = Options();
   options.max_sequences = 1;
-  auto scheduler = Make(options);
+  auto scheduler = MakeScheduler(options);
   const auto add = [&](uint64_t id, const char* tenant, int32_t priority) {
-    SequenceSpec spec = Spec(id, 3);
+    SequenceSpec spec = PromptSpec(id, 3);
     spec.tenant.name = tenant;
     spec.priority = priority;
     spec.max_answer = 1;
@@ -95,8 +76,8 @@ TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
   SchedulerOptions options = Options();
   options.max_sequences = 2;
   options.limits.num_blocks[kGlobalGroup] = 30;
-  auto scheduler = Make(options);
-  SequenceSpec background = Spec(1, 8), other = Spec(2, 8), urgent = Spec(3, 90);
+  auto scheduler = MakeScheduler(options);
+  SequenceSpec background = PromptSpec(1, 8), other = PromptSpec(2, 8), urgent = PromptSpec(3, 90);
   background.priority = 10;
   other.priority = 9;
   ASSERT_TRUE(scheduler->Add(background).ok());
@@ -112,7 +93,7 @@ TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
   EXPECT_EQ(scheduler->counters().preemptions, 1u);
   Finish(*scheduler, *step);
   // One that does not fit is not passed by another of a higher number.
-  SequenceSpec next = Spec(4, 100), small = Spec(5, 2);
+  SequenceSpec next = PromptSpec(4, 100), small = PromptSpec(5, 2);
   next.priority = 1;
   small.priority = 2;
   ASSERT_TRUE(scheduler->Add(next).ok());
@@ -127,8 +108,8 @@ TEST(SchedulerTest, AHigherPriorityNumberGivesItsPlaceAndBlocks) {
 // Two steps at once without speculative tokens: further rows of a prompt, and other sequences.
 TEST(SchedulerTest, AStepThatIsNotFedHasWhatWaitsForNoToken) {
   const StepRules rules = {.feeds = false};
-  auto scheduler = Make(Options());
-  ASSERT_TRUE(scheduler->Add(Spec(1, 35)).ok());
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 35)).ok());
   const ScheduledStep* first = scheduler->Schedule(rules);
   const ScheduledStep* second = scheduler->Schedule(rules);
   ASSERT_TRUE(first != nullptr && second != nullptr);
@@ -141,7 +122,7 @@ TEST(SchedulerTest, AStepThatIsNotFedHasWhatWaitsForNoToken) {
   EXPECT_EQ(third->batch.header.num_rows, 3u);
   Finish(*scheduler, *second);
   EXPECT_EQ(scheduler->Schedule(rules), nullptr) << "its token is not decided";
-  ASSERT_TRUE(scheduler->Add(Spec(2, 5)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 5)).ok());
   const ScheduledStep* other = scheduler->Schedule(rules);
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(other->rows[0].sequence, 2u);
@@ -152,8 +133,8 @@ TEST(SchedulerTest, AStepThatIsNotFedHasWhatWaitsForNoToken) {
 TEST(SchedulerTest, SequencesThatDecodeAreHalved) {
   const StepRules halves = {.decoding = [](uint32_t decoding) { return (decoding + 1) / 2; },
                             .feeds = false};
-  auto scheduler = Make(Options());
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 3)).ok());
+  auto scheduler = MakeScheduler(Options());
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(PromptSpec(id, 3)).ok());
   Finish(*scheduler, *scheduler->Schedule());
   const auto sequences = [](const ScheduledStep& step) {
     std::set<uint64_t> ids;
@@ -179,17 +160,17 @@ TEST(SchedulerTest, SequencesThatDecodeAreHalved) {
 TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {
   SchedulerOptions options = Options();
   options.chunk_rows = 32;
-  auto scheduler = Make(options);
+  auto scheduler = MakeScheduler(options);
   uint32_t asked = 0;
   const auto limit = [&asked](uint32_t decode_rows) {
     asked = decode_rows;
     return 5u;
   };
-  ASSERT_TRUE(scheduler->Add(Spec(1, 20)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 20)).ok());
   const ScheduledStep* step = scheduler->Schedule({.prompt_rows = limit});
   EXPECT_EQ(step->batch.header.num_rows, 20u) << "no decode row waits for it";
   Finish(*scheduler, *step);
-  ASSERT_TRUE(scheduler->Add(Spec(2, 40)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 40)).ok());
   step = scheduler->Schedule({.prompt_rows = limit});
   EXPECT_EQ(asked, 1u);
   EXPECT_EQ(step->batch.header.num_rows, 1u + 5u);
@@ -202,11 +183,11 @@ TEST(SchedulerTest, ALimitCutsPromptRowsBesideDecodeRowsAlone) {
 }
 
 TEST(SchedulerTest, APooledPromptIsPooledInEveryStepAndHasNoOutput) {
-  auto scheduler = Make(Options());
-  SequenceSpec spec = Spec(1, 35);
+  auto scheduler = MakeScheduler(Options());
+  SequenceSpec spec = PromptSpec(1, 35);
   spec.pooled = true;
   ASSERT_TRUE(scheduler->Add(spec).ok());
-  ASSERT_TRUE(scheduler->Add(Spec(2, 3)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 3)).ok());
   uint32_t position = 0;
   for (const uint32_t rows : {16u, 16u, 3u}) {
     const ScheduledStep* step = scheduler->Schedule();
@@ -230,17 +211,18 @@ TEST(SchedulerTest, AStepSaysWhetherAnotherFollowsWhileItIsUnderWay) {
     SequenceSpec spec;
     std::vector<bool> follows;  // by step
   };
-  std::vector<Case> cases = {{"chunks, then a token that is waited for", Spec(1, 35), {1, 1, 0}},
-                             {"tokens that are guessed, to the last", Spec(1, 3), {1, 1, 0}},
-                             {"an answer of one token", Spec(1, 3), {0}},
-                             {"chunks of a pooled prompt", Spec(1, 20), {1, 0}}};
+  std::vector<Case> cases = {
+      {"chunks, then a token that is waited for", PromptSpec(1, 35), {1, 1, 0}},
+      {"tokens that are guessed, to the last", PromptSpec(1, 3), {1, 1, 0}},
+      {"an answer of one token", PromptSpec(1, 3), {0}},
+      {"chunks of a pooled prompt", PromptSpec(1, 20), {1, 0}}};
   cases[1].spec.guess = cases[2].spec.guess = GuessRule();
   cases[1].spec.max_answer = 3;
   cases[2].spec.max_answer = 1;
   cases[3].spec.pooled = true;
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
-    auto scheduler = Make(Options());
+    auto scheduler = MakeScheduler(Options());
     ASSERT_TRUE(scheduler->Add(c.spec).ok());
     const ScheduledStep* step = scheduler->Schedule();
     for (const bool follows : c.follows) {
@@ -258,11 +240,11 @@ TEST(SchedulerTest, AStepSaysWhetherAnotherFollowsWhileItIsUnderWay) {
 }
 
 TEST(SchedulerTest, DecodeRowsComeBeforePromptChunks) {
-  auto scheduler = Make(Options());
-  ASSERT_TRUE(scheduler->Add(Spec(1, 1)).ok());
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 1)).ok());
   Finish(*scheduler, *scheduler->Schedule());
-  ASSERT_TRUE(scheduler->Add(Spec(2, 60)).ok());
-  ASSERT_TRUE(scheduler->Add(Spec(3, 60)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 60)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(3, 60)).ok());
   const ScheduledStep* step = scheduler->Schedule();
   ASSERT_EQ(step->rows.size(), 3u);
   EXPECT_EQ(step->rows[0].sequence, 1u);
@@ -271,8 +253,8 @@ TEST(SchedulerTest, DecodeRowsComeBeforePromptChunks) {
 }
 
 TEST(SchedulerTest, TargetsArePromptTokensWhenTheirLogProbabilitiesAreWanted) {
-  auto scheduler = Make(Options());
-  SequenceSpec spec = Spec(1, 5);
+  auto scheduler = MakeScheduler(Options());
+  SequenceSpec spec = PromptSpec(1, 5);
   spec.prompt_logprobs = true;
   ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
   const ScheduledStep* step = scheduler->Schedule();
@@ -289,8 +271,8 @@ TEST(SchedulerTest, TargetsArePromptTokensWhenTheirLogProbabilitiesAreWanted) {
 TEST(SchedulerTest, PromptOutputsNeverExceedTheStepsOutputs) {
   SchedulerOptions options = Options();
   options.limits.max_outputs = 3;
-  auto scheduler = Make(options);
-  SequenceSpec spec = Spec(1, 10);
+  auto scheduler = MakeScheduler(options);
+  SequenceSpec spec = PromptSpec(1, 10);
   spec.prompt_logprobs = true;
   ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
   std::vector<uint32_t> positions;
@@ -304,9 +286,9 @@ TEST(SchedulerTest, PromptOutputsNeverExceedTheStepsOutputs) {
 }
 
 TEST(SchedulerTest, EverySequenceThatNeedsLogitsGetsItsTurn) {
-  auto scheduler = Make(Options());
+  auto scheduler = MakeScheduler(Options());
   for (uint64_t id = 1; id <= 6; ++id) {
-    SequenceSpec spec = Spec(id, 1);
+    SequenceSpec spec = PromptSpec(id, 1);
     spec.needs.logits = id % 2 == 0;
     ASSERT_TRUE(scheduler->Add(std::move(spec)).ok());
   }
@@ -328,26 +310,26 @@ TEST(SchedulerTest, EverySequenceThatNeedsLogitsGetsItsTurn) {
 
 TEST(SchedulerTest, RefusesWhatCanNeverFit) {
   SchedulerOptions options = Options();
-  auto scheduler = Make(options);
+  auto scheduler = MakeScheduler(options);
   EXPECT_EQ(scheduler->max_sequence_len(), 128u);
-  EXPECT_TRUE(scheduler->Add(Spec(1, 127)).ok());
-  const absl::Status status = scheduler->Add(Spec(2, 128));
+  EXPECT_TRUE(scheduler->Add(PromptSpec(1, 127)).ok());
+  const absl::Status status = scheduler->Add(PromptSpec(2, 128));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("context_length_exceeded"));
-  EXPECT_FALSE(scheduler->Add(Spec(3, 0)).ok());
-  EXPECT_FALSE(scheduler->Add(Spec(1, 3)).ok());
+  EXPECT_FALSE(scheduler->Add(PromptSpec(3, 0)).ok());
+  EXPECT_FALSE(scheduler->Add(PromptSpec(1, 3)).ok());
 
   options.limits.num_blocks[kGlobalGroup] = 5;
-  EXPECT_EQ(Make(options)->max_sequence_len(), 21u);
+  EXPECT_EQ(MakeScheduler(options)->max_sequence_len(), 21u);
   options.limits.num_blocks[kWindowGroup] = 2;
-  EXPECT_EQ(Make(options)->max_sequence_len(), 9u);
+  EXPECT_EQ(MakeScheduler(options)->max_sequence_len(), 9u);
 }
 
 TEST(SchedulerTest, PreemptsTheYoungestWhenNoBlockIsFree) {
   SchedulerOptions options = Options();
   options.limits.num_blocks[kGlobalGroup] = 6;  // 24 positions for three sequences of 8
-  auto scheduler = Make(options);
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 8)).ok());
+  auto scheduler = MakeScheduler(options);
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(PromptSpec(id, 8)).ok());
   Finish(*scheduler, *scheduler->Schedule());
   EXPECT_EQ(scheduler->load().running, 3u);
   const ScheduledStep* step = scheduler->Schedule();  // 1 and 2 need a third block
@@ -365,127 +347,10 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoBlockIsFree) {
   EXPECT_EQ(step->rows[1].num_rows, 9u);  // the prompt and the token decided before
 }
 
-// Else the same token would be chosen twice.
-TEST(SchedulerTest, APreemptedConstrainedSequenceWaitsForItsToken) {
-  SchedulerOptions options = Options();
-  options.limits.num_blocks[kGlobalGroup] = 4;  // 16 positions
-  auto scheduler = Make(options);
-  SequenceSpec free = Spec(1, 8), bound = Spec(2, 8);
-  free.guess = GuessRule::For({.temperature = 0.0f});
-  bound.constrained = true;
-  ASSERT_TRUE(scheduler->Add(free).ok());
-  ASSERT_TRUE(scheduler->Add(bound).ok());
-  const ScheduledStep* step = scheduler->Schedule();
-  ASSERT_EQ(step->outputs.size(), 2u);
-  EXPECT_EQ(step->batch.outputs[0].mask, kNoMask);
-  EXPECT_EQ(step->batch.outputs[1].mask, 0u);
-  EXPECT_EQ(step->batch.header.num_masks, 1u);
-  EXPECT_TRUE(step->another_follows);
-  step = scheduler->Schedule();  // 1 needs a third block
-  ASSERT_EQ(step->rows.size(), 1u);
-  EXPECT_EQ(step->rows[0].sequence, 1u);
-  EXPECT_EQ(scheduler->counters().preemptions, 1u);
-  scheduler->StepDone();
-  scheduler->Remove(1);
-  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 fits, and its token is being decided";
-  scheduler->StepDone();
-  EXPECT_EQ(scheduler->Schedule(), nullptr);
-  scheduler->Append(2, 7, {});
-  scheduler->AppendForced(2, std::vector<uint32_t>{8, 9});
-  step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr);
-  EXPECT_EQ(step->batch.header.num_rows, 11u);
-  ASSERT_EQ(step->outputs.size(), 1u);
-  EXPECT_EQ(step->outputs[0].position, 10u);
-  EXPECT_EQ(step->batch.outputs[0].mask, 0u);
-}
-
-// Two steps of one row each would read the weights twice.
-TEST(SchedulerTest, ConstrainedSequencesDecodeInOneStep) {
-  auto scheduler = Make(Options());
-  SequenceSpec early = Spec(1, 8), late = Spec(2, 8), free = Spec(3, 8);
-  early.constrained = late.constrained = true;
-  free.guess = GuessRule::For({.temperature = 0.0f});
-  ASSERT_TRUE(scheduler->Add(early).ok());
-  ASSERT_NE(scheduler->Schedule(), nullptr);
-  ASSERT_TRUE(scheduler->Add(late).ok());
-  ASSERT_NE(scheduler->Schedule(), nullptr) << "prompts do not wait";
-  scheduler->StepDone();
-  scheduler->Append(1, 7, {});
-  const ScheduledStep* step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr) << "the end of a prompt is no reason to wait";
-  ASSERT_EQ(step->rows.size(), 1u);
-  EXPECT_EQ(step->rows[0].sequence, 1u);
-  EXPECT_FALSE(step->another_follows);
-  scheduler->StepDone();
-  scheduler->Append(2, 7, {});
-  EXPECT_EQ(scheduler->Schedule(), nullptr) << "2 waits for 1";
-  ASSERT_TRUE(scheduler->Add(free).ok());
-  step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr);
-  ASSERT_EQ(step->rows.size(), 1u);
-  EXPECT_EQ(step->rows[0].sequence, 3u);
-  EXPECT_TRUE(step->another_follows);
-  scheduler->StepDone();
-  scheduler->Append(1, 7, {});
-  step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr);
-  EXPECT_EQ(step->batch.header.num_rows, 3u);
-  EXPECT_EQ(step->batch.header.num_masks, 2u);
-}
-
-TEST(SchedulerTest, ConstrainedSequencesGoOnWhilePromptsKeepComing) {
-  auto scheduler = Make(Options());
-  const auto constrained = [](uint64_t id) {
-    SequenceSpec spec = Spec(id, 8);
-    spec.constrained = true;
-    return spec;
-  };
-  ASSERT_TRUE(scheduler->Add(constrained(1)).ok());
-  std::deque<const ScheduledStep*> under_way = {scheduler->Schedule()};
-  uint32_t num_tokens = 0;
-  for (uint64_t id = 2; id < 22; ++id) {
-    ASSERT_TRUE(scheduler->Add(constrained(id)).ok());
-    const ScheduledStep* const step = scheduler->Schedule();
-    ASSERT_NE(step, nullptr);
-    under_way.push_back(step);
-    scheduler->StepDone();
-    for (const ScheduledOutput& output : under_way.front()->outputs) {
-      if (output.sequence != 1) {
-        scheduler->Remove(output.sequence);
-        continue;
-      }
-      ++num_tokens;
-      scheduler->Append(1, 7, {});
-    }
-    under_way.pop_front();
-  }
-  EXPECT_GE(num_tokens, 10u) << "in every second step";
-}
-
-TEST(SchedulerTest, AConstrainedSequenceWaitsForItsTokenAfterALoss) {
-  auto scheduler = Make(Options());
-  SequenceSpec bound = Spec(1, 8);
-  bound.constrained = true;
-  ASSERT_TRUE(scheduler->Add(bound).ok());
-  ASSERT_NE(scheduler->Schedule(), nullptr);
-  // Lost with its result: the step is computed again.
-  ASSERT_TRUE(scheduler->RecomputeAll(Options().limits).ok());
-  ASSERT_NE(scheduler->Schedule(), nullptr);
-  scheduler->StepDone();
-  // Lost while the token is decided: the rows are computed again with it.
-  ASSERT_TRUE(scheduler->RecomputeAll(Options().limits).ok());
-  EXPECT_EQ(scheduler->Schedule(), nullptr);
-  scheduler->Append(1, 7, {});
-  const ScheduledStep* step = scheduler->Schedule();
-  ASSERT_NE(step, nullptr);
-  EXPECT_EQ(step->batch.header.num_rows, 9u);
-}
-
 TEST(SchedulerTest, RemovalFreesRowsAndBlocksAtOnce) {
-  auto scheduler = Make(Options());
-  ASSERT_TRUE(scheduler->Add(Spec(1, 20)).ok());
-  ASSERT_TRUE(scheduler->Add(Spec(2, 20)).ok());
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 20)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 20)).ok());
   Finish(*scheduler, *scheduler->Schedule());
   scheduler->Remove(1);
   scheduler->Remove(99);
@@ -499,8 +364,8 @@ TEST(SchedulerTest, RemovalFreesRowsAndBlocksAtOnce) {
 }
 
 TEST(SchedulerTest, RecomputesEverythingInOrderAfterALoss) {
-  auto scheduler = Make(Options());
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Spec(id, 4)).ok());
+  auto scheduler = MakeScheduler(Options());
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(PromptSpec(id, 4)).ok());
   Finish(*scheduler, *scheduler->Schedule());
   ASSERT_NE(scheduler->Schedule(), nullptr);  // this one fails
   const auto misfits = scheduler->RecomputeAll(Options().limits);
@@ -517,9 +382,9 @@ TEST(SchedulerTest, RecomputesEverythingInOrderAfterALoss) {
 }
 
 TEST(SchedulerTest, NamesSequencesThatRecoveredWorkersCannotHold) {
-  auto scheduler = Make(Options());
-  ASSERT_TRUE(scheduler->Add(Spec(1, 100)).ok());
-  ASSERT_TRUE(scheduler->Add(Spec(2, 10)).ok());
+  auto scheduler = MakeScheduler(Options());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(1, 100)).ok());
+  ASSERT_TRUE(scheduler->Add(PromptSpec(2, 10)).ok());
   StepLimits smaller = Options().limits;
   smaller.num_blocks[kGlobalGroup] = 20;
   const auto misfits = scheduler->RecomputeAll(smaller);
