@@ -9,6 +9,7 @@
 #include "services/common/base/descriptors.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/picture/pan_and_scan.h"
 #include "services/common/plan/drafters.h"
 #include "services/common/plan/planner.h"
 #include "services/common/rpc/server.h"
@@ -256,6 +257,7 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--image-decoder", flags.image_decoder,
                  "The program that decodes pictures of requests.  Default: tandem-image-decoder "
                  "beside this one, else in ../lib/tandem");
+  app.add_flag("--pan-and-scan", flags.pan_and_scan, kPanAndScanHelp);
   app.add_option("--draft", flags.draft.model_name,
                  "The loader's name of a smaller model with the same vocabulary, which guesses");
   app.add_option("--draft-device", flags.draft.device, kDraftDeviceHelp)->capture_default_str();

@@ -49,8 +49,9 @@ struct GatewayFlags {
   std::string kv_type = "f16";
   std::string prefix_cache = "on";
   std::string image_decoder;  // a program; empty: the one beside the gateway
-  std::string speculate;      // empty: as ChooseDrafters says
-  DraftModelPlace draft;      // its name is empty without --draft
+  bool pan_and_scan = false;
+  std::string speculate;  // empty: as ChooseDrafters says
+  DraftModelPlace draft;  // its name is empty without --draft
   double token_target_ms = 0.0;
   std::vector<std::string> layers;  // until FinishGatewayFlags, as is the following
   int num_gpus = -1;

@@ -48,6 +48,7 @@ int MaxRequestBytes(const HttpFlags& flags) {
 PictureEncoderOptions PictureOptions(const GatewayFlags& flags, GatewayMeters& meters) {
   PictureEncoderOptions options;
   options.decoder.program = flags.image_decoder;
+  options.pan_and_scan = flags.pan_and_scan;
   options.fetcher.hosts = flags.http.fetch_images;
   if (const char* file = std::getenv("SSL_CERT_FILE")) options.fetcher.limits.ca_file = file;
   options.on_stage = [&meters](PictureStage stage, absl::Duration time) {

@@ -4,6 +4,7 @@
 // The model and the results are too large for the repository.  They are looked for at
 // $TANDEM_PICTURE_MODEL and in ../shared/models/demo2; without them the tests are skipped.
 #include <gtest/gtest.h>
+#include <openssl/sha.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,12 +15,14 @@
 
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "services/common/picture/pan_and_scan.h"
 #include "services/common/picture/prepare.h"
 #include "services/common/reference/reference_model.h"
 #include "services/common/reference/vision_encoder.h"
 #include "services/common/testing/compare.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/gateway/picture/picture_decoder.h"
+#include "services/gateway/tokenizer/chat_template.h"
 #include "services/loader/vision/vision_source.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/tensor_file.h"
@@ -45,7 +48,49 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-class PicturesTest : public ::testing::Test {
+// Where the tokens have rows of pictures.
+std::vector<reference::PictureRows> RowsOf(const std::vector<uint32_t>& tokens,
+                                           const std::vector<std::vector<float>>& soft_tokens,
+                                           const VisionConfig& config) {
+  std::vector<reference::PictureRows> pictures;
+  for (size_t at = 0; at < tokens.size(); ++at) {
+    if (tokens[at] != kSoftToken) continue;
+    if (pictures.size() < soft_tokens.size()) {
+      pictures.push_back({at, soft_tokens[pictures.size()]});
+    }
+    at += config.tokens_per_image - 1;
+  }
+  EXPECT_EQ(pictures.size(), soft_tokens.size());
+  return pictures;
+}
+
+// What it takes for pixels.
+class DecoderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    gateway::PictureDecoderOptions options;
+    options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
+    ASSERT_OK_AND_ASSIGN(decoder_, gateway::PictureDecoder::Create(options));
+  }
+  // The picture, then its crops.
+  std::vector<std::vector<float>> Views(const std::string& path, const VisionConfig& config) {
+    std::vector<std::vector<float>> views;
+    const auto decoded = decoder_->Decode("", ReadFile(path));
+    EXPECT_OK(decoded.status());
+    if (!decoded.ok()) return views;
+    const PictureView whole = {decoded->width(), decoded->height(), decoded->pixels()};
+    views.push_back(PreparePicture(whole, config));
+    for (const CropRect& crop : PanAndScan(whole.width, whole.height)) {
+      const std::vector<uint8_t> pixels = CropPixels(whole, crop);
+      views.push_back(PreparePicture({crop.width, crop.height, pixels}, config));
+    }
+    return views;
+  }
+
+  std::unique_ptr<gateway::PictureDecoder> decoder_;
+};
+
+class PicturesTest : public DecoderTest {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(ModelFolder() + "/reference.safetensors")) {
@@ -53,9 +98,7 @@ class PicturesTest : public ::testing::Test {
     }
     ASSERT_OK_AND_ASSIGN(reference_, OpenReference());
     json_ = nlohmann::json::parse(ReadFile(ModelFolder() + "/reference.json"));
-    gateway::PictureDecoderOptions options;
-    options.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder";
-    ASSERT_OK_AND_ASSIGN(decoder_, gateway::PictureDecoder::Create(options));
+    DecoderTest::SetUp();
   }
 
   static absl::StatusOr<std::unique_ptr<testing::TensorFile>> OpenReference() {
@@ -74,10 +117,7 @@ class PicturesTest : public ::testing::Test {
   }
 
   std::vector<float> Pixels(const std::string& image, const VisionConfig& config) {
-    const auto decoded = decoder_->Decode("", ReadFile(ModelFolder() + "/images/" + image));
-    EXPECT_OK(decoded.status());
-    if (!decoded.ok()) return {};
-    return PreparePicture({decoded->width(), decoded->height(), decoded->pixels()}, config);
+    return Views(ModelFolder() + "/images/" + image, config).at(0);
   }
   std::vector<float> Expected(const std::string& name) const {
     const auto values = reference_->Read<float>(name);
@@ -94,7 +134,6 @@ class PicturesTest : public ::testing::Test {
 
   std::unique_ptr<testing::TensorFile> reference_;
   nlohmann::json json_;
-  std::unique_ptr<gateway::PictureDecoder> decoder_;
 };
 
 TEST_F(PicturesTest, PixelsHaveTheReferencesBits) {
@@ -159,14 +198,7 @@ TEST_F(PicturesTest, ConversationsAreAnsweredAsTheReferenceDoes) {
     for (const std::string image : conversation.at("images")) {
       soft_tokens.push_back(encoder->Encode(Pixels(image, encoder->config())));
     }
-    std::vector<reference::PictureRows> pictures;
-    for (size_t at = 0; at < prompt; ++at) {
-      if (tokens[at] != kSoftToken) continue;
-      ASSERT_LT(pictures.size(), soft_tokens.size());
-      pictures.push_back({at, soft_tokens[pictures.size()]});
-      at += encoder->config().tokens_per_image - 1;
-    }
-    ASSERT_EQ(pictures.size(), soft_tokens.size());
+    const auto pictures = RowsOf(tokens, soft_tokens, encoder->config());
     const std::vector<uint32_t> answer = conversation.at("continuation");
     tokens.insert(tokens.end(), answer.begin(), answer.end());
     const std::vector<float> logits = model.Logits(tokens, pictures);
@@ -190,6 +222,76 @@ TEST_F(PicturesTest, ConversationsAreAnsweredAsTheReferenceDoes) {
   std::printf("worst relative error of logits %.2e, %zu tokens equal\n", worst, compared);
   EXPECT_LE(worst, kEncoderError);
   EXPECT_GT(compared, 100u);
+}
+
+// tests/data/README.md says where the expected values come from.
+constexpr char kWide[] = TANDEM_TEST_DATA_DIR "/pictures/wide";
+
+nlohmann::json WideReference() {
+  return nlohmann::json::parse(ReadFile(std::string(kWide) + ".json"));
+}
+
+std::string Sha256(const std::vector<float>& values) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  ::SHA256(reinterpret_cast<const unsigned char*>(values.data()), values.size() * sizeof(float),
+           digest);
+  std::string hex;
+  for (const unsigned char byte : digest) hex += absl::StrFormat("%02x", byte);
+  return hex;
+}
+
+TEST_F(DecoderTest, CropsHaveTheReferencesBits) {
+  VisionConfig config;
+  config.image_size = 224;
+  std::vector<std::string> digests;
+  for (const auto& view : Views(std::string(kWide) + ".png", config)) {
+    digests.push_back(Sha256(view));
+  }
+  EXPECT_EQ(digests, WideReference().at("views").get<std::vector<std::string>>());
+}
+
+TEST(PanAndScanPromptTest, HasTheReferencesTokens) {
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint,
+                       testing::LoadCheckpoint(TANDEM_TEST_DATA_DIR "/demo2.Q8_0.gguf"));
+  ASSERT_OK_AND_ASSIGN(const auto tokenizer, gateway::Tokenizer::Create(checkpoint.vocabulary));
+  for (const auto& conversation : WideReference().at("conversations")) {
+    gateway::PicturePlaces places = {.num_rows = 16, .num_crops = {2}};
+    const std::vector<gateway::Message> messages = {
+        {.role = "user", .content = conversation.at("question"), .marks = {}, .pictures = {0}}};
+    ASSERT_OK_AND_ASSIGN(std::vector<uint32_t> tokens,
+                         gateway::RenderChat(*tokenizer, checkpoint.weights->config().bos_token_id,
+                                             messages, gateway::kAnyNumTokens, &places));
+    ASSERT_EQ(places.first.size(), 3u);
+    for (const uint32_t first : places.first) {
+      std::fill_n(tokens.begin() + first, places.num_rows, kSoftToken);
+    }
+    EXPECT_EQ(tokens, conversation.at("tokens").get<std::vector<uint32_t>>());
+  }
+}
+
+TEST_F(PicturesTest, CropsAreAnsweredAsTheReferenceDoes) {
+  const auto encoder = Encoder(ModelFolder());
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint, testing::LoadCheckpoint(ModelFolder()));
+  const reference::ReferenceModel model(*checkpoint.weights, {.num_threads = kThreads});
+  const uint32_t vocab = model.config().vocab_size;
+  std::vector<std::vector<float>> soft_tokens;
+  for (const auto& view : Views(std::string(kWide) + ".png", encoder->config())) {
+    soft_tokens.push_back(encoder->Encode(view));
+  }
+  for (const auto& conversation : WideReference().at("conversations")) {
+    std::vector<uint32_t> tokens = conversation.at("tokens");
+    const size_t prompt = tokens.size();
+    const auto pictures = RowsOf(tokens, soft_tokens, encoder->config());
+    const std::vector<uint32_t> answer = conversation.at("continuation");
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    const std::vector<float> logits = model.Logits(tokens, pictures);
+    for (size_t step = 0; step < answer.size(); ++step) {
+      ASSERT_GT(conversation.at("margin")[step].get<float>(), kDecidedMargin);
+      const auto row = std::span(logits).subspan((prompt - 1 + step) * vocab, vocab);
+      ASSERT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), answer[step])
+          << conversation.at("question") << " step " << step;
+    }
+  }
 }
 
 }  // namespace

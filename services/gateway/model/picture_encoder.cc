@@ -3,11 +3,13 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/picture/pan_and_scan.h"
 #include "services/common/picture/prepare.h"
 
 namespace tandem::gateway {
@@ -15,7 +17,11 @@ namespace {
 
 constexpr char kTooManyWait[] = "too many pictures wait to be decoded; try again later";
 
-uint64_t BytesOf(const Picture& picture) { return picture.soft_tokens.size() * sizeof(float); }
+uint64_t BytesOf(const PictureViews& views) {
+  uint64_t bytes = 0;
+  for (const auto& view : views) bytes += view->soft_tokens.size() * sizeof(float);
+  return bytes;
+}
 
 }  // namespace
 
@@ -72,7 +78,7 @@ PictureEncoder::Ticket PictureEncoder::Get(PictureJob asked,
   {
     MutexLock lock(mutex_);
     Find(job->keys, *now);
-    if (std::ranges::find(*now, nullptr) != now->end()) {
+    if (std::ranges::any_of(*now, &PictureViews::empty)) {
       if (absl::Status room = CheckRoom(*job); !room.ok()) {
         now = std::move(room);
       } else {
@@ -169,15 +175,15 @@ void PictureEncoder::Run() {
 
 void PictureEncoder::Find(const std::vector<Key>& keys, Pictures& pictures) {
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (pictures[i] != nullptr) continue;
+    if (!pictures[i].empty()) continue;
     const auto found = by_key_.find(keys[i]);
     if (found == by_key_.end()) continue;
     cached_.splice(cached_.begin(), cached_, found->second);
-    pictures[i] = found->second->picture;
+    pictures[i] = found->second->views;
   }
 }
 
-absl::StatusOr<std::vector<float>> PictureEncoder::Prepare(const Job& job, size_t i) {
+absl::StatusOr<PictureEncoder::Prepared> PictureEncoder::Prepare(const Job& job, size_t i) {
   if (absl::Now() >= job.asked.deadline) {
     return absl::DeadlineExceededError("the deadline passed while pictures were decoded");
   }
@@ -195,10 +201,17 @@ absl::StatusOr<std::vector<float>> PictureEncoder::Prepare(const Job& job, size_
   }
   TANDEM_RETURN_IF_ERROR(decoded.status());
   begin = absl::Now();
-  std::vector<float> pixels =
-      PreparePicture({decoded->width(), decoded->height(), decoded->pixels()}, config_);
+  const PictureView whole = {decoded->width(), decoded->height(), decoded->pixels()};
+  Prepared prepared = {.file = i};
+  prepared.views.push_back(PreparePicture(whole, config_));
+  if (options_.pan_and_scan) {
+    for (const CropRect& crop : PanAndScan(whole.width, whole.height)) {
+      const std::vector<uint8_t> pixels = CropPixels(whole, crop);
+      prepared.views.push_back(PreparePicture({crop.width, crop.height, pixels}, config_));
+    }
+  }
   ReportStage(job, {.stage = PictureStage::kPrepare, .picture = place, .begin = begin});
-  return pixels;
+  return prepared;
 }
 
 absl::StatusOr<PictureEncoder::Pictures> PictureEncoder::Work(const Job& job) {
@@ -210,17 +223,14 @@ absl::StatusOr<PictureEncoder::Pictures> PictureEncoder::Work(const Job& job) {
   std::vector<size_t> missing;  // the first of equal files
   for (size_t i = 0; i < pictures.size(); ++i) {
     const auto same = [&](size_t other) { return job.keys[other] == job.keys[i]; };
-    if (pictures[i] == nullptr && std::ranges::none_of(missing, same)) missing.push_back(i);
+    if (pictures[i].empty() && std::ranges::none_of(missing, same)) missing.push_back(i);
   }
   Report(PictureOutcome::kCached, pictures.size() - missing.size());
   // In batches, so that few pictures' pixels are in memory at a time.
-  const std::span<const size_t> all = missing;
-  for (size_t at = 0; at < all.size(); at += options_.batch_pictures) {
-    const size_t num = std::min<size_t>(options_.batch_pictures, all.size() - at);
-    TANDEM_RETURN_IF_ERROR(WorkBatch(job, all.subspan(at, num), pictures));
-  }
+  std::span<const size_t> left = missing;
+  while (!left.empty()) TANDEM_RETURN_IF_ERROR(WorkBatch(job, left, pictures));
   for (size_t i = 0; i < pictures.size(); ++i) {
-    if (pictures[i] != nullptr) continue;
+    if (!pictures[i].empty()) continue;
     const auto same =
         std::ranges::find_if(missing, [&](size_t other) { return job.keys[other] == job.keys[i]; });
     pictures[i] = pictures[*same];
@@ -228,12 +238,14 @@ absl::StatusOr<PictureEncoder::Pictures> PictureEncoder::Work(const Job& job) {
   return pictures;
 }
 
-absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t> missing,
+absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t>& missing,
                                        Pictures& pictures) {
-  std::vector<std::pair<size_t, std::vector<float>>> prepared;  // the file, its pixels
-  for (const size_t i : missing) {
-    TANDEM_ASSIGN_OR_RETURN(std::vector<float> pixels, Prepare(job, i));
-    prepared.emplace_back(i, std::move(pixels));
+  std::vector<Prepared> prepared;
+  size_t num_views = 0;
+  while (!missing.empty() && num_views < options_.batch_pictures) {
+    TANDEM_ASSIGN_OR_RETURN(prepared.emplace_back(), Prepare(job, missing.front()));
+    num_views += prepared.back().views.size();
+    missing = missing.subspan(1);
   }
   MutexLock encoding(encode_mutex_);
   {
@@ -241,39 +253,44 @@ absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t> m
     MutexLock lock(mutex_);
     Find(job.keys, pictures);
   }
-  const size_t found = std::erase_if(
-      prepared, [&](const auto& picture) { return pictures[picture.first] != nullptr; });
+  const size_t found =
+      std::erase_if(prepared, [&](const Prepared& file) { return !pictures[file.file].empty(); });
   Report(PictureOutcome::kCached, found);
   if (prepared.empty()) return absl::OkStatus();
   std::vector<std::vector<float>> pixels;
-  for (auto& picture : prepared) pixels.push_back(std::move(picture.second));
+  for (Prepared& file : prepared) std::ranges::move(file.views, std::back_inserter(pixels));
   const absl::Time begin = absl::Now();
   TANDEM_ASSIGN_OR_RETURN(std::vector<std::vector<float>> encoded, encode_(pixels));
   ReportStage(job, {.stage = PictureStage::kEncode,
-                    .picture = static_cast<uint32_t>(prepared[0].first),
+                    .picture = static_cast<uint32_t>(prepared[0].file),
                     .num_pictures = static_cast<uint32_t>(prepared.size()),
                     .begin = begin});
-  Report(PictureOutcome::kEncoded, encoded.size());
+  Report(PictureOutcome::kEncoded, prepared.size());
   MutexLock lock(mutex_);
-  for (size_t p = 0; p < prepared.size(); ++p) {
-    const size_t i = prepared[p].first;
-    TANDEM_RETURN_IF_ERROR(Insert(job.keys[i], std::move(encoded[p]), pictures[i]));
+  std::span<std::vector<float>> left = encoded;
+  for (const Prepared& file : prepared) {
+    TANDEM_RETURN_IF_ERROR(
+        Insert(job.keys[file.file], left.first(file.views.size()), pictures[file.file]));
+    left = left.subspan(file.views.size());
   }
   return absl::OkStatus();
 }
 
-absl::Status PictureEncoder::Insert(const Key& key, std::vector<float> soft_tokens,
-                                    std::shared_ptr<const Picture>& picture) {
-  if (num_keys_ >= kMostPictureKeys) {
+absl::Status PictureEncoder::Insert(const Key& key, std::span<std::vector<float>> soft_tokens,
+                                    PictureViews& views) {
+  if (num_keys_ > kMostPictureKeys - soft_tokens.size()) {
     return absl::ResourceExhaustedError("this gateway has encoded 2^31 pictures: restart it");
   }
-  picture = std::make_shared<Picture>(
-      Picture{.key = kFirstPictureKey + num_keys_++, .soft_tokens = std::move(soft_tokens)});
-  cached_.push_front({key, picture});
+  views.clear();
+  for (std::vector<float>& of_view : soft_tokens) {
+    views.push_back(std::make_shared<Picture>(
+        Picture{.key = kFirstPictureKey + num_keys_++, .soft_tokens = std::move(of_view)}));
+  }
+  cached_.push_front({key, views});
   by_key_[key] = cached_.begin();
-  cached_bytes_ += BytesOf(*picture);
+  cached_bytes_ += BytesOf(views);
   while (cached_bytes_ > options_.max_cached_bytes) {
-    cached_bytes_ -= BytesOf(*cached_.back().picture);
+    cached_bytes_ -= BytesOf(cached_.back().views);
     by_key_.erase(cached_.back().key);
     cached_.pop_back();
   }

@@ -3,10 +3,11 @@
 //   files --> cache, by scope and SHA-256 of the file --> picture
 //               | missing
 //               v
-//             tandem-image-decoder (a process) --> PreparePicture --> VisionExecutor --> cache
+//             tandem-image-decoder (a process) --> crops --> PreparePicture --> VisionExecutor --> cache
 //
-// Files that are URLs come from the fetcher first (PrepareRequests).  A few threads take the jobs of clients in turn.  One picture is decoded while another is encoded;
-// calls of the encoder follow one another.
+// Files that are URLs come from the fetcher first (PrepareRequests).  A few threads take the jobs of
+// clients in turn.  One picture is decoded while another is encoded; calls of the encoder follow one
+// another.
 #pragma once
 
 #include <array>
@@ -47,8 +48,10 @@ inline constexpr int kNumPictureOutcomes = 4;
 struct PictureEncoderOptions {
   PictureDecoderOptions decoder;
   PictureFetcherOptions fetcher;                    // without hosts nothing is fetched
+  bool pan_and_scan = false;                        // crops are encoded too
   uint64_t max_cached_bytes = uint64_t{256} << 20;  // of soft tokens
-  uint32_t batch_pictures = 4;                      // of a call of the encoder
+  // A call of the encoder has so many pictures, but for the crops of the last one.
+  uint32_t batch_pictures = 4;
   // Jobs that wait, and bytes of their files; of all senders and of one.
   uint32_t max_jobs = 64;
   uint32_t max_jobs_per_sender = 16;
@@ -72,13 +75,13 @@ struct PictureJob {
 // Thread-safe.
 class PictureEncoder {
  public:
-  using Pictures = std::vector<std::shared_ptr<const Picture>>;
+  using Pictures = std::vector<PictureViews>;  // by file
   // Pixels to soft tokens: VisionExecutor::Encode.  Calls never overlap.
   using Encode = std::function<absl::StatusOr<std::vector<std::vector<float>>>(
       std::span<const std::vector<float>> pixels)>;
   struct Counts {
     uint64_t waiting = 0;  // jobs
-    uint64_t cached = 0;   // pictures
+    uint64_t cached = 0;   // files
     uint64_t cached_bytes = 0;
     std::array<uint64_t, kNumPictureOutcomes> outcomes = {};         // since construction
     std::array<absl::Duration, kNumPictureStages> stage_times = {};  // of all pictures, likewise
@@ -108,6 +111,9 @@ class PictureEncoder {
   // Null: pictures are not fetched.
   PictureFetcher* fetcher() const { return fetcher_.get(); }
 
+  // Whether files may have crops: more than one view.
+  bool pan_and_scan() const { return options_.pan_and_scan; }
+
   Counts counts() const;
 
  private:
@@ -125,7 +131,7 @@ class PictureEncoder {
   };
   struct Cached {
     Key key;
-    std::shared_ptr<const Picture> picture;  // shared with sequences
+    PictureViews views;  // shared with sequences
   };
   // What waits of one sender.
   struct Waiting {
@@ -138,15 +144,20 @@ class PictureEncoder {
   void Run();
   absl::Status CheckRoom(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountWaiting(const Job& job, bool more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fills `pictures` from the cache where they are null.
+  // Fills `pictures` from the cache where they have no views.
   void Find(const std::vector<Key>& keys, Pictures& pictures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Pictures> Work(const Job& job);
-  // Decodes and encodes files `missing` of the job, a batch.
-  absl::Status WorkBatch(const Job& job, std::span<const size_t> missing, Pictures& pictures);
-  absl::StatusOr<std::vector<float>> Prepare(const Job& job, size_t i);
-  absl::Status Insert(const Key& key, std::vector<float> soft_tokens,
-                      std::shared_ptr<const Picture>& picture)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A file of a job, decoded: pixel values of its views.
+  struct Prepared {
+    size_t file = 0;
+    std::vector<std::vector<float>> views;
+  };
+  // Decodes and encodes files of the job from the first of `missing` on until they are a batch;
+  // takes them from `missing`.
+  absl::Status WorkBatch(const Job& job, std::span<const size_t>& missing, Pictures& pictures);
+  absl::StatusOr<Prepared> Prepare(const Job& job, size_t i);
+  absl::Status Insert(const Key& key, std::span<std::vector<float>> soft_tokens,
+                      PictureViews& views) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartFetcher();
   // Takes the job's right to be answered; false: somebody else has.
   bool TakeAnswer(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

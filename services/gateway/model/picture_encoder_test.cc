@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <future>
+#include <set>
 
 #include "services/common/testing/status_matchers.h"
 #include "services/gateway/api/testing/toy_pictures.h"
@@ -23,6 +24,7 @@ using testing::kToyPictureRows;
 using testing::ToyBmp;
 using testing::ToyPixel;
 using testing::ToySoftTokens;
+using testing::WideToyBmp;
 using Pictures = PictureEncoder::Pictures;
 
 VisionConfig ToyVision() {
@@ -79,11 +81,11 @@ TEST_F(PictureEncoderTest, FilesBecomeSoftTokensOnce) {
   Make();
   ASSERT_OK_AND_ASSIGN(const Pictures first, GetFiles({ToyBmp(10), ToyBmp(200), ToyBmp(10)}));
   ASSERT_EQ(first.size(), 3u);
-  EXPECT_EQ(first[0]->soft_tokens, ToySoftTokens(ToyPixel(10)));
-  EXPECT_EQ(first[1]->soft_tokens, ToySoftTokens(ToyPixel(200)));
+  EXPECT_EQ(first[0][0]->soft_tokens, ToySoftTokens(ToyPixel(10)));
+  EXPECT_EQ(first[1][0]->soft_tokens, ToySoftTokens(ToyPixel(200)));
   EXPECT_EQ(first[2], first[0]);
-  EXPECT_NE(first[0]->key, first[1]->key);
-  EXPECT_TRUE(IsPictureKey(first[0]->key) && IsPictureKey(first[1]->key));
+  EXPECT_NE(first[0][0]->key, first[1][0]->key);
+  EXPECT_TRUE(IsPictureKey(first[0][0]->key) && IsPictureKey(first[1][0]->key));
   EXPECT_EQ(num_encoded_, 2);
   ASSERT_OK_AND_ASSIGN(const Pictures again, GetFiles({ToyBmp(200), ToyBmp(10)}));
   EXPECT_EQ(again[0], first[1]);
@@ -144,8 +146,8 @@ TEST_F(PictureEncoderTest, TheCacheIsBoundedAndAForgottenPictureHasAnotherKey) {
   ASSERT_OK(GetFiles({ToyBmp(2)}).status());
   ASSERT_OK(GetFiles({ToyBmp(3)}).status());
   ASSERT_OK_AND_ASSIGN(const Pictures later, GetFiles({ToyBmp(1)}));
-  EXPECT_NE(later[0]->key, first[0]->key);
-  EXPECT_EQ(later[0]->soft_tokens, first[0]->soft_tokens);
+  EXPECT_NE(later[0][0]->key, first[0][0]->key);
+  EXPECT_EQ(later[0][0]->soft_tokens, first[0][0]->soft_tokens);
 }
 
 // The time of an answer must not show that another client has sent the same picture.
@@ -154,8 +156,8 @@ TEST_F(PictureEncoderTest, AScopeKeepsItsPicturesToItself) {
   ASSERT_OK_AND_ASSIGN(const Pictures one, Get(Job({ToyBmp(1)}, "one")));
   ASSERT_OK_AND_ASSIGN(const Pictures other, Get(Job({ToyBmp(1)}, "other")));
   EXPECT_EQ(num_encoded_, 2);
-  EXPECT_NE(one[0]->key, other[0]->key);
-  EXPECT_EQ(one[0]->soft_tokens, other[0]->soft_tokens);
+  EXPECT_NE(one[0][0]->key, other[0][0]->key);
+  EXPECT_EQ(one[0][0]->soft_tokens, other[0][0]->soft_tokens);
   ASSERT_OK_AND_ASSIGN(const Pictures again, Get(Job({ToyBmp(1)}, "one")));
   EXPECT_EQ(again[0], one[0]);
   EXPECT_EQ(num_encoded_, 2);
@@ -171,11 +173,41 @@ TEST_F(PictureEncoderTest, ManyPicturesAreEncodedInBatches) {
   ASSERT_OK_AND_ASSIGN(const Pictures pictures, GetFiles(files));
   ASSERT_EQ(pictures.size(), 11u);
   for (uint8_t grey = 0; grey < 10; ++grey) {
-    EXPECT_EQ(pictures[grey]->soft_tokens, ToySoftTokens(ToyPixel(grey)));
+    EXPECT_EQ(pictures[grey][0]->soft_tokens, ToySoftTokens(ToyPixel(grey)));
   }
   EXPECT_EQ(pictures[10], pictures[3]);
   EXPECT_EQ(num_encoded_, 10);
   EXPECT_EQ(num_calls_, 3);
+}
+
+TEST_F(PictureEncoderTest, CropsAreViewsOfTheirFile) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.pan_and_scan = true;
+  Make(options);
+  const std::vector<std::string> files = {ToyBmp(7), WideToyBmp(10, 200), WideToyBmp(30, 40)};
+  ASSERT_OK_AND_ASSIGN(const Pictures pictures, GetFiles(files));
+  ASSERT_EQ(pictures.size(), 3u);
+  ASSERT_EQ(pictures[0].size(), 1u);
+  EXPECT_EQ(pictures[0][0]->soft_tokens, ToySoftTokens(ToyPixel(7)));
+  for (size_t i = 1; i < 3; ++i) {
+    ASSERT_EQ(pictures[i].size(), 3u);
+    const uint8_t left = i == 1 ? 10 : 30, right = i == 1 ? 200 : 40;
+    EXPECT_EQ(pictures[i][0]->soft_tokens, ToySoftTokens(ToyPixel(left)));
+    EXPECT_EQ(pictures[i][1]->soft_tokens, ToySoftTokens(ToyPixel(left)));
+    EXPECT_EQ(pictures[i][2]->soft_tokens, ToySoftTokens(ToyPixel(right)));
+  }
+  std::set<uint32_t> keys;
+  for (const auto& views : pictures) {
+    for (const auto& view : views) keys.insert(view->key);
+  }
+  EXPECT_EQ(keys.size(), 7u);
+  EXPECT_EQ(num_encoded_, 7);
+  ASSERT_OK_AND_ASSIGN(const Pictures again, GetFiles({files[1]}));
+  EXPECT_EQ(again[0], pictures[1]);
+  EXPECT_EQ(num_encoded_, 7);
+  EXPECT_EQ(encoder_->counts().cached, 3u);
+  EXPECT_EQ(encoder_->counts().cached_bytes, 7 * ToySoftTokens(0).size() * sizeof(float));
+  EXPECT_THAT(encoder_->counts().outcomes, ElementsAre(1, 3, 0, 0));
 }
 
 TEST_F(PictureEncoderTest, ErrorsNameThePicture) {
@@ -314,6 +346,81 @@ TEST_F(PictureRequestTest, PicturesStandWhereTheContentHasThem) {
     EXPECT_EQ(parsed.prompt[span.first - 1], piece("<start_of_image>"));
     EXPECT_EQ(parsed.prompt[span.end()], piece("<end_of_image>"));
   }
+}
+
+// In the words and with the blanks of Gemma's processor.
+TEST_F(PictureRequestTest, CropsFollowTheirPicture) {
+  const auto model = testing::MakeSeeingToyModel({}, /*pan_and_scan=*/true);
+  v1::ChatRequest request = Request();
+  AddImage(*request.mutable_messages(0), 10, 4);
+  v1::Image* wide = request.mutable_messages(0)->add_images();
+  wide->set_data(WideToyBmp(20, 30));
+  wide->set_content_offset(4);
+  ASSERT_OK_AND_ASSIGN(const EngineRequest parsed, ParseChat(request, *model));
+  std::promise<absl::StatusOr<std::vector<EngineRequest>>> result;
+  PrepareRequests(*model, {parsed, parsed}, [&](absl::StatusOr<std::vector<EngineRequest>> done) {
+    result.set_value(std::move(done));
+  });
+  ASSERT_OK_AND_ASSIGN(const std::vector<EngineRequest> requests, result.get_future().get());
+  const Tokenizer& tokenizer = model->tokenizer();
+  const auto piece = [&](const char* name) { return *tokenizer.FindPiece(name); };
+  std::vector<uint32_t> expected = {testing::kToyBos, piece("<start_of_turn>")};
+  std::vector<float> pixels;
+  const auto text = [&](const char* of) {
+    const auto ids = *tokenizer.Encode(of);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  };
+  const auto picture = [&](const char* before, uint8_t grey) {
+    text(before);
+    expected.push_back(piece("<start_of_image>"));
+    expected.insert(expected.end(), kToyPictureRows, kPictureToken);
+    expected.push_back(piece("<end_of_image>"));
+    pixels.push_back(ToyPixel(grey));
+  };
+  picture("user\nthe\n\n", 10);
+  picture("\n\nHere is the original image \n\n", 20);
+  picture("\n\n and here are some crops to help you see better \n\n", 20);
+  picture("\n\n \n\n", 30);
+  text("\n\nhat");
+  expected.push_back(piece("<end_of_turn>"));
+  text("\n");
+  expected.push_back(piece("<start_of_turn>"));
+  text("model\n");
+  ASSERT_EQ(requests.size(), 2u);
+  for (const EngineRequest& prepared : requests) {
+    EXPECT_EQ(prepared.prompt, expected);
+    ASSERT_EQ(prepared.pictures.size(), pixels.size());
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      const PictureSpan& span = prepared.pictures[i];
+      EXPECT_EQ(span.num_rows, kToyPictureRows);
+      EXPECT_EQ(prepared.prompt[span.first - 1], piece("<start_of_image>"));
+      EXPECT_EQ(prepared.prompt[span.end()], piece("<end_of_image>"));
+      EXPECT_EQ(span.picture->soft_tokens, ToySoftTokens(pixels[i]));
+    }
+    EXPECT_EQ(prepared.picture_files, nullptr);
+    EXPECT_EQ(prepared.picture_messages, nullptr);
+  }
+}
+
+// The crops of a request that fits without them.
+TEST_F(PictureRequestTest, CropsThatDoNotFitTheContextAreRefused) {
+  const auto model = testing::MakeSeeingToyModel({}, /*pan_and_scan=*/true);
+  v1::ChatRequest request = Request();
+  const uint32_t context = model->replicas().max_sequence_len();
+  while (true) {
+    v1::ChatRequest more = request;
+    more.mutable_messages(0)->add_images()->set_data(WideToyBmp(20, 30));
+    if (!ParseChat(more, *model).ok()) break;
+    request = more;
+  }
+  ASSERT_OK_AND_ASSIGN(const EngineRequest parsed, ParseChat(request, *model));
+  EXPECT_LT(parsed.prompt.size(), context);
+  std::promise<absl::Status> result;
+  PrepareRequests(*model, {parsed}, [&](const absl::StatusOr<std::vector<EngineRequest>>& done) {
+    result.set_value(done.status());
+  });
+  EXPECT_THAT(result.get_future().get(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("context_length_exceeded")));
 }
 
 TEST_F(PictureRequestTest, AnswersDependOnThePicture) {

@@ -4,7 +4,9 @@
 
 #include "absl/time/clock.h"
 #include "services/common/base/mutex.h"
+#include "services/common/base/status_macros.h"
 #include "services/gateway/model/prepare_constraint.h"
+#include "services/gateway/model/text_tokens.h"
 
 namespace tandem::gateway {
 namespace {
@@ -43,6 +45,34 @@ PictureFetcher::Ticket Fetch(const ServedModel& model, Requests requests,
       });
 }
 
+// Puts the pictures into the requests, which have the same ones.  The prompt is made once more where
+// they have crops: only now their number is known.  Errors: as of EncodeChat.
+absl::Status PlacePictures(const ServedModel& model, const PictureEncoder::Pictures& pictures,
+                           Requests& requests) {
+  EngineRequest& first = requests.front();
+  PicturePlaces places = {.num_rows = first.pictures.front().num_rows};
+  std::vector<std::shared_ptr<const Picture>> views;
+  for (const PictureViews& file : pictures) {
+    places.num_crops.push_back(static_cast<uint32_t>(file.size() - 1));
+    views.insert(views.end(), file.begin(), file.end());
+  }
+  if (views.size() > pictures.size()) {
+    TANDEM_ASSIGN_OR_RETURN(first.prompt, EncodeChat(*first.picture_messages, model, &places));
+    first.pictures.clear();
+    for (const uint32_t at : places.first) first.pictures.push_back({at, places.num_rows});
+  }
+  for (size_t i = 0; i < views.size(); ++i) first.pictures[i].picture = views[i];
+  for (EngineRequest& request : requests) {
+    if (&request != &first) {
+      request.prompt = first.prompt;
+      request.pictures = first.pictures;
+    }
+    request.picture_files = nullptr;
+    request.picture_messages = nullptr;
+  }
+  return absl::OkStatus();
+}
+
 // Has the requests' pictures encoded.
 PictureEncoder::Ticket See(const ServedModel& model, Requests requests,
                            const std::shared_ptr<PictureTimes>& times, Next next) {
@@ -57,15 +87,13 @@ PictureEncoder::Ticket See(const ServedModel& model, Requests requests,
   return model.pictures()->Get(std::move(job),
                                [&model, shared, times, next = std::move(next)](
                                    const absl::StatusOr<PictureEncoder::Pictures>& pictures) {
-                                 if (!pictures.ok()) {
-                                   ReportRefused(model, *shared, pictures.status());
-                                   return next(pictures.status());
+                                 absl::Status status = pictures.status();
+                                 if (status.ok()) status = PlacePictures(model, *pictures, *shared);
+                                 if (!status.ok()) {
+                                   ReportRefused(model, *shared, status);
+                                   return next(status);
                                  }
                                  for (EngineRequest& request : *shared) {
-                                   for (size_t i = 0; i < request.pictures.size(); ++i) {
-                                     request.pictures[i].picture = (*pictures)[i];
-                                   }
-                                   request.picture_files = nullptr;
                                    request.pictures_end = absl::Now();
                                    request.picture_times = times;
                                  }

@@ -120,8 +120,7 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
         absl::StrFormat("messages: %d of them, at most %d in one request; join those of one role",
                         request.messages_size(), kMaxMessages));
   }
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<Message> messages,
-                          MessagesOf(request, model.tool_format()));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<Message> messages, MessagesOf(request, model.tool_format()));
   PicturePlaces places;
   auto files = std::make_shared<std::vector<std::string>>();
   auto urls_of_files = std::make_shared<std::vector<std::string>>();
@@ -140,6 +139,9 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
   TANDEM_ASSIGN_OR_RETURN(parsed.prompt, EncodeChat(messages, model, &places));
   for (const uint32_t first : places.first) {
     parsed.pictures.push_back({first, places.num_rows, nullptr});
+  }
+  if (!files->empty() && model.pictures()->pan_and_scan()) {
+    parsed.picture_messages = std::make_shared<std::vector<Message>>(std::move(messages));
   }
   if (!files->empty()) parsed.picture_files = std::move(files);
   if (!urls.checked.empty()) parsed.picture_urls = std::move(urls_of_files);

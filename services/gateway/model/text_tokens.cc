@@ -75,6 +75,9 @@ absl::StatusOr<std::vector<uint32_t>> EncodeChat(const std::vector<Message>& mes
   for (const Message& message : messages) {
     if (pictures != nullptr) least += message.pictures.size() * uint64_t{pictures->num_rows};
   }
+  if (pictures != nullptr) {
+    for (const uint32_t crops : pictures->num_crops) least += uint64_t{crops} * pictures->num_rows;
+  }
   if (!CheckPromptTokens(least, model).ok()) return PromptTooLong("at least ", least, model);
   const int32_t bos = model.bos().has_value() ? static_cast<int32_t>(*model.bos()) : -1;
   return AsPrompt(RenderChat(model.tokenizer(), bos, messages, NumCounted(model), pictures), model);

@@ -15,6 +15,10 @@ struct Picture {
   std::vector<float> soft_tokens;  // [rows of a picture, hidden_dim]
 };
 
+// An encoded file: the whole picture, then its crops (pan_and_scan.h) where they are wanted and it
+// has some.  Never empty.
+using PictureViews = std::vector<std::shared_ptr<const Picture>>;  // shared with caches
+
 // The key of the gateway's n-th picture.  Tokens are below 2^31, and kNoToken is never a key.
 inline constexpr uint32_t kFirstPictureKey = 1u << 31;
 inline constexpr uint32_t kMostPictureKeys = (1u << 31) - 1;

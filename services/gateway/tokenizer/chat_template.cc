@@ -1,6 +1,7 @@
 #include "services/gateway/tokenizer/chat_template.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -53,16 +54,34 @@ struct Turn {
   bool goes_on = false;  // what follows it follows without blank lines
 };
 
-// Appends a message with pictures.
-void AppendWithPictures(const Message& message, Turn& turn) {
+// The rows of a picture or of a crop.
+void AppendView(Turn& turn) {
+  turn.text += "\n\n";
+  turn.marks.push_back({turn.text.size(), std::string(kStartOfImage), true});
+  turn.marks.push_back({turn.text.size(), std::string(kEndOfImage)});
+  turn.text += "\n\n";
+}
+
+void AppendPicture(uint32_t num_crops, Turn& turn) {
+  if (num_crops == 0) return AppendView(turn);
+  turn.text += "Here is the original image ";
+  AppendView(turn);
+  turn.text += " and here are some crops to help you see better ";
+  for (uint32_t i = 0; i < num_crops; ++i) {
+    if (i > 0) turn.text += " ";
+    AppendView(turn);
+  }
+}
+
+// Appends a message with pictures, whose crops are the first of `num_crops`, and takes them from
+// there.
+void AppendWithPictures(const Message& message, std::span<const uint32_t>& num_crops, Turn& turn) {
   size_t from = 0;
   for (const size_t at : message.pictures) {
     turn.text += Trim(std::string_view(message.content).substr(from, at - from));
     from = at;
-    turn.text += "\n\n";
-    turn.marks.push_back({turn.text.size(), std::string(kStartOfImage), true});
-    turn.marks.push_back({turn.text.size(), std::string(kEndOfImage)});
-    turn.text += "\n\n";
+    AppendPicture(num_crops.empty() ? 0 : num_crops.front(), turn);
+    if (!num_crops.empty()) num_crops = num_crops.subspan(1);
   }
   turn.text += Trim(std::string_view(message.content).substr(from));
 }
@@ -77,7 +96,9 @@ std::string_view TurnRole(std::string_view role) {
 constexpr std::string_view kStartOfTurn = "<start_of_turn>";
 constexpr std::string_view kEndOfTurn = "<end_of_turn>";
 
-absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages) {
+// `num_crops`: as PicturePlaces has them.
+absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages,
+                                            std::span<const uint32_t> num_crops) {
   if (messages.empty()) return absl::InvalidArgumentError("messages: there are none");
   std::vector<Turn> turns;
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -101,7 +122,7 @@ absl::StatusOr<std::vector<Turn>> MakeTurns(const std::vector<Message>& messages
     }
     Turn& turn = turns.back();
     if (!pictures.empty()) {
-      AppendWithPictures(messages[i], turn);
+      AppendWithPictures(messages[i], num_crops, turn);
       continue;
     }
     turn.goes_on = turn.goes_on || !marks.empty();
@@ -141,7 +162,9 @@ absl::Status Render(const std::vector<Turn>& turns, const Mark& mark, const Appe
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages,
                                                  size_t max_tokens, PicturePlaces* pictures) {
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
+  std::span<const uint32_t> num_crops;
+  if (pictures != nullptr) num_crops = pictures->num_crops;
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages, num_crops));
   // Also where no turn ends.
   TANDEM_RETURN_IF_ERROR(FindMarker(tokenizer, kEndOfTurn).status());
 
@@ -167,7 +190,7 @@ absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int
 }
 
 absl::StatusOr<std::string> RenderChatText(const std::vector<Message>& messages) {
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MakeTurns(messages, /*num_crops=*/{}));
   std::string rendered;
   const auto mark = [&](std::string_view marker, bool /*picture*/) {
     rendered += marker;

@@ -30,8 +30,10 @@ inline constexpr uint32_t kPictureToken = 0;
 
 // The rows of a conversation's pictures.
 struct PicturePlaces {
-  uint32_t num_rows = 0;        // of each: given
-  std::vector<uint32_t> first;  // index of each picture's first row among the ids
+  uint32_t num_rows = 0;            // of each: given
+  std::vector<uint32_t> num_crops;  // by picture, given; empty: none has crops
+  // Index of the first row among the ids: of each picture, then of its crops.
+  std::vector<uint32_t> first;
 };
 
 // <bos>(<start_of_turn>role\n content <end_of_turn>\n)* <start_of_turn>model\n
@@ -42,12 +44,13 @@ struct PicturePlaces {
 // between.  "developer" has a turn of its own.  Content with marks is not trimmed, and what follows
 // it in the same turn follows without blank lines.  A picture becomes
 // \n\n<start_of_image> rows <end_of_image>\n\n; the texts around it are trimmed each, and its rows
-// have kPictureToken as their ids.  Other conversations are converted: every system message counts
+// have kPictureToken as their ids.  Crops follow it, in the words of Gemma's processor for pan and
+// scan.  Other conversations are converted: every system message counts
 // as the user's, consecutive messages of one role become one turn with blank lines between, and a
 // last message of the assistant stays open, so that the model continues it.  INVALID_ARGUMENT: no messages, an
 // unknown role, content that is not UTF-8.  OUT_OF_RANGE, CANCELLED: as Tokenizer::Encode, of all
 // together.  FAILED_PRECONDITION: the vocabulary lacks a turn marker or a mark's piece.
-// `pictures`: filled; may be null where no message has pictures.
+// `pictures`: filled; may be null where no message has pictures.  REQUIRES num_crops is empty or has all pictures.
 absl::StatusOr<std::vector<uint32_t>> RenderChat(const Tokenizer& tokenizer, int32_t bos_token_id,
                                                  const std::vector<Message>& messages,
                                                  size_t max_tokens = kAnyNumTokens,

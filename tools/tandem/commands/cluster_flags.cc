@@ -5,6 +5,7 @@
 
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
+#include "services/common/picture/pan_and_scan.h"
 #include "services/common/plan/drafters.h"
 #include "tools/tandem/commands/command.h"
 
@@ -80,6 +81,7 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
       ->check(CheckedBy(FindModel));
   command.add_option("--draft-device", options.draft_device, kDraftDeviceHelp)
       ->capture_default_str();
+  command.add_flag("--pan-and-scan", options.pan_and_scan, kPanAndScanHelp);
   command.add_flag("!--no-queued-steps", options.queue_steps,
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,

@@ -79,6 +79,7 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
   }
   if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
   if (options.npu_prompts) spec.argv.emplace_back("--npu-prompts");
+  if (options.pan_and_scan) spec.argv.emplace_back("--pan-and-scan");
   if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
   if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");
   if (!options.gpu_device.empty()) {

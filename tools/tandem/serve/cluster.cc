@@ -146,6 +146,7 @@ ServiceSpec Gateway(const ClusterOptions& options, const ModelPlace& model,
                      {"--prompt-replicas", absl::StrFormat("%d", options.prompt_replicas)});
   }
   if (options.npu_prompts) arguments.emplace_back("--npu-prompts");
+  if (options.pan_and_scan) arguments.emplace_back("--pan-and-scan");
   arguments.insert(arguments.end(), options.gateway_arguments.begin(),
                    options.gateway_arguments.end());
   if (!model.alias.empty()) arguments.insert(arguments.end(), {"--alias", model.alias});

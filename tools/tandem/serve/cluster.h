@@ -25,6 +25,7 @@ struct ClusterOptions {
   std::vector<std::string> gpu_devices;
   uint32_t replicas = 0;                       // the gateway's; 0: one for each of gpu_devices
   uint32_t prompt_replicas = 0;                // of them, for prompts alone
+  bool pan_and_scan = false;                   // the gateway's
   bool npu_prompts = false;                    // the gateway's.  REQUIRES RequireNpuForPrompts
   bool split = false;                          // one replica over all of gpu_devices
   int port = 0;                                // gRPC on 127.0.0.1; 0: the unix socket alone

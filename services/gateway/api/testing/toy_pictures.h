@@ -25,6 +25,19 @@ inline std::string ToyBmp(uint8_t grey) {
   return file;
 }
 
+// A BMP file of 512 x 256 pixels, left half and right half of one grey each: two crops.
+inline std::string WideToyBmp(uint8_t left, uint8_t right) {
+  std::string file = ToyBmp(0).substr(0, 54);
+  file[19] = 2;  // 512
+  file[18] = 0;
+  file[23] = 1;  // 256
+  file[22] = 0;
+  for (int row = 0; row < 256; ++row) {
+    file += std::string(768, static_cast<char>(left)) + std::string(768, static_cast<char>(right));
+  }
+  return file;
+}
+
 // What the toy encoder makes of pixels: their first number, everywhere.
 inline std::vector<float> ToySoftTokens(float pixel) {
   return std::vector<float>(size_t{kToyPictureRows} * ToyConfig(256, 20).hidden_dim, pixel);
@@ -42,8 +55,9 @@ inline PictureEncoderOptions ToyPictureOptions() {
   return {.decoder = {.program = TANDEM_BINARY_DIR "/bin/tandem-image-decoder"}};
 }
 
-// `fetch_images`: as --fetch-images.
-inline std::unique_ptr<ServedModel> MakeSeeingToyModel(std::vector<std::string> fetch_images = {}) {
+// `fetch_images`, `pan_and_scan`: as the gateway's flags.
+inline std::unique_ptr<ServedModel> MakeSeeingToyModel(std::vector<std::string> fetch_images = {},
+                                                       bool pan_and_scan = false) {
   FakeExecutorOptions fake;
   fake.takes_pictures = true;
   fake.limits.picture_rows = kToyPictureRows;
@@ -54,6 +68,7 @@ inline std::unique_ptr<ServedModel> MakeSeeingToyModel(std::vector<std::string> 
       [&](const Executor& executor) {
         PictureEncoderOptions options = ToyPictureOptions();
         options.fetcher.hosts = std::move(fetch_images);
+        options.pan_and_scan = pan_and_scan;
         return PictureEncoder::Create(std::move(options), *executor.config().vision, ToyEncode);
       });
   TANDEM_CHECK(model.ok());
