@@ -27,6 +27,7 @@
 #include "services/loader/formats/open_model.h"
 #include "services/loader/packing/packed_cache.h"
 #include "services/loader/packing/packer.h"
+#include "tests/bench/picture_load.h"
 #include "tests/bench/step_runner.h"
 
 namespace tandem::bench {
@@ -43,6 +44,7 @@ struct Flags {
   std::vector<std::string> settings;
   bool skip_fill = false;
   bool one_by_one = false;
+  bool pictures = false;
   bool ceilings = false;
   bool json = false;
 };
@@ -238,11 +240,22 @@ absl::Status Run(Flags flags) {
                       report.weight_bytes * 1e-9, std::string(ImportPathName(report.weight_import)),
                       report.kv_bytes * 1e-9, load_seconds));
   Say("tuning     " + report.tuning);
+  std::unique_ptr<PictureLoad> pictures;
+  if (flags.pictures) {
+    TANDEM_ASSIGN_OR_RETURN(pictures, PictureLoad::Create(*worker, kGemma3Vision));
+    flags.runner.after_step = [&] { return pictures->Feed(); };
+  }
   StepRunner steps(*runner, *weights, flags.runner);
   std::vector<CaseResult> results;
   for (const StepCase& step_case : cases) {
+    const Stopwatch of_case;
+    const uint64_t encoded = pictures == nullptr ? 0 : pictures->num_encoded();
     TANDEM_ASSIGN_OR_RETURN(CaseResult result, steps.Measure(step_case));
     Say(absl::StrFormat("%-10s %.1f tok/s", step_case.name, result.tokens_per_second));
+    if (pictures != nullptr) {
+      const auto more = static_cast<double>(pictures->num_encoded() - encoded);
+      Say(absl::StrFormat("%-10s %.1f pictures/s beside it", "", more / of_case.Seconds()));
+    }
     results.push_back(std::move(result));
   }
   const std::string text = flags.json
@@ -283,6 +296,8 @@ int main(int argc, char** argv) {
                "Do not compute the positions before a depth: attention then reads old values");
   app.add_flag("--one-by-one", flags.one_by_one,
                "Decode a step when the host has read the one before, not behind it while it runs");
+  app.add_flag("--pictures", flags.pictures,
+               "Encode pictures meanwhile, with a random encoder of Gemma 3's shape");
   app.add_option("--device", flags.worker.device, "Vulkan device: index or part of its name");
   app.add_option("--cache", flags.worker.cache_folder, "Folder for compiled pipelines")
       ->capture_default_str();

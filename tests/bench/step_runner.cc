@@ -58,6 +58,7 @@ absl::StatusOr<StepTimes> StepRunner::Finish(uint32_t lane, uint32_t num_outputs
   for (const StageTime& stage : result.stage_times) {
     times.stages[static_cast<size_t>(stage.kind)] = static_cast<double>(stage.device_ns) * 1e-9;
   }
+  if (options_.after_step) TANDEM_RETURN_IF_ERROR(options_.after_step());
   for (uint32_t o = 0; options_.fill && o < num_outputs; ++o) {
     if (runner_.Output(o, lane).num_nonfinite == 0) continue;
     return absl::InternalError(absl::StrFormat("output %d has %d logits that are no numbers", o,

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,6 +49,8 @@ struct RunnerOptions {
   // else one step after another, its rows the tokens that the host has read.  Prompts are never
   // queued. Wants a runner of two lanes and a worker that feeds steps.
   bool queue_steps = false;
+  // Called when a step has ended; may be null.
+  std::function<absl::Status()> after_step;
 };
 
 // Decoding is greedy, from a random token of each sequence on.  Single-thread.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,27 +16,17 @@
 #include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/text_table.h"
-#include "services/common/testing/model_configs.h"
 #include "services/common/testing/plan_runner.h"
-#include "services/common/testing/random_weights.h"
-#include "services/common/weights/vision_weights.h"
 #include "services/common/worker/stage_work.h"
 #include "services/gpu_worker/stages/gpu_worker.h"
 #include "services/gpu_worker/worker_flags.h"
+#include "tests/bench/picture_load.h"
 
 namespace tandem::bench {
 namespace {
 
 struct Flags {
-  // Of Gemma 3 from 4B up.
-  VisionConfig vision = {.image_size = 896,
-                         .patch_size = 14,
-                         .num_layers = 27,
-                         .hidden_dim = 1152,
-                         .ffn_dim = 4304,
-                         .num_heads = 16,
-                         .tokens_per_image = 256,
-                         .text_hidden_dim = 2560};
+  VisionConfig vision = kGemma3Vision;
   std::string type = "f16";
   std::vector<uint32_t> pictures = {1, 4};
   int repetitions = 5;
@@ -52,16 +41,10 @@ struct Case {
 absl::StatusOr<Case> Measure(testing::PlanRunner& runner, const VisionConfig& vision,
                              uint32_t pictures, int repetitions) {
   std::vector<PictureEntry> entries;
-  for (uint32_t p = 0; p < pictures; ++p) {
-    entries.push_back({p * vision.tokens_per_image, vision.tokens_per_image});
-  }
-  StepBatch step;
-  step.header.num_pictures = pictures;
-  step.pictures = entries;
   std::vector<Case> runs;
   for (int r = 0; r < repetitions; ++r) {
-    ++step.header.step_id;
-    TANDEM_RETURN_IF_ERROR(runner.WriteAndCheckStep(step));
+    TANDEM_RETURN_IF_ERROR(runner.WriteAndCheckStep(
+        PicturesStep(vision, pictures, static_cast<uint64_t>(r) + 1, entries)));
     const auto start = std::chrono::steady_clock::now();
     TANDEM_ASSIGN_OR_RETURN(const SegmentResult result, runner.RunSegment(0));
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
@@ -83,35 +66,18 @@ absl::Status Run(Flags flags) {
   TANDEM_ASSIGN_OR_RETURN(const auto worker, gpu::GpuWorker::Create(flags.worker));
   std::fprintf(stderr, "device     %s\n", worker->description().device.c_str());
   TANDEM_ASSIGN_OR_RETURN(const DType dtype, ParseType(flags.type));
-  ModelConfig config = testing::MakeConfig({});
-  config.hidden_dim = flags.vision.text_hidden_dim;
-  config.vision = flags.vision;
-  TANDEM_RETURN_IF_ERROR(flags.vision.Validate());
-  // Formats of blocks have no rows of patches, and none of FFNs that are not whole blocks.
-  testing::RandomWeightOptions options{.dtype = dtype};
-  for (const VisionRole role : AllVisionRoles()) {
-    const bool whole = VisionShape(role, flags.vision).cols % Traits(dtype).block_elements == 0;
-    if (!whole) options.role_dtypes[ToWeightRole(role)] = DType::kF16;
-  }
-  const auto weights = testing::RandomWeightSet(config, options);
   const uint32_t most = *std::ranges::max_element(flags.pictures);
-  TANDEM_ASSIGN_OR_RETURN(
-      const auto runner,
-      testing::PlanRunner::Create(weights, {worker.get()}, testing::VisionPlan(config),
-                                  {.max_pictures = most}));
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  std::vector<float> pixels(3ull * flags.vision.image_size * flags.vision.image_size);
-  for (float& value : pixels) value = uniform(random);
-  for (uint32_t p = 0; p < most; ++p) runner->WritePixels(p, pixels);
+  TANDEM_ASSIGN_OR_RETURN(const Vision loaded,
+                          LoadRandomVision(*worker, flags.vision, dtype, /*plan=*/0, most));
   TANDEM_ASSIGN_OR_RETURN(const DeviceCeilings ceilings, worker->Ceilings());
   const double ceiling = std::max(ceilings.matrix_flops_per_second, ceilings.fma_flops_per_second);
   TextTable table({true, true, true, true, true, true});
   table.Add({"pictures", "ms", "device ms", "images/s", "TFLOP/s", "% of the ceiling"});
-  const SegmentCosts costs(testing::VisionPlan(config)[0], *weights, DType::kF16);
+  const WeightSet& weights = *loaded.weights;
+  const SegmentCosts costs(testing::VisionPlan(weights.config())[0], weights, DType::kF16);
   for (const uint32_t pictures : flags.pictures) {
     TANDEM_ASSIGN_OR_RETURN(const Case run,
-                            Measure(*runner, flags.vision, pictures, flags.repetitions));
+                            Measure(*loaded.runner, flags.vision, pictures, flags.repetitions));
     std::vector<PictureEntry> entries(pictures);
     StepBatch step;
     step.pictures = entries;

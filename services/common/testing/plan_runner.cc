@@ -172,6 +172,14 @@ absl::Status PlanRunner::RunStep(const StepBatch& step, uint32_t lane) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<SegmentResult> PlanRunner::WaitForStep() {
+  // Other plans of the worker go on meanwhile.
+  for (absl::StatusOr<bool> has_run = false; has_run.ok() && !*has_run;) {
+    has_run = workers_[0]->Advance(plan_);
+  }
+  return workers_[0]->Wait(plan_);
+}
+
 absl::Status PlanRunner::SubmitStep(const StepBatch& step, uint32_t lane) {
   TANDEM_CHECK(segments_.size() == 1);
   TANDEM_RETURN_IF_ERROR(WriteAndCheckStep(step, lane));

@@ -74,7 +74,7 @@ class PlanRunner {
 
   // For plans of one segment: writes and submits the step; waits for the oldest submitted.
   absl::Status SubmitStep(const StepBatch& step, uint32_t lane);
-  absl::StatusOr<SegmentResult> WaitForStep() { return workers_[0]->Wait(plan_); }
+  absl::StatusOr<SegmentResult> WaitForStep();
 
   // Has every worker copy its layers.
   absl::Status CopyKv(const KvCopy& copy);
