@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/gateway/http/testing/http_test_client.h"
 #include "tests/integration/cluster_fixture.h"
 
@@ -181,6 +182,51 @@ TEST_F(ClusterConstraintsTest, TokensAreTheSameWithAndWithoutSpeculation) {
     ASSERT_TRUE(alone[i].status.ok()) << alone[i].status.error_message();
     EXPECT_EQ(together[i].tokens, alone[i].tokens) << alone[i].text << "\n" << together[i].text;
   }
+}
+
+// Two replicas, whose workers die in turn in the middle of the answers, with guesses from the text so
+// far, against one worker without guesses.
+TEST_F(ClusterConstraintsTest, TokensAreTheSameOnReplicasAndThroughLostWorkers) {
+  std::vector<v1::GenerateRequest> requests;
+  for (const uint64_t seed : {5, 6, 7}) {
+    for (const Shape& shape : Shapes()) requests.push_back(Request(shape.constraint, seed));
+  }
+  const auto expect_same = [&](const std::vector<Answer>& answers,
+                               const std::vector<Answer>& expected, const char* when) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_TRUE(answers[i].status.ok()) << when << ": " << answers[i].status.error_message();
+      EXPECT_EQ(answers[i].tokens, expected[i].tokens) << when << ": " << answers[i].text;
+    }
+  };
+  StartCluster({.npu = false, .gateway_flags = {"--speculate", "off"}});
+  std::vector<Answer> alone;
+  for (const auto& request : requests) alone.push_back(Generate(request));
+  StopCluster();
+
+  StartCluster({.second_gpu = true,
+                .npu = false,
+                .gateway_flags = {"--replicas", "2", "--speculate", "lookup"}});
+  const auto await_ready = [&] {
+    WaitForStatus("two replicas", [](const auto& status) {
+      return status.replicas_size() == 2 && status.replicas(0).state() == "ready" &&
+             status.replicas(1).state() == "ready";
+    });
+  };
+  await_ready();
+  expect_same(GenerateAll(requests), alone, "both");
+  for (const char* worker : {"gpu", "gpu1"}) {
+    std::vector<Answer> answers;
+    std::thread clients([&] { answers = GenerateAll(requests); });
+    absl::SleepFor(absl::Milliseconds(150));
+    KillService(worker);
+    clients.join();
+    expect_same(answers, alone, worker);
+    StartService(worker);
+    await_ready();
+  }
+  const v1::GetStatusResponse status = Status();
+  EXPECT_EQ(status.recoveries(), 2u);
+  EXPECT_GT(status.replicas(0).moved_away() + status.replicas(1).moved_away(), 0u);
 }
 
 TEST_F(ClusterConstraintsTest, BombsEndAloneWhileOthersGoOn) {
