@@ -18,8 +18,10 @@ constexpr uint32_t kMinNodesBelow = 256;
 constexpr size_t kMaxClasses = 32;
 // Bound the search for a class whose every text fits.
 constexpr size_t kMaxLeadingClasses = 3;
-constexpr size_t kMaxClosedPlaces = 400;
+constexpr size_t kMaxClosedPlaces = 2000;
 constexpr uint64_t kMaxClosedSteps = 60'000;
+// Tokens that are looked at one by one where a region does not say whether they fit.
+constexpr size_t kMaxSteppedTokens = 16'384;
 
 // The part of a class whose code points are written as they are.
 CodePointSet PlainPart(const RegexClass& regex_class) {
@@ -83,11 +85,7 @@ const RegexTokens& RegexWalker::Tokens(RegexId state) {
   std::unique_ptr<RegexTokens>& known = tokens_[state];
   if (known != nullptr) return *known;
   auto made = std::make_unique<RegexTokens>();
-  if (arena_.node(state).kind == RegexKind::kOr) {
-    WalkOr(state, *made);
-  } else {
-    Walk(state, 0, 0, *made);
-  }
+  Walk(state, 0, 0, *made);
   made->inside.Compact(trie_.mask_words());
   auto& exits = made->exits;
   const auto key = [](const RegexTokens::Exit& e) { return std::tie(e.tag, e.byte, e.node); };
@@ -103,23 +101,6 @@ const RegexTokens& RegexWalker::Tokens(RegexId state) {
   }
   known = std::move(made);
   return *known;
-}
-
-// Alternatives with a region each are looked at one by one.  Two that leave a class each by what
-// the other one takes have a region together.
-void RegexWalker::WalkOr(RegexId state, RegexTokens& out) {
-  const auto span = arena_.children(arena_.node(state));
-  const std::vector<RegexId> children(span.begin(), span.end());
-  std::vector<RegexId> rest;
-  bool rest_is_wide = false;
-  for (const RegexId child : children) {
-    if (AddRegion(child, 0, 0, out)) continue;
-    rest.push_back(child);
-    rest_is_wide = rest_is_wide || arena_.node(child).boolean;
-  }
-  if (rest.empty() || (rest_is_wide && AddRegion(state, 0, 0, out))) return;
-  // Walk itself looks for a region of the whole.
-  Walk(rest.size() == children.size() ? state : arena_.Or(std::move(rest)), 0, 0, out);
 }
 
 bool RegexWalker::FindRepeat(RegexId id, RepeatedClass* out) const {
@@ -155,8 +136,9 @@ bool RegexWalker::EndsTerminal(RegexId state) const {
 //   - every token of up to `max` of the class's code points is allowed, and
 //   - every other allowed token leaves the class by a byte of what comes after.
 RegexWalker::Region RegexWalker::FindRegion(RegexId state) {
-  const Region region = FindRepeatRegion(state);
-  return region.tokens != nullptr ? region : FindClosedRegion(state);
+  Region region = FindRepeatRegion(state);
+  if (region.tokens == nullptr) region = FindClosedRegion(state, /*bounded=*/false);
+  return region.tokens != nullptr ? region : FindBoundedRegion(state);
 }
 
 RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
@@ -165,7 +147,8 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
   if (node.kind != RegexKind::kConcat || EndsTerminal(node.b)) return region;
   const RegexNode& head = arena_.node(node.a);
   RepeatedClass found;
-  uint32_t longest = kUnlimited;  // of the repeat and what follows it up to node.b
+  // Of the repeat and what follows it up to node.b; of it so much that what follows has room.
+  uint32_t longest = kUnlimited, sure = kUnlimited;
   bool bounded = false;
   if (head.kind == RegexKind::kAnd) {
     // A repeat but for some short texts: every longer text is allowed, so every beginning of one.
@@ -209,11 +192,10 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
       // A text of the least length must be there: the repeat fills it.
       if (any_pattern && found.max != kUnlimited) return region;
       if (longest != kUnlimited) {
-        // At least what the rest needs: an upper bound, so it must not decide of any token.
+        // An upper bound: tokens that leave less may fit.
         const uint64_t needed = arena_.MinLength(found.rest);
         if (needed + found.min > longest) return region;
-        longest -= static_cast<uint32_t>(needed);
-        region.only_if_beyond_tokens = needed > 0;
+        sure = longest - static_cast<uint32_t>(needed);
       }
       longest = std::min(longest, found.max);
     }
@@ -228,15 +210,51 @@ RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
   const ByteSet after = arena_.Alphabet(found.rest) | arena_.Alphabet(node.b);
   const bool overlaps = !(after & tokens->first_bytes()).empty();
   // Where what follows may read the class's code points too, it may take those beyond the limit.
-  if (found.max != kUnlimited && overlaps) region.only_if_beyond_tokens = true;
+  sure = std::min(sure, longest);
+  region.only_if_beyond_tokens = overlaps && (found.max != kUnlimited || sure < longest);
   region.exits = after;
   if (regex_class.spelling != Spelling::kPlain) region.exits.Add('\\');
   region.tokens = tokens;
-  region.max = longest;
+  region.max = sure;
+  region.longest = overlaps ? sure : longest;
   return region;
 }
 
-RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state) {
+// A pattern and a length: as the pattern alone where it is closed, but for long texts.
+RegexWalker::Region RegexWalker::FindBoundedRegion(RegexId state) {
+  const RegexNode node = arena_.node(state);
+  const bool chain = node.kind == RegexKind::kConcat;
+  const RegexId head = chain ? node.a : state, tail = chain ? node.b : kEmptyText;
+  if (arena_.node(head).kind != RegexKind::kAnd) return {};
+  std::vector<RegexId> others;
+  uint32_t longest = kUnlimited;
+  for (const RegexId child : arena_.children(arena_.node(head))) {
+    const RegexNode& part = arena_.node(child);
+    // A least length of more than one might keep a pattern from ending.
+    const bool bounds = part.kind == RegexKind::kRepeat && part.b <= 1 && part.c != kUnlimited &&
+                        arena_.IsAnyCodePoint(part.a);
+    if (bounds) {
+      longest = std::min(longest, part.c);
+    } else {
+      others.push_back(child);
+    }
+  }
+  if (longest == kUnlimited || others.empty()) return {};
+  const RegexId pattern = arena_.Concat(arena_.And(std::move(others)), tail);
+  Region region = FindClosedRegion(pattern, /*bounded=*/true);
+  const uint32_t of_tail = arena_.MinLength(tail);
+  if (region.tokens == nullptr || of_tail == RegexArena::kNoLength ||
+      region.needed == RegexArena::kNoLength) {
+    return {};
+  }
+  const uint32_t needed = region.needed - std::min(region.needed, of_tail);
+  if (needed >= longest) return {};
+  region.max = longest - needed;
+  region.longest = longest;
+  return region;
+}
+
+RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state, bool bounded) {
   // The classes by which a text may go on, the largest first.
   std::vector<uint32_t> classes;
   arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
@@ -249,18 +267,33 @@ RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state) {
     const ClassTokens* const tokens = TokensOfClass(number);
     if (tokens == nullptr) break;
     ByteSet exits;
-    if (!IsClosed(state, *tokens, &exits)) continue;
+    if (!IsClosed(state, *tokens, &exits, bounded ? &region.needed : nullptr)) continue;
     region.tokens = tokens;
-    region.max = kUnlimited;
+    region.max = region.longest = kUnlimited;
     region.exits = exits;
     break;
   }
   return region;
 }
 
+const std::vector<RegexWalker::Transition>& RegexWalker::TransitionsOf(RegexId state) {
+  std::unique_ptr<std::vector<Transition>>& known = transitions_[state];
+  if (known != nullptr) return *known;
+  known = std::make_unique<std::vector<Transition>>();
+  for (ByteSet left = ByteSet::All(); !left.empty();) {
+    ByteSet alike;
+    const RegexId next = arena_.Derive(state, left.First(), &alike);
+    known->push_back({alike & left, next});
+    left = left & ~alike;
+  }
+  bytes_ += known->capacity() * sizeof(Transition) + 64;
+  return *known;
+}
+
 // Looks at every pair of a state and a place within a code point that the class's texts reach, as
 // far as tokens go.
-bool RegexWalker::IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits) {
+bool RegexWalker::IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits,
+                           uint32_t* needed) {
   struct Place {
     RegexId state;
     uint16_t row;
@@ -273,14 +306,11 @@ bool RegexWalker::IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* ex
     if (places.size() > kMaxClosedPlaces || arena_.steps() > limit) return false;
     const Place at = places[i];
     if (EndsTerminal(at.state)) return false;
-    if (at.depth >= trie_.max_token_bytes()) break;
-    for (ByteSet left = ByteSet::All(); !left.empty();) {
-      ByteSet alike;
-      const RegexId next = arena_.Derive(at.state, left.First(), &alike);
-      alike = alike & left;
-      left = left & ~alike;
+    if (needed != nullptr) *needed = std::max(*needed, arena_.MinLength(at.state));
+    if (at.depth >= trie_.max_token_bytes()) continue;
+    for (const auto& [bytes, next] : TransitionsOf(at.state)) {
       bool dead = false;
-      alike.ForEach([&](uint8_t byte) {
+      bytes.ForEach([&, next = next](uint8_t byte) {
         const uint16_t row = tokens.Next(at.row, byte);
         const bool inside = row != ClassTokens::kDead;
         dead = dead || (inside && next == kNothing);
@@ -305,35 +335,74 @@ const ClassTokens* RegexWalker::TokensOfClass(uint32_t number) {
   return (classes_[number] = trie_.TokensOfClass(PlainPart(arena_.regex_class(number)))).get();
 }
 
-bool RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
-  if (trie_.node(node).num_below < kMinNodesBelow) return false;
-  const Region region = RegionOf(state);
+bool RegexWalker::HasRegion(RegexId state, uint32_t node, uint32_t depth) {
+  const Region& region = RegionOf(state);
   if (region.tokens == nullptr) return false;
   const TokensBelow& below = region.tokens->Below(trie_, node, depth);
-  if (region.only_if_beyond_tokens && region.max < below.max_count()) return false;
+  if (region.only_if_beyond_tokens && region.longest < below.max_count()) return false;
+  return below.Tokens(region.longest).size() - below.Tokens(region.max).size() <= kMaxSteppedTokens;
+}
+
+// Alternatives with a region each are looked at one by one.  Two that leave a class each by what
+// the other one takes have a region together, here or further on.
+RegexId RegexWalker::AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+  if (arena_.node(state).kind != RegexKind::kOr) {
+    if (!HasRegion(state, node, depth)) return state;
+    AddRegion(state, node, depth, out);
+    return kNothing;
+  }
+  const auto span = arena_.children(arena_.node(state));
+  const std::vector<RegexId> children(span.begin(), span.end());
+  std::vector<RegexId> with, rest;
+  bool rest_is_wide = false;
+  for (const RegexId child : children) {
+    const bool has = HasRegion(child, node, depth);
+    (has ? with : rest).push_back(child);
+    rest_is_wide = rest_is_wide || (!has && arena_.node(child).boolean);
+  }
+  if (!rest.empty() && (rest_is_wide || with.empty())) {
+    if (!HasRegion(state, node, depth)) return state;
+    AddRegion(state, node, depth, out);
+    return kNothing;
+  }
+  for (const RegexId child : with) AddRegion(child, node, depth, out);
+  return arena_.Or(std::move(rest));
+}
+
+void RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out) {
+  const Region region = RegionOf(state);
+  const TokensBelow& below = region.tokens->Below(trie_, node, depth);
   const auto tokens = below.Tokens(region.max);
   if (tokens.size() > trie_.mask_words()) {
     out.inside.masks.push_back(below.Mask(region.max));
   } else {
     out.inside.tokens.insert(out.inside.tokens.end(), tokens.begin(), tokens.end());
   }
+  const auto state_after = [&](std::string_view bytes) {
+    RegexId at = state;
+    for (size_t i = 0; i < bytes.size() && at != kNothing; ++i) {
+      at = Step(at, static_cast<uint8_t>(bytes[i]));
+    }
+    visits_ += bytes.size();
+    return at;
+  };
+  for (const uint32_t token : below.Tokens(region.longest).subspan(tokens.size())) {
+    if (state_after(trie_.bytes(token).substr(depth)) != kNothing) {
+      out.inside.tokens.push_back(token);
+    }
+  }
   region.exits.ForEach([&](uint8_t byte) {
     for (const TokensBelow::Exit& exit : below.exits(byte)) {
-      RegexId at = state;
-      for (const char c : trie_.bytes(exit.token).substr(depth, exit.depth - depth)) {
-        at = Step(at, static_cast<uint8_t>(c));
-        if (at == kNothing) break;
-      }
-      visits_ += exit.depth;
+      const RegexId at = state_after(trie_.bytes(exit.token).substr(depth, exit.depth - depth));
       if (at != kNothing) Arrive(at, exit.node, exit.depth, out);
     }
   });
-  return true;
 }
 
 void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
-  if (state == kNothing || AddRegion(state, node_id, depth, out)) return;
   const TrieNode node = trie_.node(node_id);
+  if (node.num_below >= kMinNodesBelow) state = AddRegions(state, node_id, depth, out);
+  if (state == kNothing) return;
   visits_ += node.num_children;
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const RegexId next = Step(state, trie_.node(node.first_child + i).byte);
@@ -363,6 +432,7 @@ void RegexWalker::DropCaches() {
   rows_.clear();
   tokens_.clear();
   regions_.clear();
+  transitions_.clear();
   bytes_ = 0;
 }
 

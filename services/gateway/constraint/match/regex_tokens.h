@@ -74,13 +74,21 @@ class RegexWalker {
 
  private:
   static constexpr RegexId kUnknown = UINT32_MAX;
-  // A state within a repeat of a class: all tokens of at most `max` code points fit.
+  // A state within a repeat of a class: all tokens of at most `max` code points fit, those of at most
+  // `longest` may.
   struct Region {
     const ClassTokens* tokens = nullptr;  // none: no such state
     uint32_t max = 0;
-    // Tokens of more code points may fit otherwise, unless no token has more than `max`.
+    uint32_t longest = 0;
+    // Tokens of more code points may fit otherwise, unless no token has more than `longest`.
     bool only_if_beyond_tokens = false;
+    uint32_t needed =
+        0;          // of a closed region: the most code points that a text within it needs to end
     ByteSet exits;  // bytes by which tokens may leave the class
+  };
+  struct Transition {
+    ByteSet bytes;
+    RegexId next;
   };
 
   RegexId StepSlowly(RegexId state, uint8_t byte);
@@ -88,9 +96,12 @@ class RegexWalker {
   Region FindRegion(RegexId state);
   Region FindRepeatRegion(RegexId state);
   bool EndsTerminal(RegexId state) const;
-  // A class all of whose texts lead to live states.
-  Region FindClosedRegion(RegexId state);
-  bool IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits);
+  // A class all of whose texts lead to live states.  `bounded`: how much they need to end is wanted.
+  Region FindClosedRegion(RegexId state, bool bounded);
+  // `needed`: as Region has it, kNoLength where it is not found; may be null.
+  bool IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits, uint32_t* needed);
+  Region FindBoundedRegion(RegexId state);
+  const std::vector<Transition>& TransitionsOf(RegexId state);
   // A repeat of a class and what follows it, within FindRegion.
   struct RepeatedClass {
     uint32_t regex_class;
@@ -100,10 +111,14 @@ class RegexWalker {
   };
   bool FindRepeat(RegexId id, RepeatedClass* out) const;
   const ClassTokens* TokensOfClass(uint32_t number);  // null: there are too many classes
-  // Whether the tokens below `node` were added by the state's region.
-  bool AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  // Whether the state's region says which tokens below `node` fit.
+  bool HasRegion(RegexId state, uint32_t node, uint32_t depth);
+  // Adds the tokens below `node` that regions of the state and its alternatives say.  Returns the
+  // alternatives that must be walked.
+  RegexId AddRegions(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
+  // REQUIRES HasRegion.
+  void AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
   void Walk(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
-  void WalkOr(RegexId state, RegexTokens& out);
   void Arrive(RegexId state, uint32_t node, uint32_t depth, RegexTokens& out);
 
   RegexArena& arena_;
@@ -112,6 +127,7 @@ class RegexWalker {
   absl::flat_hash_map<RegexId, std::unique_ptr<RegexTokens>> tokens_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const ClassTokens>> classes_;
   absl::flat_hash_map<RegexId, Region> regions_;
+  absl::flat_hash_map<RegexId, std::unique_ptr<std::vector<Transition>>> transitions_;
   size_t bytes_ = 0;
   uint64_t visits_ = 0;
 };
