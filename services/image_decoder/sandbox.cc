@@ -99,7 +99,7 @@ absl::Status Limit(const char* step, int resource, rlim_t value) {
 }  // namespace
 
 absl::Status EnterSandbox(const SandboxLimits& limits) {
-  // Standard output is closed as well; 2 stays for the messages of a failed start.
+  // Standard output is closed as well; 2 stays for the messages of a failed start until its end.
   if (::close_range(3, ~0u, 0) != 0) return Failed("close_range");
   ::close(STDOUT_FILENO);
   if (!kSanitized) {
@@ -118,6 +118,8 @@ absl::Status EnterSandbox(const SandboxLimits& limits) {
   std::vector<sock_filter> program = Program();
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) != 0) return Failed("seccomp");
+  // It may be a socket, as of a journal.
+  if (!kSanitized) ::close(STDERR_FILENO);
   return absl::OkStatus();
 }
 

@@ -18,6 +18,8 @@ inline constexpr uint32_t kDecoderMagic = 0x31434954;  // "TIC1"
 // The decoder's end of the socket pair.
 inline constexpr int kDecoderSocket = 0;
 inline constexpr uint32_t kBytesPerPixel = 3;
+// Of an accepted picture, whatever its pixels: as much as JPEG has.
+inline constexpr uint32_t kMaxPictureSide = 65535;
 
 struct DecodeRequest {
   uint32_t magic = kDecoderMagic;

@@ -77,16 +77,9 @@ void ResizeRow(const LineFilter& filter, const uint8_t* in, uint8_t* out) {
   }
 }
 
-// One output row from the rows above and below it, each `row_bytes` long.
-void BlendRows(const LineFilter& filter, const Taps& taps, const uint8_t* rows, size_t row_bytes,
-               std::vector<int32_t>& sums, uint8_t* out) {
-  std::fill(sums.begin(), sums.end(), 1 << (filter.places - 1));
-  for (uint32_t k = 0; k < taps.count; ++k) {
-    const int32_t weight = filter.weights[taps.weights + k];
-    const uint8_t* row = rows + (taps.first + k) * row_bytes;
-    for (size_t i = 0; i < row_bytes; ++i) sums[i] += weight * row[i];
-  }
-  for (size_t i = 0; i < row_bytes; ++i) out[i] = ToByte(sums[i], filter.places);
+// Adds a row to the sums of an output row.
+void AddRow(int32_t weight, std::span<const uint8_t> row, int32_t* sums) {
+  for (size_t i = 0; i < row.size(); ++i) sums[i] += weight * row[i];
 }
 
 }  // namespace
@@ -95,24 +88,38 @@ std::vector<uint8_t> ResizeBilinear(const PictureView& picture, uint32_t out_wid
                                     uint32_t out_height) {
   TANDEM_CHECK(picture.width > 0 && picture.height > 0 && out_width > 0 && out_height > 0);
   TANDEM_CHECK(picture.pixels.size() == uint64_t{picture.width} * picture.height * kChannels);
-  const size_t row_bytes = size_t{out_width} * kChannels;
-  std::vector<uint8_t> narrow;
-  const uint8_t* rows = picture.pixels.data();
-  if (picture.width != out_width) {
-    const LineFilter filter = MakeFilter(picture.width, out_width);
-    narrow.resize(picture.height * row_bytes);
-    for (size_t y = 0; y < picture.height; ++y) {
-      ResizeRow(filter, rows + y * picture.width * kChannels, &narrow[y * row_bytes]);
-    }
-    rows = narrow.data();
-  }
-  if (picture.height == out_height) return {rows, rows + out_height * row_bytes};
-  const LineFilter filter = MakeFilter(picture.height, out_height);
+  const size_t row_bytes = size_t{out_width} * kChannels,
+               in_bytes = size_t{picture.width} * kChannels;
+  const bool resize_rows = picture.width != out_width,
+             resize_columns = picture.height != out_height;
+  const LineFilter rows = resize_rows ? MakeFilter(picture.width, out_width) : LineFilter();
+  const LineFilter columns = resize_columns ? MakeFilter(picture.height, out_height) : LineFilter();
   std::vector<uint8_t> out(out_height * row_bytes);
-  std::vector<int32_t> sums(row_bytes);
-  for (size_t y = 0; y < out_height; ++y) {
-    BlendRows(filter, filter.taps[y], rows, row_bytes, sums, &out[y * row_bytes]);
+  // A picture may be much higher than its result: its rows are not kept, but added to the output
+  // rows that are made of them.
+  std::vector<uint8_t> narrow(resize_rows ? row_bytes : 0);
+  std::vector<int32_t> sums(resize_columns ? out_height * row_bytes : 0,
+                            resize_columns ? 1 << (columns.places - 1) : 0);
+  uint32_t first = 0;  // the first output row that is not done
+  for (uint32_t y = 0; y < picture.height; ++y) {
+    std::span<const uint8_t> row = picture.pixels.subspan(y * in_bytes, in_bytes);
+    if (resize_rows) {
+      ResizeRow(rows, row.data(), narrow.data());
+      row = narrow;
+    }
+    if (!resize_columns) {
+      std::ranges::copy(row, out.begin() + static_cast<ptrdiff_t>(y * row_bytes));
+      continue;
+    }
+    // Taps begin and end in order.
+    while (columns.taps[first].first + columns.taps[first].count <= y) ++first;
+    for (uint32_t o = first; o < out_height && columns.taps[o].first <= y; ++o) {
+      const Taps& taps = columns.taps[o];
+      if (y >= taps.first + taps.count) continue;
+      AddRow(columns.weights[taps.weights + y - taps.first], row, &sums[o * row_bytes]);
+    }
   }
+  for (size_t i = 0; i < sums.size(); ++i) out[i] = ToByte(sums[i], columns.places);
   return out;
 }
 

@@ -45,8 +45,9 @@ std::vector<double> Exact(const PictureView& in, uint32_t width, uint32_t height
 }
 
 TEST(ResizeTest, StaysWithinItsRoundings) {
-  const uint32_t sides[][4] = {{1, 1, 5, 3},   {7, 5, 1, 1},    {16, 16, 16, 16}, {17, 31, 8, 8},
-                               {8, 8, 17, 31}, {64, 3, 14, 14}, {101, 97, 28, 28}};
+  const uint32_t sides[][4] = {{1, 1, 5, 3},   {7, 5, 1, 1},    {16, 16, 16, 16},  {17, 31, 8, 8},
+                               {8, 8, 17, 31}, {64, 3, 14, 14}, {101, 97, 28, 28}, {9, 14, 9, 5},
+                               {14, 9, 5, 9},  {1, 60, 6, 6},   {60, 1, 6, 6}};
   for (const auto& [in_width, in_height, out_width, out_height] : sides) {
     const std::vector<uint8_t> pixels = RandomPixels(in_width, in_height, in_width);
     const PictureView view{in_width, in_height, pixels};

@@ -202,7 +202,9 @@ absl::Status DecoderProcess::WhyItEnded(const DecoderLimits& limits) {
 absl::StatusOr<DecodedPixels> DecoderProcess::Decode(std::string_view file,
                                                      const DecoderLimits& limits) {
   if (file.empty()) return absl::InvalidArgumentError("the picture is empty");
-  const absl::Time deadline = absl::Now() + limits.timeout;
+  // Of the clock; the limit of processor time comes first where it is the picture's fault.
+  const absl::Duration patience = 2 * limits.timeout;
+  const absl::Time deadline = absl::Now() + patience;
   TANDEM_ASSIGN_OR_RETURN(const UniqueFd input, SharedCopy(file));
   // Takes memory only where pixels are written.
   TANDEM_ASSIGN_OR_RETURN(const UniqueFd output,
@@ -217,11 +219,18 @@ absl::StatusOr<DecodedPixels> DecoderProcess::Decode(std::string_view file,
   if (absl::IsUnavailable(received)) return WhyItEnded(limits);
   // Its pixels change no more from here on.
   End();
-  if (absl::IsDeadlineExceeded(received)) return TooSlow(limits);
+  if (absl::IsDeadlineExceeded(received)) {
+    // It has not used up its processor time, or a signal would have ended it.
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the picture was not decoded within %s, as this server is busy: try again later, or send "
+        "it smaller",
+        absl::FormatDuration(patience)));
+  }
   TANDEM_RETURN_IF_ERROR(received);
   if (reply.code == DecodeReply::kRefused) return absl::InvalidArgumentError(MessageOf(reply));
   const uint64_t num_pixels = uint64_t{reply.width} * reply.height;
-  if (num_pixels == 0 || num_pixels > limits.max_pixels) {
+  if (num_pixels == 0 || num_pixels > limits.max_pixels ||
+      std::max(reply.width, reply.height) > kMaxPictureSide) {
     return absl::InternalError(
         absl::StrFormat("the picture's decoder claims %d x %d pixels", reply.width, reply.height));
   }

@@ -18,7 +18,7 @@ namespace tandem::gateway {
 struct DecoderLimits {
   uint64_t max_pixels = uint64_t{32} << 20;
   uint64_t max_memory_bytes = uint64_t{640} << 20;  // of the process, pixels included
-  absl::Duration timeout = absl::Seconds(10);       // from its file to its pixels
+  absl::Duration timeout = absl::Seconds(10);       // of processor time; of the clock twice as much
 };
 
 // Upright RGB, a byte a channel, rows without padding.

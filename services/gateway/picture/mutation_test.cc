@@ -4,10 +4,13 @@
 // TANDEM_MUTATIONS: files a format; default 100.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
 
+#include "services/common/picture/prepare.h"
 #include "services/common/testing/status_matchers.h"
 #include "services/gateway/picture/picture_decoder.h"
 #include "services/image_decoder/testing/picture_files.h"
@@ -139,6 +142,19 @@ TEST(MutationTest, BombsAreRefusedOrCheap) {
   EXPECT_OK(decoder->Decode("", packed).status());
   EXPECT_THAT(decoder->Decode("", std::string(100 << 20, '\0')),
               HasCode(absl::StatusCode::kInvalidArgument));
+  // Small files of one pixel's width, whose rows would be widened to gigabytes.
+  for (const auto& [width, height] : {std::pair(1u, 1'000'000u), std::pair(1'000'000u, 1u)}) {
+    TestPicture thin{width, height, std::vector<uint8_t>(size_t{4} * width * height, 255)};
+    const absl::Status refused = decoder->Decode("", PngFile(thin, {.grey = true})).status();
+    EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
+    EXPECT_NE(refused.message().find("sides of at most 65535"), absl::string_view::npos) << refused;
+  }
+  TestPicture thinnest{1, 65535, std::vector<uint8_t>(size_t{4} * 65535, 255)};
+  ASSERT_OK_AND_ASSIGN(const auto thin, decoder->Decode("", PngFile(thinnest, {.grey = true})));
+  VisionConfig config;
+  config.image_size = 896;
+  const auto values = PreparePicture({thin.width(), thin.height(), thin.pixels()}, config);
+  EXPECT_EQ(std::count(values.begin(), values.end(), 1.0f), std::ssize(values));
   std::string text = PngFile(TestPicture::Pattern(4, 4));
   text.insert(33, PngChunk("iTXt", std::string(100 << 20, '\0')));
   EXPECT_OK(decoder->Decode("", text).status());

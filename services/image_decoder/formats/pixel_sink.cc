@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/picture/decoder_wire.h"
 
 namespace tandem::image_decoder {
 namespace {
@@ -34,6 +35,11 @@ absl::Status PixelSink::Begin(uint64_t width, uint64_t height, uint32_t orientat
         absl::StrFormat("the picture has %d x %d pixels; at most %d pixels are accepted: send it "
                         "smaller",
                         width, height, limit));
+  }
+  if (std::max(width, height) > kMaxPictureSide) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the picture has %d x %d pixels; sides of at most %d are accepted: cut it",
+                        width, height, kMaxPictureSide));
   }
   width_ = static_cast<uint32_t>(width);
   height_ = static_cast<uint32_t>(height);

@@ -20,7 +20,7 @@ class PixelSink {
   PixelSink(std::span<uint8_t> out, uint64_t max_pixels) : out_(out), max_pixels_(max_pixels) {}
 
   // Sets the size of the stored picture and its EXIF orientation, 1 to 8; others count as 1.
-  // INVALID_ARGUMENT for a side of 0 and for more pixels than are accepted.  Readers call it once,
+  // INVALID_ARGUMENT for a side of 0 or above kMaxPictureSide and for more pixels than are accepted.  Readers call it once,
   // before they allocate anything by the size.
   absl::Status Begin(uint64_t width, uint64_t height, uint32_t orientation);
 
