@@ -1,4 +1,5 @@
 // Prefixes of the cache that end within a picture.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,6 +110,31 @@ TEST_F(PictureReuseTest, WithoutTheFirstRowsAPictureIsComputedAnew) {
   ASSERT_EQ(step->pictures.size(), 1u);
   EXPECT_EQ(step->batch.pictures[0].num_rows, kPictureRows);
   Finish(*step);
+}
+
+// Steps with few rows beside answers still have room for a whole picture now and then.
+TEST_F(PictureReuseTest, APictureHasItsTurnBesideAnswersThatLeaveItNoRows) {
+  Start(/*sliding_window=*/10, /*max_pictures=*/2);
+  SequenceSpec answer = PromptSpec(1, 3);
+  answer.max_answer = 100;
+  ASSERT_TRUE(scheduler_->Add(std::move(answer)).ok());
+  const auto finish = [&](const ScheduledStep& step) {
+    scheduler_->StepDone();
+    for (const ScheduledOutput& output : step.outputs) scheduler_->Append(output.sequence, 7, {});
+  };
+  finish(*scheduler_->Schedule());
+  Add(2);
+  std::vector<uint32_t> rows_of_prompt;
+  for (int i = 0; i < 12; ++i) {
+    const ScheduledStep* step = scheduler_->Schedule({.prompt_rows = [](uint32_t) { return 0u; }});
+    ASSERT_NE(step, nullptr);
+    EXPECT_GE(step->outputs.size(), 1u) << "the answer goes on";
+    for (const ScheduledRows& rows : step->rows) {
+      if (rows.sequence == 2 && rows.first_position < 16) rows_of_prompt.push_back(rows.num_rows);
+    }
+    finish(*step);
+  }
+  EXPECT_THAT(rows_of_prompt, ::testing::Contains(::testing::Ge(kPictureRows)));
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ using RowLimit = std::function<uint32_t(uint32_t)>;
 // What the next step may have.
 struct StepRules {
   // Most prompt rows beside so many decode rows; null: any number.  A few are planned in any case
-  // (FreeRows), so prompts always go on.
+  // (FreeRows), and in some steps a picture, so prompts always go on.
   RowLimit prompt_rows = nullptr;
   // Sequences that decode in it, where so many decode in all steps together; null: as many as can.
   RowLimit decoding = nullptr;
@@ -273,6 +273,7 @@ class Scheduler {
   // Prompt rows of a tenant in the plan.
   uint32_t NumPromptRows(const Tenant& tenant) const;
   // Rows that add hardly any time to a step.
+  bool IsOverdue(const Sequence& sequence, uint32_t rows_left) const;
   uint32_t FreeRows() const { return std::max(1u, options_.chunk_rows / 16); }
   // Admits waiting sequences of one priority; false if one does not fit.
   bool AdmitWaiting(Tenant& tenant, int32_t priority);
@@ -314,6 +315,9 @@ class Scheduler {
   bool stuck_ = false;  // no sequence could go on: ignore fair shares
   uint32_t rows_used_ = 0;
   uint32_t max_rows_ = 0;  // of this step
+  // The last step that had more for a picture's sake; it comes again after kStepsOfPicture steps.
+  uint64_t picture_step_id_ = 0;
+  static constexpr uint64_t kStepsOfPicture = 4;
   uint32_t outputs_used_ = 0;
   uint32_t logit_samples_ = 0;  // sampled outputs that need every logit
   uint32_t masks_used_ = 0;     // sampled outputs of constrained sequences

@@ -198,10 +198,20 @@ void Scheduler::PlanIfRunning(Sequence& sequence) {
   if (std::ranges::find(running, &sequence) != running.end()) PlanRows(sequence);
 }
 
+// A picture's rows are all in one step.  Where steps beside others' answers have fewer, it has its turn
+// in some of them nevertheless.
+bool Scheduler::IsOverdue(const Sequence& sequence, uint32_t rows_left) const {
+  const uint32_t least = sequence.LeastRows();
+  const uint32_t most = std::min(options_.max_rows, options_.limits.max_rows);
+  return least > 1 && least > rows_left && rows_used_ + least <= most &&
+         last_step_id_ + 1 >= picture_step_id_ + kStepsOfPicture;
+}
+
 uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
   const StepLimits& limits = options_.limits;
   const uint32_t rows_left = max_rows_ > rows_used_ ? max_rows_ - rows_used_ : 0;
   uint32_t num_rows = std::min({sequence.num_remaining(), options_.chunk_rows, rows_left});
+  if (IsOverdue(sequence, rows_left)) num_rows = sequence.LeastRows();
   for (; num_rows > 0; --num_rows) {
     const bool samples_logits = sequence.needs.logits && sequence.NumSampled(num_rows) > 0;
     const uint32_t max_outputs =
@@ -222,6 +232,7 @@ void Scheduler::PlanRows(Sequence& sequence) {
     sequence.tenant.wants_rows = true;
   }
   if (num_rows == 0) return;
+  if (rows_used_ + num_rows > max_rows_) picture_step_id_ = last_step_id_ + 1;
   ReleaseUnseen(sequence);
   if (sequence.blocks.NumCoverable() < uint64_t{sequence.num_computed} + num_rows) {
     running_.ReleaseUnpublished();
