@@ -47,6 +47,16 @@ absl::Status Admission::Submit(EngineRequest&& request, std::shared_ptr<TokenStr
   return absl::OkStatus();
 }
 
+absl::Status Admission::CheckPlace(const EngineRequest& request) const {
+  const absl::Time now = absl::Now();
+  MutexLock lock(mutex_);
+  if (draining_ || stopped_) return end_reason_;
+  const RequestSize size = SizeOf(request);
+  QueuePlaces places = places_;
+  const absl::Status taken = places.Take(size.tenant, size.prompt_tokens);
+  return taken.ok() ? taken : RefuseFull(taken, size, now);
+}
+
 bool Admission::Adopt(std::unique_ptr<MovedRequest>& moved) {
   const EngineRequest& request = moved->run->request();
   MutexLock lock(mutex_);

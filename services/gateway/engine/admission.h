@@ -64,6 +64,8 @@ class Admission {
   // could not be met even alone.  UNAVAILABLE: draining or stopped.  INVALID_ARGUMENT: an empty
   // prompt, or one that leaves no room for a token.  After an error `request` is as it was.
   absl::Status Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream);
+  // What Submit would say of its place now; nothing is taken.
+  absl::Status CheckPlace(const EngineRequest& request) const;
   // Takes a request of another engine, beyond the limits.  False, and `moved` is as it was: stopped,
   // closed, or the request has more tokens than fit here.
   bool Adopt(std::unique_ptr<MovedRequest>& moved);

@@ -254,6 +254,7 @@ void Engine::PublishPlan() {
   snapshot_.load = scheduler_->load();
   snapshot_.counters = scheduler_->counters() + counters_;
   copies_kv_.store(!executor_->KvArea().empty(), std::memory_order_relaxed);
+  max_picture_rows_.store(scheduler_->max_picture_rows(), std::memory_order_relaxed);
   rules_.max_sequence_len = scheduler_->max_sequence_len();
   admission_.SetMaxSequenceLen(rules_.max_sequence_len);
   snapshot_.placement = executor_->placement();

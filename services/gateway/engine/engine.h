@@ -176,6 +176,12 @@ class Engine final : public RequestSink {
   bool drafts() const { return speculator_ != nullptr; }
   // Tokens of prompt and answer together.
   uint32_t max_sequence_len() const { return admission_.max_sequence_len(); }
+  // Of a picture, by the plan in force; 0: it takes none.
+  uint32_t max_picture_rows() const { return max_picture_rows_.load(std::memory_order_relaxed); }
+  // As Admission's.
+  absl::Status CheckPlace(const EngineRequest& request) const {
+    return admission_.CheckPlace(request);
+  }
   std::string placement() const;
   // Fills everything but version, model and uptime.
   void FillStatus(v1::GetStatusResponse& status) const;
@@ -336,6 +342,7 @@ class Engine final : public RequestSink {
   KvReceiver receiver_;
   absl::Duration last_step_took_;
   std::atomic<bool> copies_kv_{false};
+  std::atomic<uint32_t> max_picture_rows_{0};
   std::atomic<bool> hands_over_;
   mutable Mutex mutex_;
   Snapshot published_ ABSL_GUARDED_BY(mutex_);

@@ -65,36 +65,52 @@ PictureEncoder::~PictureEncoder() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void PictureEncoder::MakeKeys(Job& job) {
+  for (const std::string& file : *job.asked.files) {
+    Key& key = job.keys.emplace_back(Key{.scope = job.asked.scope});
+    ::SHA256(reinterpret_cast<const unsigned char*>(file.data()), file.size(), key.digest.data());
+  }
+}
+
 PictureEncoder::Ticket PictureEncoder::Get(PictureJob asked,
                                            std::function<void(absl::StatusOr<Pictures>)> done) {
   auto job = std::make_shared<Job>();
-  for (const std::string& file : *asked.files) {
-    Key& key = job->keys.emplace_back(Key{.scope = asked.scope});
-    ::SHA256(reinterpret_cast<const unsigned char*>(file.data()), file.size(), key.digest.data());
-    job->num_bytes += file.size();
-  }
+  for (const std::string& file : *asked.files) job->num_bytes += file.size();
+  job->pictures.resize(asked.files->size());
   job->asked = std::move(asked);
-  absl::StatusOr<Pictures> now = Pictures(job->keys.size());
+  if (!job->asked.look_later) MakeKeys(*job);
+  absl::Status room;
+  Ticket ticket = kNoTicket;
+  ptrdiff_t num_found = 0;
   {
     MutexLock lock(mutex_);
-    Find(job->keys, *now);
-    if (std::ranges::any_of(*now, &PictureViews::empty)) {
-      if (absl::Status room = CheckRoom(*job); !room.ok()) {
-        now = std::move(room);
-      } else {
-        job->ticket = ++last_ticket_;
+    if (!job->keys.empty()) Find(*job);
+    num_found =
+        std::ssize(job->pictures) - std::ranges::count_if(job->pictures, &PictureViews::empty);
+    if (num_found < std::ssize(job->pictures)) {
+      room = CheckRoom(*job);
+      if (room.ok()) {
+        ticket = job->ticket = ++last_ticket_;
         job->done = std::move(done);
-        open_.emplace(job->ticket, job);
-        CountWaiting(*job, /*more=*/true);
-        waiting_.Push(job->asked.sender, job);
-        changed_.SignalOne();
-        return job->ticket;
+        open_.emplace(ticket, job);
+        PutInTurn(job);
       }
     }
   }
-  if (now.ok()) Report(PictureOutcome::kCached, now->size());
-  done(std::move(now));
-  return kNoTicket;
+  if (!room.ok()) {
+    done(room);
+    return kNoTicket;
+  }
+  Report(PictureOutcome::kCached, static_cast<size_t>(num_found));
+  if (ticket == kNoTicket) done(std::move(job->pictures));
+  return ticket;
+}
+
+void PictureEncoder::PutInTurn(const std::shared_ptr<Job>& job) {
+  job->waits = true;
+  CountWaiting(*job, /*more=*/true);
+  waiting_.Push(job->asked.sender, job);
+  changed_.SignalOne();
 }
 
 absl::Status PictureEncoder::CheckRoom(const Job& job) const {
@@ -137,6 +153,11 @@ void PictureEncoder::Cancel(Ticket ticket) {
     if (found == open_.end()) return;
     job = found->second;
     open_.erase(found);
+    if (job->waits) {  // nobody looks at its files any more
+      CountWaiting(*job, /*more=*/false);
+      job->waits = false;
+      job->asked.files = nullptr;
+    }
   }
   job->done(absl::CancelledError("the client has gone"));
 }
@@ -148,38 +169,53 @@ void PictureEncoder::Stop(const absl::Status& why) {
     MutexLock lock(mutex_);
     if (stopped_.ok()) stopped_ = why;
     open.swap(open_);
+    cached_.clear();
+    by_key_.clear();
+    cached_bytes_ = 0;
   }
   for (const auto& [ticket, job] : open) job->done(why);
 }
 
-void PictureEncoder::Run() {
+std::shared_ptr<PictureEncoder::Job> PictureEncoder::TakeInTurn() {
+  MutexLock lock(mutex_);
   while (true) {
-    std::shared_ptr<Job> job;
-    {
-      MutexLock lock(mutex_);
-      while (!ends_ && waiting_.empty()) changed_.Wait(mutex_);
-      if (ends_) return;
-      job = waiting_.Pop();
-      CountWaiting(*job, /*more=*/false);
-      if (!open_.contains(job->ticket)) continue;  // nobody waits
-    }
-    absl::StatusOr<Pictures> pictures = Work(*job);
-    {
-      MutexLock lock(mutex_);
-      if (!TakeAnswer(job->ticket)) continue;
-    }
-    if (!pictures.ok()) ReportError(pictures.status());
-    job->done(std::move(pictures));
+    while (!ends_ && waiting_.empty()) changed_.Wait(mutex_);
+    if (ends_) return nullptr;
+    std::shared_ptr<Job> job = waiting_.Pop();
+    if (!job->waits) continue;  // cancelled
+    CountWaiting(*job, /*more=*/false);
+    job->waits = false;
+    if (open_.contains(job->ticket)) return job;
   }
 }
 
-void PictureEncoder::Find(const std::vector<Key>& keys, Pictures& pictures) {
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (!pictures[i].empty()) continue;
-    const auto found = by_key_.find(keys[i]);
+void PictureEncoder::Run() {
+  while (const std::shared_ptr<Job> job = TakeInTurn()) {
+    const absl::StatusOr<bool> done = Work(*job);
+    {
+      MutexLock lock(mutex_);
+      if (done.ok() && !*done && open_.contains(job->ticket)) {
+        PutInTurn(job);
+        continue;
+      }
+      if (!TakeAnswer(job->ticket)) continue;
+    }
+    if (done.ok()) {
+      job->done(std::move(job->pictures));
+    } else {
+      ReportError(done.status());
+      job->done(done.status());
+    }
+  }
+}
+
+void PictureEncoder::Find(Job& job) {
+  for (size_t i = 0; i < job.keys.size(); ++i) {
+    if (!job.pictures[i].empty()) continue;
+    const auto found = by_key_.find(job.keys[i]);
     if (found == by_key_.end()) continue;
     cached_.splice(cached_.begin(), cached_, found->second);
-    pictures[i] = found->second->views;
+    job.pictures[i] = found->second->views;
   }
 }
 
@@ -214,48 +250,53 @@ absl::StatusOr<PictureEncoder::Prepared> PictureEncoder::Prepare(const Job& job,
   return prepared;
 }
 
-absl::StatusOr<PictureEncoder::Pictures> PictureEncoder::Work(const Job& job) {
-  Pictures pictures(job.keys.size());
-  {
-    MutexLock lock(mutex_);
-    Find(job.keys, pictures);
-  }
-  std::vector<size_t> missing;  // the first of equal files
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    const auto same = [&](size_t other) { return job.keys[other] == job.keys[i]; };
-    if (pictures[i].empty() && std::ranges::none_of(missing, same)) missing.push_back(i);
-  }
-  Report(PictureOutcome::kCached, pictures.size() - missing.size());
-  // In batches, so that few pictures' pixels are in memory at a time.
-  std::span<const size_t> left = missing;
-  while (!left.empty()) TANDEM_RETURN_IF_ERROR(WorkBatch(job, left, pictures));
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    if (!pictures[i].empty()) continue;
-    const auto same =
-        std::ranges::find_if(missing, [&](size_t other) { return job.keys[other] == job.keys[i]; });
-    pictures[i] = pictures[*same];
-  }
-  return pictures;
+absl::StatusOr<bool> PictureEncoder::Work(Job& job) {
+  if (job.keys.empty()) MakeKeys(job);
+  TANDEM_RETURN_IF_ERROR(WorkBatch(job));
+  return std::ranges::none_of(job.pictures, &PictureViews::empty);
 }
 
-absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t>& missing,
-                                       Pictures& pictures) {
+absl::Status PictureEncoder::WorkBatch(Job& job) {
+  const auto num_missing = [&] {
+    return std::ranges::count_if(job.pictures, &PictureViews::empty);
+  };
+  const auto before = num_missing();
+  {
+    MutexLock lock(mutex_);
+    Find(job);
+  }
   std::vector<Prepared> prepared;
   size_t num_views = 0;
-  while (!missing.empty() && num_views < options_.batch_pictures) {
-    TANDEM_ASSIGN_OR_RETURN(prepared.emplace_back(), Prepare(job, missing.front()));
+  for (size_t i = 0; i < job.keys.size() && num_views < options_.batch_pictures; ++i) {
+    const auto same = [&](const Prepared& other) { return job.keys[other.file] == job.keys[i]; };
+    if (!job.pictures[i].empty() || std::ranges::any_of(prepared, same)) continue;
+    TANDEM_ASSIGN_OR_RETURN(prepared.emplace_back(), Prepare(job, i));
     num_views += prepared.back().views.size();
-    missing = missing.subspan(1);
   }
-  MutexLock encoding(encode_mutex_);
+  absl::Status encoded = absl::OkStatus();
   {
-    // Another job may have been faster.
-    MutexLock lock(mutex_);
-    Find(job.keys, pictures);
+    MutexLock encoding(encode_mutex_);
+    {
+      // Another job may have been faster.
+      MutexLock lock(mutex_);
+      Find(job);
+    }
+    std::erase_if(prepared, [&](const Prepared& file) { return !job.pictures[file.file].empty(); });
+    encoded = EncodeBatch(job, prepared);
   }
-  const size_t found =
-      std::erase_if(prepared, [&](const Prepared& file) { return !pictures[file.file].empty(); });
-  Report(PictureOutcome::kCached, found);
+  TANDEM_RETURN_IF_ERROR(encoded);
+  // The same file again.
+  for (size_t i = 0; i < job.keys.size(); ++i) {
+    if (!job.pictures[i].empty()) continue;
+    const auto same = std::ranges::find_if(
+        prepared, [&](const Prepared& other) { return job.keys[other.file] == job.keys[i]; });
+    if (same != prepared.end()) job.pictures[i] = job.pictures[same->file];
+  }
+  Report(PictureOutcome::kCached, static_cast<size_t>(before - num_missing()) - prepared.size());
+  return absl::OkStatus();
+}
+
+absl::Status PictureEncoder::EncodeBatch(Job& job, std::vector<Prepared>& prepared) {
   if (prepared.empty()) return absl::OkStatus();
   std::vector<std::vector<float>> pixels;
   for (Prepared& file : prepared) std::ranges::move(file.views, std::back_inserter(pixels));
@@ -270,7 +311,7 @@ absl::Status PictureEncoder::WorkBatch(const Job& job, std::span<const size_t>& 
   std::span<std::vector<float>> left = encoded;
   for (const Prepared& file : prepared) {
     TANDEM_RETURN_IF_ERROR(
-        Insert(job.keys[file.file], left.first(file.views.size()), pictures[file.file]));
+        Insert(job.keys[file.file], left.first(file.views.size()), job.pictures[file.file]));
     left = left.subspan(file.views.size());
   }
   return absl::OkStatus();

@@ -6,8 +6,8 @@
 //             tandem-image-decoder (a process) --> crops --> PreparePicture --> VisionExecutor --> cache
 //
 // Files that are URLs come from the fetcher first (PrepareRequests).  A few threads take the jobs of
-// clients in turn.  One picture is decoded while another is encoded; calls of the encoder follow one
-// another.
+// clients in turn, a batch of pictures each time.  One picture is decoded while another is encoded;
+// calls of the encoder follow one another.
 #pragma once
 
 #include <array>
@@ -68,6 +68,7 @@ struct PictureJob {
   std::string scope;                                      // encoded pictures are shared within it
   std::shared_ptr<const std::vector<std::string>> files;  // shared by n choices; not null
   absl::Time deadline = absl::InfiniteFuture();
+  bool look_later = false;  // another thread than the caller's looks at the files' bytes
   // Gets what was done for them, for traces: whole when `done` is called with pictures.  May be null.
   std::shared_ptr<PictureTimes> times;  // shared with the caller
 };
@@ -97,7 +98,7 @@ class PictureEncoder {
   ~PictureEncoder();
 
   // Calls `done` once with the pictures of `job`, in order: at once where all are in the cache
-  // (kNoTicket), else from another thread.  `done` must not block.
+  // (kNoTicket), else, and with look_later, from another thread.  `done` must not block.
   // Errors: INVALID_ARGUMENT names the picture, "images[1]: ..."; RESOURCE_EXHAUSTED: too many jobs
   // wait; DEADLINE_EXCEEDED, CANCELLED; UNAVAILABLE: stopped, or no worker; others as of
   // PictureDecoder and VisionExecutor.
@@ -125,8 +126,11 @@ class PictureEncoder {
   struct Job {
     Ticket ticket = kNoTicket;
     PictureJob asked;
-    std::vector<Key> keys;  // by file
     uint64_t num_bytes = 0;
+    bool waits = false;  // in waiting_ and counted there; guarded by mutex_
+    // Its thread's, while it does not wait.
+    std::vector<Key> keys;  // by file; empty: not looked at
+    Pictures pictures;      // those that are there
     std::function<void(absl::StatusOr<Pictures>)> done;
   };
   struct Cached {
@@ -144,17 +148,23 @@ class PictureEncoder {
   void Run();
   absl::Status CheckRoom(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountWaiting(const Job& job, bool more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fills `pictures` from the cache where they have no views.
-  void Find(const std::vector<Key>& keys, Pictures& pictures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Pictures> Work(const Job& job);
+  static void MakeKeys(Job& job);
+  void PutInTurn(const std::shared_ptr<Job>& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next job, which waits no more; null: the end.
+  std::shared_ptr<Job> TakeInTurn();
+  // Fills the job's pictures from the cache where they have no views.
+  void Find(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether all pictures are there now.
+  absl::StatusOr<bool> Work(Job& job);
   // A file of a job, decoded: pixel values of its views.
   struct Prepared {
     size_t file = 0;
     std::vector<std::vector<float>> views;
   };
-  // Decodes and encodes files of the job from the first of `missing` on until they are a batch;
-  // takes them from `missing`.
-  absl::Status WorkBatch(const Job& job, std::span<const size_t>& missing, Pictures& pictures);
+  // Decodes and encodes files of the job that are missing until they are a batch.
+  absl::Status WorkBatch(Job& job);
+  absl::Status EncodeBatch(Job& job, std::vector<Prepared>& prepared)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(encode_mutex_);
   absl::StatusOr<Prepared> Prepare(const Job& job, size_t i);
   absl::Status Insert(const Key& key, std::span<std::vector<float>> soft_tokens,
                       PictureViews& views) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

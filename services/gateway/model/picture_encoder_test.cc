@@ -258,6 +258,88 @@ TEST_F(PictureEncoderTest, JobsAreBoundedCancelledAndStopped) {
   encoder_ = nullptr;
 }
 
+// A request of many pictures delays another sender's by a batch, not by all of them.
+TEST_F(PictureEncoderTest, SendersTakeTurnsByBatches) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.decoder.max_decoders = 1;
+  options.batch_pictures = 2;
+  std::promise<void> begun, go_on;
+  encode_ = [&](std::span<const std::vector<float>> pixels) {
+    if (num_calls_ == 1) {
+      begun.set_value();
+      go_on.get_future().wait();
+    }
+    return testing::ToyEncode(pixels);
+  };
+  Make(options);
+  std::vector<std::string> many;
+  for (uint8_t grey = 0; grey < 12; ++grey) many.push_back(ToyBmp(grey));
+  std::promise<int> of_many, of_one;  // calls of the encoder so far
+  encoder_->Get(Job(many), [&](const absl::StatusOr<Pictures>& pictures) {
+    EXPECT_OK(pictures.status());
+    of_many.set_value(num_calls_);
+  });
+  begun.get_future().wait();
+  PictureJob one = Job({ToyBmp(100)});
+  one.sender = "another";
+  encoder_->Get(one, [&](const absl::StatusOr<Pictures>& pictures) {
+    EXPECT_OK(pictures.status());
+    of_one.set_value(num_calls_);
+  });
+  go_on.set_value();
+  EXPECT_EQ(of_one.get_future().get(), 2);
+  EXPECT_EQ(of_many.get_future().get(), 7);
+  EXPECT_THAT(encoder_->counts().outcomes, ElementsAre(0, 13, 0, 0));
+}
+
+TEST_F(PictureEncoderTest, ACancelledJobLeavesItsPlaceAtOnce) {
+  PictureEncoderOptions options = testing::ToyPictureOptions();
+  options.decoder.max_decoders = 1;
+  options.max_jobs_per_sender = 1;
+  std::promise<void> begun, go_on;
+  encode_ = [&](std::span<const std::vector<float>> pixels) {
+    if (num_calls_ == 1) {
+      begun.set_value();
+      go_on.get_future().wait();
+    }
+    return testing::ToyEncode(pixels);
+  };
+  Make(options);
+  std::promise<void> first, last;
+  encoder_->Get(Job({ToyBmp(1)}), [&](const auto&) { first.set_value(); });
+  begun.get_future().wait();
+  for (uint8_t grey = 2; grey < 20; ++grey) {
+    absl::Status status = absl::UnknownError("open");
+    const PictureEncoder::Ticket ticket = encoder_->Get(
+        Job({ToyBmp(grey)}), [&](const absl::StatusOr<Pictures>& done) { status = done.status(); });
+    ASSERT_NE(ticket, PictureEncoder::kNoTicket) << status;
+    encoder_->Cancel(ticket);
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    EXPECT_EQ(encoder_->counts().waiting, 0u);
+  }
+  encoder_->Get(Job({ToyBmp(30)}), [&](const absl::StatusOr<Pictures>& pictures) {
+    EXPECT_OK(pictures.status());
+    last.set_value();
+  });
+  go_on.set_value();
+  first.get_future().wait();
+  last.get_future().wait();
+  EXPECT_EQ(num_encoded_, 2);
+}
+
+TEST_F(PictureEncoderTest, FilesMayBeLookedAtByAnotherThread) {
+  Make();
+  PictureJob job = Job({ToyBmp(1), ToyBmp(2), ToyBmp(1)});
+  job.look_later = true;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const Pictures pictures, Get(job));
+    EXPECT_EQ(pictures[1][0]->soft_tokens, ToySoftTokens(ToyPixel(2)));
+    EXPECT_EQ(pictures[0], pictures[2]);
+  }
+  EXPECT_EQ(num_encoded_, 2);
+  EXPECT_THAT(encoder_->counts().outcomes, ElementsAre(4, 2, 0, 0));
+}
+
 TEST_F(PictureEncoderTest, WaitingFilesAreBoundedByTheirBytes) {
   PictureEncoderOptions options = testing::ToyPictureOptions();
   options.decoder.max_decoders = 1;
@@ -421,6 +503,19 @@ TEST_F(PictureRequestTest, CropsThatDoNotFitTheContextAreRefused) {
   });
   EXPECT_THAT(result.get_future().get(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("context_length_exceeded")));
+}
+
+TEST_F(PictureRequestTest, NothingIsEncodedForARequestThatHasNoPlace) {
+  v1::ChatRequest request = Request();
+  AddImage(*request.mutable_messages(0), 10, 0);
+  ASSERT_OK_AND_ASSIGN(const EngineRequest parsed, ParseChat(request, *model_));
+  model_->replicas().Stop();
+  absl::Status status;
+  PrepareRequests(*model_, {parsed}, [&](const absl::StatusOr<std::vector<EngineRequest>>& done) {
+    status = done.status();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(model_->pictures()->counts().outcomes, ElementsAre(0, 0, 0, 0));
 }
 
 TEST_F(PictureRequestTest, AnswersDependOnThePicture) {

@@ -73,8 +73,8 @@ absl::Status PlacePictures(const ServedModel& model, const PictureEncoder::Pictu
   return absl::OkStatus();
 }
 
-// Has the requests' pictures encoded.
-PictureEncoder::Ticket See(const ServedModel& model, Requests requests,
+// Has the requests' pictures encoded.  `fetched`: called from the fetcher's thread, which all wait for.
+PictureEncoder::Ticket See(const ServedModel& model, Requests requests, bool fetched,
                            const std::shared_ptr<PictureTimes>& times, Next next) {
   EngineRequest& first = requests.front();
   if (model.shared_prefixes()) first.cache_scope.clear();
@@ -82,6 +82,7 @@ PictureEncoder::Ticket See(const ServedModel& model, Requests requests,
                     .scope = PrefixScopeOf(first),
                     .files = first.picture_files,
                     .deadline = first.deadline,
+                    .look_later = fetched,
                     .times = times};
   auto shared = std::make_shared<Requests>(std::move(requests));
   return model.pictures()->Get(std::move(job),
@@ -148,21 +149,29 @@ RequestWait PrepareRequests(const ServedModel& model, std::vector<EngineRequest>
     state->Waits(Step::kConstraint, [wait] { wait.Cancel(); });
   };
   const auto times = std::make_shared<PictureTimes>();
-  const Next see = [&model, state, times, constrain](absl::StatusOr<Requests> fetched) {
-    if (!fetched.ok()) return constrain(std::move(fetched));
-    const PictureEncoder::Ticket ticket = See(model, *std::move(fetched), times, constrain);
+  const auto see = [&model, state, times, constrain](Requests all, bool fetched) {
+    const PictureEncoder::Ticket ticket = See(model, std::move(all), fetched, times, constrain);
     state->Waits(Step::kPictures, [&model, ticket] { model.pictures()->Cancel(ticket); });
   };
   if (requests.empty() || requests.front().picture_files == nullptr) {
     constrain(std::move(requests));
     return RequestWait(state);
   }
-  for (EngineRequest& request : requests) request.pictures_begin = absl::Now();
-  if (requests.front().picture_urls == nullptr) {
-    see(std::move(requests));
+  if (const absl::Status place = model.replicas().CheckPlace(requests.front()); !place.ok()) {
+    ReportRefused(model, requests, place);
+    constrain(place);
     return RequestWait(state);
   }
-  const PictureFetcher::Ticket ticket = Fetch(model, std::move(requests), times, see);
+  for (EngineRequest& request : requests) request.pictures_begin = absl::Now();
+  if (requests.front().picture_urls == nullptr) {
+    see(std::move(requests), /*fetched=*/false);
+    return RequestWait(state);
+  }
+  const Next then = [see, constrain](absl::StatusOr<Requests> fetched) {
+    if (!fetched.ok()) return constrain(std::move(fetched));
+    see(*std::move(fetched), /*fetched=*/true);
+  };
+  const PictureFetcher::Ticket ticket = Fetch(model, std::move(requests), times, then);
   state->Waits(Step::kFetch, [&model, ticket] { model.pictures()->fetcher()->Cancel(ticket); });
   return RequestWait(state);
 }

@@ -22,6 +22,7 @@ struct PictureFetcher::Job {
   FetchJob asked;
   Done done;
   absl::Time deadline;
+  uint64_t num_bytes = 0;  // of the files that are there
   // From here on the thread's.
   std::vector<size_t> todo;                    // the first file of each URL, the next one last
   std::map<std::string, std::string> fetched;  // by URL
@@ -70,11 +71,12 @@ PictureFetcher::Ticket PictureFetcher::Get(FetchJob asked, Done done) {
     if (!urls[i].empty() && first) job->todo.push_back(i);
   }
   job->num_left = job->todo.size();
+  for (const std::string& file : *asked.files) job->num_bytes += file.size();
   job->asked = std::move(asked);
   absl::Status room;
   {
     MutexLock lock(mutex_);
-    room = CheckRoom(job->asked.sender);
+    room = CheckRoom(*job);
     if (room.ok()) {
       job->ticket = ++last_ticket_;
       job->done = std::move(done);
@@ -90,11 +92,21 @@ PictureFetcher::Ticket PictureFetcher::Get(FetchJob asked, Done done) {
   return job->ticket;
 }
 
-absl::Status PictureFetcher::CheckRoom(const std::string& sender) const {
+absl::Status PictureFetcher::CheckRoom(const Job& job) const {
   if (!stopped_.ok()) return stopped_;
-  const auto own = std::ranges::count_if(
-      waiting_, [&](const auto& other) { return other->asked.sender == sender; });
-  if (waiting_.size() >= options_.max_waiting || own >= options_.max_waiting_per_sender) {
+  uint32_t own = 0;
+  uint64_t bytes = job.num_bytes, own_bytes = job.num_bytes;
+  for (const std::shared_ptr<Job>& other : waiting_) {
+    bytes += other->num_bytes;
+    if (other->asked.sender != job.asked.sender) continue;
+    own_bytes += other->num_bytes;
+    ++own;
+  }
+  const bool many =
+      waiting_.size() >= options_.max_waiting || own >= options_.max_waiting_per_sender;
+  // One job always fits.
+  const bool large = own > 0 && own_bytes > options_.max_waiting_bytes_per_sender;
+  if (many || large || (!waiting_.empty() && bytes > options_.max_waiting_bytes)) {
     return absl::ResourceExhaustedError(kTooManyWait);
   }
   return absl::OkStatus();
@@ -251,10 +263,24 @@ void PictureFetcher::FinishTransfer(CURL* handle, CURLcode code) {
                                  .begin = ended.begin,
                                  .end = absl::Now()});
   }
-  if (redirected.ok()) job->fetched[(*job->asked.urls)[file]] = ended.transfer.TakeBody();
+  bool fits = true;
+  if (redirected.ok()) {
+    const std::string& url = (*job->asked.urls)[file];
+    std::string& body = job->fetched[url] = ended.transfer.TakeBody();
+    // Each time that the URL is there the request has another copy.
+    const auto more = static_cast<uint64_t>(std::ranges::count(*job->asked.urls, url) - 1);
+    fits = more * body.size() <= job->room;
+    job->room -= fits ? more * body.size() : 0;
+  }
   transfers_.erase(found);
   --num_transfers_;
   --job->num_transfers;
+  if (!fits) {
+    return Answer(job, absl::InvalidArgumentError(absl::StrFormat(
+                           "images[%d]: it is in the request too often: the pictures have more "
+                           "than %d bytes together",
+                           file, options_.max_job_bytes)));
+  }
   if (!redirected.ok()) {
     return Answer(job, absl::InvalidArgumentError(absl::StrFormat(
                            "images[%d]: %s", file, std::string(redirected.status().message()))));

@@ -37,6 +37,9 @@ struct PictureFetcherOptions {
   uint32_t max_running_per_sender = 2;
   uint32_t max_waiting = 64;  // jobs
   uint32_t max_waiting_per_sender = 16;
+  // Of files that wait for others to be fetched.
+  uint64_t max_waiting_bytes = uint64_t{256} << 20;
+  uint64_t max_waiting_bytes_per_sender = uint64_t{64} << 20;
   absl::Duration job_timeout = absl::Seconds(60);  // with the wait for the others
   // For metrics, from the fetcher's thread; may be null.
   std::function<void(absl::Time begin)> on_fetched;    // of each URL, at its end
@@ -92,7 +95,7 @@ class PictureFetcher {
 
   PictureFetcher(PictureFetcherOptions options, FetchRules rules);
   void Run();
-  absl::Status CheckRoom(const std::string& sender) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRoom(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint32_t NumRunning(const std::string& sender) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next job to run; null: none may.
   std::shared_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

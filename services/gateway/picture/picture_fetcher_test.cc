@@ -135,6 +135,30 @@ TEST_F(PictureFetcherTest, FilesAreFetchedOnceAndGivenOnesStay) {
   }
 }
 
+// Each time that an URL is there costs a copy.
+TEST_F(PictureFetcherTest, BytesCountAsOftenAsTheirUrlIsThere) {
+  PictureFetcherOptions options;
+  options.max_job_bytes = 30;
+  Make(options);
+  EXPECT_OK(Get(Job({Url("/abcd"), Url("/abcd"), Url("/ab")})).status());  // 10 + 10 + 8
+  EXPECT_THAT(Get(Job(Strings(4, Url("/abcd")))).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("images[0]: it is in the request too often")));
+}
+
+TEST_F(PictureFetcherTest, FilesThatWaitForOthersAreBoundedByTheirBytes) {
+  PictureFetcherOptions options;
+  options.max_running = 1;
+  options.max_waiting_bytes_per_sender = 12;  // of files "given"
+  Make(options);
+  const auto job = [&] { return Job({Url("/hangs"), ""}, "greedy"); };
+  const auto running = Start(job());
+  AwaitTransfers(1);
+  const auto waiting = Start(job());
+  EXPECT_TRUE(absl::IsResourceExhausted(Get(job()).status()));
+  fetcher_->Stop(absl::UnavailableError("the end"));
+}
+
 // As with a name whose address changes after it was looked at: what counts is where the connection leads.
 TEST_F(PictureFetcherTest, ANameThatLeadsToAPrivateAddressIsRefusedWhenItConnects) {
   Make({.hosts = {absl::StrFormat("localhost:%d", port())}});

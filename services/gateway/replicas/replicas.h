@@ -80,6 +80,8 @@ class Replicas final : public RequestSink {
   using RequestSink::Submit;
   // Hands the request to a replica.  Errors as of the one that is best for it.
   absl::Status Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) override;
+  // Whether Submit would find a place now, before work is done for a request that it would refuse.
+  absl::Status CheckPlace(const EngineRequest& request) const;
   // Tells the observers of a request that was refused before it was submitted.
   void ReportRefused(Api api, const absl::Status& status) const;
 

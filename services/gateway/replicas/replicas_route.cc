@@ -31,6 +31,12 @@ Replicas::Rank Replicas::RankOf(uint32_t r, const EngineRequest& request, const 
   if (!replica.ready) return Rank::kLost;
   if (replica.leaving) return Rank::kLeaves;
   if (request.prompt.size() >= replica.engine->max_sequence_len()) return Rank::kTooSmall;
+  const uint32_t picture_rows = replica.engine->max_picture_rows();
+  if (std::ranges::any_of(request.pictures, [picture_rows](const PictureSpan& picture) {
+        return picture.num_rows > picture_rows;
+      })) {
+    return Rank::kTooSmall;
+  }
   const ReplicaRole role = replica.start.role;
   if (role == ReplicaRole::kBoth) return Rank::kServes;
   if (role == ReplicaRole::kPrompts) {
@@ -76,6 +82,16 @@ std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
     ranked.push_back(*std::ranges::find(found, candidate.replica, &Choice::replica));
   }
   return ranked;
+}
+
+absl::Status Replicas::CheckPlace(const EngineRequest& request) const {
+  absl::Status status = absl::OkStatus();
+  for (const std::shared_ptr<Engine>& engine : engines()) {
+    if (engine == nullptr) continue;
+    status = engine->CheckPlace(request);
+    if (status.ok()) break;
+  }
+  return status;
 }
 
 absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) {
