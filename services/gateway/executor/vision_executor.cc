@@ -17,6 +17,8 @@ namespace tandem::gateway {
 namespace {
 
 constexpr char kPlanId[] = "vision";
+// After a plan that could not be loaded, which was waited for already.
+constexpr absl::Duration kRetryAfter = absl::Seconds(2);
 
 // An error that a new plan may fix: the worker is gone, or holds another plan or none.
 bool IsLoss(const absl::Status& status) {
@@ -119,7 +121,13 @@ absl::StatusOr<std::vector<std::vector<float>>> VisionExecutor::Encode(
     if (encoded.ok() || !IsLoss(encoded.status())) return encoded;
     LogWarning("vision is loaded again", {{"reason", std::string(encoded.status().message())}});
   }
-  TANDEM_RETURN_IF_ERROR(Build());
+  if (absl::Now() < retry_at_) return failure_;
+  if (absl::Status built = Build(); !built.ok()) {
+    // Those that have waited meanwhile need not wait for it once more each.
+    retry_at_ = absl::Now() + kRetryAfter;
+    failure_ = built;
+    return built;
+  }
   auto encoded = EncodeAll(pixels);
   if (!encoded.ok() && IsLoss(encoded.status())) worker_ = nullptr;
   return encoded;
@@ -163,9 +171,10 @@ absl::Status VisionExecutor::EncodeStep(std::span<const std::vector<float>> pixe
   if (remote) {
     PutInputs(*exchange_, 0, segment, step.header, true, false, *request.mutable_inputs());
   }
-  TANDEM_RETURN_IF_ERROR(worker().client->Submit(request, options_.segment_deadline));
+  const absl::Duration deadline = static_cast<int64_t>(pixels.size()) * options_.segment_deadline;
+  TANDEM_RETURN_IF_ERROR(worker().client->Submit(request, deadline));
   TANDEM_ASSIGN_OR_RETURN(const worker::v1::ExecuteResponse* const response,
-                          worker().client->Wait(options_.segment_deadline));
+                          worker().client->Wait(deadline));
   if (remote) {
     TANDEM_RETURN_IF_ERROR(
         TakeOutputs(response->outputs(), *exchange_, 0, segment, step.header, false));

@@ -36,7 +36,8 @@ class VisionExecutor {
   absl::Status Load() { return worker_ != nullptr ? absl::OkStatus() : Build(); }
   // The soft tokens of each picture, [tokens_per_image, text_hidden_dim].  `pixels`: one
   // [3, image_size, image_size] a picture (picture/prepare.h), any number of them.  Loads the plan
-  // at the first call, and again once if its worker was lost.
+  // at the first call, and again once if its worker was lost; for a moment after that has failed it
+  // fails at once.
   // INVALID_ARGUMENT: pixels of another size.  FAILED_PRECONDITION: the model has no vision encoder,
   // no worker runs it, or its file has changed since the decoder was loaded.  UNAVAILABLE: the loader or the worker is not there.  DATA_LOSS: soft
   // tokens that are not finite.  Otherwise as the worker's.
@@ -64,8 +65,10 @@ class VisionExecutor {
   const ExecutorOptions options_;
   const std::string model_id_;
   std::unique_ptr<LeasedModel> model_;
-  std::vector<WorkerPeer> peers_;  // by worker target
-  WorkerPeer* worker_ = nullptr;   // of the plan, in peers_; null: no plan is loaded
+  std::vector<WorkerPeer> peers_;               // by worker target
+  WorkerPeer* worker_ = nullptr;                // of the plan, in peers_; null: no plan is loaded
+  absl::Time retry_at_ = absl::InfinitePast();  // until then Encode fails with failure_
+  absl::Status failure_;
   Plan plan_;
   StepLimits limits_;
   uint64_t epoch_ = 0;
