@@ -19,8 +19,29 @@ void AppendBlock(const std::string& text, std::string& out) {
   out += text;
 }
 
-// A text, or the texts of a list of blocks, with blank lines between.
-std::string ReadTexts(JsonFields& fields, const std::string& name) {
+// Adds the picture of a block behind `content_offset` bytes of the message's content.
+void ReadPicture(JsonFields& block, size_t content_offset, PictureUrls& urls,
+                 v1::ChatMessage& message) {
+  const Json* object = block.Object("source");
+  if (object == nullptr) return block.Missing("source");
+  JsonFields source(*object, block.error(), block.PathOf("source."));
+  const std::string type = source.String("type").value_or("");
+  if (type == "base64") {
+    const Json* data = source.Find("data");
+    if (data == nullptr || !data->is_string()) return source.Missing("data");
+    AddImageData(source, "data", data->get_ref<const std::string&>(), content_offset, message);
+  } else if (type == "url") {
+    AddImageUrl(source, "url", source.String("url").value_or(""), content_offset, urls, message);
+  } else {
+    source.Unsupported(
+        "type", absl::StrFormat("\"%s\": this server takes base64 and url.", ClientText(type, 40)));
+  }
+}
+
+// A text, or the texts of a list of blocks, with blank lines between.  Pictures go to `message`; null:
+// they are refused.
+std::string ReadTexts(JsonFields& fields, const std::string& name, PictureUrls* urls = nullptr,
+                      v1::ChatMessage* message = nullptr) {
   const Json* value = fields.Find(name);
   if (value == nullptr) return "";
   if (value->is_string()) return value->get<std::string>();
@@ -34,7 +55,11 @@ std::string ReadTexts(JsonFields& fields, const std::string& name) {
     const Json* element = ObjectAt(fields, at, (*value)[i]);
     if (element == nullptr) return "";
     JsonFields block(*element, fields.error(), fields.PathOf(at) + ".");
-    block.RefuseUnless("type", "text", "this server does not take anything but text there.");
+    if (message != nullptr && block.String("type") == "image") {
+      ReadPicture(block, text.size(), *urls, *message);
+      continue;
+    }
+    block.RefuseUnless("type", "text", "this server does not take such blocks there.");
     const auto part = block.String("text");
     if (!part.has_value()) block.Missing("text");
     AppendBlock(part.value_or(""), text);
@@ -49,24 +74,6 @@ struct Blocks {
   std::vector<v1::ChatMessage> results;
   v1::ChatMessage images;  // its pictures alone
 };
-
-void ReadPicture(JsonFields& block, PictureUrls& urls, Blocks& blocks) {
-  const Json* object = block.Object("source");
-  if (object == nullptr) return block.Missing("source");
-  JsonFields source(*object, block.error(), block.PathOf("source."));
-  const std::string type = source.String("type").value_or("");
-  const size_t at = blocks.text.size();
-  if (type == "base64") {
-    const Json* data = source.Find("data");
-    if (data == nullptr || !data->is_string()) return source.Missing("data");
-    AddImageData(source, "data", data->get_ref<const std::string&>(), at, blocks.images);
-  } else if (type == "url") {
-    AddImageUrl(source, "url", source.String("url").value_or(""), at, urls, blocks.images);
-  } else {
-    source.Unsupported(
-        "type", absl::StrFormat("\"%s\": this server takes base64 and url.", ClientText(type, 40)));
-  }
-}
 
 void ReadUse(JsonFields& block, Blocks& blocks) {
   const auto id = block.String("id");
@@ -85,12 +92,12 @@ void ReadUse(JsonFields& block, Blocks& blocks) {
   }
 }
 
-void ReadResult(JsonFields& block, Blocks& blocks) {
+void ReadResult(JsonFields& block, PictureUrls& urls, Blocks& blocks) {
   const auto id = block.String("tool_use_id");
   if (!id.has_value()) block.Missing("tool_use_id");
   const bool failed = block.Bool("is_error").value_or(false);
-  std::string content = ReadTexts(block, "content");
   v1::ChatMessage& result = blocks.results.emplace_back();
+  std::string content = ReadTexts(block, "content", &urls, &result);
   result.set_role("tool");
   result.set_tool_call_id(id.value_or(""));
   result.set_content(failed ? DumpJson({{"error", content}}) : std::move(content));
@@ -122,11 +129,11 @@ Blocks ReadBlocks(JsonFields& message, bool assistant, PictureUrls& urls) {
       if (!text.has_value()) block.Missing("text");
       AppendBlock(text.value_or(""), blocks.text);
     } else if (type == "image" && !assistant) {
-      ReadPicture(block, urls, blocks);
+      ReadPicture(block, blocks.text.size(), urls, blocks.images);
     } else if (type == "tool_use" && assistant) {
       ReadUse(block, blocks);
     } else if (type == "tool_result" && !assistant) {
-      ReadResult(block, blocks);
+      ReadResult(block, urls, blocks);
     } else {
       block.Unsupported("type",
                         absl::StrFormat("\"%s\": this server does not take such blocks in "

@@ -57,6 +57,42 @@ TEST_F(AnthropicRequestTest, PicturesStandAmongTheTexts) {
   EXPECT_TRUE(std::equal(hat.begin(), hat.end(), run.prompt.begin() + run.pictures[0].end() + 1));
 }
 
+// As screenshots and files come to agents.
+TEST_F(AnthropicRequestTest, PicturesOfResultsFollowTheResults) {
+  const auto seeing = testing::MakeSeeingToyModel();
+  const auto block = [](uint8_t grey) {
+    std::string base64;
+    absl::Base64Escape(testing::ToyBmp(grey), &base64);
+    return R"({"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": ")" +
+           base64 + R"("}})";
+  };
+  const auto body = ParseJsonObject(
+      R"({"model": "toy", "max_tokens": 9, "messages": [
+          {"role": "user", "content": "the"},
+          {"role": "assistant", "content": [
+              {"type": "tool_use", "id": "1", "name": "look", "input": {}},
+              {"type": "tool_use", "id": "2", "name": "look", "input": {}}]},
+          {"role": "user", "content": [
+              {"type": "tool_result", "tool_use_id": "2", "content": [)" +
+      block(10) + R"(]},
+              {"type": "tool_result", "tool_use_id": "1", "content": [
+                  {"type": "text", "text": "5"}, )" +
+      block(20) + "]}, " + block(30) + R"(, {"type": "text", "text": "hat"}]}]})");
+  const auto job = MakeMessagesJob(*body, *seeing, "request");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const EngineRequest& run = job->runs[0];
+  ASSERT_EQ(run.pictures.size(), 3u);
+  EXPECT_THAT(*run.picture_files,
+              ElementsAre(testing::ToyBmp(10), testing::ToyBmp(20), testing::ToyBmp(30)));
+  const std::vector<uint32_t> before(run.prompt.begin(),
+                                     run.prompt.begin() + run.pictures[0].first - 1);
+  EXPECT_THAT(seeing->tokenizer().Decode(before),
+              HasSubstr("[{\"name\": \"look\", \"result\": 5}, {\"name\": \"look\", "
+                        "\"result\": \"\"}]\n\n\n\n"));
+  const auto hat = *seeing->tokenizer().Encode("\n\nhat");
+  EXPECT_TRUE(std::equal(hat.begin(), hat.end(), run.prompt.begin() + run.pictures[2].end() + 1));
+}
+
 TEST_F(AnthropicRequestTest, PicturesComeAsUrlsOfNamedHosts) {
   const auto seeing = testing::MakeSeeingToyModel({"example.org"});
   const auto body = [](const std::string& url) {

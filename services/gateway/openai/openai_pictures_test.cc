@@ -61,6 +61,20 @@ TEST(OpenAiPicturesTest, PicturesComeAsUrlsOfNamedHosts) {
   }
 }
 
+TEST(OpenAiPicturesTest, OutputsOfCallsHavePictures) {
+  const auto seeing = testing::MakeSeeingToyModel({"a.example"});
+  const auto body = ParseJsonObject(R"({"input": [
+      {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "1", "output": [
+          {"type": "input_text", "text": "seen"},
+          {"type": "input_image", "image_url": "https://a.example/b.png"}]}]})");
+  const auto job = MakeResponsesJob(*body, *seeing, "r");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(*job->runs[0].picture_urls, ElementsAre("https://a.example/b.png"));
+  ASSERT_EQ(job->runs[0].pictures.size(), 1u);
+  EXPECT_THAT(seeing->tokenizer().Decode(job->runs[0].prompt), HasSubstr("\"result\": \"seen\""));
+}
+
 TEST(OpenAiPicturesTest, PicturesComeAsDataUrls) {
   const auto seeing = testing::MakeSeeingToyModel();
   std::string base64;

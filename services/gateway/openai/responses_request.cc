@@ -59,13 +59,14 @@ void ReadCall(JsonFields& item, v1::ChatRequest& request) {
   call->set_arguments_json(item.String("arguments").value_or(""));
 }
 
-void ReadCallOutput(JsonFields& item, v1::ChatRequest& request) {
+void ReadCallOutput(JsonFields& item, PictureUrls& urls, v1::ChatRequest& request) {
   const auto id = item.String("call_id");
   if (!id.has_value()) item.Missing("call_id");
   v1::ChatMessage* message = request.add_messages();
   message->set_role("tool");
   message->set_tool_call_id(id.value_or(""));
-  message->set_content(ReadContent(item, {"input_text"}, "output"));
+  message->set_content(
+      ReadContent(item, {"input_text"}, "output", {.message = message, .urls = &urls}));
 }
 
 // `places[i]`: the item that the request's message i comes from.
@@ -86,7 +87,7 @@ void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request, 
     } else if (type == "function_call") {
       ReadCall(item, request);
     } else if (type == "function_call_output") {
-      ReadCallOutput(item, request);
+      ReadCallOutput(item, urls, request);
     } else {
       item.Unsupported("type",
                        "this server does not take items other than messages, calls of "

@@ -81,7 +81,11 @@ class MessageBuilder {
       return Fault(i, "tool_calls", "only an assistant's message has calls");
     }
     if (message.role() == "tool") {
-      if (message.images_size() > 0) return Fault(i, "images", "a result has no pictures");
+      if (message.images_size() > 0 && format_ == ToolFormat::kFunctionGemma) {
+        return Fault(i, "images", "a result of this model's tools has no pictures");
+      }
+      TANDEM_RETURN_IF_ERROR(CheckImages(message, i));
+      result_pictures_ += static_cast<size_t>(message.images_size());
       return AddResult(message, i);
     }
     if (!assistant && message.role() != "system" && message.role() != "user") {
@@ -121,8 +125,17 @@ class MessageBuilder {
         absl::StrFormat("messages[%d].%s: %s", i, std::string(field), std::string(why)));
   }
 
+  static absl::Status CheckImages(const v1::ChatMessage& message, int i) {
+    for (int k = 0; k < message.images_size(); ++k) {
+      if (!message.images(k).data().empty()) continue;
+      return Fault(i, absl::StrFormat("images[%d].data", k), "is empty");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status AddWithImages(const v1::ChatMessage& message, int i) {
     if (message.role() != "user") return Fault(i, "images", "only a user's message has pictures");
+    TANDEM_RETURN_IF_ERROR(CheckImages(message, i));
     Message added = {message.role(), message.content(), {}};
     for (int k = 0; k < message.images_size(); ++k) {
       const v1::Image& image = message.images(k);
@@ -137,7 +150,6 @@ class MessageBuilder {
                                      "content, and not before the picture before",
                                      at, added.content.size()));
       }
-      if (image.data().empty()) return Fault(i, absl::StrFormat("images[%d].data", k), "is empty");
       added.pictures.push_back(at);
     }
     messages_.push_back(std::move(added));
@@ -191,7 +203,7 @@ class MessageBuilder {
     return absl::OkStatus();
   }
 
-  // The results of one turn, in the order of the calls.
+  // The results of one turn, in the order of the calls, then their pictures, in the order they came.
   void CloseResults() {
     std::vector<OpenCall> answered;
     for (OpenCall& call : calls_) {
@@ -215,11 +227,15 @@ class MessageBuilder {
     for (size_t i = 0; i < results.size(); ++i) text += (i > 0 ? ", " : "") + results[i];
     if (results.size() > 1) text += ']';
     messages_.push_back({"user", std::move(text), {}});
+    if (result_pictures_ == 0) return;
+    messages_.push_back({"user", "", {}, std::vector<size_t>(result_pictures_, 0)});
+    result_pictures_ = 0;
   }
 
   const ToolFormat format_;
   std::vector<Message> messages_;
   std::vector<OpenCall> calls_;  // of the last message with calls
+  size_t result_pictures_ = 0;   // of the results so far
 };
 
 // FunctionGemma's first turn: what the developer says, and the tools.
