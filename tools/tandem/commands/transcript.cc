@@ -16,8 +16,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The gateway looks at the picture itself, whatever type the URL names.
-constexpr char kDataUrl[] = "data:image/png;base64,";
+// By the first bytes of a file.
+std::string DataUrl(const std::string& file) {
+  const std::string_view bytes = file;
+  const char* type = "png";
+  if (bytes.starts_with("\xFF\xD8")) type = "jpeg";
+  if (bytes.starts_with("GIF8")) type = "gif";
+  if (bytes.starts_with("BM")) type = "bmp";
+  if (bytes.starts_with("RIFF")) type = "webp";
+  std::string base64;
+  absl::Base64Escape(file, &base64);
+  return absl::StrFormat("data:image/%s;base64,%s", type, base64);
+}
 
 absl::Status Refuse(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrFormat("%s: %s", path, why));
@@ -27,12 +37,18 @@ absl::Status Refuse(const std::string& path, const std::string& why) {
 Json ContentOf(const v1::ChatMessage& message) {
   if (message.images_size() == 0) return message.content();
   Json parts = Json::array();
+  size_t from = 0;
+  const auto add_text = [&](size_t end) {
+    if (end > from) {
+      parts.push_back({{"type", "text"}, {"text", message.content().substr(from, end - from)}});
+    }
+    from = end;
+  };
   for (const v1::Image& image : message.images()) {
-    std::string base64;
-    absl::Base64Escape(image.data(), &base64);
-    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", kDataUrl + base64}}}});
+    add_text(std::clamp<size_t>(image.content_offset(), from, message.content().size()));
+    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", DataUrl(image.data())}}}});
   }
-  parts.push_back({{"type", "text"}, {"text", message.content()}});
+  add_text(message.content().size());
   return parts;
 }
 
