@@ -136,7 +136,9 @@ absl::StatusOr<VisionTensor> CheckTensor(const FileTensor& file_tensor, const Us
   }
   if (!file_tensor.dtype.has_value()) {
     return refuse(
-        absl::StrFormat(" has type %s; supported are F32, F16 and BF16", file_tensor.dtype_name));
+        absl::StrFormat(" has type %s; supported are F32, F16, BF16 and, for matrices, the "
+                        "formats of blocks that models may have",
+                        file_tensor.dtype_name));
   }
   const Shape2D shape = VisionShape(use.role, config);
   const DTypeTraits& traits = Traits(*file_tensor.dtype);
