@@ -7,6 +7,26 @@ const kTypes = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp
 const kMostBytes = 11 << 20;  // of all in a message: base64 makes 4 bytes of 3, and a request has 16 MiB at most
 const kMost = 64;
 
+const kLargeFile = 1 << 20;
+const kMostSide = 2048;  // models see less
+
+// What is sent of a file: of a large one, as of a phone's camera, a smaller JPEG, upright and over white.
+// One that the browser cannot read stays as it is: the server says what is wrong with it.
+async function shrink(file) {
+  if (file.size <= kLargeFile) return file;
+  const bitmap = await createImageBitmap(file).catch(() => null);
+  if (!bitmap) return file;
+  const scale = Math.min(1, kMostSide / Math.max(bitmap.width, bitmap.height));
+  const canvas = new OffscreenCanvas(Math.max(1, Math.round(bitmap.width * scale)), Math.max(1, Math.round(bitmap.height * scale)));
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  bitmap.close();
+  const small = await canvas.convertToBlob({ type: "image/jpeg", quality: 0.92 });
+  return small.size < file.size ? small : file;
+}
+
 const toUrl = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
   reader.onload = () => resolve(reader.result);
@@ -62,7 +82,7 @@ export class Pictures {
     if (this.reason) return toast(this.reason);
     const wrong = files.find((file) => !kTypes.includes(file.type));
     if (wrong) return toast(`${wrong.name} is not a picture that the server reads: PNG, JPEG, WebP, GIF or BMP.`);
-    const urls = await Promise.all(files.map(toUrl));
+    const urls = await Promise.all(files.map(async (file) => toUrl(await shrink(file))));
     const all = [...this.urls, ...urls];
     if (all.length > kMost) return toast(`A message has at most ${kMost} pictures.`);
     if (all.reduce((sum, url) => sum + url.length, 0) > kMostBytes * 4 / 3) {

@@ -30,7 +30,10 @@ export function explain(error) {
   if (error.status === 401) return { text: "The server asks for an API key.", way: "key" };
   if (error.status === 403) return { text: `The server does not allow this: ${words}`, way: "key" };
   if (error.status === 404) return { text: `The server does not have this model or address: ${words}`, way: "again" };
-  if (error.status === 413 || error.code === "context_length_exceeded") {
+  if (error.status === 413) {
+    return { text: `This chat, with its pictures, is larger than the server takes at once. Start a new chat, or send fewer or smaller pictures. The server says: ${words}`, way: "new" };
+  }
+  if (error.code === "context_length_exceeded") {
     return { text: `This chat is longer than the model can read at once. Start a new chat, or shorten the message. The server says: ${words}`, way: "new" };
   }
   if (error.status === 429) return { text: `The server is busy. Try again ${wait}. It says: ${words}`, way: "again" };
