@@ -20,10 +20,11 @@
 #include "services/gateway/picture/picture_stage.h"
 #include "services/gateway/sampling/sampler.h"
 #include "services/gateway/scheduler/sequence.h"
-#include "services/gateway/tokenizer/chat_template.h"
 #include "services/gateway/tokenizer/tokenizer.h"
 
 namespace tandem::gateway {
+
+struct Conversation;  // chat_template.h
 
 inline constexpr uint32_t kNoTokenLimit = std::numeric_limits<uint32_t>::max();
 
@@ -46,7 +47,7 @@ struct EngineRequest {
   // By file: where it is fetched from first; empty: it is there.  Null: all are there.
   std::shared_ptr<const std::vector<std::string>> picture_urls;  // likewise
   // From what `prompt` is made once more if pictures have crops; null: none will.
-  std::shared_ptr<const std::vector<Message>> picture_messages;  // likewise
+  std::shared_ptr<const Conversation> conversation;  // likewise
   // When it began to wait for its pictures, and had them; infinite: it has none.
   absl::Time pictures_begin = absl::InfiniteFuture();
   absl::Time pictures_end = absl::InfiniteFuture();

@@ -480,7 +480,7 @@ TEST_F(PictureRequestTest, CropsFollowTheirPicture) {
       EXPECT_EQ(span.picture->soft_tokens, ToySoftTokens(pixels[i]));
     }
     EXPECT_EQ(prepared.picture_files, nullptr);
-    EXPECT_EQ(prepared.picture_messages, nullptr);
+    EXPECT_EQ(prepared.conversation, nullptr);
   }
 }
 

@@ -57,7 +57,7 @@ absl::Status PlacePictures(const ServedModel& model, const PictureEncoder::Pictu
     views.insert(views.end(), file.begin(), file.end());
   }
   if (views.size() > pictures.size()) {
-    TANDEM_ASSIGN_OR_RETURN(first.prompt, EncodeChat(*first.picture_messages, model, &places));
+    TANDEM_ASSIGN_OR_RETURN(first.prompt, EncodeChat(first.conversation->messages, model, &places));
     first.pictures.clear();
     for (const uint32_t at : places.first) first.pictures.push_back({at, places.num_rows});
   }
@@ -68,7 +68,7 @@ absl::Status PlacePictures(const ServedModel& model, const PictureEncoder::Pictu
       request.pictures = first.pictures;
     }
     request.picture_files = nullptr;
-    request.picture_messages = nullptr;
+    request.conversation = nullptr;
   }
   return absl::OkStatus();
 }

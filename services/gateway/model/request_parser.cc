@@ -141,7 +141,7 @@ absl::Status ParseMessages(const v1::ChatRequest& request, const ServedModel& mo
     parsed.pictures.push_back({first, places.num_rows, nullptr});
   }
   if (!files->empty() && model.pictures()->pan_and_scan()) {
-    parsed.picture_messages = std::make_shared<std::vector<Message>>(std::move(messages));
+    parsed.conversation = std::make_shared<Conversation>(Conversation{std::move(messages)});
   }
   if (!files->empty()) parsed.picture_files = std::move(files);
   if (!urls.checked.empty()) parsed.picture_urls = std::move(urls_of_files);

@@ -25,6 +25,10 @@ struct Message {
   std::vector<size_t> pictures = {};
 };
 
+struct Conversation {
+  std::vector<Message> messages;
+};
+
 // What stands for a row of a picture among the ids.
 inline constexpr uint32_t kPictureToken = 0;
 
