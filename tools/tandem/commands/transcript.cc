@@ -1,11 +1,13 @@
 #include "tools/tandem/commands/transcript.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"

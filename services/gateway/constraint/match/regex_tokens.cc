@@ -137,8 +137,8 @@ bool RegexWalker::EndsTerminal(RegexId state) const {
 //   - every other allowed token leaves the class by a byte of what comes after.
 RegexWalker::Region RegexWalker::FindRegion(RegexId state) {
   Region region = FindRepeatRegion(state);
-  if (region.tokens == nullptr) region = FindClosedRegion(state, /*bounded=*/false);
-  return region.tokens != nullptr ? region : FindBoundedRegion(state);
+  if (region.tokens == nullptr) region = FindBoundedRegion(state);
+  return region.tokens != nullptr ? region : FindClosedRegion(state);
 }
 
 RegexWalker::Region RegexWalker::FindRepeatRegion(RegexId state) {
@@ -225,9 +225,9 @@ RegexWalker::Region RegexWalker::FindBoundedRegion(RegexId state) {
   const RegexNode node = arena_.node(state);
   const bool chain = node.kind == RegexKind::kConcat;
   const RegexId head = chain ? node.a : state, tail = chain ? node.b : kEmptyText;
-  if (arena_.node(head).kind != RegexKind::kAnd) return {};
+  if (arena_.node(head).kind != RegexKind::kAnd || EndsTerminal(tail)) return {};
   std::vector<RegexId> others;
-  uint32_t longest = kUnlimited;
+  uint32_t longest = kUnlimited, any = 0;
   for (const RegexId child : arena_.children(arena_.node(head))) {
     const RegexNode& part = arena_.node(child);
     // A least length of more than one might keep a pattern from ending.
@@ -235,39 +235,48 @@ RegexWalker::Region RegexWalker::FindBoundedRegion(RegexId state) {
                         arena_.IsAnyCodePoint(part.a);
     if (bounds) {
       longest = std::min(longest, part.c);
+      any = arena_.node(part.a).a;
     } else {
       others.push_back(child);
     }
   }
   if (longest == kUnlimited || others.empty()) return {};
-  const RegexId pattern = arena_.Concat(arena_.And(std::move(others)), tail);
-  Region region = FindClosedRegion(pattern, /*bounded=*/true);
-  const uint32_t of_tail = arena_.MinLength(tail);
-  if (region.tokens == nullptr || of_tail == RegexArena::kNoLength ||
-      region.needed == RegexArena::kNoLength) {
-    return {};
+  // The pattern is the same at many lengths.
+  const RegexId pattern = arena_.And(std::move(others));
+  if (!closed_.contains(pattern)) {
+    const Region found = FindClosedRegion(pattern, any);
+    closed_.emplace(pattern, found);
+    bytes_ += sizeof(Region) + 16;
   }
-  const uint32_t needed = region.needed - std::min(region.needed, of_tail);
-  if (needed >= longest) return {};
-  region.max = longest - needed;
+  Region region = closed_.at(pattern);
+  if (region.tokens == nullptr || region.needed >= longest) return {};
+  for (const auto& [bytes, next] : TransitionsOf(tail)) {
+    if (next == kNothing) continue;
+    // Tokens of the class alone must not reach what follows.
+    if (!(bytes & region.tokens->first_bytes()).empty()) return {};
+    region.exits = region.exits | bytes;
+  }
+  region.max = longest - region.needed;
   region.longest = longest;
   return region;
 }
 
-RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state, bool bounded) {
+RegexWalker::Region RegexWalker::FindClosedRegion(RegexId state, std::optional<uint32_t> any) {
   // The classes by which a text may go on, the largest first.
   std::vector<uint32_t> classes;
   arena_.LeadingClasses(state, kMaxLeadingClasses, classes);
   std::sort(classes.begin(), classes.end(), [this](uint32_t a, uint32_t b) {
     return arena_.regex_class(a).code_points.size() > arena_.regex_class(b).code_points.size();
   });
+  if (any.has_value()) classes.insert(classes.begin(), *any);
   Region region;
   for (const uint32_t number : classes) {
     if (arena_.regex_class(number).code_points.size() < kMinClassSize) break;
     const ClassTokens* const tokens = TokensOfClass(number);
     if (tokens == nullptr) break;
     ByteSet exits;
-    if (!IsClosed(state, *tokens, &exits, bounded ? &region.needed : nullptr)) continue;
+    region.needed = 0;
+    if (!IsClosed(state, *tokens, &exits, any.has_value() ? &region.needed : nullptr)) continue;
     region.tokens = tokens;
     region.max = region.longest = kUnlimited;
     region.exits = exits;
@@ -432,6 +441,7 @@ void RegexWalker::DropCaches() {
   rows_.clear();
   tokens_.clear();
   regions_.clear();
+  closed_.clear();
   transitions_.clear();
   bytes_ = 0;
 }

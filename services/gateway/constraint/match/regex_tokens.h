@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -96,8 +97,9 @@ class RegexWalker {
   Region FindRegion(RegexId state);
   Region FindRepeatRegion(RegexId state);
   bool EndsTerminal(RegexId state) const;
-  // A class all of whose texts lead to live states.  `bounded`: how much they need to end is wanted.
-  Region FindClosedRegion(RegexId state, bool bounded);
+  // A class all of whose texts lead to live states.  `any`: the class of all code points, for a text
+  // whose length is bounded too; how much it needs to end is found then.
+  Region FindClosedRegion(RegexId state, std::optional<uint32_t> any = std::nullopt);
   // `needed`: as Region has it, kNoLength where it is not found; may be null.
   bool IsClosed(RegexId state, const ClassTokens& tokens, ByteSet* exits, uint32_t* needed);
   Region FindBoundedRegion(RegexId state);
@@ -127,6 +129,7 @@ class RegexWalker {
   absl::flat_hash_map<RegexId, std::unique_ptr<RegexTokens>> tokens_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const ClassTokens>> classes_;
   absl::flat_hash_map<RegexId, Region> regions_;
+  absl::flat_hash_map<RegexId, Region> closed_;  // of patterns whose length is bounded too
   absl::flat_hash_map<RegexId, std::unique_ptr<std::vector<Transition>>> transitions_;
   size_t bytes_ = 0;
   uint64_t visits_ = 0;
