@@ -22,7 +22,8 @@ absl::StatusOr<ConstraintState> Constraint::Start() {
   MutexLock lock(mutex_);
   if (current_ != nullptr) {
     MutexLock shared_lock(current_->mutex);
-    if (current_->matcher.core_bytes() <= limits_.cache_bytes) {
+    const Matcher& matcher = current_->matcher;
+    if (!matcher.failed() && matcher.core_bytes() <= limits_.cache_bytes) {
       TANDEM_ASSIGN_OR_RETURN(const ConfigId start, current_->matcher.Start());
       return ConstraintState(current_, start);
     }

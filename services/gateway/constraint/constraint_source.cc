@@ -36,8 +36,10 @@ absl::StatusOr<Grammar> CompileExpression(GrammarSource source, ExpressionId bod
 
 absl::StatusOr<Grammar> CompileRegex(const std::string& pattern, const CompileLimits& limits) {
   GrammarSource source;
+  source.pool.set_deadline(limits.deadline);
   TANDEM_ASSIGN_OR_RETURN(ExpressionId body, ParseRegex(pattern, {}, source.pool));
   TANDEM_ASSIGN_OR_RETURN(body, ResolveAnchors(body, false, source.pool));
+  TANDEM_RETURN_IF_ERROR(source.pool.status());
   return CompileExpression(std::move(source), body, limits);
 }
 
@@ -99,11 +101,11 @@ absl::StatusOr<Grammar> CompileSource(const ConstraintSource& source, const Comp
     case SourceKind::kChoices:
       return CompileChoices(source.choices, limits);
     case SourceKind::kGbnf: {
-      TANDEM_ASSIGN_OR_RETURN(const GrammarSource grammar, ParseGbnf(source.text));
+      TANDEM_ASSIGN_OR_RETURN(const GrammarSource grammar, ParseGbnf(source.text, limits.deadline));
       return LowerGrammar(grammar, limits.grammar_bytes, limits.deadline);
     }
     case SourceKind::kLark: {
-      TANDEM_ASSIGN_OR_RETURN(const GrammarSource grammar, ParseLark(source.text));
+      TANDEM_ASSIGN_OR_RETURN(const GrammarSource grammar, ParseLark(source.text, limits.deadline));
       return LowerGrammar(grammar, limits.grammar_bytes, limits.deadline);
     }
   }

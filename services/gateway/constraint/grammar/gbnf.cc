@@ -22,7 +22,9 @@ bool IsRuleNameChar(char c) {
 
 class GbnfParser {
  public:
-  explicit GbnfParser(std::string_view text) : in_("GBNF", text), rules_(source_) {}
+  GbnfParser(std::string_view text, absl::Time deadline) : in_("GBNF", text), rules_(source_) {
+    source_.pool.set_deadline(deadline);
+  }
 
   absl::StatusOr<GrammarSource> Parse() {
     if (const auto bad = FindInvalidUtf8(in_.text())) return in_.ErrorAt(*bad, "not UTF-8");
@@ -75,6 +77,7 @@ class GbnfParser {
       SkipSpace(true);
       TANDEM_ASSIGN_OR_RETURN(const ExpressionId sequence, ParseSequence(depth));
       alternatives.push_back(sequence);
+      TANDEM_RETURN_IF_ERROR(source_.pool.status());
     } while (in_.Take("|"));
     return source_.pool.Alternatives(std::move(alternatives));
   }
@@ -86,6 +89,7 @@ class GbnfParser {
       if (c == '|' || c == ')' || c == '\n' || c == '\r') break;
       TANDEM_ASSIGN_OR_RETURN(ExpressionId item, ParseItem(depth));
       TANDEM_ASSIGN_OR_RETURN(item, ParseRepeats(item));
+      TANDEM_RETURN_IF_ERROR(source_.pool.status());
       items.push_back(item);
       SkipSpace(depth > 0);
     }
@@ -242,6 +246,8 @@ class GbnfParser {
 
 }  // namespace
 
-absl::StatusOr<GrammarSource> ParseGbnf(std::string_view text) { return GbnfParser(text).Parse(); }
+absl::StatusOr<GrammarSource> ParseGbnf(std::string_view text, absl::Time deadline) {
+  return GbnfParser(text, deadline).Parse();
+}
 
 }  // namespace tandem::gateway::constraint

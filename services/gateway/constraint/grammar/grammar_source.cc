@@ -31,9 +31,11 @@ class Lowering {
   Lowering(const GrammarSource& source, size_t max_bytes, absl::Time deadline)
       : source_(source), pool_(source.pool), max_bytes_(max_bytes), deadline_(deadline) {
     grammar_.regexes.set_limit(max_bytes);
+    grammar_.regexes.set_deadline(deadline);
   }
 
   absl::StatusOr<Grammar> Run() {
+    TANDEM_RETURN_IF_ERROR(pool_.status());
     calls_.resize(source_.bodies.size());
     for (size_t i = 0; i < calls_.size(); ++i) {
       CollectRules(pool_, source_.bodies[i], calls_[i]);
@@ -72,6 +74,7 @@ class Lowering {
       grammar_.root = numbers_[source_.root];
     }
     TANDEM_RETURN_IF_ERROR(CheckBudget());
+    grammar_.regexes.set_deadline(absl::InfiniteFuture());
     return std::move(grammar_);
   }
 

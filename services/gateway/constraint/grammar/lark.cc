@@ -31,7 +31,9 @@ bool IsTerminalName(std::string_view name) {
 
 class LarkParser {
  public:
-  explicit LarkParser(std::string_view text) : in_("Lark", text), rules_(source_) {}
+  LarkParser(std::string_view text, absl::Time deadline) : in_("Lark", text), rules_(source_) {
+    source_.pool.set_deadline(deadline);
+  }
 
   absl::StatusOr<GrammarSource> Parse() {
     if (const auto bad = FindInvalidUtf8(in_.text())) return in_.ErrorAt(*bad, "not UTF-8");
@@ -163,6 +165,7 @@ class LarkParser {
     do {
       TANDEM_ASSIGN_OR_RETURN(const ExpressionId sequence, ParseSequence(depth));
       alternatives.push_back(sequence);
+      TANDEM_RETURN_IF_ERROR(source_.pool.status());
       if (in_.Take("->")) {
         SkipSpace();
         if (in_.TakeWhile(IsLarkNameChar).empty()) return in_.Error("an alias is expected");
@@ -184,6 +187,7 @@ class LarkParser {
       if (in_.StartsWith("->")) break;
       TANDEM_ASSIGN_OR_RETURN(ExpressionId item, ParseItem(depth));
       TANDEM_ASSIGN_OR_RETURN(item, ParseRepeats(item));
+      TANDEM_RETURN_IF_ERROR(source_.pool.status());
       items.push_back(item);
     }
     return source_.pool.Sequence(std::move(items));
@@ -366,6 +370,7 @@ class LarkParser {
   absl::StatusOr<ExpressionId> Regex(std::string_view pattern, RegexOptions options, size_t start) {
     options.ecma = true;  // \/ is a slash
     auto parsed = ParseRegex(pattern, options, source_.pool);
+    TANDEM_RETURN_IF_ERROR(source_.pool.status());
     if (parsed.ok()) parsed = ResolveAnchors(*parsed, false, source_.pool);
     if (!parsed.ok()) return in_.ErrorAt(start, std::string(parsed.status().message()));
     return parsed;
@@ -381,6 +386,8 @@ class LarkParser {
 
 }  // namespace
 
-absl::StatusOr<GrammarSource> ParseLark(std::string_view text) { return LarkParser(text).Parse(); }
+absl::StatusOr<GrammarSource> ParseLark(std::string_view text, absl::Time deadline) {
+  return LarkParser(text, deadline).Parse();
+}
 
 }  // namespace tandem::gateway::constraint

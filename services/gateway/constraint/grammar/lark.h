@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/gateway/constraint/grammar/grammar_source.h"
 
 namespace tandem::gateway::constraint {
@@ -16,6 +17,8 @@ namespace tandem::gateway::constraint {
 //
 // INVALID_ARGUMENT with line and column: wrong syntax, a rule that is used and not given, nesting
 // deeper than 200, templates, %declare, %extend, %override, other imports.
-absl::StatusOr<GrammarSource> ParseLark(std::string_view text);
+// RESOURCE_EXHAUSTED: too large, or past `deadline`.
+absl::StatusOr<GrammarSource> ParseLark(std::string_view text,
+                                        absl::Time deadline = absl::InfiniteFuture());
 
 }  // namespace tandem::gateway::constraint

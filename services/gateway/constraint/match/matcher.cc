@@ -25,6 +25,7 @@ size_t Matcher::core_bytes() const {
 size_t Matcher::memory_bytes() const { return core_bytes() + walker_.memory_bytes() + mask_bytes_; }
 
 absl::Status Matcher::Check() {
+  const bool refused = std::exchange(refused_, false) || walker_.TakeExceeded();
   failed_ = failed_ || sets_.overflowed() || grammar_.regexes.overflowed();
   if (!failed_ && memory_bytes() > limits_.cache_bytes) {
     walker_.DropCaches();
@@ -32,7 +33,7 @@ absl::Status Matcher::Check() {
     mask_bytes_ = 0;
     failed_ = core_bytes() > limits_.memory_bytes;
   }
-  if (failed_) {
+  if (failed_ || refused) {
     return absl::ResourceExhaustedError(
         "constraint: following it takes more memory or time than a constraint may; simplify it");
   }
@@ -92,7 +93,7 @@ bool Matcher::Step(std::vector<Thread>& threads, bool& accepting, uint8_t byte, 
     std::sort(next.begin(), next.end());
     next.erase(std::unique(next.begin(), next.end()), next.end());
   }
-  failed_ = failed_ || next.size() > kMaxThreads;
+  refused_ = refused_ || next.size() > kMaxThreads;
   threads = std::move(next);
   return !threads.empty() || accepting;
 }
@@ -102,7 +103,7 @@ absl::StatusOr<ConfigId> Matcher::Advance(ConfigId config, std::string_view byte
   std::vector<Thread> threads = configs_[config].threads;
   bool accepting = false;
   for (const char c : bytes) {
-    if (failed_ || !Step(threads, accepting, static_cast<uint8_t>(c), false)) break;
+    if (refused_ || !Step(threads, accepting, static_cast<uint8_t>(c), false)) break;
   }
   TANDEM_RETURN_IF_ERROR(Check());
   return Intern(std::move(threads), accepting);
@@ -111,9 +112,9 @@ absl::StatusOr<ConfigId> Matcher::Advance(ConfigId config, std::string_view byte
 absl::Status Matcher::Mask(ConfigId id, std::span<uint32_t> out) {
   if (configs_[id].mask == nullptr) {
     auto made = std::make_unique<TokenSet>();
-    work_limit_ = work() + limits_.mask_work;
+    LimitWork();
     MakeMask(std::vector<Thread>(configs_[id].threads), *made);
-    work_limit_ = UINT64_MAX;
+    TANDEM_RETURN_IF_ERROR(Check());
     made->Compact(trie_->mask_words());
     mask_bytes_ += sizeof(TokenSet) + made->memory_bytes();
     for (const auto& mask : made->masks) {
@@ -170,10 +171,7 @@ void Matcher::WalkSet(SetId set, uint32_t node, TokenSet& out) {
 void Matcher::Walk(SetId set, RegexId regex, uint32_t node_id, TokenSet& out) {
   const TrieNode node = trie_->node(node_id);
   walker_.CountVisits(node.num_children);
-  if (work() > work_limit_) {
-    failed_ = true;
-    return;
-  }
+  if (walker_.exceeded()) return;
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const RegexId next = walker_.Step(regex, trie_->node(node.first_child + i).byte);
     if (next != kNothing) Arrive(set, next, node.first_child + i, out);
@@ -209,7 +207,7 @@ absl::StatusOr<std::string> Matcher::Forced(ConfigId config, size_t max_bytes, C
   std::string forced;
   std::vector<Thread> threads = configs_[config].threads;
   bool accepting = configs_[config].accepting;
-  while (forced.size() < max_bytes && !accepting && !failed_) {
+  while (forced.size() < max_bytes && !accepting && !refused_) {
     std::optional<uint8_t> only;
     bool several = false;
     for (const Thread& thread : threads) {
@@ -252,9 +250,8 @@ absl::StatusOr<bool> Matcher::LongerTokenFits(ConfigId config, std::string_view 
   TANDEM_RETURN_IF_ERROR(Check());
   TokenSet out;
   visited_.clear();
-  work_limit_ = work() + limits_.mask_work;
+  LimitWork();
   for (const Thread& thread : threads) Walk(thread.set, thread.regex, node, out);
-  work_limit_ = UINT64_MAX;
   TANDEM_RETURN_IF_ERROR(Check());
   return !out.tokens.empty();
 }

@@ -35,7 +35,8 @@ struct MatcherLimits {
 };
 
 // Single-thread.  Configurations are good for the matcher's life.
-// RESOURCE_EXHAUSTED from any method: the grammar takes more than the limits; it stays so.
+// RESOURCE_EXHAUSTED from any method: following this text takes more than the limits.  failed() then
+// says whether it stays so for every text: the memory is used up.
 class Matcher {
  public:
   Matcher(Grammar grammar, std::shared_ptr<const TokenTrie> trie, const MatcherLimits& limits);
@@ -58,6 +59,7 @@ class Matcher {
   // Whether a token begins with `bytes`, goes on beyond them and may come next.
   absl::StatusOr<bool> LongerTokenFits(ConfigId config, std::string_view bytes);
 
+  bool failed() const { return failed_; }
   const TokenTrie& trie() const { return *trie_; }
   size_t memory_bytes() const;
   // The part that is not a cache.
@@ -82,7 +84,8 @@ class Matcher {
   void Enter(SetId set, std::vector<Thread>& threads, bool& accepting);
   bool Step(std::vector<Thread>& threads, bool& accepting, uint8_t byte, bool keep);
   absl::Status Check();
-  uint64_t work() const { return walker_.visits() + grammar_.regexes.steps(); }
+  // From now on, for one mask.
+  void LimitWork() { walker_.LimitWork(limits_.mask_work); }
   void MakeMask(const std::vector<Thread>& threads, TokenSet& out);
   void WalkSet(SetId set, uint32_t node, TokenSet& out);
   void Walk(SetId set, RegexId regex, uint32_t node, TokenSet& out);
@@ -98,7 +101,7 @@ class Matcher {
   size_t config_bytes_ = 0;
   size_t mask_bytes_ = 0;
   bool failed_ = false;
-  uint64_t work_limit_ = UINT64_MAX;
+  bool refused_ = false;                   // what is under way
   absl::flat_hash_set<uint64_t> visited_;  // (set, node) of the mask under way
 };
 

@@ -411,7 +411,7 @@ void RegexWalker::AddRegion(RegexId state, uint32_t node, uint32_t depth, RegexT
 void RegexWalker::Walk(RegexId state, uint32_t node_id, uint32_t depth, RegexTokens& out) {
   const TrieNode node = trie_.node(node_id);
   if (node.num_below >= kMinNodesBelow) state = AddRegions(state, node_id, depth, out);
-  if (state == kNothing) return;
+  if (state == kNothing || exceeded()) return;
   visits_ += node.num_children;
   for (uint32_t i = 0; i < node.num_children; ++i) {
     const RegexId next = Step(state, trie_.node(node.first_child + i).byte);
@@ -435,6 +435,13 @@ void RegexWalker::Arrive(RegexId state, uint32_t node_id, uint32_t depth, RegexT
     if (arena_.OnlyTags(state)) return;
   }
   Walk(state, node_id, depth, out);
+}
+
+bool RegexWalker::TakeExceeded() {
+  const bool was = exceeded();
+  work_limit_ = UINT64_MAX;
+  if (was) DropCaches();
+  return was;
 }
 
 void RegexWalker::DropCaches() {

@@ -69,9 +69,13 @@ class RegexWalker {
   // Forgets what can be found again; references from Tokens end.
   void DropCaches();
   size_t memory_bytes() const { return bytes_ + rows_.capacity() * sizeof(void*); }
-  // Nodes of the trie visited: a measure of work.
-  uint64_t visits() const { return visits_; }
+  // From now on so many nodes of the trie and of regular expressions may be visited.
+  void LimitWork(uint64_t most) { work_limit_ = visits_ + arena_.steps() + most; }
   void CountVisits(uint64_t visits) { visits_ += visits; }
+  // Whether there were more: what was found since is incomplete.
+  bool exceeded() const { return visits_ + arena_.steps() > work_limit_; }
+  // The same, and lifts the limit; forgets what is incomplete.
+  bool TakeExceeded();
 
  private:
   static constexpr RegexId kUnknown = UINT32_MAX;
@@ -133,6 +137,7 @@ class RegexWalker {
   absl::flat_hash_map<RegexId, std::unique_ptr<std::vector<Transition>>> transitions_;
   size_t bytes_ = 0;
   uint64_t visits_ = 0;
+  uint64_t work_limit_ = UINT64_MAX;
 };
 
 }  // namespace tandem::gateway::constraint

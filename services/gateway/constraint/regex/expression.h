@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "services/gateway/constraint/regex/code_point_set.h"
 
 namespace tandem::gateway::constraint {
@@ -32,15 +34,25 @@ struct Expression {
   uint32_t min = 0;
   uint32_t max = 0;
   uint32_t rule = 0;
+  uint32_t depth = 1;  // of the tree from here on
   std::vector<ExpressionId> children;
   CodePointSet code_points;
   std::string literal;
 };
 
 // Owns the nodes of one source.  A child is made before its parent, so ids are in topological
-// order.
+// order.  Beyond its bounds every new node is kNever, and status() says why: what parses a source
+// looks at it again and again.
 class ExpressionPool {
  public:
+  static constexpr uint32_t kMaxDepth = 1000;  // functions that walk the tree call themselves
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
+
+  void set_deadline(absl::Time deadline) { deadline_ = deadline; }
+  // INVALID_ARGUMENT: nested too deeply.  RESOURCE_EXHAUSTED: too large, or past the deadline.
+  // CANCELLED: nobody waits.
+  const absl::Status& status() const { return status_; }
+
   ExpressionId Empty() { return Add({.kind = ExpressionKind::kEmpty}); }
   ExpressionId Never() { return Add({.kind = ExpressionKind::kNever}); }
   ExpressionId Begin() { return Add({.kind = ExpressionKind::kBegin}); }
@@ -74,12 +86,12 @@ class ExpressionPool {
   size_t size() const { return nodes_.size(); }
 
  private:
-  ExpressionId Add(Expression node) {
-    nodes_.push_back(std::move(node));
-    return static_cast<ExpressionId>(nodes_.size() - 1);
-  }
+  ExpressionId Add(Expression node);
 
   std::vector<Expression> nodes_;
+  size_t bytes_ = 0;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  absl::Status status_;
 };
 
 }  // namespace tandem::gateway::constraint

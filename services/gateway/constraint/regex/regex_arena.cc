@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/gateway/constraint/regex/expression.h"
 
@@ -14,6 +15,12 @@ constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ull;
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * kMultiplier;
   return hash ^ (hash >> 29);
+}
+
+// With its place in the table of classes.
+size_t BytesOf(const RegexClass& c) {
+  return sizeof(c) + c.groups.size() * sizeof(RegexClass::Group) +
+         c.code_points.ranges().size() * sizeof(CodePointRange) + 64;
 }
 
 bool HasSpan(RegexKind kind) { return kind == RegexKind::kOr || kind == RegexKind::kAnd; }
@@ -32,11 +39,7 @@ size_t RegexArena::memory_bytes() const {
                  byte_sets_.capacity() * sizeof(ByteSet) + literals_.capacity() +
                  slots_.capacity() * sizeof(RegexId) + memo_.capacity() * sizeof(Memo) +
                  live_.capacity();
-  for (const RegexClass& c : classes_) {
-    bytes += sizeof(c) + c.groups.size() * sizeof(RegexClass::Group) +
-             c.code_points.ranges().capacity() * sizeof(CodePointRange);
-  }
-  return bytes;
+  return bytes + class_bytes_;
 }
 
 uint64_t RegexArena::Hash(const RegexNode& node) const {
@@ -73,18 +76,39 @@ void RegexArena::Grow() {
   }
 }
 
+uint16_t RegexArena::DepthOf(const RegexNode& node) const {
+  const auto below = [this](RegexId id) { return static_cast<uint16_t>(nodes_[id].depth + 1); };
+  switch (node.kind) {
+    case RegexKind::kConcat:
+      return std::max(below(node.a), nodes_[node.b].depth);
+    case RegexKind::kNot:
+    case RegexKind::kRepeat:
+      return below(node.a);
+    case RegexKind::kOr:
+    case RegexKind::kAnd: {
+      uint16_t depth = 1;
+      for (const RegexId child : children(node)) depth = std::max(depth, below(child));
+      return depth;
+    }
+    default:
+      return 1;
+  }
+}
+
 RegexId RegexArena::Intern(const RegexNode& node) {
   const size_t mask = slots_.size() - 1;
   size_t slot = Hash(node) & mask;
   for (; slots_[slot] != kNothing; slot = (slot + 1) & mask) {
     if (Same(nodes_[slots_[slot]], node)) return slots_[slot];
   }
-  if (nodes_.size() * 40 > max_bytes_) {
+  const uint16_t depth = DepthOf(node);
+  if (nodes_.size() * 40 > max_bytes_ || depth > kMaxDepth) {
     overflowed_ = true;
     return kNothing;
   }
   const auto id = static_cast<RegexId>(nodes_.size());
   nodes_.push_back(node);
+  nodes_.back().depth = depth;
   slots_[slot] = id;
   if (nodes_.size() * 3 > slots_.size() * 2) Grow();
   return id;
@@ -138,16 +162,26 @@ RegexId RegexArena::Literal(std::string_view bytes) {
 
 RegexId RegexArena::Class(const CodePointSet& code_points, Spelling spelling) {
   if (code_points.empty()) return kNothing;
-  uint32_t number = 0;
-  for (; number < classes_.size(); ++number) {
-    if (classes_[number].spelling == spelling && classes_[number].code_points == code_points) break;
+  uint64_t hash = Mix(kMultiplier, static_cast<uint64_t>(spelling));
+  for (const CodePointRange& range : code_points.ranges()) {
+    hash = Mix(hash, uint64_t{range.first} << 32 | range.last);
   }
-  if (number == classes_.size()) {
-    const RegexId bytes = BytesOfClass(code_points, spelling);
-    RegexClass made{code_points, spelling, bytes};
-    GroupDerivatives(made);
-    classes_.push_back(std::move(made));
+  for (const uint32_t number : class_numbers_[hash]) {
+    if (classes_[number].spelling == spelling && classes_[number].code_points == code_points) {
+      return Intern({.kind = RegexKind::kClass, .a = number});
+    }
   }
+  if (class_bytes_ > max_bytes_ || absl::Now() > deadline_) {
+    overflowed_ = true;
+    return kNothing;
+  }
+  const RegexId bytes = BytesOfClass(code_points, spelling);
+  RegexClass made{code_points, spelling, bytes};
+  GroupDerivatives(made);
+  class_bytes_ += BytesOf(made);
+  const auto number = static_cast<uint32_t>(classes_.size());
+  classes_.push_back(std::move(made));
+  class_numbers_[hash].push_back(number);
   return Intern({.kind = RegexKind::kClass, .a = number});
 }
 

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "services/gateway/constraint/regex/byte_set.h"
 #include "services/gateway/constraint/regex/code_point_set.h"
 
@@ -55,6 +57,8 @@ struct RegexNode {
   bool accepts = false;   // a tag is reached by the empty text
   bool has_tag = false;
   bool boolean = false;  // has kAnd or kNot below: may be empty without being kNothing
+  // Of the graph from here on; along a chain of kConcat only what stands in it counts.
+  uint16_t depth = 1;
   // kBytes: a set's number.  kLiteral: offset, length.  kClass: the class's number.  kConcat: two
   // nodes.  kOr, kAnd: offset and number of children.  kNot: a node.  kRepeat: node, min, max.
   // kTag: the tag.
@@ -152,8 +156,12 @@ class RegexArena {
   size_t size() const { return nodes_.size(); }
   // Heap bytes in use.
   size_t memory_bytes() const;
-  // Above `max_bytes` every new node is kNothing and overflowed() says so.
+  // Above `max_bytes`, past the deadline and deeper than kMaxDepth every new node is kNothing and
+  // overflowed() says so.  The deadline is for what makes classes: derivatives make none.
+  static constexpr uint16_t kMaxDepth = 1000;  // functions that walk the graph call themselves
   void set_limit(size_t max_bytes) { max_bytes_ = max_bytes; }
+  void set_deadline(absl::Time deadline) { deadline_ = deadline; }
+  absl::Time deadline() const { return deadline_; }
   bool overflowed() const { return overflowed_; }
   // Nodes derived since the arena was made: a measure of work.
   uint64_t steps() const { return steps_; }
@@ -163,6 +171,7 @@ class RegexArena {
   RegexId InternSpan(RegexNode node, const std::vector<RegexId>& children);
   RegexId InternLiteral(std::string_view bytes);
   uint64_t Hash(const RegexNode& node) const;
+  uint16_t DepthOf(const RegexNode& node) const;
   bool Same(const RegexNode& a, const RegexNode& b) const;
   void Grow();
   bool Flatten(RegexKind kind, std::vector<RegexId>& children) const;
@@ -206,6 +215,9 @@ class RegexArena {
   uint32_t call_ = 0;
   uint64_t steps_ = 0;
   size_t max_bytes_ = SIZE_MAX;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  absl::flat_hash_map<uint64_t, std::vector<uint32_t>> class_numbers_;  // by hash
+  size_t class_bytes_ = 0;
   bool overflowed_ = false;
 
   // Known answers of IsLive for nodes with And or Not: 0 unknown, 1 live, 2 dead.

@@ -282,18 +282,23 @@ class RegexBuilder {
 
   RegexId Sequence(const std::vector<ExpressionId>& children) {
     RegexId all = kEmptyText;
-    std::string literal;
-    for (size_t i = children.size(); i-- > 0;) {
+    std::vector<std::string> texts;  // neighbours that are literals, the last first
+    const auto add_literal = [&] {
+      std::string literal;
+      for (; !texts.empty(); texts.pop_back()) literal += texts.back();
+      all = arena_.Concat(arena_.Literal(literal), all);
+    };
+    for (size_t i = children.size(); i-- > 0 && !arena_.overflowed();) {
       std::string text;
       if (AsLiteral(children[i], &text)) {
-        literal.insert(0, text);
+        texts.push_back(std::move(text));
         continue;
       }
-      all = arena_.Concat(arena_.Literal(literal), all);
-      literal.clear();
+      add_literal();
       all = arena_.Concat(Build(children[i]), all);
     }
-    return arena_.Concat(arena_.Literal(literal), all);
+    add_literal();
+    return all;
   }
 
   const ExpressionPool& pool_;
@@ -355,8 +360,10 @@ RegexId BuildRegex(const ExpressionPool& pool, ExpressionId expression, Spelling
 absl::StatusOr<RegexId> CompilePattern(std::string_view pattern, const RegexOptions& options,
                                        bool search, Spelling spelling, RegexArena& arena) {
   ExpressionPool pool;
+  pool.set_deadline(arena.deadline());
   TANDEM_ASSIGN_OR_RETURN(const ExpressionId parsed, ParseRegex(pattern, options, pool));
   TANDEM_ASSIGN_OR_RETURN(const ExpressionId resolved, ResolveAnchors(parsed, search, pool));
+  TANDEM_RETURN_IF_ERROR(pool.status());
   return BuildRegex(
       pool, resolved, spelling, [](uint32_t) { return kNothing; }, arena);
 }

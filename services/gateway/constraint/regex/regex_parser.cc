@@ -75,6 +75,7 @@ class RegexParser {
     do {
       TANDEM_ASSIGN_OR_RETURN(const ExpressionId sequence, ParseSequence(depth));
       alternatives.push_back(sequence);
+      TANDEM_RETURN_IF_ERROR(pool_.status());
     } while (Take("|"));
     flags_ = outer;
     return pool_.Alternatives(std::move(alternatives));
@@ -91,6 +92,7 @@ class RegexParser {
 
   // Nothing where the item only changes flags.
   absl::StatusOr<std::optional<ExpressionId>> ParseItem(int depth) {
+    TANDEM_RETURN_IF_ERROR(pool_.status());
     TANDEM_ASSIGN_OR_RETURN(std::optional<ExpressionId> item, ParseAtom(depth));
     for (int repeats = 0;; ++repeats) {
       const size_t operator_at = at_;

@@ -143,6 +143,7 @@ absl::StatusOr<Grammar> CompileSchema(std::string_view schema, const SchemaOptio
   TANDEM_RETURN_IF_ERROR(ReadGuidance(document->root(), options));
   Grammar grammar;
   grammar.regexes.set_limit(options.max_bytes);
+  grammar.regexes.set_deadline(options.deadline);
   TANDEM_ASSIGN_OR_RETURN(const JsonStyle style, MakeJsonStyle(options.layout, grammar.regexes));
   TANDEM_ASSIGN_OR_RETURN(
       std::vector<ValueShape> shapes,
@@ -158,8 +159,9 @@ absl::StatusOr<Grammar> CompileSchema(std::string_view schema, const SchemaOptio
     grammar.root = writer.WriteRoot(0);
   }
   if (too_large || grammar.regexes.overflowed() || grammar.memory_bytes() > options.max_bytes) {
-    return absl::ResourceExhaustedError("schema: it takes more memory than a schema may");
+    return absl::ResourceExhaustedError("schema: it takes more time or memory than a schema may");
   }
+  grammar.regexes.set_deadline(absl::InfiniteFuture());
   return grammar;
 }
 

@@ -78,6 +78,7 @@ absl::StatusOr<bool> SchemaStrings::Matches(const std::string& pattern, const st
   auto known = plain_compiled_.find(key);
   if (known == plain_compiled_.end()) {
     plain_.set_limit(2 * kMaxPlainBytes);
+    plain_.set_deadline(arena_.deadline());
     TANDEM_ASSIGN_OR_RETURN(const RegexId regex, CompilePattern(pattern, {.ecma = true}, !whole,
                                                                 Spelling::kPlain, plain_));
     known = plain_compiled_.emplace(key, regex).first;
