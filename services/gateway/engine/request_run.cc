@@ -197,6 +197,7 @@ std::vector<uint32_t> RequestRun::BeginConstraint(ConstraintWork& work, const St
   }
   // The prompt is computed for its own sake, and with it the answer is complete.
   complete_ = work.done || work.forced.size() >= room;
+  forced_all_ = work.done;
   if (!complete_) return work.forced;
   if (mask_.empty()) mask_.assign(request_.constraint->mask_words(), ~0u);
   return {};
@@ -215,6 +216,7 @@ RequestRun::Outcome RequestRun::Conclude(ConstraintWork* work, const StopRules& 
   outcome.update.prompt_tokens = std::exchange(prompt_tokens_, {});
   const bool drawn = work != nullptr;
   const size_t num_appended = deciding_.size() - (drawn ? 1 : 0);  // with the prompt
+  const size_t num_tokens = deciding_.size() + (drawn ? work->forced.size() : 0);
   for (Decision& decision : std::exchange(deciding_, {})) {
     AddToken(std::move(decision), rules, outcome);
   }
@@ -225,6 +227,11 @@ RequestRun::Outcome RequestRun::Conclude(ConstraintWork* work, const StopRules& 
   if (outcome.finish == v1::FINISH_REASON_UNSPECIFIED && (!drawn || work->done)) {
     outcome.finish = request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP;
     outcome.update.text += decoder_.Finish();
+  }
+  // The last token that there is room for completes the text.
+  const bool whole = (drawn ? work->done : forced_all_) && outcome.tokens.size() == num_tokens;
+  if (outcome.finish == v1::FINISH_REASON_LENGTH && whole && num_tokens > 0) {
+    outcome.finish = v1::FINISH_REASON_STOP;
   }
   if (drawn) {
     outcome.tokens.erase(outcome.tokens.begin(),

@@ -223,8 +223,9 @@ class RequestRun {
   std::vector<uint32_t> mask_;
   std::vector<std::vector<uint32_t>> guess_masks_;
   std::vector<Decision>
-      deciding_;           // tokens not concluded: forced before the first, then a drawn one
-  bool complete_ = false;  // no token is drawn
+      deciding_;             // tokens not concluded: forced before the first, then a drawn one
+  bool complete_ = false;    // no token is drawn
+  bool forced_all_ = false;  // forced tokens are the whole answer
   absl::Duration slowest_mask_;
   uint32_t num_decided_ = 0;
   uint32_t cached_tokens_ = 0;

@@ -108,6 +108,51 @@ TEST_F(OpenAiToolsTest, BothShapesGiveTheModelTheSame) {
   EXPECT_EQ(responses->runs[0].prompt, prompt);
 }
 
+// As responses give it: text after a call, before its result.
+TEST_F(OpenAiToolsTest, TextAfterACallBelongsToItsMessage) {
+  const auto job = Make(MakeResponsesJob, std::string(R"({"input": [
+      {"role": "user", "content": "the"},
+      {"type": "function_call", "call_id": "1", "name": "roll", "arguments": "{\"n\":1}"},
+      {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hat"}]},
+      {"type": "function_call_output", "call_id": "1", "output": "5"}], "tools": )") +
+                                              kResponsesTools + "}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(model_->tokenizer().Decode(job->runs[0].prompt),
+              HasSubstr("hat\n{\"name\": \"roll\", \"parameters\": {\"n\": 1}}"));
+}
+
+TEST_F(OpenAiToolsTest, AllowedToolsAreThoseThatTheModelSees) {
+  const std::string tools =
+      R"([{"type": "function", "name": "roll"}, {"type": "function", "name": "hat"}])";
+  const auto make = [&](const std::string& mode, const std::string& name) {
+    return Make(MakeResponsesJob,
+                R"({"input": "the", "tool_choice": {"type": "allowed_tools", "mode": ")" + mode +
+                    R"(", "tools": [{"type": "function", "name": ")" + name + R"("}]}, "tools": )" +
+                    tools + "}");
+  };
+  const auto job = make("auto", "hat");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const std::string prompt = model_->tokenizer().Decode(job->runs[0].prompt);
+  EXPECT_THAT(prompt, HasSubstr("\"hat\""));
+  EXPECT_THAT(prompt, Not(HasSubstr("\"roll\"")));
+  EXPECT_EQ(job->runs[0].constraint_source, nullptr);
+  const auto bound = make("required", "hat");
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_THAT(bound->runs[0].constraint_source->text,
+              AllOf(HasSubstr(R"("const":"hat")"), Not(HasSubstr("roll"))));
+  EXPECT_THAT(std::string(make("auto", "none").status().message()),
+              HasSubstr("\"none\" is not in 'tools'"));
+  EXPECT_THAT(std::string(make("maybe", "hat").status().message()),
+              HasSubstr("'auto' and 'required'"));
+  const auto chat =
+      Make(MakeChatJob, std::string(R"({"messages": [{"role": "user", "content": "the"}],
+      "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+          {"type": "function", "function": {"name": "roll"}}]}}, "tools": )") +
+                            kChatTools + "}");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_THAT(chat->runs[0].constraint_source->text, HasSubstr(R"("const":"roll")"));
+}
+
 TEST_F(OpenAiToolsTest, WithChoiceNoneTheModelSeesNoTools) {
   const std::string with = std::string(R"({"messages": [{"role": "user", "content": "the"}],
       "tool_choice": "none", "tools": )") +
@@ -176,7 +221,7 @@ TEST_F(OpenAiToolsTest, WrongToolsAreNamed) {
       {R"("tool_choice": "always")", "tool_choice"},
       {R"("tool_choice": 5)", "tool_choice"},
       {R"("tool_choice": {"type": "custom", "custom": {"name": "a"}})", "tool_choice.type"},
-      {R"("tool_choice": {"type": "allowed_tools"})", "tool_choice.type"},
+      {R"("tool_choice": {"type": "custom"})", "tool_choice.type"},
       {R"("tool_choice": {"type": "function"})", "tool_choice.function"},
       {R"("tool_choice": {"type": "function", "function": {}})", "tool_choice.function.name"},
       {R"("tool_choice": {"type": "function", "function": {"name": ""}})",

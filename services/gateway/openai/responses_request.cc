@@ -69,6 +69,18 @@ void ReadCallOutput(JsonFields& item, PictureUrls& urls, v1::ChatRequest& reques
       ReadContent(item, {"input_text"}, "output", {.message = message, .urls = &urls}));
 }
 
+// The text of an answer that follows its calls belongs to their message: results refer to it.
+void JoinCalls(v1::ChatRequest& request) {
+  if (request.messages_size() < 2) return;
+  v1::ChatMessage& last = *request.mutable_messages(request.messages_size() - 1);
+  v1::ChatMessage& before = *request.mutable_messages(request.messages_size() - 2);
+  const bool calls = before.role() == "assistant" && before.tool_calls_size() > 0;
+  if (!calls || last.role() != "assistant" || last.images_size() > 0) return;
+  if (!before.content().empty() && !last.content().empty()) before.mutable_content()->append("\n");
+  before.mutable_content()->append(last.content());
+  request.mutable_messages()->RemoveLast();
+}
+
 // `places[i]`: the item that the request's message i comes from.
 void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request, PictureUrls& urls,
                std::vector<size_t>& places) {
@@ -84,6 +96,7 @@ void ReadItems(JsonFields& fields, const Json& input, v1::ChatRequest& request, 
     const std::string type = item.String("type").value_or("message");
     if (type == "message") {
       ReadMessage(fields, at, *element, urls, request);
+      JoinCalls(request);
     } else if (type == "function_call") {
       ReadCall(item, request);
     } else if (type == "function_call_output") {

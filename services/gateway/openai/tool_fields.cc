@@ -1,6 +1,9 @@
 #include "services/gateway/openai/tool_fields.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
@@ -46,11 +49,68 @@ void ReadTool(JsonFields& outer, const Json& element, std::string_view within, b
   if (!required) ignored.Note(inner, "strict");
 }
 
-// "none", "auto", "required" or a function.
-void ReadToolChoice(JsonFields& fields, std::string_view within, v1::ChatRequest& request) {
+// "allowed_tools": how, and names of those that the model sees.
+void ReadAllowedTools(JsonFields& choice, std::string_view within, v1::ChatRequest& request,
+                      std::vector<std::string>& allowed) {
+  // With functions in objects of their own, the choice is in one too.
+  const Json* object = within.empty() ? nullptr : choice.Object("allowed_tools");
+  if (!within.empty() && object == nullptr) return choice.Missing("allowed_tools");
+  std::optional<JsonFields> inner;
+  if (object != nullptr) inner.emplace(*object, choice.error(), choice.PathOf("allowed_tools."));
+  JsonFields& fields = inner.has_value() ? *inner : choice;
+  const std::string mode = fields.String("mode").value_or("");
+  if (mode != "auto" && mode != "required") {
+    return fields.Fail("mode", "invalid_value",
+                       absl::StrFormat("Invalid value for '%s': \"%s\". Supported values are: "
+                                       "'auto' and 'required'.",
+                                       fields.PathOf("mode"), ClientText(mode, 40)));
+  }
+  if (mode == "required") request.set_tool_choice(v1::TOOL_CHOICE_REQUIRED);
+  const Json* tools = fields.Array("tools");
+  if (tools == nullptr || tools->empty()) return fields.Missing("tools");
+  for (size_t i = 0; i < tools->size() && fields.ok(); ++i) {
+    const std::string at = absl::StrFormat("tools[%d]", i);
+    const Json* element = ObjectAt(fields, at, (*tools)[i]);
+    if (element == nullptr) return;
+    JsonFields tool(*element, fields.error(), fields.PathOf(at) + ".");
+    tool.RefuseUnless("type", "function", "this server calls functions alone.");
+    const Json* function = FunctionOf(tool, *element, within);
+    if (function == nullptr) return;
+    JsonFields named(*function, fields.error(), tool.PathOf(within) + (within.empty() ? "" : "."));
+    const auto name = named.String("name");
+    if (!name.has_value()) return named.Missing("name");
+    allowed.push_back(*name);
+  }
+}
+
+// Leaves the tools whose names are allowed.
+void KeepAllowed(JsonFields& fields, const std::vector<std::string>& allowed,
+                 v1::ChatRequest& request) {
+  for (const std::string& name : allowed) {
+    if (HasTool(request, name)) continue;
+    return fields.Fail(
+        "tool_choice", "invalid_value",
+        absl::StrFormat("Invalid 'tool_choice': the function \"%s\" is not in 'tools'.",
+                        ClientText(name, kMaxToolNameBytes)));
+  }
+  google::protobuf::RepeatedPtrField<v1::Tool> kept;
+  for (v1::Tool& tool : *request.mutable_tools()) {
+    if (std::ranges::find(allowed, tool.name()) != allowed.end()) *kept.Add() = std::move(tool);
+  }
+  request.mutable_tools()->Swap(&kept);
+}
+
+// "none", "auto", "required", a function or, into `allowed`, several.
+void ReadToolChoice(JsonFields& fields, std::string_view within, v1::ChatRequest& request,
+                    std::vector<std::string>& allowed) {
   const Json* choice = fields.Find("tool_choice");
   if (choice == nullptr || *choice == "auto") return;
   if (*choice == "none") return request.set_tool_choice(v1::TOOL_CHOICE_NONE);
+  if (choice->is_object() && choice->value("type", Json()) == "allowed_tools") {
+    JsonFields several(*choice, fields.error(), "tool_choice.");
+    several.String("type");
+    return ReadAllowedTools(several, within, request, allowed);
+  }
   request.set_tool_choice(v1::TOOL_CHOICE_REQUIRED);
   if (*choice == "required") return;
   if (choice->is_string()) {
@@ -97,7 +157,8 @@ void CheckToolChoice(JsonFields& fields, const v1::ChatRequest& request) {
 
 void ReadTools(JsonFields& fields, std::string_view within, v1::ChatRequest& request,
                IgnoredMembers& ignored) {
-  ReadToolChoice(fields, within, request);
+  std::vector<std::string> allowed;
+  ReadToolChoice(fields, within, request, allowed);
   const bool required = request.tool_choice() == v1::TOOL_CHOICE_REQUIRED;
   if (const Json* tools = fields.Array("tools")) {
     for (size_t i = 0; i < tools->size() && fields.ok(); ++i) {
@@ -108,6 +169,7 @@ void ReadTools(JsonFields& fields, std::string_view within, v1::ChatRequest& req
       ReadTool(tool, *element, within, required, *request.add_tools(), ignored);
     }
   }
+  if (!allowed.empty() && fields.ok()) KeepAllowed(fields, allowed, request);
   CheckToolChoice(fields, request);
   if (const auto parallel = fields.Bool("parallel_tool_calls")) {
     request.set_parallel_tool_calls(*parallel);

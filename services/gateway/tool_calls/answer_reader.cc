@@ -1,5 +1,7 @@
 #include "services/gateway/tool_calls/answer_reader.h"
 
+#include <algorithm>
+
 #include "services/gateway/tool_calls/functiongemma_parser.h"
 
 namespace tandem::gateway {
@@ -21,6 +23,8 @@ std::vector<AnswerEvent> AnswerReader::Append(std::string_view piece) {
 std::vector<AnswerEvent> AnswerReader::Finish() {
   std::vector<AnswerEvent> events;
   parser_->Finish(events);
+  broken_off_ = std::ranges::any_of(
+      events, [](const AnswerEvent& event) { return event.kind == AnswerEvent::Kind::kCallEnd; });
   return Note(std::move(events));
 }
 
@@ -46,7 +50,7 @@ std::vector<AnswerEvent> AnswerReader::Note(std::vector<AnswerEvent> events) {
 }
 
 v1::FinishReason AnswerReader::ReasonOf(v1::FinishReason reason) const {
-  const bool called = reason == v1::FINISH_REASON_STOP && !calls_.empty();
+  const bool called = reason == v1::FINISH_REASON_STOP && !calls_.empty() && !broken_off_;
   return called ? v1::FINISH_REASON_TOOL_CALLS : reason;
 }
 

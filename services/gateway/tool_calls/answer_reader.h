@@ -24,7 +24,8 @@ class AnswerReader {
   // What there is so far.
   const std::string& text() const { return text_; }
   const std::vector<v1::ToolCall>& calls() const { return calls_; }
-  // The reason as clients see it: FINISH_REASON_TOOL_CALLS for a stop after calls.
+  // The reason as clients see it: FINISH_REASON_TOOL_CALLS for a stop after calls, unless the last
+  // one broke off.
   v1::FinishReason ReasonOf(v1::FinishReason reason) const;
 
  private:
@@ -33,6 +34,7 @@ class AnswerReader {
   std::unique_ptr<AnswerParser> parser_;
   std::string text_;
   std::vector<v1::ToolCall> calls_;
+  bool broken_off_ = false;  // the answer ended within the last of them
 };
 
 }  // namespace tandem::gateway

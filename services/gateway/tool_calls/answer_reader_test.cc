@@ -29,5 +29,20 @@ TEST(AnswerReaderTest, TextEndsForTheReasonItEnds) {
   EXPECT_EQ(reader.ReasonOf(v1::FINISH_REASON_STOP), v1::FINISH_REASON_STOP);
 }
 
+// As by a stop text within its arguments.
+TEST(AnswerReaderTest, ACallThatBreaksOffKeepsTheReasonOfItsEnd) {
+  for (const char* answer : {R"({"name": "f", "parameters": {"a":1)", R"({"name": "f")"}) {
+    AnswerReader reader({.names = {"f"}});
+    reader.Append(answer);
+    reader.Finish();
+    ASSERT_EQ(reader.calls().size(), 1u) << answer;
+    EXPECT_EQ(reader.ReasonOf(v1::FINISH_REASON_STOP), v1::FINISH_REASON_STOP) << answer;
+  }
+  AnswerReader whole({.names = {"f"}});
+  whole.Append(R"({"name": "f", "parameters": {"a":1}})");
+  whole.Finish();
+  EXPECT_EQ(whole.ReasonOf(v1::FINISH_REASON_STOP), v1::FINISH_REASON_TOOL_CALLS);
+}
+
 }  // namespace
 }  // namespace tandem::gateway

@@ -357,8 +357,71 @@ RegexId BuildRegex(const ExpressionPool& pool, ExpressionId expression, Spelling
   return RegexBuilder(pool, spelling, rule, arena).Build(expression);
 }
 
+namespace {
+
+// What a pattern looks ahead for at its beginning: "(?=PATTERN)", or "(?!PATTERN)" if not `wanted`.
+struct LookAhead {
+  std::string_view pattern;
+  bool wanted = false;
+};
+
+// The byte behind the ')' of the group at `open`, or of the first '|' outside of groups from there on
+// if `open` is no group; npos where there is none.
+size_t FindEnd(std::string_view pattern, size_t open, bool group) {
+  int depth = 0;
+  bool in_class = false;
+  for (size_t i = open; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      ++i;
+    } else if (in_class) {
+      in_class = c != ']';
+    } else if (c == '[') {
+      in_class = true;
+    } else if (c == '(') {
+      ++depth;
+    } else if (c == ')') {
+      if (--depth == 0 && group) return i + 1;
+    } else if (c == '|' && depth == 0 && !group) {
+      return i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// Takes the look-aheads behind the '^' that the pattern begins with.  None where another alternative
+// would go without them.
+std::vector<LookAhead> TakeLookAheads(std::string_view pattern, std::string& rest) {
+  std::vector<LookAhead> found;
+  size_t at = 1;
+  while (pattern.starts_with('^') &&
+         (pattern.substr(at).starts_with("(?=") || pattern.substr(at).starts_with("(?!"))) {
+    const size_t end = FindEnd(pattern, at, /*group=*/true);
+    if (end == std::string_view::npos) return {};
+    found.push_back({pattern.substr(at + 3, end - at - 4), pattern[at + 2] == '='});
+    at = end;
+  }
+  if (found.empty() || FindEnd(pattern, at, /*group=*/false) != std::string_view::npos) return {};
+  rest = "^" + std::string(pattern.substr(at));
+  return found;
+}
+
+}  // namespace
+
 absl::StatusOr<RegexId> CompilePattern(std::string_view pattern, const RegexOptions& options,
                                        bool search, Spelling spelling, RegexArena& arena) {
+  std::string rest;
+  if (const std::vector<LookAhead> ahead = TakeLookAheads(pattern, rest); !ahead.empty()) {
+    std::vector<RegexId> all(1);
+    TANDEM_ASSIGN_OR_RETURN(all[0], CompilePattern(rest, options, search, spelling, arena));
+    for (const LookAhead& look : ahead) {
+      const std::string begins = "^(?:" + std::string(look.pattern) + ")";
+      TANDEM_ASSIGN_OR_RETURN(const RegexId with,
+                              CompilePattern(begins, options, /*search=*/true, spelling, arena));
+      all.push_back(look.wanted ? with : arena.Not(with));
+    }
+    return arena.And(std::move(all));
+  }
   ExpressionPool pool;
   pool.set_deadline(arena.deadline());
   TANDEM_ASSIGN_OR_RETURN(const ExpressionId parsed, ParseRegex(pattern, options, pool));

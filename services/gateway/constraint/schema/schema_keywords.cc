@@ -143,6 +143,8 @@ const char* WhatIsWrong(Value kind, const OrderedJson& value) {
 // Values of unsupported keywords that say nothing.
 bool SaysNothing(std::string_view keyword, const OrderedJson& value, const OrderedJson& schema) {
   if (keyword == "uniqueItems") return value.is_boolean() && !value.get<bool>();
+  // Keys are strings.
+  if (keyword == "propertyNames" && value == OrderedJson{{"type", "string"}}) return true;
   if (keyword == "unevaluatedItems" || keyword == "unevaluatedProperties" ||
       keyword == "propertyNames") {
     return (value.is_boolean() && value.get<bool>()) || (value.is_object() && value.empty());

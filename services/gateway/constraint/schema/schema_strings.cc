@@ -43,12 +43,17 @@ absl::StatusOr<RegexId> SchemaStrings::Body(const SchemaFacts& facts, const Sche
     }
     all.push_back(*regex);
   }
+  const std::vector<RegexId> patterns = all;
   for (const std::string& format : facts.formats) {
     const auto pattern = FormatPattern(format);
     if (!pattern) continue;  // not JSON Schema's: it says nothing
     const auto regex = Compiled(*pattern, true);
     if (!regex.ok()) return regex.status();
     all.push_back(*regex);
+  }
+  // A format is a hint, a pattern is not: where they have no text in common the pattern counts.
+  if (!patterns.empty() && all.size() > patterns.size() && !arena_.IsLive(arena_.And(all))) {
+    all = patterns;
   }
   if (all.empty() || facts.min_length > 0 || facts.max_length != UINT32_MAX) {
     if (facts.min_length > facts.max_length) return kNothing;

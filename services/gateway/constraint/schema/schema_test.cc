@@ -95,6 +95,21 @@ TEST(SchemaTest, CompilesStrings) {
   Check({R"({"type":"string","pattern":"^[a-c]+$"})", {R"("abc")"}, {R"("")", R"("abd")"}});
   Check({R"({"type":"string","pattern":"b{2}"})", {R"("bb")", R"("abba")"}, {R"("bab")"}});
   Check({R"({"type":"string","pattern":"^a\"b\\\\$"})", {R"("a\"b\\")"}, {R"("a"b\")"}});
+  // As zod writes an e-mail address, a record and a time: look-aheads at the beginning, keys that are
+  // strings, and a format of which the pattern is no part.
+  Check({R"({"type":"string","pattern":"^(?!\\.)(?!.*\\.\\.)([a-z.]*)[a-z]@[a-z]+\\.[a-z]{2,}$"})",
+         {R"("ab@c.de")", R"("a.b@c.de")"},
+         {R"(".a@c.de")", R"("a..b@c.de")", R"("a@c")"}});
+  Check({R"x({"type":"string","pattern":"^(?=a|b)[a-z(|)]+$"})x",
+         {R"("ab")", R"x("b(|)")x"},
+         {R"("cb")"}});
+  Check(
+      {R"({"type":"object","propertyNames":{"type":"string"},"additionalProperties":{"type":"null"}})",
+       {R"({"a":null})"},
+       {R"({"a":1})"}});
+  Check({R"({"type":"string","format":"time","pattern":"^[0-2][0-9]:[0-5][0-9]$"})",
+         {R"("12:30")"},
+         {R"("12:30:00Z")"}});
   Check({R"({"type":"string","pattern":"a","maxLength":3})",
          {R"("xay")"},
          {R"("wxay")", R"("xyz")"}});
@@ -181,6 +196,8 @@ TEST(SchemaTest, RefusesWhatItDoesNotSupportByNameAndPath) {
       {R"({"multipleOf":3})", "#/multipleOf"},
       {R"({"format":"uri-template"})", "#/format: \"uri-template\" is not supported"},
       {R"({"pattern":"(a)\\1"})", "#/pattern: regular expression: back-references"},
+      {R"x({"pattern":"^a(?=b)"})x", "#/pattern: regular expression: look-around"},
+      {R"({"pattern":"^(?=b)a|c"})", "#/pattern: regular expression: look-around"},
       {R"({"$ref":"other.json"})", "#/$ref: \"other.json\" is outside of the schema"},
       {R"({"$ref":"#/$defs/x"})", "#/$ref: \"#/$defs/x\" refers to nothing"},
       {R"({"type":"text"})", "#/type: must be null"},
