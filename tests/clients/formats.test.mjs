@@ -50,6 +50,22 @@ describe("formats", () => {
     assert.equal(streamed.choices[0].message.content, whole.choices[0].message.content);
   });
 
+  // Patterns that look ahead, keys that are strings, formats beside patterns; what comes is parsed by zod.
+  test("openai: zod's everyday types are taken", async () => {
+    const types = { email: z.email(), url: z.url(), uuid: z.uuid(), time: z.iso.time(), date: z.iso.date(), datetime: z.iso.datetime(), ipv4: z.ipv4(),
+      flags: z.record(z.string(), z.boolean()), role: z.enum(["user", "admin"]), note: z.string().max(12).nullable(), count: z.number().int().min(1).max(9),
+      list: z.array(z.literal("a")).min(1).max(2), either: z.union([z.boolean(), z.null()]) };
+    for (const [name, type] of Object.entries(types)) {
+      const request = { ...greedy, temperature: 1, seed: 3, max_tokens: 400, messages: [{ role: "user", content: `A made-up ${name}.` }],
+        response_format: zodResponseFormat(z.object({ value: type }), name) };
+      const { choices: [choice] } = await openai.chat.completions.create(request);
+      // Names and lists without an end in sight may be cut.
+      if (choice.finish_reason === "length") continue;
+      const parsed = z.object({ value: type }).safeParse(JSON.parse(choice.message.content));
+      assert.ok(parsed.success, `${name}: ${choice.message.content} ${parsed.error}`);
+    }
+  });
+
   test("openai: responses take zod's formats and tell them back", async () => {
     const format = zodTextFormat(Person, "person");
     const request = { model, temperature: 0, max_output_tokens: 200, input: ask, text: { format } };
