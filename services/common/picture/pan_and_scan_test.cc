@@ -30,7 +30,7 @@ TEST(PanAndScanTest, CropsLieAlongTheLongerSide) {
   EXPECT_THAT(PanAndScan(2500, 1000),
               ElementsAre(CropRect{0, 0, 834, 1000}, CropRect{834, 0, 834, 1000},
                           CropRect{1668, 0, 832, 1000}))
-      << "2.5 is rounded up, and the last crop has what is left";
+      << "2.5 is rounded up, and the last crop has the rest";
   EXPECT_EQ(PanAndScan(300, 5000).size(), kMostCrops);
 }
 

@@ -35,7 +35,7 @@ inline constexpr uint32_t kPictureToken = 0;
 // The rows of a conversation's pictures.
 struct PicturePlaces {
   uint32_t num_rows = 0;            // of each: given
-  std::vector<uint32_t> num_crops;  // by picture, given; empty: none has crops
+  std::vector<uint32_t> num_crops;  // by picture, given; empty: no crops
   // Index of the first row among the ids: of each picture, then of its crops.
   std::vector<uint32_t> first;
 };

@@ -101,7 +101,7 @@ class Matcher {
   size_t config_bytes_ = 0;
   size_t mask_bytes_ = 0;
   bool failed_ = false;
-  bool refused_ = false;                   // what is under way
+  bool refused_ = false;                   // the call under way
   absl::flat_hash_set<uint64_t> visited_;  // (set, node) of the mask under way
 };
 

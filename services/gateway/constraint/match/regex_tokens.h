@@ -74,7 +74,7 @@ class RegexWalker {
   void CountVisits(uint64_t visits) { visits_ += visits; }
   // Whether there were more: what was found since is incomplete.
   bool exceeded() const { return visits_ + arena_.steps() > work_limit_; }
-  // The same, and lifts the limit; forgets what is incomplete.
+  // The same, and lifts the limit; forgets incomplete results.
   bool TakeExceeded();
 
  private:

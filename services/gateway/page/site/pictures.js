@@ -10,8 +10,8 @@ const kMost = 64;
 const kLargeFile = 1 << 20;
 const kMostSide = 2048;  // models see less
 
-// What is sent of a file: of a large one, as of a phone's camera, a smaller JPEG, upright and over white.
-// One that the browser cannot read stays as it is: the server says what is wrong with it.
+// Sends a smaller JPEG, upright and over white, for a large file, as of a phone's camera.  A file that the
+// browser cannot read stays as it is: the server explains.
 async function shrink(file) {
   if (file.size <= kLargeFile) return file;
   const bitmap = await createImageBitmap(file).catch(() => null);
