@@ -87,8 +87,8 @@ class RegexWalker {
     uint32_t longest = 0;
     // Tokens of more code points may fit otherwise, unless no token has more than `longest`.
     bool only_if_beyond_tokens = false;
-    uint32_t needed =
-        0;          // of a closed region: the most code points that a text within it needs to end
+    // Of a closed region: the most code points that a text within it needs to end.
+    uint32_t needed = 0;
     ByteSet exits;  // bytes by which tokens may leave the class
   };
   struct Transition {
