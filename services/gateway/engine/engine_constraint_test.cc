@@ -109,7 +109,17 @@ TEST(EngineConstraintTest, LimitsAndStopTextsCutForcedText) {
     ASSERT_TRUE(engine->Submit(request, reader.stream()).ok());
     ASSERT_TRUE(reader.ReadToEnd().status.ok()) << reader.end->status;
     EXPECT_EQ(reader.tokens().size(), max_tokens);
-    EXPECT_EQ(reader.end->reason, v1::FINISH_REASON_LENGTH);
+    const bool whole = max_tokens == 13;  // the last token completes the text
+    EXPECT_EQ(reader.end->reason, whole ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
+    EXPECT_EQ(reader.text.size(), max_tokens);
+  }
+  for (const uint32_t max_tokens : {11u, 12u}) {  // all of them forced
+    EngineRequest all = Constrained(4, 0.0f, Compile(SourceKind::kChoices, "zzzzyyyyxxxx"));
+    all.max_tokens = max_tokens;
+    StreamReader reader;
+    ASSERT_TRUE(engine->Submit(all, reader.stream()).ok());
+    EXPECT_EQ(reader.ReadToEnd().reason,
+              max_tokens == 12 ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
     EXPECT_EQ(reader.text.size(), max_tokens);
   }
   EngineRequest request = Constrained(4, 0.0f, Compile(SourceKind::kChoices, "zzzzyyyyxxxx"));

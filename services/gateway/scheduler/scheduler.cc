@@ -93,10 +93,6 @@ absl::Status Scheduler::CheckFits(const SequenceSpec& spec, size_t num_tokens) c
         "a context of %d",
         num_tokens, max_sequence_len_));
   }
-  if (!spec.pictures.empty() && max_picture_rows() == 0) {
-    return absl::UnavailableError(
-        "the workers that serve the model now take no pictures; try again later");
-  }
   if (!PicturesFit(spec.pictures)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "a picture takes %d rows of one step, and steps here have room for %d beside other "
