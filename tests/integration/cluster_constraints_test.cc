@@ -188,7 +188,7 @@ TEST_F(ClusterConstraintsTest, TokensAreTheSameWithAndWithoutSpeculation) {
 // far, against one worker without guesses.
 TEST_F(ClusterConstraintsTest, TokensAreTheSameOnReplicasAndThroughLostWorkers) {
   std::vector<v1::GenerateRequest> requests;
-  for (const uint64_t seed : {5, 6, 7}) {
+  for (const uint64_t seed : {5, 6}) {
     for (const Shape& shape : Shapes()) requests.push_back(Request(shape.constraint, seed));
   }
   const auto expect_same = [&](const std::vector<Answer>& answers,
