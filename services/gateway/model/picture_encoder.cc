@@ -78,6 +78,7 @@ PictureEncoder::Ticket PictureEncoder::Get(PictureJob asked,
   for (const std::string& file : *asked.files) job->num_bytes += file.size();
   job->pictures.resize(asked.files->size());
   job->asked = std::move(asked);
+  job->done = std::move(done);
   if (!job->asked.look_later) MakeKeys(*job);
   absl::Status room;
   Ticket ticket = kNoTicket;
@@ -91,18 +92,17 @@ PictureEncoder::Ticket PictureEncoder::Get(PictureJob asked,
       room = CheckRoom(*job);
       if (room.ok()) {
         ticket = job->ticket = ++last_ticket_;
-        job->done = std::move(done);
         open_.emplace(ticket, job);
         PutInTurn(job);
       }
     }
   }
   if (!room.ok()) {
-    done(room);
+    job->done(room);
     return kNoTicket;
   }
   Report(PictureOutcome::kCached, static_cast<size_t>(num_found));
-  if (ticket == kNoTicket) done(std::move(job->pictures));
+  if (ticket == kNoTicket) job->done(std::move(job->pictures));
   return ticket;
 }
 
