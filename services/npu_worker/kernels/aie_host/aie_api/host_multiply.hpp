@@ -14,41 +14,53 @@ inline namespace exact {
 inline constexpr bool kHostSharesExponents = false;
 #endif
 
-inline float HostPowerOf2(int exponent) {
-  const auto bits = static_cast<uint32_t>(exponent + 127) << 23;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 // Eight elements, `stride` apart, as a block with a shared exponent.
 inline void HostShareExponent(float* values, unsigned stride) {
   float largest = 0;
   for (unsigned i = 0; i < 8; ++i) largest = std::max(largest, std::fabs(values[i * stride]));
   if (largest == 0) return;
-  uint32_t bits = 0;
-  std::memcpy(&bits, &largest, sizeof(bits));
-  const int exponent = static_cast<int>(bits >> 23) - 127;
-  // Most of an emulated array's time is spent here, so no library is called where the units are normal
-  // numbers.
-  const bool is_usual = exponent > -100 && exponent < 100;
-  const float unit =
-      is_usual ? HostPowerOf2(exponent - 6) : std::ldexp(1.0f, std::ilogb(largest) - 6);
-  const float units = is_usual ? HostPowerOf2(6 - exponent) : 1.0f / unit;
-  if (is_usual && host_rounding == rounding_mode::conv_even) {
-    // A sum with 1.5 * 2^23 rounds to whole numbers, to nearest even.
-    constexpr float kWhole = 12582912.0f;
-    for (unsigned i = 0; i < 8; ++i) {
-      const float rounded = (values[i * stride] * units + kWhole) - kWhole;
-      values[i * stride] = std::clamp(rounded, -128.0f, 127.0f) * unit;
-    }
-    return;
-  }
+  const float unit = std::ldexp(1.0f, std::ilogb(largest) - 6);
   for (unsigned i = 0; i < 8; ++i) {
-    const float scaled = is_usual ? values[i * stride] * units : values[i * stride] / unit;
+    const float scaled = values[i * stride] / unit;
     const float rounded =
         host_rounding == rounding_mode::conv_even ? std::nearbyint(scaled) : std::floor(scaled);
     values[i * stride] = std::clamp(rounded, -128.0f, 127.0f) * unit;
+  }
+}
+
+// Eight blocks at once: each column of `values` [8, 8], row-major, is a block.  Most of an emulated array's time is
+// spent here, so the usual case is loops over eight columns that a compiler makes vector instructions of.
+inline void HostShareExponents(std::array<float, 64>& values) {
+  std::array<float, 8> largest{};
+  for (unsigned i = 0; i < 8; ++i) {
+    for (unsigned block = 0; block < 8; ++block) {
+      const float magnitude = std::fabs(values[8 * i + block]);
+      largest[block] = largest[block] < magnitude ? magnitude : largest[block];
+    }
+  }
+  // 2^(exponent - 6) and its inverse, by their bits.  A block of zeros has any unit.
+  std::array<float, 8> unit;
+  std::array<float, 8> units;
+  bool is_usual = host_rounding == rounding_mode::conv_even;
+  for (unsigned block = 0; block < 8; ++block) {
+    const float value = largest[block] == 0 ? 1.0f : largest[block];
+    const auto exponent = static_cast<int>(std::bit_cast<uint32_t>(value) >> 23) - 127;
+    is_usual &= exponent > -100 && exponent < 100;
+    unit[block] = std::bit_cast<float>(static_cast<uint32_t>(exponent - 6 + 127) << 23);
+    units[block] = std::bit_cast<float>(static_cast<uint32_t>(6 - exponent + 127) << 23);
+  }
+  if (!is_usual) {
+    for (unsigned block = 0; block < 8; ++block) HostShareExponent(&values[block], 8);
+    return;
+  }
+  for (unsigned i = 0; i < 8; ++i) {
+    for (unsigned block = 0; block < 8; ++block) {
+      // A sum with 1.5 * 2^23 rounds to whole numbers, to nearest even.
+      constexpr float kWhole = 12582912.0f;
+      const float rounded = (values[8 * i + block] * units[block] + kWhole) - kWhole;
+      // Its magnitude is 128 at most.
+      values[8 * i + block] = (rounded > 127.0f ? 127.0f : rounded) * unit[block];
+    }
   }
 }
 
@@ -61,18 +73,20 @@ struct mmul {
   mmul() = default;
   explicit mmul(const vector<float, size_C>& start) : sums(start.data) {}
   void mac(const vector<TA, size_A>& a, const vector<TB, size_B>& b) {
-    std::array<float, size_A> left;
+    std::array<float, size_A> left;  // [K, M]
     std::array<float, size_B> right;
-    for (unsigned i = 0; i < size_A; ++i) left[i] = static_cast<float>(a[i]);
+    for (unsigned row = 0; row < M; ++row) {
+      for (unsigned k = 0; k < K; ++k) left[k * M + row] = static_cast<float>(a[row * K + k]);
+    }
     for (unsigned i = 0; i < size_B; ++i) right[i] = static_cast<float>(b[i]);
     if constexpr (kHostSharesExponents) {
-      static_assert(K == 8);
-      for (unsigned row = 0; row < M; ++row) HostShareExponent(&left[row * K], 1);
-      for (unsigned column = 0; column < N; ++column) HostShareExponent(&right[column], N);
+      static_assert(M == 8 && K == 8 && N == 8);
+      HostShareExponents(left);
+      HostShareExponents(right);
     }
     for (unsigned row = 0; row < M; ++row) {
       for (unsigned k = 0; k < K; ++k) {
-        const float factor = left[row * K + k];
+        const float factor = left[k * M + row];
         for (unsigned column = 0; column < N; ++column) {
           sums[row * N + column] += factor * right[k * N + column];
         }
