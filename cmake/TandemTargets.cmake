@@ -162,6 +162,10 @@ function(tandem_executable)
   endif()
 endfunction()
 
+# Lavapipe computes on the thread that submits.  Tests of services run beside each other, and its other threads would
+# take turns on the same processors; tests of kernels keep them, so that workgroups run at once.
+set(TANDEM_LAVAPIPE_OF_SERVICES LP_NUM_THREADS=0)
+
 # tandem_test(NAME kv_block_pool_test SRCS kv_block_pool_test.cc DEPS tandem_kv [LABELS unit] [TIMEOUT 60] [PARTS n]
 #             [COMPUTES])
 # One ctest entry a binary; with PARTS n its tests are dealt out to NAME_0 to NAME_(n-1).  Labels: unit (seconds,
@@ -199,6 +203,9 @@ function(tandem_test)
   endif()
   if(TANDEM_SANITIZE MATCHES "address")
     list(APPEND ARG_ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
+  endif()
+  if("cluster" IN_LIST ARG_LABELS OR "model" IN_LIST ARG_LABELS)
+    list(APPEND ARG_ENVIRONMENT ${TANDEM_LAVAPIPE_OF_SERVICES})
   endif()
   if(NOT ARG_PARTS)
     set(ARG_PARTS 1)

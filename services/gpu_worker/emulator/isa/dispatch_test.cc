@@ -150,10 +150,10 @@ TEST(LdsRaceCheckTest, FindsReadsAndWritesInEitherOrder) {
   LdsRaceCheck races;
   races.BeginGroup(64);
   EXPECT_FALSE(races.Write(0, 4, 1, &kOne, &kTwo).has_value());
-  EXPECT_FALSE(races.Read(0, 4, 1).has_value());
-  EXPECT_TRUE(races.Read(1, 4, 1).has_value());
+  EXPECT_FALSE(races.Read<1>(0, 4).has_value());
+  EXPECT_TRUE(races.Read<1>(1, 4).has_value());
   races.PassBarrier();
-  EXPECT_FALSE(races.Read(1, 4, 1).has_value());
+  EXPECT_FALSE(races.Read<1>(1, 4).has_value());
   EXPECT_TRUE(races.Write(0, 4, 1, &kOne, &kTwo).has_value());
   EXPECT_FALSE(races.Write(0, 4, 1, &kTwo, &kTwo).has_value()) << "nothing changes";
 }
@@ -164,18 +164,27 @@ TEST(LdsRaceCheckTest, LetsNobodyReadWhatTwoWavesWrote) {
   EXPECT_FALSE(races.Write(0, 4, 1, &kOne, &kTwo).has_value());
   EXPECT_FALSE(races.Write(1, 4, 1, &kTwo, &kOne).has_value()) << "nobody has read it";
   races.PassBarrier();
-  EXPECT_TRUE(races.Read(2, 4, 1).has_value());
+  EXPECT_TRUE(races.Read<1>(2, 4).has_value());
   EXPECT_FALSE(races.Write(2, 4, 1, &kOne, &kTwo).has_value());
-  EXPECT_FALSE(races.Read(2, 4, 1).has_value()) << "it was written again";
+  EXPECT_FALSE(races.Read<1>(2, 4).has_value()) << "it was written again";
 }
 
 TEST(LdsRaceCheckTest, AllowsAtomicsOfSeveralWaves) {
   LdsRaceCheck races;
   races.BeginGroup(64);
-  EXPECT_FALSE(races.Change(0, 4, 4).has_value());
-  EXPECT_FALSE(races.Change(1, 4, 4).has_value());
-  EXPECT_TRUE(races.Read(2, 4, 4).has_value());
+  EXPECT_FALSE(races.Change<4>(0, 4).has_value());
+  EXPECT_FALSE(races.Change<4>(1, 4).has_value());
+  EXPECT_TRUE(races.Read<4>(2, 4).has_value());
   EXPECT_TRUE(races.Write(0, 4, 1, &kOne, &kTwo).has_value());
+}
+
+TEST(LdsRaceCheckTest, OutlastsItsCountOfBarriers) {
+  LdsRaceCheck races;
+  races.BeginGroup(64);
+  EXPECT_FALSE(races.Read<4>(0, 4).has_value());
+  for (int i = 0; i < 9'000'000; ++i) races.PassBarrier();
+  EXPECT_FALSE(races.Write(1, 4, 1, &kOne, &kTwo).has_value());
+  EXPECT_TRUE(races.Read<4>(0, 4).has_value());
 }
 
 }  // namespace

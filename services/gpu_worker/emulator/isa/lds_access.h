@@ -21,7 +21,7 @@ Value ReadLds(Wave& wave, uint32_t address) {
   Value value = {};
   if (!IsInLds(wave, address, sizeof(Value))) return value;
   if (LdsRaceCheck* races = wave.group->races; races != nullptr) {
-    ReportLdsRace(wave, address, races->Read(wave.index, address, sizeof(Value)));
+    ReportLdsRace(wave, address, races->Read<sizeof(Value)>(wave.index, address));
   }
   std::memcpy(&value, wave.group->lds.data() + address, sizeof(Value));
   return value;
@@ -44,7 +44,7 @@ Value ChangeLds(Wave& wave, uint32_t address, Function function) {
   Value old = {};
   if (!IsInLds(wave, address, sizeof(Value))) return old;
   if (LdsRaceCheck* races = wave.group->races; races != nullptr) {
-    ReportLdsRace(wave, address, races->Change(wave.index, address, sizeof(Value)));
+    ReportLdsRace(wave, address, races->Change<sizeof(Value)>(wave.index, address));
   }
   std::memcpy(&old, wave.group->lds.data() + address, sizeof(Value));
   const Value changed = function(old);

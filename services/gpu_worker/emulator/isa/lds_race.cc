@@ -1,78 +1,68 @@
 #include "services/gpu_worker/emulator/isa/lds_race.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tandem::rdna {
-namespace {
-
-constexpr uint32_t kSeveralWaves = ~0u;
-
-}  // namespace
 
 void LdsRaceCheck::BeginGroup(uint32_t bytes) {
-  ++epoch_;
-  if (bytes_.size() < bytes) bytes_.resize(bytes);
-  for (Byte& byte : bytes_) byte.contested = false;
+  PassBarrier();
+  if (contested_.size() < bytes) {
+    for (Uses* uses : {&writes_, &reads_, &atomics_}) uses->resize(bytes);
+    contested_.resize(bytes);
+  }
+  std::fill(contested_.begin(), contested_.end(), 0);
 }
 
-void LdsRaceCheck::Note(Use& use, uint32_t wave) const {
-  use.wave = ByAnother(use, wave) ? kSeveralWaves : wave;
-  use.epoch = epoch_;
+void LdsRaceCheck::PassBarrier() {
+  constexpr int32_t kEpoch = kSeveralWaves + 1;
+  if (epoch_ > std::numeric_limits<int32_t>::max() - 2 * kEpoch) {
+    for (Uses* uses : {&writes_, &reads_, &atomics_}) std::fill(uses->begin(), uses->end(), 0);
+    epoch_ = 0;
+  }
+  epoch_ += kEpoch;
 }
 
-std::string LdsRaceCheck::Race(const char* verb, uint32_t wave, const char* earlier,
-                               const Use& other, uint32_t address) const {
-  const std::string who = other.wave == kSeveralWaves
-                              ? "several waves have"
-                              : "wave " + std::to_string(other.wave) + " has";
+std::string LdsRaceCheck::Describe(const char* verb, uint32_t wave, const char* earlier,
+                                   int32_t use, uint32_t address) {
+  const int32_t user = use & kSeveralWaves;
+  const std::string who =
+      user == kSeveralWaves ? "several waves have" : "wave " + std::to_string(user) + " has";
   return "LDS race: wave " + std::to_string(wave) + " " + verb + " byte " +
          std::to_string(address) + ", which " + who + " " + earlier + " since the last barrier";
 }
 
-std::optional<std::string> LdsRaceCheck::Read(uint32_t wave, uint32_t address, uint32_t bytes) {
+std::string LdsRaceCheck::DescribeRead(const char* verb, uint32_t wave, uint32_t address,
+                                       uint32_t bytes, const Uses& others,
+                                       const char* earlier) const {
+  const int32_t mine = UseBy(wave);
   for (uint32_t at = address; at < address + bytes; ++at) {
-    Byte& byte = bytes_[at];
-    if (byte.contested) {
-      return "LDS race: wave " + std::to_string(wave) + " reads byte " + std::to_string(at) +
+    if (contested_[at] != 0) {
+      return "LDS race: wave " + std::to_string(wave) + " " + verb + " byte " + std::to_string(at) +
              ", to which waves wrote different values without a barrier between them";
     }
-    if (ByAnother(byte.write, wave)) return Race("reads", wave, "written", byte.write, at);
-    if (ByAnother(byte.atomic, wave)) return Race("reads", wave, "changed", byte.atomic, at);
-    Note(byte.read, wave);
+    if (IsOthers(writes_[at], mine)) return Describe(verb, wave, "written", writes_[at], at);
+    if (IsOthers(others[at], mine)) return Describe(verb, wave, earlier, others[at], at);
   }
-  return std::nullopt;
+  return {};
 }
 
 std::optional<std::string> LdsRaceCheck::Write(uint32_t wave, uint32_t address, uint32_t bytes,
                                                const std::byte* before, const std::byte* after) {
+  const int32_t mine = UseBy(wave);
   for (uint32_t index = 0; index < bytes; ++index) {
     const uint32_t at = address + index;
-    Byte& byte = bytes_[at];
     const bool changes = before[index] != after[index];
-    if (changes && ByAnother(byte.read, wave)) {
-      return Race("writes", wave, "read", byte.read, at);
+    if (changes && IsOthers(reads_[at], mine)) {
+      return Describe("writes", wave, "read", reads_[at], at);
     }
-    if (ByAnother(byte.atomic, wave)) return Race("writes", wave, "changed", byte.atomic, at);
-    if (ByAnother(byte.write, wave)) {
-      byte.contested = byte.contested || changes;
-    } else if (byte.write.epoch != epoch_) {
-      byte.contested = false;
+    if (IsOthers(atomics_[at], mine)) return Describe("writes", wave, "changed", atomics_[at], at);
+    if (IsOthers(writes_[at], mine)) {
+      if (changes) contested_[at] = 1;
+    } else if (writes_[at] < epoch_) {
+      contested_[at] = 0;
     }
-    Note(byte.write, wave);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> LdsRaceCheck::Change(uint32_t wave, uint32_t address, uint32_t bytes) {
-  for (uint32_t at = address; at < address + bytes; ++at) {
-    Byte& byte = bytes_[at];
-    if (byte.contested) {
-      return "LDS race: wave " + std::to_string(wave) + " changes byte " + std::to_string(at) +
-             ", to which waves wrote different values without a barrier between them";
-    }
-    if (ByAnother(byte.write, wave)) return Race("changes", wave, "written", byte.write, at);
-    if (ByAnother(byte.read, wave)) return Race("changes", wave, "read", byte.read, at);
-    Note(byte.atomic, wave);
+    Note<1>(writes_, wave, at);
   }
   return std::nullopt;
 }

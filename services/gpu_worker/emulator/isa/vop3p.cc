@@ -97,41 +97,51 @@ constexpr Entry PackedInteger(int op, const char* name, Function) {
 
 // A fused multiply-add of float32 whose sources may be float16 halves: op_sel_hi says that a
 // source is float16, op_sel which half.  The constants of such a source are float16.
-Lanes32 MixSource(const Wave& wave, const Instruction& instruction, int index) {
-  Lanes32 storage, out;
+template <bool kIsHalf, bool kFlushes>
+void MixLanes(const uint32_t* values, int lanes, int shift, uint32_t kept, uint32_t flipped,
+              Lanes32& out) {
+  for (int first = 0; first < lanes; first += kLaneStep) {
+    for (int lane = first; lane < first + kLaneStep; ++lane) {
+      uint32_t bits = values[lane];
+      if constexpr (kIsHalf) {
+        bits = bits >> shift & 0xffff;
+        if constexpr (kFlushes) bits = Flush16(static_cast<uint16_t>(bits));
+        bits = AsBits(HalfToFloat(bits));
+      } else if constexpr (kFlushes) {
+        bits = Flush32(bits);
+      }
+      out[lane] = (bits & kept) ^ flipped;
+    }
+  }
+}
+
+void MixSource(const Wave& wave, const Instruction& instruction, int index, Lanes32& out) {
   const bool is_half = (instruction.op_sel_hi >> index & 1) != 0;
+  Lanes32 storage;
   const uint32_t* values =
       LoadLanes32(wave, instruction, index, is_half ? Type::kP16 : Type::kB32, storage);
-  const bool high = (instruction.op_sel >> index & 1) != 0;
-  const bool abs = (instruction.abs >> index & 1) != 0;
-  const bool neg = (instruction.neg >> index & 1) != 0;
-  for (int lane = 0; lane < wave.lanes; ++lane) {
-    uint32_t bits = values[lane];
-    if (is_half) {
-      bits = HalfOf(bits, high);
-      if (!wave.mode.keep_denormals16_64_in) bits = Flush16(static_cast<uint16_t>(bits));
-      bits = AsBits(HalfToFloat(bits));
-    } else if (!wave.mode.keep_denormals32_in) {
-      bits = Flush32(bits);
-    }
-    if (abs) bits &= 0x7fffffff;
-    if (neg) bits ^= 0x80000000;
-    out[lane] = bits;
-  }
-  return out;
+  const int shift = (instruction.op_sel >> index & 1) != 0 ? 16 : 0;
+  const uint32_t kept = (instruction.abs >> index & 1) != 0 ? 0x7fffffff : ~0u;
+  const uint32_t flipped = (instruction.neg >> index & 1) != 0 ? 0x80000000 : 0;
+  const bool flushes =
+      is_half ? !wave.mode.keep_denormals16_64_in : !wave.mode.keep_denormals32_in;
+  const auto lanes = is_half ? (flushes ? &MixLanes<true, true> : &MixLanes<true, false>)
+                             : (flushes ? &MixLanes<false, true> : &MixLanes<false, false>);
+  lanes(values, wave.lanes, shift, kept, flipped, out);
 }
 
 enum class MixResult { kFloat, kLow, kHigh };
 
 template <MixResult kResult>
 void MixHandler(Wave& wave, const Instruction& instruction) {
-  const Lanes32 a = MixSource(wave, instruction, 0), b = MixSource(wave, instruction, 1),
-                c = MixSource(wave, instruction, 2);
+  std::array<Lanes32, 3> sources;
+  for (int index = 0; index < 3; ++index) MixSource(wave, instruction, index, sources[index]);
   Lanes32 out;
   Lanes32 sums;
   {
     const RoundingScope scope(wave.mode.round32);
-    FusedMultiplyAdd(a.data(), b.data(), c.data(), sums.data(), wave.lanes);
+    FusedMultiplyAdd(sources[0].data(), sources[1].data(), sources[2].data(), sums.data(),
+                     wave.lanes);
   }
   for (int lane = 0; lane < wave.lanes; ++lane) {
     float value = AsFloat(sums[lane]);
