@@ -123,8 +123,7 @@ void MixSource(const Wave& wave, const Instruction& instruction, int index, Lane
   const int shift = (instruction.op_sel >> index & 1) != 0 ? 16 : 0;
   const uint32_t kept = (instruction.abs >> index & 1) != 0 ? 0x7fffffff : ~0u;
   const uint32_t flipped = (instruction.neg >> index & 1) != 0 ? 0x80000000 : 0;
-  const bool flushes =
-      is_half ? !wave.mode.keep_denormals16_64_in : !wave.mode.keep_denormals32_in;
+  const bool flushes = is_half ? !wave.mode.keep_denormals16_64_in : !wave.mode.keep_denormals32_in;
   const auto lanes = is_half ? (flushes ? &MixLanes<true, true> : &MixLanes<true, false>)
                              : (flushes ? &MixLanes<false, true> : &MixLanes<false, false>);
   lanes(values, wave.lanes, shift, kept, flipped, out);
