@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view choices = input.substr(std::min(input.size(), text.size() + 1));
   const CompileLimits limits{.source_bytes = 65536,
                              .grammar_bytes = size_t{4} << 20,
-                             .deadline = absl::Now() + absl::Seconds(2)};
+                             .deadline = WorkTime() + absl::Seconds(2)};
   auto grammar = CompileSource(SourceOf(data[0], std::string(text)), limits);
   if (!grammar.ok()) {
     TANDEM_CHECK(!grammar.status().message().empty());
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto constraint = Constraint::Create(
       *std::move(grammar), trie,
-      {.cache_bytes = size_t{1} << 20, .memory_bytes = size_t{4} << 20, .mask_work = 200'000});
+      {.cache_bytes = size_t{1} << 20, .memory_bytes = size_t{4} << 20, .call_work = 200'000});
   auto state = constraint->Start();
   if (!state.ok()) return 0;
   std::vector<uint32_t> mask(trie->mask_words());

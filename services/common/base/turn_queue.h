@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <string>
 #include <utility>
@@ -31,6 +33,17 @@ class TurnQueue {
       senders_.splice(senders_.end(), senders_, senders_.begin());
     }
     return item;
+  }
+
+  // Drops the items that `matches(item)` is true of.  Returns how many.
+  template <class Predicate>
+  size_t EraseIf(Predicate matches) {
+    size_t num_erased = 0;
+    for (auto sender = senders_.begin(); sender != senders_.end();) {
+      num_erased += std::erase_if(sender->items, matches);
+      sender = sender->items.empty() ? senders_.erase(sender) : std::next(sender);
+    }
+    return num_erased;
   }
 
   bool empty() const { return senders_.empty(); }

@@ -13,6 +13,7 @@
 #include "services/gateway/constraint/constraint_source.h"
 #include "services/gateway/constraint/testing/vocabularies.h"
 #include "services/gateway/constraint/testing/walks.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -46,7 +47,7 @@ absl::Status Follow(SourceKind kind, const std::string& text,
                     absl::Duration time = absl::Seconds(10)) {
   absl::Status status;
   RunOnSmallStack([&] {
-    auto grammar = CompileSource({.kind = kind, .text = text}, {.deadline = absl::Now() + time});
+    auto grammar = CompileSource({.kind = kind, .text = text}, {.deadline = WorkTime() + time});
     if (!grammar.ok()) {
       status = grammar.status();
       return;
@@ -127,7 +128,7 @@ TEST(BombsTest, ATextThatTakesTooMuchLeavesOthersAlone) {
   const auto trie = SmallVocabulary();
   auto grammar = CompileSource({.kind = SourceKind::kRegex, .text = "a(.*b.{9}c)?|d*"});
   ASSERT_TRUE(grammar.ok()) << grammar.status();
-  const auto constraint = Constraint::Create(*std::move(grammar), trie, {.mask_work = 20});
+  const auto constraint = Constraint::Create(*std::move(grammar), trie, {.call_work = 20});
   std::vector<uint32_t> mask(trie->mask_words());
   auto state = constraint->Start();
   ASSERT_TRUE(state.ok());

@@ -34,6 +34,15 @@ absl::StatusOr<ConstraintState> Constraint::Start() {
   return ConstraintState(current_, start);
 }
 
+void Constraint::NoteWork(uint64_t work, uint64_t most_quick) {
+  constexpr int kQuickInARow = 64;
+  if (work > most_quick) {
+    num_slow_ = kQuickInARow;
+  } else if (int before = num_slow_; before > 0) {
+    num_slow_.compare_exchange_strong(before, before - 1);
+  }
+}
+
 size_t Constraint::memory_bytes() const {
   MutexLock lock(mutex_);
   size_t bytes = grammar_.memory_bytes();
@@ -44,6 +53,26 @@ size_t Constraint::memory_bytes() const {
   return bytes;
 }
 
+// What the matcher does meanwhile counts as the state's work.
+class ConstraintState::WorkScope {
+ public:
+  WorkScope(Matcher& matcher, const ConstraintState& state)
+      : matcher_(matcher), state_(state), begin_(matcher.work()) {
+    matcher_.LimitWork(state.most_work_ - std::min(state.work_, state.most_work_));
+  }
+  ~WorkScope() {
+    matcher_.LimitWork(UINT64_MAX);
+    state_.work_ += matcher_.work() - begin_;
+  }
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+
+ private:
+  Matcher& matcher_;
+  const ConstraintState& state_;
+  const uint64_t begin_;
+};
+
 absl::Status ConstraintState::Mask(std::span<uint32_t> out) const {
   MutexLock lock(shared_->mutex);
   if (ended_) {
@@ -53,6 +82,7 @@ absl::Status ConstraintState::Mask(std::span<uint32_t> out) const {
     }
     return absl::OkStatus();
   }
+  const WorkScope scope(shared_->matcher, *this);
   return shared_->matcher.Mask(config_, out);
 }
 
@@ -66,6 +96,7 @@ absl::StatusOr<bool> ConstraintState::Advance(uint32_t token) {
     return true;
   }
   if (ended_ || token >= trie.vocab_size() || trie.bytes(token).empty()) return false;
+  const WorkScope scope(matcher, *this);
   TANDEM_ASSIGN_OR_RETURN(const ConfigId next, matcher.Advance(config_, trie.bytes(token)));
   if (next == kDeadConfig) return false;
   config_ = next;
@@ -81,12 +112,14 @@ bool ConstraintState::Accepting() const {
 bool ConstraintState::Done() const {
   if (ended_) return true;
   MutexLock lock(shared_->mutex);
+  const WorkScope scope(shared_->matcher, *this);
   return !shared_->matcher.CanGoOn(config_);
 }
 
 absl::StatusOr<std::string> ConstraintState::ForcedBytes(size_t max_bytes) const {
   if (ended_) return std::string();
   MutexLock lock(shared_->mutex);
+  const WorkScope scope(shared_->matcher, *this);
   ConfigId after;
   return shared_->matcher.Forced(config_, max_bytes, &after);
 }
@@ -99,6 +132,7 @@ absl::StatusOr<std::vector<uint32_t>> ConstraintState::ForcedTokens(const Encode
   tokens = encode(forced);
   MutexLock lock(shared_->mutex);
   Matcher& matcher = shared_->matcher;
+  const WorkScope scope(matcher, *this);
   ConfigId config = config_;
   size_t at = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {

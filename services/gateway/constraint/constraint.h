@@ -4,6 +4,7 @@
 // one answer is in it.  Neither knows of devices, requests or sampling.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,11 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
 
   // The state before the first token.
   absl::StatusOr<ConstraintState> Start();
+  // How much a step for one of its answers took (ConstraintState::work).  A step of more than `most_quick` makes the
+  // constraint slow; 64 others in a row make it quick again.
+  void NoteWork(uint64_t work, uint64_t most_quick);
+  // Whether the next step may take long.
+  bool slow() const { return num_slow_ > 0; }
   // Words of a mask.
   size_t mask_words() const { return trie_->mask_words(); }
   // Heap bytes, without the vocabulary's.
@@ -51,6 +57,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Grammar grammar_;  // as compiled; matchers have copies that grow
   const std::shared_ptr<const TokenTrie> trie_;
   const MatcherLimits limits_;
+  std::atomic<int> num_slow_ = 0;  // steps to go until it is quick
   mutable Mutex mutex_;
   // Replaced when it has grown much: states under way keep the old one.
   std::shared_ptr<Shared> current_ ABSL_GUARDED_BY(mutex_);
@@ -59,9 +66,16 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
 // A value: a copy is a few words and goes its own way.  The same tokens lead to the same state, so
 // a state can be made again by replaying them.  Thread-compatible.
 //
-// Errors: RESOURCE_EXHAUSTED where the grammar takes more memory or time than MatcherLimits.
+// Errors: RESOURCE_EXHAUSTED where the grammar takes more memory or time than MatcherLimits or LimitWork.
 class ConstraintState {
  public:
+  // From now on all calls together may visit `most` nodes of the vocabulary and of regular expressions.
+  void LimitWork(uint64_t most) {
+    most_work_ = most;
+    work_ = 0;
+  }
+  // Nodes visited since.  About 50 in a microsecond.
+  uint64_t work() const { return work_; }
   // Sets bit i % 32 of out[i / 32] for each token i that may come next, and clears the others.  End
   // tokens are set where the text may end.  out: [TokenTrie::mask_words()].
   absl::Status Mask(std::span<uint32_t> out) const;
@@ -83,12 +97,15 @@ class ConstraintState {
 
  private:
   friend class Constraint;
+  class WorkScope;
   ConstraintState(std::shared_ptr<Constraint::Shared> shared, ConfigId config)
       : shared_(std::move(shared)), config_(config) {}
 
   std::shared_ptr<Constraint::Shared> shared_;
   ConfigId config_;
   bool ended_ = false;
+  uint64_t most_work_ = UINT64_MAX;
+  mutable uint64_t work_ = 0;
 };
 
 }  // namespace tandem::gateway::constraint

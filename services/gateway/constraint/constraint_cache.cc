@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
 #include "services/common/base/status_macros.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 
@@ -105,12 +106,13 @@ void ConstraintCache::Stop(const absl::Status& reason) {
 
 void ConstraintCache::Run() {
   while (const JobPtr job = NextJob()) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = absl::Now(), work_begin = WorkTime();
     const absl::Duration most =
         job->slow ? options_.compile_time : std::min(options_.quick_time, options_.compile_time);
-    Result result = Compile(*job, begin + most);
+    Result result = Compile(*job, work_begin + most);
     const absl::Duration took = absl::Now() - begin;
-    const bool too_long = absl::IsResourceExhausted(result.status()) && took >= most;
+    const bool too_long =
+        absl::IsResourceExhausted(result.status()) && WorkTime() - work_begin >= most;
     if (too_long && most < options_.compile_time) {
       GoOnSlowly(job, took);
     } else {
@@ -171,8 +173,9 @@ void ConstraintCache::EndJob(const JobPtr& job, Result result, absl::Duration to
   if (absl::IsResourceExhausted(result.status())) {
     // Trying again would not help.
     result = absl::InvalidArgumentError(absl::StrFormat(
-        "%s (%s and %d bytes at most); simplify it", std::string(result.status().message()),
-        absl::FormatDuration(options_.compile_time), options_.limits.grammar_bytes));
+        "%s (%s of a processor and %d bytes at most); simplify it",
+        std::string(result.status().message()), absl::FormatDuration(options_.compile_time),
+        options_.limits.grammar_bytes));
   }
   // Before the job is forgotten, so that nobody compiles the source again.
   if (!absl::IsCancelled(result.status())) {

@@ -37,12 +37,13 @@ namespace tandem::gateway::constraint {
 
 struct ConstraintCacheOptions {
   size_t num_threads = 2;
-  size_t max_waiting = 1024;                            // requests that wait for a compilation
-  size_t max_waiting_of_tenant = 256;                   // of one tenant
-  size_t max_bytes = size_t{256} << 20;                 // of kept ones
-  absl::Duration quick_time = absl::Milliseconds(100);  // then a source is slow
-  absl::Duration compile_time = absl::Seconds(2);       // of one source
-  absl::Duration keep_timeouts = absl::Minutes(1);      // how long one that took longer is refused
+  size_t max_waiting = 1024;             // requests that wait for a compilation
+  size_t max_waiting_of_tenant = 256;    // of one tenant
+  size_t max_bytes = size_t{256} << 20;  // of kept ones
+  // Of a processor (WorkTime): then a source is slow; then it is refused.
+  absl::Duration quick_time = absl::Milliseconds(100);
+  absl::Duration compile_time = absl::Seconds(2);
+  absl::Duration keep_timeouts = absl::Minutes(1);  // how long one that took longer is refused
   CompileLimits limits;
   MatcherLimits matcher;
   // A source was compiled in `time`, or could not be.  Called before those who wait for it get the

@@ -14,6 +14,7 @@
 #include "services/common/testing/eventually.h"
 #include "services/gateway/constraint/testing/held_threads.h"
 #include "services/gateway/constraint/testing/vocabularies.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -160,7 +161,7 @@ class SlowCompiler {
         ++cancelled_;
         return status;
       }
-      if (absl::Now() > limits.deadline) return absl::ResourceExhaustedError("it takes too long");
+      if (WorkTime() > limits.deadline) return absl::ResourceExhaustedError("it takes too long");
       std::this_thread::yield();
     }
     return CompileSource(source, limits);

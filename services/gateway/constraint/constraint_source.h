@@ -34,7 +34,7 @@ struct ConstraintSource {
 struct CompileLimits {
   size_t source_bytes = size_t{1} << 20;
   size_t grammar_bytes = size_t{12} << 20;
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time deadline = absl::InfiniteFuture();  // of WorkTime, as all deadlines below this
 };
 
 // INVALID_ARGUMENT: the source has too many bytes or choices to be compiled.

@@ -42,6 +42,17 @@ absl::Status Follow(const ForcedEncoder& encode, ConstraintWork& work) {
   return absl::OkStatus();
 }
 
+// Whether the guess leads to a mask.
+bool FollowGuess(const ForcedEncoder& encode, uint32_t guess, constraint::ConstraintState& state,
+                 std::span<uint32_t> mask) {
+  const absl::StatusOr<bool> fits = state.Advance(guess);
+  if (!fits.ok() || !*fits || state.Done()) return false;
+  const auto forced = state.ForcedTokens(encode);
+  if (!forced.ok() || !forced->empty()) return false;
+  if (!state.Mask(mask).ok()) return false;
+  return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+}
+
 }  // namespace
 
 ForcedEncoder ForcedEncoderOf(const Tokenizer& tokenizer) {
@@ -52,7 +63,12 @@ ForcedEncoder ForcedEncoderOf(const Tokenizer& tokenizer) {
 }
 
 void RunConstraintWork(const ForcedEncoder& encode, ConstraintWork& work) {
+  if (work.state.has_value()) {
+    work.state->LimitWork(work.only_quick ? work.most_quick : UINT64_MAX);
+  }
   work.status = Follow(encode, work);
+  if (work.state.has_value()) work.grammar->NoteWork(work.state->work(), work.most_quick);
+  work.cut_off = work.only_quick && absl::IsResourceExhausted(work.status);
   // Trying again would not help.
   if (absl::IsResourceExhausted(work.status)) {
     work.status = absl::InvalidArgumentError(std::string(work.status.message()));
@@ -60,6 +76,7 @@ void RunConstraintWork(const ForcedEncoder& encode, ConstraintWork& work) {
 }
 
 std::vector<std::vector<uint32_t>> GuessMasks(const ForcedEncoder& encode,
+                                              constraint::Constraint& grammar, uint64_t most_quick,
                                               constraint::ConstraintState state,
                                               std::span<const uint32_t> mask,
                                               std::span<const uint32_t> guesses) {
@@ -67,13 +84,11 @@ std::vector<std::vector<uint32_t>> GuessMasks(const ForcedEncoder& encode,
   masks.reserve(guesses.size());  // `mask` refers to the last
   for (const uint32_t guess : guesses) {
     if (guess / 32 >= mask.size() || (mask[guess / 32] >> (guess % 32) & 1) == 0) break;
-    const absl::StatusOr<bool> fits = state.Advance(guess);
-    if (!fits.ok() || !*fits || state.Done()) break;
-    const auto forced = state.ForcedTokens(encode);
-    if (!forced.ok() || !forced->empty()) break;
     std::vector<uint32_t> next(mask.size());
-    if (!state.Mask(next).ok()) break;
-    if (std::ranges::all_of(next, [](uint32_t word) { return word == 0; })) break;
+    state.LimitWork(most_quick);
+    const bool known = FollowGuess(encode, guess, state, next);
+    grammar.NoteWork(state.work(), most_quick);
+    if (!known) break;
     masks.push_back(std::move(next));
     mask = masks.back();
   }
@@ -99,8 +114,15 @@ ConstraintPool::~ConstraintPool() {
 void ConstraintPool::Post(std::unique_ptr<ConstraintWork> work) {
   MutexLock lock(mutex_);
   ++num_open_;
-  waiting_.push_back(std::move(work));
+  const std::string sender = work->sender;
+  waiting_.Push(sender, std::move(work));
   posted_.SignalOne();
+}
+
+void ConstraintPool::Forget(uint64_t request) {
+  MutexLock lock(mutex_);
+  num_open_ -= waiting_.EraseIf([&](const auto& work) { return work->request == request; });
+  ended_.SignalAll();
 }
 
 std::vector<std::unique_ptr<ConstraintWork>> ConstraintPool::Take(absl::Time deadline, bool any) {
@@ -126,8 +148,7 @@ void ConstraintPool::Run() {
       MutexLock lock(mutex_);
       while (waiting_.empty() && !stopping_) posted_.Wait(mutex_);
       if (stopping_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
+      work = waiting_.Pop();
     }
     RunConstraintWork(encode_, *work);
     MutexLock lock(mutex_);

@@ -173,8 +173,7 @@ void Engine::Accept(SubmittedRequest submitted) {
   }
   // Its first tokens may be forced: they come with the prompt.
   if (run->constrained()) {
-    run->has_work = true;
-    constraint_pool_.Post(run->MakeWork(id));
+    PostWork(id, *run);
     runs_.emplace(id, std::move(run));
     return;
   }
@@ -210,6 +209,7 @@ void Engine::End(uint64_t id, absl::Status status, v1::FinishReason reason) {
   // After NaN logits nobody may reuse that KV, neither here nor where it was sent.
   const bool bad_kv = absl::IsDataLoss(status);
   if (options_.neighbours != nullptr && !bad_kv) TellKept(id, run.request());
+  if (run.has_work) constraint_pool_.Forget(id);
   scheduler_->Remove(id);
   sender_.Forget(id, bad_kv ? KvHandOver::End::kBadKv : KvHandOver::End::kGivenUp);
   if (speculator_ != nullptr) speculator_->End(id);

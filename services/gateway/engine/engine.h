@@ -81,8 +81,9 @@ struct EngineOptions {
   absl::Duration token_target;
   bool prefix_cache = true;      // scheduler.h
   bool shared_prefixes = false;  // between clients of all API keys
-  // An answer with a mask that took longer gets its next masks from other threads.
-  absl::Duration slow_mask = absl::Microseconds(500);
+  // What the engine's thread does for a constrained answer between two tokens: nodes visited, about half a millisecond.
+  // Other threads do what takes more, and then, for a time, all that the constraint needs.  0: they do everything.
+  uint64_t quick_constraint_work = 25'000;
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
   uint32_t max_attempts = 3;
   absl::Duration down_wait = absl::Seconds(20);
@@ -286,6 +287,9 @@ class Engine final : public RequestSink {
                              std::span<const float> logits, bool guessed);
   // How many of the guesses the next step can verify, with their masks made.
   size_t MaskGuesses(RequestRun& run, std::span<const uint32_t> guesses) const;
+  bool IsQuick(const RequestRun& run) const;
+  std::unique_ptr<ConstraintWork> MakeWork(uint64_t id, const RequestRun& run) const;
+  void PostWork(uint64_t id, RequestRun& run);
   void WriteMasks(const ScheduledStep& step, uint32_t lane);
   // Takes the work that the pool has ended.  While nothing is under way it waits for it: for all of
   // it a short time, and with `idle` for some of it.

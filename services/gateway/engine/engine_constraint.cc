@@ -41,20 +41,35 @@ void Engine::TakeConstrainedOutput(uint64_t id, RequestRun& run, const OutputRes
   if (!complete.ok()) return End(id, complete.status());
   if (run.near_tie()) ++counters_.near_ties;
   if (*complete) return TakeOutcome(id, run, run.Conclude(nullptr, rules_), kNoToken);
-  auto work = run.MakeWork(id);
-  // The outputs of guesses in the same step follow at once; slow masks have none.
-  const bool slow = run.slowest_mask() > options_.slow_mask && run.num_guess_masks() == 0;
-  if (slow) {
-    run.has_work = true;
-    return constraint_pool_.Post(std::move(work));
+  // The outputs of guesses in the same step follow at once; what they need is known but for the last.
+  const bool waits = run.num_guess_masks() == 0;
+  if (!waits || IsQuick(run)) {
+    auto work = MakeWork(id, run);
+    work->only_quick = waits && options_.quick_constraint_work < UINT64_MAX;
+    RunConstraintWork(constraint_encoder_, *work);
+    if (!work->cut_off) return FinishWork(*work, guessed);
   }
-  RunConstraintWork(constraint_encoder_, *work);
-  FinishWork(*work, guessed);
+  PostWork(id, run);
+}
+
+bool Engine::IsQuick(const RequestRun& run) const {
+  return options_.quick_constraint_work > 0 && !run.request().constraint->slow();
+}
+
+std::unique_ptr<ConstraintWork> Engine::MakeWork(uint64_t id, const RequestRun& run) const {
+  auto work = run.MakeWork(id);
+  work->most_quick = options_.quick_constraint_work;
+  return work;
+}
+
+void Engine::PostWork(uint64_t id, RequestRun& run) {
+  run.has_work = true;
+  constraint_pool_.Post(MakeWork(id, run));
 }
 
 size_t Engine::MaskGuesses(RequestRun& run, std::span<const uint32_t> guesses) const {
-  if (run.slowest_mask() > options_.slow_mask) guesses = {};
-  return run.MakeGuessMasks(guesses, constraint_encoder_);
+  if (!IsQuick(run)) guesses = {};
+  return run.MakeGuessMasks(guesses, constraint_encoder_, options_.quick_constraint_work);
 }
 
 void Engine::TakeConstraintWork(bool idle) {

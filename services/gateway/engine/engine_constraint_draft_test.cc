@@ -21,7 +21,7 @@ EngineOptions DraftedOptions(double right) {
   EngineOptions options{.max_sequences = 8, .max_rows = 64, .chunk_rows = 16, .max_waiting = 1000};
   options.min_recovery_pause = absl::Milliseconds(1);
   options.step_seconds = [](uint32_t) { return 1.0; };  // every guess pays
-  options.slow_mask = absl::InfiniteDuration();         // on a busy machine too
+  options.quick_constraint_work = UINT64_MAX;
   options.make_drafters =
       [right](const Executor&,
               const Executor::Progress&) -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
@@ -70,7 +70,7 @@ TEST(DraftedConstraintTest, GuessesOfOneAnswerHaveTheMasksOfTheirPlaces) {
 }
 
 TEST(DraftedConstraintTest, GuessesChangeNoTokenWithLostWorkersPreemptionsAndSlowMasks) {
-  for (const absl::Duration slow_mask : {absl::InfiniteDuration(), -absl::Seconds(1)}) {
+  for (const uint64_t quick : {UINT64_MAX, uint64_t{0}}) {
     FakeExecutorOptions fake;
     fake.limits.num_blocks[kGlobalGroup] = 34;
     fake.limits.num_blocks[kWindowGroup] = 34;
@@ -79,7 +79,7 @@ TEST(DraftedConstraintTest, GuessesChangeNoTokenWithLostWorkersPreemptionsAndSlo
                                            : absl::OkStatus();
     };
     EngineOptions options = DraftedOptions(0.7);
-    options.slow_mask = slow_mask;
+    options.quick_constraint_work = quick;
     const v1::SchedulerStatus status = ExpectAnswersFit(fake, options);
     EXPECT_GT(status.preemptions(), 0u);
     EXPECT_GT(status.drafters(0).accepted_tokens(), 0u) << "at least of free answers";

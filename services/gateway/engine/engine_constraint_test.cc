@@ -25,12 +25,12 @@ TEST(EngineConstraintTest, EveryAnswerIsTheOneWithoutAnEngine) { ExpectAnswersFi
 
 TEST(EngineConstraintTest, AnswersAreTheSameWithMasksFromOtherThreads) {
   EngineOptions options;
-  options.slow_mask = -absl::Seconds(1);
+  options.quick_constraint_work = 0;
   ExpectAnswersFit({}, options);
 }
 
 TEST(EngineConstraintTest, AnswersAreTheSameThroughLostWorkers) {
-  for (const absl::Duration slow_mask : {absl::InfiniteDuration(), -absl::Seconds(1)}) {
+  for (const uint64_t quick : {UINT64_MAX, uint64_t{1}, uint64_t{0}}) {
     FakeExecutorOptions fake;
     fake.on_step = [](const StepBatch& step) {
       return step.header.step_id % 9 == 5 ? absl::UnavailableError("gpu0 is gone")
@@ -38,18 +38,18 @@ TEST(EngineConstraintTest, AnswersAreTheSameThroughLostWorkers) {
     };
     EngineOptions options;
     options.min_recovery_pause = absl::Milliseconds(1);
-    options.slow_mask = slow_mask;
+    options.quick_constraint_work = quick;
     ExpectAnswersFit(fake, options);
   }
 }
 
 TEST(EngineConstraintTest, AnswersAreTheSameWhenSequencesArePreempted) {
-  for (const absl::Duration slow_mask : {absl::InfiniteDuration(), -absl::Seconds(1)}) {
+  for (const uint64_t quick : {UINT64_MAX, uint64_t{1}, uint64_t{0}}) {
     FakeExecutorOptions fake;
     fake.limits.num_blocks[kGlobalGroup] = 34;
     fake.limits.num_blocks[kWindowGroup] = 34;
     EngineOptions options;
-    options.slow_mask = slow_mask;
+    options.quick_constraint_work = quick;
     EXPECT_GT(ExpectAnswersFit(fake, options).preemptions(), 0u);
   }
 }

@@ -162,11 +162,12 @@ Decision RequestRun::Forced(uint32_t token) const {
   return decision;
 }
 
-std::unique_ptr<ConstraintWork> RequestRun::MakeWork(uint64_t id) {
+std::unique_ptr<ConstraintWork> RequestRun::MakeWork(uint64_t id) const {
   auto work = std::make_unique<ConstraintWork>();
   work->request = id;
   work->state = state_;
   work->grammar = request_.constraint;
+  work->sender = request_.tenant.name;
   if (!deciding_.empty()) work->token = deciding_.back().token;
   return work;
 }
@@ -174,13 +175,13 @@ std::unique_ptr<ConstraintWork> RequestRun::MakeWork(uint64_t id) {
 void RequestRun::TakeState(ConstraintWork& work) {
   state_ = std::move(work.state);
   mask_ = std::move(work.mask);
-  slowest_mask_ = std::max(slowest_mask_, work.time);
 }
 
-size_t RequestRun::MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode) {
+size_t RequestRun::MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode,
+                                  uint64_t most_quick) {
   guess_masks_.clear();
   if (state_.has_value() && !complete_ && deciding_.empty()) {
-    guess_masks_ = GuessMasks(encode, *state_, mask_, guesses);
+    guess_masks_ = GuessMasks(encode, *request_.constraint, most_quick, *state_, mask_, guesses);
   }
   return guess_masks_.size();
 }

@@ -178,7 +178,7 @@ class RequestRun {
   // constraint_work.h before each but Decide.
   bool constrained() const { return request_.constraint != nullptr; }
   // The work that is due: before the first token, or after Decide.
-  std::unique_ptr<ConstraintWork> MakeWork(uint64_t id);
+  std::unique_ptr<ConstraintWork> MakeWork(uint64_t id) const;
   // Takes the work before the first token.  Returns the forced tokens that the prompt is continued
   // with.
   std::vector<uint32_t> BeginConstraint(ConstraintWork& work, const StopRules& rules);
@@ -196,10 +196,9 @@ class RequestRun {
   }
   // Makes the masks after as many of the guesses for the next tokens as can be verified, and returns
   // that number (GuessMasks).
-  size_t MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode);
+  size_t MakeGuessMasks(std::span<const uint32_t> guesses, const ForcedEncoder& encode,
+                        uint64_t most_quick);
   size_t num_guess_masks() const { return guess_masks_.size(); }
-  // The longest that a mask of this answer took.
-  absl::Duration slowest_mask() const { return slowest_mask_; }
   // The report at the end.
   v1::Usage MakeUsage(absl::Time now) const;
 
@@ -226,7 +225,6 @@ class RequestRun {
       deciding_;             // tokens not concluded: forced before the first, then a drawn one
   bool complete_ = false;    // no token is drawn
   bool forced_all_ = false;  // forced tokens are the whole answer
-  absl::Duration slowest_mask_;
   uint32_t num_decided_ = 0;
   uint32_t cached_tokens_ = 0;
   uint32_t num_computed_ = 0;

@@ -78,7 +78,7 @@ TEST(ReplicasFaultTest, ConstrainedAnswersMoveWithTheirState) {
     SCOPED_TRACE(step);
     Gate back;
     EngineOptions options = ToyOptions();
-    options.slow_mask = step % 2 == 0 ? absl::ZeroDuration() : absl::InfiniteDuration();
+    options.quick_constraint_work = step % 2 == 0 ? 0 : UINT64_MAX;
     options.make_drafters =
         [](const Executor&,
            const Executor::Progress&) -> absl::StatusOr<std::vector<std::unique_ptr<Drafter>>> {
@@ -121,7 +121,7 @@ void ExpectAdmittedRequestsToBeAnswered() {
   EngineOptions options = ToyOptions();
   options.max_sequences = 1;
   options.max_waiting = 2;
-  options.slow_mask = -absl::Seconds(1);  // masks are made by other threads
+  options.quick_constraint_work = 0;  // masks are made by other threads
   auto replicas = MakeReadyReplicas({ToyStart(0, lost), ToyStart(1, slow)}, options);
   const auto pattern = testing::Compile(constraint::SourceKind::kRegex, testing::kPattern);
   std::vector<std::unique_ptr<StreamReader>> readers;

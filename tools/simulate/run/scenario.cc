@@ -109,7 +109,7 @@ class Draw {
     engine.prefix_cache = !random_.OneIn(5);
     engine.token_target = absl::Milliseconds(Pick({0, 0, 5}));
     // Masks by the engine's thread, or by others.
-    engine.slow_mask = random_.OneIn(2) ? absl::InfiniteDuration() : -absl::Seconds(1);
+    engine.quick_constraint_work = random_.OneIn(2) ? UINT64_MAX : 0;
     engine.down_wait = absl::Seconds(Pick({2, 20}));
     scenario_.drafts = random_.OneIn(4);
   }

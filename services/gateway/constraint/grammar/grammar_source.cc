@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/constraint/regex/regex_builder.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -84,7 +84,7 @@ class Lowering {
   }
   absl::Status CheckBudget() const {
     TANDEM_RETURN_IF_ERROR(CheckCancelled());
-    if (!Full() && absl::Now() <= deadline_) return absl::OkStatus();
+    if (!Full() && WorkTime() <= deadline_) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         "grammar: it takes more time or memory to compile than a grammar may");
   }

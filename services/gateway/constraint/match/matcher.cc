@@ -26,12 +26,14 @@ size_t Matcher::memory_bytes() const { return core_bytes() + walker_.memory_byte
 
 absl::Status Matcher::Check() {
   const bool refused = std::exchange(refused_, false) || walker_.TakeExceeded();
-  failed_ = failed_ || sets_.overflowed() || grammar_.regexes.overflowed();
-  if (!failed_ && memory_bytes() > limits_.cache_bytes) {
+  // However large the rest is, caches have some room: or everything would be found again for each token.
+  const size_t least = limits_.cache_bytes / 8, core = core_bytes();
+  failed_ = failed_ || sets_.overflowed() || grammar_.regexes.overflowed() ||
+            core + least > limits_.memory_bytes;
+  if (!failed_ && memory_bytes() > std::max(limits_.cache_bytes, core + least)) {
     walker_.DropCaches();
     for (Config& config : configs_) config.mask.reset();
     mask_bytes_ = 0;
-    failed_ = core_bytes() > limits_.memory_bytes;
   }
   if (failed_ || refused) {
     return absl::ResourceExhaustedError(
@@ -67,6 +69,7 @@ void Matcher::Enter(SetId set, std::vector<Thread>& threads, bool& accepting) {
 absl::StatusOr<ConfigId> Matcher::Start() {
   std::vector<Thread> threads;
   bool accepting = false;
+  BeginCall();
   Enter(sets_.Start(), threads, accepting);
   TANDEM_RETURN_IF_ERROR(Check());
   return Intern(std::move(threads), accepting);
@@ -98,21 +101,27 @@ bool Matcher::Step(std::vector<Thread>& threads, bool& accepting, uint8_t byte, 
   return !threads.empty() || accepting;
 }
 
+void Matcher::LimitWork(uint64_t most) {
+  work_end_ = most < UINT64_MAX - work() ? work() + most : UINT64_MAX;
+}
+
 absl::StatusOr<ConfigId> Matcher::Advance(ConfigId config, std::string_view bytes) {
   if (bytes.empty()) return config;
+  BeginCall();
   std::vector<Thread> threads = configs_[config].threads;
   bool accepting = false;
   for (const char c : bytes) {
-    if (refused_ || !Step(threads, accepting, static_cast<uint8_t>(c), false)) break;
+    if (refused_ || walker_.exceeded()) break;
+    if (!Step(threads, accepting, static_cast<uint8_t>(c), false)) break;
   }
   TANDEM_RETURN_IF_ERROR(Check());
   return Intern(std::move(threads), accepting);
 }
 
 absl::Status Matcher::Mask(ConfigId id, std::span<uint32_t> out) {
+  BeginCall();
   if (configs_[id].mask == nullptr) {
     auto made = std::make_unique<TokenSet>();
-    LimitWork();
     MakeMask(std::vector<Thread>(configs_[id].threads), *made);
     TANDEM_RETURN_IF_ERROR(Check());
     made->Compact(trie_->mask_words());
@@ -193,10 +202,12 @@ void Matcher::Arrive(SetId set, RegexId regex, uint32_t node_id, TokenSet& out) 
 }
 
 bool Matcher::CanGoOn(ConfigId config) {
+  BeginCall();
   return std::ranges::any_of(configs_[config].threads, [this](const Thread& thread) {
     for (ByteSet left = ByteSet::All(); !left.empty();) {
       ByteSet alike;
       if (grammar_.regexes.Derive(thread.regex, left.First(), &alike) != kNothing) return true;
+      if (walker_.exceeded()) return true;
       left = left & ~alike;
     }
     return false;
@@ -207,7 +218,8 @@ absl::StatusOr<std::string> Matcher::Forced(ConfigId config, size_t max_bytes, C
   std::string forced;
   std::vector<Thread> threads = configs_[config].threads;
   bool accepting = configs_[config].accepting;
-  while (forced.size() < max_bytes && !accepting && !refused_) {
+  BeginCall();
+  while (forced.size() < max_bytes && !accepting && !refused_ && !walker_.exceeded()) {
     std::optional<uint8_t> only;
     bool several = false;
     for (const Thread& thread : threads) {
@@ -235,6 +247,7 @@ absl::StatusOr<bool> Matcher::LongerTokenFits(ConfigId config, std::string_view 
   uint32_t node = 0;
   std::vector<Thread> threads = configs_[config].threads;
   bool accepting = false;
+  BeginCall();
   for (const char c : bytes) {
     const TrieNode& parent = trie_->node(node);
     uint32_t next = kNoToken;
@@ -245,12 +258,11 @@ absl::StatusOr<bool> Matcher::LongerTokenFits(ConfigId config, std::string_view 
     }
     if (next == kNoToken) return false;
     node = next;
+    if (refused_ || walker_.exceeded()) break;
     if (!Step(threads, accepting, static_cast<uint8_t>(c), false)) return false;
   }
-  TANDEM_RETURN_IF_ERROR(Check());
   TokenSet out;
   visited_.clear();
-  LimitWork();
   for (const Thread& thread : threads) Walk(thread.set, thread.regex, node, out);
   TANDEM_RETURN_IF_ERROR(Check());
   return !out.tokens.empty();

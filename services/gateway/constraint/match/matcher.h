@@ -6,6 +6,7 @@
 // so results about one are kept.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,7 +32,7 @@ inline constexpr ConfigId kDeadConfig = 0;  // no text has this beginning
 struct MatcherLimits {
   size_t cache_bytes = size_t{8} << 20;    // above it what can be found again is dropped
   size_t memory_bytes = size_t{16} << 20;  // above it the matcher fails
-  uint64_t mask_work = 4'000'000;  // nodes of the trie and of regular expressions a mask may visit
+  uint64_t call_work = 4'000'000;  // nodes of the trie and of regular expressions a call may visit
 };
 
 // Single-thread.  Configurations are good for the matcher's life.
@@ -44,11 +45,15 @@ class Matcher {
   Matcher& operator=(const Matcher&) = delete;
 
   absl::StatusOr<ConfigId> Start();
+  // From now on calls may visit so many nodes in all, and each as many as MatcherLimits says.
+  void LimitWork(uint64_t most);
+  // Nodes visited since the matcher was made.
+  uint64_t work() const { return walker_.work(); }
   // kDeadConfig where no text goes on so.
   absl::StatusOr<ConfigId> Advance(ConfigId config, std::string_view bytes);
   // Whether the text may end here.
   bool accepting(ConfigId config) const { return configs_[config].accepting; }
-  // Whether a byte may follow.
+  // Whether a byte may follow.  True, too, where finding out takes more work than is allowed.
   bool CanGoOn(ConfigId config);
   // Sets out[i / 32] bit i % 32 for each token i that may come next, end tokens where the text may
   // end, and clears the others.  out: [trie.mask_words()].
@@ -84,8 +89,7 @@ class Matcher {
   void Enter(SetId set, std::vector<Thread>& threads, bool& accepting);
   bool Step(std::vector<Thread>& threads, bool& accepting, uint8_t byte, bool keep);
   absl::Status Check();
-  // From now on, for one mask.
-  void LimitWork() { walker_.LimitWork(limits_.mask_work); }
+  void BeginCall() { walker_.LimitWork(std::min(limits_.call_work, work_end_ - work())); }
   void MakeMask(const std::vector<Thread>& threads, TokenSet& out);
   void WalkSet(SetId set, uint32_t node, TokenSet& out);
   void Walk(SetId set, RegexId regex, uint32_t node, TokenSet& out);
@@ -100,6 +104,7 @@ class Matcher {
   absl::flat_hash_map<std::vector<uint32_t>, ConfigId> config_ids_;
   size_t config_bytes_ = 0;
   size_t mask_bytes_ = 0;
+  uint64_t work_end_ = UINT64_MAX;  // of work()
   bool failed_ = false;
   bool refused_ = false;                   // the call under way
   absl::flat_hash_set<uint64_t> visited_;  // (set, node) of the mask under way

@@ -70,10 +70,11 @@ class RegexWalker {
   void DropCaches();
   size_t memory_bytes() const { return bytes_ + rows_.capacity() * sizeof(void*); }
   // From now on so many nodes of the trie and of regular expressions may be visited.
-  void LimitWork(uint64_t most) { work_limit_ = visits_ + arena_.steps() + most; }
+  void LimitWork(uint64_t most) { work_limit_ = work() + most; }
+  uint64_t work() const { return visits_ + arena_.steps(); }
   void CountVisits(uint64_t visits) { visits_ += visits; }
   // Whether there were more: what was found since is incomplete.
-  bool exceeded() const { return visits_ + arena_.steps() > work_limit_; }
+  bool exceeded() const { return work() > work_limit_; }
   // The same, and lifts the limit; forgets incomplete results.
   bool TakeExceeded();
 

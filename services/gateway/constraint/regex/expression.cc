@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -24,7 +24,7 @@ ExpressionId ExpressionPool::Add(Expression node) {
         absl::StrFormat("grammar: it is nested deeper than %d", kMaxDepth));
   } else if (status_.ok() && nodes_.size() % kNodesBetweenLooks == 0) {
     status_ = CheckCancelled();
-    if (status_.ok() && (bytes_ > kMaxBytes || absl::Now() > deadline_)) {
+    if (status_.ok() && (bytes_ > kMaxBytes || WorkTime() > deadline_)) {
       status_ = absl::ResourceExhaustedError(
           "grammar: it takes more time or memory to read than a grammar may");
     }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "services/common/base/check.h"
 #include "services/gateway/constraint/regex/expression.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -171,7 +171,7 @@ RegexId RegexArena::Class(const CodePointSet& code_points, Spelling spelling) {
       return Intern({.kind = RegexKind::kClass, .a = number});
     }
   }
-  if (class_bytes_ > max_bytes_ || absl::Now() > deadline_) {
+  if (class_bytes_ > max_bytes_ || WorkTime() > deadline_) {
     overflowed_ = true;
     return kNothing;
   }

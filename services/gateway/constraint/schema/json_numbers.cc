@@ -147,6 +147,15 @@ Decimal Decimal::Of(double value) {
   return decimal;
 }
 
+Decimal Decimal::Of(const OrderedJson& number) {
+  if (!number.is_number_integer()) return Of(number.get<double>());
+  Decimal decimal;
+  decimal.whole = number.dump();
+  decimal.negative = decimal.whole.starts_with('-');
+  if (decimal.negative) decimal.whole.erase(0, 1);
+  return decimal;
+}
+
 int Compare(const Decimal& a, const Decimal& b) {
   if (a.negative != b.negative) return a.negative ? -1 : 1;
   return a.negative ? -CompareMagnitudes(a, b) : CompareMagnitudes(a, b);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "services/gateway/constraint/regex/regex_arena.h"
+#include "services/gateway/constraint/schema/json_style.h"
 
 namespace tandem::gateway::constraint {
 
@@ -17,6 +18,8 @@ struct Decimal {
   bool IsZero() const { return whole == "0" && fraction.empty(); }
   // Of a finite double: the shortest decimal that reads back as it.
   static Decimal Of(double value);
+  // Integers to the last digit, others as a double.
+  static Decimal Of(const OrderedJson& number);
 };
 
 // Below zero, zero or above it, as a is below, equal to or above b.

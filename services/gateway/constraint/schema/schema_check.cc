@@ -104,7 +104,7 @@ absl::StatusOr<bool> SchemaCheck::FitsFacts(const OrderedJson& value, const Sche
                                             int depth) {
   const unsigned kind = KindOf(value);
   if ((facts.kinds & kind) == 0) return false;
-  if ((kind & kNumberKind) != 0) return Within(Decimal::Of(value.get<double>()), facts.numbers);
+  if ((kind & kNumberKind) != 0) return Within(Decimal::Of(value), facts.numbers);
   if (kind == kStringKind) return FitsString(value.get_ref<const std::string&>(), facts);
   if (kind == kArrayKind) return FitsArray(value, facts, depth);
   if (kind == kObjectKind) return FitsObject(value, facts, depth);

@@ -15,7 +15,7 @@ struct SchemaOptions {
   // oneOf as anyOf where a value may match several branches.
   bool coerce_one_of = false;
   size_t max_bytes = size_t{12} << 20;
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time deadline = absl::InfiniteFuture();  // of WorkTime
 };
 
 // The JSON texts of the values that fit `schema` (docs/constraints.md lists the keywords).

@@ -94,7 +94,7 @@ class Collector {
   }
 
   void AddMin(const OrderedJson& value, bool exclusive) {
-    const Decimal min = Decimal::Of(value.get<double>());
+    const Decimal min = Decimal::Of(value);
     NumberBounds& numbers = facts_.numbers;
     const int order = numbers.min ? Compare(min, *numbers.min) : 1;
     if (order > 0) numbers.min_exclusive = exclusive;
@@ -102,7 +102,7 @@ class Collector {
     if (order > 0) numbers.min = min;
   }
   void AddMax(const OrderedJson& value, bool exclusive) {
-    const Decimal max = Decimal::Of(value.get<double>());
+    const Decimal max = Decimal::Of(value);
     NumberBounds& numbers = facts_.numbers;
     const int order = numbers.max ? Compare(max, *numbers.max) : -1;
     if (order < 0) numbers.max_exclusive = exclusive;
@@ -124,7 +124,7 @@ class Collector {
     const OrderedJson* multiple = Find(schema, "multipleOf");
     if (multiple == nullptr) return absl::OkStatus();
     // 1, 0.1, 0.01, ...: a number of digits.
-    const Decimal step = Decimal::Of(multiple->get<double>());
+    const Decimal step = Decimal::Of(*multiple);
     const bool tenth = step.whole == "0" && !step.fraction.empty() &&
                        step.fraction.find_first_not_of('0') == step.fraction.size() - 1 &&
                        step.fraction.back() == '1';

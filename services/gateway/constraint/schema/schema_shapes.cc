@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "services/common/base/cancellation.h"
 #include "services/common/base/status_macros.h"
 #include "services/gateway/constraint/regex/expression.h"
 #include "services/gateway/constraint/schema/json_numbers.h"
 #include "services/gateway/constraint/schema/json_style.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace tandem::gateway::constraint {
 namespace {
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<ValueShape>> SchemaShapes::Run() {
 
 absl::Status SchemaShapes::CheckBudget() {
   TANDEM_RETURN_IF_ERROR(CheckCancelled());
-  if (todo_.size() > kMaxShapes || arena_.overflowed() || absl::Now() > deadline_) {
+  if (todo_.size() > kMaxShapes || arena_.overflowed() || WorkTime() > deadline_) {
     return absl::ResourceExhaustedError(
         "schema: it takes more time or memory to compile than a schema may");
   }

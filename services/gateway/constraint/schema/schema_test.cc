@@ -43,6 +43,13 @@ std::string ErrorOf(const std::string& schema) {
 TEST(SchemaTest, CompilesScalars) {
   Check({R"({"type":"null"})", {"null"}, {"true", "nul"}});
   Check({R"({"type":["boolean","integer"]})", {"true", "false", "-7", "0"}, {"1.5", "01", "null"}});
+  // Beyond the integers of a double.
+  Check({R"({"type":"integer","minimum":9007199254740993,"maximum":9223372036854775807})",
+         {"9007199254740993", "9223372036854775807"},
+         {"9007199254740992", "9223372036854775808", "-9007199254740993"}});
+  Check({R"({"type":"integer","minimum":-9223372036854775807,"exclusiveMaximum":1})",
+         {"-9223372036854775807", "0"},
+         {"-9223372036854775808", "1"}});
   Check({R"({"type":"number"})", {"1.5", "-0.25", "2e10", "3E-5"}, {"+1", ".5", "1.", "1e"}});
   Check({R"({"type":"string"})",
          {R"("")", R"("a\"b\u00e9\/é")"},
