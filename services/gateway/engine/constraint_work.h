@@ -2,8 +2,8 @@
 // that are forced then, and the mask of the next one.
 //
 //   token decided -> Run: at once, as long as it is quick  -> mask -> the sequence goes on
-//                 \-> Post: a thread of the pool, for what is not quick, and for grammars that were
-//                     slow a short time ago -> Take -/
+//                 \-> Post: a thread of the pool, for longer work, and for grammars that were slow
+//                     a short time ago -> Take -/
 //
 // Most masks take microseconds.  A grammar whose masks take long delays its own answers alone.
 #pragma once
@@ -46,7 +46,7 @@ struct ConstraintWork {
   bool done = false;             // after them nothing may follow
   std::vector<uint32_t> mask;  // of the token after them, [TokenTrie::mask_words()]; empty if done
   absl::Duration time;         // of the mask
-  bool cut_off = false;        // more than quick, or the limits: what is above is of no use
+  bool cut_off = false;        // not quick, or over the limits: the results are of no use
 };
 
 // Text to tokens without control tokens.

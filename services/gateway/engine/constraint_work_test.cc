@@ -109,7 +109,7 @@ TEST_F(ConstraintPoolTest, SendersTakeTurns) {
 
 TEST_F(ConstraintPoolTest, WorkOfARequestThatHasEndedIsDropped) {
   for (const uint64_t request : {1, 2, 1, 3}) Post(request, "many");
-  // The first work holds the thread; what is posted behind it has not begun.
+  // The first work holds the thread; the others have not begun.
   pool_.Forget(1);
   EXPECT_EQ(Finish(3), (std::vector<uint64_t>{0, 2, 3}));
 }
