@@ -15,6 +15,7 @@
 #include "services/gateway/constraint/constraint.h"
 #include "services/gateway/constraint/constraint_source.h"
 #include "services/gateway/constraint/testing/vocabularies.h"
+#include "services/gateway/constraint/work_time.h"
 
 namespace {
 

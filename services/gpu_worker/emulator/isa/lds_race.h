@@ -30,7 +30,7 @@ class LdsRaceCheck {
   // Wave 0 to 31 uses bytes [address, address + kBytes).  Each describes the race, if any.
   template <uint32_t kBytes>
   std::optional<std::string> Read(uint32_t wave, uint32_t address) {
-    if (Conflicts<kBytes>(writes_, wave, address) | Conflicts<kBytes>(atomics_, wave, address) |
+    if (Conflicts<kBytes>(writes_, wave, address) || Conflicts<kBytes>(atomics_, wave, address) ||
         IsContested<kBytes>(address)) {
       return DescribeRead("reads", wave, address, kBytes, atomics_, "changed");
     }
@@ -39,7 +39,7 @@ class LdsRaceCheck {
   }
   template <uint32_t kBytes>
   std::optional<std::string> Change(uint32_t wave, uint32_t address) {
-    if (Conflicts<kBytes>(writes_, wave, address) | Conflicts<kBytes>(reads_, wave, address) |
+    if (Conflicts<kBytes>(writes_, wave, address) || Conflicts<kBytes>(reads_, wave, address) ||
         IsContested<kBytes>(address)) {
       return DescribeRead("changes", wave, address, kBytes, reads_, "read");
     }
@@ -57,7 +57,7 @@ class LdsRaceCheck {
 
   int32_t UseBy(uint32_t wave) const { return epoch_ + static_cast<int32_t>(wave); }
   // Another wave's use since the last barrier.
-  bool IsOthers(int32_t use, int32_t mine) const { return (use >= epoch_) & (use != mine); }
+  bool IsOthers(int32_t use, int32_t mine) const { return use >= epoch_ && use != mine; }
   // A whole word's uses at once: most accesses are of words.
   using Four = int32_t __attribute__((vector_size(16)));
   template <uint32_t kBytes>
@@ -74,7 +74,7 @@ class LdsRaceCheck {
       return (halves[0] | halves[1]) != 0;
     }
     bool any = false;
-    for (uint32_t i = 0; i < kBytes; ++i) any |= IsOthers(uses[address + i], mine);
+    for (uint32_t i = 0; i < kBytes; ++i) any = any || IsOthers(uses[address + i], mine);
     return any;
   }
   template <uint32_t kBytes>
@@ -96,7 +96,8 @@ class LdsRaceCheck {
       for (uint32_t i = 0; i < kBytes; i += 4) {
         Four use;
         std::memcpy(&use, &uses[address + i], sizeof(use));
-        use = (use >= epoch_) & (use != mine) ? Four{} + several : Four{} + mine;
+        const Four others = (use >= epoch_) & (use != mine);
+        use = (others & several) | (~others & mine);
         std::memcpy(&uses[address + i], &use, sizeof(use));
       }
       return;
