@@ -74,7 +74,7 @@ class ConstraintState {
     most_work_ = most;
     work_ = 0;
   }
-  // Nodes visited since.  About 50 in a microsecond.
+  // Nodes visited since.
   uint64_t work() const { return work_; }
   // Sets bit i % 32 of out[i / 32] for each token i that may come next, and clears the others.  End
   // tokens are set where the text may end.  out: [TokenTrie::mask_words()].

@@ -81,7 +81,7 @@ struct EngineOptions {
   absl::Duration token_target;
   bool prefix_cache = true;      // scheduler.h
   bool shared_prefixes = false;  // between clients of all API keys
-  // What the engine's thread does for a constrained answer between two tokens: nodes visited, about half a millisecond.
+  // What the engine's thread does for a constrained answer between two tokens, in nodes visited.
   // Other threads do what takes more, and then, for a time, all that the constraint needs.  0: they do everything.
   uint64_t quick_constraint_work = 25'000;
   // A request whose steps failed so often in a row may be what kills the worker: it ends.
