@@ -304,6 +304,16 @@ absl::Status CheckNpuPrompts(GatewayFlags& flags) {
   return RequireNpuForPrompts(flags.executor.policy.npu);
 }
 
+// Whether a replica for prompts, on the NPU, may come beside the one that there is.
+bool MayHaveAutoPrompts(const GatewayFlags& flags) {
+  const ExecutorOptions& executor = flags.executor;
+  const bool alone = flags.replica_file.empty() && flags.num_replicas == 1 && !flags.npu_prompts;
+  const bool free = flags.draft.device != "npu" && flags.layers.empty() &&
+                    !executor.policy.out_on_npu && flags.prefix_cache != "off";
+  return executor.policy.npu == NpuPolicy::kAuto && alone && free &&
+         DivideBesideNpu(executor.worker_targets, executor.npu_targets, 1).ok();
+}
+
 // Workers, and which layers go where.
 absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   ExecutorOptions& executor = flags.executor;
@@ -338,6 +348,8 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
                             DivideWorkers(executor.worker_targets, executor.npu_targets,
                                           flags.num_replicas, flags.num_prompt_replicas));
   }
+  flags.auto_prompts = MayHaveAutoPrompts(flags);
+  if (flags.auto_prompts) flags.replicas[0].role = ReplicaRole::kDecode;
   bool any_remote = false;
   for (const ReplicaWorkers& replica : flags.replicas) {
     TANDEM_RETURN_IF_ERROR(CheckWorkers(flags, replica));
@@ -348,7 +360,7 @@ absl::Status FinishWorkerFlags(GatewayFlags& flags) {
   }
   const bool several = by_file || flags.num_replicas > 1;
   // A replica of the file may leave, or get a role.
-  const bool phases = flags.num_prompt_replicas > 0 || flags.npu_prompts;
+  const bool phases = flags.num_prompt_replicas > 0 || flags.npu_prompts || flags.auto_prompts;
   executor.kv_area_bytes = by_file || phases ? kKvAreaBytes : 0;
   if (several && !flags.layers.empty()) {
     return absl::InvalidArgumentError(

@@ -58,6 +58,7 @@ struct GatewayFlags {
   uint32_t num_replicas = 1;
   uint32_t num_prompt_replicas = 0;  // the first of them: they compute prompts alone
   bool npu_prompts = false;          // one replica more, on the NPU, computes prompts
+  bool auto_prompts = false;         // ... if measured to be better; from FinishGatewayFlags
   bool allow_clear = false;          // workers on other hosts without TLS
   uint32_t port = 0;
   std::string metrics;          // HOST:PORT of a page for Prometheus; empty: --http's alone

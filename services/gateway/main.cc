@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +66,7 @@ void ReloadReplicas(const GatewayFlags& flags, Launcher& launcher) {
     return LogError("the replicas stay as they are",
                     {{"reason", std::string(replicas.status().message())}});
   }
-  launcher.SetReplicas(*std::move(replicas));
+  launcher.SetReplicas(std::move(replicas->all));
 }
 
 int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
@@ -84,11 +85,14 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   if (has_page) engine.observers.push_back(&meters.engine);
   engine.observers.push_back(&log);
   if ((*tracing)->enabled()) engine.observers.push_back(&(*tracing)->tracer());
-  auto replicas = MakeReplicas(flags);
+  Launcher* launched = nullptr;
+  auto replicas = MakeReplicas(flags, [&launched](std::optional<ReplicaStart> extra) {
+    launched->SetExtra(std::move(extra));
+  });
   if (!replicas.ok()) return Fail("cannot place the replicas", replicas.status());
-  Launcher launcher(ReplicaStarts{*std::move(replicas), !flags.replica_file.empty()}, engine,
-                    flags.names, flags.tools,
+  Launcher launcher(*std::move(replicas), engine, flags.names, flags.tools,
                     PicturesBy(PictureOptions(flags, meters), flags.executor));
+  launched = &launcher;
   GenerationService service(
       launcher,
       {.version = Version(), .sampler = (*tracing)->sampler(), .traces = &(*tracing)->ring()});

@@ -1,9 +1,6 @@
 #include "services/gateway/make_replicas.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -15,14 +12,27 @@ namespace tandem::gateway {
 
 namespace {
 
-uint64_t NextPlan() {
-  static std::atomic<uint64_t> last{0};
-  return ++last;
+absl::StatusOr<ExecutorOptions> OptionsOf(const GatewayFlags& flags,
+                                          const ReplicaWorkers& replica) {
+  ExecutorOptions options = flags.executor;
+  options.worker_targets = replica.workers;
+  options.npu_targets = replica.npu_workers;
+  // NPUs have float16 alone.
+  const DType kv_dtype = replica.layers_on_npu ? DType::kF16 : options.policy.kv_dtype;
+  options.policy.kv_dtype = replica.kv_dtype.value_or(kv_dtype);
+  options.policy.layers_on_npu = replica.layers_on_npu;
+  if (!replica.layers_on_npu) return options;
+  TANDEM_RETURN_IF_ERROR(RequireNpuForPrompts(options.policy.npu));
+  // Beside the plan that its worker has of another replica, whose KV comes first.
+  options.plan_id = "prompts";
+  options.yields = true;
+  return options;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags) {
+absl::StatusOr<ReplicaStarts> MakeReplicas(const GatewayFlags& flags,
+                                           const SetExtraReplica& set_extra) {
   std::vector<ReplicaWorkers> replicas = flags.replicas;
   if (!flags.replica_file.empty()) {
     TANDEM_ASSIGN_OR_RETURN(replicas, ReadReplicaFile(flags.replica_file));
@@ -37,31 +47,23 @@ absl::StatusOr<std::vector<ReplicaStart>> MakeReplicas(const GatewayFlags& flags
     return absl::InvalidArgumentError(
         absl::StrFormat("--draft-device %s: the NPU computes prompts", flags.draft.device));
   }
-  std::vector<ReplicaStart> starts;
+  ReplicaStarts starts{.all = {},
+                       .change = !flags.replica_file.empty() || flags.auto_prompts,
+                       .shows_lone = !flags.auto_prompts};
   for (const ReplicaWorkers& replica : replicas) {
-    ExecutorOptions options = flags.executor;
-    options.worker_targets = replica.workers;
-    options.npu_targets = replica.npu_workers;
-    // NPUs have float16 alone.
-    const DType kv_dtype = replica.layers_on_npu ? DType::kF16 : options.policy.kv_dtype;
-    options.policy.kv_dtype = replica.kv_dtype.value_or(kv_dtype);
-    options.policy.layers_on_npu = replica.layers_on_npu;
-    if (replica.layers_on_npu) {
-      TANDEM_RETURN_IF_ERROR(RequireNpuForPrompts(options.policy.npu));
-      // Beside the plan that its worker has of another replica, whose KV comes first.
-      options.plan_id = "prompts";
-      options.yields = true;
-    } else if (any_on_npu && replica.npu_workers.empty()) {
-      options.policy.npu = NpuPolicy::kOff;
-    }
-    // One that comes may share a worker with one that leaves: their plans must not replace each other.
-    if (!flags.replica_file.empty()) {
-      absl::StrAppendFormat(&options.plan_id, "-%d", NextPlan());
-    }
-    ReplicaStart& start = starts.emplace_back();
+    TANDEM_ASSIGN_OR_RETURN(ExecutorOptions options, OptionsOf(flags, replica));
+    if (any_on_npu && replica.npu_workers.empty()) options.policy.npu = NpuPolicy::kOff;
+    // One that comes may share a worker with one that leaves.
+    if (!flags.replica_file.empty()) options = WithNewPlanId(std::move(options));
+    ReplicaStart& start = starts.all.emplace_back();
     // Where prompts are computed few tokens are decoded.
     if (replica.role != ReplicaRole::kPrompts) {
       TANDEM_ASSIGN_OR_RETURN(start.make_drafters, DraftersFor(drafters, flags.draft, options));
+    }
+    if (flags.auto_prompts) {
+      const ReplicaWorkers prompts = BesideNpu(replica);
+      TANDEM_ASSIGN_OR_RETURN(const ExecutorOptions apart, OptionsOf(flags, prompts));
+      options.prompts_apart = MakePromptsApart(apart, prompts.key(), set_extra);
     }
     start.key = replica.key();
     start.role = replica.role;

@@ -167,11 +167,15 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
     return absl::InvalidArgumentError(
         "--npu-prompts needs a --worker on this machine, for the embedding and the head");
   }
-  replicas.push_back({.workers = beside->workers,
-                      .npu_workers = npu_workers,
-                      .role = ReplicaRole::kPrompts,
-                      .layers_on_npu = true});
+  replicas.push_back(BesideNpu({.workers = beside->workers, .npu_workers = npu_workers}));
   return replicas;
+}
+
+ReplicaWorkers BesideNpu(const ReplicaWorkers& decode) {
+  return {.workers = decode.workers,
+          .npu_workers = decode.npu_workers,
+          .role = ReplicaRole::kPrompts,
+          .layers_on_npu = true};
 }
 
 absl::StatusOr<std::vector<ReplicaWorkers>> ParseReplicas(const std::string& text) {

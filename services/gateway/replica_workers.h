@@ -38,6 +38,9 @@ absl::StatusOr<std::vector<ReplicaWorkers>> DivideBesideNpu(
     const std::vector<std::string>& workers, const std::vector<std::string>& npu_workers,
     uint32_t num_replicas);
 
+// The replica whose NPUs compute prompts, whole, for `decode`, with Embed and Head on its workers.
+ReplicaWorkers BesideNpu(const ReplicaWorkers& decode);
+
 // A replica a line: its workers, with blanks between; npu=TARGET is an NPU worker, role=prompts or
 // role=decode what it is for, kv=f16 or kv=q8_0 its KV cache, layers=npu says that its NPUs run all
 // layers.  Empty lines, and lines that begin with #, mean nothing.

@@ -152,6 +152,21 @@ TEST_F(AutoPlacementTest, WithoutAnNpuNothingIsTried) {
   EXPECT_FALSE(std::filesystem::exists(AutoOptions().costs_file));
 }
 
+TEST_F(AutoPlacementTest, AnNpuThatRefusesThePlansIsLeftOut) {
+  StartLoader();
+  StartWorker("gpu0");
+  const std::string refusal = directory_.path() + "/refusal";
+  std::ofstream(refusal) << "no hardware context is free";
+  // With Out it has two placements: both are refused.
+  StartWorker("npu0", "unix:" + Socket("npu0"), {"--layers", "--refuse-plans", refusal});
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  EXPECT_THAT(executor->placement(), HasSubstr("everything on gpu0"));
+  EXPECT_THAT(executor->plan().notice, HasSubstr("Attend x12 and Out x12 on npu0"));
+  EXPECT_THAT(executor->plan().notice, HasSubstr("no hardware context is free"));
+  ASSERT_OK(Greedy(*executor, prompt_, 6).status());
+}
+
 TEST_F(AutoPlacementTest, AnNpuThatComesLaterIsTried) {
   StartLoader();
   StartDelayed("gpu0", 20'000);

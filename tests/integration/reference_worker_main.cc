@@ -1,7 +1,10 @@
 // reference_worker: a worker process for tests, over the reference arithmetic on the host.
 #include <CLI/CLI.hpp>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -9,6 +12,27 @@
 #include "services/common/reference/reference_worker.h"
 #include "services/common/rpc/polling.h"
 #include "services/worker_host/worker_flags.h"
+
+namespace {
+
+class Worker final : public tandem::reference::ReferenceWorker {
+ public:
+  Worker(const tandem::reference::ReferenceWorkerOptions& options, std::string refusal)
+      : ReferenceWorker(options), refusal_(std::move(refusal)) {}
+
+  absl::StatusOr<tandem::LoadReport> Load(
+      tandem::ModelLoad load,
+      const std::function<void(double, std::string_view)>& progress) override {
+    std::string why;
+    if (std::getline(std::ifstream(refusal_), why)) return absl::ResourceExhaustedError(why);
+    return ReferenceWorker::Load(std::move(load), progress);
+  }
+
+ private:
+  const std::string refusal_;  // a file
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   tandem::PollForLatency();
@@ -31,6 +55,9 @@ int main(int argc, char** argv) {
   app.add_option("--ffn-delay", ffn_delay, "the same of each Ffn");
   bool by_row = false;
   app.add_flag("--delay-by-row", by_row, "they are of each row");
+  std::string refusal;
+  app.add_option("--refuse-plans", refusal,
+                 "file with the reason why plans are refused; none, or empty: they are not");
   tandem::AddHostFlags(app, run);
   CLI11_PARSE(app, argc, argv);
   if (kind == "npu") {
@@ -47,8 +74,8 @@ int main(int argc, char** argv) {
     if (stage == tandem::StageKind::kFfn) std::ifstream(ffn_delay) >> microseconds;
     return absl::Microseconds(microseconds) * (by_row ? num_rows : 1);
   };
-  const absl::Status status = tandem::RunWorkerService(
-      std::make_unique<tandem::reference::ReferenceWorker>(options), run, signals);
+  const absl::Status status =
+      tandem::RunWorkerService(std::make_unique<Worker>(options, refusal), run, signals);
   if (status.ok()) return 0;
   tandem::LogError("worker stopped", {{"reason", std::string(status.message())}});
   return 1;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/stream_reader.h"
 #include "services/gateway/make_replicas.h"
+#include "services/gateway/model/launcher.h"
 #include "tests/integration/executor_fixture.h"
 
 namespace tandem::gateway {
@@ -32,22 +34,36 @@ class ReplicasFixture : public ExecutorTest {
   // Serves by the replicas of the flags; the first is ready then.
   void Serve(GatewayFlags& flags) {
     ASSERT_OK(FinishGatewayFlags(flags));
-    ASSERT_OK_AND_ASSIGN(std::vector<ReplicaStart> starts, MakeReplicas(flags));
-    ASSERT_OK_AND_ASSIGN(std::unique_ptr<Executor> first, starts[0].start(nullptr));
+    ASSERT_OK_AND_ASSIGN(ReplicaStarts all, MakeReplicas(flags));
+    ASSERT_OK_AND_ASSIGN(std::unique_ptr<Executor> first, all.all[0].start(nullptr));
     ASSERT_OK_AND_ASSIGN(tokenizer_, Tokenizer::Create(first->vocabulary()));
-    ReplicaStarts all{std::move(starts), !flags.replica_file.empty()};
     ASSERT_OK_AND_ASSIGN(replicas_, Replicas::Create({0, std::move(first)}, *tokenizer_,
                                                      flags.engine, std::move(all)));
   }
+  // The same as the gateway does it, which lets the flags' measurements change the replicas.
+  void Launch(GatewayFlags& flags) {
+    ASSERT_OK(FinishGatewayFlags(flags));
+    const auto set_extra = [this](std::optional<ReplicaStart> extra) {
+      launcher_->SetExtra(std::move(extra));
+    };
+    ASSERT_OK_AND_ASSIGN(ReplicaStarts starts, MakeReplicas(flags, set_extra));
+    launcher_ = std::make_unique<Launcher>(std::move(starts), flags.engine);
+    launcher_->Begin([](bool) {});
+    const auto has_model = [this] { return launcher_->model().ok(); };
+    ASSERT_TRUE(Eventually(has_model, absl::Seconds(60))) << launcher_->model().status();
+  }
   // As at SIGHUP: the replica file is another.  REQUIRES flags after FinishGatewayFlags.
   void Reload(const GatewayFlags& flags) {
-    ASSERT_OK_AND_ASSIGN(std::vector<ReplicaStart> starts, MakeReplicas(flags));
-    replicas_->Update(std::move(starts));
+    ASSERT_OK_AND_ASSIGN(ReplicaStarts starts, MakeReplicas(flags));
+    replicas_->Update(std::move(starts.all));
   }
-  void StopServing() { replicas_ = nullptr; }
+  void StopServing() {
+    replicas_ = nullptr;
+    launcher_ = nullptr;
+  }
   v1::GetStatusResponse Status() const {
     v1::GetStatusResponse status;
-    replicas_->FillStatus(status);
+    replicas().FillStatus(status);
     return status;
   }
   void AwaitReady(int replica) {
@@ -69,7 +85,7 @@ class ReplicasFixture : public ExecutorTest {
       request.sampling.seed = i;
       request.max_tokens = 30;
       request.ignore_eos = true;
-      EXPECT_OK(replicas_->Submit(std::move(request), readers[i].stream()));
+      EXPECT_OK(replicas().Submit(std::move(request), readers[i].stream()));
     }
     meanwhile();
     std::vector<std::vector<uint32_t>> answers;
@@ -81,9 +97,14 @@ class ReplicasFixture : public ExecutorTest {
   }
 
  private:
+  Replicas& replicas() const {
+    return launcher_ == nullptr ? *replicas_ : (*launcher_->model())->replicas();
+  }
+
   int num_calls_ = 0;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Replicas> replicas_;
+  std::unique_ptr<Launcher> launcher_;  // in its place
 };
 
 }  // namespace tandem::gateway

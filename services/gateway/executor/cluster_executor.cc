@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -32,6 +33,11 @@ const worker::v1::PlanStatus* FindPlan(const worker::v1::GetStatusResponse& stat
   return nullptr;
 }
 
+// Not that somebody is missing: asked again, the workers would say the same.
+bool IsRefusal(const absl::Status& status) {
+  return !status.ok() && !WorthRetrying(status) && !absl::IsAborted(status);
+}
+
 }  // namespace
 
 std::string NewPlanToken() {
@@ -39,6 +45,12 @@ std::string NewPlanToken() {
   std::string token;
   while (token.size() < 16) token.push_back(static_cast<char>(random()));
   return token;
+}
+
+ExecutorOptions WithNewPlanId(ExecutorOptions options) {
+  static std::atomic<uint64_t> last{0};
+  absl::StrAppendFormat(&options.plan_id, "-%d", ++last);
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Start(ExecutorOptions options,
@@ -90,7 +102,10 @@ absl::Status ClusterExecutor::Build(const Progress& progress) {
       if (!status.ok()) return status;  // it has waited
     }
     if (status.ok()) status = MakeExchange();
-    if (status.ok()) status = LoadWorkers(report);
+    if (status.ok()) {
+      status = LoadWorkers(report);
+      if (IsRefusal(status) && placer_.LeaveOut(status, absl::Now())) continue;
+    }
     if (status.ok()) {
       const absl::StatusOr<bool> begun = BeginPlan(report);
       if (begun.ok() && *begun) break;
@@ -138,6 +153,7 @@ absl::StatusOr<bool> ClusterExecutor::BeginPlan(const Progress& progress) {
   }
   if (!placer_.Begin(absl::Now())) return false;
   status_.SetPlan(plan_, config().num_layers);
+  UsePromptsApart(placer_.prompts_apart());
   return true;
 }
 

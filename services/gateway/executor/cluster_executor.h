@@ -103,6 +103,9 @@ class ClusterExecutor final : public Executor {
   absl::Status MakePlacement(absl::Duration wait);
   // Chooses among the plans that the policy leaves.  `plan`: MakePlan's, whose notice all of them have.
   absl::Status ChoosePlacement(const Plan& plan);
+  // One more, if there is one: the GPU's alone, beside a replica that computes prompts.
+  void AddPromptsApart(const std::vector<WorkerDescription>& workers,
+                       std::vector<Placement>& placements) const;
   absl::StatusOr<StepLimits> Limits(const Plan& plan) const;
   // The workers have loaded the plan: tries it, if that is due.  False: another is to be loaded.
   absl::StatusOr<bool> BeginPlan(const Progress& progress);
@@ -110,6 +113,8 @@ class ClusterExecutor final : public Executor {
   void UnloadOthers();
   // Ends the plan if the step that has run says that another placement is better.
   void NotePlacement(const Step& step, std::span<const SegmentTiming> timings);
+  // Whether another replica is to compute prompts.
+  void UsePromptsApart(bool apart);
   void PublishPlacements(absl::Time now);
   void FindKvCopiers();
   // Every epoch has a region of its own.

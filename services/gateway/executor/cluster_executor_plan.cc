@@ -13,6 +13,7 @@
 #include "services/common/version/version.h"
 #include "services/gateway/executor/cluster_executor.h"
 #include "services/gateway/executor/parallel_load.h"
+#include "services/gateway/executor/prompts_apart.h"
 #include "services/gateway/executor/step_sizing.h"
 
 namespace tandem::gateway {
@@ -94,13 +95,35 @@ absl::Status ClusterExecutor::ChoosePlacement(const Plan& plan) {
     }
   }
   if (placements.empty()) return refused;
+  AddPromptsApart(Available(there), placements);
   const std::string key =
       absl::StrFormat("%s; %s, %d layers of %d", Version(), model_->model().quantization(),
                       config().num_layers, config().hidden_dim);
   const Placement& chosen = placer_.Choose(config(), std::move(placements), key, absl::Now());
   plan_ = chosen.plan;
   limits_ = chosen.limits;
+  const std::string left_out = placer_.LeftOut(absl::Now());
+  if (!left_out.empty()) absl::StrAppend(&plan_.notice, plan_.notice.empty() ? "" : "; ", left_out);
   return absl::OkStatus();
+}
+
+void ClusterExecutor::AddPromptsApart(const std::vector<WorkerDescription>& workers,
+                                      std::vector<Placement>& placements) const {
+  if (options_.prompts_apart == nullptr) return;
+  const auto gpu_alone = std::ranges::find_if(placements, [](const Placement& placement) {
+    return std::ranges::none_of(placement.plan.workers, [](const WorkerDescription& worker) {
+      return worker.kind == DeviceKind::kNpu;
+    });
+  });
+  if (gpu_alone == placements.end()) return;
+  auto plan = MakePlan(config(), model_->weight_dtypes(), workers, options_.prompts_apart->policy);
+  if (!plan.ok()) {
+    LogDebug("prompts are not for an NPU", {{"reason", std::string(plan.status().message())}});
+    return;
+  }
+  Placement apart = *gpu_alone;
+  apart.prompts = *std::move(plan);
+  placements.push_back(std::move(apart));
 }
 
 absl::StatusOr<StepLimits> ClusterExecutor::Limits(const Plan& plan) const {

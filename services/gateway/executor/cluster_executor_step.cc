@@ -6,12 +6,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/common/base/check.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/rpc/convert.h"
 #include "services/common/rpc/inline_exchange.h"
 #include "services/common/rpc/worker_convert.h"
 #include "services/gateway/executor/cluster_executor.h"
 #include "services/gateway/executor/placement_moved.h"
+#include "services/gateway/executor/placement_trial.h"
+#include "services/gateway/executor/prompts_apart.h"
 
 namespace tandem::gateway {
 namespace {
@@ -120,16 +123,34 @@ void ClusterExecutor::LearnPace(const Step& step, const SegmentTiming& timing) {
 }
 
 void ClusterExecutor::NotePlacement(const Step& step, std::span<const SegmentTiming> timings) {
-  if (!placer_.choosing() || placer_.untried()) return;
+  const bool weighs = placer_.choosing() && !placer_.untried();
+  if (!weighs && options_.step_log == nullptr) return;
   const auto batch = ParseStep(StepArea(step.call.lane), limits_, noted_);
   if (!batch.ok()) return;  // its worker has written to it since
   const absl::Time now = absl::Now();
   // Steps that feed each other run one after the other.
   const bool overlaps = !feeds_ && (!step.alone || step.joined);
-  const std::optional<std::string> why = placer_.StepRan(*batch, overlaps, timings, now);
-  if (now - published_ >= kPublishPause || why.has_value()) PublishPlacements(now);
-  if (!why.has_value()) return;
-  lost_ = PlacementMovedError(*why);
+  if (options_.step_log != nullptr) {
+    const std::optional<StepShape> shape = ShapeOf(*batch, true);
+    if (shape.has_value() && !shape->decodes) {
+      options_.step_log->Add({*shape, SecondsOf(plan_, timings)});
+    }
+  }
+  if (!weighs) return;
+  const std::optional<Placer::Move> move = placer_.StepRan(*batch, overlaps, timings, now);
+  if (now - published_ >= kPublishPause || move.has_value()) PublishPlacements(now);
+  if (!move.has_value()) return;
+  if (move->loads) {
+    lost_ = PlacementMovedError(move->why);
+    UsePromptsApart(false);
+  } else {
+    LogInfo("the placement changes", {{"reason", move->why}});
+    UsePromptsApart(placer_.prompts_apart());
+  }
+}
+
+void ClusterExecutor::UsePromptsApart(bool apart) {
+  if (options_.prompts_apart != nullptr) options_.prompts_apart->use(apart);
 }
 
 void ClusterExecutor::PublishPlacements(absl::Time now) {

@@ -31,6 +31,9 @@ class ClusterNetwork;
 
 namespace tandem::gateway {
 
+struct PromptsApart;
+class StepLog;
+
 struct ExecutorOptions {
   std::shared_ptr<ClusterNetwork> network;  // null: gRPC
   std::string loader_target;                // "unix:/run/tandem/loader.sock"
@@ -53,6 +56,9 @@ struct ExecutorOptions {
   ChoiceOptions choice;
   bool favour_throughput = false;
   std::string costs_file;
+  // Likewise: prompts on another replica are one of the placements; null: they are not.
+  std::shared_ptr<PromptsApart> prompts_apart;
+  std::shared_ptr<StepLog> step_log;  // where steps of parts of prompts are noted; null: nowhere
   uint32_t max_rows = 512;
   uint32_t max_sequences = 16;
   uint32_t context_len = 0;  // 0: the model's
@@ -71,6 +77,9 @@ struct ExecutorOptions {
 
 // Random, so that no other gateway has the same.
 std::string NewPlanToken();
+// With a plan_id that no other of this gateway has had: of two plans with the same one, a worker drops the
+// older.
+ExecutorOptions WithNewPlanId(ExecutorOptions options);
 
 struct SegmentTiming {
   uint32_t segment_index = 0;

@@ -1,10 +1,13 @@
 #include "services/gateway/executor/placement_trial.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/common/step/kv_copy.h"
 #include "services/common/step/step_batch.h"
 
 namespace tandem::gateway {
@@ -15,6 +18,7 @@ constexpr uint32_t kCandidates = 64;   // of an output, as samplers ask for
 constexpr int kPromptSteps = 2;        // measured, after one that warms up
 constexpr int kDecodeSteps = 4;
 constexpr int kFullSteps = 3;
+constexpr int kKvCopies = 2;
 // No request's: they count from 1.
 constexpr uint64_t kFirstStep = uint64_t{1} << 62;
 
@@ -163,6 +167,18 @@ class Trial {
 
 }  // namespace
 
+std::optional<StepShape> ShapeOf(const StepBatch& step, bool overlaps) {
+  if (step.rows.empty() || !step.pictures.empty() || step.header.want_logits != 0) return {};
+  const bool decodes = step.outputs.size() == step.rows.size();
+  if (!decodes && (step.sequences.size() != 1 || step.outputs.size() > 1)) return {};
+  uint64_t positions = 0;
+  for (const RowEntry& row : step.rows) positions += row.position;
+  return StepShape{.decodes = decodes,
+                   .rows = static_cast<uint32_t>(step.rows.size()),
+                   .depth = static_cast<uint32_t>(positions / step.rows.size()),
+                   .overlaps = overlaps};
+}
+
 StepSeconds SecondsOf(const Plan& plan, std::span<const SegmentTiming> timings) {
   StepSeconds seconds{.device = std::vector<double>(plan.workers.size())};
   for (const SegmentTiming& timing : timings) {
@@ -183,6 +199,30 @@ ReferenceLoad LoadWithin(const StepLimits& limits, bool many_streams) {
 
 absl::StatusOr<PlacementCosts> TryPlacement(Executor& executor, const ReferenceLoad& load) {
   return Trial(executor).Run(load);
+}
+
+absl::StatusOr<double> TimeKvCopy(Executor& executor, uint32_t rows, bool write) {
+  const StepLimits& limits = executor.limits();
+  const KvCopyLayout layout(executor.config(), limits);
+  const uint64_t block_bytes = layout.BlockBytes(kGlobalGroup) + layout.BlockBytes(kWindowGroup);
+  if (executor.KvArea().empty() || block_bytes == 0) {
+    return absl::FailedPreconditionError("the workers copy no KV");
+  }
+  const uint32_t needed = (rows + limits.block_tokens - 1) / limits.block_tokens;
+  const auto at_once = static_cast<uint32_t>(
+      std::min<uint64_t>({executor.KvArea().size() / block_bytes, limits.num_blocks[kGlobalGroup],
+                          limits.num_blocks[kWindowGroup], needed}));
+  std::vector<uint32_t> blocks(std::max(at_once, 1u));
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  const KvCopy copy{.write = write, .blocks = {blocks, blocks}};
+  double shortest = 0.0;
+  for (int i = 0; i < kKvCopies; ++i) {
+    const absl::Time began = absl::Now();
+    TANDEM_RETURN_IF_ERROR(executor.CopyKv(copy));
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
+    if (i == 0 || seconds < shortest) shortest = seconds;
+  }
+  return shortest * needed / static_cast<double>(blocks.size());
 }
 
 }  // namespace tandem::gateway

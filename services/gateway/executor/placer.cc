@@ -12,6 +12,9 @@
 namespace tandem::gateway {
 namespace {
 
+// What failed may work again: memory, or a device's contexts, that others had.
+constexpr absl::Duration kLeftOut = absl::Minutes(10);
+
 // Leaves out what cuts the context of requests shorter than another does.
 void KeepLongestContext(std::vector<Placement>& placements) {
   uint32_t longest = 0;
@@ -23,6 +26,37 @@ void KeepLongestContext(std::vector<Placement>& placements) {
   });
 }
 
+// All workers whose times count: first those of the plan.
+std::vector<WorkerDescription> WorkersOf(const Placement& placement) {
+  std::vector<WorkerDescription> workers = placement.plan.workers;
+  if (!placement.prompts.has_value()) return workers;
+  for (const WorkerDescription& worker : placement.prompts->workers) {
+    if (std::ranges::find(workers, worker.name, &WorkerDescription::name) == workers.end()) {
+      workers.push_back(worker);
+    }
+  }
+  return workers;
+}
+
+// Of a placement's workers, from times of steps that the other replica has run.
+StepSeconds SecondsApart(const Placement& placement, const StepSeconds& seconds) {
+  const std::vector<WorkerDescription> workers = WorkersOf(placement);
+  StepSeconds all{.device = std::vector<double>(workers.size()), .other = seconds.other};
+  for (size_t w = 0; w < seconds.device.size(); ++w) {
+    const std::string& name = placement.prompts->workers[w].name;
+    const auto at = std::ranges::find(workers, name, &WorkerDescription::name);
+    all.device[at - workers.begin()] += seconds.device[w];
+  }
+  return all;
+}
+
+std::string Describe(const Placement& placement, const ModelConfig& config) {
+  const std::string plan = DescribePlacement(placement.plan, config);
+  if (!placement.prompts.has_value()) return plan;
+  return absl::StrFormat("prompts: %s; answers: %s", DescribePlacement(*placement.prompts, config),
+                         plan);
+}
+
 // What a plan's costs depend on.
 std::string KeyOf(const Placement& placement, const std::string& description,
                   const std::string& key) {
@@ -30,23 +64,10 @@ std::string KeyOf(const Placement& placement, const std::string& description,
   std::string of = absl::StrFormat("%s; %s; %d rows, %d sequences, %d positions, KV %s", key,
                                    description, limits.max_rows, limits.max_sequences,
                                    limits.context_len, std::string(Traits(limits.kv_dtype).name));
-  for (const WorkerDescription& worker : placement.plan.workers) {
+  for (const WorkerDescription& worker : WorkersOf(placement)) {
     if (!worker.driver.empty()) absl::StrAppend(&of, "; ", worker.name, " by ", worker.driver);
   }
   return of;
-}
-
-// Nothing: a step that says little, for it does several things.
-std::optional<StepShape> ShapeOf(const StepBatch& step, bool overlaps) {
-  if (step.rows.empty() || !step.pictures.empty() || step.header.want_logits != 0) return {};
-  const bool decodes = step.outputs.size() == step.rows.size();
-  if (!decodes && (step.sequences.size() != 1 || step.outputs.size() > 1)) return {};
-  uint64_t positions = 0;
-  for (const RowEntry& row : step.rows) positions += row.position;
-  return StepShape{.decodes = decodes,
-                   .rows = static_cast<uint32_t>(step.rows.size()),
-                   .depth = static_cast<uint32_t>(positions / step.rows.size()),
-                   .overlaps = overlaps};
 }
 
 }  // namespace
@@ -54,31 +75,35 @@ std::optional<StepShape> ShapeOf(const StepBatch& step, bool overlaps) {
 Placer::Placer(const ExecutorOptions& options)
     : favour_throughput_(options.favour_throughput),
       measures_(options.policy.npu == NpuPolicy::kAuto),
+      apart_(options.prompts_apart),
       file_(options.costs_file),
       choice_(options.choice) {}
 
 const Placement& Placer::Choose(const ModelConfig& config, std::vector<Placement> placements,
                                 const std::string& key, absl::Time now) {
   TANDEM_CHECK(!placements.empty());
-  KeepLongestContext(placements);
   const auto key_of = [&](const Placement& placement) {
-    return KeyOf(placement, DescribePlacement(placement.plan, config), key);
+    return KeyOf(placement, Describe(placement, config), key);
   };
-  const auto failed = [&](const Placement& placement) {
-    return failed_.contains(key_of(placement));
-  };
+  const auto failed = [&](const Placement& placement) { return IsLeftOut(key_of(placement), now); };
   if (!std::ranges::all_of(placements, failed)) std::erase_if(placements, failed);
+  KeepLongestContext(placements);
   std::vector<PlacementCandidate> candidates;
   keys_.clear();
+  plans_.clear();
   for (const Placement& placement : placements) {
-    PlacementCandidate candidate{.description = DescribePlacement(placement.plan, config)};
-    for (const WorkerDescription& worker : placement.plan.workers) {
+    PlacementCandidate candidate{.description = Describe(placement, config)};
+    for (const WorkerDescription& worker : WorkersOf(placement)) {
       candidate.workers.push_back(worker.name);
     }
+    plans_.push_back(DescribePlacement(placement.plan, config));
     keys_.push_back(key_of(placement));
     const auto known = known_.find(keys_.back());
     candidate.costs = known != known_.end() ? std::optional<PlacementCosts>(known->second)
                                             : file_.Find(keys_.back(), candidate.workers.size());
+    if (candidate.costs.has_value()) {
+      candidate.costs->prompts_apart = placement.prompts.has_value();
+    }
     candidates.push_back(std::move(candidate));
   }
   placements_ = std::move(placements);
@@ -99,15 +124,38 @@ bool Placer::HalvesPay(uint32_t decoding) const {
   return costs.has_value() && gateway::HalvesPay(*costs, decoding);
 }
 
+absl::StatusOr<PlacementCosts> Placer::Measure(Executor& executor) {
+  const Placement& placement = placements_[chosen_];
+  if (!placement.prompts.has_value()) return TryPlacement(executor, choice_.load());
+  // It decodes as the plan does alone.
+  std::optional<PlacementCosts> costs;
+  for (size_t i = 0; i < placements_.size() && !costs.has_value(); ++i) {
+    if (i != chosen_ && SamePlan(i, chosen_)) costs = choice_.candidates()[i].costs;
+  }
+  if (!costs.has_value()) {
+    TANDEM_ASSIGN_OR_RETURN(costs, TryPlacement(executor, choice_.load()));
+  }
+  auto apart = apart_->measure(executor, choice_.load());
+  if (!apart.ok() || apart->prompt.device.size() != placement.prompts->workers.size()) {
+    // Whatever is missing, answers do not depend on it.
+    return absl::FailedPreconditionError(
+        apart.ok() ? "other workers compute the prompts than were there at first"
+                   : std::string(apart.status().message()));
+  }
+  const size_t num_workers = choice_.candidates()[chosen_].workers.size();
+  costs->prompts_apart = true;
+  costs->prompt_rows = apart->prompt_rows;
+  costs->prompt = SecondsApart(placement, apart->prompt);
+  costs->lone.device.resize(num_workers);
+  costs->full.device.resize(num_workers);
+  return *costs;
+}
+
 absl::Status Placer::Try(Executor& executor) {
-  auto costs = TryPlacement(executor, choice_.load());
+  auto costs = Measure(executor);
   if (!costs.ok()) {
     if (absl::IsUnavailable(costs.status())) return costs.status();
-    LogError("a placement fails, and is left out",
-             {{"placement", choice_.candidates()[chosen_].description},
-              {"reason", std::string(costs.status().message())}});
-    failed_.insert(keys_[chosen_]);
-    return failed_.size() < placements_.size() ? absl::OkStatus() : costs.status();
+    return LeaveOut(costs.status(), absl::Now()) ? absl::OkStatus() : costs.status();
   }
   const absl::Status kept = file_.Put(keys_[chosen_], *costs);
   if (!kept.ok()) {
@@ -120,24 +168,73 @@ absl::Status Placer::Try(Executor& executor) {
   return absl::OkStatus();
 }
 
+bool Placer::IsLeftOut(const std::string& key, absl::Time now) const {
+  const auto failure = failed_.find(key);
+  return failure != failed_.end() && now < failure->second.until;
+}
+
+bool Placer::LeaveOut(const absl::Status& why, absl::Time now) {
+  const std::string& description = choice_.candidates()[chosen_].description;
+  LogError("a placement fails, and is left out",
+           {{"placement", description}, {"reason", std::string(why.message())}});
+  failed_[keys_[chosen_]] = {description, std::string(why.message()), now + kLeftOut};
+  return std::ranges::any_of(keys_, [&](const std::string& key) { return !IsLeftOut(key, now); });
+}
+
+std::string Placer::LeftOut(absl::Time now) const {
+  std::string all;
+  for (const auto& [key, failure] : failed_) {
+    if (!IsLeftOut(key, now)) continue;
+    absl::StrAppendFormat(&all, "%s%s is left out: %s", all.empty() ? "" : "; ",
+                          failure.description, failure.why);
+  }
+  return all;
+}
+
 bool Placer::Begin(absl::Time now) {
   if (!choosing()) return true;
-  if (choice_.Untried().has_value() || choice_.Best(now) != chosen_) return false;
+  if (choice_.Untried().has_value()) return false;
+  const size_t best = choice_.Best(now);
+  if (!SamePlan(best, chosen_)) return false;
+  chosen_ = best;
   choice_.Begin(chosen_, now);
   return true;
 }
 
-std::optional<std::string> Placer::StepRan(const StepBatch& step, bool overlaps,
-                                           std::span<const SegmentTiming> timings, absl::Time now) {
+void Placer::NotePrompts(absl::Time now) {
+  const Placement& placement = placements_[chosen_];
+  for (StepLog::Entry& entry : apart_->steps->Take()) {
+    if (!placement.prompts.has_value() ||
+        entry.seconds.device.size() != placement.prompts->workers.size()) {
+      continue;  // it ran before serving moved here
+    }
+    choice_.StepRan(entry.shape, SecondsApart(placement, entry.seconds), now);
+  }
+}
+
+std::optional<Placer::Move> Placer::StepRan(const StepBatch& step, bool overlaps,
+                                            std::span<const SegmentTiming> timings,
+                                            absl::Time now) {
   if (!choosing()) return std::nullopt;
-  const std::optional<StepShape> shape = ShapeOf(step, overlaps);
-  if (!shape.has_value()) return std::nullopt;
-  choice_.StepRan(*shape, SecondsOf(placements_[chosen_].plan, timings), now);
+  if (apart_ != nullptr) NotePrompts(now);
+  // Beside prompts on other devices, which take some of the memory's bandwidth.
+  const std::optional<StepShape> shape = ShapeOf(step, overlaps || prompts_apart());
+  // The placement was measured without the few prompts that are computed here.
+  if (!shape.has_value() || (prompts_apart() && !shape->decodes)) return std::nullopt;
+  StepSeconds seconds = SecondsOf(placements_[chosen_].plan, timings);
+  seconds.device.resize(choice_.candidates()[chosen_].workers.size());
+  choice_.StepRan(*shape, seconds, now);
   const std::optional<size_t> next = choice_.Move(now);
   if (!next.has_value()) return std::nullopt;
   ++moves_;
-  return absl::StrFormat("%s is better than %s", choice_.Explain(*next, now),
-                         choice_.Explain(chosen_, now));
+  Move move{.why = absl::StrFormat("%s is better than %s", choice_.Explain(*next, now),
+                                   choice_.Explain(chosen_, now)),
+            .loads = !SamePlan(*next, chosen_)};
+  if (!move.loads) {
+    chosen_ = *next;
+    choice_.Begin(chosen_, now);
+  }
+  return move;
 }
 
 std::vector<v1::PlacementStatus> Placer::Status(absl::Time now) const {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "services/common/plan/planner.h"
 #include "services/common/step/step_batch.h"
 #include "services/gateway/executor/executor.h"
+#include "services/gateway/executor/prompts_apart.h"
 #include "services/gateway/placement/costs_file.h"
 #include "services/gateway/placement/placement_choice.h"
 
@@ -23,6 +24,7 @@ namespace tandem::gateway {
 struct Placement {
   Plan plan;
   StepLimits limits;
+  std::optional<Plan> prompts;  // of a replica beside it, which computes prompts
 };
 
 // Where the policy leaves one plan, it is chosen; it is measured only if several devices share the
@@ -38,20 +40,31 @@ class Placer {
   // The chosen one's steps are to be measured: call Try.  So it is where there is a choice, and under
   // kAuto where several devices share the layers (HalvesPay).
   bool untried() const;
-  // Measures it on the executor that has loaded it.  A placement whose steps fail is not chosen again
-  // while there is another.  UNAVAILABLE: a worker is lost.  Otherwise the error of the last placement
-  // that was left.
+  // Measures it on the executor that has loaded it.  A placement whose steps fail is left out while
+  // there is another.  UNAVAILABLE: a worker is lost.  Otherwise the error of the last placement that
+  // was left.
   absl::Status Try(Executor& executor);
-  // Steps of requests run in the chosen placement from now on, unless another is better: false; call
-  // Choose again.
+  // The chosen one cannot be used, for this reason: it is left out for some time.  Whether another is
+  // left: call Choose again.
+  bool LeaveOut(const absl::Status& why, absl::Time now);
+  // The placements that are left out now, and why, for people; empty: none is.
+  std::string LeftOut(absl::Time now) const;
+  // Steps of requests run in the chosen placement from now on, or in a better one with the same plan.
+  // False: one with another plan is better; call Choose again.
   bool Begin(absl::Time now);
 
   // Whether there is more than one placement.
   bool choosing() const { return placements_.size() > 1; }
-  // A step of the chosen placement has run, beside another if it `overlaps`.  Why serving is to move:
-  // another placement is better.
-  std::optional<std::string> StepRan(const StepBatch& step, bool overlaps,
-                                     std::span<const SegmentTiming> timings, absl::Time now);
+  // Whether another replica computes prompts in the chosen placement.
+  bool prompts_apart() const { return placements_[chosen_].prompts.has_value(); }
+  // Another placement is better.
+  struct Move {
+    std::string why;
+    bool loads = false;  // its plan is another: call Choose.  Else it is in force.
+  };
+  // A step of the chosen placement has run, beside another if it `overlaps`.  Whether serving moves.
+  std::optional<Move> StepRan(const StepBatch& step, bool overlaps,
+                              std::span<const SegmentTiming> timings, absl::Time now);
   // Whether half of so many streams are to decode in a step, by what the chosen placement was measured
   // to take.
   bool HalvesPay(uint32_t decoding) const;
@@ -60,14 +73,27 @@ class Placer {
   uint64_t moves() const { return moves_; }
 
  private:
+  absl::StatusOr<PlacementCosts> Measure(Executor& executor);
+  bool IsLeftOut(const std::string& key, absl::Time now) const;
+  bool SamePlan(size_t a, size_t b) const { return plans_[a] == plans_[b]; }
+  // Steps of the replica that computes prompts.
+  void NotePrompts(absl::Time now);
+
   const bool favour_throughput_;
   const bool measures_;
+  const std::shared_ptr<PromptsApart> apart_;
   const CostsFile file_;
   PlacementChoice choice_;
   std::vector<Placement> placements_;
   std::vector<std::string> keys_;                // by placement
+  std::vector<std::string> plans_;               // likewise: descriptions of their plans alone
   std::map<std::string, PlacementCosts> known_;  // by key
-  std::set<std::string> failed_;                 // keys
+  struct Failure {
+    std::string description;
+    std::string why;
+    absl::Time until;
+  };
+  std::map<std::string, Failure> failed_;  // by key
   size_t chosen_ = 0;
   uint64_t moves_ = 0;
 };

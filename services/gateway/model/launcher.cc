@@ -94,7 +94,13 @@ bool Launcher::AwaitModelChange() {
   {
     MutexLock lock(mutex_);
     starting_ = false;
-    while (!stopping_ && !model_changed_) stop_.Wait(mutex_);
+    while (!stopping_ && !model_changed_) {
+      if (std::exchange(replicas_changed_, false)) {
+        model_->replicas().Update(Wanted());
+      } else {
+        stop_.Wait(mutex_);
+      }
+    }
     if (stopping_) return false;
     model_changed_ = false;
     state_ = "loading";
@@ -120,6 +126,7 @@ absl::Status Launcher::TryOnce() {
   {
     MutexLock lock(mutex_);
     starts = starts_;
+    starts.all = Wanted();
   }
   TANDEM_ASSIGN_OR_RETURN(LoadedReplica first, LoadFirst(starts.all, progress));
   EngineOptions options = options_;
@@ -130,8 +137,6 @@ absl::Status Launcher::TryOnce() {
   LogInfo("ready", {{"model", model->info().name()}, {"placement", model->replicas().placement()}});
   {
     MutexLock lock(mutex_);
-    // SetReplicas may have been called meanwhile.
-    if (starts_.change) model->replicas().Update(starts_.all);
     model_ = std::move(model);
   }
   Report(true);
@@ -141,7 +146,21 @@ absl::Status Launcher::TryOnce() {
 void Launcher::SetReplicas(std::vector<ReplicaStart> starts) {
   MutexLock lock(mutex_);
   starts_.all = std::move(starts);
-  if (model_ != nullptr) model_->replicas().Update(starts_.all);
+  replicas_changed_ = true;
+  stop_.SignalAll();
+}
+
+void Launcher::SetExtra(std::optional<ReplicaStart> start) {
+  MutexLock lock(mutex_);
+  extra_ = std::move(start);
+  replicas_changed_ = true;
+  stop_.SignalAll();
+}
+
+std::vector<ReplicaStart> Launcher::Wanted() const {
+  std::vector<ReplicaStart> all = starts_.all;
+  if (extra_.has_value()) all.push_back(*extra_);
+  return all;
 }
 
 absl::StatusOr<LoadedReplica> Launcher::LoadFirst(const std::vector<ReplicaStart>& starts,

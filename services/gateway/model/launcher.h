@@ -44,9 +44,11 @@ class Launcher {
   // Starts.  `on_ready` is called when requests can be answered, and when they no longer can.
   void Begin(std::function<void(bool ready)> on_ready);
 
-  // From now on the model has these replicas, one at least (Replicas::Update).
+  // From now on the model has these replicas, one at least (Replicas::Update), and SetExtra's.
   // REQUIRES ReplicaStarts::change of the constructor.
   void SetReplicas(std::vector<ReplicaStart> starts);
+  // And one more; nullopt: no more.  Also from engines' threads.  REQUIRES as SetReplicas.
+  void SetExtra(std::optional<ReplicaStart> start);
 
   // The model; UNAVAILABLE says what it is waiting for.  Stays valid as long as this, also when
   // another has taken its place.
@@ -74,7 +76,7 @@ class Launcher {
  private:
   void Run();
   // Waits for the engine to end because its model was lost, and puts that model aside; false: it is
-  // the end of everything.
+  // the end of everything.  Meanwhile replicas change.
   bool AwaitModelChange();
   absl::Status TryOnce();
   // The first of the replicas that can be loaded.
@@ -89,7 +91,12 @@ class Launcher {
   std::function<void(bool)> on_ready_;  // set by Begin, before the thread starts
 
   mutable Mutex mutex_;
+  // All that there shall be.
+  std::vector<ReplicaStart> Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   ReplicaStarts starts_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ReplicaStart> extra_ ABSL_GUARDED_BY(mutex_);
+  bool replicas_changed_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -146,7 +146,9 @@ void PlacementChoice::StepRan(StepShape shape, const StepSeconds& seconds, absl:
   TANDEM_CHECK(seconds.device.size() + 1 == slowdowns.size());
   const size_t num_parts = slowdowns.size() - (shape.overlaps ? 1 : 0);
   for (size_t p = 0; p < num_parts; ++p) {
-    slowdowns[p].Took(shape, p < seconds.device.size() ? seconds.device[p] : seconds.other);
+    const double time = p < seconds.device.size() ? seconds.device[p] : seconds.other;
+    if (time <= 0.0) continue;  // it had nothing to do
+    slowdowns[p].Took(shape, time);
     Device& device = devices_[PartOf(candidate, p)];
     device.ratio = slowdowns[p].ratio();
     device.seen = now;

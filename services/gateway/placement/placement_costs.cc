@@ -37,8 +37,10 @@ double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns) {
 
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns) {
-  return load.prompt_tokens / PromptRate(costs, slowdowns) +
-         load.answer_tokens / DecodeRate(costs, load, slowdowns);
+  const double prompt = load.prompt_tokens / PromptRate(costs, slowdowns);
+  const double answer = load.answer_tokens / DecodeRate(costs, load, slowdowns);
+  if (costs.prompts_apart && load.streams > 1) return std::max(prompt, answer);
+  return prompt + answer;
 }
 
 bool HalvesPay(const PlacementCosts& costs, uint32_t streams) {

@@ -26,12 +26,13 @@ struct StepSeconds {
 
 // Measured when a placement was tried.
 struct PlacementCosts {
-  uint32_t prompt_rows = 0;  // of `prompt`
-  uint32_t streams = 0;      // of `full`
-  uint32_t depth = 0;        // position of the rows that decode; the prompt's are half as deep
-  StepSeconds prompt;        // rows of one prompt
-  StepSeconds lone;          // decodes one stream
-  StepSeconds full;          // decodes `streams` streams
+  uint32_t prompt_rows = 0;    // of `prompt`
+  uint32_t streams = 0;        // of `full`
+  uint32_t depth = 0;          // position of the rows that decode; the prompt's are half as deep
+  StepSeconds prompt;          // rows of one prompt
+  StepSeconds lone;            // decodes one stream
+  StepSeconds full;            // decodes `streams` streams
+  bool prompts_apart = false;  // other devices compute prompts while these decode
 };
 
 // How many times as long as measured something takes now; 1: as long.
@@ -48,7 +49,7 @@ double DecodeRate(const PlacementCosts& costs, const ReferenceLoad& load,
                   const Slowdowns& slowdowns);
 double PromptRate(const PlacementCosts& costs, const Slowdowns& slowdowns);
 // Seconds that the devices are busy for one request of the load: its prompt, and its share of the
-// steps that decode.
+// steps that decode.  With many streams and prompts apart, those that are busy longest.
 double RequestSeconds(const PlacementCosts& costs, const ReferenceLoad& load,
                       const Slowdowns& slowdowns);
 

@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<Replicas>> Replicas::Create(LoadedReplica first,
                                                            ReplicaStarts starts) {
   TANDEM_CHECK(first.replica < starts.all.size());
   const bool alone = starts.all.size() == 1 && !starts.change;
-  std::unique_ptr<Replicas> made(new Replicas(tokenizer, std::move(options), alone));
+  std::unique_ptr<Replicas> made(
+      new Replicas(tokenizer, std::move(options), alone, starts.shows_lone));
   made->model_id_ = first.executor->model().model_id();
   made->block_tokens_ = first.executor->limits().block_tokens;
   const auto count = static_cast<uint32_t>(starts.all.size());
@@ -47,10 +48,11 @@ absl::StatusOr<std::unique_ptr<Replicas>> Replicas::Create(LoadedReplica first,
   return made;
 }
 
-Replicas::Replicas(const Tokenizer& tokenizer, EngineOptions options, bool alone)
+Replicas::Replicas(const Tokenizer& tokenizer, EngineOptions options, bool alone, bool shows_lone)
     : tokenizer_(tokenizer),
       options_(std::move(options)),
       alone_(alone),
+      shows_lone_(shows_lone),
       observers_(options_.observers) {}
 
 Replicas::~Replicas() {

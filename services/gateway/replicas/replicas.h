@@ -55,6 +55,7 @@ struct ReplicaStart {
 struct ReplicaStarts {
   std::vector<ReplicaStart> all;  // one at least
   bool change = false;            // whether others may follow (Replicas::Update)
+  bool shows_lone = true;  // whether the status lists a replica that is alone, where others may
 };
 
 // An executor that is loaded, of the replica with this number.
@@ -143,7 +144,7 @@ class Replicas final : public RequestSink {
     std::thread leaver;        // Leave
   };
 
-  Replicas(const Tokenizer& tokenizer, EngineOptions options, bool alone);
+  Replicas(const Tokenizer& tokenizer, EngineOptions options, bool alone, bool shows_lone);
 
   // A new one, which has the next number.
   Replica& Add(ReplicaStart start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -192,6 +193,7 @@ class Replicas final : public RequestSink {
   const Tokenizer& tokenizer_;  // Borrowed.
   const EngineOptions options_;
   const bool alone_;
+  const bool shows_lone_;
   SerialObservers observers_;
   const std::shared_ptr<RequestIds> ids_ = std::make_shared<RequestIds>();
   const std::shared_ptr<StreamNotifier> notifier_ = std::make_shared<StreamNotifier>();

@@ -151,6 +151,7 @@ void Replicas::FillStatus(v1::GetStatusResponse& status) const {
     status.set_recoveries(status.recoveries() + own.recoveries());
     status.set_placement_moves(status.placement_moves() + own.placement_moves());
   }
+  if (status.replicas_size() == 1 && !shows_lone_) status.clear_replicas();
   const SchedulerCounters sums = counters();
   for (const SchedulerCounter& counter : kSchedulerCounters) {
     if (counter.set_status == nullptr) continue;
@@ -176,7 +177,10 @@ void Replicas::FillReplica(uint32_t r, const v1::GetStatusResponse& own,
   status.set_recoveries(own.recoveries());
   status.set_requests(replica.given);
   status.set_prefix_requests(replica.given_known);
-  status.set_role(std::string(RoleName(replica.start.role)));
+  const bool apart = std::ranges::any_of(replicas_, [](const auto& other) {
+    return other->start.role == ReplicaRole::kPrompts && !other->gone;
+  });
+  status.set_role(std::string(RoleName(apart ? replica.start.role : ReplicaRole::kBoth)));
   if (replica.engine == nullptr) return;
   status.set_moved_away(replica.engine->moved_away());
   status.set_handed_over(replica.engine->handed_over());

@@ -1,0 +1,126 @@
+// --npu auto over real processes: whether an NPU computes prompts, whole, beside the GPU that decodes.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/integration/replicas_fixture.h"
+
+namespace tandem::gateway {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class AutoPromptsTest : public ReplicasFixture {
+ protected:
+  AutoPromptsTest() { setenv("XDG_CACHE_HOME", directory_.path().c_str(), 1); }
+
+  // Microseconds that each row takes longer in each Ffn of a worker from now on.
+  void Delay(const std::string& worker, int microseconds) {
+    const std::string path = DelayFile(worker);
+    std::ofstream(path + ".new") << microseconds;
+    std::filesystem::rename(path + ".new", path);
+  }
+  void Start(const std::string& name, int microseconds) {
+    Delay(name, microseconds);
+    std::vector<std::string> flags = {"--ffn-delay", DelayFile(name), "--delay-by-row"};
+    if (name == "npu0") flags.push_back("--layers");
+    StartWorker(name, "unix:" + Socket(name), flags);
+  }
+  void LaunchAuto() {
+    GatewayFlags flags = Flags({"gpu0"}, NpuPolicy::kAuto);
+    flags.executor.npu_targets = {"unix:" + Socket("npu0")};
+    flags.executor.choice.sustain = absl::Milliseconds(300);
+    flags.executor.choice.steps = 4;
+    flags.executor.choice.first_pause = absl::Seconds(3);
+    Launch(flags);
+  }
+  // Answers until serving has moved so often.
+  void AnswerUntilMoves(uint64_t moves, const std::vector<std::vector<uint32_t>>& expected) {
+    const absl::Time patience = absl::Now() + absl::Seconds(90);
+    while (Status().placement_moves() < moves && absl::Now() < patience) {
+      ASSERT_EQ(Answers(), expected);
+    }
+    ASSERT_EQ(Status().placement_moves(), moves);
+  }
+  std::string InForce() const {
+    const v1::GetStatusResponse status = Status();
+    for (const v1::PlacementStatus& placement : status.placements()) {
+      if (placement.in_force()) return placement.placement();
+    }
+    return "none of several";
+  }
+
+ private:
+  std::string DelayFile(const std::string& worker) const {
+    return directory_.path() + "/" + worker + ".delay";
+  }
+};
+
+TEST_F(AutoPromptsTest, PromptsGoToAnNpuThatIsFasterAndComeBackWhenItIsNot) {
+  StartLoader();
+  Start("gpu0", 200);
+  Start("npu0", 0);
+  LaunchAuto();
+  EXPECT_THAT(InForce(), StartsWith("prompts: Embed and Head on gpu0"));
+  ASSERT_TRUE(Eventually([&] { return Status().replicas_size() == 2; }));
+  AwaitReady(1);
+  EXPECT_EQ(Status().replicas(0).role(), "decode");
+  EXPECT_EQ(Status().replicas(1).role(), "prompts");
+  const auto expected = Answers();
+  EXPECT_GT(Status().replicas(1).handed_over(), 0u);
+
+  // The NPU is slow: the GPU does it all, and no stream notices.
+  Delay("npu0", 1'000);
+  AnswerUntilMoves(1, expected);
+  EXPECT_THAT(InForce(), HasSubstr("everything on gpu0"));
+  EXPECT_TRUE(Eventually([&] { return Status().replicas_size() == 0; })) << "one is no list";
+  EXPECT_EQ(Answers(), expected);
+  EXPECT_EQ(Status().recoveries(), 0u) << "the plan that decodes is the same";
+
+  Delay("npu0", 0);
+  AnswerUntilMoves(2, expected);
+  EXPECT_THAT(InForce(), StartsWith("prompts: "));
+  EXPECT_TRUE(Eventually(
+      [&] { return Status().replicas_size() == 2 && Status().replicas(1).state() == "ready"; }));
+  EXPECT_EQ(Answers(), expected);
+}
+
+TEST_F(AutoPromptsTest, ASlowNpuComputesNoPromptsAndTheMeasurementIsKept) {
+  StartLoader();
+  Start("gpu0", 0);
+  Start("npu0", 400);
+  LaunchAuto();
+  v1::GetStatusResponse status = Status();
+  ASSERT_GE(status.placements_size(), 3);
+  EXPECT_THAT(status.placements(status.placements_size() - 1).placement(), StartsWith("prompts: "));
+  EXPECT_EQ(status.replicas_size(), 0);
+  const auto expected = Answers();
+  StopServing();
+
+  // No longer true, and not measured again.
+  Delay("gpu0", 400);
+  Delay("npu0", 0);
+  LaunchAuto();
+  EXPECT_EQ(Status().placements_size(), status.placements_size());
+  EXPECT_THAT(InForce(), ::testing::Not(StartsWith("prompts: ")));
+  EXPECT_EQ(Answers(), expected);
+}
+
+TEST_F(AutoPromptsTest, WithoutAnNpuTheGpuServesAlone) {
+  StartLoader();
+  Start("gpu0", 0);
+  LaunchAuto();
+  EXPECT_EQ(Status().placements_size(), 0);
+  EXPECT_EQ(Status().replicas_size(), 0);
+  const auto expected = Answers();
+  // It comes, does whole layers, and is faster.
+  Delay("gpu0", 200);
+  Start("npu0", 0);
+  EXPECT_TRUE(Eventually([&] { return Status().replicas_size() == 2; }, absl::Seconds(60)));
+  AwaitReady(1);
+  EXPECT_EQ(Answers(), expected);
+}
+
+}  // namespace
+}  // namespace tandem::gateway
