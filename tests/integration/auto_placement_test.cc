@@ -167,6 +167,20 @@ TEST_F(AutoPlacementTest, AnNpuThatRefusesThePlansIsLeftOut) {
   ASSERT_OK(Greedy(*executor, prompt_, 6).status());
 }
 
+TEST_F(AutoPlacementTest, WhatWasRefusedOnceAndServesIsNotSaidToBeLeftOut) {
+  StartLoader();
+  const std::string refusal = directory_.path() + "/refusal";
+  StartWorker("gpu0", "unix:" + Socket("gpu0"), {"--refuse-plans", refusal});
+  const auto executor = MustStart(AutoOptions());
+  ASSERT_NE(executor, nullptr);
+  std::ofstream(refusal) << "no memory";
+  EXPECT_THAT(executor->Recover(nullptr),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no memory")));
+  std::filesystem::remove(refusal);
+  ASSERT_OK(executor->Recover(nullptr));
+  EXPECT_THAT(executor->plan().notice, ::testing::Not(HasSubstr("left out")));
+}
+
 TEST_F(AutoPlacementTest, AnNpuThatComesLaterIsTried) {
   StartLoader();
   StartDelayed("gpu0", 20'000);

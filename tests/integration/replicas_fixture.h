@@ -43,11 +43,14 @@ class ReplicasFixture : public ExecutorTest {
   // The same as the gateway does it, which lets the flags' measurements change the replicas.
   void Launch(GatewayFlags& flags) {
     ASSERT_OK(FinishGatewayFlags(flags));
-    const auto set_extra = [this](std::optional<ReplicaStart> extra) {
-      launcher_->SetExtra(std::move(extra));
+    // Not launcher_, which is null while the launcher ends.
+    const auto launched = std::make_shared<Launcher*>();
+    const auto set_extra = [launched](std::optional<ReplicaStart> extra) {
+      (*launched)->SetExtra(std::move(extra));
     };
     ASSERT_OK_AND_ASSIGN(ReplicaStarts starts, MakeReplicas(flags, set_extra));
     launcher_ = std::make_unique<Launcher>(std::move(starts), flags.engine);
+    *launched = launcher_.get();
     launcher_->Begin([](bool) {});
     const auto has_model = [this] { return launcher_->model().ok(); };
     ASSERT_TRUE(Eventually(has_model, absl::Seconds(60))) << launcher_->model().status();

@@ -175,16 +175,21 @@ bool Placer::IsLeftOut(const std::string& key, absl::Time now) const {
 
 bool Placer::LeaveOut(const absl::Status& why, absl::Time now) {
   const std::string& description = choice_.candidates()[chosen_].description;
-  LogError("a placement fails, and is left out",
-           {{"placement", description}, {"reason", std::string(why.message())}});
   failed_[keys_[chosen_]] = {description, std::string(why.message()), now + kLeftOut};
-  return std::ranges::any_of(keys_, [&](const std::string& key) { return !IsLeftOut(key, now); });
+  const bool others =
+      std::ranges::any_of(keys_, [&](const std::string& key) { return !IsLeftOut(key, now); });
+  if (others) {
+    LogError("a placement fails, and is left out",
+             {{"placement", description}, {"reason", std::string(why.message())}});
+  }
+  return others;
 }
 
 std::string Placer::LeftOut(absl::Time now) const {
   std::string all;
   for (const auto& [key, failure] : failed_) {
-    if (!IsLeftOut(key, now)) continue;
+    // Where all have failed, one of them is chosen all the same.
+    if (!IsLeftOut(key, now) || key == keys_[chosen_]) continue;
     absl::StrAppendFormat(&all, "%s%s is left out: %s", all.empty() ? "" : "; ",
                           failure.description, failure.why);
   }
