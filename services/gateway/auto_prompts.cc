@@ -9,7 +9,7 @@
 namespace tandem::gateway {
 namespace {
 
-// For a trial: what is not there is not used.
+// For a trial: a worker that does not come in this time is not used.
 constexpr absl::Duration kTrialWait = absl::Seconds(10);
 
 absl::StatusOr<PlacementCosts> Measure(const ExecutorOptions& prompts, Executor& decoder,
