@@ -23,11 +23,13 @@ if(NOT DEFINED TANDEM_CCACHE)
   set(TANDEM_CCACHE ${cache} CACHE STRING "What compilers are run through, such as ccache; or OFF")
 endif()
 if(TANDEM_CCACHE)
-  # Precompiled headers are cached too, by what they contain.
+  # Precompiled headers are cached too, by what they contain.  Paths in the source's folder count as relative, so that
+  # another checkout finds what this one compiled.
   find_program(TANDEM_ENV env REQUIRED)
   mark_as_advanced(TANDEM_ENV)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_ENV}
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TANDEM_CCACHE})
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true ${TANDEM_CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   else()
