@@ -166,22 +166,27 @@ class Replicas final : public RequestSink {
   bool MoveFrom(uint32_t replica, std::unique_ptr<MovedRequest>& moved);
   bool OfferFrom(uint32_t replica, const EngineRequest& request,
                  const std::shared_ptr<KvHandOver>& hand_over);
+  // The phase that a request is in.
+  enum class Work : uint8_t { kPrompt, kDecode };
+  // How well a replica is placed for it.
+  enum class Rank : uint8_t { kBest, kServes, kOtherRole, kLeaves, kLost, kTooSmall, kGone };
   // A replica that may take a request.
   struct Choice {
     uint32_t replica = 0;
     std::shared_ptr<Engine> engine;
     size_t num_known = 0;  // leading blocks
+    Rank rank = Rank::kGone;
   };
-  // The phase that a request is in.
-  enum class Work : uint8_t { kPrompt, kDecode };
-  // How well a replica is placed for it: the first that any has is the one that counts.
-  enum class Rank : uint8_t { kBest, kServes, kOtherRole, kTooSmall, kLeaves, kLost, kGone };
   Rank RankOf(uint32_t replica, const EngineRequest& request, const PrefixKeys& keys,
               Work work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that may take it, the best first, down to rank `least`, without `except`: that engine's
-  // thread may call this, and must not be what keeps the engine alive.
+  // thread may call this, and must not be what keeps the engine alive.  Where none serves it, only
+  // those of the first rank that any has.
   std::vector<Choice> ChoicesFor(const EngineRequest& request, const PrefixKeys& keys, Work work,
                                  Rank least = Rank::kLost, uint32_t except = kNobody) const;
+  // Hands it to the best that takes it.  The error of the best one.
+  absl::Status SubmitToBest(EngineRequest& request, const std::shared_ptr<TokenStream>& stream,
+                            const PrefixKeys& keys);
   PrefixKeys KeysOf(const EngineRequest& request) const;
   void NoteGiven(const Choice& choice, const PrefixKeys& keys);
   void NoteKept(uint32_t replica, const EngineRequest& request, std::span<const uint32_t> tokens);

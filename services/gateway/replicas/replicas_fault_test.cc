@@ -190,6 +190,25 @@ TEST(ReplicasFaultTest, WhileAllAreLostRequestsWaitForTheFirstThatComesBack) {
   back[0].Open();
 }
 
+TEST(ReplicasFaultTest, WhatOnlyTheLostReplicaHoldsWaitsForIt) {
+  Gate back;
+  FakeExecutorOptions small;
+  small.limits.context_len = 64;
+  auto replicas =
+      MakeReadyReplicas({ToyStart(0, LostAt(4, back)), ToyStart(1, small)}, ToyOptions());
+  const EngineRequest begun = GreedyRequest(1, 100, 20), next = GreedyRequest(2, 100, 20);
+  StreamReader first, second;
+  ASSERT_TRUE(replicas->Submit(EngineRequest(begun), first.stream()).ok());
+  AwaitState(*replicas, 0, "recovering");
+  const absl::Status taken = replicas->Submit(EngineRequest(next), second.stream());
+  EXPECT_TRUE(taken.ok()) << taken;
+  back.Open();
+  EXPECT_TRUE(first.ReadToEnd().status.ok()) << first.end->status;
+  EXPECT_EQ(first.tokens(), ExpectedTokens(begun, ToyLimits()));
+  EXPECT_TRUE(second.ReadToEnd().status.ok()) << second.end->status;
+  EXPECT_EQ(second.tokens(), ExpectedTokens(next, ToyLimits()));
+}
+
 // Many requests from several threads over three replicas that lose workers and refuse steps.
 TEST(ReplicasFaultTest, ManyRequestsOverReplicasThatFailAllEndAsTheyShould) {
   constexpr int kClients = 12;

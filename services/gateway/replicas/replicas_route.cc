@@ -1,5 +1,6 @@
 // Replicas: where requests go.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -13,6 +14,12 @@ namespace {
 constexpr size_t kFewPromptRows = 64;
 // Times that a request looks for a replica: each may leave before it has the request.
 constexpr int kMostRounds = 8;
+
+// What one replica refuses so, another may take: its queue is full, or it leaves, or is too slow.
+bool MayFitElsewhere(const absl::Status& refused) {
+  return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused) ||
+         absl::IsDeadlineExceeded(refused);
+}
 
 }  // namespace
 
@@ -50,8 +57,7 @@ Replicas::Rank Replicas::RankOf(uint32_t r, const EngineRequest& request, const 
 std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
                                                    const PrefixKeys& keys, Work work, Rank least,
                                                    uint32_t except) const {
-  std::vector<Choice> found;
-  std::vector<RouteCandidate> candidates;
+  std::vector<std::pair<Choice, RouteCandidate>> found;
   const absl::Time now = absl::Now();
   {
     MutexLock lock(mutex_);
@@ -60,26 +66,33 @@ std::vector<Replicas::Choice> Replicas::ChoicesFor(const EngineRequest& request,
       ranks.push_back(r == except ? Rank::kGone : RankOf(r, request, keys, work));
     }
     const Rank best = *std::ranges::min_element(ranks);
-    if (best > least) return {};
+    if (best > least || best == Rank::kGone) return {};
+    const Rank last = std::max(best, std::min(least, Rank::kOtherRole));
     for (uint32_t r = 0; r < replicas_.size(); ++r) {
-      if (ranks[r] != best) continue;
+      if (ranks[r] > last) continue;
       const Replica& replica = *replicas_[r];
-      found.push_back({r, replica.engine, directory_.Find(r, keys)});
-      candidates.push_back({.replica = r,
-                            .num_given = replica.given,
-                            .idle_seconds = absl::ToDoubleSeconds(now - replica.given_at)});
+      found.push_back({{r, replica.engine, directory_.Find(r, keys), ranks[r]},
+                       {.replica = r,
+                        .num_given = replica.given,
+                        .idle_seconds = absl::ToDoubleSeconds(now - replica.given_at)}});
     }
   }
   const auto num_tokens = static_cast<uint32_t>(request.prompt.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    const auto known = static_cast<uint32_t>(found[i].num_known * block_tokens_);
-    candidates[i].cached_tokens = std::min(known, num_tokens);
-    candidates[i].seconds = found[i].engine->PredictEnd(request, candidates[i].cached_tokens);
-    candidates[i].num_requests = found[i].engine->num_requests() + found[i].engine->num_expected();
+  std::map<Rank, std::vector<RouteCandidate>> candidates;
+  for (auto& [choice, candidate] : found) {
+    const auto known = static_cast<uint32_t>(choice.num_known * block_tokens_);
+    candidate.cached_tokens = std::min(known, num_tokens);
+    candidate.seconds = choice.engine->PredictEnd(request, candidate.cached_tokens);
+    candidate.num_requests = choice.engine->num_requests() + choice.engine->num_expected();
+    candidates[choice.rank].push_back(candidate);
   }
   std::vector<Choice> ranked;
-  for (const RouteCandidate& candidate : RankReplicas(std::move(candidates), num_tokens)) {
-    ranked.push_back(*std::ranges::find(found, candidate.replica, &Choice::replica));
+  for (auto& [rank, of_rank] : candidates) {
+    for (const RouteCandidate& candidate : RankReplicas(std::move(of_rank), num_tokens)) {
+      ranked.push_back(std::ranges::find_if(found, [&](const auto& each) {
+                         return each.first.replica == candidate.replica;
+                       })->first);
+    }
   }
   return ranked;
 }
@@ -94,36 +107,40 @@ absl::Status Replicas::CheckPlace(const EngineRequest& request) const {
   return status;
 }
 
+absl::Status Replicas::SubmitToBest(EngineRequest& request,
+                                    const std::shared_ptr<TokenStream>& stream,
+                                    const PrefixKeys& keys) {
+  absl::Status refused = absl::UnavailableError(
+      "every replica has lost the weights that it served: the gateway loads the model again; send "
+      "the request again");
+  bool tried = false;
+  for (const Choice& choice : ChoicesFor(request, keys, Work::kPrompt, Rank::kTooSmall)) {
+    // Not std::move: after an error the request is as it was.
+    absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
+    if (status.ok()) {
+      NoteGiven(choice, keys);
+      return status;
+    }
+    const bool elsewhere = MayFitElsewhere(status);
+    if (!std::exchange(tried, true)) refused = std::move(status);
+    if (!elsewhere) break;
+  }
+  return refused;
+}
+
 absl::Status Replicas::Submit(EngineRequest&& request, std::shared_ptr<TokenStream> stream) {
   if (alone_) return engines()[0]->Submit(std::move(request), std::move(stream));
   const Api api = request.api;
   if (options_.shared_prefixes) request.cache_scope.clear();
   const PrefixKeys keys = KeysOf(request);
-  absl::Status refused = absl::UnavailableError(
-      "every replica has lost the weights that it served: the gateway loads the model again; send "
-      "the request again");
-  bool tried = false;
-  const auto submit = [&](Work work) {
-    for (const Choice& choice : ChoicesFor(request, keys, work)) {
-      // Not std::move: after an error the request is as it was.
-      absl::Status status = choice.engine->Submit(static_cast<EngineRequest&&>(request), stream);
-      if (status.ok()) {
-        NoteGiven(choice, keys);
-        return true;
-      }
-      if (!std::exchange(tried, true)) refused = std::move(status);
-      if (!absl::IsResourceExhausted(refused) && !absl::IsUnavailable(refused)) return false;
-    }
-    return false;
-  };
+  absl::Status status;
   // Again, because replicas that were chosen may have left meanwhile.
-  for (int round = 0; round < kMostRounds && absl::IsUnavailable(refused); ++round) {
-    if (submit(Work::kPrompt)) return absl::OkStatus();
+  for (int round = 0; round < kMostRounds; ++round) {
+    status = SubmitToBest(request, stream, keys);
+    if (!absl::IsUnavailable(status)) break;
   }
-  // The queues of those for prompts are full; those that decode compute prompts, too.
-  if (absl::IsResourceExhausted(refused) && submit(Work::kDecode)) return absl::OkStatus();
-  ReportRefused(api, refused);
-  return refused;
+  if (!status.ok()) ReportRefused(api, status);
+  return status;
 }
 
 void Replicas::NoteGiven(const Choice& choice, const PrefixKeys& keys) {
