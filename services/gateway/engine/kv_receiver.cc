@@ -8,6 +8,7 @@
 #include "services/common/base/logging.h"
 #include "services/common/tensor/kv_format.h"
 #include "services/gateway/engine/kv_parts.h"
+#include "services/gateway/executor/placement_moved.h"
 
 namespace tandem::gateway {
 namespace {
@@ -180,7 +181,8 @@ absl::Status KvReceiver::CopyOnce() {
   absl::Status copied = executor_.CopyKv(copy);
   if (!copied.ok()) {
     LogWarning("KV could not be taken over", {{"status", copied.ToString()}});
-    incoming.hand_over->Abandon(KvHandOver::End::kRefused);
+    incoming.hand_over->Abandon(IsPlacementMoved(copied) ? KvHandOver::End::kGivenUp
+                                                         : KvHandOver::End::kRefused);
     return absl::IsUnavailable(copied) ? copied : absl::OkStatus();
   }
   const KvCopyLayout layout(executor_.config(), executor_.limits());

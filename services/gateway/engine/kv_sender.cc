@@ -8,6 +8,7 @@
 #include "services/common/base/check.h"
 #include "services/common/base/logging.h"
 #include "services/gateway/engine/kv_parts.h"
+#include "services/gateway/executor/placement_moved.h"
 
 namespace tandem::gateway {
 namespace {
@@ -120,7 +121,7 @@ absl::Status KvSender::CopyOnce() {
     LogDebug("KV is not handed over", {{"status", copied.ToString()}});
     Abandon(prefix.request, *due, absl::Now(), KvHandOver::End::kGivenUp);
     if (!absl::IsUnavailable(copied)) return absl::OkStatus();
-    due->again = absl::InfiniteFuture();
+    if (!IsPlacementMoved(copied)) due->again = absl::InfiniteFuture();
     return copied;
   }
   due->calling += absl::Now() - begin;

@@ -8,6 +8,7 @@
 
 #include "services/common/testing/eventually.h"
 #include "services/gateway/engine/testing/constrained_answers.h"
+#include "services/gateway/executor/placement_moved.h"
 #include "services/gateway/replicas/testing/toy_replicas.h"
 #include "services/gateway/speculation/lookup_drafter.h"
 
@@ -222,6 +223,43 @@ TEST(ReplicasHandOverTest, WhatAReplicaForPromptsCannotTakeIsComputedWhereItIsDe
   EXPECT_TRUE(reader.ReadToEnd().status.ok()) << reader.end->status;
 }
 
+TEST(ReplicasHandOverTest, AShortPromptGoesToAReplicaForPromptsWhenDecodersAreFull) {
+  Gate gate;
+  FakeExecutorOptions decode = Copying();
+  decode.on_step = [&gate](const StepBatch&) {
+    gate.Wait();
+    return absl::OkStatus();
+  };
+  EngineOptions options = ToyOptions();
+  options.max_sequences = 1;
+  options.max_waiting = 0;
+  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1, decode)}, options);
+  StreamReader reader;
+  ASSERT_TRUE(replicas->Submit(GreedyRequest(1, 20, 10), reader.stream()).ok());
+  ASSERT_EQ(StatusOf(*replicas).replicas(1).requests(), 1u);
+  ExpectAnswers(*replicas, {GreedyRequest(2, 20, 10)});
+  EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), 1u);
+  gate.Open();
+  EXPECT_TRUE(reader.ReadToEnd().status.ok()) << reader.end->status;
+}
+
+TEST(ReplicasHandOverTest, APromptThatIsLateWhereItBelongsIsComputedWhereItIsNot) {
+  FakeExecutorOptions slow = Copying();
+  slow.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(50));
+    return absl::OkStatus();
+  };
+  auto replicas = MakeReadyReplicas({Prompts(0, slow), Decode(1)}, ToyOptions());
+  // Until its steps count as measured.
+  ExpectAnswers(*replicas, {GreedyRequest(1, 200, 20), GreedyRequest(2, 200, 20)});
+  const uint64_t before = StatusOf(*replicas).replicas(0).requests();
+  EXPECT_EQ(before, 2u);
+  EngineRequest urgent = GreedyRequest(3, 200, 5);
+  urgent.deadline = absl::Now() + absl::Milliseconds(350);
+  ExpectAnswers(*replicas, {urgent});
+  EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), before);
+}
+
 TEST(ReplicasHandOverTest, WithoutAReplicaThatDecodesThePromptsReplicaGoesOn) {
   auto replicas = MakeReadyReplicas({Prompts(0), Prompts(1)}, ToyOptions());
   ExpectAnswers(*replicas, {GreedyRequest(1, 150, 20), GreedyRequest(2, 50, 20)});
@@ -407,6 +445,21 @@ TEST(ReplicasHandOverTest, ACopyThatCostsAWorkerIsNotTriedAgain) {
                            : MakeReadyReplicas({Prompts(0), Decode(1, fatal)}, ToyOptions());
     ExpectAnswers(*replicas, {GreedyRequest(1, 150, 100)});
     EXPECT_EQ(copies, 1);
+  }
+}
+
+TEST(ReplicasHandOverTest, ACopyThatAMoveOfThePlacementStopsIsMadeAgain) {
+  for (const bool sender : {true, false}) {
+    std::atomic<int> copies = 0;
+    FakeExecutorOptions moves = Copying();
+    moves.on_copy = [&copies](const KvCopy&) {
+      return ++copies == 1 ? PlacementMovedError("another is better") : absl::OkStatus();
+    };
+    auto replicas = sender ? MakeReadyReplicas({Prompts(0, moves), Decode(1)}, ToyOptions())
+                           : MakeReadyReplicas({Prompts(0), Decode(1, moves)}, ToyOptions());
+    ExpectAnswers(*replicas, {GreedyRequest(1, 100, 140)});
+    EXPECT_GT(copies, 1);
+    EXPECT_EQ(StatusOf(*replicas).replicas(0).handed_over(), 1u);
   }
 }
 
