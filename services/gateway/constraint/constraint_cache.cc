@@ -54,11 +54,9 @@ ConstraintCache::Ticket ConstraintCache::Get(ConstraintSource source, Done done,
         job = std::make_shared<Job>();
         job->key = std::move(key);
         job->source = std::move(source);
-        job->tenant = caller.tenant;
         jobs_[job->key] = job;
-        quick_.Push(job->tenant, job);
-        wake_.SignalOne();
       }
+      if (!job->running) Enqueue(job, caller.tenant);
       ticket = next_ticket_++;
       job->waiters[ticket] = {std::move(done), caller};
       tickets_[ticket] = std::move(job);
@@ -121,6 +119,12 @@ void ConstraintCache::Run() {
   }
 }
 
+void ConstraintCache::Enqueue(const JobPtr& job, const std::string& tenant) {
+  if (!job->queued_for.insert(tenant).second) return;
+  (job->slow ? slow_ : quick_).Push(tenant, job);
+  wake_.SignalOne();
+}
+
 ConstraintCache::JobPtr ConstraintCache::NextJob() {
   const size_t max_slow = std::max<size_t>(options_.num_threads / 2, 1);
   MutexLock lock(mutex_);
@@ -133,7 +137,7 @@ ConstraintCache::JobPtr ConstraintCache::NextJob() {
       continue;
     }
     JobPtr job = (slow ? slow_ : quick_).Pop();
-    if (job->waiters.empty()) continue;
+    if (job->waiters.empty() || job->running || job->slow != slow) continue;
     job->running = true;
     if (slow) ++num_slow_;
     return job;
@@ -154,9 +158,8 @@ void ConstraintCache::GoOnSlowly(const JobPtr& job, absl::Duration took) {
   job->spent += took;
   job->running = false;
   job->slow = true;
-  if (job->waiters.empty()) return;
-  slow_.Push(job->tenant, job);
-  wake_.SignalOne();
+  job->queued_for.clear();
+  for (const auto& [ticket, waiter] : job->waiters) Enqueue(job, waiter.caller.tenant);
 }
 
 void ConstraintCache::EndJob(const JobPtr& job, Result result, absl::Duration took, bool too_long) {

@@ -6,7 +6,8 @@
 //                                   ^                  | longer than `quick_time`
 //                                   +-- slow queue <---+
 //
-// Tenants take turns in each queue.  At most half of the threads compile slow sources, so sources
+// Tenants take turns in each queue; a source that several wait for comes with the first of their
+// turns.  At most half of the threads compile slow sources, so sources
 // that are made to take long delay others by `quick_time` each.  A source that fails is kept as
 // well, so that it costs its budget once.  A compilation stops when the last of those who wait for
 // it has gone.
@@ -17,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -111,8 +113,8 @@ class ConstraintCache {
   struct Job {
     std::string key;
     ConstraintSource source;
-    std::string tenant;                // of the first who asked
     std::map<Ticket, Waiter> waiters;  // empty: everybody has gone
+    std::set<std::string> queued_for;  // tenants: each may bring its turn
     bool slow = false;
     bool running = false;
     absl::Duration spent;
@@ -122,6 +124,8 @@ class ConstraintCache {
   void Run();
   // Waits for a source to compile; null after Stop.
   JobPtr NextJob();
+  // Into the tenant's queue, if it is not there.
+  void Enqueue(const JobPtr& job, const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Result Compile(const Job& job, absl::Time deadline);
   // Its time as a quick one is over.
   void GoOnSlowly(const JobPtr& job, absl::Duration took);
@@ -150,7 +154,7 @@ class ConstraintCache {
   absl::flat_hash_map<std::string, size_t> waiting_of_tenant_
       ABSL_GUARDED_BY(mutex_);                                                 // none with 0
   absl::Time next_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // at the earliest
-  // May hold jobs whose requests have all gone.
+  // May hold jobs whose requests have all gone, and those that another tenant's turn has brought.
   TurnQueue<JobPtr> quick_ ABSL_GUARDED_BY(mutex_);
   TurnQueue<JobPtr> slow_ ABSL_GUARDED_BY(mutex_);
   size_t num_slow_ ABSL_GUARDED_BY(mutex_) = 0;  // being compiled

@@ -108,28 +108,52 @@ TEST(ConstraintCacheTest, RefusesMoreThanItsQueueHolds) {
   EXPECT_EQ(cache.counts().waiting, 0u);
 }
 
+// Requests of tenants whose sources one thread compiles, in this order.
+class Turns {
+ public:
+  explicit Turns(ConstraintCache& cache) : cache_(cache), held_(cache, 1) {}
+  void Ask(const std::string& tenant, const std::string& text) {
+    auto promise = std::make_shared<std::promise<ConstraintCache::Result>>();
+    all_.push_back(promise->get_future());
+    cache_.Get(Regex(text),
+               [this, promise, text](const auto& result) {
+                 order_.push_back(text);  // by the only thread
+                 promise->set_value(result);
+               },
+               {.tenant = tenant});
+  }
+  std::vector<std::string> Order() {
+    held_.Release();
+    for (auto& future : all_) EXPECT_TRUE(future.get().ok());
+    return order_;
+  }
+
+ private:
+  ConstraintCache& cache_;  // Borrowed.
+  HeldThreads held_;
+  std::vector<std::future<ConstraintCache::Result>> all_;
+  std::vector<std::string> order_;
+};
+
 TEST(ConstraintCacheTest, TenantsTakeTurns) {
   ConstraintCacheOptions options;
   options.num_threads = 1;
   ConstraintCache cache(ByteVocabulary(), options);
-  HeldThreads held(cache, 1);
-  std::vector<std::future<ConstraintCache::Result>> all;
-  std::vector<std::string> order;
-  const auto ask = [&](const std::string& tenant, const std::string& text) {
-    auto promise = std::make_shared<std::promise<ConstraintCache::Result>>();
-    all.push_back(promise->get_future());
-    cache.Get(Regex(text),
-              [promise, text, &order](const auto& result) {
-                order.push_back(text);  // by the only thread
-                promise->set_value(result);
-              },
-              {.tenant = tenant});
-  };
-  for (const char* text : {"a1", "a2", "a3"}) ask("a", text);
-  for (const char* text : {"b1", "b2"}) ask("b", text);
-  held.Release();
-  for (auto& future : all) EXPECT_TRUE(future.get().ok());
-  EXPECT_EQ(order, (std::vector<std::string>{"a1", "b1", "a2", "b2", "a3"}));
+  Turns turns(cache);
+  for (const char* text : {"a1", "a2", "a3"}) turns.Ask("a", text);
+  for (const char* text : {"b1", "b2"}) turns.Ask("b", text);
+  EXPECT_EQ(turns.Order(), (std::vector<std::string>{"a1", "b1", "a2", "b2", "a3"}));
+}
+
+TEST(ConstraintCacheTest, WhatSeveralTenantsWaitForComesWithTheFirstOfTheirTurns) {
+  ConstraintCacheOptions options;
+  options.num_threads = 1;
+  ConstraintCache cache(ByteVocabulary(), options);
+  Turns turns(cache);
+  for (const char* text : {"a1", "a2", "a3", "shared"}) turns.Ask("a", text);
+  turns.Ask("b", "shared");
+  EXPECT_EQ(turns.Order(), (std::vector<std::string>{"a1", "shared", "shared", "a2", "a3"}));
+  EXPECT_EQ(cache.counts().compiled, 5u) << "with the one that held the thread";
 }
 
 // Sources that begin with "slow" take until they are cancelled or their time is over.
