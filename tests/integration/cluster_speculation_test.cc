@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -113,6 +114,51 @@ TEST_F(ClusterSpeculationTest, ADraftModelOfAnotherVocabularyIsRefusedByItsFirst
   setup.state = "failed";
   StartCluster(setup);
   EXPECT_THAT(Status().detail(), HasSubstr("demo.Q4_0.gguf has another vocabulary: its token "));
+}
+
+// A device's time in steps, as a trace has it.
+struct BusySpan {
+  int64_t begin_ns = 0, end_ns = 0;
+};
+std::vector<BusySpan> BusySpans(const v1::GetTraceResponse& trace, const std::string& worker,
+                                bool drafts) {
+  std::vector<BusySpan> spans;
+  for (const v1::TraceStep& step : trace.steps()) {
+    const v1::TracePlan& plan = trace.plans(static_cast<int>(step.plan()));
+    for (const v1::TraceSegment& segment : step.segments()) {
+      const v1::TracePlannedSegment& planned = plan.segments(static_cast<int>(segment.index()));
+      if (plan.workers(static_cast<int>(planned.worker())).name() != worker) continue;
+      EXPECT_EQ(step.drafts(), drafts) << worker;
+      spans.push_back({segment.device_end_ns() - static_cast<int64_t>(segment.device_ns()),
+                       segment.device_end_ns()});
+    }
+  }
+  return spans;
+}
+
+TEST_F(ClusterSpeculationTest, AnNpuDraftsWhileTheGpuVerifiesAndATraceShowsIt) {
+  ClusterSetup setup = Demo2(Draft("draft", "emulate"));
+  setup.draft_npu = true;
+  StartCluster(setup);
+  // Several, so that there is always something to verify.
+  int64_t together_ns = 0;
+  for (int round = 0; round < 10 && together_ns == 0; ++round) {
+    AskAll(Requests());
+    v1::GetTraceResponse trace;
+    grpc::ClientContext context;
+    ASSERT_TRUE(gateway().GetTrace(&context, {}, &trace).ok());
+    const std::vector<BusySpan> drafting = BusySpans(trace, "npu0", /*drafts=*/true);
+    const std::vector<BusySpan> verifying = BusySpans(trace, "gpu0", /*drafts=*/false);
+    EXPECT_FALSE(verifying.empty());
+    for (const BusySpan& a : drafting) {
+      for (const BusySpan& b : verifying) {
+        together_ns +=
+            std::max<int64_t>(std::min(a.end_ns, b.end_ns) - std::max(a.begin_ns, b.begin_ns), 0);
+      }
+    }
+  }
+  EXPECT_GT(together_ns, 0);
+  RecordProperty("both_busy_us", absl::StrFormat("%d", together_ns / 1000));
 }
 
 TEST_F(ClusterSpeculationTest, StreamsGoOnWithoutTheDraftsWorkerAndItComesBack) {

@@ -249,6 +249,16 @@ bool DraftBatch::Build(uint64_t step_id, StepBatch& batch) {
   return true;
 }
 
+std::vector<DraftStep::Rows> DraftBatch::rows() const {
+  std::vector<DraftStep::Rows> rows;
+  for (const Planned& planned : planned_) {
+    rows.push_back({.sequence = planned.id,
+                    .first_position = planned.first_position,
+                    .num_rows = static_cast<uint32_t>(planned.tokens.size())});
+  }
+  return rows;
+}
+
 void DraftBatch::Write(uint64_t step_id, StepBatch& batch) {
   rows_.clear();
   entries_.clear();

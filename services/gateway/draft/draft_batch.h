@@ -54,6 +54,8 @@ class DraftBatch {
   // The next step; false: there is nothing to compute.  Chains that cannot go on end here.  The
   // batch is borrowed until the next Build.  REQUIRES that the step before was taken or lost.
   bool Build(uint64_t step_id, StepBatch& batch);
+  // Of the step built last.
+  std::vector<DraftStep::Rows> rows() const;
   // Takes the results of the step built last; `output`: by output.
   void TakeResults(const std::function<const OutputResult&(uint32_t)>& output);
   // The KV cache is empty; a step under way is lost too.

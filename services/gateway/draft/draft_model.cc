@@ -152,6 +152,8 @@ void DraftModel::Run() {
 bool DraftModel::RunStep() {
   uint32_t num_rows = 0;
   bool guesses = false;
+  std::vector<DraftStep::Rows> rows;
+  ObserveDraftStep observe;
   {
     MutexLock lock(mutex_);
     news_ = false;
@@ -161,15 +163,26 @@ bool DraftModel::RunStep() {
     if (!built) return false;
     num_rows = step.header.num_rows;
     guesses = step.header.num_outputs > 0;
+    observe = observe_;
+    if (observe) rows = batch_.rows();
     WriteStep(step, executor_->StepArea(0));
   }
   const absl::Time begin = absl::Now();
   executor_->Submit({.lane = 0, .step_id = step_id_});
-  const absl::Status ran = executor_->Wait().status();
-  const absl::Duration took = absl::Now() - begin;
+  const auto ran = executor_->Wait();
+  const absl::Time end = absl::Now();
+  const absl::Duration took = end - begin;
   if (!ran.ok()) {
-    Lose(ran);
+    Lose(ran.status());
     return true;
+  }
+  if (observe) {
+    observe({.step_id = step_id_,
+             .begin = begin,
+             .end = end,
+             .rows = rows,
+             .segments = *ran,
+             .plan = &executor_->plan()});
   }
   if (guesses) {
     const int64_t before = step_ns_.load(std::memory_order_relaxed);
@@ -200,6 +213,11 @@ std::string_view DraftModel::trouble() const {
   MutexLock lock(mutex_);
   shown_trouble_ = trouble_;
   return shown_trouble_;
+}
+
+void DraftModel::Observe(ObserveDraftStep observe) {
+  MutexLock lock(mutex_);
+  observe_ = std::move(observe);
 }
 
 void DraftModel::Begin(const DraftSequence& sequence) {

@@ -68,6 +68,7 @@ class DraftModel final : public Drafter {
   double busy_seconds() const override;
   // Waits for the step under way, or for an attempt to get workers back; then lets go of them.
   void Stop() override;
+  void Observe(ObserveDraftStep observe) override;
   void Begin(const DraftSequence& sequence) override;
   void Decided(uint64_t sequence, std::span<const uint32_t> tokens, uint32_t num_accepted) override;
   void End(uint64_t sequence) override;
@@ -111,6 +112,7 @@ class DraftModel final : public Drafter {
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   std::string placement_ ABSL_GUARDED_BY(mutex_);
   DraftCounters counters_ ABSL_GUARDED_BY(mutex_);
+  ObserveDraftStep observe_ ABSL_GUARDED_BY(mutex_);
   absl::Duration pause_;               // the draft thread's
   mutable std::string shown_trouble_;  // the engine thread's
   std::atomic<int64_t> step_ns_;       // of a step with guesses, moving average

@@ -100,6 +100,27 @@ TEST_F(DraftModelTest, GuessesWhatTheModelWouldSay) {
   EXPECT_GT(model_->TimeFor(1, 4), absl::ZeroDuration());
 }
 
+TEST_F(DraftModelTest, ItsStepsAreToldWithTheirRowsAndTimes) {
+  ASSERT_TRUE(Start().ok());
+  std::atomic<uint32_t> num_rows = 0, num_steps = 0;
+  model_->Observe([&](const DraftStep& step) {
+    EXPECT_EQ(step.plan->workers[0].name, "toy0");
+    EXPECT_FALSE(step.segments.empty());
+    EXPECT_LE(step.begin, step.end);
+    ++num_steps;
+    for (const DraftStep::Rows& rows : step.rows) {
+      EXPECT_EQ(rows.sequence, 7u);
+      num_rows += rows.num_rows;
+    }
+  });
+  Begin(7);
+  const std::vector<DraftChain> chains = Draft(7, kPrompt.size(), 3);
+  ASSERT_THAT(chains, SizeIs(1));
+  // The prompt's rows, and those of all guesses but the last.
+  EXPECT_EQ(num_rows, kPrompt.size() + chains[0].tokens.size() - 1);
+  EXPECT_EQ(num_steps, model_->counters().steps);
+}
+
 TEST_F(DraftModelTest, TakeReturnsAtOnceWithoutQuestionsAndAtItsTimeWithThem) {
   std::atomic<bool> slow{false};
   ASSERT_OK(Start({.on_step = [&](const StepBatch&) {

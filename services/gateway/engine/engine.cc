@@ -63,6 +63,9 @@ Engine::Engine(std::unique_ptr<Executor> executor, const Tokenizer& tokenizer,
                                              : std::make_shared<StreamNotifier>()) {
   snapshot_.drafters.resize(drafters.size());
   if (!drafters.empty()) speculator_ = std::make_unique<Speculator>(std::move(drafters));
+  if (speculator_ != nullptr && !options_.observers.empty()) {
+    speculator_->Observe([this](const DraftStep& step) { ReportDraft(step); });
+  }
   rules_.stop_token_ids = executor_->config().stop_token_ids;
   PublishPlan();
   thread_ = std::thread([this] { Run(); });

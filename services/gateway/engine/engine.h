@@ -256,6 +256,8 @@ class Engine final : public RequestSink {
   // Tells the observers of a step that has ended.
   void ReportStep(const Flight& flight, std::span<const SegmentTiming> timings,
                   const absl::Status& status);
+  // Likewise of a drafter's, from its thread.
+  void ReportDraft(const DraftStep& step) const;
   void ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& status,
                  v1::FinishReason reason, absl::Time now) const;
   void ChargeDevices(const ScheduledStep& step, const std::vector<SegmentTiming>& timings);

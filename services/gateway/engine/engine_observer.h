@@ -124,6 +124,9 @@ class EngineObserver {
                           StepTrace& /*trace*/) {}
   // Before the tokens that the step leads to are decided.
   virtual void StepEnded(const StepReport& /*report*/) {}
+  // A drafter's step has ended, which ran a plan of its own; step ids are the drafter's, and all its
+  // rows count as prompt rows.  From any thread.
+  virtual void DraftStepEnded(const StepReport& /*report*/) {}
 };
 
 }  // namespace tandem::gateway

@@ -44,6 +44,24 @@ void Engine::ReportStep(const Flight& flight, std::span<const SegmentTiming> tim
   for (EngineObserver* observer : options_.observers) observer->StepEnded(report);
 }
 
+void Engine::ReportDraft(const DraftStep& step) const {
+  StepReport report{.key = {options_.replica, step.step_id},
+                    .begin = step.begin,
+                    .turn = step.begin,
+                    .end = step.end,
+                    .segments = step.segments,
+                    .plan = step.plan};
+  std::vector<RequestRows> requests;
+  for (const DraftStep::Rows& rows : step.rows) {
+    requests.push_back({.request = rows.sequence,
+                        .first_position = rows.first_position,
+                        .num_rows = rows.num_rows});
+    report.prompt_rows += rows.num_rows;
+  }
+  report.requests = requests;
+  for (EngineObserver* observer : options_.observers) observer->DraftStepEnded(report);
+}
+
 void Engine::ReportEnd(uint64_t id, const RequestRun& run, const absl::Status& status,
                        v1::FinishReason reason, absl::Time now) const {
   constexpr absl::Time kNever = absl::InfiniteFuture();

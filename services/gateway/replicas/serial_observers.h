@@ -29,6 +29,10 @@ class SerialObservers final : public EngineObserver {
     for (EngineObserver* observer : observers_) observer->ConstraintFound();
   }
 
+  void DraftStepEnded(const StepReport& report) override {
+    for (EngineObserver* observer : observers_) observer->DraftStepEnded(report);
+  }
+
   void PlanInForce(const PlanReport& report) override {
     Call([&](EngineObserver& observer) { observer.PlanInForce(report); });
   }

@@ -18,12 +18,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "services/common/plan/planner.h"
+#include "services/gateway/executor/executor.h"
 #include "services/gateway/sampling/sampler.h"
 
 namespace tandem::gateway {
@@ -61,6 +64,21 @@ struct DraftChain {
   std::vector<float> probabilities;
 };
 
+// A step that a drafter has run on devices.
+struct DraftStep {
+  struct Rows {
+    uint64_t sequence = 0;
+    uint32_t first_position = 0;
+    uint32_t num_rows = 0;
+  };
+  uint64_t step_id = 0;  // the drafter's, increasing
+  absl::Time begin, end;
+  std::span<const Rows> rows;
+  std::span<const SegmentTiming> segments;  // in order
+  const Plan* plan = nullptr;               // Borrowed for the call
+};
+using ObserveDraftStep = std::function<void(const DraftStep&)>;
+
 // All calls come from one thread, the engine's, and none may wait for a device, a lock that is held
 // for long, or another process: a drafter with slow work has a thread of its own and copies what it
 // needs.  Every error is the drafter's own: it logs it, says it in `status`, and returns no chains.
@@ -79,6 +97,8 @@ class Drafter {
   virtual std::string about() const { return {}; }
   // From any thread: how long devices and workers have drafted since the start.
   virtual double busy_seconds() const { return 0.0; }
+  // Its steps on devices are told to `observe` from now on, from a thread of its own.
+  virtual void Observe(ObserveDraftStep /*observe*/) {}
   // Gives back threads and workers.  Only about() and busy_seconds() are called afterwards.
   virtual void Stop() {}
 

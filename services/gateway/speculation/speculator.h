@@ -54,6 +54,10 @@ class Speculator {
   std::span<const DraftChoice> Choose(std::span<const DraftPlace> places, uint32_t num_rows,
                                       bool queues);
 
+  // Drafter::Observe, of each.
+  void Observe(const ObserveDraftStep& observe) {
+    for (const auto& drafter : drafters_) drafter->Observe(observe);
+  }
   // Has the drafters give back what they hold.  No call but drafter() follows.
   void Stop();
 

@@ -80,6 +80,7 @@ struct TracedStep final : SpanSource {
   uint32_t prompt_rows = 0;
   uint32_t drafted_rows = 0;
   bool queued = false;
+  bool drafts = false;  // a drafter's, of its own plan
   absl::Status status;
   std::shared_ptr<const TracedPlan> plan;  // shared with other steps
   std::vector<StepShare> shares;           // first: of the request whose trace this belongs to

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace tandem::gateway {
@@ -68,6 +69,7 @@ void FillStep(const TracedStep& step, v1::TraceStep& shown) {
   shown.set_drafted_rows(step.drafted_rows);
   shown.set_requests(static_cast<uint32_t>(step.shares.size()));
   shown.set_queued(step.queued);
+  shown.set_drafts(step.drafts);
   if (!step.status.ok()) shown.set_error(std::string(absl::StatusCodeToString(step.status.code())));
   for (const TracedSegment& segment : step.segments) FillSegment(segment, *shown.add_segments());
 }
@@ -109,18 +111,18 @@ void FillTrace(const std::vector<KeptTrace>& traces, v1::GetTraceResponse& respo
   response.set_trace_id(FormatTraceId(first.trace.own.trace_id));
   response.set_model(first.model);
   // In the order in which they ran.
-  std::map<std::pair<absl::Time, StepKey>, const TracedStep*> steps;
+  std::map<std::tuple<absl::Time, bool, StepKey>, const TracedStep*> steps;
   for (const KeptTrace& trace : traces) {
     for (const auto& step : trace.steps)
-      steps.emplace(std::pair(step->begin, step->key), step.get());
+      steps.emplace(std::tuple(step->begin, step->drafts, step->key), step.get());
   }
   std::map<const TracedPlan*, uint32_t> plans;
-  std::map<StepKey, uint32_t> places;
+  std::map<const TracedStep*, uint32_t> places;
   for (const auto& [order, step] : steps) {
     const auto [plan, added] =
         plans.emplace(step->plan.get(), static_cast<uint32_t>(response.plans_size()));
     if (added) FillPlan(*step->plan, *response.add_plans());
-    places[step->key] = static_cast<uint32_t>(response.steps_size());
+    places[step] = static_cast<uint32_t>(response.steps_size());
     v1::TraceStep& shown = *response.add_steps();
     shown.set_plan(plan->second);
     FillStep(*step, shown);
@@ -132,9 +134,9 @@ void FillTrace(const std::vector<KeptTrace>& traces, v1::GetTraceResponse& respo
       for (const StepShare& share : step->shares) {
         if (share.request != trace.request->number) continue;
         v1::TraceShare& shown = *run.add_shares();
-        shown.set_step(places.at(step->key));
+        shown.set_step(places.at(step.get()));
         shown.set_rows(share.num_rows);
-        shown.set_phase(PhaseName(share.phase));
+        shown.set_phase(step->drafts ? "draft" : PhaseName(share.phase));
       }
     }
   }

@@ -142,8 +142,8 @@ size_t TracedStep::num_spans() const {
 
 void TracedStep::AppendSpans(otlp::v1::ScopeSpans& spans) const {
   const StepShare& owner = shares[0];
-  Span& step =
-      AddSpan(spans, context.trace_id, context.span_id, owner.phase_span_id(), "step", begin, end);
+  Span& step = AddSpan(spans, context.trace_id, context.span_id, owner.phase_span_id(),
+                       drafts ? "draft step" : "step", begin, end);
   step.set_trace_state(state);
   Set(step, "tandem.step.id", static_cast<int64_t>(key.step_id));
   Set(step, "tandem.replica", static_cast<int64_t>(key.replica));

@@ -47,24 +47,13 @@ void Tracer::StepBegins(const StepKey& key, std::span<const RequestRows> request
   replicas_[key.replica].begun.push_back(std::move(begun));
 }
 
-void Tracer::StepEnded(const StepReport& report) {
-  auto& [all_begun, plan] = replicas_[report.key.replica];
-  const uint64_t step_id = report.key.step_id;
-  // If several steps are lost together, all end with the first.
-  while (!all_begun.empty() && all_begun.front().step_id < step_id) all_begun.pop_front();
-  if (all_begun.empty() || all_begun.front().step_id != step_id) return;
-  const Begun begun = std::move(all_begun.front());
-  all_begun.pop_front();
-  std::vector<StepShare> shares = SharesOf(report, begun.owner);
-  const bool exported = options_.exporter != nullptr && begun.trace.step.sampled;
-  if (shares.empty() || (!exported && options_.keep_requests == 0)) return;
+std::shared_ptr<TracedStep> Tracer::Record(const StepReport& report,
+                                           std::shared_ptr<const TracedPlan>& plan) {
   if (plan == nullptr || !plan->Describes(*report.plan)) {
     plan = std::make_shared<const TracedPlan>(*report.plan);
   }
   auto step = std::make_shared<TracedStep>();
   step->key = report.key;
-  step->context = begun.trace.step;
-  step->state = begun.trace.state;
   step->begin = report.turn;
   step->end = report.end;
   step->decode_rows = report.decode_rows;
@@ -73,7 +62,6 @@ void Tracer::StepEnded(const StepReport& report) {
   step->queued = report.queued;
   step->status = report.status;
   step->plan = plan;
-  step->shares = std::move(shares);
   step->segments.reserve(report.segments.size());
   for (const SegmentTiming& timing : report.segments) {
     const absl::Duration hop = timing.answered - timing.sent - absl::Nanoseconds(timing.worker_ns);
@@ -87,8 +75,71 @@ void Tracer::StepEnded(const StepReport& report) {
                               .device_ns = timing.device_ns,
                               .stage_ns = timing.stage_ns});
   }
+  return step;
+}
+
+void Tracer::StepEnded(const StepReport& report) {
+  TakeDrafts();
+  auto& [all_begun, plan] = replicas_[report.key.replica];
+  const uint64_t step_id = report.key.step_id;
+  // If several steps are lost together, all end with the first.
+  while (!all_begun.empty() && all_begun.front().step_id < step_id) all_begun.pop_front();
+  if (all_begun.empty() || all_begun.front().step_id != step_id) return;
+  const Begun begun = std::move(all_begun.front());
+  all_begun.pop_front();
+  std::vector<StepShare> shares = SharesOf(report, begun.owner);
+  if (shares.empty() || !Keeps(begun.trace.step)) return;
+  const std::shared_ptr<TracedStep> step = Record(report, plan);
+  step->context = begun.trace.step;
+  step->state = begun.trace.state;
+  step->shares = std::move(shares);
+  Add(step);
+}
+
+void Tracer::DraftStepEnded(const StepReport& report) {
+  if (options_.keep_requests == 0 && options_.exporter == nullptr) return;
+  MutexLock lock(mutex_);
+  if (drafts_.size() >= kMostDrafts) return;
+  const std::shared_ptr<TracedStep> step = Record(report, draft_plans_[report.key.replica]);
+  step->drafts = true;
+  drafts_.push_back({step, {report.requests.begin(), report.requests.end()}});
+}
+
+void Tracer::TakeDrafts() {
+  std::vector<Draft> drafts;
+  {
+    MutexLock lock(mutex_);
+    drafts.swap(drafts_);
+  }
+  for (const auto& [step, requests] : drafts) {
+    const RequestTrace* owner = nullptr;
+    for (const RequestRows& rows : requests) {
+      const auto found = live_.find(rows.request);
+      if (found == live_.end()) continue;  // it has ended
+      const Live& live = found->second;
+      const bool decodes = step->begin >= live.first_token;
+      step->shares.push_back({.request = rows.request,
+                              .root = live.trace.own,
+                              .phase = decodes ? RequestPhase::kDecode : RequestPhase::kPrompt,
+                              .num_rows = rows.num_rows});
+      if (owner != nullptr && (owner->own.sampled || !live.trace.own.sampled)) continue;
+      owner = &live.trace;
+      std::swap(step->shares.front(), step->shares.back());
+    }
+    if (owner == nullptr) continue;
+    step->context = {owner->own.trace_id, RandomSpanId(), owner->own.sampled};
+    step->state = owner->state;
+    if (Keeps(step->context)) Add(step);
+  }
+}
+
+bool Tracer::Keeps(const TraceContext& step) const {
+  return options_.keep_requests > 0 || (options_.exporter != nullptr && step.sampled);
+}
+
+void Tracer::Add(const std::shared_ptr<const TracedStep>& step) {
   if (options_.keep_requests > 0) Keep(step);
-  if (exported) options_.exporter->Add(std::move(step));
+  if (options_.exporter != nullptr && step->context.sampled) options_.exporter->Add(step);
 }
 
 std::vector<StepShare> Tracer::SharesOf(const StepReport& report, RequestNumber owner) {
@@ -125,6 +176,7 @@ void Tracer::Keep(const std::shared_ptr<const TracedStep>& step) {
 }
 
 void Tracer::RequestEnded(const RequestReport& report) {
+  TakeDrafts();
   const auto found = live_.find(report.number);
   if (found == live_.end()) return;
   Live live = std::move(found->second);

@@ -17,7 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "services/common/base/mutex.h"
 #include "services/gateway/engine/engine_observer.h"
 #include "services/gateway/trace/span_exporter.h"
 #include "services/gateway/trace/trace_ring.h"
@@ -33,7 +35,7 @@ struct TracerOptions {
   SpanExporter* exporter = nullptr;  // Borrowed; must outlive this.  Null: nothing is exported
 };
 
-// The ring is thread-safe; all other methods are called one at a time.
+// The ring and DraftStepEnded are thread-safe; all other methods are called one at a time.
 class Tracer final : public EngineObserver {
  public:
   explicit Tracer(TracerOptions options);
@@ -46,6 +48,7 @@ class Tracer final : public EngineObserver {
   void StepBegins(const StepKey& key, std::span<const RequestRows> requests,
                   StepTrace& trace) override;
   void StepEnded(const StepReport& report) override;
+  void DraftStepEnded(const StepReport& report) override;
 
   const TraceRing& ring() const { return ring_; }
 
@@ -71,6 +74,21 @@ class Tracer final : public EngineObserver {
     std::shared_ptr<const TracedPlan> plan;
   };
 
+  // A drafter's step, until the requests that it served are known.
+  struct Draft {
+    std::shared_ptr<TracedStep> step;
+    std::vector<RequestRows> requests;
+  };
+  static constexpr size_t kMostDrafts = 1024;
+
+  // Whether a step of this context is kept or exported.
+  bool Keeps(const TraceContext& step) const;
+  // Without shares and context.  `plan`: the last one that the same steps ran.
+  static std::shared_ptr<TracedStep> Record(const StepReport& report,
+                                            std::shared_ptr<const TracedPlan>& plan);
+  // Gives the requests their drafters' steps.
+  void TakeDrafts();
+  void Add(const std::shared_ptr<const TracedStep>& step);
   // The shares of the requests that still run, the owner's first.
   std::vector<StepShare> SharesOf(const StepReport& report, RequestNumber owner);
   void Keep(const std::shared_ptr<const TracedStep>& step);
@@ -79,6 +97,10 @@ class Tracer final : public EngineObserver {
   TraceRing ring_;
   std::unordered_map<RequestNumber, Live> live_;
   std::map<uint32_t, Replica> replicas_;
+
+  Mutex mutex_;
+  std::vector<Draft> drafts_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, std::shared_ptr<const TracedPlan>> draft_plans_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem::gateway

@@ -260,6 +260,78 @@ TEST(TracerTest, KeepsEveryRequestsStepsWhateverIsSampled) {
   EXPECT_EQ(num_kept, 3u);
 }
 
+// Guesses nothing, and says that it ran a step for each question.
+class StepsOfADraft final : public Drafter {
+ public:
+  std::string_view name() const override { return "draft"; }
+  void Observe(ObserveDraftStep observe) override { observe_ = std::move(observe); }
+  void Begin(const DraftSequence& /*sequence*/) override {}
+  void Decided(uint64_t /*sequence*/, std::span<const uint32_t> /*tokens*/,
+               uint32_t /*num_accepted*/) override {}
+  void End(uint64_t /*sequence*/) override {}
+  absl::Duration TimeFor(uint32_t /*num_sequences*/, uint32_t /*max_guesses*/) const override {
+    return absl::ZeroDuration();
+  }
+  void Ask(std::span<const DraftRequest> requests) override {
+    for (const DraftRequest& request : requests) {
+      const DraftStep::Rows rows{.sequence = request.sequence, .num_rows = 2};
+      const absl::Time now = absl::Now();
+      const SegmentTiming call{.sent = now - absl::Microseconds(9),
+                               .answered = now,
+                               .worker_ns = 8'000,
+                               .device_ns = 7'000};
+      observe_({.step_id = ++num_steps_,
+                .begin = now - absl::Microseconds(10),
+                .end = now,
+                .rows = std::span(&rows, 1),
+                .segments = std::span(&call, 1),
+                .plan = &plan_});
+    }
+  }
+  void Take(absl::Time /*until*/, std::vector<DraftChain>& /*chains*/) override {}
+
+ private:
+  ObserveDraftStep observe_;
+  uint64_t num_steps_ = 0;
+  const Plan plan_{.workers = {{.name = "npu7"}}, .segments = {{.worker = 0}}};
+};
+
+TEST(TracerTest, StepsOfADraftAreStepsOfTheRequestsThatTheyGuessedFor) {
+  FakeCollector collector;
+  const auto tracing = MakeTracing({.otlp = collector.url()});
+  EngineOptions options = Observed(tracing->tracer());
+  options.make_drafters = [](const Executor&, const Executor::Progress&) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    drafters.push_back(std::make_unique<StepsOfADraft>());
+    return drafters;
+  };
+  {
+    auto engine = testing::MakeEngine({}, std::move(options));
+    StreamReader reader;
+    ASSERT_TRUE(engine->Submit(Traced(1, 20, 6, tracing->sampler()), reader.stream()).ok());
+    reader.ReadToEnd();
+  }
+  v1::GetTraceResponse response;
+  FillTrace(tracing->ring().Find("r1"), response);
+  uint32_t draft_rows = 0, decode_rows = 0;
+  for (const v1::TraceShare& share : response.runs(0).shares()) {
+    const v1::TraceStep& step = response.steps(static_cast<int>(share.step()));
+    EXPECT_EQ(step.drafts(), share.phase() == "draft");
+    const std::string& worker = response.plans(static_cast<int>(step.plan())).workers(0).name();
+    EXPECT_EQ(worker, step.drafts() ? "npu7" : "toy0");
+    if (step.drafts()) draft_rows += share.rows();
+    if (share.phase() == "decode") decode_rows += share.rows();
+  }
+  EXPECT_GT(draft_rows, 0u);
+  EXPECT_EQ(decode_rows, 5u);
+  const std::vector<Span> spans = AllSpans(*tracing, collector);
+  const auto by_id = ById(spans);
+  const std::vector<Span> drafts = Named(spans, "draft step");
+  EXPECT_EQ(drafts.size(), draft_rows / 2);
+  for (const Span& span : drafts) EXPECT_TRUE(by_id.contains(span.parent_span_id()));
+  EXPECT_EQ(Named(spans, "npu7 device").size(), drafts.size());
+}
+
 TEST(TracerTest, TwoChoicesOfOneRequestAreOneTrace) {
   const auto tracing = MakeTracing({.otlp = kOtlpOff});
   std::vector<EngineRequest> requests = {Traced(1, 8, 4, tracing->sampler(), kParent)};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -22,10 +23,12 @@ constexpr int kFirstRun = 10;
 // Behind the lanes of any request's choices.
 constexpr int kFirstStage = 1000;
 constexpr int kFirstReplica = 2000;
+constexpr int kFirstDraft = 3000;
 
 // Of steps; that of their calls follows.
-int StepsLane(uint32_t replica) {
-  return replica == 0 ? kSteps : kFirstReplica + 2 * static_cast<int>(replica);
+int StepsLane(uint32_t replica, bool drafts) {
+  if (replica == 0 && !drafts) return kSteps;
+  return (drafts ? kFirstDraft : kFirstReplica) + 2 * static_cast<int>(replica);
 }
 
 class Writer {
@@ -120,6 +123,8 @@ struct DeviceSpan {
 };
 
 void WriteDevice(int lane, std::vector<DeviceSpan>& spans, Writer& writer) {
+  // A draft's step may end before one of the model's that began earlier.
+  std::ranges::stable_sort(spans, {}, &DeviceSpan::end_ns);
   for (size_t i = spans.size(); i-- > 1;) {
     spans[i - 1].end_ns = std::min(spans[i - 1].end_ns, spans[i].begin_ns());
   }
@@ -151,18 +156,20 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
   writer.Name(kDevices, "devices");
   for (int r = 0; r < trace.runs_size(); ++r) WriteRun(trace, r, writer);
   WritePictures(trace, writer);
-  std::set<uint32_t> replicas = {0};
-  for (const v1::TraceStep& step : trace.steps()) replicas.insert(step.replica());
-  for (const uint32_t replica : replicas) {
+  std::set<std::pair<uint32_t, bool>> lanes = {{0, false}};
+  for (const v1::TraceStep& step : trace.steps()) lanes.insert({step.replica(), step.drafts()});
+  int order = 0;
+  for (const auto& [replica, drafts] : lanes) {
     const std::string of = replica == 0 ? "" : absl::StrFormat(" of replica %d", replica);
-    const int lane = StepsLane(replica);
-    writer.Name(kGateway, lane, "steps" + of, 2 * static_cast<int>(replica) + 1);
-    writer.Name(kGateway, lane + 1, "calls" + of, 2 * static_cast<int>(replica) + 2);
+    const std::string kind = drafts ? "draft " : "";
+    const int lane = StepsLane(replica, drafts);
+    writer.Name(kGateway, lane, kind + "steps" + of, ++order);
+    writer.Name(kGateway, lane + 1, kind + "calls" + of, ++order);
   }
   std::map<std::string, std::vector<DeviceSpan>> devices;  // by worker
   std::map<std::string, std::string> names;
   for (const v1::TraceStep& step : trace.steps()) {
-    const int lane = StepsLane(step.replica());
+    const int lane = StepsLane(step.replica(), step.drafts());
     Json args = {{"step", step.step_id()},
                  {"replica", step.replica()},
                  {"decode_rows", step.decode_rows()},
@@ -172,8 +179,9 @@ std::string ChromeTrace(const v1::GetTraceResponse& trace) {
                  {"queued", step.queued()},
                  {"span_id", step.span_id()}};
     if (!step.error().empty()) args["error"] = step.error();
-    writer.Span(kGateway, lane, absl::StrFormat("step %d", step.step_id()), "step", step.begin_ns(),
-                step.end_ns(), std::move(args));
+    const char* const name = step.drafts() ? "draft step" : "step";
+    writer.Span(kGateway, lane, absl::StrFormat("%s %d", name, step.step_id()), "step",
+                step.begin_ns(), step.end_ns(), std::move(args));
     const v1::TracePlan& plan = trace.plans(static_cast<int>(step.plan()));
     for (const v1::TraceSegment& segment : step.segments()) {
       const v1::TracePlannedSegment& planned = plan.segments(static_cast<int>(segment.index()));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -138,6 +139,25 @@ TEST(ChromeTraceTest, StepsOfAnotherReplicaHaveLanesOfTheirOwn) {
   EXPECT_EQ(LaneName(document, steps[0]), "steps");
   EXPECT_EQ(LaneName(document, steps[1]), "steps of replica 3");
   EXPECT_EQ(LaneName(document, Spans(document, "call")[2]), "calls of replica 3");
+}
+
+TEST(ChromeTraceTest, StepsOfADraftHaveLanesOfTheirOwnAndItsDeviceIsADevice) {
+  v1::GetTraceResponse trace = Sample();
+  *trace.add_plans() = trace.plans(0);
+  v1::TracePlan& plan = *trace.mutable_plans(1);
+  plan.mutable_workers(0)->set_name("npu1");
+  plan.mutable_workers(0)->set_device("another");
+  trace.mutable_steps(1)->set_plan(1);
+  trace.mutable_steps(1)->set_drafts(true);
+  const json document = json::parse(ChromeTrace(trace));
+  const auto steps = Spans(document, "step");
+  EXPECT_EQ(LaneName(document, steps[0]), "steps");
+  EXPECT_EQ(LaneName(document, steps[1]), "draft steps");
+  EXPECT_EQ(steps[1]["name"], "draft step 8");
+  EXPECT_EQ(LaneName(document, Spans(document, "call")[2]), "draft calls");
+  std::vector<std::string> lanes;
+  for (const json& span : Spans(document, "device")) lanes.push_back(LaneName(document, span));
+  EXPECT_EQ(std::ranges::count(lanes, "npu1: another"), 1);
 }
 
 TEST(ChromeTraceTest, EachStageOfPicturesHasALane) {
