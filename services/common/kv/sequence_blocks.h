@@ -60,6 +60,8 @@ class SequenceBlocks {
   }
   // Leading blocks that are published.
   uint32_t num_published() const { return publishing() ? num_published_ : 0; }
+  // Whether KvPools::ForgetAll was called since the first block was taken: none is published any more.
+  bool forgotten() const { return publishes_ && !publishing() && !tables_[kGlobalGroup].empty(); }
   // Frees all blocks, the last first, so that a prefix outlives what follows it.
   void FreeAll();
 

@@ -29,6 +29,7 @@ void KvSender::OfferKv(uint64_t request, const std::string& scope, uint32_t prom
                        absl::Time now, const Offer& offer) {
   const StepLimits& limits = executor_.limits();
   const PublishedPrefix published = scheduler_.Published(request);
+  if (published.forgotten) return;
   // The last token known is computed where the sequence goes on.
   const uint32_t num_tokens =
       std::max(prompt_tokens, static_cast<uint32_t>(published.tokens.size()) - 1);
@@ -64,6 +65,12 @@ void KvSender::Update(absl::Time now) {
     KvHandOver& hand_over = *outgoing.hand_over;
     if (const KvHandOver::End end = hand_over.end(); end != KvHandOver::End::kOpen) {
       Abandon(request, outgoing, now, end);
+      continue;
+    }
+    const bool all_read = outgoing.next_block == hand_over.prefix().num_blocks();
+    if (!all_read && scheduler_.Published(request).forgotten) {
+      // What was sent of it may have come from the KV that was forgotten here.
+      Abandon(request, outgoing, now, KvHandOver::End::kBadKv);
       continue;
     }
     const std::optional<uint32_t> accepted = hand_over.accepted();

@@ -126,6 +126,7 @@ struct PublishedPrefix {
   std::span<const uint32_t> tokens;
   std::span<const uint32_t>
       blocks[kNumKvGroups];  // of the window group leading ones may be kNoBlock
+  bool forgotten = false;    // after ForgetPrefixes: no block follows
 };
 
 using RowLimit = std::function<uint32_t(uint32_t)>;

@@ -57,7 +57,8 @@ PublishedPrefix Scheduler::Published(uint64_t id) const {
   const Sequence* const sequence = Find(id);
   if (sequence == nullptr) return {};
   const uint32_t count = sequence->blocks.num_published();
-  PublishedPrefix found{.tokens = std::span(sequence->tokens).first(sequence->num_known)};
+  PublishedPrefix found{.tokens = std::span(sequence->tokens).first(sequence->num_known),
+                        .forgotten = sequence->blocks.forgotten()};
   for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
     found.blocks[group] = sequence->blocks.table(group).first(count);
   }
