@@ -1,6 +1,7 @@
 #include "services/gateway/scheduler/kv_imports.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "services/common/base/check.h"
@@ -57,9 +58,13 @@ bool KvImports::CouldHold(uint32_t num_global, uint32_t num_window) const {
 }
 
 uint64_t KvImports::NumHeld(KvGroup group) const {
-  uint64_t held = 0;
-  for (const auto& [sequence, import] : imports_) held += import.blocks.num_held(group);
-  return held;
+  std::unordered_set<uint32_t> held;
+  for (const auto& [sequence, import] : imports_) {
+    const std::span<const uint32_t> table = import.blocks.table(group);
+    held.insert(table.begin(), table.end());
+  }
+  held.erase(kNoBlock);
+  return held.size();
 }
 
 }  // namespace tandem::gateway

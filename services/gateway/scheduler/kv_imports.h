@@ -61,6 +61,7 @@ class KvImports {
     const uint64_t number;  // in order of Begin
     SequenceBlocks blocks;
   };
+  // Counts a block that several imports hold once.
   uint64_t NumHeld(KvGroup group) const;
 
   KvPools& pools_;                      // Borrowed.

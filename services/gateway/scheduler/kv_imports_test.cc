@@ -97,6 +97,19 @@ TEST(KvImportsTest, TogetherTheyHoldAtMostHalf) {
   EXPECT_EQ(pools.pools[kGlobalGroup].num_free(), 8u) << "what was not filled is not kept";
 }
 
+TEST(KvImportsTest, ABlockThatSeveralHoldCountsOnce) {
+  KvPools pools(Limits(8, 8));
+  KvImports imports(pools);
+  imports.Begin(1, 0, WholeBlocks(3), 3);
+  ASSERT_TRUE(imports.Extend(1, 3).has_value());
+  imports.Publish(1);
+  EXPECT_EQ(imports.Begin(2, 0, WholeBlocks(4), 4), 3u);
+  EXPECT_TRUE(imports.Extend(2, 4).has_value()) << "four of eight blocks are held";
+  imports.Publish(2);
+  EXPECT_EQ(imports.Begin(3, 0, WholeBlocks(5), 5), 4u);
+  EXPECT_FALSE(imports.Extend(3, 5).has_value());
+}
+
 TEST(KvImportsTest, BlocksThatOthersHoldAreWaitedFor) {
   KvPools pools(Limits(8, 8));
   KvImports imports(pools);
