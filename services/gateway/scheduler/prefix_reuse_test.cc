@@ -254,6 +254,20 @@ TEST_F(HeldBackTest, NobodyWaitsForWhatIsNotPublished) {
   EXPECT_EQ(Step(), (Rows{14, 14, 16}));
 }
 
+// The one with the higher number may have no rows for long.
+TEST_F(HeldBackTest, NobodyWaitsForAHigherPriorityNumber) {
+  const auto add = [this](int32_t priority) {
+    SequenceSpec spec{.id = ++last_id_, .prompt = Text(60, 100)};
+    spec.priority = priority;
+    ASSERT_TRUE(scheduler_->Add(std::move(spec)).ok());
+  };
+  add(1);
+  EXPECT_EQ(Step(), (Rows{16}));
+  add(0);
+  add(1);
+  EXPECT_EQ(Step(), (Rows{16, 16, 0})) << "the third has the first one's priority";
+}
+
 class FewPlacesTest : public HeldBackTest {
  protected:
   FewPlacesTest() {

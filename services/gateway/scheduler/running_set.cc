@@ -34,9 +34,9 @@ bool RunningSet::IsBeingComputed(const Sequence& sequence) const {
   if (!sequence.use_prefix_cache) return false;
   const uint32_t max_reused = sequence.MaxReused();
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
-    // A sequence never waits for another tenant's turn.
-    if (&other->tenant != &sequence.tenant || other->arrival > sequence.arrival ||
-        other->prefix_scope != sequence.prefix_scope) {
+    // A sequence never waits for another tenant's turn, or for one that goes after it.
+    if (&other->tenant != &sequence.tenant || other->priority > sequence.priority ||
+        other->arrival > sequence.arrival || other->prefix_scope != sequence.prefix_scope) {
       return false;
     }
     // Rarely true of decoding sequences, and cheap to check.

@@ -48,8 +48,8 @@ class RunningSet {
   bool HasPlace(const Tenant& tenant) const;
   // Whether a place is free, kept or not.
   bool HasAnyPlace() const { return running_.size() + held_back_.size() < max_running_; }
-  // Whether an older running sequence of the same tenant will publish more blocks of the prefix of
-  // `sequence`.
+  // Whether an older running sequence of the same tenant, whose priority number is not higher, will
+  // publish more blocks of the prefix of `sequence`.
   bool IsBeingComputed(const Sequence& sequence) const;
   // Keeps a place and blocks for a sequence that waits for a prefix, in this step.
   void HoldBack(const Sequence& sequence) { held_back_.push_back(&sequence); }

@@ -70,9 +70,9 @@
 // Prefixes are shared: when a step is done, the whole blocks that it completed are published.  A
 // sequence that is admitted, for the first time or again, starts after the longest prefix of its
 // tokens that is held or cached (kv_pools.h).  Cached blocks that no sequence holds count as free.
-// If an older running sequence of the same tenant is about to compute a longer prefix of a waiting
-// one, the waiting one is held back until then; others are admitted past it meanwhile, but a place
-// and blocks are kept for it.
+// If an older running sequence of the same tenant, whose priority number is not higher, is about to
+// compute a longer prefix of a waiting one, the waiting one is held back until then; others are
+// admitted past it meanwhile, but a place and blocks are kept for it.
 //
 // After a worker loss RecomputeAll sends every running sequence back to the queue the same way.
 #pragma once
