@@ -201,6 +201,48 @@ TEST(EngineFaultTest, CancellationAndDeadlinesAreHonouredDuringARecovery) {
   EXPECT_TRUE(stays.ReadToEnd().status.ok());
 }
 
+// Takes nothing, and counts the tokens of Keeps.
+class NotingNeighbours final : public Neighbours {
+ public:
+  bool ready() const override { return false; }
+  bool Offer(const EngineRequest&, const std::shared_ptr<KvHandOver>&) override { return false; }
+  bool Take(std::unique_ptr<MovedRequest>&) override { return false; }
+  void Keeps(const EngineRequest&, std::span<const uint32_t> tokens) override {
+    num_kept_ = tokens.size();
+  }
+  size_t num_kept() const { return num_kept_; }
+
+ private:
+  std::atomic<size_t> num_kept_ = 0;
+};
+
+TEST(EngineFaultTest, WhatARequestKeepsIsCountedInTheBlocksThatItHad) {
+  Gate recovering;
+  Gate release;
+  FakeExecutorOptions fake;
+  // The prompt takes two steps, and 17 more tokens are computed: 37 rows, four blocks.
+  fake.on_step = [](const StepBatch& step) {
+    return step.header.step_id == 20 ? absl::UnavailableError("gone") : absl::OkStatus();
+  };
+  fake.on_recover = [&](StepLimits& limits) {
+    limits.block_tokens *= 2;
+    recovering.Open();
+    release.Wait();
+    return absl::OkStatus();
+  };
+  NotingNeighbours neighbours;
+  EngineOptions options = FastOptions();
+  options.neighbours = &neighbours;
+  auto engine = MakeEngine(fake, options);
+  StreamReader reader;
+  ASSERT_TRUE(engine->Submit(GreedyRequest(1, 20, 60), reader.stream()).ok());
+  recovering.Wait();
+  reader.stream()->Cancel();
+  EXPECT_EQ(reader.ReadToEnd().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(neighbours.num_kept(), 4 * ToyLimits().block_tokens);
+  release.Open();
+}
+
 TEST(EngineFaultTest, WhenTheLimitsOfNewWorkersAreRefusedLaterRequestsWaitForTheNextAttempt) {
   Gate recovering;
   Gate release;

@@ -67,7 +67,8 @@ void Engine::RunCopies() {
 
 void Engine::TellKept(uint64_t id, const EngineRequest& request) {
   const PublishedPrefix published = scheduler_->Published(id);
-  const size_t num_kept = published.blocks[kGlobalGroup].size() * executor_->limits().block_tokens;
+  // Not the executor's limits: it may be recovering, on another thread.
+  const size_t num_kept = published.blocks[kGlobalGroup].size() * scheduler_->pools().block_tokens;
   // Of the prompt they know.
   if (num_kept <= request.prompt.size()) return;
   options_.neighbours->Keeps(request, published.tokens.first(num_kept));
