@@ -44,6 +44,8 @@ void Engine::OfferKv(absl::Time now) {
     const EngineRequest& request = run->request();
     // Without a prefix cache the KV would not be found.
     if (request.embedding || !request.use_prefix_cache || !options_.prefix_cache) continue;
+    // It ends where its prompt is computed.
+    if (request.max_tokens <= 1) continue;
     const PublishedPrefix published = scheduler_->Published(id);
     if (published.tokens.empty()) continue;
     if (published.blocks[kGlobalGroup].empty() && run->num_decided() == 0) continue;

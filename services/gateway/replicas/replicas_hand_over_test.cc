@@ -399,6 +399,21 @@ TEST(ReplicasHandOverTest, WhatAReceiverCouldNeverHoldIsNotSent) {
   }
 }
 
+TEST(ReplicasHandOverTest, NoKvIsSentForAnAnswerThatEndsWithThePrompt) {
+  // Time for KV to be copied before the last rows.
+  FakeExecutorOptions prompts = Copying();
+  prompts.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(20));
+    return absl::OkStatus();
+  };
+  auto replicas = MakeReadyReplicas({Prompts(0, prompts), Decode(1)}, ToyOptions());
+  ExpectAnswers(*replicas, {GreedyRequest(1, 150, 0), GreedyRequest(2, 150, 1)});
+  const v1::GetStatusResponse status = StatusOf(*replicas);
+  EXPECT_EQ(status.replicas(0).requests(), 2u);
+  EXPECT_EQ(status.replicas(0).kv_sent_bytes(), 0u);
+  EXPECT_EQ(status.replicas(0).handed_over(), 0u);
+}
+
 TEST(ReplicasHandOverTest, ADrainWaitsForRequestsOnTheirWay) {
   // The first that is waited for has none when the drain begins.
   auto replicas = MakeReadyReplicas({Decode(0), Prompts(1)}, ToyOptions());
