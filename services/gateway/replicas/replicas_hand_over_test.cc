@@ -414,6 +414,17 @@ TEST(ReplicasHandOverTest, NoKvIsSentForAnAnswerThatEndsWithThePrompt) {
   EXPECT_EQ(status.replicas(0).handed_over(), 0u);
 }
 
+TEST(ReplicasHandOverTest, AnAnswerWhoseMasksAreMadeByOthersMovesAsSoonAsItsKvIsThere) {
+  EngineOptions options = ToyOptions();
+  options.quick_constraint_work = 0;
+  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1)}, options);
+  EngineRequest request =
+      testing::Constrained(1, 0.0f, testing::Compile(constraint::SourceKind::kRegex, "[a-e]{100}"));
+  request.prompt = GreedyRequest(1, 100, 1).prompt;
+  ExpectAnswers(*replicas, {request});
+  EXPECT_EQ(StatusOf(*replicas).replicas(0).handed_over(), 1u);
+}
+
 TEST(ReplicasHandOverTest, ADrainWaitsForRequestsOnTheirWay) {
   // The first that is waited for has none when the drain begins.
   auto replicas = MakeReadyReplicas({Decode(0), Prompts(1)}, ToyOptions());

@@ -161,7 +161,7 @@ class Scheduler {
   SequenceProgress Take(uint64_t id);
   // Whether it is there, and in no step under way.
   bool CanTake(uint64_t id) const;
-  // Whether no step takes its next token as a guess: once that is decided, CanTake is true.
+  // Whether it has no more rows, so that CanTake is true once its next token is decided.
   void AwaitTake(uint64_t id, bool awaits);
   // Keeps the window blocks that a row at `position` sees, for those who copy them, until rows need
   // them.

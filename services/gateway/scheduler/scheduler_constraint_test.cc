@@ -77,6 +77,35 @@ TEST(SchedulerConstraintTest, ConstrainedSequencesDecodeInOneStep) {
   EXPECT_EQ(step->batch.header.num_masks, 2u);
 }
 
+// A mask may be made just before the next step is planned: in that step it could not be taken.
+TEST(SchedulerConstraintTest, ASequenceThatIsToBeTakenHasNoMoreRows) {
+  auto scheduler = MakeScheduler(SmallSchedulerOptions());
+  SequenceSpec bound = PromptSpec(1, 8), free = PromptSpec(2, 8);
+  bound.constrained = true;
+  free.guess = GuessRule::For({.temperature = 0.0f});
+  ASSERT_TRUE(scheduler->Add(bound).ok());
+  ASSERT_TRUE(scheduler->Add(free).ok());
+  ASSERT_NE(scheduler->Schedule(), nullptr);
+  scheduler->StepDone();
+  scheduler->AwaitTake(1, true);
+  EXPECT_FALSE(scheduler->CanTake(1)) << "its token is being decided";
+  scheduler->Append(1, 7, {});
+  scheduler->Append(2, 7, {});
+  const ScheduledStep* step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 1u);
+  EXPECT_EQ(step->rows[0].sequence, 2u);
+  DraftPlaces places;
+  scheduler->FindDraftPlaces(places);
+  EXPECT_EQ(places.num_rows, 1u);
+  EXPECT_TRUE(scheduler->CanTake(1));
+  // It is not taken after all.
+  scheduler->AwaitTake(1, false);
+  step = scheduler->Schedule();
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->rows.size(), 2u);
+}
+
 TEST(SchedulerConstraintTest, ConstrainedSequencesGoOnWhilePromptsKeepComing) {
   auto scheduler = MakeScheduler(SmallSchedulerOptions());
   const auto constrained = [](uint64_t id) {

@@ -14,7 +14,8 @@ void Scheduler::FindDraftPlaces(DraftPlaces& found) const {
   for (const Sequence* sequence : running_.sequences()) {
     const bool all_known = sequence->num_known == sequence->tokens.size();
     const bool under_way = sequence->num_remaining() == 0;
-    if (sequence->pooled || (!under_way && !sequence->decoding())) continue;
+    if (sequence->pooled || sequence->awaits_take) continue;
+    if (!under_way && !sequence->decoding()) continue;
     ++found.num_rows;
     if (sequence->constrained) {
       ++num_constrained;

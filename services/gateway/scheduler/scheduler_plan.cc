@@ -112,7 +112,7 @@ bool Scheduler::AnotherFollows() const {
                               sequence.num_computed - planned.num_rows >= sequence.prompt_len;
                      });
   bool follows = std::ranges::any_of(running_.sequences(), [holds](const Sequence* s) {
-    return s->num_remaining() > 0 && !(holds && s->constrained && s->decoding());
+    return s->num_remaining() > 0 && !s->awaits_take && !(holds && s->constrained && s->decoding());
   });
   for (const PlannedRows& planned : plan_) {
     const Sequence& sequence = *planned.sequence;
@@ -227,6 +227,8 @@ uint32_t Scheduler::FitBudgets(const Sequence& sequence) const {
 }
 
 void Scheduler::PlanRows(Sequence& sequence) {
+  // While a step has its rows it cannot be taken.
+  if (sequence.awaits_take) return;
   uint32_t num_rows = FitBudgets(sequence);
   if (num_rows < std::min(sequence.num_remaining(), options_.chunk_rows)) {
     sequence.tenant.wants_rows = true;

@@ -200,7 +200,7 @@ struct Sequence {
   std::vector<uint32_t> draft;
   OutputNeeds draft_needs;
   bool awaits_draft = false;  // it has no row while its next token is under way: guesses may follow
-  bool awaits_take = false;   // no step feeds it, because it is about to go elsewhere
+  bool awaits_take = false;   // it has no more rows here, because it is about to go elsewhere
   // Its window blocks from what a row at this position sees on are kept.
   static constexpr uint32_t kNoPosition = std::numeric_limits<uint32_t>::max();
   uint32_t keep_window = kNoPosition;
