@@ -1,7 +1,6 @@
 #include "services/gateway/scheduler/kv_imports.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "services/common/base/check.h"
@@ -9,11 +8,11 @@
 namespace tandem::gateway {
 
 uint32_t KvImports::Begin(uint64_t sequence, uint64_t scope, std::vector<uint32_t> tokens,
-                          uint32_t first_window) {
+                          uint32_t first_window, uint64_t arrival) {
   CachedPrefix found;
   pools_.FindBlocks(scope, tokens, first_window, found);
   const auto [import, added] =
-      imports_.try_emplace(sequence, pools_, scope, std::move(tokens), first_window, ++num_begun_);
+      imports_.try_emplace(sequence, pools_, scope, std::move(tokens), first_window, arrival);
   TANDEM_CHECK(added);
   import->second.blocks.Share(found);
   return static_cast<uint32_t>(found.nodes.size());
@@ -44,9 +43,19 @@ void KvImports::Publish(uint64_t sequence) {
   import.blocks.Publish(std::span(import.tokens).first(filled));
 }
 
-bool KvImports::DropLatest() {
-  const auto latest = std::ranges::max_element(
-      imports_, [](const auto& a, const auto& b) { return a.second.number < b.second.number; });
+std::optional<uint64_t> KvImports::ArrivalOf(uint64_t sequence) const {
+  const auto found = imports_.find(sequence);
+  return found == imports_.end() ? std::nullopt : std::optional(found->second.arrival);
+}
+
+bool KvImports::DropLatest(const Which& which) {
+  auto latest = imports_.end();
+  for (auto import = imports_.begin(); import != imports_.end(); ++import) {
+    if (which && !which(import->first)) continue;
+    if (latest == imports_.end() || import->second.arrival > latest->second.arrival) {
+      latest = import;
+    }
+  }
   if (latest == imports_.end()) return false;
   imports_.erase(latest);
   return true;
@@ -57,14 +66,33 @@ bool KvImports::CouldHold(uint32_t num_global, uint32_t num_window) const {
          num_window <= pools_.pools[kWindowGroup].num_blocks() / 2;
 }
 
-uint64_t KvImports::NumHeld(KvGroup group) const {
-  std::unordered_set<uint32_t> held;
-  for (const auto& [sequence, import] : imports_) {
-    const std::span<const uint32_t> table = import.blocks.table(group);
-    held.insert(table.begin(), table.end());
+std::array<uint64_t, kNumKvGroups> KvImports::NumHeldOnlyBy(const Which& which) const {
+  std::array<uint64_t, kNumKvGroups> num_held = {};
+  for (const KvGroup group : {kGlobalGroup, kWindowGroup}) {
+    const std::vector<uint32_t> holders = HoldersOf(group, which);
+    for (uint32_t block = 0; block < holders.size(); ++block) {
+      if (holders[block] > 0 && holders[block] == pools_.pools[group].num_holders(block)) {
+        ++num_held[group];
+      }
+    }
   }
-  held.erase(kNoBlock);
-  return held.size();
+  return num_held;
+}
+
+std::vector<uint32_t> KvImports::HoldersOf(KvGroup group, const Which& which) const {
+  std::vector<uint32_t> holders(pools_.pools[group].num_blocks());
+  for (const auto& [sequence, import] : imports_) {
+    if (which && !which(sequence)) continue;
+    for (const uint32_t block : import.blocks.table(group)) {
+      if (block != kNoBlock) ++holders[block];
+    }
+  }
+  return holders;
+}
+
+uint64_t KvImports::NumHeld(KvGroup group) const {
+  const std::vector<uint32_t> holders = HoldersOf(group, nullptr);
+  return holders.size() - static_cast<uint64_t>(std::ranges::count(holders, 0u));
 }
 
 }  // namespace tandem::gateway

@@ -31,7 +31,7 @@ TEST(KvImportsTest, WhatWasFilledIsFoundAndStaysInTheCache) {
   // Position 20 sees 15 and later: blocks 3 and 4.
   const uint32_t first_window = FirstWindowBlock(20, kWindow, kBlockTokens);
   ASSERT_EQ(first_window, 3u);
-  EXPECT_EQ(imports.Begin(7, 0, tokens, first_window), 0u);
+  EXPECT_EQ(imports.Begin(7, 0, tokens, first_window, 7), 0u);
   auto blocks = imports.Extend(7, 2);
   ASSERT_TRUE(blocks.has_value());
   EXPECT_EQ(blocks->ids[kGlobalGroup].size(), 2u);
@@ -59,17 +59,17 @@ TEST(KvImportsTest, WhatWasFilledIsFoundAndStaysInTheCache) {
 TEST(KvImportsTest, BlocksThatAreThereAreNotImportedAgain) {
   KvPools pools(Limits(20, 20));
   KvImports imports(pools);
-  imports.Begin(1, 0, WholeBlocks(5), 3);
+  imports.Begin(1, 0, WholeBlocks(5), 3, 1);
   ASSERT_TRUE(imports.Extend(1, 5).has_value());
   imports.Publish(1);
   imports.End(1);
   // Blocks 0 to 4 are there, 4 with its window; of a longer prompt, whose window begins later, all of
   // them are of use.
-  EXPECT_EQ(imports.Begin(2, 0, WholeBlocks(9), 7), 5u);
+  EXPECT_EQ(imports.Begin(2, 0, WholeBlocks(9), 7, 2), 5u);
   // Of one that parts from it, whose window begins earlier, those before its window.
   std::vector<uint32_t> other = WholeBlocks(4);
   other.back() = 1;
-  EXPECT_EQ(imports.Begin(3, 0, other, 2), 2u);
+  EXPECT_EQ(imports.Begin(3, 0, other, 2, 3), 2u);
   const auto blocks = imports.Extend(3, 4);
   ASSERT_TRUE(blocks.has_value());
   EXPECT_EQ(blocks->ids[kGlobalGroup].size(), 2u);
@@ -83,8 +83,8 @@ TEST(KvImportsTest, BlocksThatAreThereAreNotImportedAgain) {
 TEST(KvImportsTest, TogetherTheyHoldAtMostHalf) {
   KvPools pools(Limits(8, 8));
   KvImports imports(pools);
-  imports.Begin(1, 1, WholeBlocks(3), 1);
-  imports.Begin(2, 2, WholeBlocks(3), 1);
+  imports.Begin(1, 1, WholeBlocks(3), 1, 1);
+  imports.Begin(2, 2, WholeBlocks(3), 1, 2);
   EXPECT_TRUE(imports.Extend(1, 3).has_value());
   EXPECT_FALSE(imports.Extend(2, 3).has_value());
   EXPECT_TRUE(imports.Extend(2, 1).has_value());
@@ -100,13 +100,13 @@ TEST(KvImportsTest, TogetherTheyHoldAtMostHalf) {
 TEST(KvImportsTest, ABlockThatSeveralHoldCountsOnce) {
   KvPools pools(Limits(8, 8));
   KvImports imports(pools);
-  imports.Begin(1, 0, WholeBlocks(3), 3);
+  imports.Begin(1, 0, WholeBlocks(3), 3, 1);
   ASSERT_TRUE(imports.Extend(1, 3).has_value());
   imports.Publish(1);
-  EXPECT_EQ(imports.Begin(2, 0, WholeBlocks(4), 4), 3u);
+  EXPECT_EQ(imports.Begin(2, 0, WholeBlocks(4), 4, 2), 3u);
   EXPECT_TRUE(imports.Extend(2, 4).has_value()) << "four of eight blocks are held";
   imports.Publish(2);
-  EXPECT_EQ(imports.Begin(3, 0, WholeBlocks(5), 5), 4u);
+  EXPECT_EQ(imports.Begin(3, 0, WholeBlocks(5), 5, 3), 4u);
   EXPECT_FALSE(imports.Extend(3, 5).has_value());
 }
 
@@ -115,7 +115,7 @@ TEST(KvImportsTest, BlocksThatOthersHoldAreWaitedFor) {
   KvImports imports(pools);
   SequenceBlocks running(pools);
   ASSERT_TRUE(running.Extend(6 * kBlockTokens));
-  imports.Begin(1, 0, WholeBlocks(3), 3);
+  imports.Begin(1, 0, WholeBlocks(3), 3, 1);
   EXPECT_FALSE(imports.Extend(1, 3).has_value());
   running.FreeAll();
   EXPECT_TRUE(imports.Extend(1, 3).has_value());

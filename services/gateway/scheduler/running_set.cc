@@ -49,11 +49,11 @@ bool RunningSet::IsBeingComputed(const Sequence& sequence) const {
   });
 }
 
-bool RunningSet::Fits(const Sequence& sequence) {
+bool RunningSet::Fits(const Sequence& sequence, const Blocks& more) {
   Blocks due = {};
   for (const Sequence* running : running_) AddDue(*running, due);
   for (const Sequence* held_back : held_back_) AddDue(*held_back, due);
-  if (!running_.empty() && !AreAvailable(due)) return false;
+  if (!running_.empty() && !AreAvailable(due, more)) return false;
   LookUp(sequence);
   if (running_.empty()) return true;
   AddDue(sequence, due);
@@ -61,7 +61,7 @@ bool RunningSet::Fits(const Sequence& sequence) {
   const auto num_found = static_cast<uint32_t>(found_.nodes.size());
   due[kGlobalGroup] -= num_found - pools_.NumUnheld(found_, kGlobalGroup);
   due[kWindowGroup] -= num_found - found_.first_window - pools_.NumUnheld(found_, kWindowGroup);
-  return AreAvailable(due);
+  return AreAvailable(due, more);
 }
 
 void RunningSet::LookUp(const Sequence& sequence) {
@@ -98,9 +98,9 @@ void RunningSet::AddDue(const Sequence& sequence, Blocks& due) const {
   }
 }
 
-bool RunningSet::AreAvailable(const Blocks& due) const {
-  return due[kGlobalGroup] <= pools_.pools[kGlobalGroup].num_available() &&
-         due[kWindowGroup] <= pools_.pools[kWindowGroup].num_available();
+bool RunningSet::AreAvailable(const Blocks& due, const Blocks& more) const {
+  return due[kGlobalGroup] <= pools_.pools[kGlobalGroup].num_available() + more[kGlobalGroup] &&
+         due[kWindowGroup] <= pools_.pools[kWindowGroup].num_available() + more[kWindowGroup];
 }
 
 void RunningSet::Add(Sequence& sequence) {

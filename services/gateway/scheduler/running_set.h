@@ -17,6 +17,8 @@ namespace tandem::gateway {
 // The scheduler preempts and plans; this class only decides and keeps the list.  Single-thread.
 class RunningSet {
  public:
+  using Blocks = std::array<uint64_t, kNumKvGroups>;  // by KvGroup
+
   // All borrowed; must outlive this.  Counts prefix_lookups.
   RunningSet(KvPools& pools, Tenants& tenants, SchedulerCounters& counters)
       : pools_(pools), tenants_(tenants), counters_(counters) {}
@@ -53,8 +55,9 @@ class RunningSet {
   bool IsBeingComputed(const Sequence& sequence) const;
   // Keeps a place and blocks for a sequence that waits for a prefix, in this step.
   void HoldBack(const Sequence& sequence) { held_back_.push_back(&sequence); }
-  // Looks up the prefix of `sequence` and returns whether it fits beside those that run.
-  bool Fits(const Sequence& sequence);
+  // Looks up the prefix of `sequence` and returns whether it fits beside those that run.  `more`:
+  // blocks that could be freed for it.
+  bool Fits(const Sequence& sequence, const Blocks& more = {});
   // Gives back blocks that are held only to be published; false if no block is.
   bool ReleaseUnpublished();
 
@@ -67,7 +70,6 @@ class RunningSet {
   Sequence* VictimForRow(const Sequence& sequence, bool stuck);
 
  private:
-  using Blocks = std::array<uint64_t, kNumKvGroups>;  // by KvGroup
   // Whether `sequence`, which waits, may preempt `victim`.
   bool MayTake(const Sequence& sequence, const Sequence& victim) const;
   Sequence* FindVictim(const Sequence& sequence) const;
@@ -86,7 +88,7 @@ class RunningSet {
   void LookUp(const Sequence& sequence);
   // Adds the blocks that a sequence still needs for its tokens.
   void AddDue(const Sequence& sequence, Blocks& due) const;
-  bool AreAvailable(const Blocks& due) const;
+  bool AreAvailable(const Blocks& due, const Blocks& more) const;
 
   KvPools& pools_;               // Borrowed.
   Tenants& tenants_;             // Borrowed.

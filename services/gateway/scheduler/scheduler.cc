@@ -108,15 +108,15 @@ absl::Status Scheduler::CheckFits(const SequenceSpec& spec, size_t num_tokens) c
 absl::Status Scheduler::Add(SequenceSpec spec) {
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size()));
-  Wait(Enter(std::move(spec)));
+  Wait(Enter(std::move(spec), num_arrivals_++));
   return absl::OkStatus();
 }
 
-Sequence& Scheduler::Enter(SequenceSpec spec) {
+Sequence& Scheduler::Enter(SequenceSpec spec, uint64_t arrival) {
   const uint64_t id = spec.id;
   Tenant& tenant = *tenants_.Enter(spec.tenant, last_step_id_);
   const uint64_t scope = scopes_.Of(spec.prefix_scope);
-  auto sequence = std::make_unique<Sequence>(std::move(spec), num_arrivals_++, tenant, pools_,
+  auto sequence = std::make_unique<Sequence>(std::move(spec), arrival, tenant, pools_,
                                              options_.prefix_cache, scope);
   ++num_by_priority_[sequence->priority];
   return *sequences_.emplace(id, std::move(sequence)).first->second;

@@ -168,8 +168,9 @@ class Scheduler {
   void KeepWindow(uint64_t id, uint32_t position);
   // The KV of a sequence that others may copy, until the next change.
   PublishedPrefix Published(uint64_t id) const;
-  // Queues a sequence of another scheduler, behind all others, with the tokens that it has.  It
-  // takes a place whether there is one or not.  INVALID_ARGUMENT as Add.
+  // Queues a sequence of another scheduler with the tokens that it has: as if it had come when its
+  // import began, so that it does not wait behind others while that holds blocks; without an import,
+  // behind all others.  It takes a place whether there is one or not.  INVALID_ARGUMENT as Add.
   absl::Status Adopt(SequenceSpec spec, const SequenceProgress& progress);
 
   // KV that is copied here for a sequence that will be Adopted (kv_imports.h).  The import ends when
@@ -238,7 +239,8 @@ class Scheduler {
 
   // INVALID_ARGUMENT: a sequence of so many tokens cannot be computed here.
   absl::Status CheckFits(const SequenceSpec& spec, size_t num_tokens) const;
-  Sequence& Enter(SequenceSpec spec);
+  // `arrival`: Sequence's.
+  Sequence& Enter(SequenceSpec spec, uint64_t arrival);
   bool PicturesFit(const std::vector<PictureSpan>& pictures) const;
   // As the options and the workers' limits allow.
   uint32_t MaxRunning() const;
@@ -278,6 +280,10 @@ class Scheduler {
   uint32_t FreeRows() const { return std::max(1u, options_.chunk_rows / 16); }
   // Admits waiting sequences of one priority; false if one does not fit.
   bool AdmitWaiting(Tenant& tenant, int32_t priority);
+  // Drops imports until `sequence`, which has a place, fits: of sequences that are not here yet, or
+  // wait behind it.  False if their blocks are too few; then, as far as an estimate can say, none was
+  // dropped for nothing.
+  bool DropImportsFor(const Sequence& sequence);
   // Preempts sequences of other tenants until `sequence` has a place and fits.  False if those that
   // it may preempt are too few; then, as far as an estimate can say, none was preempted for
   // nothing.

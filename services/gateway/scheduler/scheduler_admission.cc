@@ -19,7 +19,8 @@ bool Scheduler::AdmitWaiting(Tenant& tenant, int32_t priority) {
       continue;
     }
     const bool fits = has_place && (running_.Fits(sequence) ||
-                                    (running_.ReleaseUnpublished() && running_.Fits(sequence)));
+                                    (running_.ReleaseUnpublished() && running_.Fits(sequence)) ||
+                                    DropImportsFor(sequence));
     // Where nothing runs, its place is kept for another tenant: that one goes on.
     if (!fits && !MakeWay(sequence)) return running_.empty();
     tenant.waiting.erase(tenant.waiting.begin() + static_cast<std::ptrdiff_t>(next));
@@ -28,6 +29,19 @@ bool Scheduler::AdmitWaiting(Tenant& tenant, int32_t priority) {
     PlanRows(sequence);
   }
   return true;
+}
+
+bool Scheduler::DropImportsFor(const Sequence& sequence) {
+  const auto gives_way = [&](uint64_t id) {
+    const Sequence* const other = Find(id);
+    if (other == nullptr || other->priority > sequence.priority) return true;
+    return &other->tenant == &sequence.tenant && sequence.WaitsBefore(*other);
+  };
+  if (!running_.Fits(sequence, imports_.NumHeldOnlyBy(gives_way))) return false;
+  while (imports_.DropLatest(gives_way)) {
+    if (running_.Fits(sequence)) return true;
+  }
+  return false;
 }
 
 bool Scheduler::MakeWay(const Sequence& sequence) {

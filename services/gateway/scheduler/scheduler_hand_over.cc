@@ -25,7 +25,9 @@ SequenceProgress Scheduler::Take(uint64_t id) {
 
 absl::Status Scheduler::Adopt(SequenceSpec spec, const SequenceProgress& progress) {
   TANDEM_RETURN_IF_ERROR(CheckFits(spec, spec.prompt.size() + progress.answer.size()));
-  Sequence& sequence = Enter(std::move(spec));
+  const std::optional<uint64_t> import_began = imports_.ArrivalOf(spec.id);
+  Sequence& sequence =
+      Enter(std::move(spec), import_began.has_value() ? *import_began : num_arrivals_++);
   sequence.tokens.insert(sequence.tokens.end(), progress.answer.begin(), progress.answer.end());
   sequence.num_known = static_cast<uint32_t>(sequence.tokens.size());
   sequence.lost_until = progress.num_computed;
@@ -67,7 +69,8 @@ PublishedPrefix Scheduler::Published(uint64_t id) const {
 
 uint32_t Scheduler::BeginImport(uint64_t id, const std::string& prefix_scope,
                                 std::vector<uint32_t> tokens, uint32_t first_window) {
-  return imports_.Begin(id, scopes_.Of(prefix_scope), std::move(tokens), first_window);
+  return imports_.Begin(id, scopes_.Of(prefix_scope), std::move(tokens), first_window,
+                        num_arrivals_++);
 }
 
 }  // namespace tandem::gateway
