@@ -97,7 +97,7 @@ class Drafter {
   virtual std::string about() const { return {}; }
   // From any thread: how long devices and workers have drafted since the start.
   virtual double busy_seconds() const { return 0.0; }
-  // Its steps on devices are told to `observe` from now on, from a thread of its own.
+  // Calls `observe` with each step on devices from now on, from a thread of its own.
   virtual void Observe(ObserveDraftStep /*observe*/) {}
   // Gives back threads and workers.  Only about() and busy_seconds() are called afterwards.
   virtual void Stop() {}
