@@ -17,6 +17,8 @@ constexpr uint32_t kValid = 1u << 25;
 constexpr uint32_t kUseNext = 1u << 26;
 constexpr uint32_t kNextShift = 27;
 constexpr uint32_t kLongBursts = 2u << 30;  // of 256 bytes
+// AxCache 2, as mlir-aie writes it: the network on chip may join narrow accesses to wide ones.
+constexpr uint32_t kJoinAccesses = 2u << 24;
 
 // Steps and repeats are stored less one.
 absl::Status CheckFields(const ShimTransfer& transfer) {
@@ -55,7 +57,7 @@ absl::StatusOr<std::array<uint32_t, 8>> EncodeShimTransfer(const ShimTransfer& t
                                  0,
                                  transfer.size[0] << 20 | (transfer.step[0] - 1),
                                  kLongBursts | transfer.size[1] << 20 | (transfer.step[1] - 1),
-                                 transfer.step[2] - 1,
+                                 kJoinAccesses | (transfer.step[2] - 1),
                                  (transfer.num_repeats - 1) << 20 | (transfer.repeat_step - 1),
                                  next | kValid};
 }

@@ -24,7 +24,7 @@ TEST(ShimDescriptorTest, FieldsAreWhereTheRegistersHaveThem) {
   EXPECT_EQ(words[2], 0u) << "patched";
   EXPECT_EQ(words[3], 32u << 20);
   EXPECT_EQ(words[4], 2u << 30 | 64u << 20 | 511u);
-  EXPECT_EQ(words[5], 65535u);
+  EXPECT_EQ(words[5], 2u << 24 | 65535u) << "AxCache 2";
   EXPECT_EQ(words[6], 2u << 20 | 4095u);
   EXPECT_EQ(words[7], 1u << 25);
 }
