@@ -44,7 +44,8 @@ class AttentionBuilder {
         head_words_(job.head_dim * kCacheElementBytes / sizeof(uint32_t)),
         row_words_(job.num_heads * head_words_),
         code_(code),
-        transaction_(job.array) {}
+        transaction_(Begin()),
+        begin_bytes_(transaction_.num_bytes()) {}
 
   absl::Status Build(std::span<const AttentionRun> runs) {
     std::vector<AttentionItem> items;
@@ -57,7 +58,7 @@ class AttentionBuilder {
       const size_t count = std::min<size_t>(job_.array.num_columns, items.size() - i);
       TANDEM_RETURN_IF_ERROR(AddWave(all.subspan(i, count)));
     }
-    if (transaction_.num_operations() > 0) code_.push_back(std::move(transaction_));
+    if (transaction_.num_bytes() > begin_bytes_) code_.push_back(std::move(transaction_));
     return absl::OkStatus();
   }
 
@@ -81,22 +82,32 @@ class AttentionBuilder {
     }
   }
 
+  // A transaction for waves to follow.
+  Transaction Begin() const {
+    Transaction transaction(job_.array);
+    for (uint32_t column = 0; column < job_.array.num_columns; ++column) {
+      RouteTokens(Output(column), transaction);
+      RouteTokens(Cache(column), transaction);
+    }
+    return transaction;
+  }
+
   // A wave is never cut; one that is too long for a transaction has fewer columns.
   absl::Status AddWave(std::span<const AttentionItem> items) {
     Transaction wave(job_.array);
     TANDEM_RETURN_IF_ERROR(WriteWave(items, wave));
-    if (wave.num_bytes() > max_bytes_) {
+    const uint64_t alone = uint64_t{begin_bytes_} + wave.num_bytes();
+    if (alone > max_bytes_) {
       if (items.size() == 1) {
-        return absl::ResourceExhaustedError(
-            absl::StrFormat("attention: %d bytes of control code for a column, at most %d",
-                            wave.num_bytes(), max_bytes_));
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "attention: %d bytes of control code for a column, at most %d", alone, max_bytes_));
       }
       TANDEM_RETURN_IF_ERROR(AddWave(items.first(items.size() / 2)));
       return AddWave(items.subspan(items.size() / 2));
     }
     if (uint64_t{transaction_.num_bytes()} + wave.num_bytes() > max_bytes_) {
       code_.push_back(std::move(transaction_));
-      transaction_ = Transaction(job_.array);
+      transaction_ = Begin();
     }
     transaction_.Append(wave);
     return absl::OkStatus();
@@ -117,7 +128,7 @@ class AttentionBuilder {
     for (size_t i = 0; i < most; ++i) {
       for (uint32_t column = 0; column < items.size(); ++column) {
         if (i >= tasks[column].size()) continue;
-        const ShimChannel channel = {.column = column, .channel = kCacheChannel};
+        const ShimChannel channel = Cache(column);
         if (i >= kTasksUnderWay) wave.Sync(TokenOf(channel));
         const bool with_token = i + kTasksUnderWay < tasks[column].size();
         TANDEM_RETURN_IF_ERROR(StartCache(channel, items[column].first_head, tasks[column][i],
@@ -210,6 +221,7 @@ class AttentionBuilder {
     return StartShimTask(channel, std::span(parts).first(task.num_parts), with_token, wave);
   }
 
+  static ShimChannel Cache(uint32_t column) { return {.column = column, .channel = kCacheChannel}; }
   static ShimChannel Output(uint32_t column) {
     return {.column = column, .direction = DmaDirection::kFromTile, .channel = 0};
   }
@@ -221,7 +233,8 @@ class AttentionBuilder {
   const uint32_t head_words_;  // of a head's row
   const uint32_t row_words_;   // of all heads' row
   std::vector<Transaction>& code_;
-  Transaction transaction_;  // the one that waves are added to
+  Transaction transaction_;     // the one that waves are added to
+  const uint32_t begin_bytes_;  // of one without waves
 };
 
 }  // namespace
@@ -244,13 +257,14 @@ absl::StatusOr<Transaction> BuildAttention(const AttentionJob& job,
 uint64_t AttentionCodeBytes(uint64_t num_positions, uint32_t block_tokens) {
   constexpr uint64_t kPart = 48 + 48;  // a descriptor, its address
   constexpr uint64_t kTask = 2 * kPart + 24 + 16;
+  constexpr uint64_t kBegin = 16 + 8 * 2 * 28;  // routes of eight columns' tokens
   constexpr uint64_t kItem =
       16 + kAttentionCores * (16 + 64 + 24) + (kPart + 24) + (8 * kPart + 24) + 16;
   const uint64_t block = std::max(block_tokens, 1u);
   const uint64_t tiles = num_positions / kAttentionKeys + 2;
   uint64_t pieces = (kAttentionKeys + block - 2) / block + 1;  // of a tile
   if (kAttentionKeys % block == 0) pieces = kAttentionKeys / block;
-  return kItem + tiles * pieces * kTask;
+  return kBegin + kItem + tiles * pieces * kTask;
 }
 
 }  // namespace tandem::npu

@@ -102,6 +102,7 @@ class GemmBuilder {
       for (uint32_t row = 0; row < kGemmCoreRows; ++row) {
         SetParameters({column, kFirstCoreRow + row}, parameters, transaction_, job_.parameters);
       }
+      RouteTokens(Output(column), transaction_);
     }
     // A wave's inputs are started while the wave before it computes, if queue and descriptors have
     // room for both.

@@ -74,6 +74,10 @@ ShimPart Rows(const RowOperand& operand, uint32_t row_words, uint32_t first_grou
                        .num_repeats = num_groups}};
 }
 
+ShimChannel Output(uint32_t column) {
+  return {.column = column, .direction = DmaDirection::kFromTile, .channel = kRowsChannel};
+}
+
 void SetCores(const RowJob& job, uint32_t column, uint32_t num_groups, Transaction& transaction) {
   const uint32_t count = job.count == 0 ? job.size : job.count;
   const RowParameters parameters = {.function = static_cast<int32_t>(job.function),
@@ -134,13 +138,12 @@ absl::StatusOr<Transaction> BuildRows(const RowJob& job) {
     TANDEM_RETURN_IF_ERROR(StartShimTask({.column = column, .channel = kRowsChannel}, parts,
                                          /*with_token=*/false, transaction));
     const ShimPart output = Rows(job.output, words.output, group, count, kOutputDescriptor);
-    TANDEM_RETURN_IF_ERROR(StartShimTask(
-        {.column = column, .direction = DmaDirection::kFromTile, .channel = kRowsChannel},
-        {&output, 1}, /*with_token=*/true, transaction));
+    RouteTokens(Output(column), transaction);
+    TANDEM_RETURN_IF_ERROR(
+        StartShimTask(Output(column), {&output, 1}, /*with_token=*/true, transaction));
   }
   for (uint32_t waited = 0; waited < column; ++waited) {
-    transaction.Sync(
-        TokenOf({.column = waited, .direction = DmaDirection::kFromTile, .channel = kRowsChannel}));
+    transaction.Sync(TokenOf(Output(waited)));
   }
   return transaction;
 }

@@ -96,8 +96,18 @@ uint32_t ShimQueueAddress(uint32_t column, DmaDirection direction, uint32_t chan
   return TileAddress({.column = column}, kQueues + index * kChannelBytes);
 }
 
+// A channel's control lies before its queue.
+uint32_t ShimControlAddress(uint32_t column, DmaDirection direction, uint32_t channel) {
+  return ShimQueueAddress(column, direction, channel) - sizeof(uint32_t);
+}
+
 uint32_t ShimTask(uint32_t descriptor, uint32_t num_repeats, bool with_token) {
   return (with_token ? 1u << 31 : 0) | (num_repeats - 1) << 16 | descriptor;
+}
+
+void RouteTokens(const ShimChannel& channel, Transaction& transaction) {
+  transaction.MaskedWrite(ShimControlAddress(channel.column, channel.direction, channel.channel),
+                          kTokenController << kTokenControllerShift, kTokenControllerMask);
 }
 
 DmaToken TokenOf(const ShimChannel& channel) {

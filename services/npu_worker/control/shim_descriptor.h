@@ -24,6 +24,9 @@ inline constexpr uint32_t kShimDescriptors = 16;  // of a tile
 inline constexpr uint32_t kShimChannels = 2;      // for each direction
 inline constexpr uint32_t kShimQueue = 4;         // tasks of a channel that have not begun
 inline constexpr uint32_t kShimRepeats = 64;      // of a task
+// Id of the controller that a shim tile's tokens go to: the one that mlir-aie gives shim tiles.  The
+// xclbin must route packets of this id from the tile's control port to the controller.
+inline constexpr uint32_t kTokenController = 15;
 
 struct ShimTransfer {
   uint32_t length = 0;             // words of one repetition
@@ -47,7 +50,11 @@ absl::StatusOr<ShimTransfer> DecodeShimTransfer(std::span<const uint32_t> words)
 uint32_t ShimDescriptorAddress(uint32_t column, uint32_t index);
 // Register whose write puts a task into a channel's queue.  REQUIRES channel < kShimChannels.
 uint32_t ShimQueueAddress(uint32_t column, DmaDirection direction, uint32_t channel);
-// The value to write there.  `with_token`: the channel sends a token when the task has ended.
+// The channel's control register, and the bits of it that hold the id of the controller.
+uint32_t ShimControlAddress(uint32_t column, DmaDirection direction, uint32_t channel);
+inline constexpr uint32_t kTokenControllerShift = 8;
+inline constexpr uint32_t kTokenControllerMask = 0x1F << kTokenControllerShift;
+// The value to write to the queue.  `with_token`: the channel sends a token when the task has ended.
 uint32_t ShimTask(uint32_t descriptor, uint32_t num_repeats, bool with_token);
 
 // A channel of a shim tile's DMA.
@@ -67,10 +74,15 @@ struct ShimPart {
 };
 
 // Writes the descriptors of `parts`, each followed by the next one, and starts them as a task of
-// `channel`, as often as their num_repeats says.  `with_token`: leaves a token for a later Sync.
+// `channel`, as often as their num_repeats says.  `with_token`: leaves a token for a later Sync, in a
+// channel whose tokens RouteTokens has routed.
 // INVALID_ARGUMENT: EncodeShimTransfer, no parts, or parts whose num_repeats differ.
 absl::Status StartShimTask(const ShimChannel& channel, std::span<const ShimPart> parts,
                            bool with_token, Transaction& transaction);
+
+// Names the controller that a channel's tokens go to.  Once in a transaction, before the channel's first
+// task with a token: without it a device may send the token elsewhere, and the Sync waits for ever.
+void RouteTokens(const ShimChannel& channel, Transaction& transaction);
 
 // The token of a task of one channel.
 DmaToken TokenOf(const ShimChannel& channel);

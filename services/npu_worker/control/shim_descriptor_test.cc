@@ -90,6 +90,17 @@ TEST(ShimDescriptorTest, ATaskIsItsDescriptorsTheirPatchesAndAnEntryInTheQueue) 
   EXPECT_EQ(read.operations[4].values[0], 1u << 31 | 1u << 16 | 5u);
 }
 
+TEST(ShimDescriptorTest, TokensAreRoutedInTheControlRegisterBeforeTheQueue) {
+  Transaction transaction({});
+  RouteTokens({.column = 3, .direction = DmaDirection::kToTile, .channel = 1}, transaction);
+  ASSERT_OK_AND_ASSIGN(const DecodedTransaction read, ReadTransaction(transaction.words()));
+  ASSERT_EQ(read.operations.size(), 1u);
+  EXPECT_EQ(read.operations[0].kind, Operation::Kind::kMaskedWrite);
+  EXPECT_EQ(read.operations[0].address, 3u << 25 | 0x1D218u);
+  EXPECT_EQ(read.operations[0].values[0], 0xF00u);
+  EXPECT_EQ(read.operations[0].mask, 0x1F00u);
+}
+
 TEST(ShimDescriptorTest, ATaskRepeatsAllItsDescriptorsAlike) {
   Transaction transaction({});
   const ShimPart parts[] = {{.transfer = {.length = 1, .num_repeats = 2}},

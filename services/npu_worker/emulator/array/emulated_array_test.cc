@@ -78,6 +78,7 @@ class EmulatedArrayTest : public ::testing::Test {
                            .argument = channel.direction == DmaDirection::kToTile ? 0u : 1u,
                            .offset = offset,
                            .transfer = transfer};
+    if (with_token) RouteTokens(channel, code_);
     ASSERT_OK(StartShimTask(channel, {&part, 1}, with_token, code_));
   }
   absl::Status Run() {
@@ -211,6 +212,12 @@ TEST_F(EmulatedArrayTest, WhatDependsOnTimingIsRefused) {
   SetCore(0, 2);
   SetCore(0, 2);
   ExpectRefused(absl::StatusCode::kInvalidArgument, "has not taken its last parameters");
+  // A token goes to no controller that waits for it.
+  SetCore(0, 2);
+  Start(kInput, 0, 0, {.length = 2 * kObject});
+  const ShimPart output = {.descriptor = 1, .argument = 1, .transfer = {.length = 2 * kObject}};
+  ASSERT_OK(StartShimTask(kOutput, {&output, 1}, /*with_token=*/true, code_));
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "controller 0");
   // A core waits for more than it is sent, behind a token that came.
   AddTwoObjects(0, 0);
   SetCore(0, 3);

@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint32_t kDescriptors = 0x1D000;
 constexpr uint32_t kDescriptorBytes = 32;
-constexpr uint32_t kController = 0xFF00;  // bits of a channel's control: the tokens' receiver
 constexpr uint32_t kWordsOfDescriptor = 8;
 
 }  // namespace
@@ -36,7 +35,6 @@ std::optional<size_t> ShimDma::QueueAt(uint32_t offset) {
   return std::nullopt;
 }
 
-// A channel's control lies before its queue.
 std::optional<size_t> ShimDma::ControlAt(uint32_t offset) {
   return QueueAt(offset + sizeof(uint32_t));
 }
@@ -67,7 +65,8 @@ absl::Status ShimDma::WriteRegister(uint32_t offset, uint32_t value) {
     return absl::OkStatus();
   }
   if (const auto channel = QueueAt(offset); channel.has_value()) return StartTask(*channel, value);
-  if (const auto channel = ControlAt(offset); channel.has_value() && (value & ~kController) == 0) {
+  if (const auto channel = ControlAt(offset);
+      channel.has_value() && (value & ~kTokenControllerMask) == 0) {
     channels_[*channel].control = value;
     return absl::OkStatus();
   }
@@ -110,6 +109,12 @@ absl::Status ShimDma::StartTask(size_t channel, uint32_t value) {
   if (value != ShimTask(first, num_repeats, task.with_token)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: task %#x is not understood", Name(channel), value));
+  }
+  if (task.with_token && channels_[channel].control != kTokenController << kTokenControllerShift) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a task with a token, and the channel's tokens go to controller %d, "
+        "which is not the one that waits, %d",
+        Name(channel), channels_[channel].control >> kTokenControllerShift, kTokenController));
   }
   if (channels_[channel].tasks.size() >= kShimQueue) {
     return absl::ResourceExhaustedError(

@@ -27,8 +27,12 @@ class ShimDma {
  public:
   explicit ShimDma(uint32_t column) : column_(column) {}
 
-  // What commands may reach; borrowed, must outlive their tasks.
-  void SetMemory(const AddressSpace::View* memory) { memory_ = memory; }
+  // What commands may reach; borrowed, must outlive their tasks.  Forgets where tokens go: each command
+  // must say so itself.
+  void SetMemory(const AddressSpace::View* memory) {
+    memory_ = memory;
+    for (Channel& channel : channels_) channel.control = 0;
+  }
 
   // Control code writes a register, `offset` bytes within the tile.  INVALID_ARGUMENT: a register
   // that is not emulated, a malformed descriptor, a descriptor in use; RESOURCE_EXHAUSTED: the
@@ -70,7 +74,7 @@ class ShimDma {
   struct Channel {
     std::deque<Task> tasks;
     uint64_t remaining = 0;  // words of `tasks`
-    uint32_t control = 0;    // who gets the tokens; without effect here
+    uint32_t control = 0;    // who gets the tokens
     uint32_t num_tokens = 0;
   };
 

@@ -10,10 +10,19 @@ namespace tandem::npu::emulator {
 namespace {
 
 using testing::HasCode;
+using ::testing::HasSubstr;
+using testing::StatusIs;
 
 class ShimDmaTest : public ::testing::Test {
  protected:
-  ShimDmaTest() { dma_.SetMemory(&view_); }
+  ShimDmaTest() {
+    dma_.SetMemory(&view_);
+    RouteTokensTo(kTokenController);
+  }
+  void RouteTokensTo(uint32_t controller) {
+    EXPECT_OK(dma_.WriteRegister(ShimControlAddress(0, DmaDirection::kToTile, 0),
+                                 controller << kTokenControllerShift));
+  }
   // Task `value` of a descriptor over the memory, in MM2S channel 0.
   absl::Status Start(uint32_t descriptor, const ShimTransfer& transfer, uint32_t value) {
     const auto words = *EncodeShimTransfer(transfer);
@@ -50,6 +59,13 @@ TEST_F(ShimDmaTest, TokensComeWhenTheirTaskHasMovedItsLastWord) {
   EXPECT_FALSE(dma_.CheckIdle().ok());
   Read(1);
   EXPECT_OK(dma_.CheckIdle());
+}
+
+TEST_F(ShimDmaTest, ATokenThatGoesToAnotherControllerIsRefused) {
+  RouteTokensTo(0);
+  EXPECT_THAT(Start(0, {.length = 4}, ShimTask(0, 1, true)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("controller 0")));
+  EXPECT_OK(Start(0, {.length = 4}, ShimTask(0, 1, false))) << "no token, no controller";
 }
 
 TEST_F(ShimDmaTest, ADescriptorGoesOnWithItsRepetitionsInTheNextTask) {
