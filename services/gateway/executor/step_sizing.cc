@@ -21,6 +21,10 @@ constexpr uint64_t kMaxBlocks = uint64_t{1} << 30;  // ids are 32 bits, and neve
 // Keys, or values, of a layer are one buffer, and drivers of GPUs allocate no more at once (NVIDIA's
 // maxMemoryAllocationSize; Mesa's RADV: 2 MiB more).
 constexpr uint64_t kMostLayerBytes = 0xFFE00000;
+// On an NPU keys and values of a layer are one buffer, which control code addresses with 32 bits: as
+// bfloat16, with zeros behind each head's positions (npu_worker/operators/kv_slabs.h).
+constexpr uint64_t kMostSlabBytes = 0xFFFFFFFF;
+constexpr uint64_t kSlabZeros = 32;  // positions
 
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -107,14 +111,31 @@ absl::Status CheckPools(const ModelConfig& config, const Plan& plan, const Sizin
   return absl::OkStatus();
 }
 
-// Blocks of a pool that one buffer of a layer holds, on every worker that is a GPU.
-uint64_t BlocksOfABuffer(const ModelConfig& config, const Plan& plan,
-                         const SizingOptions& options) {
-  const bool any_gpu = std::ranges::any_of(
-      plan.workers, [](const auto& worker) { return worker.kind == DeviceKind::kGpu; });
-  if (!any_gpu) return kMaxBlocks;
-  return kMostLayerBytes / (config.num_kv_heads *
-                            KvPageBytes(options.kv_dtype, options.block_tokens, config.head_dim));
+// Blocks of a pool that one buffer of a layer holds, on every worker that attends.  `what` tells of the
+// tightest worker.
+uint64_t BlocksOfABuffer(const ModelConfig& config, const Plan& plan, const SizingOptions& options,
+                         std::string& what) {
+  const uint64_t head_numbers = uint64_t{config.num_kv_heads} * config.head_dim;
+  const uint64_t slab_slots = kMostSlabBytes / (2 * head_numbers * sizeof(uint16_t));
+  const uint64_t of_slab = (slab_slots - std::min(slab_slots, kSlabZeros)) / options.block_tokens;
+  const uint64_t of_keys =
+      kMostLayerBytes /
+      (config.num_kv_heads * KvPageBytes(options.kv_dtype, options.block_tokens, config.head_dim));
+  uint64_t most = kMaxBlocks;
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    const auto block_bytes = [&](KvGroup group) {
+      return KvBlockBytes(config, plan, w, group, options.kv_dtype, options.block_tokens);
+    };
+    if (block_bytes(kGlobalGroup) + block_bytes(kWindowGroup) == 0) continue;
+    const WorkerDescription& worker = plan.workers[w];
+    const bool is_npu = worker.kind == DeviceKind::kNpu;
+    const uint64_t blocks = is_npu ? of_slab : of_keys;
+    if (blocks >= most) continue;
+    most = blocks;
+    what = absl::StrFormat("%s: %s of a layer are one buffer, which holds %d tokens", worker.name,
+                           is_npu ? "keys and values" : "keys", blocks * options.block_tokens);
+  }
+  return most;
 }
 
 // Window blocks that leave half of every worker's budget to the global ones, where it has any.
@@ -246,12 +267,12 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
     global = std::min(
         global, GlobalBlocksThatFit(config, plan, options, std::min(global, window), tightest));
   }
-  const uint64_t most = BlocksOfABuffer(config, plan, options);
+  std::string smallest;
+  const uint64_t most = BlocksOfABuffer(config, plan, options, smallest);
   if (options.kv_tokens != 0 && global > most) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d tokens of KV do not fit a GPU: keys of a layer are one buffer, which holds %d tokens; "
-        "lower kv_tokens, or use several replicas",
-        options.kv_tokens, most * block));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d tokens of KV do not fit %s; lower kv_tokens, or use several replicas",
+                        options.kv_tokens, smallest));
   }
   global = std::min({global, most, kMaxBlocks});
   if (global < std::min(kMinBlocks, context_blocks)) {

@@ -47,7 +47,8 @@ uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimi
 //             least one sequence's; then fewer sequences run at once
 //   global    kv_tokens, or max_sequences whole contexts, or what the worker with least has for KV,
 //             the window pool included: three quarters of what weights, activations and code leave
-//             on a GPU; a quarter of the available memory elsewhere, where it is the host's
+//             on a GPU; a quarter of the available memory elsewhere, where it is the host's; at most
+//             what one buffer of a layer holds: keys on a GPU, keys and values on an NPU, of 4 GiB
 // The window pool is capped by the global one.  A context longer than the global pool is cut to
 // it: no sequence could ever be longer.
 // INVALID_ARGUMENT: a zero, a context longer than the model's.  RESOURCE_EXHAUSTED: not even two

@@ -135,6 +135,38 @@ TEST(StepSizingTest, KeysOfALayerFitOneBufferOfAGpu) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("keys of a layer")));
 }
 
+// The shape of Gemma 3 4B: a position's keys and values take 4 KiB.  Sixteen whole contexts would take 8 GiB
+// of a layer, and an NPU's control code addresses 4.
+TEST(StepSizingTest, KeysAndValuesOfALayerFitOneBufferOfAnNpu) {
+  testing::SmallModel large = kModel;
+  large.num_kv_heads = 4;
+  large.head_dim = 256;
+  large.context_len = 131072;
+  const ModelConfig config = testing::MakeConfig(large);
+  const auto plan_with = [&](NpuPolicy npu) {
+    return MakePlan(config, {DType::kBf16},
+                    {MakeWorker(DeviceKind::kGpu, 0), MakeWorker(DeviceKind::kNpu, 0)},
+                    {.npu = npu})
+        .value();
+  };
+  SizingOptions options = Options();
+  options.max_sequences = 16;
+  const auto blocks = [&](NpuPolicy npu) {
+    return MakeStepLimits(config, plan_with(npu), options).value().num_blocks[kGlobalGroup];
+  };
+  constexpr uint64_t kSlotBytes = 2 * 4 * 256 * 2, kZeroSlots = 32;
+  const uint64_t of_npu = blocks(NpuPolicy::kRequire);
+  EXPECT_LE((of_npu * 16 + kZeroSlots) * kSlotBytes, ~0u) << "what KvSlab::Create takes";
+  EXPECT_GT(((of_npu + 1) * 16 + kZeroSlots) * kSlotBytes, ~0u) << "and no more";
+  EXPECT_GT(blocks(NpuPolicy::kOff), of_npu) << "an NPU that holds no KV sets no limit";
+  options.kv_tokens = static_cast<uint32_t>(of_npu * 16);
+  EXPECT_OK(MakeStepLimits(config, plan_with(NpuPolicy::kRequire), options));
+  options.kv_tokens += 1;
+  EXPECT_THAT(MakeStepLimits(config, plan_with(NpuPolicy::kRequire), options),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("do not fit npu0: keys and values of a layer")));
+}
+
 TEST(StepSizingTest, AContextLongerThanThePoolIsCutToIt) {
   SizingOptions options = Options();
   options.kv_tokens = 333;
