@@ -175,6 +175,30 @@ TEST(NpuDriverFaultTest, ALostInterruptEndsTheStepAndTheWorkerRecovers) {
   EXPECT_OK(loaded.Run());
 }
 
+// NPU_EMU_REFUSE_SUBMIT=8: the first command after the self-test.
+TEST(NpuDriverFaultTest, ARefusedStartEndsTheStepAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("starting")));
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+  EXPECT_OK(worker->CheckHealth());
+}
+
+// NPU_EMU_ERROR_AFTER=7: the first command after the self-test.
+TEST(NpuDriverFaultTest, ACommandThatEndsWithAnErrorEndsTheStepAndTheWorkerRecovers) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  EXPECT_THAT(loaded.Run(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("with an error")));
+  EXPECT_THAT(loaded.Run(), HasCode(absl::StatusCode::kUnavailable)) << "until the plan is loaded";
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+  EXPECT_OK(worker->CheckHealth());
+}
+
 // NPU_EMU_GONE_AFTER=8: the self-test's seven commands and the first step.
 TEST(NpuDriverFaultTest, ADeviceThatIsGoneIsUnavailable) {
   ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());

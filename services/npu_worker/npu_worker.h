@@ -46,7 +46,8 @@ class NpuWorker final : public BlockingWorker {
 
  private:
   explicit NpuWorker(Options options) : options_(std::move(options)) {}
-  // A time-out makes every later Run and CopyKv UNAVAILABLE, until a plan is loaded.
+  // A time-out, a refused start, or an array's command that ends with an error makes every later Run and
+  // CopyKv UNAVAILABLE, until a plan is loaded.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run) override;
   // Drops all plans, then opens the device and tests it.
   absl::Status OpenDevice();

@@ -24,7 +24,9 @@ Faults Faults::FromEnvironment() {
           .firmware_timeout = Number("NPU_EMU_FIRMWARE_TIMEOUT"),
           .other_contexts = Number("NPU_EMU_OTHER_CONTEXTS"),
           .gone_after = Number("NPU_EMU_GONE_AFTER"),
-          .wrong_after = Number("NPU_EMU_WRONG_AFTER")};
+          .wrong_after = Number("NPU_EMU_WRONG_AFTER"),
+          .refuse_submit = Number("NPU_EMU_REFUSE_SUBMIT"),
+          .error_after = Number("NPU_EMU_ERROR_AFTER")};
 }
 
 }  // namespace tandem::npu::emulator

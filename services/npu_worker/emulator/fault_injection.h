@@ -12,6 +12,8 @@
 //   NPU_EMU_OTHER_CONTEXTS=n    another process holds n hardware contexts of the whole array
 //   NPU_EMU_GONE_AFTER=n        the device is gone after n commands
 //   NPU_EMU_WRONG_AFTER=n       an array's answers are wrong after n commands of its context
+//   NPU_EMU_REFUSE_SUBMIT=n     the driver refuses the n-th submission
+//   NPU_EMU_ERROR_AFTER=n       the command behind the first n ends with an error
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,10 @@ struct Faults {
   int64_t lost_interrupt = 0;    // 0: none
   int64_t firmware_timeout = 0;  // 0: none
   int64_t other_contexts = 0;
-  int64_t gone_after = 0;   // 0: never
-  int64_t wrong_after = 0;  // 0: never
+  int64_t gone_after = 0;     // 0: never
+  int64_t wrong_after = 0;    // 0: never
+  int64_t refuse_submit = 0;  // 0: none
+  int64_t error_after = 0;    // 0: never
 
   static Faults FromEnvironment();
 };

@@ -306,8 +306,13 @@ absl::StatusOr<SegmentResult> ArrayPlan::Run(const SegmentRun& run, absl::Durati
   }
   SegmentResult result;
   for (size_t i = 0; i < segment.size(); ++i) {
-    TANDEM_ASSIGN_OR_RETURN(const int64_t stage_ns, RunStage(run, segment, i, timeout));
-    const auto ns = static_cast<uint64_t>(stage_ns);
+    const absl::StatusOr<int64_t> stage_ns = RunStage(run, segment, i, timeout);
+    // A command that ended with an error leaves cores, queues and locks in a state that nobody knows.
+    if (absl::IsInternal(stage_ns.status())) {
+      return absl::UnavailableError(stage_ns.status().message());
+    }
+    TANDEM_RETURN_IF_ERROR(stage_ns.status());
+    const auto ns = static_cast<uint64_t>(*stage_ns);
     result.device_ns += ns;
     const auto known = std::ranges::find(result.stage_times, segment[i].kind, &StageTime::kind);
     if (known == result.stage_times.end()) {

@@ -47,6 +47,7 @@ class ArrayPlan final : public BackendPlan {
       const std::function<void(double, std::string_view)>& progress);
 
   LoadReport report() const override;
+  // A command that ends with an error is UNAVAILABLE.
   absl::StatusOr<SegmentResult> Run(const SegmentRun& run, absl::Duration timeout) override;
   absl::Status CopyKv(const KvCopy& copy) override;
 

@@ -1,6 +1,7 @@
 #include "services/npu_worker/xrt/npu_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/common/base/check.h"
 #include "services/common/base/status_macros.h"
@@ -15,6 +16,14 @@ int64_t Milliseconds(absl::Duration timeout) {
   return std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout));
 }
 
+// Calls `start`.  XRT takes a run or a list whose start failed for one that is under way, and never starts it
+// again: whatever the reason, the device must be opened again.
+template <typename Start>
+absl::Status Started(const char* what, Start&& start) {
+  const absl::Status status = Guarded(what, std::forward<Start>(start));
+  return status.ok() ? status : absl::UnavailableError(status.message());
+}
+
 }  // namespace
 
 NpuRun::NpuRun() = default;
@@ -23,7 +32,7 @@ NpuRun& NpuRun::operator=(NpuRun&&) noexcept = default;
 NpuRun::~NpuRun() = default;
 
 absl::Status NpuRun::Execute(absl::Duration timeout) {
-  TANDEM_RETURN_IF_ERROR(Guarded("starting an NPU command", [this] { impl_->run.start(); }));
+  TANDEM_RETURN_IF_ERROR(Started("starting an NPU command", [this] { impl_->run.start(); }));
   const absl::Status status = WaitFor(impl_->run, Milliseconds(timeout));
   impl_->is_late = absl::IsUnavailable(status);
   return status;
@@ -57,7 +66,7 @@ absl::Status NpuRunList::Execute(absl::Duration timeout, std::span<int64_t> run_
 #if NPU_HAS_EXT_BO
   if (impl_->list) {
     TANDEM_RETURN_IF_ERROR(
-        Guarded("starting a list of NPU commands", [this] { impl_->list.execute(); }));
+        Started("starting a list of NPU commands", [this] { impl_->list.execute(); }));
     const absl::Status status = WaitFor(impl_->list, Milliseconds(timeout));
     impl_->is_late = absl::IsUnavailable(status);
     TANDEM_RETURN_IF_ERROR(status);

@@ -19,9 +19,9 @@ class NpuRun {
   NpuRun& operator=(NpuRun&&) noexcept;
   ~NpuRun();
 
-  // Starts the command and waits.  UNAVAILABLE: it did not finish in time, or the device is gone;
-  // the command may still be running, so the device must be opened again.  INTERNAL: the kernel
-  // refused it.
+  // Starts the command and waits.  UNAVAILABLE: it was not started, did not finish in time, or the device is
+  // gone; it may still be running, and cannot be started again, so the device must be opened again.
+  // INTERNAL: it ended with an error, and what it left in the array is not known.
   absl::Status Execute(absl::Duration timeout);
 
   // Gives the command other arguments: as NpuDevice::MakeRun.  REQUIRES that it is not under way.

@@ -46,8 +46,8 @@ absl::Status FromState(ert_cmd_state state, const Wait& wait) {
       return absl::UnavailableError(absl::StrFormat("the NPU's driver gave a command up (state %d)",
                                                     static_cast<int>(state)));
     default:
-      return absl::InternalError(
-          absl::StrFormat("the NPU refused a command (state %d)", static_cast<int>(state)));
+      return absl::InternalError(absl::StrFormat("an NPU command ended with an error (state %d)",
+                                                 static_cast<int>(state)));
   }
 }
 

@@ -28,8 +28,8 @@ absl::Status Guarded(const std::string& what, Call&& call) {
 }
 
 // Waits for `run`, at most `timeout_ms`.  A time-out, whether XRT returns a state (2.13) or throws
-// (later), is UNAVAILABLE; so is a command that the driver gave up.  A command that the kernel
-// refused is INTERNAL.
+// (later), is UNAVAILABLE; so is a command that the driver gave up.  A command that ended with an
+// error is INTERNAL.
 absl::Status WaitFor(const xrt::run& run, int64_t timeout_ms);
 #if NPU_HAS_EXT_BO
 absl::Status WaitFor(const xrt::runlist& list, int64_t timeout_ms);

@@ -136,6 +136,9 @@ Errno DriverClient::Submit(uint32_t context_handle, uint32_t command,
     }
   }
   if (const Errno error = MakeSubmission(command, &submission); error != 0) return error;
+  if (device_.faults().RefusesNextSubmission()) {
+    return Refuse(EINVAL, "a submission that is to be refused");
+  }
   context->queue->Submit(std::move(submission), sequence);
   return 0;
 }

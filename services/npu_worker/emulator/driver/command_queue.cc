@@ -113,6 +113,10 @@ CommandState CommandQueue::RunOne(ClientBuffer& command, absl::Time deadline) {
     if (!SleepUntil(std::min(end, deadline))) return CommandState::kNew;
     if (end >= deadline) return CommandState::kTimeout;
   }
+  if (fault.fails) {
+    (void)Refuse(EIO, "a command that is to end with an error");
+    return CommandState::kError;
+  }
   absl::Status status;
   if (!faults_.faults().silent) status = Execute(command);
   if (absl::IsDeadlineExceeded(status)) (void)Refuse(ETIME, status.ToString());

@@ -11,8 +11,11 @@ FaultPlan::CommandFault FaultPlan::NextCommand() {
     fault.hang = absl::Milliseconds(faults_.hang_ms);
   }
   fault.lose_interrupt = number + 1 == faults_.lost_interrupt;
+  fault.fails = faults_.error_after > 0 && number == faults_.error_after;
   return fault;
 }
+
+bool FaultPlan::RefusesNextSubmission() { return ++num_submissions_ == faults_.refuse_submit; }
 
 bool FaultPlan::LosesNextMessage() { return ++num_messages_ == faults_.firmware_timeout; }
 

@@ -17,8 +17,11 @@ class FaultPlan {
   struct CommandFault {
     absl::Duration hang;          // before the command runs
     bool lose_interrupt = false;  // it runs, and the driver does not hear of it
+    bool fails = false;           // it does not run, and ends with an error
   };
   CommandFault NextCommand();
+  // Whether the driver refuses the next submission.
+  bool RefusesNextSubmission();
   // Whether the firmware leaves the next message of the driver unanswered.
   bool LosesNextMessage();
   // Whether the device has left the bus.
@@ -30,6 +33,7 @@ class FaultPlan {
   const Faults faults_;
   std::atomic<int64_t> num_commands_ = 0;
   std::atomic<int64_t> num_messages_ = 0;
+  std::atomic<int64_t> num_submissions_ = 0;
 };
 
 }  // namespace tandem::npu::emulator
