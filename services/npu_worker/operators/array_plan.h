@@ -97,8 +97,9 @@ class ArrayPlan final : public BackendPlan {
   const Operators operators_;
   ModelLoad load_;
   const KvCopyLayout kv_layout_;
-  std::unique_ptr<AttentionCommands> commands_;  // where a segment attends
+  // Before the commands over it: those wait for one that is under way when they go.
   std::map<uint32_t, KvSlab> slabs_;             // by layer
+  std::unique_ptr<AttentionCommands> commands_;  // where a segment attends
   std::unique_ptr<OutProjection> projection_;  // where a segment has such stages, as the following
   std::unique_ptr<QkvStage> qkv_;
   std::unique_ptr<FfnStage> ffn_;

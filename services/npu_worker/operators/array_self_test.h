@@ -33,10 +33,10 @@ class ArraySelfTest final : public OperatorTest {
   absl::Status Failure(const std::string& what) const;
 
   std::shared_ptr<NpuDevice> device_;
-  const NpuOperator& op_;  // Borrowed.
-  std::unique_ptr<AttentionCommands> commands_;
+  const NpuOperator& op_;     // Borrowed.
   std::vector<KvSlab> slab_;  // one
-  StepRuns history_;          // rows of the second sequence's earlier positions
+  std::unique_ptr<AttentionCommands> commands_;
+  StepRuns history_;  // rows of the second sequence's earlier positions
   StepRuns runs_;
   AttentionCode code_;
   float largest_error_ = 0;

@@ -28,7 +28,8 @@ namespace tandem::npu {
 // Single-thread.
 class FfnStage {
  public:
-  // `rows`: the row functions.  Errors as MatrixProduct::Create and RowCommands::Create.
+  // `gemms`, `rows`, the row functions: must stay open for longer than this.  Errors as
+  // MatrixProduct::Create and RowCommands::Create.
   static absl::StatusOr<std::unique_ptr<FfnStage>> Create(const OpenedGemms& gemms,
                                                           const OpenedOperator& rows,
                                                           const ModelConfig& config,
@@ -57,14 +58,15 @@ class FfnStage {
   absl::Status MakeProducts(const OpenedGemms& gemms);
   absl::Status MakeRows();
 
-  // Destroyed in the reverse order: what uses a device goes before it.
+  // Destroyed in the reverse order: what uses a device goes before it, and commands, which wait for one that
+  // is under way, before its memory.
   const OpenedOperator rows_;
   const ModelConfig config_;
   const uint32_t max_rows_;
   LayerRows projection_, residual_;
+  std::map<uint32_t, Layer> layers_;
   std::unique_ptr<MatrixProduct> gate_up_, down_;
   std::unique_ptr<RowCommands> attention_norm_, pre_norm_, geglu_, post_norm_;
-  std::map<uint32_t, Layer> layers_;
 };
 
 }  // namespace tandem::npu

@@ -32,8 +32,8 @@ class GemmSelfTest final : public OperatorTest {
   std::shared_ptr<NpuDevice> device_;
   const NpuOperator& op_;  // Borrowed.
   GemmRows rows_;
-  std::unique_ptr<GemmCommands> commands_;
   NpuBuffer weights_;
+  std::unique_ptr<GemmCommands> commands_;
 };
 
 }  // namespace tandem::npu

@@ -22,7 +22,7 @@ namespace tandem::npu {
 // Single-thread.
 class OutProjection {
  public:
-  // Errors as MatrixProduct::Create.
+  // `gemms`: must stay open for longer than this.  Errors as MatrixProduct::Create.
   static absl::StatusOr<std::unique_ptr<OutProjection>> Create(const OpenedGemms& gemms,
                                                                const ModelConfig& config,
                                                                uint32_t max_rows);
@@ -47,9 +47,9 @@ class OutProjection {
 
   const uint32_t num_inputs_;
   const uint32_t num_outputs_;
-  // Destroyed in the reverse order: what uses the device goes before it.
-  std::unique_ptr<MatrixProduct> product_;
+  // Destroyed in the reverse order: commands, which wait for one that is under way, go before its memory.
   std::map<uint32_t, LayerMatrix> weights_;  // by layer
+  std::unique_ptr<MatrixProduct> product_;
 };
 
 }  // namespace tandem::npu

@@ -77,16 +77,17 @@ class QkvStage {
   static absl::Status SetPositions(std::span<const RowEntry> rows, Rotation& rotation);
   absl::Status TakeBack(size_t num_rows, const Output& output) const;
 
-  // Destroyed in the reverse order: what uses a device goes before it.
+  // Destroyed in the reverse order: what uses a device goes before it, and commands, which wait for one that
+  // is under way, before its memory.
   const OpenedOperator rows_;
   const ModelConfig config_;
   const uint32_t max_rows_;
   LayerRows residual_;
+  std::map<uint32_t, Layer> layers_;
   NpuBuffer heads_;  // bfloat16 [max_rows][num_heads + num_kv_heads][head_dim]
   std::unique_ptr<MatrixProduct> qkv_;
   std::unique_ptr<RowCommands> norm_;
   std::array<Rotation, kNumKvGroups> rotations_;
-  std::map<uint32_t, Layer> layers_;
 };
 
 }  // namespace tandem::npu
