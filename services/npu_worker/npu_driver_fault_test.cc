@@ -154,6 +154,16 @@ TEST(NpuDriverFaultTest, AHangWithinFfnLeavesTheResidualAndTheWorkerRecovers) {
   EXPECT_OK(worker->CheckHealth());
 }
 
+// NPU_EMU_HANG_MS=3000, after the self-test's seven commands, once: the first check of health.
+TEST(NpuDriverFaultTest, AFailedFirstCheckOfHealthIsTriedAgain) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  EXPECT_THAT(worker->CheckHealth(), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_OK(worker->CheckHealth()) << "without a plan it opens the device again";
+  LoadedWorker loaded(*worker);
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+}
+
 // NPU_EMU_HANG_MS=3000, after the self-test's seven commands, once.
 TEST(NpuDriverFaultTest, TheWorkersOwnTimeIsOverBeforeTheDriversIs) {
   EXPECT_LT(kRunTimeout, kDriverRecovery);

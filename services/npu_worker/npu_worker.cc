@@ -1,5 +1,6 @@
 #include "services/npu_worker/npu_worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "services/common/base/status_macros.h"
@@ -24,8 +25,10 @@ absl::Status NpuWorker::OpenDevice() {
   return backend_->Open(options_.run_timeout);
 }
 
-absl::Status NpuWorker::Tested(absl::Status status) const {
-  if (absl::IsDataLoss(status) && options_.on_wrong_answers) options_.on_wrong_answers(status);
+absl::Status NpuWorker::Tested(absl::Status status) {
+  if (!absl::IsDataLoss(status)) return status;
+  gave_wrong_answers_ = true;
+  if (options_.on_wrong_answers) options_.on_wrong_answers(status);
   return status;
 }
 
@@ -75,7 +78,14 @@ absl::Status NpuWorker::CopyKv(uint32_t plan_idx, const KvCopy& copy) {
 }
 
 absl::Status NpuWorker::CheckHealth() {
-  TANDEM_RETURN_IF_ERROR(lost_);
+  if (!lost_.ok()) {
+    // A load opens the device again, and none comes before the first check has passed.
+    const bool has_plan =
+        std::ranges::any_of(plans_, [](const auto& plan) { return plan != nullptr; });
+    if (has_plan || gave_wrong_answers_) return lost_;
+    lost_ = Tested(OpenDevice());
+    return lost_;
+  }
   const absl::Status status = Tested(backend_->Test(options_.run_timeout));
   if (!status.ok()) lost_ = absl::UnavailableError(std::string(status.message()));
   return status;

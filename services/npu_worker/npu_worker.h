@@ -41,7 +41,8 @@ class NpuWorker final : public BlockingWorker {
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
   void Unload(uint32_t plan) override { plans_[plan].reset(); }
   absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
-  // Asks the known answer again, of one head size; this keeps an idle NPU awake as well.
+  // Asks the known answer again, of the operators in use; this keeps an idle NPU awake as well.  After a
+  // lost device: opens and tests it again, unless a plan is left or answers were wrong; then says why.
   absl::Status CheckHealth() override;
 
  private:
@@ -54,12 +55,13 @@ class NpuWorker final : public BlockingWorker {
   // The plan, if the device is there.
   absl::StatusOr<BackendPlan*> FindPlan(uint32_t plan) const;
   // Returns `status` of a self-test; tells of wrong answers.
-  absl::Status Tested(absl::Status status) const;
+  absl::Status Tested(absl::Status status);
   void Describe();
 
   Options options_;
   WorkerDescription description_;
   absl::Status lost_ = absl::OkStatus();  // why the device must be opened again
+  bool gave_wrong_answers_ = false;       // in a self-test: it is not tested until it is right
   // Destroyed in the reverse order: plans go before it.
   std::unique_ptr<Backend> backend_;
   std::array<std::unique_ptr<BackendPlan>, kMaxPlans> plans_;
