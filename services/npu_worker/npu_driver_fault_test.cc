@@ -244,6 +244,31 @@ TEST(NpuDriverFaultTest, TheSeventhContextOfNpu1NamesTheFix) {
   EXPECT_OK(OpenDevice());
 }
 
+// Contexts that another process could open now.
+size_t FreeContexts() {
+  std::vector<std::unique_ptr<NpuDevice>> devices;
+  for (auto device = OpenDevice(); device.ok(); device = OpenDevice()) {
+    devices.push_back(*std::move(device));
+  }
+  return devices.size();
+}
+
+// NPU_EMU_PROFILE=npu1: six contexts.
+TEST(NpuDriverFaultTest, ContextsOfAnUnloadedPlanAreClosed) {
+  ASSERT_OK_AND_ASSIGN(const auto worker, MakeEmulatedWorker());
+  EXPECT_EQ(FreeContexts(), 5u) << "one is for the repeated self-test";
+  LoadedWorker loaded(*worker, {StageKind::kAttend, StageKind::kFfn});
+  ASSERT_OK(loaded.Load());
+  EXPECT_EQ(FreeContexts(), 3u) << "attention, a GEMM, row functions";
+  EXPECT_OK(worker->CheckHealth());
+  worker->Unload(0);
+  EXPECT_EQ(FreeContexts(), 5u);
+  EXPECT_OK(worker->CheckHealth());
+  ASSERT_OK(loaded.Load());
+  EXPECT_OK(loaded.Run());
+  EXPECT_EQ(FreeContexts(), 3u);
+}
+
 // NPU_EMU_PROFILE=npu1: 64 MiB, less what the context's own buffers and the kernel's configuration take.
 TEST(NpuDriverFaultTest, InstructionsBeyondTheHeapNameTheFix) {
   ASSERT_OK_AND_ASSIGN(const auto device, OpenDevice());

@@ -47,7 +47,7 @@ void NpuWorker::Describe() {
 absl::StatusOr<LoadReport> NpuWorker::Load(
     ModelLoad load, const std::function<void(double, std::string_view)>& progress) {
   std::unique_ptr<BackendPlan>& plan = plans_[load.plan];
-  plan.reset();
+  Unload(load.plan);
   if (!lost_.ok()) {
     progress(0.0, "opening the NPU again");
     lost_ = Tested(OpenDevice());
@@ -55,6 +55,11 @@ absl::StatusOr<LoadReport> NpuWorker::Load(
   }
   TANDEM_ASSIGN_OR_RETURN(plan, backend_->Load(std::move(load), progress));
   return plan->report();
+}
+
+void NpuWorker::Unload(uint32_t plan) {
+  plans_[plan].reset();
+  backend_->CloseUnused();
 }
 
 absl::StatusOr<BackendPlan*> NpuWorker::FindPlan(uint32_t plan) const {

@@ -39,7 +39,7 @@ class NpuWorker final : public BlockingWorker {
   // After a lost device, opens and tests it again first.
   absl::StatusOr<LoadReport> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
-  void Unload(uint32_t plan) override { plans_[plan].reset(); }
+  void Unload(uint32_t plan) override;
   absl::Status CopyKv(uint32_t plan, const KvCopy& copy) override;
   // Asks the known answer again, of the operators in use; this keeps an idle NPU awake as well.  After a
   // lost device: opens and tests it again, unless a plan is left or answers were wrong; then says why.

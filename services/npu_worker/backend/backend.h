@@ -33,7 +33,7 @@ class Backend {
   // plan is left.  DATA_LOSS: an answer is missing, wrong or outside its place; UNAVAILABLE: none in
   // time; otherwise as NpuDevice::Open.
   virtual absl::Status Open(absl::Duration timeout) = 0;
-  // Asks one of them again.  REQUIRES Open.
+  // Asks those that plans use again, and one where there is no plan.  REQUIRES Open.
   virtual absl::Status Test(absl::Duration timeout) = 0;
   // Fills in the device, what it is emulated by, stages and formats.  REQUIRES Open.
   virtual void Describe(WorkerDescription& description) const = 0;
@@ -41,6 +41,8 @@ class Backend {
   // RESOURCE_EXHAUSTED: memory, with the amounts.  The plan must not outlive this.
   virtual absl::StatusOr<std::unique_ptr<BackendPlan>> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) = 0;
+  // Closes contexts that no plan uses any more.
+  virtual void CloseUnused() {}
 };
 
 }  // namespace tandem::npu

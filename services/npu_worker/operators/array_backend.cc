@@ -1,5 +1,6 @@
 #include "services/npu_worker/operators/array_backend.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -59,21 +60,39 @@ absl::Status ArrayBackend::Open(absl::Duration timeout) {
   health_tests_.clear();
   TANDEM_ASSIGN_OR_RETURN(device_name_, NpuDevice::NameOf(device_index_));
   TANDEM_RETURN_IF_ERROR(package_.CheckDevice(device_name_));
-  std::unique_ptr<OperatorTest> first;
+  const NpuOperator* kept = nullptr;
+  std::unique_ptr<OperatorTest> test_of_kept;
   for (const NpuOperator& op : package_.operators) {
     TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(op));
     TANDEM_RETURN_IF_ERROR(test->Run(timeout));
-    // Every plan attends.
-    if (first == nullptr || op.control == ControlKind::kAttention) first = std::move(test);
+    // Most plans attend.
+    if (kept != nullptr && op.control != ControlKind::kAttention) continue;
+    kept = &op;
+    test_of_kept = std::move(test);
   }
-  TANDEM_CHECK(first != nullptr);
-  health_tests_.push_back(std::move(first));
+  TANDEM_CHECK(kept != nullptr);
+  health_tests_.emplace(kept, std::move(test_of_kept));
   return absl::OkStatus();
 }
 
 absl::Status ArrayBackend::Test(absl::Duration timeout) {
-  for (const auto& test : health_tests_) TANDEM_RETURN_IF_ERROR(test->Run(timeout));
+  for (const auto& [op, test] : health_tests_) TANDEM_RETURN_IF_ERROR(test->Run(timeout));
   return absl::OkStatus();
+}
+
+void ArrayBackend::CloseUnused() {
+  // A test holds its context once; plans hold theirs as well.
+  const auto is_used = [this](const auto& entry) {
+    return contexts_.at(entry.first).use_count() > 1;
+  };
+  const bool any_used = std::ranges::any_of(health_tests_, is_used);
+  const NpuOperator* kept = nullptr;
+  for (const auto& [op, test] : health_tests_) {
+    if (kept == nullptr || op->control == ControlKind::kAttention) kept = op;
+  }
+  std::erase_if(health_tests_, [&](const auto& entry) {
+    return !is_used(entry) && (any_used || entry.first != kept);
+  });
 }
 
 void ArrayBackend::Describe(WorkerDescription& description) const {
@@ -140,13 +159,13 @@ absl::StatusOr<std::unique_ptr<BackendPlan>> ArrayBackend::Load(
   std::vector<const NpuOperator*> used = {operators.attention.op, operators.rows.op};
   for (const auto& [format, gemm] : operators.gemms) used.push_back(gemm.op);
   TANDEM_ASSIGN_OR_RETURN(auto plan, ArrayPlan::Create(operators, std::move(load), progress));
-  std::vector<std::unique_ptr<OperatorTest>> tests;
+  std::map<const NpuOperator*, std::unique_ptr<OperatorTest>> tests;
   for (const NpuOperator* const op : used) {
-    if (op == nullptr) continue;
-    TANDEM_ASSIGN_OR_RETURN(auto test, MakeTest(*op));
-    tests.push_back(std::move(test));
+    if (op == nullptr || health_tests_.contains(op)) continue;
+    TANDEM_ASSIGN_OR_RETURN(tests[op], MakeTest(*op));
   }
-  health_tests_ = std::move(tests);
+  health_tests_.merge(tests);
+  CloseUnused();
   return plan;
 }
 

@@ -15,8 +15,9 @@
 
 namespace tandem::npu {
 
-// Each operator has an xclbin and so a hardware context of its own, which is open while a plan or the
-// repeated self-test uses it: an NPU has few, and the driver shares them among processes.
+// Each operator has an xclbin and so a hardware context of its own, which is open while a plan uses it: an
+// NPU has few, and the driver shares them among processes.  Where there is no plan, one is open for the
+// repeated self-test.
 class ArrayBackend final : public Backend {
  public:
   // Reads the package.  Errors of OperatorPackage::Read; FAILED_PRECONDITION: it has no attention.
@@ -28,6 +29,7 @@ class ArrayBackend final : public Backend {
   void Describe(WorkerDescription& description) const override;
   absl::StatusOr<std::unique_ptr<BackendPlan>> Load(
       ModelLoad load, const std::function<void(double, std::string_view)>& progress) override;
+  void CloseUnused() override;
 
  private:
   ArrayBackend(OperatorPackage package, uint32_t device_index)
@@ -45,8 +47,8 @@ class ArrayBackend final : public Backend {
   const uint32_t device_index_;
   std::string device_name_;
   std::map<const NpuOperator*, std::weak_ptr<NpuDevice>> contexts_;
-  // Of the operators of the plan that was loaded last.
-  std::vector<std::unique_ptr<OperatorTest>> health_tests_;
+  // Of the operators that plans use; of one operator where there is no plan.
+  std::map<const NpuOperator*, std::unique_ptr<OperatorTest>> health_tests_;
 };
 
 }  // namespace tandem::npu
