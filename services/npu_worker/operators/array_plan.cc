@@ -52,6 +52,17 @@ absl::Status ArrayPlan::Prepare(const std::function<void(double, std::string_vie
   TANDEM_RETURN_IF_ERROR(ReadSegments());
   TANDEM_RETURN_IF_ERROR(CountWeights());
   TANDEM_RETURN_IF_ERROR(CheckMemory());
+  const uint64_t locked = LockedMemory();  // before: instructions, other plans
+  const absl::Status made = MakeBuffers(progress);
+  if (absl::IsResourceExhausted(made)) {
+    // The driver does not say which limit a buffer is beyond.
+    TANDEM_RETURN_IF_ERROR(
+        CheckLockedMemory(LockedMemoryLimit(), locked + KvBytes() + weight_bytes_));
+  }
+  return made;
+}
+
+absl::Status ArrayPlan::MakeBuffers(const std::function<void(double, std::string_view)>& progress) {
   const ModelConfig& config = load_.weights->config();
   const uint32_t max_rows = load_.limits.max_rows;
   const auto& [attention, rows, gemms] = operators_;
@@ -136,8 +147,17 @@ absl::Status ArrayPlan::CountWeights() {
   return absl::OkStatus();
 }
 
+uint64_t ArrayPlan::KvBytes() const {
+  uint64_t bytes = 0;
+  for (const LoadedSegment& segment : segments_) {
+    for (const Stage& stage : segment) {
+      if (stage.kind == StageKind::kAttend) bytes += ShapeOf(GroupOf(stage.layer_idx)).bytes();
+    }
+  }
+  return bytes;
+}
+
 absl::Status ArrayPlan::CheckMemory() const {
-  uint64_t kv_bytes = 0;
   for (const LoadedSegment& segment : segments_) {
     for (const Stage& stage : segment) {
       if (stage.kind != StageKind::kAttend) continue;
@@ -146,11 +166,11 @@ absl::Status ArrayPlan::CheckMemory() const {
         return absl::InvalidArgumentError(
             absl::StrFormat("layer %d: its KV group has no blocks", stage.layer_idx));
       }
-      kv_bytes += ShapeOf(group).bytes();
     }
   }
   // Memory is handed out before it is there, and buffers are locked page by page.
   const uint64_t available = ReadHostMemory().available_bytes;
+  const uint64_t kv_bytes = KvBytes();
   if (kv_bytes + weight_bytes_ <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "KV cache of %d + %d blocks needs %d MiB and copies of weights %d MiB, %d MiB "

@@ -65,8 +65,11 @@ class ArrayPlan final : public BackendPlan {
         load_(std::move(load)),
         kv_layout_(load_.weights->config(), load_.limits) {}
   absl::Status Prepare(const std::function<void(double, std::string_view)>& progress);
+  absl::Status MakeBuffers(const std::function<void(double, std::string_view)>& progress);
   absl::Status ReadSegments();
   bool CanRun(StageKind kind) const;
+  // Of the caches of all layers with Attend here.
+  uint64_t KvBytes() const;
   // Sets weight_bytes_: of the copies that stages read, in all layers that have one here.
   absl::Status CountWeights();
   // Of layers with Attend: their cache; of the other stages: their weights.

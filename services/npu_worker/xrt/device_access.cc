@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,16 @@ uint64_t LockedMemoryLimit() {
     return ~uint64_t{0};
   }
   return limit.rlim_cur;
+}
+
+uint64_t LockedMemory() {
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line)) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "VmLck: %llu", &kib) == 1) return uint64_t{kib} << 10;
+  }
+  return 0;
 }
 
 HostMemory ReadHostMemory() {

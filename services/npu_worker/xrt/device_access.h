@@ -32,6 +32,9 @@ absl::Status CheckLockedMemory(uint64_t limit_bytes, uint64_t needed_bytes);
 // This process's RLIMIT_MEMLOCK; all ones when unlimited or when it does not apply (root).
 uint64_t LockedMemoryLimit();
 
+// What this process has locked so far: the instruction heap, and buffers.
+uint64_t LockedMemory();
+
 // What the kernel says of main memory, which an NPU shares.
 struct HostMemory {
   uint64_t total_bytes = 0;

@@ -1,6 +1,7 @@
 #include "services/npu_worker/xrt/device_access.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +59,18 @@ TEST(HostMemoryTest, AvailableIsPartOfTheTotal) {
   const HostMemory memory = ReadHostMemory();
   EXPECT_GT(memory.available_bytes, 0u);
   EXPECT_LE(memory.available_bytes, memory.total_bytes);
+}
+
+TEST(LockedMemoryTest, GrowsWithWhatIsLocked) {
+  constexpr size_t kBytes = 32 << 10;  // below any system's limit
+  void* const pages =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const uint64_t before = LockedMemory();
+  if (::mlock(pages, kBytes) != 0) GTEST_SKIP() << "this system locks no memory";
+  EXPECT_EQ(LockedMemory(), before + kBytes);
+  ::munmap(pages, kBytes);
+  EXPECT_EQ(LockedMemory(), before);
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ absl::StatusOr<NpuBuffer> NpuDevice::Allocate(int index, size_t bytes) {
     buffer.data_ = buffer.impl_->bo.map<std::byte*>();
   });
   if (!status.ok()) {
-    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), bytes));
+    TANDEM_RETURN_IF_ERROR(CheckLockedMemory(LockedMemoryLimit(), LockedMemory() + bytes));
     return status;
   }
   buffer.size_ = bytes;
