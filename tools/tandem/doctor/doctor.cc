@@ -251,7 +251,8 @@ std::vector<Finding> Examine(const SystemView& system) {
       CheckPowerProfile(system),
       CheckNpuNode(system),
       CheckWorker(system, "XRT", {"tandem-npu-worker", "--probe", "--npu=require"}, Verdict::kNote,
-                  "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages)",
+                  "install XRT with the NPU's plugin (libxrt2, libxrt-npu2 or AMD's packages), and "
+                  "build Tandem against it (libxrt-dev)",
                   "the driver, its firmware or the package of kernels is wrong for this device: "
                   "install those that go together"),
       CheckWorker(system, "NPU emulation", {"tandem-npu-worker", "--probe", "--npu=emulate"},

@@ -6,10 +6,12 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "services/common/base/client_text.h"
 #include "services/common/json/guarded_json.h"
@@ -67,6 +69,33 @@ struct Installer {
   std::string kernel, firmware, xrt;
 };
 
+// Whether apt knows a suite: a line of its sources names it, in either of their two forms.
+bool HasSuite(const SystemView& system, const std::string& suite) {
+  std::vector<fs::path> files = {system.root + "/etc/apt/sources.list"};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(system.root + "/etc/apt/sources.list.d", error)) {
+    const std::string ending = entry.path().extension().string();
+    if (ending == ".list" || ending == ".sources") files.push_back(entry.path());
+  }
+  for (const fs::path& path : files) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      const std::vector<std::string> words =
+          absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+      if (words.empty() || words[0][0] == '#') continue;
+      if (std::ranges::find(words, suite) != words.end()) return true;
+    }
+  }
+  return false;
+}
+
+// What comes before a command that installs from Debian 13's backports where apt does not know them.
+std::string AddBackports(const SystemView& system) {
+  if (HasSuite(system, "trixie-backports")) return "";
+  return "echo 'deb http://deb.debian.org/debian trixie-backports main non-free-firmware' | "
+         "sudo tee /etc/apt/sources.list.d/trixie-backports.list && sudo apt-get update && ";
+}
+
 Installer InstallerOf(const SystemView& system) {
   std::ifstream file(system.root + "/etc/os-release");
   std::string line, id, version;
@@ -77,19 +106,22 @@ Installer InstallerOf(const SystemView& system) {
     if (absl::StartsWith(line, "VERSION_ID=")) version = value;
   }
   if (id == "debian" && version == "13") {
-    const std::string install = "sudo apt-get install -t trixie-backports ";
+    const std::string install = AddBackports(system) + "sudo apt-get install -t trixie-backports ";
     return {install + "linux-image-amd64", install + "firmware-amd-graphics",
-            install + "libxrt2 libxrt-npu2"};
+            install + "libxrt2 libxrt-npu2 libxrt-dev"};
   }
   if (id == "ubuntu") {
     return {version == "24.04" ? "sudo apt-get install linux-generic-hwe-24.04"
                                : "sudo apt-get install linux-generic",
             "sudo apt-get install linux-firmware",
-            "sudo add-apt-repository ppa:amd-team/xrt && sudo apt-get install libxrt2 libxrt-npu2"};
+            "sudo add-apt-repository ppa:amd-team/xrt && "
+            "sudo apt-get install libxrt2 libxrt-npu2 libxrt-dev"};
   }
-  return {absl::StrFormat("install Linux %d.%d or newer", kKernelMajor, kKernelMinor),
-          "install linux-firmware with its folder amdnpu",
-          "install XRT 2.21 or newer with its NPU plugin (libxrt2 and libxrt-npu2 on Debian)"};
+  return {
+      absl::StrFormat("install Linux %d.%d or newer", kKernelMajor, kKernelMinor),
+      "install linux-firmware with its folder amdnpu",
+      "install XRT 2.21 or newer with its NPU plugin, and its headers to build Tandem (libxrt2, "
+      "libxrt-npu2 and libxrt-dev on Debian)"};
 }
 
 // The version in the name of a library, such as "2.25" of libxrt_coreutil.so.2.25.00; empty: it is

@@ -15,7 +15,9 @@
 namespace tandem {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class NpuChecksTest : public testing::Test {
  protected:
@@ -33,6 +35,8 @@ class NpuChecksTest : public testing::Test {
   // A machine with a Ryzen AI 300 on which everything is in place.
   void MakeGoodMachine() {
     Write("/etc/os-release", "NAME=\"Debian GNU/Linux\"\nID=debian\nVERSION_ID=\"13\"\n");
+    Write("/etc/apt/sources.list.d/debian.sources",
+          "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: trixie trixie-backports\n");
     Write("/proc/sys/kernel/osrelease", "7.3.4+deb13-amd64\n");
     Write(kDevice + "/vendor", "0x1022\n");
     Write(kDevice + "/device", "0x17f0\n");
@@ -222,11 +226,27 @@ TEST_F(NpuChecksTest, XrtAndItsPluginMustBeOfOneVersion) {
   MakeGoodMachine();
   const std::string plugin = "/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00";
   Remove(plugin);
-  ExpectNote("NPU libraries", "XRT 2.25 without", "trixie-backports libxrt2 libxrt-npu2");
+  ExpectNote("NPU libraries", "XRT 2.25 without",
+             "trixie-backports libxrt2 libxrt-npu2 libxrt-dev");
   Write("/opt/xilinx/xrt/lib/libxrt_driver_xdna.so.2.21.75", "");
   ExpectNote("NPU libraries", "XRT 2.25 and the NPU's plugin 2.21", "libxrt-npu2");
   Remove("/usr/lib/x86_64-linux-gnu");
   ExpectNote("NPU libraries", "not installed", "libxrt-npu2");
+}
+
+TEST_F(NpuChecksTest, BackportsAreAddedWhereAptDoesNotKnowThem) {
+  MakeGoodMachine();
+  Remove("/usr/lib/x86_64-linux-gnu");
+  const auto remedy = [this] { return Find("NPU libraries").remedy; };
+  EXPECT_THAT(remedy(), StartsWith("sudo apt-get install -t trixie-backports"));
+  Remove("/etc/apt");
+  EXPECT_THAT(remedy(), AllOf(HasSubstr("trixie-backports main non-free-firmware"),
+                              HasSubstr("apt-get update && sudo apt-get install -t trixie")));
+  Write("/etc/apt/sources.list", "# deb http://deb.debian.org/debian trixie-backports main\n");
+  EXPECT_THAT(remedy(), HasSubstr("apt-get update")) << "a comment";
+  Write("/etc/apt/sources.list.d/more.list",
+        "deb http://deb.debian.org/debian trixie-backports main\n");
+  EXPECT_THAT(remedy(), StartsWith("sudo apt-get install"));
 }
 
 TEST_F(NpuChecksTest, CommandsAreThoseOfTheDistribution) {
