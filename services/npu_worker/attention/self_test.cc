@@ -17,14 +17,15 @@ namespace {
 using known_attention::kBlockTokens;
 using known_attention::kChunkRows;
 using known_attention::kDeepPosition;
+using known_attention::kGroupHeads;
 using known_attention::kNumBlocks;
-using known_attention::kNumHeads;
-using known_attention::kNumKvHeads;
 using known_attention::kNumRows;
 using known_attention::kTable;
 using known_attention::kTolerance;
 using known_attention::kWindow;
 
+constexpr uint32_t kNumKvHeads = 1;
+constexpr uint32_t kNumHeads = kNumKvHeads * kGroupHeads;
 constexpr uint64_t kGuardBytes = 256;
 constexpr uint16_t kGuard = 0xA5A5;
 constexpr uint16_t kCanary = 0x7E5A;  // a NaN: no attention gives it
@@ -115,8 +116,8 @@ void SelfTest::Fill() {
       for (uint32_t h = 0; h < kNumHeads; ++h) {
         q[(row * kNumHeads + h) * head_dim_ + d] = FloatToHalf(known_attention::Query(row, h, d));
       }
-      k[row * head_dim_ + d] = FloatToHalf(known_attention::Key(at.sequence, at.position, d));
-      v[row * head_dim_ + d] = FloatToHalf(known_attention::Value(at.sequence, at.position, d));
+      k[row * head_dim_ + d] = FloatToHalf(known_attention::Key(0, at.sequence, at.position, d));
+      v[row * head_dim_ + d] = FloatToHalf(known_attention::Value(0, at.sequence, at.position, d));
     }
   }
   std::fill_n(words + layout.attention / sizeof(uint16_t), kNumRows * kNumHeads * head_dim_,
@@ -128,8 +129,8 @@ void SelfTest::Fill() {
     uint16_t* slot = cache + kTable[1 + position / kBlockTokens] * block +
                      uint64_t{position % kBlockTokens} * head_dim_;
     for (uint32_t d = 0; d < head_dim_; ++d) {
-      slot[d] = FloatToHalf(known_attention::Key(1, position, d));
-      slot[block / 2 + d] = FloatToHalf(known_attention::Value(1, position, d));
+      slot[d] = FloatToHalf(known_attention::Key(0, 1, position, d));
+      slot[block / 2 + d] = FloatToHalf(known_attention::Value(0, 1, position, d));
     }
   }
 }
@@ -138,7 +139,7 @@ absl::Status SelfTest::Check() const {
   const Layout layout = LayoutFor(head_dim_);
   const auto* words = reinterpret_cast<const uint16_t*>(exchange_.data());
   const uint16_t* attention = words + layout.attention / sizeof(uint16_t);
-  const std::vector<float> expected = known_attention::Expected(head_dim_);
+  const std::vector<float> expected = known_attention::Expected(kNumKvHeads, head_dim_);
   const auto untouched = std::count(attention, attention + expected.size(), kCanary);
   if (untouched == static_cast<ptrdiff_t>(expected.size())) {
     return Failure(head_dim_,

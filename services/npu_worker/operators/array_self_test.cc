@@ -16,8 +16,6 @@ using known_attention::kBlockTokens;
 using known_attention::kChunkRows;
 using known_attention::kDeepPosition;
 using known_attention::kNumBlocks;
-using known_attention::kNumHeads;
-using known_attention::kNumKvHeads;
 using known_attention::kNumRows;
 using known_attention::kTable;
 using known_attention::kTolerance;
@@ -46,16 +44,17 @@ absl::Status ArraySelfTest::Failure(const std::string& what) const {
 absl::StatusOr<std::unique_ptr<ArraySelfTest>> ArraySelfTest::Create(
     std::shared_ptr<NpuDevice> device, const NpuOperator& op) {
   std::unique_ptr<ArraySelfTest> test(new ArraySelfTest(std::move(device), op));
+  test->expected_ = known_attention::Expected(test->num_kv_heads(), op.head_dim);
   TANDEM_ASSIGN_OR_RETURN(
       test->commands_,
       AttentionCommands::Create(*test->device_, op,
                                 {.max_rows = kNumRows + 2 * kGuardRows,
-                                 .num_heads = kNumHeads,
-                                 .num_kv_heads = kNumKvHeads,
+                                 .num_heads = test->num_heads(),
+                                 .num_kv_heads = test->num_kv_heads(),
                                  .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim)),
                                  .max_positions = kDeepPosition + 1,
                                  .block_tokens = kBlockTokens}));
-  const SlabShape shape = {.num_kv_heads = kNumKvHeads,
+  const SlabShape shape = {.num_kv_heads = test->num_kv_heads(),
                            .head_dim = op.head_dim,
                            .num_slots = kNumBlocks * kBlockTokens + kZeroSlots};
   TANDEM_ASSIGN_OR_RETURN(KvSlab slab,
@@ -86,42 +85,43 @@ absl::StatusOr<std::unique_ptr<ArraySelfTest>> ArraySelfTest::Create(
 
 absl::Status ArraySelfTest::Fill() {
   const size_t dim = op_.head_dim;
-  const size_t row_size = kNumHeads * dim;
+  const size_t row_size = num_heads() * dim;
+  const size_t kv_size = num_kv_heads() * dim;
   std::ranges::fill(commands_->queries(), kAttentionFill.guard);
   std::ranges::fill(commands_->output(), kAttentionFill.guard);
   std::ranges::fill(commands_->output().subspan(kGuardRows * row_size, kNumRows * row_size),
                     kAttentionFill.canary);
   TANDEM_RETURN_IF_ERROR(commands_->HandOverOutput());
-  std::vector<uint16_t> keys((kNumRows + kGuardRows) * dim), values(keys.size());
+  std::vector<uint16_t> keys((kNumRows + kGuardRows) * kv_size), values(keys.size());
+  const auto put = [&](size_t row, const known_attention::Place& at) {
+    for (uint32_t g = 0; g < num_kv_heads(); ++g) {
+      for (uint32_t d = 0; d < dim; ++d) {
+        const size_t i = row * kv_size + g * dim + d;
+        keys[i] = FloatToHalf(known_attention::Key(g, at.sequence, at.position, d));
+        values[i] = FloatToHalf(known_attention::Value(g, at.sequence, at.position, d));
+      }
+    }
+  };
   for (uint32_t row = 0; row < kNumRows; ++row) {
-    for (uint32_t d = 0; d < dim; ++d) {
-      for (uint32_t h = 0; h < kNumHeads; ++h) {
+    for (uint32_t h = 0; h < num_heads(); ++h) {
+      for (uint32_t d = 0; d < dim; ++d) {
         commands_->queries()[(row + kGuardRows) * row_size + h * dim + d] =
             FloatToBf16(known_attention::Query(row, h, d));
       }
-      const known_attention::Place at = PlaceOf(row);
-      keys[(row + kGuardRows) * dim + d] =
-          FloatToHalf(known_attention::Key(at.sequence, at.position, d));
-      values[(row + kGuardRows) * dim + d] =
-          FloatToHalf(known_attention::Value(at.sequence, at.position, d));
     }
+    put(row + kGuardRows, PlaceOf(row));
   }
   TANDEM_RETURN_IF_ERROR(slab_.front().Append(runs_.runs(), keys, values));
   // What sequence 1 has seen before.
-  keys.resize(kDeepPosition * dim);
-  values.resize(kDeepPosition * dim);
-  for (uint32_t position = 0; position < kDeepPosition; ++position) {
-    for (uint32_t d = 0; d < dim; ++d) {
-      keys[position * dim + d] = FloatToHalf(known_attention::Key(1, position, d));
-      values[position * dim + d] = FloatToHalf(known_attention::Value(1, position, d));
-    }
-  }
+  keys.resize(kDeepPosition * kv_size);
+  values.resize(kDeepPosition * kv_size);
+  for (uint32_t position = 0; position < kDeepPosition; ++position) put(position, {1, position});
   return slab_.front().Append(history_.runs(), keys, values);
 }
 
 absl::Status ArraySelfTest::Check() {
-  const std::vector<float> expected = known_attention::Expected(op_.head_dim);
-  const size_t guards = size_t{kGuardRows} * kNumHeads * op_.head_dim;
+  const std::vector<float>& expected = expected_;
+  const size_t guards = size_t{kGuardRows} * num_heads() * op_.head_dim;
   const std::span<const uint16_t> all = commands_->output();
   const auto answer = all.subspan(guards, expected.size());
   const std::string wrong = WrongWrites<uint16_t>(

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/npu_worker/backend/known_attention.h"
 #include "services/npu_worker/operators/attention_commands.h"
 #include "services/npu_worker/operators/kv_slabs.h"
 #include "services/npu_worker/operators/operator_test.h"
@@ -16,7 +17,8 @@
 
 namespace tandem::npu {
 
-// Asks for backend/known_attention.h's.  Single-thread.
+// Asks for backend/known_attention.h's, with a kv head for each column of the array: each column computes both
+// sequences for one of them.  Single-thread.
 class ArraySelfTest final : public OperatorTest {
  public:
   // `device`: opened with the operator's xclbin; shared with plans.  `op`: borrowed; must outlive this.
@@ -28,6 +30,8 @@ class ArraySelfTest final : public OperatorTest {
  private:
   ArraySelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
       : device_(std::move(device)), op_(op) {}
+  uint32_t num_kv_heads() const { return op_.array.num_columns; }
+  uint32_t num_heads() const { return num_kv_heads() * known_attention::kGroupHeads; }
   absl::Status Fill();
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
@@ -39,6 +43,7 @@ class ArraySelfTest final : public OperatorTest {
   StepRuns history_;  // rows of the second sequence's earlier positions
   StepRuns runs_;
   AttentionCode code_;
+  std::vector<float> expected_;
   float largest_error_ = 0;
 };
 

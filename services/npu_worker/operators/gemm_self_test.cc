@@ -16,11 +16,12 @@ namespace {
 
 constexpr uint32_t kGemmTestRows = 5;
 constexpr uint32_t kGemmTestGuardRows = 1;
-constexpr uint32_t kGemmTestOutputs = 75;
-constexpr uint32_t kGemmTestInputs = 320;  // more than scales come for at a time
+constexpr uint32_t kGemmTestLastOutputs = 11;  // of the last column
+// Scales come for 256 at a time: descriptors that repeat, and a rest.
+constexpr uint32_t kGemmTestInputs = 576;
 // NaNs: no product gives them.
 constexpr Fill<uint32_t> kGemmFill = {.guard = 0x7FA5A5A5, .canary = 0x7FDACDAC};
-// Answers are sums of 320 products of numbers of at most 1 in size.  In block floating point each factor is
+// Answers are sums of 576 products of numbers of at most 1 in size.  In block floating point each factor is
 // rounded by 2^-7 of its block's largest at most, and errors do not add up in one direction.
 constexpr double kGemmTestTolerance = 0.4;
 
@@ -57,8 +58,8 @@ size_t Bf16Place(uint32_t output, uint32_t input) {
 size_t PiecePlace(uint32_t output, uint32_t piece, uint32_t num_pieces) {
   return ((output / 32 * num_pieces + piece) * 32 + output % 32) * size_t{16};
 }
-void PutQuantised(DType format, uint32_t output, uint32_t input, std::byte* weights) {
-  constexpr size_t kTestRows = (kGemmTestOutputs + 63) / 64 * 64;
+// `rows`: outputs, filled up.
+void PutQuantised(DType format, size_t rows, uint32_t output, uint32_t input, std::byte* weights) {
   const auto code = static_cast<uint8_t>(Code(format, output, input));
   const bool is_q8 = format == DType::kQ8_0;
   const size_t row_bytes = is_q8 ? kGemmTestInputs : kGemmTestInputs / 2;
@@ -71,7 +72,7 @@ void PutQuantised(DType format, uint32_t output, uint32_t input, std::byte* weig
     pair |= std::byte{input % 32 < 16 ? nibble : static_cast<uint8_t>(nibble << 4)};
   }
   const uint32_t block = input / 32;
-  const size_t place = kTestRows * row_bytes +
+  const size_t place = rows * row_bytes +
                        PiecePlace(output, block / 8, (kGemmTestInputs + 255) / 256) + block % 8 * 2;
   const auto scale = static_cast<uint16_t>((15 - ScaleExponent(format, output, block)) << 10);
   std::memcpy(weights + place, &scale, sizeof(scale));  // float16
@@ -83,6 +84,10 @@ std::span<const uint32_t> BitsOf(std::span<const float> values) {
 
 }  // namespace
 
+uint32_t GemmSelfTest::num_outputs() const {
+  return (op_.array.num_columns - 1) * kGemmOutputs + kGemmTestLastOutputs;
+}
+
 absl::Status GemmSelfTest::Failure(const std::string& what) const {
   return absl::DataLossError(absl::StrFormat("NPU self-test of '%s': %s", op_.name, what));
 }
@@ -92,14 +97,16 @@ absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
   std::unique_ptr<GemmSelfTest> test(new GemmSelfTest(std::move(device), op));
   TANDEM_ASSIGN_OR_RETURN(test->rows_, GemmRows::Create(*test->device_, op,
                                                         {.max_rows = kGemmTestRows,
-                                                         .num_outputs = kGemmTestOutputs,
+                                                         .num_outputs = test->num_outputs(),
                                                          .num_inputs = kGemmTestInputs,
                                                          .guard_rows = kGemmTestGuardRows}));
-  TANDEM_ASSIGN_OR_RETURN(test->commands_, GemmCommands::Create(*test->device_, op, test->rows_,
-                                                                {.format = op.weight_dtype,
-                                                                 .num_outputs = kGemmTestOutputs}));
+  TANDEM_ASSIGN_OR_RETURN(
+      test->commands_,
+      GemmCommands::Create(*test->device_, op, test->rows_,
+                           {.format = op.weight_dtype, .num_outputs = test->num_outputs()}));
   TANDEM_ASSIGN_OR_RETURN(test->weights_, test->commands_->MakeWeights());
   test->FillWeights();
+  test->Expect();
   TANDEM_RETURN_IF_ERROR(test->weights_.SyncToDevice(0, test->weights_.size()));
   return test;
 }
@@ -107,12 +114,28 @@ absl::StatusOr<std::unique_ptr<GemmSelfTest>> GemmSelfTest::Create(
 void GemmSelfTest::FillWeights() {
   const DType format = op_.weight_dtype;
   auto* const numbers = reinterpret_cast<uint16_t*>(weights_.data());
-  for (uint32_t output = 0; output < kGemmTestOutputs; ++output) {
+  for (uint32_t output = 0; output < num_outputs(); ++output) {
     for (uint32_t input = 0; input < kGemmTestInputs; ++input) {
       if (format == DType::kBf16) {
         numbers[Bf16Place(output, input)] = FloatToBf16(Weight(format, output, input));
       } else {
-        PutQuantised(format, output, input, weights_.data());
+        PutQuantised(format, op_.array.num_columns * kGemmOutputs, output, input, weights_.data());
+      }
+    }
+  }
+}
+
+void GemmSelfTest::Expect() {
+  std::vector<float> activations(kGemmTestRows * kGemmTestInputs);
+  for (uint32_t i = 0; i < activations.size(); ++i) {
+    activations[i] = Activation(i / kGemmTestInputs, i % kGemmTestInputs);
+  }
+  expected_.assign(size_t{kGemmTestRows} * num_outputs(), 0.0);
+  for (uint32_t n = 0; n < num_outputs(); ++n) {
+    for (uint32_t k = 0; k < kGemmTestInputs; ++k) {
+      const double weight = Weight(op_.weight_dtype, n, k);
+      for (uint32_t row = 0; row < kGemmTestRows; ++row) {
+        expected_[row * num_outputs() + n] += activations[row * kGemmTestInputs + k] * weight;
       }
     }
   }
@@ -126,11 +149,8 @@ absl::Status GemmSelfTest::Check() {
       WrongWrites<uint32_t>(BitsOf(output), {all.first(guards), all.last(guards)}, kGemmFill);
   if (!wrong.empty()) return Failure(wrong);
   for (uint32_t row = 0; row < kGemmTestRows; ++row) {
-    for (uint32_t n = 0; n < kGemmTestOutputs; ++n) {
-      double expected = 0;
-      for (uint32_t k = 0; k < kGemmTestInputs; ++k) {
-        expected += double{Activation(row, k)} * Weight(op_.weight_dtype, n, k);
-      }
+    for (uint32_t n = 0; n < num_outputs(); ++n) {
+      const double expected = expected_[row * num_outputs() + n];
       const double actual = output[size_t{row} * rows_.output_stride() + n];
       if (!(std::abs(actual - expected) <= kGemmTestTolerance)) {
         return Failure(

@@ -1,4 +1,5 @@
-// The self-test of an array's GEMM: two tiles of outputs, cut short, over five tiles of inputs, for a few rows.
+// The self-test of an array's GEMM: a tile of outputs for each column, the last cut short, over nine tiles of
+// inputs, for a few rows.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,9 @@ class GemmSelfTest final : public OperatorTest {
  private:
   GemmSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
       : device_(std::move(device)), op_(op) {}
+  uint32_t num_outputs() const;
   void FillWeights();
+  void Expect();
   absl::Status Check();
   absl::Status Failure(const std::string& what) const;
 
@@ -34,6 +37,7 @@ class GemmSelfTest final : public OperatorTest {
   GemmRows rows_;
   NpuBuffer weights_;
   std::unique_ptr<GemmCommands> commands_;
+  std::vector<double> expected_;  // [rows][num_outputs()]
 };
 
 }  // namespace tandem::npu

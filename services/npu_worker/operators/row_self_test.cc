@@ -13,7 +13,7 @@
 namespace tandem::npu {
 namespace {
 
-constexpr uint32_t kRowTestRows = 5;
+constexpr uint32_t kRowTestRepeats = 2;      // of a column's descriptors, four rows each time
 constexpr uint32_t kRowTestCount = 100;      // of the norms' 128
 constexpr uint32_t kRowTestGuardWords = 32;  // before and behind each job's output
 constexpr Fill<uint32_t> kRowFill = {.guard = 0x7FA5A5A5, .canary = 0x7FDACDAC};
@@ -88,6 +88,11 @@ std::vector<double> ExpectedRow(const RowJob& job, const RowReader& first, const
 
 }  // namespace
 
+// The last column's last repeat has one row.
+uint32_t RowSelfTest::num_rows() const {
+  return (op_.array.num_columns * kRowTestRepeats - 1) * kRowCores + 1;
+}
+
 absl::Status RowSelfTest::Failure(const std::string& what) const {
   return absl::DataLossError(absl::StrFormat("NPU self-test of '%s': %s", op_.name, what));
 }
@@ -100,7 +105,7 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
                  {.function = RowFunction::kRope, .size = 64, .num_heads = 2},
                  {.function = RowFunction::kGeglu, .size = 64}};
   // Side by side in the buffers, outputs between guards.
-  constexpr uint32_t kRows = PaddedJobRows(kRowTestRows);
+  const uint32_t padded_rows = PaddedJobRows(test->num_rows());
   RowWords next = {.output = kRowTestGuardWords};
   for (RowJob& job : test->jobs_) {
     const RowWords words = RowWordsOf(job);
@@ -109,9 +114,9 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
     job.second = {.place = {.offset = next.second * kWordBytes}, .stride = words.second};
     job.output = {.place = {.offset = next.output * kWordBytes}, .stride = words.output};
     job.weights = {.offset = next.weights * kWordBytes};
-    next.first += kRows * words.first;
-    next.second += kRows * words.second;
-    next.output += kRows * words.output + kRowTestGuardWords;
+    next.first += padded_rows * words.first;
+    next.second += padded_rows * words.second;
+    next.output += padded_rows * words.output + kRowTestGuardWords;
     next.weights += words.weights;
   }
   const auto make = [&](const char* name, uint32_t words) {
@@ -124,7 +129,7 @@ absl::StatusOr<std::unique_ptr<RowSelfTest>> RowSelfTest::Create(std::shared_ptr
   TANDEM_ASSIGN_OR_RETURN(
       test->commands_,
       RowCommands::Create(
-          *test->device_, op, {.max_rows = kRowTestRows, .jobs = test->jobs_},
+          *test->device_, op, {.max_rows = test->num_rows(), .jobs = test->jobs_},
           {.first = &test->first_, .second = &test->second_, .output = &test->output_}));
   TANDEM_RETURN_IF_ERROR(test->Fill());
   return test;
@@ -139,7 +144,7 @@ absl::Status RowSelfTest::Fill() {
   // Zeros follow the numbers that a mean is over.
   for (const RowJob& job : jobs_) {
     const auto rows = WordsOf(first_).subspan(job.first.place.offset / kWordBytes);
-    for (uint32_t row = 0; row < kRowTestRows && job.count != 0; ++row) {
+    for (uint32_t row = 0; row < num_rows() && job.count != 0; ++row) {
       std::ranges::fill(rows.subspan(size_t{row} * job.size + job.count, job.size - job.count), 0u);
     }
   }
@@ -150,17 +155,16 @@ absl::Status RowSelfTest::Fill() {
 }
 
 absl::Status RowSelfTest::CheckJob(const RowJob& job) const {
-  constexpr uint32_t kRows = PaddedJobRows(kRowTestRows);
   const std::span<const uint32_t> all = WordsOf(output_);
   const size_t begin = job.output.place.offset / kWordBytes;
-  const size_t size = size_t{kRows} * job.output.stride;
+  const size_t size = size_t{PaddedJobRows(num_rows())} * job.output.stride;
   const std::string wrong =
       WrongWrites<uint32_t>(all.subspan(begin, size),
                             {all.subspan(begin - kRowTestGuardWords, kRowTestGuardWords),
                              all.subspan(begin + size, kRowTestGuardWords)},
                             kRowFill);
   if (!wrong.empty()) return Failure(wrong);
-  for (uint32_t row = 0; row < kRowTestRows; ++row) {
+  for (uint32_t row = 0; row < num_rows(); ++row) {
     const RowReader output(output_, job.output, row);
     const auto expected = ExpectedRow(job, {first_, job.first, row}, {second_, job.second, row},
                                       {weights_, {.place = job.weights}, 0});
@@ -186,11 +190,11 @@ absl::Status RowSelfTest::Run(absl::Duration timeout) {
   for (const RowJob& job : jobs_) {
     std::ranges::fill(
         WordsOf(output_).subspan(job.output.place.offset / kWordBytes,
-                                 size_t{PaddedJobRows(kRowTestRows)} * job.output.stride),
+                                 size_t{PaddedJobRows(num_rows())} * job.output.stride),
         kRowFill.canary);
   }
   TANDEM_RETURN_IF_ERROR(output_.SyncToDevice(0, output_.size()));
-  const auto ns = commands_->Execute(&weights_, kRowTestRows, timeout);
+  const auto ns = commands_->Execute(&weights_, num_rows(), timeout);
   if (absl::IsInternal(ns.status())) return Failure(std::string(ns.status().message()));
   if (!ns.ok()) return ns.status();
   TANDEM_RETURN_IF_ERROR(output_.SyncFromDevice(0, output_.size()));

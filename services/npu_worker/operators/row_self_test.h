@@ -1,4 +1,5 @@
-// The self-test of an array's row functions (operator_test.h): each of them over a few rows, in one command.
+// The self-test of an array's row functions (operator_test.h): each of them over a few rows for every core of the
+// array, in one command.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class RowSelfTest final : public OperatorTest {
  private:
   RowSelfTest(std::shared_ptr<NpuDevice> device, const NpuOperator& op)
       : device_(std::move(device)), op_(op) {}
+  uint32_t num_rows() const;
   absl::Status Fill();
   absl::Status Check() const;
   absl::Status CheckJob(const RowJob& job) const;
