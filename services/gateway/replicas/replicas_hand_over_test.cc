@@ -91,7 +91,12 @@ TEST(ReplicasHandOverTest, DecodingGoesOnWithThePromptsKv) {
     }
     return absl::OkStatus();
   };
-  auto replicas = MakeReadyReplicas({Prompts(0), Decode(1, decode)}, ToyOptions());
+  FakeExecutorOptions prompts = Copying();
+  prompts.on_step = [](const StepBatch&) {
+    absl::SleepFor(absl::Milliseconds(2));
+    return absl::OkStatus();
+  };
+  auto replicas = MakeReadyReplicas({Prompts(0, prompts), Decode(1, decode)}, ToyOptions());
   const EngineRequest request = GreedyRequest(1, 150, 60);
   ExpectAnswers(*replicas, {request});
   const v1::GetStatusResponse status = StatusOf(*replicas);
@@ -246,7 +251,7 @@ TEST(ReplicasHandOverTest, AShortPromptGoesToAReplicaForPromptsWhenDecodersAreFu
 TEST(ReplicasHandOverTest, APromptThatIsLateWhereItBelongsIsComputedWhereItIsNot) {
   FakeExecutorOptions slow = Copying();
   slow.on_step = [](const StepBatch&) {
-    absl::SleepFor(absl::Milliseconds(50));
+    absl::SleepFor(absl::Milliseconds(100));
     return absl::OkStatus();
   };
   auto replicas = MakeReadyReplicas({Prompts(0, slow), Decode(1)}, ToyOptions());
@@ -255,7 +260,7 @@ TEST(ReplicasHandOverTest, APromptThatIsLateWhereItBelongsIsComputedWhereItIsNot
   const uint64_t before = StatusOf(*replicas).replicas(0).requests();
   EXPECT_EQ(before, 2u);
   EngineRequest urgent = GreedyRequest(3, 200, 5);
-  urgent.deadline = absl::Now() + absl::Milliseconds(350);
+  urgent.deadline = absl::Now() + absl::Milliseconds(400);
   ExpectAnswers(*replicas, {urgent});
   EXPECT_EQ(StatusOf(*replicas).replicas(0).requests(), before);
 }
