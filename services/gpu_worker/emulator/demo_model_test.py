@@ -80,6 +80,7 @@ def main():
         log = services.log("gpu")
         assert "lost, as a test asks" in log, f"the device was not lost\n{log[-2000:]}"
         assert "device recreated" in log, f"the worker did not make the device again\n{log[-2000:]}"
+        assert "device abandoned" not in log, f"the worker kept the memory of the lost device\n{log[-2000:]}"
         print(f"with a loss of the device after half of it: {resumed}")
         assert resumed == answer, f"after the loss of the device the answer is {resumed!r}, expected {answer!r}"
     finally:

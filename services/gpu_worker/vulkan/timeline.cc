@@ -106,16 +106,21 @@ bool Timeline::Poll(uint64_t value) const {
   }
 }
 
-absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
-  if (longest_poll_ > absl::ZeroDuration() && Poll(value)) return CheckNotLost();
+VkResult Timeline::Sleep(uint64_t value, absl::Duration timeout) const {
   VkSemaphoreWaitInfo info = {VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &semaphore_;
   info.pValues = &value;
   const auto timeout_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(timeout));
   const VkResult result = device_.vk().WaitSemaphores(device_.handle(), &info, timeout_ns);
+  if (result == VK_TIMEOUT) device_.MarkLost();
+  return result;
+}
+
+absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
+  if (longest_poll_ > absl::ZeroDuration() && Poll(value)) return CheckNotLost();
+  const VkResult result = Sleep(value, timeout);
   if (result == VK_TIMEOUT) {
-    device_.MarkLost();
     return absl::UnavailableError(absl::StrFormat(
         "%s did not finish within %s", device_.info().name, absl::FormatDuration(timeout)));
   }
@@ -123,7 +128,11 @@ absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
   return CheckNotLost();
 }
 
-bool Timeline::IsIdle(absl::Duration timeout) { return Wait(value_, timeout).ok(); }
+bool Timeline::IsIdle(absl::Duration timeout) {
+  const VkResult result = Sleep(value_, timeout);
+  // Vulkan's rules for a lost device: once a wait has returned this, nothing is in use any more.
+  return device_.Check(result, "vkWaitSemaphores").ok() || result == VK_ERROR_DEVICE_LOST;
+}
 
 absl::Status Timeline::SubmitAndWait(std::span<const VkCommandBuffer> commands,
                                      absl::Duration timeout) {

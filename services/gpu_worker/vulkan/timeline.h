@@ -31,7 +31,8 @@ class Timeline {
   absl::Status Wait(uint64_t value, absl::Duration timeout);
   // Whether the submission of `value` is done; false also if the device cannot say.
   bool Reached(uint64_t value) const;
-  // Waits until all submissions are done; false after `timeout`.
+  // Waits until the device works on no submission: all are done, or were lost with the device.
+  // False: one still runs after `timeout`, or the device cannot say.
   bool IsIdle(absl::Duration timeout);
   absl::Status SubmitAndWait(std::span<const VkCommandBuffer> commands, absl::Duration timeout);
 
@@ -39,6 +40,8 @@ class Timeline {
   explicit Timeline(const Device& device) : device_(device) {}
   // Polls; whether `value` was reached.
   bool Poll(uint64_t value) const;
+  // vkWaitSemaphores; a timeout counts as lost.
+  VkResult Sleep(uint64_t value, absl::Duration timeout) const;
   absl::Status RecordNothing();
   // After a wait: UNAVAILABLE if the device was lost before it ended.
   absl::Status CheckNotLost() const;

@@ -259,6 +259,7 @@ TEST_F(VulkanTest, WaitsTellOfALostDevice) {
     EXPECT_EQ(timeline->SubmitAndWait({&empty, 1}, absl::Seconds(10)).code(),
               absl::StatusCode::kUnavailable);
     EXPECT_TRUE(device->lost());
+    EXPECT_TRUE(timeline->IsIdle(absl::Seconds(10))) << "lost, it runs nothing";
   }
   EXPECT_FALSE(std::filesystem::exists(lose_on));
 }
