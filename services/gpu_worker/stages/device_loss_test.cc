@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "services/common/testing/model_configs.h"
 #include "services/common/testing/random_weights.h"
 #include "services/gpu_worker/stages/gpu_worker_for_test.h"
@@ -44,6 +46,40 @@ TEST_F(DeviceLossTest, TheNextLoadFreesAllOfALostDevice) {
   EXPECT_NE(log.find("device recreated"), std::string::npos) << log;
   EXPECT_EQ(log.find("device abandoned"), std::string::npos) << log;
   EXPECT_EQ(Logits(**second, {1, 2, 3}, 3), expected);
+}
+
+// No wait finds the loss: another plan's turn sees that the encoder's only submission has ended.
+TEST_F(DeviceLossTest, APictureThatWasLostIsNoResult) {
+  ModelConfig config = testing::MakeConfig({.num_layers = 1});
+  config.vision = VisionConfig{.image_size = 16,
+                               .patch_size = 4,
+                               .num_layers = 1,
+                               .hidden_dim = 64,
+                               .ffn_dim = 96,
+                               .num_heads = 2,
+                               .tokens_per_image = 4,
+                               .text_hidden_dim = config.hidden_dim};
+  ASSERT_OK_AND_ASSIGN(
+      const auto vision,
+      PlanRunner::Create(testing::RandomWeightSet(config), {worker_.get()},
+                         testing::VisionPlan(config), {.plan = 1, .max_pictures = 1}));
+  vision->WritePixels(0, std::vector<float>(size_t{3} * 16 * 16, 0.5f));
+  const std::vector<PictureEntry> entries = {{0, 4}};
+  StepBatch pictures;
+  pictures.header.num_pictures = 1;
+  pictures.pictures = entries;
+  pictures.header.step_id = 1;
+  ASSERT_OK(vision->RunStep(pictures));
+  LoseNext();
+  pictures.header.step_id = 2;
+  const absl::Status submitted = vision->SubmitStep(pictures, 0);
+  if (!submitted.ok()) {
+    EXPECT_THAT(submitted, testing::HasCode(absl::StatusCode::kUnavailable));
+    return;
+  }
+  absl::SleepFor(absl::Milliseconds(200));  // the submission ends
+  static_cast<void>(worker_->Advance(1));
+  EXPECT_THAT(vision->WaitForStep(), testing::HasCode(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

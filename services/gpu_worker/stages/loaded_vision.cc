@@ -237,6 +237,8 @@ absl::StatusOr<SegmentResult> LoadedVision::Wait() {
   flights_.pop_front();
   TANDEM_RETURN_IF_ERROR(has_run.status());
   TANDEM_RETURN_IF_ERROR(flight.failed);
+  // Submissions that QueueDue saw at their end were not waited for, and may have been lost.
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
   exchange_->CopyOutSoftTokens(flight.lane, flight.num_pictures * load_.limits.picture_rows);
   TANDEM_ASSIGN_OR_RETURN(const uint64_t ns,
                           DeviceTime(FirstPart(flight.lane, 0), flight.num_parts));
