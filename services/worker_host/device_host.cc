@@ -74,6 +74,7 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
                                 {"epoch", request.epoch()},
                                 {"reason", std::string(plan.status().message())}});
     counters_.CountError(plan.status());
+    CheckAfterFailedLoad();
     PublishPlans();
     return plan.status();
   }
@@ -91,6 +92,13 @@ absl::StatusOr<worker::v1::LoadPlanReport> DeviceHost::Load(
   device_ = absl::OkStatus();
   SetServing(true);
   return report;
+}
+
+void DeviceHost::CheckAfterFailedLoad() {
+  if (!device_.ok()) return;
+  const absl::Status status =
+      GuardDriver("health check", [this] { return worker_->CheckHealth(); });
+  if (!status.ok()) DeviceLost(absl::UnavailableError(status.message()));
 }
 
 absl::Status DeviceHost::Unload(const worker::v1::UnloadPlanRequest& request) {
@@ -129,10 +137,12 @@ absl::StatusOr<worker::v1::MeasureCeilingsResponse> DeviceHost::MeasureCeilings(
   SettleAll();
   if (!device_.ok()) return device_;
   DeviceCeilings ceilings;
-  TANDEM_RETURN_IF_ERROR(GuardDriver("measuring", [&]() -> absl::Status {
+  const absl::Status measured = GuardDriver("measuring", [&]() -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(ceilings, worker_->Ceilings());
     return absl::OkStatus();
-  }));
+  });
+  if (absl::IsUnavailable(measured)) DeviceLost(measured);
+  TANDEM_RETURN_IF_ERROR(measured);
   worker::v1::MeasureCeilingsResponse response;
   response.set_read_bytes_per_second(ceilings.read_bytes_per_second);
   response.set_fma_flops_per_second(ceilings.fma_flops_per_second);

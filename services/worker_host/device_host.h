@@ -53,8 +53,9 @@ class CallWaiter {
 //   plan A  | A1 | A2 |    | A3 | A4 | ...      a prompt chunk, cut into submissions
 //   plan B            | B1 |                    a step that comes while A1 runs
 //
-// Health: SelfTest decides at the start.  If a run fails with UNAVAILABLE or an idle check fails,
-// the worker is out of service until a plan is loaded again.
+// Health: SelfTest decides at the start.  The worker is out of service until a plan is loaded again
+// if a run or a measurement fails with UNAVAILABLE, or if the device fails an idle check or the check
+// after a load that failed.
 class DeviceHost {
  public:
   using Progress = std::function<void(double fraction, std::string_view phase)>;
@@ -162,6 +163,8 @@ class DeviceHost {
   }
   // How long the current call of the worker has been running; zero if there is none.
   absl::Duration RunningFor() const;
+  // A load that failed may have lost the device, and other plans in force with it.
+  void CheckAfterFailedLoad();
   // Out of service until a reload, for the reason given.
   void DeviceLost(const absl::Status& reason);
   void SetServing(bool serving);

@@ -226,6 +226,49 @@ TEST_F(WorkerServiceTest, ALostDeviceStopsServingUntilAPlanIsLoadedAgain) {
   EXPECT_OK(Execute(Call(2, step)));
 }
 
+TEST_F(WorkerServiceTest, ADeviceLostInALoadThatFailsHasLostTheOtherPlansToo) {
+  std::atomic<bool> healthy{true}, loads{true};
+  Start({.load =
+             [&](const ModelLoad&) {
+               return loads ? absl::OkStatus() : absl::UnavailableError("no");
+             },
+         .check_health =
+             [&] { return healthy ? absl::OkStatus() : absl::UnavailableError("lost"); }});
+  ASSERT_OK(Load(1));
+  client_->Open(worker_->execution_target());
+  const auto load_another = [this](uint64_t epoch) {
+    auto request = LoadRequest(epoch);
+    request.set_plan_id("another");
+    return client_->LoadPlan(request, nullptr, kLong).status();
+  };
+  loads = false;
+  EXPECT_THAT(load_another(2), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(worker_->serving()) << "the device is well";
+  ASSERT_OK(Execute(Call(1, WriteStep(1))));
+  healthy = false;
+  EXPECT_THAT(load_another(2), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(worker_->serving());
+  EXPECT_THAT(Execute(Call(1, WriteStep(1))),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("lost")));
+  healthy = loads = true;
+  ASSERT_OK(load_another(2));
+  EXPECT_TRUE(worker_->serving());
+  EXPECT_THAT(Execute(Call(1, WriteStep(1))), HasCode(absl::StatusCode::kAborted))
+      << "the first plan went with the device";
+}
+
+TEST_F(WorkerServiceTest, ADeviceLostWhileItIsMeasuredStopsServing) {
+  Start({.ceilings = [] { return absl::UnavailableError("VK_ERROR_DEVICE_LOST"); }});
+  ASSERT_OK(Load(1));
+  EXPECT_THAT(client_->MeasureCeilings(kLong), HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_FALSE(worker_->serving());
+  client_->Open(worker_->execution_target());
+  EXPECT_THAT(Execute(Call(1, WriteStep(1))),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("VK_ERROR_DEVICE_LOST")));
+  ASSERT_OK(Load(2));
+  EXPECT_TRUE(worker_->serving());
+}
+
 TEST_F(WorkerServiceTest, AnExceptionOfTheDriverIsALostDeviceNotTheEndOfTheProcess) {
   std::atomic<bool> throws{true};
   Start({.run = [&](const SegmentRun&) -> absl::StatusOr<SegmentResult> {

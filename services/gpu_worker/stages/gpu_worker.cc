@@ -78,6 +78,7 @@ absl::Status GpuWorker::OpenDevice() {
 }
 
 void GpuWorker::CloseDevice() {
+  for (uint32_t plan = 0; plan < kMaxPlans; ++plan) lost_[plan] |= models_[plan] != nullptr;
   if (device_ != nullptr && device_->lost() && !timeline_->IsIdle(kHangGrace)) {
     // It may still be reading and writing what it was given: that must outlive it, so it is left
     // to the end of the process.
@@ -121,6 +122,7 @@ absl::StatusOr<LoadReport> GpuWorker::Load(
   }
   kernels_->tuning() = untuned_;
   ceilings_ = {};
+  lost_[load.plan] = false;
   std::unique_ptr<DevicePlan>& model = models_[load.plan];
   TANDEM_ASSIGN_OR_RETURN(model, MakePlan(std::move(load), progress));
   ShareDevice();
@@ -151,7 +153,8 @@ void GpuWorker::ShareDevice() {
 
 void GpuWorker::Unload(uint32_t plan) {
   // A lost device may still use the models' memory: see CloseDevice.
-  if (device_ != nullptr && device_->lost()) return CloseDevice();
+  if (device_ != nullptr && device_->lost()) CloseDevice();
+  lost_[plan] = false;
   models_[plan].reset();
   ShareDevice();
 }
@@ -159,6 +162,9 @@ void GpuWorker::Unload(uint32_t plan) {
 absl::Status GpuWorker::Submit(const SegmentRun& run) {
   if (device_ == nullptr || device_->lost()) {
     return absl::UnavailableError("the device is lost: load the model again");
+  }
+  if (lost_[run.plan]) {
+    return absl::UnavailableError("the plan was lost with an earlier device: load it again");
   }
   if (models_[run.plan] == nullptr) return absl::FailedPreconditionError("no model is loaded");
   return models_[run.plan]->Submit(run);

@@ -96,6 +96,7 @@ class GpuWorker : public Worker {
   std::unique_ptr<SelfTest> self_test_;
   DeviceCeilings ceilings_;                                    // the best seen since the last Load
   std::array<std::unique_ptr<DevicePlan>, kMaxPlans> models_;  // by plan; null: not loaded
+  std::array<bool, kMaxPlans> lost_ = {};  // by plan: it was loaded on a device that is gone
 };
 
 }  // namespace tandem::gpu

@@ -236,6 +236,23 @@ TEST_F(GpuWorkerTest, IsRecreatedByTheNextLoadAfterTheDeviceIsLost) {
   EXPECT_EQ(Logits(*second, {1, 2, 3}, 3), expected);
 }
 
+TEST_F(GpuWorkerTest, APlanThatAnotherPlansLoadFoundLostIsUnavailable) {
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  const auto load = [&](uint32_t plan) {
+    return PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config),
+                              {.plan = plan});
+  };
+  ASSERT_OK_AND_ASSIGN(const auto first, load(0));
+  worker_->device().MarkLost();
+  ASSERT_OK_AND_ASSIGN(const auto second, load(1));
+  StepBuilder steps(first->limits());
+  steps.Begin();
+  steps.AddRows(steps.AddSequence(), {1});
+  EXPECT_THAT(first->RunStep(steps.batch()), testing::HasCode(absl::StatusCode::kUnavailable));
+  EXPECT_OK(second->RunStep(steps.batch()));
+}
+
 // Bounds that no device oversteps: figures outside mean that nothing was read or computed.
 TEST_F(GpuWorkerTest, CeilingsAreWithinReasonAndTheBestSeen) {
   ASSERT_OK_AND_ASSIGN(const DeviceCeilings ceilings, worker_->Ceilings());
