@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "services/common/base/logging.h"
@@ -58,6 +59,8 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
 GpuWorker::~GpuWorker() { CloseDevice(); }
 
 absl::Status GpuWorker::OpenDevice() {
+  // A driver may also throw.  A device without all of its objects must not stay.
+  absl::Cleanup close = [this] { CloseDevice(); };
   if (instance_ == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(instance_,
                             vulkan::Instance::Create({.validation = options_.validation,
@@ -74,12 +77,14 @@ absl::Status GpuWorker::OpenDevice() {
   if (options_.adjust_tuning) options_.adjust_tuning(kernels_->tuning());
   untuned_ = kernels_->tuning();
   TANDEM_ASSIGN_OR_RETURN(self_test_, SelfTest::Create(*device_, *kernels_, *timeline_));
+  std::move(close).Cancel();
   return absl::OkStatus();
 }
 
 void GpuWorker::CloseDevice() {
   for (uint32_t plan = 0; plan < kMaxPlans; ++plan) lost_[plan] |= models_[plan] != nullptr;
-  if (device_ != nullptr && device_->lost() && !timeline_->IsIdle(kHangGrace)) {
+  // Without a timeline nothing was submitted.
+  if (timeline_ != nullptr && device_->lost() && !timeline_->IsIdle(kHangGrace)) {
     // It may still be reading and writing what it was given: that must outlive it, so it is left
     // to the end of the process.
     LogError("device abandoned", {{"device", device_->info().name}});

@@ -76,7 +76,8 @@ class GpuWorker : public Worker {
 
  private:
   explicit GpuWorker(GpuWorkerOptions options) : options_(std::move(options)) {}
-  // Makes the device and all objects of it; called again after the device was lost.
+  // Makes the device and all objects of it; called again after the device was lost.  If one of them
+  // fails, none is left.
   absl::Status OpenDevice();
   void CloseDevice();
   absl::Duration LongestSubmission() const;

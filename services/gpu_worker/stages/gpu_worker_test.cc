@@ -14,6 +14,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 
 #include "services/common/testing/compare.h"
 #include "services/common/testing/model_configs.h"
@@ -251,6 +252,25 @@ TEST_F(GpuWorkerTest, APlanThatAnotherPlansLoadFoundLostIsUnavailable) {
   steps.AddRows(steps.AddSequence(), {1});
   EXPECT_THAT(first->RunStep(steps.batch()), testing::HasCode(absl::StatusCode::kUnavailable));
   EXPECT_OK(second->RunStep(steps.batch()));
+}
+
+TEST_F(GpuWorkerTest, IsOpenedAgainByTheNextLoadWhereOnlyAPartOfItsObjectsCouldBeMade) {
+  bool fails = false;
+  Open({.validation = true, .adjust_tuning = [&fails](Tuning&) {
+          if (fails) throw std::runtime_error("ioctl failed");
+        }});
+  const ModelConfig config = testing::MakeConfig({});
+  const auto weights = testing::RandomWeightSet(config);
+  const auto load = [&] {
+    return PlanRunner::Create(weights, {worker_.get()}, testing::WholeModel(config), {}).status();
+  };
+  worker_->device().MarkLost();
+  fails = true;
+  EXPECT_THROW(static_cast<void>(load()), std::runtime_error);
+  EXPECT_THAT(worker_->CheckHealth(), testing::HasCode(absl::StatusCode::kUnavailable));
+  fails = false;
+  EXPECT_OK(load());
+  EXPECT_OK(worker_->CheckHealth());
 }
 
 // Bounds that no device oversteps: figures outside mean that nothing was read or computed.
