@@ -82,6 +82,27 @@ TEST_F(WorkerServiceTest, LoadsAPlanWithProgressAndReport) {
   EXPECT_GT(status.plans(0).report().load_seconds(), 0);
 }
 
+TEST_F(WorkerServiceTest, APlansContextMayBeShorterThanTheModels) {
+  uint32_t seen = 0;
+  Start({.load = [&seen](const ModelLoad& load) {
+    seen = load.limits.context_len;
+    return absl::OkStatus();
+  }});
+  const uint32_t of_model = weights_->config().context_len;
+  auto request = LoadRequest(1);
+  for (const auto& [asked, expected] :
+       {std::pair{of_model, of_model}, {0u, of_model}, {of_model + 1, of_model}, {8u, 8u}}) {
+    request.mutable_limits()->set_context_len(asked);
+    ASSERT_OK(client_->LoadPlan(request, nullptr, kLong).status());
+    EXPECT_EQ(seen, expected) << asked;
+    request.set_epoch(request.epoch() + 1);
+  }
+  client_->Open(worker_->execution_target());
+  const uint64_t epoch = request.epoch() - 1;
+  EXPECT_OK(Execute(Call(epoch, WriteStep(8))));
+  EXPECT_THAT(Execute(Call(epoch, WriteStep(9))), HasCode(absl::StatusCode::kInvalidArgument));
+}
+
 TEST_F(WorkerServiceTest, OlderEpochsAreRefusedAndNewerOnesReplace) {
   Start({});
   client_->Open(worker_->execution_target());

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "services/common/base/client_text.h"
 #include "services/common/base/status_macros.h"
@@ -168,6 +170,7 @@ worker::v1::StepLimits ToProto(const StepLimits& limits) {
   proto.set_kv_dtype(static_cast<uint32_t>(limits.kv_dtype));
   proto.set_max_pictures(limits.max_pictures);
   proto.set_kv_area_bytes(limits.kv_area_bytes);
+  proto.set_context_len(limits.context_len);
   return proto;
 }
 
@@ -195,7 +198,8 @@ absl::StatusOr<StepLimits> LimitsFromProto(const worker::v1::StepLimits& proto,
   limits.block_tokens = proto.block_tokens();
   limits.kv_dtype = static_cast<DType>(proto.kv_dtype());
   limits.vocab_size = config.vocab_size;
-  limits.context_len = config.context_len;
+  limits.context_len = proto.context_len() == 0 ? config.context_len
+                                                : std::min(proto.context_len(), config.context_len);
   limits.sliding_window = config.sliding_window;
   for (int group = 0; group < kNumKvGroups; ++group) {
     TANDEM_RETURN_IF_ERROR(LimitWithin("num_blocks", proto.num_blocks(group), 1, kNoBlock - 1));
