@@ -159,6 +159,9 @@ std::shared_ptr<const WeightSet> RandomWeightSet(const ModelConfig& config,
     TANDEM_CHECK(SealSize(fds[i].get()).ok());
     WeightRegion region;
     region.fd = OrDie(ReopenReadOnly(fds[i].get()));
+    if (options.memory_files_are_dmabufs) {
+      region.dmabuf_fd = OrDie(ReopenReadOnly(fds[i].get()));
+    }
     region.mapping =
         OrDie(Mapping::Map(region.fd.get(), writable[i].size(), Mapping::Access::kReadOnly));
     regions.push_back(std::move(region));

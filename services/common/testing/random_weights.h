@@ -22,6 +22,7 @@ struct RandomWeightOptions {
   // Matrices larger than this are cut into shards, between tiles.  A multiple of the page size, and
   // enough for one tile.
   uint64_t max_region_bytes = uint64_t{64} << 20;
+  bool memory_files_are_dmabufs = false;  // each region's memory file stands for its dmabuf
 };
 
 // Gaussian matrices of standard deviation 1.2 / sqrt(cols), norms about 1 and biases about 0 with

@@ -12,6 +12,7 @@ absl::StatusOr<std::unique_ptr<ExchangeAccess>> ExchangeAccess::Create(
   std::unique_ptr<ExchangeAccess> access(new ExchangeAccess);
   access->exchange_ = std::move(exchange);
   const Mapping& mapping = access->exchange_->mapping;
+  // amdgpu refuses it, as it refuses all shared memory: a Radeon has the mirror.
   absl::StatusOr<vulkan::Buffer> imported =
       vulkan::Buffer::ImportHostPointer(device, mapping.data(), mapping.size());
   if (imported.ok()) {

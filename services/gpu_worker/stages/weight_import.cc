@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/check.h"
+#include "services/common/base/logging.h"
 #include "services/common/base/status_macros.h"
 
 namespace tandem::gpu {
@@ -66,6 +69,7 @@ absl::StatusOr<std::unique_ptr<WeightImport>> WeightImport::Create(
   }
   TANDEM_RETURN_IF_ERROR(uploader.Finish());
   for (const PackedTensor* tensor : tensors) import->MapTensor(*tensor);
+  import->WarnOfCopies(device);
   return import;
 }
 
@@ -76,9 +80,18 @@ const DeviceTensor& WeightImport::Find(const PackedTensor& tensor) const {
 }
 
 void WeightImport::Note(ImportPath path, const absl::Status& reason) {
-  if (!note_.empty()) return;  // the first says it
-  note_ =
-      absl::StrFormat("%s: %s", std::string(ImportPathName(path)), std::string(reason.message()));
+  const std::string name(ImportPathName(path));
+  if (absl::StrContains(note_, name + ": ")) return;  // the first says it
+  absl::StrAppend(&note_, note_.empty() ? "" : "; ", name, ": ", reason.message());
+}
+
+void WeightImport::WarnOfCopies(const vulkan::Device& device) const {
+  if (copied_bytes_ == 0 || !device.info().unified_memory()) return;
+  LogWarning("weights are copied: the loader's memory and the device's copy are both taken",
+             {{"weights_mib", bytes_ >> 20},
+              {"memory_mib", (bytes_ + copied_bytes_) >> 20},
+              {"reason", note_},
+              {"remedy", "let the loader export dmabufs; tandem doctor says how"}});
 }
 
 absl::Status WeightImport::ImportSpan(const vulkan::Device& device, vulkan::Uploader& uploader,
@@ -100,7 +113,7 @@ absl::Status WeightImport::ImportSpan(const vulkan::Device& device, vulkan::Uplo
     absl::StatusOr<vulkan::Buffer> buffer =
         region.dmabuf_fd.valid()
             ? vulkan::Buffer::ImportDmabuf(device, region.dmabuf_fd.get(), region.mapping.size())
-            : absl::UnimplementedError("the region has none");
+            : absl::UnimplementedError("the loader has exported none");
     if (buffer.ok()) {
       dmabufs_[span.region] = buffer->address();
       const uint64_t address = buffer->address() + span.begin;
@@ -114,13 +127,13 @@ absl::Status WeightImport::ImportSpan(const vulkan::Device& device, vulkan::Uplo
       buffers_.push_back(*std::move(buffer));
       return taken(ImportPath::kHostPointer, address);
     }
-    note_.clear();
     Note(ImportPath::kHostPointer, buffer.status());
   }
   TANDEM_ASSIGN_OR_RETURN(
       vulkan::Buffer buffer,
       vulkan::Buffer::Allocate(device, bytes, vulkan::MemoryKind::kDevice, "weights"));
   TANDEM_RETURN_IF_ERROR(uploader.Upload({data, bytes}, buffer, 0));
+  copied_bytes_ += bytes;
   const uint64_t address = buffer.address();
   buffers_.push_back(std::move(buffer));
   return taken(ImportPath::kUpload, address);

@@ -35,7 +35,9 @@ absl::StatusOr<std::vector<RegionSpan>> CutRegions(const std::vector<const Packe
 class WeightImport {
  public:
   // Imports the bytes of `tensors`: as dmabuf, else by host pointer, else by upload.  A discrete
-  // card always uploads, because it reads its own memory many times faster than the host's.
+  // card always uploads, because it reads its own memory many times faster than the host's.  amdgpu
+  // takes host pointers to anonymous memory alone, and weights are shared memory: a Radeon has
+  // dmabufs or copies.
   // `device`: borrowed; must outlive this, as must `weights` (kept).
   static absl::StatusOr<std::unique_ptr<WeightImport>> Create(
       const vulkan::Device& device, vulkan::Uploader& uploader,
@@ -52,7 +54,7 @@ class WeightImport {
 
   ImportPath path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
-  // Why better paths failed; empty for the best path.
+  // Why each better path failed; empty for the best path.
   const std::string& note() const { return note_; }
 
  private:
@@ -60,7 +62,10 @@ class WeightImport {
   absl::Status ImportSpan(const vulkan::Device& device, vulkan::Uploader& uploader,
                           const RegionSpan& span);
   void MapTensor(const PackedTensor& tensor);
+  // Adds the reason to the note, once for each path.
   void Note(ImportPath path, const absl::Status& reason);
+  // Where the device shares the host's memory.
+  void WarnOfCopies(const vulkan::Device& device) const;
 
   std::shared_ptr<const WeightSet> weights_;                // shared with the skeleton
   std::vector<std::pair<RegionSpan, uint64_t>> addresses_;  // of each span's first byte
@@ -69,6 +74,7 @@ class WeightImport {
   std::map<const PackedTensor*, std::vector<DeviceTensor>> tensors_;
   ImportPath path_ = ImportPath::kNone;
   uint64_t bytes_ = 0;
+  uint64_t copied_bytes_ = 0;  // of bytes_
   std::string note_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/base/unique_fd.h"
@@ -150,8 +151,12 @@ absl::StatusOr<Buffer> Buffer::ImportHostPointer(const Device& device, std::byte
   VkImportMemoryHostPointerInfoEXT import = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT};
   import.handleType = kHandle;
   import.pHostPointer = data;
-  TANDEM_RETURN_IF_ERROR(BufferBuilder::Finish(buffer, bytes, type, &import, false));
-  return buffer;
+  const absl::Status finished = BufferBuilder::Finish(buffer, bytes, type, &import, false);
+  if (finished.ok()) return buffer;
+  // RADV does not say that the kernel's driver refuses the mappings of files.
+  const char* const hint =
+      device.info().waits_hide_loss ? " (amdgpu takes no shared memory by pointer)" : "";
+  return absl::Status(finished.code(), absl::StrCat(finished.message(), hint));
 }
 
 absl::StatusOr<Buffer> Buffer::ImportDmabuf(const Device& device, int fd, uint64_t bytes) {

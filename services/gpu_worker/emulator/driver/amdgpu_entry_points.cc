@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <optional>
 
+#include "services/gpu_worker/emulator/driver/shared_memory.h"
 #include "services/gpu_worker/emulator/driver/the_device.h"
 
+using tandem::rdna::CheckUserMemory;
 using tandem::rdna::TheDevice;
 
 struct amdgpu_bo {
@@ -65,14 +67,21 @@ int amdgpu_bo_export(amdgpu_bo_handle bo, amdgpu_bo_handle_type type, uint32_t* 
   return 0;
 }
 
-int amdgpu_bo_import(amdgpu_device_handle, amdgpu_bo_handle_type, uint32_t,
-                     amdgpu_bo_import_result*) {
-  return -EINVAL;
+int amdgpu_bo_import(amdgpu_device_handle, amdgpu_bo_handle_type type, uint32_t fd,
+                     amdgpu_bo_import_result* result) {
+  if (type != amdgpu_bo_handle_type_dma_buf_fd) return -EINVAL;
+  const uint32_t handle = TheDevice().buffers().Import(
+      static_cast<int>(fd), TheDevice().settings().memory_files_are_dmabufs);
+  if (handle == 0) return -EINVAL;
+  *result = {.buf_handle = new amdgpu_bo{handle},
+             .alloc_size = TheDevice().buffers().Find(handle)->bytes};
+  return 0;
 }
 
 int amdgpu_create_bo_from_user_mem(amdgpu_device_handle, void* host, uint64_t bytes,
                                    amdgpu_bo_handle* bo) {
   if (reinterpret_cast<uintptr_t>(host) % 4096 != 0 || bytes % 4096 != 0) return -EINVAL;
+  if (const int error = CheckUserMemory(static_cast<std::byte*>(host)); error != 0) return -error;
   const uint32_t handle = TheDevice().buffers().Wrap(static_cast<std::byte*>(host), bytes);
   if (handle == 0) return -ENOMEM;
   *bo = new amdgpu_bo{handle};

@@ -1,6 +1,10 @@
 #include "services/gpu_worker/emulator/driver/buffer_table.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+
+#include "services/gpu_worker/emulator/driver/shared_memory.h"
 
 namespace tandem::rdna {
 BufferTable::BufferTable(BackingMemory& backing, uint64_t vram_bytes, uint64_t gtt_bytes)
@@ -43,6 +47,23 @@ uint32_t BufferTable::Wrap(std::byte* host, uint64_t bytes) {
   return last_handle_;
 }
 
+uint32_t BufferTable::Import(int fd, bool memory_files) {
+  constexpr uint32_t kGttDomain = 2;  // AMDGPU_GEM_DOMAIN_GTT
+  const MappedDmabuf mapped = MapDmabuf(fd, memory_files);
+  if (mapped.host == nullptr) return 0;
+  const std::scoped_lock lock(mutex_);
+  if (mapped.bytes > capacity_.gtt - usage_.gtt) {
+    ::munmap(mapped.host, mapped.bytes);
+    return 0;
+  }
+  usage_.gtt += mapped.bytes;
+  buffers_[++last_handle_] = {.bytes = mapped.bytes,
+                              .host = mapped.host,
+                              .requested_domains = kGttDomain,
+                              .is_dmabuf = true};
+  return last_handle_;
+}
+
 bool BufferTable::Close(uint32_t handle) {
   const std::scoped_lock lock(mutex_);
   const auto it = buffers_.find(handle);
@@ -50,6 +71,7 @@ bool BufferTable::Close(uint32_t handle) {
   const BufferObject& buffer = it->second;
   (buffer.domain == Domain::kVram ? usage_.vram : usage_.gtt) -= buffer.bytes;
   if (buffer.offset != 0) backing_.Free(buffer.offset, buffer.bytes);
+  if (buffer.is_dmabuf) ::munmap(buffer.host, buffer.bytes);
   buffers_.erase(it);
   return true;
 }

@@ -16,11 +16,12 @@ enum class Domain { kVram, kGtt };
 struct BufferObject {
   uint64_t bytes = 0;
   std::byte* host = nullptr;
-  uint64_t offset = 0;  // in the backing memory's file; 0: memory of the caller
+  uint64_t offset = 0;  // in the backing memory's file; 0: memory of the caller, or a dmabuf's
   Domain domain = Domain::kGtt;
   uint64_t alignment = 0;
   uint32_t requested_domains = 0;  // AMDGPU_GEM_DOMAIN_*
   uint64_t flags = 0;              // AMDGPU_GEM_CREATE_*
+  bool is_dmabuf = false;          // `host` is a mapping of its own
 };
 
 // Thread-safe.
@@ -39,6 +40,8 @@ class BufferTable {
                   uint64_t flags);
   // The caller's memory, which must stay until the buffer is closed.
   uint32_t Wrap(std::byte* host, uint64_t bytes);
+  // A dmabuf's memory; 0: none of it (MapDmabuf), or no room.
+  uint32_t Import(int fd, bool memory_files);
   // false: unknown.
   bool Close(uint32_t handle);
   std::optional<BufferObject> Find(uint32_t handle) const;

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -8,6 +11,7 @@
 #include "services/gpu_worker/emulator/driver/backing_memory.h"
 #include "services/gpu_worker/emulator/driver/buffer_table.h"
 #include "services/gpu_worker/emulator/driver/range_allocator.h"
+#include "services/gpu_worker/emulator/driver/shared_memory.h"
 
 namespace tandem::rdna {
 namespace {
@@ -153,6 +157,48 @@ TEST(BufferTableTest, WrapsTheCallersMemory) {
   ASSERT_NE(handle, 0u);
   EXPECT_EQ(buffers.Find(handle)->host, memory.data());
   EXPECT_EQ(buffers.Wrap(memory.data(), 8192), 0u);
+  EXPECT_TRUE(buffers.Close(handle));
+  EXPECT_EQ(buffers.usage().gtt, 0u);
+}
+
+// A memfd.
+struct MemoryFile {
+  explicit MemoryFile(uint64_t bytes) : fd(::memfd_create("test", MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(bytes)), 0);
+  }
+  ~MemoryFile() { ::close(fd); }
+  int fd;
+};
+
+TEST(SharedMemoryTest, AnonymousMemoryAloneMayBeTheCallers) {
+  const MemoryFile file(8192);
+  for (const int flags : {MAP_PRIVATE, MAP_SHARED}) {
+    void* const of_file = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, flags, file.fd, 0);
+    ASSERT_NE(of_file, MAP_FAILED);
+    EXPECT_EQ(CheckUserMemory(static_cast<std::byte*>(of_file) + 4096), EPERM);
+    ::munmap(of_file, 8192);
+    EXPECT_EQ(CheckUserMemory(static_cast<std::byte*>(of_file) + 4096), EFAULT);
+  }
+  void* const anonymous =
+      ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(anonymous, MAP_FAILED);
+  EXPECT_EQ(CheckUserMemory(static_cast<std::byte*>(anonymous) + 4096), 0);
+  ::munmap(anonymous, 8192);
+}
+
+TEST(BufferTableTest, ImportsDmabufs) {
+  BackingMemory backing(1 << 20);
+  BufferTable buffers(backing, 0, 8192);
+  const MemoryFile file(8192), large(16384);
+  EXPECT_EQ(buffers.Import(file.fd, false), 0u);
+  EXPECT_EQ(buffers.Import(large.fd, true), 0u);
+  EXPECT_EQ(buffers.Import(-1, true), 0u);
+  const uint32_t handle = buffers.Import(file.fd, true);
+  ASSERT_NE(handle, 0u);
+  ASSERT_EQ(::pwrite(file.fd, "x", 1, 4096), 1);
+  EXPECT_EQ(buffers.Find(handle)->host[4096], std::byte{'x'});
+  EXPECT_EQ(buffers.Find(handle)->bytes, 8192u);
+  EXPECT_EQ(buffers.usage().gtt, 8192u);
   EXPECT_TRUE(buffers.Close(handle));
   EXPECT_EQ(buffers.usage().gtt, 0u);
 }

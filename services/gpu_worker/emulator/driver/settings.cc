@@ -43,6 +43,7 @@ Settings Settings::FromEnvironment() {
   settings.trace = static_cast<int>(NumberFrom("GPU_EMU_TRACE", 0));
   settings.summary = NumberFrom("GPU_EMU_SUMMARY", 0) != 0;
   settings.check_lds = NumberFrom("GPU_EMU_CHECK_LDS", 0) != 0;
+  settings.memory_files_are_dmabufs = NumberFrom("GPU_EMU_ALLOW_MEMFD", 0) != 0;
   settings.lose_at = NumberFrom("GPU_EMU_LOSE_AT", 0);
   if (const char* file = std::getenv("GPU_EMU_LOSE_ON"); file != nullptr) settings.lose_on = file;
   settings.hang_ms = NumberFrom("GPU_EMU_HANG_MS", 10'000);

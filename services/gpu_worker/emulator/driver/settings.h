@@ -5,6 +5,7 @@
 //   GPU_EMU_TRACE=1         dispatches and submissions to stderr; 2: every packet
 //   GPU_EMU_SUMMARY=1       at exit, what was executed, to stderr
 //   GPU_EMU_CHECK_LDS=1     two waves that use the same word of LDS without a barrier are a fault
+//   GPU_EMU_ALLOW_MEMFD=1   files of memory count as dmabufs, where there is no /dev/udmabuf
 // Faults that tests ask for:
 //   GPU_EMU_LOSE_AT=n       the device is lost in its n-th submission, counted from 1
 //   GPU_EMU_LOSE_ON=FILE    the device is lost in the next submission once FILE exists, which is removed
@@ -24,6 +25,7 @@ struct Settings {
   int trace = 0;
   bool summary = false;
   bool check_lds = false;
+  bool memory_files_are_dmabufs = false;
   uint64_t lose_at = 0;  // 0: never
   std::string lose_on;   // empty: never
   uint64_t hang_ms = 10'000;
