@@ -54,6 +54,9 @@
 
 namespace tandem {
 
+// The largest region that the loader makes by default.
+inline constexpr uint64_t kDefaultRegionBytes = uint64_t{1} << 30;
+
 enum class WeightRole : uint8_t {
   kEmbedding,          // [vocab_size, hidden_dim]; also the head when kHead is absent (tied)
   kHead,               // [vocab_size, hidden_dim]

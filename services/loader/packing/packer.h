@@ -15,7 +15,7 @@
 namespace tandem::loader {
 
 struct PackOptions {
-  uint64_t max_region_bytes = 1ull << 30;
+  uint64_t max_region_bytes = kDefaultRegionBytes;
   int num_threads = 0;  // 0: one per core
 };
 

@@ -36,8 +36,8 @@ UniqueFd ExportDmabuf(int fd, uint64_t bytes) {
                {{"bytes", bytes},
                 {"reason", std::strerror(errno)},
                 {"remedy",
-                 "raise /sys/module/udmabuf/parameters/size_limit_mb, or lower "
-                 "--max-region-bytes"}});
+                 "raise udmabuf's size_limit_mb as tandem doctor says, or lower "
+                 "--max-region-bytes to it"}});
   }
   return dmabuf;
 }

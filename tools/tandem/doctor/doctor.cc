@@ -17,9 +17,11 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "services/common/base/exit_codes.h"
+#include "services/common/weights/packed_tensor.h"
 
 namespace tandem {
 namespace {
@@ -181,21 +183,42 @@ Finding CheckHugepages(const SystemView& system) {
           "echo within_size | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
 }
 
+// amdgpu takes no other memory of the loader than dmabufs.
 Finding CheckUdmabuf(const SystemView& system) {
   const std::string subject = "dmabuf export";
   const std::string node = system.root + "/dev/udmabuf";
+  const std::string cost =
+      "an AMD GPU that shares the host's memory copies the weights, which takes twice the memory";
   if (!fs::exists(node)) {
-    return {Verdict::kNote, subject,
-            "no /dev/udmabuf: weights are shared by host pointer or uploaded",
-            "sudo modprobe udmabuf size_limit_mb=32768"};
+    return {Verdict::kNote, subject, "no /dev/udmabuf: " + cost,
+            "a kernel with CONFIG_UDMABUF=y; in a container pass /dev/udmabuf"};
   }
   if (::access(node.c_str(), R_OK | W_OK) != 0) {
-    return {Verdict::kNote, subject, absl::StrFormat("%s: %s", node, std::strerror(errno)),
+    return {Verdict::kNote, subject,
+            absl::StrFormat("%s: %s: %s", node, std::strerror(errno), cost),
             absl::StrFormat("sudo usermod -aG %s $USER, then log in again", GroupOf(node))};
   }
-  const std::string limit = ReadText(system.root + "/sys/module/udmabuf/parameters/size_limit_mb");
-  return {Verdict::kGood, subject, limit.empty() ? node : node + ", objects to " + limit + " MiB",
-          ""};
+  const std::string text = ReadText(system.root + "/sys/module/udmabuf/parameters/size_limit_mb");
+  uint64_t limit_mib = 0;
+  if (!absl::SimpleAtoi(text, &limit_mib)) return {Verdict::kGood, subject, node, ""};
+  constexpr uint64_t kRegionMib = kDefaultRegionBytes >> 20;
+  // Kernels without the fix of CVE-2025-37803 (April 2025) count the bytes in an int; where that is
+  // negative, there is no limit.
+  const auto as_int = static_cast<int32_t>(static_cast<uint32_t>(limit_mib << 20));
+  std::string too_low;
+  if (limit_mib < kRegionMib) {
+    too_low = absl::StrFormat("the kernel's limit is %d MiB, the loader's regions have up to %d",
+                              limit_mib, kRegionMib);
+  } else if (as_int >= 0 && static_cast<uint64_t>(as_int) < kDefaultRegionBytes) {
+    too_low = absl::StrFormat(
+        "the kernel's limit of %d MiB overflows in kernels from before April 2025", limit_mib);
+  } else {
+    return {Verdict::kGood, subject, absl::StrFormat("%s, objects to %d MiB", node, limit_mib), ""};
+  }
+  return {Verdict::kNote, subject, too_low + ": " + cost,
+          "echo 'w /sys/module/udmabuf/parameters/size_limit_mb - - - - 2047' | sudo tee "
+          "/etc/tmpfiles.d/udmabuf.conf && sudo systemd-tmpfiles --create udmabuf.conf, then stop "
+          "and start the loader"};
 }
 
 Finding CheckMemory(const SystemView& system) {

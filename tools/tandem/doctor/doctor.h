@@ -33,6 +33,7 @@ Finding CheckRenderNode(const SystemView& system);
 Finding CheckNpuNode(const SystemView& system);
 Finding CheckMemlock(const SystemView& system);
 Finding CheckHugepages(const SystemView& system);
+// Whether the loader can export its regions as dmabufs, and this user may.
 Finding CheckUdmabuf(const SystemView& system);
 Finding CheckMemory(const SystemView& system);
 // Runs a worker's `--probe`, which opens its device.  Its last line of output describes the device;

@@ -55,6 +55,33 @@ TEST_F(DoctorTest, HugepageModeIsTheBracketedWord) {
   EXPECT_EQ(CheckHugepages(system_).verdict, Verdict::kGood);
 }
 
+TEST_F(DoctorTest, DmabufsMustBeAllowedToBeAsLargeAsARegion) {
+  EXPECT_EQ(CheckUdmabuf(system_).verdict, Verdict::kNote) << "no node";
+  Write("/dev/udmabuf", "");
+  EXPECT_EQ(CheckUdmabuf(system_).verdict, Verdict::kGood) << "a limit that cannot be read";
+  const auto with_limit = [this](const std::string& mib) {
+    Write("/sys/module/udmabuf/parameters/size_limit_mb", mib + "\n");
+    return CheckUdmabuf(system_);
+  };
+  const Finding by_default = with_limit("64");
+  EXPECT_EQ(by_default.verdict, Verdict::kNote);
+  EXPECT_NE(by_default.detail.find("64 MiB"), std::string::npos);
+  EXPECT_NE(by_default.detail.find("twice the memory"), std::string::npos);
+  EXPECT_NE(by_default.remedy.find("size_limit_mb - - - - 2047"), std::string::npos);
+  EXPECT_EQ(with_limit("1023").verdict, Verdict::kNote);
+  for (const char* enough : {"1024", "2047", "2048", "5120"}) {
+    EXPECT_EQ(with_limit(enough).verdict, Verdict::kGood) << enough;
+  }
+  for (const char* overflows : {"4096", "4160", "32768"}) {
+    const Finding finding = with_limit(overflows);
+    EXPECT_EQ(finding.verdict, Verdict::kNote) << overflows;
+    EXPECT_NE(finding.detail.find("overflows"), std::string::npos);
+  }
+  if (geteuid() == 0) GTEST_SKIP() << "root may open everything";
+  chmod((system_.root + "/dev/udmabuf").c_str(), 0);
+  EXPECT_NE(CheckUdmabuf(system_).remedy.find("usermod -aG"), std::string::npos);
+}
+
 TEST_F(DoctorTest, MemoryComesFromMeminfo) {
   EXPECT_EQ(CheckMemory(system_).verdict, Verdict::kBad);
   Write("/proc/meminfo",
