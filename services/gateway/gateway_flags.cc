@@ -279,9 +279,10 @@ void AddGatewayFlags(CLI::App& app, GatewayFlags& flags) {
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   app.add_option("--segment-deadline", flags.segment_deadline_seconds,
-                 "Seconds after which a worker that has not answered counts as lost")
+                 "Seconds after which a worker that has not answered counts as lost; unless given, "
+                 "900 for a GPU worker with a software driver")
       ->check(CLI::Range(0.1, 3600.0))
-      ->capture_default_str();
+      ->default_str("30");
   AddQueueFlags(app, flags);
 }
 
@@ -290,6 +291,9 @@ namespace {
 // Most bytes of one copy of KV between replicas.  Steps wait for a copy, so it should be short beside
 // them.
 constexpr uint64_t kKvAreaBytes = uint64_t{16} << 20;
+
+// A step of a large model with a picture takes minutes on a processor.
+constexpr absl::Duration kSoftwareSegmentDeadline = absl::Minutes(15);
 
 absl::Status CheckNpuPrompts(GatewayFlags& flags) {
   const std::pair<const char*, bool> others[] = {
@@ -488,7 +492,11 @@ absl::Status FinishGatewayFlags(GatewayFlags& flags) {
         "there is nowhere to serve: give --listen unix:PATH, or --port N with N above 0");
   }
   flags.executor.worker_wait = absl::Seconds(flags.worker_wait_seconds);
-  flags.executor.segment_deadline = absl::Seconds(flags.segment_deadline_seconds);
+  if (flags.segment_deadline_seconds.has_value()) {
+    flags.executor.segment_deadline = absl::Seconds(*flags.segment_deadline_seconds);
+  } else {
+    flags.executor.software_segment_deadline = kSoftwareSegmentDeadline;
+  }
   if (flags.engine.chunk_rows == 0) flags.engine.chunk_rows = flags.engine.max_rows;
   flags.engine.prefix_cache = flags.prefix_cache != "off";
   flags.engine.token_target = absl::Milliseconds(flags.token_target_ms);

@@ -65,7 +65,7 @@ struct GatewayFlags {
   bool metrics_remote = false;  // HOST need not be loopback
   TraceFlags trace;
   double worker_wait_seconds = absl::ToDoubleSeconds(kWorkerWait);
-  double segment_deadline_seconds = 30.0;
+  std::optional<double> segment_deadline_seconds;  // null: ExecutorOptions'
 };
 
 // `flags`: Borrowed; must outlive parsing.

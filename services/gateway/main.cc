@@ -114,7 +114,7 @@ int Serve(const GatewayFlags& flags, ShutdownSignals& signals) {
   if (!http.ok()) return Fail("cannot serve HTTP", http.status());
   launcher.Begin([&server](bool ready) { (*server)->SetServing(ready); });
   const ServiceManager manager = ServiceManager::FromEnvironment();
-  GatewayPulse pulse(launcher, flags.executor.segment_deadline);
+  GatewayPulse pulse(launcher, flags.executor);
   Heartbeat heartbeat(manager, [&pulse] { return pulse.Take(absl::Now()); });
   signals.OnReload([&flags, &http, &launcher] {
     if (*http != nullptr) (*http)->Reload();

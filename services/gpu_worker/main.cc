@@ -78,6 +78,9 @@ int Serve(Flags& flags) {
   if (!flags.run.metrics.empty() && !(*worker)->device().info().software()) {
     energy = tandem::DeviceEnergy::OfThisMachinesGpu();
   }
+  if ((*worker)->device().info().software()) {
+    flags.run.service.stuck_after = tandem::gpu::kSoftwareStepTimeout;
+  }
   const bool shares_memory = (*worker)->device().info().unified_memory();
   flags.run.more_metrics = [&flags, &energy, shares_memory](tandem::MetricSamples& samples) {
     samples.Add(tandem::GpuMetrics::kSharesMemory, shares_memory ? 1 : 0, {flags.worker.name});

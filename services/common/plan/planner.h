@@ -35,7 +35,10 @@ struct WorkerDescription {
   std::vector<uint32_t> head_dims;   // head sizes its attention reads; empty: any
   std::vector<DType> kv_dtypes;      // formats its KV cache can have; empty: float16 alone
   uint32_t max_rows = 0;             // rows in one step
-  uint64_t memory_bytes = 0;         // that its buffers can take together
+  // About what it computes in steps of some rows, where that bounds their rows: a software driver.
+  // 0: no bound.
+  double operations_per_second = 0;
+  uint64_t memory_bytes = 0;  // that its buffers can take together
   uint64_t memory_available_bytes = 0;
 };
 

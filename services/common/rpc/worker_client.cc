@@ -27,7 +27,9 @@ worker::v1::LoadPlanReport Fit(worker::v1::LoadPlanReport report) {
 constexpr char kGone[] = "is gone";
 
 std::string NoAnswer(absl::Duration timeout) {
-  return absl::StrFormat("did not answer within %s", absl::FormatDuration(timeout));
+  return absl::StrFormat(
+      "did not answer within %s; if it is only slow, lower --max-rows or raise --segment-deadline",
+      absl::FormatDuration(timeout));
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ worker::v1::DescribeResponse ToProto(const WorkerDescription& description) {
   proto.set_feeds_steps(description.feeds_steps);
   proto.set_takes_pictures(description.takes_pictures);
   proto.set_copies_kv(description.copies_kv);
+  proto.set_operations_per_second(description.operations_per_second);
   return proto;
 }
 
@@ -107,6 +108,9 @@ absl::StatusOr<WorkerDescription> DescriptionFromProto(const worker::v1::Describ
   description.feeds_steps = proto.feeds_steps();
   description.takes_pictures = proto.takes_pictures();
   description.copies_kv = proto.copies_kv();
+  if (proto.operations_per_second() > 0) {
+    description.operations_per_second = proto.operations_per_second();
+  }
   return description;
 }
 

@@ -146,6 +146,10 @@ class ClusterExecutor final : public Executor {
   absl::Status TakeCopied(const KvCopy& copy, const KvCopier& copier);
   // The error of a call, as Wait returns it.
   absl::Status CallFailed(const Segment& segment, const absl::Status& status);
+  // Of a worker of the plan, for a segment.
+  absl::Duration DeadlineOf(uint32_t worker) const {
+    return SegmentDeadline(options_, plan_.workers[worker]);
+  }
   // Closes every stream: the KV caches no longer match.
   void Lose(uint32_t worker, const absl::Status& why);
   // Looks again for workers of this machine that the plan does without.  UNAVAILABLE names one that

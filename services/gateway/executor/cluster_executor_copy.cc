@@ -47,7 +47,7 @@ const worker::v1::ExecuteRequest& ClusterExecutor::CopyRequest(const KvCopy& cop
 
 absl::Status ClusterExecutor::TakeCopied(const KvCopy& copy, const KvCopier& copier) {
   const uint32_t worker = copier.segment->worker;
-  const auto response = workers_[worker]->client->Wait(options_.segment_deadline);
+  const auto response = workers_[worker]->client->Wait(DeadlineOf(worker));
   last_answer_[worker] = std::chrono::steady_clock::now();
   absl::Status status = response.status();
   if (status.ok() && !copy.write && workers_[worker]->client->remote()) {
@@ -70,7 +70,7 @@ absl::Status ClusterExecutor::CopyKv(const KvCopy& copy) {
   for (const KvCopier& copier : kv_copiers_) {
     if (!status.ok()) break;
     status = workers_[copier.segment->worker]->client->Submit(CopyRequest(copy, copier),
-                                                              options_.segment_deadline);
+                                                              DeadlineOf(copier.segment->worker));
     if (status.ok()) {
       ++num_sent;
     } else {

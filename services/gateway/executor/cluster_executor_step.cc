@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<SegmentTiming>> ClusterExecutor::Wait() {
   // The worker keeps an answer until the next call, if one was announced.
   const bool kept = feeds_ && oldest.call.another_follows;
   if (kept && lost_.ok() && oldest.status.ok() && (next == nullptr || !next->status.ok())) {
-    const absl::Status flushed = workers_[0]->client->Flush(options_.segment_deadline);
+    const absl::Status flushed = workers_[0]->client->Flush(DeadlineOf(0));
     if (!flushed.ok()) oldest.status = CallFailed(plan_.segments[0], flushed);
   }
   while (lost_.ok() && GoesOn(oldest)) {
@@ -198,7 +198,7 @@ absl::Status ClusterExecutor::SendSegment(const Segment& segment, Step& step) {
   step.time = absl::Now();
   step.steady = std::chrono::steady_clock::now();
   absl::Status sent = workers_[segment.worker]->client->Submit(Request(segment, step.call),
-                                                               options_.segment_deadline);
+                                                               DeadlineOf(segment.worker));
   if (!sent.ok()) return CallFailed(segment, sent);
   unanswered_[segment.worker].push_back(&step);
   return sent;
@@ -206,7 +206,7 @@ absl::Status ClusterExecutor::SendSegment(const Segment& segment, Step& step) {
 
 absl::StatusOr<SegmentTiming> ClusterExecutor::AwaitSegment(const Segment& segment,
                                                             const Step& step) {
-  const auto response = workers_[segment.worker]->client->Wait(options_.segment_deadline);
+  const auto response = workers_[segment.worker]->client->Wait(DeadlineOf(segment.worker));
   // A step that was sent behind another has the worker to itself from that one's answer on.
   auto& last_answer = last_answer_[segment.worker];
   const auto start = std::max(step.steady, last_answer);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,11 +70,21 @@ struct ExecutorOptions {
   uint64_t kv_area_bytes = 0;
   bool queue_steps = true;  // submit a step while one runs: fed by it, or on another device (lanes)
   absl::Duration segment_deadline = absl::Seconds(30);
+  // Of a software driver in a GPU's place, which does not hang; null: the same.
+  std::optional<absl::Duration> software_segment_deadline;
   absl::Duration worker_wait = kWorkerWait;  // how long to wait for a missing worker
   // After this time a plan without the missing workers is accepted, if the policy allows one.
   absl::Duration worker_grace = absl::Seconds(5);
   absl::Duration load_deadline = absl::Minutes(10);  // for a worker to load its part
 };
+
+// What a worker has for a segment.
+inline absl::Duration SegmentDeadline(const ExecutorOptions& options,
+                                      const WorkerDescription& worker) {
+  const bool software = worker.kind == DeviceKind::kGpu && worker.emulated;
+  return software ? options.software_segment_deadline.value_or(options.segment_deadline)
+                  : options.segment_deadline;
+}
 
 // Random, so that no other gateway has the same.
 std::string NewPlanToken();

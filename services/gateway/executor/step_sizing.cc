@@ -13,6 +13,10 @@ namespace tandem::gateway {
 namespace {
 
 constexpr uint64_t kMinBlocks = 2;
+// Of a step on a device that computes on the processor; and as few rows as its matmuls compute
+// efficiently.
+constexpr double kSoftwareStepSeconds = 10;
+constexpr uint32_t kLeastSoftwareRows = 8;
 constexpr uint64_t kLogitBytes = uint64_t{64} << 20;
 // Parts of a GPU's memory: for activations and code; for KV at least, whatever the weights take.
 constexpr uint64_t kActivationsPart = 32, kLeastKvPart = 64;
@@ -182,6 +186,44 @@ uint64_t GlobalBlocksThatFit(const ModelConfig& config, const Plan& plan,
   return fit;
 }
 
+// Of a row in the layers of a worker, without attention and head.
+double OperationsOfRow(const ModelConfig& config, const Plan& plan, uint32_t worker,
+                       std::span<const PackedTensor> weights) {
+  std::set<std::pair<WeightRole, uint32_t>> needed;
+  for (const Segment& segment : plan.segments) {
+    if (segment.worker != worker) continue;
+    for (uint32_t s = segment.first_ordinal; s <= segment.last_ordinal; ++s) {
+      const Stage stage = StageAt(s, config.num_layers);
+      if (stage.kind == StageKind::kEmbed || stage.kind == StageKind::kHead) continue;
+      for (const WeightRole role : RolesOfStage(stage.kind)) {
+        needed.insert({role, stage.layer_idx});
+      }
+    }
+  }
+  double operations = 0;
+  for (const PackedTensor& tensor : weights) {
+    if (IsNorm(tensor.role) || !needed.contains({tensor.role, tensor.layer_idx})) continue;
+    operations += 2.0 * static_cast<double>(tensor.shape.rows * tensor.shape.cols);
+  }
+  return operations;
+}
+
+uint32_t MaxRows(const ModelConfig& config, const Plan& plan, const SizingOptions& options) {
+  const uint32_t most = std::min(options.max_rows, plan.max_rows);
+  uint32_t least = kLeastSoftwareRows;
+  if (config.vision.has_value() && plan.why_no_pictures().empty()) {
+    least = std::max(least, config.vision->tokens_per_image);  // a picture is in one step
+  }
+  double rows = most;
+  for (uint32_t w = 0; w < plan.workers.size(); ++w) {
+    const double rate = plan.workers[w].operations_per_second;
+    if (rate <= 0) continue;
+    const double operations = OperationsOfRow(config, plan, w, options.weights);
+    if (operations > 0) rows = std::min(rows, kSoftwareStepSeconds * rate / operations);
+  }
+  return std::min(most, std::max(least, static_cast<uint32_t>(rows)));
+}
+
 }  // namespace
 
 uint64_t WeightBytesOn(const ModelConfig& config, const Plan& plan, uint32_t worker,
@@ -239,7 +281,7 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Plan&
   TANDEM_RETURN_IF_ERROR(CheckOptions(config, options));
   const uint64_t block = options.block_tokens;
   StepLimits limits;
-  limits.max_rows = std::min(options.max_rows, plan.max_rows);
+  limits.max_rows = MaxRows(config, plan, options);
   limits.max_sequences = std::min(options.max_sequences, limits.max_rows);
   limits.max_outputs = limits.max_rows;
   limits.max_logit_outputs = std::max<uint64_t>(

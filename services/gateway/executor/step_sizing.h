@@ -40,7 +40,8 @@ uint64_t KvAreaBytes(const ModelConfig& config, const Plan& plan, const StepLimi
                      uint64_t wanted);
 
 // Limits that every worker of the plan can take.
-//   rows      at most the plan's max_rows; sequences at most the rows; an output for every row,
+//   rows      at most the plan's max_rows; where a worker has operations_per_second, as many as take
+//             10 s, at least 8 and a picture's; sequences at most the rows; an output for every row,
 //             whole logits for as many as fit 64 MiB, at least one a sequence
 //   window    per sequence ceil((window + max_rows) / block) + 1 blocks, at most its context's;
 //             if that takes more than half of the memory for KV, the blocks of that half, at

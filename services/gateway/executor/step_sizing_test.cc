@@ -50,6 +50,29 @@ uint64_t MemoryFor(uint64_t budget, uint64_t weights = 0) {
 
 SizingOptions Options() { return {.max_rows = 48, .max_sequences = 4, .block_tokens = 16}; }
 
+TEST(StepSizingTest, StepsOfASoftwareDeviceHaveTheRowsThatItComputesInTime) {
+  const ModelConfig config = testing::MakeConfig(kModel);
+  const auto weights = testing::RandomWeightSet(config);
+  double operations_of_row = 0;
+  for (const PackedTensor& tensor : weights->tensors()) {
+    const bool of_layer = !IsNorm(tensor.role) && tensor.role != WeightRole::kEmbedding;
+    if (of_layer) operations_of_row += 2.0 * tensor.shape.rows * tensor.shape.cols;
+  }
+  SizingOptions options = Options();
+  options.weights = weights->tensors();
+  Plan plan = GpuPlan(0);
+  const auto rows_at = [&](double rows_per_second) {
+    plan.workers[0].operations_per_second = rows_per_second * operations_of_row;
+    const auto limits = MakeStepLimits(config, plan, options);
+    EXPECT_OK(limits.status());
+    return limits.ok() ? limits->max_rows : 0;
+  };
+  EXPECT_EQ(rows_at(0), 48u) << "a device without a bound";
+  EXPECT_EQ(rows_at(100), 48u);
+  EXPECT_EQ(rows_at(2.05), 20u) << "ten seconds";
+  EXPECT_EQ(rows_at(0.01), 8u) << "at least";
+}
+
 TEST(StepSizingTest, GivesEverySequenceItsContextWhenMemoryAllows) {
   ASSERT_OK_AND_ASSIGN(const StepLimits limits,
                        MakeStepLimits(testing::MakeConfig(kModel), GpuPlan(0), Options()));

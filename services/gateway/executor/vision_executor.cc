@@ -171,7 +171,8 @@ absl::Status VisionExecutor::EncodeStep(std::span<const std::vector<float>> pixe
   if (remote) {
     PutInputs(*exchange_, 0, segment, step.header, true, false, *request.mutable_inputs());
   }
-  const absl::Duration deadline = static_cast<int64_t>(pixels.size()) * options_.segment_deadline;
+  const absl::Duration deadline =
+      static_cast<int64_t>(pixels.size()) * SegmentDeadline(options_, plan_.workers[0]);
   TANDEM_RETURN_IF_ERROR(worker().client->Submit(request, deadline));
   TANDEM_ASSIGN_OR_RETURN(const worker::v1::ExecuteResponse* const response,
                           worker().client->Wait(deadline));

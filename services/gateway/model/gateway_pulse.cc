@@ -1,5 +1,6 @@
 #include "services/gateway/model/gateway_pulse.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,10 +18,14 @@ Pulse GatewayPulse::Take(absl::Time now) {
   v1::GetStatusResponse status;
   launcher_.FillStatus(status);
   Pulse pulse;
+  const bool software = std::ranges::any_of(status.workers(), [](const v1::WorkerStatus& worker) {
+    return worker.kind() == "gpu" && worker.emulated();
+  });
+  const absl::Duration deadline = software ? software_deadline_ : segment_deadline_;
   const std::vector<uint64_t> progress = launcher_.progress();
   if (watches_.size() < progress.size()) watches_.resize(progress.size());
   for (size_t r = 0; r < progress.size(); ++r) {
-    const bool moves = watches_[r].Moves(progress[r], now, segment_deadline_ + kEnginePatience);
+    const bool moves = watches_[r].Moves(progress[r], now, deadline + kEnginePatience);
     pulse.alive = pulse.alive && moves;
   }
   pulse.serving = status.state() == "ready";

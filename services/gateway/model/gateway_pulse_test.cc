@@ -26,7 +26,7 @@ TEST(GatewayPulseTest, AStartIsExtendedWhileItLoadsAndReadyWhenItServes) {
         return std::make_unique<FakeExecutor>(testing::FakeExecutorOptions());
       },
       {});
-  GatewayPulse pulse(launcher, kSegmentDeadline);
+  GatewayPulse pulse(launcher, {.segment_deadline = kSegmentDeadline});
   const Pulse before = pulse.Take(absl::UnixEpoch());
   EXPECT_FALSE(before.serving);
   EXPECT_FALSE(before.starting) << "it has not begun, so it makes no progress";
@@ -59,7 +59,7 @@ TEST(GatewayPulseTest, AnEngineThatStandsStillIsNotAlive) {
     if (is_ready) ready.Open();
   });
   ready.Wait();
-  GatewayPulse pulse(launcher, kSegmentDeadline);
+  GatewayPulse pulse(launcher, {.segment_deadline = kSegmentDeadline});
   const absl::Time start = absl::UnixEpoch();
   EXPECT_TRUE(pulse.Take(start).alive);
   EXPECT_TRUE(pulse.Take(start + kSegmentDeadline).alive);

@@ -9,8 +9,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/common/worker/worker.h"
+#include "services/gpu_worker/vulkan/timeline.h"
 
 namespace tandem::gpu {
+
+inline constexpr absl::Duration kSoftwareStepTimeout = absl::Minutes(15);
 
 // Single-thread.
 class DevicePlan {
@@ -20,8 +23,11 @@ class DevicePlan {
   // plan's step waits for few of them.
   static constexpr size_t kMostQueued = 2;
 
-  // Longer than a submission on a software device; callers have deadlines of their own.
-  static constexpr absl::Duration kStepTimeout = absl::Minutes(2);
+  // Longer than any submission; callers have deadlines of their own.  A software device does not
+  // hang: there a step of a large model with a picture takes minutes.
+  static absl::Duration StepTimeout(const vulkan::Timeline& timeline) {
+    return timeline.device().info().software() ? kSoftwareStepTimeout : absl::Minutes(2);
+  }
   static constexpr uint64_t kStagingBytes = uint64_t{64} << 20;  // of uploads at load
 
   // Waits for all submitted segments.

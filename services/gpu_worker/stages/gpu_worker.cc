@@ -1,5 +1,7 @@
 #include "services/gpu_worker/stages/gpu_worker.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,6 +19,16 @@ namespace tandem::gpu {
 namespace {
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 constexpr absl::Duration kHangGrace = absl::Seconds(5);
+
+// About half of what prompts reach on lavapipe (docs/performance.md, 270M): some are slower.
+constexpr double kOperationsOfProcessor = 10e9;  // a second
+
+double SoftwareOperations() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  const bool known = ::sched_getaffinity(0, sizeof(usable), &usable) == 0;
+  return kOperationsOfProcessor * std::max(1, known ? CPU_COUNT(&usable) : 1);
+}
 
 // Rows of a picture see later ones: only in tiles, or where attention.comp computes all rows.
 bool CanTakePictures(const Tuning& tuning) {
@@ -50,6 +62,7 @@ absl::StatusOr<std::unique_ptr<GpuWorker>> GpuWorker::Create(GpuWorkerOptions op
     description.weight_dtypes.push_back(static_cast<DType>(dtype));
   }
   description.max_rows = worker->options_.max_rows;
+  if (info.software()) description.operations_per_second = SoftwareOperations();
   const vulkan::MemorySize memory = vulkan::UsableMemory(info);
   description.memory_bytes = memory.bytes;
   description.memory_available_bytes = memory.available_bytes;

@@ -42,7 +42,8 @@ absl::Status KvCopier::Copy(const KvCopy& copy) {
   recorder.TransferBarrier();
   recorder.HostBarrier();
   TANDEM_ASSIGN_OR_RETURN(const VkCommandBuffer commands, recorder.End());
-  TANDEM_RETURN_IF_ERROR(timeline_->SubmitAndWait({&commands, 1}, DevicePlan::kStepTimeout));
+  TANDEM_RETURN_IF_ERROR(
+      timeline_->SubmitAndWait({&commands, 1}, DevicePlan::StepTimeout(*timeline_)));
   if (!copy.write) exchange_->CopyOutKv(bytes);
   return absl::OkStatus();
 }

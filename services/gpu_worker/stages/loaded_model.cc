@@ -269,7 +269,7 @@ absl::Status LoadedModel::WarmUp(const Progress& progress) {
     const SegmentProgram& program = entry.second;
     const auto run = [&, this](const StepShape& shape) -> absl::Status {
       TANDEM_ASSIGN_OR_RETURN(const uint64_t value, SubmitAll(program.For(0, shape, true)));
-      return timeline_.Wait(value, kStepTimeout);
+      return timeline_.Wait(value, StepTimeout(timeline_));
     };
     // Wider buckets use the kernels of these.
     const StepLimits& limits = load_.limits;
@@ -306,7 +306,7 @@ LoadReport LoadedModel::report() const {
 }
 
 LoadedModel::~LoadedModel() {
-  if (!flights_.empty()) timeline_.IsIdle(kStepTimeout);
+  if (!flights_.empty()) timeline_.IsIdle(StepTimeout(timeline_));
 }
 
 absl::Status LoadedModel::Submit(const SegmentRun& run) {
@@ -339,7 +339,7 @@ absl::Status LoadedModel::Submit(const SegmentRun& run) {
   QueueDue();
   if (flights_.back().failed.ok()) return absl::OkStatus();
   const absl::Status failed = flights_.back().failed;
-  timeline_.IsIdle(kStepTimeout);  // what came before it still runs
+  timeline_.IsIdle(StepTimeout(timeline_));  // what came before it still runs
   flights_.pop_back();
   return failed;
 }
@@ -387,7 +387,7 @@ absl::StatusOr<uint64_t> LoadedModel::SubmitAll(const SegmentProgram::Submission
     const absl::Status queued = QueueNext(flight);
     if (queued.ok()) continue;
     // What came before it still runs, over memory that the caller may now free.
-    if (!first) timeline_.IsIdle(kStepTimeout);
+    if (!first) timeline_.IsIdle(StepTimeout(timeline_));
     return queued;
   } while (!flight.all_queued());
   return flight.done;
@@ -400,7 +400,7 @@ absl::StatusOr<SegmentResult> LoadedModel::Wait() {
   flights_.pop_front();
   TANDEM_RETURN_IF_ERROR(has_run.status());
   TANDEM_RETURN_IF_ERROR(flight.failed);
-  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, StepTimeout(timeline_)));
   TANDEM_RETURN_IF_ERROR(phases_->Check(kernels_));
   exchange_->CopyOut(flight.lane, flight.program->segment().outputs, flight.header.num_rows);
   if (flight.program->has_head()) FinishResults(flight.lane, flight.header);

@@ -151,7 +151,7 @@ absl::Status LoadedVision::MeasureLayer() {
   uint64_t ns = std::numeric_limits<uint64_t>::max();
   const absl::Time end = absl::Now() + kLongEnough;
   for (int run = 0; run < 2 || (run < kRuns && absl::Now() < end); ++run) {
-    TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&parts_[layer], 1}, kStepTimeout));
+    TANDEM_RETURN_IF_ERROR(timeline_.SubmitAndWait({&parts_[layer], 1}, StepTimeout(timeline_)));
     TANDEM_ASSIGN_OR_RETURN(const uint64_t of_run, DeviceTime(layer, 1));
     ns = std::min(ns, of_run);
   }
@@ -182,7 +182,7 @@ LoadReport LoadedVision::report() const {
 }
 
 LoadedVision::~LoadedVision() {
-  if (!flights_.empty()) timeline_.IsIdle(kStepTimeout);
+  if (!flights_.empty()) timeline_.IsIdle(StepTimeout(timeline_));
 }
 
 absl::Status LoadedVision::Submit(const SegmentRun& run) {
@@ -199,7 +199,7 @@ absl::Status LoadedVision::Submit(const SegmentRun& run) {
   QueueDue();
   if (flights_.back().failed.ok()) return absl::OkStatus();
   const absl::Status failed = flights_.back().failed;
-  timeline_.IsIdle(kStepTimeout);  // what came before it still runs
+  timeline_.IsIdle(StepTimeout(timeline_));  // what came before it still runs
   flights_.pop_back();
   return failed;
 }
@@ -238,7 +238,7 @@ absl::StatusOr<SegmentResult> LoadedVision::Wait() {
   TANDEM_RETURN_IF_ERROR(has_run.status());
   TANDEM_RETURN_IF_ERROR(flight.failed);
   // Submissions that QueueDue saw at their end were not waited for, and may have been lost.
-  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, kStepTimeout));
+  TANDEM_RETURN_IF_ERROR(timeline_.Wait(flight.done, StepTimeout(timeline_)));
   exchange_->CopyOutSoftTokens(flight.lane, flight.num_pictures * load_.limits.picture_rows);
   TANDEM_ASSIGN_OR_RETURN(const uint64_t ns,
                           DeviceTime(FirstPart(flight.lane, 0), flight.num_parts));

@@ -28,7 +28,7 @@ class SubmissionQueue {
   }
   // Waits for the oldest and removes it.  Errors as vulkan::Timeline::Wait.
   absl::Status WaitForOldest() {
-    TANDEM_RETURN_IF_ERROR(timeline_.Wait(values_[0], DevicePlan::kStepTimeout));
+    TANDEM_RETURN_IF_ERROR(timeline_.Wait(values_[0], DevicePlan::StepTimeout(timeline_)));
     RemoveOldest();
     return absl::OkStatus();
   }

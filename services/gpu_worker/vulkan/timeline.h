@@ -19,6 +19,7 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
   ~Timeline();
 
+  const Device& device() const { return device_; }
   // Waits poll the device for this long before they sleep.  Polling avoids the wake-up of the
   // thread, and keeps a processor busy.  By default zero: they sleep at once.
   void PollFor(absl::Duration longest) { longest_poll_ = longest; }
