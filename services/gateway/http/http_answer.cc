@@ -143,20 +143,39 @@ void HttpAnswer::Chunk(std::string_view bytes) {
 }
 
 bool HttpAnswer::Write(std::string_view bytes) {
+  bool behind = false;
+  bool fits = false;
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kPending && phase_ != Phase::kStreaming) return false;
+    const size_t unread_bytes = out_.size() + taken_bytes_;
+    behind = unread_bytes > context_.max_unsent_bytes;
+    fits = unread_bytes + bytes.size() <= context_.max_unsent_bytes;
+  }
+  // A piece may be larger than the limit: its size says nothing about the reader.
+  std::shared_ptr<BodyBudget::Share> room;
+  if (!behind && !fits) {
+    if (const auto connection = listener_.lock()) {
+      room = connection->MakeRoom(context_.sender, bytes.size());
+    }
+  }
+  if (!fits && room == nullptr) {
+    AbortListener();
+    return false;
+  }
   bool notify = false;
-  bool cut = false;
   {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kPending && phase_ != Phase::kStreaming) return false;
     StreamHead();
     Chunk(bytes);
     written_ = true;
-    cut = out_.size() + taken_bytes_ > context_.max_unsent_bytes;
-    if (!cut) notify = NeedsNotice();
+    // The rest of an earlier piece with room fits within the limit by now.
+    if (room != nullptr) room_ = std::move(room);
+    notify = NeedsNotice();
   }
-  if (cut) AbortListener();
   Notify(notify);
-  return !cut;
+  return true;
 }
 
 void HttpAnswer::End() {
@@ -226,6 +245,7 @@ std::string HttpAnswer::Take() {
 
 void HttpAnswer::OnProgress(size_t num_bytes) {
   MutexLock lock(mutex_);
+  taken_bytes_ -= std::min(taken_bytes_, num_bytes);
   moved_bytes_ += num_bytes;
   if (room_ == nullptr || moved_bytes_ < kSmallBodyBytes) return;
   moved_bytes_ = 0;
@@ -238,10 +258,8 @@ bool HttpAnswer::OnSent() {
     MutexLock lock(mutex_);
     taken_bytes_ = 0;
     if (!out_.empty()) return false;
-    if (phase_ == Phase::kComplete) {
-      room_ = nullptr;
-      return true;
-    }
+    room_ = nullptr;
+    if (phase_ == Phase::kComplete) return true;
     if (std::exchange(written_, false)) drained = on_drained_;
   }
   if (drained != nullptr && *drained) (*drained)();
@@ -253,7 +271,7 @@ void HttpAnswer::Gone() {
   std::function<void()> gone;
   {
     MutexLock lock(mutex_);
-    out_ = {};
+    std::string().swap(out_);
     room_ = nullptr;
     if (phase_ == Phase::kComplete) return;
     phase_ = Phase::kGone;

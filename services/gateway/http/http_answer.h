@@ -41,8 +41,8 @@ class HttpAnswer {
     virtual void OnAbort() = 0;        // cut the connection
     virtual HttpResponse Format(const std::string& path, const HttpFailure& failure) = 0;
     virtual bool closing() const = 0;  // the server drains
-    // Memory for a whole answer of this many bytes; null: no memory is left.  The connection is cut
-    // if the answer must make room for another.
+    // Memory for a whole answer, or for a large piece of a stream, of this many bytes; null: no
+    // memory is left.  The connection is cut if the answer must make room for another.
     virtual std::shared_ptr<BodyBudget::Share> MakeRoom(const std::string& sender,
                                                         size_t bytes) = 0;
   };
@@ -95,11 +95,11 @@ class HttpAnswer {
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpen;
   HttpStreamStart start_ ABSL_GUARDED_BY(mutex_);
   std::string out_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<BodyBudget::Share> room_ ABSL_GUARDED_BY(mutex_);  // of a large answer
+  std::shared_ptr<BodyBudget::Share> room_ ABSL_GUARDED_BY(mutex_);  // of a large answer or piece
   size_t moved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // sent since room_ last knew
-  size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool noticed_ ABSL_GUARDED_BY(mutex_) = false;  // OnOutput is on its way
-  bool written_ ABSL_GUARDED_BY(mutex_) = false;  // on_drained is owed
+  size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // and not sent
+  bool noticed_ ABSL_GUARDED_BY(mutex_) = false;                     // OnOutput is on its way
+  bool written_ ABSL_GUARDED_BY(mutex_) = false;                     // on_drained is owed
   bool close_ ABSL_GUARDED_BY(mutex_);
   int status_ ABSL_GUARDED_BY(mutex_) = 0;
   // Shared with a call of it under way.

@@ -242,7 +242,7 @@ void HttpConnection::OnWritten(const boost::system::error_code& error, size_t nu
   out_begin_ += num_bytes;
   if (answer_ != nullptr) answer_->OnProgress(num_bytes);
   if (out_begin_ < out_.size()) return WriteMore();
-  out_.clear();
+  std::string().swap(out_);  // an assignment would keep the memory
   out_begin_ = 0;
   if (answer_ == nullptr) return;  // "100 Continue"
   out_ = answer_->Take();

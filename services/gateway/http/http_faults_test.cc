@@ -6,8 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "services/common/rpc/testing/certificates.h"
@@ -253,6 +257,76 @@ TEST_F(HttpFaultsTest, AReaderThatFallsBehindIsCutOffWithinItsBound) {
   ASSERT_TRUE(Eventually([&gone] { return gone.load(); }));
   EXPECT_TRUE(responder->gone());
   ASSERT_TRUE(Eventually([this] { return server_->counts().requests == 0; }));
+}
+
+TEST_F(HttpFaultsTest, APieceAboveTheLimitArrivesWholeAtAReaderThatReads) {
+  constexpr size_t kPiece = 2 << 20;
+  StartServer({.max_unsent_bytes = 1 << 20, .max_answers_bytes = 16 << 20});
+  HttpTestClient client = Connect();
+  client.Request("GET", "/held");
+  const auto responder = TakeHeld();
+  std::atomic<int> pieces = 0;
+  std::atomic<bool> refused = false;
+  responder->BeginStream({});
+  // More pieces than memory for answers: what was sent gives its memory back.
+  responder->SetCallbacks(
+      [&pieces, &refused, responder] {
+        if (++pieces == 12) return responder->End();
+        if (!responder->Write(std::string(kPiece, 'x'))) refused = true;
+      },
+      [] {});
+  EXPECT_TRUE(responder->Write(std::string(kPiece, 'x')));
+  const HttpTestResponse response = client.Read();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.body.size(), 12 * kPiece);
+  EXPECT_FALSE(refused);
+}
+
+TEST_F(HttpFaultsTest, APieceAboveTheLimitArrivesAfterAKeepAliveThatIsUnread) {
+  StartServer({.max_unsent_bytes = 1 << 20});
+  HttpTestClient client = Connect();
+  client.Request("GET", "/silent");
+  const auto responder = TakeSilent();
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_TRUE(responder->Write("begun"));  // perhaps unsent when the next one comes
+  EXPECT_TRUE(responder->Write(std::string(2 << 20, 'x')));
+  responder->End();
+  size_t bytes = 0;
+  for (auto chunk = client.ReadChunk(); chunk.has_value() && !chunk->empty();
+       chunk = client.ReadChunk()) {
+    bytes += static_cast<size_t>(std::count(chunk->begin(), chunk->end(), 'x'));
+  }
+  EXPECT_EQ(bytes, size_t{2} << 20);
+}
+
+TEST_F(HttpFaultsTest, AReaderThatLeavesALargePieceUnreadIsCutAtTheNext) {
+  StartServer({.max_unsent_bytes = 1 << 20});
+  HttpTestClient client = Connect();
+  client.Request("GET", "/held");
+  const auto responder = TakeHeld();
+  std::atomic<bool> gone = false;
+  responder->BeginStream({});
+  responder->SetCallbacks([] {}, [&gone] { gone = true; });
+  EXPECT_TRUE(responder->Write(std::string(64 << 20, 'x')));
+  EXPECT_FALSE(responder->Write("more"));
+  EXPECT_TRUE(Eventually([&gone] { return gone.load(); }));
+}
+
+TEST_F(HttpFaultsTest, LargePiecesThatAreNotReadAreBoundedTogether) {
+  constexpr size_t kPiece = 16 << 20;
+  StartServer({.max_answers_bytes = 4 * kPiece, .answer_stall = absl::InfiniteDuration()});
+  std::deque<HttpTestClient> clients;
+  std::vector<std::shared_ptr<HttpResponder>> responders;
+  int num_taken = 0;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(Connect());
+    clients.back().Request("GET", "/held");
+    responders.push_back(TakeHeld());
+    responders.back()->BeginStream({});
+    if (responders.back()->Write(std::string(kPiece, 'x'))) ++num_taken;
+  }
+  EXPECT_GE(num_taken, 1);
+  EXPECT_LT(num_taken, 4);
 }
 
 TEST_F(HttpFaultsTest, AReaderThatStandsStillHoldsBackItsOwnStreamAndEndsInTime) {

@@ -164,9 +164,9 @@ class HttpResponder {
 
   // The head goes out with the first Write, keep-alive or End, whichever is first.
   virtual void BeginStream(HttpStreamStart start) = 0;
-  // Queues bytes for the client.  False: the client has gone, or is cut off because it has more
-  // than HttpServerOptions::max_unsent_bytes unread.  Write only on on_drained, so that a slow
-  // reader slows its own stream alone.
+  // Queues bytes for the client.  False: the client has gone, or is cut off because it already had
+  // more than HttpServerOptions::max_unsent_bytes unread, or because there is no memory for a piece
+  // above that limit.  Write only on on_drained, so that a slow reader slows its own stream alone.
   virtual bool Write(std::string_view bytes) = 0;
   // The stream is complete.
   virtual void End() = 0;

@@ -55,10 +55,12 @@ struct HttpServerOptions {
   // Bodies of all requests together, until their handlers have read them; at least two of the
   // longest.
   size_t max_bodies_bytes = 128 << 20;
-  size_t max_unsent_bytes = 1 << 20;  // of one connection's stream
-  // Of whole answers above 64 KiB that are not sent yet, all connections together; a client has at
-  // most two thirds.  An answer makes room for others if the client reads less than 64 KiB of it
-  // within answer_stall.
+  // Of one connection's stream.  A larger piece counts with max_answers_bytes instead; the stream
+  // is cut at the next piece if the client has not read it by then.
+  size_t max_unsent_bytes = 1 << 20;
+  // Of whole answers above 64 KiB that are not sent yet, and of large pieces of streams, all
+  // connections together; a client has at most two thirds.  An answer makes room for others if the
+  // client reads less than 64 KiB of it within answer_stall.
   size_t max_answers_bytes = 192 << 20;
   absl::Duration answer_stall = absl::Seconds(1);
   absl::Duration header_timeout = absl::Seconds(10);  // from a request's first byte
