@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "services/common/base/status_macros.h"
 #include "services/common/flags/flag_checks.h"
 #include "services/common/picture/pan_and_scan.h"
@@ -86,6 +88,39 @@ void AddClusterFlags(CLI::App& command, ClusterFlags& flags) {
                    "Let each step wait until the tokens of the one before it are decided");
   command.add_flag("!--no-packed-cache", options.packed_cache,
                    "Keep no packed weights under the cache directory; every start packs again");
+}
+
+std::vector<std::string> ClusterArguments(const ClusterFlags& flags) {
+  const ClusterOptions& options = flags.options;
+  std::vector<std::string> arguments = {
+      "--model",         options.model,
+      "--npu",           flags.npu,
+      "--gpu",           flags.gpu,
+      "--tune",          options.tune,
+      "--tune-seconds",  absl::StrFormat("%g", options.tune_seconds),
+      "--max-sequences", absl::StrFormat("%d", options.max_sequences),
+      "--max-rows",      absl::StrFormat("%d", options.max_rows),
+      "--context",       absl::StrFormat("%d", options.context_len),
+      "--kv-tokens",     absl::StrFormat("%d", options.kv_tokens),
+      "--kv-type",       options.kv_type,
+      "--prefix-cache",  options.prefix_cache,
+      "--draft-device",  options.draft_device};
+  const auto add_text = [&arguments](const char* name, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  };
+  add_text("--mmproj", options.mmproj);
+  add_text("--gpu-device", options.gpu_device);
+  add_text("--speculate", options.speculate);
+  add_text("--draft", options.draft);
+  const auto add_flag = [&arguments](const char* name, bool given) {
+    if (given) arguments.emplace_back(name);
+  };
+  add_flag("--out-on-npu", options.out_on_npu);
+  add_flag("--npu-prompts", options.npu_prompts);
+  add_flag("--pan-and-scan", options.pan_and_scan);
+  add_flag("--no-queued-steps", !options.queue_steps);
+  add_flag("--no-packed-cache", !options.packed_cache);
+  return arguments;
 }
 
 absl::StatusOr<ClusterOptions> ResolveClusterFlags(const ClusterFlags& flags) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -39,7 +40,6 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
     return absl::InternalError("no temporary directory at " + folder);
   }
   std::unique_ptr<OwnCluster> cluster(new OwnCluster(folder));
-  const ClusterOptions& options = flags.options;
   ProcessSpec spec;
   spec.name = "serve";
   spec.argv = {ExecutableDirectory() + "/tandem",
@@ -49,42 +49,9 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                "--http",
                "off",
                "--runtime-dir",
-               folder,
-               "--model",
-               options.model,
-               "--npu",
-               flags.npu,
-               "--gpu",
-               flags.gpu,
-               "--max-sequences",
-               absl::StrFormat("%d", options.max_sequences),
-               "--max-rows",
-               absl::StrFormat("%d", options.max_rows),
-               "--context",
-               absl::StrFormat("%d", options.context_len),
-               "--kv-tokens",
-               absl::StrFormat("%d", options.kv_tokens),
-               "--prefix-cache",
-               options.prefix_cache,
-               "--tune",
-               options.tune,
-               "--tune-seconds",
-               absl::StrFormat("%g", options.tune_seconds)};
-  if (!options.speculate.empty()) {
-    spec.argv.insert(spec.argv.end(), {"--speculate", options.speculate});
-  }
-  if (!options.draft.empty()) {
-    spec.argv.insert(spec.argv.end(),
-                     {"--draft", options.draft, "--draft-device", options.draft_device});
-  }
-  if (options.out_on_npu) spec.argv.emplace_back("--out-on-npu");
-  if (options.npu_prompts) spec.argv.emplace_back("--npu-prompts");
-  if (options.pan_and_scan) spec.argv.emplace_back("--pan-and-scan");
-  if (!options.queue_steps) spec.argv.emplace_back("--no-queued-steps");
-  if (!options.packed_cache) spec.argv.emplace_back("--no-packed-cache");
-  if (!options.gpu_device.empty()) {
-    spec.argv.insert(spec.argv.end(), {"--gpu-device", options.gpu_device});
-  }
+               folder};
+  const std::vector<std::string> arguments = ClusterArguments(flags);
+  spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());
   spec.log_path = folder + "/serve.log";
   TANDEM_ASSIGN_OR_RETURN(cluster->pid_, StartProcess(spec));
   return cluster;

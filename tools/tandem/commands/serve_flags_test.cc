@@ -10,6 +10,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/common/flags/manual_page.h"
@@ -148,6 +150,48 @@ TEST_F(ServeFlagsTest, EveryFlagCanBeGivenInAFile) {
   EXPECT_THAT(resolved->gateway_arguments,
               IsSupersetOf({"--alias", "gemma3:27b", "mine", "--any-model-name"}));
   EXPECT_THAT(resolved->host_arguments, IsSupersetOf({"--worker", "tls://a:1", "gpu0=0-3"}));
+}
+
+// For each flag a value that is not its default.
+TEST_F(ServeFlagsTest, EveryFlagOfAClusterIsPassedOnToIt) {
+  const std::map<std::string, std::string> values = {
+      {"model", File("m.gguf")}, {"mmproj", "none"},       {"npu", "emulate"},
+      {"gpu", "software"},       {"gpu-device", "radeon"}, {"tune", "off"},
+      {"kv-type", "q8_0"},       {"prefix-cache", "off"},  {"speculate", "lookup"},
+      {"draft", File("m.gguf")}, {"draft-device", "npu"}};
+  CLI::App app;
+  ClusterFlags flags;
+  AddClusterFlags(app, flags);
+  std::map<std::string, std::string> given;
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().front();
+    if (name == "help" || name == "models-dir") continue;  // the second is in the environment
+    arguments.push_back("--" + name);
+    if (!TakesValue(*option)) {
+      given[name] = "";
+      continue;
+    }
+    const auto found = values.find(name);
+    given[name] = found != values.end() ? found->second : "7";
+    arguments.push_back(given[name]);
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  ASSERT_NO_THROW(app.parse(arguments));
+
+  std::vector<std::string> passed_on = ClusterArguments(flags);
+  std::reverse(passed_on.begin(), passed_on.end());
+  CLI::App next;
+  ClusterFlags received;
+  AddClusterFlags(next, received);
+  ASSERT_NO_THROW(next.parse(passed_on));
+  for (const auto& [name, value] : given) {
+    const CLI::Option* option = next.get_option("--" + name);
+    ASSERT_EQ(option->count(), 1u) << "--" << name << " is not passed on";
+    if (value.empty()) continue;
+    EXPECT_EQ(option->results().front(), value) << name;
+  }
+  EXPECT_EQ(ClusterArguments(received), ClusterArguments(flags));
 }
 
 TEST_F(ServeFlagsTest, FlagsOfGpusThatDoNotGoTogetherAreRefused) {
