@@ -108,20 +108,18 @@ class ChatWriter : public AnswerWriter {
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
 
-  // A delta for each event.  The tokens go with the first; without events they have a delta of their
+  // A delta for each event.  The tokens go with the first; without one they have a delta of their
   // own.
   void AppendEvents(size_t run, const std::vector<AnswerEvent>& events,
                     std::vector<Decision> tokens, std::string& out) const {
     if (!options_.logprobs) tokens.clear();
-    if (events.empty() && !tokens.empty()) {
-      AppendDelta(run, {{"content", ""}}, tokens, nullptr, out);
-    }
     for (const AnswerEvent& event : events) {
       const Json delta = DeltaOf(event);
       if (delta.empty()) continue;
       AppendDelta(run, delta, tokens, nullptr, out);
       tokens.clear();
     }
+    if (!tokens.empty()) AppendDelta(run, {{"content", ""}}, tokens, nullptr, out);
   }
 
   // Empty: clients do not hear of it.

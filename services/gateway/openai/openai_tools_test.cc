@@ -304,6 +304,24 @@ TEST_F(OpenAiToolsTest, AStreamHasIdAndNameFirstAndThenTheArguments) {
   EXPECT_EQ(arguments, (std::vector<std::string>{"{\"n\": 1}", "{\"n\": 2}"}));
 }
 
+TEST_F(OpenAiToolsTest, AStreamHasTheLogprobOfEachTokenOfACall) {
+  constexpr uint32_t kLetter = 261;  // of one byte
+  const std::string call = R"({"name": "roll", "parameters": {"n": 1}})";
+  const auto writer = MakeChatWriter(*model_, {.stream = true, .logprobs = true, .calls = kRoll});
+  std::string out;
+  // A token for each character: the last one is the call's end alone.
+  for (const char c : call) {
+    writer->Update(0, {.text = std::string(1, c), .tokens = {{.token = kLetter}}}, out);
+  }
+  writer->End(0, {.reason = v1::FINISH_REASON_STOP}, out);
+  size_t num_logprobs = 0;
+  for (const Json& event : Events(out)) {
+    const Json& logprobs = event["choices"][0]["logprobs"];
+    if (!logprobs.is_null()) num_logprobs += logprobs["content"].size();
+  }
+  EXPECT_EQ(num_logprobs, call.size());
+}
+
 TEST_F(OpenAiToolsTest, ACallThatBreaksOffEndsForItsLength) {
   const auto writer = MakeChatWriter(*model_, {.calls = kRoll});
   const Json answer = Json::parse(
