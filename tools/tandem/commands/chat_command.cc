@@ -25,7 +25,9 @@ std::function<int()> AddChatCommand(CLI::App& app) {
       app.add_subcommand("chat", "Talk with the model; each line of standard input is a message");
   AddRequestFlags(*command, flags->request);
   AddConstraintFlags(*command, *constraint);
-  command->add_option("--system", flags->system, "An instruction put before the conversation");
+  command->add_option(
+      "--system", flags->system,
+      "An instruction put before the conversation, in place of that in --load's file");
   command->add_option("--load", flags->load, "Go on with a conversation that /save wrote");
   command->add_flag("--quiet", flags->quiet, "No rates and placement on standard error");
   return [flags, constraint] {

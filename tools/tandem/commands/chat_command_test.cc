@@ -61,6 +61,17 @@ TEST_F(CommandsTest, ConversationsAreSavedAndGoneOnWith) {
   EXPECT_THAT(Run({"chat"}, "/lod x\n").errors, HasSubstr("/lod is no command"));
 }
 
+TEST_F(CommandsTest, AnInstructionOnTheCommandLineReplacesTheLoadedOne) {
+  const std::string path = testing::TempDir() + "/instructed.json";
+  EXPECT_EQ(Run({"chat", "--system", "Be brief."}, "first\n/save " + path + "\n").code, 0);
+  EXPECT_EQ(Run({"chat", "--load", path, "--system", "Be kind."}, "second\n").output,
+            "4 messages: second\n");
+  const v1::ChatRequest request = gateway_.chat_requests().at(1);
+  EXPECT_EQ(request.messages(0).role(), "system");
+  EXPECT_EQ(request.messages(0).content(), "Be kind.");
+  EXPECT_EQ(request.messages(1).content(), "first");
+}
+
 TEST_F(CommandsTest, PicturesStayInAConversation) {
   const std::string picture = testing::TempDir() + "/picture.png";
   const std::string path = testing::TempDir() + "/seen.json";

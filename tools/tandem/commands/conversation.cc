@@ -59,7 +59,10 @@ Conversation::Conversation(const ChatFlags& flags, LineReader reader)
 
 absl::Status Conversation::Run() {
   TANDEM_RETURN_IF_ERROR(OpenGateway(flags_.request.address).status());
-  if (!flags_.load.empty()) TANDEM_RETURN_IF_ERROR(Load(flags_.load));
+  if (!flags_.load.empty()) {
+    TANDEM_RETURN_IF_ERROR(Load(flags_.load));
+    if (!flags_.system.empty()) system_ = flags_.system;
+  }
   if (reader_.interactive()) TANDEM_RETURN_IF_ERROR(Greet());
   std::string line;
   bool done = false;
