@@ -1,9 +1,23 @@
 #include "services/gateway/api/json_fields.h"
 
+#include <cmath>
+
 #include "absl/strings/str_format.h"
 #include "services/gateway/api/api_error.h"
 
 namespace tandem::gateway {
+namespace {
+
+// The value of a whole number that is written as a float, such as 40.0; else nullopt.
+std::optional<int64_t> WholeFloat(const Json& value) {
+  constexpr double kEnd = 9007199254740992.0;  // 2^53: from there on floats skip integers
+  if (!value.is_number_float()) return std::nullopt;
+  const double number = value.get<double>();
+  if (std::trunc(number) != number || std::abs(number) >= kEnd) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+}  // namespace
 
 bool SaysNothing(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
@@ -74,14 +88,14 @@ std::optional<double> JsonFields::Number(std::string_view name, double low, doub
 std::optional<int64_t> JsonFields::Integer(std::string_view name, int64_t low, int64_t high) {
   const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) {
+  std::optional<int64_t> number = WholeFloat(*value);
+  if (!number.has_value() && !value->is_number_integer()) {
     WrongType(name, "an integer");
     return std::nullopt;
   }
   const bool fits = !value->is_number_unsigned() || value->get<uint64_t>() <= uint64_t{INT64_MAX};
-  if (fits && value->get<int64_t>() >= low && value->get<int64_t>() <= high) {
-    return value->get<int64_t>();
-  }
+  if (!number.has_value() && fits) number = value->get<int64_t>();
+  if (number.has_value() && *number >= low && *number <= high) return number;
   Fail(name, "invalid_value",
        absl::StrFormat("Invalid '%s': expected an integer from %d to %d, but got %s instead.",
                        PathOf(name), low, high, DumpJson(*value)));
@@ -93,6 +107,7 @@ std::optional<uint64_t> JsonFields::Seed(std::string_view name) {
   if (value == nullptr) return std::nullopt;
   if (value->is_number_unsigned()) return value->get<uint64_t>();
   if (value->is_number_integer()) return static_cast<uint64_t>(value->get<int64_t>());
+  if (const auto number = WholeFloat(*value)) return static_cast<uint64_t>(*number);
   WrongType(name, "an integer of 64 bits");
   return std::nullopt;
 }

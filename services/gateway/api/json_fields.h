@@ -31,7 +31,7 @@ class JsonFields {
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
   std::optional<bool> Bool(std::string_view name);
-  // Within [low, high].
+  // Within [low, high].  A whole number may be written as a float: 40.0.
   std::optional<double> Number(std::string_view name, double low, double high);
   std::optional<int64_t> Integer(std::string_view name, int64_t low, int64_t high);
   // An unsigned 64-bit integer's bits; negative ones as two's complement.

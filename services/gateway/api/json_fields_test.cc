@@ -36,6 +36,31 @@ TEST_F(JsonFieldsTest, ReadsEachType) {
   EXPECT_TRUE(error_.ok()) << error_;
 }
 
+TEST_F(JsonFieldsTest, WholeNumbersMayBeWrittenAsFloats) {
+  const Json object = Json::parse(
+      R"({"forty": 40.0, "hundred": 1e2, "minus": -1.0, "half": 40.5, "exact": 9007199254740991.0,
+          "inexact": 9007199254740992.0, "vast": 1e300})");
+  const auto fields = [&object, this] {
+    error_ = absl::OkStatus();
+    return JsonFields(object, error_);
+  };
+  EXPECT_EQ(fields().Integer("forty", 0, 100), 40);
+  EXPECT_EQ(fields().Integer("hundred", 0, 100), 100);
+  EXPECT_EQ(fields().Integer("minus", -1, 100), -1);
+  EXPECT_EQ(fields().Seed("forty"), 40u);
+  EXPECT_EQ(fields().Seed("minus"), UINT64_MAX);
+  EXPECT_EQ(fields().Seed("exact"), 9007199254740991u);
+  EXPECT_TRUE(error_.ok()) << error_;
+  EXPECT_EQ(fields().Integer("forty", 0, 39), std::nullopt);
+  EXPECT_EQ(ErrorCode(error_), "invalid_value");
+  for (const char* name : {"half", "inexact", "vast"}) {
+    EXPECT_EQ(fields().Integer(name, 0, INT64_MAX), std::nullopt) << name;
+    EXPECT_EQ(ErrorCode(error_), "invalid_type") << name;
+    EXPECT_EQ(fields().Seed(name), std::nullopt) << name;
+    EXPECT_EQ(ErrorCode(error_), "invalid_type") << name;
+  }
+}
+
 TEST_F(JsonFieldsTest, AbsentAndNullAreTheSame) {
   for (const char* name : {"nothing", "absent"}) {
     EXPECT_EQ(fields_.Bool(name), std::nullopt);

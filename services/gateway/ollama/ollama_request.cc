@@ -48,9 +48,9 @@ void ReadOptions(JsonFields& fields, v1::SamplingParams& sampling, v1::Generatio
   // -1 and no seed: a new seed for each request.
   const auto seed = options.Seed("seed");
   if (seed.has_value() && *seed != std::numeric_limits<uint64_t>::max()) sampling.set_seed(*seed);
-  // Negative: no limit.
+  // 0 and below: no limit.
   const auto num_predict = options.Integer("num_predict", -2, kMaxInt);
-  if (num_predict.value_or(-1) >= 0) limits.set_max_tokens(static_cast<uint32_t>(*num_predict));
+  if (num_predict.value_or(-1) > 0) limits.set_max_tokens(static_cast<uint32_t>(*num_predict));
   for (std::string& stop : options.Strings("stop", kMaxStops)) limits.add_stop(std::move(stop));
   const bool penalised = sampling.has_repetition_penalty() || sampling.has_presence_penalty() ||
                          sampling.has_frequency_penalty();

@@ -59,6 +59,21 @@ TEST_F(OllamaTest, EveryOptionReachesTheEngine) {
   EXPECT_FALSE(job->writer->streams());
 }
 
+TEST_F(OllamaTest, NumbersOfTokensAreAsInOllama) {
+  const auto run = [this](const std::string& options) {
+    const auto job = Make(MakeOllamaGenerateJob,
+                          R"({"model": "toy", "prompt": "hat", "options": {)" + options + "}}");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->runs[0];
+  };
+  for (const char* most : {"0", "-1", "-2", "0.0"}) {
+    EXPECT_EQ(run(std::string(R"("num_predict": )") + most).max_tokens, kNoTokenLimit) << most;
+  }
+  EXPECT_EQ(run(R"("num_predict": 100.0)").max_tokens, 100u);
+  EXPECT_EQ(run(R"("top_k": 40.0)").sampling.top_k, 40u);
+  EXPECT_EQ(run(R"("seed": 42.0)").sampling.seed, 42u);
+}
+
 TEST_F(OllamaTest, APromptIsATurnUnlessItIsRaw) {
   const auto turn =
       Make(MakeOllamaGenerateJob, R"({"model": "toy", "prompt": "hat", "system": "be in"})");
