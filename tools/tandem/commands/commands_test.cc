@@ -361,6 +361,29 @@ TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
   }
 }
 
+TEST_F(CommandsTest, RunTalksToAGatewayThatServesItsVeryFile) {
+  const std::string path = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+  Child inspect({"inspect", "--json", path});
+  ASSERT_EQ(inspect.Wait(), 0);
+  const auto model = nlohmann::json::parse(inspect.output());
+  const auto run = [this, &path](const std::string& id) {
+    gateway_.set_model("demo.Q8_0.gguf", id);
+    // No cluster of its own can start.
+    Child child({"run", path, "--gpu-device", "nosuch", "Hello"});
+    const int code = child.Wait();
+    return Result{code, child.output(), child.errors()};
+  };
+  ::setenv("TANDEM_ADDRESS", gateway_.address().c_str(), 1);
+  const Result same = run(model.at("content_id").get<std::string>());
+  const Result other = run("0123456789abcdef0123456789abcdef");
+  ::unsetenv("TANDEM_ADDRESS");
+  EXPECT_EQ(same.code, 0) << same.errors;
+  EXPECT_EQ(gateway_.chat_requests().size(), 1u);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.errors, HasSubstr("serves another file demo.Q8_0.gguf"));
+  EXPECT_THAT(other.errors, HasSubstr("the cluster did not start: "));
+}
+
 TEST_F(CommandsTest, LocalErrorsAreSentencesWithTheWayOut) {
   const std::string path = testing::TempDir() + "/there.gguf";
   std::ofstream(path) << "something";

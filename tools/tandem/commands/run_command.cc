@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,10 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "services/common/base/status_macros.h"
+#include "services/loader/formats/open_model.h"
+#include "services/loader/vision/seeing_model.h"
 #include "tools/tandem/address.h"
 #include "tools/tandem/api_client.h"
 #include "tools/tandem/commands/cluster_flags.h"
@@ -29,6 +33,7 @@ namespace tandem {
 namespace {
 
 constexpr absl::Duration kStartPatience = absl::Minutes(30);
+constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
 
 struct RunFlags {
   std::string model;
@@ -71,16 +76,41 @@ absl::Status MakeSureOf(const RunFlags& flags) {
   return PullModel(flags.model, flags.pull).status();
 }
 
-// The gateway that runs here already, if it serves `model`.
+// The ids that a gateway can have for this model: with the vision encoder beside it, and without.
+std::vector<std::string> IdsOf(const ModelPlace& place) {
+  const std::string path = place.root.empty() ? place.name : place.root + "/" + place.name;
+  std::vector<std::string> ids;
+  for (const auto& source : {loader::OpenSeeingModel(path), loader::OpenModelSource(path)}) {
+    if (source.ok()) ids.push_back((*source)->content_id());
+  }
+  return ids;
+}
+
+// The gateway that runs here already, if it serves `model`: that very file, not another one of the
+// same name.
 std::optional<std::string> RunningWith(const std::string& model) {
   const GatewayAddress address;
   const auto stub = OpenGateway(address);
   if (!stub.ok()) return std::nullopt;
-  const auto status = FetchStatus(**stub, absl::Milliseconds(500));
+  const auto status = FetchStatus(**stub, kCallTimeout);
   const auto place = FindModel(model);
   if (!status.ok() || !place.ok() || status->state() != "ready") return std::nullopt;
   if (status->model() != place->name) return std::nullopt;
-  return address.target;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
+  v1::ListModelsResponse served;
+  if (!(*stub)->ListModels(&context, {}, &served).ok() || served.models().empty()) {
+    return std::nullopt;
+  }
+  const std::vector<std::string> ids = IdsOf(*place);
+  if (std::find(ids.begin(), ids.end(), served.models(0).model_id()) != ids.end()) {
+    return address.target;
+  }
+  std::fprintf(stderr,
+               "the gateway at %s serves another file %s, or with another vision encoder: starting "
+               "a cluster for this one\n",
+               address.target.c_str(), place->name.c_str());
+  return std::nullopt;
 }
 
 // Runs this program with `arguments` in the terminal's foreground, and returns its exit status.

@@ -96,6 +96,12 @@ void FakeGateway::set_state(const std::string& state) {
   state_ = state;
 }
 
+void FakeGateway::set_model(const std::string& name, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  model_ = name;
+  model_id_ = id;
+}
+
 void FakeGateway::set_pictures(const v1::PictureStatus& pictures) {
   const std::lock_guard lock(mutex_);
   pictures_ = pictures;
@@ -146,9 +152,10 @@ grpc::Status FakeGateway::Embed(grpc::ServerContext*, const v1::EmbedRequest* re
 
 grpc::Status FakeGateway::ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                                      v1::ListModelsResponse* response) {
+  const std::lock_guard lock(mutex_);
   v1::ModelInfo* model = response->add_models();
-  model->set_name("demo");
-  model->set_model_id("abc123");
+  model->set_name(model_);
+  model->set_model_id(model_id_);
   model->set_architecture("gemma3");
   model->set_context_len(4096);
   model->set_vocab_size(262208);
@@ -163,7 +170,7 @@ grpc::Status FakeGateway::GetStatus(grpc::ServerContext*, const v1::GetStatusReq
   response->set_state(state_);
   if (pictures_.has_value()) *response->mutable_pictures() = *pictures_;
   response->set_detail(state_ == "ready" ? "" : "no NPU");
-  response->set_model("demo");
+  response->set_model(model_);
   response->set_placement("Attend on npu0 (emulated), the rest on gpu0");
   response->set_placement_notice("there is no NPU");
   v1::WorkerStatus* worker = response->add_workers();

@@ -25,6 +25,7 @@ class FakeGateway final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;
   void set_state(const std::string& state);
+  void set_model(const std::string& name, const std::string& id);
   // As a gateway that accepts pictures.
   void set_pictures(const v1::PictureStatus& pictures);
 
@@ -51,6 +52,8 @@ class FakeGateway final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> generate_requests_;
   std::vector<v1::ChatRequest> chat_requests_;
   std::string state_ = "ready";
+  std::string model_ = "demo";
+  std::string model_id_ = "abc123";
   std::optional<v1::PictureStatus> pictures_;
   std::unique_ptr<Server> server_;
 };
