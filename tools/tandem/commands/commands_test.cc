@@ -1,11 +1,16 @@
 // The client commands, as programs: answers, embeddings, usage and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "tools/tandem/commands/testing/commands_fixture.h"
@@ -359,6 +364,38 @@ TEST_F(CommandsTest, AClusterOfOnesOwnThatCannotStartIsAnErrorAtOnce) {
     EXPECT_EQ(child.Wait(), 1);
     EXPECT_THAT(child.errors(), StartsWith("tandem: the cluster did not start: ")) << command;
   }
+}
+
+TEST_F(CommandsTest, AKilledCommandLeavesNothingOfItsCluster) {
+  std::string folder = testing::TempDir() + "/own-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto begun = [&folder] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (std::filesystem::exists(entry.path() / "serve.pid")) return true;
+    }
+    return false;
+  };
+  const std::string model = TANDEM_SOURCE_DIR "/models/demo/demo.Q8_0.gguf";
+  const std::vector<std::pair<int, std::vector<std::string>>> cases = {
+      {SIGINT, {"bench", "--model", model, "--gpu-device", "nosuch"}},
+      {SIGKILL, {"bench", "--model", model, "--gpu-device", "nosuch"}},
+      {SIGTERM, {"tune", "--model", model, "--gpu-device", "nosuch"}},
+      {SIGHUP, {"run", model, "--gpu-device", "nosuch"}}};
+  for (const auto& [signal, command] : cases) {
+    ::setenv("TMPDIR", folder.c_str(), 1);
+    Child child(command);
+    ::unsetenv("TMPDIR");
+    const absl::Time patience = absl::Now() + absl::Seconds(60);
+    while (!begun() && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(begun()) << command[0];
+    child.Signal(signal);
+    EXPECT_NE(child.Wait(), 0);
+    while (!std::filesystem::is_empty(folder) && absl::Now() < patience) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder)) << command[0] << " " << signal;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(CommandsTest, RunTalksToAGatewayThatServesItsVeryFile) {

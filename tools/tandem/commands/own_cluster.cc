@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -49,7 +50,9 @@ absl::StatusOr<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterFlags
                "--http",
                "off",
                "--runtime-dir",
-               folder};
+               folder,
+               "--owner",
+               absl::StrFormat("%d", ::getpid())};
   const std::vector<std::string> arguments = ClusterArguments(flags);
   spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());
   spec.log_path = folder + "/serve.log";

@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// `tandem serve` in a temporary directory; stopped and removed at the end.
+// `tandem serve` in a temporary directory; stopped and removed at the end.  If this process is
+// killed, `tandem serve` stops and removes the directory itself.
 class OwnCluster {
  public:
   // Does not wait until it is ready.

@@ -1,7 +1,13 @@
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -89,7 +95,35 @@ class OwnLog {
   ~OwnLog() { CopyLogTo(-1); }
 };
 
+// The runtime directory of a command's cluster.  If the command was killed, by Ctrl-C for example,
+// the kernel has sent SIGTERM, and the directory goes with this.
+class OwnedDirectory {
+ public:
+  explicit OwnedDirectory(pid_t owner) : owner_(owner) {
+    if (owner_ == 0) return;
+    // The supervisor reads signals later; until then they must not end this process.
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  }
+  ~OwnedDirectory() {
+    if (path_.empty() || owner_ == 0 || ::getppid() == owner_) return;
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  OwnedDirectory(const OwnedDirectory&) = delete;
+  OwnedDirectory& operator=(const OwnedDirectory&) = delete;
+  // REQUIRES this process holds the lock of the directory.
+  void Adopt(const std::string& path) { path_ = path; }
+
+ private:
+  const pid_t owner_;
+  std::string path_;
+};
+
 absl::Status Serve(const ServeFlags& flags) {
+  OwnedDirectory directory(flags.owner);  // goes after everything that uses its files
   const absl::StatusOr<ClusterOptions> resolved = ResolveServeFlags(flags);
   if (!resolved.ok()) return UsageError(std::string(resolved.status().message()));
   ClusterOptions options = *resolved;
@@ -104,6 +138,7 @@ absl::Status Serve(const ServeFlags& flags) {
   // Before anything in the directory changes: it may be another cluster's.
   TANDEM_ASSIGN_OR_RETURN(const RuntimeLock lock,
                           RuntimeLock::Take(options.runtime_dir, options.log_dir));
+  directory.Adopt(options.runtime_dir);
   TANDEM_ASSIGN_OR_RETURN(auto services, PlanCluster(options));
   TANDEM_ASSIGN_OR_RETURN(const bool waited,
                           AwaitStaleServices(options.runtime_dir, kStalePatience, Say));

@@ -153,6 +153,7 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
   AddMetricsFlags(command, options);
   flags.host_options = Added(command, [&] { gateway::AddHostFlags(command, flags.gateway); });
   AddConfigFlag(command);
+  command.add_option("--owner", flags.owner)->configurable(false)->group("");  // OwnCluster's
 }
 
 absl::StatusOr<ClusterOptions> ResolveServeFlags(const ServeFlags& flags) {

@@ -13,6 +13,9 @@ namespace tandem {
 
 struct ServeFlags {
   ClusterFlags cluster;
+  // Process id of the command whose cluster this is; 0: of none.  If that process is no longer the
+  // parent at the end, nobody else removes the runtime directory.
+  int owner = 0;
   // Checked here, and passed to the gateway as they were given.
   gateway::GatewayFlags gateway;
   std::vector<const CLI::Option*> http_options;  // of HTTP, names and tracing
